@@ -266,6 +266,11 @@ impl<R: Role> Connection<R> {
         self.admitted != StreamId::MAX || self.accepted.is_some()
     }
 
+    /// Whether the peer's GOAWAY says that it has not processed the stream and never will.
+    pub fn has_rejected(&self, stream: StreamId) -> bool {
+        self.accepted.is_some_and(|accepted| stream > accepted)
+    }
+
     /// The number of open streams.
     pub fn open_streams(&self) -> usize {
         self.streams.len()

@@ -26,6 +26,7 @@ pub mod exchange;
 pub mod files;
 pub mod filter;
 pub mod forwarded;
+mod frames;
 pub mod generation;
 pub mod health;
 mod http1;

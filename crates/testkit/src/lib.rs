@@ -10,7 +10,7 @@
 //! * [`Client`] sends exactly the bytes a test says and parses what comes back; [`check`] is the
 //!   one-line form for "this request gets this response".
 //! * [`http2::Http2`] is a client that speaks HTTP/2.
-//! * [`Origin`] plays an upstream server from a list of steps.
+//! * [`Origin`] plays an upstream server from a list of steps; [`Http2Origin`] is one that speaks HTTP/2.
 //! * [`DnsServer`] plays a name server; [`client_hello`] is what a TLS client says first.
 //! * [`slow_disk`] is a file system whose every operation can be delayed, failed, or held until
 //!   the test lets it go, directly or below an ordinary ext4.
@@ -26,6 +26,7 @@ pub mod client;
 mod client_hello;
 pub mod dns;
 pub mod http2;
+pub mod http2_origin;
 mod nfs;
 pub mod origin;
 pub mod ports;
@@ -40,6 +41,7 @@ pub use check::{check, check_on};
 pub use client::Client;
 pub use client_hello::client_hello;
 pub use dns::DnsServer;
+pub use http2_origin::Http2Origin;
 pub use nfs::NfsMount;
 pub use origin::Origin;
 pub use response::Response;

@@ -62,6 +62,12 @@ impl Picked {
         &self.group
     }
 
+    /// Identifies the connections that requests to the peer may share: numbers of the group's
+    /// connections and of the peer, the same in all generations of the group.
+    pub fn pool(&self) -> (u64, u64) {
+        (self.group.pool_id(), self.peer.state.id)
+    }
+
     /// The address to connect to.
     pub fn address(&self) -> &Address {
         self.peer.address()

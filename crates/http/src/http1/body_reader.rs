@@ -37,7 +37,7 @@ impl Reader {
         Ok(match stream.recv_large(NO_TIMEOUT, limit.min(RECV_BUF_BYTES)).await? {
             Received::Lent(received) => received,
             // Not asked for: it would be larger than the limit.
-            Received::Large(received) => RecvBuf::of(&received).unwrap_or_else(RecvBuf::empty),
+            received => RecvBuf::of(&received).unwrap_or_else(RecvBuf::empty),
         })
     }
 

@@ -16,11 +16,11 @@ use nowait_h2::{ErrorCode, Limits, StreamId, server};
 use nowait_runtime::now;
 
 use super::head::{Heads, Rules};
-use super::output::Output;
 use super::stream::{End, Outgoing, Stream};
 use crate::accepted::Accepted;
 use crate::conf::ServerId;
 use crate::connections::Held;
+use crate::frames::Output;
 use crate::generation::Current;
 use crate::log::Level;
 use crate::log::error::RequestDetails;

@@ -13,7 +13,6 @@
 mod body_reader;
 mod connection;
 mod head;
-mod output;
 mod response_head;
 mod sender;
 mod serving;

@@ -163,7 +163,7 @@ impl UpstreamBody {
                 Some(_) => return,
                 None => room,
             };
-            *more = match exchange.stream().try_recv_large(max) {
+            *more = match exchange.pipe().try_recv(max) {
                 Ok(Some(received)) if received.is_empty() => exchange.eof(),
                 Ok(Some(received)) => {
                     bytes += received.len();

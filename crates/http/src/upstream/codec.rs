@@ -1,7 +1,8 @@
 //! What the engine needs to know about a protocol, without sockets, clocks or files.
 //!
 //! Implemented by protocol modules, called only by the engine. A [`CodecFactory`] makes a codec for
-//! each try of a request; what belongs to the connection is in its [`Session`].
+//! each try of a request, and says whether requests share connections; then the codec talks to its
+//! [`Lane`].
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,19 +12,19 @@ use bytes::Bytes;
 use nowait_message::ResponseHead;
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 
-use super::{KeptSession, Order, Session};
+use super::{Lane, Order};
 use crate::exchange::Interim;
 use crate::request::Request;
 use crate::response::Header;
 
 /// Makes the codecs of a protocol. It has no state: settings are those of the request's location.
 pub trait CodecFactory: Sync {
-    /// A codec for one try, on a connection with this session.
-    fn codec(&self, request: &Request, session: Option<&Session>) -> Box<dyn Codec>;
+    /// A codec for one try; `lane`: its stream, if connections are shared.
+    fn codec(&self, request: &Request, lane: Option<&Rc<Lane>>) -> Box<dyn Codec>;
 
-    /// The session of a new connection; `None`: the protocol keeps nothing beyond a request.
-    fn session(&self, _request: &Request) -> Option<KeptSession> {
-        None
+    /// Whether requests share connections, over HTTP/2, instead of having one at a time.
+    fn shares(&self, _request: &Request) -> bool {
+        false
     }
 }
 
@@ -174,12 +175,15 @@ pub enum Fault {
     HeadTooBig,
     /// The connection was closed before the response was complete.
     PrematureClose,
+    /// The upstream has not acted on the request, and never will: another try is safe, whatever the
+    /// request. The text is for the error log.
+    Unprocessed(Cow<'static, str>),
 }
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Malformed(text) => text,
+            Self::Malformed(text) | Self::Unprocessed(text) => text,
             Self::HeadTooBig => "upstream sent too big header",
             Self::PrematureClose => "upstream prematurely closed connection",
         })

@@ -5,26 +5,33 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_front::tls::Handshake;
 use nowait_front::tls::upstream::{ConnectFailure, Wish};
+use nowait_front::tls::{Handshake, Tls};
 use nowait_runtime::net::{Address, ConnectError, ConnectOptions, Stream};
 use nowait_runtime::now;
-use nowait_upstream::{IdleConnection, Peer, Picked, Tag, Times};
+use nowait_upstream::{IdleConnection, Keepalive, Peer, Picked, Tag, Times};
 
-use super::session::Session;
+use super::http2::{self, Found, Held, Key, Opening, Unfound, Usage};
+use super::pipe::Pipe;
 use super::settings::Settings;
 use super::state::State;
 use crate::request::Request;
 
 /// A connection, held for one request.
 pub(super) struct Link {
-    pub(super) stream: Rc<Stream>,
+    pub(super) pipe: Pipe,
     /// Whether it has served requests before.
     pub(super) reused: bool,
-    /// What the protocol keeps for the connection.
-    pub(super) session: Option<Session>,
     holder: Holder,
-    connection: IdleConnection,
+    hold: Hold,
+}
+
+/// What is held.
+enum Hold {
+    /// A connection.
+    Connection(IdleConnection),
+    /// A stream of a shared one, which is left when this is dropped.
+    Lane(#[expect(dead_code, reason = "it acts when it is dropped")] Held),
 }
 
 /// Who holds a connection, and gets it back.
@@ -46,6 +53,10 @@ pub(super) enum Unconnected {
     Ours(ConnectError),
     /// There is no session with the peer.
     Tls(ConnectFailure),
+    /// The server offers no HTTP/2.
+    NoHttp2,
+    /// Too many requests wait for a stream.
+    Overflow,
 }
 
 /// Takes an idle connection of this worker to the peer.
@@ -60,12 +71,14 @@ pub(super) fn idle(peer: Picked, tag: Tag) -> Result<Link, Picked> {
 }
 
 /// How a connection is opened.
-pub(super) struct Opening<'a> {
+pub(super) struct How<'a> {
     /// Our own address, and whether it may be one that this machine does not have.
     pub(super) bind: Option<&'a (Address, bool)>,
     /// What it needs, if it has TLS.
     pub(super) tls: Option<&'a Wish>,
     pub(super) settings: &'a Settings,
+    /// Whether requests share connections.
+    pub(super) shares: bool,
     /// Shows what is being done.
     pub(super) state: &'a State,
 }
@@ -77,9 +90,15 @@ pub(super) struct Opening<'a> {
 pub(super) async fn connect(
     request: &Request,
     peer: Picked,
-    opening: Opening<'_>,
+    how: How<'_>,
     tag: Tag,
 ) -> Result<Link, (Unconnected, Picked)> {
+    if how.shares {
+        return match lane(request, &peer, &how, tag).await {
+            Ok(lane) => Ok(Link::of_lane(lane, Holder::Request(peer, tag))),
+            Err(error) => Err((error, peer)),
+        };
+    }
     let peer = match idle(peer, tag) {
         Ok(link) => return Ok(link),
         Err(peer) => peer,
@@ -87,9 +106,32 @@ pub(super) async fn connect(
     if let Some(idle) = peer.idle_take_any(tag).await {
         return Ok(Link::new(idle, true, peer, tag));
     }
-    match open(request, peer.address(), opening).await {
+    match open(request, peer.address(), &how).await {
         Ok(connection) => Ok(Link::new(connection, false, peer, tag)),
         Err(error) => Err((error, peer)),
+    }
+}
+
+/// A stream to the peer, for which a connection may have to be opened.
+///
+/// # Errors
+/// [`Unconnected`]
+async fn lane(
+    request: &Request,
+    peer: &Picked,
+    how: &How<'_>,
+    tag: Tag,
+) -> Result<Held, Unconnected> {
+    match http2::find(Key::new(peer, tag), how.settings.connect_timeout).await {
+        Ok(Found::Lane(lane)) => Ok(lane),
+        Ok(Found::Open(opening)) => {
+            let connection = open(request, peer.address(), how).await?;
+            let keepalive = peer.group().conf().keepalive;
+            let usage = Usage { keepalive, send_timeout: how.settings.send_timeout };
+            Ok(opening.opened(connection, usage))
+        }
+        Err(Unfound::TimedOut) => Err(Unconnected::Failed(ConnectError::TimedOut)),
+        Err(Unfound::Overflow) => Err(Unconnected::Overflow),
     }
 }
 
@@ -100,9 +142,9 @@ pub(super) async fn connect(
 pub(super) async fn open(
     request: &Request,
     address: &Address,
-    opening: Opening<'_>,
+    how: &How<'_>,
 ) -> Result<IdleConnection, Unconnected> {
-    let Opening { bind, tls, settings, state } = opening;
+    let &How { bind, tls, settings, state, shares } = how;
     let mut options = ConnectOptions::new(settings.connect_timeout);
     options.keepalive = settings.socket_keepalive;
     options.receive_buffer = settings.socket_rcvbuf;
@@ -127,6 +169,11 @@ pub(super) async fn open(
         // Boxed: plain connections don't need its memory.
         let made = Box::pin(tls.connect(&stream, address, wish, &handshake, || request.io()));
         made.await.map_err(Unconnected::Tls)?;
+        if shares
+            && stream.with_layer(|tls: &Tls| tls.session().alpn() == Some(b"h2")) != Some(true)
+        {
+            return Err(Unconnected::NoHttp2);
+        }
     }
     Ok(IdleConnection::new(stream, now()))
 }
@@ -143,9 +190,23 @@ impl Link {
         (Self::of(connection, reused, Holder::Probe(slot.clone())), slot)
     }
 
-    fn of(mut connection: IdleConnection, reused: bool, holder: Holder) -> Self {
-        let session = connection.session.take().map(Session::new);
-        Self { stream: connection.stream.clone(), reused, session, holder, connection }
+    /// The only stream of a connection for a probe, and the place where nothing is left.
+    pub(super) fn of_probe_alone(connection: IdleConnection, settings: &Settings) -> (Self, Slot) {
+        let keepalive = Keepalive { connections: 0, ..Keepalive::default() };
+        let usage = Usage { keepalive, send_timeout: settings.send_timeout };
+        let lane = Opening::alone().opened(connection, usage);
+        let slot = Slot::default();
+        (Self::of_lane(lane, Holder::Probe(slot.clone())), slot)
+    }
+
+    fn of(connection: IdleConnection, reused: bool, holder: Holder) -> Self {
+        let pipe = Pipe::Own(connection.stream.clone());
+        Self { pipe, reused, holder, hold: Hold::Connection(connection) }
+    }
+
+    fn of_lane(lane: Held, holder: Holder) -> Self {
+        let pipe = Pipe::Lane(lane.lane().clone());
+        Self { pipe, reused: lane.is_reused(), holder, hold: Hold::Lane(lane) }
     }
 
     /// The peer; a probe has none.
@@ -172,21 +233,22 @@ impl Link {
     /// Releases the connection after a response; it is kept if it is reusable. `times`: to the head
     /// and to the end of a complete response.
     pub(super) fn release(self, reusable: bool, times: Option<(Duration, Duration)>) {
-        let Link { stream, session, holder, mut connection, .. } = self;
-        drop(stream);
-        let had_session = session.is_some();
-        connection.session = session.and_then(Session::into_kept);
-        let reusable = reusable && had_session == connection.session.is_some();
+        let Link { pipe, holder, hold, .. } = self;
+        drop(pipe);
+        let connection = match hold {
+            Hold::Connection(connection) => Some(connection),
+            Hold::Lane(_) => None,
+        };
+        let connection = connection.filter(|_| reusable);
         match holder {
             Holder::Request(peer, tag) => {
-                if reusable {
+                if let Some(connection) = connection {
                     peer.idle_put(connection, tag);
                 }
                 let times = times.map(|(header, response)| Times { header, response });
                 peer.succeeded(now(), times);
             }
-            Holder::Probe(slot) if reusable => slot.set(Some(connection)),
-            Holder::Probe(_) => {}
+            Holder::Probe(slot) => slot.set(connection),
         }
     }
 

@@ -13,11 +13,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use nowait_runtime::buf::{Chain, RECV_BUF_BYTES, Received};
-use nowait_runtime::net::{NO_TIMEOUT, Stream};
+use nowait_runtime::net::NO_TIMEOUT;
 use nowait_runtime::now;
 use nowait_upstream::{Learning, Peer};
 
 use super::connect::Link;
+use super::pipe::Pipe;
 use super::receive::HeadFault;
 use super::upload::{Limits, Sending, Upload};
 use super::{BodyEvent, Cause, Codec, Fault, HeadEvent, Settings, State};
@@ -89,7 +90,7 @@ impl UpstreamExchange {
         state: Rc<State>,
         (number, began): (usize, Instant),
     ) -> Self {
-        let before = (link.stream.bytes_sent(), link.stream.bytes_received());
+        let before = (link.pipe.bytes_sent(), link.pipe.bytes_received());
         Self {
             link: Some(link),
             input: Received::empty(),
@@ -126,9 +127,9 @@ impl UpstreamExchange {
         self.link().reused
     }
 
-    /// The connection.
-    pub(super) fn stream(&self) -> &Rc<Stream> {
-        &self.link().stream
+    /// What carries it.
+    pub(super) fn pipe(&self) -> &Pipe {
+        &self.link().pipe
     }
 
     /// Whether the connection has become a tunnel.
@@ -152,11 +153,11 @@ impl UpstreamExchange {
     }
 
     pub(super) fn bytes_sent(&self) -> u64 {
-        self.link.as_ref().map_or(0, |link| link.stream.bytes_sent() - self.before.0)
+        self.link.as_ref().map_or(0, |link| link.pipe.bytes_sent() - self.before.0)
     }
 
     pub(super) fn bytes_received(&self) -> u64 {
-        self.link.as_ref().map_or(0, |link| link.stream.bytes_received() - self.before.1)
+        self.link.as_ref().map_or(0, |link| link.pipe.bytes_received() - self.before.1)
     }
 
     /// Time since the try began.
@@ -203,12 +204,7 @@ impl UpstreamExchange {
             return Ok(received);
         }
         let timeout = self.read_timeout();
-        let stream = self.stream();
-        let received = match large {
-            0 => stream.recv(timeout).await.map(Received::Lent),
-            max => stream.recv_large(timeout, max).await,
-        };
-        received.map_err(ReceiveFault::Network)
+        self.pipe().recv(timeout, large).await.map_err(ReceiveFault::Network)
     }
 
     /// Remaining time to wait for the upstream. The head as a whole gets `read_timeout`, so that an
@@ -236,17 +232,17 @@ impl UpstreamExchange {
         &mut self,
         large: usize,
     ) -> Result<Option<Received>, ReceiveFault> {
-        let stream = self.stream().clone();
+        let pipe = self.pipe().clone();
         let codec = self.codec.as_mut().expect("there until the exchange ends");
         let Some(upload) = &mut self.upload else { return Ok(None) };
         let max = if large == 0 { RECV_BUF_BYTES } else { large };
-        let mut recv = pin!(stream.recv_large(NO_TIMEOUT, max));
+        let mut recv = pin!(pipe.recv(NO_TIMEOUT, max));
         let mut sent = false;
         let outcome = poll_fn(|cx| {
             if let Poll::Ready(received) = recv.as_mut().poll(cx) {
                 return Poll::Ready(received.map(Some).map_err(ReceiveFault::Network));
             }
-            upload.poll(&mut **codec, &stream, cx).map_ok(|sending| {
+            upload.poll(&mut **codec, &pipe, cx).map_ok(|sending| {
                 sent = sending == Sending::Done;
                 None
             })
@@ -260,8 +256,8 @@ impl UpstreamExchange {
             Err(ReceiveFault::Network(error)) if error.raw_os_error().is_some() => {
                 upload.fail();
                 let timeout = self.settings.read_timeout;
-                return match stream.recv(timeout).await {
-                    Ok(received) if !received.is_empty() => Ok(Some(Received::Lent(received))),
+                return match pipe.recv(timeout, 0).await {
+                    Ok(received) if !received.is_empty() => Ok(Some(received)),
                     _ => Err(ReceiveFault::Network(error)),
                 };
             }
@@ -276,11 +272,11 @@ impl UpstreamExchange {
     /// # Errors
     /// The network's error.
     pub(super) fn begin_upload(&mut self) -> io::Result<()> {
-        let stream = self.stream().clone();
+        let pipe = self.pipe().clone();
         let codec = self.codec.as_mut().expect("there until the exchange ends");
         let Some(upload) = &mut self.upload else { return Ok(()) };
         // The later wait for the rest polls again.
-        match upload.poll(&mut **codec, &stream, &mut Context::from_waker(Waker::noop())) {
+        match upload.poll(&mut **codec, &pipe, &mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(Sending::Done)) => self.upload = None,
             Poll::Ready(Err(ReceiveFault::Network(error))) => return Err(error),
             _ => {}
@@ -299,7 +295,7 @@ impl UpstreamExchange {
             Some(upload) => upload.say(said),
             None => {
                 let limits = Limits::of_output(&self.settings);
-                self.upload = Some(Upload::whole(self.stream(), said, limits));
+                self.upload = Some(Upload::whole(self.pipe(), said, limits));
             }
         }
     }
@@ -366,7 +362,6 @@ impl UpstreamExchange {
             learning.note(now());
         }
         let reusable = self.upload.is_none() && codec.is_reusable(leftover);
-        // Before the connection: its session can't be kept while a codec holds it.
         codec.retire();
         let times = (self.header_time.unwrap_or_default(), elapsed);
         if let Some(link) = self.link.take() {
@@ -382,8 +377,8 @@ impl UpstreamExchange {
         }
         self.held.clear();
         let Some(link) = &self.link else { return };
-        let sent = link.stream.bytes_sent() - self.before.0;
-        let received = link.stream.bytes_received() - self.before.1;
+        let sent = link.pipe.bytes_sent() - self.before.0;
+        let received = link.pipe.bytes_received() - self.before.1;
         link.count_bytes(sent, received);
         let content = self.content;
         self.state.update(self.number, |one| {

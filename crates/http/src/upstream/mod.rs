@@ -16,7 +16,7 @@
 //! | the head is received | `receive.rs` |
 //! | the body is received: at once, at the client's pace, or ahead of the client | `body.rs`, `pump.rs` |
 //! | another protocol takes over in both directions | `tunnel.rs` |
-//! | a protocol's state of a connection is kept | `session.rs` |
+//! | a try's bytes are carried by a connection of its own, or by a stream of a shared one | `pipe.rs`, `http2/` |
 //! | the tries are recorded for variables and logs | `state.rs` |
 
 mod body;
@@ -24,13 +24,14 @@ mod codec;
 mod connect;
 mod exchange;
 pub mod gate;
+mod http2;
 mod order;
+mod pipe;
 pub mod probe;
 mod pump;
 mod receive;
 mod run;
 mod send;
-mod session;
 mod settings;
 mod state;
 pub(crate) mod sticky_cookie;
@@ -41,9 +42,9 @@ mod upload;
 
 pub use body::{BodyOptions, UpstreamBody};
 pub use codec::{BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep};
+pub use http2::{Fields, Lane, Line};
 pub use order::{Order, Wanted};
 pub use run::{Failed, Reply, Run};
-pub use session::{KeptSession, Session};
 pub use settings::{Buffers, Cause, NextUpstream, Settings};
 pub use state::{LogUri, PeerName, State, Try};
 pub use target::Target;

@@ -16,11 +16,11 @@ use nowait_runtime::net::{Address, ConnectError};
 use nowait_runtime::now;
 use nowait_upstream::IdleConnection;
 
-use super::connect::{self, Link, Opening, Unconnected};
+use super::connect::{self, How, Link, Unconnected};
 use super::exchange::{More, ReceiveFault, UpstreamExchange};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
-use super::{CodecFactory, Fault, LogUri, Order, Session, Settings, State, Wanted};
+use super::{CodecFactory, Fault, LogUri, Order, Settings, State, Wanted};
 use crate::request::Request;
 use crate::slots::Key;
 
@@ -109,20 +109,28 @@ impl Prober {
         let bind = probing.bind(request);
         let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
         let tls = probing.tls(request);
-        let opening = Opening {
+        let shares = probing.codecs().shares(request);
+        let how = How {
+            shares,
             bind: bind.as_ref(),
             tls: tls.as_deref(),
             settings: probing.settings(),
             state: &State::default(),
         };
-        let opened = connect::open(request, address, opening).await;
+        let opened = connect::open(request, address, &how).await;
         let connection = opened.map_err(|error| match error {
             Unconnected::Failed(error) | Unconnected::Ours(error) => ProbeFault::Connect(error),
             Unconnected::Tls(failure) => ProbeFault::Tls(failure),
+            Unconnected::NoHttp2 | Unconnected::Overflow => {
+                let text = "upstream did not select \"h2\" by ALPN";
+                ProbeFault::Protocol(Fault::Malformed(text.into()))
+            }
         })?;
-        let (mut link, slot) = Link::of_probe(connection, false);
-        link.session = probing.codecs().session(request).map(Session::new);
-        exchange(request, &**probing, (link, slot), &order).await
+        let link = match shares {
+            true => Link::of_probe_alone(connection, probing.settings()),
+            false => Link::of_probe(connection, false),
+        };
+        exchange(request, &**probing, link, &order).await
     }
 
     /// Keeps the connection for the next probe, if the response is complete and allows that.
@@ -140,7 +148,7 @@ async fn exchange(
 ) -> Result<Probed, ProbeFault> {
     let state = Rc::new(State::default());
     let began = (state.begin_try(None), now());
-    let codec = probing.codecs().codec(request, link.session.as_ref());
+    let codec = probing.codecs().codec(request, link.pipe.lane());
     let settings = probing.settings().clone();
     let mut exchange = UpstreamExchange::new(link, codec, settings, state, began);
     send::request(request, order, &mut exchange).await.map_err(|fault| match fault {

@@ -77,7 +77,7 @@ pub(super) fn at_once(
 
 /// The next event in the received bytes.
 fn next(exchange: &mut UpstreamExchange, received: Received) -> Result<HeadEvent, HeadFault> {
-    if received.is_empty() {
+    if received.is_empty() && exchange.pipe().own().is_some() {
         return Err(HeadFault::Closed);
     }
     exchange.input = received;

@@ -16,18 +16,21 @@ use nowait_runtime::time::timeout;
 use nowait_upstream::{Next, Picked, Tag};
 
 use super::body::UpstreamBody;
-use super::connect::{self, Link, Opening, Unconnected};
+use super::connect::{self, How, Link, Unconnected};
 use super::exchange::{ReceiveFault, UpstreamExchange};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
 use super::state::PeerName;
 use super::sticky_cookie;
-use super::{Cause, CodecFactory, Fault, HeadEvent, Session, Settings, State, Target};
+use super::{Cause, CodecFactory, Fault, HeadEvent, Settings, State, Target};
 use crate::exchange::{OnHangup, Watch};
 use crate::log::{Level, OsError};
 use crate::logs::debug;
 use crate::request::{ReadError, Request, RequestBody};
 use crate::request_body;
+
+/// Tries that upstreams have not acted on, and which therefore don't count.
+const UNPROCESSED_MAX: u8 = 3;
 
 /// The response of an upstream.
 pub struct Reply {
@@ -68,6 +71,8 @@ pub struct Run {
     watch: Option<Watch>,
     /// The try in progress.
     begun: Option<Begun>,
+    /// Tries that upstreams have not acted on.
+    unprocessed: u8,
 }
 
 /// Progress of a try.
@@ -86,6 +91,8 @@ type Opened = (usize, Instant);
 enum Miss {
     /// The upstream's fault.
     Upstream(Cause),
+    /// Nobody's: the upstream has not acted on the request.
+    Unprocessed,
     /// Our fault or the client's: another try would not help.
     Final(u16),
 }
@@ -122,6 +129,7 @@ impl Run {
             started: now(),
             watch: None,
             begun: None,
+            unprocessed: 0,
         }
     }
 
@@ -129,7 +137,8 @@ impl Run {
     /// next peer in turn must have an idle connection.
     pub fn begin(&mut self, request: &mut Request) {
         let queues = self.target.attempt.group().conf().queue.is_some();
-        if queues || matches!(request.body, RequestBody::Unread(_)) {
+        let shares = self.factory.shares(request);
+        if queues || shares || matches!(request.body, RequestBody::Unread(_)) {
             return;
         }
         self.start(request);
@@ -153,7 +162,7 @@ impl Run {
             return None;
         }
         self.state.set_action(Some("reading response header from upstream"));
-        Some(exchange.stream().recv(exchange.read_timeout()))
+        Some(exchange.pipe().own()?.recv(exchange.read_timeout()))
     }
 
     /// The response, if the received bytes complete its head, and it does not call for another try.
@@ -226,6 +235,7 @@ impl Run {
             };
             let cause = match miss {
                 Miss::Upstream(cause) => cause,
+                Miss::Unprocessed => Cause::Error,
                 Miss::Final(status) => return Err(Failed { status, cause: None }),
             };
             if stale {
@@ -313,7 +323,7 @@ impl Run {
     fn exchange(&mut self, request: &Request, link: Link, opened: Opened) -> UpstreamExchange {
         let kind = if link.reused { "a kept one" } else { "a new one" };
         debug!(request, "upstream connection is {kind}");
-        let codec = self.factory.codec(request, link.session.as_ref());
+        let codec = self.factory.codec(request, link.pipe.lane());
         let exchange =
             UpstreamExchange::new(link, codec, self.settings.clone(), self.state.clone(), opened);
         exchange.connected();
@@ -359,23 +369,20 @@ impl Run {
         peer: Picked,
         opened: Opened,
     ) -> Result<UpstreamExchange, Missed> {
-        let opening = Opening {
+        let how = How {
+            shares: self.factory.shares(request),
             bind: self.target.bind.as_ref(),
             tls: self.target.tls.as_deref(),
             settings: &self.settings,
             state: &self.state,
         };
-        match connect::connect(request, peer, opening, self.tag).await {
-            Ok(mut link) => {
-                if !link.reused {
-                    link.session = self.factory.session(request).map(Session::new);
-                }
-                Ok(self.exchange(request, link, opened))
-            }
+        match connect::connect(request, peer, how, self.tag).await {
+            Ok(link) => Ok(self.exchange(request, link, opened)),
             Err((error, peer)) => {
                 let miss = self.connect_miss(request, error, peer);
                 let status = match miss {
                     Miss::Upstream(cause) => cause.status(),
+                    Miss::Unprocessed => Cause::Error.status(),
                     Miss::Final(status) => status,
                 };
                 let (number, began) = opened;
@@ -413,12 +420,19 @@ impl Run {
 
     /// Ends a try that has failed.
     fn missed(&mut self, request: &Request, exchange: UpstreamExchange, miss: Miss) -> Missed {
-        let sent = exchange.bytes_sent() > 0;
-        let stale = exchange.is_reused()
+        let unprocessed = matches!(miss, Miss::Unprocessed);
+        let sent = exchange.bytes_sent() > 0 && !unprocessed;
+        let mut stale = exchange.is_reused()
             && matches!(miss, Miss::Upstream(Cause::Error))
             && exchange.bytes_received() == 0;
-        if let Miss::Upstream(cause) = miss {
-            exchange.failed(cause);
+        if unprocessed && self.unprocessed < UNPROCESSED_MAX {
+            self.unprocessed += 1;
+            stale = true;
+        }
+        match miss {
+            Miss::Upstream(cause) => exchange.failed(cause),
+            Miss::Unprocessed => exchange.failed(Cause::Error),
+            Miss::Final(_) => {}
         }
         let peer = exchange.into_link().and_then(Link::into_peer);
         if let (Some(peer), Miss::Upstream(cause)) = (peer, &miss) {
@@ -477,6 +491,17 @@ impl Run {
                 self.peer_failed(request, peer);
                 Miss::Upstream(Cause::Error)
             }
+            Unconnected::NoHttp2 => {
+                let text = format_args!("upstream did not select \"h2\" by ALPN");
+                request.log(Level::Error, text);
+                self.peer_failed(request, peer);
+                Miss::Upstream(Cause::Error)
+            }
+            Unconnected::Overflow => {
+                let text = format_args!("too many requests wait for a stream to {}", peer.name());
+                request.log(Level::Error, text);
+                Miss::Upstream(Cause::Error)
+            }
             Unconnected::Ours(ConnectError::Bind(error)) => {
                 log(Level::Crit, "bind()", &error);
                 Miss::Final(500)
@@ -515,6 +540,10 @@ impl Run {
             HeadFault::Closed | HeadFault::Protocol(Fault::PrematureClose) => {
                 request.log(Level::Error, format_args!("upstream prematurely closed connection"));
                 Miss::Upstream(Cause::Error)
+            }
+            HeadFault::Protocol(fault @ Fault::Unprocessed(_)) => {
+                request.log(Level::Error, format_args!("{fault}"));
+                Miss::Unprocessed
             }
             HeadFault::Protocol(fault) => {
                 request.log(Level::Error, format_args!("{fault}"));

@@ -57,7 +57,7 @@ pub(super) async fn request(
 ) -> Result<(), SendFault> {
     let Some(chain) = prepare(request, order, exchange)? else { return Ok(()) };
     let options = SendOptions::new(exchange.settings.send_timeout);
-    exchange.stream().send(chain, options).await.map_err(SendFault::Upstream)
+    exchange.pipe().send(chain, options).await.map_err(SendFault::Upstream)
 }
 
 /// Sends the request as far as possible without waiting; the rest is sent while the response is
@@ -72,13 +72,13 @@ pub(super) fn at_once(
 ) -> Result<(), SendFault> {
     let Some(mut chain) = prepare(request, order, exchange)? else { return Ok(()) };
     let first = chain.front().map_or(&[][..], Chunk::memory);
-    let sent = exchange.stream().try_send(first).map_err(SendFault::Upstream)?;
+    let sent = exchange.pipe().try_send(first).map_err(SendFault::Upstream)?;
     chain.advance(sent as u64);
     if chain.is_empty() {
         return Ok(());
     }
     let limits = limits(request, exchange);
-    exchange.upload = Some(Upload::whole(exchange.stream(), chain, limits));
+    exchange.upload = Some(Upload::whole(exchange.pipe(), chain, limits));
     exchange.begin_upload().map_err(SendFault::Upstream)
 }
 
@@ -112,7 +112,7 @@ fn prepare(
     exchange.upload = match feed {
         Some((feed, limits)) => Some(Upload::streamed(chain, feed, limits)),
         None if chain.len() > SIMPLE_BYTES_MAX || chain.iter().any(|chunk| !chunk.is_memory()) => {
-            Some(Upload::whole(exchange.stream(), chain, limits))
+            Some(Upload::whole(exchange.pipe(), chain, limits))
         }
         None => return Ok(Some(chain)),
     };

@@ -40,7 +40,9 @@ impl Tunnel {
 
     async fn run(mut self, client: Duplex<'_>) -> Result<(), BodyError> {
         self.exchange.state.set_action(Some("proxying upgraded connection"));
-        let upstream = self.exchange.stream().clone();
+        let Some(upstream) = self.exchange.pipe().own().cloned() else {
+            return Err(BodyError::Upstream("unexpected switch of protocols".to_owned()));
+        };
         let settings = self.exchange.settings.clone();
         let from_upstream = std::mem::replace(&mut self.exchange.input, Received::empty());
         let first = Sides { client: Chain::from(from_upstream), upstream: client.received.into() };

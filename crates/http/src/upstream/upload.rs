@@ -1,16 +1,16 @@
 //! The part of a request that is sent while the response may already be arriving.
 
 use std::io;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_runtime::buf::{Chain, FileRange};
-use nowait_runtime::net::{SendOptions, Stream};
+use nowait_runtime::net::SendOptions;
 use nowait_runtime::time::timeout;
 
 use super::exchange::ReceiveFault;
+use super::pipe::Pipe;
 use super::{Codec, Settings};
 use crate::filter::Pull;
 use crate::request::{BodyReader, ReadError};
@@ -75,8 +75,8 @@ pub(super) struct Upload {
 
 impl Upload {
     /// Sends a request that is already complete.
-    pub(super) fn whole(stream: &Rc<Stream>, chain: Chain, limits: Limits) -> Box<Self> {
-        let sending = Some(send(stream, chain, limits.send_timeout));
+    pub(super) fn whole(pipe: &Pipe, chain: Chain, limits: Limits) -> Box<Self> {
+        let sending = Some(send(pipe, chain, limits.send_timeout));
         let (reading, chain) = (None, Chain::new());
         Box::new(Self { sending, reading, chain, limits, content: 0, failed: false })
     }
@@ -105,7 +105,7 @@ impl Upload {
     pub(super) fn poll(
         &mut self,
         codec: &mut dyn Codec,
-        stream: &Rc<Stream>,
+        pipe: &Pipe,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Sending, ReceiveFault>> {
         if self.failed {
@@ -120,14 +120,19 @@ impl Upload {
                 if self.chain.is_empty() {
                     return Poll::Ready(Ok(Sending::Done));
                 }
-                self.flush(stream);
+                self.flush(pipe);
                 continue;
             };
             if !codec.takes_content() {
+                if let Some(lane) = pipe.lane() {
+                    let (lane, timeout) = (lane.clone(), self.limits.send_timeout);
+                    self.sending = Some(Box::pin(async move { lane.room(timeout).await }));
+                    continue;
+                }
                 if self.chain.is_empty() {
                     return Poll::Ready(Ok(Sending::Waits));
                 }
-                self.flush(stream);
+                self.flush(pipe);
                 continue;
             }
             match reading.as_mut().poll(cx) {
@@ -135,18 +140,18 @@ impl Upload {
                     self.reading = None;
                     self.take(feed, piece, codec)?;
                     if self.chain.len() >= COLLECT_BYTES_MAX {
-                        self.flush(stream);
+                        self.flush(pipe);
                     }
                 }
                 Poll::Pending if self.chain.is_empty() => return Poll::Pending,
-                Poll::Pending => self.flush(stream),
+                Poll::Pending => self.flush(pipe),
             }
         }
     }
 
-    fn flush(&mut self, stream: &Rc<Stream>) {
+    fn flush(&mut self, pipe: &Pipe) {
         let chain = std::mem::take(&mut self.chain);
-        self.sending = Some(send(stream, chain, self.limits.send_timeout));
+        self.sending = Some(send(pipe, chain, self.limits.send_timeout));
     }
 
     /// Takes the piece that was read.
@@ -170,13 +175,9 @@ impl Upload {
     }
 }
 
-fn send(
-    stream: &Rc<Stream>,
-    chain: Chain,
-    timeout: Duration,
-) -> LocalFuture<'static, io::Result<()>> {
-    let stream = stream.clone();
-    Box::pin(async move { stream.send(chain, SendOptions::new(timeout)).await })
+fn send(pipe: &Pipe, chain: Chain, timeout: Duration) -> LocalFuture<'static, io::Result<()>> {
+    let pipe = pipe.clone();
+    Box::pin(async move { pipe.send(chain, SendOptions::new(timeout)).await })
 }
 
 fn read(mut feed: Feed, limit: Duration) -> LocalFuture<'static, Read> {

@@ -117,6 +117,7 @@ impl From<Received> for Chunk {
         match received {
             Received::Lent(buf) => Chunk::Lent(buf),
             Received::Large(buf) => Chunk::Bytes(Bytes::from_owner(buf)),
+            Received::Joined(buf) => Chunk::Bytes(buf.freeze()),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::free::Free;
 use super::small::{RECV_BUF_BYTES, RecvBuf};
@@ -99,6 +99,8 @@ pub enum Received {
     Lent(RecvBuf),
     /// In a large buffer.
     Large(LargeBuf),
+    /// In memory of its own: taken out of several receives.
+    Joined(BytesMut),
 }
 
 impl Received {
@@ -113,6 +115,7 @@ impl Received {
         match self {
             Received::Lent(buf) => buf.end as usize == RECV_BUF_BYTES,
             Received::Large(buf) => buf.end == buf.memory.len(),
+            Received::Joined(_) => false,
         }
     }
 
@@ -121,6 +124,7 @@ impl Received {
         match self {
             Received::Lent(buf) => buf.truncate(len),
             Received::Large(buf) => buf.end = buf.end.min(buf.start.saturating_add(len)),
+            Received::Joined(buf) => buf.truncate(len),
         }
     }
 
@@ -135,6 +139,7 @@ impl Received {
                 assert!(count <= buf.end - buf.start, "advance beyond the received bytes");
                 buf.start += count;
             }
+            Received::Joined(buf) => buf.advance(count),
         }
     }
 
@@ -144,6 +149,7 @@ impl Received {
         let memory = match &self {
             Received::Lent(buf) => buf.memory.as_ref().map_or(0, |memory| memory.len()),
             Received::Large(buf) => buf.memory.len(),
+            Received::Joined(buf) => buf.capacity(),
         };
         if self.len() <= memory / 2 { Bytes::copy_from_slice(&self) } else { self.into_bytes() }
     }
@@ -158,6 +164,7 @@ impl Received {
         match self {
             Received::Lent(buf) => buf.into_bytes(),
             Received::Large(buf) => Bytes::from_owner(buf),
+            Received::Joined(buf) => buf.freeze(),
         }
     }
 }
@@ -168,6 +175,7 @@ impl Deref for Received {
         match self {
             Received::Lent(buf) => buf,
             Received::Large(buf) => buf,
+            Received::Joined(buf) => buf,
         }
     }
 }
@@ -177,6 +185,7 @@ impl DerefMut for Received {
         match self {
             Received::Lent(buf) => buf,
             Received::Large(buf) => buf,
+            Received::Joined(buf) => buf,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! An idle connection, and which requests may use it.
 
-use std::any::Any;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,8 +33,6 @@ pub struct IdleConnection {
     pub opened: Instant,
     /// Number of requests that it has served, including the current one.
     pub requests: u64,
-    /// What the protocol keeps for the connection beyond a request.
-    pub session: Option<Box<dyn Any + Send>>,
     /// Wakes the keeper on activity; created when the connection is first kept.
     pub(super) watch: Option<Arc<Watch>>,
 }
@@ -43,13 +40,7 @@ pub struct IdleConnection {
 impl IdleConnection {
     /// A connection for its first request.
     pub fn new(stream: impl Into<Rc<Stream>>, now: Instant) -> IdleConnection {
-        IdleConnection {
-            stream: stream.into(),
-            opened: now,
-            requests: 1,
-            session: None,
-            watch: None,
-        }
+        IdleConnection { stream: stream.into(), opened: now, requests: 1, watch: None }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Moving an idle connection from one worker to another: its worker takes it out of its driver and
 //! sends the descriptor.
 
-use std::any::Any;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -29,7 +28,6 @@ struct Moved {
     layer: Option<DetachedLayer>,
     opened: Instant,
     requests: u64,
-    session: Option<Box<dyn Any + Send>>,
 }
 
 /// Asks a worker for one of its connections.
@@ -46,7 +44,7 @@ pub(super) async fn ask(
         Box::pin(give(pool, peer, tag, local, sender))
     });
     from.spawn(give).ok()?;
-    let Moved { fd, layer, opened, requests, session } =
+    let Moved { fd, layer, opened, requests } =
         timeout(HANDOVER_MAX, Receiver(parcel)).await.ok()??;
     if layer.is_none() && !is_open(&fd) {
         return None;
@@ -61,21 +59,19 @@ pub(super) async fn ask(
             return None;
         }
     }
-    Some(IdleConnection { stream, opened, requests, session, watch: None })
+    Some(IdleConnection { stream, opened, requests, watch: None })
 }
 
 /// Hands a connection of this worker over, or reports that there is none.
 async fn give(pool: u64, peer: u64, tag: Tag, local: bool, sender: Sender) {
     let entry = POOLS.with_borrow_mut(|pools| pools.take(pool, peer, tag, local));
-    let Some(IdleConnection { stream, opened, requests, session, .. }) =
-        entry.map(|e| e.connection)
-    else {
+    let Some(IdleConnection { stream, opened, requests, .. }) = entry.map(|e| e.connection) else {
         return;
     };
     stream.unwatch();
     let Some(stream) = Rc::into_inner(stream) else { return };
     if let Ok((fd, layer)) = stream.into_parts().await {
-        sender.send(Moved { fd, layer, opened, requests, session });
+        sender.send(Moved { fd, layer, opened, requests });
     }
 }
 

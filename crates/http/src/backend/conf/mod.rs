@@ -5,6 +5,7 @@
 //! requests resolves them to a [`Backend`], which the module's handler hands to the engine. nginx:
 //! `ngx_http_upstream_conf_t`, whose directives its modules repeat.
 
+mod headers;
 mod names;
 mod store;
 
@@ -14,6 +15,7 @@ use nowait_conf::{Buffers, Cx, Diagnostic, Node, Scope, Setting, Size, Span, ari
 use nowait_front::bind::Bind;
 use nowait_front::tls::upstream::UpstreamTls;
 
+pub use headers::{RequestHeaders, SetHeader};
 pub use names::{HeaderName, NameSet};
 pub use store::{Store, StoreAccess, StoreTarget};
 

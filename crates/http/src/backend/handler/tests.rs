@@ -1,5 +1,4 @@
-//! A second protocol through the same handler, engine and cache. It is tiny, but keeps state for each
-//! connection, as multiplexed protocols do.
+//! A second protocol through the same handler, engine and cache.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -33,37 +32,25 @@ use crate::filter::Pull;
 use crate::generation::{Current, DEFAULT_POOL, Generation};
 use crate::services::Services;
 use crate::upstream::{
-    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, KeptSession,
-    Session, Settings,
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Settings,
 };
 
-/// The protocol. A request is a line: its number on the connection, and a URI. The response is a
-/// line with this number and the length of the body, and the body.
+/// The protocol. A request is a line with a URI. The response is a line with the length of the body,
+/// and the body.
 struct Tiny {
     backend: Backend,
-}
-
-/// What both sides of a connection know.
-struct Numbers {
-    next: u32,
 }
 
 struct TinyFactory;
 
 impl CodecFactory for TinyFactory {
-    fn codec(&self, _: &Request, session: Option<&Session>) -> Box<dyn Codec> {
-        let session = session.expect("each connection has one").clone();
-        Box::new(TinyCodec { session, number: 0, line: Vec::new(), left: 0 })
-    }
-
-    fn session(&self, _: &Request) -> Option<KeptSession> {
-        Some(Box::new(Numbers { next: 1 }))
+    fn codec(&self, _: &Request, lane: Option<&Rc<Lane>>) -> Box<dyn Codec> {
+        assert!(lane.is_none(), "connections are not shared");
+        Box::new(TinyCodec { line: Vec::new(), left: 0 })
     }
 }
 
 struct TinyCodec {
-    session: Session,
-    number: u32,
     /// The received part of the line.
     line: Vec<u8>,
     left: usize,
@@ -71,12 +58,7 @@ struct TinyCodec {
 
 impl Codec for TinyCodec {
     fn begin(&mut self, _: &Request, order: &Order, out: &mut OutBuf) -> Result<Content, u16> {
-        self.number = self.session.with(|numbers: &mut Numbers| {
-            numbers.next += 1;
-            numbers.next - 1
-        });
         let LogUri::Text(uri) = &order.uri else { return Err(500) };
-        out.extend_from_slice(format!("{} ", self.number).as_bytes());
         out.extend_from_slice(uri);
         out.extend_from_slice(b"\n");
         Ok(Content::None)
@@ -90,11 +72,7 @@ impl Codec for TinyCodec {
         };
         let malformed = || Fault::Malformed("invalid line".into());
         let line = std::str::from_utf8(&self.line).map_err(|_| malformed())?;
-        let (number, length) = line.split_once(' ').ok_or_else(malformed)?;
-        if number.parse() != Ok(self.number) {
-            return Err(malformed());
-        }
-        self.left = length.parse().map_err(|_| malformed())?;
+        self.left = line.parse().map_err(|_| malformed())?;
         Ok(HeadStep { consumed: end + 1, event: HeadEvent::Final(Rc::new(head())) })
     }
 
@@ -279,10 +257,9 @@ fn serve(listener: &TcpListener) {
     for (connection, stream) in listener.incoming().enumerate() {
         let mut stream = stream.unwrap();
         for (n, line) in BufReader::new(stream.try_clone().unwrap()).lines().enumerate() {
-            let Ok(line) = line else { break };
-            let (number, uri) = line.split_once(' ').unwrap();
+            let Ok(uri) = line else { break };
             let body = format!("{}.{}: {uri}", connection + 1, n + 1);
-            write!(stream, "{number} {}\n{body}", body.len()).unwrap();
+            write!(stream, "{}\n{body}", body.len()).unwrap();
         }
     }
 }
@@ -342,6 +319,6 @@ fn another_protocol_has_the_same_handler_and_cache() {
     });
     ended.unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
-    // The numbers go on while the connection is kept, and the cache responds once.
+    // The connection is kept, and the cache responds once.
     assert_eq!(told.recv().unwrap(), ["1.1: /a", "1.2: /a", "1.3: /b", "1.3: /b", "1.4: /c"]);
 }

@@ -1,5 +1,5 @@
-//! HTTP/1 towards upstream servers, as the engine needs it: the client side of `h1`, and the encoding
-//! of requests.
+//! HTTP towards upstream servers, as the engine needs it: HTTP/1 with the client side of `h1`, and what
+//! requests in HTTP/2 have of their own.
 //!
 //! Made for one try of a request; sans-IO.
 
@@ -17,15 +17,16 @@ use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 use super::context;
 use super::request_head::{self, Framing, Written};
 use crate::backend::early_hints;
+use crate::backend::http2::{Http2, Way};
 use crate::conf::LocationId;
 use crate::exchange::Interim;
 use crate::generation::Current;
-use crate::modules::proxy::conf::ProxyConf;
+use crate::modules::proxy::conf::{HttpVersion, ProxyConf};
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Header;
 use crate::upstream::{
-    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, LogUri, Order,
-    Session,
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, LogUri,
+    Order,
 };
 
 /// Most unused codecs that a worker keeps; the memory of a large head is not kept.
@@ -37,12 +38,41 @@ thread_local! {
     static SPARE: RefCell<Vec<Box<Http1>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// HTTP/1 towards servers.
-pub struct Http1Factory;
+/// HTTP towards servers.
+pub struct HttpFactory;
 
-impl CodecFactory for Http1Factory {
-    fn codec(&self, request: &Request, _: Option<&Session>) -> Box<dyn Codec> {
-        Http1::new(request)
+impl CodecFactory for HttpFactory {
+    fn codec(&self, request: &Request, lane: Option<&Rc<Lane>>) -> Box<dyn Codec> {
+        match lane {
+            None => Http1::new(request),
+            Some(lane) => Http2::new(lane.clone(), HTTP2),
+        }
+    }
+
+    fn shares(&self, request: &Request) -> bool {
+        context::conf(request).is_some_and(|conf| conf.http_version == HttpVersion::Http2)
+    }
+}
+
+/// HTTP/2 for this module.
+const HTTP2: Way = Way {
+    open: |request, order, lane| {
+        let conf = context::conf(request).ok_or(500u16)?;
+        let (content, framing) = content(request, conf);
+        context::of(request).framing.set(framing);
+        let has_content = framing.chunked || framing.length.is_some_and(|length| length > 0);
+        let (uri, way) = (uri(request, order), (framing, !has_content));
+        request_head::open(request, conf, &order.wanted, uri, way, lane);
+        Ok((content, has_content))
+    },
+    backend: |request| Some(&context::conf(request)?.backend),
+};
+
+/// The URI to request.
+fn uri<'a>(request: &'a Request, order: &'a Order) -> &'a [u8] {
+    match &order.uri {
+        LogUri::Unparsed => request.head.uri(),
+        LogUri::Text(text) => text,
     }
 }
 
@@ -118,10 +148,7 @@ impl Codec for Http1 {
         let conf = self.conf();
         let (content, framing) = content(request, conf);
         context::of(request).framing.set(framing);
-        let uri = match &order.uri {
-            LogUri::Unparsed => request.head.uri(),
-            LogUri::Text(text) => text,
-        };
+        let uri = uri(request, order);
         let start = out.len();
         let written = request_head::write(request, conf, &order.wanted, uri, framing, &mut **out);
         let asked = self.asked(request, &out[start..]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 
-use super::codec::Http1Factory;
+use super::codec::HttpFactory;
 use super::conf::{CACHE, HttpVersion, Pass, ProxyConf};
 use super::context::{self, Where};
 use super::target::{self, Form};
@@ -37,7 +37,7 @@ pub(super) fn content(
 }
 
 impl Protocol for ProxyConf {
-    const CODECS: &'static dyn CodecFactory = &Http1Factory;
+    const CODECS: &'static dyn CodecFactory = &HttpFactory;
 
     fn of_location(location: &Location) -> Option<&Arc<Self>> {
         context::of_location(location)
@@ -108,7 +108,7 @@ impl Protocol for ProxyConf {
             && self.backend.pass_request_body
             // HTTP/1.0 can't send a body of unknown length.
             && (request.body_length != BodyLength::Unknown
-                || self.http_version == HttpVersion::Http11)
+                || self.http_version != HttpVersion::Http10)
     }
 
     fn default_key(&self, request: &Request, out: &mut Vec<u8>) {

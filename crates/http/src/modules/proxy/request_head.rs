@@ -4,13 +4,22 @@
 //! `Transfer-Encoding`, `Connection` and the headers it names are ours to write (RFC 9110 section
 //! 7.6.1, RFC 9112 section 11.2).
 
-use bytes::BufMut;
-use nowait_h1::encode::HeadWriter;
-use nowait_message::{Fields, Known};
+use std::rc::Rc;
 
+use bytes::{BufMut, Bytes};
+use nowait_h1::encode::HeadWriter;
+use nowait_message::Known;
+
+use crate::backend::request_head::{Writer, pass};
 use crate::modules::proxy::conf::{HttpVersion, ProxyConf};
 use crate::request::Request;
-use crate::upstream::Wanted;
+use crate::upstream::{Lane, Line, Wanted};
+
+impl<B: BufMut> Writer for HeadWriter<'_, B> {
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.field(name, value);
+    }
+}
 
 /// The framing of the content as announced by the head.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +40,7 @@ pub enum Written {
     Doubtful,
 }
 
-/// Appends the head. `framing` is that of the content after it.
+/// Appends the head of a request in HTTP/1. `framing` is that of the content after it.
 pub fn write<B: BufMut>(
     request: &Request,
     conf: &ProxyConf,
@@ -41,25 +50,12 @@ pub fn write<B: BufMut>(
     out: &mut B,
 ) -> Written {
     let http11 = conf.http_version == HttpVersion::Http11;
-    let given;
-    let method = match (wanted.method, &conf.method) {
-        (Some(method), _) => method.as_bytes(),
-        (None, Some(text)) => {
-            given = request.evaluate(text);
-            &given
-        }
-        (None, None) => request.method_name(),
-    };
-    let mut writer = HeadWriter::request(out, method, uri, http11);
-    host(request, conf, http11, &mut writer);
-    let mut said = Said::default();
-    for line in &conf.headers.lines {
-        let value = request.evaluate(&line.value);
-        if !value.is_empty() {
-            said.note(&line.name, &value);
-            writer.field(&line.name, &value);
-        }
+    let method = method(request, conf, wanted);
+    let mut writer = HeadWriter::request(out, &method, uri, http11);
+    if let Some(host) = host(request, conf, http11) {
+        writer.named("Host", &host);
     }
+    let mut said = set(request, conf, &mut writer);
     if let Some(length) = framing.length.filter(|_| !conf.headers.sets(Known::ContentLength)) {
         said.length = Some(Some(length));
         writer.field_number("Content-Length", length);
@@ -68,6 +64,58 @@ pub fn write<B: BufMut>(
         said.chunked = true;
         writer.lines("Transfer-Encoding: chunked\r\n");
     }
+    rest(request, conf, wanted, &mut writer);
+    writer.finish();
+    if said.fits(framing) { Written::Sound } else { Written::Doubtful }
+}
+
+/// Opens a stream with the head of a request; `end`: it has no content.
+pub fn open(
+    request: &Request,
+    conf: &ProxyConf,
+    wanted: &Wanted,
+    uri: &[u8],
+    (framing, end): (Framing, bool),
+    lane: &Rc<Lane>,
+) {
+    let method = method(request, conf, wanted);
+    let authority = host(request, conf, true).unwrap_or_default();
+    let tls = super::context::destination(request).is_some_and(|destination| destination.tls);
+    let scheme = if tls { &b"https"[..] } else { b"http" };
+    let line = Line { method: &method, scheme, authority: &authority, path: uri };
+    lane.open(&line, end, |fields| {
+        set(request, conf, fields);
+        if let Some(length) = framing.length.filter(|_| !conf.headers.sets(Known::ContentLength)) {
+            fields.field_number(b"content-length", length);
+        }
+        rest(request, conf, wanted, fields);
+    });
+}
+
+/// The method.
+fn method(request: &Request, conf: &ProxyConf, wanted: &Wanted) -> Bytes {
+    match (wanted.method, &conf.method) {
+        (Some(method), _) => Bytes::from_static(method.as_bytes()),
+        (None, Some(text)) => request.evaluate(text),
+        (None, None) => Bytes::copy_from_slice(request.method_name()),
+    }
+}
+
+/// Writes the fields that directives set.
+fn set(request: &Request, conf: &ProxyConf, writer: &mut impl Writer) -> Said {
+    let mut said = Said::default();
+    for line in &conf.headers.lines {
+        let value = request.evaluate(&line.value);
+        if !value.is_empty() {
+            said.note(&line.name, &value);
+            writer.field(&line.name, &value);
+        }
+    }
+    said
+}
+
+/// Writes the conditions and ranges of a cache, and the client's fields.
+fn rest(request: &Request, conf: &ProxyConf, wanted: &Wanted, writer: &mut impl Writer) {
     let (range, if_range) = match &wanted.rest {
         Some((range, validator)) => (Some(range), Some(validator)),
         None => (None, None),
@@ -84,14 +132,12 @@ pub fn write<B: BufMut>(
                 .replaced(false)
                 .contains(name.as_bytes(), Known::from_bytes(name.as_bytes()))
         {
-            writer.named(name, value);
+            writer.field(name.as_bytes(), value);
         }
     }
     if conf.backend.pass_request_headers {
-        pass(request.head.fields(), conf, wanted, &mut writer);
+        pass(request.head.fields(), conf.headers.replaced(wanted.for_cache), writer);
     }
-    writer.finish();
-    if said.fits(framing) { Written::Sound } else { Written::Doubtful }
 }
 
 /// The header fields about the content.
@@ -132,77 +178,22 @@ impl Said {
     }
 }
 
-/// `Host`: as set, otherwise `$proxy_host`. HTTP/1.1 requires one.
-fn host<B: BufMut>(
-    request: &Request,
-    conf: &ProxyConf,
-    http11: bool,
-    writer: &mut HeadWriter<'_, B>,
-) {
+/// `Host`: as set, otherwise `$proxy_host`; `required`: the version of the protocol needs one.
+fn host(request: &Request, conf: &ProxyConf, required: bool) -> Option<Bytes> {
     let given = conf.headers.host.as_ref().map(|text| request.evaluate(text));
-    let host = match given {
-        Some(host) if !host.is_empty() => host,
-        Some(_) if !http11 => return,
-        _ => match super::context::destination(request) {
-            Some(destination) => destination.host_header.clone(),
-            None => return,
-        },
-    };
-    writer.named("Host", &host);
-}
-
-/// Passes the client's header fields on, except those that are written anew or concern the
-/// connection to the client.
-fn pass<B: BufMut>(
-    fields: Fields<'_>,
-    conf: &ProxyConf,
-    wanted: &Wanted,
-    writer: &mut HeadWriter<'_, B>,
-) {
-    let replaced = conf.headers.replaced(wanted.for_cache);
-    let nominates = fields.all(Known::Connection).any(nominates);
-    for field in fields.iter() {
-        if replaced.contains(field.name, field.known) {
-            continue;
+    match given {
+        Some(host) if !host.is_empty() => Some(host),
+        Some(_) if !required => None,
+        _ => {
+            let destination = super::context::destination(request)?;
+            Some(destination.host_header.clone())
         }
-        // nginx differs: it passes them on. RFC 9110 section 7.6.1: "Intermediaries MUST parse a
-        // received Connection header field before a message is forwarded and, for each
-        // connection-option in this field, remove any header or trailer field(s) from the message
-        // with the same name as the connection-option".
-        if nominates && is_nominated(fields, field.name) {
-            continue;
-        }
-        writer.field(field.name, field.value);
     }
-}
-
-fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
-}
-
-/// Whether `Connection` names header fields besides its usual values.
-fn nominates(value: &[u8]) -> bool {
-    tokens(value).any(|token| {
-        !(token.eq_ignore_ascii_case(b"close")
-            || token.eq_ignore_ascii_case(b"keep-alive")
-            || token.eq_ignore_ascii_case(b"upgrade")
-            || token.is_empty())
-    })
-}
-
-fn is_nominated(fields: Fields<'_>, name: &[u8]) -> bool {
-    fields.all(Known::Connection).flat_map(tokens).any(|token| token.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn connection_names_headers() {
-        assert!(!nominates(b"close, Keep-Alive,upgrade"));
-        assert!(nominates(b"keep-alive, X-Hop"));
-    }
 
     #[test]
     fn announced_content_must_match_the_framing() {

@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use bytes::Bytes;
 use nowait_runtime::buf::OutBuf;
 use nowait_runtime::driver::DriverKind;
+use nowait_runtime::net::Stream;
 use nowait_runtime::worker::{self, WorkerConfig, Workers};
 use nowait_upstream::{Ask, Group, GroupConf, IdleConnection, Next, ServerConf, Tag, Target};
 

@@ -4,7 +4,6 @@
 //! on has a [`ProxyConf`]; the others have none.
 
 mod cookies;
-mod headers;
 mod pass;
 mod redirect;
 
@@ -13,11 +12,10 @@ use std::sync::Arc;
 use nowait_conf::{Cx, Diagnostic, Scope};
 
 pub use cookies::{CookieFlags, CookieName, CookiePattern, CookieRule, FlagsRule, Rules};
-pub use headers::{RequestHeaders, SetHeader};
 pub use pass::{Pass, PassLayer, StaticPass};
 pub use redirect::{Redirect, Redirects, Rewrite};
 
-use crate::backend::conf::{Backend, StoreTarget};
+use crate::backend::conf::{Backend, RequestHeaders, SetHeader, StoreTarget};
 use crate::cache::conf::{CacheConf, CacheZone};
 use crate::module::Parts;
 use crate::slots::Key;
@@ -75,8 +73,11 @@ nowait_conf::directives! {
     set_body: Option<Complex>, in HTTP | SERVER | LOCATION, args "value";
     /// Replaces the method of the request to the upstream server.
     method: Option<Complex>, in HTTP | SERVER | LOCATION, args "method";
-    /// HTTP version for upstream connections. Only 1.1 keeps connections alive.
-    http_version: HttpVersion = "1.1", in HTTP | SERVER | LOCATION, args "1.0 | 1.1";
+    /// HTTP version for upstream connections. 1.0 does not keep connections alive. With 2, requests
+    /// share connections, at most 128 on each; servers at `https://` must select `h2` by ALPN, and
+    /// others must take HTTP/2 without being asked (h2c with prior knowledge). The `keepalive`
+    /// directives of the upstream apply; without `keepalive`, a connection ends with its last request.
+    http_version: HttpVersion = "1.1", in HTTP | SERVER | LOCATION, args "1.0 | 1.1 | 2";
     /// Controls whether trailers of chunked responses are passed on.
     pass_trailers: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Changes `Location` and `Refresh` of responses: in a value that begins with the first
@@ -102,6 +103,8 @@ nowait_conf::setting_enum! {
         Http10 = "1.0",
         /// `1.1`
         Http11 = "1.1",
+        /// `2`
+        Http2 = "2",
     }
 }
 
@@ -191,17 +194,21 @@ fn cache(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Arc<CacheConf>> {
 impl ProxyConf {
     /// Resolves a chain of blocks for a location that passes requests on.
     pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass) -> Self {
+        let conf = ProxyRequestConf::resolve(cx, chain);
         let mut backend = ProxyBackendConf::backend(cx, chain, pass.span(), HIDDEN);
         if keeps(chain) == Some(Keeps::Cache) {
             backend.store = None;
         }
         if pass.may_need_tls() {
-            let tls = ProxyTlsConf::resolve(cx, chain).tls(cx, Vec::new());
+            let alpn = match conf.http_version {
+                HttpVersion::Http2 => vec![Complex::from_literal("h2")],
+                HttpVersion::Http10 | HttpVersion::Http11 => Vec::new(),
+            };
+            let tls = ProxyTlsConf::resolve(cx, chain).tls(cx, alpn);
             if let Some(tls) = cx.accept(tls) {
                 backend = backend.with_tls(tls);
             }
         }
-        let conf = ProxyRequestConf::resolve(cx, chain);
         Self {
             redirects: Redirects::resolve(conf.redirect, &pass),
             pass,

@@ -1,10 +1,10 @@
-//! `proxy_set_header`: header fields of requests to servers.
+//! `proxy_set_header` and its relatives: header fields of requests to HTTP servers.
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
 use nowait_message::Known;
 
-use crate::backend::conf::NameSet;
+use super::names::NameSet;
 use crate::variables::complex::Complex;
 
 /// Client header fields that are never passed on unchanged: they concern the connection to the
@@ -32,7 +32,7 @@ const REPLACED_FOR_CACHE: &[&[u8]] = &[
     b"If-Range",
 ];
 
-/// One `proxy_set_header`.
+/// One `…_set_header`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetHeader {
     /// Name as sent.
@@ -64,7 +64,7 @@ impl Setting for SetHeader {
 /// Construction of the request header.
 #[derive(Debug, Clone, Default)]
 pub struct RequestHeaders {
-    /// `Host` in place of `$proxy_host`.
+    /// `Host` in place of the server's name.
     pub host: Option<Complex>,
     /// The other fields that are set, except those with an empty text.
     pub lines: Vec<SetHeader>,

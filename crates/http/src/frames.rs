@@ -1,4 +1,5 @@
-//! What a connection is about to send: frames of all streams, in the order in which they were made.
+//! What an HTTP/2 connection is about to send: frames of all streams, in the order in which they were
+//! made. For both sides.
 
 use bytes::Bytes;
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
@@ -8,7 +9,7 @@ const COPY_BYTES_MAX: usize = 4 * 1024;
 
 /// Frames that wait for the socket.
 #[derive(Default)]
-pub(super) struct Output {
+pub struct Output {
     chain: Chain,
     /// Bytes of the chain.
     chained: usize,
@@ -18,27 +19,27 @@ pub(super) struct Output {
 
 impl Output {
     /// Bytes that wait.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.chained + self.tail.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The end, for frames.
-    pub(super) fn tail(&mut self) -> &mut Vec<u8> {
+    pub fn tail(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
 
     /// The end, with room for so many bytes read from a file.
-    pub(super) fn tail_for(&mut self, bytes: usize) -> &mut OutBuf {
+    pub fn tail_for(&mut self, bytes: usize) -> &mut OutBuf {
         self.tail.make_room(bytes);
         &mut self.tail
     }
 
     /// Appends content behind its frame header.
-    pub(super) fn content(&mut self, bytes: Bytes) {
+    pub fn content(&mut self, bytes: Bytes) {
         if bytes.len() <= COPY_BYTES_MAX {
             self.tail.extend_from_slice(&bytes);
             return;
@@ -54,7 +55,7 @@ impl Output {
     }
 
     /// All of it, to be sent.
-    pub(super) fn take(&mut self) -> Chain {
+    pub fn take(&mut self) -> Chain {
         self.close_tail();
         self.chained = 0;
         std::mem::take(&mut self.chain)

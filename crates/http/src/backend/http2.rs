@@ -1,0 +1,122 @@
+//! HTTP/2 towards servers, as the engine needs it: one request on its [`Lane`].
+//!
+//! Protocols over HTTP/2 (`proxy_http_version 2`, gRPC) differ in the head of the request, which they
+//! write themselves.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use nowait_message::ResponseHead;
+use nowait_runtime::buf::{Chain, OutBuf};
+
+use super::conf::Backend;
+use super::early_hints;
+use crate::exchange::Interim;
+use crate::log::Level;
+use crate::request::Request;
+use crate::response::Header;
+use crate::upstream::{
+    BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep, Lane, Order,
+};
+
+/// The content of a request, and whether there is any; or the status of the error response.
+pub type Opened = Result<(Content, bool), u16>;
+
+/// What a protocol over HTTP/2 has of its own.
+#[derive(Clone, Copy)]
+pub struct Way {
+    /// Opens the stream with the head of a request.
+    pub open: fn(&Request, &Order, &Rc<Lane>) -> Opened,
+    /// The settings of the request's location.
+    pub backend: fn(&Request) -> Option<&Backend>,
+}
+
+/// One request to a server.
+pub struct Http2 {
+    lane: Rc<Lane>,
+    way: Way,
+    /// The request has content.
+    has_content: bool,
+    /// Bytes of interim responses received until now.
+    hints: usize,
+}
+
+impl Http2 {
+    /// A codec for one try.
+    pub fn new(lane: Rc<Lane>, way: Way) -> Box<Self> {
+        Box::new(Self { lane, way, has_content: false, hints: 0 })
+    }
+}
+
+impl Codec for Http2 {
+    fn begin(&mut self, request: &Request, order: &Order, _: &mut OutBuf) -> Result<Content, u16> {
+        let (content, has_content) = (self.way.open)(request, order, &self.lane)?;
+        self.has_content = has_content;
+        Ok(if has_content { content } else { Content::None })
+    }
+
+    fn frames_content(&self) -> bool {
+        self.has_content
+    }
+
+    fn encode_body(&mut self, piece: Bytes, _: &mut Chain) {
+        self.lane.put(piece);
+    }
+
+    fn encode_end(&mut self, _: &mut Chain) {
+        self.lane.end();
+    }
+
+    fn takes_content(&self) -> bool {
+        self.lane.has_room()
+    }
+
+    fn receive_head(&mut self, _: &[u8]) -> Result<HeadStep, Fault> {
+        let event = match self.lane.take_head()? {
+            None => HeadEvent::NeedMore,
+            Some((true, head)) => HeadEvent::Interim(head),
+            Some((false, head)) => HeadEvent::Final(head),
+        };
+        Ok(HeadStep { consumed: 0, event })
+    }
+
+    fn interim(&mut self, request: &Request, head: &ResponseHead) -> Option<Interim> {
+        let backend = (self.way.backend)(request)?;
+        self.hints += head.length;
+        if self.hints > backend.settings.buffer_size as usize {
+            let text = format_args!("upstream sent too big early hints");
+            request.log(Level::Info, text);
+            return None;
+        }
+        early_hints::interim(request, backend, head)
+    }
+
+    fn receive_body(&mut self, input: &[u8]) -> Result<BodyStep, Fault> {
+        let event = match input.len() {
+            0 if self.lane.is_complete()? => BodyEvent::End,
+            0 => BodyEvent::NeedMore,
+            length => BodyEvent::Data(0..length),
+        };
+        Ok(BodyStep { consumed: input.len(), event })
+    }
+
+    fn receive_eof(&mut self) -> Result<(), Fault> {
+        match self.lane.is_complete()? {
+            true => Ok(()),
+            false => Err(Fault::PrematureClose),
+        }
+    }
+
+    fn body_left(&self) -> Option<u64> {
+        None
+    }
+
+    fn trailers(&mut self) -> Vec<Header> {
+        self.lane.take_trailers()
+    }
+
+    /// The lane is for one request; its connection looks after itself.
+    fn is_reusable(&self, _: bool) -> bool {
+        false
+    }
+}

@@ -11,7 +11,7 @@ use crate::error::{RequestError, ResponseError};
 use crate::line::Line;
 use crate::reader::{FieldSpans, Head, Reader};
 use nowait_message::scan::hex;
-use nowait_message::{FieldTable, Fields, Known, Span};
+use nowait_message::{FieldTable, Fields, Span};
 
 /// Maximum number of bytes between the size of a chunk and the end of its line: white space and
 /// extensions. nginx has no limit.
@@ -293,14 +293,14 @@ impl Head for Trailers {
         false
     }
 
-    fn field(&mut self, bytes: &[u8], limits: &Limits, field: FieldSpans) -> Result<(), BodyError> {
+    fn field(&mut self, _: &[u8], limits: &Limits, field: FieldSpans) -> Result<(), BodyError> {
         if field.odd && limits.ignore_invalid_headers {
             return Ok(());
         }
         if self.fields.len() >= usize::from(limits.headers_max) {
             return Err(BodyError::TrailersTooLarge);
         }
-        self.fields.push(field.name, field.value, Known::from_bytes(field.name.of(bytes)));
+        self.fields.push(field.name, field.value, field.known);
         Ok(())
     }
 

@@ -81,6 +81,13 @@ impl Budget {
         }
     }
 
+    /// Whether any lines of together `len` bytes fit, and more bytes after them.
+    #[inline]
+    pub(crate) fn is_enough_for(&self, len: usize) -> bool {
+        // Then no line needs another buffer, and several may be counted as one.
+        len < self.free as usize
+    }
+
     /// Counts a line of `len` bytes, at most [`Budget::line_max`].
     #[inline]
     pub(crate) fn take(&mut self, limits: &Limits, len: usize) {

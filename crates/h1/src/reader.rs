@@ -3,13 +3,16 @@
 
 use crate::Limits;
 use crate::limits::Budget;
-use crate::line::{BadField, FieldLine, Line, field_line};
-use nowait_message::Span;
+use crate::line::{BadField, COLON_SPACE, FieldLine, Line, PlainLine, field_line, plain_line};
+use nowait_message::{Known, Span};
 
 /// A line up to this length is parsed again from its start whenever more of it arrives, so that
 /// invalid input is rejected at once; for a longer one the reader waits for its end, so that a peer
 /// that sends byte by byte cannot make the work quadratic. Bytes.
 const EAGER_MAX: usize = 1024;
+
+/// The length of the end of a line.
+const CRLF: usize = 2;
 
 /// How much input is copied behind an incomplete head at a time, in bytes: what follows the head
 /// in the same input is not worth copying.
@@ -53,6 +56,8 @@ pub(crate) trait Head {
 pub(crate) struct FieldSpans {
     pub(crate) name: Span,
     pub(crate) value: Span,
+    /// The number of the name.
+    pub(crate) known: Option<Known>,
     pub(crate) odd: bool,
 }
 
@@ -121,7 +126,11 @@ impl Reader {
             Ok(false) => input.len(),
             Err(_) => input.len().min(self.at + self.budget.line_max(limits)),
         };
-        head.bytes().extend_from_slice(&input[..kept]);
+        let text = head.bytes();
+        if text.capacity() == 0 {
+            *text = Vec::with_capacity(kept);
+        }
+        text.extend_from_slice(&input[..kept]);
         let complete = result?;
         if complete {
             head.finish(kept)?;
@@ -173,6 +182,9 @@ impl Reader {
         bytes: &[u8],
     ) -> Result<bool, H::Error> {
         loop {
+            if self.in_fields && self.seen == 0 {
+                self.plain_lines(head, limits, bytes)?;
+            }
             let line_max = self.budget.line_max(limits);
             let end = bytes.len().min(self.at + line_max);
             let window = &bytes[self.at..end];
@@ -210,8 +222,36 @@ impl Reader {
         }
     }
 
+    /// Hands over the fields on the plain lines that come next, if their budget is no question.
+    #[inline(always)]
+    fn plain_lines<H: Head>(
+        &mut self,
+        head: &mut H,
+        limits: &Limits,
+        bytes: &[u8],
+    ) -> Result<(), H::Error> {
+        if !self.budget.is_enough_for(bytes.len() - self.at) {
+            return Ok(());
+        }
+        let mut at = self.at;
+        let mut result = Ok(());
+        while result.is_ok()
+            && let Some(PlainLine { known, name_end, end }) = plain_line(&bytes[at..])
+        {
+            let name = Span::new(at, at + name_end);
+            let value = Span::new(at + name_end + COLON_SPACE, at + end);
+            result = head.field(bytes, limits, FieldSpans { name, value, known, odd: false });
+            if result.is_ok() {
+                at += end + CRLF;
+            }
+        }
+        self.budget.take(limits, at - self.at);
+        self.at = at;
+        result
+    }
+
     /// Parses and hands over one field line; `Whole(true)` is the end of the head.
-    #[inline]
+    #[inline(never)]
     fn field_line<H: Head>(
         &self,
         head: &mut H,
@@ -222,9 +262,9 @@ impl Reader {
         match field_line(window, limits) {
             Ok(Line::Partial) => Ok(Line::Partial),
             Ok(Line::Whole(FieldLine::End, length)) => Ok(Line::Whole(true, length)),
-            Ok(Line::Whole(FieldLine::Field { name, value, odd }, length)) => {
+            Ok(Line::Whole(FieldLine::Field { name, value, known, odd }, length)) => {
                 let (name, value) = (name.shift(self.at), value.shift(self.at));
-                head.field(bytes, limits, FieldSpans { name, value, odd })?;
+                head.field(bytes, limits, FieldSpans { name, value, known, odd })?;
                 Ok(Line::Whole(false, length))
             }
             Err(BadField(offset)) => {

@@ -147,7 +147,7 @@ impl Head for Reading<'_> {
         self.head.version() == Version::Http09
     }
 
-    #[inline]
+    #[inline(always)]
     fn field(
         &mut self,
         bytes: &[u8],
@@ -165,7 +165,7 @@ impl Head for Reading<'_> {
         if self.head.fields().len() >= usize::from(limits.headers_max) {
             return Err(RequestError::TooManyHeaders);
         }
-        let known = Known::from_bytes(field.name.of(bytes));
+        let known = field.known;
         if known == Some(Known::Connection) {
             self.framing.options.add(field.value.of(bytes));
         }

@@ -49,6 +49,7 @@ impl Head for Reading<'_> {
         false
     }
 
+    #[inline(always)]
     fn field(
         &mut self,
         bytes: &[u8],
@@ -61,8 +62,7 @@ impl Head for Reading<'_> {
         if self.head.len() >= usize::from(limits.headers_max) {
             return Err(ResponseError::TooManyHeaders);
         }
-        let (name, value) = (field.name, field.value);
-        let known = Known::from_bytes(name.of(bytes));
+        let FieldSpans { name, value, known, .. } = field;
         match known {
             Some(Known::Connection) => self.framing.options.add(value.of(bytes)),
             // Repeated framing is refused even if the values agree, as nginx does.

@@ -101,22 +101,119 @@ impl Known {
             return None;
         }
         let slot = HASH.slot(name.len(), first, name[name.len() / 2], last);
-        let known = *KNOWN.get(HASH.slots[slot] as usize)?;
+        let known = HASH.slots[slot]?;
         let usual = known.as_str().as_bytes();
         // Most names have the usual spelling, which takes far fewer instructions to check.
         (usual == name || usual.eq_ignore_ascii_case(name)).then_some(known)
     }
+
+    /// The known name at the start of a field line, up to its colon, and its length. `line` may
+    /// continue after the colon in any way. `None`: another name, or none.
+    #[inline(always)]
+    pub fn before_colon(line: &[u8]) -> Option<(Known, usize)> {
+        let words = match line.first_chunk() {
+            Some(window) => words(window),
+            // The last line of a head may be short.
+            None => short(line),
+        };
+        let length = first_colon(words)?;
+        let name = line.get(..length)?;
+        let (&first, &last) = (name.first()?, name.last()?);
+        let known = HASH.slots[HASH.slot(length, first, name[length / 2], last)]?;
+        PATTERNS[known as usize].matches(words, length).then_some((known, length))
+    }
 }
 
+/// How much of a line [`Known::before_colon`] looks at, in bytes: more than the longest name.
+const NAME_WINDOW: usize = 24;
+const _: () = assert!(LONGEST < NAME_WINDOW);
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// Flags for the bytes that are zero; the lowest flag is exact, those above it may be borrows.
+#[inline]
+fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(ONES) & !word & (ONES * 0x80)
+}
+
+#[inline]
+const fn words(bytes: &[u8; NAME_WINDOW]) -> [u64; 3] {
+    let [a, b, c, d, e, f, g, h, rest @ ..] = *bytes;
+    let [i, j, k, l, m, n, o, p, rest @ ..] = rest;
+    [
+        u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        u64::from_le_bytes([i, j, k, l, m, n, o, p]),
+        u64::from_le_bytes(rest),
+    ]
+}
+
+/// Where the first colon is.
+#[inline(always)]
+fn first_colon(words: [u64; 3]) -> Option<usize> {
+    for (n, word) in words.into_iter().enumerate() {
+        let flags = zero_bytes(word ^ (ONES * b':' as u64));
+        if flags != 0 {
+            return Some(n * 8 + flags.trailing_zeros() as usize / 8);
+        }
+    }
+    None
+}
+
+/// The words of a line with fewer bytes.
+#[inline(never)]
+fn short(line: &[u8]) -> [u64; 3] {
+    let mut window = [0; NAME_WINDOW];
+    window[..line.len()].copy_from_slice(line);
+    words(&window)
+}
+
+/// A name, to be compared without case.
+struct Pattern {
+    length: usize,
+    words: [u64; 3],
+    /// The bits that count: none behind the name, and of letters all but the one for the case.
+    mask: [u64; 3],
+}
+
+impl Pattern {
+    const fn new(name: &str) -> Pattern {
+        let name = name.as_bytes();
+        let (mut bytes, mut mask) = ([0; NAME_WINDOW], [0; NAME_WINDOW]);
+        let mut i = 0;
+        while i < name.len() {
+            bytes[i] = name[i];
+            mask[i] = if name[i].is_ascii_alphabetic() { !0x20 } else { !0 };
+            i += 1;
+        }
+        Pattern { length: name.len(), words: words(&bytes), mask: words(&mask) }
+    }
+
+    /// Whether a line begins with this name; its colon is at `length`.
+    #[inline(always)]
+    fn matches(&self, line: [u64; 3], length: usize) -> bool {
+        let difference = |i: usize| (line[i] ^ self.words[i]) & self.mask[i];
+        self.length == length && difference(0) | difference(1) | difference(2) == 0
+    }
+}
+
+static PATTERNS: [Pattern; Known::COUNT] = {
+    let mut patterns = [const { Pattern::new("") }; Known::COUNT];
+    let mut i = 0;
+    while i < NAMES.len() {
+        patterns[i] = Pattern::new(NAMES[i]);
+        i += 1;
+    }
+    patterns
+};
+
 const SLOTS: usize = 512;
-const EMPTY: u8 = u8::MAX;
 const LONGEST: usize = longest();
-const _: () = assert!(Known::COUNT < EMPTY as usize && Known::COUNT <= 128);
+const _: () = assert!(Known::COUNT <= 128);
 
 /// A hash of length, first, middle and last letter under which no two known names collide.
 struct Hash {
     seed: u32,
-    slots: [u8; SLOTS],
+    slots: [Option<Known>; SLOTS],
 }
 
 static HASH: Hash = Hash::search();
@@ -131,16 +228,16 @@ impl Hash {
         let mut seed = 0x9e37_79b1_u32;
         let mut tries = 0;
         while tries < 4096 {
-            let mut slots = [EMPTY; SLOTS];
+            let mut slots = [None; SLOTS];
             let mut i = 0;
             while i < NAMES.len() {
                 let name = NAMES[i].as_bytes();
                 let at =
                     slot(seed, name.len(), name[0], name[name.len() / 2], name[name.len() - 1]);
-                if slots[at] != EMPTY {
+                if slots[at].is_some() {
                     break;
                 }
-                slots[at] = i as u8;
+                slots[at] = Some(KNOWN[i]);
                 i += 1;
             }
             if i == NAMES.len() {
@@ -182,6 +279,42 @@ mod tests {
             assert_eq!(Known::from_bytes(name.as_bytes()), Some(known), "{name}");
             assert_eq!(Known::from_bytes(name.to_ascii_lowercase().as_bytes()), Some(known));
             assert_eq!(Known::from_bytes(name.to_ascii_uppercase().as_bytes()), Some(known));
+        }
+    }
+
+    #[test]
+    fn every_name_is_found_before_its_colon_in_any_case() {
+        for &known in KNOWN {
+            let name = known.as_str();
+            for name in [name.to_owned(), name.to_ascii_lowercase(), name.to_ascii_uppercase()] {
+                for rest in [":", ": value", ":Host:Host:Host:Host:Host:Host"] {
+                    let line = format!("{name}{rest}");
+                    let found = Known::before_colon(line.as_bytes());
+                    assert_eq!(found, Some((known, name.len())), "{line}");
+                }
+            }
+        }
+    }
+
+    /// Whatever byte of a line is changed, both ways to find its name agree.
+    #[test]
+    fn the_name_before_a_colon_is_the_one_of_its_bytes() {
+        for &known in KNOWN {
+            for rest in [":", ": a long value with a : in it"] {
+                let line = format!("{}{rest}", known.as_str()).into_bytes();
+                let changes =
+                    (0..=known.as_str().len()).flat_map(|at| (0..=255).map(move |b| (at, b)));
+                for (at, byte) in changes {
+                    let mut line = line.clone();
+                    line[at] = byte;
+                    let length = line.iter().position(|&c| c == b':');
+                    let found = length.and_then(|length| Known::from_bytes(&line[..length]));
+                    assert_eq!(Known::before_colon(&line), found.zip(length), "{line:?}");
+                }
+            }
+        }
+        for line in ["", ":", ":Host:", "Host", "A name that is longer than any known one: x"] {
+            assert_eq!(Known::before_colon(line.as_bytes()), None, "{line}");
         }
     }
 

@@ -57,6 +57,21 @@ pub fn find_control(bytes: &[u8], from: usize) -> Option<usize> {
     tail.iter().position(|&c| is_control(c)).map(|i| at + i)
 }
 
+/// The position of the first control character, even a tab, at or after `from`.
+#[inline(always)]
+pub fn find_unusual(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let flags = controls(u64::from_le_bytes(*chunk));
+        if flags != 0 {
+            return Some(at + (flags.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    let tail = bytes.get(at..)?;
+    tail.iter().position(|&c| c.is_ascii_control()).map(|i| at + i)
+}
+
 /// A control character that no field value may contain.
 #[inline]
 fn is_control(c: u8) -> bool {
@@ -178,6 +193,24 @@ mod tests {
                             assert_eq!(find_control(&bytes, from), Some(at));
                         }
                         assert_eq!(find_control(&bytes, at + 1), None);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_control_character_is_unusual() {
+        for len in 0..40 {
+            for at in 0..len {
+                for found in (0..0x20).chain([0x7f]) {
+                    for filler in [b'a', b' ', b'~', 0x80, 0xff] {
+                        let mut bytes = vec![filler; len];
+                        bytes[at] = found;
+                        for from in 0..=at {
+                            assert_eq!(find_unusual(&bytes, from), Some(at));
+                        }
+                        assert_eq!(find_unusual(&bytes, at + 1), None);
                     }
                 }
             }

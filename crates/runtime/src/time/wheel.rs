@@ -7,6 +7,7 @@
 //!
 //! Called by: `time` (sleep, deadlines) and the worker's turn. Never reads a clock itself.
 
+use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::task::Waker;
 
@@ -60,6 +61,8 @@ pub(crate) struct Wheel {
     heads: [[u32; SLOTS]; LEVELS],
     /// One bit per non-empty slot.
     occupied: [u64; LEVELS],
+    /// The tick at which the first occupied slot begins, [`NEVER`] if there is none; `None`: not known.
+    next: Cell<Option<u64>>,
     /// Everything up to and including this tick has fired.
     now: u64,
 }
@@ -67,7 +70,13 @@ pub(crate) struct Wheel {
 impl Wheel {
     /// An empty wheel at tick 0.
     pub(crate) fn new() -> Wheel {
-        Wheel { entries: Slab::new(), heads: [[NIL; SLOTS]; LEVELS], occupied: [0; LEVELS], now: 0 }
+        Wheel {
+            entries: Slab::new(),
+            heads: [[NIL; SLOTS]; LEVELS],
+            occupied: [0; LEVELS],
+            next: Cell::new(Some(NEVER)),
+            now: 0,
+        }
     }
 
     /// Creates a disarmed entry.
@@ -112,30 +121,49 @@ impl Wheel {
 
     /// The tick at which [`advance`](Wheel::advance) must be called next, if any entry is linked.
     /// May be earlier than the earliest deadline, never later.
+    #[inline]
     pub(crate) fn next_tick(&self) -> Option<u64> {
-        (0..LEVELS).filter_map(|level| self.next_slot(level)).map(|(_, tick)| tick).min()
+        // Where a slot begins does not depend on the current tick.
+        let next = self.next.get().unwrap_or_else(|| self.find_next());
+        (next != NEVER).then_some(next)
+    }
+
+    #[inline(never)]
+    fn find_next(&self) -> u64 {
+        let slots = (0..LEVELS).filter_map(|level| self.next_slot(level));
+        let next = slots.map(|(_, tick)| tick).min().unwrap_or(NEVER);
+        self.next.set(Some(next));
+        next
     }
 
     /// Fires everything due at `now` (tick): pushes the wakers to `woken` and disarms their
     /// entries. Time never runs backwards: an earlier `now` is ignored.
+    #[inline]
     pub(crate) fn advance(&mut self, now: u64, woken: &mut Vec<Waker>) {
         while let Some(tick) = self.next_tick().filter(|tick| *tick <= now) {
-            self.now = self.now.max(tick);
-            for level in (0..LEVELS).rev() {
-                if let Some((slot, at)) = self.next_slot(level)
-                    && at <= self.now
-                {
-                    self.fire(level, slot, woken);
-                }
-            }
+            self.fire_at(tick, woken);
         }
         self.now = self.now.max(now);
+    }
+
+    /// Goes to this tick, at which a slot begins.
+    #[inline(never)]
+    fn fire_at(&mut self, tick: u64, woken: &mut Vec<Waker>) {
+        self.now = self.now.max(tick);
+        for level in (0..LEVELS).rev() {
+            if let Some((slot, at)) = self.next_slot(level)
+                && at <= self.now
+            {
+                self.fire(level, slot, woken);
+            }
+        }
     }
 
     /// Empties one slot: each entry fires, is relinked nearer to its deadline, or is parked.
     fn fire(&mut self, level: usize, slot: usize, woken: &mut Vec<Waker>) {
         let mut index = std::mem::replace(&mut self.heads[level][slot], NIL);
         self.occupied[level] &= !(1 << slot);
+        self.next.set(None);
         while index != NIL {
             let entry = &mut self.entries[index as usize];
             let next = entry.next;
@@ -188,6 +216,8 @@ impl Wheel {
         self.occupied[level] |= 1 << slot;
         if next != NIL {
             self.entries[next as usize].prev = index;
+        } else {
+            self.next.set(None);
         }
     }
 
@@ -205,6 +235,7 @@ impl Wheel {
             self.heads[level][slot] = next;
             if next == NIL {
                 self.occupied[level] &= !(1 << slot);
+                self.next.set(None);
             }
         }
     }
@@ -239,6 +270,13 @@ mod tests {
         (id, count)
     }
 
+    /// The next tick, which is that of a search whatever is known already.
+    fn next_tick(wheel: &Wheel) -> Option<u64> {
+        let known = wheel.next_tick();
+        assert_eq!(known.unwrap_or(NEVER), wheel.find_next());
+        known
+    }
+
     #[test]
     fn fires_at_the_deadline_not_before() {
         let edges = [1, 2, 63, 64, 65, 127, 4095, 4096, 4097, 262_144, 1 << 36, (1 << 40) + 7];
@@ -270,6 +308,7 @@ mod tests {
         for _ in 0..2000 {
             let deadline = 1 + random(300_000);
             let (id, count) = armed(&mut wheel, deadline);
+            assert!(next_tick(&wheel).unwrap() <= deadline);
             timers.push((id, count, deadline));
         }
         // A third are extended, a third are shortened or removed.
@@ -285,8 +324,9 @@ mod tests {
                 _ => continue,
             }
             wheel.arm(*id, *deadline, &Waker::from(count.clone()));
+            assert!(next_tick(&wheel).unwrap() <= *deadline);
         }
-        while let Some(tick) = wheel.next_tick() {
+        while let Some(tick) = next_tick(&wheel) {
             for (_, count, deadline) in &timers {
                 assert!(count.0.load(SeqCst) == 1 || *deadline >= tick, "{deadline} < {tick}");
             }
@@ -296,6 +336,10 @@ mod tests {
             }
         }
         assert!(timers.iter().all(|(_, c, d)| c.0.load(SeqCst) == usize::from(*d != NEVER)));
+        for (id, ..) in timers {
+            wheel.remove(id);
+            next_tick(&wheel);
+        }
     }
 
     #[test]

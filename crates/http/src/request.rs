@@ -264,7 +264,7 @@ impl Request {
     pub fn end(&mut self) {
         self.state.clear();
         self.round.clear();
-        *self.out = Head::default();
+        self.out.clear();
     }
 
     /// Makes a request that was [ended](Self::end) the next one of its connection, which reuses its
@@ -493,6 +493,11 @@ impl Request {
         let sent_as_get = || self.head.method() == Method::Get && !self.head.is_malformed();
         let own = || self.method == Method::Get && !sent_as_get();
         self.nested.map_or_else(own, |nested| nested.switched)
+    }
+
+    /// Keeps the head that is sent, for logs and variables.
+    pub fn set_out(&mut self, head: Box<Head>) {
+        std::mem::replace(&mut self.out, head).retire();
     }
 
     /// Status for logs. nginx: `ngx_http_variable_status`.

@@ -6,7 +6,7 @@
 //! client stops whatever produces the body.
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::ops::Range;
@@ -24,6 +24,18 @@ use crate::order::{Apart, Order};
 
 /// A future of the worker's own thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Most unused heads that a worker keeps.
+const SPARE_MAX: usize = 64;
+
+/// Most header lines for which such a head has memory.
+const KEPT_LINES_MAX: usize = 16;
+
+thread_local! {
+    /// Heads whose memory is reused; they are empty.
+    #[expect(clippy::vec_box, reason = "handed out as boxes")]
+    static SPARE: RefCell<Vec<Box<Head>>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A response before the filters have seen it.
 #[derive(Debug, Default)]
@@ -136,10 +148,87 @@ pub enum AcceptRanges {
 impl Head {
     /// A head with only a status.
     pub fn new(status: u16) -> Box<Self> {
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         // Created in place: it is large.
-        let mut head = Box::<Self>::default();
+        let mut head = spare.unwrap_or_default();
         head.status = status;
         head
+    }
+
+    /// Makes the memory of a head available to another response.
+    pub fn retire(mut self: Box<Self>) {
+        if self.status != 0 {
+            self.clear();
+        }
+        // The thread may be at its end.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(self);
+            }
+        });
+    }
+
+    /// Makes it like a new one without a status. Keeps memory for header lines.
+    pub fn clear(&mut self) {
+        // Field by field: most are empty already, and it is large.
+        let Self {
+            status,
+            status_line,
+            content_type,
+            charset,
+            content_type_text,
+            content_length,
+            last_modified,
+            last_modified_text,
+            etag,
+            location,
+            location_completed,
+            content_encoding,
+            accept_ranges,
+            varies_by_encoding,
+            headers,
+            order,
+            trailers,
+            expects_trailers,
+            close,
+            server,
+            date,
+            is_upstreams,
+            has_upstreams_status,
+            trailers_follow,
+        } = self;
+        *status = 0;
+        for text in [
+            status_line,
+            content_type,
+            charset,
+            content_type_text,
+            last_modified_text,
+            etag,
+            location,
+            content_encoding,
+        ] {
+            *text = None;
+        }
+        (*content_length, *last_modified) = (None, None);
+        headers.clear();
+        headers.shrink_to(KEPT_LINES_MAX);
+        *order = Order::default();
+        *trailers = Vec::new();
+        (*server, *date) = (Own::Ours, Own::Ours);
+        *accept_ranges = AcceptRanges::No;
+        for flag in [
+            location_completed,
+            varies_by_encoding,
+            expects_trailers,
+            close,
+            is_upstreams,
+            has_upstreams_status,
+            trailers_follow,
+        ] {
+            *flag = false;
+        }
     }
 
     /// Adds a header line.

@@ -86,9 +86,14 @@ const PAGE: usize = 16;
 /// A part of the values, and the next part.
 #[derive(Default)]
 struct Page {
+    /// Values, or memory for them.
     values: [OnceCell<Box<dyn Slot>>; PAGE],
+    /// The values in use: one bit for each.
+    used: Cell<u16>,
     next: OnceCell<Box<Page>>,
 }
+
+const _: () = assert!(PAGE == u16::BITS as usize);
 
 /// A value of any type.
 trait Slot: Any {
@@ -96,16 +101,15 @@ trait Slot: Any {
     fn end(&mut self) -> bool;
 }
 
-/// A value, or the memory for one.
+/// A value, and how its memory is reused.
 struct Value<T> {
-    is_used: Cell<bool>,
     value: T,
     empty: fn(&mut T) -> bool,
 }
 
 impl<T: 'static> Value<T> {
     fn boxed(key: &Key<T>, value: T) -> Box<dyn Slot> {
-        Box::new(Self { is_used: Cell::new(true), value, empty: key.empty })
+        Box::new(Self { value, empty: key.empty })
     }
 
     fn of(slot: &dyn Slot) -> Option<&Self> {
@@ -115,28 +119,38 @@ impl<T: 'static> Value<T> {
 
 impl<T: 'static> Slot for Value<T> {
     fn end(&mut self) -> bool {
-        !self.is_used.replace(false) || (self.empty)(&mut self.value)
+        (self.empty)(&mut self.value)
     }
 }
 
 impl Page {
-    fn cell(&self, at: usize) -> Option<&OnceCell<Box<dyn Slot>>> {
+    /// The value in use at this place.
+    fn get(&self, at: usize) -> Option<&dyn Slot> {
         match at.checked_sub(PAGE) {
-            None => self.values.get(at),
-            Some(at) => self.next.get()?.cell(at),
+            None if self.used.get() & (1 << at) == 0 => None,
+            None => self.values[at].get().map(|slot| &**slot),
+            Some(at) => self.next.get()?.get(at),
         }
     }
 
-    fn cell_made(&self, at: usize) -> &OnceCell<Box<dyn Slot>> {
+    /// The place of a value, which is going to be in use.
+    fn cell(&self, at: usize) -> &OnceCell<Box<dyn Slot>> {
         match at.checked_sub(PAGE) {
-            None => &self.values[at],
-            Some(at) => self.next.get_or_init(Box::default).cell_made(at),
+            None => {
+                self.used.set(self.used.get() | 1 << at);
+                &self.values[at]
+            }
+            Some(at) => self.next.get_or_init(Box::default).cell(at),
         }
     }
 
+    /// The same, to change it.
     fn cell_mut(&mut self, at: usize) -> &mut OnceCell<Box<dyn Slot>> {
         match at.checked_sub(PAGE) {
-            None => &mut self.values[at],
+            None => {
+                *self.used.get_mut() |= 1 << at;
+                &mut self.values[at]
+            }
             Some(at) => {
                 self.next.get_or_init(Box::default);
                 self.next.get_mut().expect("it was just made").cell_mut(at)
@@ -144,11 +158,25 @@ impl Page {
         }
     }
 
+    /// The value in use at this place, which is no longer kept.
+    fn take(&mut self, at: usize) -> Option<Box<dyn Slot>> {
+        match at.checked_sub(PAGE) {
+            None => {
+                let used = self.used.replace(self.used.get() & !(1 << at));
+                (used & 1 << at != 0).then(|| self.values[at].take())?
+            }
+            Some(at) => self.next.get_mut()?.take(at),
+        }
+    }
+
     fn clear(&mut self) {
-        for value in &mut self.values {
+        let mut used = self.used.take();
+        while used != 0 {
+            let value = &mut self.values[used.trailing_zeros() as usize];
             if value.get_mut().is_some_and(|slot| !slot.end()) {
                 value.take();
             }
+            used &= used - 1;
         }
         if let Some(next) = self.next.get_mut() {
             next.clear();
@@ -160,8 +188,8 @@ impl State {
     /// The value, if it was made.
     #[inline]
     pub fn get<T: 'static>(&self, key: &Key<T>) -> Option<&T> {
-        let slot = Value::<T>::of(&**self.0.get()?.cell(key.number())?.get()?)?;
-        slot.is_used.get().then_some(&slot.value)
+        let slot = self.0.get()?.get(key.number())?;
+        Value::<T>::of(slot).map(|slot| &slot.value)
     }
 
     /// The value, made now if necessary.
@@ -169,10 +197,9 @@ impl State {
     /// # Panics
     /// Never: a key has only values of its own type.
     pub fn of<T: Default + 'static>(&self, key: &Key<T>) -> &T {
-        let cell = self.0.get_or_init(Box::default).cell_made(key.number());
+        let cell = self.0.get_or_init(Box::default).cell(key.number());
         let slot = cell.get_or_init(|| Value::boxed(key, T::default()));
         let slot = Value::<T>::of(&**slot).expect("a key has values of one type");
-        slot.is_used.set(true);
         &slot.value
     }
 
@@ -185,7 +212,6 @@ impl State {
         cell.get_or_init(|| Value::boxed(key, T::default()));
         let slot: &mut dyn Any = &mut **cell.get_mut().expect("it was just made");
         let slot: &mut Value<T> = slot.downcast_mut().expect("a key has values of one type");
-        slot.is_used.set(true);
         &mut slot.value
     }
 
@@ -196,8 +222,7 @@ impl State {
 
     /// Returns a value, which is no longer kept.
     pub fn take<T: 'static>(&mut self, key: &Key<T>) -> Option<T> {
-        self.get(key)?;
-        let slot: Box<dyn Any> = self.cell_mut(key).take()?;
+        let slot: Box<dyn Any> = self.0.get_mut()?.take(key.number())?;
         slot.downcast().ok().map(|slot: Box<Value<T>>| slot.value)
     }
 

@@ -197,7 +197,7 @@ pub fn run(mut request: Box<Request>) -> LocalFuture<'static, Result<Answer, Ref
         let Some(response) = response else { return Err(Refused::Closed) };
         let mut head = response.head;
         crate::response_head::complete(&request, &mut head);
-        request.out = head;
+        request.set_out(head);
         let body = if request.header_only { Body::Empty } else { response.body };
         Ok(Answer { request, body })
     })

@@ -191,7 +191,7 @@ fn write_head(request: &mut Request, mut head: Box<Head>, framing: Framing, out:
     request.sent.head_bytes.set(bytes);
     request.sent.bytes.set(bytes);
     debug!(request, "http response: {}, a head of {bytes} bytes", head.status);
-    request.out = head;
+    request.set_out(head);
 }
 
 /// Ends a chunked body, with the trailers of an upstream and those of `add_trailer`.

@@ -40,7 +40,7 @@ pub(super) async fn send(
     write_head(stream, request, &head, end)?;
     debug!(request, "http2 response: {}", head.status);
     let declared = head.content_length;
-    request.out = head;
+    request.set_out(head);
     if end {
         return Ok(());
     }

@@ -4,7 +4,9 @@
 //! Made by a [`ResponseBuilder`], which the reader of a protocol fills. Its fields are slices of one
 //! buffer, so a value becomes a field of another response without a copy.
 
-use bytes::Bytes;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
 
 use crate::fields::{Field, Place, Span};
 use crate::scan::decimal;
@@ -12,6 +14,10 @@ use crate::{Known, Version, status};
 
 /// Places for fields that a head gets with its first one; more than most heads have.
 const PLACES: usize = 16;
+
+/// A builder keeps memory for at most this many bytes and fields.
+const KEPT_BYTES_MAX: usize = 1024;
+const KEPT_PLACES_MAX: usize = 64;
 
 /// The head of a response, interim or final.
 #[derive(Debug, Clone, Default)]
@@ -36,16 +42,33 @@ pub struct ResponseHead {
 /// A set of known names: one bit for each, by its number.
 #[derive(Debug, Clone, Copy, Default)]
 struct Names {
-    present: u128,
+    present: Bits,
     /// Those that occur more than once.
-    repeated: u128,
+    repeated: Bits,
+}
+
+/// Two halves, since shifting all 128 bits at once is expensive.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bits([u64; 2]);
+
+impl Bits {
+    fn all(self) -> u128 {
+        u128::from(self.0[0]) | u128::from(self.0[1]) << 64
+    }
 }
 
 impl Names {
+    #[inline]
     fn note(&mut self, known: Option<Known>) {
-        let bit = known.map_or(0, |known| 1 << known as u32);
-        self.repeated |= self.present & bit;
-        self.present |= bit;
+        let Some(known) = known else { return };
+        let (half, bit) = (known as usize / 64 % 2, 1 << (known as u32 % 64));
+        self.repeated.0[half] |= self.present.0[half] & bit;
+        self.present.0[half] |= bit;
+    }
+
+    #[inline]
+    fn has(&self, known: Known) -> bool {
+        self.present.0[known as usize / 64 % 2] & 1 << (known as u32 % 64) != 0
     }
 }
 
@@ -66,22 +89,30 @@ impl ResponseHead {
 
     /// Whether there is a field of this name.
     pub fn has(&self, name: Known) -> bool {
-        self.has_any(1 << name as u32)
+        self.names.has(name)
     }
 
     /// Whether there is a field of one of these names: one bit for each, by its number.
     pub fn has_any(&self, names: u128) -> bool {
-        self.names.present & names != 0
+        self.names.present.all() & names != 0
     }
 
     /// Whether there are several fields of one of these names.
     pub fn repeats_any(&self, names: u128) -> bool {
-        self.names.repeated & names != 0
+        self.names.repeated.all() & names != 0
     }
 
     /// The value of the first field of this name.
     pub fn known(&self, name: Known) -> Option<&[u8]> {
         self.place(name).map(|place| place.value.of(&self.text))
+    }
+
+    /// Makes it an empty head, and keeps the memory of the places.
+    fn clear(&mut self) {
+        let mut places = std::mem::take(&mut self.places);
+        places.clear();
+        places.shrink_to(KEPT_PLACES_MAX);
+        *self = Self { places, ..Self::default() };
     }
 
     fn place(&self, name: Known) -> Option<&Place> {
@@ -111,6 +142,10 @@ pub struct ResponseBuilder {
     /// Becomes the text of the head.
     text: Vec<u8>,
     reason: Span,
+    /// Memory for the texts of shared heads.
+    shared_texts: BytesMut,
+    /// The last head that was shared.
+    shared: Option<Rc<ResponseHead>>,
 }
 
 impl ResponseBuilder {
@@ -123,12 +158,18 @@ impl ResponseBuilder {
     pub fn with_capacity(status: u16, fields: usize, bytes: usize) -> Self {
         let places = Vec::with_capacity(fields);
         let head = ResponseHead { status, places, ..ResponseHead::default() };
-        Self { head, text: Vec::with_capacity(bytes), reason: Span::default() }
+        Self { head, text: Vec::with_capacity(bytes), ..Self::default() }
     }
 
-    /// Forgets what was received.
+    /// Forgets what was received. Memory is kept, unless an unusually large head needed it.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        self.text.clear();
+        self.text.shrink_to(KEPT_BYTES_MAX);
+        self.reason = Span::default();
+        self.head.clear();
+        if self.shared.as_ref().is_some_and(|head| head.text.len() > KEPT_BYTES_MAX) {
+            self.shared = None;
+        }
     }
 
     /// The memory of the text, to which readers append. Spans count from its start.
@@ -145,8 +186,8 @@ impl ResponseBuilder {
     /// Adds a field whose name and value are, or will be, parts of the text.
     #[inline]
     pub fn add(&mut self, field: Place) {
-        if self.head.places.is_empty() {
-            self.head.places.reserve(PLACES);
+        if self.head.places.capacity() == 0 {
+            self.head.places = Vec::with_capacity(PLACES);
         }
         self.head.places.push(field);
         self.head.names.note(field.known);
@@ -217,16 +258,43 @@ impl ResponseBuilder {
 
     /// The head; an empty one remains. Its text is not copied.
     pub fn take(&mut self) -> ResponseHead {
-        let Self { mut head, mut text, reason } = std::mem::take(self);
+        let mut text = std::mem::take(&mut self.text);
         // What came in several pieces may have more memory than it needs.
         text.shrink_to_fit();
-        head.text = text.into();
-        let reason = reason.of(&head.text);
+        self.set_text(text.into());
+        std::mem::take(&mut self.head)
+    }
+
+    /// The head, to be shared; an empty one remains. When nothing else holds the head any more, the
+    /// builder uses its memory again.
+    pub fn share(&mut self) -> Rc<ResponseHead> {
+        let last = self.shared.take().filter(|last| Rc::strong_count(last) == 1);
+        let mut shared = last.unwrap_or_default();
+        if let Some(head) = Rc::get_mut(&mut shared) {
+            // First, so that the memory of its text is free.
+            head.clear();
+            if self.text.len() <= KEPT_BYTES_MAX {
+                self.shared_texts.extend_from_slice(&self.text);
+                self.text.clear();
+                let text = self.shared_texts.split().freeze();
+                self.set_text(text);
+                std::mem::swap(head, &mut self.head);
+            } else {
+                *head = self.take();
+            }
+        }
+        self.shared = Some(shared.clone());
+        shared
+    }
+
+    fn set_text(&mut self, text: Bytes) {
+        let head = &mut self.head;
+        head.text = text;
+        let reason = std::mem::take(&mut self.reason).of(&head.text);
         head.reason = match status::reason(head.status) {
             Some(usual) if usual.as_bytes() == reason => Bytes::from_static(usual.as_bytes()),
             _ => Bytes::copy_from_slice(reason),
         };
-        head
     }
 }
 
@@ -247,6 +315,56 @@ mod tests {
         assert_eq!(head.share(&head.known(Known::Server).unwrap()[1..3]), "ri");
         assert_eq!(head.field(b"X-B"), None);
         assert!(builder.is_empty() && builder.take().reason.is_empty());
+    }
+
+    /// Receives a head with one field, and shares it.
+    fn shared(builder: &mut ResponseBuilder, status: u16, value: &str) -> Rc<ResponseHead> {
+        builder.clear();
+        builder.text_mut().extend_from_slice(format!("OK Server{value}").as_bytes());
+        builder.set_status(status, Span::new(0, 2), Version::Http11);
+        let (name, value) = (Span::new(3, 9), Span::new(9, 9 + value.len()));
+        builder.add(Place { name, value, known: Some(Known::Server) });
+        builder.finish(9).unwrap();
+        builder.share()
+    }
+
+    #[test]
+    fn the_memory_of_a_shared_head_is_used_again() {
+        let mut builder = ResponseBuilder::new();
+        let first = shared(&mut builder, 200, "one");
+        let second = shared(&mut builder, 404, "two");
+        assert_eq!((first.status, first.known(Known::Server)), (200, Some(&b"one"[..])));
+        assert_eq!((second.status, second.known(Known::Server)), (404, Some(&b"two"[..])));
+        assert_eq!((&first.reason[..], &second.reason[..]), (&b"OK"[..], &b"OK"[..]));
+        let (mut heads, mut values) = (Vec::new(), Vec::new());
+        drop((first, second));
+        for _ in 0..4 {
+            let third = shared(&mut builder, 200, "six");
+            assert_eq!(third.fields().len(), 1);
+            heads.push((Rc::as_ptr(&third), third.places.as_ptr()));
+            values.push(third.known(Known::Server).map(<[u8]>::as_ptr));
+        }
+        // Two lists of places take turns: one of the head, one of the builder.
+        assert_eq!((heads[2], heads[3]), (heads[0], heads[1]));
+        assert_eq!((heads[0].0, values[1], values[2]), (heads[1].0, values[2], values[3]));
+        // A value that is still in use is left alone.
+        let third = shared(&mut builder, 200, "six");
+        let value = third.share(third.known(Known::Server).unwrap());
+        drop(third);
+        let fourth = shared(&mut builder, 200, "ten");
+        assert_eq!((&value[..], fourth.known(Known::Server)), (&b"six"[..], Some(&b"ten"[..])));
+    }
+
+    #[test]
+    fn the_memory_of_a_large_head_is_not_kept() {
+        let mut builder = ResponseBuilder::new();
+        let long = "x".repeat(KEPT_BYTES_MAX);
+        let large = shared(&mut builder, 200, &long);
+        assert_eq!(large.known(Known::Server), Some(long.as_bytes()));
+        let weak = Rc::downgrade(&large);
+        drop(large);
+        builder.clear();
+        assert!(weak.upgrade().is_none() && builder.text.capacity() <= KEPT_BYTES_MAX);
     }
 
     #[test]

@@ -158,7 +158,6 @@ impl Codec for Http1 {
         self.framing = framing;
         self.connection = client::Connection::new(limits);
         self.connection.request_sent(asked);
-        self.head.clear();
         self.hints = 0;
         Ok(content)
     }
@@ -185,8 +184,8 @@ impl Codec for Http1 {
         let step = self.connection.receive_head(&mut self.head, input).map_err(fault)?;
         let event = match step.event {
             client::HeadEvent::NeedMore => HeadEvent::NeedMore,
-            client::HeadEvent::Interim => HeadEvent::Interim(Rc::new(self.head.take())),
-            client::HeadEvent::Final => HeadEvent::Final(Rc::new(self.head.take())),
+            client::HeadEvent::Interim => HeadEvent::Interim(self.head.share()),
+            client::HeadEvent::Final => HeadEvent::Final(self.head.share()),
         };
         Ok(HeadStep { consumed: step.consumed, event })
     }

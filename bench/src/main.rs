@@ -18,6 +18,7 @@ mod results;
 mod scenario;
 mod server;
 mod stats;
+mod tls;
 
 use std::path::Path;
 use std::process::ExitCode;

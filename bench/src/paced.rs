@@ -4,7 +4,7 @@
 //! when the server is slowest, and so hides what it should measure. Here every request has its
 //! time, and its latency counts from that time, also when no connection was free for it.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -50,8 +50,27 @@ impl Seen {
     }
 }
 
+/// A connection.
+pub trait Socket: Read + Write {}
+
+impl<S: Read + Write> Socket for S {}
+
+/// Opens a connection.
+pub type Connect<'a> = &'a (dyn Fn() -> std::io::Result<Box<dyn Socket>> + Sync);
+
+/// A connection without encryption.
+///
+/// # Errors
+/// Those of the socket.
+pub fn plain(target: SocketAddr) -> std::io::Result<Box<dyn Socket>> {
+    let new = TcpStream::connect_timeout(&target, TIMEOUT)?;
+    new.set_read_timeout(Some(TIMEOUT))?;
+    new.set_nodelay(true)?;
+    Ok(Box::new(new))
+}
+
 /// Runs streams side by side for `length`; ends when their last responses have come.
-pub fn run(target: SocketAddr, streams: &[Stream<'_>], length: Duration) -> Vec<Seen> {
+pub fn run(connect: Connect<'_>, streams: &[Stream<'_>], length: Duration) -> Vec<Seen> {
     // All connections are open before the first request is due.
     let begin = Instant::now() + Duration::from_millis(50);
     std::thread::scope(|scope| {
@@ -61,7 +80,7 @@ pub fn run(target: SocketAddr, streams: &[Stream<'_>], length: Duration) -> Vec<
                 let next = std::sync::Arc::new(AtomicU64::new(0));
                 let client = |_| {
                     let next = next.clone();
-                    scope.spawn(move || client(target, stream, &next, begin, length))
+                    scope.spawn(move || client(connect, stream, &next, begin, length))
                 };
                 (0..stream.connections).map(client).collect()
             })
@@ -82,7 +101,7 @@ pub fn run(target: SocketAddr, streams: &[Stream<'_>], length: Duration) -> Vec<
 
 /// One connection: takes the next request that is due until the time is over.
 fn client(
-    target: SocketAddr,
+    connect: Connect<'_>,
     stream: &Stream<'_>,
     next: &AtomicU64,
     begin: Instant,
@@ -101,7 +120,7 @@ fn client(
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let at = (stream.first + number) % stream.requests.len() as u64;
         let (request, body_bytes) = &stream.requests[at as usize];
-        match exchange(target, &mut socket, request, *body_bytes, &mut buffer) {
+        match exchange(connect, &mut socket, request, *body_bytes, &mut buffer) {
             Ok(()) => {
                 let micros = due.elapsed().min(LATENCY_MAX).as_micros() as u64;
                 seen.latency.saturating_record(micros);
@@ -116,20 +135,15 @@ fn client(
 
 /// Sends a request on the connection, which is opened when there is none, and reads the response.
 fn exchange(
-    target: SocketAddr,
-    socket: &mut Option<TcpStream>,
+    connect: Connect<'_>,
+    socket: &mut Option<Box<dyn Socket>>,
     request: &[u8],
     body_bytes: usize,
     buffer: &mut Vec<u8>,
 ) -> std::io::Result<()> {
     let socket = match socket {
         Some(socket) => socket,
-        None => {
-            let new = TcpStream::connect_timeout(&target, TIMEOUT)?;
-            new.set_read_timeout(Some(TIMEOUT))?;
-            new.set_nodelay(true)?;
-            socket.insert(new)
-        }
+        None => socket.insert(connect()?),
     };
     socket.write_all(request)?;
     buffer.clear();

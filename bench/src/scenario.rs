@@ -2,8 +2,10 @@
 
 mod cold;
 mod count;
+mod handshake;
 mod idle;
 mod lifecycle;
+mod multiplexed;
 mod slow;
 mod tail;
 mod throughput;
@@ -15,6 +17,7 @@ use crate::machine;
 use crate::options::Options;
 use crate::results::{Better, Outcome};
 use crate::server::{ORIGIN, Server, Setup, Side, Variant, origin_configuration};
+use crate::tls::Key;
 
 /// The label of nginx with the settings that its guides recommend for static files.
 pub const USUAL: &str = "nginx sendfile, open_file_cache";
@@ -49,10 +52,13 @@ pub struct Scenario {
 /// What a scenario measures.
 pub enum What {
     Throughput(throughput::Throughput),
+    /// Encrypted connections, and HTTP/2.
+    Multiplexed(multiplexed::Multiplexed),
+    Handshakes(handshake::Handshakes),
+    /// Established connections beside too many new ones.
+    Flood,
     /// Memory of so many idle connections.
-    Idle(usize),
-    /// Memory of so many idle sessions of a TCP proxy.
-    IdleSessions(usize),
+    Idle(idle::Idle, usize),
     /// Memory of so many clients that send or take little.
     Slow(slow::Slow, usize),
     Start,
@@ -68,12 +74,22 @@ const MB: usize = 1024 * KB;
 
 /// All scenarios, in the order of the report.
 pub fn all() -> Vec<Scenario> {
+    use handshake::Handshakes;
+    use multiplexed::{Multiplexed, Protocol};
     use throughput::{Coding, Throughput, Uri};
     let tiny =
         Throughput { uri: Uri::Tiny, workers: 1, reuseport: false, connections: 64, close: false };
     let file = |bytes| Throughput { uri: Uri::File(bytes), ..tiny };
     let coded = |coding, level, bytes| Throughput { uri: Uri::Coded(coding, level, bytes), ..tiny };
     let throughput = |name, title, what| Scenario { name, title, what: What::Throughput(what) };
+    let multiplexed = |name, title, what| Scenario { name, title, what: What::Multiplexed(what) };
+    let https = Multiplexed { protocol: Protocol::Https, bytes: 0, connections: 64, streams: 1 };
+    let http2 = Multiplexed { protocol: Protocol::Http2, bytes: 0, connections: 16, streams: 32 };
+    let handshakes = |name, title, key, resumed| Scenario {
+        name,
+        title,
+        what: What::Handshakes(Handshakes { key, resumed }),
+    };
     vec![
         throughput("tiny", "return 200, keep-alive", tiny),
         throughput("file-1k", "1 KB file, keep-alive", file(KB)),
@@ -160,15 +176,51 @@ pub fn all() -> Vec<Scenario> {
             Throughput { workers: 2, reuseport: true, ..tiny },
         ),
         throughput("file-1k-2w", "1 KB file, 2 workers", Throughput { workers: 2, ..file(KB) }),
+        multiplexed("tls-tiny", "return 200 over TLS, keep-alive", https),
+        multiplexed("tls-1k", "1 KB file over TLS, keep-alive", Multiplexed { bytes: KB, ..https }),
+        multiplexed(
+            "tls-1m",
+            "1 MB file over TLS, keep-alive",
+            Multiplexed { bytes: MB, connections: 16, ..https },
+        ),
+        multiplexed("h2-tiny", "return 200, HTTP/2, 16 connections of 32 streams", http2),
+        multiplexed(
+            "h2-1k",
+            "1 KB file, HTTP/2, 16 connections of 32 streams",
+            Multiplexed { bytes: KB, ..http2 },
+        ),
+        multiplexed(
+            "h2-1m",
+            "1 MB file, HTTP/2, 16 connections of 32 streams",
+            Multiplexed { bytes: MB, ..http2 },
+        ),
+        multiplexed(
+            "h2-tiny-1",
+            "return 200, HTTP/2, 64 connections of one stream",
+            Multiplexed { connections: 64, streams: 1, ..http2 },
+        ),
+        handshakes("handshake-ecdsa", "A connection over TLS, ECDSA P-256", Key::Ecdsa, false),
+        handshakes("handshake-rsa", "A connection over TLS, RSA of 2,048 bits", Key::Rsa, false),
+        handshakes("handshake-resumed", "A connection over TLS, resumed", Key::Ecdsa, true),
+        Scenario {
+            name: "tls-flood",
+            title: "500 requests/s over TLS beside more new RSA handshakes than the server can make",
+            what: What::Flood,
+        },
+        Scenario {
+            name: "idle-tls",
+            title: "5,000 idle keep-alive connections over TLS",
+            what: What::Idle(idle::Idle::Tls, 5_000),
+        },
         Scenario {
             name: "idle",
             title: "10,000 idle keep-alive connections",
-            what: What::Idle(10_000),
+            what: What::Idle(idle::Idle::Plain, 10_000),
         },
         Scenario {
             name: "stream-idle",
             title: "5,000 idle sessions of a TCP proxy",
-            what: What::IdleSessions(5_000),
+            what: What::Idle(idle::Idle::Session, 5_000),
         },
         Scenario {
             name: "slow-upload",
@@ -213,8 +265,10 @@ impl Bench {
     pub fn run(&self, scenario: &Scenario) -> Result<Outcome, String> {
         match &scenario.what {
             What::Throughput(what) => throughput::run(self, scenario, what),
-            What::Idle(connections) => idle::run(self, scenario, *connections, false),
-            What::IdleSessions(sessions) => idle::run(self, scenario, *sessions, true),
+            What::Multiplexed(what) => multiplexed::run(self, scenario, what),
+            What::Handshakes(what) => handshake::run(self, scenario, what),
+            What::Flood => handshake::flood(self, scenario),
+            What::Idle(who, connections) => idle::run(self, scenario, *connections, *who),
             What::Slow(kind, clients) => slow::run(self, scenario, *kind, *clients),
             What::Start => lifecycle::start(self, scenario),
             What::Reload => lifecycle::reload(self, scenario),
@@ -265,6 +319,7 @@ impl Bench {
             main: main.to_owned(),
             http: String::new(),
             server: String::new(),
+            listen: String::new(),
             reuseport: false,
             stream: false,
             cpus,

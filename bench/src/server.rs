@@ -54,6 +54,8 @@ pub struct Setup {
     pub http: String,
     /// Lines for the `server` block.
     pub server: String,
+    /// More parameters of `listen`.
+    pub listen: String,
     /// Each worker has a listening socket of its own (`reuseport`).
     pub reuseport: bool,
     /// The server passes connections on to the origin without looking at them (`stream`).
@@ -68,7 +70,7 @@ pub struct Setup {
 pub fn configuration(directory: &Path, setup: &Setup, variant: &Variant) -> String {
     let mut text = String::new();
     let directory = directory.display();
-    let Setup { workers, root, main, http: common, server, .. } = setup;
+    let Setup { workers, root, main, http: common, server, listen, .. } = setup;
     let Variant { main: own, events, http, .. } = variant;
     if setup.stream {
         return stream_configuration(&directory.to_string(), setup, variant);
@@ -96,7 +98,7 @@ http {{
     {common}
     {http}
     server {{
-        listen {ADDRESS} backlog=8192{reuseport};
+        listen {ADDRESS} backlog=8192{reuseport} {listen};
         {server}
         location = /tiny {{ return 200 \"OK\"; }}
         location / {{ root {root}; }}

@@ -1,34 +1,47 @@
 //! Memory of idle keep-alive connections, and of idle sessions of a TCP proxy: what the server's
 //! processes grow by.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-
 use super::{Bench, Scenario};
+use crate::paced::{self, Connect, Socket};
 use crate::probe;
 use crate::process;
 use crate::results::{Better, Outcome, Samples};
 use crate::server::{ADDRESS, Server, Setup, Variant};
+use crate::tls::{self, Connection, Key};
 
 /// Connections opened and closed before the first look, so that lazily made tables exist.
 const WARM_UP: usize = 200;
 
-/// `stream`: the server passes the connections on to the origin.
+/// Who is idle.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Idle {
+    /// A client of a web server.
+    Plain,
+    /// The same, encrypted.
+    Tls,
+    /// A client whose connection the server passes on to the origin.
+    Session,
+}
+
+/// Measures the memory of so many.
 pub fn run(
     bench: &Bench,
     scenario: &Scenario,
     connections: usize,
-    stream: bool,
+    idle: Idle,
 ) -> Result<Outcome, String> {
     raise_limit(connections)?;
-    let mut variants = if stream { bench.stream_variants() } else { bench.plain_variants() };
+    let mut variants = match idle {
+        Idle::Session => bench.stream_variants(),
+        Idle::Plain | Idle::Tls => bench.plain_variants(),
+    };
     // Who is idle has no use for large buffers.
     variants.retain(|variant| variant.http.is_empty());
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
     for round in 0..bench.options.rounds.min(3) {
         for (variant, samples) in variants.iter().zip(&mut samples) {
-            let (before, after) = measure(bench, variant, connections, stream)
+            let (before, after) = measure(bench, variant, connections, idle)
                 .map_err(|error| format!("{}: {error}", variant.label))?;
             let each = after.saturating_sub(before) as f64 / connections as f64;
             let total = after as f64 / (1 << 20) as f64;
@@ -37,7 +50,10 @@ pub fn run(
             samples.push(each, &[("all processes MB", total)]);
         }
     }
-    let unit = if stream { "bytes per idle session" } else { "bytes per idle connection" };
+    let unit = match idle {
+        Idle::Session => "bytes per idle session",
+        Idle::Plain | Idle::Tls => "bytes per idle connection",
+    };
     let mut outcome = bench.outcome(scenario, unit, Better::Lower);
     outcome.fill(&samples, None);
     Ok(outcome)
@@ -48,38 +64,52 @@ fn measure(
     bench: &Bench,
     variant: &Variant,
     connections: usize,
-    stream: bool,
+    idle: Idle,
 ) -> Result<(u64, u64), String> {
+    let stream = idle == Idle::Session;
     // Held to the end: it answers.
     let _origin = stream.then(|| bench.origin()).transpose()?;
-    let setup = Setup { stream, ..bench.setup(1) };
+    let mut setup = Setup { stream, ..bench.setup(1) };
+    if idle == Idle::Tls {
+        setup.listen = "ssl".to_owned();
+        setup.http = tls::certificate(&bench.directory, Key::Ecdsa)?;
+    }
     let directory = bench.directory.join("server");
     let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;
-    let request = probe::request("/tiny", false);
-    let expect = probe::fetch(ADDRESS, &request)?;
-    let mut response = vec![0; expect.head.len() + expect.body.len()];
-
-    drop(open(WARM_UP, &request, &mut response)?);
+    let config = tls::client(false);
+    let connect = || match idle {
+        Idle::Tls => Ok(Box::new(Connection::open(ADDRESS, &config)?) as Box<dyn Socket>),
+        Idle::Plain | Idle::Session => paced::plain(ADDRESS),
+    };
+    drop(open(WARM_UP, &connect)?);
     let pids = server.processes();
     let before = process::memory_bytes(&pids);
-    let idle = open(connections, &request, &mut response)?;
+    let idle = open(connections, &connect)?;
     let after = process::memory_bytes(&pids);
     drop(idle);
     Ok((before, after))
 }
 
 /// Connections that have each made one request and stay.
-fn open(count: usize, request: &[u8], response: &mut [u8]) -> Result<Vec<TcpStream>, String> {
-    let mut streams = Vec::with_capacity(count);
+fn open(count: usize, connect: Connect<'_>) -> Result<Vec<Box<dyn Socket>>, String> {
+    let request = probe::request("/tiny", false);
+    let mut sockets = Vec::with_capacity(count);
     for nth in 0..count {
-        let stream = TcpStream::connect(ADDRESS).and_then(|mut stream| {
-            stream.write_all(request)?;
-            stream.read_exact(response)?;
-            Ok(stream)
+        let socket = connect().and_then(|mut socket| {
+            socket.write_all(&request)?;
+            let mut response = Vec::new();
+            while !response.ends_with(b"\r\n\r\nOK") {
+                let mut buffer = [0; 1024];
+                match socket.read(&mut buffer)? {
+                    0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                    read => response.extend_from_slice(&buffer[..read]),
+                }
+            }
+            Ok(socket)
         });
-        streams.push(stream.map_err(|error| format!("connection {nth}: {error}"))?);
+        sockets.push(socket.map_err(|error| format!("connection {nth}: {error}"))?);
     }
-    Ok(streams)
+    Ok(sockets)
 }
 
 /// Lets this process hold so many sockets.

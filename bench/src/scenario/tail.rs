@@ -134,10 +134,11 @@ fn measure(
     let cold =
         Stream { rate: COLD_PER_SECOND, connections: COLD_CONNECTIONS, requests: cold, first: 0 };
     let length = Duration::from_secs_f64(bench.options.seconds.max(SECONDS_MIN));
-    let [alone] = <[Seen; 1]>::try_from(paced::run(ADDRESS, &[hot()], length))
+    let [alone] = <[Seen; 1]>::try_from(paced::run(&|| paced::plain(ADDRESS), &[hot()], length))
         .map_err(|_| "one stream has one result")?;
-    let [hot, cold] = <[Seen; 2]>::try_from(paced::run(ADDRESS, &[hot(), cold], length))
-        .map_err(|_| "two streams have two results")?;
+    let [hot, cold] =
+        <[Seen; 2]>::try_from(paced::run(&|| paced::plain(ADDRESS), &[hot(), cold], length))
+            .map_err(|_| "two streams have two results")?;
     match alone.failures + hot.failures + cold.failures {
         0 => Ok(Sample { alone, hot, cold }),
         failures => Err(format!("{failures} requests failed {}", server.log())),

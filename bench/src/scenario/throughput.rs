@@ -426,7 +426,7 @@ fn text(bytes: usize) -> Vec<u8> {
     text.iter().copied().cycle().take(bytes).collect()
 }
 
-fn write_file(path: &Path, body: Vec<u8>) -> Result<Vec<u8>, String> {
+pub(super) fn write_file(path: &Path, body: Vec<u8>) -> Result<Vec<u8>, String> {
     std::fs::write(path, &body).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(body)
 }

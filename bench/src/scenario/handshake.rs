@@ -1,0 +1,207 @@
+//! TLS handshakes: what one costs a server, and what other clients notice of too many.
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
+
+use super::{Bench, Scenario};
+use crate::paced::{self, Seen, Stream};
+use crate::probe;
+use crate::process;
+use crate::results::{Better, Outcome, Samples};
+use crate::server::{ADDRESS, Server, Setup, Variant};
+use crate::tls::{self, Connection, Key};
+
+/// Connections at a time.
+const CLIENTS: usize = 16;
+
+/// Of a flood.
+const FLOOD_CLIENTS: usize = 256;
+const PER_SECOND: f64 = 500.0;
+const PER_SECOND_CONNECTIONS: usize = 32;
+/// Percentiles need some requests.
+const FLOOD_SECONDS_MIN: f64 = 5.0;
+
+/// So many of the connections that should go on with a session must do it.
+const RESUMED_MIN: f64 = 0.95;
+
+/// What clients do: connect, request `return 200`, and close.
+#[derive(Clone, Copy)]
+pub struct Handshakes {
+    pub key: Key,
+    /// With the session of an earlier connection.
+    pub resumed: bool,
+}
+
+/// What the clients of a measurement have counted.
+#[derive(Default)]
+struct Counts {
+    ends: AtomicBool,
+    done: AtomicU64,
+    resumed: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Server CPU per connection.
+pub fn run(bench: &Bench, scenario: &Scenario, what: &Handshakes) -> Result<Outcome, String> {
+    let setup = setup(bench, what.key)?;
+    let variants = bench.plain_variants();
+    let mut samples: Vec<Samples> =
+        variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
+    for round in 0..bench.options.rounds {
+        for index in 0..variants.len() {
+            let index = if round % 2 == 0 { index } else { variants.len() - 1 - index };
+            let variant = &variants[index];
+            let (cpu_us, rate, used) = measure(bench, &setup, what, variant)
+                .map_err(|error| format!("{}: {error}", variant.label))?;
+            let text = format!("{cpu_us:9.1} µs  {rate:7.0}/s  server {used:3.0} %");
+            bench.progress(scenario, round, &variant.label, &text);
+            samples[index].push(cpu_us, &[("connections/s", rate), ("server CPU %", used)]);
+        }
+    }
+    let mut outcome = bench.outcome(scenario, "µs of server CPU per connection", Better::Lower);
+    outcome.fill(&samples, None);
+    Ok(outcome)
+}
+
+fn setup(bench: &Bench, key: Key) -> Result<Setup, String> {
+    let certificate = tls::certificate(&bench.directory, key)?;
+    Ok(Setup {
+        listen: "ssl".to_owned(),
+        http: format!("{certificate} ssl_session_cache shared:sessions:10m;"),
+        ..bench.setup(1)
+    })
+}
+
+fn measure(
+    bench: &Bench,
+    setup: &Setup,
+    what: &Handshakes,
+    variant: &Variant,
+) -> Result<(f64, f64, f64), String> {
+    let directory = bench.directory.join("server");
+    let server = Server::start(bench.binary(variant.side), &directory, setup, variant)?;
+    let (config, counts) = (tls::client(what.resumed), Counts::default());
+    // When it answers, all its processes are there.
+    Connection::open(ADDRESS, &config).map_err(|error| format!("{error} {}", server.log()))?;
+    let pids = server.processes();
+    let (cpu, wall, done, resumed) = std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| client(&config, &counts));
+        }
+        let edge = || {
+            let done = counts.done.load(Ordering::Relaxed);
+            let resumed = counts.resumed.load(Ordering::Relaxed);
+            (process::cpu_time(&pids), Instant::now(), done, resumed)
+        };
+        std::thread::sleep(Duration::from_secs_f64(bench.options.seconds * 0.3));
+        let begin = edge();
+        std::thread::sleep(Duration::from_secs_f64(bench.options.seconds));
+        let end = edge();
+        counts.ends.store(true, Ordering::Relaxed);
+        let cpu = end.0.saturating_sub(begin.0).as_secs_f64();
+        let wall = (end.1 - begin.1).as_secs_f64();
+        (cpu, wall, (end.2 - begin.2) as f64, (end.3 - begin.3) as f64)
+    });
+    let failed = counts.failed.load(Ordering::Relaxed);
+    if failed > 0 || done == 0.0 {
+        return Err(format!("{failed} connections failed {}", server.log()));
+    }
+    let share = resumed / done;
+    if what.resumed != (share > RESUMED_MIN) || (!what.resumed && share > 0.0) {
+        return Err(format!("{:.0} % of the sessions were resumed", share * 100.0));
+    }
+    Ok((cpu * 1e6 / done, done / wall, 100.0 * cpu / wall))
+}
+
+/// One connection after the other until told to end.
+fn client(config: &Arc<ClientConfig>, counts: &Counts) {
+    let mut response = Vec::new();
+    let request = probe::request("/tiny", true);
+    while !counts.ends.load(Ordering::Relaxed) {
+        response.clear();
+        let outcome = Connection::open(ADDRESS, config).and_then(|mut connection| {
+            connection.write_all(&request)?;
+            connection.read_to_end(&mut response)?;
+            Ok(connection.is_resumed())
+        });
+        match outcome {
+            Ok(resumed) if response.starts_with(b"HTTP/1.1 200") => {
+                counts.done.fetch_add(1, Ordering::Relaxed);
+                counts.resumed.fetch_add(u64::from(resumed), Ordering::Relaxed);
+            }
+            _ => {
+                counts.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Latency on established connections, beside more new RSA handshakes than the server can make.
+pub fn flood(bench: &Bench, scenario: &Scenario) -> Result<Outcome, String> {
+    let setup = setup(bench, Key::Rsa)?;
+    let variants = bench.plain_variants();
+    let mut samples: Vec<Samples> =
+        variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
+    for round in 0..bench.options.rounds {
+        for (variant, samples) in variants.iter().zip(&mut samples) {
+            let (alone, beside, rate) = flooded(bench, &setup, variant)
+                .map_err(|error| format!("{}: {error}", variant.label))?;
+            let (alone, beside) = (alone.ms_at(99.0), beside.ms_at(99.0));
+            let times = beside / alone;
+            let text = format!(
+                "{times:7.1} times  p99 {alone:.2} ms alone, {beside:.2} beside {rate:.0} handshakes/s"
+            );
+            bench.progress(scenario, round, &variant.label, &text);
+            let also = [("p99 alone ms", alone), ("p99 beside ms", beside), ("handshakes/s", rate)];
+            samples.push(times, &also);
+        }
+    }
+    let unit = "times its p99 alone is the p99 beside the flood";
+    let mut outcome = bench.outcome(scenario, unit, Better::Lower);
+    outcome.fill(&samples, None);
+    Ok(outcome)
+}
+
+fn flooded(bench: &Bench, setup: &Setup, variant: &Variant) -> Result<(Seen, Seen, f64), String> {
+    let directory = bench.directory.join("server");
+    let server = Server::start(bench.binary(variant.side), &directory, setup, variant)?;
+    let (config, counts) = (tls::client(false), Counts::default());
+    let requests = [(probe::request("/tiny", false), "OK".len())];
+    let stream = || Stream {
+        rate: PER_SECOND,
+        connections: PER_SECOND_CONNECTIONS,
+        requests: &requests,
+        first: 0,
+    };
+    let length = Duration::from_secs_f64(bench.options.seconds.max(FLOOD_SECONDS_MIN));
+    let connect = || Ok(Box::new(Connection::open(ADDRESS, &config)?) as Box<dyn paced::Socket>);
+    let measure = || {
+        let seen = <[Seen; 1]>::try_from(paced::run(&connect, &[stream()], length));
+        seen.map(|[seen]| seen).map_err(|_| "one stream has one result".to_owned())
+    };
+    let alone = measure()?;
+    let (beside, rate) = std::thread::scope(|scope| {
+        // Established before the flood begins; it begins a little later.
+        let flood = || {
+            std::thread::sleep(Duration::from_millis(200));
+            client(&config, &counts);
+        };
+        for _ in 0..FLOOD_CLIENTS {
+            scope.spawn(flood);
+        }
+        let begin = Instant::now();
+        let beside = measure();
+        let rate = counts.done.load(Ordering::Relaxed) as f64 / begin.elapsed().as_secs_f64();
+        counts.ends.store(true, Ordering::Relaxed);
+        (beside, rate)
+    });
+    let beside = beside?;
+    match alone.failures + beside.failures {
+        0 => Ok((alone, beside, rate)),
+        failures => Err(format!("{failures} requests failed {}", server.log())),
+    }
+}

@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::fs::{File, Io};
-use nowait_runtime::net::Stream;
+use nowait_runtime::net::End;
 
 use crate::order::{Apart, Order};
 
@@ -336,10 +336,10 @@ pub trait Takeover {
     fn run<'a>(self: Box<Self>, client: Duplex<'a>) -> LocalFuture<'a, Result<(), BodyError>>;
 }
 
-/// A client's connection as a tunnel uses it.
+/// A client's connection, or its stream of one, as a tunnel uses it.
 pub struct Duplex<'a> {
     /// Both directions.
-    pub stream: &'a Stream,
+    pub end: End<'a>,
     /// Bytes that have arrived already.
     pub received: RecvBuf,
     /// Bytes sent to the client are added here.

@@ -20,7 +20,9 @@ pub use datagram::Datagram;
 pub use layer::{DetachedLayer, Layer, Opened};
 pub use listener::{Accepted, Listener, ListenerOptions};
 pub use packet::Packet;
-pub use relay::{AfterEnd, Observer, RelayEnd, RelayOptions, Side, Sides, relay};
+pub use relay::{
+    AfterEnd, Channel, ChannelFuture, End, Observer, RelayEnd, RelayOptions, Side, Sides, relay,
+};
 pub use send::{Send, SendOptions};
 pub use stream::{Hangup, Recv, RecvLarge, Stream};
 

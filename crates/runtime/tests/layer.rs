@@ -385,8 +385,8 @@ fn relays_carry_bulk_data_between_layers_and_plain_connections() {
             let (theirs, upstream) = connect(layered_upstream).await;
             let options = RelayOptions::new(LONG, AfterEnd::HalfClose);
             let joined = spawn(async move {
-                let streams = Sides { client: &ours, upstream: &theirs };
-                relay(streams, Sides::default(), &options, &Silent).await
+                let ends = Sides { client: (&ours).into(), upstream: (&theirs).into() };
+                relay(ends, Sides::default(), &options, &Silent).await
             });
             let text = pattern(2_000_000);
             let body = bytes::Bytes::from(text.clone());

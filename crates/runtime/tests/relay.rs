@@ -82,8 +82,8 @@ fn between(
 ) -> JoinHandle<(RelayEnd, Vec<String>)> {
     spawn(async move {
         let log = Log::default();
-        let streams = Sides { client: &ours, upstream: &theirs };
-        let end = relay(streams, first, &options, &log).await;
+        let ends = Sides { client: (&ours).into(), upstream: (&theirs).into() };
+        let end = relay(ends, first, &options, &log).await;
         (end, log.0.take())
     })
 }

@@ -151,7 +151,7 @@ pub async fn send_rest(
     if let Body::Tunnel(tunnel) = body {
         flush(connection, out, request.send_timeout()).await.map_err(SendError::Client)?;
         let client = Duplex {
-            stream: &connection.stream,
+            end: (&connection.stream).into(),
             received: connection.take_input(),
             sent: &request.sent.bytes,
             send_timeout: request.send_timeout(),

@@ -49,8 +49,8 @@ impl Tunnel {
         let linger = AfterEnd::Linger(client.lingering_timeout);
         let mut options = RelayOptions::new(settings.read_timeout, linger);
         options.stuck = Sides { client: client.send_timeout, upstream: settings.send_timeout };
-        let streams = Sides { client: client.stream, upstream: &*upstream };
-        let ended = relay(streams, first, &options, &Counter(client.sent)).await;
+        let ends = Sides { client: client.end, upstream: (&*upstream).into() };
+        let ended = relay(ends, first, &options, &Counter(client.sent)).await;
         self.exchange.content = upstream.bytes_received();
         if let RelayEnd::Idle | RelayEnd::Stuck(_) = ended {
             let text = "upstream timed out (110: Connection timed out)";

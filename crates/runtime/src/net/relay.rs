@@ -1,4 +1,5 @@
-//! Two connections joined: bytes received from one side are sent to the other, in both directions.
+//! Two connections, or parts of them, joined: bytes received from one side are sent to the other, in
+//! both directions.
 //!
 //! The single data path for all traffic passed on without inspection: sessions of `stream`, and
 //! HTTP connections that have switched protocols. Each direction has one piece in flight, so that a
@@ -10,7 +11,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,93 @@ impl<T> Sides<T> {
         match side {
             Side::Client => &self.client,
             Side::Upstream => &self.upstream,
+        }
+    }
+}
+
+/// A pinned future of a [`Channel`].
+pub type ChannelFuture<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + 'a>>;
+
+/// A side that is a part of a connection, such as a stream of HTTP/2.
+pub trait Channel {
+    /// Receives what has arrived, as soon as there is something; an empty chain: the side has finished
+    /// sending.
+    ///
+    /// # Errors
+    /// The channel or its connection has ended without that.
+    fn recv(&self) -> ChannelFuture<'_, Chain>;
+
+    /// Sends bytes that are in memory; done when the connection has taken them, and may be given more.
+    ///
+    /// # Errors
+    /// `TimedOut` if it has taken nothing for as long as `options` say; others as [`Channel::recv`].
+    fn send(&self, chain: Chain, options: SendOptions) -> ChannelFuture<'_, ()>;
+
+    /// Tells the side that no more data will follow.
+    ///
+    /// # Errors
+    /// As [`Channel::recv`].
+    fn shutdown_write(&self) -> io::Result<()>;
+
+    /// Bytes received and sent so far, parts of what is being sent included.
+    fn bytes_moved(&self) -> u64;
+}
+
+/// How a side is reached.
+#[derive(Clone, Copy)]
+pub enum End<'a> {
+    /// A connection of its own.
+    Stream(&'a Stream),
+    /// A part of one.
+    Channel(&'a dyn Channel),
+}
+
+impl<'a> From<&'a Stream> for End<'a> {
+    fn from(stream: &'a Stream) -> Self {
+        End::Stream(stream)
+    }
+}
+
+impl<'a> End<'a> {
+    /// The connection, if its bytes may pass through a pipe.
+    fn plain(self) -> Option<&'a Stream> {
+        match self {
+            End::Stream(stream) => (!stream.has_layer()).then_some(stream),
+            End::Channel(_) => None,
+        }
+    }
+
+    /// Receives at most a regular buffer, or `large` bytes.
+    async fn recv(self, large: Option<usize>) -> io::Result<Chain> {
+        match (self, large) {
+            (End::Stream(stream), Some(bytes)) => {
+                stream.recv_large(NO_TIMEOUT, bytes).await.map(Chain::from)
+            }
+            (End::Stream(stream), None) => {
+                stream.recv(NO_TIMEOUT).await.map(|buf| Chain::from(Received::Lent(buf)))
+            }
+            (End::Channel(channel), _) => channel.recv().await,
+        }
+    }
+
+    async fn send(self, chain: Chain, options: SendOptions) -> io::Result<()> {
+        match self {
+            End::Stream(stream) => stream.send(chain, options).await,
+            End::Channel(channel) => channel.send(chain, options).await,
+        }
+    }
+
+    fn shutdown_write(self) -> io::Result<()> {
+        match self {
+            End::Stream(stream) => stream.shutdown_write(),
+            End::Channel(channel) => channel.shutdown_write(),
+        }
+    }
+
+    fn bytes_moved(self) -> u64 {
+        match self {
+            End::Stream(stream) => stream.bytes_sent().wrapping_add(stream.bytes_received()),
+            End::Channel(channel) => channel.bytes_moved(),
         }
     }
 }
@@ -130,16 +218,16 @@ pub enum RelayEnd {
     Idle,
 }
 
-/// Joins two connections until one of them ends, or both do. `first` holds the bytes to send to
+/// Joins two sides until one of them ends, or both do. `first` holds the bytes to send to
 /// each side before all others, such as bytes received earlier.
 pub async fn relay(
-    streams: Sides<&Stream>,
+    ends: Sides<End<'_>>,
     first: Sides<Chain>,
     options: &RelayOptions,
     observer: &dyn Observer,
 ) -> RelayEnd {
     let shared = Shared {
-        streams,
+        ends,
         options,
         observer,
         moved: Cell::new(now()),
@@ -193,7 +281,7 @@ enum Passed {
 
 /// State shared by both directions and the idle watch.
 struct Shared<'a> {
-    streams: Sides<&'a Stream>,
+    ends: Sides<End<'a>>,
     options: &'a RelayOptions,
     observer: &'a dyn Observer,
     /// When something was last received or sent.
@@ -225,46 +313,41 @@ impl Shared<'_> {
     /// Passes bytes from one side to the other, until it has ended and the other has received
     /// everything.
     async fn pump(&self, from: Side, first: Chain) -> Result<(), Fault> {
-        let source = *self.streams.of(from);
+        let source = *self.ends.of(from);
         let rate = *self.options.rate.of(from);
         self.forward(from, first).await?;
         let mut taken = 0;
         let mut turn = 0;
         // Bytes without a pause.
         let mut run = 0;
-        let is_plain = !source.has_layer() && !self.streams.of(from.other()).has_layer();
-        let may_splice = is_plain && rate == 0 && self.options.buffer_bytes >= LARGE_BUF_BYTES;
+        let plain = source.plain().zip(self.ends.of(from.other()).plain());
+        let may_splice = rate == 0 && self.options.buffer_bytes >= LARGE_BUF_BYTES;
+        let plain = plain.filter(|_| may_splice);
+        let large = Some(self.options.buffer_bytes).filter(|&bytes| bytes > RECV_BUF_BYTES);
         // The last piece filled a regular buffer: there is more than fits into one.
         let mut bulk = false;
         loop {
-            let received = match bulk && self.options.buffer_bytes > RECV_BUF_BYTES {
-                true => source.recv_large(NO_TIMEOUT, self.options.buffer_bytes).await,
-                false => source.recv(NO_TIMEOUT).await.map(Received::Lent),
-            };
-            let piece = received.unwrap_or_else(|error| {
+            let piece = source.recv(large.filter(|_| bulk)).await.unwrap_or_else(|error| {
                 self.observer.failed(from, "recv()", &error);
-                Received::empty()
+                Chain::new()
             });
             if piece.is_empty() {
                 self.pass_end_on(from);
                 return Ok(());
             }
-            let bytes = piece.len();
+            let bytes = piece.len() as usize;
             bulk = bytes >= RECV_BUF_BYTES;
             run = if bulk { run + bytes } else { 0 };
             self.note_move();
             self.observer.received(from, bytes);
             // Rarely used futures are boxed, so that they do not enlarge every relay.
             match rate {
-                0 => self.forward(from, Chain::from(piece)).await?,
-                rate => {
-                    let chain = Chain::from(piece);
-                    Box::pin(self.forward_slowly(from, chain, rate, &mut taken)).await?;
-                }
+                0 => self.forward(from, piece).await?,
+                rate => Box::pin(self.forward_slowly(from, piece, rate, &mut taken)).await?,
             }
-            if may_splice
-                && run >= SPLICE_AFTER_BYTES
-                && Box::pin(self.splice(from)).await? == Passed::All
+            if run >= SPLICE_AFTER_BYTES
+                && let Some((source, sink)) = plain
+                && Box::pin(self.splice(from, source, sink)).await? == Passed::All
             {
                 self.pass_end_on(from);
                 return Ok(());
@@ -285,7 +368,7 @@ impl Shared<'_> {
         let to = from.other();
         let bytes = chain.len() as usize;
         let options = SendOptions::new(*self.options.stuck.of(to));
-        match self.streams.of(to).send(chain, options).await {
+        match self.ends.of(to).send(chain, options).await {
             Ok(()) => {
                 self.note_move();
                 self.observer.sent(to, bytes);
@@ -300,8 +383,7 @@ impl Shared<'_> {
     }
 
     /// Passes bytes through a pipe for as long as much data arrives.
-    async fn splice(&self, from: Side) -> Result<Passed, Fault> {
-        let (source, sink) = (*self.streams.of(from), *self.streams.of(from.other()));
+    async fn splice(&self, from: Side, source: &Stream, sink: &Stream) -> Result<Passed, Fault> {
         let broken = |error: io::Error| {
             self.observer.failed(from.other(), "send()", &error);
             Fault::Broken
@@ -336,7 +418,7 @@ impl Shared<'_> {
                         self.observer.sent(from.other(), given);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.has_room(from.other()).await?;
+                        self.has_room(from.other(), sink).await?;
                     }
                     Err(error) => return Err(broken(error)),
                 }
@@ -354,8 +436,8 @@ impl Shared<'_> {
     }
 
     /// Waits until a side accepts data again.
-    async fn has_room(&self, side: Side) -> Result<(), Fault> {
-        let writable = self.streams.of(side).writable();
+    async fn has_room(&self, side: Side, stream: &Stream) -> Result<(), Fault> {
+        let writable = stream.writable();
         let stuck = *self.options.stuck.of(side);
         let waited = match stuck == NO_TIMEOUT {
             true => writable.await,
@@ -413,7 +495,7 @@ impl Shared<'_> {
             return;
         }
         // A connection that is already gone needs no notice.
-        if let Err(error) = self.streams.of(from.other()).shutdown_write()
+        if let Err(error) = self.ends.of(from.other()).shutdown_write()
             && error.kind() != io::ErrorKind::NotConnected
         {
             self.observer.failed(from.other(), "shutdown()", &error);
@@ -425,13 +507,9 @@ impl Shared<'_> {
         self.counted.set(self.bytes_moved());
     }
 
-    /// Bytes moved on both connections: parts of a large piece count here first.
+    /// Bytes moved on both sides: parts of a large piece count here first.
     fn bytes_moved(&self) -> u64 {
-        let Sides { client, upstream } = self.streams;
-        [client.bytes_sent(), client.bytes_received()]
-            .into_iter()
-            .chain([upstream.bytes_sent(), upstream.bytes_received()])
-            .fold(0, u64::wrapping_add)
+        self.ends.client.bytes_moved().wrapping_add(self.ends.upstream.bytes_moved())
     }
 
     /// Resolves when no data has moved for too long.

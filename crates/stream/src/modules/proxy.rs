@@ -82,9 +82,9 @@ async fn tcp(session: &Session, client: &Stream, proxy: &Proxy) -> Status {
     };
     let removed = pin!(conf.session_drop.then(|| peer.removed()));
     let meter = Meter { session, peer: RefCell::new(peer), began, first_byte: Cell::new(None) };
-    let streams = Sides { client, upstream: &stream };
+    let ends = Sides { client: client.into(), upstream: (&stream).into() };
     let first = Sides { client: Chain::new(), upstream: first };
-    let end = until_removed(removed, pin!(relay(streams, first, &options, &meter))).await;
+    let end = until_removed(removed, pin!(relay(ends, first, &options, &meter))).await;
     meter.finish();
     let Some(end) = end else {
         log_removed(session);

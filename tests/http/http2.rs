@@ -224,7 +224,7 @@ fn http_1_is_spoken_on_the_same_port_and_the_preface_may_come_in_pieces() {
         }
         slow.send(b"\0\0\0\x04\0\0\0\0\0");
         let greeting = slow.read_some(64);
-        assert_eq!(&greeting[..4], [0, 0, 12, 4], "SETTINGS");
+        assert_eq!(&greeting[..4], [0, 0, 18, 4], "SETTINGS");
     });
     // Without the directive it is a bad request.
     let site = server("").file("html/a", "A");
@@ -291,5 +291,114 @@ fn a_server_that_ends_serves_what_has_begun() {
         assert_eq!(client.response(large).body, pattern(100_000));
         client.until_closed();
         server.quit();
+    }
+}
+
+/// A proxy for WebSockets.
+fn sockets(origin: &Origin, more: &str) -> ServerBuilder {
+    http2(&format!(
+        "location /chat {{ proxy_pass http://{}; proxy_http_version 1.1;
+             proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}
+         {more}",
+        origin.addr()
+    ))
+}
+
+const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+    Connection: Upgrade\r\nSec-WebSocket-Accept: x\r\nSec-WebSocket-Protocol: chat\r\n\r\n";
+
+#[test]
+fn a_websocket_runs_over_a_stream() {
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let many = pattern(1_000_000);
+        let origin = Origin::start([vec![
+            Step::expect("\r\n\r\n"),
+            Step::reply(format!("{SWITCHED}first ")),
+            Step::expect("ping"),
+            Step::reply("pong"),
+            Step::expect(&many),
+            Step::reply(&many),
+            Step::HalfClose,
+            Step::Closed,
+        ]]);
+        let server = sockets(&origin, "").driver(driver).start();
+        let mut client = client(&server);
+        let socket = client.connect("websocket", "/chat", &[("sec-websocket-version", "13")]);
+        client.until("the tunnel", |client| client.so_far(socket).body == b"first ");
+        let head = client.so_far(socket).headers.clone();
+        assert!(head.iter().all(|(name, _)| {
+            !["upgrade", "connection", "sec-websocket-accept", "content-length"]
+                .contains(&&name[..])
+        }));
+        assert!(head.contains(&("sec-websocket-protocol".to_owned(), "chat".to_owned())));
+        client.data(socket, b"ping", false);
+        client.until("an answer", |client| client.so_far(socket).body == b"first pong");
+        // Other streams go on.
+        assert_eq!(client.get("/none").status, 404);
+        client.data(socket, &many, false);
+        let response = client.response(socket);
+        assert_eq!(response.status, 200);
+        assert_eq!(response.body, [&b"first pong"[..], &many].concat());
+        let asked = String::from_utf8_lossy(&origin.received()[0]).into_owned();
+        for line in ["GET /chat HTTP/1.1\r\n", "\r\nUpgrade: websocket\r\nConnection: upgrade\r\n"]
+        {
+            assert!(asked.contains(line), "{asked}");
+        }
+        let key = asked.lines().find_map(|line| line.strip_prefix("sec-websocket-key: "));
+        assert_eq!(key.map(str::len), Some(24), "{asked}");
+        drop(client);
+        wait_file(&server, "access.log", "\"GET /chat HTTP/2.0\" 200 1000010");
+        server.stop();
+    }
+}
+
+#[test]
+fn the_end_of_a_websocket_is_passed_on() {
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let script = || {
+            let begin = [Step::expect("\r\n\r\n"), Step::reply(SWITCHED), Step::expect("bye")];
+            begin.into_iter().chain([Step::Closed]).collect::<Vec<_>>()
+        };
+        let origin = Origin::start([script(), script()]);
+        let server = sockets(&origin, "").driver(driver).start();
+        let mut client = client(&server);
+        // By the end of the stream, which the origin answers by its own.
+        let socket = client.connect("websocket", "/chat", &[]);
+        client.until("the tunnel", |client| client.so_far(socket).status == 200);
+        client.data(socket, b"bye", true);
+        assert_eq!(client.response(socket).status, 200);
+        // By a reset.
+        let socket = client.connect("websocket", "/chat", &[]);
+        client.until("the tunnel", |client| client.so_far(socket).status == 200);
+        client.data(socket, b"bye", false);
+        client.reset(socket, ErrorCode::CANCEL);
+        origin.wait_played(2);
+        assert_eq!(client.get("/none").status, 404);
+        server.stop();
+        origin.finish();
+    }
+}
+
+#[test]
+fn only_a_tunnel_answers_who_asks_for_one() {
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let ask = || Step::expect("\r\n\r\n");
+        let origin = Origin::start([
+            vec![ask(), Step::reply("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")],
+            vec![ask(), Step::reply("HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno")],
+        ]);
+        let server = sockets(&origin, "").file("html/file", "content").driver(driver).start();
+        let mut client = client(&server);
+        let mut ask = |protocol, path| {
+            let socket = client.connect(protocol, path, &[]);
+            let response = client.response(socket);
+            (response.status, response.text())
+        };
+        assert_eq!(ask("websocket", "/chat"), (501, String::new()));
+        assert_eq!(ask("websocket", "/chat"), (403, "no".to_owned()));
+        assert_eq!(ask("websocket", "/file"), (501, String::new()));
+        assert_eq!(ask("websocket", "/none").0, 404);
+        assert_eq!(ask("connect-udp", "/file").0, 501);
+        server.stop();
     }
 }

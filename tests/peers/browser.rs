@@ -50,6 +50,11 @@ fn chromium() {
             ("events", "0 1 2 3 4"),
             ("socket", "7 1000"),
         ];
+        let log = server.read("access.log");
+        assert!(
+            log.contains("\"GET /app/socket HTTP/2.0\" 200"),
+            "no WebSocket over HTTP/2: {log}"
+        );
         for (name, expected) in findings {
             let finding = format!("\"{name}\"%3A\"{expected}\"");
             assert!(report.contains(&finding), "not {finding}: {report}");

@@ -136,13 +136,34 @@ impl Http2 {
         fields: &[(&str, &str)],
         end: bool,
     ) -> StreamId {
+        self.open_with(method, path, None, fields, end)
+    }
+
+    /// Asks for a tunnel with another protocol (RFC 8441).
+    ///
+    /// # Panics
+    /// If the server takes no more.
+    #[track_caller]
+    pub fn connect(&mut self, protocol: &str, path: &str, fields: &[(&str, &str)]) -> StreamId {
+        self.open_with("CONNECT", path, Some(protocol), fields, false)
+    }
+
+    #[track_caller]
+    fn open_with(
+        &mut self,
+        method: &str,
+        path: &str,
+        protocol: Option<&str>,
+        fields: &[(&str, &str)],
+        end: bool,
+    ) -> StreamId {
         let mut out = Vec::new();
         let request = client::Request {
             method: method.as_bytes(),
             scheme: b"http",
             authority: b"localhost",
             path: path.as_bytes(),
-            protocol: None,
+            protocol: protocol.map(str::as_bytes),
         };
         let mut head = self.h2.open(&request, &mut out).expect("the server takes streams");
         for (name, value) in fields {

@@ -1,6 +1,7 @@
 // Node as a client, by its own HTTP/1.1 and HTTP/2: ADDRESS CA.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import fs from 'node:fs';
 import http2 from 'node:http2';
 import https from 'node:https';
@@ -61,6 +62,23 @@ await check(http('GET'), http('POST'));
 await new Promise((resolve, reject) => {
   session.ping((error) => (error ? reject(error) : resolve()));
 });
+// A WebSocket over a stream, frame by frame: a text of two bytes, masked with zeros, comes back unmasked.
+await new Promise((resolve) => {
+  if (session.remoteSettings.enableConnectProtocol !== undefined) resolve();
+  else session.once('remoteSettings', resolve);
+});
+assert.equal(session.remoteSettings.enableConnectProtocol, true);
+const socket = session.request({
+  ':method': 'CONNECT', ':protocol': 'websocket', ':path': '/app/socket', 'sec-websocket-version': '13',
+});
+socket.on('response', (fields) => {
+  assert.equal(fields[':status'], 200);
+  socket.write(Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]));
+});
+const [frame] = await once(socket, 'data');
+assert.deepEqual([...frame], [0x81, 2, 0x68, 0x69]);
+socket.end(Buffer.from([0x88, 0x80, 0, 0, 0, 0]));
+await once(socket, 'close');
 // A request that is given up leaves the others alone.
 const left = session.request({ ':path': '/files/3000000' });
 left.on('response', () => left.close(http2.constants.NGHTTP2_CANCEL));

@@ -98,6 +98,7 @@ impl Connection {
             fields_max: u16::try_from(head.max_headers)
                 .unwrap_or(u16::MAX)
                 .saturating_add(FIELDS_MORE),
+            extended_connect: true,
             ..Limits::default()
         };
         let rules = Rules {

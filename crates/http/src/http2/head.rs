@@ -10,6 +10,8 @@ use nowait_message::{
     Control, FieldError, Known, Method, Place, RequestHead, Span, TargetForm, Version,
 };
 
+use super::tunnel;
+
 /// Number of dropped fields that are kept for the log.
 const IGNORED_MAX: usize = 16;
 
@@ -74,6 +76,16 @@ pub(super) struct Heads {
     count: usize,
     error: Option<HeadError>,
     ignored: Vec<Vec<u8>>,
+    /// `:protocol`.
+    tunnel: Option<Asked>,
+}
+
+/// What an extended CONNECT asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    WebSocket,
+    /// Something that does not exist here.
+    Other,
 }
 
 /// A complete head.
@@ -82,6 +94,8 @@ pub(super) struct Received {
     pub(super) error: Option<HeadError>,
     /// Names of dropped fields.
     pub(super) ignored: Vec<Vec<u8>>,
+    /// It is an extended CONNECT.
+    pub(super) tunnel: Option<Asked>,
 }
 
 impl Sink for Heads {
@@ -95,6 +109,7 @@ impl Sink for Heads {
         self.control = Control { version: Version::Http2, ..Control::default() };
         self.count = 0;
         self.error = None;
+        self.tunnel = None;
         self.ignored.clear();
     }
 
@@ -118,6 +133,10 @@ impl Sink for Heads {
             Token::SCHEME => self.control.scheme = self.put(field.value),
             Token::AUTHORITY => self.control.authority = self.put(field.value),
             Token::PATH => self.path(field.value),
+            _ if field.name == b":protocol" => {
+                let is_known = field.value.eq_ignore_ascii_case(tunnel::WEBSOCKET);
+                self.tunnel = Some(if is_known { Asked::WebSocket } else { Asked::Other });
+            }
             _ => self.regular(field),
         }
     }
@@ -141,6 +160,9 @@ impl Heads {
             self.set_control();
         }
         if complete {
+            if self.tunnel == Some(Asked::WebSocket) {
+                self.add_handshake();
+            }
             self.check_host();
             self.head.join(Known::Cookie, b"; ");
             if let Err(error) = self.head.finish(self.length) {
@@ -151,7 +173,11 @@ impl Heads {
             self.head.recycle();
         }
         std::mem::swap(head, &mut self.head);
-        Received { error: self.error.take(), ignored: std::mem::take(&mut self.ignored) }
+        Received {
+            error: self.error.take(),
+            ignored: std::mem::take(&mut self.ignored),
+            tunnel: self.tunnel.take(),
+        }
     }
 
     /// Appends to the text of the head.
@@ -178,6 +204,10 @@ impl Heads {
 
     /// The pseudo-fields are complete.
     fn set_control(&mut self) {
+        if self.tunnel == Some(Asked::WebSocket) {
+            self.control.method = Method::Get;
+            self.control.method_name = self.put(b"GET");
+        }
         if self.control.target.is_empty() {
             self.control.form = TargetForm::Authority;
             self.control.target = self.control.authority;
@@ -213,6 +243,19 @@ impl Heads {
             }
         }
         self.add(Place { name, value, known });
+    }
+
+    /// The fields that ask for a WebSocket in HTTP/1.1 (RFC 6455 section 4.1), which have no place in
+    /// HTTP/2.
+    fn add_handshake(&mut self) {
+        let key = crate::base64::encode(&crate::random::bytes());
+        let fields: [(&[u8], &[u8]); 3] =
+            [(b"upgrade", tunnel::WEBSOCKET), (b"connection", b"Upgrade"), (tunnel::KEY, &key)];
+        for (name, value) in fields {
+            let (name, value) = (self.put(name), self.put(value));
+            let known = Known::from_bytes(name.of(self.head.text()));
+            self.add(Place { name, value, known });
+        }
     }
 
     fn add(&mut self, place: Place) {
@@ -310,6 +353,33 @@ mod tests {
         ];
         assert_eq!(get(&some).1, None);
         assert_eq!(get(&[&some[..], &[("x", "")]].concat()).1, Some(HeadError::TooManyFields));
+    }
+
+    #[test]
+    fn a_websocket_is_asked_for_as_in_http_1() {
+        let ask = |protocol| {
+            head(&[
+                (":method", "CONNECT"),
+                (":protocol", protocol),
+                (":scheme", "https"),
+                (":path", "/chat"),
+                (":authority", "a"),
+                ("sec-websocket-version", "13"),
+            ])
+        };
+        let (request, received) = ask("websocket");
+        assert_eq!((received.error, received.tunnel), (None, Some(Asked::WebSocket)));
+        assert_eq!(&request.request_line()[..], b"GET /chat HTTP/2.0");
+        assert_eq!(
+            (request.method(), request.header(Known::Upgrade)),
+            (Method::Get, Some(&b"websocket"[..]))
+        );
+        let key = request.fields().iter().find(|field| field.name == tunnel::KEY).unwrap();
+        assert_eq!(key.value.len(), 24);
+        let (request, received) = ask("connect-udp");
+        assert_eq!((received.error, received.tunnel), (None, Some(Asked::Other)));
+        assert_eq!(request.method(), Method::Connect);
+        assert_eq!(head(&GET).1.tunnel, None);
     }
 
     #[test]

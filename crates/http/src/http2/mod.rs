@@ -18,5 +18,6 @@ mod sender;
 mod serving;
 mod stream;
 mod task;
+mod tunnel;
 
 pub use task::serve;

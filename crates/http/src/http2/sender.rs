@@ -14,9 +14,11 @@ use nowait_runtime::{now, sleep};
 
 use super::response_head;
 use super::stream::Stream;
+use super::tunnel;
+use crate::log::Level;
 use crate::logs::debug;
 use crate::request::Request;
-use crate::response::{Body, BodyError, BodySource, Part, Response};
+use crate::response::{Body, BodyError, BodySource, Head, Part, Response};
 use crate::sending::{Rate, SendError, left};
 
 /// Sends a response.
@@ -28,10 +30,24 @@ pub(super) async fn send(
     request: &mut Request,
     response: Response,
 ) -> Result<(), SendError> {
-    let Response { mut head, body } = response;
-    if let Body::Tunnel(_) = body {
-        // Nothing asked for it: HTTP/2 has no `Upgrade`.
-        return Err(BodyError::Upstream("unexpected switch of protocols".to_owned()).into());
+    let Response { mut head, mut body } = response;
+    if let Body::Tunnel(tunnel) = body {
+        if !stream.asks_for_tunnel.get() {
+            // HTTP/2 has no `Upgrade`.
+            return Err(BodyError::Upstream("unexpected switch of protocols".to_owned()).into());
+        }
+        tunnel::open(&mut head);
+        crate::response_head::complete(request, &mut head);
+        write_head(stream, request, &head, false)?;
+        request.out = head;
+        tunnel::run(stream, request, tunnel).await?;
+        stream.end();
+        return Ok(());
+    }
+    if stream.asks_for_tunnel.get() && (200..300).contains(&head.status) {
+        request.log(Level::Info, format_args!("{} does not open a tunnel", head.status));
+        *head = Head { status: 501, ..Head::default() };
+        body = Body::Empty;
     }
     crate::response_head::complete(request, &mut head);
     let has_trailers = head.expects_trailers || head.trailers_follow || !head.trailers.is_empty();

@@ -126,6 +126,8 @@ fn prepare(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -> 
     request.log_head();
     let ended = stream.input.borrow().ended;
     request.body_length = match request.head.content_length() {
+        // What follows is no content of this request.
+        _ if stream.asks_for_tunnel.get() => BodyLength::None,
         None if ended => BodyLength::None,
         None => BodyLength::Unknown,
         Some(0) => BodyLength::None,

@@ -20,9 +20,14 @@ use nowait_sys::tcp_info::{TcpInfo, tcp_info};
 use super::connection::Connection;
 use crate::client::Client;
 use crate::exchange::{Exchange, Interim, OnHangup};
+use crate::request::ReadError;
 use crate::response::{BodyError, FileBody, LocalFuture, Part};
 use crate::sending::{SendError, left};
 use crate::services::Services;
+
+/// The window of a stream whose content is being read, in bytes. Before, it is
+/// `http2_body_preread_size`.
+const WINDOW: u32 = 256 * 1024;
 
 /// A stream.
 pub(super) struct Stream {
@@ -36,6 +41,8 @@ pub(super) struct Stream {
     pub(super) outgoing: RefCell<Outgoing>,
     /// The largest DATA frame (`http2_chunk_size`).
     pub(super) frame_bytes_max: Cell<usize>,
+    /// The client asks for a tunnel (RFC 8441).
+    pub(super) asks_for_tunnel: Cell<bool>,
 }
 
 /// Content received and not yet read.
@@ -118,6 +125,7 @@ impl Stream {
             input: RefCell::new(Input { ended, ..Input::default() }),
             outgoing: RefCell::default(),
             frame_bytes_max: Cell::new(usize::MAX),
+            asks_for_tunnel: Cell::new(false),
         })
     }
 
@@ -156,8 +164,45 @@ impl Stream {
         input.waker.take().into_iter().for_each(Waker::wake);
     }
 
+    /// Takes content that has arrived, at most so many bytes; `Ok(None)`: all of it was taken. `None`:
+    /// more will come.
+    pub(super) fn take(&self, limit: Option<usize>) -> Option<Result<Option<Bytes>, ReadError>> {
+        let mut input = self.input.borrow_mut();
+        if !input.data.is_empty() {
+            let bytes = input.data.len().min(limit.unwrap_or(usize::MAX).max(1));
+            let taken = input.data.split_to(bytes).freeze();
+            drop(input);
+            self.connection.taken(self.id, bytes);
+            return Some(Ok(Some(taken)));
+        }
+        if input.faulty {
+            return Some(Err(ReadError::Malformed("client sent malformed request body")));
+        }
+        if input.ended {
+            return Some(Ok(None));
+        }
+        self.is_gone().then(|| Err(ReadError::Closed(io::ErrorKind::UnexpectedEof.into())))
+    }
+
+    /// Waits for content, and takes it as [`Stream::take`] does.
+    pub(super) async fn next(&self, limit: Option<usize>) -> Result<Option<Bytes>, ReadError> {
+        loop {
+            if let Some(taken) = self.take(limit) {
+                return taken;
+            }
+            poll_fn(|cx| self.poll_input(cx)).await;
+        }
+    }
+
+    /// Lets the client send more than before anybody reads.
+    pub(super) fn invite(&self) {
+        if !self.input.borrow().ended {
+            self.connection.grow_window(self.id, WINDOW);
+        }
+    }
+
     /// Waits for content: ready when there is some, or none will come.
-    pub(super) fn poll_input(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_input(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut input = self.input.borrow_mut();
         if !input.data.is_empty() || input.ended || input.faulty || self.gone.get() {
             return Poll::Ready(());

@@ -17,6 +17,7 @@ use nowait_runtime::pool::metered;
 use nowait_runtime::{now, sleep, spawn};
 
 use super::connection::Connection;
+use super::head::Asked;
 use super::serving;
 use super::stream::Stream;
 use crate::accepted::Accepted;
@@ -501,6 +502,7 @@ fn begin(connection: &Rc<Connection>, id: StreamId, end: bool, fault: Option<Str
         let name = String::from_utf8_lossy(name);
         request.log(Level::Info, format_args!("client sent invalid header: \"{name}\""));
     }
+    stream.asks_for_tunnel.set(received.tunnel.is_some());
     let refused = match (fault, received.error) {
         (Some(fault), _) => {
             request.log(Level::Info, format_args!("client sent {fault}"));
@@ -510,6 +512,7 @@ fn begin(connection: &Rc<Connection>, id: StreamId, end: bool, fault: Option<Str
             request.log(Level::Info, format_args!("{error}"));
             Some(400)
         }
+        (None, None) if received.tunnel == Some(Asked::Other) => Some(501),
         (None, None) => None,
     };
     let client = &request.location().client;

@@ -6,6 +6,7 @@
 //! load; rates follow from it. See `bench/README.md` for what each scenario means.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod floor;
 mod load;
 mod machine;
@@ -23,10 +24,11 @@ mod tls;
 use std::path::Path;
 use std::process::ExitCode;
 
+use bench::{Bench, Candidate};
 use machine::Machine;
 use options::Options;
 use results::Results;
-use scenario::{Bench, Candidate, Scenario};
+use scenario::Scenario;
 
 fn main() -> ExitCode {
     match run() {
@@ -45,9 +47,11 @@ fn run() -> Result<(), String> {
     }
     let Some(options) = Options::parse(std::env::args().skip(1))? else { return Ok(()) };
     let scenarios = scenario::all();
-    let order: Vec<&str> = scenarios.iter().map(|scenario| scenario.name).collect();
+    let order: Vec<&str> = scenarios.iter().map(|scenario| scenario.subject.name).collect();
     if options.list {
-        scenarios.iter().for_each(|Scenario { name, title, .. }| println!("{name:18} {title}"));
+        scenarios
+            .iter()
+            .for_each(|Scenario { subject, .. }| println!("{:18} {}", subject.name, subject.title));
         return Ok(());
     }
     if let Some(unknown) = options.only.iter().find(|name| !order.contains(&name.as_str())) {
@@ -74,7 +78,7 @@ fn run() -> Result<(), String> {
     let selected: Vec<&Scenario> = scenarios
         .iter()
         .filter(|scenario| {
-            options.only.is_empty() || options.only.iter().any(|n| n == scenario.name)
+            options.only.is_empty() || options.only.iter().any(|n| n == scenario.subject.name)
         })
         .collect();
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -96,24 +100,24 @@ fn measure(
     let mut failed = Vec::new();
     for scenario in selected {
         if bench.options.count {
-            if let Err(error) = bench.count(scenario) {
-                println!("{}: {error}", scenario.name);
-                failed.push(scenario.name);
+            if let Err(error) = scenario.count(bench) {
+                println!("{}: {error}", scenario.subject.name);
+                failed.push(scenario.subject.name);
             }
             continue;
         }
-        match bench.run(scenario) {
+        match scenario.run(bench) {
             Ok(mut outcome) => {
                 outcome.processor.clone_from(&results.machine.processor);
                 println!("\n{}\n\n{}", outcome.title, report::table(&outcome));
-                results.scenarios.insert(scenario.name.to_owned(), outcome);
+                results.scenarios.insert(scenario.subject.name.to_owned(), outcome);
                 if let Some(directory) = &bench.options.out {
                     report::write(&results, order, directory)?;
                 }
             }
             Err(error) => {
-                println!("{}: {error}", scenario.name);
-                failed.push(scenario.name);
+                println!("{}: {error}", scenario.subject.name);
+                failed.push(scenario.subject.name);
             }
         }
     }

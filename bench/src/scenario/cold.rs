@@ -9,7 +9,7 @@ use std::time::Duration;
 use nowait_testkit::slow_disk::{DiskImage, ImageOptions, Ops};
 
 use super::throughput::random_bytes;
-use super::{Bench, Candidate, Scenario, variant};
+use crate::bench::{Bench, Candidate, Subject, variant};
 use crate::load::{self, Group, Load, Seen};
 use crate::probe;
 use crate::results::{Better, Outcome, Samples};
@@ -36,7 +36,7 @@ struct Sample {
     seconds: f64,
 }
 
-pub fn run(bench: &Bench, scenario: &Scenario) -> Result<Outcome, String> {
+pub fn run(bench: &Bench, scenario: &Subject) -> Result<Outcome, String> {
     let options = ImageOptions { size: 2 << 30, ..ImageOptions::default() };
     let mut image = DiskImage::or_skip(options).ok_or("there is no slow disk on this machine")?;
     println!("{:14} writing {COLD_FILES} files of 4 MB", scenario.name);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 use super::throughput::{Target, Throughput};
-use super::{Bench, Scenario};
+use crate::bench::{Bench, Subject};
 use crate::load::Expect;
 use crate::report;
 use crate::server::{ADDRESS, Server, Variant};
@@ -42,7 +42,7 @@ struct Counts {
 }
 
 /// Counts for all variants, and prints the table.
-pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<(), String> {
+pub fn run(bench: &Bench, scenario: &Subject, what: &Throughput) -> Result<(), String> {
     let (variants, _) = what.uri.variants(bench, what.shares_socket());
     let target = Target::prepare(bench, what)?;
     let header = ["", "user instructions", "system calls", "which"];

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 
-use super::{Bench, Scenario};
+use crate::bench::{Bench, Subject};
 use crate::paced::{self, Seen, Stream};
 use crate::probe;
 use crate::process;
@@ -46,7 +46,7 @@ struct Counts {
 }
 
 /// Server CPU per connection.
-pub fn run(bench: &Bench, scenario: &Scenario, what: &Handshakes) -> Result<Outcome, String> {
+pub fn run(bench: &Bench, scenario: &Subject, what: &Handshakes) -> Result<Outcome, String> {
     let setup = setup(bench, what.key)?;
     let variants = bench.plain_variants();
     let mut samples: Vec<Samples> =
@@ -141,7 +141,7 @@ fn client(config: &Arc<ClientConfig>, counts: &Counts) {
 }
 
 /// Latency on established connections, beside more new RSA handshakes than the server can make.
-pub fn flood(bench: &Bench, scenario: &Scenario) -> Result<Outcome, String> {
+pub fn flood(bench: &Bench, scenario: &Subject) -> Result<Outcome, String> {
     let setup = setup(bench, Key::Rsa)?;
     let variants = bench.plain_variants();
     let mut samples: Vec<Samples> =

@@ -1,7 +1,7 @@
 //! Memory of idle keep-alive connections, and of idle sessions of a TCP proxy: what the server's
 //! processes grow by.
 
-use super::{Bench, Scenario};
+use crate::bench::{Bench, Subject};
 use crate::paced::{self, Connect, Socket};
 use crate::probe;
 use crate::process;
@@ -26,7 +26,7 @@ pub enum Idle {
 /// Measures the memory of so many.
 pub fn run(
     bench: &Bench,
-    scenario: &Scenario,
+    scenario: &Subject,
     connections: usize,
     idle: Idle,
 ) -> Result<Outcome, String> {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Bench, Scenario};
+use crate::bench::{Bench, Subject};
 use crate::probe;
 use crate::results::{Better, Outcome, Samples};
 use crate::server::{ADDRESS, Server, Setup, Variant, configuration};
@@ -10,12 +10,12 @@ use crate::server::{ADDRESS, Server, Setup, Variant, configuration};
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// From starting the program to its first accepted connection.
-pub fn start(bench: &Bench, scenario: &Scenario) -> Result<Outcome, String> {
+pub fn start(bench: &Bench, scenario: &Subject) -> Result<Outcome, String> {
     rounds(bench, scenario, |_setup, _variant, server| Ok(server.start_time))
 }
 
 /// From the signal to the first answer of the new configuration.
-pub fn reload(bench: &Bench, scenario: &Scenario) -> Result<Outcome, String> {
+pub fn reload(bench: &Bench, scenario: &Subject) -> Result<Outcome, String> {
     rounds(bench, scenario, |setup, variant, server| {
         let directory = bench.directory.join("server");
         let setup = Setup { server: generation(2), ..setup.clone() };
@@ -39,7 +39,7 @@ fn generation(number: usize) -> String {
 
 fn rounds(
     bench: &Bench,
-    scenario: &Scenario,
+    scenario: &Subject,
     measure: impl Fn(&Setup, &Variant, &Server) -> Result<Duration, String>,
 ) -> Result<Outcome, String> {
     let setup = Setup { server: generation(1), ..bench.setup(1) };

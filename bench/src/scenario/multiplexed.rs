@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use super::throughput::{self, random_bytes, write_file};
-use super::{Bench, Scenario};
+use crate::bench::{Bench, Subject};
 use crate::process;
 use crate::results::{Better, Outcome, Samples};
 use crate::server::{ADDRESS, Server, Setup, Variant};
@@ -41,7 +41,7 @@ struct Sample {
 }
 
 /// Measures all variants, one after the other, in every round.
-pub fn run(bench: &Bench, scenario: &Scenario, what: &Multiplexed) -> Result<Outcome, String> {
+pub fn run(bench: &Bench, scenario: &Subject, what: &Multiplexed) -> Result<Outcome, String> {
     if what.bytes > 0 {
         let path = bench.directory.join("www").join(format!("{}.bin", what.bytes));
         write_file(&path, random_bytes(what.bytes))?;

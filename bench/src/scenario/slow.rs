@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use super::{Bench, Scenario, idle};
+use super::idle;
+use crate::bench::{Bench, Subject};
 use crate::process;
 use crate::results::{Better, Outcome, Samples};
 use crate::server::{ADDRESS, ORIGIN, Server, Setup, Variant};
@@ -49,7 +50,7 @@ const LEFT: Duration = Duration::from_secs(15);
 
 pub fn run(
     bench: &Bench,
-    scenario: &Scenario,
+    scenario: &Subject,
     kind: Slow,
     clients: usize,
 ) -> Result<Outcome, String> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nowait_testkit::slow_disk::{DiskImage, ImageOptions, Latency, Ops, Spike};
 
 use super::throughput::{fetch_hit, random_bytes};
-use super::{Bench, Candidate, Scenario, variant};
+use crate::bench::{Bench, Candidate, Subject, variant};
 use crate::paced::{self, Seen, Stream};
 use crate::probe;
 use crate::results::{Better, Outcome, Samples};
@@ -38,7 +38,7 @@ struct Sample {
     cold: Seen,
 }
 
-pub fn run(bench: &Bench, scenario: &Scenario) -> Result<Outcome, String> {
+pub fn run(bench: &Bench, scenario: &Subject) -> Result<Outcome, String> {
     let options = ImageOptions { size: 1 << 30, ..ImageOptions::default() };
     let mut image = DiskImage::or_skip(options).ok_or("there is no slow disk on this machine")?;
     let sizes = write_objects(bench)?;

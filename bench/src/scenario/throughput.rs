@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Bench, Scenario, USUAL, USUAL_CACHE};
+use crate::bench::{Bench, Subject, USUAL, USUAL_CACHE};
 use crate::load::{self, Expect, Group, Load, Seen};
 use crate::probe;
 use crate::process;
@@ -268,7 +268,7 @@ impl Edge {
 }
 
 /// Measures all variants, one after the other, in every round.
-pub fn run(bench: &Bench, scenario: &Scenario, what: &Throughput) -> Result<Outcome, String> {
+pub fn run(bench: &Bench, scenario: &Subject, what: &Throughput) -> Result<Outcome, String> {
     let (variants, usual) = what.uri.variants(bench, what.shares_socket());
     let target = Target::prepare(bench, what)?;
     let mut samples: Vec<Samples> =

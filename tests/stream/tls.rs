@@ -3,9 +3,13 @@
 #[path = "../http/tls/client.rs"]
 #[allow(dead_code, reason = "the client of other tests")]
 mod client;
+#[path = "../http/tls/responder.rs"]
+mod responder;
 
 use client::{Authority, TlsClient};
 use nowait_testkit::ServerBuilder;
+
+use responder::{Responder, Says};
 
 use crate::stage::{Upstream, on_each, stream, wait_file};
 
@@ -100,5 +104,27 @@ fn variables_name_certificates() {
         server.wait_log("b.example.pem\": open() failed (2: No such file or directory)");
         std::fs::remove_file(server.dir().join("a.example.pem")).unwrap();
         assert_eq!(TlsClient::new(server, &config, "a.example").rest(), b"a.example");
+    });
+}
+
+#[test]
+fn responders_are_asked_about_certificates_of_clients() {
+    let authority = Authority::new("CA");
+    let responder = Responder::new(authority.key());
+    let block = format!(
+        "error_log %%DIR%%/sessions.log info; ssl_verify_client on; ssl_ocsp on;
+         ssl_client_certificate %%DIR%%/ca.pem; ssl_ocsp_responder http://{};
+         server {{ listen 127.0.0.1:%%PORT%% ssl; return $ssl_client_verify; }}",
+        responder.addr
+    );
+    let site = secured(&authority, &block).file("ca.pem", &authority.pem);
+    let own = authority.issue("client");
+    on_each(&site, |server| {
+        let config = authority.client(Some(&own));
+        responder.says(Some(Says::Good));
+        assert_eq!(TlsClient::new(server, &config, "localhost").rest(), b"SUCCESS");
+        responder.says(Some(Says::Revoked));
+        assert_eq!(TlsClient::new(server, &config, "localhost").rest(), b"");
+        wait_file(server, "sessions.log", "verify error: (certificate revoked)");
     });
 }

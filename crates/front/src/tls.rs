@@ -7,13 +7,16 @@ pub mod commands;
 pub mod conf;
 pub mod files;
 pub mod loading;
+pub mod ocsp;
 pub mod settings;
 pub mod upstream;
 pub mod variables;
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,8 +24,10 @@ use nowait_runtime::net::{Layer, Opened, SendOptions, Stream};
 use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op, Pool, PoolError};
 use nowait_runtime::time::timeout;
-use nowait_tls::{Acceptor, Session, Stop};
+use nowait_tls::{Acceptor, Distrust, Session, Stop};
 pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Offered, Server, prepare_thread};
+
+use self::ocsp::{Asking, ClientOcsp, FAILED};
 
 /// Handshakes in progress of a worker, at most; further connections are closed. One takes up to
 /// 64 KB until the client's hello is complete, and about 20 KB then.
@@ -87,9 +92,20 @@ impl From<io::Error> for Failure {
 pub struct Tls {
     session: Session,
     offered: Option<Box<Offered>>,
+    /// What responders say of the client's certificate.
+    status: Cell<Result<(), Distrust>>,
 }
 
 impl Tls {
+    fn new(session: Session, offered: Option<Box<Offered>>) -> Self {
+        Self { session, offered, status: Cell::new(Ok(())) }
+    }
+
+    /// What the client's certificate is worth; `None`: it presented none.
+    pub fn trust(&self) -> Option<Result<(), Distrust>> {
+        self.session.trust().map(|trust| trust.and(self.status.get()))
+    }
+
     /// The session.
     pub fn session(&self) -> &Session {
         &self.session
@@ -106,17 +122,26 @@ impl Tls {
     /// certificates.
     pub(crate) fn expected(hello: &Hello, server: &Server) -> Result<Self, Failure> {
         let session = hello.expected(server)?;
-        Ok(Self { session, offered: Some(Box::new(hello.offered())) })
+        Ok(Self::new(session, Some(Box::new(hello.offered()))))
     }
 }
 
 /// The choice of a server for a client's hello.
-#[derive(Clone, Debug)]
 pub struct Chosen {
     /// The server.
     pub server: Server,
     /// Keep what the client offers: variables show it.
     pub keeps_offers: bool,
+    /// Responders are asked about the client's certificate (`ssl_ocsp`).
+    pub ocsp: Option<OcspCheck>,
+}
+
+/// Asks responders about the certificate of a client.
+pub struct OcspCheck {
+    /// The settings.
+    pub of: Arc<ClientOcsp>,
+    /// What it takes.
+    pub asking: Asking,
 }
 
 impl Layer for Tls {
@@ -181,7 +206,7 @@ pub async fn accept(
     };
     let chosen = timeout(wire.left(), choose(&hello)).await;
     let chosen = chosen.unwrap_or_else(|elapsed| Err(Failure::Io(elapsed.into())));
-    let Chosen { server, keeps_offers } = match chosen {
+    let Chosen { server, keeps_offers, ocsp } = match chosen {
         Ok(chosen) => chosen,
         Err(failure) => {
             let refusal = match failure {
@@ -194,7 +219,17 @@ pub async fn accept(
     };
     let offered = keeps_offers.then(|| Box::new(hello.offered()));
     let (session, input) = hello.begin(&server)?;
-    wire.complete(session, offered, input).await
+    let (tls, input) = wire.complete(session, offered, input).await?;
+    if let Some(check) = ocsp {
+        // Until a handshake with early data is complete, there is nothing to ask about: then the
+        // certificate is not trusted.
+        tls.status.set(Err(FAILED));
+        if !tls.session.is_handshaking() {
+            tls.status.set(check.of.check(tls.session.path(), &check.asking).await);
+        }
+    }
+    stream.set_layer(Box::new(tls), &input);
+    Ok(())
 }
 
 /// Makes the handshake of a client's session. Afterwards the stream has a [`Tls`] layer.
@@ -206,7 +241,9 @@ pub async fn connect(
     session: Session,
     handshake: &Handshake,
 ) -> Result<(), Failure> {
-    Wire::new(stream, handshake).complete(session, None, Vec::new()).await
+    let (tls, input) = Wire::new(stream, handshake).complete(session, None, Vec::new()).await?;
+    stream.set_layer(Box::new(tls), &input);
+    Ok(())
 }
 
 /// A connection during its handshake.
@@ -247,7 +284,7 @@ impl Wire<'_> {
         mut session: Session,
         offered: Option<Box<Offered>>,
         mut input: Vec<u8>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(Tls, Vec<u8>), Failure> {
         let mut slow = false;
         loop {
             let mut output = Vec::new();
@@ -285,7 +322,6 @@ impl Wire<'_> {
                 Stop::Ended => return Err(Error::Eof.into()),
             }
         }
-        self.stream.set_layer(Box::new(Tls { session, offered }), &input);
-        Ok(())
+        Ok((Tls::new(session, offered), input))
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use nowait_front::servers::{ServerId, Virtual};
 use nowait_front::tls::conf::VerifyClient;
 use nowait_front::tls::loading::NamedPairs;
+use nowait_front::tls::ocsp::Asking;
 use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Tls};
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::now;
@@ -121,10 +122,12 @@ async fn choose(
     let default = &current.conf.server(servers.default_server).tls;
     let own = named.map_or(default, |server| &current.conf.server(server).tls);
     let (own, server) = own.or_default(default).ok_or(Failure::Rejected)?;
-    let keeps_offers = current.conf.wants_offers;
-    let Some(pairs) = &own.named else {
-        return Ok(Chosen { server: server.clone(), keeps_offers });
-    };
+    let mut chosen = own.choice(server, current.conf.wants_offers, |resolving| Asking {
+        resolver: current.resolvers.get(resolving.resolver).clone(),
+        pool: current.compute_pool().clone(),
+        log: current.error_log(),
+    });
+    let Some(pairs) = &own.named else { return Ok(chosen) };
     let id = named.unwrap_or(servers.default_server);
     let request = Request::new(exchange.clone(), current.clone(), id, now());
     let client = exchange.client();
@@ -132,7 +135,8 @@ async fn choose(
     client.expected.replace(Some(Box::new(facts)));
     let completed = pairs.complete(server, &request, handshake, &request.io()).await;
     client.expected.take();
-    Ok(Chosen { server: completed?, keeps_offers })
+    chosen.server = completed?;
+    Ok(chosen)
 }
 
 /// The server of a name, if there is one besides the default server.
@@ -207,7 +211,7 @@ pub(crate) fn check(request: &Request) -> Option<u16> {
         return None;
     }
     let mut trust = None;
-    request.exchange.with_tls(&mut |tls| trust = tls.session().trust());
+    request.exchange.with_tls(&mut |tls| trust = tls.trust());
     let step = "while reading client request headers";
     match trust {
         Some(Err(why)) if verify != VerifyClient::OptionalNoCa || !why.is_missing_ca() => {

@@ -1,6 +1,7 @@
 //! Certificates with their keys, and which one a client gets.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::CertificateDer;
@@ -35,6 +36,17 @@ impl KeyKind {
 pub struct Identity {
     pub(crate) key: Arc<CertifiedKey>,
     pub(crate) kind: KeyKind,
+    staple: Arc<Staple>,
+}
+
+/// The OCSP response that is stapled, while there is one.
+#[derive(Debug, Default)]
+struct Staple(RwLock<Option<Stapled>>);
+
+#[derive(Debug)]
+struct Stapled {
+    key: Arc<CertifiedKey>,
+    until: Option<SystemTime>,
 }
 
 impl Identity {
@@ -61,12 +73,36 @@ impl Identity {
         }
         let mut key = CertifiedKey::new(chain, signer);
         key.ocsp = ocsp;
-        Ok(Identity { key: Arc::new(key), kind })
+        Ok(Identity { key: Arc::new(key), kind, staple: Arc::default() })
     }
 
     /// The type of its key.
     pub fn kind(&self) -> KeyKind {
         self.kind
+    }
+
+    /// The certificate, followed by those that are sent along.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.key.cert
+    }
+
+    /// Staples an OCSP response until then, for all clones of this identity.
+    pub fn staple(&self, response: Vec<u8>, until: Option<SystemTime>) {
+        let mut key = CertifiedKey::clone(&self.key);
+        key.ocsp = Some(response);
+        let stapled = Stapled { key: Arc::new(key), until };
+        *self.staple.0.write().unwrap_or_else(PoisonError::into_inner) = Some(stapled);
+    }
+
+    /// The key with the response that is valid now.
+    fn current(&self) -> Arc<CertifiedKey> {
+        let staple = self.staple.0.read().unwrap_or_else(PoisonError::into_inner);
+        match &*staple {
+            Some(Stapled { key, until }) if until.is_none_or(|until| SystemTime::now() < until) => {
+                key.clone()
+            }
+            _ => self.key.clone(),
+        }
     }
 
     fn algorithm(&self) -> SignatureAlgorithm {
@@ -136,6 +172,6 @@ fn allows(suites: &[CipherSuite], algorithm: SignatureAlgorithm, tls13: bool) ->
 impl ResolvesServerCert for Identities {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let offer = Offer { schemes: hello.signature_schemes(), suites: hello.cipher_suites() };
-        self.choose(&offer).map(|identity| identity.key.clone())
+        self.choose(&offer).map(Identity::current)
     }
 }

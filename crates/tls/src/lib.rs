@@ -30,6 +30,7 @@ mod hostname;
 mod identity;
 mod list;
 mod name;
+pub mod ocsp;
 mod offered;
 mod path;
 pub mod pem;

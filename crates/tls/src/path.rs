@@ -44,7 +44,7 @@ struct State<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// The path of a peer's certificate: from its own to a trusted one.
+    /// The path of a peer's certificate: from its own to a trusted one, and on to a root.
     pub(crate) fn find(
         &self,
         own: &'a CertificateDer<'_>,
@@ -53,14 +53,45 @@ impl<'a> Search<'a> {
         self.check_own(&parsed)?;
         let is_self_issued = parsed.is_self_issued();
         let mut state = State { path: vec![parsed], signatures: 0, why: None };
-        if self.extend(&mut state) {
-            return Ok(state.path);
+        if !self.extend(&mut state) {
+            return Err(state.why.unwrap_or(match (is_self_issued, self.others.is_empty()) {
+                (true, _) => Distrust::SELF_SIGNED,
+                (false, true) => Distrust::NO_ISSUER_AT_ALL,
+                (false, false) => Distrust::NO_ISSUER,
+            }));
         }
-        Err(state.why.unwrap_or(match (is_self_issued, self.others.is_empty()) {
-            (true, _) => Distrust::SELF_SIGNED,
-            (false, true) => Distrust::NO_ISSUER_AT_ALL,
-            (false, false) => Distrust::NO_ISSUER,
-        }))
+        let mut path = state.path;
+        self.complete(&mut path);
+        // Without the peer's certificate and the last one.
+        match path.len() - 2 > self.depth {
+            true => Err(Distrust::TOO_LONG),
+            false => Ok(path),
+        }
+    }
+
+    /// Appends the issuers of a trusted certificate that are trusted, too, up to a root: OpenSSL
+    /// regards them as parts of the path.
+    pub(crate) fn complete(&self, path: &mut Vec<Certificate<'a>>) {
+        while path.len() < PATH_MAX
+            && let Some(last) = path.last()
+            && !last.is_self_issued()
+        {
+            let mut all = self.trusted.iter().filter_map(Certificate::parse);
+            let above = all.find(|above| {
+                above.subject_der() == last.issuer_der()
+                    && above.may_sign()
+                    && is_signed_by(last.der(), &above.public_key())
+            });
+            let Some(above) = above else { return };
+            path.push(above);
+        }
+    }
+
+    /// Checks certificates, each followed by its issuer. The last reason counts, as with nginx, which
+    /// lets OpenSSL go on.
+    pub(crate) fn not_revoked(&self, path: &[Certificate<'_>]) -> Result<(), Distrust> {
+        let mut checks = path.windows(2).map(|pair| self.check_revocation(&pair[0], &pair[1]));
+        checks.rfind(Result::is_err).unwrap_or(Ok(()))
     }
 
     fn check_own(&self, own: &Certificate<'_>) -> Result<(), Distrust> {
@@ -117,8 +148,7 @@ impl<'a> Search<'a> {
         state: &mut State<'a>,
     ) -> Result<(), Distrust> {
         let last = state.path.last().expect("a path begins with the peer's certificate");
-        let above = if is_trusted { self.above(issuer) } else { 1 };
-        let between = state.path.len() - 1 + above;
+        let between = state.path.len() - usize::from(is_trusted);
         if between > self.depth || state.path.len() >= PATH_MAX {
             return Err(Distrust::TOO_LONG);
         }
@@ -147,47 +177,23 @@ impl<'a> Search<'a> {
         if state.signatures > SIGNATURES_MAX {
             return Err(Distrust::TOO_LONG);
         }
-        if !is_signed_by(last.der(), &issuer.public_key()) {
-            return Err(Distrust::SIGNATURE);
+        match is_signed_by(last.der(), &issuer.public_key()) {
+            true => Ok(()),
+            false => Err(Distrust::SIGNATURE),
         }
-        self.check_revocation(last, issuer, state.signatures)
-    }
-
-    /// How many trusted certificates follow a trusted one, up to a root: OpenSSL counts them.
-    fn above(&self, issuer: &Certificate<'_>) -> usize {
-        let mut name = issuer.issuer_der().to_vec();
-        let mut count = 0;
-        if issuer.is_self_issued() {
-            return count;
-        }
-        while count <= self.depth && count < PATH_MAX {
-            let all = self.trusted.iter().filter_map(Certificate::parse);
-            let Some(above) =
-                all.filter(Certificate::may_sign).find(|one| one.subject_der() == name)
-            else {
-                break;
-            };
-            if above.is_self_issued() {
-                return count + 1;
-            }
-            count += 1;
-            name = above.issuer_der().to_vec();
-        }
-        count
     }
 
     fn check_revocation(
         &self,
         certificate: &Certificate<'_>,
         issuer: &Certificate<'_>,
-        signatures: usize,
     ) -> Result<(), Distrust> {
         if !self.has_lists {
             return Ok(());
         }
         let lists = self.lists.iter().filter(|list| list.issuer() == certificate.issuer_der());
         let mut is_known = false;
-        for list in lists.take(SIGNATURES_MAX - signatures.min(SIGNATURES_MAX)) {
+        for list in lists {
             if !issuer.may_sign_lists() || !is_signed_by(list.der(), &issuer.public_key()) {
                 return Err(Distrust("CRL signature failure"));
             }

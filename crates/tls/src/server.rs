@@ -63,6 +63,8 @@ pub struct ClientCertificates {
     pub verifier: Arc<Verifier>,
     /// Certificates whose subjects are sent to the client (`ssl_client_certificate`).
     pub named: Vec<CertificateDer<'static>>,
+    /// Sessions remember the path to the trusted certificate ([`Session::path`](crate::Session::path)).
+    pub keeps_path: bool,
 }
 
 /// What a server is made from.
@@ -228,9 +230,6 @@ pub(crate) fn provider(
     if groups.is_empty() {
         return Err(Error::Settings("SSL_CTX_set1_curves_list() failed".to_owned()));
     }
-    // AWS-LC looks at files when it is first asked for random numbers, which must not happen on a
-    // loop.
-    aws_lc_rs::rand::fill(&mut [0]).map_err(|_| rustls::Error::FailedToGetRandomBytes)?;
     // A hello with suites of versions that it does not offer would only mislead.
     let mut cipher_suites = ciphers.suites.clone();
     cipher_suites.retain(|suite| match suite {

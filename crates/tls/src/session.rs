@@ -103,6 +103,8 @@ pub struct Session {
     client_certificates: Option<Arc<ClientCertificates>>,
     /// What the peer's certificate is worth; `None`: it presented none, or was not asked.
     trust: Option<Result<(), Distrust>>,
+    /// From the peer's certificate to a trusted one.
+    path: Vec<CertificateDer<'static>>,
     server_name: Option<Box<str>>,
     session_id: Option<Box<[u8]>>,
     sigalg: Option<&'static str>,
@@ -168,6 +170,7 @@ impl Session {
             lacks_identity: false,
             client_certificates: None,
             trust: None,
+            path: Vec::new(),
             server_name: None,
             session_id: None,
             sigalg: None,
@@ -321,7 +324,13 @@ impl Session {
         if let (Some(wanted), Some(chain)) =
             (&self.client_certificates, self.common().peer_certificates())
         {
-            self.trust = Some(wanted.verifier.verify(chain, Role::Client, SystemTime::now()));
+            let (keeps_path, now) = (wanted.keeps_path, SystemTime::now());
+            let path = wanted.verifier.find_path(chain, Role::Client, now);
+            self.trust = Some(path.map(|path| {
+                if keeps_path {
+                    self.path = path;
+                }
+            }));
         }
     }
 
@@ -487,6 +496,12 @@ impl Session {
     /// The certificates that the peer presented, its own first.
     pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
         self.common().peer_certificates().unwrap_or_default()
+    }
+
+    /// On a server: the client's certificate and those above it, up to a trusted one, if the server
+    /// wants that and the client is trusted.
+    pub fn path(&self) -> &[CertificateDer<'static>] {
+        &self.path
     }
 
     /// On a server: what the client's certificate is worth. `None`: it presented none.

@@ -195,7 +195,7 @@ impl Verifier {
         role: Role,
         now: SystemTime,
     ) -> Result<(), Distrust> {
-        let Some((own, others)) = chain.split_first() else { return Err(Distrust::NO_ISSUER) };
+        let Some(own) = chain.first() else { return Err(Distrust::NO_ISSUER) };
         // webpki has no notion of a trusted certificate that is its own root.
         if self.trusted.iter().any(|trusted| **trusted == **own) {
             let validity = Certificate::parse(own).map(|certificate| certificate.validity(now));
@@ -205,16 +205,59 @@ impl Verifier {
                 Some(Validity::Expired) | None => Err(Distrust::EXPIRED),
             };
         }
-        let search = || self.search(others, role, now).find(own).map(drop);
-        if key_of_version_1(own).is_some() {
-            return search();
+        self.find_path(chain, role, now).map(drop)
+    }
+
+    /// As [`verify`](Self::verify); returns the path: the peer's certificate, those above it, and a
+    /// trusted one.
+    ///
+    /// # Errors
+    /// Why it is not trusted.
+    pub fn find_path(
+        &self,
+        chain: &[CertificateDer<'_>],
+        role: Role,
+        now: SystemTime,
+    ) -> Result<Vec<CertificateDer<'static>>, Distrust> {
+        let Some((own, others)) = chain.split_first() else { return Err(Distrust::NO_ISSUER) };
+        let search = self.search(others, role, now);
+        let owned = |path: Vec<Certificate<'_>>| {
+            let owned = |one: &Certificate<'_>| CertificateDer::from(one.der().to_vec());
+            path.iter().map(owned).collect()
+        };
+        // What webpki has not seen begins with its last certificate.
+        let mut path = Vec::new();
+        let mut seen = 0;
+        let known;
+        if self.trusted.iter().any(|trusted| **trusted == **own) {
+            self.verify(chain, role, now)?;
+            path.extend(Certificate::parse(own));
+        } else {
+            let by_webpki = match key_of_version_1(own) {
+                Some(_) => Err(webpki::Error::UnsupportedCertVersion),
+                None => self.verify_path(own, others, role, now),
+            };
+            match by_webpki {
+                Ok(found) => {
+                    known = found;
+                    path.extend(known.iter().filter_map(Certificate::parse));
+                    seen = path.len().saturating_sub(1);
+                }
+                Err(webpki::Error::UnsupportedCertVersion | webpki::Error::CaUsedAsEndEntity) => {
+                    path = search.find(own)?
+                }
+                Err(webpki::Error::UnknownIssuer) if is_self_issued(own) => {
+                    return Err(Distrust::SELF_SIGNED);
+                }
+                Err(webpki::Error::UnknownIssuer) if others.is_empty() => {
+                    return Err(Distrust::NO_ISSUER_AT_ALL);
+                }
+                Err(error) => return Err(Distrust::of(&error)),
+            }
         }
-        self.verify_path(own, others, role, now).or_else(|error| match error {
-            webpki::Error::CaUsedAsEndEntity => search(),
-            webpki::Error::UnknownIssuer if is_self_issued(own) => Err(Distrust::SELF_SIGNED),
-            webpki::Error::UnknownIssuer if others.is_empty() => Err(Distrust::NO_ISSUER_AT_ALL),
-            error => Err(Distrust::of(&error)),
-        })
+        search.complete(&mut path);
+        search.not_revoked(&path[seen..])?;
+        Ok(owned(path))
     }
 
     fn search<'a>(
@@ -286,14 +329,7 @@ impl Verifier {
         }
         let mut chain = vec![path.end_entity().der()];
         chain.extend(path.intermediate_certificates().map(|certificate| certificate.der()));
-        let anchor = path.anchor();
-        let is_anchor = |trusted: &&CertificateDer<'_>| {
-            Certificate::parse(trusted).is_some_and(|trusted| {
-                trusted.subject_der() == anchor.subject.as_ref()
-                    && trusted.public_key().ends_with(&anchor.subject_public_key_info)
-            })
-        };
-        chain.extend(self.trusted.iter().find(is_anchor).cloned());
+        chain.extend(self.trusted_of(path.anchor()).cloned());
         let all: Vec<_> = chain.iter().filter_map(Certificate::parse).collect();
         for pair in all.windows(2) {
             let is_known = self.find_in_old_lists(&pair[0], Some(&pair[1].public_key()), now)?;
@@ -304,13 +340,23 @@ impl Verifier {
         Ok(())
     }
 
+    /// The trusted certificate that an anchor was made of.
+    fn trusted_of(&self, anchor: &TrustAnchor<'_>) -> Option<&CertificateDer<'static>> {
+        self.trusted.iter().find(|trusted| {
+            Certificate::parse(trusted).is_some_and(|trusted| {
+                trusted.subject_der() == anchor.subject.as_ref()
+                    && trusted.public_key().ends_with(&anchor.subject_public_key_info)
+            })
+        })
+    }
+
     fn verify_path(
         &self,
         own: &CertificateDer<'_>,
         others: &[CertificateDer<'_>],
         role: Role,
         now: SystemTime,
-    ) -> Result<(), webpki::Error> {
+    ) -> Result<Vec<CertificateDer<'static>>, webpki::Error> {
         let own = EndEntityCert::try_from(own)?;
         let usage = match role {
             Role::Client => KeyUsage::client_auth(),
@@ -333,7 +379,7 @@ impl Verifier {
             true => self.check_old_lists(path, now),
             false => Err(webpki::Error::MaximumPathDepthExceeded),
         };
-        own.verify_for_usage(
+        let path = own.verify_for_usage(
             webpki::ALL_VERIFICATION_ALGS,
             &self.anchors,
             others,
@@ -341,8 +387,12 @@ impl Verifier {
             usage,
             revocation,
             Some(&check),
-        )
-        .map(drop)
+        )?;
+        let between = path.intermediate_certificates().map(|one| one.der().into_owned());
+        let mut all = vec![path.end_entity().der().into_owned()];
+        all.extend(between);
+        all.extend(self.trusted_of(path.anchor()).cloned());
+        Ok(all)
     }
 }
 

@@ -34,6 +34,12 @@ impl Authority {
         Authority { issuer: Issuer::new(params, key), pem }
     }
 
+    /// Another handle to its key.
+    #[allow(dead_code, reason = "only some of the tests that include this file use it")]
+    pub fn key(&self) -> KeyPair {
+        KeyPair::from_pem(&self.issuer.key().serialize_pem()).unwrap()
+    }
+
     /// A certificate for a server, or a client, of this name.
     pub fn issue(&self, name: &str) -> Issued {
         self.issue_for(name, KeyPair::generate().unwrap())

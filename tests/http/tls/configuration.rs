@@ -51,8 +51,9 @@ fn files_that_cannot_be_used_are_named() {
             "SSL_CTX_set1_curves_list(\"foo\") failed",
         ),
         (
-            "ssl_certificate own.pem; ssl_certificate_key own.key; ssl_ocsp on;",
-            "\"ssl_ocsp\" is not supported",
+            "ssl_certificate own.pem; ssl_certificate_key own.key; ssl_ocsp on; \
+             ssl_ocsp_responder https://localhost;",
+            "invalid URL prefix in OCSP responder \"https://localhost\" in \"ssl_ocsp_responder\"",
         ),
         (
             "ssl_certificate own.pem; ssl_certificate_key own.key; ssl_session_cache shared:a:1k;",

@@ -5,8 +5,10 @@ mod client;
 mod compression;
 mod configuration;
 mod named;
+mod ocsp;
 mod origin;
 mod requests;
+mod responder;
 mod upstream;
 
 use client::{Authority, TlsClient};

@@ -7,18 +7,24 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use nowait_conf::{Arity, Cx, Diagnostic, Node, Seconds, Setting, Size, Span, Value, Word, arity};
+use nowait_tls::ocsp::{self, Question, Signer};
 use nowait_tls::{
-    ClientCertificates, Identity, Server, ServerSettings, SessionCache, TicketKeys, Versions,
+    CertificateDer, ClientCertificates, Identity, Server, ServerSettings, SessionCache, TicketKeys,
+    Versions,
 };
 use nowait_variables::Namespace;
 
 use super::commands::{self, Command};
 use super::files::{self, FileName, Passwords};
 use super::loading::{CertificateCaching, NamedPairs};
+use super::ocsp::{Asking, ClientOcsp, Responder, Stapling, StatusCache};
 use super::settings::{CipherList, CurveList, Protocols};
+use super::{Chosen, OcspCheck};
+use crate::resolving::Resolving;
 use crate::servers::{Listen, ServerId};
 
 /// Minimum size of a session cache: nginx's, of eight pages.
@@ -127,20 +133,27 @@ nowait_conf::directives! {
     ssl_session_timeout: Seconds = "5m", in HTTP | SERVER | STREAM | STREAM_SERVER, args "time";
     /// The file with certificate revocation lists, in PEM. Each issuer of a chain needs one.
     ssl_crl: Option<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
-    /// Responders are not asked about clients' certificates: `on` and `leaf` are refused.
+    /// Asks OCSP responders whether certificates of clients are revoked: about the whole chain
+    /// (`on`), or about the client's own certificate (`leaf`). Clients whose certificate is revoked,
+    /// or whose responder gives no valid answer, are refused as those without a valid certificate.
     ssl_ocsp: Ocsp = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off | leaf";
-    /// Without effect, as `ssl_ocsp` can only be `off`.
+    /// The responder that is asked, in place of those that certificates name. Only `http://` is
+    /// supported, as in nginx. Names are resolved by `resolver`.
     ssl_ocsp_responder: Option<Word>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "url";
-    /// Without effect, as `ssl_ocsp` can only be `off`.
-    ssl_ocsp_cache: Option<OcspCache>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "off | shared:name:size";
-    /// Sends clients the OCSP response of `ssl_stapling_file` with the certificate. Responders are
-    /// not asked: without the file there is a warning.
+    /// Keeps what responders say, until they promise something newer. Servers share it by its name;
+    /// it survives reloads.
+    ssl_ocsp_cache: Option<OcspCaching>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "off | shared:name:size";
+    /// Sends clients an OCSP response with the certificate, so that they need not ask a responder.
+    /// It is fetched when the first client connects, and replaced before it expires. Needs the
+    /// certificate of the issuer, in the file of `ssl_certificate` or of `ssl_trusted_certificate`.
     ssl_stapling: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
-    /// The file with the OCSP response, in DER, as written by `openssl ocsp -respout`.
+    /// The file with the OCSP response, in DER, as written by `openssl ocsp -respout`: no responder
+    /// is asked.
     ssl_stapling_file: Option<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
-    /// Without effect: responders are not asked.
+    /// The responder that is asked, in place of the one that the certificate names. Only `http://`
+    /// is supported, as in nginx. Names are resolved by `resolver`.
     ssl_stapling_responder: Option<Word>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "url";
-    /// Without effect: responders are not asked.
+    /// Responses have to be signed by the certificate's issuer, or by whom it has authorized.
     ssl_stapling_verify: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
     /// A command of OpenSSL's configuration: `Ciphersuites`, `CipherString`, `Groups`, `Curves`,
     /// `MinProtocol`, `MaxProtocol`, `Protocol`, and of `Options` those about tickets, renegotiation
@@ -159,6 +172,8 @@ pub struct Added {
     pub early_data: bool,
     /// Application protocols in order of preference.
     pub alpn: Vec<Vec<u8>>,
+    /// How names of OCSP responders are resolved.
+    pub resolving: Resolving,
 }
 
 /// TLS of a virtual server; `N`: whose variables may be in names of certificates.
@@ -171,13 +186,27 @@ pub struct ServerTls<N> {
     pub rejects: bool,
     /// `ssl_verify_client`
     pub verify: VerifyClient,
+    /// `ssl_ocsp`
+    pub ocsp: Option<Arc<ClientOcsp>>,
+    /// `ssl_stapling` by responders.
+    pub staples: Vec<Arc<Stapling>>,
+    /// How responders are found.
+    pub resolving: Resolving,
 }
 
 // Derived, these would ask the same of the namespace.
 impl<N> Clone for ServerTls<N> {
     fn clone(&self) -> Self {
-        let Self { server, named, rejects, verify } = self;
-        Self { server: server.clone(), named: named.clone(), rejects: *rejects, verify: *verify }
+        let Self { server, named, rejects, verify, ocsp, staples, resolving } = self;
+        Self {
+            server: server.clone(),
+            named: named.clone(),
+            rejects: *rejects,
+            verify: *verify,
+            ocsp: ocsp.clone(),
+            staples: staples.clone(),
+            resolving: *resolving,
+        }
     }
 }
 
@@ -189,7 +218,15 @@ impl<N> fmt::Debug for ServerTls<N> {
 
 impl<N> Default for ServerTls<N> {
     fn default() -> Self {
-        Self { server: None, named: None, rejects: false, verify: VerifyClient::Off }
+        Self {
+            server: None,
+            named: None,
+            rejects: false,
+            verify: VerifyClient::Off,
+            ocsp: None,
+            staples: Vec::new(),
+            resolving: Resolving::default(),
+        }
     }
 }
 
@@ -197,6 +234,22 @@ impl<N> ServerTls<N> {
     /// Whether connections can be made to it: with a certificate, or to be refused.
     pub fn is_usable(&self) -> bool {
         self.server.is_some() || self.rejects
+    }
+
+    /// The choice of this server for a client. Has newer responses fetched to be stapled, if it is
+    /// time.
+    pub fn choice(
+        &self,
+        server: &Server,
+        keeps_offers: bool,
+        asking: impl Fn(Resolving) -> Asking,
+    ) -> Chosen {
+        let asking = || asking(self.resolving);
+        for stapling in &self.staples {
+            stapling.refresh(asking);
+        }
+        let ocsp = self.ocsp.clone().map(|of| OcspCheck { of, asking: asking() });
+        Chosen { server: server.clone(), keeps_offers, ocsp }
     }
 
     /// The settings for a client that has chosen this server: without a certificate, those of the
@@ -210,14 +263,37 @@ impl<N> ServerTls<N> {
 /// What servers of one configuration share, and a reload keeps: caches and ticket keys.
 #[derive(Debug, Default)]
 pub struct Shared {
-    caches: BTreeMap<String, Zone>,
+    caches: BTreeMap<String, Zone<SessionCache>>,
+    statuses: BTreeMap<String, Zone<StatusCache>>,
     tickets: Option<Arc<TicketKeys>>,
 }
 
 #[derive(Debug)]
-struct Zone {
+struct Zone<C> {
     bytes: u64,
-    cache: Arc<SessionCache>,
+    cache: Arc<C>,
+}
+
+impl<C> Zone<C> {
+    /// The cache of a zone; `make` makes it.
+    fn find(
+        all: &mut BTreeMap<String, Self>,
+        zone: &ZoneSetting,
+        make: impl FnOnce(u64) -> C,
+    ) -> Result<Arc<C>, Diagnostic> {
+        let ZoneSetting { name, bytes, word } = zone;
+        let known = all
+            .entry(name.clone())
+            .or_insert_with(|| Self { bytes: *bytes, cache: Arc::new(make(*bytes)) });
+        match known.bytes == *bytes {
+            true => Ok(known.cache.clone()),
+            false => Err(word.error(format!(
+                "the size {bytes} of shared memory zone \"{name}\" conflicts with already \
+                 declared size {}",
+                known.bytes
+            ))),
+        }
+    }
 }
 
 impl Shared {
@@ -225,6 +301,11 @@ impl Shared {
     pub fn adopt(&self, previous: &Self) {
         for (name, zone) in &self.caches {
             if let Some(before) = previous.caches.get(name) {
+                zone.cache.adopt(&before.cache);
+            }
+        }
+        for (name, zone) in &self.statuses {
+            if let Some(before) = previous.statuses.get(name) {
                 zone.cache.adopt(&before.cache);
             }
         }
@@ -239,19 +320,9 @@ impl Shared {
         zone: &ZoneSetting,
         timeout: Duration,
     ) -> Result<Arc<SessionCache>, Diagnostic> {
-        let ZoneSetting { name, bytes, word } = zone;
-        let known = self.caches.entry(name.clone()).or_insert_with(|| {
-            let size = usize::try_from(*bytes).unwrap_or(usize::MAX);
-            Zone { bytes: *bytes, cache: Arc::new(SessionCache::new(size, timeout)) }
-        });
-        match known.bytes == *bytes {
-            true => Ok(known.cache.clone()),
-            false => Err(word.error(format!(
-                "the size {bytes} of shared memory zone \"{name}\" conflicts with already declared \
-                 size {}",
-                known.bytes
-            ))),
-        }
+        Zone::find(&mut self.caches, zone, |bytes| {
+            SessionCache::new(usize::try_from(bytes).unwrap_or(usize::MAX), timeout)
+        })
     }
 
     fn tickets(&mut self) -> Result<Arc<TicketKeys>, Diagnostic> {
@@ -282,20 +353,16 @@ impl SslConf {
         if pairs.is_empty() && !tls.rejects {
             return Ok(tls);
         }
-        if self.ssl_ocsp != Ocsp::Off {
-            return Err(Diagnostic::emerg(
-                "\"ssl_ocsp\" is not supported: responders are not asked",
-            )
-            .at(pairs.first().map_or(Span::BUILT_IN, |(certificate, _)| certificate.span))
-            .hint("remove the line, or name revocation lists by ssl_crl"));
-        }
+        tls.resolving = added.resolving;
+        tls.ocsp = self.client_ocsp(cx, added.resolving)?;
         self.warn(cx);
         tls.named = self.named(cx, &pairs)?;
         let identities = match tls.named {
             Some(_) => Vec::new(),
             None => self.identities(cx, &pairs)?,
         };
-        let client_certificates = self.client_certificates(cx)?;
+        let (trusted, client_certificates) = self.client_certificates(cx)?;
+        tls.staples = self.staples(cx, &identities, &trusted, added.resolving)?;
         if let Some(dhparam) = self.ssl_dhparam.as_ref().and_then(FileName::word) {
             files::der(cx, dhparam)?;
         }
@@ -408,7 +475,7 @@ impl SslConf {
     fn client_certificates(
         &self,
         cx: &mut Cx<'_>,
-    ) -> Result<Option<ClientCertificates>, Diagnostic> {
+    ) -> Result<(Vec<CertificateDer<'static>>, Option<ClientCertificates>), Diagnostic> {
         let client = self.ssl_client_certificate.as_ref().and_then(FileName::word);
         let trusted = self.ssl_trusted_certificate.as_ref().and_then(FileName::word);
         let crl = self.ssl_crl.as_ref().and_then(FileName::word);
@@ -431,8 +498,105 @@ impl SslConf {
         if let Some(word) = trusted {
             all.extend(files::certificates(cx, word)?);
         }
-        let verifier = Arc::new(files::verifier(cx, all, crl, self.ssl_verify_depth)?);
-        Ok(is_asked.then_some(ClientCertificates { verifier, named }))
+        let verifier = Arc::new(files::verifier(cx, all.clone(), crl, self.ssl_verify_depth)?);
+        let keeps_path = self.ssl_ocsp != Ocsp::Off;
+        Ok((all, is_asked.then_some(ClientCertificates { verifier, named, keeps_path })))
+    }
+
+    fn client_ocsp(
+        &self,
+        cx: &mut Cx<'_>,
+        resolving: Resolving,
+    ) -> Result<Option<Arc<ClientOcsp>>, Diagnostic> {
+        if self.ssl_ocsp == Ocsp::Off {
+            return Ok(None);
+        }
+        if self.ssl_verify_client == VerifyClient::OptionalNoCa {
+            let place = self.ssl_certificate.first().map(|FileName(word)| word.span);
+            return Err(Diagnostic::emerg(
+                "\"ssl_ocsp\" is incompatible with \"ssl_verify_client optional_no_ca\"",
+            )
+            .at(place.unwrap_or(Span::BUILT_IN))
+            .hint("use ssl_verify_client optional"));
+        }
+        let responder = match &self.ssl_ocsp_responder {
+            None => None,
+            Some(url) => Some(Responder::parse(url.to_str()?).map_err(|why| {
+                let what = "OCSP responder";
+                url.error(format!("{why} in {what} \"{url}\" in \"ssl_ocsp_responder\""))
+                    .expected("http:// and a host")
+            })?),
+        };
+        let cache = match &self.ssl_ocsp_cache {
+            Some(OcspCaching(Some(zone))) => {
+                let statuses = &mut cx.global::<Shared>().statuses;
+                Some(Zone::find(statuses, zone, StatusCache::new)?)
+            }
+            _ => None,
+        };
+        let leaf_only = self.ssl_ocsp == Ocsp::Leaf;
+        Ok(Some(Arc::new(ClientOcsp { leaf_only, responder, cache, resolving })))
+    }
+
+    /// What is stapled to these certificates. What is missing is warned about.
+    fn staples(
+        &self,
+        cx: &mut Cx<'_>,
+        identities: &[Identity],
+        trusted: &[CertificateDer<'static>],
+        resolving: Resolving,
+    ) -> Result<Vec<Arc<Stapling>>, Diagnostic> {
+        let has_file = self.ssl_stapling_file.as_ref().and_then(FileName::word).is_some();
+        if !self.ssl_stapling || has_file {
+            return Ok(Vec::new());
+        }
+        let mut all = Vec::new();
+        for (identity, FileName(file)) in identities.iter().zip(&self.ssl_certificate) {
+            let mut ignore = |why: String, hint: &str| {
+                let text = format!("\"ssl_stapling\" ignored, {why} \"{file}\"");
+                cx.report(Diagnostic::warn(text).at(file.span).hint(hint));
+            };
+            let Some((own, sent)) = identity.chain().split_first() else { continue };
+            let mut issuers = sent.iter().chain(trusted);
+            let Some(issuer) = issuers.find(|issuer| ocsp::is_issuer(issuer, own)) else {
+                let hint = "append the certificate of its issuer to the file";
+                ignore("issuer certificate not found for certificate".to_owned(), hint);
+                continue;
+            };
+            let url = match &self.ssl_stapling_responder {
+                Some(url) => Some(url.to_str()?.to_owned()),
+                None => ocsp::responder(own),
+            };
+            let Some(url) = url else {
+                let hint = "remove the line: the authority has no responder";
+                ignore("no OCSP responder URL in the certificate".to_owned(), hint);
+                continue;
+            };
+            let responder = match Responder::parse(&url) {
+                Ok(responder) => responder,
+                Err(why) => {
+                    let url = url.escape_debug();
+                    let why = format!("{why} in OCSP responder \"{url}\" in the certificate");
+                    ignore(why, "name one that begins with http:// by ssl_stapling_responder");
+                    continue;
+                }
+            };
+            let Some(question) = Question::new(own, issuer, sent.to_vec()) else { continue };
+            let signer = match self.ssl_stapling_verify {
+                true => Signer::Authorized,
+                false => Signer::Any,
+            };
+            all.push(Arc::new(Stapling {
+                identity: identity.clone(),
+                name: file.to_string(),
+                question,
+                responder,
+                signer,
+                resolving,
+                due: AtomicU64::new(0),
+            }));
+        }
+        Ok(all)
     }
 
     /// How sessions are resumed.
@@ -483,13 +647,6 @@ impl SslConf {
         };
         if !self.ssl_ech_file.is_empty() {
             warn("\"ssl_ech_file\" ignored", "Encrypted Client Hello does not exist here");
-        }
-        let has_file = self.ssl_stapling_file.as_ref().and_then(FileName::word).is_some();
-        if self.ssl_stapling && !has_file {
-            warn(
-                "\"ssl_stapling\" ignored: OCSP responders are not asked",
-                "name a file with the response: ssl_stapling_file; or remove the line",
-            );
         }
     }
 }
@@ -586,18 +743,18 @@ impl Setting for SessionCaching {
     }
 }
 
-/// `ssl_ocsp_cache`, checked.
-#[derive(Clone, Copy, Debug)]
-pub struct OcspCache;
+/// `ssl_ocsp_cache`
+#[derive(Clone, Debug)]
+pub struct OcspCaching(Option<ZoneSetting>);
 
-impl Setting for OcspCache {
+impl Setting for OcspCaching {
     const ARITY: Arity = arity::exactly(1);
 
     fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
         let word = node.args.first().ok_or_else(|| node.arity_error())?;
         match ZoneSetting::parse(word) {
-            _ if *word == "off" => Ok(Self),
-            Some(zone) if zone.bytes >= CACHE_BYTES_MIN => Ok(Self),
+            _ if *word == "off" => Ok(Self(None)),
+            Some(zone) if zone.bytes >= CACHE_BYTES_MIN => Ok(Self(Some(zone))),
             Some(_) => Err(word.error(format!("OCSP cache \"{word}\" is too small"))),
             None => Err(word.error(format!("invalid OCSP cache \"{word}\""))),
         }

@@ -125,7 +125,7 @@ facts! {
     /// `$ssl_client_fingerprint`
     client_fingerprint(tls) => certificate(tls).map(|own| own.fingerprint());
     /// `$ssl_client_verify`
-    client_verify(tls) => Some(match tls.session().trust() {
+    client_verify(tls) => Some(match tls.trust() {
         None => "NONE".to_owned(),
         Some(Ok(())) => "SUCCESS".to_owned(),
         Some(Err(why)) => format!("FAILED:{why}"),

@@ -36,6 +36,7 @@ pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], http2: bool) -> ServerTls<Http
         record_bytes: usize::try_from(own.ssl_buffer_size.0).unwrap_or(usize::MAX),
         early_data: own.ssl_early_data,
         alpn: protocols.iter().map(|name| name.to_vec()).collect(),
+        resolving: super::resolver::resolve(cx, chain),
     };
     let built = conf.build(cx, added);
     cx.accept(built).unwrap_or_default()

@@ -38,7 +38,8 @@ pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> SessionTls {
     let own = StreamSslConf::resolve(cx, chain);
     let protocols = own.ssl_alpn.iter().flat_map(|words| words.iter());
     let alpn = protocols.map(|word| word.text.clone()).collect();
-    let built = conf.build(cx, Added { alpn, ..Added::default() });
+    let resolving = super::core::resolving(cx, chain);
+    let built = conf.build(cx, Added { alpn, resolving, ..Added::default() });
     let server = cx.accept(built).unwrap_or_default();
     SessionTls { server, timeout: own.ssl_handshake_timeout.duration() }
 }

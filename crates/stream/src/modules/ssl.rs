@@ -5,11 +5,13 @@
 //! Directives that `http` has as well are in `nowait_front::tls::conf`.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use nowait_front::log::Level;
 use nowait_front::servers::Virtual;
 use nowait_front::tls::conf::VerifyClient;
 use nowait_front::tls::loading::NamedPairs;
+use nowait_front::tls::ocsp::Asking;
 use nowait_front::tls::variables::Fact;
 use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Hello, Tls};
 use nowait_runtime::fs::Io;
@@ -99,16 +101,23 @@ async fn choose(
     let own = &session.server().tls.server;
     let default = &session.current.conf.server(servers.default_server).tls.server;
     let (own, server) = own.or_default(default).ok_or(Failure::Rejected)?;
-    let keeps_offers = session.current.conf.wants_offers;
-    let Some(pairs) = &own.named else {
-        return Ok(Chosen { server: server.clone(), keeps_offers });
-    };
+    let current = &session.current;
+    let mut chosen = own.choice(server, current.conf.wants_offers, |resolving| {
+        let logs = current.logs.clone();
+        Asking {
+            resolver: current.resolvers.get(resolving.resolver).clone(),
+            pool: current.compute_pool.clone(),
+            log: Arc::new(move |message| logs.error(Level::Error, message)),
+        }
+    });
+    let Some(pairs) = &own.named else { return Ok(chosen) };
     let facts = NamedPairs::<StreamVariables>::facts(hello, server)?;
     session.expected.replace(Some(Box::new(facts)));
     let io = Rc::new(Io::new(session.current.default_pool.clone()));
     let completed = pairs.complete(server, session, handshake, &io).await;
     session.expected.take();
-    Ok(Chosen { server: completed?, keeps_offers })
+    chosen.server = completed?;
+    Ok(chosen)
 }
 
 /// Whether the client's certificate is what the server demands.
@@ -117,7 +126,7 @@ fn check_client(session: &Session) -> Result<(), Status> {
     if verify == VerifyClient::Off {
         return Ok(());
     }
-    let look = |tls: &Tls| tls.session().trust();
+    let look = |tls: &Tls| tls.trust();
     let trust = session.stream().and_then(|stream| stream.with_layer(look)).flatten();
     match trust {
         Some(Err(why)) if verify != VerifyClient::OptionalNoCa || !why.is_missing_ca() => {

@@ -4,5 +4,8 @@ mod certificates;
 mod early;
 mod hostile;
 mod link;
+mod ocsp;
+#[path = "../../../../tests/http/tls/responder.rs"]
+mod responder;
 mod sessions;
 mod verification;

@@ -22,7 +22,7 @@ fn trust(verifier: Arc<Verifier>, identity: Option<Identity>) -> Trust {
     let named = vec![root().certificate.clone()];
     let server = server(ServerSettings {
         identities: vec![ecdsa()],
-        client_certificates: Some(ClientCertificates { verifier, named }),
+        client_certificates: Some(ClientCertificates { verifier, named, keeps_path: true }),
         tickets: Some(Arc::new(TicketKeys::generated().unwrap())),
         ..ServerSettings::default()
     });

@@ -1,0 +1,455 @@
+//! Asking OCSP responders: about certificates of clients (`ssl_ocsp`), and for responses to be stapled
+//! (`ssl_stapling`). nginx: `ngx_event_openssl_stapling.c`.
+//!
+//! Certificates of clients are asked about after the handshake and before anything else. Responses
+//! to be stapled are fetched by tasks of their own, which handshakes start but never wait for.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use nowait_h1::client::{Asked, Connection, HeadEvent};
+use nowait_h1::{BodyEvent, Limits};
+use nowait_message::response::ResponseBuilder;
+use nowait_resolver::{Log, Resolver};
+use nowait_runtime::net::{Address, SendOptions, Stream};
+use nowait_runtime::pool::{Class, Op, Pool};
+use nowait_runtime::spawn;
+use nowait_runtime::time::timeout;
+use nowait_tls::ocsp::{self, Question, RESPONSE_BYTES_MAX, Signer, Status, Verdict};
+use nowait_tls::{CertificateDer, Distrust, Identity};
+
+use crate::resolving::Resolving;
+
+/// Maximum time for a response. nginx's value for each of its steps.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Maximum size of a response's head.
+const HEAD_BYTES_MAX: u32 = 4096;
+
+/// Seconds until a failed attempt is repeated, and at least between two attempts. nginx's value.
+const PAUSE_S: u64 = 300;
+
+/// Seconds after which a response is replaced, if it does not expire before. nginx's value.
+const REFRESH_S: u64 = 3600;
+
+/// Seconds for which a status without an end is kept. nginx's value.
+const KEPT_S: u64 = 3600;
+
+/// Memory for one status in a cache.
+const ENTRY_BYTES: u64 = 256;
+
+/// No answer that counts was received.
+pub(super) const FAILED: Distrust = Distrust("certificate status request failed");
+
+/// A responder's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Responder {
+    host: String,
+    port: u16,
+    uri: String,
+}
+
+impl Responder {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// Why it is none; the text precedes the words `in OCSP responder`.
+    pub fn parse(url: &str) -> Result<Self, &'static str> {
+        let prefix = url.get(..7).filter(|prefix| prefix.eq_ignore_ascii_case("http://"));
+        prefix.ok_or("invalid URL prefix")?;
+        let rest = &url[7..];
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, uri) = rest.split_at(end);
+        // The brackets of an address contain colons, too.
+        let colon = authority.rfind(':').filter(|colon| authority[*colon..].find(']').is_none());
+        let (host, port) = match colon {
+            Some(colon) => (&authority[..colon], authority[colon + 1..].parse().ok()),
+            None => (authority, Some(80)),
+        };
+        let port = port.filter(|port| *port > 0).ok_or("invalid port")?;
+        let is_safe = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        match host.is_empty() || !is_safe(host) || !is_safe(uri) {
+            true if host.is_empty() => Err("empty host"),
+            true => Err("invalid character"),
+            false => Ok(Self { host: host.to_owned(), port, uri: uri.to_owned() }),
+        }
+    }
+
+    /// The request line and the fields of a request.
+    fn head(&self, question: &Question) -> String {
+        let slash = if self.uri.ends_with('/') { "" } else { "/" };
+        let Self { host, uri, .. } = self;
+        format!("GET {uri}{slash}{} HTTP/1.0\r\nHost: {host}\r\n\r\n", question.path())
+    }
+}
+
+/// What it takes to ask.
+pub struct Asking {
+    /// Finds the responder.
+    pub resolver: Resolver,
+    /// Where signatures are checked.
+    pub pool: Pool,
+    /// Takes errors.
+    pub log: Log,
+}
+
+impl Asking {
+    /// Asks a responder; returns its response, and what it says.
+    async fn ask(
+        &self,
+        responder: &Responder,
+        question: &Question,
+        signer: Signer,
+        resolving: Resolving,
+    ) -> Result<(Vec<u8>, Verdict), String> {
+        let fetched = timeout(TIMEOUT, self.fetch(responder, question, resolving)).await;
+        let response = fetched.unwrap_or_else(|_| Err("OCSP responder timed out".to_owned()))?;
+        let question = question.clone();
+        let check = move || {
+            let verdict = question.check(&response, signer, SystemTime::now());
+            verdict.map(|verdict| (response, verdict))
+        };
+        let checked = self.pool.run(Class::Bulk, 0, Op::Blocking, check).await;
+        checked.map_err(|error| error.to_string())?
+    }
+
+    async fn fetch(
+        &self,
+        responder: &Responder,
+        question: &Question,
+        resolving: Resolving,
+    ) -> Result<Vec<u8>, String> {
+        let Responder { host, port, .. } = responder;
+        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        let found = self.resolver.resolve(bare.as_bytes(), resolving.timeout.duration()).await;
+        let found = found.map_err(|error| format!("{host} could not be resolved ({error})"))?;
+        let mut stream = Err(format!("no address of {host}"));
+        for address in found.sockets(*port) {
+            let connected = Stream::connect(&Address::Inet(address), TIMEOUT).await;
+            stream = connected.map_err(|error| format!("connect() to {address} failed ({error})"));
+            if stream.is_ok() {
+                break;
+            }
+        }
+        let stream = stream?;
+        let failed = |error: std::io::Error| format!("OCSP responder failed ({error})");
+        let head = responder.head(question);
+        stream.send(Bytes::from(head), SendOptions::new(TIMEOUT)).await.map_err(failed)?;
+        let mut response = Response::default();
+        loop {
+            let received = stream.recv(TIMEOUT).await.map_err(failed)?;
+            if response.receive(&received)? {
+                return Ok(response.body);
+            }
+        }
+    }
+}
+
+/// A response that is being received.
+struct Response {
+    connection: Connection,
+    head: ResponseBuilder,
+    has_head: bool,
+    body: Vec<u8>,
+}
+
+impl Default for Response {
+    fn default() -> Self {
+        let mut connection = Connection::new(Limits::one_buffer(HEAD_BYTES_MAX));
+        connection.request_sent(Asked::Content);
+        Self { connection, head: ResponseBuilder::new(), has_head: false, body: Vec::new() }
+    }
+}
+
+impl Response {
+    /// Takes bytes, or without any the end of the connection; true: it is complete.
+    fn receive(&mut self, mut input: &[u8]) -> Result<bool, String> {
+        let malformed =
+            |error: &dyn fmt::Display| format!("OCSP responder sent invalid response: {error}");
+        if input.is_empty() {
+            self.connection.receive_eof().map_err(|error| malformed(&error))?;
+            return Ok(true);
+        }
+        while !self.has_head {
+            let step = self.connection.receive_head(&mut self.head, input);
+            let step = step.map_err(|error| malformed(&error))?;
+            input = &input[step.consumed..];
+            match step.event {
+                HeadEvent::NeedMore => return Ok(false),
+                HeadEvent::Interim => self.head = ResponseBuilder::new(),
+                HeadEvent::Final => {
+                    let head = self.head.take();
+                    if head.status != 200 {
+                        let status = head.status;
+                        return Err(format!("OCSP responder sent status {status}"));
+                    }
+                    // As nginx: any other type is an error page.
+                    let kind = head.field(b"content-type").unwrap_or_default();
+                    if !kind.eq_ignore_ascii_case(b"application/ocsp-response") {
+                        let kind = String::from_utf8_lossy(kind).into_owned();
+                        return Err(format!(
+                            "OCSP responder sent invalid \"Content-Type\" header: \"{kind}\""
+                        ));
+                    }
+                    self.has_head = true;
+                }
+            }
+        }
+        loop {
+            let step = self.connection.receive_body(input).map_err(|error| malformed(&error))?;
+            match step.event {
+                BodyEvent::Data(range) => self.body.extend_from_slice(&input[range]),
+                BodyEvent::NeedMore => return Ok(false),
+                BodyEvent::End => return Ok(true),
+            }
+            if self.body.len() > RESPONSE_BYTES_MAX {
+                return Err("OCSP responder sent too large a response".to_owned());
+            }
+            input = &input[step.consumed..];
+        }
+    }
+}
+
+/// Statuses of certificates, until there may be newer ones (`ssl_ocsp_cache`).
+#[derive(Debug)]
+pub struct StatusCache {
+    entries_max: usize,
+    state: Mutex<Statuses>,
+}
+
+#[derive(Debug, Default)]
+struct Statuses {
+    all: HashMap<Vec<u8>, (Status, SystemTime)>,
+    /// Oldest first.
+    order: VecDeque<Vec<u8>>,
+}
+
+impl StatusCache {
+    /// One of this size.
+    pub fn new(bytes: u64) -> Self {
+        let entries_max = usize::try_from(bytes / ENTRY_BYTES).unwrap_or(usize::MAX);
+        Self { entries_max: entries_max.max(1), state: Mutex::default() }
+    }
+
+    /// Takes over the statuses of another cache.
+    pub fn adopt(&self, other: &Self) {
+        if std::ptr::eq(self, other) {
+            return;
+        }
+        let state = std::mem::take(&mut *other.lock());
+        for id in state.order {
+            if let Some((status, until)) = state.all.get(&id) {
+                self.put(id, *status, *until);
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Statuses> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, id: &[u8], now: SystemTime) -> Option<Status> {
+        let state = self.lock();
+        state.all.get(id).filter(|(_, until)| now < *until).map(|(status, _)| *status)
+    }
+
+    fn put(&self, id: Vec<u8>, status: Status, until: SystemTime) {
+        let mut state = self.lock();
+        if state.all.insert(id.clone(), (status, until)).is_none() {
+            state.order.push_back(id);
+        }
+        while state.order.len() > self.entries_max
+            && let Some(oldest) = state.order.pop_front()
+        {
+            state.all.remove(&oldest);
+        }
+    }
+}
+
+/// `ssl_ocsp`: whether certificates of clients are revoked.
+#[derive(Debug)]
+pub struct ClientOcsp {
+    /// Only the client's own certificate is asked about.
+    pub leaf_only: bool,
+    /// `None`: the one that each certificate names.
+    pub responder: Option<Responder>,
+    /// `ssl_ocsp_cache`
+    pub cache: Option<Arc<StatusCache>>,
+    /// How names of responders are resolved.
+    pub resolving: Resolving,
+}
+
+impl ClientOcsp {
+    /// Asks about a path that leads from a client's certificate to a trusted one.
+    ///
+    /// # Errors
+    /// Why it is not trusted.
+    pub(super) async fn check(
+        &self,
+        path: &[CertificateDer<'static>],
+        asking: &Asking,
+    ) -> Result<(), Distrust> {
+        let pairs = path.windows(2).take(if self.leaf_only { 1 } else { usize::MAX });
+        for pair in pairs {
+            let status = match self.status(&pair[0], &pair[1], asking).await {
+                Ok(status) => status,
+                Err(why) => {
+                    (asking.log)(format_args!("{why} while requesting certificate status"));
+                    return Err(FAILED);
+                }
+            };
+            match status {
+                Status::Good => {}
+                Status::Revoked => return Err(Distrust("certificate revoked")),
+                Status::Unknown => return Err(Distrust("certificate status unknown")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn status(
+        &self,
+        certificate: &CertificateDer<'static>,
+        issuer: &CertificateDer<'static>,
+        asking: &Asking,
+    ) -> Result<Status, String> {
+        let responder = match &self.responder {
+            Some(responder) => responder.clone(),
+            None => {
+                let url = ocsp::responder(certificate);
+                let url = url.ok_or("no OCSP responder URL in certificate")?;
+                Responder::parse(&url).map_err(|why| {
+                    format!("{why} in OCSP responder \"{}\" in certificate", url.escape_debug())
+                })?
+            }
+        };
+        let question = Question::new(certificate, issuer, Vec::new());
+        let question = question.ok_or("malformed certificate")?;
+        if let Some(cache) = &self.cache
+            && let Some(status) = cache.get(&question.id(), SystemTime::now())
+        {
+            return Ok(status);
+        }
+        let asked = asking.ask(&responder, &question, Signer::Authorized, self.resolving).await;
+        let (_, Verdict { status, until }) =
+            asked.map_err(|why| format!("{why}, responder: {}", responder.host))?;
+        if let Some(cache) = &self.cache {
+            let until = until.unwrap_or_else(|| SystemTime::now() + Duration::from_secs(KEPT_S));
+            cache.put(question.id(), status, until);
+        }
+        Ok(status)
+    }
+}
+
+/// A certificate whose status is stapled (`ssl_stapling`), and where it comes from.
+pub struct Stapling {
+    /// The certificate.
+    pub identity: Identity,
+    /// Its file.
+    pub name: String,
+    /// What is asked.
+    pub question: Question,
+    /// Who is asked.
+    pub responder: Responder,
+    /// `ssl_stapling_verify`
+    pub signer: Signer,
+    /// How the responder's name is resolved.
+    pub resolving: Resolving,
+    /// When the responder may be asked again, in seconds since 1970.
+    pub due: AtomicU64,
+}
+
+impl fmt::Debug for Stapling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stapling({}, {:?})", self.name, self.responder)
+    }
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+impl Stapling {
+    /// Starts a task that asks for a newer response, if it is time; `asking` is called only then.
+    pub(super) fn refresh(self: &Arc<Self>, asking: impl FnOnce() -> Asking) {
+        let now = seconds(SystemTime::now());
+        let due = self.due.load(Ordering::Relaxed);
+        // Whatever becomes of the attempt, the next one is made after the pause.
+        let next = now + PAUSE_S;
+        if due > now
+            || self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        let (own, asking) = (self.clone(), asking());
+        drop(spawn(async move {
+            if let Err(why) = own.fetch(&asking, now).await {
+                let Self { name, responder, .. } = &*own;
+                (asking.log)(format_args!(
+                    "{why} while requesting certificate status, responder: {}, certificate: \
+                     \"{name}\"",
+                    responder.host
+                ));
+            }
+        }));
+    }
+
+    async fn fetch(&self, asking: &Asking, now: u64) -> Result<(), String> {
+        let Self { responder, question, signer, resolving, .. } = self;
+        let (response, Verdict { status, until }) =
+            asking.ask(responder, question, *signer, *resolving).await?;
+        if status != Status::Good {
+            let status = status.name();
+            return Err(format!("certificate status \"{status}\" in the OCSP response"));
+        }
+        self.identity.staple(response, until);
+        let end = until.map_or(u64::MAX, |until| seconds(until).saturating_sub(PAUSE_S));
+        self.due.store(end.min(now + REFRESH_S).max(now + PAUSE_S), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_responders() {
+        let parse = |url| Responder::parse(url).map(|r| (r.host, r.port, r.uri));
+        let is = |host: &str, port, uri: &str| Ok((host.to_owned(), port, uri.to_owned()));
+        assert_eq!(parse("http://ocsp.example"), is("ocsp.example", 80, ""));
+        assert_eq!(parse("HTTP://ocsp.example:81/a/b"), is("ocsp.example", 81, "/a/b"));
+        assert_eq!(parse("http://[::1]:8080/"), is("[::1]", 8080, "/"));
+        assert_eq!(parse("http://[::1]"), is("[::1]", 80, ""));
+        assert_eq!(parse("https://ocsp.example"), Err("invalid URL prefix"));
+        assert_eq!(parse("http:/"), Err("invalid URL prefix"));
+        assert_eq!(parse("http:///a"), Err("empty host"));
+        assert_eq!(parse("http://a:0"), Err("invalid port"));
+        assert_eq!(parse("http://a:x"), Err("invalid port"));
+        assert_eq!(parse("http://a/\r\nX: y"), Err("invalid character"));
+        assert_eq!(parse("http://ä.example"), Err("invalid character"));
+    }
+
+    #[test]
+    fn statuses_are_kept_within_bounds() {
+        let now = SystemTime::now();
+        let later = now + Duration::from_secs(60);
+        let cache = StatusCache::new(10 * ENTRY_BYTES);
+        for id in 0..20u8 {
+            cache.put(vec![id], Status::Good, later);
+        }
+        assert_eq!((cache.get(&[9], now), cache.get(&[10], now)), (None, Some(Status::Good)));
+        cache.put(vec![10], Status::Revoked, later);
+        assert_eq!(cache.get(&[10], now), Some(Status::Revoked));
+        assert_eq!(cache.get(&[10], later), None);
+        let next = StatusCache::new(2 * ENTRY_BYTES);
+        next.adopt(&cache);
+        assert_eq!((next.get(&[17], now), next.get(&[19], now)), (None, Some(Status::Good)));
+        next.adopt(&next);
+        assert_eq!(next.lock().order.len(), 2);
+    }
+}

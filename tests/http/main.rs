@@ -22,6 +22,7 @@ mod error_pages;
 mod files;
 mod garbage;
 mod geo;
+mod grpc;
 mod gzip;
 mod heads;
 mod health;

@@ -157,6 +157,9 @@ impl<R: Role> Connection<R> {
             failed: None,
             role: PhantomData,
         };
+        if connection.limits.long_padding {
+            connection.decoder.accept_long_padding();
+        }
         connection.greet();
         connection
     }

@@ -35,6 +35,8 @@ pub struct Limits {
     pub interim_max: u8,
     /// Accepts extended CONNECT (RFC 8441).
     pub extended_connect: bool,
+    /// Accepts a whole octet of padding after Huffman codes, as nginx does; some encoders send it.
+    pub long_padding: bool,
     /// The budget for [`crate::Flood::Frames`].
     pub idle_frames_max: u32,
     /// The budget for [`crate::Flood::Resets`].
@@ -65,6 +67,7 @@ impl Default for Limits {
             continuations_max: 256,
             interim_max: 32,
             extended_connect: false,
+            long_padding: false,
             idle_frames_max: 1000,
             resets_max: 200,
             refused_max: 200,

@@ -9,6 +9,7 @@ pub mod autoindex;
 pub mod charset;
 pub mod compression;
 pub mod empty_gif;
+pub mod grpc;
 pub mod gunzip;
 pub mod headers;
 pub mod index;
@@ -59,6 +60,7 @@ pub static MODULES: &[&Module] = &[
     &stub_status::MODULE,
     &status::MODULE,
     &proxy::MODULE,
+    &grpc::MODULE,
     &cache::MODULE,
     &health::MODULE,
     &referer::MODULE,

@@ -56,7 +56,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_fastcgi_module", Default, false),
     ("http_uwsgi_module", Default, false),
     ("http_scgi_module", Default, false),
-    ("http_grpc_module", Default, false),
+    ("http_grpc_module", Default, true),
     ("http_memcached_module", Default, false),
     ("http_limit_conn_module", Default, true),
     ("http_limit_req_module", Default, true),

@@ -300,10 +300,10 @@ fn connections_are_kept_alive_by_pings_and_survive_settings() {
         let stream = peer.request();
         peer.answer(stream, "1");
         assert_eq!(client.response().text(), "1");
-        // While it is idle: PING, SETTINGS, a window of the connection.
+        // While it is idle: PING, SETTINGS, a late window of the stream.
         peer.round_trip();
         peer.send_raw(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
-        peer.send_raw(&[0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
+        peer.send_raw(&[0, 0, 4, 8, 0, 0, 0, 0, 1, 0, 0, 0, 9]);
         peer.round_trip();
         client.send_get("/");
         let stream = peer.request();

@@ -12,6 +12,8 @@ pub struct Decoder {
     table: Table,
     /// The largest size that the peer may choose.
     allowed: u32,
+    /// A whole octet of padding after Huffman codes is accepted.
+    long_padding: bool,
     /// The peer must say in its next block that its table has shrunk.
     must_shrink: bool,
     /// Decoded strings of the current field.
@@ -23,6 +25,7 @@ impl Default for Decoder {
         Decoder {
             table: Table::new(TABLE_SIZE_DEFAULT),
             allowed: TABLE_SIZE_DEFAULT,
+            long_padding: false,
             must_shrink: false,
             scratch: Vec::new(),
         }
@@ -35,6 +38,12 @@ impl Decoder {
         self.allowed = size.min(super::table::SIZE_MAX);
         // "This mechanism [...] the encoder MUST signal the change" (RFC 7541 section 4.2).
         self.must_shrink = self.table.size_max() > self.allowed;
+    }
+
+    /// Accepts a whole octet of padding after Huffman codes, which is one too many (RFC 7541 section
+    /// 5.2).
+    pub fn accept_long_padding(&mut self) {
+        self.long_padding = true;
     }
 
     /// Begins to read a complete field block. It must be read to its end, or the connection is lost:
@@ -186,7 +195,8 @@ impl<'d> Block<'d> {
         }
         let scratch = &mut self.decoder.scratch;
         let start = scratch.len();
-        huffman::decode(string, scratch, self.string_max)?;
+        let padding_max = if self.decoder.long_padding { 15 } else { 7 };
+        huffman::decode(string, scratch, self.string_max, padding_max)?;
         Ok(Literal::Decoded(start, scratch.len()))
     }
 }

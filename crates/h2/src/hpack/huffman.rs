@@ -91,8 +91,14 @@ const fn code() -> Code {
     code
 }
 
-/// Appends the decoded string to `out`. More than `max` octets are an error.
-pub(super) fn decode(input: &[u8], out: &mut Vec<u8>, max: usize) -> Result<(), Error> {
+/// Appends the decoded string to `out`. More than `max` octets, or `padding_max` bits of padding, are an
+/// error.
+pub(super) fn decode(
+    input: &[u8],
+    out: &mut Vec<u8>,
+    max: usize,
+    padding_max: usize,
+) -> Result<(), Error> {
     // The shortest code has 5 bits.
     out.reserve((input.len() * 8 / 5).min(max));
     let end = out.len().saturating_add(max);
@@ -125,7 +131,7 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>, max: usize) -> Result<(), 
         // corresponding to the most significant bits of the code for the EOS symbol MUST be treated
         // as a decoding error" (RFC 7541 section 5.2).
         if window == (1 << BITS_MAX) - 1 {
-            return if count < 8 { Ok(()) } else { Err(Error::InvalidHuffman) };
+            return if count <= padding_max { Ok(()) } else { Err(Error::InvalidHuffman) };
         }
         let (symbol, length) = symbol(window)?;
         if length > count {
@@ -195,7 +201,7 @@ mod tests {
 
     fn decoded(input: &[u8], max: usize) -> Result<Vec<u8>, Error> {
         let mut out = Vec::new();
-        decode(input, &mut out, max).map(|()| out)
+        decode(input, &mut out, max, 7).map(|()| out)
     }
 
     fn encoded(string: &[u8]) -> Vec<u8> {
@@ -227,6 +233,17 @@ mod tests {
                 assert_eq!(decoded(&encoded(string), 256), Ok(string.to_vec()));
             }
         }
+    }
+
+    #[test]
+    fn a_whole_octet_of_padding_may_be_accepted() {
+        let lenient = |input: &[u8]| {
+            let mut out = Vec::new();
+            decode(input, &mut out, 99, 15).map(|()| out)
+        };
+        assert_eq!(lenient(&[0x1f, 0xff]), Ok(vec![b'a']));
+        assert_eq!(lenient(&[0x1f, 0xff, 0xff]), Err(Error::InvalidHuffman));
+        assert_eq!(lenient(&[0x1f, 0xfe]), Err(Error::InvalidHuffman));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::request_body;
 use crate::response::Response;
 use crate::upstream::probe::PROBING;
 use crate::upstream::{
-    BodyOptions, Cause, Failed, LogUri, Order, Reply, Run, Target, Wanted, gate,
+    BodyOptions, Cause, Failed, LogUri, Order, Reply, Run, State, Target, Wanted, gate,
 };
 
 /// Passes requests on.
@@ -218,7 +218,10 @@ fn answer<P: Protocol>(request: &mut Request, conf: &P, reply: Reply) -> Outcome
         Processed::Pass(head) => head,
         Processed::Instead(outcome) => return outcome,
     };
-    head.trailers_follow = conf.passes_trailers();
+    // A complete response has its trailers already, or none.
+    head.trailers_follow = conf.passes_trailers()
+        && (!reply.body.is_complete()
+            || State::get(&request.state).is_some_and(|state| state.has_trailers()));
     let tee = match &backend.store {
         Some(store) if reply.head.status == 200 && !reply.body.is_tunnel() => {
             store::begin(request, backend, store, &reply.head)

@@ -17,5 +17,6 @@ pub mod request_head;
 pub mod response;
 pub mod store;
 mod trailers;
+pub mod url;
 
 pub use handler::Passing;

@@ -202,6 +202,11 @@ impl State {
         std::cell::Ref::map(self.trailers.borrow(), Vec::as_slice)
     }
 
+    /// Whether the last response had trailers.
+    pub fn has_trailers(&self) -> bool {
+        !self.trailers.borrow().is_empty()
+    }
+
     /// Notes the trailers of a response.
     pub fn set_trailers(&self, trailers: Vec<Header>) {
         *self.trailers.borrow_mut() = trailers;

@@ -1,7 +1,8 @@
 //! Settings shared by all modules that pass requests to servers, under a prefix of their own:
 //! `proxy_buffering`, `fastcgi_buffering`, …
 //!
-//! [`backend_rows!`](crate::backend_rows) writes the rows of a module. Each location that passes
+//! [`upstream_rows!`](crate::upstream_rows) and [`backend_rows!`](crate::backend_rows) write the rows of a
+//! module. Each location that passes
 //! requests resolves them to a [`Backend`], which the module's handler hands to the engine. nginx:
 //! `ngx_http_upstream_conf_t`, whose directives its modules repeat.
 
@@ -117,7 +118,8 @@ impl Setting for SendLowat {
     }
 }
 
-/// The resolved rows of [`backend_rows!`](crate::backend_rows), whatever the prefix.
+/// The resolved rows of [`upstream_rows!`](crate::upstream_rows) and
+/// [`backend_rows!`](crate::backend_rows), whatever the prefix.
 #[derive(Debug, Clone)]
 pub struct Backend {
     /// The module's prefix without the underscore: `proxy`.
@@ -264,8 +266,114 @@ pub fn eight_pages(_cx: &mut Cx<'_>) -> BackendBuffers {
     BackendBuffers(Buffers { count: 8, size: Size(PAGE_BYTES) })
 }
 
-/// Generates the rows that a module shares with others, under its prefix, and a function that
-/// converts them to a [`Backend`].
+/// Generates the rows that all modules with upstream servers share, under a module's prefix, and a
+/// function that converts them to a [`Backend`] that buffers nothing.
+///
+/// `upstream_rows! { module "grpc", prefix "grpc_"; pub struct GrpcUpstreamConf with
+/// GrpcUpstreamLayer; }`
+#[macro_export]
+macro_rules! upstream_rows {
+    (
+        module $module:literal, prefix $prefix:literal;
+        $(#[$meta:meta])*
+        pub struct $conf:ident with $layer:ident;
+    ) => {
+        nowait_conf::directives! {
+            $(#[$meta])*
+            #[derive(Debug)]
+            module $module, prefix $prefix;
+            pub struct $conf with $layer;
+
+            /// Maximum size of a response head; a longer head is an error. By default one memory
+            /// page.
+            buffer_size: nowait_conf::Size = "4k" => $crate::backend::conf::page, in HTTP | SERVER | LOCATION, args "size";
+            /// Maximum time for connecting to a server.
+            connect_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
+            /// Maximum time between two writes of a request.
+            send_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
+            /// Maximum time for receiving the response head as a whole, and then between two reads
+            /// of the body. If the head is late, the client gets 504 unless another server is
+            /// tried; if the body is late, the response is cut off.
+            read_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
+            /// When to try another server: after a connection error, a timeout, a malformed or
+            /// empty response, or a response with one of these statuses. Non-idempotent requests
+            /// (POST, LOCK, PATCH) are not repeated once they were sent, unless `non_idempotent` is
+            /// given. Nothing is repeated once a part of the response was sent to the client.
+            next_upstream: $crate::backend::conf::NextUpstream = "error timeout", in HTTP | SERVER | LOCATION, args "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off ...";
+            /// Maximum number of servers to try per request; zero means all of them.
+            next_upstream_tries: u32 = "0", in HTTP | SERVER | LOCATION, args "number";
+            /// Maximum time for trying servers per request; zero means no limit.
+            next_upstream_timeout: nowait_conf::Msec = "0", in HTTP | SERVER | LOCATION, args "time";
+            /// Local address, optionally with a port, of upstream connections. With `transparent`
+            /// it may be a non-local address, such as `$remote_addr`. Variables are allowed; an
+            /// empty value means `off`.
+            bind: Option<nowait_front::bind::BindOrOff<$crate::variables::complex::HttpVariables>>, in HTTP | SERVER | LOCATION, args "address [transparent] | off";
+            /// Enables or disables TCP keepalive probes on upstream connections (`SO_KEEPALIVE`).
+            socket_keepalive: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+            /// Receive buffer of upstream connections (`SO_RCVBUF`); zero leaves the choice to the
+            /// kernel.
+            socket_rcvbuf: nowait_conf::Size = "0", in HTTP | SERVER | LOCATION, args "size";
+            /// Send buffer of upstream connections (`SO_SNDBUF`); zero leaves the choice to the
+            /// kernel.
+            socket_sndbuf: nowait_conf::Size = "0", in HTTP | SERVER | LOCATION, args "size";
+            /// A response field that is passed on although it is hidden by default.
+            pass_header: Vec<$crate::backend::conf::HeaderName>, in HTTP | SERVER | LOCATION, args "field";
+            /// A response field that is not passed to clients, in addition to those hidden by
+            /// default.
+            hide_header: Vec<$crate::backend::conf::HeaderName>, in HTTP | SERVER | LOCATION, args "field";
+            /// Response fields that are passed on but have no effect.
+            ignore_headers: $crate::backend::conf::IgnoreHeaders = "" => $crate::backend::conf::nothing_ignored, in HTTP | SERVER | LOCATION, args "field ...";
+            /// Controls whether responses with a status that an `error_page` names are replaced by
+            /// that page.
+            intercept_errors: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+        }
+
+        impl $conf {
+            /// The engine's settings for a location. `hidden`: the response fields that are hidden by
+            /// default.
+            pub fn backend(
+                cx: &mut nowait_conf::Cx<'_>,
+                chain: &[&nowait_conf::Scope],
+                hidden: &[&str],
+            ) -> $crate::backend::conf::Backend {
+                use $crate::backend::conf::{Backend, NameSet, bytes32, early_hints};
+                let own = Self::resolve(cx, chain);
+                let settings = $crate::upstream::Settings {
+                    connect_timeout: own.connect_timeout.duration(),
+                    send_timeout: own.send_timeout.duration(),
+                    read_timeout: own.read_timeout.duration(),
+                    buffer_size: bytes32(own.buffer_size.0),
+                    buffering: false,
+                    request_buffering: false,
+                    next_upstream: own.next_upstream.causes(),
+                    next_upstream_tries: own.next_upstream_tries,
+                    next_upstream_timeout: own.next_upstream_timeout.duration(),
+                    socket_keepalive: own.socket_keepalive,
+                    socket_rcvbuf: bytes32(own.socket_rcvbuf.0),
+                    socket_sndbuf: bytes32(own.socket_sndbuf.0),
+                    ..$crate::upstream::Settings::default()
+                };
+                Backend {
+                    module: $module,
+                    settings: std::sync::Arc::new(settings),
+                    bind: own.bind.and_then(|bind| bind.0),
+                    limit_rate: None,
+                    hide: NameSet::hidden(hidden, &own.hide_header, &own.pass_header),
+                    ignore: own.ignore_headers,
+                    intercept_errors: own.intercept_errors,
+                    force_ranges: false,
+                    pass_request_headers: true,
+                    pass_request_body: true,
+                    early_hints: early_hints(cx, chain),
+                    store: None,
+                }
+            }
+        }
+    };
+}
+
+/// Generates the rows of modules that buffer requests and responses, in addition to those of
+/// [`upstream_rows!`](crate::upstream_rows), and a function that completes their [`Backend`].
 ///
 /// `backend_rows! { module "proxy", prefix "proxy_", temp "proxy_temp 1 2"; pub struct
 /// ProxyBackendConf
@@ -291,9 +399,6 @@ macro_rules! backend_rows {
             /// Otherwise it is forwarded as it arrives, and no other server can be tried once a
             /// part of it was sent.
             request_buffering: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Maximum size of a response head; a longer head is an error. By default one memory
-            /// page.
-            buffer_size: nowait_conf::Size = "4k" => $crate::backend::conf::page, in HTTP | SERVER | LOCATION, args "size";
             /// Number and size of the buffers for a response body; at least two.
             buffers: $crate::backend::conf::BackendBuffers = "8 4k" => $crate::backend::conf::eight_pages, in HTTP | SERVER | LOCATION, args "number size";
             /// How much of the buffers may be in flight to a slow client while the rest is being
@@ -309,52 +414,13 @@ macro_rules! backend_rows {
             temp_file_write_size: Option<nowait_conf::Size>, in HTTP | SERVER | LOCATION, args "size";
             /// Directory for temporary files, with up to three levels of subdirectories.
             temp_path: $crate::conf::body::TempPath = $temp, in HTTP | SERVER | LOCATION, args "path [level1 [level2 [level3]]]";
-            /// Maximum time for connecting to a server.
-            connect_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
-            /// Maximum time between two writes of a request.
-            send_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
-            /// Maximum time for receiving the response head as a whole, and then between two reads
-            /// of the body. If the head is late, the client gets 504 unless another server is
-            /// tried; if the body is late, the response is cut off.
-            read_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
             /// Accepted for compatibility: Linux has no low-water mark for sending.
             send_lowat: $crate::backend::conf::SendLowat = "0" => $crate::backend::conf::no_lowat, in HTTP | SERVER | LOCATION, args "size";
-            /// When to try another server: after a connection error, a timeout, a malformed or
-            /// empty response, or a response with one of these statuses. Non-idempotent requests
-            /// (POST, LOCK, PATCH) are not repeated once they were sent, unless `non_idempotent` is
-            /// given. Nothing is repeated once a part of the response was sent to the client.
-            next_upstream: $crate::backend::conf::NextUpstream = "error timeout", in HTTP | SERVER | LOCATION, args "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off ...";
-            /// Maximum number of servers to try per request; zero means all of them.
-            next_upstream_tries: u32 = "0", in HTTP | SERVER | LOCATION, args "number";
-            /// Maximum time for trying servers per request; zero means no limit.
-            next_upstream_timeout: nowait_conf::Msec = "0", in HTTP | SERVER | LOCATION, args "time";
             /// Controls whether a request is completed after its client has disconnected.
             ignore_client_abort: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Local address, optionally with a port, of upstream connections. With `transparent`
-            /// it may be a non-local address, such as `$remote_addr`. Variables are allowed; an
-            /// empty value means `off`.
-            bind: Option<nowait_front::bind::BindOrOff<$crate::variables::complex::HttpVariables>>, in HTTP | SERVER | LOCATION, args "address [transparent] | off";
-            /// Enables or disables TCP keepalive probes on upstream connections (`SO_KEEPALIVE`).
-            socket_keepalive: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-            /// Receive buffer of upstream connections (`SO_RCVBUF`); zero leaves the choice to the
-            /// kernel.
-            socket_rcvbuf: nowait_conf::Size = "0", in HTTP | SERVER | LOCATION, args "size";
-            /// Send buffer of upstream connections (`SO_SNDBUF`); zero leaves the choice to the
-            /// kernel.
-            socket_sndbuf: nowait_conf::Size = "0", in HTTP | SERVER | LOCATION, args "size";
             /// Limits the rate at which a buffered response is read, in bytes per second; zero
             /// means no limit. Variables are allowed.
             limit_rate: Option<$crate::conf::SizeText>, in HTTP | SERVER | LOCATION, args "rate";
-            /// A response field that is passed on although it is hidden by default.
-            pass_header: Vec<$crate::backend::conf::HeaderName>, in HTTP | SERVER | LOCATION, args "field";
-            /// A response field that is not passed to clients, in addition to those hidden by
-            /// default.
-            hide_header: Vec<$crate::backend::conf::HeaderName>, in HTTP | SERVER | LOCATION, args "field";
-            /// Response fields that are passed on but have no effect.
-            ignore_headers: $crate::backend::conf::IgnoreHeaders = "" => $crate::backend::conf::nothing_ignored, in HTTP | SERVER | LOCATION, args "field ...";
-            /// Controls whether responses with a status that an `error_page` names are replaced by
-            /// that page.
-            intercept_errors: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
             /// Controls whether ranges are served from all responses, whatever the server states
             /// about them.
             force_ranges: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
@@ -371,30 +437,26 @@ macro_rules! backend_rows {
         }
 
         impl $conf {
-            /// The engine's settings for a location. `at`: the directive that passes requests on, for
-            /// errors; `hidden`: the response fields that are hidden by default.
-            pub fn backend(
+            /// Completes the settings of a location. `at`: the directive that passes requests on, for
+            /// errors.
+            pub fn complete(
                 cx: &mut nowait_conf::Cx<'_>,
                 chain: &[&nowait_conf::Scope],
                 at: nowait_conf::Span,
-                hidden: &[&str],
+                backend: $crate::backend::conf::Backend,
             ) -> $crate::backend::conf::Backend {
-                use $crate::backend::conf::{Backend, NameSet, Sizes, Store, bytes32, located};
+                use $crate::backend::conf::{Backend, Sizes, Store, bytes32, note_temp_path};
                 let own = Self::resolve(cx, chain);
                 let sizes = Sizes {
-                    buffer: own.buffer_size,
+                    buffer: nowait_conf::Size(backend.settings.buffer_size.into()),
                     buffers: own.buffers.0,
                     busy: own.busy_buffers_size,
                     temp_file_max: own.max_temp_file_size,
                     temp_file_write: own.temp_file_write_size,
                 };
                 let fitting = sizes.check(cx, $module, at);
-                let early_hints = located(cx, chain, &own.temp_path);
+                note_temp_path(cx, &own.temp_path);
                 let settings = $crate::upstream::Settings {
-                    connect_timeout: own.connect_timeout.duration(),
-                    send_timeout: own.send_timeout.duration(),
-                    read_timeout: own.read_timeout.duration(),
-                    buffer_size: bytes32(own.buffer_size.0),
                     buffers: $crate::upstream::Buffers {
                         count: bytes32(own.buffers.0.count as u64),
                         size: bytes32(own.buffers.0.size.0),
@@ -405,39 +467,31 @@ macro_rules! backend_rows {
                     temp_path: own.temp_path,
                     buffering: own.buffering,
                     request_buffering: own.request_buffering,
-                    next_upstream: own.next_upstream.causes(),
-                    next_upstream_tries: own.next_upstream_tries,
-                    next_upstream_timeout: own.next_upstream_timeout.duration(),
                     ignore_client_abort: own.ignore_client_abort,
-                    socket_keepalive: own.socket_keepalive,
-                    socket_rcvbuf: bytes32(own.socket_rcvbuf.0),
-                    socket_sndbuf: bytes32(own.socket_sndbuf.0),
-                    tls: None,
+                    ..$crate::upstream::Settings::clone(&backend.settings)
                 };
                 Backend {
-                    module: $module,
                     settings: std::sync::Arc::new(settings),
-                    bind: own.bind.and_then(|bind| bind.0),
                     limit_rate: own.limit_rate,
-                    hide: NameSet::hidden(hidden, &own.hide_header, &own.pass_header),
-                    ignore: own.ignore_headers,
-                    intercept_errors: own.intercept_errors,
                     force_ranges: own.force_ranges,
                     pass_request_headers: own.pass_request_headers,
                     pass_request_body: own.pass_request_body,
-                    early_hints,
                     store: Store::new(own.store, own.store_access),
+                    ..backend
                 }
             }
         }
     };
 }
 
-/// The settings of a location that belong to no backend's table: the directory for temporary files
-/// is noted, and `early_hints` returned.
-pub fn located(cx: &mut Cx<'_>, chain: &[&Scope], temp_path: &TempPath) -> Predicates {
-    cx.global::<TempPaths>().add(temp_path);
+/// `early_hints`, which belongs to no backend's table.
+pub fn early_hints(cx: &mut Cx<'_>, chain: &[&Scope]) -> Predicates {
     EarlyHintsConf::resolve(cx, chain).early_hints.unwrap_or_default()
+}
+
+/// Notes a directory for temporary files, which is made at the start.
+pub fn note_temp_path(cx: &mut Cx<'_>, temp_path: &TempPath) {
+    cx.global::<TempPaths>().add(temp_path);
 }
 
 /// A size as the engine stores it, capped at the largest `u32`.

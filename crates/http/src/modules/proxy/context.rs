@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::request_head::Framing;
-use super::url::Destination;
+use crate::backend::url::Destination;
 use crate::conf::Location;
 use crate::modules::proxy::conf::{Pass, ProxyConf};
 use crate::request::Request;

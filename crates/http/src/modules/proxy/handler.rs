@@ -7,15 +7,15 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 
 use super::codec::HttpFactory;
-use super::conf::{CACHE, HttpVersion, Pass, ProxyConf};
+use super::conf::{CACHE, HttpVersion, Pass, ProxyConf, SCHEMES};
 use super::context::{self, Where};
 use super::target::{self, Form};
-use super::url::{self, HTTP, HTTPS, Url, UrlError};
 use super::{cookies, redirect};
 use crate::backend::Passing;
 use crate::backend::conf::Backend;
 use crate::backend::protocol::{Protocol, Server, Transport};
 use crate::backend::response::Rewriter;
+use crate::backend::url::{self, Url, UrlError};
 use crate::conf::Location;
 use crate::conf::upstream::GroupId;
 use crate::log::Level;
@@ -61,7 +61,7 @@ impl Protocol for ProxyConf {
     fn evaluate(&self, request: &mut Request) -> Result<Server, u16> {
         let Pass::Variable { url, .. } = &self.pass else { return Err(500) };
         let text = request.evaluate(url);
-        let parsed = Url::parse(&text).map_err(|error| {
+        let parsed = Url::parse(&text, SCHEMES).map_err(|error| {
             let shown = String::from_utf8_lossy(&text);
             match error {
                 UrlError::Server(problem) => {
@@ -84,9 +84,9 @@ impl Protocol for ProxyConf {
         match (context::destination(request), &self.backend.settings.tls) {
             (Some(destination), Some(tls)) if destination.tls => {
                 let wish = Box::new(tls.wish(request, &destination.host));
-                Transport { scheme: HTTPS, tls: Some(wish) }
+                Transport { scheme: SCHEMES.tls, tls: Some(wish) }
             }
-            _ => Transport { scheme: HTTP, tls: None },
+            _ => Transport { scheme: SCHEMES.plain, tls: None },
         }
     }
 

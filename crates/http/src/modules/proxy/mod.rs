@@ -14,13 +14,15 @@ mod pass;
 pub mod redirect;
 pub mod request_head;
 pub mod target;
-pub mod url;
 pub mod variables;
 
 pub use context::Context;
 
 use crate::module::Module;
-use conf::{CACHE_PATH_ROWS, ProxyBackendConf, ProxyCacheConf, ProxyRequestConf, ProxyTlsConf};
+use conf::{
+    CACHE_PATH_ROWS, ProxyBackendConf, ProxyCacheConf, ProxyRequestConf, ProxyTlsConf,
+    ProxyUpstreamConf,
+};
 use pass::PASS_ROWS;
 
 /// This module.
@@ -29,6 +31,7 @@ pub static MODULE: Module = Module {
         CACHE_PATH_ROWS,
         ProxyCacheConf::ROWS,
         PASS_ROWS,
+        ProxyUpstreamConf::ROWS,
         ProxyBackendConf::ROWS,
         ProxyRequestConf::ROWS,
         ProxyTlsConf::ROWS,

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Span, Word};
 use nowait_variables::assigned::{self, Assigned};
 
+use super::conf::SCHEMES;
 use super::handler::content;
-use super::url::{Url, UrlError};
+use crate::backend::url::{self, Url, UrlError};
 use crate::conf::place::{Place, place};
 use crate::conf::upstream::{Groups, Server};
 use crate::conf::{HttpConf, complex};
@@ -75,10 +76,10 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         pass_to(cx, node, Pass::Variable { url: text, span: word.span });
         return Ok(());
     };
-    let parsed = Url::parse(&url).map_err(|error| match error {
+    let parsed = Url::parse(&url, SCHEMES).map_err(|error| match error {
         UrlError::Prefix => word.error("invalid URL prefix").expected("http:// or https://"),
         UrlError::Server(problem) => {
-            let server = super::url::after_scheme(&word.text);
+            let server = url::after_scheme(&word.text);
             let server = String::from_utf8_lossy(server);
             word.error(format!("{problem} in upstream \"{server}\""))
         }

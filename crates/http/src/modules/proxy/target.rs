@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::url::Destination;
+use crate::backend::url::Destination;
 use crate::modules::proxy::conf::Pass;
 use crate::request::Request;
 use nowait_message::escape::{self, Set};

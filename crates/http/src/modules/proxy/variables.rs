@@ -45,7 +45,7 @@ pub const BUILTINS: &[Builtin] = &[
 fn destination(
     r: &Request,
     out: &mut Vec<u8>,
-    part: fn(&super::url::Destination) -> &bytes::Bytes,
+    part: fn(&crate::backend::url::Destination) -> &bytes::Bytes,
 ) -> bool {
     let Some(destination) = context::destination(r) else { return false };
     out.extend_from_slice(part(destination));

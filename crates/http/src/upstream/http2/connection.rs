@@ -35,7 +35,7 @@ const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 const RECEIVE_BYTES_MAX: usize = 256 * 1024;
 
 /// A name or a value of a head.
-const STRING_BYTES_MAX: u32 = 64 * 1024;
+const STRING_BYTES_MAX: u32 = 64 * 1024 - 1;
 
 /// All of a head.
 const HEAD_BYTES_MAX: u32 = 256 * 1024;
@@ -87,6 +87,7 @@ impl Connection {
             list_bytes_max: HEAD_BYTES_MAX,
             block_bytes_max: HEAD_BYTES_MAX,
             fields_max: FIELDS_MAX,
+            long_padding: true,
             ..Limits::default()
         };
         Rc::new(Self {

@@ -16,10 +16,14 @@ pub use pass::{Pass, PassLayer, StaticPass};
 pub use redirect::{Redirect, Redirects, Rewrite};
 
 use crate::backend::conf::{Backend, RequestHeaders, SetHeader, StoreTarget};
+use crate::backend::url::Schemes;
 use crate::cache::conf::{CacheConf, CacheZone};
 use crate::module::Parts;
 use crate::slots::Key;
 use crate::variables::complex::{Complex, HttpVariables};
+
+/// The schemes of URLs.
+pub const SCHEMES: Schemes = Schemes { plain: "http://", tls: "https://", bare: false };
 
 /// Response fields that are not passed on unless `proxy_pass_header` names them.
 const HIDDEN: &[&str] = &[
@@ -33,9 +37,15 @@ const HIDDEN: &[&str] = &[
     "X-Accel-Charset",
 ];
 
+crate::upstream_rows! {
+    module "proxy", prefix "proxy_";
+    /// The directives that all modules with upstream servers have.
+    pub struct ProxyUpstreamConf with ProxyUpstreamLayer;
+}
+
 crate::backend_rows! {
     module "proxy", prefix "proxy_", temp "proxy_temp 1 2";
-    /// The directives that the proxy module shares with others.
+    /// The directives that the proxy module shares with others that buffer.
     pub struct ProxyBackendConf with ProxyBackendLayer;
 }
 
@@ -195,7 +205,8 @@ impl ProxyConf {
     /// Resolves a chain of blocks for a location that passes requests on.
     pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass) -> Self {
         let conf = ProxyRequestConf::resolve(cx, chain);
-        let mut backend = ProxyBackendConf::backend(cx, chain, pass.span(), HIDDEN);
+        let backend = ProxyUpstreamConf::backend(cx, chain, HIDDEN);
+        let mut backend = ProxyBackendConf::complete(cx, chain, pass.span(), backend);
         if keeps(chain) == Some(Keeps::Cache) {
             backend.store = None;
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::Span;
 
+use crate::backend::url::Destination;
 use crate::conf::upstream::GroupId;
-use crate::modules::proxy::url::Destination;
 use crate::variables::complex::Complex;
 
 /// Destination of requests.

@@ -1,17 +1,22 @@
-//! The URL of `proxy_pass`: scheme, server, and URI. nginx: `ngx_parse_url`.
+//! The URL of `proxy_pass` and `grpc_pass`: scheme, server, and URI. nginx: `ngx_parse_url`.
 //!
 //! Pure: used when the configuration is read, and for each request where the URL has variables.
 
 use bytes::Bytes;
 
-/// The schemes, with the port of each, and whether it is over TLS.
-const SCHEMES: [(&str, &str, bool); 2] = [(HTTP, "80", false), (HTTPS, "443", true)];
+/// The schemes of a protocol: the beginning of URLs, without and with TLS.
+#[derive(Debug, Clone, Copy)]
+pub struct Schemes {
+    /// `http://`
+    pub plain: &'static str,
+    /// `https://`
+    pub tls: &'static str,
+    /// Whether the plain one may be left out, and there are no URIs.
+    pub bare: bool,
+}
 
-/// The beginning of URLs of plain connections.
-pub const HTTP: &str = "http://";
-
-/// The beginning of URLs of connections with TLS.
-pub const HTTPS: &str = "https://";
+/// The default ports, without and with TLS.
+const PORTS: [&str; 2] = ["80", "443"];
 
 /// A URL, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +53,7 @@ pub struct Destination {
 /// The fault of a URL, in nginx's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlError {
-    /// It begins neither with `http://` nor with `https://`.
+    /// It begins with none of the schemes.
     Prefix,
     /// The text is followed by `in upstream "…"` in the message.
     Server(&'static str),
@@ -59,18 +64,27 @@ impl Url {
     ///
     /// # Errors
     /// [`UrlError`]
-    pub fn parse(text: &Bytes) -> Result<Self, UrlError> {
-        let scheme = SCHEMES.iter().find(|(prefix, ..)| {
+    pub fn parse(text: &Bytes, schemes: Schemes) -> Result<Self, UrlError> {
+        let begins = |prefix: &str| {
             let start = text.get(..prefix.len());
             start.is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
-        });
-        let &(prefix, default_port, tls) = scheme.ok_or(UrlError::Prefix)?;
-        let rest = text.slice(prefix.len()..);
+        };
+        let (start, tls) = match () {
+            () if begins(schemes.plain) => (schemes.plain.len(), false),
+            () if begins(schemes.tls) => (schemes.tls.len(), true),
+            () if schemes.bare => (0, false),
+            () => return Err(UrlError::Prefix),
+        };
+        let default_port = PORTS[usize::from(tls)];
+        let rest = text.slice(start..);
         let unix = rest.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"unix:"));
         let mut url = match unix {
             true => Self::unix(text, &rest),
             false => Self::inet(text, &rest, default_port),
         }?;
+        if schemes.bare && !url.destination.uri.is_empty() {
+            return Err(UrlError::Server("unexpected URI"));
+        }
         url.default_port = port(default_port.as_bytes())?;
         url.destination.tls = tls;
         url.destination.host = url.host.clone();
@@ -158,12 +172,28 @@ fn port(text: &[u8]) -> Result<u16, UrlError> {
 mod tests {
     use super::*;
 
+    const HTTP: Schemes = Schemes { plain: "http://", tls: "https://", bare: false };
+    const GRPC: Schemes = Schemes { plain: "grpc://", tls: "grpcs://", bare: true };
+
     fn url(text: &'static str) -> Url {
-        Url::parse(&Bytes::from_static(text.as_bytes())).unwrap()
+        Url::parse(&Bytes::from_static(text.as_bytes()), HTTP).unwrap()
     }
 
     fn error(text: &'static str) -> UrlError {
-        Url::parse(&Bytes::from_static(text.as_bytes())).expect_err(text)
+        Url::parse(&Bytes::from_static(text.as_bytes()), HTTP).expect_err(text)
+    }
+
+    #[test]
+    fn schemes_may_be_left_out() {
+        let grpc = |text: &'static str| Url::parse(&Bytes::from_static(text.as_bytes()), GRPC);
+        for text in ["127.0.0.1:50051", "grpc://127.0.0.1:50051"] {
+            let url = grpc(text).unwrap();
+            assert_eq!((&url.server[..], url.destination.tls), (&b"127.0.0.1:50051"[..], false));
+            assert_eq!(url.destination.host_header, "127.0.0.1:50051");
+        }
+        assert!(grpc("grpcs://backend").unwrap().destination.tls);
+        assert_eq!(grpc("unix:/run/app.sock").unwrap().destination.host_header, "localhost");
+        assert_eq!(grpc("grpc://backend/uri").unwrap_err(), UrlError::Server("unexpected URI"));
     }
 
     #[test]

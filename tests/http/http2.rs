@@ -77,6 +77,38 @@ fn urgent_streams_come_first() {
         assert_eq!(client.response(later).body.len(), 3000);
         assert_eq!(client.so_far(first).place, Some(0));
         assert_eq!(client.so_far(later).place, Some(1));
+        // The client changes its mind (RFC 9218 section 7.1).
+        let later = client.open("GET", "/", &[("priority", "u=1, i")], true);
+        let first = client.open("GET", "/", &[("priority", "u=5, i")], true);
+        let update = [&[0, 0, 7, 0x10, 0, 0, 0, 0, 0][..], &first.get().to_be_bytes(), b"u=0"];
+        client.send_raw(&update.concat());
+        client.round_trip();
+        client.grow_windows(10_000);
+        assert_eq!(client.response(later).body.len(), 3000);
+        assert_eq!(client.so_far(first).place, Some(2));
+    });
+}
+
+#[test]
+fn what_is_not_incremental_comes_one_after_the_other() {
+    let text = "x".repeat(3000);
+    let site = http2(&format!("http2_chunk_size 1k; location / {{ return 200 {text}; }}"));
+    on_each_driver(&site, |server| {
+        let limits = Limits { stream_window: 0, connection_window: 1 << 30, ..Limits::default() };
+        let mut client = Http2::with(server.port(), limits);
+        let whole = [("priority", "u=2")];
+        let streams = [(); 3].map(|()| client.open("GET", "/", &whole, true));
+        client.round_trip();
+        client.grow_windows(2500);
+        // The first has got all of its window before the second has got anything.
+        client.until("windows' worth", |client| {
+            streams.iter().all(|stream| client.so_far(*stream).body.len() == 2500)
+        });
+        client.grow_windows(10_000);
+        for (place, stream) in streams.into_iter().enumerate() {
+            assert_eq!(client.response(stream).body.len(), 3000);
+            assert_eq!(client.so_far(stream).place, Some(place));
+        }
     });
 }
 
@@ -224,7 +256,7 @@ fn http_1_is_spoken_on_the_same_port_and_the_preface_may_come_in_pieces() {
         }
         slow.send(b"\0\0\0\x04\0\0\0\0\0");
         let greeting = slow.read_some(64);
-        assert_eq!(&greeting[..4], [0, 0, 18, 4], "SETTINGS");
+        assert_eq!(&greeting[..4], [0, 0, 24, 4], "SETTINGS");
     });
     // Without the directive it is a bad request.
     let site = server("").file("html/a", "A");

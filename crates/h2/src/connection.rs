@@ -29,6 +29,7 @@ use crate::frame::{
 };
 use crate::frames::{self, Parameters, Setting};
 use crate::hpack::{Decoder, Encoder};
+use crate::priority::Priority;
 use crate::stream::{Local, Remote, Stream, Streams};
 use crate::window::{ReceiveWindow, SendWindow};
 use crate::{Limits, hpack};
@@ -106,6 +107,8 @@ pub struct Connection<R> {
     /// The last stream that the peer's GOAWAY admits.
     accepted: Option<StreamId>,
     budgets: Budgets,
+    /// Priorities of requests that have not come yet.
+    announced: Vec<(StreamId, Priority)>,
     /// Bytes of content ever sent.
     sent: u64,
     output: Vec<u8>,
@@ -152,6 +155,7 @@ impl<R: Role> Connection<R> {
             admitted: StreamId::MAX,
             accepted: None,
             budgets: Budgets::new(&limits),
+            announced: Vec::new(),
             sent: 0,
             output: Vec::new(),
             failed: None,
@@ -168,7 +172,7 @@ impl<R: Role> Connection<R> {
     fn greet(&mut self) {
         let limits = &self.limits;
         let defaults = Parameters::default();
-        let mut settings = [Setting { id: 0, value: 0 }; 6];
+        let mut settings = [Setting { id: 0, value: 0 }; 7];
         let mut count = 0;
         let mut add = |id, value, default| {
             if value != default {
@@ -182,6 +186,7 @@ impl<R: Role> Connection<R> {
         } else {
             add(Setting::MAX_CONCURRENT_STREAMS, limits.concurrent_streams, u32::MAX);
             add(Setting::ENABLE_CONNECT_PROTOCOL, limits.extended_connect.into(), 0);
+            add(Setting::NO_RFC7540_PRIORITIES, 1, 0);
         }
         add(Setting::INITIAL_WINDOW_SIZE, limits.stream_window, defaults.initial_window_size);
         add(Setting::MAX_FRAME_SIZE, limits.frame_size, defaults.max_frame_size);
@@ -329,6 +334,7 @@ impl<R: Role> Connection<R> {
         self.partial.shrink_to_fit();
         self.fragments.shrink_to_fit();
         self.output.shrink_to_fit();
+        self.announced = Vec::new();
         self.streams.shrink();
         self.decoder.shrink();
         self.encoder.shrink();
@@ -337,6 +343,7 @@ impl<R: Role> Connection<R> {
     /// Bytes of heap memory.
     pub fn heap(&self) -> usize {
         let buffers = self.partial.capacity() + self.fragments.capacity() + self.output.capacity();
+        let buffers = buffers + self.announced.capacity() * size_of::<(StreamId, Priority)>();
         buffers + self.streams.heap() + self.decoder.heap() + self.encoder.heap()
     }
 

@@ -72,6 +72,8 @@ pub enum Kind {
     GoAway,
     WindowUpdate,
     Continuation,
+    /// RFC 9218 section 7.1.
+    PriorityUpdate,
     /// An extension. "Implementations MUST ignore and discard frames of unknown types" (RFC 9113
     /// section 5.5).
     Unknown(u8),
@@ -90,6 +92,7 @@ impl Kind {
             7 => Kind::GoAway,
             8 => Kind::WindowUpdate,
             9 => Kind::Continuation,
+            0x10 => Kind::PriorityUpdate,
             other => Kind::Unknown(other),
         }
     }
@@ -106,6 +109,7 @@ impl Kind {
             Kind::GoAway => 7,
             Kind::WindowUpdate => 8,
             Kind::Continuation => 9,
+            Kind::PriorityUpdate => 0x10,
             Kind::Unknown(octet) => octet,
         }
     }
@@ -123,6 +127,7 @@ impl Kind {
             Kind::GoAway => "GOAWAY",
             Kind::WindowUpdate => "WINDOW_UPDATE",
             Kind::Continuation => "CONTINUATION",
+            Kind::PriorityUpdate => "PRIORITY_UPDATE",
             Kind::Unknown(_) => "unknown",
         }
     }
@@ -219,6 +224,7 @@ impl FrameHeader {
             Kind::Settings if flags.has(Flags::ACK) => length == 0,
             Kind::Settings => length.is_multiple_of(6),
             Kind::Ping => length == 8,
+            Kind::PriorityUpdate => length >= 4,
             Kind::GoAway => length >= 8,
             Kind::PushPromise | Kind::Continuation | Kind::Unknown(_) => true,
         };
@@ -227,7 +233,7 @@ impl FrameHeader {
         }
         let of_connection = self.stream == StreamId::CONNECTION;
         let placed = match self.kind {
-            Kind::Settings | Kind::Ping | Kind::GoAway => of_connection,
+            Kind::Settings | Kind::Ping | Kind::GoAway | Kind::PriorityUpdate => of_connection,
             Kind::WindowUpdate | Kind::Unknown(_) => true,
             _ => !of_connection,
         };
@@ -282,6 +288,9 @@ mod tests {
             (Kind::WindowUpdate, Flags::NONE, 3, 1, Err(FrameLength(Kind::WindowUpdate))),
             (Kind::WindowUpdate, Flags::NONE, 4, 0, Ok(())),
             (Kind::Continuation, Flags::NONE, 0, 0, Err(StreamIdentifier(Kind::Continuation))),
+            (Kind::PriorityUpdate, Flags::NONE, 3, 0, Err(FrameLength(Kind::PriorityUpdate))),
+            (Kind::PriorityUpdate, Flags::NONE, 4, 1, Err(StreamIdentifier(Kind::PriorityUpdate))),
+            (Kind::PriorityUpdate, Flags::NONE, 4, 0, Ok(())),
             (Kind::Unknown(99), Flags(0xff), 0, 0, Ok(())),
         ] {
             assert_eq!(check(kind, flags, length, stream), expected, "{kind:?} {flags:?} {length}");

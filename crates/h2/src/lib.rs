@@ -14,8 +14,8 @@
 //! [`Sink`], so that this crate knows no type of head. A warm connection allocates nothing per stream.
 //!
 //! What it never does: decide policy (timeouts, body sizes, how many requests a connection serves), read
-//! a clock, log, push. Errors carry their code and a text in nginx's words. PRIORITY has no effect; other
-//! frames of extensions, PRIORITY_UPDATE among them, are ignored.
+//! a clock, log, push. Errors carry their code and a text in nginx's words. PRIORITY has no effect;
+//! frames of unknown types are ignored.
 //!
 //! `unsafe` is forbidden.
 #![forbid(unsafe_code)]
@@ -30,6 +30,7 @@ pub mod frames;
 pub mod hpack;
 pub mod limits;
 mod message;
+mod priority;
 pub mod server;
 mod stream;
 mod window;
@@ -38,3 +39,4 @@ pub use connection::{Event, HeadWriter, SendError, Sink, Step};
 pub use error::{ConnectionError, ErrorCode, Flood, Malformed, StreamError};
 pub use frame::{Flags, FrameHeader, Kind, StreamId};
 pub use limits::Limits;
+pub use priority::Priority;

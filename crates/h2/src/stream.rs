@@ -4,14 +4,12 @@ use std::collections::VecDeque;
 
 use crate::error::ErrorCode;
 use crate::frame::StreamId;
+use crate::priority::Priority;
 use crate::window::{ReceiveWindow, SendWindow};
 
 /// Streams that we have reset are remembered until this many more were: what the peer sent before it
 /// knew is no error.
 const RESET_MEMORY: usize = 64;
-
-/// The urgency of a stream that nobody has set (RFC 9218 section 4.1).
-const URGENCY_DEFAULT: u8 = 3;
 
 /// The peer's half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +48,9 @@ pub(crate) struct Stream {
     pub(crate) stalled: bool,
     /// Somebody has something to send.
     pub(crate) ready: bool,
-    /// How urgent it is: 0 comes first.
-    pub(crate) urgency: u8,
+    pub(crate) priority: Priority,
+    /// By a PRIORITY_UPDATE frame.
+    pub(crate) has_priority: bool,
     /// The request was HEAD: the response has no content.
     pub(crate) head_only: bool,
     /// The request was CONNECT.
@@ -72,7 +71,8 @@ impl Stream {
             left: None,
             stalled: false,
             ready: false,
-            urgency: URGENCY_DEFAULT,
+            priority: Priority::default(),
+            has_priority: false,
             head_only: false,
             connect: false,
             interim: 0,
@@ -152,13 +152,19 @@ impl Streams {
         self.reset.contains(&id)
     }
 
-    /// Of the most urgent streams that are ready and have window, the next after the one served last.
+    /// Of the most urgent streams that are ready and have window, the next after the one served last. Those
+    /// that are not incremental have one turn together, which the first of them takes.
     pub(crate) fn next_ready(&mut self) -> Option<StreamId> {
         let start = self.open.partition_point(|stream| stream.id <= self.served);
         let (before, after) = self.open.split_at(start);
         let sends = |stream: &&Stream| stream.ready && stream.send.open() > 0;
-        let urgency = self.open.iter().filter(sends).map(|stream| stream.urgency).min()?;
-        let next = |stream: &&Stream| sends(stream) && stream.urgency == urgency;
+        let urgency = self.open.iter().filter(sends).map(|stream| stream.priority.urgency).min()?;
+        let urgent = |stream: &&Stream| sends(stream) && stream.priority.urgency == urgency;
+        let whole = |stream: &&Stream| urgent(stream) && !stream.priority.incremental;
+        let first = self.open.iter().find(whole).map(|stream| stream.id);
+        let next = |stream: &&Stream| {
+            urgent(stream) && (stream.priority.incremental || Some(stream.id) == first)
+        };
         let next = after.iter().chain(before).find(next)?.id;
         self.served = next;
         Some(next)
@@ -202,7 +208,7 @@ mod tests {
         let mut streams = Streams::default();
         for (number, urgency) in [(1, 3), (3, 1), (5, 7), (7, 1)] {
             let mut stream = Stream::new(StreamId::new(number), 10, 10);
-            (stream.ready, stream.urgency) = (true, urgency);
+            (stream.ready, stream.priority.urgency) = (true, urgency);
             streams.push(stream);
         }
         let turn = |streams: &mut Streams| streams.next_ready().map_or(0, StreamId::get);
@@ -212,6 +218,23 @@ mod tests {
         assert_eq!([(); 2].map(|()| turn(&mut streams)), [1, 1]);
         streams.remove(StreamId::new(1));
         assert_eq!(turn(&mut streams), 5);
+    }
+
+    #[test]
+    fn streams_that_are_not_incremental_come_one_after_the_other() {
+        let mut streams = Streams::default();
+        for (number, incremental) in [(1, true), (3, false), (5, false), (7, true)] {
+            let mut stream = Stream::new(StreamId::new(number), 10, 10);
+            (stream.ready, stream.priority.incremental) = (true, incremental);
+            streams.push(stream);
+        }
+        let turn = |streams: &mut Streams| streams.next_ready().map_or(0, StreamId::get);
+        assert_eq!([(); 6].map(|()| turn(&mut streams)), [1, 3, 7, 1, 3, 7]);
+        // While it has nothing to send, the next one does.
+        streams.get_mut(StreamId::new(3)).unwrap().ready = false;
+        assert_eq!([(); 3].map(|()| turn(&mut streams)), [1, 5, 7]);
+        streams.get_mut(StreamId::new(3)).unwrap().ready = true;
+        assert_eq!([(); 3].map(|()| turn(&mut streams)), [1, 3, 7]);
     }
 
     #[test]

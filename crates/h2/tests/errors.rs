@@ -2,7 +2,7 @@
 
 mod support;
 
-use nowait_h2::{Kind, Limits};
+use nowait_h2::{ConnectionError, ErrorCode, Kind, Limits, Priority, StreamId};
 use support::*;
 
 /// To a server that has exchanged settings.
@@ -435,7 +435,7 @@ fn lawful_responses() {
 fn extensions() {
     to_server(
         &[
-            frame(Kind::Unknown(0x10), 0xff, 0, b"u=1"),
+            frame(Kind::Unknown(0x11), 0xff, 0, b"u=1"),
             frame(Kind::Unknown(0xff), 0, 77, &[0; 300]),
             frame(Kind::Headers, 0xd5, 1, GET),
             frame(Kind::RstStream, 0xff, 1, &[0, 0, 1, 0]),
@@ -444,5 +444,49 @@ fn extensions() {
         ],
         &["request 1 end", "reset 1 0x100", "goaway 0 0xff"],
         &["PING SEE-THIS ack"],
+    );
+}
+
+/// RFC 9218 section 7.1.
+#[test]
+fn priorities_may_change_and_may_come_early() {
+    let update = |stream: u32, value: &[u8]| {
+        frame(Kind::PriorityUpdate, 0, 0, &[&stream.to_be_bytes()[..], value].concat())
+    };
+    let mut server = server(Limits::default());
+    let input = [update(5, b"u=1"), get(1), get(3), update(3, b"u=0"), get(5), update(99, b"u=0")];
+    assert_eq!(
+        feed(&mut server, &input.concat()),
+        ["request 1 end", "request 3 end", "request 5 end"]
+    );
+    // The frame has precedence over the field.
+    server.set_priority(StreamId::new(5), Priority { urgency: 7, incremental: true });
+    for number in [1, 3, 5] {
+        server.respond(StreamId::new(number), 200, &mut Vec::new()).unwrap().finish(false);
+        server.set_ready(StreamId::new(number), true);
+    }
+    let order: Vec<u32> = (0..3)
+        .map(|_| {
+            let next = server.next_ready().unwrap();
+            server.set_ready(next, false);
+            next.get()
+        })
+        .collect();
+    assert_eq!(order, [3, 5, 1]);
+    // Of a stream that is gone, and with nothing in it.
+    server.reset(StreamId::new(1), ErrorCode::CANCEL);
+    assert!(feed(&mut server, &[update(1, b"u=0"), update(3, b"")].concat()).is_empty());
+    for wrong in [update(0, b"u=1"), update(2, b"u=1")] {
+        let mut server = support::server(Limits::default());
+        assert_eq!(
+            error_of(&mut server, &wrong),
+            Some(ConnectionError::StreamIdentifier(Kind::PriorityUpdate))
+        );
+    }
+    let mut server = support::server(Limits::default());
+    let long = update(1, &[b' '; 300]);
+    assert_eq!(
+        error_of(&mut server, &long),
+        Some(ConnectionError::FrameLength(Kind::PriorityUpdate))
     );
 }

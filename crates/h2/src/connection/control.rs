@@ -5,7 +5,11 @@ use super::{Connection, Event, Role};
 use crate::error::{ConnectionError, ErrorCode, Flood, StreamError};
 use crate::frame::{Flags, FrameHeader, Kind, StreamId};
 use crate::frames::{self, Setting};
+use crate::priority::Priority;
 use crate::stream::Local;
+
+/// Priorities that are kept for requests that have not come; more are ignored.
+const ANNOUNCED_MAX: usize = 32;
 
 impl<R: Role> Connection<R> {
     /// PRIORITY has no effect (RFC 9113 section 5.3.2) but may come for any stream.
@@ -16,6 +20,30 @@ impl<R: Role> Connection<R> {
     ) -> Result<Option<Event>, ConnectionError> {
         frames::dependency(&header, payload)?;
         self.budgets.spend(Flood::Frames)?;
+        Ok(None)
+    }
+
+    /// A stream's priority, which may come before its request (RFC 9218 section 7.1).
+    pub(super) fn priority_update(
+        &mut self,
+        payload: &[u8],
+    ) -> Result<Option<Event>, ConnectionError> {
+        self.budgets.spend(Flood::Frames)?;
+        let Some((number, value)) = payload.split_first_chunk() else { return Ok(None) };
+        let stream = StreamId::new(u32::from_be_bytes(*number));
+        // "Servers MUST NOT send PRIORITY_UPDATE frames", and nobody pushes.
+        if R::CLIENT || !stream.is_client() {
+            return Err(ConnectionError::StreamIdentifier(Kind::PriorityUpdate));
+        }
+        let priority = Priority::parse(value);
+        if let Some(open) = self.streams.get_mut(stream) {
+            (open.priority, open.has_priority) = (priority, true);
+        } else if self.is_idle(stream) {
+            self.announced.retain(|(other, _)| *other != stream);
+            if self.announced.len() < ANNOUNCED_MAX {
+                self.announced.push((stream, priority));
+            }
+        }
         Ok(None)
     }
 

@@ -221,6 +221,11 @@ impl<R: Role> Connection<R> {
         let (window, room) = (self.peer.initial_window_size, self.limits.stream_window);
         let mut open = Stream::new(stream, window, room);
         open.remote = if end { Remote::Ended } else { Remote::Open };
+        if let Some(at) = self.announced.iter().position(|(announced, _)| *announced == stream) {
+            (open.priority, open.has_priority) = (self.announced[at].1, true);
+        }
+        // No request will come for numbers that were left out.
+        self.announced.retain(|(announced, _)| *announced > stream);
         let head = check.finish();
         if let Ok(head) = head {
             open.connect = head.connect;

@@ -11,6 +11,9 @@ const SETTINGS_MAX: u32 = 64;
 /// The longest GOAWAY frame, debug data included, in bytes.
 const GOAWAY_MAX: u32 = 16 * 1024;
 
+/// The longest PRIORITY_UPDATE frame in bytes: known members take six.
+const PRIORITY_UPDATE_MAX: u32 = 256;
+
 /// What comes next.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reading {
@@ -174,6 +177,9 @@ impl<R: Role> Connection<R> {
             Kind::GoAway if header.length > GOAWAY_MAX => {
                 return Err(ConnectionError::FrameLength(Kind::GoAway));
             }
+            Kind::PriorityUpdate if header.length > PRIORITY_UPDATE_MAX => {
+                return Err(ConnectionError::FrameLength(Kind::PriorityUpdate));
+            }
             Kind::PushPromise => return Err(ConnectionError::PushPromise),
             Kind::Unknown(_) => {
                 self.budgets.spend(Flood::Frames)?;
@@ -231,6 +237,7 @@ impl<R: Role> Connection<R> {
             Kind::Ping => self.pinged(header, payload),
             Kind::GoAway => self.peer_goes_away(payload),
             Kind::WindowUpdate => self.window_update(header, payload),
+            Kind::PriorityUpdate => self.priority_update(payload),
             // Handled by its header.
             Kind::Data | Kind::PushPromise | Kind::Unknown(_) => Ok(None),
         }

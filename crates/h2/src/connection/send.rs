@@ -10,6 +10,7 @@ use crate::frame::{Flags, FrameHeader, HEADER_LEN, Kind, StreamId};
 use crate::frames;
 use crate::hpack::Token;
 use crate::message::is_connection_specific;
+use crate::priority::Priority;
 use crate::stream::{Local, Remote};
 
 /// Why something can't be sent. Nothing was written.
@@ -102,15 +103,19 @@ impl<R: Role> Connection<R> {
         }
     }
 
-    /// Sets how urgent a stream is (RFC 9218): from 0, which comes first, to 7. Without it, 3.
-    pub fn set_urgency(&mut self, stream: StreamId, urgency: u8) {
-        if let Some(open) = self.streams.get_mut(stream) {
-            open.urgency = urgency;
+    /// Sets the priority that a request's `Priority` field states. A PRIORITY_UPDATE frame that has come
+    /// already has precedence.
+    pub fn set_priority(&mut self, stream: StreamId, priority: Priority) {
+        if let Some(open) = self.streams.get_mut(stream)
+            && !open.has_priority
+        {
+            open.priority = priority;
         }
     }
 
     /// The stream whose turn it is to send DATA: of the most urgent ones set ready that have window, the
-    /// next after the last one. Small frames in turn keep large responses from starving small ones.
+    /// next after the last one. Of those that are not incremental, only the first has turns. Small frames
+    /// in turn keep large responses from starving small ones.
     pub fn next_ready(&mut self) -> Option<StreamId> {
         if self.send.open() == 0 {
             return None;

@@ -28,6 +28,8 @@ impl Setting {
     pub const MAX_HEADER_LIST_SIZE: u16 = 6;
     /// `SETTINGS_ENABLE_CONNECT_PROTOCOL` (RFC 8441)
     pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
+    /// `SETTINGS_NO_RFC7540_PRIORITIES` (RFC 9218)
+    pub const NO_RFC7540_PRIORITIES: u16 = 9;
 
     /// The parameters of a payload.
     pub fn all(payload: &[u8]) -> impl Iterator<Item = Setting> {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use nowait_h2::{ConnectionError, ErrorCode, Event, StreamError, StreamId};
+use nowait_h2::{ConnectionError, ErrorCode, Event, Priority, StreamError, StreamId};
 use nowait_message::RequestHead;
 use nowait_runtime::net::{NO_TIMEOUT, Recv, Send, SendOptions};
 use nowait_runtime::pool::metered;
@@ -467,19 +467,18 @@ fn faulty(connection: &Rc<Connection>, id: StreamId, error: StreamError, answera
     }
 }
 
-/// The urgency in the request's `Priority` (RFC 9218 section 4): `u=` and a digit, the last one
-/// counting. Streams of one urgency take turns, whether they are incremental or not, so that large
-/// responses hold up no small ones.
-fn urgency(head: &RequestHead) -> Option<u8> {
-    let values = head.fields().named(b"priority");
-    let members = values.flat_map(|value| value.split(|&octet| octet == b','));
-    let digit = |member: &[u8]| match member.trim_ascii() {
-        [b'u', b'=', digit @ b'0'..=b'7'] | [b'u', b'=', digit @ b'0'..=b'7', b';', ..] => {
-            Some(digit - b'0')
+/// The priority that the request states (RFC 9218 section 5).
+fn priority(head: &RequestHead) -> Option<Priority> {
+    let mut values = head.fields().named(b"priority");
+    let first = values.next()?;
+    Some(match values.next() {
+        None => Priority::parse(first),
+        // Several lines are one list.
+        Some(second) => {
+            let all: Vec<&[u8]> = [first, second].into_iter().chain(values).collect();
+            Priority::parse(&all.join(&b','))
         }
-        _ => None,
-    };
-    members.filter_map(digit).last()
+    })
 }
 
 /// Begins a request. Malformed ones are refused.
@@ -495,8 +494,8 @@ fn begin(connection: &Rc<Connection>, id: StreamId, end: bool, fault: Option<Str
     connection.add(stream.clone());
     let mut request = all.first_request(stream.clone(), current, server);
     let received = connection.heads.borrow_mut().take(&mut request.head);
-    if let Some(urgency) = urgency(&request.head) {
-        connection.h2.borrow_mut().set_urgency(id, urgency);
+    if let Some(priority) = priority(&request.head) {
+        connection.h2.borrow_mut().set_priority(id, priority);
     }
     for name in &received.ignored {
         let name = String::from_utf8_lossy(name);

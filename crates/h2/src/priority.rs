@@ -1,0 +1,62 @@
+//! Priorities of responses (RFC 9218): the value of the `Priority` field and of PRIORITY_UPDATE.
+
+/// How a response is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Priority {
+    /// From 0, which comes first, to 7.
+    pub urgency: u8,
+    /// Parts of it are of use: it takes turns with others of its urgency. Otherwise those come one after
+    /// the other, in the order of their requests.
+    pub incremental: bool,
+}
+
+impl Default for Priority {
+    /// Of a stream whose client says nothing. It takes turns, unlike in RFC 9218: clients that don't
+    /// know priorities must not wait for each other's large responses.
+    fn default() -> Self {
+        Priority { urgency: URGENCY_DEFAULT, incremental: true }
+    }
+}
+
+const URGENCY_DEFAULT: u8 = 3;
+
+impl Priority {
+    /// Reads a value: a dictionary of structured fields (RFC 9651). Members that are not understood have
+    /// no effect, and of several with one name the last counts.
+    pub fn parse(value: &[u8]) -> Priority {
+        let mut priority = Priority { urgency: URGENCY_DEFAULT, incremental: false };
+        for member in value.split(|&octet| octet == b',') {
+            // Parameters of members mean nothing.
+            let member = member.split(|&octet| octet == b';').next().unwrap_or_default();
+            match member.trim_ascii() {
+                [b'u', b'=', digit @ b'0'..=b'7'] => priority.urgency = digit - b'0',
+                b"i" | b"i=?1" => priority.incremental = true,
+                b"i=?0" => priority.incremental = false,
+                _ => {}
+            }
+        }
+        priority
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read() {
+        for (value, urgency, incremental) in [
+            ("", 3, false),
+            ("u=0", 0, false),
+            ("u=7, i", 7, true),
+            ("i,u=1;x=2", 1, true),
+            ("i;q=\"a\"", 3, true),
+            ("i=?1,i=?0", 3, false),
+            ("u=5, u=2", 2, false),
+            ("u=8, u=-1, u=10, U=1, i=1, xi", 3, false),
+        ] {
+            let expected = Priority { urgency, incremental };
+            assert_eq!(Priority::parse(value.as_bytes()), expected, "{value}");
+        }
+    }
+}

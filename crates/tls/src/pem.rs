@@ -224,10 +224,13 @@ mod tests {
 
     const LEGACY: &str = include_str!("testdata/legacy.pem");
     const PKCS8: &str = include_str!("testdata/pkcs8.pem");
+    const LEGACY_DES3: &str = include_str!("testdata/legacy_des3.pem");
+    const PKCS8_DES3: &str = include_str!("testdata/pkcs8_des3.pem");
+    const SCRYPT: &str = include_str!("testdata/scrypt.pem");
 
     #[test]
     fn encrypted_keys_need_their_password() {
-        for file in [LEGACY, PKCS8] {
+        for file in [LEGACY, PKCS8, LEGACY_DES3, PKCS8_DES3, SCRYPT] {
             let open = |passwords: &[&[u8]]| PrivateKey::from_pem(file.as_bytes(), passwords);
             assert_eq!(open(&[]).unwrap_err(), Error::Password);
             assert_eq!(open(&[b"wrong", b""]).unwrap_err(), Error::Password);

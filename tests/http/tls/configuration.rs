@@ -2,8 +2,11 @@
 
 use nowait_testkit::ServerBuilder;
 
-use super::{Authority, secured};
-use crate::stage::site;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::{Authority, TlsClient, secured};
+use crate::stage::{on_each_driver, site};
 
 /// The error of a configuration that is refused.
 #[track_caller]
@@ -87,4 +90,34 @@ fn private_keys_are_in_no_dump() {
     assert!(!dump.contains("PRIVATE KEY"));
     assert!(!server.log().contains("PRIVATE KEY"));
     server.stop();
+}
+
+#[test]
+fn commands_and_stores_name_files() {
+    let authority = Authority::new("CA");
+    let (own, other) = (authority.issue("localhost"), authority.issue("localhost"));
+    let http = "server { listen 127.0.0.1:%%PORT%% ssl;\n\
+                ssl_certificate own.pem; ssl_certificate_key store:file:own.key;\n\
+                location / { return 200 a; } }\n\
+                server { listen 127.0.0.1:%%PORT_1%% ssl;\n\
+                ssl_certificate own.pem; ssl_certificate_key own.key;\n\
+                ssl_conf_command Certificate other.pem; ssl_conf_command PrivateKey other.key;\n\
+                location / { return 200 b; } }";
+    let builder = site(http).file("own.pem", &own.chain).file("own.key", &own.key);
+    let builder = builder.file("other.pem", &other.chain).file("other.key", &other.key);
+    on_each_driver(&builder, |server| {
+        let config = authority.client(None);
+        let presented = |port| {
+            let socket = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let mut client = TlsClient::over(socket, &config, "localhost");
+            client.get("/");
+            client.tls().peer_certificates().unwrap()[0].clone()
+        };
+        let der = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).unwrap();
+        assert_eq!(presented(server.port()), der(&own.chain));
+        assert_eq!(presented(server.port_n(1)), der(&other.chain));
+    });
+    let lone = http.replace("ssl_conf_command PrivateKey other.key;", "");
+    let text = refused(site(&lone).file("own.pem", &own.chain).file("own.key", &own.key));
+    assert!(text.contains("names a certificate without a key"), "{text}");
 }

@@ -2,7 +2,9 @@
 //! change exists here.
 
 use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Word, arity};
-use nowait_tls::{Ciphers, Groups, Versions};
+use nowait_tls::{Ciphers, Groups, Identity, Versions};
+
+use super::files::{self, Passwords};
 
 /// A command with its value.
 #[derive(Clone, Debug)]
@@ -34,6 +36,28 @@ pub struct Target<'a> {
     pub prefers_own_ciphers: &'a mut bool,
     /// Session tickets.
     pub tickets: &'a mut bool,
+    /// Files that replace the certificate of the same type, and its key.
+    pub pair: &'a mut (Option<Word>, Option<Word>),
+}
+
+/// The certificate that commands name, with its key.
+///
+/// # Errors
+/// One of the two is missing, or can't be used.
+pub fn identity(
+    cx: &mut Cx<'_>,
+    pair: &(Option<Word>, Option<Word>),
+    passwords: &Passwords,
+) -> Result<Option<Identity>, Diagnostic> {
+    match pair {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => {
+            files::identity(cx, certificate, key, passwords, None).map(Some)
+        }
+        (Some(one), None) | (None, Some(one)) => Err(one
+            .error("SSL_CONF_cmd() names a certificate without a key, or a key without one")
+            .hint("write two lines: Certificate and PrivateKey")),
+    }
 }
 
 impl Command {
@@ -60,6 +84,10 @@ impl Command {
                 return Err(failed("ECDHE suites with GCM or CHACHA20 exist here"));
             }
             *target.ciphers = ciphers;
+        } else if is("Certificate") {
+            target.pair.0 = Some(self.value.clone());
+        } else if is("PrivateKey") {
+            target.pair.1 = Some(self.value.clone());
         } else if is("Curves") || is("Groups") {
             let groups = Groups::parse(value);
             if groups.is_empty() || !groups.unknown.is_empty() {

@@ -82,7 +82,8 @@ nowait_conf::directives! {
     ssl_certificate: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file | data:...";
     /// The file with the private key of the certificate, in PEM; or `data:` and its contents. One
     /// for each `ssl_certificate`, in the same order. Variables are allowed, as in `ssl_certificate`.
-    /// Keys in OpenSSL's engines and stores are not supported.
+    /// `store:file:` may precede the name. Keys in OpenSSL's engines and other stores are not
+    /// supported.
     ssl_certificate_key: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file | data:...";
     /// Keeps certificates and keys whose names have variables: at most `max`, each until it was not
     /// used for the time of `inactive` (10 seconds by default), or for the time of `valid` (60
@@ -156,8 +157,8 @@ nowait_conf::directives! {
     /// Responses have to be signed by the certificate's issuer, or by whom it has authorized.
     ssl_stapling_verify: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
     /// A command of OpenSSL's configuration: `Ciphersuites`, `CipherString`, `Groups`, `Curves`,
-    /// `MinProtocol`, `MaxProtocol`, `Protocol`, and of `Options` those about tickets, renegotiation
-    /// and the server's preference. Others are refused.
+    /// `MinProtocol`, `MaxProtocol`, `Protocol`, `Certificate` with `PrivateKey`, and of `Options`
+    /// those about tickets, renegotiation and the server's preference. Others are refused.
     ssl_conf_command: Vec<Command>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "name value";
     /// Refuses handshakes with clients that ask for a name of this server, or for none.
     ssl_reject_handshake: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
@@ -387,6 +388,7 @@ impl SslConf {
             key_log: None,
         };
         let mut tickets = self.ssl_session_tickets;
+        let mut pair = (None, None);
         for command in &self.ssl_conf_command {
             let target = commands::Target {
                 versions: &mut settings.versions,
@@ -394,9 +396,12 @@ impl SslConf {
                 groups: &mut settings.groups,
                 prefers_own_ciphers: &mut settings.prefers_own_ciphers,
                 tickets: &mut tickets,
+                pair: &mut pair,
             };
             command.apply(cx, target)?;
         }
+        let passwords = self.ssl_password_file.clone().unwrap_or_default();
+        settings.identities.extend(commands::identity(cx, &pair, &passwords)?);
         self.resumption(cx, &mut settings, tickets)?;
         if pairs.is_empty() {
             return Ok(tls);

@@ -91,13 +91,21 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
+/// Precedes the name of a file that OpenSSL reads as one of its stores.
+const FILE_STORE: &[u8] = b"store:file:";
+
+/// The name of a file.
+pub(super) fn name(text: &[u8]) -> &[u8] {
+    text.strip_prefix(FILE_STORE).unwrap_or(text)
+}
+
 /// The completed name of a file, and its contents.
 fn read(cx: &mut Cx<'_>, word: &Word) -> (String, io::Result<Contents>) {
     use std::os::unix::ffi::OsStrExt;
     if let Some(data) = word.text.strip_prefix(b"data:") {
         return ("data:...".to_owned(), Ok(Contents::new(data.to_vec())));
     }
-    let path = cx.paths().conf_full(&word.text);
+    let path = cx.paths().conf_full(name(&word.text));
     let contents = cx.read_named(Path::new(std::ffi::OsStr::from_bytes(&path)));
     (String::from_utf8_lossy(&path).into_owned(), contents)
 }
@@ -159,7 +167,7 @@ pub fn private_key(
     passwords: &Passwords,
 ) -> Result<PrivateKey, Diagnostic> {
     for (prefix, what) in [("engine:", "engines"), ("store:", "stores of OpenSSL")] {
-        if word.text.starts_with(prefix.as_bytes()) {
+        if word.text.starts_with(prefix.as_bytes()) && !word.text.starts_with(FILE_STORE) {
             let error = format!("cannot load certificate key \"{word}\": no {what} exist here");
             return Err(word.error(error).hint("name a PEM file"));
         }

@@ -22,7 +22,7 @@ use nowait_tls::pem::{self, PrivateKey};
 use nowait_tls::{Error, Identity, Server};
 use nowait_variables::{Complex, Namespace, Subject};
 
-use super::files::Passwords;
+use super::files::{self, Passwords};
 use super::{Failure, Handshake, Hello, Tls};
 use crate::log::OsError;
 
@@ -143,21 +143,21 @@ impl<T: Clone + Send + 'static> Loader<T> {
     /// A file can't be used. The text is for the log.
     pub async fn load(
         &self,
-        files: &Files,
+        pair: &Files,
         handshake: &Handshake,
         io: impl FnOnce() -> Rc<Io>,
         make: impl FnOnce(Identity) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, String> {
         if let Some(cache) = &self.cache
-            && let Some(made) = cache.find(files, now())
+            && let Some(made) = cache.find(pair, now())
         {
             return Ok(made);
         }
         let io = io();
-        let certificate = self.read(&io, &files.0, "certificate").await?;
-        let key = self.read(&io, &files.1, "certificate key").await?;
+        let certificate = self.read(&io, &pair.0, "certificate").await?;
+        let key = self.read(&io, &pair.1, "certificate key").await?;
         let passwords = self.passwords.clone();
-        let names = files.clone();
+        let names = pair.clone();
         let prepare = move || -> Result<T, String> {
             let failed = |what: &str, name: &[u8], error: Error| {
                 format!("cannot load {what} \"{}\": {error}", shown(name))
@@ -174,7 +174,7 @@ impl<T: Clone + Send + 'static> Loader<T> {
         let made = pool.run(Class::Bulk, handshake.client, Op::Blocking, prepare).await;
         let made = made.map_err(|error| error.to_string())??;
         if let Some(cache) = &self.cache {
-            cache.put(files.clone(), made.clone(), now());
+            cache.put(pair.clone(), made.clone(), now());
         }
         Ok(made)
     }
@@ -184,7 +184,7 @@ impl<T: Clone + Send + 'static> Loader<T> {
         if let Some(data) = name.strip_prefix(b"data:") {
             return Ok(Contents::new(data.to_vec()));
         }
-        let path = self.paths.conf_full(name);
+        let path = self.paths.conf_full(files::name(name));
         let read = fs::read(io, &path, NAMED_BYTES_MAX as usize).await;
         read.map(|contents| Contents::new(contents.to_vec())).map_err(|error| {
             let path = String::from_utf8_lossy(&path);

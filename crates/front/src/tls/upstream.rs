@@ -18,10 +18,10 @@ use bytes::Bytes;
 use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Word, arity};
 use nowait_runtime::fs::Io;
 use nowait_runtime::net::{Address, Stream};
-use nowait_tls::{Client, ClientSettings, Error, Groups, Session};
+use nowait_tls::{Client, ClientSettings, Error, Groups, Identity, Session};
 use nowait_variables::{Complex, Namespace, Subject};
 
-use super::commands::{Command, Target};
+use super::commands::{self, Command, Target};
 use super::files::{self, FileName, Passwords};
 use super::loading::{CertificateCaching, Files, Loader};
 use super::settings::{CipherList, Protocols};
@@ -91,8 +91,8 @@ macro_rules! upstream_tls_rows {
             /// The file with passwords of encrypted keys, one per line. They are tried in turn.
             ssl_password_file: Option<$crate::tls::files::Passwords>, in $($context)|+, args "file";
             /// A command of OpenSSL's configuration: `Ciphersuites`, `CipherString`, `Groups`,
-            /// `Curves`, `MinProtocol`, `MaxProtocol`, `Protocol`, and of `Options` those about
-            /// tickets and renegotiation. Others are refused.
+            /// `Curves`, `MinProtocol`, `MaxProtocol`, `Protocol`, `Certificate` with `PrivateKey`,
+            /// and of `Options` those about tickets and renegotiation. Others are refused.
             ssl_conf_command: Vec<$crate::tls::commands::Command>, in $($context)|+, args "name value";
         }
 
@@ -249,7 +249,8 @@ impl<N: Namespace> Rows<N> {
                     chain.iter().for_each(|one| one.as_ref().hash(&mut hasher));
                     let (certificate, key) = (&certificate.word, &key.word);
                     let own = files::identity(cx, certificate, key, &self.passwords, None)?;
-                    let settings = ClientSettings { identity: Some(own), ..settings };
+                    let identity = settings.identity.or(Some(own));
+                    let settings = ClientSettings { identity, ..settings };
                     Own::Fixed(Clients::new(client(settings)?))
                 } else {
                     Own::Variable(Box::new(Variable {
@@ -307,6 +308,7 @@ impl<N: Namespace> Rows<N> {
             reuses_sessions: self.session_reuse,
         };
         let (mut prefers_own_ciphers, mut tickets) = (false, true);
+        let mut pair = (None, None);
         for command in &self.commands {
             let target = Target {
                 versions: &mut settings.versions,
@@ -314,10 +316,14 @@ impl<N: Namespace> Rows<N> {
                 groups: &mut settings.groups,
                 prefers_own_ciphers: &mut prefers_own_ciphers,
                 tickets: &mut tickets,
+                pair: &mut pair,
             };
             command.apply(cx, target)?;
         }
         settings.reuses_sessions &= tickets;
+        settings.identity = commands::identity(cx, &pair, &self.passwords)?;
+        let own = settings.identity.iter().flat_map(Identity::chain);
+        own.for_each(|one| one.as_ref().hash(hasher));
         let ClientSettings { versions, ciphers, groups, sends_name, .. } = &settings;
         format!("{versions:?} {ciphers:?} {groups:?} {sends_name}").hash(hasher);
         Ok(settings)

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Number of buckets: bucket `n` counts turns of less than 2ⁿ µs that fit in no earlier one; the
 /// last one counts all longer turns.
@@ -52,8 +52,7 @@ pub struct BlockedSnapshot {
 }
 
 impl Blocked {
-    fn record(&self, turn: Duration) {
-        let ns = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
+    fn record(&self, ns: u64) {
         // Only this worker writes: neither atomic addition nor comparison is needed.
         let add = |to: &AtomicU64, more| to.store(to.load(Relaxed).wrapping_add(more), Relaxed);
         add(&self.buckets[bucket(ns)], 1);
@@ -91,28 +90,28 @@ fn bucket(ns: u64) -> usize {
     ((u64::BITS - us.leading_zeros()) as usize).min(BUCKETS - 1)
 }
 
-/// Measures the turns of one loop.
+/// Measures the turns of one loop. Times are nanoseconds of any clock.
 #[derive(Debug)]
 pub struct TurnTimer {
     blocked: Arc<Blocked>,
-    since: Option<Instant>,
+    since_ns: Option<u64>,
 }
 
 impl TurnTimer {
     pub fn new(blocked: Arc<Blocked>) -> TurnTimer {
-        TurnTimer { blocked, since: None }
+        TurnTimer { blocked, since_ns: None }
     }
 
-    /// The kernel returned at `now`.
-    pub fn turn_begin(&mut self, now: Instant) {
-        self.since = Some(now);
+    /// The kernel returned at this time.
+    pub fn turn_begin(&mut self, now_ns: u64) {
+        self.since_ns = Some(now_ns);
     }
 
-    /// The loop is about to enter the kernel, at `now`. Does nothing without a preceding
+    /// The loop is about to enter the kernel, at this time. Does nothing without a preceding
     /// `turn_begin`.
-    pub fn turn_end(&mut self, now: Instant) {
-        if let Some(since) = self.since.take() {
-            self.blocked.record(now.saturating_duration_since(since));
+    pub fn turn_end(&mut self, now_ns: u64) {
+        if let Some(since_ns) = self.since_ns.take() {
+            self.blocked.record(now_ns.saturating_sub(since_ns));
             set_label("");
         }
     }
@@ -136,14 +135,14 @@ mod tests {
     fn the_longest_turn_is_named() {
         let blocked = Arc::new(Blocked::default());
         let mut timer = TurnTimer::new(blocked.clone());
-        let start = Instant::now();
+        let start = 123;
         for (label, ms) in [("static", 2), ("autoindex", 30), ("static", 3)] {
             timer.turn_begin(start);
             set_label(label);
-            timer.turn_end(start + Duration::from_millis(ms));
+            timer.turn_end(start + ms * 1_000_000);
             assert_eq!(super::label(), "");
         }
-        timer.turn_end(start + Duration::from_secs(9));
+        timer.turn_end(start + 9_000_000_000);
         let snapshot = blocked.snapshot();
         assert_eq!(snapshot.turns(), 3);
         assert_eq!(snapshot.longest, Duration::from_millis(30));

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use nowait_sys::clock::monotonic_ns;
 use slab::Slab;
 
 use crate::driver::{self, Driver, DriverKind};
@@ -224,6 +225,7 @@ where
         None => Instant::now(),
         Some(_) => crate::time::process_start(),
     };
+    let start_ns = monotonic_ns();
     let local = Rc::new(Local {
         index: config.index,
         workers: workers.clone(),
@@ -243,9 +245,10 @@ where
         killed: Cell::new(false),
         accept_delay: config.accept_delay,
         start,
+        start_ns,
         tick: Cell::new(0),
         next_tick: Cell::new(0),
-        elapsed: Cell::new(Duration::ZERO),
+        elapsed_ns: Cell::new(0),
     });
     mounts::count_as_worker(config.index);
     let outer = local::set(Some(local.clone()));
@@ -286,7 +289,7 @@ struct Loop {
 
 impl Loop {
     fn new(local: Rc<Local>, mut timer: TurnTimer) -> Loop {
-        timer.turn_begin(turn::now());
+        timer.turn_begin(local.elapsed_ns.get());
         let trimmed = local.tick();
         let (messages, woken) = (VecDeque::new(), Vec::new());
         Loop { local, messages, woken, trimmed, peak: Peak::default(), timer }
@@ -349,7 +352,7 @@ impl Loop {
             let looks = is_over.then_some(TRIM_INTERVAL);
             looks.into_iter().chain(local.wait_max()).min()
         };
-        self.timer.turn_end(Instant::now());
+        self.timer.turn_end(local.read_elapsed_ns());
         let (result, gone) = {
             let mut driver = local.driver.borrow_mut();
             (driver.turn(max, &mut self.woken), driver.take_gone())
@@ -357,7 +360,7 @@ impl Loop {
         local.inbox.awake();
         local.refresh_clocks();
         (0..gone).for_each(|_| local.connection_closed());
-        self.timer.turn_begin(turn::now());
+        self.timer.turn_begin(local.elapsed_ns.get());
         result
     }
 

@@ -1,5 +1,6 @@
 //! System-call layer: safe functions over the kernel calls that Nowait needs. One of the few places
 //! with unsafe code.
+pub mod clock;
 pub mod connect;
 pub mod datagram;
 pub mod fdpass;

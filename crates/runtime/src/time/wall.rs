@@ -4,8 +4,8 @@
 //! [`WallClock::new`], which runs before the loop.
 
 use std::cell::Cell;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use nowait_sys::clock;
 use nowait_sys::localtime::LocalTime;
 
 const DAYS: [&[u8; 3]; 7] = [b"Sun", b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat"];
@@ -23,20 +23,19 @@ pub type IsoTime = [u8; 25];
 pub type ErrorTime = [u8; 19];
 
 /// The formatted texts of one second.
-#[derive(Clone, Copy)]
 struct Texts {
-    second: u64,
-    offset: i32,
-    http_date: HttpDate,
-    log: LogTime,
-    iso: IsoTime,
-    error: ErrorTime,
+    second: Cell<u64>,
+    offset: Cell<i32>,
+    http_date: Cell<HttpDate>,
+    log: Cell<LogTime>,
+    iso: Cell<IsoTime>,
+    error: Cell<ErrorTime>,
 }
 
 /// The cached calendar clock; see [`crate::clock`].
 pub struct WallClock {
     unix_ms: Cell<u64>,
-    texts: Cell<Texts>,
+    texts: Texts,
 }
 
 impl WallClock {
@@ -44,15 +43,14 @@ impl WallClock {
     pub fn new() -> WallClock {
         // The first conversion of a process loads the time zone.
         LocalTime::at(0);
-        let clock = WallClock { unix_ms: Cell::new(0), texts: Cell::new(Texts::of(0)) };
+        let clock = WallClock { unix_ms: Cell::new(0), texts: Texts::of(0) };
         clock.refresh();
         clock
     }
 
     /// Reads the system's clock. The worker calls it once per turn.
     pub(crate) fn refresh(&self) {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.set(since.as_millis() as u64);
+        self.set(clock::unix_ms());
     }
 
     /// Sets the time: used by the simulated driver's clock.
@@ -72,38 +70,35 @@ impl WallClock {
 
     /// The value of a `Date` header.
     pub fn http_date(&self) -> HttpDate {
-        self.texts().http_date
+        self.texts().http_date.get()
     }
 
     /// nginx's `$time_local`.
     pub fn log_time(&self) -> LogTime {
-        self.texts().log
+        self.texts().log.get()
     }
 
     /// nginx's `$time_iso8601`.
     pub fn iso_time(&self) -> IsoTime {
-        self.texts().iso
+        self.texts().iso.get()
     }
 
     /// The time of an error log line.
     pub fn error_time(&self) -> ErrorTime {
-        self.texts().error
+        self.texts().error.get()
     }
 
     /// Seconds by which local time is ahead of UTC.
     pub fn utc_offset_seconds(&self) -> i32 {
-        self.texts().offset
+        self.texts().offset.get()
     }
 
-    fn texts(&self) -> Texts {
+    fn texts(&self) -> &Texts {
         let second = self.unix_seconds();
-        let texts = self.texts.get();
-        if texts.second == second {
-            return texts;
+        if self.texts.second.get() != second {
+            self.texts.set(second);
         }
-        let texts = Texts::of(second);
-        self.texts.set(texts);
-        texts
+        &self.texts
     }
 }
 
@@ -115,6 +110,19 @@ impl Default for WallClock {
 
 impl Texts {
     fn of(second: u64) -> Texts {
+        let texts = Texts {
+            second: Cell::new(second),
+            offset: Cell::new(0),
+            http_date: Cell::new([0; 29]),
+            log: Cell::new([0; 26]),
+            iso: Cell::new([0; 25]),
+            error: Cell::new([0; 19]),
+        };
+        texts.set(second);
+        texts
+    }
+
+    fn set(&self, second: u64) {
         let offset = LocalTime::at(second as i64).offset_minutes * 60;
         let local = Civil::of(second as i64 + i64::from(offset));
         let mut iso = *b"0000-00-00T00:00:00+00:00";
@@ -130,7 +138,12 @@ impl Texts {
         let mut error = *b"0000/00/00 00:00:00";
         local.write_date(&mut error, b'/');
         local.write_time(&mut error[11..]);
-        Texts { second, offset, http_date: http_date(second), log, iso, error }
+        self.second.set(second);
+        self.offset.set(offset);
+        self.http_date.set(http_date(second));
+        self.log.set(log);
+        self.iso.set(iso);
+        self.error.set(error);
     }
 }
 

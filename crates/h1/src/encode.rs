@@ -100,6 +100,18 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
         self
     }
 
+    /// Adds `Date`.
+    #[inline]
+    pub fn date(&mut self, date: &[u8; 29]) -> &mut Self {
+        if date.iter().any(|&c| c < b' ') {
+            return self.named("Date", date);
+        }
+        let mut line = *b"Date: xxx, xx xxx xxxx xx:xx:xx GMT\r\n";
+        line[6..35].copy_from_slice(date);
+        self.out.put_slice(&line);
+        self
+    }
+
     /// Adds trusted, complete field lines, including CRLF.
     #[inline]
     pub fn lines(&mut self, lines: &'static str) -> &mut Self {

@@ -11,8 +11,8 @@ use nowait_message::{Known, Span};
 /// that sends byte by byte cannot make the work quadratic. Bytes.
 const EAGER_MAX: usize = 1024;
 
-/// The length of the end of a line.
-const CRLF: usize = 2;
+/// The end of a line.
+const CRLF: &[u8] = b"\r\n";
 
 /// How much input is copied behind an incomplete head at a time, in bytes: what follows the head
 /// in the same input is not worth copying.
@@ -182,8 +182,8 @@ impl Reader {
         bytes: &[u8],
     ) -> Result<bool, H::Error> {
         loop {
-            if self.in_fields && self.seen == 0 {
-                self.plain_lines(head, limits, bytes)?;
+            if self.in_fields && self.seen == 0 && self.plain_lines(head, limits, bytes)? {
+                return Ok(true);
             }
             let line_max = self.budget.line_max(limits);
             let end = bytes.len().min(self.at + line_max);
@@ -222,29 +222,36 @@ impl Reader {
         }
     }
 
-    /// Hands over the fields on the plain lines that come next, if their budget is no question.
+    /// Hands over the fields on the plain lines that come next, if their budget is no question;
+    /// returns whether the end of the head follows.
     #[inline(always)]
     fn plain_lines<H: Head>(
         &mut self,
         head: &mut H,
         limits: &Limits,
         bytes: &[u8],
-    ) -> Result<(), H::Error> {
+    ) -> Result<bool, H::Error> {
         if !self.budget.is_enough_for(bytes.len() - self.at) {
-            return Ok(());
+            return Ok(false);
         }
         let mut at = self.at;
-        let mut result = Ok(());
-        while result.is_ok()
-            && let Some(PlainLine { known, name_end, end }) = plain_line(&bytes[at..])
-        {
+        let result = loop {
+            let rest = &bytes[at..];
+            if rest.starts_with(CRLF) {
+                at += CRLF.len();
+                break Ok(true);
+            }
+            let Some(PlainLine { known, name_end, end }) = plain_line(rest) else {
+                break Ok(false);
+            };
             let name = Span::new(at, at + name_end);
             let value = Span::new(at + name_end + COLON_SPACE, at + end);
-            result = head.field(bytes, limits, FieldSpans { name, value, known, odd: false });
-            if result.is_ok() {
-                at += end + CRLF;
+            let field = FieldSpans { name, value, known, odd: false };
+            if let Err(error) = head.field(bytes, limits, field) {
+                break Err(error);
             }
-        }
+            at += end + CRLF.len();
+        };
         self.budget.take(limits, at - self.at);
         self.at = at;
         result

@@ -109,10 +109,23 @@ impl ResponseHead {
 
     /// Makes it an empty head, and keeps the memory of the places.
     fn clear(&mut self) {
-        let mut places = std::mem::take(&mut self.places);
+        // Field by field, which is far cheaper than making another one.
+        let Self { status, reason, version, content_length, length, text, places, names } = self;
+        (*status, *version, *content_length, *length) = (0, Version::default(), None, 0);
+        (*reason, *text, *names) = (Bytes::new(), Bytes::new(), Names::default());
         places.clear();
         places.shrink_to(KEPT_PLACES_MAX);
-        *self = Self { places, ..Self::default() };
+    }
+
+    /// Moves everything to another head, whose places it keeps as memory.
+    fn move_to(&mut self, other: &mut Self) {
+        let Self { status, reason, version, content_length, length, text, places, names } = self;
+        (other.status, other.version) = (*status, *version);
+        (other.content_length, other.length) = (*content_length, *length);
+        (other.reason, other.text) = (std::mem::take(reason), std::mem::take(text));
+        other.names = *names;
+        std::mem::swap(&mut other.places, places);
+        self.clear();
     }
 
     fn place(&self, name: Known) -> Option<&Place> {
@@ -272,13 +285,13 @@ impl ResponseBuilder {
         let mut shared = last.unwrap_or_default();
         if let Some(head) = Rc::get_mut(&mut shared) {
             // First, so that the memory of its text is free.
-            head.clear();
+            head.text = Bytes::new();
             if self.text.len() <= KEPT_BYTES_MAX {
                 self.shared_texts.extend_from_slice(&self.text);
                 self.text.clear();
                 let text = self.shared_texts.split().freeze();
                 self.set_text(text);
-                std::mem::swap(head, &mut self.head);
+                self.head.move_to(head);
             } else {
                 *head = self.take();
             }

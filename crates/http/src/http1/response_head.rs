@@ -57,7 +57,7 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
         writer.lines(location.server_line());
     }
     if head.date == Own::Ours {
-        writer.named("Date", &clock().http_date());
+        writer.date(&clock().http_date());
     }
     match (&head.content_type, &head.charset) {
         (Some(kind), None) => drop(writer.named("Content-Type", kind)),

@@ -15,7 +15,7 @@ use nowait_runtime::task::{Gone, JoinHandle};
 use nowait_runtime::{now, spawn};
 use nowait_upstream::Learning;
 
-use super::exchange::{More, ReceiveFault, UpstreamExchange};
+use super::exchange::{More, Placed, ReceiveFault, UpstreamExchange};
 use super::pump;
 use super::tunnel::Tunnel;
 use super::{Fault, Tee};
@@ -85,7 +85,7 @@ pub struct BodyOptions {
 
 impl UpstreamBody {
     /// The body after the head that the exchange has received.
-    pub(super) fn new(mut exchange: UpstreamExchange, request: &Request) -> Self {
+    pub(super) fn new(mut exchange: Placed, request: &Request) -> Self {
         let mut first = Pieces::default();
         // Also finds out that there is no body.
         let more = match exchange.is_tunnel() {
@@ -93,10 +93,13 @@ impl UpstreamBody {
             false => decode(&mut exchange, &mut first),
         };
         let rest = match more {
-            More::Complete => None,
+            More::Complete => {
+                exchange.retire();
+                None
+            }
             more => Some(Rest {
                 // Boxed, since it is moved from one future to the next.
-                exchange: Box::new(exchange),
+                exchange: Box::new(exchange.into_inner()),
                 more,
                 limit_rate: 0,
                 io: request.temp_io(),

@@ -3,9 +3,10 @@
 //! It owns the connection: dropping it closes the connection. [`UpstreamExchange::finish`] returns the
 //! connection to the idle ones.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,6 +63,63 @@ pub(super) struct UpstreamExchange {
     closed: bool,
 }
 
+/// Most unused memories of exchanges that a worker keeps.
+const SPARE_MAX: usize = 128;
+
+thread_local! {
+    /// Memory of exchanges that have ended.
+    #[expect(clippy::vec_box, reason = "handed out as boxes")]
+    static SPARE: RefCell<Vec<Box<Option<UpstreamExchange>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An exchange in memory that is reused, where it stays until its head was received.
+pub(super) struct Placed(Box<Option<UpstreamExchange>>);
+
+impl Placed {
+    #[inline]
+    pub(super) fn new(exchange: UpstreamExchange) -> Self {
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+        let mut place = spare.unwrap_or_default();
+        *place = Some(exchange);
+        Self(place)
+    }
+
+    /// Ends the exchange. Its memory becomes available to another one.
+    pub(super) fn retire(self) {
+        let Self(mut place) = self;
+        *place = None;
+        // The thread may be at its end.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(place);
+            }
+        });
+    }
+
+    /// The exchange elsewhere.
+    pub(super) fn into_inner(mut self) -> UpstreamExchange {
+        self.0.take().expect(PLACED)
+    }
+}
+
+/// Why there is an exchange.
+const PLACED: &str = "it stays until it is retired";
+
+impl Deref for Placed {
+    type Target = UpstreamExchange;
+
+    fn deref(&self) -> &UpstreamExchange {
+        self.0.as_ref().as_ref().expect(PLACED)
+    }
+}
+
+impl DerefMut for Placed {
+    fn deref_mut(&mut self) -> &mut UpstreamExchange {
+        self.0.as_mut().as_mut().expect(PLACED)
+    }
+}
+
 /// State of a response's content.
 #[derive(Debug)]
 pub(super) enum More {
@@ -83,6 +141,7 @@ pub(super) enum ReceiveFault {
 }
 
 impl UpstreamExchange {
+    #[inline]
     pub(super) fn new(
         link: Link,
         codec: Box<dyn Codec>,
@@ -215,10 +274,13 @@ impl UpstreamExchange {
         if self.header_time.is_some() {
             return timeout;
         }
-        let now = now();
-        let until = self.head_until.get().or_else(|| now.checked_add(timeout));
-        self.head_until.set(until);
-        until.map_or(timeout, |until| until.saturating_duration_since(now))
+        match self.head_until.get() {
+            Some(until) => until.saturating_duration_since(now()),
+            None => {
+                self.head_until.set(now().checked_add(timeout));
+                timeout
+            }
+        }
     }
 
     /// An interim response has arrived: the next head gets the full time again.

@@ -17,7 +17,7 @@ use nowait_upstream::{Next, Picked, Tag};
 
 use super::body::UpstreamBody;
 use super::connect::{self, How, Link, Unconnected};
-use super::exchange::{ReceiveFault, UpstreamExchange};
+use super::exchange::{Placed, ReceiveFault, UpstreamExchange};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
 use super::state::PeerName;
@@ -76,12 +76,11 @@ pub struct Run {
 }
 
 /// Progress of a try.
-#[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
 enum Begun {
     /// A peer was chosen.
     Picked(Picked, Opened),
     /// The request was sent, or is sent while the head is received; or sending has failed.
-    Sent(UpstreamExchange, Result<(), SendFault>),
+    Sent(Placed, Result<(), SendFault>),
 }
 
 /// Number of a try, and when it began.
@@ -320,12 +319,12 @@ impl Run {
     }
 
     /// Starts the exchange of a try that has a connection.
-    fn exchange(&mut self, request: &Request, link: Link, opened: Opened) -> UpstreamExchange {
+    fn exchange(&mut self, request: &Request, link: Link, opened: Opened) -> Placed {
         let kind = if link.reused { "a kept one" } else { "a new one" };
         debug!(request, "upstream connection is {kind}");
         let codec = self.factory.codec(request, link.pipe.lane());
-        let exchange =
-            UpstreamExchange::new(link, codec, self.settings.clone(), self.state.clone(), opened);
+        let (settings, state) = (self.settings.clone(), self.state.clone());
+        let exchange = Placed::new(UpstreamExchange::new(link, codec, settings, state, opened));
         exchange.connected();
         self.state.set_action(Some("sending request to upstream"));
         exchange
@@ -368,7 +367,7 @@ impl Run {
         request: &Request,
         peer: Picked,
         opened: Opened,
-    ) -> Result<UpstreamExchange, Missed> {
+    ) -> Result<Placed, Missed> {
         let how = How {
             shares: self.factory.shares(request),
             bind: self.target.bind.as_ref(),
@@ -396,12 +395,7 @@ impl Run {
     }
 
     /// Accepts the head as that of the response.
-    fn accept(
-        &mut self,
-        request: &Request,
-        mut exchange: UpstreamExchange,
-        head: Rc<ResponseHead>,
-    ) -> Reply {
+    fn accept(&mut self, request: &Request, mut exchange: Placed, head: Rc<ResponseHead>) -> Reply {
         self.state.set_head(Some(head.clone()));
         exchange.head_received(head.status);
         let Target { upstream, attempt, .. } = &self.target;
@@ -419,7 +413,7 @@ impl Run {
     }
 
     /// Ends a try that has failed.
-    fn missed(&mut self, request: &Request, exchange: UpstreamExchange, miss: Miss) -> Missed {
+    fn missed(&mut self, request: &Request, exchange: Placed, miss: Miss) -> Missed {
         let unprocessed = matches!(miss, Miss::Unprocessed);
         let sent = exchange.bytes_sent() > 0 && !unprocessed;
         let mut stale = exchange.is_reused()
@@ -434,7 +428,7 @@ impl Run {
             Miss::Unprocessed => exchange.failed(Cause::Error),
             Miss::Final(_) => {}
         }
-        let peer = exchange.into_link().and_then(Link::into_peer);
+        let peer = exchange.into_inner().into_link().and_then(Link::into_peer);
         if let (Some(peer), Miss::Upstream(cause)) = (peer, &miss) {
             match cause {
                 // The idle connection had ended; that is no fault of the peer.

@@ -28,44 +28,58 @@ pub enum Apart {
 const PLACES_MAX: usize = 7;
 
 /// Positions of fields: each precedes the line with its number. In the order of the lines.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
-    places: [Option<(Apart, u16)>; PLACES_MAX],
+    /// The first `len` are in use.
+    places: [(Apart, u16); PLACES_MAX],
+    len: u8,
+    /// The fields that have a place: one bit for each.
+    placed: u8,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { places: [(Apart::Server, 0); PLACES_MAX], len: 0, placed: 0 }
+    }
 }
 
 impl Order {
     /// Whether a field has a place. Fields without one are written where nginx puts those of
     /// handlers.
+    #[inline]
     pub fn has(&self, field: Apart) -> bool {
-        self.fields().any(|(placed, _)| placed == field)
+        self.placed & (1 << field as u8) != 0
     }
 
     /// The fields that have a place, and the lines before which they stand.
+    #[inline]
     pub fn fields(&self) -> impl Iterator<Item = (Apart, usize)> + '_ {
-        self.places.iter().flatten().map(|(field, line)| (*field, usize::from(*line)))
+        let places = &self.places[..usize::from(self.len)];
+        places.iter().map(|(field, line)| (*field, usize::from(*line)))
     }
 
     /// Places a field after the first `lines` lines, unless it has a place already.
     pub fn place(&mut self, field: Apart, lines: usize) {
         if !self.has(field)
-            && let Some(free) = self.places.iter_mut().find(|place| place.is_none())
+            && let Some(free) = self.places.get_mut(usize::from(self.len))
         {
-            *free = Some((field, u16::try_from(lines).unwrap_or(u16::MAX)));
+            *free = (field, u16::try_from(lines).unwrap_or(u16::MAX));
+            self.len += 1;
+            self.placed |= 1 << field as u8;
         }
     }
 
     /// Removes a field's place.
     pub fn forget(&mut self, field: Apart) {
-        let kept = self.places.map(|place| place.filter(|(placed, _)| *placed != field));
-        self.places = Default::default();
-        for (free, place) in self.places.iter_mut().zip(kept.into_iter().flatten()) {
-            *free = Some(place);
+        let before = std::mem::take(self);
+        for (placed, line) in before.fields().filter(|(placed, _)| *placed != field) {
+            self.place(placed, line);
         }
     }
 
     /// The line with this number was removed.
     pub fn remove_line(&mut self, number: usize) {
-        for (_, line) in self.places.iter_mut().flatten() {
+        for (_, line) in &mut self.places[..usize::from(self.len)] {
             if usize::from(*line) > number {
                 *line -= 1;
             }

@@ -63,7 +63,7 @@ pub(crate) fn put(group: &Group, peer: &Peer, mut connection: IdleConnection, ta
     let now = nowait_runtime::now();
     if conf.connections == 0
         || connection.requests >= conf.requests
-        || now.saturating_duration_since(connection.opened) > conf.time
+        || connection.opened.checked_add(conf.time).is_some_and(|end| end < now)
         || worker::is_stopping()
         || Rc::strong_count(&connection.stream) > 1
     {

@@ -112,9 +112,18 @@ impl State {
 
     /// Clears the state, for another request.
     fn clear(&mut self) {
-        let mut tries = self.tries.take();
-        tries.clear();
-        *self = Self { tries: RefCell::new(tries), ..Self::default() };
+        // Field by field: most are empty already.
+        let Self { tries, redirected, action, url, head, trailers, cookie, notices, cache_status } =
+            self;
+        tries.get_mut().clear();
+        redirected.set(false);
+        action.set(None);
+        *url.get_mut() = Default::default();
+        *head.get_mut() = None;
+        *trailers.get_mut() = Vec::new();
+        *cookie.get_mut() = None;
+        *notices.get_mut() = Vec::new();
+        cache_status.set(None);
     }
 
     /// All tries, in order.

@@ -4,6 +4,7 @@
 //! `Transfer-Encoding`, `Connection` and the headers it names are ours to write (RFC 9110 section
 //! 7.6.1, RFC 9112 section 11.2).
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use bytes::{BufMut, Bytes};
@@ -93,11 +94,11 @@ pub fn open(
 }
 
 /// The method.
-fn method(request: &Request, conf: &ProxyConf, wanted: &Wanted) -> Bytes {
+fn method<'a>(request: &'a Request, conf: &ProxyConf, wanted: &Wanted) -> Cow<'a, [u8]> {
     match (wanted.method, &conf.method) {
-        (Some(method), _) => Bytes::from_static(method.as_bytes()),
-        (None, Some(text)) => request.evaluate(text),
-        (None, None) => Bytes::copy_from_slice(request.method_name()),
+        (Some(method), _) => Cow::Borrowed(method.as_bytes()),
+        (None, Some(text)) => Cow::Owned(request.evaluate(text).into()),
+        (None, None) => Cow::Borrowed(request.method_name()),
     }
 }
 

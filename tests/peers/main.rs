@@ -1,4 +1,4 @@
-//! Real clients and servers as peers: curl, nghttp, h2load, h2spec, Go, Python, Node, Chromium,
+//! Real clients and servers as peers: curl, nghttp, h2load, h2spec, Go, grpc-go, Python, Node, Chromium,
 //! OpenSSL, testssl.sh and nginx.
 //!
 //! Every test runs with epoll and io_uring under the strict event-loop guard. What a peer verifies
@@ -9,6 +9,7 @@
 //! fetches what Debian does not have, and lets no test be skipped.
 
 mod browser;
+mod grpc;
 mod h2spec;
 mod libraries;
 mod nginx;

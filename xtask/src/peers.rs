@@ -9,7 +9,8 @@ const USAGE: &str = "usage: cargo xtask peers [TEST]...
   TEST             part of the name of a test (default: all)
 
 Needs Go, Node, and these Debian packages: curl nginx openssl python3-venv nghttp2-client chromium
-libnss3-tools testssl.sh. Fetches h2spec (Go) and httpx (Python) to target/peers.";
+libnss3-tools testssl.sh. Fetches h2spec and grpc-go's interoperability programs (Go), and httpx
+(Python), to target/peers.";
 
 /// Programs that the tests run, with their Debian packages.
 const PROGRAMS: &[(&str, &str)] = &[
@@ -28,6 +29,12 @@ const PROGRAMS: &[(&str, &str)] = &[
 
 /// The conformance tests of HTTP/2.
 const H2SPEC: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible";
+
+/// Client and server of grpc-go that exercise each other.
+const GRPC: [&str; 2] = ["client", "server"];
+
+/// Their version.
+const GRPC_VERSION: &str = "v1.72.0";
 
 /// A client library of Python, with HTTP/2.
 const HTTPX: &str = "httpx[http2]==0.28.1";
@@ -48,6 +55,15 @@ fn fetch() -> Outcome {
     let dir = root().join("target/peers");
     if !dir.join("bin/h2spec").is_file() {
         succeed(Command::new("go").args(["install", H2SPEC]).env("GOBIN", dir.join("bin")))?;
+    }
+    for name in GRPC {
+        let file = dir.join(format!("bin/grpc-interop-{name}"));
+        if !file.is_file() {
+            let package = format!("google.golang.org/grpc/interop/{name}@{GRPC_VERSION}");
+            succeed(Command::new("go").args(["install", &package]).env("GOBIN", dir.join("grpc")))?;
+            std::fs::rename(dir.join("grpc").join(name), &file)
+                .map_err(|error| format!("{}: {error}", file.display()))?;
+        }
     }
     let environment = dir.join("venv");
     if !environment.join("bin/httpx").is_file() {

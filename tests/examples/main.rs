@@ -4,6 +4,7 @@
 mod api_gateway;
 mod curl;
 mod download_mirror;
+mod grpc;
 mod lan_cache;
 mod static_site;
 mod stream;

@@ -3,7 +3,7 @@
 use nowait_testkit::http2::{ErrorCode, Http2, Limits, StreamId};
 use nowait_testkit::{Client, Http2Origin, Server, ServerBuilder};
 
-use crate::stage::{on_each_driver, site};
+use crate::stage::{asks_nginx, on_each_driver, refused, site};
 
 /// A site that passes calls to the origin. `more` stands in the server.
 fn passing(origin: &Http2Origin, more: &str) -> ServerBuilder {
@@ -240,6 +240,70 @@ fn slow_clients_and_servers_hold_up_a_call_in_both_directions() {
         peer.data(asked, b"end", true);
         assert_eq!(reader.join().unwrap(), sent + 3);
     });
+}
+
+#[test]
+fn servers_are_asked_for_their_health() {
+    if asks_nginx() {
+        return;
+    }
+    let check = "location /checked {
+        grpc_pass u; health_check interval=20ms type=grpc grpc_service=s.S grpc_status=5;
+    }";
+    with_origin(check, |server, origin| {
+        // Each probe has its own connection.
+        let answer = |serving: u8, status: &str| {
+            let mut peer = origin.accept();
+            let asked = peer.request();
+            let request = peer.complete(asked);
+            assert_eq!(request.field(":method"), Some("POST"));
+            assert_eq!(request.field(":path"), Some("/grpc.health.v1.Health/Check"));
+            assert_eq!(request.field("content-type"), Some("application/grpc"));
+            assert_eq!(request.field("te"), Some("trailers"));
+            assert_eq!(request.body, b"\0\0\0\0\x05\x0a\x03s.S");
+            match status {
+                "0" => {
+                    peer.respond(asked, 200, &[("content-type", "application/grpc")], false);
+                    peer.data(asked, &[0, 0, 0, 0, 2, 8, serving], false);
+                    peer.trailers(asked, &[("grpc-status", "0")]);
+                }
+                status => peer.respond(asked, 200, &[("grpc-status", status)], true),
+            }
+            peer.until_closed();
+        };
+        answer(1, "0");
+        answer(2, "0");
+        server.wait_log("peer is unhealthy while checking gRPC status, health check \"\" of peer");
+        answer(0, "14");
+        answer(0, "5");
+        server.wait_log("peer is healthy, health check \"\" of peer");
+    });
+}
+
+#[test]
+fn mistakes_in_the_configuration_are_reported() {
+    let server = |location: &str| {
+        site(&format!("server {{ listen 127.0.0.1:%%PORT%%; location / {{ {location} }} }}"))
+    };
+    for (location, error) in [
+        ("grpc_pass grpc://127.0.0.1:1/uri;", "unexpected URI in upstream \"127.0.0.1:1/uri\""),
+        ("grpc_pass 127.0.0.1:0;", "invalid port in upstream \"127.0.0.1:0\""),
+        ("grpc_pass 127.0.0.1:1; grpc_pass 127.0.0.1:2;", "is duplicate"),
+        (
+            "grpc_pass 127.0.0.1:1; health_check uri=/a type=grpc;",
+            "\"uri=/a\" is incompatible with \"type=grpc\"",
+        ),
+        (
+            "grpc_pass 127.0.0.1:1; health_check grpc_status=12 type=grpc;",
+            "\"grpc_status=12\" must follow \"type=grpc\"",
+        ),
+        (
+            "proxy_pass http://127.0.0.1:1; health_check type=grpc;",
+            "\"health_check type=grpc\" needs a \"grpc_pass\"",
+        ),
+    ] {
+        refused(&server(location), error);
+    }
 }
 
 #[test]

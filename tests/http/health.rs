@@ -273,7 +273,7 @@ fn what_is_wrong_with_checks_is_said() {
     }
     refused(
         &server("location / { health_check; }"),
-        "\"health_check\" needs a \"proxy_pass\" without variables",
+        "\"health_check\" needs a \"proxy_pass\" or \"grpc_pass\" without variables",
     );
     for (tests, reason) in [
         ("status 99;", "invalid status \"99\""),

@@ -6,6 +6,7 @@
 
 mod check;
 pub mod conf;
+mod grpc;
 pub mod matcher;
 
 use std::cell::RefCell;

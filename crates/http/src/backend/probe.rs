@@ -31,6 +31,10 @@ impl<P: Protocol> Probing for Probe<P> {
         self.0.transport(request).tls
     }
 
+    fn is_grpc(&self) -> bool {
+        P::IS_GRPC
+    }
+
     fn codecs(&self) -> &'static dyn CodecFactory {
         P::CODECS
     }

@@ -22,6 +22,9 @@ pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     /// The factory of its codecs.
     const CODECS: &'static dyn CodecFactory;
 
+    /// Whether it is gRPC: see [`Probing::is_grpc`](crate::upstream::probe::Probing::is_grpc).
+    const IS_GRPC: bool = false;
+
     /// That of a location, if its content passes requests on in this protocol.
     fn of_location(location: &Location) -> Option<&Arc<Self>>;
 

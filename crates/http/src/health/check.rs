@@ -6,19 +6,24 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use nowait_runtime::net::{Address, ConnectError};
 use nowait_runtime::now;
 use nowait_upstream::Peer;
 
+use super::grpc;
 use super::matcher::Lacks;
 use crate::client::Client;
 use crate::exchange::Nobody;
 use crate::generation::Current;
 use crate::health::conf::{Check, HealthCheck};
 use crate::log::OsError;
-use crate::request::Request;
+use crate::request::{Request, RequestBody};
 use crate::services::Services;
 use crate::upstream::probe::{PROBING, ProbeFault, Prober};
+
+/// The field with the status of a call.
+const GRPC_STATUS: &[u8] = b"grpc-status";
 
 /// Most bytes of the body that are tested.
 const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -121,6 +126,11 @@ impl Checker {
         let mut request = Request::new(nobody, current.clone(), server, now());
         request.location = health_check.location;
         request.uri.path = health_check.check.uri.to_vec();
+        if let Some(grpc) = &health_check.check.grpc {
+            request.uri.path = grpc::PATH.to_vec();
+            request.body = RequestBody::Memory(grpc.message());
+            grpc::prepare(&mut request.head);
+        }
         let probing = current.conf.location(health_check.location).settings.get(&PROBING)?;
         probing.prepare(&mut request);
         let prober = Prober::default();
@@ -141,11 +151,25 @@ impl Checker {
         };
         let check = &self.check;
         let keepalive = check.keepalive_time.unwrap_or_default();
-        let probe = self.prober.probe(&mut self.request, &address, &check.uri, keepalive);
+        let (method, uri) = match check.grpc {
+            Some(_) => ("POST", Bytes::from_static(grpc::PATH)),
+            None => ("GET", check.uri.clone()),
+        };
+        let probe = self.prober.probe(&mut self.request, &address, (method, uri), keepalive);
         let fault = |fault| Failure::new(Kind::Fault(fault), Action::ReadingHead);
         let mut probed = probe.await.map_err(fault)?;
         let tests = &check.tests;
         let lacks = |lacks| Failure::new(Kind::Lacks(lacks), Action::ReadingHead);
+        if let Some(grpc) = &check.grpc {
+            let fault = |fault| Failure::new(Kind::Fault(fault), Action::ReadingBody);
+            let body = probed.body(BODY_BYTES_MAX).await.map_err(fault)?;
+            let status = probed.head.field(GRPC_STATUS).map(Bytes::copy_from_slice);
+            let status = status.or_else(|| probed.trailer(GRPC_STATUS));
+            return match grpc.passes(status.as_deref(), &body) {
+                true => Ok(()),
+                false => Err(lacks(Lacks::Grpc)),
+            };
+        }
         tests.head(&probed.head, !check.match_name.is_empty()).map_err(lacks)?;
         if !tests.require.is_empty() {
             probed.tell_variables(&mut self.request);

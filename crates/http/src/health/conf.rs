@@ -10,11 +10,13 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Msec, Node, Scope, Value, Word, number};
 use nowait_front::servers::ServerId;
 
+use super::grpc::GrpcCheck;
 use crate::conf::upstream::{GroupId, PASSES_TO};
 use crate::conf::{HttpConf, LocationId};
 use crate::health::matcher::{HeaderRule, HeaderTest, Match, StatusTest};
 use crate::module::Parts;
 use crate::slots::Key;
+use crate::upstream::probe::PROBING;
 
 /// Highest status in tests.
 const STATUS_MAX: u64 = 999;
@@ -40,8 +42,13 @@ nowait_conf::rows! {
     /// * `keepalive_time=time`: how long a connection is used for probes; by default each probe
     ///   opens its own.
     ///
-    /// nginx differs: the group needs a `zone`; `type=grpc` is not supported here yet.
-    "health_check" => health_check, in LOCATION, take any(), args "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [port=number] [match=name] [mandatory [persistent]] [keepalive_time=time]";
+    /// * `type=grpc`: calls `grpc.health.v1.Health/Check`, and the server must answer that it serves;
+    ///   for locations with `grpc_pass`, and not together with `uri` or `match`. The parameters
+    ///   after it: `grpc_service=name` asks for one service; with `grpc_status=number` the call may
+    ///   also fail with this status, such as 12 of servers without health checks.
+    ///
+    /// nginx differs: the group needs a `zone`.
+    "health_check" => health_check, in LOCATION, take any(), args "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [port=number] [match=name] [mandatory [persistent]] [keepalive_time=time] [type=http | type=grpc [grpc_service=name] [grpc_status=number]]";
     /// Conditions for responses to health checks; all of them must hold:
     ///
     /// * `status 200 300-399;`, `status ! 500-599;`: the status is, or is not, one of these.
@@ -84,6 +91,8 @@ pub struct Check {
     pub persistent: bool,
     /// How long a connection is used for checks.
     pub keepalive_time: Option<Duration>,
+    /// `type=grpc`
+    pub grpc: Option<GrpcCheck>,
     /// Name of the `match` block, for logs.
     pub match_name: Bytes,
     /// The tests of responses.
@@ -143,10 +152,16 @@ fn resolve(cx: &mut Cx<'_>, conf: &HttpConf) -> Vec<HealthCheck> {
         let location = LocationId(u32::try_from(number).unwrap_or(u32::MAX));
         let Given { mut check, named, at } = given.clone();
         let Some(&group) = of.settings.get(&PASSES_TO) else {
-            let error = "\"health_check\" needs a \"proxy_pass\" without variables";
+            let error =
+                "\"health_check\" needs a \"proxy_pass\" or \"grpc_pass\" without variables";
             cx.report(Diagnostic::emerg(error).at(at));
             continue;
         };
+        if check.grpc.is_some() && !of.settings.get(&PROBING).is_some_and(|one| one.is_grpc()) {
+            let error = "\"health_check type=grpc\" needs a \"grpc_pass\"";
+            cx.report(Diagnostic::emerg(error).at(at));
+            continue;
+        }
         if let Some(word) = named {
             let name = &word.text["match=".len()..];
             match cx.global::<Matches>().0.get(name) {
@@ -186,6 +201,7 @@ fn health_check(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         mandatory: false,
         persistent: false,
         keepalive_time: None,
+        grpc: None,
         match_name: Bytes::new(),
         tests: Arc::default(),
     };
@@ -195,6 +211,10 @@ fn health_check(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     }
     if check.persistent && !check.mandatory {
         return Err(node.error("\"persistent\" requires \"mandatory\""));
+    }
+    let is_http = |word: &&Word| [&b"uri="[..], b"match="].iter().any(|s| word.text.starts_with(s));
+    if let (Some(_), Some(word)) = (&check.grpc, node.args.iter().find(is_http)) {
+        return Err(word.error(format!("\"{word}\" is incompatible with \"type=grpc\"")));
     }
     let given = Given { check, named, at: node.span };
     cx.layer::<HealthLayer>().0 = Some(given);
@@ -246,11 +266,24 @@ fn parameter(
         (b"keepalive_time", Some(value)) => {
             check.keepalive_time = Some(time(value)?).filter(|time| !time.is_zero());
         }
-        (b"type", Some(b"http")) => {}
+        (b"type", Some(b"http")) => check.grpc = None,
+        (b"type", Some(b"grpc")) => check.grpc = Some(GrpcCheck::default()),
         (b"type", Some(_)) => {
             return Err(word
                 .error(format!("unsupported type in \"{word}\""))
-                .expected("type=http"));
+                .expected("type=http or type=grpc"));
+        }
+        (b"grpc_service" | b"grpc_status", Some(value)) => {
+            let Some(grpc) = &mut check.grpc else {
+                return Err(word.error(format!("\"{word}\" must follow \"type=grpc\"")));
+            };
+            match (name, number(value)) {
+                (b"grpc_service", _) => grpc.service = Bytes::copy_from_slice(value),
+                (_, Some(status @ 0..=STATUS_MAX)) => {
+                    grpc.status = u16::try_from(status).unwrap_or(u16::MAX);
+                }
+                _ => return Err(invalid()),
+            }
         }
         _ => return Err(invalid()),
     }

@@ -73,6 +73,8 @@ pub enum Lacks {
     Body,
     /// A variable.
     Require,
+    /// The status of a call, or what the server says of itself.
+    Grpc,
 }
 
 impl fmt::Display for Lacks {
@@ -82,6 +84,7 @@ impl fmt::Display for Lacks {
             Self::Header => "checking headers",
             Self::Body => "checking body",
             Self::Require => "checking required variables",
+            Self::Grpc => "checking gRPC status",
         })
     }
 }

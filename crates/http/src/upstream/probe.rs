@@ -38,6 +38,9 @@ pub trait Probing: Send + Sync {
     /// Prepares a request, which no client has sent, for the variables of probes.
     fn prepare(&self, request: &mut Request);
 
+    /// Whether it is gRPC, so that servers can be asked for their health.
+    fn is_grpc(&self) -> bool;
+
     /// The protocol.
     fn codecs(&self) -> &'static dyn CodecFactory;
 }
@@ -79,7 +82,7 @@ pub struct Probed {
 }
 
 impl Prober {
-    /// Requests this URI with GET, on the kept connection unless it was opened more than
+    /// Requests this URI with this method, on the kept connection unless it was opened more than
     /// `keepalive_time` ago. `request`: of a location that passes requests on; see
     /// [`Probing::prepare`]. If the kept connection turns out to have ended, a new one is opened.
     ///
@@ -89,14 +92,14 @@ impl Prober {
         &mut self,
         request: &mut Request,
         address: &Address,
-        uri: &Bytes,
+        (method, uri): (&'static str, Bytes),
         keepalive_time: Duration,
     ) -> Result<Probed, ProbeFault> {
         let current = request.current.clone();
         let location = current.conf.location(request.location);
         let probing = location.settings.get(&PROBING).ok_or(ProbeFault::Ours(500))?;
-        let wanted = Wanted { method: Some("GET"), ..Wanted::default() };
-        let order = Order { uri: LogUri::Text(uri.clone()), wanted };
+        let wanted = Wanted { method: Some(method), ..Wanted::default() };
+        let order = Order { uri: LogUri::Text(uri), wanted };
         let is_fresh = |opened: Instant| now().saturating_duration_since(opened) < keepalive_time;
         if let Some(kept) = self.kept.take().filter(|kept| is_fresh(kept.opened)) {
             let link = Link::of_probe(kept, true);
@@ -178,6 +181,13 @@ impl Probed {
         let state = self.exchange.state.clone();
         state.set_head(Some(self.head.clone()));
         state.share(&mut request.state);
+    }
+
+    /// A trailer, once the body is complete.
+    pub fn trailer(&self, name: &[u8]) -> Option<Bytes> {
+        let trailers = self.exchange.state.trailers();
+        let found = trailers.iter().find(|trailer| trailer.name.eq_ignore_ascii_case(name));
+        found.map(|trailer| trailer.value.clone())
     }
 
     /// The body, up to this many bytes.

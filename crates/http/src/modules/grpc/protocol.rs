@@ -102,6 +102,7 @@ impl Rewriter for GrpcConf {}
 
 impl Protocol for GrpcConf {
     const CODECS: &'static dyn CodecFactory = &GrpcFactory;
+    const IS_GRPC: bool = true;
 
     fn of_location(location: &Location) -> Option<&Arc<Self>> {
         location.settings.get(&CONF)

@@ -123,6 +123,11 @@ impl Bundle {
         self.named.entry(path.into()).or_insert(contents);
     }
 
+    /// The files that directives name, with their contents.
+    pub fn named(&self) -> impl Iterator<Item = (&Path, &Contents)> {
+        self.named.iter().map(|(path, contents)| (path.as_path(), contents))
+    }
+
     /// The files with their texts, in the order of their first reading: what `-T` prints.
     pub fn iter(&self) -> impl Iterator<Item = (&Path, &[u8])> {
         self.files.iter().map(|(path, text)| (path.as_path(), text.as_slice()))

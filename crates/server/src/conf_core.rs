@@ -72,6 +72,12 @@ directives! {
     worker_rlimit_core: Option<Offset>, in MAIN, args "size";
     /// Maximum time for a graceful shutdown; after that, open connections are closed.
     worker_shutdown_timeout: Option<Msec>, in MAIN, args "time";
+    /// Watches the files that directives name: certificates, keys, revocation lists and the like. When
+    /// they change, they are used about a second later, without a reload; nothing else of the
+    /// configuration is read again. Files that cannot be used, such as a certificate without its key,
+    /// are logged, and the previous ones stay in use. The kernel must report changes (inotify), which
+    /// it does not for those that other machines make on network file systems. An extension of Nowait.
+    ssl_certificate_watch: bool = "off", in MAIN, args "on | off";
     /// Working directory of the server process, where it writes core files.
     working_directory: Option<Words>, in MAIN, args "directory";
     /// Keeps or sets an environment variable. All others except TZ are removed.
@@ -436,6 +442,7 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
         error_logs,
         workers,
         affinity,
+        certificate_watch: main.ssl_certificate_watch,
         shutdown_timeout: main.worker_shutdown_timeout.map(msec).filter(|time| !time.is_zero()),
         pools,
         events: EventSettings {

@@ -38,6 +38,8 @@ pub struct Settings {
     pub affinity: Vec<Vec<usize>>,
     /// `worker_shutdown_timeout`; `None` means no limit.
     pub shutdown_timeout: Option<Duration>,
+    /// `ssl_certificate_watch`
+    pub certificate_watch: bool,
     /// `thread_pool`s, the default one included.
     pub pools: Vec<PoolSettings>,
     /// The `events` block.

@@ -7,6 +7,7 @@ mod configuration;
 mod named;
 mod ocsp;
 mod origin;
+mod renewal;
 mod requests;
 mod responder;
 mod upstream;

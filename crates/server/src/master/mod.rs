@@ -10,6 +10,7 @@ mod child;
 mod directories;
 mod purge;
 mod reload;
+mod renewal;
 mod upgrade;
 
 use std::ops::ControlFlow;
@@ -39,6 +40,7 @@ use child::Child;
 pub use child::EXIT_FATAL;
 use purge::Purging;
 use reload::Pending;
+use renewal::Renewal;
 
 /// A server process that was told to stop fast but still runs after this time is killed.
 const KILL_AFTER: Duration = Duration::from_secs(1);
@@ -98,6 +100,8 @@ pub struct Master {
     reload_again: bool,
     clients: Vec<crate::control::Client>,
     purging: Purging,
+    /// `ssl_certificate_watch`
+    renewal: Renewal,
     stopping: Option<Stopping>,
     /// When to start a replacement for a server process that died.
     restart_at: Option<Instant>,
@@ -188,6 +192,7 @@ impl Master {
             reload_again: false,
             clients: Vec::new(),
             purging: Purging::default(),
+            renewal: Renewal::default(),
             stopping: None,
             restart_at: None,
             restarts: 0,
@@ -198,6 +203,7 @@ impl Master {
             noaccepting: false,
             exit_code: 0,
         };
+        master.renewal = Renewal::of(&master.running, &master.log);
         master.start_child()?;
         ControlFlow::Continue(master)
     }
@@ -222,6 +228,9 @@ impl Master {
         if ready.control {
             self.take_clients()?;
         }
+        if ready.renewal {
+            self.renewal.note();
+        }
         self.after_deadlines()?;
         self.take_late_logs();
         if self.stopping.is_some() && self.children.is_empty() {
@@ -237,6 +246,8 @@ impl Master {
         // New clients wait in the socket's queue while a reload is under way.
         let control = self.control.as_ref().filter(|_| self.pending.is_none());
         fds.extend(control.map(|control| PollFd::new(control, PollFlags::IN)));
+        let renewal = self.renewal.fd();
+        fds.extend(renewal.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // Late logs only have to wake the master: every turn looks for them.
         let replies = self.log.process().replies();
         fds.extend(replies.iter().map(|replies| PollFd::new(replies, PollFlags::IN)));
@@ -249,9 +260,12 @@ impl Master {
         }
         let came = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (signals, rest) = (came(&fds[0]), &fds[1..]);
-        let control = control.is_some() && rest.get(heard.len()).is_some_and(came);
-        let children = heard.iter().zip(rest).filter(|(_, fd)| came(fd)).map(|(c, _)| c.pid());
-        Ready { signals, children: children.collect(), control }
+        let (children, rest) = rest.split_at(heard.len());
+        let (controls, rest) = rest.split_at(usize::from(control.is_some()));
+        let renewal = rest.iter().take(usize::from(renewal.is_some())).any(came);
+        let heard = heard.iter().zip(children).filter(|(_, fd)| came(fd));
+        let children = heard.map(|(child, _)| child.pid()).collect();
+        Ready { signals, children, control: controls.iter().any(came), renewal }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -260,7 +274,7 @@ impl Master {
             _ => None,
         };
         let silent = self.children.iter().filter_map(Child::deadline).min();
-        [kill, silent, self.restart_at].into_iter().flatten().min()
+        [kill, silent, self.restart_at, self.renewal.deadline()].into_iter().flatten().min()
     }
 
     fn after_deadlines(&mut self) -> ControlFlow<Ended> {
@@ -276,6 +290,7 @@ impl Master {
             }
         }
         self.leave_stuck(now);
+        self.renew(now)?;
         if self.restart_at.is_some_and(|at| at <= now) {
             self.restart_at = None;
             if self.stopping.is_none() {
@@ -421,6 +436,7 @@ struct Ready {
     /// By process ID: signals come first, and they change positions in the list.
     children: Vec<u32>,
     control: bool,
+    renewal: bool,
 }
 
 /// The startup lines that tools and people look for.

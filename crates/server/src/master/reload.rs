@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use super::renewal::Renewal;
 use super::{Ended, Master, Running};
 use crate::config::{self, Loaded};
 use crate::control::Wish;
@@ -141,7 +142,7 @@ impl Master {
         }
     }
 
-    fn hand_over(&mut self, loaded: Loaded) -> ControlFlow<Ended> {
+    pub(super) fn hand_over(&mut self, loaded: Loaded) -> ControlFlow<Ended> {
         let old = &self.running.loaded.settings;
         let new = &loaded.settings;
         if old.master_process != new.master_process || old.daemon != new.daemon {
@@ -209,6 +210,7 @@ impl Master {
         let Pending { running, replaces, pid_file, said } = pending;
         self.running.sockets.remove_unix(Some(&running.sockets), &self.log);
         self.running = running;
+        self.renewal = Renewal::of(&self.running, &self.log);
         self.use_sinks();
         if let Some(file) = pid_file {
             let old = std::mem::replace(&mut self.pid_file, file);

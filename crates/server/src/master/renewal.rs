@@ -1,0 +1,157 @@
+//! `ssl_certificate_watch`: files that directives name, such as certificates and keys, are read
+//! again when they change. The configuration itself stays as it was read.
+//!
+//! The directories of the files are watched by inotify. Whatever happens in one leads to a single
+//! look at the files, a moment later, so that a certificate and its key have both been replaced. What
+//! has changed is handed over as in a reload, with the texts of the configuration in use.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nowait_conf::{Bundle, Contents, Disk, Files};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+
+use super::{Ended, Master, Running};
+use crate::config;
+use crate::log::{Level, StartupLog};
+
+/// Time between the first event and the look at the files.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What befalls a file when it is replaced, in one of the usual ways.
+const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::ONLYDIR);
+
+/// Watches the files of a configuration.
+#[derive(Default)]
+pub(super) struct Renewal {
+    /// `None`: nothing is watched.
+    inotify: Option<OwnedFd>,
+    /// When to look at the files.
+    look_at: Option<Instant>,
+}
+
+impl Renewal {
+    /// Watches the files that a running configuration names, if it wants that.
+    pub(super) fn of(running: &Running, log: &StartupLog) -> Self {
+        if !running.loaded.settings.certificate_watch {
+            return Self::default();
+        }
+        let mut directories = BTreeSet::new();
+        for (path, _) in running.loaded.bundle.named() {
+            // A link may be replaced, and so may the file that it leads to.
+            let target = std::fs::canonicalize(path).ok();
+            let parents = [Some(path), target.as_deref()].map(|path| path.and_then(Path::parent));
+            directories.extend(parents.into_iter().flatten().map(Path::to_owned));
+        }
+        match watch(&directories, log) {
+            // The files may have changed since they were read.
+            Ok(inotify) => Self { inotify: Some(inotify), look_at: Some(Instant::now() + PAUSE) },
+            Err(error) => {
+                log.log(Level::Error, format_args!("inotify_init1() failed: {error}"));
+                Self::default()
+            }
+        }
+    }
+
+    /// Readable when something has happened.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inotify.as_ref().map(AsFd::as_fd)
+    }
+
+    /// When to look at the files.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// Something has happened: forgets the events, and remembers to look.
+    pub(super) fn note(&mut self) {
+        let Some(inotify) = &self.inotify else { return };
+        let mut room = [MaybeUninit::<u8>::uninit(); 4096];
+        let mut reader = inotify::Reader::new(inotify, &mut room);
+        while reader.next().is_ok() {}
+        self.look_at.get_or_insert_with(|| Instant::now() + PAUSE);
+    }
+}
+
+fn watch(directories: &BTreeSet<PathBuf>, log: &StartupLog) -> io::Result<OwnedFd> {
+    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    for directory in directories {
+        if let Err(error) = inotify::add_watch(&inotify, directory, EVENTS) {
+            let directory = directory.display();
+            log.log(
+                Level::Error,
+                format_args!("inotify_add_watch(\"{directory}\") failed: {error}"),
+            );
+        }
+    }
+    Ok(inotify)
+}
+
+/// The texts of a configuration in use, with files that directives name as they are now.
+struct Renewed<'a>(&'a Bundle);
+
+impl Files for Renewed<'_> {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.0.read(path)
+    }
+
+    fn read_named(&self, path: &Path) -> io::Result<Contents> {
+        Disk.read_named(path)
+    }
+
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
+        self.0.glob(pattern)
+    }
+}
+
+impl Master {
+    /// Looks at the files, if it is time, and hands them over if they have changed.
+    pub(super) fn renew(&mut self, now: Instant) -> ControlFlow<Ended> {
+        if self.renewal.look_at.is_none_or(|at| at > now) {
+            return ControlFlow::Continue(());
+        }
+        if self.stopping.is_some() || self.new_binary.is_some() {
+            self.renewal.look_at = None;
+            return ControlFlow::Continue(());
+        }
+        if self.pending.is_some() {
+            self.renewal.look_at = Some(now + PAUSE);
+            return ControlFlow::Continue(());
+        }
+        self.renewal.look_at = None;
+        let bundle = &self.running.loaded.bundle;
+        // A file that is missing is about to be replaced.
+        let is_new = |(path, known): (&Path, &Contents)| {
+            Disk.read_named(path).is_ok_and(|contents| contents != *known)
+        };
+        if !bundle.named().any(is_new) {
+            return ControlFlow::Continue(());
+        }
+        match config::interpret(&Renewed(bundle), &self.place) {
+            Ok(loaded) => {
+                let text = "files of certificates have changed, reconfiguring";
+                self.log.log(Level::Notice, text);
+                self.notifier.reloading();
+                self.hand_over(loaded)
+            }
+            Err(refused) => {
+                for line in refused.lines.iter().filter(|line| line.level != Level::Warn) {
+                    self.log.log(Level::Error, &line.text);
+                }
+                let text = "files of certificates have changed, and cannot be used: the previous \
+                            ones stay in use";
+                self.log.log(Level::Error, text);
+                ControlFlow::Continue(())
+            }
+        }
+    }
+}

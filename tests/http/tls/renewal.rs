@@ -1,0 +1,73 @@
+//! `ssl_certificate_watch`: renewed certificates are used without a reload.
+
+use std::sync::Arc;
+
+use nowait_testkit::{Server, wait};
+use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::client::Issued;
+use super::{Authority, TlsClient, secured};
+use crate::stage::on_each_driver;
+
+fn presented(server: &Server, config: &Arc<ClientConfig>) -> CertificateDer<'static> {
+    let mut client = TlsClient::new(server, config, "localhost");
+    assert!(client.get("/").0.starts_with("HTTP/1.1 "));
+    client.tls().peer_certificates().unwrap()[0].clone()
+}
+
+#[track_caller]
+fn wait_for(server: &Server, config: &Arc<ClientConfig>, own: &Issued) {
+    let wanted = CertificateDer::from_pem_slice(own.chain.as_bytes()).unwrap();
+    let is_it = || (presented(server, config) == wanted).then_some(());
+    assert!(wait::try_until(wait::PATIENCE, is_it).is_some(), "{}", server.log());
+}
+
+#[test]
+fn renewed_certificates_are_used_without_a_reload() {
+    let authority = Authority::new("CA");
+    let site = secured(&authority, "").main("ssl_certificate_watch on;");
+    on_each_driver(&site, |server| {
+        let mut config = ClientConfig::clone(&authority.client(None));
+        config.resumption = rustls::client::Resumption::disabled();
+        let config = Arc::new(config);
+        let mut idle = TlsClient::new(server, &config, "localhost");
+        idle.get("/");
+        // What else was changed has to wait for a reload.
+        server.write("nginx.conf", "no configuration");
+
+        // In place, one file after the other.
+        let next = authority.issue("localhost");
+        let before = presented(server, &config);
+        server.write("own.pem", &next.chain);
+        server.wait_log("key values mismatch");
+        server.wait_log("cannot be used: the previous ones stay in use");
+        assert_eq!(presented(server, &config), before);
+        server.write("own.key", &next.key);
+        wait_for(server, &config, &next);
+
+        // By renaming.
+        let next = authority.issue("localhost");
+        for (name, text) in [("own.pem", &next.chain), ("own.key", &next.key)] {
+            let new = server.write(&format!("{name}.new"), text);
+            std::fs::rename(new, server.dir().join(name)).unwrap();
+        }
+        wait_for(server, &config, &next);
+
+        // By a link to elsewhere, as tools that keep old certificates do.
+        let next = authority.issue("localhost");
+        for (name, text) in [("own.pem", &next.chain), ("own.key", &next.key)] {
+            let kept = server.write(&format!("html/{name}"), text);
+            std::fs::remove_file(server.dir().join(name)).unwrap();
+            std::os::unix::fs::symlink(kept, server.dir().join(name)).unwrap();
+        }
+        wait_for(server, &config, &next);
+        let next = authority.issue("localhost");
+        for (name, text) in [("own.pem", &next.chain), ("own.key", &next.key)] {
+            server.write(&format!("html/{name}"), text);
+        }
+        wait_for(server, &config, &next);
+        assert!(idle.get("/").0.starts_with("HTTP/1.1 "), "connections survive");
+    });
+}

@@ -256,7 +256,7 @@ fn http_1_is_spoken_on_the_same_port_and_the_preface_may_come_in_pieces() {
         }
         slow.send(b"\0\0\0\x04\0\0\0\0\0");
         let greeting = slow.read_some(64);
-        assert_eq!(&greeting[..4], [0, 0, 24, 4], "SETTINGS");
+        assert_eq!((greeting[2] % 6, greeting[3]), (0, 4), "SETTINGS");
     });
     // Without the directive it is a bad request.
     let site = server("").file("html/a", "A");

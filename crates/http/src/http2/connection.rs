@@ -17,6 +17,7 @@ use nowait_runtime::now;
 
 use super::head::{Heads, Rules};
 use super::stream::{End, Outgoing, Stream};
+use super::window;
 use crate::accepted::Accepted;
 use crate::conf::ServerId;
 use crate::connections::Held;
@@ -69,6 +70,8 @@ pub(super) struct Connection {
     pub(super) sending: Cell<bool>,
     /// Streams that read files which are not in memory.
     cold: Cell<usize>,
+    /// By how much windows of streams have grown, in bytes.
+    grown: Cell<u32>,
     /// Since when it has no streams, and how long it must be kept; `None` if it has.
     idle: Cell<Option<(Instant, Duration)>>,
     /// The client was asked to open no more streams.
@@ -121,6 +124,7 @@ impl Connection {
             task: RefCell::new(Waker::noop().clone()),
             sending: Cell::new(false),
             cold: Cell::new(0),
+            grown: Cell::new(0),
             idle: Cell::new(Some((now(), Duration::ZERO))),
             leaving: Cell::new(false),
         });
@@ -205,6 +209,7 @@ impl Connection {
                 End::Reset(code) => h2.reset(stream.id, code),
             }
         }
+        self.grown.set(self.grown.get() - stream.window_grown());
         let mut streams = self.streams.borrow_mut();
         if let Ok(at) = streams.binary_search_by_key(&stream.id, |stream| stream.id) {
             streams.remove(at);
@@ -275,6 +280,16 @@ impl Connection {
         if h2.has_output() {
             self.wake_task();
         }
+    }
+
+    /// Whether a stream's window may grow by so much; counts it.
+    pub(super) fn grow_within_bounds(&self, bytes: u32) -> bool {
+        let grown = self.grown.get() + bytes;
+        let fits = grown <= window::GROWN_BYTES_MAX;
+        if fits {
+            self.grown.set(grown);
+        }
+        fits
     }
 
     /// A reader wants more.

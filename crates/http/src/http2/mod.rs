@@ -19,5 +19,6 @@ mod serving;
 mod stream;
 mod task;
 mod tunnel;
+mod window;
 
 pub use task::serve;

@@ -13,21 +13,18 @@ use bytes::{Bytes, BytesMut};
 use nowait_front::tls::Tls;
 use nowait_h2::{ErrorCode, StreamId};
 use nowait_runtime::net::Address;
-use nowait_runtime::sleep;
 use nowait_runtime::task::{Either, select};
+use nowait_runtime::{now, sleep};
 use nowait_sys::tcp_info::{TcpInfo, tcp_info};
 
 use super::connection::Connection;
+use super::window::{self, Window};
 use crate::client::Client;
 use crate::exchange::{Exchange, Interim, OnHangup};
 use crate::request::ReadError;
 use crate::response::{BodyError, FileBody, LocalFuture, Part};
 use crate::sending::{SendError, left};
 use crate::services::Services;
-
-/// The window of a stream whose content is being read, in bytes. Before, it is
-/// `http2_body_preread_size`.
-const WINDOW: u32 = 256 * 1024;
 
 /// A stream.
 pub(super) struct Stream {
@@ -43,6 +40,8 @@ pub(super) struct Stream {
     pub(super) frame_bytes_max: Cell<usize>,
     /// The client asks for a tunnel (RFC 8441).
     pub(super) asks_for_tunnel: Cell<bool>,
+    /// Once its content is being read.
+    window: Cell<Option<Window>>,
 }
 
 /// Content received and not yet read.
@@ -126,6 +125,7 @@ impl Stream {
             outgoing: RefCell::default(),
             frame_bytes_max: Cell::new(usize::MAX),
             asks_for_tunnel: Cell::new(false),
+            window: Cell::new(None),
         })
     }
 
@@ -171,7 +171,11 @@ impl Stream {
         if !input.data.is_empty() {
             let bytes = input.data.len().min(limit.unwrap_or(usize::MAX).max(1));
             let taken = input.data.split_to(bytes).freeze();
+            let keeps_up = input.data.is_empty() && !input.ended;
             drop(input);
+            if keeps_up {
+                self.adapt_window(bytes);
+            }
             self.connection.taken(self.id, bytes);
             return Some(Ok(Some(taken)));
         }
@@ -196,9 +200,31 @@ impl Stream {
 
     /// Lets the client send more than before anybody reads.
     pub(super) fn invite(&self) {
-        if !self.input.borrow().ended {
-            self.connection.grow_window(self.id, WINDOW);
+        if !self.input.borrow().ended && self.window.get().is_none() {
+            self.connection.grow_window(self.id, window::BYTES);
+            self.window.set(Some(Window::new()));
         }
+    }
+
+    /// Lets the client send more at a time if the path is long, and the connection can afford it.
+    fn adapt_window(&self, bytes: usize) {
+        let Some(mut window) = self.window.get() else { return };
+        let round_trip = || {
+            let info = self.tcp_info().ok()?;
+            Some(Duration::from_micros(info.rtt_us.into()))
+        };
+        if let Some(size) = window.wanted(bytes, now(), round_trip)
+            && self.connection.grow_within_bounds(size - window.size())
+        {
+            window.set(size);
+            self.connection.grow_window(self.id, size);
+        }
+        self.window.set(Some(window));
+    }
+
+    /// By how much its window has grown, in bytes.
+    pub(super) fn window_grown(&self) -> u32 {
+        self.window.get().map_or(0, |window| window.grown())
     }
 
     /// Waits for content: ready when there is some, or none will come.

@@ -22,8 +22,9 @@ use rustls::{CommonState, HandshakeKind, PeerIncompatible, ProtocolVersion};
 
 use crate::error::Error;
 use crate::identity::Identity;
+use crate::offered::sigalg_name;
 use crate::server::{ClientCertificates, Server};
-use crate::verify::{Distrust, Role};
+use crate::verify::{self, Distrust, Role};
 use crate::{ciphers, groups};
 
 /// Bytes of a record's header.
@@ -108,6 +109,7 @@ pub struct Session {
     server_name: Option<Box<str>>,
     session_id: Option<Box<[u8]>>,
     sigalg: Option<&'static str>,
+    client_sigalg: Option<&'static str>,
 }
 
 /// Where plaintext goes.
@@ -174,6 +176,7 @@ impl Session {
             server_name: None,
             session_id: None,
             sigalg: None,
+            client_sigalg: None,
         }
     }
 
@@ -232,9 +235,14 @@ impl Session {
                 return Ok((consumed, Stop::Room));
             }
             let begin = output.len();
+            if was_handshaking {
+                verify::take_verified();
+            }
             self.open_record(&mut rest[..len], plain, output)?;
             consumed += len;
             if was_handshaking {
+                let verified = verify::take_verified().and_then(sigalg_name);
+                self.client_sigalg = verified.or(self.client_sigalg);
                 self.note_progress(&output[begin..]);
             }
         }
@@ -467,6 +475,12 @@ impl Session {
     /// resumed.
     pub fn sigalg(&self) -> Option<&'static str> {
         self.sigalg.filter(|_| self.common().handshake_kind().is_some() && !self.is_reused())
+    }
+
+    /// On a server: the algorithm of the client's signature; `None`: it presented no certificate, or
+    /// the session was resumed.
+    pub fn client_sigalg(&self) -> Option<&'static str> {
+        self.client_sigalg
     }
 
     /// The application protocol.

@@ -6,6 +6,7 @@
 //! [`Verifier::verify`], which also knows what rustls does not: the depth of chains, and the words
 //! of OpenSSL. Verifying takes several signature checks: for clients, do it in a pool.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -486,6 +487,16 @@ fn key_of_version_1<'a>(
     }
 }
 
+thread_local! {
+    /// The algorithm of the signature that was verified last on this thread: rustls does not tell.
+    static VERIFIED: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
+}
+
+/// Takes the algorithm of a client's signature that was verified on this thread since the last call.
+pub(crate) fn take_verified() -> Option<SignatureScheme> {
+    VERIFIED.take()
+}
+
 /// Accepts any certificate of a client that has its key: what it is worth is decided later.
 #[derive(Debug)]
 pub(crate) struct Presented {
@@ -518,6 +529,7 @@ impl ClientCertVerifier for Presented {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        VERIFIED.set(Some(dss.scheme));
         signature_of_tls12(message, cert, dss, &self.algorithms)
     }
 
@@ -527,6 +539,7 @@ impl ClientCertVerifier for Presented {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        VERIFIED.set(Some(dss.scheme));
         signature_of_tls13(message, cert, dss, &self.algorithms)
     }
 

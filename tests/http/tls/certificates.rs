@@ -98,6 +98,7 @@ fn variables_show_the_connection() {
                    location /offers { return 200 \"$ssl_ciphers|$ssl_curves|$ssl_sigalgs\"; }\n\
                    location /cert { return 200 \"$ssl_client_serial|$ssl_client_fingerprint|\
                    $ssl_client_v_remain|$ssl_client_escaped_cert|$ssl_client_raw_cert\"; }\n\
+                   location /sigalg { return 200 \"$ssl_client_sigalg $ssl_session_reused\"; }\n\
                    ssl_verify_client optional_no_ca;";
     on_each_driver(&secured(&authority, content), |server| {
         let config = authority.client(None);
@@ -112,8 +113,13 @@ fn variables_show_the_connection() {
         assert!(offers.contains("|ecdsa_secp384r1_sha384:ecdsa_secp256r1_sha256:"), "{offers}");
         assert_eq!(ask("/cert"), "||||");
 
+        assert_eq!(ask("/sigalg"), " r");
         let own = authority.issue("client");
-        let mut client = TlsClient::new(server, &authority.client(Some(&own)), "localhost");
+        let with_one = authority.client(Some(&own));
+        let ask = || TlsClient::new(server, &with_one, "localhost").text("/sigalg");
+        assert_eq!(ask(), "ecdsa_secp256r1_sha256 .");
+        assert_eq!(ask(), " r");
+        let mut client = TlsClient::new(server, &with_one, "localhost");
         let shown = client.text("/cert");
         let parts: Vec<&str> = shown.split('|').collect();
         assert!(parts[0].len() >= 2 && parts[0].bytes().all(|b| b.is_ascii_hexdigit()), "{shown}");

@@ -45,7 +45,7 @@ macro_rules! tls_variables {
             "ssl_client_v_start" => client_v_start, "When the client's certificate becomes valid.";
             "ssl_client_v_end" => client_v_end, "When the client's certificate ceases to be valid.";
             "ssl_client_v_remain" => client_v_remain, "Days until the client's certificate ceases to be valid.";
-            "ssl_client_sigalg" => none, "Empty: the algorithm of the client's signature is not known here.";
+            "ssl_client_sigalg" => client_sigalg, "Algorithm of the client's signature in the handshake; empty without a certificate and for resumed sessions.";
         }
     };
     (@rows $builtin:ident, $of:path; $($name:literal => $fact:ident, $doc:literal;)*) => {
@@ -94,6 +94,8 @@ facts! {
     curves(tls) => tls.offered().map(|offered| &*offered.curves);
     /// `$ssl_sigalg`
     sigalg(tls) => tls.session().sigalg();
+    /// `$ssl_client_sigalg`
+    client_sigalg(tls) => tls.session().client_sigalg();
     /// `$ssl_sigalgs`
     sigalgs(tls) => tls.offered().map(|offered| &*offered.sigalgs);
     /// `$ssl_session_id`

@@ -57,6 +57,27 @@ fn said(server: &Server, target: &str) -> String {
 }
 
 #[test]
+fn http2_is_chosen_by_alpn() {
+    let authority = Authority::new("ca");
+    let locations = format!(
+        "location / {{ {TO} proxy_http_version 2; proxy_ssl_verify on; \
+         proxy_ssl_trusted_certificate ca.pem; proxy_ssl_name localhost; }}\n\
+         location /call {{ grpc_pass grpcs://127.0.0.1:%%PORT_1%%; }}"
+    );
+    let content = "location / { return 200 \"$http2 $scheme\"; }";
+    let site = passing(&authority, &locations, &format!("http2 on; {content}"), "");
+    on_each_driver(&site, |server| {
+        assert_eq!(ask(server, "/", &[]).text(), "h2 https");
+        assert_eq!(ask(server, "/call", &[]).text(), "h2 https");
+    });
+    // A server that has only HTTP/1.1.
+    on_each_driver(&passing(&authority, &locations, content, ""), |server| {
+        assert_eq!(ask(server, "/", &[]).status, 502);
+        server.wait_log("alert no application protocol");
+    });
+}
+
+#[test]
 fn requests_use_idle_connections_with_tls() {
     let authority = Authority::new("ca");
     on_origin(&authority, "location / { proxy_pass KEPT; }", |server| {

@@ -92,6 +92,34 @@ fn a_server_that_allows_fewer_streams_gets_more_connections() {
 }
 
 #[test]
+fn requests_wait_for_a_stream() {
+    with_origin("", "", |server, origin| {
+        let limits = Limits { concurrent_streams: 1, ..Limits::default() };
+        let mut peers = Vec::new();
+        // As many as a worker opens to a server.
+        for _ in 0..16 {
+            let client = asking(server, "/");
+            let mut peer = origin.accept_with(limits);
+            let stream = peer.request();
+            peers.push((client, peer, stream));
+        }
+        let mut waiting = asking(server, "/waiting");
+        // It has been seen when this has.
+        let mut refused = Client::to_port(server.port());
+        refused.send("GET / HTTP/1.1\r\n\r\n");
+        refused.rest();
+        assert!(origin.try_accept(limits).is_none());
+        let (client, peer, stream) = &mut peers[7];
+        peer.answer(*stream, "first");
+        assert_eq!(client.response().text(), "first");
+        let stream = peer.request();
+        assert_eq!(peer.asked(stream).field(":path"), Some("/waiting"));
+        peer.answer(stream, "second");
+        assert_eq!(waiting.response().text(), "second");
+    });
+}
+
+#[test]
 fn bodies_of_all_sizes_pass_in_both_directions() {
     with_origin("", "", |server, origin| {
         let mut peer: Option<Http2Peer> = None;

@@ -38,7 +38,7 @@ const RECEIVE_BYTES_MAX: usize = 256 * 1024;
 const STRING_BYTES_MAX: u32 = 64 * 1024 - 1;
 
 /// All of a head.
-const HEAD_BYTES_MAX: u32 = 256 * 1024;
+const HEAD_BYTES_MAX: u32 = 128 * 1024;
 
 /// Fields of a head.
 const FIELDS_MAX: u16 = 1000;
@@ -87,6 +87,7 @@ impl Connection {
             list_bytes_max: HEAD_BYTES_MAX,
             block_bytes_max: HEAD_BYTES_MAX,
             fields_max: FIELDS_MAX,
+            interim_max: u8::MAX,
             long_padding: true,
             ..Limits::default()
         };

@@ -26,6 +26,9 @@ use crate::upstream::Fault;
 /// exceed it.
 pub(super) const QUEUED_BYTES_MAX: usize = 64 * 1024;
 
+/// Interim responses that wait for a slow client; of more, the latest count.
+const INTERIM_MAX: usize = 4;
+
 /// A stream, reserved for a try and opened by its codec.
 pub struct Lane {
     connection: Rc<Connection>,
@@ -42,7 +45,7 @@ pub struct Lane {
 /// What has arrived and was not yet taken.
 #[derive(Default)]
 struct Input {
-    /// Heads, the interim ones marked. The core of the protocol bounds their number.
+    /// Heads, the interim ones marked: at most [`INTERIM_MAX`] of them.
     heads: VecDeque<(bool, Rc<ResponseHead>)>,
     data: BytesMut,
     trailers: Vec<Header>,
@@ -334,6 +337,9 @@ impl Lane {
     pub(super) fn head(&self, interim: bool, head: ResponseHead, end: bool) {
         self.count_received(head.length);
         let mut input = self.input.borrow_mut();
+        if interim && input.heads.len() == INTERIM_MAX {
+            input.heads.pop_front();
+        }
         input.heads.push_back((interim, Rc::new(head)));
         input.ended |= end;
         input.waker.take().into_iter().for_each(Waker::wake);

@@ -2,11 +2,10 @@
 //!
 //! Made by a front end for each connection, and the same for all of its requests. Has no socket.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::time::Instant;
 
-use nowait_front::tls::Tls;
 use nowait_runtime::net::Address;
 use nowait_sys::listen::ListenAddress;
 
@@ -30,8 +29,6 @@ pub struct Client {
     pub requests: Cell<u32>,
     /// Whether it speaks TLS.
     pub security: Cell<Security>,
-    /// During its handshake: what is known, for variables in names of certificates.
-    pub(crate) expected: RefCell<Option<Box<Tls>>>,
 }
 
 /// What a connection has of TLS.
@@ -58,7 +55,6 @@ impl Client {
             local: OnceCell::new(),
             requests: Cell::new(0),
             security: Cell::default(),
-            expected: RefCell::default(),
         }
     }
 

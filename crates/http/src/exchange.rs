@@ -88,6 +88,49 @@ impl Drop for Watch {
     }
 }
 
+/// A client during its handshake, for variables in names of certificates: what is known of the session so
+/// far stands in for it.
+pub struct Greeting {
+    /// The connection's exchange.
+    pub exchange: Rc<dyn Exchange>,
+    /// The session as the client's hello lets expect it.
+    pub expected: Tls,
+}
+
+impl Exchange for Greeting {
+    fn client(&self) -> &Client {
+        self.exchange.client()
+    }
+
+    fn services(&self) -> &Services {
+        self.exchange.services()
+    }
+
+    fn local(&self) -> &Address {
+        self.exchange.local()
+    }
+
+    fn tcp_info(&self) -> io::Result<TcpInfo> {
+        self.exchange.tcp_info()
+    }
+
+    fn with_tls(&self, look: &mut dyn FnMut(&Tls)) {
+        look(&self.expected);
+    }
+
+    fn on_hangup(&self) -> &Cell<OnHangup> {
+        self.exchange.on_hangup()
+    }
+
+    fn hangup(&self) -> LocalFuture<'_, ()> {
+        self.exchange.hangup()
+    }
+
+    fn send_interim(&self, head: Interim, timeout: Duration) -> LocalFuture<'_, ()> {
+        self.exchange.send_interim(head, timeout)
+    }
+}
+
 /// The client of the server's own requests: it never leaves, and receives nothing.
 pub struct Nobody {
     client: Client,

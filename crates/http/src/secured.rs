@@ -18,7 +18,7 @@ use nowait_runtime::now;
 
 use crate::accepted::Accepted;
 use crate::client::Security;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Greeting};
 use crate::generation::Current;
 use crate::log::Level;
 use crate::request::Request;
@@ -129,13 +129,10 @@ async fn choose(
     });
     let Some(pairs) = &own.named else { return Ok(chosen) };
     let id = named.unwrap_or(servers.default_server);
-    let request = Request::new(exchange.clone(), current.clone(), id, now());
-    let client = exchange.client();
-    let facts = NamedPairs::<HttpVariables>::facts(hello, server)?;
-    client.expected.replace(Some(Box::new(facts)));
-    let completed = pairs.complete(server, &request, handshake, &request.io()).await;
-    client.expected.take();
-    chosen.server = completed?;
+    let expected = NamedPairs::<HttpVariables>::facts(hello, server)?;
+    let greeting = Rc::new(Greeting { exchange: exchange.clone(), expected });
+    let request = Request::new(greeting, current.clone(), id, now());
+    chosen.server = pairs.complete(server, &request, handshake, &request.io()).await?;
     Ok(chosen)
 }
 

@@ -4,7 +4,7 @@
 //! Called by the connection task while it waits for a request. The socket is taken from the driver
 //! first: later input stays in the socket's queue for the next reader.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -93,7 +93,6 @@ impl Connection {
             local: moved.local.map_or_else(OnceCell::new, OnceCell::from),
             requests: Cell::new(moved.requests),
             security: Cell::new(moved.security),
-            expected: RefCell::default(),
         };
         let accepted = Accepted::uncounted(Rc::clone(&common), stream, client);
         accepted.nodelay.set(moved.nodelay);

@@ -13,9 +13,6 @@ pub static MODULE: Module = Module { variables: BUILTINS, ..Module::EMPTY };
 const BUILTINS: &[Builtin] = nowait_front::tls_variables!(Builtin, of);
 
 fn of(request: &Request, out: &mut Vec<u8>, fact: Fact) -> bool {
-    if let Some(expected) = &*request.client().expected.borrow() {
-        return fact(expected, out);
-    }
     let mut found = false;
     request.exchange.with_tls(&mut |tls| found = fact(tls, out));
     found

@@ -6,6 +6,7 @@
 pub mod commands;
 pub mod conf;
 pub mod files;
+pub mod key_log;
 pub mod loading;
 pub mod ocsp;
 pub mod settings;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use nowait_resolver::Log;
 use nowait_runtime::net::{Layer, Opened, SendOptions, Stream};
 use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op, Pool, PoolError};
@@ -27,6 +29,7 @@ use nowait_runtime::time::timeout;
 use nowait_tls::{Acceptor, Distrust, Session, Stop};
 pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Offered, Server, prepare_thread};
 
+use self::key_log::KeyLogFile;
 use self::ocsp::{Asking, ClientOcsp, FAILED};
 
 /// Handshakes in progress of a worker, at most; further connections are closed. One takes up to
@@ -134,6 +137,18 @@ pub struct Chosen {
     pub keeps_offers: bool,
     /// Responders are asked about the client's certificate (`ssl_ocsp`).
     pub ocsp: Option<OcspCheck>,
+    /// Where secrets are written (`ssl_key_log`).
+    pub key_log: Option<KeyLogging>,
+}
+
+/// A file for secrets, and what it takes to write it.
+pub struct KeyLogging {
+    /// The file.
+    pub file: Arc<KeyLogFile>,
+    /// Where it is written.
+    pub pool: Pool,
+    /// Takes errors.
+    pub log: Log,
 }
 
 /// Asks responders about the certificate of a client.
@@ -206,7 +221,7 @@ pub async fn accept(
     };
     let chosen = timeout(wire.left(), choose(&hello)).await;
     let chosen = chosen.unwrap_or_else(|elapsed| Err(Failure::Io(elapsed.into())));
-    let Chosen { server, keeps_offers, ocsp } = match chosen {
+    let Chosen { server, keeps_offers, ocsp, key_log } = match chosen {
         Ok(chosen) => chosen,
         Err(failure) => {
             let refusal = match failure {
@@ -219,7 +234,11 @@ pub async fn accept(
     };
     let offered = keeps_offers.then(|| Box::new(hello.offered()));
     let (session, input) = hello.begin(&server)?;
-    let (tls, input) = wire.complete(session, offered, input).await?;
+    let completed = wire.complete(session, offered, input).await;
+    if let Some(KeyLogging { file, pool, log }) = key_log {
+        file.flush(&pool, &log);
+    }
+    let (tls, input) = completed?;
     if let Some(check) = ocsp {
         // Until a handshake with early data is complete, there is nothing to ask about: then the
         // certificate is not trusted.

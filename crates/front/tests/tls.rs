@@ -103,7 +103,7 @@ async fn pair(client: &Client, server: &Server, handshake: &Handshake) -> (Strea
     let session = client.connect("example.com").unwrap();
     let accepting = accept(&near, b"", handshake, async |hello| {
         assert_eq!(hello.alpn(), Vec::<Vec<u8>>::new());
-        Ok(Chosen { server: server.clone(), keeps_offers: false, ocsp: None })
+        Ok(Chosen { server: server.clone(), keeps_offers: false, ocsp: None, key_log: None })
     });
     let (connected, accepted) = both(connect(&far, session, handshake), accepting).await;
     connected.unwrap();
@@ -204,7 +204,7 @@ fn failures_are_told() {
         let (far, near) = sockets().await;
         far.send(&b"GET / HTTP/1.1\r\n"[..], options()).await.unwrap();
         let plain = accept(&near, b"", &handshake(), async |_| {
-            Ok(Chosen { server: server.clone(), keeps_offers: false, ocsp: None })
+            Ok(Chosen { server: server.clone(), keeps_offers: false, ocsp: None, key_log: None })
         })
         .await;
         assert!(matches!(plain, Err(Failure::PlainHttp(sent)) if sent.starts_with(b"GET ")));

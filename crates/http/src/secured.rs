@@ -125,6 +125,7 @@ async fn choose(
     let mut chosen = own.choice(server, current.conf.wants_offers, |resolving| Asking {
         resolver: current.resolvers.get(resolving.resolver).clone(),
         pool: current.compute_pool().clone(),
+        files: current.default_pool().clone(),
         log: current.error_log(),
     });
     let Some(pairs) = &own.named else { return Ok(chosen) };

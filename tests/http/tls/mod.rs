@@ -4,6 +4,7 @@ mod certificates;
 mod client;
 mod compression;
 mod configuration;
+mod key_log;
 mod named;
 mod ocsp;
 mod origin;

@@ -6,11 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use nowait_conf::{Arity, Cx, Diagnostic, Node, Seconds, Setting, Size, Span, Value, Word, arity};
+use nowait_tls::KeyLog;
 use nowait_tls::ocsp::{self, Question, Signer};
 use nowait_tls::{
     CertificateDer, ClientCertificates, Identity, Server, ServerSettings, SessionCache, TicketKeys,
@@ -20,10 +23,11 @@ use nowait_variables::Namespace;
 
 use super::commands::{self, Command};
 use super::files::{self, FileName, Passwords};
+use super::key_log::KeyLogFile;
 use super::loading::{CertificateCaching, NamedPairs};
 use super::ocsp::{Asking, ClientOcsp, Responder, Stapling, StatusCache};
 use super::settings::{CipherList, CurveList, Protocols};
-use super::{Chosen, OcspCheck};
+use super::{Chosen, KeyLogging, OcspCheck};
 use crate::resolving::Resolving;
 use crate::servers::{Listen, ServerId};
 
@@ -160,6 +164,11 @@ nowait_conf::directives! {
     /// `MinProtocol`, `MaxProtocol`, `Protocol`, `Certificate` with `PrivateKey`, and of `Options`
     /// those about tickets, renegotiation and the server's preference. Others are refused.
     ssl_conf_command: Vec<Command>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "name value";
+    /// A file to which the secrets of connections are appended, for the analysis of recorded traffic
+    /// (the format of `SSLKEYLOGFILE`, as Wireshark reads it). Whoever can read it can read the
+    /// traffic. It is written with the rights of the server process. In nginx, a directive of the
+    /// commercial version.
+    ssl_key_log: Option<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "path";
     /// Refuses handshakes with clients that ask for a name of this server, or for none.
     ssl_reject_handshake: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
 }
@@ -193,12 +202,14 @@ pub struct ServerTls<N> {
     pub staples: Vec<Arc<Stapling>>,
     /// How responders are found.
     pub resolving: Resolving,
+    /// `ssl_key_log`
+    pub key_log: Option<Arc<KeyLogFile>>,
 }
 
 // Derived, these would ask the same of the namespace.
 impl<N> Clone for ServerTls<N> {
     fn clone(&self) -> Self {
-        let Self { server, named, rejects, verify, ocsp, staples, resolving } = self;
+        let Self { server, named, rejects, verify, ocsp, staples, resolving, key_log } = self;
         Self {
             server: server.clone(),
             named: named.clone(),
@@ -207,6 +218,7 @@ impl<N> Clone for ServerTls<N> {
             ocsp: ocsp.clone(),
             staples: staples.clone(),
             resolving: *resolving,
+            key_log: key_log.clone(),
         }
     }
 }
@@ -227,6 +239,7 @@ impl<N> Default for ServerTls<N> {
             ocsp: None,
             staples: Vec::new(),
             resolving: Resolving::default(),
+            key_log: None,
         }
     }
 }
@@ -250,7 +263,11 @@ impl<N> ServerTls<N> {
             stapling.refresh(asking);
         }
         let ocsp = self.ocsp.clone().map(|of| OcspCheck { of, asking: asking() });
-        Chosen { server: server.clone(), keeps_offers, ocsp }
+        let key_log = self.key_log.clone().map(|file| {
+            let Asking { files, log, .. } = asking();
+            KeyLogging { file, pool: files, log }
+        });
+        Chosen { server: server.clone(), keeps_offers, ocsp, key_log }
     }
 
     /// The settings for a client that has chosen this server: without a certificate, those of the
@@ -266,6 +283,7 @@ impl<N> ServerTls<N> {
 pub struct Shared {
     caches: BTreeMap<String, Zone<SessionCache>>,
     statuses: BTreeMap<String, Zone<StatusCache>>,
+    key_logs: BTreeMap<PathBuf, Arc<KeyLogFile>>,
     tickets: Option<Arc<TicketKeys>>,
 }
 
@@ -355,6 +373,12 @@ impl SslConf {
             return Ok(tls);
         }
         tls.resolving = added.resolving;
+        tls.key_log = self.ssl_key_log.as_ref().and_then(FileName::word).map(|word| {
+            let path = cx.paths().full(&word.text);
+            let path = PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
+            let known = cx.global::<Shared>().key_logs.entry(path.clone());
+            known.or_insert_with(|| Arc::new(KeyLogFile::new(path))).clone()
+        });
         tls.ocsp = self.client_ocsp(cx, added.resolving)?;
         self.warn(cx);
         tls.named = self.named(cx, &pairs)?;
@@ -385,7 +409,7 @@ impl SslConf {
             early_data_bytes_max: if added.early_data { EARLY_DATA_BYTES_MAX } else { 0 },
             record_bytes: added.record_bytes,
             compresses_certificates: self.ssl_certificate_compression,
-            key_log: None,
+            key_log: tls.key_log.clone().map(|file| file as Arc<dyn KeyLog>),
         };
         let mut tickets = self.ssl_session_tickets;
         let mut pair = (None, None);

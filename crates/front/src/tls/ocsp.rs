@@ -93,6 +93,8 @@ pub struct Asking {
     pub resolver: Resolver,
     /// Where signatures are checked.
     pub pool: Pool,
+    /// Where files are written.
+    pub files: Pool,
     /// Takes errors.
     pub log: Log,
 }

@@ -107,6 +107,7 @@ async fn choose(
         Asking {
             resolver: current.resolvers.get(resolving.resolver).clone(),
             pool: current.compute_pool.clone(),
+            files: current.default_pool.clone(),
             log: Arc::new(move |message| logs.error(Level::Error, message)),
         }
     });

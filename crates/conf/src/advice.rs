@@ -47,7 +47,7 @@ impl Missing {
 
 /// The replacement, or the consequence of removing the lines.
 fn advice(module: &str) -> Option<&'static str> {
-    const BACKEND: &str = "nowait talks to applications by HTTP/1.1 only: use \"proxy_pass\" and run \
+    const BACKEND: &str = "nowait talks to applications by HTTP and gRPC only: use \"proxy_pass\" and run \
                            an HTTP server in front of the application";
     const TLS: &str = "terminate TLS in a proxy in front of nowait, or remove the lines";
     const TLS_TO_SERVERS: &str = "nowait connects to upstream servers without TLS: let them accept \
@@ -60,7 +60,7 @@ fn advice(module: &str) -> Option<&'static str> {
         }
         "http_v2" | "http_v3" | "openssl" => TLS,
         "http_proxy" | "stream_proxy" => TLS_TO_SERVERS,
-        "http_fastcgi" | "http_uwsgi" | "http_scgi" | "http_grpc" | "http_memcached" => BACKEND,
+        "http_fastcgi" | "http_uwsgi" | "http_scgi" | "http_memcached" => BACKEND,
         "http_tunnel" => "nowait does not proxy CONNECT; keep using the current proxy for it",
         "http_mp4" | "http_flv" => {
             "players that use range requests do not need it; remove the lines if yours do"

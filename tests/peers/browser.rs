@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nowait_testkit::{TempDir, wait};
 
-use crate::stage::{ca, https, on_each, program, source, succeed};
+use crate::stage::{Background, ca, https, on_each, program, source, succeed};
 
 #[test]
 fn chromium() {
@@ -32,15 +32,13 @@ fn chromium() {
         chromium.args(["--disable-background-networking", "--remote-debugging-port=0"]);
         chromium.arg(format!("--user-data-dir={}", home.path().join("profile").display()));
         chromium.arg(format!("{}/page.html", https(server)));
-        let mut chromium = chromium.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let running = Background::start(chromium.stdout(Stdio::null()).stderr(Stdio::null()));
         let report = wait::try_until(Duration::from_secs(120), || {
             let log = server.read("access.log");
             let line = log.lines().find(|line| line.contains("GET /report?"))?;
             line.contains("HTTP/2.0").then(|| line.replace("%22", "\"").replace("%20", " "))
         });
-        // It has done its work; how it ends does not matter.
-        let _ = chromium.kill();
-        let _ = chromium.wait();
+        drop(running);
         let report = report.unwrap_or_else(|| panic!("no report:\n{}", server.read("access.log")));
         eprintln!("{report}");
         let findings = [

@@ -1,11 +1,9 @@
 //! grpc-go's interoperability client and server, with the server under test between them.
 
-use std::process::{Child, Stdio};
-
 use nowait_testkit::ports::free_port;
-use nowait_testkit::{Binary, Server, wait};
+use nowait_testkit::{Binary, Server};
 
-use crate::stage::{Authority, DRIVERS, program, succeed};
+use crate::stage::{Authority, Background, DRIVERS, program, succeed};
 
 /// The cases that need no account with anybody.
 const CASES: [&str; 14] = [
@@ -25,28 +23,12 @@ const CASES: [&str; 14] = [
     "unimplemented_service",
 ];
 
-struct Interop(Child, u16);
-
-impl Interop {
-    fn start(arguments: &[String]) -> Option<Interop> {
-        let mut server = program("grpc-interop-server")?;
-        let port = free_port();
-        server.arg(format!("--port={port}")).args(arguments);
-        let server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let server = Interop(server, port);
-        wait::until("the server to listen", wait::PATIENCE, || {
-            std::net::TcpStream::connect(("127.0.0.1", port)).ok()
-        });
-        Some(server)
-    }
-}
-
-impl Drop for Interop {
-    fn drop(&mut self) {
-        // It does not end by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts the server; returns it with its port.
+fn interop_server(arguments: &[String]) -> Option<(Background, u16)> {
+    let mut server = program("grpc-interop-server")?;
+    let port = free_port();
+    server.arg(format!("--port={port}")).args(arguments);
+    Some((Background::serve(&mut server, port), port))
 }
 
 /// Runs all cases between a client and a server that both use TLS, or neither.
@@ -66,7 +48,7 @@ fn interoperates(tls: bool) {
         format!("--tls_cert_file={}", path("origin.pem")),
         format!("--tls_key_file={}", path("origin.key")),
     ];
-    let Some(origin) = Interop::start(&arguments) else { return };
+    let Some((_origin, port)) = interop_server(&arguments) else { return };
     let (listen, scheme) = if tls { ("ssl", "grpcs") } else { ("", "grpc") };
     for driver in DRIVERS {
         let http = format!(
@@ -76,8 +58,7 @@ fn interoperates(tls: bool) {
                      grpc_pass {scheme}://127.0.0.1:{port};
                      grpc_ssl_name localhost; grpc_ssl_server_name on;
                      grpc_ssl_verify on; grpc_ssl_trusted_certificate ca.pem;
-                 }} }}",
-            port = origin.1
+                 }} }}"
         );
         let server = Server::of(Binary::nowait(env!("CARGO_BIN_EXE_nowait")))
             .http(&http)

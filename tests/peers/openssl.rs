@@ -1,12 +1,13 @@
 //! OpenSSL's `s_client` and `s_server`: old and odd peers.
 
 use std::io::Write;
-use std::process::{Child, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
 use nowait_testkit::ports::free_port;
-use nowait_testkit::{Binary, Server, wait};
+use nowait_testkit::{Binary, Server};
 
-use crate::stage::{Authority, DRIVERS, Issued, ca, on_each, program, said};
+use crate::stage::{Authority, Background, DRIVERS, Issued, ca, on_each, program, said};
 
 /// Connects with these arguments and sends a request; what `s_client` reports.
 fn s_client(server: &Server, arguments: &[&str]) -> Option<String> {
@@ -78,32 +79,15 @@ fn s_client_resumes() {
     });
 }
 
-/// `openssl s_server -www`, which reports on each connection.
-struct SServer(Child, u16);
-
-impl SServer {
-    fn start(directory: &std::path::Path, own: &Issued, arguments: &[&str]) -> Option<SServer> {
-        let mut openssl = program("openssl")?;
-        std::fs::write(directory.join("own.pem"), &own.chain).unwrap();
-        std::fs::write(directory.join("own.key"), &own.key).unwrap();
-        let port = free_port();
-        openssl.args(["s_server", "-accept", &format!("127.0.0.1:{port}"), "-www"]);
-        openssl.args(["-cert", "own.pem", "-key", "own.key"]).args(arguments);
-        openssl.current_dir(directory).stdout(Stdio::null()).stderr(Stdio::null());
-        let server = SServer(openssl.spawn().unwrap(), port);
-        wait::until("s_server to listen", wait::PATIENCE, || {
-            std::net::TcpStream::connect(("127.0.0.1", port)).ok()
-        });
-        Some(server)
-    }
-}
-
-impl Drop for SServer {
-    fn drop(&mut self) {
-        // It does not end by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts `openssl s_server -www`, which reports on each connection; returns it with its port.
+fn s_server(directory: &Path, own: &Issued, arguments: &[&str]) -> Option<(Background, u16)> {
+    let mut openssl = program("openssl")?;
+    std::fs::write(directory.join("own.pem"), &own.chain).unwrap();
+    std::fs::write(directory.join("own.key"), &own.key).unwrap();
+    let port = free_port();
+    openssl.args(["s_server", "-accept", &format!("127.0.0.1:{port}"), "-www"]);
+    openssl.args(["-cert", "own.pem", "-key", "own.key"]).args(arguments).current_dir(directory);
+    Some((Background::serve(&mut openssl, port), port))
 }
 
 #[test]
@@ -123,16 +107,15 @@ fn s_server_as_upstream() {
         (&["-tls1_1", "-cipher", "DEFAULT:@SECLEVEL=0"], None),
     ];
     for (arguments, expected) in cases {
-        let Some(origin) = SServer::start(dir.path(), &own, arguments) else { return };
+        let Some((_origin, port)) = s_server(dir.path(), &own, arguments) else { return };
         for driver in DRIVERS {
             let http = format!(
                 "server {{ listen 127.0.0.1:%%PORT%%;
                  location / {{
-                     proxy_pass https://127.0.0.1:{}; proxy_ssl_name localhost;
+                     proxy_pass https://127.0.0.1:{port}; proxy_ssl_name localhost;
                      proxy_ssl_server_name on;
                      proxy_ssl_verify on; proxy_ssl_trusted_certificate ca.pem;
-                 }} }}",
-                origin.1
+                 }} }}"
             );
             let proxy = Server::of(Binary::nowait(env!("CARGO_BIN_EXE_nowait")))
                 .http(&http)

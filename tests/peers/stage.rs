@@ -1,11 +1,11 @@
 //! What the tests share: a site with TLS and HTTP/2, the application behind it, and programs to run.
 
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use nowait_testkit::{Binary, Driver, Server, ServerBuilder, skip};
+use nowait_testkit::{Binary, Driver, Server, ServerBuilder, skip, wait};
 
 #[path = "../http/tls/client.rs"]
 #[allow(dead_code, reason = "the client of other tests")]
@@ -63,9 +63,39 @@ pub fn said(output: &Output) -> String {
     text
 }
 
+/// A program that runs until it is dropped.
+pub struct Background(Child);
+
+impl Background {
+    /// Starts it.
+    #[track_caller]
+    pub fn start(command: &mut Command) -> Background {
+        Background(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// The same for a server, whose output nobody reads; waits until it listens.
+    #[track_caller]
+    pub fn serve(command: &mut Command, port: u16) -> Background {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Background::start(command);
+        wait::until("a server to listen", wait::PATIENCE, || {
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()
+        });
+        server
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // It may have ended by itself, which its clients have noticed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The application: `programs/origin.py`.
 pub struct Application {
-    child: Child,
+    _running: Background,
     pub addr: SocketAddr,
 }
 
@@ -73,19 +103,12 @@ impl Application {
     pub fn start() -> Option<Application> {
         let mut command = program("python3")?;
         command.arg(source("origin.py")).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("python3 starts");
+        let mut running = Background::start(&mut command);
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).unwrap();
+        let output = running.0.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut line).unwrap();
         let port: u16 = line.trim().parse().expect("the application says its port");
-        Some(Application { child, addr: ([127, 0, 0, 1], port).into() })
-    }
-}
-
-impl Drop for Application {
-    fn drop(&mut self) {
-        // It may have ended by itself, which its clients have noticed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Some(Application { _running: running, addr: (Ipv4Addr::LOCALHOST, port).into() })
     }
 }
 

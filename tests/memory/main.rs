@@ -163,6 +163,8 @@ fn slow_clients_do_not_exhaust_a_memory_limit() {
         let Some(cgroup) = Cgroup::make(LIMIT) else { return };
         let stage = stage(driver);
         let server = &stage.server;
+        // It may listen before its last process has begun; an answer shows that all are there.
+        assert_eq!(server.get("/tiny").status, 200);
         let all = processes(server);
         all.iter().for_each(|pid| cgroup.take_in(*pid));
         let clients = Clients::open(server.addr(), Kind::Upload, CLIENTS);

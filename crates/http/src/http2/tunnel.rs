@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::io;
 
 use bytes::Bytes;
-use nowait_runtime::buf::{Chain, Chunk, RecvBuf};
+use nowait_runtime::buf::{Chain, Chunk, Received, RecvBuf};
 use nowait_runtime::net::{Channel, ChannelFuture, End, SendOptions};
 
 use super::stream::Stream;
@@ -70,18 +70,15 @@ impl Ends<'_> {
 }
 
 impl Channel for Ends<'_> {
-    fn recv(&self) -> ChannelFuture<'_, Chain> {
+    fn recv(&self) -> ChannelFuture<'_, Received> {
         Box::pin(async move {
-            let mut chain = Chain::new();
             let bytes = self.stream.next(None).await.map_err(|error| match error {
                 ReadError::Closed(error) => error,
                 _ => io::ErrorKind::InvalidData.into(),
             })?;
-            if let Some(bytes) = bytes {
-                self.count(bytes.len());
-                chain.push(bytes);
-            }
-            Ok(chain)
+            let Some(bytes) = bytes else { return Ok(Received::empty()) };
+            self.count(bytes.len());
+            Ok(Received::Joined(bytes.into()))
         })
     }
 

@@ -69,12 +69,11 @@ pub type ChannelFuture<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + 'a>
 
 /// A side that is a part of a connection, such as a stream of HTTP/2.
 pub trait Channel {
-    /// Receives what has arrived, as soon as there is something; an empty chain: the side has finished
-    /// sending.
+    /// Receives what has arrived, as soon as there is something; nothing: the side has finished sending.
     ///
     /// # Errors
     /// The channel or its connection has ended without that.
-    fn recv(&self) -> ChannelFuture<'_, Chain>;
+    fn recv(&self) -> ChannelFuture<'_, Received>;
 
     /// Sends bytes that are in memory; done when the connection has taken them, and may be given more.
     ///
@@ -113,26 +112,6 @@ impl<'a> End<'a> {
         match self {
             End::Stream(stream) => (!stream.has_layer()).then_some(stream),
             End::Channel(_) => None,
-        }
-    }
-
-    /// Receives at most a regular buffer, or `large` bytes.
-    async fn recv(self, large: Option<usize>) -> io::Result<Chain> {
-        match (self, large) {
-            (End::Stream(stream), Some(bytes)) => {
-                stream.recv_large(NO_TIMEOUT, bytes).await.map(Chain::from)
-            }
-            (End::Stream(stream), None) => {
-                stream.recv(NO_TIMEOUT).await.map(|buf| Chain::from(Received::Lent(buf)))
-            }
-            (End::Channel(channel), _) => channel.recv().await,
-        }
-    }
-
-    async fn send(self, chain: Chain, options: SendOptions) -> io::Result<()> {
-        match self {
-            End::Stream(stream) => stream.send(chain, options).await,
-            End::Channel(channel) => channel.send(chain, options).await,
         }
     }
 
@@ -313,40 +292,52 @@ impl Shared<'_> {
     /// Passes bytes from one side to the other, until it has ended and the other has received
     /// everything.
     async fn pump(&self, from: Side, first: Chain) -> Result<(), Fault> {
-        let source = *self.ends.of(from);
         let rate = *self.options.rate.of(from);
         self.forward(from, first).await?;
         let mut taken = 0;
         let mut turn = 0;
         // Bytes without a pause.
         let mut run = 0;
-        let plain = source.plain().zip(self.ends.of(from.other()).plain());
         let may_splice = rate == 0 && self.options.buffer_bytes >= LARGE_BUF_BYTES;
-        let plain = plain.filter(|_| may_splice);
-        let large = Some(self.options.buffer_bytes).filter(|&bytes| bytes > RECV_BUF_BYTES);
         // The last piece filled a regular buffer: there is more than fits into one.
         let mut bulk = false;
         loop {
-            let piece = source.recv(large.filter(|_| bulk)).await.unwrap_or_else(|error| {
+            // Without a function of its own, whose future would enlarge every relay.
+            let received =
+                match (*self.ends.of(from), bulk && self.options.buffer_bytes > RECV_BUF_BYTES) {
+                    (End::Stream(stream), true) => {
+                        stream.recv_large(NO_TIMEOUT, self.options.buffer_bytes).await
+                    }
+                    (End::Stream(stream), false) => {
+                        stream.recv(NO_TIMEOUT).await.map(Received::Lent)
+                    }
+                    (End::Channel(channel), _) => channel.recv().await,
+                };
+            let piece = received.unwrap_or_else(|error| {
                 self.observer.failed(from, "recv()", &error);
-                Chain::new()
+                Received::empty()
             });
             if piece.is_empty() {
                 self.pass_end_on(from);
                 return Ok(());
             }
-            let bytes = piece.len() as usize;
+            let bytes = piece.len();
             bulk = bytes >= RECV_BUF_BYTES;
             run = if bulk { run + bytes } else { 0 };
             self.note_move();
             self.observer.received(from, bytes);
             // Rarely used futures are boxed, so that they do not enlarge every relay.
             match rate {
-                0 => self.forward(from, piece).await?,
-                rate => Box::pin(self.forward_slowly(from, piece, rate, &mut taken)).await?,
+                0 => self.forward(from, Chain::from(piece)).await?,
+                rate => {
+                    let chain = Chain::from(piece);
+                    Box::pin(self.forward_slowly(from, chain, rate, &mut taken)).await?;
+                }
             }
-            if run >= SPLICE_AFTER_BYTES
-                && let Some((source, sink)) = plain
+            if may_splice
+                && run >= SPLICE_AFTER_BYTES
+                && let Some(source) = self.ends.of(from).plain()
+                && let Some(sink) = self.ends.of(from.other()).plain()
                 && Box::pin(self.splice(from, source, sink)).await? == Passed::All
             {
                 self.pass_end_on(from);
@@ -368,7 +359,11 @@ impl Shared<'_> {
         let to = from.other();
         let bytes = chain.len() as usize;
         let options = SendOptions::new(*self.options.stuck.of(to));
-        match self.ends.of(to).send(chain, options).await {
+        let sent = match self.ends.of(to) {
+            End::Stream(stream) => stream.send(chain, options).await,
+            End::Channel(channel) => channel.send(chain, options).await,
+        };
+        match sent {
             Ok(()) => {
                 self.note_move();
                 self.observer.sent(to, bytes);

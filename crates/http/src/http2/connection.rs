@@ -35,10 +35,6 @@ const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// provoked by a client that does not read.
 const RECEIVE_BYTES_MAX: usize = 256 * 1024;
 
-/// The largest frame that is received, in bytes. DATA is passed on as it comes; other frames have a
-/// smaller bound.
-const FRAME_BYTES_MAX: u32 = 128 * 1024;
-
 /// Bytes that are read at once from a file that is not in memory, for the first few streams.
 const COLD_BYTES: usize = 64 * 1024;
 
@@ -97,7 +93,6 @@ impl Connection {
         let bytes = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
         let buffers = &head.large_client_header_buffers;
         let limits = Limits {
-            frame_size: FRAME_BYTES_MAX,
             concurrent_streams: http2.http2_max_concurrent_streams,
             stream_window: bytes(http2.http2_body_preread_size.0),
             string_bytes_max: bytes(buffers.size.0),

@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use nowait_h2::frame::HEADER_LEN;
+use nowait_h2::frame::{FRAME_SIZE_DEFAULT, HEADER_LEN};
 use nowait_h2::{ErrorCode, Limits, StreamId, server};
 use nowait_runtime::now;
 
@@ -40,6 +40,9 @@ const COLD_BYTES: usize = 64 * 1024;
 
 /// Streams of a connection that read so much.
 const COLD_STREAMS: usize = 4;
+
+/// All of `large_client_header_buffers` by default, in bytes.
+const HEAD_BYTES_DEFAULT: u32 = 32 * 1024;
 
 /// Fields that a request may have beyond `max_headers`: those that are not counted.
 const FIELDS_MORE: u16 = 128;
@@ -92,11 +95,17 @@ impl Connection {
         let (head, http2) = (&server.head, &server.http2);
         let bytes = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
         let buffers = &head.large_client_header_buffers;
+        let list_bytes_max = bytes(buffers.size.0.saturating_mul(buffers.count as u64));
         let limits = Limits {
+            // Heads that may be larger than by default need not be split.
+            frame_size: match list_bytes_max {
+                ..=HEAD_BYTES_DEFAULT => FRAME_SIZE_DEFAULT,
+                more => more,
+            },
             concurrent_streams: http2.http2_max_concurrent_streams,
             stream_window: bytes(http2.http2_body_preread_size.0),
             string_bytes_max: bytes(buffers.size.0),
-            list_bytes_max: bytes(buffers.size.0.saturating_mul(buffers.count as u64)),
+            list_bytes_max,
             // With pseudo-fields, and cookies, which may come one by one.
             fields_max: u16::try_from(head.max_headers)
                 .unwrap_or(u16::MAX)

@@ -157,9 +157,7 @@ impl Head {
 
     /// Makes the memory of a head available to another response.
     pub fn retire(mut self: Box<Self>) {
-        if self.status != 0 {
-            self.clear();
-        }
+        self.clear();
         // The thread may be at its end.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();

@@ -229,14 +229,16 @@ pub(super) fn remove(connection: &Connection) {
 pub(super) fn idle(connection: &Connection) {
     let most = connection.usage.keepalive.connections;
     let Some(key) = connection.key.filter(|_| most > 0) else { return connection.retire() };
-    let oldest = PEERS.with_borrow(|peers| {
+    // The thread may be at its end.
+    let oldest = PEERS.try_with(|peers| {
+        let peers = peers.borrow();
         let of_group = peers.iter().filter(|(one, _)| one.pool == key.pool);
         let all = of_group.flat_map(|(_, peer)| &peer.connections);
         let idle: Vec<_> = all.filter(|one| one.idle_since().is_some()).collect();
         let oldest = idle.iter().min_by_key(|one| one.idle_since())?;
         (idle.len() > most).then(|| Rc::clone(oldest))
     });
-    if let Some(oldest) = oldest {
+    if let Ok(Some(oldest)) = oldest {
         oldest.retire();
     }
 }

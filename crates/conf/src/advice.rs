@@ -49,17 +49,13 @@ impl Missing {
 fn advice(module: &str) -> Option<&'static str> {
     const BACKEND: &str = "nowait talks to applications by HTTP and gRPC only: use \"proxy_pass\" and run \
                            an HTTP server in front of the application";
-    const TLS: &str = "terminate TLS in a proxy in front of nowait, or remove the lines";
-    const TLS_TO_SERVERS: &str = "nowait connects to upstream servers without TLS: let them accept \
-                                  plain HTTP, or put a program that adds TLS in between";
     let rest = module.strip_prefix("ngx_")?;
     Some(match rest.strip_suffix("_module").unwrap_or(rest) {
         "http_dav" => {
             "nowait does not store uploads: pass PUT, DELETE and the like to a server that does \
              (\"proxy_pass\"), or remove the lines to refuse these methods"
         }
-        "http_v2" | "http_v3" | "openssl" => TLS,
-        "http_proxy" | "stream_proxy" => TLS_TO_SERVERS,
+        "http_v3" => "remove the lines: clients then use HTTP/2",
         "http_fastcgi" | "http_uwsgi" | "http_scgi" | "http_memcached" => BACKEND,
         "http_tunnel" => "nowait does not proxy CONNECT; keep using the current proxy for it",
         "http_mp4" | "http_flv" => {
@@ -100,15 +96,9 @@ mod tests {
 
     #[test]
     fn advice_is_for_modules_of_nginx() {
-        for module in [
-            "http_dav",
-            "http_fastcgi",
-            "http_proxy",
-            "http_tunnel",
-            "http_mp4",
-            "http_browser",
-            "http_v2",
-        ] {
+        for module in
+            ["http_dav", "http_fastcgi", "http_tunnel", "http_mp4", "http_browser", "http_v3"]
+        {
             let module = format!("ngx_{module}_module");
             assert!(advice(&module).is_some(), "{module}");
             assert!(unsupported::all().any(|entry| entry.module == module), "{module}");

@@ -387,11 +387,10 @@ fn a_websocket_runs_over_a_stream() {
 #[test]
 fn the_end_of_a_websocket_is_passed_on() {
     for driver in [Driver::Epoll, Driver::IoUring] {
-        let script = || {
-            let begin = [Step::expect("\r\n\r\n"), Step::reply(SWITCHED), Step::expect("bye")];
-            begin.into_iter().chain([Step::Closed]).collect::<Vec<_>>()
-        };
-        let origin = Origin::start([script(), script()]);
+        let script =
+            |last| vec![Step::expect("\r\n\r\n"), Step::reply(SWITCHED), Step::expect("bye"), last];
+        let (release, held) = std::sync::mpsc::channel();
+        let origin = Origin::start([script(Step::Closed), script(Step::Wait(held))]);
         let server = sockets(&origin, "").driver(driver).start();
         let mut client = client(&server);
         // By the end of the stream, which the origin answers by its own.
@@ -399,11 +398,13 @@ fn the_end_of_a_websocket_is_passed_on() {
         client.until("the tunnel", |client| client.so_far(socket).status == 200);
         client.data(socket, b"bye", true);
         assert_eq!(client.response(socket).status, 200);
-        // By a reset.
-        let socket = client.connect("websocket", "/chat", &[]);
+        // By a reset, even if the origin keeps its side open.
+        let socket = client.connect("websocket", "/chat?reset", &[]);
         client.until("the tunnel", |client| client.so_far(socket).status == 200);
         client.data(socket, b"bye", false);
         client.reset(socket, ErrorCode::CANCEL);
+        wait_file(&server, "access.log", "GET /chat?reset");
+        drop(release);
         origin.wait_played(2);
         assert_eq!(client.get("/none").status, 404);
         server.stop();

@@ -10,11 +10,12 @@ use std::io;
 use bytes::Bytes;
 use nowait_runtime::buf::{Chain, Chunk, Received, RecvBuf};
 use nowait_runtime::net::{Channel, ChannelFuture, End, SendOptions};
+use nowait_runtime::task::{Either, select};
 
 use super::stream::Stream;
 use crate::request::{ReadError, Request};
 use crate::response::{Duplex, Head, Part, Takeover};
-use crate::sending::SendError;
+use crate::sending::{SendError, left};
 
 /// The protocol that may be asked for.
 pub(super) const WEBSOCKET: &[u8] = b"websocket";
@@ -37,7 +38,7 @@ pub(super) fn open(head: &mut Head) {
 /// Passes bytes on in both directions until the tunnel ends.
 ///
 /// # Errors
-/// As [`Takeover::run`].
+/// As [`Takeover::run`]; the client has left.
 pub(super) async fn run(
     stream: &Stream,
     request: &Request,
@@ -52,8 +53,12 @@ pub(super) async fn run(
         send_timeout: request.send_timeout(),
         lingering_timeout: request.location().client.lingering_timeout.duration(),
     };
-    tunnel.run(client).await?;
-    Ok(())
+    // Unlike a connection whose client has finished sending, a stream that was reset takes nothing
+    // more.
+    match select(tunnel.run(client), stream.gone()).await {
+        Either::Left(ended) => Ok(ended?),
+        Either::Right(()) => Err(left()),
+    }
 }
 
 /// The client's side of a tunnel.

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+/// Until the first request is due: all connections are open then.
+pub const CONNECTING: Duration = Duration::from_millis(200);
+
 /// Longer waits are counted as this long.
 const LATENCY_MAX: Duration = Duration::from_secs(60);
 /// A response that takes longer is a failure.
@@ -71,8 +74,7 @@ pub fn plain(target: SocketAddr) -> std::io::Result<Box<dyn Socket>> {
 
 /// Runs streams side by side for `length`; ends when their last responses have come.
 pub fn run(connect: Connect<'_>, streams: &[Stream<'_>], length: Duration) -> Vec<Seen> {
-    // All connections are open before the first request is due.
-    let begin = Instant::now() + Duration::from_millis(50);
+    let begin = Instant::now() + CONNECTING;
     std::thread::scope(|scope| {
         let running: Vec<Vec<_>> = streams
             .iter()
@@ -108,7 +110,8 @@ fn client(
     length: Duration,
 ) -> Seen {
     let mut seen = Seen::new();
-    let mut socket = None;
+    // A request that finds none tries again, and reports why.
+    let mut socket = connect().ok();
     let mut buffer = Vec::new();
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);

@@ -185,13 +185,12 @@ fn flooded(bench: &Bench, setup: &Setup, variant: &Variant) -> Result<(Seen, See
     };
     let alone = measure()?;
     let (beside, rate) = std::thread::scope(|scope| {
-        // Established before the flood begins; it begins a little later.
-        let flood = || {
-            std::thread::sleep(Duration::from_millis(200));
-            client(&config, &counts);
-        };
         for _ in 0..FLOOD_CLIENTS {
-            scope.spawn(flood);
+            scope.spawn(|| {
+                // The other connections are established by then.
+                std::thread::sleep(paced::CONNECTING);
+                client(&config, &counts);
+            });
         }
         let begin = Instant::now();
         let beside = measure();

@@ -149,13 +149,15 @@ fn a_graceful_end_takes_no_longer_than_allowed() {
         .main("worker_shutdown_timeout 100ms;")
         .file("html/big", pattern(24 << 20));
     for driver in [nowait_testkit::Driver::Epoll, nowait_testkit::Driver::IoUring] {
-        let server = site.clone().driver(driver).start();
+        let mut server = site.clone().driver(driver).start();
         let mut client = server.client();
         client.send_get("/big");
         assert!(matches!(client.arrives_within(PATIENCE), Arrival::Bytes(_)));
         // The client reads no further, and would keep the server for an hour.
-        assert!(server.quit().success());
+        server.signal(Signal::QUIT);
+        assert!(server.wait_exit(PATIENCE).success());
         assert!(client.try_response(false).is_err(), "the response can't have been completed");
+        assert!(server.read("access.log").contains("GET /big"));
     }
 }
 

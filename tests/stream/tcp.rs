@@ -262,6 +262,21 @@ fn old_sessions_end_when_their_time_is_over() {
 }
 
 #[test]
+fn sessions_end_with_the_server_when_their_time_is_over() {
+    let up = Upstream::echo();
+    let builder = passing(&up, "").main("worker_shutdown_timeout 200ms;");
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let mut server = builder.clone().driver(driver).start();
+        let mut client = server.client();
+        say(&mut client, "before", "before");
+        server.signal(Signal::QUIT);
+        client.expect_closed();
+        assert!(server.wait_exit(PATIENCE).success());
+        assert!(server.read("access.log").contains("200 6 6 TCP"));
+    }
+}
+
+#[test]
 fn mistakes_are_named() {
     for (text, message) in [
         (

@@ -34,7 +34,7 @@ pub trait Held {
     /// Makes the connection's task look whether it has to leave.
     fn wake(&self);
 
-    /// Makes the task of an idle connection receive the end of the stream, so that it closes the
+    /// Makes the connection's task find that the client has left, so that it closes the
     /// connection.
     fn hang_up(&self);
 }
@@ -169,6 +169,13 @@ impl Connections {
         idle.sort_by_key(|(_, since, _)| *since);
         idle.iter().take(MAKE_ROOM).for_each(|(connection, ..)| connection.hang_up());
         !idle.is_empty()
+    }
+
+    /// Ends all connections as if their clients had left: a request in progress is logged like one
+    /// that was given up.
+    pub fn cut(&self) {
+        let list: Vec<_> = self.list.borrow().iter().filter_map(|(_, one)| one.upgrade()).collect();
+        list.iter().for_each(|connection| connection.hang_up());
     }
 
     /// Connections that wait for another request, with the start of the wait and how long they must

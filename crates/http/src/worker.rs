@@ -83,6 +83,11 @@ impl Worker {
         self.http1.close(heir);
     }
 
+    /// Ends all connections as if their clients had left.
+    pub fn cut(&self) {
+        self.connections.cut();
+    }
+
     /// Closes some of the connections that have been idle for longest, so that new ones can be
     /// accepted; false if there are none.
     pub fn make_room(&self) -> bool {

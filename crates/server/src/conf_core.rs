@@ -70,7 +70,8 @@ directives! {
     worker_rlimit_nofile: Option<u64>, in MAIN, args "number";
     /// Limit on the size of core files.
     worker_rlimit_core: Option<Offset>, in MAIN, args "size";
-    /// Maximum time for a graceful shutdown; after that, open connections are closed.
+    /// Maximum time for a graceful shutdown; after that, open connections are closed, and their
+    /// requests logged.
     worker_shutdown_timeout: Option<Msec>, in MAIN, args "time";
     /// Watches the files that directives name: certificates, keys, revocation lists and the like. When
     /// they change, they are used about a second later, without a reload; nothing else of the

@@ -244,10 +244,18 @@ impl Engine {
     pub fn quit(&mut self) {
         self.heirs.set(None);
         for crew in &self.retired {
-            crew.close();
+            // Nobody takes their connections any more.
+            crew.tell(worker::close);
         }
         for crew in self.crew.iter_mut().chain(&mut self.retired) {
             crew.stop();
+        }
+    }
+
+    /// Tells workers that end to end their connections, as if their clients had left.
+    pub fn cut(&self) {
+        for crew in self.crew.iter().chain(&self.retired) {
+            crew.tell(worker::cut);
         }
     }
 
@@ -437,12 +445,11 @@ impl Crew {
         }
     }
 
-    /// Tells workers that end already that nobody takes their connections any more.
-    fn close(&self) {
+    /// Calls a function on each worker that has not ended.
+    fn tell(&self, function: fn()) {
         for index in 0..self.workers.count() {
-            // One that has ended has none.
-            let _ = self.workers.remote(index).spawn(Box::new(|| {
-                worker::close();
+            let _ = self.workers.remote(index).spawn(Box::new(move || {
+                function();
                 Box::pin(std::future::ready(()))
             }));
         }

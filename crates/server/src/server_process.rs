@@ -36,6 +36,9 @@ const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// used or not.
 const TABLE_MAX: u64 = 1 << 20;
 
+/// How long connections may take to end after `worker_shutdown_timeout`.
+const CUT_MAX: Duration = Duration::from_secs(1);
+
 /// How long workers may take to end when told to end at once.
 const KILL_MAX: Duration = Duration::from_millis(500);
 
@@ -120,11 +123,22 @@ fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
     Ok(())
 }
 
+/// The stages of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Connections end by themselves.
+    Graceful,
+    /// They have taken too long (`worker_shutdown_timeout`) and were told to end.
+    Cut,
+    /// Workers end, whatever their connections do.
+    Fast,
+}
+
 /// How this process is going to end.
 #[derive(Clone, Copy, Debug)]
 struct Shutdown {
-    graceful: bool,
-    /// When it stops waiting.
+    stage: Stage,
+    /// When the next stage begins.
     deadline: Option<Instant>,
 }
 
@@ -318,31 +332,36 @@ impl Control {
         }
         self.log.log(Level::Notice, "gracefully shutting down");
         let deadline = self.shutdown_timeout.map(|timeout| Instant::now() + timeout);
-        self.shutdown = Some(Shutdown { graceful: true, deadline });
+        self.shutdown = Some(Shutdown { stage: Stage::Graceful, deadline });
         self.engine.quit();
     }
 
     fn terminate(&mut self) {
-        if self.shutdown.is_some_and(|shutdown| !shutdown.graceful) {
+        if self.shutdown.is_some_and(|shutdown| shutdown.stage == Stage::Fast) {
             return;
         }
         let deadline = Some(Instant::now() + KILL_MAX);
-        self.shutdown = Some(Shutdown { graceful: false, deadline });
+        self.shutdown = Some(Shutdown { stage: Stage::Fast, deadline });
         self.engine.terminate();
     }
 
-    /// Whether nothing is left to wait for; a graceful shutdown that takes too long becomes a fast
-    /// one.
+    /// Whether nothing is left to wait for; a stage that takes too long is followed by the next.
     fn is_over(&mut self) -> bool {
         let Some(shutdown) = self.shutdown else { return false };
         if self.engine.is_idle() {
             return true;
         }
         if shutdown.deadline.is_some_and(|at| at <= Instant::now()) {
-            if !shutdown.graceful {
-                return true;
+            match shutdown.stage {
+                Stage::Graceful => {
+                    self.log.log(Level::Notice, "shutdown timeout");
+                    let deadline = Some(Instant::now() + CUT_MAX);
+                    self.shutdown = Some(Shutdown { stage: Stage::Cut, deadline });
+                    self.engine.cut();
+                }
+                Stage::Cut => self.terminate(),
+                Stage::Fast => return true,
             }
-            self.terminate();
         }
         false
     }

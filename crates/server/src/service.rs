@@ -112,6 +112,10 @@ pub trait Service: 'static {
     /// heir takes them over; without one, or if it returns them, they are closed.
     fn close(worker: &Rc<Self::Worker>, heir: Option<Heir<Self::Moved>>);
 
+    /// The time for a graceful end is over: connections end as if their clients had left, so that
+    /// what they did is logged. The worker is killed if that takes long.
+    fn cut(worker: &Rc<Self::Worker>);
+
     /// Continues to serve a connection that another worker has handed over.
     fn arrive(worker: &Rc<Self::Worker>, moved: Self::Moved);
 

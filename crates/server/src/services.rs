@@ -164,6 +164,11 @@ impl Service for Services {
         worker.http.close(heir);
     }
 
+    fn cut(worker: &Rc<Worker>) {
+        worker.http.cut();
+        worker.stream.cut();
+    }
+
     fn arrive(worker: &Rc<Worker>, moved: Box<nowait_http::worker::Moved>) {
         worker.http.arrive(*moved);
     }

@@ -233,6 +233,13 @@ pub fn close() {
     }
 }
 
+/// Connections of this worker, which ends, end now.
+pub fn cut() {
+    if let Some(state) = STATE.with_borrow(Option::clone) {
+        Program::cut(&state.service);
+    }
+}
+
 /// Starts receiving from a socket.
 fn accept(join: Join, state: &Rc<State>) -> io::Result<Accepting> {
     let Join { id, address, fd, shared } = join;

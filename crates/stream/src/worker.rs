@@ -22,6 +22,8 @@ use crate::session::{Arrival, Session, Transport};
 /// Stream in one worker.
 pub struct Worker {
     current: RefCell<Rc<Current>>,
+    /// Former ones that sessions still used when they were replaced.
+    former: RefCell<Vec<Weak<Current>>>,
     /// Tasks of the newest generation besides its sessions.
     tasks: RefCell<Vec<JoinHandle<()>>>,
     pub(crate) counts: Counts,
@@ -34,6 +36,7 @@ impl Worker {
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
         Rc::new(Self {
             current: RefCell::new(Current::new(generation)),
+            former: RefCell::default(),
             tasks: RefCell::default(),
             counts: Counts::new(),
             doors: OnceCell::new(),
@@ -60,10 +63,14 @@ impl Worker {
         let limit = generation.shutdown_timeout;
         let old = self.current.replace(Current::new(generation));
         // Without sessions there is nothing to end.
-        if let Some(limit) = limit
-            && Rc::strong_count(&old) > 1
-        {
-            let old = Rc::downgrade(&old);
+        if Rc::strong_count(&old) == 1 {
+            return;
+        }
+        let old = Rc::downgrade(&old);
+        let mut former = self.former.borrow_mut();
+        former.retain(|one| one.strong_count() > 0);
+        former.push(old.clone());
+        if let Some(limit) = limit {
             drop(spawn(async move {
                 // A worker that shuts down has its own limit.
                 select(sleep(limit), worker::stopping()).await;
@@ -73,6 +80,14 @@ impl Worker {
                     old.expire();
                 }
             }));
+        }
+    }
+
+    /// Ends all sessions.
+    pub fn cut(&self) {
+        let former: Vec<_> = self.former.borrow().iter().filter_map(Weak::upgrade).collect();
+        for one in former.iter().chain([&self.current()]) {
+            one.expire();
         }
     }
 

@@ -283,6 +283,9 @@ fn a_graceful_end_can_be_limited() {
     let (mut server, client) = busy("worker_shutdown_timeout 100ms;");
     server.signal(Signal::QUIT);
     assert!(server.wait_exit(PATIENCE).success());
+    assert!(server.log().contains("shutdown timeout"));
+    // What had begun is logged.
+    assert!(server.read("access.log").contains("GET /big"));
     drop(client);
 }
 

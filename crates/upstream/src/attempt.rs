@@ -35,6 +35,10 @@ pub struct Attempt {
     /// The search has reached the backups.
     in_backup: bool,
     pub(crate) tried: Tried,
+    /// The position of the last one, in its tier.
+    last: Option<usize>,
+    /// Those of the tier that have not acted on the request, and may be tried again after all others.
+    repeatable: Option<Box<Tried>>,
     /// With a `queue`: the states of all peers tried, whose positions may change later.
     asked: Vec<u64>,
     /// Number of peers that may still be tried; `None` before the first choice.
@@ -60,6 +64,8 @@ impl Attempt {
             roster: None,
             in_backup: false,
             tried: Tried::default(),
+            last: None,
+            repeatable: None,
             asked: Vec::new(),
             tries: None,
             tries_max: usize::MAX,
@@ -85,12 +91,17 @@ impl Attempt {
         self.tries = self.tries.map(|tries| tries.min(most));
     }
 
-    /// An idle connection turned out to be closed: that does not count as a try.
+    /// The peer has not acted on the request, for example because an idle connection turned out to be
+    /// closed: that does not count as a try, and the peer may be tried again after all others.
     pub fn add_try(&mut self) {
         self.tries = self.tries.map(|tries| tries + 1);
+        if let Some(last) = self.last {
+            self.repeatable.get_or_insert_default().set(last);
+        }
     }
 
-    /// Finds the next peer. Never returns the same one of several peers twice.
+    /// Finds the next peer. Never returns the same one of several peers twice, except after
+    /// [`add_try`](Self::add_try).
     pub fn next(&mut self, now: Instant) -> Next {
         self.next_for(now, false)
     }
@@ -117,7 +128,14 @@ impl Attempt {
         // Queued requests come first.
         let queue = group.conf().queue;
         let behind = !waited && queue.is_some() && !state.waiting.is_empty();
-        let picked = if behind { None } else { self.pick(&roster, bound.as_deref(), at) };
+        let mut picked = if behind { None } else { self.pick(&roster, bound.as_deref(), at) };
+        if picked.is_none()
+            && !behind
+            && let Some(repeatable) = self.repeatable.take()
+        {
+            self.tried.remove(&repeatable);
+            picked = self.pick(&roster, bound.as_deref(), at);
+        }
         if let Some(peer) = picked {
             let left = self.tries_left().saturating_sub(1);
             self.tries = Some(if roster.primary.single { 0 } else { left });
@@ -146,6 +164,7 @@ impl Attempt {
     /// The peers may have changed by the next choice, and the first tier is preferred again.
     fn forget_roster(&mut self) {
         self.roster = None;
+        (self.last, self.repeatable) = (None, None);
         self.in_backup = false;
         if self.asked.is_empty() {
             self.tried.clear();
@@ -190,6 +209,7 @@ impl Attempt {
             if let Some(n) = found {
                 let peer = tier.peers[n].clone();
                 self.tried.set(n);
+                self.last = Some(n);
                 if self.group.conf().queue.is_some() {
                     self.asked.push(peer.state.id);
                 }
@@ -203,6 +223,7 @@ impl Attempt {
                 return None;
             }
             self.in_backup = true;
+            (self.last, self.repeatable) = (None, None);
             self.tried.renew(&roster.backup.peers, &self.asked);
         }
     }

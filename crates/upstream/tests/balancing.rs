@@ -103,6 +103,28 @@ fn tries_are_limited() {
 }
 
 #[test]
+fn who_has_not_acted_on_a_request_may_be_tried_again_after_all_others() {
+    let now = Instant::now();
+    let group = group(Balancer::RoundRobin, weighted(&[1, 1, 1]));
+    let mut attempt = group.begin(Ask::default());
+    let mut next = |again: bool| {
+        let Next::Peer(peer) = attempt.next(now) else { return (None, 0) };
+        if again {
+            attempt.add_try();
+        }
+        (Some(peer.peer().server()), attempt.tries_left())
+    };
+    assert_eq!(next(false), (Some(0), 2));
+    assert_eq!(next(true), (Some(1), 2));
+    assert_eq!(next(true), (Some(2), 2));
+    let mut repeated = [next(false), next(false)];
+    assert_eq!(repeated.map(|(_, left)| left), [1, 0]);
+    repeated.sort();
+    assert_eq!(repeated.map(|(server, _)| server), [Some(1), Some(2)]);
+    assert_eq!(next(false), (None, 0));
+}
+
+#[test]
 fn down_and_draining_peers_get_nothing() {
     let now = Instant::now();
     let servers = vec![

@@ -33,6 +33,14 @@ impl Tried {
         *word |= 1 << (n % 64);
     }
 
+    /// Forgets those of `others`.
+    pub(crate) fn remove(&mut self, others: &Tried) {
+        self.first &= !others.first;
+        for (word, other) in self.further.iter_mut().zip(&others.further) {
+            *word &= !other;
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.first = 0;
         self.further.clear();
@@ -63,6 +71,11 @@ mod tests {
             assert!(!tried.has(n));
             tried.set(n);
             assert!(tried.has(n) && !tried.has(n + 1));
+            let mut others = Tried::default();
+            others.set(n);
+            tried.remove(&others);
+            assert!(!tried.has(n));
+            tried.set(n);
         }
         tried.clear();
         assert!(!tried.has(0) && !tried.has(200));

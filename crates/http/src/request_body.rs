@@ -199,14 +199,21 @@ pub async fn read_ready(request: &mut Request) -> Result<(), u16> {
             }
         }
     }
-    request.body = RequestBody::Unread(Box::new(Resumed { pieces: pieces.into(), reader }));
+    request.body = RequestBody::Unread(Box::new(Resumed::new(pieces, reader)));
     Ok(())
 }
 
 /// A body that was read in part.
-struct Resumed {
+pub(crate) struct Resumed {
     pieces: VecDeque<Bytes>,
     reader: Box<dyn BodyReader>,
+}
+
+impl Resumed {
+    /// One that begins with these pieces.
+    pub(crate) fn new(pieces: Vec<Bytes>, reader: Box<dyn BodyReader>) -> Self {
+        Self { pieces: pieces.into(), reader }
+    }
 }
 
 impl BodyReader for Resumed {

@@ -185,6 +185,83 @@ fn a_request_that_was_not_processed_is_sent_again() {
 }
 
 #[test]
+fn an_upload_that_was_not_processed_is_sent_again_while_it_arrives() {
+    with_origin("", "", |server, origin| {
+        let mut client = Client::to_port(server.port());
+        client.send("POST /unbuffered HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\none");
+        let mut peer = origin.accept();
+        let stream = peer.request();
+        peer.until("the beginning", |peer| peer.asked(stream).body == b"one");
+        peer.reset(stream, ErrorCode::REFUSED_STREAM);
+        let stream = peer.request();
+        peer.until("the beginning", |peer| peer.asked(stream).body == b"one");
+        client.send("two");
+        peer.until("more", |peer| peer.asked(stream).body == b"onetwo");
+        peer.go_away(stream.get() - 2, ErrorCode::NO_ERROR);
+        let mut peer = origin.accept();
+        let stream = peer.request();
+        client.send("end");
+        assert_eq!(peer.complete(stream).body, b"onetwoend");
+        // All of it was sent.
+        peer.reset(stream, ErrorCode::REFUSED_STREAM);
+        let stream = peer.request();
+        assert_eq!(peer.complete(stream).body, b"onetwoend");
+        peer.answer(stream, "done");
+        assert_eq!(client.response().text(), "done");
+        // The connection is where it should be.
+        client.send_get("/");
+        let stream = peer.request();
+        peer.answer(stream, "next");
+        assert_eq!(client.response().text(), "next");
+    });
+}
+
+#[test]
+fn an_upload_of_which_more_was_sent_than_is_kept_is_given_up() {
+    with_origin("", "", |server, origin| {
+        let mut client = Client::to_port(server.port());
+        let content = pattern(1_000_000);
+        client.send(post("/unbuffered", &content));
+        let mut peer = origin.accept();
+        let stream = peer.request();
+        assert!(peer.complete(stream).body == content);
+        peer.reset(stream, ErrorCode::REFUSED_STREAM);
+        assert_eq!(client.response().status, 502);
+        peer.round_trip();
+        assert_eq!(peer.count(), 1);
+    });
+}
+
+#[test]
+fn servers_that_refuse_a_request_once_are_asked_again() {
+    let origins = [Http2Origin::start(), Http2Origin::start()];
+    let [first, second] = [origins[0].port(), origins[1].port()];
+    let site = site(&format!(
+        "upstream u {{ server 127.0.0.1:{first}; server 127.0.0.1:{second}; keepalive 2; }}
+         server {{ listen 127.0.0.1:%%PORT%%; proxy_http_version 2;
+             location / {{ proxy_pass http://u; }} }}"
+    ));
+    on_each_driver(&site, |server| {
+        let mut client = asking(server, "/");
+        let mut peers = [0, 1].map(|n: usize| {
+            let mut peer = origins[n].accept();
+            let stream = peer.request();
+            peer.reset(stream, ErrorCode::REFUSED_STREAM);
+            peer
+        });
+        let again = loop {
+            peers.iter_mut().for_each(Http2Peer::round_trip);
+            if let Some(again) = peers.iter_mut().find(|peer| peer.count() == 2) {
+                break again;
+            }
+        };
+        let stream = again.request();
+        again.answer(stream, "at last");
+        assert_eq!(client.response().text(), "at last");
+    });
+}
+
+#[test]
 fn a_server_that_refuses_everything_is_given_up() {
     with_origin("", "", |server, origin| {
         let mut client = asking(server, "/");

@@ -24,6 +24,7 @@ use super::receive::HeadFault;
 use super::upload::{Limits, Sending, Upload};
 use super::{BodyEvent, Cause, Codec, Fault, HeadEvent, Settings, State};
 use crate::request::ReadError;
+use crate::request_body::Resumed;
 use crate::response::BodyError;
 use nowait_front::limit::connections::Held;
 
@@ -45,6 +46,8 @@ pub(super) struct UpstreamExchange {
     pub(super) state: Rc<State>,
     /// The part of the request that is still being sent.
     pub(super) upload: Option<Box<Upload>>,
+    /// The upload, sent completely, until the upstream has responded.
+    uploaded: Option<Box<Upload>>,
     /// Number of the try, and when it began.
     number: usize,
     began: Instant,
@@ -160,6 +163,7 @@ impl UpstreamExchange {
             settings,
             state,
             upload: None,
+            uploaded: None,
             number,
             began,
             clock: Cell::new((began, Duration::ZERO)),
@@ -237,7 +241,16 @@ impl UpstreamExchange {
         self.state.update(self.number, |one| one.connect = Some(elapsed));
     }
 
+    /// The client's content as it was before the try, if all of it is still there.
+    pub(super) fn take_content(&mut self) -> Option<Resumed> {
+        self.upload.take().or(self.uploaded.take())?.resume()
+    }
+
     pub(super) fn head_received(&mut self, status: u16) {
+        self.uploaded = None;
+        if let Some(upload) = &mut self.upload {
+            upload.forget();
+        }
         let elapsed = self.elapsed();
         self.header_time = Some(elapsed);
         self.state.update(self.number, |one| {
@@ -311,7 +324,7 @@ impl UpstreamExchange {
         })
         .await;
         match outcome {
-            Ok(None) if sent => self.upload = None,
+            Ok(None) if sent => self.uploaded = self.upload.take().filter(|upload| upload.keeps()),
             Ok(_) => {}
             // The response may have been sent before the upstream closed the connection on the rest
             // of the request.

@@ -413,8 +413,14 @@ impl Run {
     }
 
     /// Ends a try that has failed.
-    fn missed(&mut self, request: &Request, exchange: Placed, miss: Miss) -> Missed {
+    fn missed(&mut self, request: &mut Request, mut exchange: Placed, miss: Miss) -> Missed {
         let unprocessed = matches!(miss, Miss::Unprocessed);
+        if unprocessed
+            && self.was_streamed(request)
+            && let Some(content) = exchange.take_content()
+        {
+            request.body = RequestBody::Unread(Box::new(content));
+        }
         let sent = exchange.bytes_sent() > 0 && !unprocessed;
         let mut stale = exchange.is_reused()
             && matches!(miss, Miss::Upstream(Cause::Error))

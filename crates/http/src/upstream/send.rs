@@ -109,8 +109,10 @@ fn prepare(
             Some((pull, Limits { content_max, ..limits }))
         }
     };
+    // Others end a try without saying whether they have acted on it.
+    let keeps = exchange.pipe().lane().is_some();
     exchange.upload = match feed {
-        Some((feed, limits)) => Some(Upload::streamed(chain, feed, limits)),
+        Some((feed, limits)) => Some(Upload::streamed(chain, feed, limits, keeps)),
         None if chain.len() > SIMPLE_BYTES_MAX || chain.iter().any(|chunk| !chunk.is_memory()) => {
             Some(Upload::whole(exchange.pipe(), chain, limits))
         }

@@ -10,14 +10,21 @@ use nowait_runtime::net::SendOptions;
 use nowait_runtime::time::timeout;
 
 use super::exchange::ReceiveFault;
+use super::http2::QUEUED_BYTES_MAX;
 use super::pipe::Pipe;
 use super::{Codec, Settings};
 use crate::filter::Pull;
 use crate::request::{BodyReader, ReadError};
+use crate::request_body::Resumed;
 use crate::response::{FileBody, LocalFuture};
 
 /// Most bytes collected from a client that sends without pause, before they are sent on.
 const COLLECT_BYTES_MAX: u64 = 64 * 1024;
+
+/// Most content of a client that is kept until the upstream responds, in case that it has not acted on
+/// the request; one piece more may exceed it. A server that refuses a request usually does so when it has
+/// its head; by then, as much as this is in the first window and in the queue behind it.
+const KEPT_BYTES_MAX: u64 = 2 * QUEUED_BYTES_MAX as u64;
 
 /// Limits of sending.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +76,8 @@ pub(super) struct Upload {
     limits: Limits,
     /// Bytes of content read until now.
     content: u64,
+    /// The content read from a client until now, if another try may need it.
+    kept: Option<Vec<Bytes>>,
     /// The upstream accepts no more data.
     failed: bool,
 }
@@ -78,16 +87,18 @@ impl Upload {
     pub(super) fn whole(pipe: &Pipe, chain: Chain, limits: Limits) -> Box<Self> {
         let sending = Some(send(pipe, chain, limits.send_timeout));
         let (reading, chain) = (None, Chain::new());
-        Box::new(Self { sending, reading, chain, limits, content: 0, failed: false })
+        Box::new(Self { sending, reading, chain, limits, content: 0, kept: None, failed: false })
     }
 
-    /// Sends the chain, and then content as it is read.
-    pub(super) fn streamed(chain: Chain, feed: Feed, limits: Limits) -> Box<Self> {
+    /// Sends the chain, and then content as it is read. `keeps`: so much of the client's content is kept
+    /// that a server which has not acted on the request can be followed by another one.
+    pub(super) fn streamed(chain: Chain, feed: Feed, limits: Limits, keeps: bool) -> Box<Self> {
+        let kept = (keeps && matches!(feed, Feed::Client(_))).then(Vec::new);
         let reading = Some(match feed {
             Feed::Client(reader) => invite(reader, limits.client_timeout),
             stored => read(stored, limits.client_timeout),
         });
-        Box::new(Self { sending: None, reading, chain, limits, content: 0, failed: false })
+        Box::new(Self { sending: None, reading, chain, limits, content: 0, kept, failed: false })
     }
 
     /// Queues this, too; it is sent after the write in progress.
@@ -98,6 +109,25 @@ impl Upload {
     /// The upstream accepts no more data: nothing else is sent, and the request is never complete.
     pub(super) fn fail(&mut self) {
         (self.sending, self.reading, self.failed) = (None, None, true);
+    }
+
+    /// Whether it may be [resumed](Self::resume).
+    pub(super) fn keeps(&self) -> bool {
+        self.kept.is_some() && !self.failed
+    }
+
+    /// The upstream has responded: there will be no other try.
+    pub(super) fn forget(&mut self) {
+        self.kept = None;
+    }
+
+    /// The content as it was before anything of it was read; `None`: a part of it is gone.
+    pub(super) fn resume(self) -> Option<Resumed> {
+        if self.failed {
+            return None;
+        }
+        let rest = Rest { reading: self.reading, timeout: self.limits.client_timeout };
+        Some(Resumed::new(self.kept?, Box::new(rest)))
     }
 
     /// Continues; ready when everything was sent, or when nothing can be sent before something is
@@ -165,6 +195,10 @@ impl Upload {
             codec.encode_end(&mut self.chain);
             return Ok(());
         };
+        match &mut self.kept {
+            Some(kept) if self.content < KEPT_BYTES_MAX => kept.push(piece.clone()),
+            kept => *kept = None,
+        }
         self.content += piece.len() as u64;
         if self.limits.content_max != 0 && self.content > self.limits.content_max {
             return Err(ReceiveFault::Client(ReadError::TooLarge));
@@ -191,6 +225,36 @@ fn read(mut feed: Feed, limit: Duration) -> LocalFuture<'static, Read> {
         };
         (feed, piece)
     })
+}
+
+/// The rest of a client's content, of which a read may be in progress.
+struct Rest {
+    /// `None` at the end.
+    reading: Option<LocalFuture<'static, Read>>,
+    /// Longest pause between two reads.
+    timeout: Duration,
+}
+
+impl BodyReader for Rest {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Bytes>, ReadError>> {
+        Box::pin(async {
+            let Some(reading) = &mut self.reading else { return Ok(None) };
+            let (feed, piece) = reading.await;
+            self.reading = matches!(piece, Ok(Some(_))).then(|| read(feed, self.timeout));
+            match piece {
+                Ok(piece) => Ok(piece),
+                Err(ReceiveFault::Client(error)) => Err(error),
+                // Of other feeds.
+                Err(ReceiveFault::Network(error)) => Err(ReadError::Closed(error)),
+                Err(ReceiveFault::Ours(_)) => Err(ReadError::Malformed("unreadable content")),
+            }
+        })
+    }
+
+    fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {
+        // It was invited before.
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// Invites the client to send, if it waits for `100 Continue`, and reads the first piece.

@@ -152,7 +152,7 @@ fn exchange(
             UpstreamExchange::new(link, codec, Arc::new(settings), state, (0, now()));
         let feed = Feed::Stored(Pull::new(Body::from_static(content.as_bytes())));
         let limits = Limits::of_output(&exchange.settings);
-        exchange.upload = Some(Upload::streamed(Chain::new(), feed, limits));
+        exchange.upload = Some(Upload::streamed(Chain::new(), feed, limits, false));
         let mut got = Vec::new();
         let result = loop {
             match exchange.receive(0).await {

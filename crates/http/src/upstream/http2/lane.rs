@@ -24,7 +24,7 @@ use crate::upstream::Fault;
 
 /// Content of a request that waits for its window or for the socket, in bytes; one piece more may
 /// exceed it.
-pub(super) const QUEUED_BYTES_MAX: usize = 64 * 1024;
+pub(in crate::upstream) const QUEUED_BYTES_MAX: usize = 64 * 1024;
 
 /// Interim responses that wait for a slow client; of more, the latest count.
 const INTERIM_MAX: usize = 4;

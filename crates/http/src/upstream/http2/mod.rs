@@ -21,5 +21,5 @@ mod task;
 pub use lane::{Fields, Lane, Line};
 
 pub(super) use connection::Usage;
-pub(super) use lane::Held;
+pub(super) use lane::{Held, QUEUED_BYTES_MAX};
 pub(super) use peers::{Found, Key, Opening, Unfound, find};

@@ -22,7 +22,7 @@ pub struct Ask {
     pub target: String,
     /// Further fields, each with its line end.
     fields: String,
-    body: Vec<u8>,
+    pub body: Vec<u8>,
     expected: Expected,
     /// Whether the origin handles it.
     pub is_proxied: bool,
@@ -129,13 +129,18 @@ impl Ask {
             _ => exactly(200, body.clone()),
         };
         let mut ask = Ask::get(target, expected);
-        if manner == Manner::Echo {
+        if matches!(manner, Manner::Echo | Manner::Early) {
             ask.method = "POST";
             ask.body = body;
         }
         ask.is_proxied = true;
         ask.may_break = manner == Manner::Truncated;
         ask
+    }
+
+    /// Further fields.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.lines().filter_map(|line| line.split_once(": "))
     }
 
     /// The request on the wire.

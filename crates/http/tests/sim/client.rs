@@ -11,6 +11,7 @@ use nowait_runtime::{sim, sleep, spawn};
 use super::ask::{Ask, Response};
 use super::serve::Server;
 use super::wire::{Broken, PATIENCE, Reader, field};
+use super::{client_http2, origin};
 
 /// What excuses an incomplete answer, besides what the request asked for.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,15 @@ pub struct Excuses {
     /// The server closes connections without reading what else the client sends, which resets them
     /// and may cost the client the last answers.
     pub closes_unread: bool,
+    /// Large uploads are lost if an origin over HTTP/2 refuses them.
+    pub streams_uploads: bool,
+}
+
+impl Excuses {
+    /// Whether an origin may have refused a request that can't be sent again.
+    pub fn loses(&self, ask: &Ask) -> bool {
+        self.streams_uploads && ask.body.len() > 65_536
+    }
 }
 
 /// What happened to one client.
@@ -31,6 +41,8 @@ pub struct Score {
     pub excused: u64,
     /// Answers from the cache.
     pub hits: u64,
+    /// Complete answers over HTTP/2.
+    pub over_http2: u64,
 }
 
 impl Score {
@@ -38,6 +50,7 @@ impl Score {
         self.complete += other.complete;
         self.excused += other.excused;
         self.hits += other.hits;
+        self.over_http2 += other.over_http2;
     }
 }
 
@@ -79,6 +92,9 @@ pub async fn run(
         }
         Err(error) => return Err(format!("connect: {error}")),
     };
+    if sim::random(2) == 0 {
+        return client_http2::run(server, number, stream, excuses).await;
+    }
     let all = [Good, Good, Good, Slow, HalfClosing, Leaving, Stalling, Pipelining];
     let manners = all[sim::random(all.len() as u64) as usize];
     let mut asks: Vec<Ask> = (0..1 + sim::random(6)).map(|at| Ask::draw(number, at)).collect();
@@ -108,12 +124,23 @@ pub async fn run(
         let label = format!("client {number}, request {at} ({manners:?}): {}", ask.target);
         let before = server.generation();
         let faults = sim::disk_faults();
+        let departures = if manners == Pipelining { 0 } else { origin::departures() };
         sim::note(format_args!("client {number}: {} {}", ask.method, ask.target));
         if manners != Pipelining {
             // The server may answer, and even close, before it has everything.
-            let _ = send(&stream, ask.bytes(false)).await;
-            if manners == HalfClosing {
-                let _ = stream.shutdown_write();
+            if let Some(sending) = sending.take() {
+                let _ = sending.await;
+            }
+            let (bytes, stream) = (ask.bytes(false), stream.clone());
+            let send = async move {
+                let _ = send(&stream, bytes).await;
+                if manners == HalfClosing {
+                    let _ = stream.shutdown_write();
+                }
+            };
+            match ask.body.is_empty() {
+                true => send.await,
+                false => sending = Some(spawn(send)),
             }
         }
         if manners == Leaving && at + 1 == count {
@@ -158,6 +185,10 @@ pub async fn run(
         let unavailable = matches!(response.status, 500 | 502 | 504);
         match ask.check(generation, &response) {
             Ok(()) => score.complete += 1,
+            Err(_) if unavailable && excuses.loses(&ask) => score.excused += 1,
+            Err(_) if unavailable && ask.is_proxied && origin::departures() > departures => {
+                score.excused += 1;
+            }
             Err(_) if unavailable && (faulty || excuses.resets && ask.is_proxied) => {
                 score.excused += 1;
             }

@@ -1,7 +1,7 @@
 //! A whole worker under the simulated driver: network, disk and time are decided by a seed.
 //!
-//! Clients connect, ask, dawdle, stop half-way and leave; origins answer slowly, wrongly or not at
-//! all; the disk is slow, fails or hangs; the configuration is reloaded in between, and the server
+//! Clients connect, ask, dawdle, stop half-way and leave, over HTTP/1.1 and HTTP/2; origins, of both
+//! protocols, answer slowly, wrongly or not at all; the disk is slow, fails or hangs; the configuration is reloaded in between, and the server
 //! may end before its clients do. In every run
 //!
 //! * each complete answer is exact, byte for byte, for its request and the generation that
@@ -14,7 +14,10 @@
 
 mod ask;
 mod client;
+mod client_http2;
+mod link;
 mod origin;
+mod origin_http2;
 mod plan;
 mod serve;
 mod site;
@@ -110,13 +113,16 @@ async fn simulate(seed: u64, prints: bool) -> Result<Run, String> {
     let excuses = Excuses {
         resets: plan::weather(seed).reset_one_in > 0,
         closes_unread: plan.closes_unread(),
+        streams_uploads: plan.streams_uploads(),
     };
     let clients: Vec<_> = (0..plan.clients)
         .map(|number| {
             let (server, arrival_max) = (server.clone(), plan.arrival_max);
             spawn(async move {
                 sleep(Duration::from_millis(sim::random(arrival_max.as_millis() as u64))).await;
-                client::run(server, number as u16, ADDRESS, excuses).await
+                let score = client::run(server, number as u16, ADDRESS, excuses).await;
+                sim::note(format_args!("client {number} ends"));
+                score
             })
         })
         .collect();
@@ -203,6 +209,7 @@ fn workers_by_seed() {
     eprintln!("{count} seeds from {first}: {score:?}");
     assert!(failed.is_empty(), "\n{}", failed.join("\n"));
     // A few seeds may have few clients.
-    let says_enough = count < SEEDS || score.complete > count && score.hits > 0;
+    let says_enough =
+        count < SEEDS || score.complete > count && score.hits > 0 && score.over_http2 > count;
     assert!(says_enough, "the runs say too little: {score:?}");
 }

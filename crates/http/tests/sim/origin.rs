@@ -2,7 +2,7 @@
 //!
 //! `/KIND/MANNER/LENGTH/ID`: the kind belongs to the proxy; manner, length and ID to the origin.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use nowait_runtime::net::{Listener, ListenerOptions, SendOptions, Stream};
 use nowait_runtime::{JoinHandle, sim, sleep, spawn};
 
+use super::origin_http2;
 use super::site::content;
 use super::wire::{PATIENCE, Reader, field};
 
@@ -35,6 +36,8 @@ pub enum Manner {
     Slow,
     /// With the body of the request.
     Echo,
+    /// Over HTTP/2 before it has the request's body, the rest of which it does not want.
+    Early,
     /// With status 503.
     Error,
     /// The first attempt is reset without an answer.
@@ -48,12 +51,13 @@ pub enum Manner {
 }
 
 impl Manner {
-    pub const ALL: [(Manner, &'static str); 10] = [
+    pub const ALL: [(Manner, &'static str); 11] = [
         (Manner::Plain, "plain"),
         (Manner::Chunked, "chunked"),
         (Manner::Close, "close"),
         (Manner::Slow, "slow"),
         (Manner::Echo, "echo"),
+        (Manner::Early, "early"),
         (Manner::Error, "error"),
         (Manner::Flaky, "flaky"),
         (Manner::Truncated, "truncated"),
@@ -71,11 +75,51 @@ pub fn body(id: &str, len: usize) -> Vec<u8> {
     content(id, 0, len)
 }
 
+thread_local! {
+    static DEPARTURES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often an origin has ended a connection that others use, too.
+pub fn departures() -> u64 {
+    DEPARTURES.get()
+}
+
+/// An origin ends a connection that others use, too.
+pub fn note_departure() {
+    DEPARTURES.set(departures() + 1);
+}
+
 /// What the servers remember.
 #[derive(Default)]
-struct Memory {
+pub struct Memory {
     /// Attempts so far, by ID.
     attempts: RefCell<HashMap<String, u32>>,
+}
+
+impl Memory {
+    /// The number of this attempt.
+    pub fn attempt(&self, id: &str) -> u32 {
+        let mut attempts = self.attempts.borrow_mut();
+        let attempt = attempts.entry(id.to_owned()).or_default();
+        *attempt += 1;
+        *attempt
+    }
+}
+
+/// What a request's URI asks for.
+pub struct Asked {
+    pub manner: Manner,
+    pub len: usize,
+    pub id: String,
+}
+
+impl Asked {
+    pub fn parse(target: &str) -> Option<Asked> {
+        let mut parts = target.trim_start_matches('/').split('/').skip(1);
+        let manner = parts.next().and_then(Manner::named)?;
+        let len = parts.next().and_then(|len| len.parse().ok()).unwrap_or(0);
+        Some(Asked { manner, len, id: parts.next().unwrap_or_default().to_owned() })
+    }
 }
 
 /// Starts both servers.
@@ -91,7 +135,7 @@ pub fn start() -> Vec<JoinHandle<()>> {
                 let memory = memory.clone();
                 drop(spawn(async move {
                     // The proxy may close at any time.
-                    let _ = serve(accepted.stream, &memory).await;
+                    let _ = serve(accepted.stream, memory).await;
                 }));
             }
         })
@@ -99,23 +143,19 @@ pub fn start() -> Vec<JoinHandle<()>> {
     ADDRESSES.into_iter().enumerate().map(start).collect()
 }
 
-async fn serve(stream: Stream, memory: &Memory) -> io::Result<()> {
+async fn serve(stream: Stream, memory: Rc<Memory>) -> io::Result<()> {
     let mut reader = Reader::new(Rc::new(stream));
     loop {
         let Ok(head) = reader.head().await else { return Ok(()) };
+        if head.starts_with("PRI ") {
+            let (stream, rest) = reader.into_parts();
+            origin_http2::serve(stream, [head.as_bytes(), &rest].concat(), memory).await;
+            return Ok(());
+        }
         let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
-        let mut parts = target.trim_start_matches('/').split('/').skip(1);
-        let manner = parts.next().and_then(Manner::named);
-        let len: usize = parts.next().and_then(|len| len.parse().ok()).unwrap_or(0);
-        let id = parts.next().unwrap_or_default().to_owned();
-        let Some(manner) = manner else { return Ok(()) };
+        let Some(Asked { manner, len, id }) = Asked::parse(&target) else { return Ok(()) };
         sim::note(format_args!("origin: {target}"));
-        let attempt = {
-            let mut attempts = memory.attempts.borrow_mut();
-            let attempt = attempts.entry(id.clone()).or_default();
-            *attempt += 1;
-            *attempt
-        };
+        let attempt = memory.attempt(&id);
         let Ok(request) = reader.body(&head, false).await else { return Ok(()) };
         let keeps = !head.to_ascii_lowercase().contains("\r\nconnection: close")
             && head.lines().next().is_some_and(|line| line.ends_with("HTTP/1.1"));
@@ -126,7 +166,9 @@ async fn serve(stream: Stream, memory: &Memory) -> io::Result<()> {
         }
         let ok = |fields: String| format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
         match manner {
-            Manner::Plain | Manner::Flaky if manner == Manner::Plain || attempt > 1 => {
+            Manner::Plain | Manner::Early | Manner::Flaky
+                if manner != Manner::Flaky || attempt > 1 =>
+            {
                 send(stream, ok(format!("Content-Length: {len}\r\n")), full, false).await?;
             }
             Manner::Slow => {
@@ -168,7 +210,7 @@ async fn serve(stream: Stream, memory: &Memory) -> io::Result<()> {
                 send(stream, "what?\r\n\r\n".to_owned(), Vec::new(), false).await?;
                 return stream.shutdown_write().map(drop);
             }
-            Manner::Plain | Manner::Flaky => return stream.set_reset_on_close(),
+            Manner::Plain | Manner::Early | Manner::Flaky => return stream.set_reset_on_close(),
         }
         if !keeps || field(&head, "connection").is_some_and(|value| value == "close") {
             return Ok(());

@@ -64,6 +64,9 @@ impl Plan {
             one_of(&["", "keepalive_requests 2;"]),
             one_of(&["", "lingering_close always;", "lingering_close off;"]),
             one_of(&["", "reset_timedout_connection on;"]),
+            one_of(&["", "http2_max_concurrent_streams 2;"]),
+            one_of(&["", "http2_body_preread_size 0;", "http2_body_preread_size 1k;"]),
+            one_of(&["", "http2_chunk_size 1k;"]),
         ];
         let proxy = [
             one_of(&["", "proxy_buffer_size 1k; proxy_buffers 2 1k; proxy_busy_buffers_size 1k;"]),
@@ -71,7 +74,12 @@ impl Plan {
             one_of(&["", "proxy_request_buffering off;"]),
             one_of(&["", "client_body_buffer_size 1k;"]),
             one_of(&["", "proxy_socket_keepalive on;"]),
-            one_of(&["", "proxy_http_version 1.1;", "proxy_http_version 1.0;"]),
+            one_of(&[
+                "",
+                "proxy_http_version 1.0;",
+                "proxy_http_version 2;",
+                "proxy_http_version 2;",
+            ]),
             one_of(&["", "proxy_ignore_client_abort on;"]),
         ];
         let cache = [
@@ -105,6 +113,11 @@ impl Plan {
         self.settings.contains("lingering_close off")
     }
 
+    /// Whether uploads reach origins while they arrive: refused ones may be lost.
+    pub fn streams_uploads(&self) -> bool {
+        self.proxy.contains("proxy_request_buffering off")
+    }
+
     /// The text of a generation.
     pub fn configuration(&self, generation: u64) -> String {
         let root = site::dir().join(format!("g{generation}"));
@@ -118,6 +131,7 @@ impl Plan {
     client_body_timeout 10s;
     send_timeout 20s;
     keepalive_timeout 15s;
+    http2 on;
     limit_req_zone $binary_remote_addr zone=few:1m rate=2r/s;
     proxy_cache_path cache levels=1:2 keys_zone=one:1m max_size=500k inactive=20s;
     {settings}

@@ -38,6 +38,11 @@ impl Reader {
         &self.stream
     }
 
+    /// The connection, and what is left of what was received.
+    pub fn into_parts(self) -> (Rc<Stream>, Vec<u8>) {
+        (self.stream, self.buffer)
+    }
+
     /// Whether nothing is left of what was received.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()

@@ -25,7 +25,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub use counters::{OpSnapshot, PoolSnapshot};
 pub use op::{Class, Op, Owner};
@@ -37,6 +38,11 @@ use counters::OpCounters;
 use queue::{Fair, Limits, Ticket};
 use simulated::Simulated;
 use task::{Cell, Job};
+
+/// A thread that has computed for this long lets others run. Event loops that share its processor
+/// would otherwise wait for the end of its time slice, which takes until the next tick of the
+/// kernel (4 ms) or longer. It is not shorter, since a thread gives away its whole slice.
+const TURN: Duration = Duration::from_micros(200);
 
 /// Settings of a pool.
 #[derive(Clone, Debug)]
@@ -373,11 +379,19 @@ impl Inner {
     /// The life of one thread.
     fn serve(self: &Arc<Inner>) {
         let mut state = lock(&self.state);
+        let mut computed = Duration::ZERO;
         loop {
+            if computed >= TURN {
+                computed = Duration::ZERO;
+                drop(state);
+                thread::yield_now();
+                state = lock(&self.state);
+            }
             let Some((share, task)) = state.queue.pop(self.created.elapsed()) else {
                 if state.closed && state.queue.waiting() == 0 {
                     break;
                 }
+                computed = Duration::ZERO;
                 state.idle += 1;
                 while state.calls == 0 {
                     state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -398,6 +412,9 @@ impl Inner {
             counters.started(waited);
             let executed = task.job.execute(waited);
             counters.completed(executed.served, executed.panicked);
+            if task.op == Op::Blocking {
+                computed += executed.served;
+            }
             drop(task);
             state = lock(&self.state);
             state.busy -= 1;

@@ -11,6 +11,7 @@ pub mod conf;
 pub mod early_hints;
 mod handler;
 pub mod http2;
+pub mod pass;
 mod probe;
 pub mod protocol;
 pub mod request_head;

@@ -1,4 +1,4 @@
-//! The URL of `proxy_pass` and `grpc_pass`: scheme, server, and URI. nginx: `ngx_parse_url`.
+//! The URL of `proxy_pass`, `grpc_pass` and their relatives: scheme, server, and URI. nginx: `ngx_parse_url`.
 //!
 //! Pure: used when the configuration is read, and for each request where the URL has variables.
 
@@ -9,8 +9,8 @@ use bytes::Bytes;
 pub struct Schemes {
     /// `http://`
     pub plain: &'static str,
-    /// `https://`
-    pub tls: &'static str,
+    /// `https://`, if the protocol has TLS.
+    pub tls: Option<&'static str>,
     /// Whether the plain one may be left out, and there are no URIs.
     pub bare: bool,
 }
@@ -69,11 +69,11 @@ impl Url {
             let start = text.get(..prefix.len());
             start.is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
         };
-        let (start, tls) = match () {
-            () if begins(schemes.plain) => (schemes.plain.len(), false),
-            () if begins(schemes.tls) => (schemes.tls.len(), true),
-            () if schemes.bare => (0, false),
-            () => return Err(UrlError::Prefix),
+        let (start, tls) = match schemes.tls {
+            _ if begins(schemes.plain) => (schemes.plain.len(), false),
+            Some(tls) if begins(tls) => (tls.len(), true),
+            _ if schemes.bare => (0, false),
+            _ => return Err(UrlError::Prefix),
         };
         let default_port = PORTS[usize::from(tls)];
         let rest = text.slice(start..);
@@ -172,8 +172,8 @@ fn port(text: &[u8]) -> Result<u16, UrlError> {
 mod tests {
     use super::*;
 
-    const HTTP: Schemes = Schemes { plain: "http://", tls: "https://", bare: false };
-    const GRPC: Schemes = Schemes { plain: "grpc://", tls: "grpcs://", bare: true };
+    const HTTP: Schemes = Schemes { plain: "http://", tls: Some("https://"), bare: false };
+    const GRPC: Schemes = Schemes { plain: "grpc://", tls: Some("grpcs://"), bare: true };
 
     fn url(text: &'static str) -> Url {
         Url::parse(&Bytes::from_static(text.as_bytes()), HTTP).unwrap()

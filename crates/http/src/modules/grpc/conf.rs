@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use nowait_conf::{Cx, Scope, Span};
+use nowait_conf::{Cx, Scope};
 
 use crate::backend::conf::{Backend, RequestHeaders, SetHeader};
-use crate::backend::url::{Destination, Schemes};
-use crate::conf::upstream::GroupId;
+use crate::backend::pass::Pass;
+use crate::backend::url::Schemes;
 use crate::slots::Key;
 use crate::variables::complex::{Complex, HttpVariables};
 
 /// The schemes of URLs.
-pub(super) const SCHEMES: Schemes = Schemes { plain: "grpc://", tls: "grpcs://", bare: true };
+pub(super) const SCHEMES: Schemes = Schemes { plain: "grpc://", tls: Some("grpcs://"), bare: true };
 
 /// Response fields that are not passed on unless `grpc_pass_header` names them.
 const HIDDEN: &[&str] = &[
@@ -48,27 +48,6 @@ nowait_conf::directives! {
     set_header: Vec<SetHeader>, in HTTP | SERVER | LOCATION, args "field value";
 }
 
-/// The destination of calls.
-#[derive(Clone, Debug)]
-pub(super) enum Pass {
-    /// To one server or group.
-    Static {
-        /// The group of servers.
-        group: GroupId,
-        /// The values for requests.
-        destination: Arc<Destination>,
-    },
-    /// Each request evaluates its own.
-    Variable(Complex),
-}
-
-/// The `grpc_pass` of a block.
-#[derive(Default)]
-pub(super) struct PassLayer {
-    /// Where it is.
-    pub(super) pass: Option<Span>,
-}
-
 /// A location's settings for passing calls to gRPC servers.
 #[derive(Debug)]
 pub(super) struct GrpcConf {
@@ -87,11 +66,7 @@ impl GrpcConf {
     /// Resolves a chain of blocks for a location that passes calls on.
     pub(super) fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass) -> Self {
         let mut backend = GrpcUpstreamConf::backend(cx, chain, HIDDEN);
-        let may_need_tls = match &pass {
-            Pass::Static { destination, .. } => destination.tls,
-            Pass::Variable(_) => true,
-        };
-        if may_need_tls {
+        if pass.may_need_tls() {
             let alpn = vec![Complex::from_literal("h2")];
             let tls = GrpcTlsConf::resolve(cx, chain).tls(cx, alpn);
             if let Some(tls) = cx.accept(tls) {

@@ -8,33 +8,16 @@ use nowait_message::Known;
 use nowait_message::escape::{self, Set};
 
 use super::accepts_trailers;
-use super::conf::{CONF, GrpcConf, Pass, SCHEMES};
+use super::conf::{CONF, GrpcConf};
 use crate::backend::conf::Backend;
 use crate::backend::http2::{Http2, Opened, Way};
 use crate::backend::protocol::{Protocol, Server, Transport};
 use crate::backend::request_head::{Writer, pass};
 use crate::backend::response::Rewriter;
-use crate::backend::url::{self, Destination, Url, UrlError};
 use crate::conf::Location;
 use crate::conf::upstream::GroupId;
-use crate::log::Level;
 use crate::request::{Request, RequestBody};
-use crate::slots::Key;
 use crate::upstream::{Codec, CodecFactory, Content, Lane, Line, LogUri, Order};
-
-/// The destination of a request that a `grpc_pass` with variables names; dropped at internal redirects.
-static DESTINATION: Key<Option<Rc<Destination>>> = Key::reusing(|destination| {
-    *destination = None;
-    true
-});
-
-/// The destination of a request.
-fn destination<'a>(conf: &'a GrpcConf, request: &'a Request) -> Option<&'a Destination> {
-    match &conf.pass {
-        Pass::Static { destination, .. } => Some(destination),
-        Pass::Variable(_) => request.round.get(&DESTINATION)?.as_deref(),
-    }
-}
 
 fn conf(request: &Request) -> Option<&GrpcConf> {
     GrpcConf::of_location(request.location()).map(|conf| &**conf)
@@ -59,7 +42,7 @@ const WAY: Way = Way { open, backend: |request| Some(&conf(request)?.backend) };
 /// Opens the stream of a call.
 fn open(request: &Request, order: &Order, lane: &Rc<Lane>) -> Opened {
     let conf = conf(request).ok_or(500u16)?;
-    let destination = destination(conf, request).ok_or(500u16)?;
+    let destination = conf.pass.destination(request).ok_or(500u16)?;
     let given = conf.headers.host.as_ref().map(|text| request.evaluate(text));
     let authority = given.filter(|host| !host.is_empty());
     let authority = authority.unwrap_or_else(|| destination.host_header.clone());
@@ -113,42 +96,17 @@ impl Protocol for GrpcConf {
     }
 
     fn group(&self) -> Option<GroupId> {
-        match self.pass {
-            Pass::Static { group, .. } => Some(group),
-            Pass::Variable(_) => None,
-        }
+        self.pass.group()
     }
 
     fn settle(&self, _: &mut Request) {}
 
     fn evaluate(&self, request: &mut Request) -> Result<Server, u16> {
-        let Pass::Variable(text) = &self.pass else { return Err(500) };
-        let text = request.evaluate(text);
-        let parsed = Url::parse(&text, SCHEMES).map_err(|error| {
-            let server = match url::after_scheme(&text) {
-                [] => String::from_utf8_lossy(&text),
-                server => String::from_utf8_lossy(server),
-            };
-            let problem = match error {
-                UrlError::Server(problem) => problem,
-                UrlError::Prefix => "invalid URL prefix",
-            };
-            request.log(Level::Error, format_args!("{problem} in upstream \"{server}\""));
-            500u16
-        })?;
-        *request.round.of_mut(&DESTINATION) = Some(Rc::new(parsed.destination));
-        let Url { server, host, port, .. } = parsed;
-        Ok(Server::Named { server, host, port, default_port: None })
+        self.pass.evaluate(request)
     }
 
     fn transport(&self, request: &Request) -> Transport {
-        match (destination(self, request), &self.backend.settings.tls) {
-            (Some(destination), Some(tls)) if destination.tls => {
-                let wish = Box::new(tls.wish(request, &destination.host));
-                Transport { scheme: SCHEMES.tls, tls: Some(wish) }
-            }
-            _ => Transport { scheme: SCHEMES.plain, tls: None },
-        }
+        self.pass.transport(request, &self.backend)
     }
 
     fn uri(&self, request: &Request) -> Result<LogUri, u16> {

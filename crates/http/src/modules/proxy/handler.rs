@@ -7,7 +7,7 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 
 use super::codec::HttpFactory;
-use super::conf::{CACHE, HttpVersion, Pass, ProxyConf, SCHEMES};
+use super::conf::{CACHE, HttpVersion, Pass, ProxyConf, SCHEMES, TLS_SCHEME};
 use super::context::{self, Where};
 use super::target::{self, Form};
 use super::{cookies, redirect};
@@ -84,7 +84,7 @@ impl Protocol for ProxyConf {
         match (context::destination(request), &self.backend.settings.tls) {
             (Some(destination), Some(tls)) if destination.tls => {
                 let wish = Box::new(tls.wish(request, &destination.host));
-                Transport { scheme: SCHEMES.tls, tls: Some(wish) }
+                Transport { scheme: TLS_SCHEME, tls: Some(wish) }
             }
             _ => Transport { scheme: SCHEMES.plain, tls: None },
         }

@@ -23,7 +23,10 @@ use crate::slots::Key;
 use crate::variables::complex::{Complex, HttpVariables};
 
 /// The schemes of URLs.
-pub const SCHEMES: Schemes = Schemes { plain: "http://", tls: "https://", bare: false };
+pub const SCHEMES: Schemes = Schemes { plain: "http://", tls: Some(TLS_SCHEME), bare: false };
+
+/// The scheme of URLs with TLS.
+pub const TLS_SCHEME: &str = "https://";
 
 /// Response fields that are not passed on unless `proxy_pass_header` names them.
 const HIDDEN: &[&str] = &[

@@ -106,14 +106,17 @@ macro_rules! cache_rows {
             cache_status: $crate::cache::conf::CacheName = "off", in HTTP | SERVER | LOCATION, args "name | off";
         }
 
-        impl $conf {
-            /// The settings of a location; `None` if it does not cache.
-            pub fn cache(
+        impl $crate::backend::conf::keeping::Caches for $layer {
+            fn zone(&self) -> Option<&$crate::cache::conf::CacheZone> {
+                self.cache.as_ref()
+            }
+
+            fn resolve(
                 cx: &mut nowait_conf::Cx<'_>,
                 chain: &[&nowait_conf::Scope],
             ) -> Option<std::sync::Arc<$crate::cache::conf::CacheConf>> {
                 use $crate::cache::conf::{CacheConf, Valid};
-                let conf = Self::resolve(cx, chain);
+                let conf = $conf::resolve(cx, chain);
                 let zone = conf.cache.resolve(cx, concat!($prefix, "cache"))?;
                 Some(std::sync::Arc::new(CacheConf {
                     zone,

@@ -21,7 +21,7 @@ use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::worker::{self, WorkerConfig, Workers};
 
 use super::*;
-use crate::backend::conf::{Backend, IgnoreHeaders, NameSet};
+use crate::backend::conf::Backend;
 use crate::backend::response::Rewriter;
 use crate::cache::conf::{CacheMethods, Texts, UseStale, Zone};
 use crate::client::Client;
@@ -32,7 +32,7 @@ use crate::filter::Pull;
 use crate::generation::{Current, DEFAULT_POOL, Generation};
 use crate::services::Services;
 use crate::upstream::{
-    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Settings,
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane,
 };
 
 /// The protocol. A request is a line with a URI. The response is a line with the length of the body,

@@ -9,15 +9,16 @@ mod redirect;
 
 use std::sync::Arc;
 
-use nowait_conf::{Cx, Diagnostic, Scope};
+use nowait_conf::{Cx, Scope};
 
 pub use cookies::{CookieFlags, CookieName, CookiePattern, CookieRule, FlagsRule, Rules};
 pub use pass::{Pass, PassLayer, StaticPass};
 pub use redirect::{Redirect, Redirects, Rewrite};
 
-use crate::backend::conf::{Backend, RequestHeaders, SetHeader, StoreTarget};
+use crate::backend::conf::keeping::{self, Keeps, keeps};
+use crate::backend::conf::{Backend, RequestHeaders, SendLowat, SetHeader, no_lowat};
 use crate::backend::url::Schemes;
-use crate::cache::conf::{CacheConf, CacheZone};
+use crate::cache::conf::CacheConf;
 use crate::module::Parts;
 use crate::slots::Key;
 use crate::variables::complex::{Complex, HttpVariables};
@@ -82,6 +83,8 @@ nowait_conf::directives! {
     headers_hash_max_size: u32 = "512", in HTTP | SERVER | LOCATION, args "size";
     /// Accepted for compatibility: the table needs no tuning.
     headers_hash_bucket_size: u32 = "64", in HTTP | SERVER | LOCATION, args "size";
+    /// Accepted for compatibility: Linux has no low-water mark for sending.
+    send_lowat: SendLowat = "0" => no_lowat, in HTTP | SERVER | LOCATION, args "size";
     /// Replaces the body of the request to the upstream server.
     set_body: Option<Complex>, in HTTP | SERVER | LOCATION, args "value";
     /// Replaces the method of the request to the upstream server.
@@ -148,60 +151,12 @@ pub struct ProxyConf {
     pub cookie_flags: Vec<FlagsRule>,
 }
 
-/// How responses are kept: in one way only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keeps {
-    /// `proxy_store`
-    Store,
-    /// `proxy_cache`
-    Cache,
-}
-
-/// How the innermost block with such a directive keeps responses.
-fn keeps(chain: &[&Scope]) -> Option<Keeps> {
-    let said = |scope: &&Scope| match wants(scope) {
-        (true, _) => Some(Keeps::Store),
-        (false, true) => Some(Keeps::Cache),
-        (false, false) => None,
-    };
-    chain.iter().rev().find_map(said)
-}
-
-/// Whether a block has `proxy_store`, and whether `proxy_cache`.
-fn wants(scope: &Scope) -> (bool, bool) {
-    let store = scope.get::<ProxyBackendLayer>().and_then(|layer| layer.store.as_ref());
-    let cache = scope.get::<ProxyCacheConfLayer>().and_then(|layer| layer.cache.as_ref());
-    (
-        matches!(store, Some(StoreTarget::Root | StoreTarget::Path(_))),
-        matches!(cache, Some(CacheZone::Named(..) | CacheZone::Variable(_))),
-    )
-}
-
 /// The cache of a location, for the handler of its content.
 pub static CACHE: Key<Arc<CacheConf>> = Key::new();
 
-/// Resolves the cache of a location, whatever its content: the responses of other handlers to which
-/// an upstream server redirects follow the same RFCs.
+/// Resolves the cache of a location.
 pub fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
-    if let Some(cache) = cache(cx, chain) {
-        parts.follows_rfcs |= cache.strict;
-        parts.settings.set(&CACHE, cache);
-    }
-}
-
-/// The cache of a location; none if an inner block has `proxy_store`.
-fn cache(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Arc<CacheConf>> {
-    if let Some(scope) = chain.last()
-        && wants(scope) == (true, true)
-    {
-        let text = "\"proxy_store\" directive is incompatible with \"proxy_cache\"";
-        let mut error = Diagnostic::emerg(text);
-        if let Some(span) = scope.seen("proxy_store") {
-            error = error.at(span);
-        }
-        cx.report(error);
-    }
-    if keeps(chain) == Some(Keeps::Store) { None } else { ProxyCacheConf::cache(cx, chain) }
+    keeping::build::<ProxyBackendLayer, ProxyCacheConfLayer>(cx, chain, parts, &CACHE);
 }
 
 impl ProxyConf {
@@ -210,7 +165,7 @@ impl ProxyConf {
         let conf = ProxyRequestConf::resolve(cx, chain);
         let backend = ProxyUpstreamConf::backend(cx, chain, HIDDEN);
         let mut backend = ProxyBackendConf::complete(cx, chain, pass.span(), backend);
-        if keeps(chain) == Some(Keeps::Cache) {
+        if keeps::<ProxyBackendLayer, ProxyCacheConfLayer>(chain) == Some(Keeps::Cache) {
             backend.store = None;
         }
         if pass.may_need_tls() {

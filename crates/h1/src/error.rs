@@ -205,6 +205,8 @@ impl std::error::Error for RequestError {}
 pub enum ResponseError {
     /// No HTTP/1.x status line.
     InvalidStatusLine,
+    /// The status that a field states is none (CGI).
+    InvalidStatus,
     /// A field line is malformed.
     InvalidHeaderLine,
     /// The head does not fit its buffer.
@@ -237,6 +239,7 @@ impl fmt::Display for ResponseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ResponseError::InvalidStatusLine => "upstream sent no valid HTTP/1.0 header",
+            ResponseError::InvalidStatus => "upstream sent invalid status",
             ResponseError::InvalidHeaderLine => "upstream sent invalid header",
             ResponseError::HeaderTooLarge => "upstream sent too big header",
             ResponseError::TooManyHeaders => "upstream sent too many header lines",

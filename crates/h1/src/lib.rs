@@ -3,6 +3,7 @@
 //! Contents:
 //! - [`server::Connection`]: bytes in, request heads and body ranges out.
 //! - [`client::Connection`]: the same for responses, and whether a connection is reusable.
+//! - [`cgi`]: heads of responses without a status line.
 //! - [`BodyDecoder`]: `Content-Length`, chunked and until-close bodies, shared by both.
 //! - [`encode`]: heads and chunk framing, appended to the caller's buffer.
 //!
@@ -20,6 +21,7 @@
 #![warn(missing_docs)]
 
 pub mod body;
+pub mod cgi;
 pub mod client;
 pub mod encode;
 pub mod error;

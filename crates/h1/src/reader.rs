@@ -28,6 +28,11 @@ pub(crate) trait Head {
     /// Whether the head has no fields (HTTP/0.9).
     fn is_simple(&self) -> bool;
 
+    /// Whether empty lines before the head are ignored.
+    fn may_follow_empty_lines(&self) -> bool {
+        true
+    }
+
     fn field(
         &mut self,
         bytes: &[u8],
@@ -115,7 +120,10 @@ impl Reader {
     ) -> Result<(usize, bool), H::Error> {
         // "a server that is expecting to receive and parse a request-line SHOULD ignore at least
         // one empty line (CRLF) received prior to the request-line" (RFC 9112 section 2.2).
-        let skipped = input.iter().take_while(|&&c| c == b'\r' || c == b'\n').count();
+        let skipped = match head.may_follow_empty_lines() {
+            true => input.iter().take_while(|&&c| c == b'\r' || c == b'\n').count(),
+            false => 0,
+        };
         let input = &input[skipped..];
         if input.is_empty() {
             return Ok((skipped, false));

@@ -232,6 +232,11 @@ impl ResponseBuilder {
         self.head.has(name)
     }
 
+    /// Where the value of the first field of this name is.
+    pub fn place(&self, name: Known) -> Option<Span> {
+        self.head.place(name).map(|place| place.value)
+    }
+
     /// The value of the first field of this name. The text is there.
     pub fn known(&self, name: Known) -> Option<&[u8]> {
         self.head.place(name).map(|place| place.value.of(&self.text))

@@ -1,0 +1,10 @@
+//! FastCGI 1.0, as the server sees it that asks a responder: one request at a time on a connection.
+//! <https://fastcgi-archives.github.io/FastCGI_Specification.html>
+
+mod record;
+mod request;
+mod response;
+
+pub use record::{Event, Kind, Records, Step};
+pub use request::{CONTENT_BYTES_MAX, Params, begin, end, head, padding, write};
+pub use response::{Asked, Response, STDERR_BYTES_MAX};

@@ -1,0 +1,430 @@
+//! A response in records: the form of CGI in `stdout`, texts for a log in `stderr`. nginx:
+//! `ngx_http_fastcgi_process_header`, `ngx_http_fastcgi_input_filter`.
+
+use std::ops::Range;
+
+use nowait_h1::ResponseError;
+use nowait_h1::cgi::HeadReader;
+use nowait_message::ResponseBuilder;
+
+use super::record::{Event, Kind, Records, Step};
+use crate::cgi::of_head;
+use crate::{BodyEvent, BodyStep, Error, HeadEvent, HeadStep};
+
+/// Most bytes of a response's stderr; an application that sends more has lost control.
+pub const STDERR_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What the response to a request depends on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked {
+    /// The method is HEAD: content is of no use.
+    pub head: bool,
+    /// The connection is kept after the response.
+    pub keep: bool,
+    /// The largest head, in bytes.
+    pub head_bytes_max: u32,
+}
+
+/// A response that is being received.
+#[derive(Debug)]
+pub struct Response {
+    asked: Asked,
+    records: Records,
+    head: HeadReader,
+    /// The part of the current record of stderr that has come.
+    stderr: Vec<u8>,
+    /// All bytes of stderr.
+    stderr_bytes: usize,
+    content: Content,
+    /// `stdout` has ended.
+    is_closed: bool,
+    /// More came than was announced.
+    has_excess: bool,
+}
+
+/// What is still expected of `stdout` after the head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// Anything.
+    Any,
+    /// This many bytes.
+    Known(u64),
+    /// Something that nobody needs.
+    Unwanted,
+}
+
+impl Response {
+    /// The response to a request.
+    pub fn new(asked: Asked) -> Self {
+        Self {
+            asked,
+            records: Records::new(),
+            head: HeadReader::new(asked.head_bytes_max, false),
+            stderr: Vec::new(),
+            stderr_bytes: 0,
+            content: Content::Any,
+            is_closed: false,
+            has_excess: false,
+        }
+    }
+
+    /// Reads the head into `head`, which must be the same one for all of it.
+    ///
+    /// # Errors
+    /// The mistake of the application.
+    pub fn receive_head(
+        &mut self,
+        head: &mut ResponseBuilder,
+        input: &[u8],
+    ) -> Result<HeadStep, Error> {
+        let mut at = 0;
+        loop {
+            let Step { consumed, event } = self.records.receive(&input[at..])?;
+            match event {
+                Event::NeedMore => {
+                    return Ok(HeadStep { consumed: at + consumed, event: HeadEvent::NeedMore });
+                }
+                Event::Stdout(range) => {
+                    let part = &input[at..][range.clone()];
+                    let read = self.head.receive(head, part);
+                    let (length, done) = read.map_err(|error| of_head(error, head))?;
+                    if done {
+                        self.begin_body(head)?;
+                        self.records.give_back(part.len() - length);
+                        let consumed = at + range.start + length;
+                        return Ok(HeadStep { consumed, event: HeadEvent::Done });
+                    }
+                }
+                Event::Stderr(range, last) => {
+                    self.complain(&input[at..][range])?;
+                    let event = match last {
+                        true => HeadEvent::Stderr(std::mem::take(&mut self.stderr)),
+                        false => HeadEvent::StderrPart,
+                    };
+                    return Ok(HeadStep { consumed: at + consumed, event });
+                }
+                Event::StdoutEnd => return Err(Error::StdoutEnded),
+                Event::End(0) => return Err(Error::Unexpected(Kind::End as u8)),
+                Event::End(status) => return Err(Error::Refused(status)),
+            }
+            at += consumed;
+        }
+    }
+
+    fn begin_body(&mut self, head: &ResponseBuilder) -> Result<(), Error> {
+        self.content = match (head.status(), head.content_length()) {
+            (100..=199, _) => return Err(ResponseError::UnexpectedInterimResponse.into()),
+            (204 | 304, _) => Content::Known(0),
+            _ if self.asked.head => Content::Unwanted,
+            (_, Some(length)) => Content::Known(length),
+            (_, None) => Content::Any,
+        };
+        Ok(())
+    }
+
+    /// Reads what follows the head.
+    ///
+    /// # Errors
+    /// The mistake of the application.
+    pub fn receive_body(&mut self, input: &[u8]) -> Result<BodyStep, Error> {
+        let mut at = 0;
+        loop {
+            if self.is_complete() {
+                return Ok(BodyStep { consumed: at, event: BodyEvent::End });
+            }
+            let Step { consumed, event } = self.records.receive(&input[at..])?;
+            let range = |range: Range<usize>| at + range.start..at + range.end;
+            let event = match event {
+                Event::NeedMore if self.is_complete() => BodyEvent::End,
+                Event::NeedMore => BodyEvent::NeedMore,
+                Event::Stdout(part) => match self.take(range(part)) {
+                    Some(BodyEvent::Data(range)) => {
+                        return Ok(BodyStep { consumed: range.end, event: BodyEvent::Data(range) });
+                    }
+                    Some(event) => event,
+                    None => {
+                        at += consumed;
+                        continue;
+                    }
+                },
+                Event::Stderr(part, last) => {
+                    self.complain(&input[range(part)])?;
+                    if !last {
+                        at += consumed;
+                        continue;
+                    }
+                    BodyEvent::Stderr(std::mem::take(&mut self.stderr))
+                }
+                Event::StdoutEnd | Event::End(_) => {
+                    if let Content::Known(1..) = self.content {
+                        return Err(match event {
+                            Event::StdoutEnd => Error::StdoutEnded,
+                            _ => Error::RequestEnded,
+                        });
+                    }
+                    self.is_closed = true;
+                    at += consumed;
+                    continue;
+                }
+            };
+            return Ok(BodyStep { consumed: at + consumed, event });
+        }
+    }
+
+    /// Takes content: this part of the input.
+    fn take(&mut self, range: Range<usize>) -> Option<BodyEvent> {
+        match self.content {
+            Content::Unwanted => None,
+            Content::Any => Some(BodyEvent::Data(range)),
+            Content::Known(0) => {
+                self.has_excess = true;
+                Some(BodyEvent::Excess)
+            }
+            Content::Known(left) => {
+                let length = usize::try_from(left).unwrap_or(usize::MAX).min(range.len());
+                self.content = Content::Known(left - length as u64);
+                // What is too much is reported next.
+                self.records.give_back(range.len() - length);
+                Some(BodyEvent::Data(range.start..range.start + length))
+            }
+        }
+    }
+
+    /// Takes a part of `stderr`.
+    fn complain(&mut self, text: &[u8]) -> Result<(), Error> {
+        self.stderr_bytes += text.len();
+        if self.stderr_bytes > STDERR_BYTES_MAX {
+            return Err(Error::EndlessStderr);
+        }
+        self.stderr.extend_from_slice(text);
+        Ok(())
+    }
+
+    /// Whether nothing of the response is missing.
+    fn is_complete(&self) -> bool {
+        self.has_excess || self.records.has_ended()
+    }
+
+    /// The application has closed its side.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]: the response is not complete.
+    pub fn receive_eof(&mut self) -> Result<(), Error> {
+        // nginx differs: without `fastcgi_keep_conn` it takes the end of stdout as that of the response,
+        // and a response without any end as complete, even if it was cut within a record.
+        match self.content {
+            _ if self.is_complete() => Ok(()),
+            Content::Known(0) => Ok(()),
+            Content::Any | Content::Unwanted if self.is_closed => Ok(()),
+            _ => Err(Error::Closed),
+        }
+    }
+
+    /// Remaining bytes of the body, if known.
+    pub fn body_left(&self) -> Option<u64> {
+        match self.content {
+            _ if self.is_complete() => Some(0),
+            // Its end is still to come.
+            Content::Known(left @ 1..) => Some(left),
+            _ => None,
+        }
+    }
+
+    /// Whether the connection can carry another request now that the response is complete. `leftover`:
+    /// more has arrived.
+    pub fn is_reusable(&self, leftover: bool) -> bool {
+        self.asked.keep && self.records.has_ended() && !self.has_excess && !leftover
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::{end, record};
+    use super::*;
+
+    const ASKED: Asked = Asked { head: false, keep: false, head_bytes_max: 4096 };
+
+    /// What came of a response.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Got {
+        status: u16,
+        content: String,
+        stderr: Vec<String>,
+        excess: bool,
+        /// The end came before the connection's.
+        ended: bool,
+        reusable: bool,
+        error: Option<Error>,
+    }
+
+    /// Plays a response in pieces of this many bytes.
+    fn play(asked: Asked, input: &[u8], size: usize) -> Got {
+        let (mut response, mut head) = (Response::new(asked), ResponseBuilder::new());
+        let mut got = Got::default();
+        let error = feed(&mut response, &mut head, input, size, &mut got);
+        got.error = match error {
+            Ok(()) if got.ended => None,
+            Ok(()) if got.status == 0 => Some(Error::Closed),
+            Ok(()) => response.receive_eof().err(),
+            Err(error) => Some(error),
+        };
+        got
+    }
+
+    fn feed(
+        response: &mut Response,
+        head: &mut ResponseBuilder,
+        input: &[u8],
+        size: usize,
+        got: &mut Got,
+    ) -> Result<(), Error> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        for piece in input.chunks(size) {
+            let mut at = 0;
+            while got.status == 0 {
+                let step = response.receive_head(head, &piece[at..])?;
+                at += step.consumed;
+                match step.event {
+                    HeadEvent::NeedMore => break,
+                    HeadEvent::Stderr(line) => got.stderr.push(text(&line)),
+                    HeadEvent::StderrPart => {}
+                    HeadEvent::Done => got.status = head.status(),
+                }
+            }
+            while got.status != 0 {
+                let step = response.receive_body(&piece[at..])?;
+                match step.event {
+                    BodyEvent::NeedMore => break,
+                    BodyEvent::Data(range) => got.content.push_str(&text(&piece[at..][range])),
+                    BodyEvent::Stderr(line) => got.stderr.push(text(&line)),
+                    BodyEvent::Excess => got.excess = true,
+                    BodyEvent::End => {
+                        got.ended = true;
+                        at += step.consumed;
+                        got.reusable = response.is_reusable(at < piece.len());
+                        return Ok(());
+                    }
+                }
+                at += step.consumed;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same however it is cut.
+    fn all(asked: Asked, input: &[u8]) -> Got {
+        let whole = play(asked, input, input.len().max(1));
+        for size in 1..input.len().min(40) {
+            let mut cut = play(asked, input, size);
+            // What follows may not have come yet.
+            cut.reusable = whole.reusable;
+            assert_eq!(cut, whole, "pieces of {size}");
+        }
+        whole
+    }
+
+    fn out(text: &str) -> Vec<u8> {
+        record(Kind::Stdout, text.as_bytes(), 3)
+    }
+
+    #[test]
+    fn a_head_may_be_split_anywhere() {
+        let parts = ["Sta", "tus: 404 No", "pe\r\nA: b\r\n", "\r", "\nbo", "dy"].map(out).concat();
+        let got = all(ASKED, &[parts, out(""), end(0)].concat());
+        assert_eq!((got.status, &got.content[..], got.ended), (404, "body", true));
+        assert!(!got.reusable && got.error.is_none());
+    }
+
+    #[test]
+    fn stderr_is_apart() {
+        let err = |text: &str| record(Kind::Stderr, text.as_bytes(), 1);
+        let parts =
+            [err("one"), out("A: b\n"), err("two"), out("\nbo"), err(""), err("three"), out("dy")];
+        let keep = Asked { keep: true, ..ASKED };
+        let got = all(keep, &[parts.concat(), out(""), end(0)].concat());
+        assert_eq!((got.status, &got.content[..]), (200, "body"));
+        assert_eq!(got.stderr, ["one", "two", "three"]);
+        assert!(got.ended && got.reusable);
+    }
+
+    #[test]
+    fn the_end() {
+        let any = out("A: b\n\nbody");
+        let known = out("Content-Length: 4\n\nbody");
+        let keep = Asked { keep: true, ..ASKED };
+        for head in [&any, &known] {
+            for (asked, last, ended) in [
+                (ASKED, out(""), false),
+                (ASKED, end(0), true),
+                (keep, out(""), false),
+                (keep, end(0), true),
+                (keep, [out(""), end(0)].concat(), true),
+            ] {
+                let got = all(asked, &[&head[..], &last].concat());
+                assert_eq!((&got.content[..], got.ended, got.error), ("body", ended, None));
+                assert_eq!(got.reusable, asked.keep && ended);
+            }
+        }
+        assert_eq!(all(ASKED, &any).error, Some(Error::Closed));
+        assert_eq!(all(ASKED, &known).error, None);
+        let more = [any, end(0), out("x")].concat();
+        assert!(!play(keep, &more, more.len()).reusable);
+    }
+
+    #[test]
+    fn lengths_that_are_not_true() {
+        let long = [out("Content-Length: 2\n\nbody"), end(0)].concat();
+        let got = all(Asked { keep: true, ..ASKED }, &long);
+        assert_eq!(
+            (&got.content[..], got.excess, got.ended, got.reusable),
+            ("bo", true, true, false)
+        );
+        let short = out("Content-Length: 9\n\nbody");
+        assert_eq!(all(ASKED, &short).error, Some(Error::Closed));
+        let closed = [&short[..], &out("")].concat();
+        assert_eq!(all(ASKED, &closed).error, Some(Error::StdoutEnded));
+        let ended = [short, end(0)].concat();
+        assert_eq!(all(ASKED, &ended).error, Some(Error::RequestEnded));
+        // A record that is cut.
+        let whole = out("A: b\n\nbody");
+        assert_eq!(all(ASKED, &whole[..whole.len() - 5]).error, Some(Error::Closed));
+    }
+
+    #[test]
+    fn responses_without_content() {
+        let head = Asked { head: true, keep: true, ..ASKED };
+        let input = [out("Content-Length: 9\n\nbody"), end(0)].concat();
+        let got = all(head, &input);
+        assert_eq!((&got.content[..], got.excess, got.reusable), ("", false, true));
+        let got = all(ASKED, &[out("Status: 304\n\n"), end(0)].concat());
+        assert_eq!((got.status, got.ended, got.excess), (304, true, false));
+        let got = all(ASKED, &[out("Status: 204\n\nbody"), end(0)].concat());
+        assert_eq!((&got.content[..], got.excess), ("", true));
+    }
+
+    #[test]
+    fn no_head() {
+        let error = |input: &[u8]| all(ASKED, input).error.unwrap();
+        assert_eq!(error(&out("")), Error::StdoutEnded);
+        assert_eq!(error(&end(0)), Error::Unexpected(3));
+        assert_eq!(error(&end(2)), Error::Refused(2));
+        assert_eq!(error(&out("Status: 1xx\n\n")), Error::Status(b"1xx".to_vec()));
+        let flood = out(&"X: 1\n".repeat(1000));
+        assert_eq!(error(&flood), Error::Head(ResponseError::HeaderTooLarge));
+    }
+
+    #[test]
+    fn stderr_without_end() {
+        let text = record(Kind::Stderr, &[b'x'; 65_535], 0);
+        let mut response = Response::new(ASKED);
+        let mut head = ResponseBuilder::new();
+        let mut lines = 0;
+        let error = loop {
+            match response.receive_head(&mut head, &text) {
+                Ok(step) => lines += usize::from(matches!(step.event, HeadEvent::Stderr(_))),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((error, lines), (Error::EndlessStderr, STDERR_BYTES_MAX / 65_535));
+    }
+}

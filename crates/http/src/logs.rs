@@ -14,7 +14,7 @@ use crate::log::error::{Details, RequestDetails};
 use crate::log::{Level, Logged};
 use crate::request::Request;
 use crate::response::BodyError;
-use crate::upstream::State;
+use crate::upstream::{Notice, State};
 
 /// The logs of all locations.
 pub fn blocks(conf: &HttpConf) -> impl Iterator<Item = BlockLogs<'_>> {
@@ -110,7 +110,8 @@ pub fn body_error(request: &Request, error: &BodyError) {
 /// until then.
 pub fn access(request: &Request) {
     if let Some(state) = State::get(&request.state) {
-        for (level, text) in state.take_notices() {
+        for Notice { level, text, action } in state.take_notices() {
+            state.set_action(action);
             request.log(level, format_args!("{text}"));
         }
     }

@@ -14,6 +14,7 @@ use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 
 use super::{Lane, Order};
 use crate::exchange::Interim;
+use crate::log::Level;
 use crate::request::Request;
 use crate::response::Header;
 
@@ -144,6 +145,18 @@ pub enum HeadEvent {
     Interim(Rc<ResponseHead>),
     /// The head of the response.
     Final(Rc<ResponseHead>),
+    /// The consumed bytes are no part of a head, and do not count as such; perhaps the error log is to
+    /// learn something. It continues at once.
+    Apart(Option<Remark>),
+}
+
+/// A line for the error log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// Its level.
+    pub level: Level,
+    /// Its text.
+    pub text: Cow<'static, str>,
 }
 
 /// Result of reading a part of a body.
@@ -162,6 +175,8 @@ pub enum BodyEvent {
     NeedMore,
     /// Content: this part of the input, not empty.
     Data(Range<usize>),
+    /// No content; perhaps the error log is to learn something.
+    Apart(Option<Remark>),
     /// The body is complete; repeated on further calls.
     End,
 }

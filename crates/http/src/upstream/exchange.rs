@@ -22,7 +22,7 @@ use super::connect::Link;
 use super::pipe::Pipe;
 use super::receive::HeadFault;
 use super::upload::{Limits, Sending, Upload};
-use super::{BodyEvent, Cause, Codec, Fault, HeadEvent, Settings, State};
+use super::{BodyEvent, Cause, Codec, Fault, HeadEvent, Remark, Settings, State};
 use crate::request::ReadError;
 use crate::request_body::Resumed;
 use crate::response::BodyError;
@@ -379,6 +379,7 @@ impl UpstreamExchange {
     pub(super) fn decode(&mut self) -> More {
         let (codec, input) = self.codec_and_input();
         let (mut at, mut kept) = (0, 0);
+        let mut remarks = Vec::new();
         let more = loop {
             match codec.receive_body(&input[at..]) {
                 Ok(step) => match step.event {
@@ -393,6 +394,10 @@ impl UpstreamExchange {
                         }
                         kept += range.len();
                     }
+                    BodyEvent::Apart(remark) => {
+                        at += step.consumed;
+                        remarks.extend(remark);
+                    }
                     BodyEvent::NeedMore => break More::Yes,
                     BodyEvent::End => {
                         at += step.consumed;
@@ -404,6 +409,9 @@ impl UpstreamExchange {
         };
         let leftover = at < input.len();
         input.truncate(kept);
+        for Remark { level, text } in remarks {
+            self.state.notice(level, format_args!("{text}"));
+        }
         self.content += kept as u64;
         self.speak();
         if matches!(more, More::Complete) {

@@ -41,11 +41,13 @@ mod tunnel;
 mod upload;
 
 pub use body::{BodyOptions, UpstreamBody};
-pub use codec::{BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep};
+pub use codec::{
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Remark,
+};
 pub use http2::{Fields, Lane, Line};
 pub use order::{Order, Wanted};
 pub use run::{Failed, Reply, Run};
 pub use settings::{Buffers, Cause, NextUpstream, Settings};
-pub use state::{LogUri, PeerName, State, Try};
+pub use state::{LogUri, Notice, PeerName, State, Try};
 pub use target::Target;
 pub use tee::Tee;

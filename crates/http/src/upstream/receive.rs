@@ -7,7 +7,7 @@ use nowait_message::ResponseHead;
 use nowait_runtime::buf::{Received, RecvBuf};
 
 use super::exchange::{ReceiveFault, UpstreamExchange};
-use super::{Fault, HeadEvent};
+use super::{Fault, HeadEvent, Remark};
 use crate::request::Request;
 
 /// Why no head was received.
@@ -52,6 +52,10 @@ pub(super) async fn head(
                 }
             }
             HeadEvent::Final(head) => return Ok(head),
+            HeadEvent::Apart(None) => {}
+            HeadEvent::Apart(Some(Remark { level, text })) => {
+                request.log(level, format_args!("{text}"));
+            }
         }
     }
 }
@@ -92,9 +96,12 @@ fn parse(exchange: &mut UpstreamExchange) -> Result<HeadEvent, HeadFault> {
     let (codec, input) = exchange.codec_and_input();
     let step = codec.receive_head(input)?;
     input.advance(step.consumed);
-    exchange.head_bytes += step.consumed;
+    if !matches!(step.event, HeadEvent::Apart(_)) {
+        exchange.head_bytes += step.consumed;
+    }
     exchange.speak();
     let is_too_big = match step.event {
+        HeadEvent::Apart(_) => false,
         HeadEvent::NeedMore => exchange.head_bytes >= max,
         HeadEvent::Interim(_) | HeadEvent::Final(_) => exchange.head_bytes > max,
     };

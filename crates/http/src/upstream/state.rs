@@ -62,6 +62,17 @@ impl std::ops::Deref for PeerName {
     }
 }
 
+/// A line for the error log, kept until the request ends.
+#[derive(Debug)]
+pub struct Notice {
+    /// Its level.
+    pub level: Level,
+    /// Its text.
+    pub text: String,
+    /// What was being done.
+    pub action: Option<&'static str>,
+}
+
 /// The URI in log lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum LogUri {
@@ -85,7 +96,7 @@ pub struct State {
     head: RefCell<Option<Rc<ResponseHead>>>,
     trailers: RefCell<Vec<Header>>,
     cookie: RefCell<Option<Bytes>>,
-    notices: RefCell<Vec<(Level, String)>>,
+    notices: RefCell<Vec<Notice>>,
     /// `$upstream_cache_status`
     pub cache_status: Cell<Option<&'static str>>,
 }
@@ -227,12 +238,12 @@ impl State {
         const NOTICES_MAX: usize = 16;
         let mut notices = self.notices.borrow_mut();
         if notices.len() < NOTICES_MAX {
-            notices.push((level, text.to_string()));
+            notices.push(Notice { level, text: text.to_string(), action: self.action.get() });
         }
     }
 
     /// Takes the lines that were kept.
-    pub fn take_notices(&self) -> Vec<(Level, String)> {
+    pub fn take_notices(&self) -> Vec<Notice> {
         std::mem::take(&mut *self.notices.borrow_mut())
     }
 }

@@ -6,6 +6,7 @@ mod curl;
 mod download_mirror;
 mod grpc;
 mod lan_cache;
+mod php;
 mod static_site;
 mod stream;
 

@@ -47,8 +47,6 @@ impl Missing {
 
 /// The replacement, or the consequence of removing the lines.
 fn advice(module: &str) -> Option<&'static str> {
-    const BACKEND: &str = "nowait talks to applications by HTTP and gRPC only: use \"proxy_pass\" and run \
-                           an HTTP server in front of the application";
     let rest = module.strip_prefix("ngx_")?;
     Some(match rest.strip_suffix("_module").unwrap_or(rest) {
         "http_dav" => {
@@ -56,7 +54,6 @@ fn advice(module: &str) -> Option<&'static str> {
              (\"proxy_pass\"), or remove the lines to refuse these methods"
         }
         "http_v3" => "remove the lines: clients then use HTTP/2",
-        "http_fastcgi" | "http_uwsgi" | "http_scgi" | "http_memcached" => BACKEND,
         "http_tunnel" => "nowait does not proxy CONNECT; keep using the current proxy for it",
         "http_mp4" | "http_flv" => {
             "players that use range requests do not need it; remove the lines if yours do"
@@ -96,9 +93,7 @@ mod tests {
 
     #[test]
     fn advice_is_for_modules_of_nginx() {
-        for module in
-            ["http_dav", "http_fastcgi", "http_tunnel", "http_mp4", "http_browser", "http_v3"]
-        {
+        for module in ["http_dav", "http_tunnel", "http_mp4", "http_browser", "http_v3"] {
             let module = format!("ngx_{module}_module");
             assert!(advice(&module).is_some(), "{module}");
             assert!(unsupported::all().any(|entry| entry.module == module), "{module}");

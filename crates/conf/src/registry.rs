@@ -54,7 +54,8 @@ crate::rows! {
     /// names, and a pattern that matches none is no error.
     ///
     /// `include mime.types;` reads a built-in table of types if there is no such file; so does a
-    /// path that ends in `/mime.types`, with a warning.
+    /// path that ends in `/mime.types`, with a warning. `fastcgi.conf`, `fastcgi_params`,
+    /// `scgi_params` and `uwsgi_params` are built in, too.
     "include" => |_cx: &mut Cx<'_>, _node: &Node| Ok(()), in ANY, take exactly(1), args "file | mask";
 }
 

@@ -9,12 +9,14 @@ pub mod autoindex;
 pub mod charset;
 pub mod compression;
 pub mod empty_gif;
+pub mod fastcgi;
 pub mod grpc;
 pub mod gunzip;
 pub mod headers;
 pub mod index;
 pub mod limit;
 pub mod map;
+pub mod memcached;
 pub mod mirror;
 pub mod not_modified;
 pub mod proxy;
@@ -23,6 +25,7 @@ pub mod range;
 pub mod realip;
 pub mod referer;
 pub mod rewrite;
+pub mod scgi;
 pub mod secure_link;
 pub mod slice;
 pub mod ssi;
@@ -33,6 +36,7 @@ pub mod stub_status;
 pub mod sub_filter;
 pub mod try_files;
 pub mod userid;
+pub mod uwsgi;
 
 use nowait_conf::{Cx, Row, Scope};
 
@@ -60,7 +64,11 @@ pub static MODULES: &[&Module] = &[
     &stub_status::MODULE,
     &status::MODULE,
     &proxy::MODULE,
+    &fastcgi::MODULE,
+    &uwsgi::MODULE,
+    &scgi::MODULE,
     &grpc::MODULE,
+    &memcached::MODULE,
     &cache::MODULE,
     &health::MODULE,
     &referer::MODULE,

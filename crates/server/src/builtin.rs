@@ -1,4 +1,4 @@
-//! Built-in configuration: the one that serves a directory, and the types for `include mime.types`
+//! Built-in configuration: the one that serves a directory, and the files for `include mime.types`
 //! if no such file is installed.
 //!
 //! Used by `main` for `nowait serve` and for a start without a configuration. The configuration is
@@ -188,8 +188,14 @@ impl Serve {
     }
 }
 
-/// `conf/mime.types` of the repository.
-const MIME_TYPES: &[u8] = include_bytes!("../../../conf/mime.types");
+/// Files of the repository's `conf` that configurations include.
+const INCLUDED: &[(&str, &[u8])] = &[
+    ("mime.types", include_bytes!("../../../conf/mime.types")),
+    ("fastcgi.conf", include_bytes!("../../../conf/fastcgi.conf")),
+    ("fastcgi_params", include_bytes!("../../../conf/fastcgi_params")),
+    ("scgi_params", include_bytes!("../../../conf/scgi_params")),
+    ("uwsgi_params", include_bytes!("../../../conf/uwsgi_params")),
+];
 
 /// The disk plus the built-in files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -208,9 +214,10 @@ impl Files for WithBuiltIn {
         Disk.glob(pattern)
     }
 
-    // nginx differs: it installs the file beside its configuration, and fails without it.
+    // nginx differs: it installs the files beside its configuration, and fails without them.
     fn fallback(&self, path: &Path) -> Option<&'static [u8]> {
-        (path.file_name()? == "mime.types").then_some(MIME_TYPES)
+        let name = path.file_name()?;
+        INCLUDED.iter().find(|(known, _)| name == *known).map(|(_, text)| *text)
     }
 }
 

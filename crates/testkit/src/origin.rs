@@ -21,6 +21,8 @@ pub enum Step {
     Expect(Vec<u8>),
     /// Sends these bytes.
     Reply(Vec<u8>),
+    /// Sends as many of these bytes as the peer takes before it closes the connection.
+    ReplySome(Vec<u8>),
     /// Waits for a message (or the sender's end) from the test.
     Wait(Receiver<()>),
     /// Closes the sending side.
@@ -40,6 +42,11 @@ impl Step {
     /// Sends `bytes`.
     pub fn reply(bytes: impl AsRef<[u8]>) -> Step {
         Step::Reply(bytes.as_ref().to_vec())
+    }
+
+    /// Sends `bytes`, or a part of them.
+    pub fn reply_some(bytes: impl AsRef<[u8]>) -> Step {
+        Step::ReplySome(bytes.as_ref().to_vec())
     }
 }
 
@@ -177,6 +184,7 @@ fn play(
                 since_last_step.drain(..end);
             }
             Step::Reply(bytes) => stream.write_all(&bytes).map_err(text)?,
+            Step::ReplySome(bytes) => drop(stream.write_all(&bytes)),
             Step::Wait(receiver) => {
                 let _ = receiver.recv_timeout(PATIENCE);
             }

@@ -111,6 +111,9 @@ impl<P: Protocol> Passing<P> {
 
 impl<P: Protocol> Handler for Passing<P> {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if let Some(status) = self.conf.refusal(request) {
+            return Step::Done(request, Outcome::status(status));
+        }
         let Some(cache) = self.cache.as_deref() else {
             return Step::wait(async move {
                 let outcome = self.run(request).await;

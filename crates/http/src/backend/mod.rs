@@ -7,6 +7,7 @@
 
 pub mod accel;
 mod cached;
+pub mod cgi;
 pub mod conf;
 pub mod early_hints;
 mod handler;

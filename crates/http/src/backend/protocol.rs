@@ -31,6 +31,11 @@ pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     /// The settings that all protocols have.
     fn backend(&self) -> &Backend;
 
+    /// The status that refuses a request which the protocol has no words for.
+    fn refusal(&self, _request: &Request) -> Option<u16> {
+        None
+    }
+
     /// The group of servers; `None`: each request has to evaluate it.
     fn group(&self) -> Option<GroupId>;
 

@@ -29,6 +29,9 @@ pub trait Rewriter {
         None
     }
 
+    /// Adds what the server does not say.
+    fn complete(&self, _request: &Request, _head: &mut Head) {}
+
     /// Changes the value of a `Set-Cookie`; `None`: unchanged.
     fn cookie(&self, _request: &Request, _value: &Bytes) -> Option<Bytes> {
         None
@@ -213,6 +216,9 @@ fn obey(
 /// `ngx_http_upstream_intercept_errors`.
 fn intercepted(request: &Request, backend: &Backend, received: &ResponseHead) -> Option<Special> {
     let status = received.status;
+    if status == 404 && backend.intercept_404 {
+        return Some(Special { status, location: None, headers: Vec::new() });
+    }
     if !backend.intercept_errors
         || status < 300
         || !request.location().pages.error_page.iter().any(|page| page.statuses.contains(&status))
@@ -253,6 +259,7 @@ fn pass(
         if !backend.hide.contains(name.as_bytes(), Some(known)) {
             *own = match received.known(known) {
                 Some(value) => Own::Given(received.share(value)),
+                None if backend.adds_fields => continue,
                 None => Own::Absent,
             };
         }
@@ -269,6 +276,7 @@ fn pass(
         }
         copy(request, backend, rewriter, (received, field), &mut head);
     }
+    rewriter.complete(request, &mut head);
     head
 }
 

@@ -145,6 +145,10 @@ pub struct Backend {
     pub pass_request_body: bool,
     /// When 103 (Early Hints) is passed on.
     pub early_hints: Predicates,
+    /// Whether `Server` and `Date` are added to responses without them.
+    pub adds_fields: bool,
+    /// Whether a 404 of the server becomes ours, with our page.
+    pub intercept_404: bool,
     /// Whether, and where, responses are stored as files.
     pub store: Option<Store>,
 }
@@ -164,6 +168,8 @@ impl Backend {
             pass_request_headers: true,
             pass_request_body: true,
             early_hints: Predicates::default(),
+            adds_fields: false,
+            intercept_404: false,
             store: None,
         }
     }

@@ -148,20 +148,7 @@ impl Protocol for Tiny {
 }
 
 fn tiny() -> Arc<Tiny> {
-    let backend = Backend {
-        module: "tiny",
-        settings: Arc::new(Settings::default()),
-        bind: None,
-        limit_rate: None,
-        hide: NameSet::hidden(&[], &[], &[]),
-        ignore: IgnoreHeaders::default(),
-        intercept_errors: false,
-        force_ranges: false,
-        pass_request_headers: true,
-        pass_request_body: true,
-        early_hints: Default::default(),
-        store: None,
-    };
+    let backend = Backend::new("tiny");
     Arc::new(Tiny { backend })
 }
 

@@ -1,0 +1,93 @@
+//! SCGI as a [`Protocol`] of backends, and the beginning of its requests. nginx:
+//! `ngx_http_scgi_create_request`.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nowait_gateway::scgi::Headers;
+
+use super::conf::{CONF, ScgiConf};
+use crate::backend::cgi::{self, plain};
+use crate::backend::conf::Backend;
+use crate::backend::protocol::{Protocol, Server, Transport};
+use crate::backend::response::Rewriter;
+use crate::conf::Location;
+use crate::conf::upstream::GroupId;
+use crate::log::Level;
+use crate::request::{BodyLength, Request};
+use crate::upstream::{Codec, CodecFactory, Lane, LogUri, Order};
+
+fn conf(request: &Request) -> Option<&ScgiConf> {
+    ScgiConf::of_location(request.location()).map(|conf| &**conf)
+}
+
+/// SCGI towards servers.
+pub(super) struct ScgiFactory;
+
+impl CodecFactory for ScgiFactory {
+    fn codec(&self, _: &Request, _: Option<&Rc<Lane>>) -> Box<dyn Codec> {
+        plain::Plain::new(WAY)
+    }
+}
+
+const WAY: plain::Way =
+    plain::Way { write, backend: |request| Some(&conf(request)?.backend), upgrades: false };
+
+/// Appends the head of a request.
+fn write(request: &Request, order: &Order, length: u64, out: &mut Vec<u8>) -> Result<(), u16> {
+    let conf = conf(request).ok_or(500u16)?;
+    let mut headers = Headers::new(length);
+    let mut result = Ok(());
+    let passes = conf.backend.pass_request_headers;
+    conf.params.each(request, &order.wanted, passes, |name, value| {
+        if headers.push(name, value).is_err() {
+            let name = String::from_utf8_lossy(name);
+            let text = format_args!("SCGI can't pass on a zero byte: in parameter \"{name}\"");
+            request.log(Level::Error, text);
+            result = Err(400);
+        }
+    });
+    headers.write(out);
+    result
+}
+
+impl Rewriter for ScgiConf {}
+
+impl Protocol for ScgiConf {
+    const CODECS: &'static dyn CodecFactory = &ScgiFactory;
+
+    fn of_location(location: &Location) -> Option<&Arc<Self>> {
+        location.settings.get(&CONF)
+    }
+
+    fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    fn group(&self) -> Option<GroupId> {
+        self.pass.group()
+    }
+
+    fn settle(&self, _: &mut Request) {}
+
+    fn evaluate(&self, request: &mut Request) -> Result<Server, u16> {
+        self.pass.evaluate(request)
+    }
+
+    fn transport(&self, request: &Request) -> Transport {
+        self.pass.transport(request, &self.backend)
+    }
+
+    fn uri(&self, _: &Request) -> Result<LogUri, u16> {
+        Ok(cgi::no_uri())
+    }
+
+    /// The head states the length of the content.
+    fn streams(&self, request: &Request) -> bool {
+        self.backend.pass_request_body && request.body_length != BodyLength::Unknown
+    }
+
+    fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
+        cgi::append_key(request, self.pass.destination(request), out);
+    }
+}

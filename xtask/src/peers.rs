@@ -9,7 +9,7 @@ const USAGE: &str = "usage: cargo xtask peers [TEST]...
   TEST             part of the name of a test (default: all)
 
 Needs Go, Node, and these Debian packages: curl nginx openssl python3-venv nghttp2-client chromium
-libnss3-tools testssl.sh. Fetches h2spec and grpc-go's interoperability programs (Go), and httpx
+libnss3-tools testssl.sh php-fpm uwsgi-plugin-python3 memcached. Fetches h2spec and grpc-go's interoperability programs (Go), and httpx
 (Python), to target/peers.";
 
 /// Programs that the tests run, with their Debian packages.
@@ -25,6 +25,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("testssl", "testssl.sh"),
     ("go", "golang"),
     ("node", "nodejs"),
+    ("uwsgi", "uwsgi-plugin-python3"),
+    ("memcached", "memcached"),
 ];
 
 /// The conformance tests of HTTP/2.

@@ -1,0 +1,30 @@
+<?php
+// An application of PHP: what `do` asks for.
+switch ($_GET['do'] ?? '') {
+    case 'facts':
+        http_response_code(201);
+        header('X-Script: ' . $_SERVER['SCRIPT_NAME']);
+        setcookie('a', 'b');
+        echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['HTTP_HOST'], ' ', $_SERVER['PATH_INFO'] ?? '';
+        break;
+    case 'upload':
+        $hash = hash_init('adler32');
+        $size = hash_update_stream($hash, fopen('php://input', 'rb'));
+        echo $size, ' ', hash_final($hash);
+        break;
+    case 'large':
+        for ($n = 0; $n < 1000; $n++) {
+            echo str_repeat(chr(97 + $n % 26), 10000);
+        }
+        break;
+    case 'protected':
+        header('X-Accel-Redirect: /protected/report.txt');
+        break;
+    case 'warning':
+        trigger_error('a complaint', E_USER_WARNING);
+        echo 'warned';
+        break;
+    case 'redirect':
+        header('Location: /elsewhere');
+        break;
+}

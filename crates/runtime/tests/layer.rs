@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::sim::{self, Weather};
 use nowait_runtime::worker::{self, End, WorkerConfig, Workers};
 use nowait_runtime::{fs, spawn, yield_now};
+use rustix::net::SendFlags;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -42,6 +44,19 @@ const ANSWER: u8 = 4;
 struct Toy {
     ended: bool,
     answers: usize,
+    /// From which length of a file on it leaves sealing to the kernel: nothing is sealed then.
+    offloads_from: Option<u64>,
+    /// Has to be sent, sealed, before it can do that.
+    before: Vec<u8>,
+    /// The socket has no room for the next message.
+    full: bool,
+    /// Bytes of plaintext that the kernel has sent.
+    sent: u64,
+}
+
+/// A layer that leaves sealing to the kernel.
+fn offloading(from: u64) -> Box<Toy> {
+    Box::new(Toy { offloads_from: Some(from), ..Toy::default() })
 }
 
 fn record(kind: u8, content: &[u8]) -> Vec<u8> {
@@ -96,10 +111,39 @@ impl Layer for Toy {
         }
     }
 
+    fn offloads_from(&self) -> Option<u64> {
+        self.offloads_from
+    }
+
+    fn offload(&mut self, _socket: BorrowedFd<'_>, output: &mut Vec<u8>) -> io::Result<bool> {
+        output.append(&mut self.before);
+        Ok(output.is_empty())
+    }
+
+    fn transmit(&mut self, socket: BorrowedFd<'_>, messages: &[u8]) -> io::Result<usize> {
+        match std::mem::take(&mut self.full) {
+            true => Err(io::ErrorKind::WouldBlock.into()),
+            // One at a time.
+            false => Ok(rustix::net::send(socket, &messages[..HEADER], SendFlags::DONTWAIT)?),
+        }
+    }
+
+    fn sent(&mut self, bytes: u64, output: &mut Vec<u8>) -> io::Result<()> {
+        // It has something to say as soon as much was sent.
+        if self.sent < MUCH && self.sent + bytes >= MUCH {
+            output.extend(record(ANSWER, b""));
+        }
+        self.sent += bytes;
+        Ok(())
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
 }
+
+/// Bytes after which a [`Toy`] sends a message of its own.
+const MUCH: u64 = 1_000_000;
 
 fn on_each<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
     let mut kinds = vec![DriverKind::Epoll];
@@ -346,15 +390,8 @@ fn questions_of_the_layer_are_answered_while_receiving() {
 #[test]
 fn files_are_read_and_sealed() {
     on_each(|| async {
-        let pool = Pool::new(PoolConfig { name: "test".into(), threads: 2, max_queue: 64 });
-        let io = fs::Io::new(pool);
-        let name = format!("nowait-layer-{}-{:?}", std::process::id(), std::thread::current().id());
-        let path = std::env::temp_dir().join(name);
         let text = pattern(3_000_000);
-        std::fs::write(&path, &text).unwrap();
-        let open = fs::OpenOptions::default();
-        let file = fs::open(&io, path.as_os_str().as_encoded_bytes(), &open).await.unwrap();
-        std::fs::remove_file(&path).unwrap();
+        let (io, file) = file(&text).await;
         let (client, server) = pair().await;
         for (offset, len) in [(10, 1000), (2_000, 2_500_000), (2_999_999, 1)] {
             let mut chain = Chain::from(&b"head"[..]);
@@ -369,6 +406,127 @@ fn files_are_read_and_sealed() {
         let range = FileRange { file, io, offset: 2_900_000, len: 200_000 };
         let error = server.send(range, options()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    });
+}
+
+/// A file with this text, deleted already.
+async fn file(text: &[u8]) -> (fs::Io, fs::File) {
+    let pool = Pool::new(PoolConfig { name: "test".into(), threads: 2, max_queue: 64 });
+    let io = fs::Io::new(pool);
+    let name = format!("nowait-layer-{}-{:?}", std::process::id(), std::thread::current().id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, text).unwrap();
+    let open = fs::OpenOptions::default();
+    let file = fs::open(&io, path.as_os_str().as_encoded_bytes(), &open).await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    (io, file)
+}
+
+#[test]
+fn the_kernel_seals_from_a_large_file_on() {
+    on_each(|| async {
+        let text = pattern(3_000_000);
+        let (io, file) = file(&text).await;
+        let (far, near) = plain_pair().await;
+        near.set_layer(offloading(500_000), b"");
+        let range = |offset, len| FileRange { file: file.clone(), io: io.clone(), offset, len };
+        let with_head = |offset, len| {
+            let mut chain = Chain::from(&b"head"[..]);
+            chain.push(range(offset, len));
+            chain
+        };
+        // A small one is sealed here.
+        near.send(with_head(0, 300), options()).await.unwrap();
+        let sealed = record(DATA, &[&b"head"[..], &text[..300]].concat());
+        assert_eq!(take(&far, sealed.len()).await, sealed);
+        // The head of a large one, too; not its content, and nothing that follows.
+        let expected = [record(DATA, b"head"), text[..600_000].to_vec()].concat();
+        let receive = async { assert!(take(&far, expected.len()).await == expected) };
+        both(async { near.send(with_head(0, 600_000), options()).await.unwrap() }, receive).await;
+        near.send(&b"plain"[..], options()).await.unwrap();
+        assert_eq!(take(&far, 5).await, b"plain");
+        assert_eq!(near.with_layer(|toy: &Toy| toy.sent), Some(600_005));
+        // A message of the layer's own leaves between two parts, even if it has to wait for room.
+        let receive = async {
+            let got = take_large(&far, 4 + 2_900_000 + HEADER).await;
+            let at = got.windows(HEADER).position(|window| window == record(ANSWER, b"")).unwrap();
+            let rest = [&got[..at], &got[at + HEADER..]].concat();
+            assert!(rest[..4] == *b"head" && rest[4..] == text[7..2_900_007]);
+        };
+        both(async { near.send(with_head(7, 2_900_000), options()).await.unwrap() }, receive).await;
+        // So do answers while it receives; the end comes behind all.
+        for _ in 0..2 {
+            far.send(bytes::Bytes::from(record(QUESTION, b"")), options()).await.unwrap();
+        }
+        far.send(bytes::Bytes::from(record(DATA, b"go on")), options()).await.unwrap();
+        assert_eq!(take(&near, 5).await, b"go on");
+        near.send(&b"last"[..], options()).await.unwrap();
+        drop(near);
+        let expected = [record(ANSWER, b""), record(ANSWER, b""), b"last".to_vec()].concat();
+        assert_eq!(
+            take(&far, expected.len() + HEADER).await,
+            [expected, record(END, b"")].concat()
+        );
+        assert!(far.recv(LONG).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn the_kernel_seals_from_the_beginning() {
+    on_each(|| async {
+        let (far, near) = plain_pair().await;
+        near.set_layer(offloading(0), b"");
+        near.send(&b"plain"[..], options()).await.unwrap();
+        assert_eq!(take(&far, 5).await, b"plain");
+        // What has to be sent before comes first.
+        let (far, near) = plain_pair().await;
+        let before = record(ANSWER, b"before");
+        let toy = Toy { before: before.clone(), ..*offloading(0) };
+        near.set_layer(Box::new(toy), b"");
+        near.send(&b"one"[..], options()).await.unwrap();
+        near.send(&b"plain"[..], options()).await.unwrap();
+        let expected = [&before[..], b"oneplain"].concat();
+        assert_eq!(take(&far, expected.len()).await, expected);
+    });
+}
+
+#[test]
+fn messages_wait_for_room() {
+    on_each(|| async {
+        let (far, near) = plain_pair().await;
+        let toy = Toy { full: true, ..*offloading(0) };
+        near.set_layer(Box::new(toy), b"");
+        near.send(&b"plain"[..], options()).await.unwrap();
+        assert_eq!(take(&far, 5).await, b"plain");
+        far.send(bytes::Bytes::from(record(QUESTION, b"")), options()).await.unwrap();
+        let receive = async { assert_eq!(take(&near, 4).await, b"data") };
+        let answered = async {
+            assert_eq!(take(&far, HEADER).await, record(ANSWER, b""));
+            far.send(bytes::Bytes::from(record(DATA, b"data")), options()).await.unwrap();
+        };
+        both(receive, answered).await;
+        assert_eq!(near.with_layer(|toy: &Toy| toy.full), Some(false));
+    });
+}
+
+#[test]
+fn a_layer_that_leaves_sealing_to_the_kernel_moves() {
+    on_each(|| async {
+        let (far, near) = plain_pair().await;
+        near.set_layer(offloading(0), b"");
+        near.send(&b"one"[..], options()).await.unwrap();
+        assert!(near.release().await.unwrap());
+        let (fd, layer) = near.into_parts().await.unwrap();
+        let near = Stream::from_fd(fd).unwrap();
+        near.attach_layer(layer.unwrap());
+        near.send(&b"two"[..], options()).await.unwrap();
+        assert_eq!(take(&far, 6).await, b"onetwo");
+        // And ends where nobody takes it.
+        assert!(near.release().await.unwrap());
+        let (fd, layer) = near.into_parts().await.unwrap();
+        layer.unwrap().end(fd.as_fd());
+        drop(fd);
+        assert_eq!(take(&far, HEADER).await, record(END, b""));
     });
 }
 

@@ -5,6 +5,10 @@
 //! receive and send plaintext, file ranges are read and sealed, relays copy. What the layer has to
 //! send by itself leaves with the next send, or while something is received.
 //!
+//! A layer may leave sealing to the kernel ([`Layer::offload`]). From then on, plaintext is sent as on
+//! a plain connection, `sendfile` included; only what the layer sends by itself passes through
+//! [`Layer::transmit`], between two sends.
+//!
 //! A connection without a layer pays for one check per operation, and has room for one pointer. An
 //! idle connection with a layer holds no buffer: received bytes that are not a whole record are kept
 //! in pooled memory, and only as long as the rest is missing.
@@ -76,6 +80,40 @@ pub trait Layer: Send {
     /// Appends the end of this side to `output`; nothing if it has ended, or failed.
     fn end(&mut self, output: &mut Vec<u8>);
 
+    /// From which length of a file range on the kernel should seal; zero: as soon as anything is
+    /// sent. `None`: never.
+    fn offloads_from(&self) -> Option<u64> {
+        None
+    }
+
+    /// Has the kernel seal all that is sent from here on. Everything that was sealed before is in the
+    /// socket's queue. False: not this time, perhaps because of what was appended to `output`, sealed,
+    /// to be sent first; [`seal`](Self::seal) goes on.
+    ///
+    /// # Errors
+    /// The layer has failed.
+    fn offload(&mut self, _socket: BorrowedFd<'_>, _output: &mut Vec<u8>) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Sends messages of the layer's own, which it has appended to output since the kernel seals,
+    /// without waiting. Returns the number of bytes that are done with, at least one.
+    ///
+    /// # Errors
+    /// `WouldBlock`: the socket is full. Others: the connection has failed.
+    fn transmit(&mut self, _socket: BorrowedFd<'_>, _messages: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The kernel has sealed and sent this many bytes of plaintext, by one call. What is to be sent
+    /// because of it is appended to `output`.
+    ///
+    /// # Errors
+    /// Nothing more may be sent.
+    fn sent(&mut self, _bytes: u64, _output: &mut Vec<u8>) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The layer itself, for its facts.
     fn as_any(&self) -> &dyn Any;
 }
@@ -85,6 +123,7 @@ pub trait Layer: Send {
 pub struct DetachedLayer {
     layer: Box<dyn Layer>,
     input: Vec<u8>,
+    offloaded: bool,
 }
 
 impl DetachedLayer {
@@ -92,9 +131,13 @@ impl DetachedLayer {
     pub fn end(mut self, socket: BorrowedFd<'_>) {
         let mut output = Vec::new();
         self.layer.end(&mut output);
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         // A socket that takes nothing is closed without it.
-        let _ = rustix::net::send(socket, &output, flags);
+        if self.offloaded {
+            let _ = self.layer.transmit(socket, &output);
+        } else {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _ = rustix::net::send(socket, &output, flags);
+        }
     }
 }
 
@@ -104,7 +147,7 @@ pub(super) struct Layered {
     layer: RefCell<Option<Box<dyn Layer>>>,
     /// Received, and not opened: an incomplete record, or records for which there was no room.
     input: RefCell<OutBuf>,
-    /// Sealed, and not taken by the driver.
+    /// Sealed, and not taken by the driver; or, if the kernel seals, the layer's own messages.
     output: RefCell<Chain>,
     /// The driver has taken output, and has not reported the result.
     in_flight: Cell<bool>,
@@ -112,6 +155,10 @@ pub(super) struct Layered {
     sending: Cell<bool>,
     /// The peer has ended its side.
     ended: Cell<bool>,
+    /// The kernel seals.
+    offloaded: Cell<bool>,
+    /// The driver watches for the socket to take messages.
+    armed: Cell<bool>,
     /// To be performed when all output is sent.
     shutdown: Cell<Option<Shutdown>>,
 }
@@ -134,6 +181,8 @@ impl Stream {
             in_flight: Cell::new(false),
             sending: Cell::new(false),
             ended: Cell::new(false),
+            offloaded: Cell::new(false),
+            armed: Cell::new(false),
             shutdown: Cell::new(None),
         };
         assert!(self.layer.set(Box::new(layered)).is_ok(), "a connection has at most one layer");
@@ -145,6 +194,9 @@ impl Stream {
     /// If there is one.
     pub fn attach_layer(&self, detached: DetachedLayer) {
         self.set_layer(detached.layer, &detached.input);
+        if let Some(layered) = self.layer.get() {
+            layered.offloaded.set(detached.offloaded);
+        }
     }
 
     /// Takes the layer off, after [`release`](Stream::release). The connection is then fit only for
@@ -153,7 +205,7 @@ impl Stream {
         let layered = self.layer.get()?;
         let layer = layered.layer.take()?;
         let input = layered.input.take().to_vec();
-        Some(DetachedLayer { layer, input })
+        Some(DetachedLayer { layer, input, offloaded: layered.offloaded.get() })
     }
 
     /// Whether there is a layer.
@@ -339,20 +391,107 @@ impl Layered {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let (key, fd) = (stream.key, stream.fd());
+        if self.offloaded.get() {
+            return self.poll_transmit(stream, cx);
+        }
         let mut output = self.output.borrow_mut();
         let polled = stream.local.driver.borrow_mut().poll_send(key, fd, &mut output, follows, cx);
         // It may also wait before it takes anything.
         self.in_flight.set(polled.is_pending() && output.is_empty());
         drop(output);
         let sent = std::task::ready!(polled);
+        Poll::Ready(self.output_sent(stream, sent.map(drop)))
+    }
+
+    fn output_sent(&self, stream: &Stream, sent: io::Result<()>) -> io::Result<()> {
         if sent.is_err() {
             self.output.take();
         } else if self.is_flushed()
             && let Some(how) = self.shutdown.take()
         {
-            stream.local.driver.borrow_mut().shutdown(key, fd, how)?;
+            stream.local.driver.borrow_mut().shutdown(stream.key, stream.fd(), how)?;
         }
-        Poll::Ready(sent.map(drop))
+        sent
+    }
+
+    /// Has the layer send its own messages, while the kernel seals.
+    fn poll_transmit(&self, stream: &Stream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if self.armed.get() {
+                let (key, fd) = (stream.key, stream.fd());
+                let mut armed = true;
+                let mut driver = stream.local.driver.borrow_mut();
+                std::task::ready!(driver.poll_writable(key, fd, cx, &mut armed))?;
+                self.armed.set(false);
+            }
+            let mut output = self.output.borrow_mut();
+            let Some(messages) = output.memory_prefix().next() else { break };
+            match self.call(|layer| layer.transmit(stream.fd(), messages.memory())) {
+                Ok(done) => output.advance(done as u64),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    drop(output);
+                    let (key, fd) = (stream.key, stream.fd());
+                    let mut armed = false;
+                    let mut driver = stream.local.driver.borrow_mut();
+                    let polled = driver.poll_writable(key, fd, cx, &mut armed);
+                    self.armed.set(polled.is_pending());
+                    std::task::ready!(polled)?;
+                }
+                Err(error) => {
+                    drop(output);
+                    return Poll::Ready(self.output_sent(stream, Err(error)));
+                }
+            }
+        }
+        Poll::Ready(self.output_sent(stream, Ok(())))
+    }
+
+    /// Whether the kernel seals.
+    pub(super) fn is_offloaded(&self) -> bool {
+        self.offloaded.get()
+    }
+
+    /// Whether to try to leave sealing to the kernel before a range of a file of this length is sent;
+    /// `None`: before anything else is.
+    pub(super) fn wants_offload(&self, range: Option<u64>) -> bool {
+        let from = self.layer.borrow().as_ref().and_then(|layer| layer.offloads_from());
+        let is_due = from.is_some_and(|from| from == 0 || range.is_some_and(|len| len >= from));
+        is_due && !self.offloaded.get() && self.is_flushed()
+    }
+
+    /// Leaves sealing to the kernel, if it can do that. The driver has sent everything.
+    pub(super) fn offload(&self, stream: &Stream) -> io::Result<bool> {
+        let mut output = Vec::new();
+        let offloaded = self.call(|layer| layer.offload(stream.fd(), &mut output))?;
+        self.offloaded.set(offloaded);
+        if !output.is_empty() {
+            self.output.borrow_mut().push(Bytes::from(output));
+        }
+        Ok(offloaded)
+    }
+
+    /// Sends messages of the layer's own before plaintext, while the kernel seals. No other call may
+    /// send until [`send_done`](Self::send_done).
+    pub(super) fn poll_own_messages(
+        &self,
+        stream: &Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.sending.set(true);
+        if self.is_flushed() {
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_transmit(stream, cx)
+    }
+
+    /// The kernel has sealed this many bytes.
+    pub(super) fn note_sent(&self, bytes: u64) -> io::Result<()> {
+        let mut output = Vec::new();
+        let noted = self.call(|layer| layer.sent(bytes, &mut output));
+        if !output.is_empty() {
+            self.output.borrow_mut().push(Bytes::from(output));
+        }
+        noted
     }
 
     /// Seals a part of the memory at the beginning of `chain`, and sends some of it. Returns the
@@ -438,7 +577,7 @@ impl Layered {
             layer.end(&mut output);
         }
         self.output.borrow_mut().push(Bytes::from(output));
-        if !self.sending.get() && !self.in_flight.get() {
+        if !self.sending.get() && !self.in_flight.get() && !self.offloaded.get() {
             let mut output = self.output.borrow_mut();
             stream.local.driver.borrow_mut().append_behind(stream.key, &mut output);
         }

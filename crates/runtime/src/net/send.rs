@@ -132,7 +132,7 @@ impl<'a> Send<'a> {
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         match &mut self.state {
             State::Ready if self.chain.is_empty() && !self.stream.has_output() => {
-                return Poll::Ready(Ok(true));
+                return Poll::Ready(self.complete());
             }
             State::Ready => {}
             State::Memory => return self.poll_memory(cx),
@@ -156,6 +156,17 @@ impl<'a> Send<'a> {
                 });
             }
         }
+        if let Some(layered) = self.stream.layer.get() {
+            ready!(self.poll_offload(layered, cx))?;
+            if layered.is_offloaded() {
+                if layered.poll_own_messages(self.stream, cx)?.is_pending() {
+                    return self.poll_timeout(cx);
+                }
+                if self.chain.is_empty() {
+                    return Poll::Ready(Ok(false));
+                }
+            }
+        }
         match self.chain.first_file() {
             // The rest of a range that is already being sent is not read.
             Some((index, range)) if range.len <= READ_BYTES_MAX && !self.direct => {
@@ -177,22 +188,60 @@ impl<'a> Send<'a> {
         }
     }
 
+    /// Leaves sealing to the kernel if it is time for that, and it can.
+    fn poll_offload(&mut self, layered: &Layered, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let range = match self.chain.first_file() {
+            Some((0, range)) if self.options.sendfile && !range.file.is_direct() => Some(range.len),
+            _ => None,
+        };
+        let (stream, key) = (self.stream, self.stream.key);
+        if !layered.wants_offload(range) || !stream.local.driver.borrow().sends_files() {
+            return Poll::Ready(Ok(false));
+        }
+        let flushed = stream.local.driver.borrow_mut().poll_flush(key, cx);
+        if flushed.is_pending() {
+            return self.poll_timeout(cx);
+        }
+        ready!(flushed)?;
+        Poll::Ready(layered.offload(stream))
+    }
+
+    /// All was sent. The kernel, if it seals, may still have a record for which the socket had no room,
+    /// and a close would discard it. When there is room again, whatever is sent next, such as the
+    /// layer's end, pushes it before itself.
+    fn complete(&mut self) -> io::Result<bool> {
+        let layered = self.stream.layer.get();
+        if !layered.is_some_and(|layered| layered.is_offloaded()) || self.options.more {
+            return Ok(true);
+        }
+        let has_room = self.stream.has_room()?;
+        if !has_room {
+            self.state = State::Full { armed: false };
+        }
+        Ok(has_room)
+    }
+
     fn poll_memory(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let follows = match self.options.more || self.chain.first_file().is_some() {
             true => Follows::AtOnce,
             false if self.options.early => Follows::Nothing,
             false => Follows::Later,
         };
-        if let Some(layered) = self.stream.layer.get() {
-            return self.poll_sealed(layered, follows, cx);
-        }
+        let follows = match self.stream.layer.get() {
+            Some(layered) if !layered.is_offloaded() => {
+                return self.poll_sealed(layered, follows, cx);
+            }
+            // Nothing is sent early: the kernel's TLS refuses MSG_WAITALL.
+            Some(_) if follows == Follows::Nothing => Follows::Later,
+            _ => follows,
+        };
         let (key, fd) = (self.stream.key, self.stream.fd());
         let chain = &mut self.chain;
         let polled = self.stream.local.driver.borrow_mut().poll_send(key, fd, chain, follows, cx);
         match polled {
             Poll::Ready(result) => {
                 self.state = State::Ready;
-                self.progress(result? as u64);
+                self.progress(result? as u64)?;
                 Poll::Ready(Ok(false))
             }
             Poll::Pending => {
@@ -216,7 +265,7 @@ impl<'a> Send<'a> {
                 result?;
                 self.state = State::Ready;
                 let sent = if layered.is_flushed() { std::mem::take(&mut self.sealed) } else { 0 };
-                self.progress(sent);
+                self.progress(sent)?;
                 Poll::Ready(Ok(false))
             }
             Poll::Pending => {
@@ -234,9 +283,13 @@ impl<'a> Send<'a> {
     }
 
     /// The peer's kernel has room again: the timeout restarts.
-    fn progress(&mut self, bytes: u64) {
+    fn progress(&mut self, bytes: u64) -> io::Result<()> {
         self.stream.sent.set(self.stream.sent.get() + bytes);
         self.deadline = None;
+        match self.stream.layer.get() {
+            Some(layered) if layered.is_offloaded() => layered.note_sent(bytes),
+            _ => Ok(()),
+        }
     }
 
     /// The layer's own output is its own affair again.
@@ -249,7 +302,7 @@ impl<'a> Send<'a> {
     /// Whether `sendfile` is possible.
     fn sends_by_kernel(&self, range: &FileRange) -> bool {
         !range.file.is_direct()
-            && self.stream.layer.get().is_none()
+            && self.stream.layer.get().is_none_or(|layered| layered.is_offloaded())
             && self.stream.local.driver.borrow().sends_files()
     }
 
@@ -323,7 +376,7 @@ impl<'a> Send<'a> {
         match sent {
             Sent::Bytes(count) => {
                 self.chain.advance(count as u64);
-                self.progress(count as u64);
+                self.progress(count as u64)?;
             }
             Sent::Full => self.state = State::Full { armed: false },
             Sent::Ended => return Err(shrunk()),

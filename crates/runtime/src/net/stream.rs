@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{self, sockopt};
 
 use super::Address;
@@ -244,6 +245,17 @@ impl Stream {
     /// the end does not hide it.
     pub fn hangup(&self) -> Hangup<'_> {
         Hangup { stream: self }
+    }
+
+    /// Whether the socket has room for a send of some size.
+    pub(super) fn has_room(&self) -> io::Result<bool> {
+        let mut polled = [PollFd::from_borrowed_fd(self.fd(), PollFlags::OUT)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut polled, Some(&now)) {
+            Ok(count) => Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Waits until a direct write to the descriptor that returned EAGAIN may be tried again.

@@ -11,8 +11,8 @@
 //! sessions.
 //!
 //! rustls' unbuffered connections are the base, because an idle connection then holds no buffer: the
-//! buffered ones keep the 4 KB that they last read into. Their contract is kept in `session.rs`
-//! alone.
+//! buffered ones keep the 4 KB that they last read into. Their contract is kept in `session.rs` and
+//! `steps.rs` alone.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -32,10 +32,12 @@ mod list;
 mod name;
 pub mod ocsp;
 mod offered;
+mod offloaded;
 mod path;
 pub mod pem;
 mod server;
 mod session;
+mod steps;
 mod tickets;
 mod verify;
 
@@ -51,6 +53,7 @@ pub use error::{Error, Fault};
 pub use groups::Groups;
 pub use identity::Identity;
 pub use offered::Offered;
+pub use offloaded::{Sealing, SealingCipher, split_record};
 pub use rustls::KeyLog;
 pub use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 pub use server::{ClientCertificates, SESSION_TIMEOUT, Server, ServerSettings, Versions};

@@ -100,6 +100,8 @@ pub struct ServerSettings {
     pub record_bytes: usize,
     /// Certificates are compressed for clients that allow it (`ssl_certificate_compression`).
     pub compresses_certificates: bool,
+    /// Sessions may leave sealing to somebody else ([`Session::offload`](crate::Session::offload)).
+    pub offloads: bool,
     /// Where the secrets of connections are written (`ssl_key_log`).
     pub key_log: Option<Arc<dyn KeyLog>>,
 }
@@ -165,6 +167,7 @@ impl Server {
             config.max_early_data_size = settings.early_data_bytes_max;
             config.send_half_rtt_data = true;
         }
+        config.enable_secret_extraction = settings.offloads;
         if let Some(key_log) = settings.key_log {
             config.key_log = key_log;
         }

@@ -14,16 +14,15 @@ use std::time::SystemTime;
 
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::CertificateDer;
-use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
-use rustls::unbuffered::{
-    ConnectionState, EncodeError, EncryptError, ReadEarlyData, UnbufferedStatus, WriteTraffic,
-};
-use rustls::{CommonState, HandshakeKind, PeerIncompatible, ProtocolVersion};
+use rustls::server::UnbufferedServerConnection;
+use rustls::{CommonState, HandshakeKind, PeerIncompatible, ProtocolVersion, SupportedCipherSuite};
 
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::offered::sigalg_name;
+use crate::offloaded::{self, Kept, Offloaded, Sealing, SealingCipher, Seen};
 use crate::server::{ClientCertificates, Server};
+use crate::steps::{Plain, Step, early_data, flush, is_idle, step, take_message, write};
 use crate::verify::{self, Distrust, Role};
 use crate::{ciphers, groups};
 
@@ -36,10 +35,6 @@ pub const PLAINTEXT_BYTES_MAX: usize = 16 * 1024;
 /// Maximum length of a protected record (RFC 5246, 6.2.3; TLS 1.3 has less).
 const CIPHERTEXT_BYTES_MAX: usize = PLAINTEXT_BYTES_MAX + 2048;
 
-/// Maximum of what protection adds to a record: the header, an explicit nonce, the inner type, a
-/// tag.
-const OVERHEAD_BYTES: usize = HEADER_BYTES + 8 + 1 + 16;
-
 /// Maximum size of the records of one handshake message. rustls limits the message to 64 KB, but
 /// not the number of records.
 const JOINING_BYTES_MAX: usize = 128 * 1024;
@@ -49,6 +44,9 @@ const CONTENT_TYPES: RangeInclusive<u8> = 20..=23;
 
 /// rustls' word for a client for which no certificate was chosen.
 const NO_IDENTITY: &str = "no server certificate chain resolved";
+
+/// Another one seals the records of this session.
+const NOT_HERE: Error = Error::State("records are not sealed here");
 
 /// A fatal alert, before there are keys: nothing in common.
 const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
@@ -80,6 +78,10 @@ pub struct Opened {
 enum Connection {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
+    /// A server's, whose records the kernel seals.
+    Offloaded(Box<Offloaded>),
+    /// It was to be offloaded, and that failed.
+    Lost,
 }
 
 /// A session of either side.
@@ -97,6 +99,8 @@ pub struct Session {
     ended: bool,
     /// `close_notify` or a fatal alert was sent.
     closed: bool,
+    /// It ended because of keys that cannot be replaced.
+    needs_keys: bool,
     /// Early data may arrive.
     early_data: bool,
     /// No certificate suits the client.
@@ -110,31 +114,6 @@ pub struct Session {
     session_id: Option<Box<[u8]>>,
     sigalg: Option<&'static str>,
     client_sigalg: Option<&'static str>,
-}
-
-/// Where plaintext goes.
-struct Plain<'a> {
-    room: &'a mut [u8],
-    written: usize,
-}
-
-impl Plain<'_> {
-    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let room = self.room.get_mut(self.written..self.written + bytes.len());
-        room.ok_or(Error::State("no room for plaintext"))?.copy_from_slice(bytes);
-        self.written += bytes.len();
-        Ok(())
-    }
-}
-
-/// What a single call of rustls led to.
-enum Step {
-    /// Call again.
-    Again,
-    /// It needs further records.
-    Blocked,
-    /// The peer has ended its side.
-    Ended,
 }
 
 impl Session {
@@ -168,6 +147,7 @@ impl Session {
             slow,
             ended: false,
             closed: false,
+            needs_keys: false,
             early_data: false,
             lacks_identity: false,
             client_certificates: None,
@@ -255,6 +235,17 @@ impl Session {
         plain: &mut Plain<'_>,
         output: &mut Vec<u8>,
     ) -> Result<(), Error> {
+        if let Connection::Offloaded(session) = &mut self.connection {
+            match session.open(record, output)? {
+                Seen::Data(data) => plain.put(data)?,
+                Seen::End => self.ended = true,
+                Seen::NeedsKeys => {
+                    self.ended = true;
+                    self.needs_keys = true;
+                }
+            }
+            return Ok(());
+        }
         if self.joining.is_empty() {
             let done = self.process(record, plain, output)?;
             self.joining.extend_from_slice(&record[done..]);
@@ -285,6 +276,7 @@ impl Session {
         loop {
             let rest = &mut records[done..];
             let (discard, step) = match &mut self.connection {
+                Connection::Offloaded(_) | Connection::Lost => return Err(NOT_HERE),
                 Connection::Server(connection) => {
                     step(connection.process_tls_records(rest), plain, output, |mut early, plain| {
                         early_data(&mut early, plain)
@@ -330,7 +322,7 @@ impl Session {
         self.slow = false;
         self.early_data = false;
         if let (Some(wanted), Some(chain)) =
-            (&self.client_certificates, self.common().peer_certificates())
+            (&self.client_certificates, self.common().ok().and_then(CommonState::peer_certificates))
         {
             let (keeps_path, now) = (wanted.keeps_path, SystemTime::now());
             let path = wanted.verifier.find_path(chain, Role::Client, now);
@@ -345,8 +337,9 @@ impl Session {
     /// Appends the alert that rustls has for a failure. rustls is not called any more after that: it
     /// may still refer to records that are gone by then.
     fn take_alert(&mut self, records: &mut [u8], output: &mut Vec<u8>) {
-        while self.common().wants_write() {
+        while self.common().is_ok_and(CommonState::wants_write) {
             let taken = match &mut self.connection {
+                Connection::Offloaded(_) | Connection::Lost => false,
                 Connection::Server(connection) => {
                     take_message(connection.process_tls_records(records), output)
                 }
@@ -409,6 +402,11 @@ impl Session {
     fn write(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result<(), Error> {
         let joining = &mut self.joining[..];
         match &mut self.connection {
+            Connection::Offloaded(_) if plain.is_empty() => {
+                offloaded::append_end(output);
+                Ok(())
+            }
+            Connection::Offloaded(_) | Connection::Lost => Err(NOT_HERE),
             Connection::Server(connection) => loop {
                 if let Some(done) = write(connection.process_tls_records(joining), plain, output) {
                     return done;
@@ -422,6 +420,77 @@ impl Session {
         }
     }
 
+    /// The version (TLS 1.3, or else 1.2) and the cipher that somebody else could seal records with,
+    /// after [`offload`](Self::offload). `None`: not of this session, or not yet.
+    pub fn offloadable(&self) -> Option<(bool, SealingCipher)> {
+        match &self.connection {
+            Connection::Server(connection)
+                if is_idle(connection) && self.joining.is_empty() && !self.closed =>
+            {
+                offloaded::suite_of(self.suite()?)
+            }
+            _ => None,
+        }
+    }
+
+    /// Appends to `output` what waits for the next data: the answer to a key update.
+    ///
+    /// # Errors
+    /// The session is not ready for data.
+    pub fn flush(&mut self, output: &mut Vec<u8>) -> Result<(), Error> {
+        match &mut self.connection {
+            Connection::Server(connection) => flush(connection, output),
+            _ => Ok(()),
+        }
+    }
+
+    /// Leaves sealing to somebody else, the kernel, for all that follows; everything that was sealed
+    /// before, also by [`flush`](Self::flush), is sent first. What [`open`](Self::open) and
+    /// [`end`](Self::end) append from then on are records without protection
+    /// ([`split_record`](crate::split_record)). `rekeys`: the keys can be replaced later.
+    ///
+    /// # Errors
+    /// The session is not [`offloadable`](Self::offloadable); it has failed then.
+    pub fn offload(&mut self, rekeys: bool) -> Result<Sealing, Error> {
+        let offloaded = match std::mem::replace(&mut self.connection, Connection::Lost) {
+            Connection::Server(connection) => Offloaded::new(*connection, rekeys),
+            _ => Err(NOT_HERE),
+        };
+        match offloaded {
+            Ok((session, sealing)) => {
+                self.connection = Connection::Offloaded(Box::new(session));
+                Ok(sealing)
+            }
+            Err(error) => Err(self.fail(error, &mut Vec::new(), 0)),
+        }
+    }
+
+    /// The keys for all that follows, when a record was sent that [`open`](Self::open) or
+    /// [`sealed`](Self::sealed) has appended; `None`: the same as before.
+    pub fn take_keys(&mut self) -> Option<Sealing> {
+        match &mut self.connection {
+            Connection::Offloaded(session) => session.take_keys(),
+            _ => None,
+        }
+    }
+
+    /// At most this many records were sealed by somebody else. Whatever the session has to send because
+    /// of it is appended to `output`.
+    ///
+    /// # Errors
+    /// Nothing more may be sealed with these keys, and they cannot be replaced.
+    pub fn sealed(&mut self, records: u64, output: &mut Vec<u8>) -> Result<(), Error> {
+        match &mut self.connection {
+            Connection::Offloaded(session) => session.sealed(records, output),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the session has ended because the peer wanted new keys that nobody can use.
+    pub fn needs_keys(&self) -> bool {
+        self.needs_keys
+    }
+
     /// Whether the next step of the handshake takes long: an operation with a large private key, or
     /// the verification of a chain.
     pub fn is_slow(&self) -> bool {
@@ -431,7 +500,7 @@ impl Session {
     /// Whether the handshake is not complete. With early data, plaintext may already be received,
     /// and sent (`$ssl_early_data`).
     pub fn is_handshaking(&self) -> bool {
-        self.common().is_handshaking()
+        self.common().is_ok_and(CommonState::is_handshaking)
     }
 
     /// Whether nothing is kept of what was received: no part of a handshake message.
@@ -444,17 +513,43 @@ impl Session {
         self.ended
     }
 
-    fn common(&self) -> &CommonState {
+    fn common(&self) -> Result<&CommonState, Option<&Kept>> {
         match &self.connection {
-            Connection::Server(connection) => connection,
-            Connection::Client(connection) => connection,
+            Connection::Server(connection) => Ok(connection),
+            Connection::Client(connection) => Ok(connection),
+            Connection::Offloaded(session) => Err(Some(&session.kept)),
+            Connection::Lost => Err(None),
         }
+    }
+
+    /// A fact, which rustls knows, or else was kept.
+    fn fact<'a, T>(
+        &'a self,
+        known: impl FnOnce(&'a CommonState) -> Option<T>,
+        kept: impl FnOnce(&'a Kept) -> Option<T>,
+    ) -> Option<T> {
+        match self.common() {
+            Ok(common) => known(common),
+            Err(facts) => facts.and_then(kept),
+        }
+    }
+
+    fn version(&self) -> Option<ProtocolVersion> {
+        self.fact(CommonState::protocol_version, |kept| kept.version)
+    }
+
+    fn suite(&self) -> Option<SupportedCipherSuite> {
+        self.fact(CommonState::negotiated_cipher_suite, |kept| kept.suite)
+    }
+
+    fn handshake_kind(&self) -> Option<HandshakeKind> {
+        self.fact(CommonState::handshake_kind, |kept| kept.handshake)
     }
 
     /// The version of the protocol, in OpenSSL's words; `None`: not negotiated yet, as everything
     /// that follows.
     pub fn protocol(&self) -> Option<&'static str> {
-        match self.common().protocol_version()? {
+        match self.version()? {
             ProtocolVersion::TLSv1_3 => Some("TLSv1.3"),
             ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
             _ => None,
@@ -463,18 +558,19 @@ impl Session {
 
     /// OpenSSL's name of the cipher suite.
     pub fn cipher(&self) -> Option<&'static str> {
-        self.common().negotiated_cipher_suite().map(ciphers::name)
+        self.suite().map(ciphers::name)
     }
 
     /// OpenSSL's name of the group that keys were exchanged with.
     pub fn curve(&self) -> Option<&'static str> {
-        self.common().negotiated_key_exchange_group().map(|group| groups::name(group.name()))
+        let group = self.fact(CommonState::negotiated_key_exchange_group, |kept| kept.group);
+        group.map(|group| groups::name(group.name()))
     }
 
     /// On a server: the algorithm of its signature; `None`: there was none, as the session was
     /// resumed.
     pub fn sigalg(&self) -> Option<&'static str> {
-        self.sigalg.filter(|_| self.common().handshake_kind().is_some() && !self.is_reused())
+        self.sigalg.filter(|_| self.handshake_kind().is_some() && !self.is_reused())
     }
 
     /// On a server: the algorithm of the client's signature; `None`: it presented no certificate, or
@@ -485,7 +581,7 @@ impl Session {
 
     /// The application protocol.
     pub fn alpn(&self) -> Option<&[u8]> {
-        self.common().alpn_protocol()
+        self.fact(CommonState::alpn_protocol, |kept| kept.alpn.as_deref())
     }
 
     /// On a server: the name that the client asked for.
@@ -499,17 +595,18 @@ impl Session {
     }
 
     fn is_tls12(&self) -> bool {
-        self.common().protocol_version() == Some(ProtocolVersion::TLSv1_2)
+        self.version() == Some(ProtocolVersion::TLSv1_2)
     }
 
     /// Whether an earlier session was resumed.
     pub fn is_reused(&self) -> bool {
-        self.common().handshake_kind() == Some(HandshakeKind::Resumed)
+        self.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// The certificates that the peer presented, its own first.
     pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
-        self.common().peer_certificates().unwrap_or_default()
+        self.fact(CommonState::peer_certificates, |kept| Some(&kept.peer_certificates[..]))
+            .unwrap_or_default()
     }
 
     /// On a server: the client's certificate and those above it, up to a trusted one, if the server
@@ -557,127 +654,4 @@ fn sent_session_id(sent: &[u8]) -> Option<Box<[u8]>> {
     let rest = hello.get(4 + 2 + 32..)?;
     let (len, rest) = rest.split_first()?;
     rest.get(..usize::from(*len)).map(Into::into)
-}
-
-/// Acts upon one state of rustls that is met while records are processed.
-fn step<'c, 'i, Data>(
-    status: UnbufferedStatus<'c, 'i, Data>,
-    plain: &mut Plain<'_>,
-    output: &mut Vec<u8>,
-    early: impl FnOnce(ReadEarlyData<'c, 'i, Data>, &mut Plain<'_>) -> Result<(), Error>,
-) -> (usize, Result<Step, Error>) {
-    let UnbufferedStatus { mut discard, state, .. } = status;
-    let step = state.map_err(Error::from).and_then(|state| match state {
-        ConnectionState::ReadTraffic(mut traffic) => {
-            while let Some(record) = traffic.next_record() {
-                let record = record?;
-                discard += record.discard;
-                plain.put(record.payload)?;
-            }
-            Ok(Step::Again)
-        }
-        ConnectionState::ReadEarlyData(data) => early(data, plain).map(|()| Step::Again),
-        ConnectionState::EncodeTlsData(mut data) => {
-            encode(|room| data.encode(room), output)?;
-            Ok(Step::Again)
-        }
-        ConnectionState::TransmitTlsData(data) => {
-            data.done();
-            Ok(Step::Again)
-        }
-        ConnectionState::PeerClosed | ConnectionState::Closed => Ok(Step::Ended),
-        ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => Ok(Step::Blocked),
-        _ => Err(Error::State("unknown state of a session")),
-    });
-    (discard, step)
-}
-
-/// Takes a message of rustls' own that is to be sent; false: there is none.
-fn take_message<Data>(status: UnbufferedStatus<'_, '_, Data>, output: &mut Vec<u8>) -> bool {
-    match status.state {
-        Ok(ConnectionState::EncodeTlsData(mut data)) => {
-            encode(|room| data.encode(room), output).is_ok()
-        }
-        _ => false,
-    }
-}
-
-fn early_data(
-    data: &mut ReadEarlyData<'_, '_, ServerConnectionData>,
-    plain: &mut Plain<'_>,
-) -> Result<(), Error> {
-    while let Some(record) = data.next_record() {
-        plain.put(record?.payload)?;
-    }
-    Ok(())
-}
-
-/// Acts upon one state of rustls that is met while `plain` is to be written. `None`: call again.
-fn write<Data>(
-    status: UnbufferedStatus<'_, '_, Data>,
-    plain: &[u8],
-    output: &mut Vec<u8>,
-) -> Option<Result<(), Error>> {
-    match status.state {
-        Err(error) => Some(Err(error.into())),
-        Ok(ConnectionState::EncodeTlsData(mut data)) => {
-            encode(|room| data.encode(room), output).err().map(Err)
-        }
-        Ok(ConnectionState::TransmitTlsData(mut data)) => {
-            let done =
-                data.may_encrypt_app_data().map(|mut traffic| encrypt(&mut traffic, plain, output));
-            data.done();
-            done
-        }
-        Ok(ConnectionState::WriteTraffic(mut traffic)) => {
-            Some(encrypt(&mut traffic, plain, output))
-        }
-        Ok(ConnectionState::PeerClosed) => None,
-        Ok(_) => Some(Err(Error::State("not ready for data"))),
-    }
-}
-
-fn encode(
-    mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
-    output: &mut Vec<u8>,
-) -> Result<(), Error> {
-    let Err(EncodeError::InsufficientSize(size)) = encode(&mut []) else {
-        return Err(Error::State("an empty message"));
-    };
-    let begin = output.len();
-    output.resize(begin + size.required_size, 0);
-    encode(&mut output[begin..]).map_err(|_| Error::State("a message of changing size"))?;
-    Ok(())
-}
-
-/// Appends records with `plain`, or without it `close_notify`.
-fn encrypt<Data>(
-    traffic: &mut WriteTraffic<'_, Data>,
-    plain: &[u8],
-    output: &mut Vec<u8>,
-) -> Result<(), Error> {
-    let mut call = |room: &mut [u8]| match plain.is_empty() {
-        true => traffic.queue_close_notify(room),
-        false => traffic.encrypt(plain, room),
-    };
-    let records = plain.len().div_ceil(PLAINTEXT_BYTES_MAX).max(1);
-    let mut wanted = plain.len() + 2 + records * OVERHEAD_BYTES;
-    let begin = output.len();
-    loop {
-        output.resize(begin + wanted, 0);
-        match call(&mut output[begin..]) {
-            Ok(written) => {
-                output.truncate(begin + written);
-                return Ok(());
-            }
-            // A key update comes first, or records are smaller by `ssl_buffer_size`.
-            Err(EncryptError::InsufficientSize(size)) if size.required_size > wanted => {
-                wanted = size.required_size;
-            }
-            Err(_) => {
-                output.truncate(begin);
-                return Err(rustls::Error::EncryptError.into());
-            }
-        }
-    }
 }

@@ -5,6 +5,7 @@ mod early;
 mod hostile;
 mod link;
 mod ocsp;
+mod offloaded;
 #[path = "../../../../tests/http/tls/responder.rs"]
 mod responder;
 mod sessions;

@@ -10,6 +10,7 @@ mod aarch64;
 mod bench;
 mod docs;
 mod fuzz;
+mod ktls;
 mod nfs;
 mod peers;
 mod sim;
@@ -31,6 +32,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                          mixed load with reloads: bytes are checked, resources are watched
   nfs [OPTIONS] [TEST]...
                          run tests/nfs in a virtual machine whose kernel has NFS
+  ktls [OPTIONS] [TEST]...
+                         run tests/ktls in a virtual machine whose kernel has TLS
   peers [TEST]...        run tests/peers with real clients and servers: browsers, libraries, tools
   aarch64 [TEST]...      build for 64-bit ARM and run the tests with that program, emulated
   bench [OPTIONS]        run the benchmarks against nginx (options: cargo xtask bench --help)
@@ -49,7 +52,8 @@ fn main() -> ExitCode {
         "sim" => sim::run(rest),
         "soak" => soak::run(rest),
         "aarch64" => aarch64::run(rest),
-        "nfs" => nfs::run(rest),
+        "nfs" => nfs::SUITE.run(rest),
+        "ktls" => ktls::SUITE.run(rest),
         "peers" => peers::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {

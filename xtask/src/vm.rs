@@ -1,5 +1,5 @@
 //! A virtual machine with Debian's kernel and the programs of this machine, for tests that need
-//! what the running kernel lacks. Called by [`crate::nfs`].
+//! what the running kernel lacks. Called by [`crate::nfs`] and [`crate::ktls`].
 //!
 //! The machine's root is this machine's file system with a layer in memory on top: every program is
 //! there, and nothing written lasts. The machine has no network but loopback. It is emulated, which
@@ -7,6 +7,7 @@
 
 mod initrd;
 mod kernel;
+mod suite;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,6 +16,7 @@ use std::process::{Child, Command, Stdio};
 
 use self::initrd::Initrd;
 pub use self::kernel::Kernel;
+pub use self::suite::Suite;
 use crate::workspace::{Outcome, find_program, require, root};
 
 /// Programs that a machine needs, with their Debian packages.

@@ -3,9 +3,11 @@
 //! Called by whoever accepts or opens connections, before the first byte of another protocol. The
 //! protocol itself is in `nowait_tls`; steps that take long run in a pool.
 
+mod caching;
 pub mod commands;
 pub mod conf;
 pub mod files;
+pub mod kernel;
 pub mod key_log;
 pub mod loading;
 pub mod ocsp;
@@ -17,6 +19,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +32,7 @@ use nowait_runtime::time::timeout;
 use nowait_tls::{Acceptor, Distrust, Session, Stop};
 pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Offered, Server, prepare_thread};
 
+use self::kernel::{Kernel, KernelUse};
 use self::key_log::KeyLogFile;
 use self::ocsp::{Asking, ClientOcsp, FAILED};
 
@@ -97,11 +101,12 @@ pub struct Tls {
     offered: Option<Box<Offered>>,
     /// What responders say of the client's certificate.
     status: Cell<Result<(), Distrust>>,
+    kernel: Kernel,
 }
 
 impl Tls {
     fn new(session: Session, offered: Option<Box<Offered>>) -> Self {
-        Self { session, offered, status: Cell::new(Ok(())) }
+        Self { session, offered, status: Cell::new(Ok(())), kernel: Kernel::None }
     }
 
     /// What the client's certificate is worth; `None`: it presented none.
@@ -139,6 +144,10 @@ pub struct Chosen {
     pub ocsp: Option<OcspCheck>,
     /// Where secrets are written (`ssl_key_log`).
     pub key_log: Option<KeyLogging>,
+    /// What the kernel seals.
+    pub kernel: KernelUse,
+    /// Takes the warning that the kernel does not do what was asked for.
+    pub kernel_log: Option<Log>,
 }
 
 /// A file for secrets, and what it takes to write it.
@@ -168,6 +177,9 @@ impl Layer for Tls {
     ) -> io::Result<Opened> {
         let opened = self.session.open(input, plain, output, true).map_err(io_error)?;
         let nowait_tls::Opened { consumed, written, stop } = opened;
+        if stop == Stop::Ended && self.session.needs_keys() {
+            kernel::keys_refused();
+        }
         Ok(Opened { consumed, written, ended: stop == Stop::Ended })
     }
 
@@ -177,6 +189,22 @@ impl Layer for Tls {
 
     fn end(&mut self, output: &mut Vec<u8>) {
         self.session.end(output);
+    }
+
+    fn offloads_from(&self) -> Option<u64> {
+        self.kernel.offloads_from()
+    }
+
+    fn offload(&mut self, socket: BorrowedFd<'_>, output: &mut Vec<u8>) -> io::Result<bool> {
+        self.kernel.offload(&mut self.session, socket, output)
+    }
+
+    fn transmit(&mut self, socket: BorrowedFd<'_>, messages: &[u8]) -> io::Result<usize> {
+        kernel::transmit(&mut self.session, socket, messages)
+    }
+
+    fn sent(&mut self, bytes: u64, output: &mut Vec<u8>) -> io::Result<()> {
+        self.session.sealed(kernel::records(bytes), output).map_err(io_error)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -221,7 +249,7 @@ pub async fn accept(
     };
     let chosen = timeout(wire.left(), choose(&hello)).await;
     let chosen = chosen.unwrap_or_else(|elapsed| Err(Failure::Io(elapsed.into())));
-    let Chosen { server, keeps_offers, ocsp, key_log } = match chosen {
+    let Chosen { server, keeps_offers, ocsp, key_log, kernel, kernel_log } = match chosen {
         Ok(chosen) => chosen,
         Err(failure) => {
             let refusal = match failure {
@@ -238,7 +266,11 @@ pub async fn accept(
     if let Some(KeyLogging { file, pool, log }) = key_log {
         file.flush(&pool, &log);
     }
-    let (tls, input) = completed?;
+    let (mut tls, input) = completed?;
+    tls.kernel = Kernel::Wanted(kernel);
+    if let Some(log) = kernel_log {
+        kernel::report_missing(&log);
+    }
     if let Some(check) = ocsp {
         // Until a handshake with early data is complete, there is nothing to ask about: then the
         // certificate is not trusted.

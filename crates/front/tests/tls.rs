@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use nowait_front::tls::kernel::KernelUse;
 use nowait_front::tls::{Chosen, Failure, Handshake, Tls, accept, connect};
 use nowait_runtime::buf::{Chain, FileRange};
 use nowait_runtime::driver::{self, DriverKind, Requested};
@@ -103,7 +104,14 @@ async fn pair(client: &Client, server: &Server, handshake: &Handshake) -> (Strea
     let session = client.connect("example.com").unwrap();
     let accepting = accept(&near, b"", handshake, async |hello| {
         assert_eq!(hello.alpn(), Vec::<Vec<u8>>::new());
-        Ok(Chosen { server: server.clone(), keeps_offers: false, ocsp: None, key_log: None })
+        Ok(Chosen {
+            server: server.clone(),
+            keeps_offers: false,
+            ocsp: None,
+            key_log: None,
+            kernel: KernelUse::Never,
+            kernel_log: None,
+        })
     });
     let (connected, accepted) = both(connect(&far, session, handshake), accepting).await;
     connected.unwrap();
@@ -204,7 +212,14 @@ fn failures_are_told() {
         let (far, near) = sockets().await;
         far.send(&b"GET / HTTP/1.1\r\n"[..], options()).await.unwrap();
         let plain = accept(&near, b"", &handshake(), async |_| {
-            Ok(Chosen { server: server.clone(), keeps_offers: false, ocsp: None, key_log: None })
+            Ok(Chosen {
+                server: server.clone(),
+                keeps_offers: false,
+                ocsp: None,
+                key_log: None,
+                kernel: KernelUse::Never,
+                kernel_log: None,
+            })
         })
         .await;
         assert!(matches!(plain, Err(Failure::PlainHttp(sent)) if sent.starts_with(b"GET ")));

@@ -68,6 +68,14 @@ impl Authority {
         Arc::new(builder.with_root_certificates(self.roots()).with_no_client_auth())
     }
 
+    /// The same of TLS 1.3.
+    #[allow(dead_code, reason = "only some of the tests that include this file use it")]
+    pub fn client_of_tls13(&self, provider: CryptoProvider) -> Arc<ClientConfig> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider));
+        let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]).unwrap();
+        Arc::new(builder.with_root_certificates(self.roots()).with_no_client_auth())
+    }
+
     /// What a client needs to trust it; sessions are resumed by clients with the same settings.
     pub fn client(&self, own: Option<&Issued>) -> Arc<ClientConfig> {
         let builder = ClientConfig::builder().with_root_certificates(self.roots());
@@ -151,6 +159,26 @@ impl TlsClient {
     pub fn end(&mut self) {
         self.stream.conn.send_close_notify();
         self.stream.flush().unwrap();
+    }
+
+    /// Replaces the keys of this side, and asks the server to do the same. Leaves with the next data.
+    #[allow(dead_code, reason = "only some of the tests that include this file use it")]
+    pub fn refresh_keys(&mut self) {
+        self.stream.conn.refresh_traffic_keys().unwrap();
+    }
+
+    /// Sends what waits for the next data.
+    #[allow(dead_code, reason = "only some of the tests that include this file use it")]
+    pub fn flush(&mut self) {
+        while self.stream.conn.wants_write() {
+            self.stream.conn.write_tls(&mut self.stream.sock).unwrap();
+        }
+    }
+
+    /// Sends bytes past TLS.
+    #[allow(dead_code, reason = "only some of the tests that include this file use it")]
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.sock.write_all(bytes).unwrap();
     }
 
     /// Receives everything until the server ends its side, and checks that it says so by

@@ -194,7 +194,7 @@ fn handshakes_are_counted() {
         let mut client = TlsClient::new(server, &authority.client(None), "localhost");
         let text = client.text("/status/ssl");
         let text: String = text.split_whitespace().collect();
-        let expected = r#"{"handshakes":1,"handshakes_failed":1,"handshakes_refused":0}"#;
+        let expected = r#"{"handshakes":1,"handshakes_failed":1,"handshakes_refused":0,"ktls":{"connections":0,"fallbacks":0,"keys_refused":0}}"#;
         assert_eq!(text, expected);
     });
 }

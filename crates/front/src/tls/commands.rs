@@ -5,6 +5,7 @@ use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Word, arity};
 use nowait_tls::{Ciphers, Groups, Identity, Versions};
 
 use super::files::{self, Passwords};
+use super::kernel::KernelUse;
 
 /// A command with its value.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct Target<'a> {
     pub tickets: &'a mut bool,
     /// Files that replace the certificate of the same type, and its key.
     pub pair: &'a mut (Option<Word>, Option<Word>),
+    /// What the kernel seals; `None`: nothing, of connections to upstream servers.
+    pub kernel: Option<&'a mut KernelUse>,
 }
 
 /// The certificate that commands name, with its key.
@@ -65,7 +68,7 @@ impl Command {
     ///
     /// # Errors
     /// The command does not exist here, or its value is wrong.
-    pub fn apply(&self, cx: &mut Cx<'_>, target: Target<'_>) -> Result<(), Diagnostic> {
+    pub fn apply(&self, cx: &mut Cx<'_>, mut target: Target<'_>) -> Result<(), Diagnostic> {
         let value = self.value.to_str()?;
         let failed = |hint: &str| {
             let text = format!("SSL_CONF_cmd(\"{}\", \"{}\") failed", self.name, self.value);
@@ -119,7 +122,7 @@ impl Command {
             }
         } else if is("Options") {
             for item in value.split(',') {
-                self.option(cx, item.trim(), &mut *target.prefers_own_ciphers, target.tickets)
+                self.option(cx, item.trim(), &mut target)
                     .map_err(|()| failed(&format!("no option \"{item}\" exists here")))?;
             }
         } else {
@@ -131,13 +134,7 @@ impl Command {
         }
     }
 
-    fn option(
-        &self,
-        cx: &mut Cx<'_>,
-        item: &str,
-        prefers_own_ciphers: &mut bool,
-        tickets: &mut bool,
-    ) -> Result<(), ()> {
+    fn option(&self, cx: &mut Cx<'_>, item: &str, target: &mut Target<'_>) -> Result<(), ()> {
         let (on, name) = match item.strip_prefix('-') {
             Some(name) => (false, name),
             None => (true, item.trim_start_matches('+')),
@@ -167,9 +164,11 @@ impl Command {
             "ClientRenegotiation",
         ];
         if is("SessionTicket") {
-            *tickets = on;
+            *target.tickets = on;
         } else if is("ServerPreference") {
-            *prefers_own_ciphers = on;
+            *target.prefers_own_ciphers = on;
+        } else if let Some(kernel) = target.kernel.as_deref_mut().filter(|_| is("KTLS")) {
+            *kernel = if on { KernelUse::Always } else { KernelUse::Never };
         } else if ALWAYS.iter().any(|other| is(other)) && on {
         } else if ALWAYS.iter().chain(NEVER).any(|other| is(other)) {
             let has_effect = matches!(name, "PrioritizeChaCha" | "KTLS") && on;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use nowait_conf::{Arity, Cx, Diagnostic, Node, Seconds, Setting, Size, Span, Value, Word, arity};
+use nowait_conf::{Cx, Diagnostic, Seconds, Span, Word};
 use nowait_tls::KeyLog;
 use nowait_tls::ocsp::{self, Question, Signer};
 use nowait_tls::{
@@ -21,8 +21,10 @@ use nowait_tls::{
 };
 use nowait_variables::Namespace;
 
+use super::caching::{BUILTIN_SESSIONS, OcspCaching, SessionCaching, ZoneSetting};
 use super::commands::{self, Command};
 use super::files::{self, FileName, Passwords};
+use super::kernel::KernelUse;
 use super::key_log::KeyLogFile;
 use super::loading::{CertificateCaching, NamedPairs};
 use super::ocsp::{Asking, ClientOcsp, Responder, Stapling, StatusCache};
@@ -30,12 +32,6 @@ use super::settings::{CipherList, CurveList, Protocols};
 use super::{Chosen, KeyLogging, OcspCheck};
 use crate::resolving::Resolving;
 use crate::servers::{Listen, ServerId};
-
-/// Minimum size of a session cache: nginx's, of eight pages.
-const CACHE_BYTES_MIN: u64 = 8 * 4096;
-
-/// Sessions of a cache without a size. OpenSSL's default.
-const BUILTIN_SESSIONS: usize = 20 * 1024;
 
 /// Memory for one session of such a cache.
 const BUILTIN_SESSION_BYTES: usize = 512;
@@ -162,7 +158,8 @@ nowait_conf::directives! {
     ssl_stapling_verify: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
     /// A command of OpenSSL's configuration: `Ciphersuites`, `CipherString`, `Groups`, `Curves`,
     /// `MinProtocol`, `MaxProtocol`, `Protocol`, `Certificate` with `PrivateKey`, and of `Options`
-    /// those about tickets, renegotiation and the server's preference. Others are refused.
+    /// those about tickets, renegotiation, the server's preference and kernel TLS (`KTLS`, `-KTLS`;
+    /// without either, the kernel encrypts from a file of 4 MB on). Others are refused.
     ssl_conf_command: Vec<Command>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "name value";
     /// A file to which the secrets of connections are appended, for the analysis of recorded traffic
     /// (the format of `SSLKEYLOGFILE`, as Wireshark reads it). Whoever can read it can read the
@@ -204,12 +201,15 @@ pub struct ServerTls<N> {
     pub resolving: Resolving,
     /// `ssl_key_log`
     pub key_log: Option<Arc<KeyLogFile>>,
+    /// `Options KTLS` of `ssl_conf_command`.
+    pub kernel: KernelUse,
 }
 
 // Derived, these would ask the same of the namespace.
 impl<N> Clone for ServerTls<N> {
     fn clone(&self) -> Self {
-        let Self { server, named, rejects, verify, ocsp, staples, resolving, key_log } = self;
+        let Self { server, named, rejects, verify, ocsp, staples, resolving, key_log, kernel } =
+            self;
         Self {
             server: server.clone(),
             named: named.clone(),
@@ -219,6 +219,7 @@ impl<N> Clone for ServerTls<N> {
             staples: staples.clone(),
             resolving: *resolving,
             key_log: key_log.clone(),
+            kernel: *kernel,
         }
     }
 }
@@ -240,6 +241,7 @@ impl<N> Default for ServerTls<N> {
             staples: Vec::new(),
             resolving: Resolving::default(),
             key_log: None,
+            kernel: KernelUse::default(),
         }
     }
 }
@@ -267,7 +269,9 @@ impl<N> ServerTls<N> {
             let Asking { files, log, .. } = asking();
             KeyLogging { file, pool: files, log }
         });
-        Chosen { server: server.clone(), keeps_offers, ocsp, key_log }
+        let (kernel, server) = (self.kernel, server.clone());
+        let kernel_log = (kernel == KernelUse::Always).then(|| asking().log);
+        Chosen { server, keeps_offers, ocsp, key_log, kernel, kernel_log }
     }
 
     /// The settings for a client that has chosen this server: without a certificate, those of the
@@ -409,6 +413,7 @@ impl SslConf {
             early_data_bytes_max: if added.early_data { EARLY_DATA_BYTES_MAX } else { 0 },
             record_bytes: added.record_bytes,
             compresses_certificates: self.ssl_certificate_compression,
+            offloads: false,
             key_log: tls.key_log.clone().map(|file| file as Arc<dyn KeyLog>),
         };
         let mut tickets = self.ssl_session_tickets;
@@ -421,9 +426,11 @@ impl SslConf {
                 prefers_own_ciphers: &mut settings.prefers_own_ciphers,
                 tickets: &mut tickets,
                 pair: &mut pair,
+                kernel: Some(&mut tls.kernel),
             };
             command.apply(cx, target)?;
         }
+        settings.offloads = tls.kernel != KernelUse::Never;
         let passwords = self.ssl_password_file.clone().unwrap_or_default();
         settings.identities.extend(commands::identity(cx, &pair, &passwords)?);
         self.resumption(cx, &mut settings, tickets)?;
@@ -704,88 +711,6 @@ pub fn check<'s, N: 's>(
                 .at(span)
                 .hint("add ssl_certificate and ssl_certificate_key with the files to the server"),
             );
-        }
-    }
-}
-
-/// `ssl_session_cache`
-#[derive(Clone, Debug)]
-pub enum SessionCaching {
-    /// No cache.
-    None,
-    /// The server's own, for so many sessions.
-    Builtin(usize),
-    /// A shared one.
-    Shared(ZoneSetting),
-}
-
-/// A zone: `shared:NAME:SIZE`.
-#[derive(Clone, Debug)]
-pub struct ZoneSetting {
-    name: String,
-    bytes: u64,
-    word: Word,
-}
-
-impl ZoneSetting {
-    /// `None`: malformed.
-    fn parse(word: &Word) -> Option<Self> {
-        let rest = std::str::from_utf8(&word.text).ok()?.strip_prefix("shared:")?;
-        let (name, size) = rest.split_once(':').filter(|(name, _)| !name.is_empty())?;
-        let Size(bytes) = Size::from_word(size.as_bytes()).ok()?;
-        Some(Self { name: name.to_owned(), bytes, word: word.clone() })
-    }
-}
-
-impl Setting for SessionCaching {
-    const ARITY: Arity = arity::between(1, 2);
-
-    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let mut caching = Self::None;
-        let mut shared = None;
-        for word in &node.args {
-            let invalid = || {
-                word.error(format!("invalid session cache \"{word}\""))
-                    .expected("off, none, builtin[:sessions] or shared:name:size")
-            };
-            match &word.text[..] {
-                b"off" | b"none" => caching = Self::None,
-                b"builtin" => caching = Self::Builtin(BUILTIN_SESSIONS),
-                text => match text.strip_prefix(b"builtin:") {
-                    Some(number) => {
-                        let sessions = usize::from_word(number).map_err(|_| invalid())?;
-                        caching = Self::Builtin(sessions);
-                    }
-                    None => {
-                        let zone = ZoneSetting::parse(word).ok_or_else(invalid)?;
-                        if zone.bytes < CACHE_BYTES_MIN {
-                            return Err(word
-                                .error(format!("session cache \"{word}\" is too small"))
-                                .expected("at least 32k; 1m holds about 2,000 sessions"));
-                        }
-                        shared = Some(zone);
-                    }
-                },
-            }
-        }
-        Ok(shared.map_or(caching, Self::Shared))
-    }
-}
-
-/// `ssl_ocsp_cache`
-#[derive(Clone, Debug)]
-pub struct OcspCaching(Option<ZoneSetting>);
-
-impl Setting for OcspCaching {
-    const ARITY: Arity = arity::exactly(1);
-
-    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let word = node.args.first().ok_or_else(|| node.arity_error())?;
-        match ZoneSetting::parse(word) {
-            _ if *word == "off" => Ok(Self(None)),
-            Some(zone) if zone.bytes >= CACHE_BYTES_MIN => Ok(Self(Some(zone))),
-            Some(_) => Err(word.error(format!("OCSP cache \"{word}\" is too small"))),
-            None => Err(word.error(format!("invalid OCSP cache \"{word}\""))),
         }
     }
 }

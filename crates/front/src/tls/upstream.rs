@@ -317,6 +317,7 @@ impl<N: Namespace> Rows<N> {
                 prefers_own_ciphers: &mut prefers_own_ciphers,
                 tickets: &mut tickets,
                 pair: &mut pair,
+                kernel: None,
             };
             command.apply(cx, target)?;
         }

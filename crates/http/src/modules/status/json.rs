@@ -49,6 +49,11 @@ fn whole(report: &Report) -> Value {
             "handshakes": totals.handshakes,
             "handshakes_failed": totals.handshakes_failed,
             "handshakes_refused": totals.handshakes_refused,
+            "ktls": {
+                "connections": report.kernel.offloaded,
+                "fallbacks": report.kernel.fallbacks,
+                "keys_refused": report.kernel.keys_refused,
+            },
         },
         "requests": { "total": totals.requests },
         "workers": report.workers.iter().map(worker).collect::<Vec<_>>(),

@@ -77,6 +77,7 @@ fn report(request: &Request) -> Report {
     Report {
         generation: request.current.number,
         totals: counts::totals(),
+        kernel: nowait_front::tls::kernel::totals(),
         workers: loops::snapshot(),
         pools: pools.values().map(|pool| pool.snapshot()).collect(),
         mounts: mounts::snapshot(),

@@ -49,6 +49,18 @@ fn of_process(report: &Report, text: &mut Text) {
     for (result, count) in handshakes {
         text.sample("nowait_tls_handshakes_total", &[("result", result)], count);
     }
+    let help = "Connections that the kernel seals (kTLS) by result; fallback: it could not; keys_refused: \
+                closed because the client asked for new keys.";
+    text.family("nowait_ktls_connections", "counter", "", help);
+    let kernel = report.kernel;
+    let connections = [
+        ("used", kernel.offloaded),
+        ("fallback", kernel.fallbacks),
+        ("keys_refused", kernel.keys_refused),
+    ];
+    for (result, count) in connections {
+        text.sample("nowait_ktls_connections_total", &[("result", result)], count);
+    }
     text.family("nowait_connections", "gauge", "", "Open connections by state.");
     let states =
         [("reading", totals.reading), ("writing", totals.writing), ("waiting", totals.waiting())];

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use nowait_cache::Statistics;
 use nowait_front::sessions::SessionsReport;
+use nowait_front::tls::kernel::KernelTotals;
 use nowait_runtime::loops::LoopSnapshot;
 use nowait_runtime::mounts::MountSnapshot;
 use nowait_runtime::pool::PoolSnapshot;
@@ -20,6 +21,8 @@ pub(super) struct Report {
     pub(super) generation: u64,
     /// Connections and requests.
     pub(super) totals: Totals,
+    /// Connections that the kernel seals.
+    pub(super) kernel: KernelTotals,
     pub(super) workers: Vec<LoopSnapshot>,
     /// The generation's pools, by name.
     pub(super) pools: Vec<PoolSnapshot>,

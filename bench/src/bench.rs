@@ -239,6 +239,16 @@ impl Bench {
             .map_err(|error| format!("origin: {error}"))
     }
 
+    /// Starts an application that speaks FastCGI, on the load generator's processor.
+    pub fn application(&self) -> Result<Server, String> {
+        let cpus = &self.setup(1).client_cpus;
+        let directory = self.directory.join("origin");
+        let program = self.own.display().to_string();
+        let wrapper = [program, floor::FASTCGI_ARGUMENT.to_owned(), "1".to_owned()];
+        Server::launch_under(&wrapper, &self.own, &directory, ORIGIN, "", cpus, cpus)
+            .map_err(|error| format!("application: {error}"))
+    }
+
     /// The names and `use` lines of what is compared with nginx.
     pub fn drivers(&self) -> Vec<(String, &'static str)> {
         match self.candidate {

@@ -16,10 +16,22 @@ use rustix::net::{
     send, socket_with, sockopt,
 };
 
-use crate::server::ADDRESS;
+use crate::server::{ADDRESS, ORIGIN};
 
 /// The argument that makes this program the server.
 pub const ARGUMENT: &str = "floor";
+
+/// The argument that makes this program an application that speaks FastCGI, at [`ORIGIN`].
+pub const FASTCGI_ARGUMENT: &str = "floor-fastcgi";
+
+/// What the server is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It speaks HTTP, at [`ADDRESS`].
+    Http,
+    /// It speaks FastCGI, at [`ORIGIN`].
+    Fastcgi,
+}
 
 /// Events taken at once, as in nginx.
 const EVENTS: usize = 512;
@@ -39,34 +51,48 @@ fn response(close: bool) -> String {
     )
 }
 
+/// As short: records with a head, two bytes, and the end of the request.
+const FASTCGI_RESPONSE: &[u8] =
+    b"\x01\x06\0\x01\0\x2e\x02\0Content-Type: text/plain\nContent-Length: 2\n\nOK\0\0\
+    \x01\x06\0\x01\0\0\0\0\x01\x03\0\x01\0\x08\0\0\0\0\0\0\0\0\0\0";
+
+/// The end of a FastCGI request.
+const FASTCGI_END: &[u8] = b"\x01\x05\0\x01\0\0\0\0";
+
 /// Serves with this number of threads until it is killed. Whether connections are kept is learned
-/// from the first request.
+/// from the first request; those of FastCGI are.
 ///
 /// # Errors
 /// The kernel's.
-pub fn serve(threads: usize) -> io::Result<()> {
-    let listeners = (0..threads).map(|_| listener()).collect::<io::Result<Vec<_>>>()?;
+pub fn serve(kind: Kind, threads: usize) -> io::Result<()> {
+    let listeners = (0..threads).map(|_| listener(kind)).collect::<io::Result<Vec<_>>>()?;
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            listeners.iter().map(|listener| scope.spawn(move || serve_one(listener))).collect();
+        let threads: Vec<_> = listeners
+            .iter()
+            .map(|listener| scope.spawn(move || serve_one(kind, listener)))
+            .collect();
         threads.into_iter().try_for_each(|thread| {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
         })
     })
 }
 
-/// A socket of its own at [`ADDRESS`].
-fn listener() -> io::Result<OwnedFd> {
+/// A socket of its own.
+fn listener(kind: Kind) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
-    bind(&socket, &ADDRESS)?;
+    let address = match kind {
+        Kind::Http => ADDRESS,
+        Kind::Fastcgi => ORIGIN,
+    };
+    bind(&socket, &address)?;
     listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
-fn serve_one(listener: &OwnedFd) -> io::Result<()> {
+fn serve_one(kind: Kind, listener: &OwnedFd) -> io::Result<()> {
     let queue = epoll::create(CreateFlags::CLOEXEC)?;
     let listening = data(listener);
     epoll::add(&queue, listener, listening, EventFlags::IN)?;
@@ -100,6 +126,14 @@ fn serve_one(listener: &OwnedFd) -> io::Result<()> {
             let Some(connection) = &*slot else { continue };
             match recv(connection, &mut buffer, RecvFlags::empty()) {
                 Err(Errno::AGAIN) => {}
+                // The request may come in two pieces.
+                Ok(((request, _), 1..)) if kind == Kind::Fastcgi => {
+                    if request.ends_with(FASTCGI_END)
+                        && send(connection, FASTCGI_RESPONSE, SendFlags::NOSIGNAL).is_err()
+                    {
+                        *slot = None;
+                    }
+                }
                 Ok(((request, _), 1..)) => {
                     let (close, response) = closes.get_or_insert_with(|| {
                         let close = request.windows(5).any(|window| window == b"close");

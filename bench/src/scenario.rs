@@ -92,6 +92,11 @@ pub fn all() -> Vec<Scenario> {
             Throughput { uri: Uri::ProxiedTiny, ..tiny },
         ),
         throughput(
+            "fastcgi-tiny",
+            "tiny response by FastCGI",
+            Throughput { uri: Uri::FastcgiTiny, ..tiny },
+        ),
+        throughput(
             "proxy-16k",
             "16 KB of an origin, proxied",
             Throughput { uri: Uri::ProxiedFile(16 * KB), ..tiny },

@@ -196,7 +196,7 @@ impl Server {
     ) -> Result<Server, String> {
         let text = configuration(directory, setup, variant);
         let (cpus, client_cpus) = (&setup.cpus, &setup.client_cpus);
-        Server::spawn(wrapper, binary, directory, ADDRESS, &text, cpus, client_cpus)
+        Server::launch_under(wrapper, binary, directory, ADDRESS, &text, cpus, client_cpus)
     }
 
     /// Starts a program with this configuration on `cpus`, which are then `client_cpus` again for
@@ -209,10 +209,11 @@ impl Server {
         cpus: &[usize],
         client_cpus: &[usize],
     ) -> Result<Server, String> {
-        Server::spawn(&[], binary, directory, address, text, cpus, client_cpus)
+        Server::launch_under(&[], binary, directory, address, text, cpus, client_cpus)
     }
 
-    fn spawn(
+    /// As [`Server::launch`], run by the program that `wrapper` names, with its arguments.
+    pub fn launch_under(
         wrapper: &[String],
         binary: &Path,
         directory: &Path,

@@ -24,6 +24,11 @@ const HIT: &[u8] = b"\r\nX-Cache: HIT\r\n";
 /// The location of a proxy, and the one of a cache that the variant describes.
 const PROXY: &str = "proxy_http_version 1.1; proxy_set_header Connection \"\";
         location /proxied/ { proxy_pass http://origin/; }";
+/// The parameters are those that applications usually get.
+const FASTCGI: &str = concat!(
+    include_str!("../../../conf/fastcgi_params"),
+    "location /fastcgi/ { fastcgi_pass origin; fastcgi_keep_conn on; }"
+);
 const CACHED: &str = "
         location /cached/ {
             proxy_pass http://origin/;
@@ -59,6 +64,8 @@ pub enum Uri {
     File(usize),
     /// What [`Uri::Tiny`] answers, fetched from an origin each time.
     ProxiedTiny,
+    /// A response of two bytes, from an application by FastCGI.
+    FastcgiTiny,
     /// A file of the origin's.
     ProxiedFile(usize),
     /// A file of the origin's, from the cache.
@@ -114,7 +121,7 @@ impl Uri {
     /// The file that has to be there: name and length.
     fn file(self) -> Option<(String, usize)> {
         match self {
-            Uri::Tiny | Uri::ProxiedTiny | Uri::PassedTiny => None,
+            Uri::Tiny | Uri::ProxiedTiny | Uri::FastcgiTiny | Uri::PassedTiny => None,
             Uri::Coded(_, _, bytes) => Some((format!("{bytes}.txt"), bytes)),
             Uri::File(bytes)
             | Uri::ProxiedFile(bytes)
@@ -130,6 +137,7 @@ impl Uri {
                 format!("/{name}")
             }
             Uri::ProxiedTiny | Uri::ProxiedFile(_) => format!("/proxied/{name}"),
+            Uri::FastcgiTiny => "/fastcgi/tiny".to_owned(),
             Uri::Cached(_) => format!("/cached/{name}"),
         }
     }
@@ -150,7 +158,7 @@ impl Uri {
     ) -> (Vec<Variant>, Option<&'static str>) {
         match self {
             Uri::Tiny => (bench.tiny_variants(shares_socket), None),
-            Uri::ProxiedTiny => (bench.plain_variants(), None),
+            Uri::ProxiedTiny | Uri::FastcgiTiny => (bench.plain_variants(), None),
             Uri::File(_) => (bench.file_variants(), Some(USUAL)),
             Uri::ProxiedFile(_) => (bench.proxy_variants(), Some("nginx")),
             Uri::Cached(_) => (bench.cache_variants(), Some(USUAL_CACHE)),
@@ -195,7 +203,10 @@ impl<'a> Target<'a> {
             write_file(&bench.directory.join("www").join(name), body)
         });
         let body = body.transpose()?;
-        let origin = what.uri.has_origin().then(|| bench.origin()).transpose()?;
+        let origin = match what.uri {
+            Uri::FastcgiTiny => Some(bench.application()?),
+            uri => uri.has_origin().then(|| bench.origin()).transpose()?,
+        };
         Ok(Target { what, body, origin })
     }
 
@@ -211,6 +222,7 @@ impl<'a> Target<'a> {
                 | Uri::PassedTiny
                 | Uri::PassedFile(_) => String::new(),
                 Uri::ProxiedTiny | Uri::ProxiedFile(_) => PROXY.to_owned(),
+                Uri::FastcgiTiny => FASTCGI.to_owned(),
                 Uri::Cached(_) => cached(),
             },
             reuseport: what.reuseport,

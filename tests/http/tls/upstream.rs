@@ -351,3 +351,37 @@ fn the_proxy_protocol_precedes_the_handshake_with_a_server() {
         assert_eq!(text, format!("page {}", server.port()));
     });
 }
+
+/// The application gets what a terminator of TLS in front of it receives.
+#[test]
+fn uwsgi_over_tls() {
+    let authority = Authority::new("Test CA");
+    let own = authority.issue("localhost");
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let response = "Status: 201 Made\r\n\r\nbody";
+        let script = [Step::expect("HTTP_HOST"), Step::reply(response), Step::HalfClose];
+        let origin = Origin::start([script]);
+        let pass = "uwsgi_pass suwsgi://127.0.0.1:%%PORT_1%%; uwsgi_ssl_verify on;
+                    uwsgi_ssl_trusted_certificate ca.pem;";
+        let mut server = site(&format!(
+            "server {{ listen 127.0.0.1:%%PORT%%;
+                 location / {{ {pass} uwsgi_ssl_name localhost; }}
+                 location /other {{ {pass} uwsgi_ssl_name other; }} }}"
+        ))
+        .main(&format!(
+            "stream {{ server {{ listen 127.0.0.1:%%PORT_1%% ssl; ssl_certificate own.pem;
+                 ssl_certificate_key own.key; proxy_pass {}; }} }}",
+            origin.addr()
+        ))
+        .file("own.pem", &own.chain)
+        .file("own.key", &own.key)
+        .file("ca.pem", &authority.pem)
+        .driver(driver)
+        .start();
+        let response = server.get("/");
+        assert_eq!((response.status, response.text()), (201, "body".to_owned()));
+        server.allow_log("upstream");
+        assert_eq!(server.get("/other").status, 502);
+        server.stop();
+    }
+}

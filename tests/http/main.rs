@@ -37,6 +37,7 @@ mod listings;
 mod locations;
 mod map;
 mod mirror;
+mod more_headers;
 mod open_file_cache;
 mod order;
 mod passing;

@@ -17,13 +17,6 @@ struct Origin {
 
 const TABLE: &[Origin] = &[
     Origin {
-        name: "headers-more module",
-        names: "more_set_headers more_clear_headers more_set_input_headers \
-                more_clear_input_headers",
-        advice: "use \"add_header ... always\" for response fields, \"proxy_hide_header\" to drop \
-                 those of an upstream server, and \"proxy_set_header\" for request fields",
-    },
-    Origin {
         name: "Lua module",
         names: "lua_* *_by_lua *_by_lua_block *_by_lua_file",
         advice: "there is no scripting: use \"map\", \"auth_request\" or \"sub_filter\", or pass \
@@ -319,7 +312,7 @@ mod tests {
     #[test]
     fn names_and_patterns() {
         for (name, origin) in [
-            ("more_set_headers", Some("headers-more module")),
+            ("geoip2", Some("GeoIP2 module")),
             ("lua_package_path", Some("Lua module")),
             ("content_by_lua_block", Some("Lua module")),
             ("lua_", None),

@@ -18,6 +18,7 @@ pub mod limit;
 pub mod map;
 pub mod memcached;
 pub mod mirror;
+pub mod more_headers;
 pub mod not_modified;
 pub mod proxy;
 pub mod random_index;
@@ -50,6 +51,7 @@ pub static MODULES: &[&Module] = &[
     &map::MODULE,
     &realip::MODULE,
     &rewrite::MODULE,
+    &more_headers::MODULE,
     &limit::MODULE,
     &access::MODULE,
     &auth_basic::MODULE,

@@ -241,7 +241,7 @@ impl Head {
     }
 
     /// Removes header lines.
-    pub fn remove(&mut self, unwanted: impl Fn(&Header) -> bool) {
+    pub fn remove(&mut self, mut unwanted: impl FnMut(&Header) -> bool) {
         let mut at = 0;
         self.headers.retain(|header| {
             let keep = !unwanted(header);
@@ -267,6 +267,35 @@ impl Head {
             }
         }
         self.headers[first].value = value;
+    }
+
+    /// Sets `Content-Type`; its charset is kept apart. nginx:
+    /// `ngx_http_upstream_copy_content_type`.
+    pub fn set_content_type(&mut self, value: Bytes) {
+        self.charset = None;
+        self.content_type_text = None;
+        let mut at = 0;
+        while let Some(semicolon) = value[at..].iter().position(|&b| b == b';').map(|n| n + at) {
+            let start = semicolon + 1;
+            let blanks = value[start..].iter().take_while(|&&b| b == b' ').count();
+            let start = start + blanks;
+            let parameter = &value[start..];
+            if parameter.get(..8).is_some_and(|name| name.eq_ignore_ascii_case(b"charset=")) {
+                let mut charset = value.slice(start + 8..);
+                if charset.first() == Some(&b'"') {
+                    charset = charset.slice(1..);
+                }
+                if charset.last() == Some(&b'"') {
+                    charset.truncate(charset.len() - 1);
+                }
+                self.content_type = Some(value.slice(..semicolon));
+                self.charset = Some(charset);
+                self.content_type_text = Some(value);
+                return;
+            }
+            at = start;
+        }
+        self.content_type = Some(value);
     }
 
     /// The whole value of `Content-Type`.

@@ -128,22 +128,34 @@ impl FieldTable {
         self.first[known as usize] != 0
     }
 
-    /// Makes the first field of this name the only one, with another value.
-    pub(crate) fn replace(&mut self, known: Known, value: Span) {
-        let Some(first) = usize::from(self.first[known as usize]).checked_sub(1) else { return };
-        let mut at = 0;
-        self.entries.retain(|place| {
-            at += 1;
-            place.known != Some(known) || at == first + 1
-        });
+    /// Makes the first field that `is_it` the only one, with another value; false if there is none.
+    pub(crate) fn replace(&mut self, value: Span, is_it: impl Fn(&Place) -> bool) -> bool {
+        let Some(first) = self.entries.iter().position(&is_it) else { return false };
         self.entries[first].value = value;
-        self.repeated &= !(1 << known as u32);
-        // Fields behind it have moved.
-        self.first = [0; Known::COUNT];
+        let mut at = 0;
+        self.retain(|place| {
+            at += 1;
+            at == first + 1 || !is_it(place)
+        });
+        true
+    }
+
+    /// Keeps only some of the fields.
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&Place) -> bool) {
+        let before = self.entries.len();
+        self.entries.retain(keep);
+        if self.entries.len() == before {
+            return;
+        }
+        // Fields behind those have moved.
+        (self.first, self.repeated) = ([0; Known::COUNT], 0);
         for (at, place) in self.entries.iter().enumerate().rev() {
-            if let Some(known) = place.known {
-                self.first[known as usize] = at as u16 + 1;
+            let Some(known) = place.known else { continue };
+            let first = &mut self.first[known as usize];
+            if *first != 0 {
+                self.repeated |= 1 << known as u32;
             }
+            *first = at as u16 + 1;
         }
     }
 

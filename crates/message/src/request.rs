@@ -257,6 +257,47 @@ impl RequestHead {
     }
 }
 
+/// For handlers that change requests.
+impl RequestHead {
+    /// Sets a field: the first of this name gets the value, others of this name are removed; if there
+    /// is none, it is appended. Octets that no value may have (CR, LF, NUL) become spaces. Fields that
+    /// frame the content keep the meaning that they had when they were received.
+    ///
+    /// # Errors
+    /// [`FieldError::InvalidHost`]: the value of `Host` is malformed; the head is unchanged.
+    pub fn set_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), FieldError> {
+        let known = Known::from_bytes(name);
+        let start = self.text.len();
+        let clean = value.iter().map(|&c| if matches!(c, b'\r' | b'\n' | 0) { b' ' } else { c });
+        self.text.extend(clean);
+        let value = Span::new(start, self.text.len());
+        if known == Some(Known::Host) {
+            let Ok(parts) = host::validate(value.of(&self.text)) else {
+                self.text.truncate(start);
+                return Err(FieldError::InvalidHost);
+            };
+            self.set_host(value, parts);
+            self.lower_host();
+        }
+        let text = &self.text;
+        if !self.fields.replace(value, |place| place.name.of(text).eq_ignore_ascii_case(name)) {
+            let start = self.text.len();
+            self.text.extend_from_slice(name);
+            self.fields.push(Span::new(start, self.text.len()), value, known);
+        }
+        Ok(())
+    }
+
+    /// Removes the fields that are `unwanted`. Without `Host`, there is no host name.
+    pub fn remove_fields(&mut self, unwanted: impl Fn(&[u8]) -> bool) {
+        let text = &self.text;
+        self.fields.retain(|place| !unwanted(place.name.of(text)));
+        if unwanted(b"host") {
+            (self.read.host, self.read.host_port) = (Span::default(), 0);
+        }
+    }
+}
+
 /// For readers of protocols.
 impl RequestHead {
     /// The memory of the text, to which readers append. Spans count from its start.
@@ -310,7 +351,8 @@ impl RequestHead {
         let joined = self.fields().all(known).collect::<Vec<_>>().join(separator);
         let start = self.text.len();
         self.text.extend_from_slice(&joined);
-        self.fields.replace(known, Span::new(start, self.text.len()));
+        let value = Span::new(start, self.text.len());
+        self.fields.replace(value, |place| place.known == Some(known));
     }
 
     /// Ends the head, which had this many bytes and whose text is there as a whole.
@@ -452,6 +494,37 @@ mod tests {
         assert_eq!(names, [&b"cookie"[..], b"user-agent", b"accept"]);
         assert_eq!(head.header(Known::UserAgent), Some(&b"x"[..]));
         assert_eq!(head.header(Known::Accept), Some(&b"*/*"[..]));
+    }
+
+    #[test]
+    fn fields_can_be_changed() {
+        let mut head = begin("a.org", "/");
+        for (name, value) in [("Accept", "1"), ("X-A", "2"), ("accept", "3"), ("Cookie", "c")] {
+            add(&mut head, name, value).unwrap();
+        }
+        head.finish(1).unwrap();
+        head.set_field(b"ACCEPT", b"new\r\nX: y").unwrap();
+        head.set_field(b"Range", b"bytes=0-1").unwrap();
+        let fields = |head: &RequestHead| {
+            let text = |field: crate::fields::Field<'_>| {
+                let (name, value) = (field.name.escape_ascii(), field.value.escape_ascii());
+                format!("{name}={value}")
+            };
+            head.fields().iter().map(text).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(fields(&head), "Accept=new  X: y, X-A=2, Cookie=c, Range=bytes=0-1");
+        assert!(!head.fields().is_repeated(Known::Accept));
+        assert_eq!(head.header(Known::Cookie), Some(&b"c"[..]));
+        head.set_field(b"Host", b"B.org:81").unwrap();
+        assert_eq!((head.host(), head.host_port()), (Some(&b"b.org"[..]), 81));
+        assert_eq!(head.set_field(b"host", b"no host"), Err(FieldError::InvalidHost));
+        assert_eq!(head.header(Known::Host), Some(&b"B.org:81"[..]));
+        head.remove_fields(|name| name.to_ascii_lowercase().starts_with(b"x-"));
+        head.remove_fields(|name| name.eq_ignore_ascii_case(b"accept"));
+        assert_eq!(fields(&head), "Cookie=c, Range=bytes=0-1, Host=B.org:81");
+        assert_eq!(head.header(Known::Range), Some(&b"bytes=0-1"[..]));
+        head.remove_fields(|name| name.eq_ignore_ascii_case(b"host"));
+        assert_eq!((head.host(), head.header(Known::Host)), (None, None));
     }
 
     #[test]

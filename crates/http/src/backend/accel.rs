@@ -3,7 +3,7 @@
 
 use nowait_message::{Known, ResponseHead};
 
-use super::response::{Rewriter, Single, content_type};
+use super::response::{Rewriter, Single};
 use crate::log::Level;
 use crate::outcome::{Outcome, Target};
 use crate::path;
@@ -37,7 +37,7 @@ pub(super) fn redirect(
     for field in fields.of(received) {
         let value = match field.known {
             Some(Known::ContentType) => {
-                content_type(&mut kept, received.share(field.value));
+                kept.set_content_type(received.share(field.value));
                 continue;
             }
             Some(Known::SetCookie) => rewriter.cookie(request, &received.share(field.value)),

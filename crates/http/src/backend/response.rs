@@ -323,7 +323,7 @@ fn copy(
             head.place(Apart::AcceptRanges);
             head.accept_ranges = AcceptRanges::Upstream;
         }
-        Some(Known::ContentType) => content_type(head, share(value)),
+        Some(Known::ContentType) => head.set_content_type(share(value)),
         Some(Known::LastModified) => match http_date::parse(value) {
             Some(time) => {
                 head.place(Apart::LastModified);
@@ -366,34 +366,6 @@ fn copy(
     }
 }
 
-/// Splits off the charset. nginx: `ngx_http_upstream_copy_content_type`.
-pub(super) fn content_type(head: &mut Head, value: Bytes) {
-    head.charset = None;
-    head.content_type_text = None;
-    let mut at = 0;
-    while let Some(semicolon) = value[at..].iter().position(|&b| b == b';').map(|n| n + at) {
-        let start = semicolon + 1;
-        let blanks = value[start..].iter().take_while(|&&b| b == b' ').count();
-        let start = start + blanks;
-        let parameter = &value[start..];
-        if parameter.get(..8).is_some_and(|name| name.eq_ignore_ascii_case(b"charset=")) {
-            let mut charset = value.slice(start + 8..);
-            if charset.first() == Some(&b'"') {
-                charset = charset.slice(1..);
-            }
-            if charset.last() == Some(&b'"') {
-                charset.truncate(charset.len() - 1);
-            }
-            head.content_type = Some(value.slice(..semicolon));
-            head.charset = Some(charset);
-            head.content_type_text = Some(value);
-            return;
-        }
-        at = start;
-    }
-    head.content_type = Some(value);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,7 +374,7 @@ mod tests {
     fn the_charset_is_a_part_of_the_type() {
         let split = |value: &'static str| {
             let mut head = Head::default();
-            content_type(&mut head, Bytes::from_static(value.as_bytes()));
+            head.set_content_type(Bytes::from_static(value.as_bytes()));
             let text = |value: Option<Bytes>| {
                 String::from_utf8(value.unwrap_or_default().to_vec()).unwrap()
             };

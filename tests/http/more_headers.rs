@@ -44,7 +44,10 @@ fn fields_of_responses() {
     on_each_driver(&builder, |server| {
         let file = ask(server, "/file/a", &[]);
         assert_eq!(values(&file, "content-type"), "text/x; charset=koi8-r");
-        assert_eq!((values(&file, "etag"), values(&file, "server")), ("\"own\"".into(), "mine".into()));
+        assert_eq!(
+            (values(&file, "etag"), values(&file, "server")),
+            ("\"own\"".into(), "mine".into())
+        );
         assert_eq!(values(&file, "last-modified"), "Wed, 01 Jan 2020 00:00:00 GMT");
         assert_eq!((values(&file, "x-outer"), file.text()), (String::new(), "0123456789".into()));
         // Conditions and ranges know the fields that the client was given.
@@ -55,11 +58,9 @@ fn fields_of_responses() {
         let names: Vec<_> = bare.headers.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["Content-Length", "Connection", "X-Outer"]);
 
-        for (target, status, kind) in [
-            ("/some/404", "404", ""),
-            ("/some/410", "410", "yes"),
-            ("/some/200", "", "yes"),
-        ] {
+        for (target, status, kind) in
+            [("/some/404", "404", ""), ("/some/410", "410", "yes"), ("/some/200", "", "yes")]
+        {
             let response = ask(server, target, &[]);
             assert_eq!(values(&response, "x-status"), status, "{target}");
             assert_eq!(values(&response, "x-type"), kind, "{target}");

@@ -182,6 +182,10 @@ fn directives_of_the_main_context_are_checked() {
         ("worker_processes many;", "\"worker_processes\" directive invalid value"),
         ("worker_cpu_affinity 0102;", "invalid character \"2\" in \"worker_cpu_affinity\""),
         ("error_log x loud;", "invalid log level \"loud\""),
+        (
+            "load_module modules/ngx_http_lua_module.so;",
+            "module \"ngx_http_lua_module\" does not exist in nowait",
+        ),
         ("daemon on; daemon off;", "\"daemon\" directive is duplicate"),
         ("events { use select; }", "invalid event type \"select\""),
     ] {
@@ -194,7 +198,8 @@ fn directives_of_the_main_context_are_checked() {
     }
     dir.write(
         "nginx.conf",
-        "worker_processes auto; worker_cpu_affinity auto; thread_pool default threads=4; \
+        "load_module modules/ngx_http_headers_more_filter_module.so; \
+         worker_processes auto; worker_cpu_affinity auto; thread_pool default threads=4; \
          thread_pool d1 threads=1 max_queue=0; worker_priority -5; worker_rlimit_core 500M; \
          worker_shutdown_timeout 5s; timer_resolution 100ms; lock_file x; pcre_jit on; \
          debug_points stop; env PATH; error_log x debug_http; \

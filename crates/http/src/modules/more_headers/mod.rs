@@ -55,7 +55,8 @@ fn change_input(request: &mut Request, change: &Change, field: &FieldChange) {
     };
     if request.head.set_field(&field.name, &value).is_err() {
         let host = value.escape_ascii();
-        request.log(Level::Error, format_args!("\"more_set_input_headers\": invalid host \"{host}\""));
+        request
+            .log(Level::Error, format_args!("\"more_set_input_headers\": invalid host \"{host}\""));
     }
 }
 
@@ -73,8 +74,8 @@ impl Filter for Output {
         std::mem::swap(&mut request.out, &mut response.head);
         for change in &self.0 {
             let head = &request.out;
-            let suits = change.suits_status(head.status)
-                && change.suits_type(head.content_type.as_deref());
+            let suits =
+                change.suits_status(head.status) && change.suits_type(head.content_type.as_deref());
             if suits {
                 change.fields.iter().for_each(|field| change_output(request, change, field));
             }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod h2;
+pub mod site;
 
 use nowait_h1::Limits;
 

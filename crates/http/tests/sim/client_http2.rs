@@ -315,7 +315,9 @@ async fn exchange(
         let now = link.half(id);
         let changed = now.ended || now.reset.is_some() || now.body.len() != half.body.len();
         if !changed && (now.held == 0 || habit == Habit::Stuck) && link.end().is_none() {
-            let _ = timeout(PATIENCE, link.changed()).await;
+            // A window may have opened before.
+            let wait = if body.is_empty() { PATIENCE } else { Duration::from_secs(1) };
+            let _ = timeout(wait, link.changed()).await;
         }
     }
 }

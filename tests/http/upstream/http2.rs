@@ -1,6 +1,6 @@
 //! `proxy_http_version 2`: requests share connections to their servers.
 
-use nowait_testkit::http2::{ErrorCode, Limits};
+use nowait_testkit::http2::{ErrorCode, Http2, Limits};
 use nowait_testkit::http2_origin::Http2Peer;
 use nowait_testkit::{Client, Http2Origin, Server, ServerBuilder};
 
@@ -492,5 +492,145 @@ fn responses_are_cached() {
             assert_eq!(client.response().text(), "once");
         }
         assert_eq!(peer.count(), 1);
+    });
+}
+
+/// A location that passes WebSockets on.
+const SOCKETS: &str =
+    "location /chat { proxy_pass http://u; proxy_set_header Upgrade $http_upgrade;
+    proxy_set_header Connection $http_connection; }";
+
+/// Limits of a server that takes WebSockets.
+fn taking_sockets() -> Limits {
+    Limits { extended_connect: true, ..Limits::default() }
+}
+
+const HANDSHAKE: &str = "GET /chat?a HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+    Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: chat\r\n\r\n";
+
+#[test]
+fn a_websocket_of_a_client_over_http_1_runs_over_a_stream() {
+    with_origin("", SOCKETS, |server, origin| {
+        let mut client = Client::to_port(server.port());
+        client.send(HANDSHAKE);
+        let mut peer = origin.accept_with(taking_sockets());
+        let stream = peer.request();
+        let asked = peer.asked(stream);
+        for (name, value) in [
+            (":method", Some("CONNECT")),
+            (":protocol", Some("websocket")),
+            (":scheme", Some("http")),
+            (":authority", Some("u")),
+            (":path", Some("/chat?a")),
+            ("sec-websocket-version", Some("13")),
+            ("sec-websocket-protocol", Some("chat")),
+            ("sec-websocket-key", None),
+            ("upgrade", None),
+            ("connection", None),
+        ] {
+            assert_eq!(asked.field(name), value, "{name}");
+        }
+        peer.respond(stream, 200, &[("sec-websocket-protocol", "chat")], false);
+        peer.data(stream, b"first", false);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            head.push_str(&String::from_utf8_lossy(&client.read_some(1)));
+        }
+        assert!(head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{head}");
+        for line in [
+            "Upgrade: websocket",
+            "Connection: upgrade",
+            "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",
+            "sec-websocket-protocol: chat",
+        ] {
+            assert!(head.contains(&format!("\r\n{line}\r\n")), "{head}");
+        }
+        assert_eq!(exactly(&mut client, 5), b"first");
+        let many = pattern(1_000_000);
+        std::thread::scope(|scope| {
+            let sent = &many;
+            let (client, peer) = (&mut client, &mut peer);
+            let reader = scope.spawn(move || client_talks(client, sent));
+            peer.until("all", |peer| peer.asked(stream).body == many);
+            peer.data(stream, &many, true);
+            assert!(reader.join().unwrap() == many);
+        });
+        // The client's end is passed on.
+        drop(client);
+        peer.until("the end", |peer| {
+            let asked = peer.asked(stream);
+            asked.reset.is_some() || asked.ended
+        });
+    });
+}
+
+/// Sends, and returns as much as it receives.
+fn client_talks(client: &mut Client, content: &[u8]) -> Vec<u8> {
+    client.send(content);
+    exactly(client, content.len())
+}
+
+fn exactly(client: &mut Client, bytes: usize) -> Vec<u8> {
+    let mut received = Vec::new();
+    while received.len() < bytes {
+        received.extend(client.read_some(bytes - received.len()));
+    }
+    received
+}
+
+#[test]
+fn a_websocket_runs_over_streams_on_both_sides() {
+    with_origin("", &format!("http2 on; {SOCKETS}"), |server, origin| {
+        let mut client = Http2::to_port(server.port());
+        let socket = client.connect("websocket", "/chat", &[("sec-websocket-version", "13")]);
+        let mut peer = origin.accept_with(taking_sockets());
+        let stream = peer.request();
+        assert_eq!(peer.asked(stream).field(":protocol"), Some("websocket"));
+        assert_eq!(peer.asked(stream).field("sec-websocket-key"), None);
+        peer.respond(stream, 200, &[], false);
+        client.data(socket, b"ping", false);
+        peer.until("a message", |peer| peer.asked(stream).body == b"ping");
+        peer.data(stream, b"pong", false);
+        client.until("the answer", |client| client.so_far(socket).body == b"pong");
+        client.data(socket, b"end", true);
+        assert_eq!(peer.complete(stream).body, b"pingend");
+        peer.data(stream, b"end", true);
+        let response = client.response(socket);
+        assert_eq!((response.status, response.text()), (200, "pongend".to_owned()));
+        // A reset ends the client's side, too.
+        let socket = client.connect("websocket", "/chat", &[]);
+        let stream = peer.request();
+        peer.respond(stream, 200, &[], false);
+        client.until("the tunnel", |client| client.so_far(socket).status == 200);
+        peer.reset(stream, ErrorCode::CANCEL);
+        client.end_of(socket);
+    });
+}
+
+#[test]
+fn servers_that_offer_or_allow_no_websocket() {
+    with_origin("", SOCKETS, |server, origin| {
+        // Refused by the server.
+        let mut client = Client::to_port(server.port());
+        client.send(HANDSHAKE);
+        let mut peer = origin.accept_with(taking_sockets());
+        let stream = peer.request();
+        peer.respond(stream, 403, &[("content-length", "2")], false);
+        peer.data(stream, b"no", true);
+        let response = client.response();
+        assert_eq!((response.status, response.text()), (403, "no".to_owned()));
+        drop(peer);
+        // Not offered. Other requests go on.
+        let mut client = Client::to_port(server.port());
+        client.send(HANDSHAKE);
+        let mut peer = origin.accept();
+        peer.round_trip();
+        assert_eq!(client.response().status, 502);
+        server.wait_log("upstream offers no WebSocket over HTTP/2");
+        let mut client = asking(server, "/chat");
+        let stream = peer.request();
+        peer.answer(stream, "other");
+        assert_eq!(client.response().text(), "other");
     });
 }

@@ -27,6 +27,12 @@ pub trait CodecFactory: Sync {
     fn shares(&self, _request: &Request) -> bool {
         false
     }
+
+    /// Whether a request asks for a tunnel over a shared connection, which servers have to offer
+    /// (RFC 8441 section 3).
+    fn tunnels(&self, _request: &Request) -> bool {
+        false
+    }
 }
 
 /// A protocol spoken to upstreams, for one try of a request.

@@ -55,6 +55,8 @@ pub(super) enum Unconnected {
     Tls(ConnectFailure),
     /// The server offers no HTTP/2.
     NoHttp2,
+    /// The server offers no tunnels over HTTP/2.
+    NoTunnels,
     /// Too many requests wait for a stream.
     Overflow,
 }
@@ -79,6 +81,8 @@ pub(super) struct How<'a> {
     pub(super) settings: &'a Settings,
     /// Whether requests share connections.
     pub(super) shares: bool,
+    /// Whether a stream becomes a tunnel.
+    pub(super) tunnels: bool,
     /// Shows what is being done.
     pub(super) state: &'a State,
 }
@@ -95,6 +99,10 @@ pub(super) async fn connect(
 ) -> Result<Link, (Unconnected, Picked)> {
     if how.shares {
         return match lane(request, &peer, &how, tag).await {
+            Ok(lane) if how.tunnels => match offers_tunnels(&lane, &how).await {
+                Ok(()) => Ok(Link::of_lane(lane, Holder::Request(peer, tag))),
+                Err(error) => Err((error, peer)),
+            },
             Ok(lane) => Ok(Link::of_lane(lane, Holder::Request(peer, tag))),
             Err(error) => Err((error, peer)),
         };
@@ -135,6 +143,18 @@ async fn lane(
     }
 }
 
+/// Waits until it is known that the server takes extended CONNECT.
+///
+/// # Errors
+/// [`Unconnected`]
+async fn offers_tunnels(lane: &Held, how: &How<'_>) -> Result<(), Unconnected> {
+    match lane.takes_tunnels(how.settings.connect_timeout).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Unconnected::NoTunnels),
+        Err(_) => Err(Unconnected::Failed(ConnectError::TimedOut)),
+    }
+}
+
 /// Opens a connection.
 ///
 /// # Errors
@@ -144,7 +164,7 @@ pub(super) async fn open(
     address: &Address,
     how: &How<'_>,
 ) -> Result<IdleConnection, Unconnected> {
-    let &How { bind, tls, settings, state, shares } = how;
+    let &How { bind, tls, settings, state, shares, .. } = how;
     let mut options = ConnectOptions::new(settings.connect_timeout);
     options.keepalive = settings.socket_keepalive;
     options.receive_buffer = settings.socket_rcvbuf;

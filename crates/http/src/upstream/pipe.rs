@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use nowait_runtime::buf::{Chain, RECV_BUF_BYTES, Received};
-use nowait_runtime::net::{SendOptions, Stream};
+use nowait_runtime::net::{End, SendOptions, Stream};
 
 use super::http2::Lane;
 
@@ -33,6 +33,14 @@ impl Pipe {
         match self {
             Self::Own(_) => None,
             Self::Lane(lane) => Some(lane),
+        }
+    }
+
+    /// A side of a relay.
+    pub(super) fn end(&self) -> End<'_> {
+        match self {
+            Self::Own(stream) => End::Stream(stream),
+            Self::Lane(lane) => End::Channel(&**lane),
         }
     }
 

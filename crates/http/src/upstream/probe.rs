@@ -114,6 +114,7 @@ impl Prober {
         let tls = probing.tls(request);
         let shares = probing.codecs().shares(request);
         let how = How {
+            tunnels: false,
             shares,
             bind: bind.as_ref(),
             tls: tls.as_deref(),
@@ -124,7 +125,7 @@ impl Prober {
         let connection = opened.map_err(|error| match error {
             Unconnected::Failed(error) | Unconnected::Ours(error) => ProbeFault::Connect(error),
             Unconnected::Tls(failure) => ProbeFault::Tls(failure),
-            Unconnected::NoHttp2 | Unconnected::Overflow => {
+            Unconnected::NoHttp2 | Unconnected::NoTunnels | Unconnected::Overflow => {
                 let text = "upstream did not select \"h2\" by ALPN";
                 ProbeFault::Protocol(Fault::Malformed(text.into()))
             }

@@ -370,6 +370,7 @@ impl Run {
     ) -> Result<Placed, Missed> {
         let how = How {
             shares: self.factory.shares(request),
+            tunnels: self.factory.tunnels(request),
             bind: self.target.bind.as_ref(),
             tls: self.target.tls.as_deref(),
             settings: &self.settings,
@@ -495,6 +496,14 @@ impl Run {
                 let text = format_args!("upstream did not select \"h2\" by ALPN");
                 request.log(Level::Error, text);
                 self.peer_failed(request, peer);
+                Miss::Upstream(Cause::Error)
+            }
+            Unconnected::NoTunnels => {
+                // The server is not at fault: it may serve all other requests.
+                let text = format_args!(
+                    "upstream offers no WebSocket over HTTP/2 (SETTINGS_ENABLE_CONNECT_PROTOCOL)"
+                );
+                request.log(Level::Error, text);
                 Miss::Upstream(Cause::Error)
             }
             Unconnected::Overflow => {

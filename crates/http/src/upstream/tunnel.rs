@@ -1,4 +1,5 @@
-//! Another protocol over both connections, after `101 Switching Protocols`. nginx:
+//! Another protocol over both connections, after `101 Switching Protocols`, or over a stream of HTTP/2 in
+//! place of either. nginx:
 //! `ngx_http_upstream_process_upgraded`.
 //!
 //! The runtime's [`relay`] moves the bytes. If one side closes its direction, that is passed on, and the
@@ -40,18 +41,16 @@ impl Tunnel {
 
     async fn run(mut self, client: Duplex<'_>) -> Result<(), BodyError> {
         self.exchange.state.set_action(Some("proxying upgraded connection"));
-        let Some(upstream) = self.exchange.pipe().own().cloned() else {
-            return Err(BodyError::Upstream("unexpected switch of protocols".to_owned()));
-        };
+        let pipe = self.exchange.pipe().clone();
         let settings = self.exchange.settings.clone();
         let from_upstream = std::mem::replace(&mut self.exchange.input, Received::empty());
         let first = Sides { client: Chain::from(from_upstream), upstream: client.received.into() };
         let linger = AfterEnd::Linger(client.lingering_timeout);
         let mut options = RelayOptions::new(settings.read_timeout, linger);
         options.stuck = Sides { client: client.send_timeout, upstream: settings.send_timeout };
-        let ends = Sides { client: client.end, upstream: (&*upstream).into() };
+        let ends = Sides { client: client.end, upstream: pipe.end() };
         let ended = relay(ends, first, &options, &Counter(client.sent)).await;
-        self.exchange.content = upstream.bytes_received();
+        self.exchange.content = pipe.bytes_received();
         if let RelayEnd::Idle | RelayEnd::Stuck(_) = ended {
             let text = "upstream timed out (110: Connection timed out)";
             return Err(BodyError::Upstream(text.to_owned()));

@@ -37,7 +37,8 @@ impl CodecFactory for GrpcFactory {
     }
 }
 
-const WAY: Way = Way { open, backend: |request| Some(&conf(request)?.backend) };
+const WAY: Way =
+    Way { open, asks_for_socket: |_| false, backend: |request| Some(&conf(request)?.backend) };
 
 /// Opens the stream of a call.
 fn open(request: &Request, order: &Order, lane: &Rc<Lane>) -> Opened {
@@ -54,6 +55,7 @@ fn open(request: &Request, order: &Order, lane: &Rc<Lane>) -> Opened {
             LogUri::Unparsed => request.head.uri(),
             LogUri::Text(text) => text,
         },
+        protocol: None,
     };
     let has_content = match &request.body {
         RequestBody::None => false,

@@ -11,11 +11,11 @@ use bytes::Bytes;
 use nowait_h1::client::{self, Asked};
 use nowait_h1::encode::{CHUNK_END, LAST_CHUNK, chunk_start};
 use nowait_h1::{Limits, ResponseError};
-use nowait_message::{Known, ResponseBuilder, ResponseHead};
+use nowait_message::{Known, Method, ResponseBuilder, ResponseHead};
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 
 use super::context;
-use super::request_head::{self, Framing, Written};
+use super::request_head::{self, Framing, Opening, Written};
 use crate::backend::early_hints;
 use crate::backend::http2::{Http2, Way};
 use crate::conf::LocationId;
@@ -52,6 +52,10 @@ impl CodecFactory for HttpFactory {
     fn shares(&self, request: &Request) -> bool {
         context::conf(request).is_some_and(|conf| conf.http_version == HttpVersion::Http2)
     }
+
+    fn tunnels(&self, request: &Request) -> bool {
+        self.shares(request) && asks_for_socket(request)
+    }
 }
 
 /// HTTP/2 for this module.
@@ -61,12 +65,27 @@ const HTTP2: Way = Way {
         let (content, framing) = content(request, conf);
         context::of(request).framing.set(framing);
         let has_content = framing.chunked || framing.length.is_some_and(|length| length > 0);
-        let (uri, way) = (uri(request, order), (framing, !has_content));
+        let protocol = asks_for_socket(request).then_some(&b"websocket"[..]);
+        let way = Opening { framing, end: !has_content && protocol.is_none(), protocol };
+        let uri = uri(request, order);
         request_head::open(request, conf, &order.wanted, uri, way, lane);
         Ok((content, has_content))
     },
+    asks_for_socket,
     backend: |request| Some(&context::conf(request)?.backend),
 };
+
+/// Whether a request asks for a WebSocket, and the location passes that on.
+fn asks_for_socket(request: &Request) -> bool {
+    let asks = || {
+        let protocol = request.head.header(Known::Upgrade)?;
+        let sets = context::conf(request)?.headers.sets(Known::Upgrade);
+        Some(sets && protocol.eq_ignore_ascii_case(b"websocket"))
+    };
+    request.method == Method::Get
+        && matches!(request.body, RequestBody::None)
+        && asks() == Some(true)
+}
 
 /// The URI to request.
 fn uri<'a>(request: &'a Request, order: &'a Order) -> &'a [u8] {

@@ -70,21 +70,52 @@ pub fn write<B: BufMut>(
     if said.fits(framing) { Written::Sound } else { Written::Doubtful }
 }
 
-/// Opens a stream with the head of a request; `end`: it has no content.
+/// How a stream is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening<'a> {
+    /// The framing of the content.
+    pub framing: Framing,
+    /// There is no content.
+    pub end: bool,
+    /// The protocol of a tunnel.
+    pub protocol: Option<&'a [u8]>,
+}
+
+/// The fields of a request for a tunnel: those of a GET without the key, which HTTP/2 does not have.
+/// `Upgrade` and `Connection` are left out of all requests.
+struct OfTunnel<'a, W>(&'a mut W);
+
+impl<W: Writer> Writer for OfTunnel<'_, W> {
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        if !name.eq_ignore_ascii_case(b"sec-websocket-key") {
+            self.0.field(name, value);
+        }
+    }
+}
+
+/// Opens a stream with the head of a request.
 pub fn open(
     request: &Request,
     conf: &ProxyConf,
     wanted: &Wanted,
     uri: &[u8],
-    (framing, end): (Framing, bool),
+    Opening { framing, end, protocol }: Opening<'_>,
     lane: &Rc<Lane>,
 ) {
-    let method = method(request, conf, wanted);
+    let method = match protocol {
+        None => method(request, conf, wanted),
+        Some(_) => Cow::Borrowed(&b"CONNECT"[..]),
+    };
     let authority = host(request, conf, true).unwrap_or_default();
     let tls = super::context::destination(request).is_some_and(|destination| destination.tls);
     let scheme = if tls { &b"https"[..] } else { b"http" };
-    let line = Line { method: &method, scheme, authority: &authority, path: uri };
+    let line = Line { method: &method, scheme, authority: &authority, path: uri, protocol };
     lane.open(&line, end, |fields| {
+        if protocol.is_some() {
+            let fields = &mut OfTunnel(fields);
+            set(request, conf, fields);
+            return rest(request, conf, wanted, fields);
+        }
         set(request, conf, fields);
         if let Some(length) = framing.length.filter(|_| !conf.headers.sets(Known::ContentLength)) {
             fields.field_number(b"content-length", length);

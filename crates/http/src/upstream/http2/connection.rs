@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use nowait_h2::frame::FRAME_SIZE_DEFAULT;
@@ -71,8 +71,12 @@ pub(super) struct Connection {
     requests: Cell<u64>,
     /// The server's settings have arrived: before, it might refuse more than one stream.
     settled: Cell<bool>,
+    /// Who waits for them.
+    settling: RefCell<Vec<Waker>>,
     /// It takes no more requests, and closes after the last one.
     leaving: Cell<bool>,
+    /// It has ended.
+    failed: Cell<bool>,
     /// Since when it has no streams.
     idle: Cell<Option<Instant>>,
     /// The code of the server's GOAWAY.
@@ -105,7 +109,9 @@ impl Connection {
             opened: connection.opened,
             requests: Cell::new(0),
             settled: Cell::new(false),
+            settling: RefCell::default(),
             leaving: Cell::new(false),
+            failed: Cell::new(false),
             idle: Cell::new(None),
             goaway: Cell::new(ErrorCode::NO_ERROR),
         })
@@ -201,8 +207,23 @@ impl Connection {
     /// The server's settings have arrived.
     pub(super) fn settle(&self) {
         if !self.settled.replace(true) {
+            self.settling.take().into_iter().for_each(Waker::wake);
             peers::notify(self);
         }
+    }
+
+    /// Ready when the server's settings have arrived, or never will.
+    pub(super) fn poll_settled(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.settled.get() || self.failed.get() {
+            return Poll::Ready(());
+        }
+        self.settling.borrow_mut().push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Whether the server takes extended CONNECT.
+    pub(super) fn takes_tunnels(&self) -> bool {
+        self.h2.borrow().peer().enable_connect_protocol
     }
 
     /// The lane of a stream.
@@ -215,6 +236,8 @@ impl Connection {
     /// Ends the connection: so do its streams.
     pub(super) fn fail(&self, broken: &Broken) {
         self.retire();
+        self.failed.set(true);
+        self.settling.take().into_iter().for_each(Waker::wake);
         for lane in self.lanes.borrow().iter() {
             lane.fail(broken.clone());
         }

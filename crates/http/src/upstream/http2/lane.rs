@@ -14,8 +14,8 @@ use bytes::{Bytes, BytesMut};
 use nowait_h2::client::{Client, Request};
 use nowait_h2::{HeadWriter, StreamId};
 use nowait_message::ResponseHead;
-use nowait_runtime::buf::Received;
-use nowait_runtime::net::NO_TIMEOUT;
+use nowait_runtime::buf::{Chain, Chunk, RECV_BUF_BYTES, Received};
+use nowait_runtime::net::{Channel, ChannelFuture, NO_TIMEOUT, SendOptions};
 use nowait_runtime::time::timeout;
 
 use super::connection::{Connection, WINDOW_BYTES, WINDOW_BYTES_MAX};
@@ -111,6 +111,8 @@ pub struct Line<'a> {
     pub authority: &'a [u8],
     /// `:path`
     pub path: &'a [u8],
+    /// `:protocol` of extended CONNECT (RFC 8441), for which the server's settings have been checked.
+    pub protocol: Option<&'a [u8]>,
 }
 
 /// Takes the header fields of a request.
@@ -153,7 +155,7 @@ impl Lane {
             scheme: line.scheme,
             authority: line.authority,
             path: line.path,
-            protocol: None,
+            protocol: line.protocol,
         };
         let opened = self.connection.open(self, |h2, out| {
             let start = out.len();
@@ -175,8 +177,18 @@ impl Lane {
         }
     }
 
+    /// Waits for the server's settings. Whether it takes extended CONNECT; also if the connection has
+    /// ended, which opening a stream finds out.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] after `limit`.
+    pub(in crate::upstream) async fn takes_tunnels(&self, limit: Duration) -> io::Result<bool> {
+        within(limit, poll_fn(|cx| self.connection.poll_settled(cx))).await?;
+        Ok(!self.connection.is_settled() || self.connection.takes_tunnels())
+    }
+
     /// Queues content.
-    pub fn put(self: &Rc<Self>, piece: Bytes) {
+    pub fn put(&self, piece: Bytes) {
         let mut outgoing = self.outgoing.borrow_mut();
         if self.is_broken() || outgoing.ends || piece.is_empty() {
             return;
@@ -188,7 +200,7 @@ impl Lane {
     }
 
     /// Ends the content.
-    pub fn end(self: &Rc<Self>) {
+    pub fn end(&self) {
         let mut outgoing = self.outgoing.borrow_mut();
         if std::mem::replace(&mut outgoing.ends, true) || self.is_broken() {
             return;
@@ -375,6 +387,44 @@ impl Lane {
         outgoing.pieces.clear();
         outgoing.bytes = 0;
         outgoing.waker.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Channel for Lane {
+    fn recv(&self) -> ChannelFuture<'_, Received> {
+        Box::pin(async {
+            let received = Self::recv(self, NO_TIMEOUT, RECV_BUF_BYTES).await?;
+            if received.is_empty() && !self.is_complete().map_err(io::Error::other)? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            Ok(received)
+        })
+    }
+
+    fn send(&self, mut chain: Chain, options: SendOptions) -> ChannelFuture<'_, ()> {
+        Box::pin(async move {
+            while let Some(chunk) = chain.pop_front() {
+                self.room(options.timeout).await?;
+                if self.is_broken() {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                self.put(match chunk {
+                    Chunk::Bytes(bytes) => bytes,
+                    Chunk::Static(bytes) => Bytes::from_static(bytes),
+                    chunk => Bytes::copy_from_slice(chunk.memory()),
+                });
+            }
+            Ok(())
+        })
+    }
+
+    fn shutdown_write(&self) -> io::Result<()> {
+        self.end();
+        Ok(())
+    }
+
+    fn bytes_moved(&self) -> u64 {
+        self.sent.get() + self.received.get()
     }
 }
 

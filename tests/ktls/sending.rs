@@ -126,6 +126,43 @@ fn slow_clients_lose_nothing() {
 }
 
 #[test]
+fn sessions_of_stream() {
+    if !has_ktls() {
+        return;
+    }
+    let authority = Authority::new("CA");
+    let config = format!(
+        "%%MAIN%%
+         events {{ %%EVENTS%% }}
+         http {{
+             %%HTTP%%
+             server {{
+                 listen 127.0.0.1:%%PORT_1%%; root %%DIR%%/html;
+                 location /status/ {{ status_api; }}
+             }}
+         }}
+         stream {{
+             server {{
+                 listen 127.0.0.1:%%PORT%% ssl; ssl_certificate own.pem; ssl_certificate_key own.key;
+                 proxy_pass 127.0.0.1:%%PORT_1%%;
+                 {ALWAYS}
+             }}
+         }}"
+    );
+    let builder = site(&authority, &[1000, LARGE], "").config(&config);
+    on_each(&builder, |server| {
+        let mut client = TlsClient::new(server, &authority.client(None), "localhost");
+        for size in [1000, LARGE, 1000] {
+            assert_same(&client.get(&format!("/files/{size}")).1, &content(size), "relayed");
+        }
+        client.send("GET /files/1000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        assert_same(&client.response().1, &content(1000), "the last one");
+        client.expect_end();
+        assert_eq!(counters(server), [1, 0, 0]);
+    });
+}
+
+#[test]
 fn uploads_and_http2_on_connections_that_the_kernel_seals() {
     if !has_ktls() {
         return;

@@ -8,6 +8,7 @@ pub const SUITE: Suite<'_> = Suite {
     test: "nfs",
     programs: &[("ip", "iproute2"), ("unshare", "util-linux"), ("rpc.nfsd", "nfs-kernel-server")],
     modules: &["nfsd", "nfsv4", "veth"],
+    modules_if_any: &[],
     requires: "nfs,io_uring",
     minutes: 60,
 };

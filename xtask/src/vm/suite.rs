@@ -15,6 +15,8 @@ pub struct Suite<'a> {
     pub programs: &'a [(&'a str, &'a str)],
     /// Modules of the kernel.
     pub modules: &'a [&'a str],
+    /// Modules that kernels may also do without.
+    pub modules_if_any: &'a [&'a str],
     /// What the tests must not be skipped for the lack of (`NOWAIT_TESTS_REQUIRE`).
     pub requires: &'a str,
     /// When the machine is switched off, unless told otherwise.
@@ -54,7 +56,9 @@ impl Suite<'_> {
             None => Kernel::of_debian()?,
         };
         let program = test_program(self.test)?;
-        let (modules, seconds_max) = (self.modules, minutes * 60);
+        let more = self.modules_if_any.iter().filter(|name| kernel.modules(&[name]).is_ok());
+        let modules: Vec<_> = self.modules.iter().chain(more).copied().collect();
+        let (modules, seconds_max) = (&modules[..], minutes * 60);
         let machine = Machine { kernel: &kernel, modules, accelerator, seconds_max };
         let variables = [("NOWAIT_TESTS_REQUIRE", self.requires), ("RUST_TEST_NOCAPTURE", "1")];
         let command = [&[&program[..], THREADS], &tests[..]].concat();

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use nowait_testkit::http2::{ErrorCode, Http2};
 use nowait_testkit::server::{Signal, signal};
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Client, Driver, Server};
@@ -12,7 +13,7 @@ use crate::site;
 const DRIVERS: [Driver; 2] = [Driver::Epoll, Driver::IoUring];
 
 /// Each response says which connection and which of its requests it is for, and who asked.
-const HTTP: &str = "keepalive_requests 1000000; keepalive_timeout 1h;
+const HTTP: &str = "keepalive_requests 1000000; keepalive_timeout 1h; http2 on;
     server {
         listen 127.0.0.1:%%PORT%%;
         listen 127.0.0.1:%%PORT_1%% proxy_protocol;
@@ -152,6 +153,52 @@ fn every_request_is_answered(driver: Driver) {
         over.store(true, Ordering::Relaxed);
     });
     server.stop();
+}
+
+/// A client over HTTP/2 connects anew when GOAWAY says so. Every request is answered, unless GOAWAY tells
+/// that it was not processed.
+#[test]
+fn every_request_over_http_2_is_answered_or_left_out() {
+    for driver in DRIVERS {
+        let mut server = server().driver(driver).workers(3).start();
+        let over = AtomicBool::new(false);
+        let (answered, connected) = (AtomicU64::new(0), AtomicU64::new(0));
+        let port = server.port();
+        std::thread::scope(|scope| {
+            let talk = || {
+                let mut client: Option<Http2> = None;
+                while !over.load(Ordering::Relaxed) {
+                    let asked = client.get_or_insert_with(|| {
+                        connected.fetch_add(1, Ordering::Relaxed);
+                        Http2::to_port(port)
+                    });
+                    let stream = asked.open("POST", "/", &[], false);
+                    asked.data(stream, b"hello", true);
+                    let exchange = asked.end_of(stream);
+                    if exchange.reset.is_none() {
+                        assert_eq!(exchange.status, 200);
+                        answered.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        assert_eq!(exchange.reset, Some(ErrorCode::REFUSED_STREAM));
+                        assert!(asked.goaway.is_some_and(|(last, _)| last < stream.get()));
+                    }
+                    client.take_if(|client| client.goaway.is_some());
+                }
+            };
+            let clients = [(); 4].map(|()| scope.spawn(talk));
+            for n in 0..20 {
+                change_workers(&mut server, [1, 3][n % 2]);
+                let before = answered.load(Ordering::Relaxed);
+                until("some answers", PATIENCE, || {
+                    let failed = clients.iter().any(|client| client.is_finished());
+                    (failed || answered.load(Ordering::Relaxed) > before + 60).then_some(())
+                });
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!(connected.into_inner() > 4, "no connection was ended");
+        server.stop();
+    }
 }
 
 #[test]

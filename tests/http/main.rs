@@ -21,6 +21,7 @@ mod error_log;
 mod error_pages;
 mod fastcgi;
 mod files;
+mod flv;
 mod garbage;
 mod gateways;
 mod geo;

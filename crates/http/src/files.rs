@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::io;
 
+use nowait_message::etag;
 use nowait_runtime::fs::{self, File, Metadata, OpenOptions, Symlinks};
 use nowait_runtime::pool::PoolError;
 
@@ -14,6 +15,7 @@ use crate::log::Level;
 use crate::open_file_cache::Cached;
 use crate::outcome::Outcome;
 use crate::request::Request;
+use crate::response::{AcceptRanges, Body, FileBody, Head, Response};
 
 /// Bytes read in the same pool task that opens a cold file.
 const PREFETCH: usize = 64 * 1024;
@@ -91,6 +93,27 @@ fn check_name(path: &[u8]) -> Result<(), OpenError> {
         return Err(OpenError(io::Error::from_raw_os_error(libc_errno::ENOENT)));
     }
     Ok(())
+}
+
+/// A response with a whole file, of which ranges can be served.
+pub fn whole(request: &Request, file: File) -> Response {
+    let meta = file.metadata();
+    let (size, mtime) = (meta.size, meta.mtime);
+    let location = request.location();
+    let mut head = Head::new(200);
+    head.content_length = Some(size);
+    head.last_modified = Some(mtime);
+    if location.files.etag {
+        head.etag = Some(etag::of_file(mtime, size));
+    }
+    head.content_type = location.content_type(&request.uri);
+    head.accept_ranges = AcceptRanges::Bytes;
+    let body = if size == 0 {
+        Body::Empty
+    } else {
+        Body::File(FileBody { file, io: request.io(), offset: 0, len: size, elsewhere: None })
+    };
+    Response { head, body }
 }
 
 /// The symbolic links that `disable_symlinks` forbids in a path.

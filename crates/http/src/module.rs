@@ -236,14 +236,13 @@ impl Parts {
         self.filters.push((place, Box::new(filter)));
     }
 
-    /// The handlers and filters in their order. `content` replaces the handlers of
-    /// [`Phase::Content`].
+    /// The handlers and filters in their order. `content` precedes the handlers of
+    /// [`Phase::Content`], which have their turns if it declines.
     pub fn finish(self, content: Option<Box<dyn Handler>>) -> (Handlers, Filters, Settings) {
         let Self { mut handlers, mut filters, settings, .. } = self;
         let named = content.is_some();
         if let Some(content) = content {
-            handlers.retain(|(phase, _)| *phase != Phase::Content);
-            handlers.push((Phase::Content, content));
+            handlers.insert(0, (Phase::Content, content));
         }
         handlers.sort_by_key(|(phase, _)| *phase);
         filters.sort_by_key(|(place, _)| *place);

@@ -10,6 +10,7 @@ pub mod charset;
 pub mod compression;
 pub mod empty_gif;
 pub mod fastcgi;
+pub mod flv;
 pub mod grpc;
 pub mod gunzip;
 pub mod headers;
@@ -63,6 +64,7 @@ pub static MODULES: &[&Module] = &[
     &autoindex::MODULE,
     &static_files::MODULE,
     &empty_gif::MODULE,
+    &flv::MODULE,
     &stub_status::MODULE,
     &status::MODULE,
     &proxy::MODULE,

@@ -416,6 +416,7 @@ pub trait Elsewhere {
 }
 
 /// A piece of a body.
+#[derive(Clone)]
 pub enum Part {
     /// In memory.
     Bytes(Bytes),

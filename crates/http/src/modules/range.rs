@@ -12,7 +12,7 @@ use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::{
-    AcceptRanges, Body, BodyError, BodySource, FileBody, Head, Header, LocalFuture, Part, Response,
+    AcceptRanges, Body, BodyError, BodySource, Head, Header, LocalFuture, Part, Response,
 };
 use nowait_message::conditional::{self, Validators};
 use nowait_message::range::{self, Selection};
@@ -93,7 +93,7 @@ fn multiple(response: &mut Response, wanted: Vec<Range<u64>>, size: u64) {
     let mut parts = VecDeque::with_capacity(2 * frame.parts.len() + 1);
     for (head, wanted) in frame.parts {
         parts.push_back(Part::Bytes(head));
-        parts.extend(cut(&response.body, &wanted));
+        parts.extend(cut(&response.body, &wanted).into_iter().flatten());
     }
     parts.push_back(Part::Bytes(frame.end));
     clear_content_range(&mut response.head);
@@ -121,10 +121,17 @@ fn single(body: &mut Body, wanted: &Range<u64>) -> Option<Body> {
             }
             Some(Body::Stream(Box::new(Skipping { source, at: 0, wanted: wanted.clone() })))
         }
-        body => Some(match cut(body, wanted)? {
-            Part::Bytes(bytes) => Body::Bytes(bytes),
-            Part::File(file) => Body::File(file),
-        }),
+        body => {
+            let mut parts = cut(body, wanted)?;
+            Some(match (parts.pop_front()?, parts.is_empty()) {
+                (Part::Bytes(bytes), true) => Body::Bytes(bytes),
+                (Part::File(file), true) => Body::File(file),
+                (first, false) => {
+                    parts.push_front(first);
+                    Body::Parts(parts)
+                }
+            })
+        }
     }
 }
 
@@ -159,20 +166,30 @@ impl BodySource for Skipping {
 }
 
 /// Cuts a piece out of a body; `None` if the body can't be cut.
-fn cut(body: &Body, wanted: &Range<u64>) -> Option<Part> {
-    match body {
-        Body::Bytes(bytes) => {
-            let start = usize::try_from(wanted.start).ok()?;
-            let end = usize::try_from(wanted.end).ok()?;
-            (end <= bytes.len()).then(|| Part::Bytes(bytes.slice(start..end)))
+fn cut(body: &Body, wanted: &Range<u64>) -> Option<VecDeque<Part>> {
+    let whole = match body {
+        Body::Bytes(bytes) => &[Part::Bytes(bytes.clone())][..],
+        Body::File(file) => &[Part::File(file.clone())],
+        Body::Parts(parts) => return cut_parts(parts, wanted),
+        Body::Empty | Body::Stream(_) | Body::Tunnel(_) => return None,
+    };
+    cut_parts(whole, wanted)
+}
+
+/// Cuts a piece out of consecutive ones; `None` if they end before it does.
+fn cut_parts<'a>(
+    parts: impl IntoIterator<Item = &'a Part>,
+    wanted: &Range<u64>,
+) -> Option<VecDeque<Part>> {
+    let (mut cut, mut at) = (VecDeque::new(), 0);
+    for part in parts {
+        let end = at + part.len();
+        let from = wanted.start.clamp(at, end) - at;
+        let to = wanted.end.clamp(at, end) - at;
+        at = end;
+        if from < to {
+            cut.extend(part.clone().cut(&(from..to)));
         }
-        Body::File(file) if wanted.end <= file.len => Some(Part::File(FileBody {
-            file: file.file.clone(),
-            io: file.io.clone(),
-            offset: file.offset + wanted.start,
-            len: wanted.end - wanted.start,
-            elsewhere: file.elsewhere.clone(),
-        })),
-        _ => None,
     }
+    (at >= wanted.end).then_some(cut)
 }

@@ -14,9 +14,7 @@ use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
-use crate::response::{AcceptRanges, Body, FileBody, Head, Response};
 use nowait_message::escape;
-use nowait_message::etag;
 
 /// This module.
 pub static MODULE: Module = Module {
@@ -76,7 +74,7 @@ fn respond(request: &mut Request, path: &[u8], file: File) -> Outcome {
     if request.method == Method::Post {
         return Outcome::status(405);
     }
-    whole(request, file).into()
+    files::whole(request, file).into()
 }
 
 /// The response for a path that is neither a file nor a directory.
@@ -84,27 +82,6 @@ fn not_regular(request: &Request, path: &[u8]) -> Outcome {
     let path = String::from_utf8_lossy(path);
     request.log(Level::Crit, format_args!("\"{path}\" is not a regular file"));
     Outcome::status(404)
-}
-
-/// A response with a whole file.
-fn whole(request: &Request, file: File) -> Response {
-    let meta = file.metadata();
-    let (size, mtime) = (meta.size, meta.mtime);
-    let location = request.location();
-    let mut head = Head::new(200);
-    head.content_length = Some(size);
-    head.last_modified = Some(mtime);
-    if location.files.etag {
-        head.etag = Some(etag::of_file(mtime, size));
-    }
-    head.content_type = location.content_type(&request.uri);
-    head.accept_ranges = AcceptRanges::Bytes;
-    let body = if size == 0 {
-        Body::Empty
-    } else {
-        Body::File(FileBody { file, io: request.io(), offset: 0, len: size, elsewhere: None })
-    };
-    Response { head, body }
 }
 
 /// The URI with a slash at its end, escaped, and the query string.

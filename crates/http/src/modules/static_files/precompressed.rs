@@ -179,7 +179,7 @@ fn outcome(
         Kind::Directory => return None,
         _ => return Some(super::not_regular(request, path)),
     }
-    let mut response = super::whole(request, file);
+    let mut response = files::whole(request, file);
     response.head.content_encoding = Some(Bytes::from_static(candidate.name()));
     Some(response.into())
 }

@@ -9,6 +9,9 @@ pub const CONTENT_BYTES_MAX: usize = 32 * 1024;
 /// Records are padded to a multiple of this.
 const ALIGNED: usize = 8;
 
+/// Memory that [`Params::clear`] keeps, in bytes: most requests need less.
+const KEPT_BYTES_MAX: usize = 4096;
+
 /// `FCGI_RESPONDER`
 const RESPONDER: u8 = 1;
 
@@ -30,6 +33,12 @@ impl Params {
     /// None yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Forgets all, and keeps a little memory.
+    pub fn clear(&mut self) {
+        self.0.clear();
+        self.0.shrink_to(KEPT_BYTES_MAX);
     }
 
     /// Adds a parameter.

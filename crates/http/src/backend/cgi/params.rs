@@ -94,15 +94,19 @@ impl Params {
         passes_fields: bool,
         mut put: impl FnMut(&[u8], &[u8]),
     ) {
+        let mut text = Vec::new();
         for param in &self.list {
-            let value = match wanted.method {
-                Some(method) if param.name == "REQUEST_METHOD" => {
-                    Bytes::from_static(method.as_bytes())
+            let value = match (wanted.method, param.value.literal()) {
+                (Some(method), _) if param.name == "REQUEST_METHOD" => method.as_bytes(),
+                (_, Some(value)) => value,
+                (_, None) => {
+                    text.clear();
+                    param.value.append(request, &mut text);
+                    &text
                 }
-                _ => request.evaluate(&param.value),
             };
             if !(param.if_not_empty && value.is_empty()) {
-                put(&param.name, &value);
+                put(&param.name, value);
             }
         }
         let (range, if_range) = match &wanted.rest {

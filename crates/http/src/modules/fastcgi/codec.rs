@@ -3,6 +3,7 @@
 //! Made for one try of a request; sans-IO. The records are those of `nowait-gateway`.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -31,20 +32,40 @@ const LINE_BYTES_MAX: usize = 8 * 1024;
 /// Most bytes of the error stream that are logged for one request.
 const STDERR_LOGGED_MAX: usize = 128 * 1024;
 
+/// Most unused codecs that a worker keeps; the memory of a large request or head is not kept.
+const SPARE_MAX: usize = 128;
+
+thread_local! {
+    /// Codecs of finished requests: their memory is reused for the next ones.
+    #[expect(clippy::vec_box, reason = "handed out as boxes")]
+    static SPARE: RefCell<Vec<Box<Fastcgi>>> = const { RefCell::new(Vec::new()) };
+}
+
 /// FastCGI towards servers.
 pub(super) struct FastcgiFactory;
 
 impl CodecFactory for FastcgiFactory {
     fn codec(&self, request: &Request, _: Option<&Rc<Lane>>) -> Box<dyn Codec> {
-        let conf = FastcgiConf::of_location(request.location()).cloned();
-        let response = Response::new(Asked::default());
-        Box::new(Fastcgi { conf, response, head: ResponseBuilder::new(), frames: false, logged: 0 })
+        let mut codec = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+            Box::new(Fastcgi {
+                conf: None,
+                params: fastcgi::Params::new(),
+                response: Response::new(Asked::default()),
+                head: ResponseBuilder::new(),
+                frames: false,
+                logged: 0,
+            })
+        });
+        codec.conf = FastcgiConf::of_location(request.location()).cloned();
+        codec
     }
 }
 
 /// One request to a FastCGI server.
 struct Fastcgi {
+    /// `None` only while the codec is unused.
     conf: Option<Arc<FastcgiConf>>,
+    params: fastcgi::Params,
     response: Response,
     head: ResponseBuilder,
     /// The content is still to be sent, in records.
@@ -67,7 +88,7 @@ impl Codec for Fastcgi {
             head_bytes_max: conf.backend.settings.buffer_size,
         });
         fastcgi::begin(conf.keep_conn, out);
-        let mut params = fastcgi::Params::new();
+        let params = &mut self.params;
         let passes = conf.backend.pass_request_headers;
         conf.params.each(request, &order.wanted, passes, |name, value| params.push(name, value));
         params.write(out);
@@ -111,7 +132,7 @@ impl Codec for Fastcgi {
         let event = match step.event {
             Head::NeedMore => HeadEvent::NeedMore,
             Head::StderrPart => HeadEvent::Apart(None),
-            Head::Done => HeadEvent::Final(Rc::new(self.head.take())),
+            Head::Done => HeadEvent::Final(self.head.share()),
             Head::Stderr(text) if self.catches(&text) => {
                 return Err(Fault::Malformed(stderr(&text)));
             }
@@ -142,6 +163,21 @@ impl Codec for Fastcgi {
 
     fn is_reusable(&self, leftover: bool) -> bool {
         self.response.is_reusable(leftover)
+    }
+
+    fn retire(mut self: Box<Self>) {
+        (self.conf, self.frames, self.logged) = (None, false, 0);
+        self.params.clear();
+        self.head.clear();
+        // Most have none; that of others may be large.
+        self.response = Response::new(Asked::default());
+        // The thread may be at its end.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(self);
+            }
+        });
     }
 }
 

@@ -12,6 +12,7 @@ mod addition;
 mod auth;
 mod auth_request;
 mod bodies;
+mod browser;
 mod cache;
 mod charset;
 mod codings;

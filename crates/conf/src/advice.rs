@@ -55,10 +55,9 @@ fn advice(module: &str) -> Option<&'static str> {
         }
         "http_v3" => "remove the lines: clients then use HTTP/2",
         "http_tunnel" => "nowait does not proxy CONNECT; keep using the current proxy for it",
-        "http_mp4" | "http_flv" => {
+        "http_mp4" => {
             "players that use range requests do not need it; remove the lines if yours do"
         }
-        "http_browser" => "test $http_user_agent in a \"map\" instead",
         "core" => "every available module is built in; remove the lines",
         _ => return None,
     })
@@ -93,7 +92,7 @@ mod tests {
 
     #[test]
     fn advice_is_for_modules_of_nginx() {
-        for module in ["http_dav", "http_tunnel", "http_mp4", "http_browser", "http_v3"] {
+        for module in ["http_dav", "http_tunnel", "http_mp4", "http_v3"] {
             let module = format!("ngx_{module}_module");
             assert!(advice(&module).is_some(), "{module}");
             assert!(unsupported::all().any(|entry| entry.module == module), "{module}");

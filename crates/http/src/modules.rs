@@ -6,6 +6,7 @@ pub mod addition;
 pub mod auth_basic;
 pub mod auth_request;
 pub mod autoindex;
+pub mod browser;
 pub mod charset;
 pub mod compression;
 pub mod empty_gif;
@@ -76,6 +77,7 @@ pub static MODULES: &[&Module] = &[
     &cache::MODULE,
     &health::MODULE,
     &referer::MODULE,
+    &browser::MODULE,
     &secure_link::MODULE,
     &slice::MODULE,
     &ssl::MODULE,

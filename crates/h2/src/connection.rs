@@ -104,6 +104,8 @@ pub struct Connection<R> {
     last_local: StreamId,
     /// The last stream that our GOAWAY admits.
     admitted: StreamId,
+    /// Our GOAWAY takes no more streams. The last possible stream may be among those that it admits.
+    leaving: bool,
     /// The last stream that the peer's GOAWAY admits.
     accepted: Option<StreamId>,
     budgets: Budgets,
@@ -153,6 +155,7 @@ impl<R: Role> Connection<R> {
             last_remote: StreamId::CONNECTION,
             last_local: StreamId::CONNECTION,
             admitted: StreamId::MAX,
+            leaving: false,
             accepted: None,
             budgets: Budgets::new(&limits),
             announced: Vec::new(),
@@ -266,12 +269,13 @@ impl<R: Role> Connection<R> {
     /// Ends the connection for a reason of ours. The caller sends the output and closes.
     pub fn go_away(&mut self, code: ErrorCode) {
         self.admitted = self.admitted.min(self.last_remote);
+        self.leaving = true;
         frames::goaway(&mut self.output, self.admitted, code);
     }
 
     /// Whether either side takes no more streams.
     pub fn is_going_away(&self) -> bool {
-        self.admitted != StreamId::MAX || self.accepted.is_some()
+        self.leaving || self.accepted.is_some()
     }
 
     /// Whether the peer's GOAWAY says that it has not processed the stream and never will.

@@ -300,6 +300,14 @@ fn graceful_end_of_a_server() {
 }
 
 #[test]
+fn the_last_possible_stream_does_not_keep_a_connection() {
+    let mut server = server(Limits::default());
+    assert_eq!(feed(&mut server, &get(0x7fff_ffff)), ["request 2147483647 end"]);
+    server.shutdown();
+    assert!(server.is_going_away());
+}
+
+#[test]
 fn streams_that_cross_the_last_goaway_are_ignored() {
     let mut server = server(Limits::default());
     assert_eq!(feed(&mut server, &get(1)), ["request 1 end"]);

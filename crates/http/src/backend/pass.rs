@@ -4,16 +4,21 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use nowait_conf::{Cx, Diagnostic, Node, Span};
+use nowait_conf::{Cx, Diagnostic, Node, Scope, Span};
 
 use super::conf::Backend;
-use super::protocol::{Server, Transport};
+use super::protocol::{Protocol, Server, Transport};
+use super::response::Rewriter;
 use super::url::{self, Destination, Schemes, Url, UrlError};
-use crate::conf::complex;
+use super::{Passing, cgi};
+use crate::cache::conf::CacheConf;
 use crate::conf::upstream::{self, GroupId, Groups};
+use crate::conf::{Location, complex};
 use crate::log::Level;
+use crate::module::{set_auto_redirect, set_content};
 use crate::request::Request;
 use crate::slots::Key;
+use crate::upstream::{CodecFactory, LogUri};
 use crate::variables::complex::Complex;
 
 /// The destination of a location's requests.
@@ -31,6 +36,121 @@ enum To {
     Static { group: GroupId, destination: Arc<Destination> },
     /// Each request evaluates its own.
     Variable(Complex),
+}
+
+/// A protocol whose destinations are addresses without a URI. The rest of [`Protocol`] follows from its
+/// [`Pass`].
+pub trait Addressed: Rewriter + Send + Sync + Sized + 'static {
+    /// The factory of its codecs.
+    const CODECS: &'static dyn CodecFactory;
+
+    /// As in [`Protocol`].
+    const IS_GRPC: bool = false;
+
+    /// The settings of a location whose content passes requests on in this protocol.
+    const SETTINGS: &'static Key<Arc<Self>>;
+
+    /// The destination.
+    fn pass(&self) -> &Pass;
+
+    /// The settings that all protocols have.
+    fn backend(&self) -> &Backend;
+
+    /// As in [`Protocol`].
+    fn refusal(&self, _request: &Request) -> Option<u16> {
+        None
+    }
+
+    /// The URI to request: none but what parameters say.
+    ///
+    /// # Errors
+    /// The status to respond with; the reason was logged.
+    fn uri(&self, _request: &Request) -> Result<LogUri, u16> {
+        Ok(cgi::no_uri())
+    }
+
+    /// Whether the client's content may be passed on while it arrives.
+    fn streams(&self, request: &Request) -> bool;
+
+    /// Appends the default key of a cache.
+    fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
+        cgi::append_key(request, self.pass().destination(request), out);
+    }
+
+    /// Whether trailers of responses are passed on.
+    fn passes_trailers(&self) -> bool {
+        false
+    }
+}
+
+impl<P: Addressed> Protocol for P {
+    const CODECS: &'static dyn CodecFactory = P::CODECS;
+    const IS_GRPC: bool = P::IS_GRPC;
+
+    fn of_location(location: &Location) -> Option<&Arc<Self>> {
+        location.settings.get(P::SETTINGS)
+    }
+
+    fn backend(&self) -> &Backend {
+        Addressed::backend(self)
+    }
+
+    fn refusal(&self, request: &Request) -> Option<u16> {
+        Addressed::refusal(self, request)
+    }
+
+    fn group(&self) -> Option<GroupId> {
+        self.pass().group()
+    }
+
+    fn settle(&self, _: &mut Request) {}
+
+    fn evaluate(&self, request: &mut Request) -> Result<Server, u16> {
+        self.pass().evaluate(request)
+    }
+
+    fn transport(&self, request: &Request) -> Transport {
+        self.pass().transport(request, Addressed::backend(self))
+    }
+
+    fn uri(&self, request: &Request) -> Result<LogUri, u16> {
+        Addressed::uri(self, request)
+    }
+
+    fn streams(&self, request: &Request) -> bool {
+        Addressed::streams(self, request)
+    }
+
+    fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
+        Addressed::default_key(self, request, out);
+    }
+
+    fn passes_trailers(&self) -> bool {
+        Addressed::passes_trailers(self)
+    }
+}
+
+/// Makes a protocol the content of the block being read: the directive `*_pass`. `resolve` reads the
+/// settings of a location; its cache, if the protocol has one, is in `cache`.
+///
+/// # Errors
+/// As [`Pass::read`].
+pub fn set_pass<P: Addressed>(
+    cx: &mut Cx<'_>,
+    node: &Node,
+    schemes: Schemes,
+    cache: Option<&'static Key<Arc<CacheConf>>>,
+    resolve: impl Fn(&mut Cx<'_>, &[&Scope], Pass) -> P + 'static,
+) -> Result<(), Diagnostic> {
+    let pass = Pass::read::<P>(cx, node, schemes)?;
+    set_content(cx, node, move |cx, chain, parts| {
+        let conf = Arc::new(resolve(cx, chain, pass.clone()));
+        parts.settings.set(P::SETTINGS, conf.clone());
+        let cache = cache.and_then(|cache| parts.settings.get(cache).cloned());
+        Passing::new(conf, cache, parts)
+    });
+    set_auto_redirect(cx);
+    Ok(())
 }
 
 /// Where a block has such a directive of the protocol `P`.
@@ -56,7 +176,7 @@ impl Pass {
     ///
     /// # Errors
     /// A second one in the block; an address that is none.
-    pub fn read<P: Send + 'static>(
+    fn read<P: Send + 'static>(
         cx: &mut Cx<'_>,
         node: &Node,
         schemes: Schemes,

@@ -16,6 +16,17 @@ use crate::upstream::{Content, Order, Remark};
 
 pub use params::{Param, Params};
 
+/// Response fields of FastCGI and SCGI servers that are not passed on unless `*_pass_header` names
+/// them.
+pub const HIDDEN: &[&str] = &[
+    "Status",
+    "X-Accel-Expires",
+    "X-Accel-Redirect",
+    "X-Accel-Limit-Rate",
+    "X-Accel-Buffering",
+    "X-Accel-Charset",
+];
+
 /// The content to send, and its length, if it is known.
 pub fn content(request: &Request, backend: &Backend) -> (Content, Option<u64>) {
     if !backend.pass_request_body {

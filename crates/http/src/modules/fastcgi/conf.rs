@@ -17,16 +17,6 @@ use crate::slots::Key;
 /// Addresses need no scheme.
 pub(super) const SCHEMES: Schemes = Schemes { plain: "fastcgi://", tls: None, bare: true };
 
-/// Response fields that are not passed on unless `fastcgi_pass_header` names them.
-const HIDDEN: &[&str] = &[
-    "Status",
-    "X-Accel-Expires",
-    "X-Accel-Redirect",
-    "X-Accel-Limit-Rate",
-    "X-Accel-Buffering",
-    "X-Accel-Charset",
-];
-
 crate::upstream_rows! {
     module "fastcgi", prefix "fastcgi_";
     /// The directives that all modules with upstream servers have.
@@ -117,7 +107,7 @@ pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 impl FastcgiConf {
     /// Resolves a chain of blocks for a location that passes requests on.
     pub(super) fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass) -> Self {
-        let backend = FastcgiUpstreamConf::backend(cx, chain, HIDDEN);
+        let backend = FastcgiUpstreamConf::backend(cx, chain, cgi::HIDDEN);
         let mut backend = FastcgiBackendConf::complete(cx, chain, pass.span, backend);
         backend.adds_fields = true;
         if keeps::<FastcgiBackendLayer, FastcgiCacheLayer>(chain) == Some(Keeps::Cache) {

@@ -1,13 +1,9 @@
 //! `grpc_pass`: reads the destination of calls, and makes this module the content of a location.
 
-use std::sync::Arc;
-
 use nowait_conf::{Cx, Diagnostic, Node};
 
-use super::conf::{CONF, GrpcConf, SCHEMES};
-use crate::backend::Passing;
-use crate::backend::pass::Pass;
-use crate::module::{set_auto_redirect, set_content};
+use super::conf::{GrpcConf, SCHEMES};
+use crate::backend::pass::set_pass;
 
 nowait_conf::rows! {
     pub static PASS_ROWS, module "grpc";
@@ -21,12 +17,5 @@ nowait_conf::rows! {
 
 /// nginx: `ngx_http_grpc_pass`.
 fn grpc_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    let pass = Pass::read::<GrpcConf>(cx, node, SCHEMES)?;
-    set_content(cx, node, move |cx, chain, parts| {
-        let conf = Arc::new(GrpcConf::resolve(cx, chain, pass.clone()));
-        parts.settings.set(&CONF, conf.clone());
-        Passing::new(conf, None, parts)
-    });
-    set_auto_redirect(cx);
-    Ok(())
+    set_pass(cx, node, SCHEMES, None, GrpcConf::resolve)
 }

@@ -1,4 +1,4 @@
-//! gRPC as a [`Protocol`] of backends, and the head of its requests. nginx:
+//! gRPC as a [`Protocol`](crate::backend::protocol::Protocol) of backends, and the head of its requests. nginx:
 //! `ngx_http_grpc_create_request`.
 
 use std::rc::Rc;
@@ -11,16 +11,15 @@ use super::accepts_trailers;
 use super::conf::{CONF, GrpcConf};
 use crate::backend::conf::Backend;
 use crate::backend::http2::{Http2, Opened, Way};
-use crate::backend::protocol::{Protocol, Server, Transport};
+use crate::backend::pass::{Addressed, Pass};
 use crate::backend::request_head::{Writer, pass};
 use crate::backend::response::Rewriter;
-use crate::conf::Location;
-use crate::conf::upstream::GroupId;
 use crate::request::{Request, RequestBody};
+use crate::slots::Key;
 use crate::upstream::{Codec, CodecFactory, Content, Lane, Line, LogUri, Order};
 
 fn conf(request: &Request) -> Option<&GrpcConf> {
-    GrpcConf::of_location(request.location()).map(|conf| &**conf)
+    request.location().settings.get(&CONF).map(|conf| &**conf)
 }
 
 /// gRPC towards servers.
@@ -85,30 +84,17 @@ fn open(request: &Request, order: &Order, lane: &Rc<Lane>) -> Opened {
 
 impl Rewriter for GrpcConf {}
 
-impl Protocol for GrpcConf {
+impl Addressed for GrpcConf {
     const CODECS: &'static dyn CodecFactory = &GrpcFactory;
+    const SETTINGS: &'static Key<Arc<Self>> = &CONF;
     const IS_GRPC: bool = true;
 
-    fn of_location(location: &Location) -> Option<&Arc<Self>> {
-        location.settings.get(&CONF)
+    fn pass(&self) -> &Pass {
+        &self.pass
     }
 
     fn backend(&self) -> &Backend {
         &self.backend
-    }
-
-    fn group(&self) -> Option<GroupId> {
-        self.pass.group()
-    }
-
-    fn settle(&self, _: &mut Request) {}
-
-    fn evaluate(&self, request: &mut Request) -> Result<Server, u16> {
-        self.pass.evaluate(request)
-    }
-
-    fn transport(&self, request: &Request) -> Transport {
-        self.pass.transport(request, &self.backend)
     }
 
     fn uri(&self, request: &Request) -> Result<LogUri, u16> {

@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Word};
 
-use crate::backend::Passing;
 use crate::backend::conf::{self, Backend, early_hints};
-use crate::backend::pass::Pass;
+use crate::backend::pass::{Pass, set_pass};
 use crate::backend::url::Schemes;
-use crate::module::{set_auto_redirect, set_content};
 use crate::slots::Key;
 use crate::upstream::Settings;
 use crate::variables::complex::Complex;
@@ -71,16 +69,11 @@ nowait_conf::rows! {
 
 /// nginx: `ngx_http_memcached_pass`.
 fn memcached_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    let pass = Pass::read::<Memcached>(cx, node, SCHEMES)?;
     let at = Word { text: b"$memcached_key".to_vec(), ..node.name.clone() };
     let key = crate::conf::complex(&at, cx)?;
-    set_content(cx, node, move |cx, chain, parts| {
-        let conf = Arc::new(Memcached::resolve(cx, chain, pass.clone(), key.clone()));
-        parts.settings.set(&CONF, conf.clone());
-        Passing::new(conf, None, parts)
-    });
-    set_auto_redirect(cx);
-    Ok(())
+    set_pass(cx, node, SCHEMES, None, move |cx, chain, pass| {
+        Memcached::resolve(cx, chain, pass, key.clone())
+    })
 }
 
 /// A location's settings for taking responses from memcached.

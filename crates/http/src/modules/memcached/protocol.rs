@@ -1,4 +1,4 @@
-//! memcached as a [`Protocol`] of backends, and its codec. nginx: `ngx_http_memcached_handler`,
+//! memcached as a [`Protocol`](crate::backend::protocol::Protocol) of backends, and its codec. nginx: `ngx_http_memcached_handler`,
 //! `ngx_http_memcached_create_request`.
 
 use std::rc::Rc;
@@ -13,16 +13,15 @@ use nowait_runtime::buf::OutBuf;
 use super::conf::{CONF, Memcached};
 use crate::backend::cgi;
 use crate::backend::conf::Backend;
-use crate::backend::protocol::{Protocol, Server, Transport};
+use crate::backend::pass::{Addressed, Pass};
 use crate::backend::response::Rewriter;
-use crate::conf::Location;
-use crate::conf::upstream::GroupId;
 use crate::log::Level;
 use crate::request::Request;
 use crate::response::Head;
+use crate::slots::Key;
 use crate::upstream::{
-    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, LogUri,
-    Order, Remark,
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Order,
+    Remark,
 };
 
 /// memcached towards servers.
@@ -30,7 +29,7 @@ pub(super) struct MemcachedFactory;
 
 impl CodecFactory for MemcachedFactory {
     fn codec(&self, request: &Request, _: Option<&Rc<Lane>>) -> Box<dyn Codec> {
-        let conf = Memcached::of_location(request.location());
+        let conf = request.location().settings.get(&CONF);
         let gzip_flag = conf.map_or(0, |conf| conf.gzip_flag);
         Box::new(One { gzip_flag, get: None, is_head: false, missing: false })
     }
@@ -95,7 +94,7 @@ impl Codec for One {
         order: &Order,
         out: &mut OutBuf,
     ) -> Result<Content, u16> {
-        let conf = Memcached::of_location(request.location()).ok_or(500u16)?;
+        let conf = request.location().settings.get(&CONF).ok_or(500u16)?;
         let key = request.evaluate(&conf.key);
         if key.is_empty() {
             let text = format_args!("the \"$memcached_key\" variable is not set");
@@ -175,11 +174,12 @@ impl Rewriter for Memcached {
     }
 }
 
-impl Protocol for Memcached {
+impl Addressed for Memcached {
     const CODECS: &'static dyn CodecFactory = &MemcachedFactory;
+    const SETTINGS: &'static Key<Arc<Self>> = &CONF;
 
-    fn of_location(location: &Location) -> Option<&Arc<Self>> {
-        location.settings.get(&CONF)
+    fn pass(&self) -> &Pass {
+        &self.pass
     }
 
     fn backend(&self) -> &Backend {
@@ -190,30 +190,8 @@ impl Protocol for Memcached {
         (!matches!(request.method, Method::Get | Method::Head)).then_some(405)
     }
 
-    fn group(&self) -> Option<GroupId> {
-        self.pass.group()
-    }
-
-    fn settle(&self, _: &mut Request) {}
-
-    fn evaluate(&self, request: &mut Request) -> Result<Server, u16> {
-        self.pass.evaluate(request)
-    }
-
-    fn transport(&self, request: &Request) -> Transport {
-        self.pass.transport(request, &self.backend)
-    }
-
-    fn uri(&self, _: &Request) -> Result<LogUri, u16> {
-        Ok(cgi::no_uri())
-    }
-
     /// It is not passed on at all, so there is no need to wait for it.
     fn streams(&self, _: &Request) -> bool {
         true
-    }
-
-    fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
-        cgi::append_key(request, self.pass.destination(request), out);
     }
 }

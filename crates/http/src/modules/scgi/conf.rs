@@ -4,28 +4,17 @@ use std::sync::Arc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Scope};
 
-use crate::backend::Passing;
 use crate::backend::cgi::{self, Param, Params};
 use crate::backend::conf::Backend;
 use crate::backend::conf::keeping::{self, Keeps, keeps};
-use crate::backend::pass::Pass;
+use crate::backend::pass::{Pass, set_pass};
 use crate::backend::url::Schemes;
 use crate::cache::conf::CacheConf;
-use crate::module::{Parts, set_auto_redirect, set_content};
+use crate::module::Parts;
 use crate::slots::Key;
 
 /// Addresses need no scheme.
 pub(super) const SCHEMES: Schemes = Schemes { plain: "scgi://", tls: None, bare: true };
-
-/// Response fields that are not passed on unless `scgi_pass_header` names them.
-const HIDDEN: &[&str] = &[
-    "Status",
-    "X-Accel-Expires",
-    "X-Accel-Redirect",
-    "X-Accel-Limit-Rate",
-    "X-Accel-Buffering",
-    "X-Accel-Charset",
-];
 
 crate::upstream_rows! {
     module "scgi", prefix "scgi_";
@@ -74,15 +63,7 @@ nowait_conf::rows! {
 
 /// nginx: `ngx_http_scgi_pass`.
 fn scgi_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    let pass = Pass::read::<ScgiConf>(cx, node, SCHEMES)?;
-    set_content(cx, node, move |cx, chain, parts| {
-        let conf = Arc::new(ScgiConf::resolve(cx, chain, pass.clone()));
-        parts.settings.set(&CONF, conf.clone());
-        let cache = parts.settings.get(&CACHE).cloned();
-        Passing::new(conf, cache, parts)
-    });
-    set_auto_redirect(cx);
-    Ok(())
+    set_pass(cx, node, SCHEMES, Some(&CACHE), ScgiConf::resolve)
 }
 
 /// A location's settings for passing requests to SCGI servers.
@@ -113,7 +94,7 @@ pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 impl ScgiConf {
     /// Resolves a chain of blocks for a location that passes requests on.
     fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass) -> Self {
-        let backend = ScgiUpstreamConf::backend(cx, chain, HIDDEN);
+        let backend = ScgiUpstreamConf::backend(cx, chain, cgi::HIDDEN);
         let mut backend = ScgiBackendConf::complete(cx, chain, pass.span, backend);
         backend.adds_fields = true;
         if keeps::<ScgiBackendLayer, ScgiCacheLayer>(chain) == Some(Keeps::Cache) {

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 
-use crate::backend::Passing;
 use crate::backend::cgi::{self, Param, Params};
 use crate::backend::conf::Backend;
 use crate::backend::conf::keeping::{self, Keeps, keeps};
-use crate::backend::pass::Pass;
+use crate::backend::pass::{Pass, set_pass};
 use crate::backend::url::Schemes;
 use crate::cache::conf::CacheConf;
-use crate::module::{Parts, set_auto_redirect, set_content};
+use crate::module::Parts;
 use crate::slots::Key;
 use crate::variables::complex::{Complex, HttpVariables};
 
@@ -88,15 +87,7 @@ nowait_conf::rows! {
 
 /// nginx: `ngx_http_uwsgi_pass`.
 fn uwsgi_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    let pass = Pass::read::<UwsgiConf>(cx, node, SCHEMES)?;
-    set_content(cx, node, move |cx, chain, parts| {
-        let conf = Arc::new(UwsgiConf::resolve(cx, chain, pass.clone()));
-        parts.settings.set(&CONF, conf.clone());
-        let cache = parts.settings.get(&CACHE).cloned();
-        Passing::new(conf, cache, parts)
-    });
-    set_auto_redirect(cx);
-    Ok(())
+    set_pass(cx, node, SCHEMES, Some(&CACHE), UwsgiConf::resolve)
 }
 
 /// `uwsgi_modifier1`: a byte.

@@ -1,4 +1,4 @@
-//! uwsgi as a [`Protocol`] of backends, and the beginning of its requests. nginx:
+//! uwsgi as a [`Protocol`](crate::backend::protocol::Protocol) of backends, and the beginning of its requests. nginx:
 //! `ngx_http_uwsgi_create_request`.
 
 use std::rc::Rc;
@@ -7,18 +7,17 @@ use std::sync::Arc;
 use nowait_gateway::uwsgi::{TooBig, Vars};
 
 use super::conf::{CONF, UwsgiConf};
-use crate::backend::cgi::{self, plain};
+use crate::backend::cgi::plain;
 use crate::backend::conf::Backend;
-use crate::backend::protocol::{Protocol, Server, Transport};
+use crate::backend::pass::{Addressed, Pass};
 use crate::backend::response::Rewriter;
-use crate::conf::Location;
-use crate::conf::upstream::GroupId;
 use crate::log::Level;
 use crate::request::{BodyLength, Request};
-use crate::upstream::{Codec, CodecFactory, Lane, LogUri, Order};
+use crate::slots::Key;
+use crate::upstream::{Codec, CodecFactory, Lane, Order};
 
 fn conf(request: &Request) -> Option<&UwsgiConf> {
-    UwsgiConf::of_location(request.location()).map(|conf| &**conf)
+    request.location().settings.get(&CONF).map(|conf| &**conf)
 }
 
 /// uwsgi towards servers.
@@ -51,41 +50,20 @@ fn write(request: &Request, order: &Order, _: u64, out: &mut Vec<u8>) -> Result<
 
 impl Rewriter for UwsgiConf {}
 
-impl Protocol for UwsgiConf {
+impl Addressed for UwsgiConf {
     const CODECS: &'static dyn CodecFactory = &UwsgiFactory;
+    const SETTINGS: &'static Key<Arc<Self>> = &CONF;
 
-    fn of_location(location: &Location) -> Option<&Arc<Self>> {
-        location.settings.get(&CONF)
+    fn pass(&self) -> &Pass {
+        &self.pass
     }
 
     fn backend(&self) -> &Backend {
         &self.backend
     }
 
-    fn group(&self) -> Option<GroupId> {
-        self.pass.group()
-    }
-
-    fn settle(&self, _: &mut Request) {}
-
-    fn evaluate(&self, request: &mut Request) -> Result<Server, u16> {
-        self.pass.evaluate(request)
-    }
-
-    fn transport(&self, request: &Request) -> Transport {
-        self.pass.transport(request, &self.backend)
-    }
-
-    fn uri(&self, _: &Request) -> Result<LogUri, u16> {
-        Ok(cgi::no_uri())
-    }
-
     /// The head states the length of the content.
     fn streams(&self, request: &Request) -> bool {
         self.backend.pass_request_body && request.body_length != BodyLength::Unknown
-    }
-
-    fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
-        cgi::append_key(request, self.pass.destination(request), out);
     }
 }

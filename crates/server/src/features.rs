@@ -179,7 +179,7 @@ mod tests {
     fn tools_find_what_they_look_for() {
         assert!(version().contains("nginx version: nginx/1.31.4\n"));
         let text = configure();
-        assert!(text.contains(" --without-http_fastcgi_module "));
+        assert!(text.contains(" --without-http_tunnel_module "));
         assert!(text.contains(" --with-threads "));
         assert!(text.contains(" --with-http_ssl_module "));
         // Absent optional modules must not be named at all: tools search for the bare word.

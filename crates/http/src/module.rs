@@ -391,13 +391,26 @@ mod tests {
     }
 
     #[test]
-    fn a_named_content_is_the_only_one() {
+    fn a_named_content_has_the_first_turn() {
+        /// Has an address of its own.
+        struct Named(#[expect(dead_code, reason = "only its size counts")] u8);
+
+        impl Handler for Named {
+            fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+                Step::Next(request)
+            }
+        }
+
         let mut parts = Parts::default();
         parts.handler(Phase::Content, Nothing);
-        parts.handler(Phase::Content, Nothing);
-        let (handlers, ..) = parts.finish(Some(Box::new(Nothing)));
-        assert!(handlers.get(Phase::Content, 0).is_some());
-        assert!(handlers.get(Phase::Content, 1).is_none());
+        parts.handler(Phase::Access, Nothing);
+        let named = Box::new(Named(0));
+        let at = std::ptr::from_ref(&*named).cast::<()>();
+        let (handlers, ..) = parts.finish(Some(named));
+        let first = handlers.get(Phase::Content, 0).map(|first| std::ptr::from_ref(first).cast());
+        assert_eq!(first, Some(at));
+        assert!(handlers.get(Phase::Content, 1).is_some());
+        assert!(handlers.get(Phase::Content, 2).is_none());
         assert!(handlers.names_content());
     }
 }

@@ -460,8 +460,13 @@ fn who_has_tried_all_may_ask_one_again() {
             drop(peer);
             attempt.add_try();
         }
+        // Neither has acted on the request.
+        assert_eq!(attempt.tries_left(), 2);
+        for _ in 0..2 {
+            assert!(matches!(attempt.next(now()), Next::Peer(_)));
+        }
         assert!(matches!(attempt.next(now()), Next::Busy));
         attempt.queue(now()).await.unwrap();
-        assert_eq!(attempt.tries_left(), 1);
+        assert_eq!(attempt.tries_left(), 0);
     });
 }

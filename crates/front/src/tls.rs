@@ -268,6 +268,15 @@ pub async fn accept(
     }
     let (mut tls, input) = completed?;
     tls.kernel = Kernel::Wanted(kernel);
+    match kernel {
+        KernelUse::Never => {}
+        // There is time until a large file is sent.
+        KernelUse::LargeFiles => kernel::learn_meanwhile(&handshake.pool),
+        KernelUse::Always => {
+            // If it takes too long, the first records are sealed here.
+            let _ = timeout(wire.left(), kernel::learn(&handshake.pool)).await;
+        }
+    }
     if let Some(log) = kernel_log {
         kernel::report_missing(&log);
     }

@@ -111,8 +111,8 @@ impl Offer {
     }
 }
 
-/// Asks the kernel by trying it on connections to itself, which it makes without waiting. Of a
-/// process with CAP_NET_ADMIN, the first call makes the kernel load its module.
+/// Asks the kernel by trying it on connections to itself. May wait for a disk: the kernel loads
+/// modules of ciphers, and for a process with CAP_NET_ADMIN that of TLS.
 ///
 /// # Errors
 /// There is no kernel TLS, or no address 127.0.0.1.

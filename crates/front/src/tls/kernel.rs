@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use nowait_resolver::Log;
+use nowait_runtime::pool::{Pool, blocking};
+use nowait_runtime::spawn;
 use nowait_sys::ktls::{self, Cipher, Keys, Offer, Suite};
 use nowait_tls::{PLAINTEXT_BYTES_MAX, Sealing, SealingCipher, Session, split_record};
 
@@ -64,14 +66,28 @@ pub fn totals() -> KernelTotals {
     }
 }
 
-/// What the kernel offers. The first call of the process asks it, without waiting.
-fn offer() -> Offer {
-    *OFFER.get_or_init(|| ktls::probe().unwrap_or_default())
+/// Learns what the kernel offers, once per process. In a pool: asked for a cipher, the kernel may load
+/// a module from a disk. Until that is known, connections are sealed here.
+pub(super) async fn learn(pool: &Pool) {
+    if OFFER.get().is_none() {
+        let ask = || *OFFER.get_or_init(|| ktls::probe().unwrap_or_default());
+        // If the pool has no room, the next connection asks.
+        let _ = blocking(pool, ask).await;
+    }
+}
+
+/// As [`learn`], without waiting for it.
+pub(super) fn learn_meanwhile(pool: &Pool) {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    if OFFER.get().is_none() && !ASKED.swap(true, Relaxed) {
+        let pool = pool.clone();
+        drop(spawn(async move { learn(&pool).await }));
+    }
 }
 
 /// Reports, once, that the kernel cannot do what the configuration asks for.
 pub(super) fn report_missing(log: &Log) {
-    if !offer().is_any() && !REPORTED.swap(true, Relaxed) {
+    if OFFER.get().is_some_and(|offer| !offer.is_any()) && !REPORTED.swap(true, Relaxed) {
         log(format_args!(
             "\"Options KTLS\" in \"ssl_conf_command\" has no effect: the kernel has no TLS, or its \
              module is not loaded (modprobe tls)"
@@ -113,7 +129,7 @@ impl Kernel {
         if !output.is_empty() {
             return Ok(false);
         }
-        let offer = offer();
+        let Some(offer) = OFFER.get() else { return Ok(false) };
         if !offer.has(suite(tls13, cipher)) || ktls::attach(socket).is_err() {
             *self = Kernel::None;
             FALLBACKS.fetch_add(1, Relaxed);

@@ -81,7 +81,10 @@ pub(super) fn learn_meanwhile(pool: &Pool) {
     static ASKED: AtomicBool = AtomicBool::new(false);
     if OFFER.get().is_none() && !ASKED.swap(true, Relaxed) {
         let pool = pool.clone();
-        drop(spawn(async move { learn(&pool).await }));
+        drop(spawn(async move {
+            learn(&pool).await;
+            ASKED.store(false, Relaxed);
+        }));
     }
 }
 

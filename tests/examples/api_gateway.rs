@@ -65,7 +65,7 @@ fn api_gateway() {
     let odd = get(&server, "/orders/7", &format!("{good}X-Request-Id: a\"b\r\n"));
     assert_ne!(odd.header("X-Request-Id"), Some("a\"b"));
     // What was allowed is remembered.
-    let checks = server.read("checked.log");
+    let checks = server.wait_file("checked.log", &"GET /orders/7\n".repeat(3));
     assert_eq!(checks.matches("GET /orders/7\n").count(), 3, "{checks}");
     // Services fail in their own words, unless no server can answer.
     assert_eq!(get(&server, "/orders/teapot", good).text(), "a teapot");

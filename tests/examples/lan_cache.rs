@@ -56,7 +56,7 @@ fn lan_cache() {
         (again.header("X-Cache") == Some("HIT")).then_some(())
     };
     wait::until("the parts are stored", wait::PATIENCE, hit);
-    let world = server.read("world.log");
+    let world = server.wait_file("world.log", "bytes=2097152-");
     assert_eq!(
         world,
         "a.games.example /depot/chunk bytes=0-1048575\n\
@@ -81,7 +81,7 @@ fn lan_cache_with_curl() {
     assert_eq!(end.status, 206);
     assert!(end.content == content(BYTES)[2_400_000..]);
     // Only the part that has it was fetched.
-    let world = server.read("world.log");
+    let world = server.wait_file("world.log", "bytes=2097152-");
     assert_eq!(world.lines().count(), 1, "{world}");
     assert!(curl(port, url, &[]).content == content(BYTES));
     assert_eq!(curl(port, "http://cdn.other.example/", &[]).status, 403);

@@ -58,6 +58,7 @@ fn requests_above_the_rate_are_refused() {
         let expected =
             ["/a 200 PASSED -", "/a 503 REJECTED -", "/b 429 REJECTED -", "/b 200 PASSED -"];
         assert_eq!(said, expected);
+        server.wait_log("\"GET /b");
         let log = server.log();
         let line = log.lines().find(|line| line.contains("\"GET /b")).unwrap();
         assert!(line.contains(" [info] "), "{line}");

@@ -74,11 +74,7 @@ pub fn send(client: &mut Client, target: &str, headers: &[&str]) {
 /// Waits until a file below the server's directory contains a text, and returns the file.
 #[track_caller]
 pub fn wait_file(server: &Server, relative: &str, text: &str) -> String {
-    let look = || Some(server.read(relative)).filter(|content| content.contains(text));
-    match wait::try_until(wait::PATIENCE, look) {
-        Some(content) => content,
-        None => panic!("{relative} lacks {text:?}: {}", server.read(relative)),
-    }
+    server.wait_file(relative, text)
 }
 
 /// Bytes in which every position can be recognised: lines with their numbers.

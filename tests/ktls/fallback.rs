@@ -41,6 +41,9 @@ fn an_explicit_wish_is_reported_once_where_it_cannot_be_granted() {
             let expected = if kernel_seals() { [n, 0, 0] } else { [0, n, 0] };
             assert_eq!(counters(server), expected);
         }
+        if !kernel_seals() {
+            server.wait_log("the kernel has no TLS");
+        }
         let reports = server.log().matches("the kernel has no TLS").count();
         assert_eq!(reports, usize::from(!kernel_seals()), "{}", server.log());
     });

@@ -256,6 +256,20 @@ impl Server {
         read_lossy(&self.dir().join(relative))
     }
 
+    /// Waits until a file below its directory contains `text`, and returns the file's content.
+    /// Logs are written after the response has been sent.
+    ///
+    /// # Panics
+    /// If it doesn't in time.
+    #[track_caller]
+    pub fn wait_file(&self, relative: &str, text: &str) -> String {
+        let look = || Some(self.read(relative)).filter(|content| content.contains(text));
+        match try_until(PATIENCE, look) {
+            Some(content) => content,
+            None => panic!("{relative} lacks {text:?}: {}", self.read(relative)),
+        }
+    }
+
     /// Waits until the error log contains `text`.
     ///
     /// # Panics

@@ -1,15 +1,23 @@
-//! Applications by FastCGI and uwsgi, and memcached: PHP-FPM, uWSGI with Python, memcached itself.
+//! Applications by FastCGI and uwsgi, and memcached: PHP-FPM with WordPress and phpMyAdmin, uWSGI
+//! with Python, memcached itself.
+
+mod memcached;
+mod php;
+mod phpmyadmin;
+mod uwsgi;
+mod visitor;
+mod wordpress;
 
 use std::fmt::Write as _;
 use std::fs::Permissions;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nowait_testkit::ports::free_port;
 use nowait_testkit::{Binary, Client, Server, ServerBuilder, TempDir};
 
-use crate::stage::{Background, DRIVERS, program, source};
+use crate::stage::{Background, program, skipped, succeed};
 
 /// Bytes of the uploads.
 const UPLOAD_BYTES: usize = 100 << 20;
@@ -33,7 +41,7 @@ fn adler32(bytes: &[u8]) -> u32 {
     b << 16 | a
 }
 
-/// What both applications respond with when asked for something large.
+/// What the applications respond with when asked for something large.
 fn large() -> String {
     (0..1000u32).fold(String::new(), |mut text, n| {
         let letter = char::from(b'a' + (n % 26) as u8);
@@ -65,153 +73,117 @@ fn uploads(client: &mut Client, path: &str, content: &[u8], expected: &str, ways
     }
 }
 
-/// PHP-FPM with a document root, and its port.
-fn php(dir: &TempDir) -> Option<(Background, u16)> {
+/// Whether a file of a Debian package is there; says which package is missing.
+fn is_installed(file: &str, package: &str) -> bool {
+    let found = Path::new(file).exists();
+    if !found {
+        skipped(&format!("{package} is not installed"));
+    }
+    found
+}
+
+/// Whether the tests run as root.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// Lets every user enter, read and, where `writes`, write below a directory.
+fn open_up(dir: &Path, writes: bool) {
+    let mode = if writes { "a+rwX" } else { "a+rX" };
+    succeed(Command::new("chmod").args(["-R", mode]).arg(dir));
+}
+
+/// Copies a directory as it is, and what its links point to.
+fn copy(from: &str, to: &Path) {
+    succeed(Command::new("cp").args(["-rL", from]).arg(to));
+}
+
+/// PHP-FPM, whose name may end with its version.
+fn php_fpm() -> Option<Command> {
     let versions = ["php-fpm", "php-fpm8.5", "php-fpm8.4", "php-fpm8.3", "php-fpm8.2"];
     let path = std::env::var_os("PATH").unwrap_or_default();
     let installed = |name: &&str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
-    let mut command = program(versions.into_iter().find(installed).unwrap_or("php-fpm"))?;
-    let port = free_port();
-    let fpm = format!(
-        "[global]\nerror_log = {0}/fpm.log\n[www]\nlisten = 127.0.0.1:{port}\nuser = nobody\n\
-         group = nogroup\npm = static\npm.max_children = 2\n\
-         php_admin_value[post_max_size] = 200M\nphp_admin_value[display_errors] = 0\n\
-         php_admin_value[log_errors] = 1\n",
-        dir.path().display()
-    );
-    dir.write("fpm.conf", fpm);
-    dir.write("www/index.php", std::fs::read(source("app.php")).unwrap());
-    dir.write("protected/report.txt", "the report");
-    for path in ["", "www", "protected"] {
-        let path = dir.path().join(path);
-        std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
-    }
-    command.args(["-n", "-F", "-y"]).arg(dir.path().join("fpm.conf"));
-    Some((Background::serve(&mut command, port), port))
+    program(versions.into_iter().find(installed).unwrap_or("php-fpm"))
 }
 
-#[test]
-fn php_fpm() {
-    let dir = TempDir::new("peers-php");
-    let Some((_php, port)) = php(&dir) else { return };
-    let content = content();
-    let expected = format!("{UPLOAD_BYTES} {:08x}", adler32(&content));
-    for driver in DRIVERS {
-        for buffering in ["on", "off"] {
-            eprintln!("driver: {driver:?}, buffering: {buffering}");
-            let mut server = site(&format!(
-                "upstream php {{ server 127.0.0.1:{port}; keepalive 2; }}
-                 server {{
-                     listen 127.0.0.1:%%PORT%%; root {root}/www; client_max_body_size 0;
-                     fastcgi_request_buffering {buffering}; fastcgi_buffering {buffering};
-                     location /protected/ {{ internal; root {root}; }}
-                     location ~ \\.php(/|$) {{
-                         fastcgi_split_path_info ^(.+?\\.php)(/.*)$;
-                         include fastcgi.conf;
-                         fastcgi_param PATH_INFO $fastcgi_path_info;
-                         fastcgi_pass php; fastcgi_keep_conn on;
-                     }}
-                 }}",
-                root = dir.path().display()
-            ))
-            .driver(driver)
-            .start();
-            server.allow_log("FastCGI sent in stderr");
-            let mut client = server.client();
-            let response = client.get("/index.php/more?do=facts");
-            assert_eq!((response.status, response.text()), (201, "GET localhost /more".to_owned()));
-            assert_eq!(response.header("x-script"), Some("/index.php"));
-            assert_eq!(response.header("set-cookie"), Some("a=b"));
-            assert!(client.get("/index.php?do=large").text() == large());
-            assert_eq!(client.get("/index.php?do=protected").text(), "the report");
-            let response = client.get("/index.php?do=redirect");
-            assert_eq!((response.status, response.header("location")), (302, Some("/elsewhere")));
-            assert_eq!(client.get("/index.php?do=warning").text(), "warned");
-            server.wait_log("FastCGI sent in stderr: \"PHP message: PHP Warning:  a complaint in");
-            assert_eq!(client.get("/none.php").status, 404);
-            server.wait_log("Primary script unknown");
-            // PHP takes content without a length for none.
-            let ways = if buffering == "on" { &[false, true][..] } else { &[false] };
-            uploads(&mut client, "/index.php?do=upload", &content, &expected, ways);
-            server.stop();
+/// Whether PHP can talk to MariaDB.
+fn has_mysqli() -> bool {
+    let Some(mut php) = php_fpm() else { return false };
+    let found = succeed(php.arg("-m")).lines().any(|name| name == "mysqli");
+    if !found {
+        skipped("php-mysql is not installed");
+    }
+    found
+}
+
+/// A pool of PHP-FPM.
+struct Pool {
+    fpm: Background,
+    port: u16,
+    start: Command,
+}
+
+impl Pool {
+    /// Starts PHP-FPM with so many processes and further lines of its configuration. `own`: with the
+    /// settings and extensions of the system; none otherwise.
+    fn start(dir: &TempDir, children: usize, own: bool, lines: &str) -> Option<Pool> {
+        let mut start = php_fpm()?;
+        let port = free_port();
+        let fpm = format!(
+            "[global]\nerror_log = {0}/fpm.log\n[www]\nlisten = 127.0.0.1:{port}\nuser = nobody\n\
+             group = nogroup\npm = static\npm.max_children = {children}\n\
+             php_admin_value[post_max_size] = 200M\n\
+             php_admin_value[upload_max_filesize] = 200M\n\
+             php_admin_value[upload_tmp_dir] = {0}/tmp\nphp_admin_value[display_errors] = 0\n\
+             php_admin_value[log_errors] = 1\n{lines}\n",
+            dir.path().display()
+        );
+        dir.write("fpm.conf", fpm);
+        dir.write("tmp/.keep", "");
+        open_up(&dir.path().join("tmp"), true);
+        if !own {
+            start.arg("-n");
         }
+        start.args(["-F", "-y"]).arg(dir.path().join("fpm.conf"));
+        let fpm = Background::serve(&mut start, port);
+        Some(Pool { fpm, port, start })
+    }
+
+    /// Ends it with all its processes, and starts it again.
+    fn restart(&mut self) {
+        self.fpm.end();
+        self.fpm = Background::serve(&mut self.start, self.port);
     }
 }
 
-#[test]
-fn uwsgi_with_python() {
-    let Some(mut command) = program("uwsgi") else { return };
-    let port = free_port();
-    command.args(["--plugin", "python3", "--need-app", "--processes", "2", "--die-on-term"]);
-    command.args(["--socket", &format!("127.0.0.1:{port}")]);
-    command.arg("--wsgi-file").arg(source("app.wsgi.py"));
-    let _uwsgi = Background::serve(&mut command, port);
-    let content = content();
-    let expected = format!("{UPLOAD_BYTES} {:08x}", adler32(&content));
-    for driver in DRIVERS {
-        for buffering in ["on", "off"] {
-            eprintln!("driver: {driver:?}, buffering: {buffering}");
-            let server = site(&format!(
-                "server {{
-                     listen 127.0.0.1:%%PORT%%; client_max_body_size 0;
-                     uwsgi_request_buffering {buffering}; uwsgi_buffering {buffering};
-                     location / {{ include uwsgi_params; uwsgi_pass 127.0.0.1:{port}; }}
-                 }}"
-            ))
-            .driver(driver)
-            .start();
-            let mut client = server.client();
-            let response = client.get("/a%20b");
-            assert_eq!((response.status, &response.reason[..]), (202, "Taken"));
-            assert_eq!(response.text(), "GET localhost /a b");
-            assert_eq!(response.header("x-own"), Some("1"));
-            assert!(client.get("/large").text() == large());
-            uploads(&mut client, "/upload", &content, &expected, &[false, true]);
-            server.stop();
-        }
-    }
+/// A database server of the test.
+struct Database {
+    _server: Background,
+    socket: PathBuf,
+    _dir: TempDir,
 }
 
-#[test]
-fn memcached() {
-    let Some(mut command) = program("memcached") else { return };
-    let port = free_port();
-    command.args(["-u", "nobody", "-l", "127.0.0.1", "-p", &port.to_string(), "-I", "2m"]);
-    let _memcached = Background::serve(&mut command, port);
-    let large = "0123456789".repeat(100_000);
-    let mut store = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-    let mut replies = BufReader::new(store.try_clone().unwrap());
-    for (key, flags, value) in
-        [("/a%20b", 0, "value"), ("/empty", 0, ""), ("/large", 0, &large[..])]
-    {
-        write!(store, "set {key} {flags} 0 {}\r\n{value}\r\n", value.len()).unwrap();
-        let mut reply = String::new();
-        replies.read_line(&mut reply).unwrap();
-        assert_eq!(reply, "STORED\r\n");
-    }
-    for driver in DRIVERS {
-        let server = site(&format!(
-            "upstream values {{ server 127.0.0.1:{port}; keepalive 4; }}
-             server {{
-                 listen 127.0.0.1:%%PORT%%;
-                 location / {{ set $memcached_key $uri; memcached_pass values; }}
-             }}"
-        ))
-        .driver(driver)
-        .start();
-        let mut client = server.client();
-        for (path, status, text) in [
-            ("/a%20b", 200, "value"),
-            ("/none", 404, ""),
-            ("/empty", 200, ""),
-            ("/large", 200, &large),
-        ] {
-            let response = client.get(path);
-            assert_eq!(response.status, status, "{path}");
-            assert!(status == 404 || response.text() == text, "{path}");
+impl Database {
+    /// Starts MariaDB, and has it execute these statements.
+    fn start(statements: &str) -> Option<Database> {
+        let (mut install, mut server) = (program("mariadb-install-db")?, program("mariadbd")?);
+        let dir = TempDir::new("peers-database");
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+        let data = format!("--datadir={}/data", dir.path().display());
+        install.args(["--no-defaults", "--auth-root-authentication-method=normal"]).arg(&data);
+        install.args(["--skip-test-db", "--innodb-log-file-size=4M"]);
+        server.args(["--no-defaults", "--skip-networking", "--skip-log-bin"]).arg(&data);
+        server.args(["--innodb-log-file-size=4M", "--innodb-buffer-pool-size=32M"]);
+        if is_root() {
+            // The user of the package.
+            install.arg("--user=mysql");
+            server.arg("--user=mysql");
         }
-        assert_eq!(client.get(&format!("/{}", "x".repeat(300))).status, 502);
-        server.wait_log("memcached sent invalid response: \"CLIENT_ERROR");
-        server.stop();
+        succeed(&mut install);
+        let socket = dir.path().join("socket");
+        server.arg(format!("--socket={}", socket.display()));
+        server.arg(format!("--init-file={}", dir.write("init.sql", statements).display()));
+        let server = Background::serve_at(&mut server, &socket);
+        Some(Database { _server: server, socket, _dir: dir })
     }
 }

@@ -2,9 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use nowait_testkit::server::{Signal, signal};
 use nowait_testkit::{Binary, Driver, Server, ServerBuilder, skip, wait};
 
 #[path = "../http/tls/client.rs"]
@@ -33,13 +35,19 @@ pub fn program(name: &str) -> Option<Command> {
     let dirs = [fetched().join("bin"), fetched().join("venv/bin")];
     let mut files = dirs.into_iter().chain(std::env::split_paths(&path)).map(|dir| dir.join(name));
     let Some(file) = files.find(|file| file.is_file()) else {
-        skip::skip_rare(NEED, &format!("{name} is not installed (cargo xtask peers)"));
+        skipped(&format!("{name} is not installed"));
         return None;
     };
     let mut command = Command::new(file);
     // What talks to the servers of a test needs no proxy.
     command.env("no_proxy", "*").stdin(Stdio::null());
     Some(command)
+}
+
+/// Reports that a test is skipped.
+#[track_caller]
+pub fn skipped(reason: &str) {
+    skip::skip_rare(NEED, &format!("{reason} (cargo xtask peers)"));
 }
 
 /// A file of `programs`.
@@ -83,13 +91,31 @@ impl Background {
         });
         server
     }
+
+    /// The same for a server at a Unix socket.
+    #[track_caller]
+    pub fn serve_at(command: &mut Command, socket: &Path) -> Background {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Background::start(command);
+        wait::until("a server to listen", wait::PATIENCE, || UnixStream::connect(socket).ok());
+        server
+    }
+
+    /// Ends it, with the processes that it has started.
+    pub fn end(&mut self) {
+        // It may have ended by itself, which its clients have noticed.
+        if self.0.try_wait().is_ok_and(|ended| ended.is_none()) {
+            signal(self.0.id(), Signal::TERM);
+            wait::try_until(wait::PATIENCE, || self.0.try_wait().ok().flatten());
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // It may have ended by itself, which its clients have noticed.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.end();
     }
 }
 

@@ -4,13 +4,12 @@ use std::process::Command;
 
 use crate::workspace::{Outcome, cargo, require, root, succeed};
 
-const USAGE: &str = "usage: cargo xtask peers [TEST]...
+const USAGE: &str = "usage: cargo xtask peers [--install] [TEST]...
 
+  --install        installs the Debian packages that the tests use (as root)
   TEST             part of the name of a test (default: all)
 
-Needs Go, Node, and these Debian packages: curl nginx openssl python3-venv nghttp2-client chromium
-libnss3-tools testssl.sh php-fpm uwsgi-plugin-python3 memcached. Fetches h2spec and grpc-go's interoperability programs (Go), and httpx
-(Python), to target/peers.";
+Fetches h2spec and grpc-go's interoperability programs (Go), and httpx (Python), to target/peers.";
 
 /// Programs that the tests run, with their Debian packages.
 const PROGRAMS: &[(&str, &str)] = &[
@@ -25,9 +24,14 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("testssl", "testssl.sh"),
     ("go", "golang"),
     ("node", "nodejs"),
-    ("uwsgi", "uwsgi-plugin-python3"),
+    ("uwsgi", "uwsgi"),
     ("memcached", "memcached"),
+    ("mariadbd", "mariadb-server"),
 ];
+
+/// Further Debian packages. Tests say by themselves if one of these is missing.
+const PACKAGES: &[&str] =
+    &["php-fpm", "php-mysql", "phpmyadmin", "uwsgi-plugin-python3", "wordpress"];
 
 /// The conformance tests of HTTP/2.
 const H2SPEC: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible";
@@ -43,6 +47,13 @@ const HTTPX: &str = "httpx[http2]==0.28.1";
 
 /// Fetches what is missing, and runs the tests. `args`: parts of tests' names.
 pub fn run(args: &[String]) -> Outcome {
+    let mut args = args;
+    if let [first, rest @ ..] = args
+        && first == "--install"
+    {
+        install()?;
+        args = rest;
+    }
     if args.iter().any(|arg| arg.starts_with('-')) {
         return Err(USAGE.to_owned());
     }
@@ -51,6 +62,14 @@ pub fn run(args: &[String]) -> Outcome {
     let mut command = cargo();
     command.args(["test", "--locked", "-p", "nowait", "--test", "peers", "--"]).args(args);
     succeed(command.env("NOWAIT_TESTS_REQUIRE", "peers"))
+}
+
+/// Installs what Debian has.
+fn install() -> Outcome {
+    let mut command = Command::new("apt-get");
+    command.args(["install", "--yes", "--no-install-recommends"]);
+    command.args(PROGRAMS.iter().map(|(_, package)| package)).args(PACKAGES);
+    succeed(command.env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
 fn fetch() -> Outcome {

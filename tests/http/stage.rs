@@ -1,6 +1,6 @@
 //! What the tests share: a server per driver and the short forms of an exchange.
 
-use nowait_testkit::{Binary, Client, Driver, Response, Server, ServerBuilder, check_on, wait};
+use nowait_testkit::{Binary, Client, Driver, Response, Server, ServerBuilder, check_on};
 
 /// Describes a server with this `http` block.
 pub fn site(http: &str) -> ServerBuilder {

@@ -68,6 +68,7 @@ mod symlinks;
 mod timeouts;
 mod tls;
 mod try_files;
+mod tunnel;
 mod upstream;
 mod userid;
 mod variables;

@@ -374,10 +374,13 @@ impl Build<'_> {
         let early_read = early_read.client_body_early_read.unwrap_or_default();
         let chain = [self.main, http, &scope];
         self.in_server_with_locations = !nested.is_empty();
+        let first = self.locations.len();
         let root = self.location(cx, &chain, Bytes::new());
         self.in_server_with_locations = false;
         let locations = self.locations(cx, &chain, nested);
-        Server { name, head, tls, http2, early_read, root, locations }
+        let made = self.locations[first..].iter().flatten();
+        let takes_connect = made.into_iter().any(|made| made.location.takes_connect);
+        Server { name, head, tls, http2, early_read, takes_connect, root, locations }
     }
 
     fn locations(
@@ -495,7 +498,7 @@ impl Build<'_> {
         let mut parts = Parts::new(self.in_server_with_locations, self.next());
         modules::build(cx, chain, &mut parts);
         let handler = content.as_ref().map(|content| content.make(cx, chain, &mut parts));
-        let follows_rfcs = parts.follows_rfcs;
+        let (follows_rfcs, takes_connect) = (parts.follows_rfcs, parts.takes_connect);
         let inside: Vec<_> =
             parts.take_inside().into_iter().map(|scope| (self.reserve(), scope)).collect();
         let (handlers, filters, settings) = parts.finish(handler);
@@ -513,6 +516,7 @@ impl Build<'_> {
             resolving: crate::conf::resolver::resolve(cx, chain),
             limit_except: None,
             follows_rfcs,
+            takes_connect,
             mime: mime::MimeConf::resolve(cx, chain),
             access_logs: access_logs(cx, &log, chain),
             log,

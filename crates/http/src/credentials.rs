@@ -1,4 +1,7 @@
-//! The name and the password of an `Authorization` header. nginx: `ngx_http_auth_basic_user`.
+//! The name and the password of an `Authorization` header, or of `Proxy-Authorization` with CONNECT.
+//! nginx: `ngx_http_auth_basic_user`.
+
+use nowait_message::Method;
 
 use super::base64;
 use crate::request::Request;
@@ -15,7 +18,11 @@ impl Credentials {
     /// The credentials of a request; `None` if they are missing or malformed.
     pub(crate) fn of(request: &Request) -> Option<Self> {
         let fields = request.head.fields();
-        let name = b"authorization";
+        // CONNECT is for a proxy (RFC 9110 section 11.7.2).
+        let name: &[u8] = match request.method {
+            Method::Connect => b"proxy-authorization",
+            _ => b"authorization",
+        };
         let line = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
         Self::parse(line.value)
     }

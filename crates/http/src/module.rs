@@ -15,7 +15,7 @@ use crate::conf::{HttpConf, LocationId};
 use crate::generation::Current;
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
-use crate::response::{LocalFuture, Response};
+use crate::response::{Body, LocalFuture, Response};
 use crate::services::Services;
 use crate::slots::Settings;
 use crate::variables::{Builtin, Changeable, Family};
@@ -200,6 +200,8 @@ pub struct Parts {
     pub rarely_answers: bool,
     /// Conditions and `no-transform` follow the RFCs where nginx intentionally does not.
     pub follows_rfcs: bool,
+    /// CONNECT has a meaning here: `tunnel_pass`.
+    pub takes_connect: bool,
     /// Number of the first of the locations inside.
     first: u32,
     /// Their settings.
@@ -246,13 +248,14 @@ impl Parts {
         }
         handlers.sort_by_key(|(phase, _)| *phase);
         filters.sort_by_key(|(place, _)| *place);
+        let heads = filters.partition_point(|(place, _)| *place <= Place::Fields);
         let mut ends = [0; PHASES];
         for (phase, end) in ends.iter_mut().enumerate() {
             *end = handlers.partition_point(|(of, _)| *of as usize <= phase);
         }
         let all = handlers.into_iter().map(|(_, handler)| handler).collect();
         let filters = filters.into_iter().map(|(_, filter)| filter).collect();
-        (Handlers { all, ends, named }, Filters(filters), settings)
+        (Handlers { all, ends, named }, Filters { all: filters, heads }, settings)
     }
 }
 
@@ -289,7 +292,11 @@ impl fmt::Debug for Handlers {
 
 /// The filters of a location, in their order.
 #[derive(Default)]
-pub struct Filters(Box<[Box<dyn Filter>]>);
+pub struct Filters {
+    all: Box<[Box<dyn Filter>]>,
+    /// The number of those that concern nothing but the head.
+    heads: usize,
+}
 
 impl Filters {
     /// Sends a response through all filters.
@@ -297,12 +304,17 @@ impl Filters {
     /// # Errors
     /// The status that replaces the response.
     pub fn run(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-        self.0.iter().try_for_each(|filter| filter.apply(request, response))
+        let filters = match response.body {
+            // Its bytes are no content.
+            Body::Tunnel(_) => &self.all[..self.heads],
+            _ => &self.all[..],
+        };
+        filters.iter().try_for_each(|filter| filter.apply(request, response))
     }
 
     /// Adds the trailers of all filters.
     pub fn trailers(&self, request: &mut Request) {
-        self.0.iter().for_each(|filter| filter.trailers(request));
+        self.all.iter().for_each(|filter| filter.trailers(request));
     }
 }
 

@@ -38,6 +38,7 @@ pub mod status;
 pub mod stub_status;
 pub mod sub_filter;
 pub mod try_files;
+pub mod tunnel;
 pub mod userid;
 pub mod uwsgi;
 
@@ -74,6 +75,7 @@ pub static MODULES: &[&Module] = &[
     &scgi::MODULE,
     &grpc::MODULE,
     &memcached::MODULE,
+    &tunnel::MODULE,
     &cache::MODULE,
     &health::MODULE,
     &referer::MODULE,

@@ -37,6 +37,8 @@ const FORBIDDEN: u16 = 403;
 
 /// Status of a request that needs a name and a password.
 const UNAUTHORIZED: u16 = 401;
+/// The same for CONNECT, whose client authenticates itself to a proxy.
+const PROXY_UNAUTHORIZED: u16 = 407;
 
 /// Start of a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -258,7 +260,7 @@ fn granted(request: &mut Request) {
 fn denied(request: &mut Request, outcome: Outcome) -> Step<'_> {
     let any = request.location().client.satisfy == Satisfy::Any;
     let refusal = match outcome {
-        Outcome::Special(special) if matches!(special.status, FORBIDDEN | UNAUTHORIZED) => special,
+        Outcome::Special(special) if special.status == FORBIDDEN || asks_who(&special) => special,
         outcome => {
             enter(request, Phase::Precontent);
             return Step::Done(request, outcome);
@@ -269,14 +271,19 @@ fn denied(request: &mut Request, outcome: Outcome) -> Step<'_> {
     }
     match &mut request.refusal {
         // The client may satisfy either of them.
-        Some(first) if first.status == UNAUTHORIZED => {
-            if refusal.status == UNAUTHORIZED {
+        Some(first) if asks_who(first) => {
+            if refusal.status == first.status {
                 first.headers.extend(refusal.headers);
             }
         }
         other => *other = Some(Box::new(refusal)),
     }
     Step::Next(request)
+}
+
+/// Whether a refusal asks for a password.
+fn asks_who(refusal: &Special) -> bool {
+    matches!(refusal.status, UNAUTHORIZED | PROXY_UNAUTHORIZED)
 }
 
 /// Refuses access; a request for a password after the time of `auth_delay`. nginx:
@@ -287,7 +294,7 @@ fn refuse_access(request: &mut Request, refusal: Special) -> Step<'_> {
     if refusal.status == FORBIDDEN && request.location().client.satisfy == Satisfy::Any {
         request.log(Level::Error, format_args!("access forbidden by rule"));
     }
-    if refusal.status != UNAUTHORIZED || delay.is_zero() {
+    if !asks_who(&refusal) || delay.is_zero() {
         return Step::Done(request, Outcome::Special(refusal));
     }
     request.log(Level::Info, format_args!("delaying unauthorized request"));

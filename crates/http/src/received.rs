@@ -3,10 +3,10 @@
 //! Used by front ends. nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
 
 use nowait_front::servers::Virtual;
-use nowait_message::Method;
+use nowait_message::{Method, Version};
 
 use crate::log::Level;
-use crate::request::Request;
+use crate::request::{BodyLength, Request};
 
 /// Takes method and target over from the head. False: the target is malformed, and the request must be
 /// refused with 400.
@@ -53,6 +53,22 @@ pub fn choose_server(request: &mut Request, servers: &Virtual) {
 pub fn refused_method(request: &Request) -> Option<u16> {
     let name = match request.method {
         Method::Trace => "TRACE",
+        Method::Connect
+            if request.server().takes_connect && request.head.version() >= Version::Http11 =>
+        {
+            // "A CONNECT request message does not have content" (RFC 9110 section 9.3.6).
+            let has_content = request.body_length != BodyLength::None
+                || request.head.content_length().is_some_and(|length| length > 0);
+            if has_content {
+                request.log(
+                    Level::Info,
+                    format_args!(
+                        "client sent CONNECT request with body while reading client request headers"
+                    ),
+                );
+            }
+            return has_content.then_some(400);
+        }
         Method::Connect => "CONNECT",
         _ => return None,
     };

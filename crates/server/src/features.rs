@@ -62,7 +62,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_limit_req_module", Default, true),
     ("http_empty_gif_module", Default, true),
     ("http_browser_module", Default, true),
-    ("http_tunnel_module", Default, false),
+    ("http_tunnel_module", Default, true),
     ("http_upstream_hash_module", Default, true),
     ("http_upstream_ip_hash_module", Default, true),
     ("http_upstream_least_conn_module", Default, true),
@@ -179,7 +179,8 @@ mod tests {
     fn tools_find_what_they_look_for() {
         assert!(version().contains("nginx version: nginx/1.31.4\n"));
         let text = configure();
-        assert!(text.contains(" --without-http_tunnel_module "));
+        assert!(text.contains(" --without-mail_pop3_module "));
+        assert!(!text.contains("tunnel"));
         assert!(text.contains(" --with-threads "));
         assert!(text.contains(" --with-http_ssl_module "));
         // Absent optional modules must not be named at all: tools search for the bare word.

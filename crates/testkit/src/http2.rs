@@ -136,7 +136,7 @@ impl Http2 {
         fields: &[(&str, &str)],
         end: bool,
     ) -> StreamId {
-        self.open_with(method, path, None, fields, end)
+        self.open_with((method, b"localhost", path), None, fields, end)
     }
 
     /// Asks for a tunnel with another protocol (RFC 8441).
@@ -145,14 +145,22 @@ impl Http2 {
     /// If the server takes no more.
     #[track_caller]
     pub fn connect(&mut self, protocol: &str, path: &str, fields: &[(&str, &str)]) -> StreamId {
-        self.open_with("CONNECT", path, Some(protocol), fields, false)
+        self.open_with(("CONNECT", b"localhost", path), Some(protocol), fields, false)
+    }
+
+    /// Asks for a connection to `authority` (RFC 9113 section 8.5).
+    ///
+    /// # Panics
+    /// If the server takes no more.
+    #[track_caller]
+    pub fn connect_to(&mut self, authority: &str, fields: &[(&str, &str)]) -> StreamId {
+        self.open_with(("CONNECT", authority.as_bytes(), ""), None, fields, false)
     }
 
     #[track_caller]
     fn open_with(
         &mut self,
-        method: &str,
-        path: &str,
+        (method, authority, path): (&str, &[u8], &str),
         protocol: Option<&str>,
         fields: &[(&str, &str)],
         end: bool,
@@ -160,8 +168,9 @@ impl Http2 {
         let mut out = Vec::new();
         let request = client::Request {
             method: method.as_bytes(),
-            scheme: b"http",
-            authority: b"localhost",
+            // CONNECT has neither.
+            scheme: if path.is_empty() { b"" } else { b"http" },
+            authority,
             path: path.as_bytes(),
             protocol: protocol.map(str::as_bytes),
         };

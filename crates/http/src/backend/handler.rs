@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use nowait_conf::{Size, Value};
 use nowait_front::resolvers::{self, Named};
+use nowait_message::Method;
 use nowait_runtime::net::Address;
 
 use super::cached::Cached;
@@ -38,6 +39,7 @@ impl<P: Protocol> Passing<P> {
         if let Some(group) = conf.group() {
             parts.settings.set(&PASSES_TO, group);
         }
+        parts.takes_connect = P::TAKES_CONNECT;
         parts.settings.set(&PROBING, Box::new(Probe(conf.clone())));
         if conf.passes_trailers() {
             // Before those that other modules add.
@@ -111,6 +113,11 @@ impl<P: Protocol> Passing<P> {
 
 impl<P: Protocol> Handler for Passing<P> {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        // nginx differs: it sends CONNECT to any server, whose 2xx would not be the tunnel that the
+        // client makes of it.
+        if (request.method == Method::Connect) != P::TAKES_CONNECT {
+            return Step::Done(request, Outcome::status(405));
+        }
         if let Some(status) = self.conf.refusal(request) {
             return Step::Done(request, Outcome::status(status));
         }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use nowait_conf::{Cx, Diagnostic, Node, Scope, Span};
+use nowait_conf::{Cx, Diagnostic, Node, Scope, Span, Word};
 
 use super::conf::Backend;
 use super::protocol::{Protocol, Server, Transport};
@@ -47,6 +47,9 @@ pub trait Addressed: Rewriter + Send + Sync + Sized + 'static {
     /// As in [`Protocol`].
     const IS_GRPC: bool = false;
 
+    /// As in [`Protocol`].
+    const TAKES_CONNECT: bool = false;
+
     /// The settings of a location whose content passes requests on in this protocol.
     const SETTINGS: &'static Key<Arc<Self>>;
 
@@ -86,6 +89,7 @@ pub trait Addressed: Rewriter + Send + Sync + Sized + 'static {
 impl<P: Addressed> Protocol for P {
     const CODECS: &'static dyn CodecFactory = P::CODECS;
     const IS_GRPC: bool = P::IS_GRPC;
+    const TAKES_CONNECT: bool = P::TAKES_CONNECT;
 
     fn of_location(location: &Location) -> Option<&Arc<Self>> {
         location.settings.get(P::SETTINGS)
@@ -142,7 +146,23 @@ pub fn set_pass<P: Addressed>(
     cache: Option<&'static Key<Arc<CacheConf>>>,
     resolve: impl Fn(&mut Cx<'_>, &[&Scope], Pass) -> P + 'static,
 ) -> Result<(), Diagnostic> {
-    let pass = Pass::read::<P>(cx, node, schemes)?;
+    let address = node.args.first().ok_or_else(|| node.arity_error())?;
+    set_pass_to(cx, node, address, schemes, cache, resolve)
+}
+
+/// The same with an address that need not be the directive's argument.
+///
+/// # Errors
+/// As [`Pass::read`].
+pub fn set_pass_to<P: Addressed>(
+    cx: &mut Cx<'_>,
+    node: &Node,
+    address: &Word,
+    schemes: Schemes,
+    cache: Option<&'static Key<Arc<CacheConf>>>,
+    resolve: impl Fn(&mut Cx<'_>, &[&Scope], Pass) -> P + 'static,
+) -> Result<(), Diagnostic> {
+    let pass = Pass::read::<P>(cx, node, address, schemes)?;
     set_content(cx, node, move |cx, chain, parts| {
         let conf = Arc::new(resolve(cx, chain, pass.clone()));
         parts.settings.set(P::SETTINGS, conf.clone());
@@ -179,9 +199,9 @@ impl Pass {
     fn read<P: Send + 'static>(
         cx: &mut Cx<'_>,
         node: &Node,
+        word: &Word,
         schemes: Schemes,
     ) -> Result<Self, Diagnostic> {
-        let word = node.args.first().ok_or_else(|| node.arity_error())?;
         let span = word.span;
         if cx.layer::<PassLayer<P>>().given.replace(span).is_some() {
             return Err(node.directive_error("is duplicate"));

@@ -25,6 +25,9 @@ pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     /// Whether it is gRPC: see [`Probing::is_grpc`](crate::upstream::probe::Probing::is_grpc).
     const IS_GRPC: bool = false;
 
+    /// Whether its requests are CONNECT; others never are.
+    const TAKES_CONNECT: bool = false;
+
     /// That of a location, if its content passes requests on in this protocol.
     fn of_location(location: &Location) -> Option<&Arc<Self>>;
 

@@ -80,6 +80,8 @@ pub struct Server {
     pub http2: http2::Http2Conf,
     /// When bodies are read before the location is known.
     pub early_read: predicates::Predicates,
+    /// A location takes CONNECT, which otherwise no request of the server may be.
+    pub takes_connect: bool,
     /// Settings outside of all locations.
     pub root: LocationId,
     /// The locations.
@@ -114,6 +116,8 @@ pub struct Location {
     pub limit_except: Option<limit_except::LimitExcept>,
     /// Conditions and `no-transform` follow the RFCs where nginx intentionally does not.
     pub follows_rfcs: bool,
+    /// CONNECT has a meaning here: `tunnel_pass`.
+    pub takes_connect: bool,
     /// `types` and `default_type`.
     pub mime: mime::MimeConf,
     /// Error logs.

@@ -4,7 +4,7 @@
 //! a CR, LF or NUL inside of a value.
 
 use nowait_h1::encode::HeadWriter;
-use nowait_message::Version;
+use nowait_message::{Method, Version};
 use nowait_runtime::clock;
 
 use crate::order::Apart;
@@ -33,6 +33,9 @@ pub fn framing(request: &mut Request, head: &Head) -> Framing {
     let framing = if head.content_length.is_some() && !head.expects_trailers {
         Framing::Length
     } else if request.head.version() == Version::Http11
+        // "A server MUST NOT send any Transfer-Encoding or Content-Length header fields in a 2xx
+        // (Successful) response to CONNECT" (RFC 9110 section 9.3.6).
+        && !(request.method == Method::Connect && head.status < 300)
         && request.location().client.chunked_transfer_encoding
     {
         Framing::Chunked

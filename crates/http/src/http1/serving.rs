@@ -414,13 +414,11 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
     if misdirected.is_some() {
         return misdirected;
     }
-    let refused = received::refused_method(request);
-    if refused.is_some() {
+    if matches!(request.method, Method::Connect | Method::Trace) {
         // The bytes after the head may be meant for the other end of a tunnel.
         request.persistence.keep_alive = false;
-        return refused;
     }
-    secured::check(request)
+    received::refused_method(request).or_else(|| secured::check(request))
 }
 
 /// Sends the output as far as the kernel takes it at once; returns whether that was all.

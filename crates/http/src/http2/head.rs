@@ -30,6 +30,8 @@ pub(super) enum HeadError {
     InvalidAuthority,
     /// Neither `:authority` nor `Host`.
     NoHost,
+    /// CONNECT to a host without a port.
+    NoPort,
     /// Both, with different values.
     TwoHosts,
     /// Something that is no path.
@@ -51,6 +53,7 @@ impl std::fmt::Display for HeadError {
             }
             Self::InvalidAuthority => "client sent invalid \":authority\" header",
             Self::NoHost => "client sent neither \":authority\" nor \"Host\" header",
+            Self::NoPort => "client sent CONNECT request without port",
             Self::TwoHosts => {
                 "client sent \":authority\" and \"Host\" headers with different values"
             }
@@ -76,13 +79,16 @@ pub(super) struct Heads {
     count: usize,
     error: Option<HeadError>,
     ignored: Vec<Vec<u8>>,
-    /// `:protocol`.
+    /// `:protocol`, or CONNECT without it.
     tunnel: Option<Asked>,
 }
 
-/// What an extended CONNECT asks for.
+/// What a CONNECT asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
+    /// A connection to `:authority`.
+    Connection,
+    /// Extended CONNECT.
     WebSocket,
     /// Something that does not exist here.
     Other,
@@ -94,7 +100,7 @@ pub(super) struct Received {
     pub(super) error: Option<HeadError>,
     /// Names of dropped fields.
     pub(super) ignored: Vec<Vec<u8>>,
-    /// It is an extended CONNECT.
+    /// It is a CONNECT.
     pub(super) tunnel: Option<Asked>,
 }
 
@@ -168,6 +174,11 @@ impl Heads {
             if let Err(error) = self.head.finish(self.length) {
                 self.error.get_or_insert(HeadError::Field(error));
             }
+            // "The :authority pseudo-header field contains the host and port to connect to" (RFC
+            // 9113 section 8.5).
+            if self.tunnel == Some(Asked::Connection) && self.head.host_port() == 0 {
+                self.error.get_or_insert(HeadError::NoPort);
+            }
         } else {
             // Nothing in it could be shown.
             self.head.recycle();
@@ -211,6 +222,12 @@ impl Heads {
         if self.control.target.is_empty() {
             self.control.form = TargetForm::Authority;
             self.control.target = self.control.authority;
+            // That of a CONNECT in HTTP/1.1, too.
+            self.control.uri = self.put(b"/");
+            self.control.shape = Shape::scan(b"/").0;
+        }
+        if self.control.method == Method::Connect {
+            self.tunnel.get_or_insert(Asked::Connection);
         }
         let text = std::mem::take(self.head.text_mut());
         if self.head.set_control(&text, self.control).is_err() {
@@ -376,6 +393,15 @@ mod tests {
         );
         let key = request.fields().iter().find(|field| field.name == tunnel::KEY).unwrap();
         assert_eq!(key.value.len(), 24);
+        let asked = |authority| {
+            let (request, received) = head(&[(":method", "CONNECT"), (":authority", authority)]);
+            assert_eq!((request.method(), request.uri()), (Method::Connect, &b"/"[..]));
+            (request.host_port(), received.tunnel, received.error)
+        };
+        assert_eq!(asked("a:443"), (443, Some(Asked::Connection), None));
+        for malformed in ["a", "a:", "a:0"] {
+            assert_eq!(asked(malformed).2, Some(HeadError::NoPort), "{malformed}");
+        }
         let (request, received) = ask("connect-udp");
         assert_eq!((received.error, received.tunnel), (None, Some(Asked::Other)));
         assert_eq!(request.method(), Method::Connect);

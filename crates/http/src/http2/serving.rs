@@ -110,12 +110,9 @@ fn prepare(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -> 
         request.header_only = request.method == nowait_message::Method::Head;
         return refused;
     }
-    if request.head.target_form() != nowait_message::TargetForm::Authority
-        && !received::interpret(request)
-    {
+    if !received::interpret(request) {
         return Some(400);
     }
-    request.method = request.head.method();
     let connection = &stream.connection;
     let servers = connection.virtual_servers(&current);
     let mut misdirected = None;

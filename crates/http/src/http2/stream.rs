@@ -38,7 +38,7 @@ pub(super) struct Stream {
     pub(super) outgoing: RefCell<Outgoing>,
     /// The largest DATA frame (`http2_chunk_size`).
     pub(super) frame_bytes_max: Cell<usize>,
-    /// The client asks for a tunnel (RFC 8441).
+    /// The client asks for a tunnel: CONNECT (RFC 9113 section 8.5, RFC 8441).
     pub(super) asks_for_tunnel: Cell<bool>,
     /// Once its content is being read.
     window: Cell<Option<Window>>,

@@ -1,6 +1,7 @@
-//! Another protocol over a stream: WebSocket by extended CONNECT (RFC 8441).
+//! Another protocol over a stream: WebSocket by extended CONNECT (RFC 8441), and whatever a server speaks
+//! to which CONNECT leads (RFC 9113 section 8.5).
 //!
-//! Handlers and upstream servers see the handshake that HTTP/1.1 has: a GET with `Upgrade`,
+//! WebSocket: handlers and upstream servers see the handshake that HTTP/1.1 has: a GET with `Upgrade`,
 //! `Connection` and `Sec-WebSocket-Key` ([`super::head`] makes it). Their 101 is the client's 200. Any
 //! other 2xx would tell the client that the tunnel exists; it becomes 501.
 

@@ -76,6 +76,12 @@ pub trait Codec: 'static {
     /// response is complete closes the connection.
     fn poll_output(&mut self, _chain: &mut Chain) {}
 
+    /// Whether there is a response as soon as the request was sent, whatever the upstream says:
+    /// [`receive_head`](Self::receive_head) is called without input.
+    fn responds_by_itself(&self) -> bool {
+        false
+    }
+
     /// Reads a head. The engine calls again with the unconsumed bytes and the new ones, and sees to
     /// it that at most `buffer_size` bytes are consumed for one head.
     ///

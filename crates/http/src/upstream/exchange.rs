@@ -200,6 +200,11 @@ impl UpstreamExchange {
         self.codec.as_ref().is_some_and(|codec| codec.is_tunnel())
     }
 
+    /// Whether the head of the response takes no input.
+    pub(super) fn responds_by_itself(&self) -> bool {
+        self.codec.as_ref().is_some_and(|codec| codec.responds_by_itself())
+    }
+
     pub(super) fn codec(&mut self) -> &mut dyn Codec {
         &mut **self.codec.as_mut().expect("there until the exchange ends")
     }

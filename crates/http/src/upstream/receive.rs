@@ -36,10 +36,12 @@ pub(super) async fn head(
     loop {
         let event = match exchange.early.take() {
             Some(event) => *event,
-            None if exchange.input.is_empty() => match exchange.receive(0).await {
-                Ok(received) => next(exchange, received),
-                Err(fault) => Err(HeadFault::Receive(fault)),
-            },
+            None if exchange.input.is_empty() && !exchange.responds_by_itself() => {
+                match exchange.receive(0).await {
+                    Ok(received) => next(exchange, received),
+                    Err(fault) => Err(HeadFault::Receive(fault)),
+                }
+            }
             None => parse(exchange),
         };
         match event? {

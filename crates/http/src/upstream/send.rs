@@ -56,6 +56,9 @@ pub(super) async fn request(
     exchange: &mut UpstreamExchange,
 ) -> Result<(), SendFault> {
     let Some(chain) = prepare(request, order, exchange)? else { return Ok(()) };
+    if chain.is_empty() {
+        return Ok(());
+    }
     let options = SendOptions::new(exchange.settings.send_timeout);
     exchange.pipe().send(chain, options).await.map_err(SendFault::Upstream)
 }

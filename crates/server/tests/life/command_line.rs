@@ -9,7 +9,7 @@ fn version_and_usage_go_to_standard_error() {
     assert!(stderr(&output).contains("nginx version: nginx/1.31.4\n"));
     let output = nowait(&["-V"]);
     assert!(stderr(&output).contains("configure arguments: "));
-    assert!(stderr(&output).contains("--without-http_tunnel_module"));
+    assert!(stderr(&output).contains("--without-mail_pop3_module"));
     let output = nowait(&["-?"]);
     assert!(output.status.success());
     assert!(stderr(&output).contains("Usage: nowait [-?hvVtTq]"));

@@ -15,6 +15,7 @@ mod user_file;
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_front::access::Verdict;
+use nowait_message::Method;
 use nowait_runtime::pool::{Class, Op};
 
 use self::conf::AuthConf;
@@ -64,7 +65,10 @@ fn settle(request: &mut Request, result: Authentication) -> Step<'_> {
         Authentication::Settled(Verdict::None) => Step::Next(request),
         Authentication::Settled(Verdict::Allowed) => Step::Granted(request),
         Authentication::Settled(Verdict::Refused) => Step::Done(request, Outcome::status(403)),
-        Authentication::Unauthorized(realm) => Step::Done(request, unauthorized(&realm)),
+        Authentication::Unauthorized(realm) => {
+            let outcome = unauthorized(request, &realm);
+            Step::Done(request, outcome)
+        }
         Authentication::Failed(outcome) => Step::Done(request, outcome),
     }
 }
@@ -73,7 +77,7 @@ fn settle(request: &mut Request, result: Authentication) -> Step<'_> {
 enum Authentication {
     /// No password is required, or the user is authenticated.
     Settled(Verdict),
-    /// 401 with this realm.
+    /// 401 with this realm, or 407 for CONNECT.
     Unauthorized(Bytes),
     /// Another response, which no other check overrules.
     Failed(Outcome),
@@ -137,12 +141,16 @@ async fn finish(request: &Request, conf: &AuthConf) -> Authentication {
 }
 
 /// The response that requests a password. nginx: `ngx_http_auth_basic_set_realm`.
-fn unauthorized(realm: &[u8]) -> Outcome {
+fn unauthorized(request: &Request, realm: &[u8]) -> Outcome {
     let value = [b"Basic realm=\"", realm, b"\""].concat();
     // The realm may contain data from the client, by variables.
     let value: Bytes = value.into_iter().filter(|b| !matches!(b, b'\r' | b'\n' | 0)).collect();
-    let name = Bytes::from_static(b"WWW-Authenticate");
-    Outcome::Special(Special { status: 401, location: None, headers: vec![Header { name, value }] })
+    let (status, name) = match request.method {
+        Method::Connect => (407, &b"Proxy-Authenticate"[..]),
+        _ => (401, &b"WWW-Authenticate"[..]),
+    };
+    let name = Bytes::from_static(name);
+    Outcome::Special(Special { status, location: None, headers: vec![Header { name, value }] })
 }
 
 /// The protected realm; `None` if no password is required.

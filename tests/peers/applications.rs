@@ -1,9 +1,11 @@
-//! Applications by FastCGI and uwsgi, and memcached: PHP-FPM with WordPress and phpMyAdmin, uWSGI
-//! with Python, memcached itself.
+//! Applications by FastCGI, uwsgi and SCGI, and memcached: PHP-FPM with WordPress and phpMyAdmin, uWSGI
+//! with Django, an SCGI server of Python, memcached itself.
 
+mod django;
 mod memcached;
 mod php;
 mod phpmyadmin;
+mod scgi;
 mod uwsgi;
 mod visitor;
 mod wordpress;
@@ -127,11 +129,21 @@ impl Pool {
     /// Starts PHP-FPM with so many processes and further lines of its configuration. `own`: with the
     /// settings and extensions of the system; none otherwise.
     fn start(dir: &TempDir, children: usize, own: bool, lines: &str) -> Option<Pool> {
-        let mut start = php_fpm()?;
         let port = free_port();
+        let mut start = Pool::command(dir, &format!("127.0.0.1:{port}"), children, lines)?;
+        if !own {
+            start.arg("-n");
+        }
+        Some(Pool { fpm: Background::serve(&mut start, port), port, start })
+    }
+
+    /// The command that starts PHP-FPM listening there.
+    fn command(dir: &TempDir, listen: &str, children: usize, lines: &str) -> Option<Command> {
+        let mut start = php_fpm()?;
         let fpm = format!(
-            "[global]\nerror_log = {0}/fpm.log\n[www]\nlisten = 127.0.0.1:{port}\nuser = nobody\n\
-             group = nogroup\npm = static\npm.max_children = {children}\n\
+            "[global]\nerror_log = {0}/fpm.log\nprocess_control_timeout = 20s\n[www]\n\
+             listen = {listen}\nuser = nobody\ngroup = nogroup\npm = static\n\
+             pm.max_children = {children}\n\
              php_admin_value[post_max_size] = 200M\n\
              php_admin_value[upload_max_filesize] = 200M\n\
              php_admin_value[upload_tmp_dir] = {0}/tmp\nphp_admin_value[display_errors] = 0\n\
@@ -141,12 +153,8 @@ impl Pool {
         dir.write("fpm.conf", fpm);
         dir.write("tmp/.keep", "");
         open_up(&dir.path().join("tmp"), true);
-        if !own {
-            start.arg("-n");
-        }
         start.args(["-F", "-y"]).arg(dir.path().join("fpm.conf"));
-        let fpm = Background::serve(&mut start, port);
-        Some(Pool { fpm, port, start })
+        Some(start)
     }
 
     /// Ends it with all its processes, and starts it again.

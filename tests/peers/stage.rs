@@ -101,6 +101,11 @@ impl Background {
         server
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, number: Signal) {
+        signal(self.0.id(), number);
+    }
+
     /// Ends it, with the processes that it has started.
     pub fn end(&mut self) {
         // It may have ended by itself, which its clients have noticed.
@@ -127,8 +132,13 @@ pub struct Application {
 
 impl Application {
     pub fn start() -> Option<Application> {
+        Application::run("origin.py")
+    }
+
+    /// Another program of Python that says its port.
+    pub fn run(name: &str) -> Option<Application> {
         let mut command = program("python3")?;
-        command.arg(source("origin.py")).stdout(Stdio::piped());
+        command.arg(source(name)).stdout(Stdio::piped());
         let mut running = Background::start(&mut command);
         let mut line = String::new();
         let output = running.0.stdout.take().expect("a pipe");

@@ -31,7 +31,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 
 /// Further Debian packages. Tests say by themselves if one of these is missing.
 const PACKAGES: &[&str] =
-    &["php-fpm", "php-mysql", "phpmyadmin", "uwsgi-plugin-python3", "wordpress"];
+    &["php-fpm", "php-mysql", "phpmyadmin", "python3-django", "uwsgi-plugin-python3", "wordpress"];
 
 /// The conformance tests of HTTP/2.
 const H2SPEC: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible";

@@ -27,4 +27,31 @@ switch ($_GET['do'] ?? '') {
     case 'redirect':
         header('Location: /elsewhere');
         break;
+    case 'fatal':
+        undefined_function();
+        break;
+    case 'hang':
+        if (isset($_GET['begun'])) {
+            echo 'begun';
+            flush();
+        }
+        file_put_contents(__DIR__ . '/../tmp/process', getmypid() . '.');
+        sleep(600);
+        break;
+    case 'wait':
+        $go = __DIR__ . '/../tmp/go';
+        file_put_contents(__DIR__ . '/../tmp/process', getmypid() . '.');
+        while (!file_exists($go)) {
+            usleep(5000);
+            clearstatcache();
+        }
+        unlink($go);
+        echo 'waited';
+        break;
+    case 'complain':
+        for ($n = 0; $n < 1024 * $_GET['megabytes']; $n++) {
+            error_log(str_repeat('complaint ', 102));
+        }
+        echo 'complained';
+        break;
 }

@@ -5,6 +5,8 @@ import zlib
 
 def application(environ, start_response):
     path = environ["PATH_INFO"]
+    if path == "/chat":
+        return chat()
     if path == "/upload":
         size, check = 0, 1
         while piece := environ["wsgi.input"].read(65536):
@@ -16,3 +18,15 @@ def application(environ, start_response):
         body = [f"{environ['REQUEST_METHOD']} {environ['HTTP_HOST']} {path}".encode()]
     start_response("202 Taken", [("Content-Type", "text/plain"), ("X-Own", "1")])
     return body
+
+
+def chat():
+    """A WebSocket that returns its messages."""
+    import uwsgi
+
+    uwsgi.websocket_handshake()
+    try:
+        while True:
+            uwsgi.websocket_send(uwsgi.websocket_recv())
+    except OSError:
+        return []

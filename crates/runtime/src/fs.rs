@@ -27,6 +27,7 @@ mod file;
 mod inline;
 mod known;
 mod metadata;
+mod names;
 mod open;
 mod read;
 mod residency;
@@ -34,16 +35,19 @@ mod send;
 mod splice;
 mod symlinks;
 mod touch;
+mod tree;
 mod write;
 
 pub use dir::{DirReader, Listing, ListingEntry, ReadDirOptions, read_dir};
 pub use file::File;
 pub use inline::is_supported as opens_inline;
 pub use metadata::{Kind, Metadata};
+pub use names::{ATTRIBUTE_BYTES_MAX, Name};
 pub use open::{OpenOptions, PREFETCH_MAX, open, open_in_pool, read, stat, try_open, try_stat};
 pub use send::{STEP_BYTES_MAX, Sent, Steps};
 pub(crate) use splice::Claim;
 pub use symlinks::Symlinks;
+pub use tree::{CopyOptions, Failure, TREE_DEPTH_MAX, Tree, TreeStep, copy_file};
 pub use write::{CreateOptions, Patched, PutModes, create, patch, put};
 
 use std::io;

@@ -18,6 +18,7 @@ mod charset;
 mod codings;
 mod conditional;
 mod conditions;
+mod dav;
 mod error_log;
 mod error_pages;
 mod fastcgi;

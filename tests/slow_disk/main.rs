@@ -13,6 +13,7 @@
 
 mod along;
 mod cache;
+mod dav;
 mod faults;
 mod hits;
 mod lifecycle;

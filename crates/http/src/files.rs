@@ -117,7 +117,7 @@ pub fn whole(request: &Request, file: File) -> Response {
 }
 
 /// The symbolic links that `disable_symlinks` forbids in a path.
-fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
+pub fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
     let from = |from: &Option<crate::variables::complex::Complex>| match from {
         None => 0,
         Some(from) => {

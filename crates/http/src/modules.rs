@@ -9,6 +9,7 @@ pub mod autoindex;
 pub mod browser;
 pub mod charset;
 pub mod compression;
+pub mod dav;
 pub mod empty_gif;
 pub mod fastcgi;
 pub mod flv;
@@ -64,6 +65,7 @@ pub static MODULES: &[&Module] = &[
     &random_index::MODULE,
     &index::MODULE,
     &autoindex::MODULE,
+    &dav::MODULE,
     &static_files::MODULE,
     &empty_gif::MODULE,
     &flv::MODULE,

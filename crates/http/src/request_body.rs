@@ -21,6 +21,9 @@ pub use crate::temp_file::TempFile;
 /// has not been received costs no memory of ours.
 const QUICK: Duration = Duration::from_millis(5);
 
+/// Bytes copied at a time from one temporary file to another.
+const COPY_BYTES: usize = 256 * 1024;
+
 /// Reads the whole body: into memory up to `client_body_buffer_size`, otherwise into a file.
 ///
 /// # Errors
@@ -29,17 +32,56 @@ pub async fn read(request: &mut Request) -> Result<(), u16> {
     match take_unread(request) {
         // Most requests have none: their futures need no room for reading one.
         None => Ok(()),
-        Some(reader) => Box::pin(read_all(request, reader)).await,
+        Some(reader) => Box::pin(read_all(request, reader, false)).await,
     }
 }
 
-async fn read_all(request: &mut Request, mut reader: Box<dyn BodyReader>) -> Result<(), u16> {
+/// Reads the whole body into a temporary file, which becomes the caller's: one to be renamed.
+///
+/// # Errors
+/// The status to respond with.
+pub async fn read_to_file(request: &mut Request) -> Result<TempFile, u16> {
+    if let Some(reader) = take_unread(request) {
+        Box::pin(read_all(request, reader, true)).await?;
+    }
+    let read = std::mem::take(&mut request.body);
+    let mut file = None;
+    match read {
+        RequestBody::File(shared) => match Rc::try_unwrap(shared) {
+            Ok(file) => return Ok(file),
+            // Somebody else reads it.
+            Err(shared) => {
+                let io = request.temp_io();
+                let mut at = 0;
+                while at < shared.len() {
+                    let piece = shared.file().read_at(&io, at, COPY_BYTES).await;
+                    let piece = piece.ok().filter(|piece| !piece.is_empty()).ok_or(500u16)?;
+                    at += piece.len() as u64;
+                    append(request, &mut file, vec![piece]).await?;
+                }
+            }
+        },
+        RequestBody::Memory(bytes) => append(request, &mut file, vec![bytes]).await?,
+        RequestBody::None | RequestBody::Unread(_) => {}
+    }
+    if file.is_none() {
+        append(request, &mut file, Vec::new()).await?;
+    }
+    Ok(file.expect("it was just made"))
+}
+
+async fn read_all(
+    request: &mut Request,
+    mut reader: Box<dyn BodyReader>,
+    into_file: bool,
+) -> Result<(), u16> {
     let current = request.current.clone();
     let conf = &current.conf.location(request.location).body;
     reader.wanted().await.map_err(|error| answer(request, &error))?;
     let max = conf.client_max_body_size.0;
     let memory_max = conf.client_body_buffer_size.bytes();
-    let always_to_file = conf.client_body_in_file_only != InFileOnly::Off
+    let always_to_file = into_file
+        || conf.client_body_in_file_only != InFileOnly::Off
         || matches!(request.body_length, BodyLength::Known(length) if length > memory_max as u64);
     let mut memory = BytesMut::new();
     let mut steps = Steps::new(memory_max / 2);

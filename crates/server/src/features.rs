@@ -77,7 +77,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_realip_module", Optional, true),
     ("http_addition_module", Optional, true),
     ("http_sub_module", Optional, true),
-    ("http_dav_module", Optional, false),
+    ("http_dav_module", Optional, true),
     ("http_flv_module", Optional, true),
     ("http_mp4_module", Optional, false),
     ("http_gunzip_module", Optional, true),

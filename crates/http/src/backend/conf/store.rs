@@ -19,6 +19,14 @@ pub enum StoreTarget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreAccess(pub u32);
 
+impl StoreAccess {
+    /// Permissions of directories: read permission includes search permission. nginx:
+    /// `ngx_dir_access`.
+    pub fn directories(self) -> u32 {
+        self.0 | (self.0 & 0o444) >> 2
+    }
+}
+
 /// How responses are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
@@ -39,10 +47,9 @@ impl Store {
         Some(Self { path, access: access.0 })
     }
 
-    /// Permissions of directories: read permission includes search permission. nginx:
-    /// `ngx_dir_access`.
+    /// Permissions of directories.
     pub fn directory_access(&self) -> u32 {
-        self.access | (self.access & 0o444) >> 2
+        StoreAccess(self.access).directories()
     }
 }
 

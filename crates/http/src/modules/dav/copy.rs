@@ -1,0 +1,339 @@
+//! COPY and MOVE.
+
+use std::io::ErrorKind;
+
+use nowait_message::{Known, Method};
+use nowait_runtime::fs::{CopyOptions, Io, Name, Tree};
+
+use super::conf::DavConf;
+use super::put::replace;
+use super::remove::remove;
+use super::{Depth, empty, failed, file, has_body, io, refuse, walk};
+use crate::outcome::Outcome;
+use crate::path::{self, Append};
+use crate::request::Request;
+
+/// Copies or renames a file, or a directory with everything in it.
+pub(super) async fn copy_or_move(request: &mut Request, conf: &DavConf) -> Outcome {
+    let result = async {
+        let (destination, depth, overwrite) = wanted(request)?;
+        let (from, to) = names(request, &destination)?;
+        run(request, conf, &destination, from, to, depth, overwrite).await
+    };
+    match result.await {
+        Ok(status) => empty(status),
+        Err(outcome) => outcome,
+    }
+}
+
+/// What the header fields ask for: the path of the destination, the depth, and whether it may be
+/// replaced.
+fn wanted(request: &Request) -> Result<(Vec<u8>, Depth, bool), Outcome> {
+    if has_body(request) {
+        let text = format_args!("COPY and MOVE with body are unsupported");
+        return Err(refuse(request, 415, text));
+    }
+    let destination = destination(request)?;
+    let depth = match Depth::of(request, Depth::Infinity) {
+        Some(Depth::Infinity) => Depth::Infinity,
+        Some(Depth::Zero) if request.method == Method::Copy => Depth::Zero,
+        _ => {
+            let word = if request.method == Method::Copy { "0 or infinity" } else { "infinity" };
+            let text = format_args!("\"Depth\" header must be {word}");
+            return Err(refuse(request, 400, text));
+        }
+    };
+    let overwrite = match request.head.header(Known::Overwrite) {
+        None | Some(b"T" | b"t") => true,
+        Some(b"F" | b"f") => false,
+        Some(other) => {
+            let other = String::from_utf8_lossy(other);
+            let text = format_args!("client sent invalid \"Overwrite\" header: \"{other}\"");
+            return Err(refuse(request, 400, text));
+        }
+    };
+    Ok((destination, depth, overwrite))
+}
+
+/// Why a `Destination` is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// There is no host to compare with.
+    NoHost,
+    /// It is on another host.
+    OtherHost,
+    /// It is no URI, or leads out of the root.
+    Invalid,
+}
+
+/// The decoded path of a `Destination`.
+pub(super) fn parse_destination(
+    text: &[u8],
+    scheme: &[u8],
+    host: &[u8],
+) -> Result<Vec<u8>, Refused> {
+    let local = if text.first() == Some(&b'/') {
+        text
+    } else {
+        if host.is_empty() {
+            return Err(Refused::NoHost);
+        }
+        let rest = text.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(b"://"));
+        let rest = rest.ok_or(Refused::Invalid)?;
+        let end = rest.iter().position(|byte| *byte == b'/');
+        let (authority, path) = rest.split_at(end.unwrap_or(rest.len()));
+        // nginx differs: it takes hosts that merely begin with the request's.
+        let name = match authority.iter().rposition(|byte| *byte == b':') {
+            Some(at) if authority[at + 1..].iter().all(u8::is_ascii_digit) => &authority[..at],
+            _ => authority,
+        };
+        if !name.eq_ignore_ascii_case(host) {
+            return Err(Refused::OtherHost);
+        }
+        path
+    };
+    path::from_outside(local).map(|(path, _)| path).ok_or(Refused::Invalid)
+}
+
+/// The decoded path of the request's `Destination`.
+pub(super) fn destination(request: &Request) -> Result<Vec<u8>, Outcome> {
+    let Some(text) = request.head.header(Known::Destination) else {
+        return Err(refuse(request, 400, format_args!("client sent no \"Destination\" header")));
+    };
+    let shown = String::from_utf8_lossy(text);
+    let invalid = || {
+        let text = format_args!("client sent invalid \"Destination\" header: \"{shown}\"");
+        refuse(request, 400, text)
+    };
+    let scheme = request.client().scheme().as_bytes();
+    let path = match parse_destination(text, scheme, request.host()) {
+        Ok(path) => path,
+        Err(Refused::NoHost) => {
+            return Err(refuse(request, 400, format_args!("client sent no \"Host\" header")));
+        }
+        Err(Refused::OtherHost) => {
+            let text = format_args!(
+                "\"Destination\" URI \"{shown}\" is handled by different repository than the source \
+                 URI"
+            );
+            return Err(refuse(request, 400, text));
+        }
+        Err(Refused::Invalid) => return Err(invalid()),
+    };
+    let uri = &request.uri.path;
+    if (uri.last() == Some(&b'/')) != (text.last() == Some(&b'/')) {
+        let text = format_args!(
+            "both URI \"{}\" and \"Destination\" URI \"{shown}\" should be either collections or \
+             non-collections",
+            String::from_utf8_lossy(uri)
+        );
+        return Err(refuse(request, 409, text));
+    }
+    // nginx differs: it compares only the lengths, and cuts off whatever is there.
+    if let Append::After(len) = request.location().path.append
+        && (path.len() < len || path[..len] != uri[..len.min(uri.len())])
+    {
+        return Err(invalid());
+    }
+    Ok(path)
+}
+
+/// The files of the URI and of the destination, without repeated slashes.
+fn names(request: &mut Request, destination: &[u8]) -> Result<(Name, Name), Outcome> {
+    let from = file(request)?;
+    let uri = std::mem::replace(&mut request.uri.path, destination.to_vec());
+    let to = file(request);
+    request.uri.path = uri;
+    Ok((merged(from), merged(to?)))
+}
+
+fn merged(mut name: Name) -> Name {
+    let before = name.path.len();
+    name.path.dedup_by(|byte, last| *byte == b'/' && *last == b'/');
+    if name.path.len() != before {
+        // A trusted part has another length now: nothing is trusted.
+        name.symlinks = match name.symlinks {
+            nowait_runtime::fs::Symlinks::Follow => nowait_runtime::fs::Symlinks::Follow,
+            nowait_runtime::fs::Symlinks::Deny { .. } => {
+                nowait_runtime::fs::Symlinks::Deny { from: 0 }
+            }
+            nowait_runtime::fs::Symlinks::IfNotOwner { .. } => {
+                nowait_runtime::fs::Symlinks::IfNotOwner { from: 0 }
+            }
+        };
+    }
+    name
+}
+
+/// How two paths are related.
+#[derive(Debug, PartialEq, Eq)]
+enum Relation {
+    Same,
+    /// One is inside the other.
+    Nested,
+    Apart,
+}
+
+fn relation(a: &[u8], b: &[u8]) -> Relation {
+    let a = a.strip_suffix(b"/").unwrap_or(a);
+    let b = b.strip_suffix(b"/").unwrap_or(b);
+    let (short, long) = if a.len() < b.len() { (a, b) } else { (b, a) };
+    match long.strip_prefix(short) {
+        Some(b"") => Relation::Same,
+        Some([b'/', ..]) => Relation::Nested,
+        _ => Relation::Apart,
+    }
+}
+
+/// Does it; the status of success.
+async fn run(
+    request: &Request,
+    conf: &DavConf,
+    destination: &[u8],
+    from: Name,
+    to: Name,
+    depth: Depth,
+    overwrite: bool,
+) -> Result<u16, Outcome> {
+    let moves = request.method == Method::Move;
+    let uri = String::from_utf8_lossy(&request.uri.path);
+    let shown = String::from_utf8_lossy(destination);
+    let verb = String::from_utf8_lossy(request.method_name()).into_owned();
+    let into_itself = format_args!("\"{uri}\" could not be {verb}ed to collection \"{shown}\"");
+    let slash = to.path.last() == Some(&b'/');
+    match relation(&from.path, &to.path) {
+        Relation::Same => {
+            let text = format_args!(
+                "both URI \"{uri}\" and \"Destination\" URI \"{shown}\" point to the same location"
+            );
+            return Err(refuse(request, 403, text));
+        }
+        Relation::Nested if slash => return Err(refuse(request, 403, into_itself)),
+        _ => {}
+    }
+    let io = io(request);
+    let target = match to.look(&io).await {
+        Ok(found) if found.is_dir() && !slash => {
+            return Err(refuse(request, 409, into_itself));
+        }
+        Ok(_) if !overwrite => {
+            let path = String::from_utf8_lossy(&to.path);
+            let text = format_args!("\"{path}\" could not be created (17: File exists)");
+            return Err(refuse(request, 412, text));
+        }
+        Ok(found) => Some(found),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(request, &error, 404, "lstat()", &to.path)),
+    };
+    let found = from.look(&io).await;
+    let found = found.map_err(|error| failed(request, &error, 404, "lstat()", &from.path))?;
+    let collection = request.uri.path.last() == Some(&b'/');
+    if found.is_dir() != collection {
+        if !found.is_dir() {
+            let error = std::io::Error::from(ErrorKind::NotADirectory);
+            return Err(failed(request, &error, 404, "lstat()", &from.path));
+        }
+        return Err(refuse(request, 400, format_args!("\"{uri}\" is collection")));
+    }
+    if !found.is_dir() {
+        return file_to(request, conf, &io, &from, &to, moves).await.map(|()| 204);
+    }
+    if let Some(target) = target {
+        remove(request, &io, &to, target.is_dir()).await?;
+    }
+    if moves {
+        match from.rename(&io, &to).await {
+            Ok(()) => return Ok(201),
+            Err(error) if error.kind() == ErrorKind::CrossesDevices => {}
+            Err(error) => {
+                let call = format!("rename() \"{}\" to", String::from_utf8_lossy(&from.path));
+                return Err(failed(request, &error, 409, &call, &to.path));
+            }
+        }
+    }
+    // nginx differs: it copies everything with "Depth: 0", too.
+    let members = depth == Depth::Infinity;
+    let tree = Tree::copy(&io, &from, &to, members, CopyOptions::default()).await;
+    let tree = tree.map_err(|error| failed(request, &error, 409, "mkdir()", &to.path))?;
+    // nginx differs: a copy that lacks something is 201, and MOVE removes the original.
+    walk(request, &io, tree).await?;
+    if moves {
+        remove(request, &io, &from, true).await?;
+    }
+    Ok(201)
+}
+
+/// Copies or renames a file.
+async fn file_to(
+    request: &Request,
+    conf: &DavConf,
+    io: &Io,
+    from: &Name,
+    to: &Name,
+    moves: bool,
+) -> Result<(), Outcome> {
+    let options = CopyOptions::default();
+    if !moves {
+        return replace(request, io, from, to, options).await;
+    }
+    let mut renamed = from.rename(io, to).await;
+    if renamed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        let made = to.make_parents(io, conf.dav_access.directories()).await;
+        made.map_err(|error| failed(request, &error, 409, "mkdir()", &to.path))?;
+        renamed = from.rename(io, to).await;
+    }
+    match renamed {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::CrossesDevices => {
+            replace(request, io, from, to, options).await?;
+            remove(request, io, from, false).await
+        }
+        Err(error) => {
+            let call = format!("rename() \"{}\" to", String::from_utf8_lossy(&from.path));
+            Err(failed(request, &error, 409, &call, &to.path))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations() {
+        let parse = |text: &str| parse_destination(text.as_bytes(), b"http", b"host");
+        for (text, expected) in [
+            ("/a%20b", Ok("/a b")),
+            ("/a?b", Ok("/a")),
+            ("http://host/a/", Ok("/a/")),
+            ("http://HOST:8080/a", Ok("/a")),
+            ("http://host", Err(Refused::Invalid)),
+            ("https://host/a", Err(Refused::Invalid)),
+            ("host/a", Err(Refused::Invalid)),
+            ("http://hostess/a", Err(Refused::OtherHost)),
+            ("http://user@host/a", Err(Refused::OtherHost)),
+            ("http://other/a", Err(Refused::OtherHost)),
+            ("/a/%2e%2e/b", Err(Refused::Invalid)),
+            ("/a/..%2fb", Err(Refused::Invalid)),
+            ("http://host/../b", Err(Refused::Invalid)),
+            ("/a%00", Err(Refused::Invalid)),
+        ] {
+            assert_eq!(parse(text), expected.map(|path| path.as_bytes().to_vec()), "{text}");
+        }
+        assert_eq!(parse_destination(b"http://host/a", b"http", b""), Err(Refused::NoHost));
+    }
+
+    #[test]
+    fn paths_in_each_other() {
+        for (a, b, expected) in [
+            ("/a", "/a", Relation::Same),
+            ("/a/", "/a", Relation::Same),
+            ("/a/", "/a/b/", Relation::Nested),
+            ("/a/b/", "/a/", Relation::Nested),
+            ("/a", "/ab", Relation::Apart),
+            ("/a/b", "/a/c", Relation::Apart),
+        ] {
+            assert_eq!(relation(a.as_bytes(), b.as_bytes()), expected, "{a} {b}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! WebDAV: methods that change files. nginx: `ngx_http_dav_module`.
+//!
+//! All work on files is done in pools, by the runtime's `fs`: trees are removed and copied in steps, so
+//! that they neither hold a thread nor take memory. What was begun is finished, even if the client leaves.
+//! Paths are resolved under `disable_symlinks`; the last component is never followed by what removes,
+//! renames or creates it.
+
+mod conf;
+mod copy;
+mod put;
+mod remove;
+
+use nowait_conf::{Cx, Scope};
+use nowait_message::{Known, Method, escape};
+use nowait_runtime::fs::{Io, Name, Tree};
+use nowait_runtime::pool::PoolError;
+
+use self::conf::DavConf;
+use crate::exchange::OnHangup;
+use crate::files;
+use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::outcome::Outcome;
+use crate::request::{BodyLength, Request};
+use crate::response::{Head, Response};
+
+/// This module.
+pub static MODULE: Module = Module { rows: &[DavConf::ROWS], build: Some(build), ..Module::EMPTY };
+
+/// Handles the methods of a location.
+struct Dav {
+    conf: DavConf,
+}
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let conf = DavConf::resolve(cx, chain);
+    if conf.dav_methods.any() {
+        parts.handler(Phase::Content, Dav { conf });
+    }
+}
+
+impl Handler for Dav {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if !self.conf.dav_methods.allow(request.method) {
+            return Step::Next(request);
+        }
+        Step::wait(async move {
+            nowait_runtime::stats::set_label("dav");
+            let outcome = match request.method {
+                Method::Put => put::put(request, &self.conf).await,
+                _ => {
+                    // Half of a change is worse than a response that nobody reads.
+                    let _watch = request.watch(OnHangup::Ignore);
+                    match request.method {
+                        Method::Delete => remove::delete(request, &self.conf).await,
+                        Method::Mkcol => make_collection(request, &self.conf).await,
+                        _ => copy::copy_or_move(request, &self.conf).await,
+                    }
+                }
+            };
+            Step::Done(request, outcome)
+        })
+    }
+}
+
+/// MKCOL.
+async fn make_collection(request: &mut Request, conf: &DavConf) -> Outcome {
+    if has_body(request) {
+        return refuse(request, 415, format_args!("MKCOL with body is unsupported"));
+    }
+    if request.uri.path.last() != Some(&b'/') {
+        return refuse(request, 409, format_args!("MKCOL can create a collection only"));
+    }
+    let name = match file(request) {
+        Ok(name) => name,
+        Err(outcome) => return outcome,
+    };
+    match name.make_dir(&io(request), conf.dav_access.directories()).await {
+        Ok(()) => created(request),
+        Err(error) => failed(request, &error, 409, "mkdir()", &name.path),
+    }
+}
+
+/// How files are accessed on behalf of the client.
+fn io(request: &Request) -> Io {
+    request.io().for_client(request.client().number)
+}
+
+/// The file of the request's URI.
+fn file(request: &Request) -> Result<Name, Outcome> {
+    if !request.has_file() {
+        return Err(Outcome::status(500));
+    }
+    let mut path = Vec::new();
+    request.append_file(&mut path);
+    if path.contains(&0) {
+        return Err(Outcome::status(404));
+    }
+    let symlinks = files::symlinks(request, &path);
+    Ok(Name { path, symlinks })
+}
+
+/// Whether the request has a body.
+fn has_body(request: &Request) -> bool {
+    !matches!(request.body_length, BodyLength::None | BodyLength::Known(0))
+}
+
+/// Logs the fault of a request and responds with a status.
+fn refuse(request: &Request, status: u16, message: std::fmt::Arguments<'_>) -> Outcome {
+    request.log(Level::Error, message);
+    Outcome::status(status)
+}
+
+/// Logs the error of a file operation and chooses the status; `not_found` is the one for missing files.
+/// nginx: `ngx_http_dav_error`.
+fn failed(
+    request: &Request,
+    error: &std::io::Error,
+    not_found: u16,
+    call: &str,
+    path: &[u8],
+) -> Outcome {
+    use std::io::ErrorKind as Kind;
+    if let Some(error) = PoolError::of(error) {
+        return refuse(request, 500, format_args!("{error}"));
+    }
+    let (level, status) = match error.kind() {
+        Kind::NotFound | Kind::NotADirectory | Kind::InvalidFilename => (Level::Error, not_found),
+        Kind::PermissionDenied | Kind::ReadOnlyFilesystem => (Level::Error, 403),
+        // A link that `disable_symlinks` forbids.
+        Kind::TooManyLinks => (Level::Error, 403),
+        _ if error.raw_os_error() == Some(ELOOP) => (Level::Error, 403),
+        Kind::AlreadyExists => (Level::Error, 405),
+        Kind::StorageFull | Kind::QuotaExceeded => (Level::Crit, 507),
+        _ => (Level::Crit, 500),
+    };
+    let (path, errno) = (String::from_utf8_lossy(path), files::errno(error));
+    request.log(level, format_args!("{call} \"{path}\" failed {errno}"));
+    Outcome::status(status)
+}
+
+/// ELOOP
+const ELOOP: i32 = 40;
+
+/// Finishes the walk through a tree. The error is the response to the first failure.
+async fn walk(request: &Request, io: &Io, mut tree: Tree) -> Result<(), Outcome> {
+    let mut first = None;
+    loop {
+        let step = match tree.step(io).await {
+            Ok(step) => step,
+            Err(error) => return Err(failed(request, &error, 500, "readdir()", b"")),
+        };
+        for failure in &step.failures {
+            let outcome = failed(request, &failure.error, 404, failure.call, &failure.path);
+            first.get_or_insert(outcome);
+        }
+        if step.done {
+            return first.map_or(Ok(()), Err);
+        }
+    }
+}
+
+/// 201 with the URI of what was created.
+fn created(request: &Request) -> Outcome {
+    let mut head = Head::new(201);
+    let mut location = Vec::with_capacity(request.uri.path.len());
+    escape::push_uri(&mut location, escape::Set::Uri, &request.uri.path);
+    head.location = Some(location.into());
+    head.content_length = Some(0);
+    Response { head, ..Response::default() }.into()
+}
+
+/// A response without content.
+fn empty(status: u16) -> Outcome {
+    let mut head = Head::new(status);
+    if status != 204 {
+        head.content_length = Some(0);
+    }
+    Response { head, ..Response::default() }.into()
+}
+
+/// `Depth`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    Zero,
+    One,
+    Infinity,
+}
+
+impl Depth {
+    /// The one of a request; `None`: it is invalid, which is logged.
+    fn of(request: &Request, default: Depth) -> Option<Depth> {
+        match request.head.header(Known::Depth) {
+            None => Some(default),
+            Some(b"0") => Some(Depth::Zero),
+            Some(b"1") => Some(Depth::One),
+            Some(b"infinity") => Some(Depth::Infinity),
+            Some(other) => {
+                let other = String::from_utf8_lossy(other);
+                request.log(
+                    Level::Error,
+                    format_args!("client sent invalid \"Depth\" header: \"{other}\""),
+                );
+                None
+            }
+        }
+    }
+}

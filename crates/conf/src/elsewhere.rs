@@ -176,7 +176,7 @@ const TABLE: &[Origin] = &[
     Origin {
         name: "connect module",
         names: "proxy_connect proxy_connect_*",
-        advice: "nowait does not proxy CONNECT; keep using the current proxy for it",
+        advice: "use \"tunnel_pass\"",
     },
     Origin {
         name: "Phusion Passenger",
@@ -214,8 +214,8 @@ const TABLE: &[Origin] = &[
     Origin {
         name: "ACME module",
         names: "acme_issuer acme_certificate acme_shared_zone",
-        advice: "obtain certificates with an ACME client, and terminate TLS in a proxy in front \
-                 of nowait",
+        advice: "obtain certificates with an ACME client; \"ssl_certificate_watch on\" uses renewed \
+                 ones without a reload",
     },
     Origin {
         name: "NGINX Plus (API)",
@@ -260,7 +260,7 @@ const TABLE: &[Origin] = &[
     Origin {
         name: "TLS of former nginx releases",
         names: "ssl",
-        advice: "nowait does not support TLS yet: terminate TLS in a proxy in front of it",
+        advice: "use the parameter \"ssl\" of \"listen\"",
     },
     Origin {
         name: "former nginx releases",

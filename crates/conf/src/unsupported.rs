@@ -30,9 +30,10 @@ const IMAGES: &str = "there is no image processing";
 const XSLT: &str = "there is no XML transformation";
 const GEOIP: &str = "the database format is discontinued; use \"geo\" or \"map\"";
 const PERFTOOLS: &str = "use perf or another external profiler";
-const STATE: &str = "the configuration lists the servers; edit it and reload, their state is kept";
-const NTLM: &str =
-    "upstream connections are never bound to a client; use another authentication scheme";
+const STATE: &str = "nothing changes servers but the configuration: \"include\" the file here, or list the \
+     servers, and reload after a change";
+const NTLM: &str = "upstream connections are never bound to a client: proxy whole connections with \"stream\", or use \
+     Kerberos or \"auth_basic\", which authenticate each request";
 const DEGRADATION: &str = "it relies on sbrk(), which current systems do not use";
 
 macro_rules! table {

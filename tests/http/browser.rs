@@ -45,3 +45,27 @@ fn mistakes_are_named() {
         assert!(said.contains(message), "{text}: {said}");
     }
 }
+
+/// nginx: `NGX_HTTP_VAR_CHANGEABLE`.
+#[test]
+fn some_built_in_variables_may_be_redefined() {
+    let builder = site(
+        "map $http_x $ssl_protocol { default none; y TLSv9; }
+         server {
+             listen 127.0.0.1:%%PORT%%;
+             location / { return 200 [$msie][$ssl_cipher][$ssl_protocol]; }
+             location /set {
+                 set $msie mine; set $ssl_cipher null; set $proxy_port 1;
+                 return 200 [$msie][$ssl_cipher][$proxy_port];
+             }
+         }",
+    );
+    on_each_driver(&builder, |server| {
+        let agent = "User-Agent: Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1)";
+        assert_eq!(ask(server, "/", &[agent]).text(), "[1][][none]");
+        assert_eq!(ask(server, "/", &["X: y"]).text(), "[][][TLSv9]");
+        assert_eq!(ask(server, "/set", &[agent]).text(), "[mine][null][1]");
+    });
+    let fixed = site("map $uri $request_method { default GET; }").try_start().expect_err("fixed");
+    assert!(fixed.stderr.contains("the duplicate \"request_method\" variable"), "{}", fixed.stderr);
+}

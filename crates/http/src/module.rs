@@ -32,6 +32,8 @@ pub struct Module {
     pub families: &'static [Family],
     /// Those of its variables that `set` may change.
     pub changeable: &'static [Changeable],
+    /// Whether the configuration may define one of its variables itself.
+    pub replaceable: fn(&str) -> bool,
     /// Checks and adds what only the whole configuration shows; called once, when all locations were
     /// built.
     pub finish: Option<fn(&mut Cx<'_>, &mut HttpConf)>,
@@ -56,6 +58,7 @@ impl Module {
         variables: &[],
         families: &[],
         changeable: &[],
+        replaceable: |_| false,
         finish: None,
         adopt: None,
         start: None,

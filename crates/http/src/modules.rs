@@ -131,6 +131,14 @@ pub fn changeable() -> impl Iterator<Item = &'static Changeable> {
     core::CHANGEABLE.iter().chain(MODULES.iter().flat_map(|module| module.changeable))
 }
 
+/// The names of built-in variables that the configuration may define itself.
+pub fn replaceable() -> impl Iterator<Item = &'static str> {
+    MODULES.iter().flat_map(|module| {
+        let names = module.variables.iter().map(|row| row.name);
+        names.filter(|name| (module.replaceable)(name))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

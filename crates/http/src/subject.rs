@@ -34,6 +34,10 @@ impl Subject for Request {
         modules::changeable()
     }
 
+    fn replaceable() -> impl Iterator<Item = &'static str> {
+        modules::replaceable()
+    }
+
     fn variables(&self) -> &Resolved {
         &self.current.conf.variables
     }

@@ -73,6 +73,10 @@ impl Subject for Session {
         std::iter::empty()
     }
 
+    fn replaceable() -> impl Iterator<Item = &'static str> {
+        ssl::MODULE.variables.iter().map(|row| row.name)
+    }
+
     fn variables(&self) -> &Resolved<StreamVariables> {
         &self.current.conf.variables
     }

@@ -180,13 +180,15 @@ enum Fallback<N: Namespace> {
     Unset(Unset<N>, Box<str>),
     /// `set $http_x` elsewhere must not hide the header from other locations.
     Family(PrefixGetter<N::Subject>, Box<[u8]>),
+    /// Likewise.
+    Builtin(Getter<N::Subject>),
 }
 
 /// A variable that the configuration defines.
 struct User<N: Namespace> {
     slot: Slot,
     unset: Option<Unset<N>>,
-    /// Only `set` defines it, so that a family of its prefix stays visible.
+    /// Only `set` defines it, so that a built-in variable or a family of its prefix stays visible.
     weak: bool,
 }
 
@@ -293,6 +295,7 @@ impl<N: Namespace> Table<N> {
         let lower = name.to_ascii_lowercase();
         if N::Subject::builtins().any(|row| row.name == lower)
             && !N::Subject::changeable().any(|row| row.name == lower)
+            && !N::Subject::replaceable().any(|replaceable| replaceable == lower)
         {
             return Err(DuplicateVariable(name.to_owned()));
         }
@@ -341,6 +344,11 @@ impl<N: Namespace> Table<N> {
                 && let Some((get, rest)) = family()
             {
                 return Some(Definition::Slot(user.slot, Fallback::Family(get, rest)));
+            }
+            if user.weak
+                && let Some(row) = N::Subject::builtins().find(|row| row.name == name)
+            {
+                return Some(Definition::Slot(user.slot, Fallback::Builtin(row.get)));
             }
             let unset = user.unset.clone().unwrap_or(Unset::Missing);
             return Some(Definition::Slot(user.slot, Fallback::Unset(unset, name.into())));
@@ -393,6 +401,7 @@ impl<N: Namespace> Definition<N> {
                 }
                 match fallback {
                     Fallback::Family(get, rest) => get(subject, rest, out),
+                    Fallback::Builtin(get) => get(subject, out),
                     Fallback::Unset(unset, name) => {
                         let Some(value) = unset.value(subject, *slot, name) else { return false };
                         out.extend_from_slice(&value);
@@ -526,6 +535,14 @@ mod tests {
                     },
                 },
                 Builtin {
+                    name: "replaceable",
+                    doc: "",
+                    get: |_, out| {
+                        out.push(b'r');
+                        true
+                    },
+                },
+                Builtin {
                     name: "changeable",
                     doc: "",
                     get: |sample, out| {
@@ -555,6 +572,10 @@ mod tests {
                 set: |sample, value| sample.changed = Some(value),
             }];
             ROWS.iter()
+        }
+
+        fn replaceable() -> impl Iterator<Item = &'static str> {
+            std::iter::once("replaceable")
         }
 
         fn variables(&self) -> &Resolved<Samples> {
@@ -627,6 +648,20 @@ mod tests {
         let error = table.define_set("fixed").expect_err("it is not changeable");
         assert_eq!(error.to_string(), "the duplicate \"fixed\" variable");
         assert!(table.define_capture("fixed").is_err());
+    }
+
+    #[test]
+    fn a_builtin_may_be_replaced() {
+        let mut table = Table::<Samples>::default();
+        let index = table.index("replaceable");
+        let Ok(Place::Slot(slot)) = table.define_set("Replaceable") else { panic!("it is a slot") };
+        let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        assert_eq!(value(&sample, index).unwrap(), b"r");
+        sample.set_slot(slot, Some(Bytes::from_static(b"set")));
+        assert_eq!(value(&sample, index).unwrap(), b"set");
+        table.define_capture("replaceable").unwrap();
+        let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        assert_eq!(value(&sample, index), None);
     }
 
     #[test]

@@ -38,6 +38,12 @@ pub trait Subject: Sized + 'static {
     /// The built-in variables that `set` may change.
     fn changeable() -> impl Iterator<Item = &'static Changeable<Self>>;
 
+    /// The names of built-in variables that the configuration may define itself. Where it only sets
+    /// one, the built-in value applies until then. nginx: `NGX_HTTP_VAR_CHANGEABLE`.
+    fn replaceable() -> impl Iterator<Item = &'static str> {
+        std::iter::empty()
+    }
+
     /// The variables of the configuration that the subject is served with.
     fn variables(&self) -> &Resolved<Self::Namespace>;
 

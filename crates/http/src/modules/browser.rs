@@ -14,8 +14,13 @@ use crate::slots::Key;
 use crate::variables::Builtin;
 
 /// This module.
-pub static MODULE: Module =
-    Module { rows: &[ROWS], build: Some(build), variables: BUILTINS, ..Module::EMPTY };
+pub static MODULE: Module = Module {
+    rows: &[ROWS],
+    build: Some(build),
+    variables: BUILTINS,
+    replaceable: |_| true,
+    ..Module::EMPTY
+};
 
 nowait_conf::rows! {
     static ROWS, module "browser";

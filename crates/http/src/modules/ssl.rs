@@ -8,7 +8,7 @@ use crate::request::Request;
 use crate::variables::Builtin;
 
 /// This module.
-pub static MODULE: Module = Module { variables: BUILTINS, ..Module::EMPTY };
+pub static MODULE: Module = Module { variables: BUILTINS, replaceable: |_| true, ..Module::EMPTY };
 
 const BUILTINS: &[Builtin] = nowait_front::tls_variables!(Builtin, of);
 

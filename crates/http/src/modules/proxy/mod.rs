@@ -38,6 +38,7 @@ pub static MODULE: Module = Module {
     ],
     build: Some(conf::build),
     variables: variables::BUILTINS,
+    replaceable: |name| matches!(name, "proxy_host" | "proxy_port"),
     finish: Some(pass::warn_of_schemes),
     ..Module::EMPTY
 };

@@ -1,6 +1,7 @@
 //! Request bodies: framing, `Expect`, limits, and bodies that nobody reads.
 
 use crate::stage::{exchanges, on_each_driver, pattern, server};
+use nowait_testkit::http2::Http2;
 
 const ECHO: &str = "location / { return 200 $uri; }";
 
@@ -130,6 +131,33 @@ fn a_body_that_is_read_early_may_be_slow_and_in_a_file() {
 }
 
 #[test]
+fn an_empty_body_is_a_file_if_all_are() {
+    let site = server(
+        "http2 on; client_body_in_file_only on; access_log off;
+         location / { proxy_pass http://127.0.0.1:%%PORT%%/seen; add_header X-File $request_body_file; }
+         location /seen { client_body_in_file_only off; return 200 \"$http_content_length\"; }",
+    );
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        for (framing, body) in
+            [("Content-Length: 0", ""), ("Transfer-Encoding: chunked", "0\r\n\r\n")]
+        {
+            client.send(format!("POST / HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n{body}"));
+            let response = client.response();
+            assert_eq!((response.status, response.text()), (200, "0".to_owned()), "{framing}");
+            let path = response.header("x-file").expect("there is a file").to_owned();
+            assert_eq!(std::fs::read(&path).unwrap(), b"", "{path}");
+        }
+        assert_eq!(client.get("/").header("x-file"), None);
+        let mut client = Http2::to_port(server.port());
+        let stream = client.open("POST", "/", &[], false);
+        client.data(stream, b"", true);
+        let path = client.response(stream).header("x-file").expect("there is a file").to_owned();
+        assert_eq!(std::fs::read(&path).unwrap(), b"", "{path}");
+    });
+}
+
+#[test]
 fn ambiguous_framing_is_refused() {
     let site = server(ECHO);
     exchanges(
@@ -165,6 +193,13 @@ fn continue_is_said_when_the_body_is_wanted() {
         assert_eq!(client.response().status, 100);
         client.send("abc");
         assert_eq!(client.response().text(), "OK");
+        // Nothing is a body, too.
+        for length in ["Content-Length: 0\r\n", ""] {
+            let head = "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n";
+            client.send(format!("{head}{length}\r\n"));
+            assert_eq!(client.response().status, 100, "{length}");
+            assert_eq!(client.response().text(), "OK", "{length}");
+        }
         // What is refused is not asked for.
         client.send(
             "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 30\r\n\r\n",

@@ -97,7 +97,7 @@ fn a_stream_of_http_2_is_a_tunnel() {
         client.until("the tunnel", |client| client.so_far(tunnel).body == b"hello ");
         // Other streams go on.
         assert_eq!(client.get("/a").status, 405);
-        client.data(tunnel, &many, false);
+        client.data(tunnel, &many, true);
         let response = client.response(tunnel);
         assert_eq!((response.status, response.header("content-length")), (200, None));
         assert!(response.body == [&b"hello "[..], &many].concat());
@@ -227,6 +227,7 @@ fn unreachable_destinations() {
             let mut client = server.client();
             connect(&mut client, "any.example:443", "");
             assert_eq!(client.response_to_head().status, expected, "{next}");
+            drop(client);
             server.stop();
         }
     }

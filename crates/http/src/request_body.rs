@@ -132,11 +132,21 @@ async fn read_all(
     if let Some(last) = steps.finish() {
         append(request, &mut file, vec![last]).await?;
     }
+    // Who wants files gets one for an empty body, too.
+    if conf.client_body_in_file_only != InFileOnly::Off && file.is_none() && states_body(request) {
+        append(request, &mut file, Vec::new()).await?;
+    }
     request.body = match file {
         Some(file) => RequestBody::File(Rc::new(file)),
+        None if request.body_length == BodyLength::None => RequestBody::None,
         None => RequestBody::Memory(memory.freeze()),
     };
     Ok(())
+}
+
+/// Whether the head says that there is a body, which may be empty.
+fn states_body(request: &Request) -> bool {
+    request.body_length != BodyLength::None || request.head.content_length().is_some()
 }
 
 /// Appends to the temporary file, which is made if there is none. The status to answer with, if that
@@ -160,6 +170,9 @@ async fn append(
     };
     if conf.client_body_in_file_only == InFileOnly::On {
         file.keep();
+    }
+    if pieces.is_empty() {
+        return Ok(());
     }
     file.append(pieces).await.map_err(failed)
 }
@@ -236,7 +249,10 @@ pub async fn read_ready(request: &mut Request) -> Result<(), u16> {
                 pieces.push(piece);
             }
             None => {
-                request.body = RequestBody::Memory(pieces.concat().into());
+                request.body = match request.body_length {
+                    BodyLength::None => RequestBody::None,
+                    _ => RequestBody::Memory(pieces.concat().into()),
+                };
                 return Ok(());
             }
         }

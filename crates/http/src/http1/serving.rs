@@ -404,7 +404,12 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
         _ => BodyLength::Unknown,
     };
     request.persistence.keep_alive = connection.h1().keep_alive(&request.head);
-    if request.body_length != BodyLength::None {
+    // A stated length of zero is no content, but `client_body_in_file_only` makes a file of it; and a client
+    // that waits for `100 Continue` without content gets it, too.
+    let is_read = request.body_length != BodyLength::None
+        || request.head.content_length().is_some()
+        || request.head.expects_continue();
+    if is_read {
         request.body = RequestBody::Unread(Box::new(Reader::new(
             connection.clone(),
             request.head.expects_continue(),

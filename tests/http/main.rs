@@ -41,6 +41,7 @@ mod locations;
 mod map;
 mod mirror;
 mod more_headers;
+mod mp4;
 mod open_file_cache;
 mod order;
 mod passing;

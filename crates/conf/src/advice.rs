@@ -54,9 +54,6 @@ fn advice(module: &str) -> Option<&'static str> {
              (\"proxy_pass\"), or remove the lines to refuse these methods"
         }
         "http_v3" => "remove the lines: clients then use HTTP/2",
-        "http_mp4" => {
-            "players that use range requests do not need it; remove the lines if yours do"
-        }
         "core" => "every available module is built in; remove the lines",
         _ => return None,
     })
@@ -91,7 +88,7 @@ mod tests {
 
     #[test]
     fn advice_is_for_modules_of_nginx() {
-        for module in ["http_dav", "http_mp4", "http_v3"] {
+        for module in ["http_dav", "http_v3"] {
             let module = format!("ngx_{module}_module");
             assert!(advice(&module).is_some(), "{module}");
             assert!(unsupported::all().any(|entry| entry.module == module), "{module}");

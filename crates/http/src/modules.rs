@@ -22,6 +22,7 @@ pub mod map;
 pub mod memcached;
 pub mod mirror;
 pub mod more_headers;
+pub mod mp4;
 pub mod not_modified;
 pub mod proxy;
 pub mod random_index;
@@ -69,6 +70,7 @@ pub static MODULES: &[&Module] = &[
     &static_files::MODULE,
     &empty_gif::MODULE,
     &flv::MODULE,
+    &mp4::MODULE,
     &stub_status::MODULE,
     &status::MODULE,
     &proxy::MODULE,

@@ -108,6 +108,8 @@ pub struct Request {
     pub realpath: Realpath,
     /// Value of `$limit_rate`, if set.
     pub limit_rate: Cell<Option<u64>>,
+    /// Bytes that are sent before its limit applies, in place of `limit_rate_after`.
+    pub limit_rate_after: Cell<Option<u64>>,
     /// Charset of the response, in place of the configured one. nginx:
     /// `r->headers_out.override_charset`.
     pub override_charset: Option<Bytes>,
@@ -253,6 +255,7 @@ impl Request {
             round: State::default(),
             realpath: Realpath::default(),
             limit_rate: Cell::new(None),
+            limit_rate_after: Cell::new(None),
             override_charset: None,
             spent: Rc::default(),
             path: Vec::new(),
@@ -336,6 +339,7 @@ impl Request {
         self.real_peer = None;
         self.realpath = Realpath::default();
         self.limit_rate.set(None);
+        self.limit_rate_after.set(None);
         self.override_charset = None;
         self.nested = None;
         self.entry = Entry::Server;

@@ -92,7 +92,8 @@ impl Rate {
         if rate == 0 {
             return None;
         }
-        let after = client.limit_rate_after.as_ref().map_or(0, size);
+        let after = request.limit_rate_after.get();
+        let after = after.unwrap_or_else(|| client.limit_rate_after.as_ref().map_or(0, size));
         Some(Self { bytes_per_second: rate, after, started: now(), sent: 0 })
     }
 

@@ -79,7 +79,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_sub_module", Optional, true),
     ("http_dav_module", Optional, true),
     ("http_flv_module", Optional, true),
-    ("http_mp4_module", Optional, false),
+    ("http_mp4_module", Optional, true),
     ("http_gunzip_module", Optional, true),
     ("http_gzip_static_module", Optional, true),
     ("http_auth_request_module", Optional, true),

@@ -12,6 +12,7 @@
 //! * [`http2::Http2`] is a client that speaks HTTP/2.
 //! * [`Origin`] plays an upstream server from a list of steps; [`Http2Origin`] is one that speaks HTTP/2.
 //! * [`DnsServer`] plays a name server; [`client_hello`] is what a TLS client says first.
+//! * [`movie`] writes and reads MP4 files.
 //! * [`slow_disk`] is a file system whose every operation can be delayed, failed, or held until
 //!   the test lets it go, directly or below an ordinary ext4.
 //! * [`NfsMount`] is a network file system whose server can be cut off.
@@ -27,6 +28,7 @@ mod client_hello;
 pub mod dns;
 pub mod http2;
 pub mod http2_origin;
+pub mod movie;
 mod nfs;
 pub mod origin;
 pub mod ports;

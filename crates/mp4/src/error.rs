@@ -1,0 +1,95 @@
+//! What is wrong with a file, or with the times that a client asks for.
+
+use std::fmt;
+
+/// Why no part of a file can be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// An atom of this many bytes, fewer than its header.
+    TooSmall(u64),
+    /// An atom of this many bytes, more than there are where it is.
+    TooLarge(u64),
+    /// An atom with this name is smaller than its fields.
+    Fields(&'static str),
+    /// A second atom with this name.
+    Duplicate(&'static str),
+    /// No atoms with this name.
+    Missing(&'static str),
+    /// The `ftyp` atom has this many bytes, more than [`FTYP_BYTES_MAX`](crate::FTYP_BYTES_MAX).
+    Ftyp(u64),
+    /// The `moov` atom has this many bytes, more than the caller reads.
+    Moov(u64),
+    /// More than [`ATOMS_MAX`](crate::ATOMS_MAX) top-level atoms.
+    TooMany,
+    /// The file ends within an atom.
+    Truncated,
+    /// The `moov` atom is compressed.
+    Compressed,
+    /// The start time is after the end of the movie.
+    Start,
+    /// A time is after the end of the table with this name.
+    Out {
+        /// `start` or `end`.
+        time: &'static str,
+        /// Name of the atom, and of its entries.
+        table: &'static str,
+    },
+    /// The chunks of an `stsc` atom are not in order.
+    Unordered,
+    /// A number that has to be positive is zero: this one.
+    Zero(&'static str),
+    /// Samples whose sizes add up to more than the file has: those at the `start` or the `end`.
+    SampleSizes(&'static str),
+    /// A chunk has an offset that is not in the file, or its new offset does not fit.
+    ChunkOffset,
+    /// There is nothing between the start time and the end time.
+    NoData,
+}
+
+impl Error {
+    /// As text about this file, in nginx's words.
+    pub fn of<'a>(&'a self, file: &'a str) -> impl fmt::Display + 'a {
+        Text { error: self, file }
+    }
+}
+
+struct Text<'a> {
+    error: &'a Error,
+    file: &'a str,
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file;
+        match self.error {
+            Error::TooSmall(size) => write!(f, "\"{file}\" mp4 atom is too small:{size}"),
+            Error::TooLarge(size) => write!(f, "\"{file}\" mp4 atom too large:{size}"),
+            Error::Fields(name) => write!(f, "\"{file}\" mp4 {name} atom too small"),
+            Error::Duplicate(name) => write!(f, "duplicate mp4 {name} atom in \"{file}\""),
+            Error::Missing("mdat") => write!(f, "no mp4 mdat atom was found in \"{file}\""),
+            Error::Missing(name) => write!(f, "no mp4 {name} atoms were found in \"{file}\""),
+            Error::Ftyp(size) => write!(f, "\"{file}\" mp4 ftyp atom is too large:{size}"),
+            Error::Moov(size) => write!(
+                f,
+                "\"{file}\" mp4 moov atom is too large:{size}, you may want to increase \
+                 mp4_max_buffer_size"
+            ),
+            Error::TooMany => write!(f, "too many mp4 atoms in \"{file}\""),
+            Error::Truncated => write!(f, "\"{file}\" mp4 file truncated"),
+            Error::Compressed => {
+                write!(f, "\"{file}\" mp4 compressed moov atom (cmov) is not supported")
+            }
+            Error::Start => write!(f, "\"{file}\" mp4 start time exceeds file duration"),
+            Error::Out { time, table } => {
+                write!(f, "{time} time is out mp4 {table} in \"{file}\"")
+            }
+            Error::Unordered => write!(f, "unordered mp4 stsc chunks in \"{file}\""),
+            Error::Zero(what) => write!(f, "zero {what} in \"{file}\""),
+            Error::SampleSizes(time) => {
+                write!(f, "too large mp4 {time} samples size in \"{file}\"")
+            }
+            Error::ChunkOffset => write!(f, "too large chunk offset in \"{file}\""),
+            Error::NoData => write!(f, "no data between start time and end time in \"{file}\""),
+        }
+    }
+}

@@ -183,7 +183,7 @@ impl Layer for Tls {
         Ok(Opened { consumed, written, ended: stop == Stop::Ended })
     }
 
-    fn seal(&mut self, plain: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
+    fn seal(&mut self, plain: &[&[u8]], output: &mut Vec<u8>) -> io::Result<()> {
         self.session.seal(plain, output).map_err(io_error)
     }
 
@@ -195,8 +195,8 @@ impl Layer for Tls {
         self.kernel.offloads_from()
     }
 
-    fn offload(&mut self, socket: BorrowedFd<'_>, output: &mut Vec<u8>) -> io::Result<bool> {
-        self.kernel.offload(&mut self.session, socket, output)
+    fn offload(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        self.kernel.offload(&mut self.session, socket)
     }
 
     fn transmit(&mut self, socket: BorrowedFd<'_>, messages: &[u8]) -> io::Result<usize> {

@@ -113,6 +113,9 @@ pub struct Server {
     pub(crate) identities: Arc<Identities>,
     pub(crate) client_certificates: Option<Arc<ClientCertificates>>,
     pub(crate) early_data: bool,
+    /// Maximum of plaintext in a record.
+    pub(crate) record_bytes: usize,
+    pub(crate) offloads: bool,
 }
 
 impl Server {
@@ -167,7 +170,8 @@ impl Server {
             config.max_early_data_size = settings.early_data_bytes_max;
             config.send_half_rtt_data = true;
         }
-        config.enable_secret_extraction = settings.offloads;
+        // Records are protected by this crate after the handshake.
+        config.enable_secret_extraction = true;
         if let Some(key_log) = settings.key_log {
             config.key_log = key_log;
         }
@@ -176,6 +180,8 @@ impl Server {
             identities,
             client_certificates: settings.client_certificates.map(Arc::new),
             early_data,
+            record_bytes: record_bytes(settings.record_bytes),
+            offloads: settings.offloads,
         })
     }
 }
@@ -213,9 +219,17 @@ fn context(settings: &ServerSettings) -> Vec<u8> {
 }
 
 /// rustls' size of fragments for this much plaintext.
-pub(crate) fn fragment_bytes(record_bytes: usize) -> Option<usize> {
-    let wanted = record_bytes.clamp(*RECORD_BYTES.start(), *RECORD_BYTES.end());
-    (record_bytes > 0 && wanted < *RECORD_BYTES.end()).then_some(wanted + HEADER_BYTES)
+pub(crate) fn fragment_bytes(bytes: usize) -> Option<usize> {
+    let wanted = record_bytes(bytes);
+    (wanted < *RECORD_BYTES.end()).then_some(wanted + HEADER_BYTES)
+}
+
+/// Maximum of plaintext in a record; zero asks for the default.
+fn record_bytes(wanted: usize) -> usize {
+    match wanted {
+        0 => *RECORD_BYTES.end(),
+        wanted => wanted.clamp(*RECORD_BYTES.start(), *RECORD_BYTES.end()),
+    }
 }
 
 /// The cryptography of these suites and groups.

@@ -18,11 +18,12 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::{CommonState, HandshakeKind, PeerIncompatible, ProtocolVersion, SupportedCipherSuite};
 
 use crate::error::Error;
+use crate::established::{Established, Kept, NOT_HERE, Seen};
 use crate::identity::Identity;
 use crate::offered::sigalg_name;
-use crate::offloaded::{self, Kept, Offloaded, Sealing, SealingCipher, Seen};
+use crate::seal::{Sealing, SealingCipher};
 use crate::server::{ClientCertificates, Server};
-use crate::steps::{Plain, Step, early_data, flush, is_idle, step, take_message, write};
+use crate::steps::{Plain, Step, early_data, is_idle, step, take_message, write};
 use crate::verify::{self, Distrust, Role};
 use crate::{ciphers, groups};
 
@@ -44,9 +45,6 @@ const CONTENT_TYPES: RangeInclusive<u8> = 20..=23;
 
 /// rustls' word for a client for which no certificate was chosen.
 const NO_IDENTITY: &str = "no server certificate chain resolved";
-
-/// Another one seals the records of this session.
-const NOT_HERE: Error = Error::State("records are not sealed here");
 
 /// A fatal alert, before there are keys: nothing in common.
 const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
@@ -78,9 +76,9 @@ pub struct Opened {
 enum Connection {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
-    /// A server's, whose records the kernel seals.
-    Offloaded(Box<Offloaded>),
-    /// It was to be offloaded, and that failed.
+    /// A server's after its handshake.
+    Established(Box<Established>),
+    /// A server's that was to be established, and that failed.
     Lost,
 }
 
@@ -105,6 +103,10 @@ pub struct Session {
     early_data: bool,
     /// No certificate suits the client.
     lacks_identity: bool,
+    /// Its keys may be handed over.
+    offloads: bool,
+    /// Maximum of plaintext in a record.
+    record_bytes: usize,
     client_certificates: Option<Arc<ClientCertificates>>,
     /// What the peer's certificate is worth; `None`: it presented none, or was not asked.
     trust: Option<Result<(), Distrust>>,
@@ -129,6 +131,8 @@ impl Session {
         session.lacks_identity = identity.is_none();
         session.client_certificates.clone_from(&server.client_certificates);
         session.early_data = server.early_data;
+        session.offloads = server.offloads;
+        session.record_bytes = server.record_bytes;
         session.server_name = server_name.map(String::into_boxed_str);
         session.sigalg = sigalg;
         session
@@ -150,6 +154,8 @@ impl Session {
             needs_keys: false,
             early_data: false,
             lacks_identity: false,
+            offloads: false,
+            record_bytes: PLAINTEXT_BYTES_MAX,
             client_certificates: None,
             trust: None,
             path: Vec::new(),
@@ -224,6 +230,7 @@ impl Session {
                 let verified = verify::take_verified().and_then(sigalg_name);
                 self.client_sigalg = verified.or(self.client_sigalg);
                 self.note_progress(&output[begin..]);
+                self.establish()?;
             }
         }
     }
@@ -235,7 +242,7 @@ impl Session {
         plain: &mut Plain<'_>,
         output: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        if let Connection::Offloaded(session) = &mut self.connection {
+        if let Connection::Established(session) = &mut self.connection {
             match session.open(record, output)? {
                 Seen::Data(data) => plain.put(data)?,
                 Seen::End => self.ended = true,
@@ -276,7 +283,7 @@ impl Session {
         loop {
             let rest = &mut records[done..];
             let (discard, step) = match &mut self.connection {
-                Connection::Offloaded(_) | Connection::Lost => return Err(NOT_HERE),
+                Connection::Established(_) | Connection::Lost => return Err(NOT_HERE),
                 Connection::Server(connection) => {
                     step(connection.process_tls_records(rest), plain, output, |mut early, plain| {
                         early_data(&mut early, plain)
@@ -334,12 +341,30 @@ impl Session {
         }
     }
 
+    /// After the handshake of a server, records are protected here. Unless something is left over from
+    /// the handshake: then rustls keeps the connection.
+    fn establish(&mut self) -> Result<(), Error> {
+        if !matches!(&self.connection, Connection::Server(connection) if is_idle(connection))
+            || !self.joining.is_empty()
+            || self.ended
+        {
+            return Ok(());
+        }
+        if let Connection::Server(connection) =
+            std::mem::replace(&mut self.connection, Connection::Lost)
+        {
+            let established = Established::new(*connection, self.offloads)?;
+            self.connection = Connection::Established(Box::new(established));
+        }
+        Ok(())
+    }
+
     /// Appends the alert that rustls has for a failure. rustls is not called any more after that: it
     /// may still refer to records that are gone by then.
     fn take_alert(&mut self, records: &mut [u8], output: &mut Vec<u8>) {
         while self.common().is_ok_and(CommonState::wants_write) {
             let taken = match &mut self.connection {
-                Connection::Offloaded(_) | Connection::Lost => false,
+                Connection::Established(_) | Connection::Lost => false,
                 Connection::Server(connection) => {
                     take_message(connection.process_tls_records(records), output)
                 }
@@ -375,38 +400,44 @@ impl Session {
         error
     }
 
-    /// Appends records with `plain` to `output`.
+    /// Appends records with all of `plain` to `output`.
     ///
     /// # Errors
     /// The session is not ready for data, has ended its side, or has failed.
-    pub fn seal(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result<(), Error> {
+    pub fn seal(&mut self, plain: &[&[u8]], output: &mut Vec<u8>) -> Result<(), Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         if self.closed {
             return Err(Error::State("data after the end"));
         }
-        self.write(plain, output)
+        if let Connection::Established(session) = &mut self.connection {
+            return session.seal(plain, self.record_bytes, output);
+        }
+        match plain {
+            [] | [[]] => Ok(()),
+            [plain] => self.write(plain, output),
+            parts => self.write(&parts.concat(), output),
+        }
     }
 
     /// Appends `close_notify` to `output`, unless it has been sent: this side sends nothing more.
     pub fn end(&mut self, output: &mut Vec<u8>) {
         if !self.closed && !self.is_handshaking() {
-            // If it fails, closing the connection must do.
-            let _ = self.write(&[], output);
+            match &mut self.connection {
+                Connection::Established(session) => session.end(output),
+                // If it fails, closing the connection must do.
+                _ => drop(self.write(&[], output)),
+            }
         }
         self.closed = true;
     }
 
-    /// Appends records with `plain`, or without it `close_notify`.
+    /// Has rustls append records with `plain`, or without it `close_notify`.
     fn write(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result<(), Error> {
         let joining = &mut self.joining[..];
         match &mut self.connection {
-            Connection::Offloaded(_) if plain.is_empty() => {
-                offloaded::append_end(output);
-                Ok(())
-            }
-            Connection::Offloaded(_) | Connection::Lost => Err(NOT_HERE),
+            Connection::Established(_) | Connection::Lost => Err(NOT_HERE),
             Connection::Server(connection) => loop {
                 if let Some(done) = write(connection.process_tls_records(joining), plain, output) {
                     return done;
@@ -424,52 +455,31 @@ impl Session {
     /// after [`offload`](Self::offload). `None`: not of this session, or not yet.
     pub fn offloadable(&self) -> Option<(bool, SealingCipher)> {
         match &self.connection {
-            Connection::Server(connection)
-                if is_idle(connection) && self.joining.is_empty() && !self.closed =>
-            {
-                offloaded::suite_of(self.suite()?)
-            }
+            Connection::Established(session) if !self.closed => session.offloadable(),
             _ => None,
         }
     }
 
-    /// Appends to `output` what waits for the next data: the answer to a key update.
-    ///
-    /// # Errors
-    /// The session is not ready for data.
-    pub fn flush(&mut self, output: &mut Vec<u8>) -> Result<(), Error> {
-        match &mut self.connection {
-            Connection::Server(connection) => flush(connection, output),
-            _ => Ok(()),
-        }
-    }
-
     /// Leaves sealing to somebody else, the kernel, for all that follows; everything that was sealed
-    /// before, also by [`flush`](Self::flush), is sent first. What [`open`](Self::open) and
-    /// [`end`](Self::end) append from then on are records without protection
-    /// ([`split_record`](crate::split_record)). `rekeys`: the keys can be replaced later.
+    /// before is sent first. What [`open`](Self::open) and [`end`](Self::end) append from then on are
+    /// records without protection ([`split_record`](crate::split_record)). `rekeys`: the keys can be
+    /// replaced later.
     ///
     /// # Errors
     /// The session is not [`offloadable`](Self::offloadable); it has failed then.
     pub fn offload(&mut self, rekeys: bool) -> Result<Sealing, Error> {
-        let offloaded = match std::mem::replace(&mut self.connection, Connection::Lost) {
-            Connection::Server(connection) => Offloaded::new(*connection, rekeys),
+        let sealing = match &mut self.connection {
+            Connection::Established(session) => session.offload(rekeys),
             _ => Err(NOT_HERE),
         };
-        match offloaded {
-            Ok((session, sealing)) => {
-                self.connection = Connection::Offloaded(Box::new(session));
-                Ok(sealing)
-            }
-            Err(error) => Err(self.fail(error, &mut Vec::new(), 0)),
-        }
+        sealing.map_err(|error| self.fail(error, &mut Vec::new(), 0))
     }
 
     /// The keys for all that follows, when a record was sent that [`open`](Self::open) or
     /// [`sealed`](Self::sealed) has appended; `None`: the same as before.
     pub fn take_keys(&mut self) -> Option<Sealing> {
         match &mut self.connection {
-            Connection::Offloaded(session) => session.take_keys(),
+            Connection::Established(session) => session.take_keys(),
             _ => None,
         }
     }
@@ -481,7 +491,7 @@ impl Session {
     /// Nothing more may be sealed with these keys, and they cannot be replaced.
     pub fn sealed(&mut self, records: u64, output: &mut Vec<u8>) -> Result<(), Error> {
         match &mut self.connection {
-            Connection::Offloaded(session) => session.sealed(records, output),
+            Connection::Established(session) => session.sealed(records, output),
             _ => Ok(()),
         }
     }
@@ -517,7 +527,7 @@ impl Session {
         match &self.connection {
             Connection::Server(connection) => Ok(connection),
             Connection::Client(connection) => Ok(connection),
-            Connection::Offloaded(session) => Err(Some(&session.kept)),
+            Connection::Established(session) => Err(Some(&session.kept)),
             Connection::Lost => Err(None),
         }
     }

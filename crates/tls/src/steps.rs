@@ -126,32 +126,6 @@ pub(crate) fn is_idle(connection: &UnbufferedServerConnection) -> bool {
     !connection.is_handshaking() && !connection.wants_write()
 }
 
-/// Appends what rustls keeps for the next data. It says so only when there is data: without room for
-/// that, nothing is sealed.
-pub(crate) fn flush(
-    connection: &mut UnbufferedServerConnection,
-    output: &mut Vec<u8>,
-) -> Result<(), Error> {
-    let mut asked = false;
-    loop {
-        match connection.process_tls_records(&mut []).state {
-            Err(error) => return Err(error.into()),
-            Ok(ConnectionState::WriteTraffic(_)) if asked => return Ok(()),
-            Ok(ConnectionState::WriteTraffic(mut traffic)) => {
-                asked = true;
-                let Err(EncryptError::InsufficientSize(_)) = traffic.encrypt(&[0], &mut []) else {
-                    return Err(rustls::Error::EncryptError.into());
-                };
-            }
-            Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                encode(|room| data.encode(room), output)?;
-            }
-            Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-            Ok(_) => return Err(Error::State("not ready for data")),
-        }
-    }
-}
-
 fn encode(
     mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
     output: &mut Vec<u8>,

@@ -124,14 +124,9 @@ impl Kernel {
         &mut self,
         session: &mut Session,
         socket: BorrowedFd<'_>,
-        output: &mut Vec<u8>,
     ) -> std::io::Result<bool> {
         // During a handshake with early data, it is too early.
         let Some((tls13, cipher)) = session.offloadable() else { return Ok(false) };
-        session.flush(output).map_err(io_error)?;
-        if !output.is_empty() {
-            return Ok(false);
-        }
         let Some(offer) = OFFER.get() else { return Ok(false) };
         if !offer.has(suite(tls13, cipher)) || ktls::attach(socket).is_err() {
             *self = Kernel::None;

@@ -24,18 +24,15 @@ use bytes::Bytes;
 use rustix::net::SendFlags;
 
 use super::Stream;
-use crate::buf::{
-    Chain, Chunk, LargeBuf, OutBuf, Received, RecvBuf, put_recv_memory, take_recv_memory,
-};
+use crate::buf::{Chain, LargeBuf, OutBuf, Received, RecvBuf, put_recv_memory, take_recv_memory};
 use crate::driver::Follows;
 
 /// Plaintext sealed at once: the records of one send to the kernel. With what they add, they fit
 /// into pooled memory.
 const SEAL_BYTES_MAX: usize = 64 * 1024;
 
-/// Chunks shorter than this are joined before they are sealed, so that a head and a small body
-/// share a record.
-const JOIN_BYTES_MAX: usize = 16 * 1024;
+/// Chunks sealed by one call, so that heads and small bodies share records.
+const PARTS_MAX: usize = 32;
 
 /// Bytes copied to complete a record: the size of the largest, about.
 const COMPLETE_BYTES: usize = 17 * 1024;
@@ -71,11 +68,11 @@ pub trait Layer: Send {
         output: &mut Vec<u8>,
     ) -> io::Result<Opened>;
 
-    /// Appends `plain`, sealed, to `output`.
+    /// Appends all of `plain`, sealed, to `output`.
     ///
     /// # Errors
     /// The layer has failed, or this side has ended.
-    fn seal(&mut self, plain: &[u8], output: &mut Vec<u8>) -> io::Result<()>;
+    fn seal(&mut self, plain: &[&[u8]], output: &mut Vec<u8>) -> io::Result<()>;
 
     /// Appends the end of this side to `output`; nothing if it has ended, or failed.
     fn end(&mut self, output: &mut Vec<u8>);
@@ -87,12 +84,11 @@ pub trait Layer: Send {
     }
 
     /// Has the kernel seal all that is sent from here on. Everything that was sealed before is in the
-    /// socket's queue. False: not this time, perhaps because of what was appended to `output`, sealed,
-    /// to be sent first; [`seal`](Self::seal) goes on.
+    /// socket's queue. False: not this time; [`seal`](Self::seal) goes on.
     ///
     /// # Errors
     /// The layer has failed.
-    fn offload(&mut self, _socket: BorrowedFd<'_>, _output: &mut Vec<u8>) -> io::Result<bool> {
+    fn offload(&mut self, _socket: BorrowedFd<'_>) -> io::Result<bool> {
         Ok(false)
     }
 
@@ -461,12 +457,8 @@ impl Layered {
 
     /// Leaves sealing to the kernel, if it can do that. The driver has sent everything.
     pub(super) fn offload(&self, stream: &Stream) -> io::Result<bool> {
-        let mut output = Vec::new();
-        let offloaded = self.call(|layer| layer.offload(stream.fd(), &mut output))?;
+        let offloaded = self.call(|layer| layer.offload(stream.fd()))?;
         self.offloaded.set(offloaded);
-        if !output.is_empty() {
-            self.output.borrow_mut().push(Bytes::from(output));
-        }
         Ok(offloaded)
     }
 
@@ -528,21 +520,19 @@ impl Layered {
         let len: usize = chain.memory_prefix().map(|chunk| chunk.memory().len()).sum();
         output.make_room(len.min(SEAL_BYTES_MAX) + OVERHEAD_BYTES);
         let mut sealed = 0;
-        while sealed < SEAL_BYTES_MAX {
-            let (first, is_last) = {
-                let mut prefix = chain.memory_prefix().map(Chunk::memory);
-                (prefix.next(), prefix.next().is_none())
-            };
-            let Some(first) = first else { break };
-            let bytes = if first.len() >= JOIN_BYTES_MAX || is_last {
-                let part = &first[..first.len().min(SEAL_BYTES_MAX - sealed)];
-                self.call(|layer| layer.seal(part, &mut output))?;
-                part.len()
-            } else {
-                let joined = join(chain);
-                self.call(|layer| layer.seal(&joined, &mut output))?;
-                joined.len()
-            };
+        while sealed < SEAL_BYTES_MAX && !chain.is_empty() {
+            let mut parts = [&[][..]; PARTS_MAX];
+            let (mut bytes, mut count) = (0, 0);
+            for (part, chunk) in parts.iter_mut().zip(chain.memory_prefix()) {
+                let memory = chunk.memory();
+                *part = &memory[..memory.len().min(SEAL_BYTES_MAX - sealed - bytes)];
+                bytes += part.len();
+                count += 1;
+            }
+            if bytes == 0 {
+                break;
+            }
+            self.call(|layer| layer.seal(&parts[..count], &mut output))?;
             chain.advance(bytes as u64);
             sealed += bytes;
         }
@@ -600,19 +590,4 @@ impl Layered {
     pub(super) fn has_input(&self) -> bool {
         !self.input.borrow().is_empty()
     }
-}
-
-/// The bytes of the first chunks in memory, at most [`JOIN_BYTES_MAX`].
-fn join(chain: &Chain) -> OutBuf {
-    let mut joined = OutBuf::new();
-    joined.make_room(JOIN_BYTES_MAX);
-    for chunk in chain.memory_prefix() {
-        let room = JOIN_BYTES_MAX - joined.len();
-        let bytes = chunk.memory();
-        joined.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if bytes.len() >= room {
-            break;
-        }
-    }
-    joined
 }

@@ -108,7 +108,7 @@ fn changed_records_are_refused() {
         if let Err((_, error)) = result.map_err(|failed| *failed) {
             assert_eq!(error.fault(), Fault::Peer);
             assert_eq!(server.open().unwrap_err(), error, "it stays failed");
-            assert!(server.session.seal(b"x", &mut Vec::new()).is_err());
+            assert!(server.session.seal(&[b"x"], &mut Vec::new()).is_err());
         } else {
             assert_eq!(at, 3);
         }

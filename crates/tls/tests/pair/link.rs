@@ -51,7 +51,7 @@ impl End {
     }
 
     pub fn write(&mut self, bytes: &[u8]) {
-        self.session.seal(bytes, &mut self.output).unwrap();
+        self.session.seal(&[bytes], &mut self.output).unwrap();
     }
 }
 

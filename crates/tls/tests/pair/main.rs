@@ -2,10 +2,10 @@
 
 mod certificates;
 mod early;
+mod established;
 mod hostile;
 mod link;
 mod ocsp;
-mod offloaded;
 #[path = "../../../../tests/http/tls/responder.rs"]
 mod responder;
 mod sessions;

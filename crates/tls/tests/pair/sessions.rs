@@ -206,7 +206,7 @@ fn each_side_ends_on_its_own() {
         client.write(b"last");
         client.session.end(&mut client.output);
         client.session.end(&mut client.output);
-        assert!(client.session.seal(b"more", &mut client.output).is_err());
+        assert!(client.session.seal(&[b"more"], &mut client.output).is_err());
         exchange(&mut client, &mut server, usize::MAX).unwrap();
         assert!(server.ended && server.session.has_ended() && !client.ended);
         assert_eq!(server.read, b"last");

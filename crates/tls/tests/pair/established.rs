@@ -1,5 +1,5 @@
-//! A server whose records somebody else seals: here, in place of the kernel, this test, as the kernel
-//! does it. The client is rustls itself.
+//! A server after its handshake, whose records are sealed by this program, and later by somebody else:
+//! here, in place of the kernel, by this test, as the kernel does it. The client is rustls itself.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -89,18 +89,19 @@ struct Pair {
     sealed: Vec<u8>,
     /// What the server has read.
     read: Vec<u8>,
+    /// What the client has read.
+    answered: Vec<u8>,
     /// Why the client has failed.
     told: Option<rustls::Error>,
 }
 
-fn server() -> Server {
-    Server::new(ServerSettings {
+fn settings() -> ServerSettings {
+    ServerSettings {
         identities: vec![ecdsa()],
         ciphers: Ciphers::default(),
         offloads: true,
         ..Default::default()
-    })
-    .unwrap()
+    }
 }
 
 fn client(suite: CipherSuite) -> ClientConnection {
@@ -117,12 +118,24 @@ fn client(suite: CipherSuite) -> ClientConnection {
 
 impl Pair {
     fn new(suite: CipherSuite) -> Pair {
+        Pair::of(suite, settings())
+    }
+
+    fn of(suite: CipherSuite, settings: ServerSettings) -> Pair {
+        let server = Server::new(settings).unwrap();
         let mut client = client(suite);
         let mut acceptor = Acceptor::default();
         let hello = acceptor.receive(&written(&mut client)).unwrap().unwrap();
-        let (server, input) = hello.begin(&server()).unwrap();
-        let mut pair =
-            Pair { client, server, kernel: None, sealed: Vec::new(), read: Vec::new(), told: None };
+        let (server, input) = hello.begin(&server).unwrap();
+        let mut pair = Pair {
+            client,
+            server,
+            kernel: None,
+            sealed: Vec::new(),
+            read: Vec::new(),
+            answered: Vec::new(),
+            told: None,
+        };
         pair.serve(input).unwrap();
         while pair.client.is_handshaking() || pair.server.is_handshaking() {
             assert_eq!(pair.receive().unwrap(), Stop::Input);
@@ -169,6 +182,8 @@ impl Pair {
         while !bytes.is_empty() {
             self.client.read_tls(&mut bytes).unwrap();
             self.told = self.told.take().or(self.client.process_new_packets().err());
+            // It ends in an error: there is no more, yet.
+            let _ = self.client.reader().read_to_end(&mut self.answered);
         }
     }
 
@@ -179,18 +194,13 @@ impl Pair {
 
     fn offload(&mut self, rekeys: bool) {
         assert!(self.server.offloadable().is_some());
-        let mut output = Vec::new();
-        self.server.flush(&mut output).unwrap();
-        self.tell(&output);
         let sealing = self.server.offload(rekeys).unwrap();
         self.kernel = Some(Kernel::new(&sealing));
     }
 
     #[track_caller]
     fn expect(&mut self, text: &[u8]) {
-        let mut read = vec![0; text.len()];
-        self.client.reader().read_exact(&mut read).unwrap();
-        assert_eq!(read, text);
+        assert!(std::mem::take(&mut self.answered) == text);
     }
 
     /// A request and its response.
@@ -203,7 +213,7 @@ impl Pair {
             Some(_) => self.send(23, b"answer"),
             None => {
                 let mut output = Vec::new();
-                self.server.seal(b"answer", &mut output).unwrap();
+                self.server.seal(&[b"answer"], &mut output).unwrap();
                 self.tell(&output);
             }
         }
@@ -235,7 +245,7 @@ fn both_directions_go_on_with_every_suite() {
             pair.offload(false);
             assert_eq!(facts(&pair.server), known);
             assert!(pair.server.offloadable().is_none());
-            assert!(pair.server.seal(b"here", &mut Vec::new()).is_err());
+            assert!(pair.server.seal(&[b"here"], &mut Vec::new()).is_err());
             (0..5).for_each(|_| pair.ask());
             // Large records, several at once.
             let large = vec![7; 3 * PLAINTEXT_BYTES_MAX];
@@ -273,6 +283,69 @@ fn explicit_nonces_differ() {
             rest = &rest[len..];
         }
         assert_eq!((records, nonces.len()), (600, 600));
+    }
+}
+
+#[test]
+fn parts_fill_records() {
+    for suite in SUITES {
+        for (record_bytes, counts) in [(0, [1, 2, 4]), (1400, [12, 12, 44])] {
+            let mut pair = Pair::of(suite, ServerSettings { record_bytes, ..settings() });
+            // A frame's header and its content in one record, a byte more, and many.
+            for (parts, count) in [vec![9, 16_375], vec![9, 0, 16_375, 1], vec![1, 60_000, 1000]]
+                .into_iter()
+                .zip(counts)
+            {
+                let parts: Vec<Vec<u8>> =
+                    parts.into_iter().zip(b'a'..).map(|(len, byte)| vec![byte; len]).collect();
+                let plain: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
+                let mut output = Vec::new();
+                pair.server.seal(&plain, &mut output).unwrap();
+                let (mut rest, mut records) = (&output[..], 0);
+                while let Some((kind, _, len)) = split_record(rest) {
+                    assert_eq!(kind, 23);
+                    records += 1;
+                    rest = &rest[len..];
+                }
+                assert_eq!(records, count, "{suite:?}, {record_bytes}");
+                pair.tell(&output);
+                pair.expect(&parts.concat());
+            }
+            let mut output = Vec::new();
+            pair.server.seal(&[], &mut output).unwrap();
+            pair.server.seal(&[b""], &mut output).unwrap();
+            assert!(output.is_empty(), "nothing has no record");
+        }
+    }
+}
+
+#[test]
+fn the_client_replaces_its_keys_while_they_are_used_here() {
+    for suite in &SUITES[..3] {
+        let mut pair = Pair::new(*suite);
+        for _ in 0..3 {
+            pair.ask();
+            // rustls asks for an answer.
+            pair.client.refresh_traffic_keys().unwrap();
+        }
+        pair.ask();
+        // The keys that are handed over are those of the moment.
+        pair.offload(false);
+        pair.ask();
+    }
+}
+
+#[test]
+fn the_end_is_sealed() {
+    for suite in SUITES {
+        let mut pair = Pair::new(suite);
+        pair.ask();
+        let mut output = Vec::new();
+        pair.server.end(&mut output);
+        assert_ne!(output, [21, 3, 3, 0, 2, 1, 0]);
+        pair.tell(&output);
+        assert_eq!(pair.client.reader().read(&mut [0]).unwrap(), 0, "close_notify");
+        assert!(pair.server.seal(&[b"more"], &mut output).is_err());
     }
 }
 
@@ -389,8 +462,8 @@ fn sessions_are_handed_over_only_after_the_handshake() {
     let mut client = client(SUITES[0]);
     let mut acceptor = Acceptor::default();
     let hello = acceptor.receive(&written(&mut client)).unwrap().unwrap();
-    let (mut session, _) = hello.begin(&server()).unwrap();
+    let (mut session, _) = hello.begin(&Server::new(settings()).unwrap()).unwrap();
     assert!(session.offloadable().is_none());
     assert!(session.offload(false).is_err());
-    assert!(session.seal(b"x", &mut Vec::new()).is_err());
+    assert!(session.seal(&[b"x"], &mut Vec::new()).is_err());
 }

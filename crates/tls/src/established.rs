@@ -1,14 +1,13 @@
-//! The server's side of a session whose records the kernel seals: what is left to do here.
+//! The server's side of a session after its handshake.
 //!
-//! Called by [`Session`](crate::Session) after the handshake. Received records are opened with
-//! rustls' own ciphers, and keys are derived by rustls; this module counts the sequence numbers, and
-//! acts upon alerts and key updates. What the session has to send by itself are records without
-//! protection (TLSPlaintext, RFC 8446, 5.1): whoever hands them to the kernel gives it their type.
-
-use std::fmt;
+//! Called by [`Session`](crate::Session). Received records are opened with rustls' own ciphers, and
+//! keys are derived by rustls; this module counts the sequence numbers, and acts upon alerts and key
+//! updates. Records are sealed here, which copies their content once (rustls' connections: twice),
+//! or by the kernel. For the kernel, what the session has to send by itself are records without
+//! protection (TLSPlaintext, RFC 8446, 5.1): whoever hands them over tells it their type.
 
 use rustls::crypto::SupportedKxGroup;
-use rustls::crypto::cipher::{AeadKey, InboundOpaqueMessage, Iv, MessageDecrypter, NONCE_LEN};
+use rustls::crypto::cipher::{InboundOpaqueMessage, MessageDecrypter};
 use rustls::kernel::KernelConnection;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
@@ -18,11 +17,11 @@ use rustls::{
 };
 
 use crate::error::Error;
+use crate::seal::{APPLICATION_DATA, Sealer, Sealing, SealingCipher, parts};
 
 /// Types of records.
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
-const APPLICATION_DATA: u8 = 23;
 
 /// Bytes of a record's header.
 const HEADER_BYTES: usize = 5;
@@ -44,106 +43,8 @@ const WARNINGS_MAX: u8 = 4;
 /// call.
 const RECORDS_MARGIN: u64 = 4096;
 
-/// A cipher that can be handed over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SealingCipher {
-    /// AES with 128 bits in Galois counter mode.
-    Aes128Gcm,
-    /// AES with 256 bits in Galois counter mode.
-    Aes256Gcm,
-    /// ChaCha20 with Poly1305.
-    Chacha20Poly1305,
-}
-
-/// What is needed to seal the records of this side. The key is wiped when it is dropped.
-pub struct Sealing {
-    key: AeadKey,
-    cipher: SealingCipher,
-    iv: [u8; NONCE_LEN],
-    tls13: bool,
-    sequence: u64,
-}
-
-impl Sealing {
-    /// `sequence` is the number of the next record, and of those that were sealed before.
-    fn new(
-        secrets: ConnectionTrafficSecrets,
-        tls13: bool,
-        sequence: u64,
-    ) -> Result<Sealing, Error> {
-        let (cipher, key, iv) = parts(secrets)?;
-        let mut iv: [u8; NONCE_LEN] =
-            iv.as_ref().try_into().map_err(|_| Error::State("a nonce of another length"))?;
-        if !tls13 && cipher != SealingCipher::Chacha20Poly1305 {
-            // The explicit nonces of TLS 1.2 need only differ (RFC 5288, 3). rustls' are these eight
-            // bytes, XORed with the sequence number; the kernel counts up from them. From the
-            // opposite end of the range, it meets none of rustls'.
-            iv[4] ^= 0x80;
-        }
-        Ok(Sealing { key, cipher, iv, tls13, sequence })
-    }
-
-    /// The cipher.
-    pub fn cipher(&self) -> SealingCipher {
-        self.cipher
-    }
-
-    /// The key: 16 or 32 bytes.
-    pub fn key(&self) -> &[u8] {
-        self.key.as_ref()
-    }
-
-    /// The initialization vector. For GCM in TLS 1.2: the implicit part of nonces, and the explicit
-    /// part of the next one.
-    pub fn iv(&self) -> &[u8; NONCE_LEN] {
-        &self.iv
-    }
-
-    /// Whether this is TLS 1.3; else TLS 1.2.
-    pub fn is_tls13(&self) -> bool {
-        self.tls13
-    }
-
-    /// Sequence number of the next record.
-    pub fn sequence(&self) -> u64 {
-        self.sequence
-    }
-}
-
-impl fmt::Debug for Sealing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sealing").field("cipher", &self.cipher).finish_non_exhaustive()
-    }
-}
-
-fn parts(secrets: ConnectionTrafficSecrets) -> Result<(SealingCipher, AeadKey, Iv), Error> {
-    match secrets {
-        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => Ok((SealingCipher::Aes128Gcm, key, iv)),
-        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => Ok((SealingCipher::Aes256Gcm, key, iv)),
-        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
-            Ok((SealingCipher::Chacha20Poly1305, key, iv))
-        }
-        _ => Err(Error::State("a cipher that can't be handed over")),
-    }
-}
-
-/// The version and the cipher of a suite: what [`Sealing`] will have.
-pub(crate) fn suite_of(suite: SupportedCipherSuite) -> Option<(bool, SealingCipher)> {
-    use rustls::CipherSuite as Is;
-    let cipher = match suite.suite() {
-        Is::TLS13_AES_128_GCM_SHA256
-        | Is::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
-        | Is::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => SealingCipher::Aes128Gcm,
-        Is::TLS13_AES_256_GCM_SHA384
-        | Is::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
-        | Is::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => SealingCipher::Aes256Gcm,
-        Is::TLS13_CHACHA20_POLY1305_SHA256
-        | Is::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
-        | Is::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => SealingCipher::Chacha20Poly1305,
-        _ => return None,
-    };
-    Some((suite.tls13().is_some(), cipher))
-}
+/// Another one seals the records of this session.
+pub(crate) const NOT_HERE: Error = Error::State("records are not sealed here");
 
 /// Facts of the session that rustls forgets.
 pub(crate) struct Kept {
@@ -179,8 +80,27 @@ pub(crate) enum Seen<'a> {
     NeedsKeys,
 }
 
+/// Who seals records.
+enum Tx {
+    /// This module.
+    Here {
+        sealer: Sealer,
+        /// The same keys, for somebody else; `None`: they are not to be handed over.
+        keys: Option<Sealing>,
+    },
+    /// The kernel.
+    Elsewhere {
+        /// Keys can be replaced.
+        rekeys: bool,
+        /// To be used for what follows the KeyUpdate that was appended to output.
+        next: Option<Sealing>,
+        /// Records sealed with the present keys, at most.
+        sealed: u64,
+    },
+}
+
 /// The session.
-pub(crate) struct Offloaded {
+pub(crate) struct Established {
     pub(crate) kept: Kept,
     connection: KernelConnection<ServerConnectionData>,
     decrypter: Box<dyn MessageDecrypter>,
@@ -191,29 +111,24 @@ pub(crate) struct Offloaded {
     key_updates_left: u8,
     warnings_left: u8,
     renegotiated: bool,
-    /// Keys for sending can be replaced.
-    rekeys: bool,
-    /// To be used for what follows the KeyUpdate that was appended to output.
-    next: Option<Sealing>,
-    /// Records sealed with the present keys, at most.
-    sealed: u64,
+    tx: Tx,
 }
 
-impl Offloaded {
+impl Established {
     /// Takes a session that has sent all of its own, and has received no part of a message.
+    /// `offloads`: the keys may be handed over later.
     ///
     /// # Errors
     /// It is in the wrong state.
     pub(crate) fn new(
         connection: UnbufferedServerConnection,
-        rekeys: bool,
-    ) -> Result<(Offloaded, Sealing), Error> {
+        offloads: bool,
+    ) -> Result<Established, Error> {
         let kept = Kept::of(&connection);
         let (secrets, connection) = connection.dangerous_into_kernel_connection()?;
         let suite = connection.negotiated_cipher_suite();
-        let tls13 = suite.tls13().is_some();
-        let sealing = Sealing::new(secrets.tx.1, tls13, secrets.tx.0)?;
-        let session = Offloaded {
+        let keys = Sealing::new(secrets.tx.1, suite.tls13().is_some(), secrets.tx.0)?;
+        Ok(Established {
             kept,
             decrypter: decrypter(suite, secrets.rx.1)?,
             connection,
@@ -222,11 +137,74 @@ impl Offloaded {
             key_updates_left: KEY_UPDATES_MAX,
             warnings_left: WARNINGS_MAX,
             renegotiated: false,
-            rekeys: rekeys && tls13,
-            next: None,
-            sealed: secrets.tx.0,
-        };
-        Ok((session, sealing))
+            tx: Tx::Here { sealer: Sealer::new(&keys)?, keys: offloads.then_some(keys) },
+        })
+    }
+
+    /// The version (TLS 1.3, or else 1.2) and the cipher of keys that can be handed over.
+    pub(crate) fn offloadable(&self) -> Option<(bool, SealingCipher)> {
+        match &self.tx {
+            Tx::Here { keys: Some(keys), .. } => Some((keys.is_tls13(), keys.cipher())),
+            _ => None,
+        }
+    }
+
+    /// Hands the keys for sending over, for all that follows. `rekeys`: they can be replaced later.
+    ///
+    /// # Errors
+    /// They are not to be handed over.
+    pub(crate) fn offload(&mut self, rekeys: bool) -> Result<Sealing, Error> {
+        let tls13 = self.is_tls13();
+        let Tx::Here { sealer, keys } = &mut self.tx else { return Err(NOT_HERE) };
+        let (keys, sealed) = (keys.take().ok_or(NOT_HERE)?, sealer.sequence());
+        self.tx = Tx::Elsewhere { rekeys: rekeys && tls13, next: None, sealed };
+        Ok(keys.hand_over(sealed))
+    }
+
+    /// Appends records with all of `content`, each with at most `record_bytes` of it.
+    ///
+    /// # Errors
+    /// Somebody else seals, or a cipher has reached its limit.
+    pub(crate) fn seal(
+        &mut self,
+        content: &[&[u8]],
+        record_bytes: usize,
+        output: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let limit = confidentiality_limit(self.connection.negotiated_cipher_suite());
+        let Tx::Here { sealer, .. } = &self.tx else { return Err(NOT_HERE) };
+        if sealer.sequence() >= limit.saturating_sub(RECORDS_MARGIN) {
+            if !self.is_tls13() {
+                return Err(rustls::Error::EncryptError.into());
+            }
+            self.replace_keys(output)?;
+        }
+        match &mut self.tx {
+            Tx::Here { sealer, .. } => sealer.seal(APPLICATION_DATA, content, record_bytes, output),
+            Tx::Elsewhere { .. } => Err(NOT_HERE),
+        }
+    }
+
+    /// Appends `close_notify`.
+    pub(crate) fn end(&mut self, output: &mut Vec<u8>) {
+        self.append_alert(output, false, AlertDescription::CloseNotify);
+    }
+
+    fn append_alert(&mut self, output: &mut Vec<u8>, fatal: bool, alert: AlertDescription) {
+        self.append(output, ALERT, &[1 + u8::from(fatal), u8::from(alert)]);
+    }
+
+    /// Appends a message of the session's own. If it cannot be sealed, nothing can be sent any more.
+    fn append(&mut self, output: &mut Vec<u8>, kind: u8, content: &[u8]) {
+        match &mut self.tx {
+            Tx::Here { sealer, .. } => {
+                let begin = output.len();
+                if sealer.seal(kind, &[content], content.len(), output).is_err() {
+                    output.truncate(begin);
+                }
+            }
+            Tx::Elsewhere { .. } => append_record(output, kind, content),
+        }
     }
 
     fn is_tls13(&self) -> bool {
@@ -244,7 +222,7 @@ impl Offloaded {
         self.open_record(record, output).map_err(|error| {
             output.truncate(begin);
             if let Some(alert) = alert_of(&error) {
-                append_alert(output, true, alert);
+                self.append_alert(output, true, alert);
             }
             error.into()
         })
@@ -283,7 +261,7 @@ impl Offloaded {
             HANDSHAKE if tls13 => self.key_update(opened.payload, output),
             HANDSHAKE if opened.payload.first() == Some(&CLIENT_HELLO) && !self.renegotiated => {
                 self.renegotiated = true;
-                append_alert(output, false, AlertDescription::NoRenegotiation);
+                self.append_alert(output, false, AlertDescription::NoRenegotiation);
                 Ok(Seen::Data(&[]))
             }
             HANDSHAKE if opened.payload.first() == Some(&CLIENT_HELLO) => {
@@ -344,47 +322,57 @@ impl Offloaded {
         self.decrypter = decrypter(suite, secrets)
             .map_err(|_| rustls::Error::General("no cipher for new keys".to_owned()))?;
         self.sequence = sequence;
-        match request {
-            0 => Ok(Seen::Data(&[])),
-            _ if !self.rekeys => Ok(Seen::NeedsKeys),
+        match (request, &self.tx) {
+            (0, _) => Ok(Seen::Data(&[])),
+            (_, Tx::Elsewhere { rekeys: false, .. }) => Ok(Seen::NeedsKeys),
             _ => self.replace_keys(output).map(|()| Seen::Data(&[])),
         }
     }
 
-    /// Begins to replace the keys for sending; not while that is under way.
+    /// Replaces the keys for sending; those of somebody else not while that is under way.
     fn replace_keys(&mut self, output: &mut Vec<u8>) -> Result<(), rustls::Error> {
-        if self.next.is_some() {
+        if matches!(self.tx, Tx::Elsewhere { next: Some(_), .. }) {
             return Ok(());
         }
         let (sequence, secrets) = self.connection.update_tx_secret()?;
-        let sealing = Sealing::new(secrets, true, sequence)
-            .map_err(|_| rustls::Error::General("no cipher for new keys".to_owned()))?;
-        append_record(output, HANDSHAKE, &[&KEY_UPDATE[..], &[0]].concat());
-        self.next = Some(sealing);
+        let unknown = |_| rustls::Error::General("no cipher for new keys".to_owned());
+        let fresh = Sealing::new(secrets, true, sequence).map_err(unknown)?;
+        self.append(output, HANDSHAKE, &[&KEY_UPDATE[..], &[0]].concat());
+        match &mut self.tx {
+            Tx::Here { sealer, keys } => {
+                *sealer = Sealer::new(&fresh).map_err(unknown)?;
+                if keys.is_some() {
+                    *keys = Some(fresh);
+                }
+            }
+            Tx::Elsewhere { next, .. } => *next = Some(fresh),
+        }
         Ok(())
     }
 
-    /// The keys that follow a KeyUpdate.
+    /// Somebody else's keys that follow a KeyUpdate.
     pub(crate) fn take_keys(&mut self) -> Option<Sealing> {
-        let next = self.next.take();
+        let Tx::Elsewhere { next, sealed, .. } = &mut self.tx else { return None };
+        let next = next.take();
         if next.is_some() {
-            self.sealed = 0;
+            *sealed = 0;
         }
         next
     }
 
-    /// The kernel has sealed at most this many records. In time before a cipher's limit, begins to
+    /// Somebody else has sealed at most this many records. In time before a cipher's limit, begins to
     /// replace the keys.
     ///
     /// # Errors
     /// The limit is reached, and keys cannot be replaced.
     pub(crate) fn sealed(&mut self, records: u64, output: &mut Vec<u8>) -> Result<(), Error> {
-        self.sealed = self.sealed.saturating_add(records);
         let limit = confidentiality_limit(self.connection.negotiated_cipher_suite());
-        if self.sealed < limit.saturating_sub(RECORDS_MARGIN) {
+        let Tx::Elsewhere { rekeys, sealed, .. } = &mut self.tx else { return Ok(()) };
+        *sealed = sealed.saturating_add(records);
+        if *sealed < limit.saturating_sub(RECORDS_MARGIN) {
             return Ok(());
         }
-        match self.rekeys {
+        match *rekeys {
             true => Ok(self.replace_keys(output)?),
             false => Err(rustls::Error::EncryptError.into()),
         }
@@ -428,15 +416,6 @@ fn alert_of(error: &rustls::Error) -> Option<AlertDescription> {
     })
 }
 
-/// Appends `close_notify`.
-pub(crate) fn append_end(output: &mut Vec<u8>) {
-    append_alert(output, false, AlertDescription::CloseNotify);
-}
-
-fn append_alert(output: &mut Vec<u8>, fatal: bool, alert: AlertDescription) {
-    append_record(output, ALERT, &[1 + u8::from(fatal), u8::from(alert)]);
-}
-
 fn append_record(output: &mut Vec<u8>, kind: u8, content: &[u8]) {
     let len = u16::try_from(content.len()).expect("alerts and key updates are short");
     let [high, low] = len.to_be_bytes();
@@ -444,7 +423,7 @@ fn append_record(output: &mut Vec<u8>, kind: u8, content: &[u8]) {
     output.extend_from_slice(content);
 }
 
-/// Splits the first record off what a session has appended to output since it is offloaded: its type,
+/// Splits the first record off what a session has appended to output since somebody else seals: its type,
 /// its content, and its length with the header.
 pub fn split_record(output: &[u8]) -> Option<(u8, &[u8], usize)> {
     let (&[kind, _, _, high, low], rest) = output.split_first_chunk()?;

@@ -82,11 +82,6 @@ const TABLE: &[Origin] = &[
                  gives other looks",
     },
     Origin {
-        name: "WebDAV extension module",
-        names: "dav_ext_methods dav_ext_lock dav_ext_lock_zone",
-        advice: "pass these methods to a WebDAV server (\"proxy_pass\")",
-    },
-    Origin {
         name: "ModSecurity module",
         names: "modsecurity modsecurity_*",
         advice: "run the firewall in a proxy in front of nowait; removing the lines removes its \

@@ -32,8 +32,39 @@ pub async fn read(request: &mut Request) -> Result<(), u16> {
     match take_unread(request) {
         // Most requests have none: their futures need no room for reading one.
         None => Ok(()),
-        Some(reader) => Box::pin(read_all(request, reader, false)).await,
+        Some(reader) => Box::pin(read_all(request, reader, Aim::AsConfigured)).await,
     }
+}
+
+/// Where a body is read to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Aim {
+    /// As the location's settings say.
+    AsConfigured,
+    /// A file.
+    File,
+    /// Memory: at most this many bytes.
+    Memory(usize),
+}
+
+/// Reads the whole body into memory, if it has at most `max` bytes; a longer one is refused with 413.
+///
+/// # Errors
+/// The status to respond with.
+pub async fn read_into_memory(request: &mut Request, max: usize) -> Result<(), u16> {
+    if matches!(request.body_length, BodyLength::Known(length) if length > max as u64) {
+        return Err(413);
+    }
+    if let Some(reader) = take_unread(request) {
+        Box::pin(read_all(request, reader, Aim::Memory(max))).await?;
+    }
+    let RequestBody::File(file) = &request.body else { return Ok(()) };
+    let Some(length) = usize::try_from(file.len()).ok().filter(|length| *length <= max) else {
+        return Err(413);
+    };
+    let bytes = file.file().read_at(&request.temp_io(), 0, length).await.map_err(|_| 500u16)?;
+    request.body = RequestBody::Memory(bytes);
+    Ok(())
 }
 
 /// Reads the whole body into a temporary file, which becomes the caller's: one to be renamed.
@@ -42,7 +73,7 @@ pub async fn read(request: &mut Request) -> Result<(), u16> {
 /// The status to respond with.
 pub async fn read_to_file(request: &mut Request) -> Result<TempFile, u16> {
     if let Some(reader) = take_unread(request) {
-        Box::pin(read_all(request, reader, true)).await?;
+        Box::pin(read_all(request, reader, Aim::File)).await?;
     }
     let read = std::mem::take(&mut request.body);
     let mut file = None;
@@ -73,16 +104,25 @@ pub async fn read_to_file(request: &mut Request) -> Result<TempFile, u16> {
 async fn read_all(
     request: &mut Request,
     mut reader: Box<dyn BodyReader>,
-    into_file: bool,
+    aim: Aim,
 ) -> Result<(), u16> {
     let current = request.current.clone();
     let conf = &current.conf.location(request.location).body;
     reader.wanted().await.map_err(|error| answer(request, &error))?;
     let max = conf.client_max_body_size.0;
-    let memory_max = conf.client_body_buffer_size.bytes();
-    let always_to_file = into_file
-        || conf.client_body_in_file_only != InFileOnly::Off
-        || matches!(request.body_length, BodyLength::Known(length) if length > memory_max as u64);
+    let memory_max = match aim {
+        Aim::Memory(max) => max,
+        Aim::AsConfigured | Aim::File => conf.client_body_buffer_size.bytes(),
+    };
+    let always_to_file = match aim {
+        Aim::File => true,
+        Aim::Memory(_) => false,
+        Aim::AsConfigured => {
+            conf.client_body_in_file_only != InFileOnly::Off
+                || matches!(request.body_length, BodyLength::Known(length)
+                    if length > memory_max as u64)
+        }
+    };
     let mut memory = BytesMut::new();
     let mut steps = Steps::new(memory_max / 2);
     let mut file: Option<TempFile> = None;
@@ -107,6 +147,9 @@ async fn read_all(
             return Err(413);
         }
         let fits = memory.len() + piece.len() <= memory_max;
+        if !fits && matches!(aim, Aim::Memory(_)) {
+            return Err(413);
+        }
         if !to_file && fits {
             if memory.is_empty()
                 && let BodyLength::Known(length) = request.body_length
@@ -133,7 +176,8 @@ async fn read_all(
         append(request, &mut file, vec![last]).await?;
     }
     // Who wants files gets one for an empty body, too.
-    if conf.client_body_in_file_only != InFileOnly::Off && file.is_none() && states_body(request) {
+    let wants_file = conf.client_body_in_file_only != InFileOnly::Off && aim == Aim::AsConfigured;
+    if wants_file && file.is_none() && states_body(request) {
         append(request, &mut file, Vec::new()).await?;
     }
     request.body = match file {

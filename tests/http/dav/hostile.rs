@@ -105,6 +105,15 @@ fn a_copy_does_not_copy_itself() {
         assert_eq!(status(server, "COPY", "/a/", &["Destination: /link/c/"]), 201);
         assert_eq!(names(&www.join("a")), ["b", "c"]);
         assert_eq!(names(&www.join("a/c")), ["b"]);
+        // What replaces a directory that it is in would be removed with it.
+        assert_eq!(put(server, "/a/b/precious", "P"), 201);
+        for (method, from, to) in
+            [("COPY", "/link/b/", "/a/"), ("MOVE", "/link/b/", "/a/"), ("MOVE", "/a/", "/link/b/")]
+        {
+            let line = format!("Destination: {to}");
+            assert_eq!(status(server, method, from, &[&line]), 403, "{method} {from} {to}");
+        }
+        assert_eq!(std::fs::read(www.join("a/b/precious")).unwrap(), b"P");
         assert_eq!(status(server, "DELETE", "/a/", &[]), 204);
     });
 }

@@ -2,6 +2,8 @@
 
 mod files;
 mod hostile;
+mod locks;
+mod properties;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,14 @@
 //! Listing directories: the whole listing in one task of the pool, or in several.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, Dir, DirEntry, Mode, OFlags, openat, statat};
 
-use super::{Io, Kind, Metadata, known, offload};
+use super::symlinks::open_path;
+use super::{Io, Kind, Metadata, Name, known, names, offload};
 use crate::pool::{Class, Op};
 
 /// What to list.
@@ -75,6 +77,48 @@ impl DirReader {
         offload(io, Class::Path, Op::Open, id, work).await
     }
 
+    /// Opens the directory that a name leads to, under its rules for links.
+    ///
+    /// # Errors
+    /// `NotADirectory`, and those of openat2(2).
+    pub async fn open_name(io: &Io, name: &Name) -> io::Result<DirReader> {
+        let (id, name) = (name.id(), name.clone());
+        let work = move || {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let open = Open::of(open_path(&name.path, name.symlinks, flags)?)?;
+            Ok(DirReader { open: Arc::new(Mutex::new(open)), id })
+        };
+        offload(io, Class::Path, Op::Open, id, work).await
+    }
+
+    /// The values of an extended attribute of some of its files and directories, in one trip; empty where
+    /// it is not set, or can't be read.
+    ///
+    /// # Errors
+    /// The pool does not accept the work.
+    pub async fn attributes(
+        &self,
+        io: &Io,
+        names: Vec<Vec<u8>>,
+        attribute: &'static CStr,
+    ) -> io::Result<Vec<Vec<u8>>> {
+        let open = self.open.clone();
+        let work = move || {
+            let open = open.lock().unwrap_or_else(PoisonError::into_inner);
+            let flags = OFlags::RDONLY
+                | OFlags::NONBLOCK
+                | OFlags::NOFOLLOW
+                | OFlags::CLOEXEC
+                | OFlags::NOCTTY;
+            let value = |name: Vec<u8>| {
+                let file = openat(&open.fd, name, flags, Mode::empty()).ok()?;
+                names::get(file.as_fd(), attribute).ok()
+            };
+            Ok(names.into_iter().map(|name| value(name).unwrap_or_default()).collect())
+        };
+        offload(io, Class::Bulk, Op::Read, self.id, work).await
+    }
+
     /// The next entries. If not [truncated](Listing::truncated), these were the last.
     ///
     /// # Errors
@@ -97,7 +141,10 @@ struct Open {
 impl Open {
     fn new(path: &[u8]) -> io::Result<Open> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = openat(CWD, path, flags, Mode::empty())?;
+        Open::of(openat(CWD, path, flags, Mode::empty())?)
+    }
+
+    fn of(fd: OwnedFd) -> io::Result<Open> {
         let dir = Dir::read_from(&fd)?;
         Ok(Open { fd, dir, kept: None })
     }

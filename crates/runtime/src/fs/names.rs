@@ -57,6 +57,32 @@ impl Name {
         offload(io, Class::Path, Op::Stat, self.id(), work).await
     }
 
+    /// Whether the directory with this metadata is on the way to the name, whatever links lead there.
+    ///
+    /// # Errors
+    /// Those of openat2(2) and fstat(2).
+    pub async fn is_inside(&self, io: &Io, dir: &Metadata) -> io::Result<bool> {
+        let (name, wanted) = (self.clone(), (dir.dev, dir.ino));
+        let work = move || {
+            let mut current = name.split()?.0;
+            let mut below = None;
+            loop {
+                let found = Metadata::from_stat(&rustix::fs::fstat(&current)?);
+                let id = (found.dev, found.ino);
+                if id == wanted {
+                    return Ok(true);
+                }
+                // The root is its own parent.
+                if below.replace(id) == Some(id) {
+                    return Ok(false);
+                }
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                current = rustix::fs::openat(&current, "..", flags, Mode::empty())?;
+            }
+        };
+        offload(io, Class::Path, Op::Stat, self.id(), work).await
+    }
+
     /// Removes the name of a file or link.
     ///
     /// # Errors

@@ -3,22 +3,25 @@
 use std::io::ErrorKind;
 
 use nowait_message::{Known, Method};
-use nowait_runtime::fs::{CopyOptions, Io, Name, Tree};
+use nowait_runtime::fs::{CopyOptions, Io, Metadata, Name, Tree};
 
-use super::conf::DavConf;
+use super::lock::{Change, permit, seconds};
+use super::locks::Reach;
+use super::properties::ATTRIBUTE;
 use super::put::replace;
 use super::remove::remove;
-use super::{Depth, empty, failed, file, has_body, io, refuse, walk};
+use super::{Dav, Depth, empty, failed, file, has_body, io, lock_path, refuse, walk};
+use crate::files;
 use crate::outcome::Outcome;
 use crate::path::{self, Append};
 use crate::request::Request;
 
 /// Copies or renames a file, or a directory with everything in it.
-pub(super) async fn copy_or_move(request: &mut Request, conf: &DavConf) -> Outcome {
+pub(super) async fn copy_or_move(request: &mut Request, dav: &Dav) -> Outcome {
     let result = async {
-        let (destination, depth, overwrite) = wanted(request)?;
+        let (destination, depth, overwrite) = wanted(request, dav)?;
         let (from, to) = names(request, &destination)?;
-        run(request, conf, &destination, from, to, depth, overwrite).await
+        run(request, dav, &destination, from, to, depth, overwrite).await
     };
     match result.await {
         Ok(status) => empty(status),
@@ -28,12 +31,12 @@ pub(super) async fn copy_or_move(request: &mut Request, conf: &DavConf) -> Outco
 
 /// What the header fields ask for: the path of the destination, the depth, and whether it may be
 /// replaced.
-fn wanted(request: &Request) -> Result<(Vec<u8>, Depth, bool), Outcome> {
+fn wanted(request: &Request, dav: &Dav) -> Result<(Vec<u8>, Depth, bool), Outcome> {
     if has_body(request) {
         let text = format_args!("COPY and MOVE with body are unsupported");
         return Err(refuse(request, 415, text));
     }
-    let destination = destination(request)?;
+    let destination = destination(request, dav)?;
     let depth = match Depth::of(request, Depth::Infinity) {
         Some(Depth::Infinity) => Depth::Infinity,
         Some(Depth::Zero) if request.method == Method::Copy => Depth::Zero,
@@ -57,7 +60,7 @@ fn wanted(request: &Request) -> Result<(Vec<u8>, Depth, bool), Outcome> {
 
 /// Why a `Destination` is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub enum Refused {
     /// There is no host to compare with.
     NoHost,
     /// It is on another host.
@@ -66,12 +69,11 @@ pub(super) enum Refused {
     Invalid,
 }
 
-/// The decoded path of a `Destination`.
-pub(super) fn parse_destination(
-    text: &[u8],
-    scheme: &[u8],
-    host: &[u8],
-) -> Result<Vec<u8>, Refused> {
+/// The decoded path of a `Destination`, or of a URI in `If`, on the server with this scheme and host.
+///
+/// # Errors
+/// [`Refused`].
+pub fn parse_destination(text: &[u8], scheme: &[u8], host: &[u8]) -> Result<Vec<u8>, Refused> {
     let local = if text.first() == Some(&b'/') {
         text
     } else {
@@ -96,7 +98,7 @@ pub(super) fn parse_destination(
 }
 
 /// The decoded path of the request's `Destination`.
-pub(super) fn destination(request: &Request) -> Result<Vec<u8>, Outcome> {
+fn destination(request: &Request, dav: &Dav) -> Result<Vec<u8>, Outcome> {
     let Some(text) = request.head.header(Known::Destination) else {
         return Err(refuse(request, 400, format_args!("client sent no \"Destination\" header")));
     };
@@ -121,7 +123,7 @@ pub(super) fn destination(request: &Request) -> Result<Vec<u8>, Outcome> {
         Err(Refused::Invalid) => return Err(invalid()),
     };
     let uri = &request.uri.path;
-    if (uri.last() == Some(&b'/')) != (text.last() == Some(&b'/')) {
+    if !dav.follows_rfc() && (uri.last() == Some(&b'/')) != (text.last() == Some(&b'/')) {
         let text = format_args!(
             "both URI \"{}\" and \"Destination\" URI \"{shown}\" should be either collections or \
              non-collections",
@@ -138,31 +140,27 @@ pub(super) fn destination(request: &Request) -> Result<Vec<u8>, Outcome> {
     Ok(path)
 }
 
-/// The files of the URI and of the destination, without repeated slashes.
+/// The files of the URI and of the destination, without repeated slashes and slashes at the end.
 fn names(request: &mut Request, destination: &[u8]) -> Result<(Name, Name), Outcome> {
-    let from = file(request)?;
+    let from = merged(request, file(request)?);
     let uri = std::mem::replace(&mut request.uri.path, destination.to_vec());
-    let to = file(request);
+    let to = file(request).map(|to| merged(request, to));
     request.uri.path = uri;
-    Ok((merged(from), merged(to?)))
+    Ok((from, to?))
 }
 
-fn merged(mut name: Name) -> Name {
-    let before = name.path.len();
-    name.path.dedup_by(|byte, last| *byte == b'/' && *last == b'/');
-    if name.path.len() != before {
-        // A trusted part has another length now: nothing is trusted.
-        name.symlinks = match name.symlinks {
-            nowait_runtime::fs::Symlinks::Follow => nowait_runtime::fs::Symlinks::Follow,
-            nowait_runtime::fs::Symlinks::Deny { .. } => {
-                nowait_runtime::fs::Symlinks::Deny { from: 0 }
-            }
-            nowait_runtime::fs::Symlinks::IfNotOwner { .. } => {
-                nowait_runtime::fs::Symlinks::IfNotOwner { from: 0 }
-            }
-        };
+fn merged(request: &Request, name: Name) -> Name {
+    let path = lock_path(&name.path);
+    let symlinks = files::symlinks(request, &path);
+    Name { path, symlinks }
+}
+
+impl Dav {
+    /// What copies keep.
+    fn copies(&self) -> CopyOptions {
+        let attribute = self.keeps_properties().then_some(ATTRIBUTE);
+        CopyOptions { attribute, ..CopyOptions::default() }
     }
-    name
 }
 
 /// How two paths are related.
@@ -187,8 +185,8 @@ fn relation(a: &[u8], b: &[u8]) -> Relation {
 
 /// Does it; the status of success.
 async fn run(
-    request: &Request,
-    conf: &DavConf,
+    request: &mut Request,
+    dav: &Dav,
     destination: &[u8],
     from: Name,
     to: Name,
@@ -196,11 +194,12 @@ async fn run(
     overwrite: bool,
 ) -> Result<u16, Outcome> {
     let moves = request.method == Method::Move;
-    let uri = String::from_utf8_lossy(&request.uri.path);
+    let uri = String::from_utf8_lossy(&request.uri.path).into_owned();
     let shown = String::from_utf8_lossy(destination);
     let verb = String::from_utf8_lossy(request.method_name()).into_owned();
     let into_itself = format_args!("\"{uri}\" could not be {verb}ed to collection \"{shown}\"");
-    let slash = to.path.last() == Some(&b'/');
+    let rfc = dav.follows_rfc();
+    let slash = rfc || destination.last() == Some(&b'/');
     match relation(&from.path, &to.path) {
         Relation::Same => {
             let text = format_args!(
@@ -228,22 +227,72 @@ async fn run(
     let found = from.look(&io).await;
     let found = found.map_err(|error| failed(request, &error, 404, "lstat()", &from.path))?;
     let collection = request.uri.path.last() == Some(&b'/');
-    if found.is_dir() != collection {
-        if !found.is_dir() {
-            let error = std::io::Error::from(ErrorKind::NotADirectory);
-            return Err(failed(request, &error, 404, "lstat()", &from.path));
-        }
+    if !found.is_dir() && collection {
+        let error = std::io::Error::from(ErrorKind::NotADirectory);
+        return Err(failed(request, &error, 404, "lstat()", &from.path));
+    }
+    if found.is_dir() && !collection && !rfc {
         return Err(refuse(request, 400, format_args!("\"{uri}\" is collection")));
     }
+    // The paths say nothing about links on the way.
+    let removed = match target.filter(Metadata::is_dir) {
+        Some(target) => inside(request, &io, &from, &target).await?,
+        None => false,
+    };
+    if removed || moves && found.is_dir() && inside(request, &io, &to, &found).await? {
+        return Err(refuse(request, 403, into_itself));
+    }
+    let source = lock_path(&from.path);
+    let reach = Reach { parent: target.is_none(), below: true };
+    let mut changes = vec![Change { path: lock_path(&to.path), reach }];
+    if moves {
+        let reach = Reach { parent: true, below: true };
+        changes.push(Change { path: source.clone(), reach });
+    }
+    permit(request, dav, &changes).await?;
+    let status = place(request, dav, &io, &from, &to, (found, target), depth).await?;
+    if moves && let Some(locks) = dav.locks(request) {
+        locks.forget(&source, seconds());
+    }
+    Ok(status)
+}
+
+/// Whether a name is inside a directory.
+async fn inside(request: &Request, io: &Io, name: &Name, dir: &Metadata) -> Result<bool, Outcome> {
+    let inside = name.is_inside(io, dir).await;
+    // A directory that is missing is not inside another.
+    inside.or_else(|error| match error.kind() {
+        ErrorKind::NotFound => Ok(false),
+        _ => Err(failed(request, &error, 404, "open()", &name.path)),
+    })
+}
+
+/// Does it, with what was found at both names.
+async fn place(
+    request: &Request,
+    dav: &Dav,
+    io: &Io,
+    from: &Name,
+    to: &Name,
+    (found, target): (Metadata, Option<Metadata>),
+    depth: Depth,
+) -> Result<u16, Outcome> {
+    let moves = request.method == Method::Move;
+    let (new, replaced) = if dav.follows_rfc() { (201, 204) } else { (201, 201) };
+    let status = if target.is_some() { replaced } else { new };
     if !found.is_dir() {
-        return file_to(request, conf, &io, &from, &to, moves).await.map(|()| 204);
+        if target.is_some_and(|target| target.is_dir()) {
+            remove(request, io, to, true).await?;
+        }
+        file_to(request, dav, io, from, to, moves).await?;
+        return Ok(if dav.follows_rfc() { status } else { 204 });
     }
     if let Some(target) = target {
-        remove(request, &io, &to, target.is_dir()).await?;
+        remove(request, io, to, target.is_dir()).await?;
     }
     if moves {
-        match from.rename(&io, &to).await {
-            Ok(()) => return Ok(201),
+        match from.rename(io, to).await {
+            Ok(()) => return Ok(status),
             Err(error) if error.kind() == ErrorKind::CrossesDevices => {}
             Err(error) => {
                 let call = format!("rename() \"{}\" to", String::from_utf8_lossy(&from.path));
@@ -253,32 +302,32 @@ async fn run(
     }
     // nginx differs: it copies everything with "Depth: 0", too.
     let members = depth == Depth::Infinity;
-    let tree = Tree::copy(&io, &from, &to, members, CopyOptions::default()).await;
+    let tree = Tree::copy(io, from, to, members, dav.copies()).await;
     let tree = tree.map_err(|error| failed(request, &error, 409, "mkdir()", &to.path))?;
     // nginx differs: a copy that lacks something is 201, and MOVE removes the original.
-    walk(request, &io, tree).await?;
+    walk(request, io, tree).await?;
     if moves {
-        remove(request, &io, &from, true).await?;
+        remove(request, io, from, true).await?;
     }
-    Ok(201)
+    Ok(status)
 }
 
 /// Copies or renames a file.
 async fn file_to(
     request: &Request,
-    conf: &DavConf,
+    dav: &Dav,
     io: &Io,
     from: &Name,
     to: &Name,
     moves: bool,
 ) -> Result<(), Outcome> {
-    let options = CopyOptions::default();
+    let options = dav.copies();
     if !moves {
         return replace(request, io, from, to, options).await;
     }
     let mut renamed = from.rename(io, to).await;
     if renamed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-        let made = to.make_parents(io, conf.dav_access.directories()).await;
+        let made = to.make_parents(io, dav.conf.dav_access.directories()).await;
         made.map_err(|error| failed(request, &error, 409, "mkdir()", &to.path))?;
         renamed = from.rename(io, to).await;
     }

@@ -1,4 +1,5 @@
-//! WebDAV: methods that change files. nginx: `ngx_http_dav_module`.
+//! WebDAV: methods that change files (nginx: `ngx_http_dav_module`), properties and locks (the directives of
+//! the third-party module nginx-dav-ext-module).
 //!
 //! All work on files is done in pools, by the runtime's `fs`: trees are removed and copied in steps, so
 //! that they neither hold a thread nor take memory. What was begun is finished, even if the client leaves.
@@ -7,54 +8,144 @@
 
 mod conf;
 mod copy;
+pub mod if_header;
+mod lock;
+mod locks;
+pub mod properties;
+mod propfind;
 mod put;
 mod remove;
+pub mod xml;
+
+use std::sync::Arc;
 
 use nowait_conf::{Cx, Scope};
 use nowait_message::{Known, Method, escape};
 use nowait_runtime::fs::{Io, Name, Tree};
 use nowait_runtime::pool::PoolError;
 
-use self::conf::DavConf;
+pub use self::copy::parse_destination;
+
+use self::conf::{DAV_EXT_ROWS, DavConf, DavExtConf, DavExtMethods, LockZone, LockZones, Named};
+use self::lock::{Change, permit};
+use self::locks::{Locks, Reach};
+use crate::conf::HttpConf;
 use crate::exchange::OnHangup;
 use crate::files;
 use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::{BodyLength, Request};
-use crate::response::{Head, Response};
+use crate::response::{Body, Head, Response};
+use crate::slots::Key;
 
 /// This module.
-pub static MODULE: Module = Module { rows: &[DavConf::ROWS], build: Some(build), ..Module::EMPTY };
+pub static MODULE: Module = Module {
+    rows: &[DavConf::ROWS, DavExtConf::ROWS, DAV_EXT_ROWS],
+    build: Some(build),
+    finish: Some(finish),
+    adopt: Some(adopt),
+    ..Module::EMPTY
+};
 
 /// Handles the methods of a location.
 struct Dav {
     conf: DavConf,
+    ext: DavExtConf,
 }
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
-    let conf = DavConf::resolve(cx, chain);
-    if conf.dav_methods.any() {
-        parts.handler(Phase::Content, Dav { conf });
+    let (conf, ext) = (DavConf::resolve(cx, chain), DavExtConf::resolve(cx, chain));
+    if conf.dav_methods.any() || ext.dav_ext_methods.any() {
+        parts.handler(Phase::Content, Dav { conf, ext });
+    }
+}
+
+/// The zones of the configuration.
+static ZONES: Key<LockZones> = Key::new();
+
+fn finish(cx: &mut Cx<'_>, conf: &mut HttpConf) {
+    let zones = cx.take_global::<Named>().resolve(cx);
+    conf.settings.set(&ZONES, zones);
+}
+
+fn adopt(conf: &mut HttpConf, previous: &HttpConf) {
+    if let (Some(zones), Some(previous)) =
+        (conf.settings.get_mut(&ZONES), previous.settings.get(&ZONES))
+    {
+        zones.adopt(previous);
+    }
+}
+
+impl Dav {
+    /// Whether clients may set properties.
+    fn keeps_properties(&self) -> bool {
+        self.ext.dav_ext_methods.contains(DavExtMethods::PROPPATCH)
+    }
+
+    /// Whether collections are what the file system says, with or without a slash at the end of the URI,
+    /// and statuses are those of RFC 4918. Otherwise both are nginx's.
+    fn follows_rfc(&self) -> bool {
+        self.ext.dav_ext_methods.any()
+    }
+
+    /// The zone of the location's locks.
+    fn zone<'r>(&self, request: &'r Request) -> Option<&'r LockZone> {
+        let zones = request.current.conf.settings.get(&ZONES)?;
+        zones.0.get(self.ext.dav_ext_lock?.0)
+    }
+
+    /// The location's locks.
+    fn locks<'r>(&self, request: &'r Request) -> Option<&'r Arc<Locks>> {
+        self.zone(request).map(|zone| &zone.locks)
+    }
+
+    /// Whether a method is allowed.
+    fn allows(&self, method: Method) -> bool {
+        let locks = matches!(method, Method::Lock | Method::Unlock);
+        self.conf.dav_methods.allow(method)
+            || self.ext.dav_ext_methods.allow(method) && (!locks || self.ext.dav_ext_lock.is_some())
+    }
+
+    /// The response to OPTIONS.
+    fn options(&self) -> Outcome {
+        let methods = DavExtMethods::METHODS.map(|(method, _)| method);
+        let own = conf::DavMethods::METHODS.map(|(method, _)| method);
+        let all = [Method::Get, Method::Head].into_iter();
+        let all = all.chain(own.into_iter().chain(methods).filter(|method| self.allows(*method)));
+        let names: Vec<&str> = all.map(Method::as_str).collect();
+        let mut head = Head::new(200);
+        head.add("Allow", names.join(", "));
+        head.add("DAV", if self.allows(Method::Lock) { "1, 2" } else { "1" });
+        // Without it, clients of Microsoft take the server for one of FrontPage.
+        head.add("MS-Author-Via", "DAV");
+        head.content_length = Some(0);
+        Response { head, ..Response::default() }.into()
     }
 }
 
 impl Handler for Dav {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        if !self.conf.dav_methods.allow(request.method) {
-            return Step::Next(request);
+        match request.method {
+            method if !self.allows(method) => return Step::Next(request),
+            Method::Options => return Step::Done(request, self.options()),
+            _ => {}
         }
         Step::wait(async move {
             nowait_runtime::stats::set_label("dav");
             let outcome = match request.method {
-                Method::Put => put::put(request, &self.conf).await,
+                Method::Put => put::put(request, self).await,
+                Method::Propfind => propfind::propfind(request, self).await,
+                Method::Proppatch => propfind::proppatch(request, self).await,
+                Method::Lock => lock::lock(request, self).await,
+                Method::Unlock => lock::unlock(request, self).await,
                 _ => {
                     // Half of a change is worse than a response that nobody reads.
                     let _watch = request.watch(OnHangup::Ignore);
                     match request.method {
-                        Method::Delete => remove::delete(request, &self.conf).await,
-                        Method::Mkcol => make_collection(request, &self.conf).await,
-                        _ => copy::copy_or_move(request, &self.conf).await,
+                        Method::Delete => remove::delete(request, self).await,
+                        Method::Mkcol => make_collection(request, self).await,
+                        _ => copy::copy_or_move(request, self).await,
                     }
                 }
             };
@@ -64,21 +155,46 @@ impl Handler for Dav {
 }
 
 /// MKCOL.
-async fn make_collection(request: &mut Request, conf: &DavConf) -> Outcome {
+async fn make_collection(request: &mut Request, dav: &Dav) -> Outcome {
     if has_body(request) {
         return refuse(request, 415, format_args!("MKCOL with body is unsupported"));
     }
-    if request.uri.path.last() != Some(&b'/') {
+    if request.uri.path.last() != Some(&b'/') && !dav.follows_rfc() {
         return refuse(request, 409, format_args!("MKCOL can create a collection only"));
     }
     let name = match file(request) {
         Ok(name) => name,
         Err(outcome) => return outcome,
     };
-    match name.make_dir(&io(request), conf.dav_access.directories()).await {
+    let reach = Reach { parent: true, below: false };
+    let change = Change { path: lock_path(&name.path), reach };
+    if let Err(outcome) = permit(request, dav, &[change]).await {
+        return outcome;
+    }
+    match name.make_dir(&io(request), dav.conf.dav_access.directories()).await {
         Ok(()) => created(request),
         Err(error) => failed(request, &error, 409, "mkdir()", &name.path),
     }
+}
+
+/// The path under which a file's locks are kept: without repeated slashes and a slash at its end.
+fn lock_path(path: &[u8]) -> Vec<u8> {
+    let mut path = path.to_vec();
+    path.dedup_by(|byte, last| *byte == b'/' && *last == b'/');
+    if path.last() == Some(&b'/') {
+        path.pop();
+    }
+    path
+}
+
+/// A response with XML.
+fn xml_response(status: u16, reason: &str, body: Body) -> Outcome {
+    let mut head = Head::new(status);
+    head.status_line = Some(format!("{status} {reason}").into());
+    head.content_type = Some("text/xml".into());
+    head.charset = Some("utf-8".into());
+    head.content_length = body.len();
+    Response { head, body }.into()
 }
 
 /// How files are accessed on behalf of the client.

@@ -3,8 +3,10 @@
 use nowait_message::{Known, http_date};
 use nowait_runtime::fs::{CopyOptions, Io, Name, Symlinks, copy_file};
 
-use super::conf::DavConf;
-use super::{created, empty, failed, file, io, refuse};
+use super::lock::{Change, permit};
+use super::locks::Reach;
+use super::properties::ATTRIBUTE;
+use super::{Dav, created, empty, failed, file, io, lock_path, refuse};
 use crate::exchange::OnHangup;
 use crate::files;
 use crate::log::Level;
@@ -14,26 +16,31 @@ use crate::request_body;
 use crate::temp_file::TempFile;
 
 /// Stores the body as a file.
-pub(super) async fn put(request: &mut Request, conf: &DavConf) -> Outcome {
+pub(super) async fn put(request: &mut Request, dav: &Dav) -> Outcome {
     if request.uri.path.last() == Some(&b'/') {
         return refuse(request, 409, format_args!("cannot PUT to a collection"));
     }
     if request.head.header(Known::ContentRange).is_some() {
         return refuse(request, 501, format_args!("PUT with range is unsupported"));
     }
+    let name = match file(request) {
+        Ok(name) => name,
+        Err(outcome) => return outcome,
+    };
+    // Before the upload, so that it need not be sent in vain.
+    let change = Change { path: lock_path(&name.path), reach: Reach::default() };
+    if let Err(outcome) = permit(request, dav, &[change]).await {
+        return outcome;
+    }
     let temp = match request_body::read_to_file(request).await {
         Ok(temp) => temp,
         Err(status) => return Outcome::status(status),
     };
     let _watch = request.watch(OnHangup::Ignore);
-    store(request, conf, temp).await
+    store(request, dav, temp, name).await
 }
 
-async fn store(request: &Request, conf: &DavConf, mut temp: TempFile) -> Outcome {
-    let name = match file(request) {
-        Ok(name) => name,
-        Err(outcome) => return outcome,
-    };
+async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name) -> Outcome {
     let io = io(request);
     let exists = match files::stat(request, &name.path).await {
         Ok(found) if found.is_dir() => {
@@ -43,7 +50,18 @@ async fn store(request: &Request, conf: &DavConf, mut temp: TempFile) -> Outcome
         }
         found => found.is_ok(),
     };
-    let access = conf.dav_access;
+    let reach = Reach { parent: !exists, below: false };
+    let change = Change { path: lock_path(&name.path), reach };
+    if let Err(outcome) = permit(request, dav, &[change]).await {
+        return outcome;
+    }
+    if exists
+        && dav.keeps_properties()
+        && let Err(error) = name.copy_attribute(&io, ATTRIBUTE, temp.file()).await
+    {
+        return failed(request, &error, 500, "setxattr()", temp.path());
+    }
+    let access = dav.conf.dav_access;
     if let Err(error) = temp.file().set_mode(&io, access.0).await {
         return failed(request, &error, 500, "chmod()", temp.path());
     }
@@ -55,7 +73,7 @@ async fn store(request: &Request, conf: &DavConf, mut temp: TempFile) -> Outcome
     }
     let from = Name { path: temp.path().to_vec(), symlinks: Symlinks::Follow };
     let mut renamed = from.rename(&io, &name).await;
-    if conf.create_full_put_path
+    if dav.conf.create_full_put_path
         && renamed.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
     {
         if let Err(error) = name.make_parents(&io, access.directories()).await {
@@ -66,7 +84,8 @@ async fn store(request: &Request, conf: &DavConf, mut temp: TempFile) -> Outcome
     match renamed {
         Ok(()) => temp.keep(),
         Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => {
-            let options = CopyOptions { mode: Some(access.0), modified, ..CopyOptions::default() };
+            let attribute = dav.keeps_properties().then_some(ATTRIBUTE);
+            let options = CopyOptions { mode: Some(access.0), modified, attribute };
             if let Err(outcome) = replace(request, &io, &from, &name, options).await {
                 return outcome;
             }

@@ -2,18 +2,19 @@
 
 use nowait_runtime::fs::{Io, Name, Tree};
 
-use super::conf::DavConf;
-use super::{Depth, empty, failed, file, has_body, io, refuse, walk};
+use super::lock::{Change, permit, seconds};
+use super::locks::Reach;
+use super::{Dav, Depth, empty, failed, file, has_body, io, lock_path, refuse, walk};
 use crate::outcome::Outcome;
 use crate::request::Request;
 
 /// Removes a file, or a directory with everything in it.
-pub(super) async fn delete(request: &mut Request, conf: &DavConf) -> Outcome {
+pub(super) async fn delete(request: &mut Request, dav: &Dav) -> Outcome {
     if has_body(request) {
         return refuse(request, 415, format_args!("DELETE with body is unsupported"));
     }
     let depth = elements(&request.uri.path);
-    if depth < conf.min_delete_depth {
+    if depth < dav.conf.min_delete_depth {
         return refuse(request, 409, format_args!("insufficient URI depth:{depth} to DELETE"));
     }
     let name = match file(request) {
@@ -33,6 +34,7 @@ pub(super) async fn delete(request: &mut Request, conf: &DavConf) -> Outcome {
     let path = String::from_utf8_lossy(&name.path);
     let allowed: &[Depth] = match (found.is_dir(), slash) {
         (true, true) => &[Depth::Infinity],
+        (true, false) if dav.follows_rfc() => &[Depth::Infinity],
         (true, false) => {
             let text = format_args!("DELETE \"{path}\" failed (21: Is a directory)");
             return refuse(request, 409, text);
@@ -48,8 +50,18 @@ pub(super) async fn delete(request: &mut Request, conf: &DavConf) -> Outcome {
         let word = if found.is_dir() { "infinity" } else { "0 or infinity" };
         return refuse(request, 400, format_args!("\"Depth\" header must be {word}"));
     }
+    let path = lock_path(&name.path);
+    let change = Change { path: path.clone(), reach: Reach { parent: true, below: true } };
+    if let Err(outcome) = permit(request, dav, &[change]).await {
+        return outcome;
+    }
     match remove(request, &io, &name, found.is_dir()).await {
-        Ok(()) => empty(204),
+        Ok(()) => {
+            if let Some(locks) = dav.locks(request) {
+                locks.forget(&path, seconds());
+            }
+            empty(204)
+        }
         Err(outcome) => outcome,
     }
 }

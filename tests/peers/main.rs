@@ -19,3 +19,4 @@ mod openssl;
 mod stage;
 mod testssl;
 mod tools;
+mod webdav;

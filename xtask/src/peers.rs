@@ -26,6 +26,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("node", "nodejs"),
     ("uwsgi", "uwsgi"),
     ("memcached", "memcached"),
+    ("litmus", "litmus"),
+    ("cadaver", "cadaver"),
     ("mariadbd", "mariadb-server"),
 ];
 

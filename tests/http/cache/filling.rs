@@ -5,40 +5,47 @@ use std::sync::mpsc::{Sender, channel};
 use nowait_testkit::origin::Step;
 use nowait_testkit::{Client, Driver, Origin, Server, wait};
 
-use super::{builder, get};
-use crate::proxy::wire;
+use super::{Backend, get};
+use crate::fastcgi;
 use crate::stage::{ask, pattern, send};
 
 const HEAD: &str =
     "HTTP/1.1 200 OK\nCache-Control: max-age=60\nContent-Length: 6\nConnection: close\n\n";
 
 /// An origin that sends this, waits for the test, and sends that; then the next script.
-fn halting(first: &str, then: &str, next: Vec<Vec<Step>>) -> (Origin, Sender<()>) {
+fn halting(backend: Backend, first: &str, then: &str, next: &[&str]) -> (Origin, Sender<()>) {
     let (go, halt) = channel();
-    let mut scripts = vec![vec![
-        Step::expect("\r\n\r\n"),
-        Step::reply(wire(first)),
-        Step::Wait(halt),
-        Step::reply(then),
-    ]];
-    scripts.extend(next);
+    let mut scripts =
+        vec![vec![backend.asked(), backend.begin(first), Step::Wait(halt), backend.finish(then)]];
+    scripts.extend(backend.scripts(next));
     (Origin::start(scripts), go)
 }
 
-/// Runs a test on each driver, with two workers.
+/// An origin that waits for the test before it answers; then the next replies.
+fn waiting(backend: Backend, reply: &str, next: &[&str]) -> (Origin, Sender<()>) {
+    let (go, halt) = channel();
+    let mut scripts = vec![vec![backend.asked(), Step::Wait(halt), backend.reply(reply)]];
+    scripts.extend(backend.scripts(next));
+    (Origin::start(scripts), go)
+}
+
+/// Runs a test for each module and driver, with two workers.
 fn on_drivers(
     content: &str,
-    make: impl Fn() -> (Origin, Sender<()>),
+    make: impl Fn(Backend) -> (Origin, Sender<()>),
     test: impl Fn(&mut Server, &Origin, Sender<()>),
 ) {
-    for driver in [Driver::Epoll, Driver::IoUring] {
-        eprintln!("driver: {driver:?}");
-        let (origin, go) = make();
-        let site = builder(content, &origin.addr().to_string()).driver(driver).workers(2);
-        let mut server = site.start();
-        test(&mut server, &origin, go);
-        server.stop();
-        origin.finish();
+    for backend in Backend::of(content) {
+        for driver in [Driver::Epoll, Driver::IoUring] {
+            eprintln!("backend: {backend:?}, driver: {driver:?}");
+            let (origin, go) = make(backend);
+            let address = origin.addr().to_string();
+            let site = backend.builder(content, &address).driver(driver).workers(2);
+            let mut server = site.start();
+            test(&mut server, &origin, go);
+            server.stop();
+            origin.finish();
+        }
     }
 }
 
@@ -53,7 +60,9 @@ fn half(client: &mut Client) {
 fn asked(origin: &Origin, times: usize) {
     wait::until("the origin is asked", wait::PATIENCE, || {
         let received = origin.received();
-        let whole = received.iter().filter(|asked| asked.ends_with(b"\r\n\r\n")).count();
+        let ends = [&b"\r\n\r\n"[..], fastcgi::ASKED];
+        let is_whole = |asked: &&Vec<u8>| ends.iter().any(|end| asked.ends_with(end));
+        let whole = received.iter().filter(is_whole).count();
         (whole == times).then_some(())
     });
 }
@@ -62,7 +71,7 @@ fn asked(origin: &Origin, times: usize) {
 fn others_read_along() {
     on_drivers(
         "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_age 1h; }",
-        || halting(&format!("{HEAD}abc"), "def", Vec::new()),
+        |backend| halting(backend, &format!("{HEAD}abc"), "def", &[]),
         |server, _, go| {
             let mut first = server.client();
             first.send_get("/a");
@@ -87,7 +96,7 @@ fn ranges_of_what_is_being_fetched() {
     let head = HEAD.replace("Cache-Control", "Accept-Ranges: bytes\nCache-Control");
     on_drivers(
         "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_age 1h; }",
-        || halting(&format!("{head}abc"), "def", Vec::new()),
+        |backend| halting(backend, &format!("{head}abc"), "def", &[]),
         |server, _, go| {
             let mut first = server.client();
             first.send_get("/a");
@@ -118,7 +127,7 @@ fn ranges_of_what_is_being_fetched() {
 fn others_wait_for_all_of_it_where_that_is_wanted() {
     on_drivers(
         "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_read_while_filling off; }",
-        || halting(&format!("{HEAD}abc"), "def", Vec::new()),
+        |backend| halting(backend, &format!("{HEAD}abc"), "def", &[]),
         |server, origin, go| {
             let mut first = server.client();
             first.send_get("/a");
@@ -139,7 +148,7 @@ fn without_the_lock_each_asks() {
     let whole = format!("{HEAD}second");
     on_drivers(
         "location / { proxy_pass http://%%ORIGIN%%; }",
-        || halting(&format!("{HEAD}abc"), "def", super::scripts(&[&whole])),
+        |backend| halting(backend, &format!("{HEAD}abc"), "def", &[&whole]),
         |server, origin, go| {
             let mut first = server.client();
             first.send_get("/a");
@@ -158,17 +167,7 @@ fn who_has_waited_long_enough_asks_and_does_not_store() {
     let whole = format!("{HEAD}second");
     on_drivers(
         "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_timeout 50ms; }",
-        || {
-            let (go, halt) = channel();
-            let script = vec![
-                Step::expect("\r\n\r\n"),
-                Step::Wait(halt),
-                Step::reply(wire(&format!("{HEAD}first!"))),
-            ];
-            let mut scripts = vec![script];
-            scripts.extend(super::scripts(&[&whole]));
-            (Origin::start(scripts), go)
-        },
+        |backend| waiting(backend, &format!("{HEAD}first!"), &[&whole]),
         |server, origin, go| {
             let mut first = server.client();
             first.send_get("/a");
@@ -186,17 +185,7 @@ fn one_more_is_sent_when_the_first_takes_too_long() {
     let whole = format!("{HEAD}second");
     on_drivers(
         "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_age 50ms; }",
-        || {
-            let (go, halt) = channel();
-            let script = vec![
-                Step::expect("\r\n\r\n"),
-                Step::Wait(halt),
-                Step::reply(wire(&format!("{HEAD}first!"))),
-            ];
-            let mut scripts = vec![script];
-            scripts.extend(super::scripts(&[&whole]));
-            (Origin::start(scripts), go)
-        },
+        |backend| waiting(backend, &format!("{HEAD}first!"), &[&whole]),
         |server, origin, go| {
             let mut first = server.client();
             first.send_get("/a");
@@ -215,7 +204,7 @@ fn one_more_is_sent_when_nothing_comes_any_more() {
     let whole = format!("{HEAD}second");
     on_drivers(
         "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_age 100ms; }",
-        || halting(&format!("{HEAD}abc"), "def", super::scripts(&[&whole])),
+        |backend| halting(backend, &format!("{HEAD}abc"), "def", &[&whole]),
         |server, origin, go| {
             let mut first = server.client();
             first.send_get("/a");
@@ -238,7 +227,7 @@ fn what_may_not_be_stored_holds_nobody_up() {
         "HTTP/1.1 200 OK\nCache-Control: no-store\nContent-Length: 6\nConnection: close\n\nabc";
     on_drivers(
         "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; }",
-        || halting(no, "def", super::scripts(&[other])),
+        |backend| halting(backend, no, "def", &[other]),
         |server, origin, go| {
             let mut first = server.client();
             first.send_get("/a");
@@ -254,7 +243,7 @@ fn what_may_not_be_stored_holds_nobody_up() {
 fn the_rest_is_stored_when_the_client_has_left() {
     on_drivers(
         "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; }",
-        || halting(&format!("{HEAD}abc"), "def", Vec::new()),
+        |backend| halting(backend, &format!("{HEAD}abc"), "def", &[]),
         |server, _, go| {
             let mut client = server.client();
             client.send_get("/a");
@@ -272,12 +261,7 @@ fn the_rest_is_stored_when_the_client_has_left() {
 fn the_request_goes_on_when_the_client_has_left_before_the_head() {
     on_drivers(
         "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; }",
-        || {
-            let (go, halt) = channel();
-            let reply = wire(&format!("{HEAD}abcdef"));
-            let script = vec![Step::expect("\r\n\r\n"), Step::Wait(halt), Step::reply(reply)];
-            (Origin::start([script]), go)
-        },
+        |backend| waiting(backend, &format!("{HEAD}abcdef"), &[]),
         |server, origin, go| {
             let mut client = server.client();
             client.send_get("/a");
@@ -294,10 +278,10 @@ fn half_a_response_is_not_stored() {
     let whole = format!("{HEAD}second");
     on_drivers(
         "location / { proxy_pass http://%%ORIGIN%%; }",
-        || {
-            let half = vec![Step::expect("\r\n\r\n"), Step::reply(wire(&format!("{HEAD}abc")))];
+        |backend| {
+            let half = vec![backend.asked(), backend.begin(&format!("{HEAD}abc"))];
             let mut scripts = vec![half];
-            scripts.extend(super::scripts(&[&whole]));
+            scripts.extend(backend.scripts(&[&whole]));
             (Origin::start(scripts), channel().0)
         },
         |server, _, _| {

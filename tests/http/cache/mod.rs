@@ -1,4 +1,5 @@
-//! `proxy_cache` and its family: what is stored, for how long, for whom, and who waits for whom.
+//! `proxy_cache` and its family: what is stored, for how long, for whom, and who waits for whom. With a few
+//! exceptions the tests run twice, the second time as tests of `fastcgi_cache` and its family.
 
 mod conf;
 mod damaged;
@@ -14,8 +15,9 @@ mod strict;
 use nowait_testkit::origin::Step;
 use nowait_testkit::{Driver, Origin, Response, Server, check_on};
 
+use crate::fastcgi;
 use crate::proxy::wire;
-use crate::stage::{send, site};
+use crate::stage::{asks_nginx, send, site};
 
 /// One exchange with a server that caches.
 pub struct Case<'a> {
@@ -27,43 +29,179 @@ pub struct Case<'a> {
     pub expected: &'a str,
 }
 
+/// The module whose cache is tested. Tests are written for the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    Proxy,
+    FastCgi,
+}
+
+impl Backend {
+    /// Those that have the directives of this configuration. nginx is asked about the proxy alone.
+    fn of(content: &str) -> impl Iterator<Item = Backend> {
+        // The last one is a URI that replaces the request's.
+        let others =
+            ["proxy_set_header", "proxy_cookie_path", "proxy_cache_convert_head", "%%ORIGIN%%/"];
+        let only_proxy = asks_nginx() || others.iter().any(|name| content.contains(name));
+        [Backend::Proxy, Backend::FastCgi].into_iter().take(if only_proxy { 1 } else { 2 })
+    }
+
+    /// The configuration with the directives of this module.
+    fn conf(self, content: &str) -> String {
+        match self {
+            Backend::Proxy => content.to_owned(),
+            Backend::FastCgi => {
+                content.replace("proxy_pass http://", "fastcgi_pass ").replace("proxy_", "fastcgi_")
+            }
+        }
+    }
+
+    /// Waits for a whole request without a body.
+    pub fn asked(self) -> Step {
+        match self {
+            Backend::Proxy => Step::expect("\r\n\r\n"),
+            Backend::FastCgi => Step::expect(fastcgi::ASKED),
+        }
+    }
+
+    /// A reply of HTTP in the form that the origin has to send.
+    pub fn reply(self, text: &str) -> Step {
+        match self {
+            Backend::Proxy => Step::reply(wire(text)),
+            Backend::FastCgi => {
+                Step::reply([self.stdout(&wire(&cgi(text))), fastcgi::end()].concat())
+            }
+        }
+    }
+
+    /// The beginning of a reply.
+    pub fn begin(self, text: &str) -> Step {
+        match self {
+            Backend::Proxy => Step::reply(wire(text)),
+            Backend::FastCgi => Step::reply(self.stdout(&wire(&cgi(text)))),
+        }
+    }
+
+    /// The rest of a reply.
+    pub fn finish(self, text: &str) -> Step {
+        match self {
+            Backend::Proxy => Step::reply(text),
+            Backend::FastCgi => Step::reply([self.stdout(text), fastcgi::end()].concat()),
+        }
+    }
+
+    fn stdout(self, text: &str) -> Vec<u8> {
+        text.as_bytes().chunks(60_000).flat_map(|part| fastcgi::record(6, part)).collect()
+    }
+
+    /// The target of a request that an origin has received.
+    pub fn target(self, received: &[u8]) -> String {
+        match self {
+            Backend::Proxy => {
+                let text = String::from_utf8_lossy(received);
+                text.split(' ').nth(1).unwrap_or_default().to_owned()
+            }
+            Backend::FastCgi => {
+                let asked = fastcgi::Asked::all(received).pop().expect("a request");
+                asked.param("REQUEST_URI").unwrap_or_default().to_owned()
+            }
+        }
+    }
+
+    /// The value of a field in a request that an origin has received.
+    pub fn field(self, received: &[u8], name: &str) -> Option<String> {
+        match self {
+            Backend::Proxy => {
+                let text = String::from_utf8_lossy(received);
+                let mut lines = text.lines().filter_map(|line| line.split_once(": "));
+                let found = lines.find(|(known, _)| known.eq_ignore_ascii_case(name));
+                found.map(|(_, value)| value.to_owned())
+            }
+            Backend::FastCgi => {
+                let asked = fastcgi::Asked::all(received).pop().expect("a request");
+                let name = format!("HTTP_{}", name.to_ascii_uppercase().replace('-', "_"));
+                asked.param(&name).map(str::to_owned)
+            }
+        }
+    }
+}
+
+/// A reply of HTTP as an application sends it.
+fn cgi(text: &str) -> String {
+    match text.strip_prefix("HTTP/1.1 ") {
+        Some(reply) => format!("Status: {}", reply.replacen("\nConnection: close", "", 1)),
+        None => text.to_owned(),
+    }
+}
+
 /// A server whose locations have a cache, with these settings; `X-Cache` tells its status.
 pub fn builder(content: &str, origin: &str) -> nowait_testkit::ServerBuilder {
-    let content = content.replace("%%ORIGIN%%", origin);
-    let (http, server) = content.split_once("%%SERVER%%").unwrap_or(("", &content));
-    site(&format!(
-        "proxy_cache_path %%DIR%%/cache levels=1:2 keys_zone=one:1m;
-         add_header X-Cache $upstream_cache_status always;
-         {http}
-         server {{
-             listen 127.0.0.1:%%PORT%%;
-             proxy_cache one;
-             {server}
-         }}"
-    ))
+    Backend::Proxy.builder(content, origin)
 }
 
-/// The scripts of an origin that answers each connection once.
+impl Backend {
+    /// The same for this module.
+    pub fn builder(self, content: &str, origin: &str) -> nowait_testkit::ServerBuilder {
+        let content = content.replace("%%ORIGIN%%", origin);
+        let (http, server) = content.split_once("%%SERVER%%").unwrap_or(("", &content));
+        let own = match self {
+            Backend::Proxy => "",
+            // There is no default.
+            Backend::FastCgi => {
+                "fastcgi_cache_key $request_uri;
+                 fastcgi_param REQUEST_URI $request_uri;
+                 fastcgi_param REQUEST_METHOD $request_method;"
+            }
+        };
+        let text = format!(
+            "proxy_cache_path %%DIR%%/cache levels=1:2 keys_zone=one:1m;
+             add_header X-Cache $upstream_cache_status always;
+             {http}
+             server {{
+                 listen 127.0.0.1:%%PORT%%;
+                 proxy_cache one;
+                 {server}
+             }}"
+        );
+        site(&format!("{own}\n{}", self.conf(&text)))
+    }
+
+    /// The scripts of an origin that answers each connection once.
+    pub fn scripts(self, replies: &[&str]) -> Vec<Vec<Step>> {
+        replies.iter().map(|reply| vec![self.asked(), self.reply(reply)]).collect()
+    }
+}
+
+/// The scripts of an origin that answers each connection once, by HTTP.
 pub fn scripts(replies: &[&str]) -> Vec<Vec<Step>> {
-    let script = |reply: &&str| vec![Step::expect("\r\n\r\n"), Step::reply(wire(reply))];
-    replies.iter().map(script).collect()
+    Backend::Proxy.scripts(replies)
 }
 
-/// Runs a test on each driver with an origin that answers like this, one connection each.
+/// Runs a test for each module and driver with an origin that answers like this, one connection each.
 #[track_caller]
 pub fn with_origin(content: &str, replies: &[&str], test: impl Fn(&mut Server, &Origin)) {
-    for driver in [Driver::Epoll, Driver::IoUring] {
-        eprintln!("driver: {driver:?}");
-        let origin = Origin::start(scripts(replies));
-        let address = origin.addr().to_string();
-        let mut server = builder(content, &address).driver(driver).start();
-        test(&mut server, &origin);
-        let nginx = server.binary().is_nginx();
-        server.stop();
-        assert_eq!(origin.received().len(), replies.len(), "the origin was asked");
-        origin.finish();
-        if nginx {
-            break;
+    on_each(content, replies, |_, server, origin| test(server, origin));
+}
+
+/// As [`with_origin`], for a test that needs to know the module.
+#[track_caller]
+pub fn on_each(content: &str, replies: &[&str], test: impl Fn(Backend, &mut Server, &Origin)) {
+    // Codings of the transfer are HTTP's.
+    let chunked = replies.iter().any(|reply| reply.contains("\nTransfer-Encoding:"));
+    for backend in Backend::of(content).take(if chunked { 1 } else { 2 }) {
+        for driver in [Driver::Epoll, Driver::IoUring] {
+            eprintln!("backend: {backend:?}, driver: {driver:?}");
+            let origin = Origin::start(backend.scripts(replies));
+            let address = origin.addr().to_string();
+            let mut server = backend.builder(content, &address).driver(driver).start();
+            test(backend, &mut server, &origin);
+            let nginx = server.binary().is_nginx();
+            server.stop();
+            assert_eq!(origin.received().len(), replies.len(), "the origin was asked");
+            origin.finish();
+            if nginx {
+                break;
+            }
         }
     }
 }

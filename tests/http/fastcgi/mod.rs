@@ -21,7 +21,7 @@ const STDOUT: u8 = 6;
 const STDERR: u8 = 7;
 
 /// A record with 3 bytes of padding.
-fn record(kind: u8, content: impl AsRef<[u8]>) -> Vec<u8> {
+pub fn record(kind: u8, content: impl AsRef<[u8]>) -> Vec<u8> {
     let content = content.as_ref();
     let [high, low] = u16::try_from(content.len()).expect("a record is small").to_be_bytes();
     [&[1, kind, 0, 1, high, low, 3, 0], content, b"pad"].concat()
@@ -33,7 +33,7 @@ fn out(text: &str) -> Vec<u8> {
 }
 
 /// The end of a response.
-fn end() -> Vec<u8> {
+pub fn end() -> Vec<u8> {
     [record(STDOUT, ""), record(END, [0; 8])].concat()
 }
 
@@ -43,7 +43,7 @@ fn whole(text: &str) -> Vec<u8> {
 }
 
 /// The end of a request.
-const ASKED: &[u8] = b"\x01\x05\0\x01\0\0\0\0";
+pub const ASKED: &[u8] = b"\x01\x05\0\x01\0\0\0\0";
 
 /// A script that answers one request with this.
 fn answer(response: impl AsRef<[u8]>) -> Vec<Step> {
@@ -52,7 +52,7 @@ fn answer(response: impl AsRef<[u8]>) -> Vec<Step> {
 
 /// A request as an application understands it.
 #[derive(Debug, Default)]
-struct Asked {
+pub struct Asked {
     /// `FCGI_KEEP_CONN`
     keep: bool,
     /// In the order of their names; several of one name are joined by a bar.
@@ -62,7 +62,7 @@ struct Asked {
 
 impl Asked {
     /// Reads the requests of a connection.
-    fn all(mut bytes: &[u8]) -> Vec<Asked> {
+    pub fn all(mut bytes: &[u8]) -> Vec<Asked> {
         let (mut all, mut params) = (Vec::new(), Vec::new());
         while let [1, kind, 0, 1, high, low, padding, _, rest @ ..] = bytes {
             let length = usize::from(u16::from_be_bytes([*high, *low]));
@@ -112,7 +112,7 @@ impl Asked {
     }
 
     /// A parameter.
-    fn param(&self, name: &str) -> Option<&str> {
+    pub fn param(&self, name: &str) -> Option<&str> {
         self.params.get(name).map(String::as_str)
     }
 }

@@ -5,6 +5,7 @@ use std::io::Read;
 use nowait_runtime::sim;
 
 use super::origin::{self, Manner};
+use super::origin_gateway::Protocol;
 use super::site::{FILES, MODIFIED, content};
 use super::wire::field;
 
@@ -106,16 +107,25 @@ impl Ask {
         let number = sim::random(6) as usize;
         let manner = ["plain", "chunked", "slow", "close", "flaky", "plain"][number];
         let len = [200_000, 5000, 70_000, 1000, 10_000, 0][number];
-        let id = format!("shared-{number}");
+        let place = ["cached", "cached-fastcgi"][sim::random(2) as usize];
+        let id = format!("{place}-{number}");
         let body = origin::body(&id, len);
         let expected = Expected::Body { status: 200, body, limited: false };
-        let ask = Ask::get(format!("/cached/{manner}/{len}/{id}"), expected);
+        let ask = Ask::get(format!("/{place}/{manner}/{len}/{id}"), expected);
         Ask { is_proxied: true, ..ask }
     }
 
     fn proxied(client: u16, at: u64) -> Ask {
-        let kind = ["buffered", "unbuffered"][sim::random(2) as usize];
-        let (manner, name) = Manner::ALL[sim::random(Manner::ALL.len() as u64) as usize];
+        let (protocol, group) = Protocol::ALL[sim::random(Protocol::ALL.len() as u64) as usize];
+        let gateway = sim::random(2) == 0;
+        let kind = match gateway {
+            true => group,
+            false => ["buffered", "unbuffered"][sim::random(2) as usize],
+        };
+        let (mut manner, mut name) = Manner::ALL[sim::random(Manner::ALL.len() as u64) as usize];
+        if gateway && protocol == Protocol::Memcached && !manner.suits_values() {
+            (manner, name) = Manner::ALL[0];
+        }
         let len = [0, 1, 1000, 5000, 70_000, 200_000][sim::random(6) as usize];
         let id = format!("{client}-{at}");
         let target = format!("/{kind}/{name}/{len}/{id}");

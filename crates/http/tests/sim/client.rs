@@ -43,6 +43,8 @@ pub struct Score {
     pub hits: u64,
     /// Complete answers over HTTP/2.
     pub over_http2: u64,
+    /// Complete answers over HTTP/1.1 by FastCGI, uwsgi and SCGI.
+    pub by_gateways: u64,
 }
 
 impl Score {
@@ -51,6 +53,7 @@ impl Score {
         self.excused += other.excused;
         self.hits += other.hits;
         self.over_http2 += other.over_http2;
+        self.by_gateways += other.by_gateways;
     }
 }
 
@@ -163,7 +166,8 @@ pub async fn run(
                     || ask.may_break
                     // Like nginx, the server takes a client that ends its side for gone.
                     || manners == HalfClosing
-                    || manners == Pipelining && excuses.closes_unread
+                    || excuses.closes_unread
+                        && (manners == Pipelining || !ask.body.is_empty())
                     || broken == Broken::Nothing && (at > 0 || server.is_stopped());
                 if !excused {
                     return Err(format!("{label}: {broken:?}"));
@@ -184,7 +188,10 @@ pub async fn run(
         score.hits += u64::from(field(&response.head, "x-cache") == Some("HIT"));
         let unavailable = matches!(response.status, 500 | 502 | 504);
         match ask.check(generation, &response) {
-            Ok(()) => score.complete += 1,
+            Ok(()) => {
+                score.complete += 1;
+                score.by_gateways += u64::from(field(&response.head, "x-own").is_some());
+            }
             Err(_) if unavailable && excuses.loses(&ask) => score.excused += 1,
             Err(_) if unavailable && ask.is_proxied && origin::departures() > departures => {
                 score.excused += 1;

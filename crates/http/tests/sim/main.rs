@@ -1,7 +1,7 @@
 //! A whole worker under the simulated driver: network, disk and time are decided by a seed.
 //!
 //! Clients connect, ask, dawdle, stop half-way and leave, over HTTP/1.1 and HTTP/2; origins, of both
-//! protocols, answer slowly, wrongly or not at all; the disk is slow, fails or hangs; the configuration is reloaded in between, and the server
+//! protocols and of FastCGI, uwsgi, SCGI and memcached, answer slowly, wrongly or not at all; the disk is slow, fails or hangs; the configuration is reloaded in between, and the server
 //! may end before its clients do. In every run
 //!
 //! * each complete answer is exact, byte for byte, for its request and the generation that
@@ -17,6 +17,7 @@ mod client;
 mod client_http2;
 mod link;
 mod origin;
+mod origin_gateway;
 mod origin_http2;
 mod plan;
 mod serve;
@@ -209,7 +210,10 @@ fn workers_by_seed() {
     eprintln!("{count} seeds from {first}: {score:?}");
     assert!(failed.is_empty(), "\n{}", failed.join("\n"));
     // A few seeds may have few clients.
-    let says_enough =
-        count < SEEDS || score.complete > count && score.hits > 0 && score.over_http2 > count;
+    let says_enough = count < SEEDS
+        || score.complete > count
+            && score.hits > 0
+            && score.over_http2 > count
+            && score.by_gateways > count / 2;
     assert!(says_enough, "the runs say too little: {score:?}");
 }

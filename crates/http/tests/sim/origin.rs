@@ -13,6 +13,7 @@ use bytes::Bytes;
 use nowait_runtime::net::{Listener, ListenerOptions, SendOptions, Stream};
 use nowait_runtime::{JoinHandle, sim, sleep, spawn};
 
+use super::origin_gateway::{self, Protocol};
 use super::origin_http2;
 use super::site::content;
 use super::wire::{PATIENCE, Reader, field};
@@ -64,6 +65,11 @@ impl Manner {
         (Manner::Hang, "hang"),
         (Manner::Garbage, "garbage"),
     ];
+
+    /// Whether memcached can answer so: it has neither contents of requests nor statuses.
+    pub fn suits_values(self) -> bool {
+        !matches!(self, Manner::Echo | Manner::Early | Manner::Error)
+    }
 
     fn named(name: &str) -> Option<Manner> {
         Manner::ALL.iter().find(|(_, known)| *known == name).map(|(manner, _)| *manner)
@@ -122,25 +128,37 @@ impl Asked {
     }
 }
 
-/// Starts both servers.
+/// Starts both servers, for all protocols.
 pub fn start() -> Vec<JoinHandle<()>> {
     let memory = Rc::<Memory>::default();
-    let start = |(number, address): (usize, SocketAddr)| {
+    let mut origins = Vec::new();
+    let mut listen = |address: SocketAddr, protocol: Option<Protocol>| {
         let fd = sim::listen(address).unwrap();
-        let options = ListenerOptions { id: 100 + number as u64, shared: false };
+        let options = ListenerOptions { id: 100 + origins.len() as u64, shared: false };
         let listener = Listener::from_fd(fd, options).unwrap();
         let memory = memory.clone();
-        spawn(async move {
+        origins.push(spawn(async move {
             while let Ok(accepted) = listener.accept().await {
                 let memory = memory.clone();
                 drop(spawn(async move {
                     // The proxy may close at any time.
-                    let _ = serve(accepted.stream, memory).await;
+                    let _ = match protocol {
+                        None => serve(accepted.stream, memory).await,
+                        Some(protocol) => {
+                            origin_gateway::serve(protocol, accepted.stream, memory).await
+                        }
+                    };
                 }));
             }
-        })
+        }));
     };
-    ADDRESSES.into_iter().enumerate().map(start).collect()
+    for address in ADDRESSES {
+        listen(address, None);
+        for (protocol, _) in Protocol::ALL {
+            listen(protocol.beside(address), Some(protocol));
+        }
+    }
+    origins
 }
 
 async fn serve(stream: Stream, memory: Rc<Memory>) -> io::Result<()> {

@@ -126,7 +126,8 @@ async fn read(link: &Link<Server>, id: StreamId, head: &str) -> Option<()> {
         }
         link.take(id, half.held);
         link.write(|h2, _| h2.grow_window(id, 1000 + sim::random(30_000) as u32));
-        if link.half(id).body.len() == half.body.len() && !link.half(id).ended {
+        let waits = link.half(id).body.len() == half.body.len() && !link.half(id).ended;
+        if waits && is_wanted(link, id) {
             link.changed().await;
         }
     }

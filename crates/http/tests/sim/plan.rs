@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nowait_runtime::sim::{self, Disk, Weather};
 
+use super::origin_gateway::Protocol;
 use super::{origin, site};
 
 /// The decisions.
@@ -28,6 +29,8 @@ pub struct Plan {
     settings: String,
     /// Settings of proxying.
     proxy: String,
+    /// Settings of FastCGI.
+    fastcgi: String,
     /// Settings of caching.
     cache: String,
     /// Prints the trace and the error log.
@@ -82,6 +85,17 @@ impl Plan {
             ]),
             one_of(&["", "proxy_ignore_client_abort on;"]),
         ];
+        let fastcgi = [
+            one_of(&["", "fastcgi_keep_conn on;", "fastcgi_keep_conn on;"]),
+            one_of(&["", "fastcgi_buffering off;"]),
+            one_of(&[
+                "",
+                "fastcgi_buffer_size 1k; fastcgi_buffers 2 1k; fastcgi_busy_buffers_size 1k;",
+            ]),
+            one_of(&["", "fastcgi_max_temp_file_size 0;", "fastcgi_max_temp_file_size 20k;"]),
+            one_of(&["", "fastcgi_request_buffering off;"]),
+            one_of(&["", "fastcgi_limit_rate 20k;"]),
+        ];
         let cache = [
             one_of(&[
                 "",
@@ -103,6 +117,7 @@ impl Plan {
             stop: (sim::random(4) == 0).then(|| within(arrival_max + 10)),
             settings: settings.join(" "),
             proxy: proxy.join(" "),
+            fastcgi: fastcgi.join(" "),
             cache: cache.join(" "),
             prints,
         }
@@ -116,14 +131,18 @@ impl Plan {
     /// Whether uploads reach origins while they arrive: refused ones may be lost.
     pub fn streams_uploads(&self) -> bool {
         self.proxy.contains("proxy_request_buffering off")
+            || self.fastcgi.contains("fastcgi_request_buffering off")
     }
 
     /// The text of a generation.
     pub fn configuration(&self, generation: u64) -> String {
         let root = site::dir().join(format!("g{generation}"));
         let (root, settings) = (root.display(), &self.settings);
-        let (proxy, cache) = (&self.proxy, &self.cache);
+        let (proxy, fastcgi, cache) = (&self.proxy, &self.fastcgi, &self.cache);
+        let fastcgi_cache = cache.replace("proxy_", "fastcgi_");
         let [first, second] = origin::ADDRESSES;
+        let timeouts = timeouts("fastcgi");
+        let (groups, locations) = (gateway_groups(), gateway_locations(fastcgi));
         format!(
             "http {{
     access_log off;
@@ -134,7 +153,9 @@ impl Plan {
     http2 on;
     limit_req_zone $binary_remote_addr zone=few:1m rate=2r/s;
     proxy_cache_path cache levels=1:2 keys_zone=one:1m max_size=500k inactive=20s;
+    fastcgi_cache_path cache-fastcgi levels=1:2 keys_zone=two:1m max_size=500k inactive=20s;
     {settings}
+    {groups}
     upstream origin {{
         server {first} max_fails=0;
         server {second} max_fails=0;
@@ -150,6 +171,19 @@ impl Plan {
         location /few/ {{ alias {root}/files/; limit_req zone=few burst=2; }}
         location /return/ {{ return 200 \"generation {generation}\\n\"; }}
         location /moved/ {{ return 302 /files/one; }}
+        {locations}
+        location /cached-fastcgi/ {{
+            fastcgi_pass fastcgi;
+            {timeouts}
+            fastcgi_param REQUEST_URI $request_uri;
+            {fastcgi}
+            add_header X-Generation {generation} always;
+            add_header X-Cache $upstream_cache_status;
+            fastcgi_cache two;
+            fastcgi_cache_key $uri;
+            fastcgi_cache_valid 200 3s;
+            {fastcgi_cache}
+        }}
         location / {{
             proxy_pass http://origin;
             proxy_connect_timeout 3s;
@@ -175,4 +209,48 @@ impl Plan {
 
 fn pick<T: Copy>(choices: &[T]) -> T {
     choices[sim::random(choices.len() as u64) as usize]
+}
+
+/// The upstream groups of the protocols besides HTTP.
+fn gateway_groups() -> String {
+    let group = |(protocol, name): (Protocol, &str)| {
+        let [first, second] = origin::ADDRESSES.map(|address| protocol.beside(address));
+        format!(
+            "upstream {name} {{
+                server {first} max_fails=0;
+                server {second} max_fails=0;
+                keepalive 4;
+                keepalive_timeout 5s;
+            }}
+            "
+        )
+    };
+    Protocol::ALL.into_iter().map(group).collect()
+}
+
+/// Their locations, with further settings of FastCGI.
+fn gateway_locations(fastcgi: &str) -> String {
+    let location = |(protocol, name): (Protocol, &str)| {
+        let own = match protocol {
+            Protocol::FastCgi => fastcgi,
+            Protocol::Memcached => "set $memcached_key $uri;",
+            Protocol::Uwsgi | Protocol::Scgi => "",
+        };
+        let params = match protocol {
+            Protocol::Memcached => String::new(),
+            _ => format!(
+                "{name}_param REQUEST_URI $request_uri;
+                {name}_param REQUEST_METHOD $request_method;
+                {name}_param CONTENT_LENGTH $content_length;"
+            ),
+        };
+        let timeouts = timeouts(name);
+        format!("location /{name}/ {{ {name}_pass {name}; {timeouts} {params} {own} }}\n        ")
+    };
+    Protocol::ALL.into_iter().map(location).collect()
+}
+
+/// As in the locations of HTTP.
+fn timeouts(module: &str) -> String {
+    format!("{module}_connect_timeout 3s; {module}_send_timeout 8s; {module}_read_timeout 8s;")
 }

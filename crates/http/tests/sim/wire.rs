@@ -100,14 +100,16 @@ impl Reader {
         Ok(Vec::new())
     }
 
-    async fn exactly(&mut self, len: usize) -> Result<Vec<u8>, Broken> {
+    /// So many bytes.
+    pub async fn exactly(&mut self, len: usize) -> Result<Vec<u8>, Broken> {
         while self.buffer.len() < len {
             self.need().await?;
         }
         Ok(self.buffer.drain(..len).collect())
     }
 
-    async fn line(&mut self) -> Result<String, Broken> {
+    /// A line, without its end.
+    pub async fn line(&mut self) -> Result<String, Broken> {
         loop {
             if let Some(end) = self.buffer.windows(2).position(|two| two == b"\r\n") {
                 let line: Vec<u8> = self.buffer.drain(..end + 2).collect();

@@ -26,7 +26,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags};
 
-use crate::buf::{Chain, Received, RecvBuf};
+use crate::buf::{Chain, RECV_BUF_BYTES, Received, RecvBuf};
 use crate::net::{Address, Packet};
 use calls::{accept, receive_datagram, receive_packet, shutdown};
 use epoll::Epoll;
@@ -209,7 +209,7 @@ impl Driver {
         match self {
             Driver::Epoll(driver) => driver.poll_recv(key, fd, cx),
             Driver::Uring(driver) => driver.poll_recv(key, cx),
-            Driver::Sim(driver) => driver.poll_recv(key, cx),
+            Driver::Sim(driver) => driver.poll_recv(key, RECV_BUF_BYTES, cx),
         }
     }
 
@@ -226,7 +226,7 @@ impl Driver {
             Driver::Epoll(driver) => driver.poll_recv_large(key, fd, max, cx),
             Driver::Uring(driver) => driver.poll_recv_large(key, fd, max, cx),
             Driver::Sim(driver) => {
-                driver.poll_recv(key, cx).map(|result| result.map(Received::Lent))
+                driver.poll_recv(key, max, cx).map(|result| result.map(Received::Lent))
             }
         }
     }

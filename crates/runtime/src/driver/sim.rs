@@ -284,6 +284,7 @@ impl Sim {
     pub(crate) fn poll_recv(
         &mut self,
         key: Key,
+        max: usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<RecvBuf>> {
         let index = key.0 as usize;
@@ -299,7 +300,7 @@ impl Sim {
             remember(&mut socket.read, cx);
             return Poll::Pending;
         }
-        let most = socket.arrived.len().min(RECV_BUF_BYTES);
+        let most = socket.arrived.len().min(max.clamp(1, RECV_BUF_BYTES));
         let count = self.part(most);
         let socket = &mut self.sockets[index];
         let mut memory = buf::take_recv_memory();

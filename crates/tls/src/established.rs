@@ -234,13 +234,12 @@ impl Established {
         output: &mut Vec<u8>,
     ) -> Result<Seen<'a>, rustls::Error> {
         let tls13 = self.is_tls13();
-        let unexpected = || PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into();
         let Some((header, payload)) = record.split_at_mut_checked(HEADER_BYTES) else {
             return Err(InvalidMessage::MessageTooShort.into());
         };
         let kind = header[0];
         if tls13 && kind != APPLICATION_DATA {
-            return Err(unexpected());
+            return Err(unexpected(kind));
         }
         let kind = ContentType::from(kind);
         let message = InboundOpaqueMessage::new(kind, ProtocolVersion::TLSv1_2, payload);
@@ -267,7 +266,7 @@ impl Established {
             HANDSHAKE if opened.payload.first() == Some(&CLIENT_HELLO) => {
                 Err(PeerMisbehaved::TooManyRenegotiationRequests.into())
             }
-            _ => Err(unexpected()),
+            kind => Err(unexpected(kind)),
         }
     }
 
@@ -401,6 +400,14 @@ fn decrypter(
     })
 }
 
+/// A record of a type that nobody sends after the handshake.
+fn unexpected(kind: u8) -> rustls::Error {
+    rustls::Error::InappropriateMessage {
+        expect_types: vec![ContentType::ApplicationData],
+        got_type: ContentType::from(kind),
+    }
+}
+
 /// The alert that tells the peer of an error; `None`: it was the peer that has failed.
 fn alert_of(error: &rustls::Error) -> Option<AlertDescription> {
     use rustls::Error as Is;
@@ -408,9 +415,9 @@ fn alert_of(error: &rustls::Error) -> Option<AlertDescription> {
         Is::AlertReceived(_) => return None,
         Is::DecryptError => AlertDescription::BadRecordMac,
         Is::PeerSentOversizedRecord => AlertDescription::RecordOverflow,
-        Is::InvalidMessage(InvalidMessage::InvalidKeyUpdate) | Is::PeerMisbehaved(_) => {
-            AlertDescription::UnexpectedMessage
-        }
+        Is::InvalidMessage(InvalidMessage::InvalidKeyUpdate)
+        | Is::InappropriateMessage { .. }
+        | Is::PeerMisbehaved(_) => AlertDescription::UnexpectedMessage,
         Is::InvalidMessage(_) => AlertDescription::DecodeError,
         _ => AlertDescription::InternalError,
     })

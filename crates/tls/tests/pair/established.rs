@@ -440,6 +440,8 @@ fn broken_records_are_answered_by_an_alert() {
             (&b"\x17\x03\x03\x00\x28no record of this session, but long enough"[..], 20),
             // Too short.
             (&b"\x17\x03\x03\x00\x02no"[..], 20),
+            // Without protection, which TLS 1.3 does not have any more, and TLS 1.2 cannot open.
+            (&b"\x14\x03\x03\x00\x01\x01"[..], if SUITES[..3].contains(&suite) { 10 } else { 20 }),
         ] {
             let mut pair = Pair::new(suite);
             pair.offload(false);
@@ -453,6 +455,10 @@ fn broken_records_are_answered_by_an_alert() {
             pair.server.end(&mut output);
             assert_eq!(output.len(), 7);
             assert!(pair.server.open(&mut input, &mut plain, &mut output, true).is_err());
+            // Sealed here.
+            let mut pair = Pair::new(suite);
+            assert!(pair.serve(record[..record.len().min(45)].to_vec()).is_err());
+            assert!(pair.told.is_some(), "{suite:?}");
         }
     }
 }

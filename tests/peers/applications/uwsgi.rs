@@ -11,7 +11,7 @@ fn uwsgi_with_python() {
     let Some(mut command) = program("uwsgi") else { return };
     let port = free_port();
     command.args(["--plugin", "python3", "--need-app", "--processes", "2", "--die-on-term"]);
-    command.args(["--socket", &format!("127.0.0.1:{port}")]);
+    command.args(["--master", "--socket", &format!("127.0.0.1:{port}")]);
     command.arg("--wsgi-file").arg(source("app.wsgi.py"));
     let _uwsgi = Background::serve(&mut command, port);
     let content = content();

@@ -150,11 +150,12 @@ impl Master {
         let parent = upgraded.then(std::os::unix::process::parent_id);
         let inherited = Sockets::inherited(inherited.fds, &log);
         let absent = Absent::Tolerated;
-        let opened = reload::open(loaded, &place, &inherited, absent, 1, &log);
-        let Some(opened) = opened else { return failed };
+        let Some(opened) = reload::open(loaded, &place, absent, &log) else { return failed };
+        // Whoever looks for the reason of a failure looks there.
+        log.set_sinks(opened.sinks());
+        let Some(opened) = opened.bind(&inherited, 1, &log) else { return failed };
         inherited.remove_unix(Some(&opened.sockets), &log);
         drop(inherited);
-        log.set_sinks(opened.sinks());
 
         let settings = &opened.loaded.settings;
         announce(&log, settings);

@@ -37,16 +37,15 @@ impl Pending {
     }
 }
 
-/// Opens everything that a configuration names. `None` if something cannot be opened; the log says
-/// what, and nothing stays open.
-pub fn open(
+/// A configuration whose files are open.
+pub struct Opened {
     loaded: Loaded,
-    place: &Place,
-    old: &Sockets,
-    absent: Absent<'_>,
-    number: u64,
-    log: &StartupLog,
-) -> Option<Running> {
+    logs: Logs,
+}
+
+/// Opens the files that a configuration names. `None` if something cannot be opened; the log says
+/// what, and nothing stays open.
+pub fn open(loaded: Loaded, place: &Place, absent: Absent<'_>, log: &StartupLog) -> Option<Opened> {
     let settings = &loaded.settings;
     let emerg = |message: String| log.log(Level::Emerg, message);
     directories::make(&loaded.needs.directories, settings, log).map_err(emerg).ok()?;
@@ -64,8 +63,21 @@ pub fn open(
             }
         })
         .ok()?;
-    let sockets = old.renew(&loaded.needs.listens, settings.workers, log).ok()?;
-    Some(Running { number, loaded, sockets, logs })
+    Some(Opened { loaded, logs })
+}
+
+impl Opened {
+    /// The sinks of the main error log.
+    pub(super) fn sinks(&self) -> Vec<Sink> {
+        self.logs.sinks(&self.loaded.settings.error_logs)
+    }
+
+    /// Opens the sockets that `old` lacks. `None` if one cannot be opened; the log says which.
+    pub(super) fn bind(self, old: &Sockets, number: u64, log: &StartupLog) -> Option<Running> {
+        let Opened { loaded, logs } = self;
+        let sockets = old.renew(&loaded.needs.listens, loaded.settings.workers, log).ok()?;
+        Some(Running { number, loaded, sockets, logs })
+    }
 }
 
 impl Running {
@@ -154,7 +166,7 @@ impl Master {
         loaded.settings.daemon = old.daemon;
         let number = self.running.number + 1;
         let (sockets, logs) = (&self.running.sockets, Absent::Needed(&self.running.logs));
-        let open = || open(loaded, &self.place, sockets, logs, number, &self.log);
+        let open = || open(loaded, &self.place, logs, &self.log)?.bind(sockets, number, &self.log);
         let (opened, said) = self.log.noting(open);
         let Some(running) = opened else { return self.discard(&said) };
         let pid = &running.loaded.settings.pid;

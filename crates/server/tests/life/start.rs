@@ -93,8 +93,10 @@ fn a_taken_address_is_reported_and_tried_again() {
     );
     dir.write("nginx.conf", text);
     let path = dir.path().to_str().unwrap();
-    let output = nowait(&["-p", path, "-c", "nginx.conf", "-e", "error.log"]);
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-e", "early.log"]);
     assert_eq!(output.status.code(), Some(1));
+    let log = std::fs::read_to_string(dir.path().join("error.log")).unwrap();
+    assert!(log.contains("[emerg]") && log.contains(": still could not bind()"), "{log}");
     let line = format!("nowait: [emerg] bind() to {address} failed (98: Address already in use)\n");
     assert_eq!(stderr(&output).matches(&line).count(), 5, "{}", stderr(&output));
     let end = "nowait: [emerg] still could not bind()\n  = hint: another program";

@@ -146,6 +146,9 @@ fn requests_that_no_tunnel_is_made_for() {
             assert_eq!(status(server, to, ""), 400, "{to}");
             assert_eq!(status_by_h2(server, to, &[]), 400, "{to}");
         }
+        // It would be a socket in the file system.
+        assert_eq!(status(server, "unix:80", ""), 400);
+        assert_eq!(status_by_h2(server, "UNIX:80", &[]), 400);
         let to = server.addr().to_string();
         assert_eq!(status(server, &to, "Content-Length: 1\r\n"), 400);
         assert_eq!(status(server, &to, "Transfer-Encoding: chunked\r\n"), 400);

@@ -85,6 +85,12 @@ impl Addressed for Tunnel {
         &self.backend
     }
 
+    /// nginx differs: it takes the destination `unix:80` for a socket in the file system.
+    fn refusal(&self, request: &Request) -> Option<u16> {
+        let host = request.head.host().unwrap_or_default();
+        host.eq_ignore_ascii_case(b"unix").then_some(400)
+    }
+
     fn streams(&self, _: &Request) -> bool {
         true
     }

@@ -53,7 +53,6 @@ fn advice(module: &str) -> Option<&'static str> {
             "nowait does not store uploads: pass PUT, DELETE and the like to a server that does \
              (\"proxy_pass\"), or remove the lines to refuse these methods"
         }
-        "http_v3" => "remove the lines: clients then use HTTP/2",
         "core" => "every available module is built in; remove the lines",
         _ => return None,
     })
@@ -88,10 +87,8 @@ mod tests {
 
     #[test]
     fn advice_is_for_modules_of_nginx() {
-        for module in ["http_dav", "http_v3"] {
-            let module = format!("ngx_{module}_module");
-            assert!(advice(&module).is_some(), "{module}");
-            assert!(unsupported::all().any(|entry| entry.module == module), "{module}");
-        }
+        let module = "ngx_http_dav_module";
+        assert!(advice(module).is_some());
+        assert!(unsupported::all().any(|entry| entry.module == module));
     }
 }

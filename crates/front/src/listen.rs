@@ -163,7 +163,14 @@ impl ListenDirective {
             b"multipath" => self.spec.multipath = true,
             b"ipv6only=on" => self.spec.ipv6only = true,
             b"ipv6only=off" => self.spec.ipv6only = false,
-            b"ssl" | b"http2" | b"quic" => {
+            b"quic" => {
+                return Err(word
+                    .error("the \"quic\" parameter is not supported: there is no HTTP/3")
+                    .hint(
+                        "remove this \"listen\" and the \"Alt-Svc\" field: clients then use HTTP/2",
+                    ));
+            }
+            b"ssl" | b"http2" => {
                 return Err(word
                     .error(format!("the \"{word}\" parameter is not supported here"))
                     .hint("remove the parameter"));

@@ -542,6 +542,7 @@ pub fn rows() -> Vec<&'static [nowait_conf::Row]> {
         conf::http2::Http2Conf::ROWS,
         conf::http2::Http2LocationConf::ROWS,
         conf::http2::HTTP2_ROWS,
+        conf::http3::HTTP3_ROWS,
         conf::body::BodyConf::ROWS,
         conf::files::FileConf::ROWS,
         conf::pages::PagesConf::ROWS,

@@ -95,6 +95,9 @@ directives! {
     /// `compute`, with one thread per processor (at least two), is for processor-bound work:
     /// compression and password hashes.
     thread_pool: Vec<PoolSetting>, in MAIN, args "name threads=number [max_queue=number]";
+    /// Accepted for compatibility: a reload reads certificates and keys again, but no event loop waits
+    /// for it.
+    ssl_object_cache_inheritable: bool = "off", in MAIN, args "on | off";
     /// Accepted for compatibility: regular expressions are always compiled.
     pcre_jit: bool = "off", in MAIN, args "on | off";
 }

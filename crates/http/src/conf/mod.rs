@@ -9,6 +9,7 @@ pub mod client;
 pub mod content_types;
 pub mod files;
 pub mod http2;
+pub mod http3;
 pub mod limit_except;
 pub mod log;
 pub mod mime;

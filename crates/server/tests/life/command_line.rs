@@ -202,10 +202,37 @@ fn directives_of_the_main_context_are_checked() {
          worker_processes auto; worker_cpu_affinity auto; thread_pool default threads=4; \
          thread_pool d1 threads=1 max_queue=0; worker_priority -5; worker_rlimit_core 500M; \
          worker_shutdown_timeout 5s; timer_resolution 100ms; lock_file x; pcre_jit on; \
-         debug_points stop; env PATH; error_log x debug_http; \
+         debug_points stop; env PATH; error_log x debug_http; ssl_object_cache_inheritable on; \
          events { use epoll; multi_accept on; accept_mutex on; accept_mutex_delay 100ms; \
          epoll_events 1; worker_aio_requests 64; event_loop_guard strict; worker_connections 10; }",
     );
     let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
     assert!(output.status.success(), "{}", stderr(&output));
+}
+
+/// Images for containers without privileges set all directories, whatever is used.
+#[test]
+fn lines_without_effect_are_accepted() {
+    let dir = TempDir::new("idle-lines");
+    let path = dir.path().to_str().unwrap();
+    let conf = |listen: &str| {
+        format!(
+            "pid nginx.pid; events {{ worker_connections 64; }} http {{ \
+             client_body_temp_path client_temp; proxy_temp_path proxy_temp_path; \
+             fastcgi_temp_path fastcgi_temp; uwsgi_temp_path uwsgi_temp; scgi_temp_path scgi_temp; \
+             types_hash_max_size 2048; server_names_hash_bucket_size 128; connection_pool_size 256; \
+             http3 on; quic_gso on; quic_retry off; quic_host_key none; http3_stream_buffer_size 1m; \
+             http3_max_concurrent_streams 64; quic_active_connection_id_limit 2; \
+             server {{ {listen} http3_hq off; access_log off; }} }}"
+        )
+    };
+    dir.write("nginx.conf", conf("listen 127.0.0.1:8000;"));
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    dir.write("nginx.conf", conf("listen 127.0.0.1:8000 quic;"));
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+    assert!(stderr(&output).contains("there is no HTTP/3"), "{}", stderr(&output));
+    dir.write("nginx.conf", conf("listen 127.0.0.1:8000; http3_hq maybe;"));
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+    assert!(stderr(&output).contains("\"http3_hq\""), "{}", stderr(&output));
 }

@@ -33,6 +33,7 @@ mod heads;
 mod health;
 mod hostile;
 mod http2;
+mod image_filter;
 mod keep_alive;
 mod lifecycle;
 mod limit;

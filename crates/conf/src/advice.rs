@@ -49,10 +49,6 @@ impl Missing {
 fn advice(module: &str) -> Option<&'static str> {
     let rest = module.strip_prefix("ngx_")?;
     Some(match rest.strip_suffix("_module").unwrap_or(rest) {
-        "http_dav" => {
-            "nowait does not store uploads: pass PUT, DELETE and the like to a server that does \
-             (\"proxy_pass\"), or remove the lines to refuse these methods"
-        }
         "core" => "every available module is built in; remove the lines",
         _ => return None,
     })
@@ -68,26 +64,25 @@ mod tests {
         let mut missing = Missing::default();
         assert_eq!(missing.summary(), "");
         for (module, name) in [
-            ("ngx_http_dav_module", "dav_methods"),
+            ("ngx_core_module", "one"),
             ("ngx_http_perl_module", "perl"),
-            ("ngx_http_dav_module", "dav_access"),
-            ("ngx_http_dav_module", "dav_methods"),
+            ("ngx_core_module", "two"),
+            ("ngx_core_module", "one"),
         ] {
             missing.note(module, name);
         }
         assert_eq!(
             missing.summary(),
             "nowait: 3 directives not available in nowait:\n  \
-             ngx_http_dav_module: dav_methods, dav_access\n    \
-             = hint: nowait does not store uploads: pass PUT, DELETE and the like to a server that \
-             does (\"proxy_pass\"), or remove the lines to refuse these methods\n  \
+             ngx_core_module: one, two\n    \
+             = hint: every available module is built in; remove the lines\n  \
              ngx_http_perl_module: perl\n"
         );
     }
 
     #[test]
     fn advice_is_for_modules_of_nginx() {
-        let module = "ngx_http_dav_module";
+        let module = "ngx_core_module";
         assert!(advice(module).is_some());
         assert!(unsupported::all().any(|entry| entry.module == module));
     }

@@ -143,6 +143,24 @@ pub trait Filter: Send + Sync {
     /// The status that replaces the response.
     fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>>;
 
+    /// Whether [`replace`](Self::replace) has to make another response of this one, before the next
+    /// filters see it.
+    fn replaces(&self, _request: &mut Request, _response: &Response) -> bool {
+        false
+    }
+
+    /// Makes another response, and may wait for that.
+    ///
+    /// # Errors
+    /// The status that replaces the response.
+    fn replace<'a>(
+        &'a self,
+        _request: &'a mut Request,
+        response: Response,
+    ) -> LocalFuture<'a, Result<Response, Box<Special>>> {
+        Box::pin(async { Ok(response) })
+    }
+
     /// Adds trailers after the end of the body, if [`expects_trailers`] or [`trailers_follow`] is
     /// set.
     ///
@@ -176,6 +194,8 @@ pub enum Place {
     Fields,
     /// Codings that the client does not accept are undone.
     Decoding,
+    /// The whole content becomes another one, which is complete before the response goes on.
+    Replacement,
     /// What will change the content.
     Content,
     /// The coding of the content.
@@ -302,17 +322,29 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Sends a response through all filters.
+    /// Sends a response through all filters, from number `first` on. The result is a filter that has to
+    /// replace the response, and the number of the next one.
     ///
     /// # Errors
     /// The status that replaces the response.
-    pub fn run(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    pub fn run(
+        &self,
+        first: usize,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<Option<(&dyn Filter, usize)>, Box<Special>> {
         let filters = match response.body {
             // Its bytes are no content.
             Body::Tunnel(_) => &self.all[..self.heads],
             _ => &self.all[..],
         };
-        filters.iter().try_for_each(|filter| filter.apply(request, response))
+        for (number, filter) in filters.iter().enumerate().skip(first) {
+            if filter.replaces(request, response) {
+                return Ok(Some((&**filter, number + 1)));
+            }
+            filter.apply(request, response)?;
+        }
+        Ok(None)
     }
 
     /// Adds the trailers of all filters.

@@ -16,6 +16,7 @@ pub mod flv;
 pub mod grpc;
 pub mod gunzip;
 pub mod headers;
+pub mod image_filter;
 pub mod index;
 pub mod limit;
 pub mod map;
@@ -92,6 +93,7 @@ pub static MODULES: &[&Module] = &[
     &headers::MODULE,
     &userid::MODULE,
     &gunzip::MODULE,
+    &image_filter::MODULE,
     &addition::MODULE,
     &sub_filter::MODULE,
     &charset::MODULE,

@@ -23,7 +23,7 @@ use crate::error_page;
 use crate::generation::Current;
 use crate::log::Level;
 use crate::logs::debug;
-use crate::module::{Phase, Position, Step};
+use crate::module::{Filter, Phase, Position, Step};
 use crate::nested::Entry;
 use crate::outcome::{Outcome, Special, Target};
 use crate::request::{BodyLength, Request};
@@ -148,6 +148,18 @@ fn walk<'r>(mut step: Step<'r>, current: &'r Current) -> Progress<'r> {
         };
         match conclude(request, current, outcome) {
             Concluded::Done(response) => return Progress::Done(response),
+            Concluded::Replace(response, filter, next) => {
+                step = Step::wait(async move {
+                    let outcome = match filter.replace(request, response).await {
+                        Ok(response) => {
+                            request.filtered = next;
+                            Outcome::Response(response)
+                        }
+                        Err(special) => Outcome::Special(*special),
+                    };
+                    Step::Done(request, outcome)
+                });
+            }
             Concluded::Again(start) => {
                 start_round(request, start);
                 step = next(request, current);
@@ -305,16 +317,23 @@ fn refuse_access(request: &mut Request, refusal: Special) -> Step<'_> {
 }
 
 /// Result of following an outcome.
-enum Concluded {
+enum Concluded<'r> {
     Done(Option<Response>),
+    /// The filter has to replace the response, before the next one, with this number, sees it.
+    Replace(Response, &'r dyn Filter, usize),
     Again(Start),
 }
 
 /// Follows an outcome until there is a response that all filters accept, or another round begins.
-fn conclude(request: &mut Request, current: &Current, mut outcome: Outcome) -> Concluded {
+fn conclude<'r>(
+    request: &mut Request,
+    current: &'r Current,
+    mut outcome: Outcome,
+) -> Concluded<'r> {
     loop {
         outcome = match outcome {
             Outcome::Response(mut response) => {
+                let first = std::mem::take(&mut request.filtered);
                 if let Some(status) = request.replaced.status.take() {
                     response.head.status = status;
                     response.head.status_line = None;
@@ -334,8 +353,11 @@ fn conclude(request: &mut Request, current: &Current, mut outcome: Outcome) -> C
                     response.head.content_length = None;
                 }
                 let filters = &current.conf.location(request.location).filters;
-                match filters.run(request, &mut response) {
-                    Ok(()) => return Concluded::Done(Some(response)),
+                match filters.run(first, request, &mut response) {
+                    Ok(None) => return Concluded::Done(Some(response)),
+                    Ok(Some((filter, next))) => {
+                        return Concluded::Replace(response, filter, next);
+                    }
                     Err(special) => Outcome::Special(*special),
                 }
             }

@@ -108,6 +108,8 @@ pub struct Request {
     pub realpath: Realpath,
     /// Value of `$limit_rate`, if set.
     pub limit_rate: Cell<Option<u64>>,
+    /// Number of filters that have seen the response, while it is being replaced.
+    pub filtered: usize,
     /// Bytes that are sent before its limit applies, in place of `limit_rate_after`.
     pub limit_rate_after: Cell<Option<u64>>,
     /// Charset of the response, in place of the configured one. nginx:
@@ -255,6 +257,7 @@ impl Request {
             round: State::default(),
             realpath: Realpath::default(),
             limit_rate: Cell::new(None),
+            filtered: 0,
             limit_rate_after: Cell::new(None),
             override_charset: None,
             spent: Rc::default(),
@@ -340,6 +343,7 @@ impl Request {
         self.realpath = Realpath::default();
         self.limit_rate.set(None);
         self.limit_rate_after.set(None);
+        self.filtered = 0;
         self.override_charset = None;
         self.nested = None;
         self.entry = Entry::Server;

@@ -79,6 +79,7 @@ const FEATURES: &[(&str, Kind, bool)] = &[
     ("http_sub_module", Optional, true),
     ("http_dav_module", Optional, true),
     ("http_flv_module", Optional, true),
+    ("http_image_filter_module", Optional, true),
     ("http_mp4_module", Optional, true),
     ("http_gunzip_module", Optional, true),
     ("http_gzip_static_module", Optional, true),
@@ -184,7 +185,7 @@ mod tests {
         assert!(text.contains(" --with-threads "));
         assert!(text.contains(" --with-http_ssl_module "));
         // Absent optional modules must not be named at all: tools search for the bare word.
-        for word in ["http_v3", "image_filter", "--with-mail", "OpenSSL", "perl"] {
+        for word in ["http_v3", "http_xslt", "--with-mail", "OpenSSL", "perl"] {
             assert!(!text.contains(word), "{word}");
         }
         assert!(!text.split(' ').any(|word| word == "--without-http"));

@@ -18,6 +18,7 @@ use rustls::{
 
 use crate::error::Error;
 use crate::seal::{APPLICATION_DATA, Sealer, Sealing, SealingCipher, parts};
+use crate::session::CIPHERTEXT_BYTES_MAX;
 
 /// Types of records.
 const ALERT: u8 = 21;
@@ -238,6 +239,9 @@ impl Established {
             return Err(InvalidMessage::MessageTooShort.into());
         };
         let kind = header[0];
+        if usize::from(u16::from_be_bytes([header[3], header[4]])) > CIPHERTEXT_BYTES_MAX {
+            return Err(rustls::Error::PeerSentOversizedRecord);
+        }
         if tls13 && kind != APPLICATION_DATA {
             return Err(unexpected(kind));
         }

@@ -34,7 +34,7 @@ const HEADER_BYTES: usize = 5;
 pub const PLAINTEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// Maximum length of a protected record (RFC 5246, 6.2.3; TLS 1.3 has less).
-const CIPHERTEXT_BYTES_MAX: usize = PLAINTEXT_BYTES_MAX + 2048;
+pub(crate) const CIPHERTEXT_BYTES_MAX: usize = PLAINTEXT_BYTES_MAX + 2048;
 
 /// Maximum size of the records of one handshake message. rustls limits the message to 64 KB, but
 /// not the number of records.

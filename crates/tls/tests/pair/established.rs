@@ -440,6 +440,8 @@ fn broken_records_are_answered_by_an_alert() {
             (&b"\x17\x03\x03\x00\x28no record of this session, but long enough"[..], 20),
             // Too short.
             (&b"\x17\x03\x03\x00\x02no"[..], 20),
+            // Too long: its header is enough to know.
+            (&b"\x17\x03\x03\x48\x01"[..], 22),
             // Without protection, which TLS 1.3 does not have any more, and TLS 1.2 cannot open.
             (&b"\x14\x03\x03\x00\x01\x01"[..], if SUITES[..3].contains(&suite) { 10 } else { 20 }),
         ] {

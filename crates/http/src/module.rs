@@ -6,6 +6,7 @@
 //! settings, so nothing is looked up while a request runs.
 
 use std::fmt;
+use std::ops::Range;
 use std::rc::Rc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Row, Scope, Span};
@@ -144,7 +145,7 @@ pub trait Filter: Send + Sync {
     fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>>;
 
     /// Whether [`replace`](Self::replace) has to make another response of this one, before the next
-    /// filters see it.
+    /// filters see it. Filters at [`Place::Replacement`] are asked.
     fn replaces(&self, _request: &mut Request, _response: &Response) -> bool {
         false
     }
@@ -272,13 +273,15 @@ impl Parts {
         handlers.sort_by_key(|(phase, _)| *phase);
         filters.sort_by_key(|(place, _)| *place);
         let heads = filters.partition_point(|(place, _)| *place <= Place::Fields);
+        let replacing = filters.partition_point(|(place, _)| *place < Place::Replacement)
+            ..filters.partition_point(|(place, _)| *place <= Place::Replacement);
         let mut ends = [0; PHASES];
         for (phase, end) in ends.iter_mut().enumerate() {
             *end = handlers.partition_point(|(of, _)| *of as usize <= phase);
         }
         let all = handlers.into_iter().map(|(_, handler)| handler).collect();
         let filters = filters.into_iter().map(|(_, filter)| filter).collect();
-        (Handlers { all, ends, named }, Filters { all: filters, heads }, settings)
+        (Handlers { all, ends, named }, Filters { all: filters, heads, replacing }, settings)
     }
 }
 
@@ -319,6 +322,8 @@ pub struct Filters {
     all: Box<[Box<dyn Filter>]>,
     /// The number of those that concern nothing but the head.
     heads: usize,
+    /// Those that replace responses.
+    replacing: Range<usize>,
 }
 
 impl Filters {
@@ -338,8 +343,8 @@ impl Filters {
             Body::Tunnel(_) => &self.all[..self.heads],
             _ => &self.all[..],
         };
-        for (number, filter) in filters.iter().enumerate().skip(first) {
-            if filter.replaces(request, response) {
+        for (number, filter) in (first..).zip(filters.get(first..).unwrap_or_default()) {
+            if self.replacing.contains(&number) && filter.replaces(request, response) {
                 return Ok(Some((&**filter, number + 1)));
             }
             filter.apply(request, response)?;

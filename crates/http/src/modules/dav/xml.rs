@@ -172,8 +172,13 @@ fn local(text: &str) -> Result<String, Malformed> {
 fn namespace(resolved: ResolveResult<'_>) -> Result<String, Malformed> {
     match resolved {
         ResolveResult::Unbound => Ok(String::new()),
-        ResolveResult::Bound(Namespace(name)) if name.chars().all(is_char) => Ok(name.to_owned()),
-        ResolveResult::Bound(_) | ResolveResult::Unknown(_) => Err(Malformed),
+        ResolveResult::Bound(Namespace(name)) => {
+            // As it was written: the library resolves prefixes, not what is in their names.
+            let name = name.replace(['\t', '\n', '\r'], " ");
+            let name = quick_xml::escape::unescape(&name).map_err(|_| Malformed)?;
+            if name.chars().all(is_char) { Ok(name.into_owned()) } else { Err(Malformed) }
+        }
+        ResolveResult::Unknown(_) => Err(Malformed),
     }
 }
 
@@ -277,6 +282,7 @@ mod tests {
             ("<a/>", "<a/>"),
             ("<x:a xmlns:x='u'>t&amp;<b/></x:a>", "<a xmlns=\"u\">t&amp;<b xmlns=\"\"/></a>"),
             ("<a xmlns='u'><b c='&lt;'/></a>", "<a xmlns=\"u\"><b c=\"&lt;\"/></a>"),
+            ("<x:a xmlns:x='\"&#117;&amp;\n'/>", "<a xmlns=\"&quot;u&amp; \"/>"),
             (
                 "<a xmlns:y='v' y:b='1' xml:lang='en'/>",
                 "<a xmlns:a0=\"v\" a0:b=\"1\" xml:lang=\"en\"/>",

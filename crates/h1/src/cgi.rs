@@ -219,6 +219,20 @@ mod tests {
     }
 
     #[test]
+    fn a_long_line_is_judged_when_it_is_complete() {
+        let unfinished = format!("X: {}\x7f\0", "y".repeat(1100));
+        for size in [1, 100, 1023, 1024, 1025, 1100, unfinished.len()] {
+            let mut head = ResponseBuilder::new();
+            let mut reader = HeadReader::new(4096, false);
+            for piece in unfinished.as_bytes().chunks(size) {
+                assert_eq!(reader.receive(&mut head, piece), Ok((piece.len(), false)), "{size}");
+            }
+            let end = reader.receive(&mut head, b"\n\n");
+            assert_eq!(end, Err(ResponseError::InvalidHeaderLine), "{size}");
+        }
+    }
+
+    #[test]
     fn mistakes() {
         for (text, error) in [
             ("Status: 2x0\n\n", ResponseError::InvalidStatus),

@@ -6,9 +6,9 @@ use crate::limits::Budget;
 use crate::line::{BadField, COLON_SPACE, FieldLine, Line, PlainLine, field_line, plain_line};
 use nowait_message::{Known, Span};
 
-/// A line up to this length is parsed again from its start whenever more of it arrives, so that
-/// invalid input is rejected at once; for a longer one the reader waits for its end, so that a peer
-/// that sends byte by byte cannot make the work quadratic. Bytes.
+/// How much of a line is parsed again from its start whenever more of it arrives, so that invalid input
+/// is rejected at once. What follows is parsed when the line is complete, so that a peer that sends byte
+/// by byte cannot make the work quadratic. In bytes.
 const EAGER_MAX: usize = 1024;
 
 /// The end of a line.
@@ -195,11 +195,15 @@ impl Reader {
             }
             let line_max = self.budget.line_max(limits);
             let end = bytes.len().min(self.at + line_max);
-            let window = &bytes[self.at..end];
-            let full = window.len() == line_max;
-            if self.seen > EAGER_MAX && !full && !window[self.seen..].contains(&b'\n') {
-                self.seen = window.len();
-                return Ok(false);
+            let mut window = &bytes[self.at..end];
+            let length = window.len();
+            let full = length == line_max;
+            if length > EAGER_MAX && !full && !window[self.seen..].contains(&b'\n') {
+                if self.seen >= EAGER_MAX {
+                    self.seen = length;
+                    return Ok(false);
+                }
+                window = &window[..EAGER_MAX];
             }
             let line = if self.in_fields {
                 self.field_line(head, limits, bytes, window)?
@@ -223,7 +227,7 @@ impl Reader {
                     return Err(head.too_long(!self.in_fields, Span::new(self.at, end)));
                 }
                 Line::Partial => {
-                    self.seen = window.len();
+                    self.seen = length;
                     return Ok(false);
                 }
             }

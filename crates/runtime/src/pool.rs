@@ -146,7 +146,7 @@ struct Queued {
 
 /// Locks even if a previous holder of the lock panicked: no code here leaves the data half changed
 /// when it panics.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -415,15 +415,13 @@ impl Inner {
             if task.op == Op::Blocking {
                 computed += executed.served;
             }
-            drop(task);
             state = lock(&self.state);
             state.busy -= 1;
             state.queue.done(share, executed.served, self.created.elapsed());
-            if let Some(waker) = executed.waker {
-                drop(state);
-                waker.wake();
-                state = lock(&self.state);
-            }
+            drop(state);
+            task.job.publish();
+            drop(task);
+            state = lock(&self.state);
         }
         state.alive -= 1;
         // Notifies the other threads that the queue has ended.

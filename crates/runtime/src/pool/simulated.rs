@@ -122,13 +122,10 @@ impl Thread {
         let (inner, Taken { share, task, waited }) = (&self.0, taken);
         let executed = task.job.execute(waited);
         inner.counters(task.op).completed(served, executed.panicked);
-        drop(task);
         let mut state = lock(&inner.state);
         state.busy -= 1;
         state.queue.done(share, served, now.duration_since(inner.created));
         drop(state);
-        if let Some(waker) = executed.waker {
-            waker.wake();
-        }
+        task.job.publish();
     }
 }

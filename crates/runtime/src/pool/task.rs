@@ -1,7 +1,8 @@
 //! One task from submission to result: the cell shared by its future and its thread.
 //!
-//! Stages: `Waiting` → `Running` → `Done` → `Gone`, or `Gone` at once when the future is dropped.
-//! The lock is held only to move between stages, never while the work runs.
+//! Stages: `Waiting` → `Running` → `Executed` → `Done` → `Gone`, or `Gone` at once when the future is
+//! dropped. The future sees its result when it is `Done`: then the pool has counted the thread as
+//! free. The lock is held only to move between stages, never while the work runs.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +17,11 @@ use crate::panic::panic_text;
 
 /// A task as its pool sees it.
 pub(super) trait Job: Send + Sync {
-    /// Runs the work, after `waited` in the queue, and keeps the result.
+    /// Runs the work, after `waited` in the queue, and keeps the result to itself.
     fn execute(&self, waited: Duration) -> Executed;
+    /// Completes the future with the result of [`execute`](Job::execute). The pool calls this once
+    /// it has updated its accounts, so that whoever sees the result finds the thread free.
+    fn publish(&self);
     /// Completes the future with `error` instead of running the work.
     fn refuse(&self, error: PoolError);
 }
@@ -27,9 +31,6 @@ pub(super) struct Executed {
     pub panicked: bool,
     /// How long the work took.
     pub served: Duration,
-    /// To be woken after the pool has updated its accounts, so that the caller finds the thread
-    /// free.
-    pub waker: Option<Waker>,
 }
 
 /// A task as its future sees it.
@@ -42,6 +43,7 @@ trait Outcome<T>: Job {
 enum Stage<F, T> {
     Waiting { work: F, waker: Option<Waker> },
     Running { waker: Option<Waker> },
+    Executed { result: Result<T, PoolError>, spent: Spent, waker: Option<Waker> },
     Done(Result<T, PoolError>, Spent),
     Gone,
 }
@@ -56,21 +58,12 @@ impl<F, T> Cell<F, T> {
         Cell { pool, stage: Mutex::new(Stage::Waiting { work, waker: None }) }
     }
 
-    /// Keeps `result` for the future and returns its waker.
-    fn finish(&self, result: Result<T, PoolError>, spent: Spent) -> Option<Waker> {
+    /// Moves to the stage that `next` makes of the present one, and returns what it leaves over.
+    fn advance<R>(&self, next: impl FnOnce(Stage<F, T>) -> (Stage<F, T>, R)) -> R {
         let mut stage = lock(&self.stage);
-        let old = match &*stage {
-            Stage::Waiting { .. } | Stage::Running { .. } => {
-                std::mem::replace(&mut *stage, Stage::Done(result, spent))
-            }
-            // The caller is gone: the result is dropped here, off the loop.
-            Stage::Done(..) | Stage::Gone => return None,
-        };
-        drop(stage);
-        match old {
-            Stage::Waiting { waker, .. } | Stage::Running { waker } => waker,
-            Stage::Done(..) | Stage::Gone => None,
-        }
+        let (next, rest) = next(std::mem::replace(&mut *stage, Stage::Gone));
+        *stage = next;
+        rest
     }
 }
 
@@ -81,18 +74,11 @@ where
 {
     fn execute(&self, waited: Duration) -> Executed {
         let begin = Instant::now();
-        let mut stage = lock(&self.stage);
-        let work = match std::mem::replace(&mut *stage, Stage::Gone) {
-            Stage::Waiting { work, waker } => {
-                *stage = Stage::Running { waker };
-                work
-            }
-            other => {
-                *stage = other;
-                return Executed { panicked: false, served: Duration::ZERO, waker: None };
-            }
-        };
-        drop(stage);
+        let work = self.advance(|stage| match stage {
+            Stage::Waiting { work, waker } => (Stage::Running { waker }, Some(work)),
+            other => (other, None),
+        });
+        let Some(work) = work else { return Executed { panicked: false, served: Duration::ZERO } };
         // AssertUnwindSafe: everything captured is dropped with the work; nothing of it is used
         // again.
         let result = catch_unwind(AssertUnwindSafe(work)).map_err(|payload| PoolError::Panicked {
@@ -101,13 +87,33 @@ where
         });
         let panicked = result.is_err();
         let served = begin.elapsed();
-        Executed { panicked, served, waker: self.finish(result, Spent::new(waited, served)) }
+        let spent = Spent::new(waited, served);
+        let unwanted = self.advance(|stage| match stage {
+            Stage::Running { waker } => (Stage::Executed { result, spent, waker }, None),
+            other => (other, Some(result)),
+        });
+        // If the caller is gone, the result is dropped here, off the loop.
+        drop(unwanted);
+        Executed { panicked, served }
+    }
+
+    fn publish(&self) {
+        let waker = self.advance(|stage| match stage {
+            Stage::Executed { result, spent, waker } => (Stage::Done(result, spent), waker),
+            other => (other, None),
+        });
+        waker.into_iter().for_each(Waker::wake);
     }
 
     fn refuse(&self, error: PoolError) {
-        if let Some(waker) = self.finish(Err(error), Spent::default()) {
-            waker.wake();
-        }
+        let (waker, work) = self.advance(|stage| match stage {
+            Stage::Waiting { work, waker } => {
+                (Stage::Done(Err(error), Spent::default()), (waker, Some(work)))
+            }
+            other => (other, (None, None)),
+        });
+        drop(work);
+        waker.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -119,7 +125,9 @@ where
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, PoolError>> {
         let mut stage = lock(&self.stage);
         match &mut *stage {
-            Stage::Waiting { waker, .. } | Stage::Running { waker } => {
+            Stage::Waiting { waker, .. }
+            | Stage::Running { waker }
+            | Stage::Executed { waker, .. } => {
                 match waker {
                     Some(known) => known.clone_from(cx.waker()),
                     None => *waker = Some(cx.waker().clone()),

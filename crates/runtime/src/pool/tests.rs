@@ -105,6 +105,8 @@ fn no_queue_takes_as_many_as_free_threads() {
         for task in tasks {
             assert_eq!(block_on(task), Ok(()));
         }
+        // A result is seen only once its thread counts as free.
+        assert_eq!(pool.snapshot().busy, 0);
     }
 }
 

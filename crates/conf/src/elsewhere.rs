@@ -36,7 +36,7 @@ const TABLE: &[Origin] = &[
     Origin {
         name: "ngx_cache_purge module",
         names: "cache_purge_response_type cache_purge_legacy_status",
-        advice: "use \"proxy_cache_purge\" as NGINX Plus documents it, or \"nowait cache purge\"",
+        advice: "remove the line: \"proxy_cache_purge\" and its relatives answer 200 with a page, or 404",
     },
     Origin {
         name: "VTS module",

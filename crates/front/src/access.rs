@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use nowait_conf::{Cx, Diagnostic, Node, Scope};
+use nowait_conf::{Cx, Diagnostic, Node, Scope, Word};
 use nowait_runtime::net::Address;
 use nowait_variables::cidr::Cidr;
 
@@ -36,6 +36,29 @@ pub enum Who {
     Unix,
     /// Those with addresses in a network.
     Network(Cidr),
+}
+
+impl Who {
+    /// Reads an argument: an address, a network, `unix:` or `all`.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn read(cx: &mut Cx<'_>, node: &Node, word: &Word) -> Result<Self, Diagnostic> {
+        let text = match &word.text[..] {
+            b"all" => return Ok(Self::All),
+            b"unix:" => return Ok(Self::Unix),
+            text => text,
+        };
+        let Some((network, surplus)) = Cidr::parse(text) else {
+            let expected = "an address, a network such as 192.0.2.0/24, \"unix:\" or \"all\"";
+            return Err(node.parameter_error(word).expected(expected));
+        };
+        if surplus {
+            let text = format!("low address bits of {word} are meaningless");
+            cx.report(Diagnostic::warn(text).at(word.span));
+        }
+        Ok(Self::Network(network))
+    }
 }
 
 impl Rule {
@@ -71,21 +94,7 @@ impl AccessConf {
 /// It names no address.
 pub fn rule(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
-    let who = match &word.text[..] {
-        b"all" => Who::All,
-        b"unix:" => Who::Unix,
-        text => {
-            let Some((network, surplus)) = Cidr::parse(text) else {
-                let expected = "an address, a network such as 192.0.2.0/24, \"unix:\" or \"all\"";
-                return Err(node.parameter_error(word).expected(expected));
-            };
-            if surplus {
-                let text = format!("low address bits of {word} are meaningless");
-                cx.report(Diagnostic::warn(text).at(word.span));
-            }
-            Who::Network(network)
-        }
-    };
+    let who = Who::read(cx, node, word)?;
     cx.layer::<AccessLayer>().0.push(Rule { allow: node.name == *"allow", who });
     Ok(())
 }

@@ -137,3 +137,105 @@ fn from_the_command_line() {
         assert!(said.contains("Usage: nowait cache purge"), "{said}");
     });
 }
+
+/// Status and content.
+fn ask(server: &Server, method: &str, target: &str) -> (u16, String) {
+    let mut client = server.client();
+    client.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let response = client.response();
+    (response.status, response.text())
+}
+
+#[test]
+fn in_a_location_of_its_own() {
+    let site = "%%SERVER%%
+        location / { proxy_pass http://%%ORIGIN%%; proxy_cache_key $uri; }
+        location ~ ^/purge(/.*) { proxy_cache_purge one $1; location ~ /inner { } }
+        location /denied { deny all; proxy_cache_purge one $arg_key; }";
+    with_origin(site, &[REPLY; 7], |server, _| {
+        assert_eq!(ask(server, "GET", "/purge/a").0, 404);
+        for method in ["GET", "DELETE", "PURGE"] {
+            assert_eq!(status(server, "/a"), "MISS");
+            assert_eq!(status(server, "/a"), "HIT");
+            let (code, page) = ask(server, method, "/purge/a");
+            assert_eq!(code, 200, "{page}");
+            assert!(page.contains("<h1>Successful purge</h1>") && page.contains("Key: /a<"));
+        }
+        assert_eq!(status(server, "/a"), "MISS");
+        assert_eq!(status(server, "/a<"), "MISS");
+        assert_eq!(ask(server, "POST", "/purge/a").0, 405);
+        assert_eq!(ask(server, "GET", "/denied?key=/a").0, 403);
+        // The inner location is one of files.
+        assert_eq!(ask(server, "GET", "/purge/a/inner").0, 404);
+        assert_eq!(status(server, "/a"), "HIT");
+        let (code, page) = ask(server, "GET", "/purge/a*");
+        assert_eq!(code, 200);
+        assert!(page.contains("Key: /a*<") && page.contains("Objects: 2<"), "{page}");
+        assert_eq!(status(server, "/a"), "MISS");
+        assert_eq!(status(server, "/<"), "MISS");
+        let (code, page) = ask(server, "GET", "/purge/%3C");
+        assert_eq!(code, 200);
+        assert!(page.contains("Key: /&lt;<"), "{page}");
+    });
+}
+
+#[test]
+fn by_a_method_from_addresses() {
+    let site = "%%SERVER%%
+        proxy_cache_key $arg_key;
+        proxy_cache_purge on from 192.0.2.0/24 127.0.0.1;
+        location / { proxy_pass http://%%ORIGIN%%; }
+        location /off { proxy_pass http://%%ORIGIN%%; proxy_cache_purge off; }
+        location /delete { proxy_pass http://%%ORIGIN%%; proxy_cache_purge DELETE; }
+        location /others { proxy_pass http://%%ORIGIN%%; proxy_cache_purge PURGE from 192.0.2.1; }
+        location /all { proxy_pass http://%%ORIGIN%%; proxy_cache_purge on purge_all from all; }";
+    with_origin(site, &[REPLY; 7], |server, _| {
+        assert_eq!(status(server, "/?key=a"), "MISS");
+        assert_eq!(status(server, "/delete?key=b"), "MISS");
+        assert_eq!(ask(server, "PURGE", "/?key=none").0, 404);
+        let (code, page) = ask(server, "PURGE", "/?key=a");
+        assert_eq!(code, 200);
+        assert!(page.contains("Objects: 1<"), "{page}");
+        assert_eq!(status(server, "/?key=a"), "MISS");
+        assert_eq!(ask(server, "PURGE", "/others?key=a").0, 403);
+        server.wait_log("cache purge: access forbidden by rule");
+        // The origin answers.
+        assert_eq!(ask(server, "PURGE", "/off?key=a"), (200, "1".into()));
+        assert_eq!(ask(server, "PURGE", "/delete?key=a"), (200, "1".into()));
+        assert_eq!(status(server, "/?key=a"), "HIT");
+        assert_eq!(ask(server, "DELETE", "/delete?key=b").0, 200);
+        assert_eq!(status(server, "/delete?key=b"), "MISS");
+        let (code, page) = ask(server, "PURGE", "/all?key=none");
+        assert_eq!(code, 200);
+        assert!(page.contains("Objects: 2<"), "{page}");
+        assert_eq!(status(server, "/?key=a"), "MISS");
+    });
+}
+
+#[test]
+fn wrong_forms_are_refused() {
+    let cases = [
+        (
+            "proxy_cache_purge one $uri;",
+            "",
+            "\"proxy_cache_purge\" with a zone and a key is allowed in locations only",
+        ),
+        ("", "proxy_cache_purge two $uri;", "\"proxy_cache\" zone \"two\" is unknown"),
+        ("", "fastcgi_cache_purge two $uri;", "\"fastcgi_cache\" zone \"two\" is unknown"),
+        ("", "proxy_cache_purge purge;", "invalid parameter \"purge\""),
+        ("", "proxy_cache_purge PURGE for all;", "invalid parameter \"for\""),
+        ("", "proxy_cache_purge PURGE purge_all from;", "invalid parameter \"from\""),
+        ("", "proxy_cache_purge PURGE from here;", "invalid parameter \"here\""),
+        ("", "proxy_cache_purge on from all here;", "invalid parameter \"here\""),
+        ("", "proxy_cache_purge on; proxy_cache_purge on;", "directive is duplicate"),
+        ("", "proxy_cache_purge $a; proxy_cache_purge on;", "directive is duplicate"),
+        ("", "proxy_cache_purge on; proxy_cache_purge $a;", "directive is duplicate"),
+    ];
+    for (http, location, reason) in cases {
+        let site = crate::stage::site(&format!(
+            "proxy_cache_path cache keys_zone=one:1m; map x $a {{ default ''; }} {http}
+             server {{ listen 127.0.0.1:%%PORT%%; location / {{ {location} }} }}"
+        ));
+        crate::stage::refused(&site, reason);
+    }
+}

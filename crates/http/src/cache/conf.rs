@@ -13,6 +13,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Seconds, Setting, Span, Value, arity, nu
 use nowait_message::Method;
 
 use super::path::CachePaths;
+use super::purge::conf::Purge;
 use crate::request::Request;
 use crate::upstream::Cause;
 use crate::variables::complex::Complex;
@@ -83,7 +84,13 @@ macro_rules! cache_rows {
             /// asterisk, all keys that begin with the text before it are purged. The response is
             /// 204, with the number of objects in `X-Purged`; or 404 if there was none and the key
             /// has no asterisk. Use `map`, `geo` and similar directives to control who may purge.
-            cache_purge: Option<$crate::cache::conf::Texts>, in HTTP | SERVER | LOCATION, args "string ...";
+            ///
+            /// The forms of the third-party module `ngx_cache_purge` begin with a word without variables. With
+            /// a method, or `on` for PURGE, requests with that method purge, if they come `from` one of the
+            /// addresses; others get 403. With `purge_all` they purge the whole cache. With the name of a
+            /// zone and a key, GET, HEAD, DELETE and PURGE requests of this location purge that key; use `allow` and
+            /// `deny` to control who may. The response is 200 with a page, or 404.
+            cache_purge: Option<$crate::cache::purge::conf::Purge>, in HTTP | SERVER | LOCATION, args "string ... | off | on | method [purge_all] [from address | CIDR | unix: | all ...] | zone key";
             /// Texts whose words, separated by spaces or commas, are tags. If there are any, a purging
             /// request removes the responses with these tags instead of the one under its key.
             cache_purge_tag: Option<$crate::cache::conf::Texts>, in HTTP | SERVER | LOCATION, args "string ...";
@@ -181,7 +188,7 @@ pub struct CacheConf {
     /// `cache_background_update`
     pub background_update: bool,
     /// `cache_purge`
-    pub purge: Texts,
+    pub purge: Purge,
     /// `cache_purge_tag`
     pub purge_tags: Texts,
     /// `cache_purge_soft`

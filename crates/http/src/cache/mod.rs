@@ -11,7 +11,7 @@
 //! | stored heads | `decoded`, `fields` |
 //! | streaming growing objects, and continuing when the disk fails | `along`, `kept`, `rest` |
 //! | protocols of origins | [`origin`] |
-//! | purging | [`purge`] |
+//! | purging, and who may | [`purge`] |
 //! | `$upstream_cache_status` and related variables | [`state`] |
 
 mod along;

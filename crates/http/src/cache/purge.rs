@@ -2,14 +2,20 @@
 //! method has changed the resource (RFC 9111 section 4.4, strict mode). Called by [`super::serve`]
 //! and by the program.
 
+mod aims;
+pub mod conf;
+mod location;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowait_cache::index::{How, PurgeError, Tag, What};
-use nowait_cache::{Key, Purged, Store, Target};
+use nowait_cache::index::{How, Tag, What};
+use nowait_cache::{Key, Store, Target};
 use nowait_caching::updating;
 use nowait_message::{Known, ResponseHead};
 
+use self::aims::{Aims, PURGED, aims, count, page, purge};
+use self::conf::Asked;
 use super::origin::{Origin, Source};
 use super::serve;
 use crate::cache::conf::CacheConf;
@@ -74,42 +80,36 @@ fn how(soft: bool) -> How {
     if soft { How::Soft } else { How::Hard }
 }
 
-fn count(purged: Purged) -> u64 {
-    purged.objects + purged.fills
-}
-
-/// Responds to a purging request: 204, with the number of objects in `X-Purged`; 404 if its key was
+/// Responds to a purging request. By a condition, as NGINX Plus: 204. By a method, as
+/// `ngx_cache_purge`: 200 with a page. Both with the number of objects in `X-Purged`; 404 if its key was
 /// not stored.
 pub(super) async fn answer(
     request: &mut Request,
     conf: &CacheConf,
     store: &Arc<Store>,
     key: &Target,
+    asked: Asked,
 ) -> Outcome {
-    let tags = words(request, conf);
-    let by_key = tags.is_empty() && key.text.last() != Some(&b'*');
-    let aims: Vec<What> = match key.text.strip_suffix(b"*") {
-        _ if !tags.is_empty() => tags,
-        Some(prefix) => vec![What::Prefix(prefix.into())],
-        None => vec![What::Key(key.main)],
-    };
     let how = how(conf.purge_soft.any(request));
-    let mut objects = 0;
-    for what in aims {
-        match store.purge(what, how).await {
-            Ok(purged) => objects += count(purged),
-            Err(error @ PurgeError::TooMany) => {
-                request.log(Level::Error, format_args!("cache purge: {error}"));
-                return Outcome::status(503);
-            }
+    let aims = match (asked, words(request, conf)) {
+        (Asked::Refused, _) => {
+            request.log(Level::Error, format_args!("cache purge: access forbidden by rule"));
+            return Outcome::status(403);
         }
+        (Asked::All, _) => Aims { what: vec![What::All], how, may_be_none: true },
+        (_, tags) if !tags.is_empty() => Aims { what: tags, how, may_be_none: true },
+        _ => Aims { how, ..aims(key) },
+    };
+    match purge(request, store, aims).await {
+        Ok(None) => Outcome::status(404),
+        Ok(Some(objects)) if asked == Asked::Condition => {
+            let mut head = Head::new(204);
+            head.add(PURGED, objects.to_string());
+            Response { head, body: Body::Empty }.into()
+        }
+        Ok(Some(objects)) => page(request, &key.text, objects),
+        Err(outcome) => outcome,
     }
-    if by_key && objects == 0 {
-        return Outcome::status(404);
-    }
-    let mut head = Head::new(204);
-    head.add("X-Purged", objects.to_string());
-    Response { head, body: Body::Empty }.into()
 }
 
 /// The tags of `cache_purge_tag`.

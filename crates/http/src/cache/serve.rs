@@ -83,7 +83,8 @@ pub fn try_serve(
 ) -> Option<Outcome> {
     let Zone::Fixed(at) = &conf.zone else { return None };
     let store = request.current.caches.get(*at)?.clone();
-    if !is_served(request, conf) || conf.purge.any(request) || conf.bypass.any(request) {
+    if !is_served(request, conf) || conf.purge.asked(request).is_some() || conf.bypass.any(request)
+    {
         return None;
     }
     let key = key(request, origin, conf);
@@ -105,14 +106,13 @@ pub async fn serve(request: &mut Request, origin: &mut dyn Origin, conf: &CacheC
         Ok(None) => return pass(request, origin).await,
         Err(outcome) => return outcome,
     };
-    let purges = conf.purge.any(request);
-    if !purges && !is_served(request, conf) {
-        return super::purge::pass(request, origin, conf, &store).await;
-    }
-    if purges {
+    if let Some(asked) = conf.purge.asked(request) {
         let key = key(request, origin, conf);
         State::of(request).key = key.text.clone();
-        return super::purge::answer(request, conf, &store, &key).await;
+        return super::purge::answer(request, conf, &store, &key, asked).await;
+    }
+    if !is_served(request, conf) {
+        return super::purge::pass(request, origin, conf, &store).await;
     }
     let Some(begun) = State::of(request).begun.take() else {
         let key = key(request, origin, conf);

@@ -24,6 +24,7 @@ use super::*;
 use crate::backend::conf::Backend;
 use crate::backend::response::Rewriter;
 use crate::cache::conf::{CacheMethods, Texts, UseStale, Zone};
+use crate::cache::purge::conf::Purge;
 use crate::client::Client;
 use crate::conf::upstream::GroupId;
 use crate::conf::{HttpConf, Location, ServerId};
@@ -169,7 +170,7 @@ fn cache() -> Arc<CacheConf> {
         revalidate: false,
         convert_head: true,
         background_update: false,
-        purge: Texts::default(),
+        purge: Purge::Never,
         purge_tags: Texts::default(),
         purge_soft: Texts::default(),
         read_while_filling: true,

@@ -54,6 +54,7 @@ mod ranges;
 mod realip;
 mod redirects;
 mod referer;
+mod resident;
 mod resolver;
 mod rewrite;
 mod rewrite_errors;

@@ -5,8 +5,10 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::sync::Arc;
 
 use nowait_message::etag;
+use nowait_runtime::fs::resident::{self, Resident};
 use nowait_runtime::fs::{self, File, Metadata, OpenOptions, Symlinks};
 use nowait_runtime::pool::PoolError;
 
@@ -77,6 +79,42 @@ pub fn try_open(request: &Request, path: &[u8]) -> Option<Result<File, OpenError
     Some(result.map_err(OpenError))
 }
 
+/// A file or directory to respond with.
+pub enum Opened {
+    /// It is open.
+    File(File),
+    /// It is in memory.
+    Resident(Arc<Resident>),
+}
+
+impl From<File> for Opened {
+    fn from(file: File) -> Self {
+        Self::File(file)
+    }
+}
+
+impl Opened {
+    /// Its metadata; `None`: it does not exist, which is told as an error instead.
+    pub fn metadata(&self) -> Option<&Metadata> {
+        match self {
+            Self::File(file) => Some(file.metadata()),
+            Self::Resident(resident) => resident.metadata().ok(),
+        }
+    }
+}
+
+/// Like [`try_open`]; a resident file is not even opened. `None`: [`open`] has to be called.
+pub fn try_get(request: &Request, path: &[u8]) -> Option<Result<Opened, OpenError>> {
+    // `open_file_cache` says how old an answer may be.
+    if cached(request).is_none()
+        && let Some(found) = resident::find(&request.io(), path, symlinks(request, path))
+    {
+        let error = found.metadata().err().map(OpenError);
+        return Some(error.map_or(Ok(Opened::Resident(found)), Err));
+    }
+    Some(try_open(request, path)?.map(Opened::File))
+}
+
 fn options(request: &Request, path: &[u8]) -> OpenOptions {
     OpenOptions {
         symlinks: symlinks(request, path),
@@ -96,9 +134,9 @@ fn check_name(path: &[u8]) -> Result<(), OpenError> {
 }
 
 /// A response with a whole file, of which ranges can be served.
-pub fn whole(request: &Request, file: File) -> Response {
-    let meta = file.metadata();
-    let (size, mtime) = (meta.size, meta.mtime);
+pub fn whole(request: &Request, opened: impl Into<Opened>) -> Response {
+    let opened = opened.into();
+    let (size, mtime) = opened.metadata().map_or((0, 0), |meta| (meta.size, meta.mtime));
     let location = request.location();
     let mut head = Head::new(200);
     head.content_length = Some(size);
@@ -108,10 +146,14 @@ pub fn whole(request: &Request, file: File) -> Response {
     }
     head.content_type = location.content_type(&request.uri);
     head.accept_ranges = AcceptRanges::Bytes;
-    let body = if size == 0 {
-        Body::Empty
-    } else {
-        Body::File(FileBody { file, io: request.io(), offset: 0, len: size, elsewhere: None })
+    let body = match opened {
+        _ if size == 0 => Body::Empty,
+        Opened::File(file) => {
+            Body::File(FileBody { file, io: request.io(), offset: 0, len: size, elsewhere: None })
+        }
+        Opened::Resident(resident) => {
+            resident.file().map_or(Body::Empty, |(_, content)| Body::Bytes(content.clone()))
+        }
     };
     Response { head, body }
 }

@@ -171,9 +171,16 @@ impl Current {
         io.directio = files.directio.0;
         io.directio_alignment = u32::try_from(files.directio_alignment.0).unwrap_or(512);
         io.read_ahead = files.read_ahead.0;
+        if files.resident_files {
+            let max = files.resident_files_max_size.0.min(RESIDENT_BYTES_MAX);
+            io.resident = usize::try_from(max).unwrap_or(0);
+        }
         (io, constant)
     }
 }
+
+/// Largest resident file in bytes: beyond, `sendfile` is as cheap.
+const RESIDENT_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Name of the pool that always exists.
 pub const DEFAULT_POOL: &str = "default";

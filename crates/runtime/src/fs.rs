@@ -31,6 +31,7 @@ mod names;
 mod open;
 mod read;
 mod residency;
+pub mod resident;
 mod send;
 mod splice;
 mod symlinks;
@@ -90,6 +91,8 @@ pub struct Io {
     /// The client or connection on whose behalf the work is done: see [`Owner`]. 0: none in
     /// particular; then the tasks on each file take turns separately.
     pub client: u64,
+    /// Files of at most this many bytes may be resident (see [`resident`]); 0: none.
+    pub resident: usize,
 }
 
 impl Io {
@@ -103,6 +106,7 @@ impl Io {
             directio_alignment: 512,
             read_ahead: 0,
             client: 0,
+            resident: 0,
         }
     }
 

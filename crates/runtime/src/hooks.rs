@@ -14,6 +14,11 @@ pub trait Hooks {
     /// A peak of connections is over: the allocator holds memory that the system could use.
     /// Returning it takes too long for this thread.
     fn memory_freed(&self) {}
+    /// Reports on resident files were lost, or too many came at once: all of these files were
+    /// dropped.
+    fn files_dropped(&self) {}
+    /// Files could not become resident, because no more of them may be watched.
+    fn watches_exhausted(&self) {}
 }
 
 /// Hooks that do nothing.

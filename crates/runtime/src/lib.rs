@@ -27,6 +27,7 @@ mod inbox;
 mod local;
 mod panic;
 mod peak;
+mod received;
 mod table;
 mod workers;
 

@@ -26,7 +26,7 @@ use crate::peak::Peak;
 use crate::stats::{Blocked, TurnTimer};
 use crate::time::wheel::Wheel;
 use crate::time::{WallClock, turn};
-use crate::{buf, loops, mounts, task};
+use crate::{buf, fs, loops, mounts, received, task};
 
 pub use crate::hooks::{Hooks, NoHooks};
 pub use crate::inbox::{LocalFuture, Spawner};
@@ -323,6 +323,9 @@ impl Loop {
 
     fn take_messages(&mut self) {
         self.local.inbox.take(&mut self.messages);
+        if !self.messages.is_empty() {
+            received::add();
+        }
         while let Some(message) = self.messages.pop_front() {
             match message {
                 Message::Run(runnable) => self.local.enqueue(runnable),
@@ -357,6 +360,7 @@ impl Loop {
             let mut driver = local.driver.borrow_mut();
             (driver.turn(max, &mut self.woken), driver.take_gone())
         };
+        received::add();
         local.inbox.awake();
         local.refresh_clocks();
         (0..gone).for_each(|_| local.connection_closed());
@@ -371,6 +375,13 @@ impl Loop {
         if tick - self.trimmed >= TRIM_TICKS {
             self.trimmed = tick;
             buf::trim();
+            let notice = fs::resident::take_notice();
+            if notice.dropped {
+                self.local.hooks.files_dropped();
+            }
+            if notice.unwatched {
+                self.local.hooks.watches_exhausted();
+            }
             if self.peak.look(self.local.connections.get()) {
                 self.local.hooks.memory_freed();
             }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nowait_conf::{Cx, Scope};
+use nowait_front::log::Level;
+use nowait_front::log::error::{Entry, ErrorLog};
 use nowait_front::logs::{self, Logs};
 use nowait_front::resolvers::Resolvers;
 use nowait_http::blocks;
@@ -12,6 +14,7 @@ use nowait_http::cache::purge::Aim;
 use nowait_http::conf::{HttpConf, PoolsWanted};
 use nowait_http::generation::Generation;
 use nowait_http::logs as http_logs;
+use nowait_runtime::fs::resident;
 
 use crate::service::Needs;
 use crate::services::Shared;
@@ -55,6 +58,7 @@ pub fn activate(
         plan.adopt(&previous.conf);
     }
     nowait_http::health::prepare(&plan);
+    keep_files(&plan, &shared.main);
     let Shared { number, settings, pools, writer, main, files, sessions, lifeline } = shared;
     let mut opened = |path: &Path| files.remove(path);
     let debug = settings.debug_connections.clone();
@@ -68,6 +72,23 @@ pub fn activate(
     let (number, pools, lifeline) = (*number, pools.clone(), Box::new(lifeline.clone()));
     let sessions = sessions.take();
     Generation { number, conf: plan, pools, caches, resolvers, logs, sessions, lifeline }
+}
+
+/// Sets the bounds of resident files.
+fn keep_files(plan: &HttpConf, main: &ErrorLog) {
+    let mut limits = plan.resident_limits();
+    let allowed = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
+    if let Some(allowed) = allowed.ok().and_then(|text| text.trim().parse::<usize>().ok()) {
+        limits.watches = limits.watches.min(allowed / 2);
+    }
+    if let Err(error) = resident::configure(limits) {
+        let message = format!(
+            "no files are kept in memory: inotify_init1() failed {}; raise \
+             fs.inotify.max_user_instances, or set resident_files_memory to 0",
+            nowait_http::files::errno(&error)
+        );
+        main.log(Level::Warn, Entry::default(), format_args!("{message}"));
+    }
 }
 
 /// Purges a cache and returns the number of purged objects.

@@ -306,4 +306,15 @@ impl Hooks for Reporter {
     fn memory_freed(&self) {
         self.events.send(Event::MemoryFreed);
     }
+
+    fn files_dropped(&self) {
+        let message = "all resident files were dropped: changes came faster than they were read \
+                       (fs.inotify.max_queued_events)";
+        self.complain(Level::Warn, message.to_owned());
+    }
+
+    fn watches_exhausted(&self) {
+        let message = "resident_files_watches are not enough, more files are not kept in memory";
+        self.complain(Level::Warn, message.to_owned());
+    }
 }

@@ -62,6 +62,19 @@ nowait_conf::directives! {
     open_file_cache_errors: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Accepted for compatibility: Linux reports no changes of open files in the event loop.
     open_file_cache_events: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Controls whether small files in use are kept in memory, with all that led to them, and sent
+    /// without any system call on the file. The kernel reports every change before the next request
+    /// arrives, so nothing outdated is sent. Applies to local file systems, and where
+    /// `open_file_cache`, `aio blocking` and `aio_open off` are not in use.
+    resident_files: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Largest file that is kept in memory; at most one megabyte.
+    resident_files_max_size: Size = "64k", in HTTP | SERVER | LOCATION, args "size";
+    /// Memory of all workers for resident files together; zero keeps none. What is used least makes
+    /// room.
+    resident_files_memory: Size = "64m", in HTTP, args "size";
+    /// Maximum number of files and directories of which the kernel reports changes to resident files.
+    /// Half of `fs.inotify.max_user_watches` is used at most.
+    resident_files_watches: u32 = "32768", in HTTP, args "number";
 }
 
 /// `aio`

@@ -134,6 +134,18 @@ pub struct Location {
 }
 
 impl HttpConf {
+    /// Bounds of the files that are kept in memory: `resident_files_memory` and
+    /// `resident_files_watches`.
+    pub fn resident_limits(&self) -> nowait_runtime::fs::resident::Limits {
+        // Set in `http` alone, so that all locations have the same.
+        let files = self.locations.first().map(|location| &location.files);
+        let memory = files.map_or(0, |files| files.resident_files_memory.0);
+        nowait_runtime::fs::resident::Limits {
+            memory: usize::try_from(memory).unwrap_or(usize::MAX),
+            watches: files.map_or(0, |files| files.resident_files_watches as usize),
+        }
+    }
+
     /// Takes over what outlives a configuration: its modules' state, and what is known of upstream
     /// servers. Call it before the configuration is used.
     pub fn adopt(&mut self, previous: &Self) {

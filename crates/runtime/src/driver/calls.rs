@@ -12,6 +12,7 @@ use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 use super::socket::Ends;
 use crate::buf::{self, Chain, Chunk, LargeBuf, Received, RecvBuf};
 use crate::net::{Address, Packet};
+use crate::received;
 
 /// Maximum number of slices passed to the kernel per send.
 pub(super) const SLICES_MAX: usize = 16;
@@ -51,6 +52,7 @@ pub(super) fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(Received,
     let receive = |memory: &mut [u8]| {
         let max = max.clamp(1, memory.len());
         let received = retry(|| net::recv(fd, &mut memory[..max], RecvFlags::DONTWAIT));
+        received::add();
         received.map(|(len, _)| (len, len == max))
     };
     if max <= buf::RECV_BUF_BYTES {

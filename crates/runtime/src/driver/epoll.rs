@@ -28,6 +28,7 @@ use super::socket::{Ends, Follows, Key, Role, Wait};
 use super::waiters::{Waiters, remember};
 use crate::buf::{self, Chain, Received, RecvBuf};
 use crate::net::Address;
+use crate::received;
 
 /// Maximum number of events taken from the kernel per turn, whatever `epoll_events` says.
 const EVENTS_MAX: usize = 65536;
@@ -203,6 +204,7 @@ impl Epoll {
             }
             match result {
                 Ok((len, _)) => {
+                    received::add();
                     // After a short read the queue was empty: later data raises an edge, and
                     // registering reports the data present by then. Not so when the peer's end was
                     // already announced: it may follow right behind the data.

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use super::file::Handle;
 use super::symlinks::open_path;
 use super::touch::touch;
-use super::{File, Io, Metadata, Symlinks, inline, known, offload};
+use super::{File, Io, Metadata, Symlinks, inline, known, offload, resident};
 use crate::mounts;
 use crate::pool::{Class, Op, Pool};
 
@@ -94,7 +94,8 @@ pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Resul
 /// # Errors
 /// Those of openat2(2).
 pub async fn stat(io: &Io, path: &[u8], symlinks: Symlinks) -> io::Result<Metadata> {
-    if let Some(result) = try_stat(io, path, symlinks) {
+    let found = resident::find_metadata(io, path, symlinks);
+    if let Some(result) = found.or_else(|| try_stat(io, path, symlinks)) {
         return result;
     }
     let (id, path) = (known::path_id(path), path.to_vec());

@@ -10,7 +10,7 @@ use super::{Kind, Metadata};
 
 /// Which symbolic links a path may lead through (directive `disable_symlinks`). `from` is the
 /// length of the trusted part of the path: links in it are followed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Symlinks {
     #[default]
     Follow,

@@ -6,10 +6,10 @@ mod precompressed;
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_message::Method;
-use nowait_runtime::fs::{File, Kind};
+use nowait_runtime::fs::Kind;
 
 use self::conf::{BrotliStaticConf, GzipStaticConf, ZstdStaticConf};
-use crate::files::{self, OpenError};
+use crate::files::{self, OpenError, Opened};
 use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
@@ -41,13 +41,13 @@ impl Handler for StaticFile {
         }
         let mut path = request.take_path();
         request.append_file(&mut path);
-        match files::try_open(request, &path) {
+        match files::try_get(request, &path) {
             Some(opened) => {
                 let outcome = answer(request, path, opened);
                 Step::Done(request, outcome)
             }
             None => Step::wait(async move {
-                let opened = files::open(request, &path).await;
+                let opened = files::open(request, &path).await.map(Opened::File);
                 let outcome = answer(request, path, opened);
                 Step::Done(request, outcome)
             }),
@@ -55,7 +55,7 @@ impl Handler for StaticFile {
     }
 }
 
-fn answer(request: &mut Request, path: Vec<u8>, opened: Result<File, OpenError>) -> Outcome {
+fn answer(request: &mut Request, path: Vec<u8>, opened: Result<Opened, OpenError>) -> Outcome {
     let outcome = match opened {
         Ok(file) => respond(request, &path, file),
         Err(error) => error.answer(request, &path),
@@ -64,9 +64,8 @@ fn answer(request: &mut Request, path: Vec<u8>, opened: Result<File, OpenError>)
     outcome
 }
 
-fn respond(request: &mut Request, path: &[u8], file: File) -> Outcome {
-    let meta = file.metadata();
-    match meta.kind {
+fn respond(request: &mut Request, path: &[u8], file: Opened) -> Outcome {
+    match kind(&file) {
         Kind::Directory => return Outcome::moved(301, with_slash(request)),
         Kind::File => {}
         _ => return not_regular(request, path),
@@ -75,6 +74,10 @@ fn respond(request: &mut Request, path: &[u8], file: File) -> Outcome {
         return Outcome::status(405);
     }
     files::whole(request, file).into()
+}
+
+fn kind(opened: &Opened) -> Kind {
+    opened.metadata().map_or(Kind::Other, |metadata| metadata.kind)
 }
 
 /// The response for a path that is neither a file nor a directory.

@@ -9,11 +9,11 @@ use std::cmp::Reverse;
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_message::Method;
-use nowait_runtime::fs::{File, Kind};
+use nowait_runtime::fs::Kind;
 
 use super::conf::{BrotliStaticConf, GzipStaticConf, When, ZstdStaticConf};
 use crate::accept_encoding::{self, Coding};
-use crate::files::{self, OpenError};
+use crate::files::{self, OpenError, Opened};
 use crate::log::Level;
 use crate::module::{Handler, Parts, Phase, Step};
 use crate::outcome::Outcome;
@@ -110,9 +110,9 @@ fn run(request: &mut Request, candidates: Candidates, first: usize) -> Step<'_> 
             continue;
         };
         let path = take_path(request, candidate);
-        let Some(opened) = files::try_open(request, &path) else {
+        let Some(opened) = files::try_get(request, &path) else {
             return Step::wait(async move {
-                let opened = files::open(request, &path).await;
+                let opened = files::open(request, &path).await.map(Opened::File);
                 match respond(request, candidate, path, opened) {
                     Some(outcome) => Step::Done(request, outcome),
                     None => run(request, candidates, at + 1),
@@ -144,7 +144,7 @@ fn respond(
     request: &mut Request,
     candidate: Candidate,
     path: Vec<u8>,
-    opened: Result<File, OpenError>,
+    opened: Result<Opened, OpenError>,
 ) -> Option<Outcome> {
     let outcome = outcome(request, candidate, &path, opened);
     request.give_path(path);
@@ -155,7 +155,7 @@ fn outcome(
     request: &mut Request,
     candidate: Candidate,
     path: &[u8],
-    opened: Result<File, OpenError>,
+    opened: Result<Opened, OpenError>,
 ) -> Option<Outcome> {
     let file = match opened {
         Ok(file) => file,
@@ -174,7 +174,7 @@ fn outcome(
     if !candidate.is_allowed(request) {
         return None;
     }
-    match file.metadata().kind {
+    match super::kind(&file) {
         Kind::File => {}
         Kind::Directory => return None,
         _ => return Some(super::not_regular(request, path)),

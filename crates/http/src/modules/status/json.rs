@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use nowait_front::NGINX_VERSION;
+use nowait_runtime::fs::resident::Snapshot;
 use nowait_runtime::loops::LoopSnapshot;
 use nowait_runtime::mounts::MountSnapshot;
 use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
@@ -59,6 +60,7 @@ fn whole(report: &Report) -> Value {
         "workers": report.workers.iter().map(worker).collect::<Vec<_>>(),
         "thread_pools": report.pools.iter().map(pool).collect::<Vec<_>>(),
         "file_systems": report.mounts.iter().map(file_system).collect::<Vec<_>>(),
+        "resident_files": resident_files(&report.resident),
         "upstreams": report.upstreams.iter().map(|group| upstream(group)).collect::<Vec<_>>(),
         "caches": report.caches.iter().map(caches::json).collect::<Vec<_>>(),
         "resolvers": report.resolvers.iter().map(ResolverReport::json).collect::<Vec<_>>(),
@@ -121,6 +123,15 @@ fn operation(op: &OpSnapshot) -> Value {
         "served_us": us(op.served_total),
         "served_longest_us": us(op.served_max),
     })
+}
+
+fn resident_files(files: &Snapshot) -> Value {
+    let mut value =
+        json!({ "entries": files.entries, "bytes": files.bytes, "watches": files.watches });
+    for (name, count) in files.counters() {
+        value[name] = count.into();
+    }
+    value
 }
 
 fn file_system(mount: &MountSnapshot) -> Value {

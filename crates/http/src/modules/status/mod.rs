@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
 use nowait_message::Method;
+use nowait_runtime::fs::resident;
 use nowait_runtime::{loops, mounts};
 
 use crate::counts;
@@ -81,6 +82,7 @@ fn report(request: &Request) -> Report {
         workers: loops::snapshot(),
         pools: pools.values().map(|pool| pool.snapshot()).collect(),
         mounts: mounts::snapshot(),
+        resident: resident::snapshot(),
         sessions: request.current.sessions.as_ref().map(|report| report()),
         upstreams: request.current.conf.upstreams.of_blocks().cloned().collect(),
         caches: request.current.caches.iter().map(|store| store.statistics()).collect(),

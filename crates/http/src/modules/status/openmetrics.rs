@@ -21,6 +21,7 @@ pub fn render(report: &Report) -> String {
     of_loops(report, &mut text);
     of_pools(report, &mut text);
     of_file_systems(report, &mut text);
+    of_resident_files(report, &mut text);
     of_upstreams("nowait_upstream", "Requests", &report.upstreams, &mut text);
     of_sessions(report, &mut text);
     super::caches::openmetrics(report, &mut text);
@@ -154,6 +155,24 @@ fn of_file_systems(report: &Report, text: &mut Text) {
                 [("device", &*device), ("type", mount.fs_type.name()), ("operation", operation)];
             text.sample(&format!("{NAME}_total"), &labels, count);
         }
+    }
+}
+
+fn of_resident_files(report: &Report, text: &mut Text) {
+    let files = &report.resident;
+    let gauges = [
+        ("nowait_resident_files", "", "Entries for small files in memory.", files.entries),
+        ("nowait_resident_files_bytes", "bytes", "Memory of resident files.", files.bytes),
+        ("nowait_resident_files_watches", "", "Watched files and directories.", files.watches),
+    ];
+    for (name, unit, help, value) in gauges {
+        text.family(name, "gauge", unit, help);
+        text.sample(name, &[], value as u64);
+    }
+    const NAME: &str = "nowait_resident_files_events";
+    text.family(NAME, "counter", "", "What happened to resident files.");
+    for (event, count) in files.counters() {
+        text.sample(&format!("{NAME}_total"), &[("event", event)], count);
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use nowait_cache::Statistics;
 use nowait_front::sessions::SessionsReport;
 use nowait_front::tls::kernel::KernelTotals;
+use nowait_runtime::fs::resident;
 use nowait_runtime::loops::LoopSnapshot;
 use nowait_runtime::mounts::MountSnapshot;
 use nowait_runtime::pool::PoolSnapshot;
@@ -28,6 +29,8 @@ pub(super) struct Report {
     pub(super) pools: Vec<PoolSnapshot>,
     /// File systems that were used.
     pub(super) mounts: Vec<MountSnapshot>,
+    /// Files in memory.
+    pub(super) resident: resident::Snapshot,
     /// Groups of upstream servers with an `upstream` block.
     pub(super) upstreams: Vec<Arc<Group>>,
     /// The state of `stream`, if configured.

@@ -1,0 +1,616 @@
+//! Resident files: small files in use, with everything that led to them, kept in memory and answered
+//! without a system call on the file.
+//!
+//! An entry says where a path leads: to a small file, whose content it holds; to something else, of
+//! which it holds the metadata; or nowhere. The kernel reports whatever could change that
+//! ([`changes`]), so an entry is never older than the request that it answers:
+//!
+//! * A pool thread makes an entry ([`walk`]). It watches each directory, link and file on the way
+//!   *before* it looks further, so a change is either seen or reported.
+//! * The kernel queues a report before the call that makes the change returns. A request sent after
+//!   that call is received later. So a loop that has received something since it last looked
+//!   ([`received`]) looks for reports again before it uses an entry: after every receive
+//!   with epoll, whose receives go on during a turn, and once per turn with io_uring, whose receives
+//!   end before the turn begins.
+//! * A report taken by one loop concerns all. Whoever takes some is counted ([`Changes::applying`])
+//!   before taking and until they are applied; meanwhile, no loop uses an entry.
+//! * Mounting over a directory is reported by the list of mounts alone, to each loop: then all
+//!   entries are in doubt, and are made anew when they are wanted.
+//!
+//! What is not reported (stores through a shared mapping, asynchronous writes of `libaio`) changes
+//! size or times: an entry is compared with them once a second while it is used. File systems with
+//! other writers than this kernel have no entries at all.
+//!
+//! A path gets an entry when it is asked for a second time within a while ([`seen`]). When memory is
+//! short, it must also be wanted more often than what it replaces, so a scan displaces nothing.
+//!
+//! Called by: http. Never waits: what may wait is done in the pool of the location.
+
+mod changes;
+mod sentinel;
+mod table;
+mod walk;
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use bytes::Bytes;
+
+use self::changes::{Changes, NodeId};
+use self::table::Table;
+use super::open::try_stat;
+use super::{Aio, Io, Metadata, Symlinks};
+use crate::mounts::clock_ms;
+use crate::pool::Op;
+use crate::table as forgetful;
+
+/// Time for which an entry is used without comparing it with the metadata of the file, in
+/// milliseconds.
+const CHECK_MS: u64 = 1000;
+
+/// Memory of an entry beside its content, in bytes: path, watches, places in tables.
+const ENTRY_BYTES: usize = 1024;
+
+/// Most entries that are being made at a time.
+const PENDING_MAX: usize = 64;
+
+/// An entry that changes within this time after it was made is not made again for a while, in
+/// milliseconds.
+const SHORT_LIVED_MS: u64 = 2000;
+
+/// Bounds of all resident files together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory; 0: nothing is resident.
+    pub memory: usize,
+    /// Number of files and directories that are watched, at most half of what the system allows each
+    /// user (`fs.inotify.max_user_watches`).
+    pub watches: usize,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        #[derive(Debug, Default)]
+        struct Counters { $($name: AtomicU64,)* }
+
+        /// State and counters of resident files.
+        #[derive(Clone, Debug, Default)]
+        pub struct Snapshot {
+            /// Entries.
+            pub entries: usize,
+            /// Bytes that they take.
+            pub bytes: usize,
+            /// Watched files and directories.
+            pub watches: usize,
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Snapshot {
+            /// Names and values of the counters, for metrics.
+            pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+
+        /// What is resident at this time; all zero before [`configure`].
+        pub fn snapshot() -> Snapshot {
+            let Some(all) = ALL.get() else { return Snapshot::default() };
+            Snapshot {
+                entries: all.table.len(),
+                bytes: all.table.bytes(),
+                watches: all.changes.watches(),
+                $($name: all.counters.$name.load(Relaxed),)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Look-ups that an entry answered.
+    hits,
+    /// Entries made.
+    admitted,
+    /// Entries not made: too large, too busy, or the file system, a permission or a limit is in the
+    /// way.
+    refused,
+    /// Entries removed because the kernel reported a change.
+    changed,
+    /// Entries removed because size or times had changed without a report.
+    unreported,
+    /// Entries removed for others.
+    evicted,
+    /// How often all entries were dropped because reports were lost.
+    overflows,
+}
+
+/// Everything that is resident, and what watches it.
+struct All {
+    table: Table,
+    changes: Changes,
+    counters: Counters,
+    /// Entries being made.
+    pending: AtomicUsize,
+    /// All were dropped, which nobody was told yet.
+    dropped: AtomicBool,
+    /// Watches ran short, which nobody was told yet; or was, since they were last set.
+    unwatched: AtomicBool,
+    unwatched_told: AtomicBool,
+}
+
+static ALL: OnceLock<All> = OnceLock::new();
+
+/// Sets the bounds; the first call with any memory begins to watch. Not for loops.
+///
+/// # Errors
+/// The kernel refuses an inotify instance (`fs.inotify.max_user_instances`): nothing is resident.
+pub fn configure(limits: Limits) -> io::Result<()> {
+    if ALL.get().is_none() {
+        if limits.memory == 0 {
+            return Ok(());
+        }
+        let changes = Changes::new()?;
+        let (table, counters) = (Table::default(), Counters::default());
+        let (pending, dropped, unwatched, unwatched_told) = Default::default();
+        let all = All { table, changes, counters, pending, dropped, unwatched, unwatched_told };
+        let _ = ALL.set(all);
+    }
+    if let Some(all) = ALL.get() {
+        all.table.limit(limits.memory);
+        all.changes.limit(limits.watches);
+        all.unwatched_told.store(false, Relaxed);
+        all.shrink();
+    }
+    Ok(())
+}
+
+/// What the operator should know.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Notice {
+    /// All entries were dropped, because reports were lost or too many came.
+    pub(crate) dropped: bool,
+    /// Entries were not made for lack of watches.
+    pub(crate) unwatched: bool,
+}
+
+/// What has happened since the last call.
+pub(crate) fn take_notice() -> Notice {
+    let Some(all) = ALL.get() else { return Notice::default() };
+    let take = |flag: &AtomicBool| flag.load(Relaxed) && flag.swap(false, Relaxed);
+    Notice { dropped: take(&all.dropped), unwatched: take(&all.unwatched) }
+}
+
+/// Where a path leads.
+#[derive(Debug)]
+enum Outcome {
+    File(Metadata, Bytes),
+    /// A directory, a large file, or something else.
+    Other(Metadata),
+    /// The error number of the look-up: there is no such file.
+    Missing(i32),
+}
+
+/// An entry.
+pub struct Resident {
+    hash: u64,
+    path: Box<[u8]>,
+    symlinks: Symlinks,
+    outcome: OnceLock<Outcome>,
+    /// Whether nothing was reported.
+    valid: AtomicBool,
+    /// The number of mount changes before it was made.
+    age: u32,
+    /// When it was made, and last compared: [`clock_ms`].
+    made_ms: u64,
+    checked_ms: AtomicU64,
+    uses: AtomicU32,
+    /// What its end is reported through.
+    node: OnceLock<NodeId>,
+}
+
+impl Resident {
+    fn new(wanted: &Wanted, age: u32) -> Resident {
+        let now = clock_ms();
+        Resident {
+            hash: wanted.hash,
+            path: wanted.path.clone(),
+            symlinks: wanted.symlinks,
+            outcome: OnceLock::new(),
+            valid: AtomicBool::new(true),
+            age,
+            made_ms: now,
+            checked_ms: AtomicU64::new(now),
+            uses: AtomicU32::new(0),
+            node: OnceLock::new(),
+        }
+    }
+
+    /// The metadata of a file, and its whole content; `None`: it has no content here.
+    pub fn file(&self) -> Option<(&Metadata, &Bytes)> {
+        match self.outcome.get() {
+            Some(Outcome::File(metadata, content)) => Some((metadata, content)),
+            _ => None,
+        }
+    }
+
+    /// Metadata of the path.
+    ///
+    /// # Errors
+    /// The error of the look-up.
+    pub fn metadata(&self) -> io::Result<&Metadata> {
+        match self.outcome.get() {
+            Some(Outcome::File(metadata, _) | Outcome::Other(metadata)) => Ok(metadata),
+            Some(Outcome::Missing(code)) => Err(io::Error::from_raw_os_error(*code)),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Bytes of memory.
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.path.len() + self.file().map_or(0, |(_, content)| content.len())
+    }
+
+    /// Whether the file is now as it was when the entry was made.
+    fn is_like(&self, found: &io::Result<Metadata>) -> bool {
+        match (self.outcome.get(), found) {
+            (Some(Outcome::File(old, _)), Ok(new)) => old == new,
+            (Some(Outcome::Other(old)), Ok(new)) if old.is_dir() => {
+                // Its times change with what is in it.
+                (old.dev, old.ino, old.mode, old.uid) == (new.dev, new.ino, new.mode, new.uid)
+            }
+            (Some(Outcome::Other(old)), Ok(new)) => old == new,
+            (Some(Outcome::Missing(old)), Err(new)) => new.raw_os_error() == Some(*old),
+            _ => false,
+        }
+    }
+
+    /// Counts a use, in ticks of [`seen`].
+    fn used(&self, now: u16) {
+        let known = self.uses.load(Relaxed);
+        let (tick, count) = ((known >> 16) as u16, known as u16);
+        let count = if tick == now { count } else { seen::aged(count, tick, now) };
+        // A hot entry is not written to all the time: workers share it.
+        if tick != now || count < seen::COUNT_MAX {
+            let count = (count + 1).min(seen::COUNT_MAX);
+            self.uses.store(u32::from(now) << 16 | u32::from(count), Relaxed);
+        }
+    }
+
+    /// How often it was used lately.
+    fn frequency(&self, now: u16) -> u16 {
+        let known = self.uses.load(Relaxed);
+        seen::aged(known as u16, (known >> 16) as u16, now)
+    }
+}
+
+impl fmt::Debug for Resident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resident")
+            .field("path", &String::from_utf8_lossy(&self.path))
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is asked for.
+struct Wanted {
+    hash: u64,
+    path: Box<[u8]>,
+    symlinks: Symlinks,
+    /// Longest content in bytes.
+    size_max: usize,
+    /// Whether metadata of a larger file are worth an entry.
+    metadata: bool,
+}
+
+/// The entry of `path`, for its content; `None`: there is none, and the file has to be opened.
+pub fn find(io: &Io, path: &[u8], symlinks: Symlinks) -> Option<Arc<Resident>> {
+    let found = look_up(io, path, symlinks, false)?;
+    let directio = io.directio.unwrap_or(u64::MAX);
+    let is_usable = match found.outcome.get()? {
+        Outcome::File(metadata, _) => {
+            metadata.size <= io.resident as u64 && metadata.size < directio
+        }
+        Outcome::Other(metadata) => metadata.is_dir(),
+        Outcome::Missing(_) => true,
+    };
+    is_usable.then(|| {
+        count_hit();
+        found
+    })
+}
+
+/// The metadata of `path`, if there is an entry.
+pub(super) fn find_metadata(
+    io: &Io,
+    path: &[u8],
+    symlinks: Symlinks,
+) -> Option<io::Result<Metadata>> {
+    let found = look_up(io, path, symlinks, true)?;
+    count_hit();
+    Some(found.metadata().copied())
+}
+
+fn look_up(io: &Io, path: &[u8], symlinks: Symlinks, metadata: bool) -> Option<Arc<Resident>> {
+    if io.resident == 0 || io.aio == Aio::Blocking || !io.open_in_pool {
+        return None;
+    }
+    let all = ALL.get()?;
+    if !all.table.is_open() || path.first() != Some(&b'/') || io.pool.world().is_some() {
+        return None;
+    }
+    let hash = forgetful::hash((3u8, path, symlinks));
+    let now = seen::tick(clock_ms());
+    let Some(entry) = all.table.get(hash, path, symlinks) else {
+        let count = seen::count(hash, now);
+        if seen::is_wanted(count) {
+            let wanted =
+                Wanted { hash, path: path.into(), symlinks, size_max: io.resident, metadata };
+            all.make(io, wanted, count);
+        }
+        return None;
+    };
+    // Before the entry is believed.
+    if !sentinel::is_up_to_date(all, io) {
+        return None;
+    }
+    if !entry.valid.load(SeqCst) || entry.age != all.changes.age() {
+        all.drop_entry(&entry);
+        seen::count(hash, now);
+        return None;
+    }
+    if !all.is_checked(io, &entry) {
+        return None;
+    }
+    entry.used(now);
+    Some(entry)
+}
+
+fn count_hit() {
+    if let Some(all) = ALL.get() {
+        all.counters.hits.fetch_add(1, Relaxed);
+    }
+}
+
+impl All {
+    /// Compares an entry with the file once in a while; false: they differ, or that needs the pool.
+    fn is_checked(&self, io: &Io, entry: &Resident) -> bool {
+        let now = clock_ms();
+        if now.saturating_sub(entry.checked_ms.load(Relaxed)) < CHECK_MS {
+            return true;
+        }
+        let Some(found) = try_stat(io, &entry.path, entry.symlinks) else {
+            // The request looks the path up in the pool anyway; a new entry is as good as a check.
+            self.drop_entry(entry);
+            seen::count(entry.hash, seen::tick(now));
+            return false;
+        };
+        if entry.is_like(&found) {
+            entry.checked_ms.store(now, Relaxed);
+            return true;
+        }
+        self.counters.unreported.fetch_add(1, Relaxed);
+        self.drop_entry(entry);
+        false
+    }
+
+    fn drop_entry(&self, entry: &Resident) {
+        self.table.remove(entry);
+        self.changes.forget_later(entry);
+    }
+
+    /// Makes an entry in the pool.
+    fn make(&'static self, io: &Io, wanted: Wanted, count: u16) {
+        // Counted until the work is done or dropped.
+        let pending = Pending::new(&self.pending);
+        if pending.before >= PENDING_MAX {
+            return;
+        }
+        io.pool.run_detached(Op::Open, move || {
+            let _pending = pending;
+            match self.admit(&wanted, count) {
+                Admission::Done => seen::forget(wanted.hash),
+                // Asked for again and again, it displaces others.
+                Admission::NoRoom => {}
+                Admission::Refused => seen::refuse(wanted.hash),
+            }
+        });
+    }
+
+    /// Makes an entry, if there is room. May wait.
+    fn admit(&self, wanted: &Wanted, count: u16) -> Admission {
+        self.changes.clean_up();
+        let now = seen::tick(clock_ms());
+        let room = |bytes| self.table.make_room(bytes, count, now, |evicted| self.evict(evicted));
+        let refuse = |admission| {
+            self.counters.refused.fetch_add(1, Relaxed);
+            admission
+        };
+        if !self.has_watches(count, now) {
+            if !self.unwatched_told.swap(true, Relaxed) {
+                self.unwatched.store(true, Relaxed);
+            }
+            return refuse(Admission::NoRoom);
+        }
+        if !room(ENTRY_BYTES) {
+            return refuse(Admission::NoRoom);
+        }
+        let Some(entry) = walk::walk(&self.changes, wanted) else {
+            return refuse(Admission::Refused);
+        };
+        if !room(entry.bytes()) {
+            self.changes.forget(&entry);
+            return refuse(Admission::NoRoom);
+        }
+        entry.used(now);
+        self.counters.admitted.fetch_add(1, Relaxed);
+        if let Some(old) = self.table.insert(entry) {
+            self.changes.forget(&old);
+        }
+        Admission::Done
+    }
+
+    fn evict(&self, entry: &Resident) {
+        self.counters.evicted.fetch_add(1, Relaxed);
+        self.changes.forget(entry);
+    }
+
+    /// Removes what is beyond new bounds.
+    fn shrink(&self) {
+        while self.table.is_beyond_limit()
+            && let Some(victim) = self.table.take_colder(u16::MAX, seen::tick(clock_ms()))
+        {
+            self.evict(&victim);
+        }
+        self.changes.clean_up();
+    }
+
+    /// Whether another watch is allowed; if not, tries to free some.
+    fn has_watches(&self, count: u16, now: u16) -> bool {
+        if self.changes.has_room() {
+            return true;
+        }
+        for _ in 0..8 {
+            let Some(victim) = self.table.take_colder(count, now) else { break };
+            self.evict(&victim);
+        }
+        self.changes.clean_up();
+        self.changes.has_room()
+    }
+
+    /// An entry of which the kernel reported a change.
+    fn report(&self, entry: &Resident) {
+        if entry.valid.swap(false, SeqCst) {
+            self.counters.changed.fetch_add(1, Relaxed);
+            if clock_ms().saturating_sub(entry.made_ms) < SHORT_LIVED_MS {
+                seen::refuse(entry.hash);
+            }
+        }
+        self.table.remove(entry);
+    }
+
+    /// Drops everything: reports were lost, or there are too many.
+    fn drop_all(&self) {
+        self.counters.overflows.fetch_add(1, Relaxed);
+        self.dropped.store(true, Relaxed);
+        self.changes.doubt();
+    }
+}
+
+/// How an attempt to make an entry ended.
+enum Admission {
+    Done,
+    /// Memory or watches are short, and what has them is used as often.
+    NoRoom,
+    /// The path can't have an entry, or changes too often.
+    Refused,
+}
+
+/// An entry that is being made.
+struct Pending {
+    all: &'static AtomicUsize,
+    /// Number of others.
+    before: usize,
+}
+
+impl Pending {
+    fn new(all: &'static AtomicUsize) -> Pending {
+        Pending { all, before: all.fetch_add(1, Relaxed) }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Relaxed);
+    }
+}
+
+/// How often paths without an entry were asked for lately.
+mod seen {
+    use super::{LazyLock, forgetful};
+
+    /// Paths that are counted; half a megabyte.
+    const PATHS: usize = 1 << 16;
+
+    /// Counts end here; what takes part in it is halved with every tick.
+    pub(super) const COUNT_MAX: u16 = 62;
+
+    /// Marks a path that is not worth an entry.
+    const REFUSED: u16 = 63;
+
+    /// A path asked for this often gets an entry.
+    const WANTED: u16 = 2;
+
+    /// Length of a tick in milliseconds.
+    const TICK_MS: u64 = 8192;
+
+    /// Ticks, from 0; the counts have 6 bits.
+    const TICKS: u64 = 1 << 10;
+
+    static SEEN: LazyLock<Box<forgetful::Table<PATHS>>> =
+        LazyLock::new(|| Box::new(forgetful::Table::new()));
+
+    pub(super) fn tick(now_ms: u64) -> u16 {
+        (now_ms / TICK_MS % TICKS) as u16
+    }
+
+    /// What a count of the tick `then` is worth at `now`.
+    pub(super) fn aged(count: u16, then: u16, now: u16) -> u16 {
+        let ticks = (u64::from(now) + TICKS - u64::from(then)) % TICKS;
+        count.checked_shr(ticks.min(16) as u32).unwrap_or(0)
+    }
+
+    /// Counts, and returns the count; 0 for what is not worth an entry.
+    pub(super) fn count(hash: u64, now: u16) -> u16 {
+        let known = SEEN.find(hash).map_or((0, now), |value| (value & 63, value >> 6));
+        let count = match known {
+            (REFUSED, then) if then == now => return 0,
+            (REFUSED, _) => 1,
+            (count, then) => (aged(count, then, now) + 1).min(COUNT_MAX),
+        };
+        SEEN.set(hash, now << 6 | count);
+        count
+    }
+
+    /// Whether a path that has been asked for so often should get an entry now. If that fails for lack of
+    /// room, it is tried again when the path has been asked for twice as often.
+    pub(super) fn is_wanted(count: u16) -> bool {
+        count >= WANTED && count.is_power_of_two()
+    }
+
+    /// The path has got an entry.
+    pub(super) fn forget(hash: u64) {
+        SEEN.set(hash, 0);
+    }
+
+    /// The path gets no entry in this tick.
+    pub(super) fn refuse(hash: u64) {
+        let now = tick(crate::mounts::clock_ms());
+        SEEN.set(hash, now << 6 | REFUSED);
+    }
+
+    /// As if the path had just been asked for.
+    #[cfg(test)]
+    pub(super) fn forgive(hash: u64) {
+        SEEN.set(hash, tick(crate::mounts::clock_ms()) << 6 | 1);
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn counts_fade() {
+            let hash = forgetful::hash("a path of this test");
+            assert_eq!((count(hash, 5), count(hash, 5), count(hash, 5)), (1, 2, 3));
+            assert_eq!(count(hash, 6), 2, "three are worth one a tick later");
+            assert_eq!(count(hash, 30), 1);
+            SEEN.set(hash, 30 << 6 | REFUSED);
+            assert_eq!((count(hash, 30), count(hash, 31)), (0, 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! The entries by the hash of their path, in shards, and which of them go when memory is short.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use super::super::Symlinks;
+use super::Resident;
+use crate::pool::lock;
+
+const SHARDS: usize = 16;
+
+/// Number of entries compared to find one that is rarely used.
+const SAMPLE: usize = 6;
+
+/// Most entries removed for one.
+const EVICTIONS_MAX: usize = 256;
+
+/// Hashes are keyed and uniform already.
+#[derive(Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {}
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+#[derive(Default)]
+struct Shard {
+    places: HashMap<u64, usize, BuildHasherDefault<Identity>>,
+    entries: Vec<Arc<Resident>>,
+    /// Where the last sample ended.
+    hand: usize,
+}
+
+impl Shard {
+    fn take(&mut self, place: usize) -> Arc<Resident> {
+        let taken = self.entries.swap_remove(place);
+        self.places.remove(&taken.hash);
+        if let Some(moved) = self.entries.get(place) {
+            self.places.insert(moved.hash, place);
+        }
+        taken
+    }
+}
+
+/// All entries.
+#[derive(Default)]
+pub(super) struct Table {
+    shards: [Mutex<Shard>; SHARDS],
+    bytes: AtomicUsize,
+    bytes_max: AtomicUsize,
+    /// The shard of the next sample.
+    next: AtomicUsize,
+}
+
+impl Table {
+    pub(super) fn limit(&self, bytes_max: usize) {
+        self.bytes_max.store(bytes_max, Relaxed);
+    }
+
+    /// Whether anything may be resident.
+    pub(super) fn is_open(&self) -> bool {
+        self.bytes_max.load(Relaxed) > 0
+    }
+
+    pub(super) fn is_beyond_limit(&self) -> bool {
+        self.bytes() > self.bytes_max.load(Relaxed)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).entries.len()).sum()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<Shard> {
+        &self.shards[(hash >> 60) as usize % SHARDS]
+    }
+
+    pub(super) fn get(&self, hash: u64, path: &[u8], symlinks: Symlinks) -> Option<Arc<Resident>> {
+        let shard = lock(self.shard(hash));
+        let entry = &shard.entries[*shard.places.get(&hash)?];
+        (*entry.path == *path && entry.symlinks == symlinks).then(|| entry.clone())
+    }
+
+    /// Adds an entry and returns the one that it replaces.
+    pub(super) fn insert(&self, entry: Arc<Resident>) -> Option<Arc<Resident>> {
+        let mut shard = lock(self.shard(entry.hash));
+        let old = shard.places.get(&entry.hash).copied().map(|place| shard.take(place));
+        self.bytes.fetch_add(entry.bytes(), Relaxed);
+        let (hash, place) = (entry.hash, shard.entries.len());
+        shard.places.insert(hash, place);
+        shard.entries.push(entry);
+        drop(shard);
+        old.inspect(|old| {
+            self.bytes.fetch_sub(old.bytes(), Relaxed);
+        })
+    }
+
+    /// Removes this entry, if it is there.
+    pub(super) fn remove(&self, entry: &Resident) {
+        let mut shard = lock(self.shard(entry.hash));
+        let Some(&place) = shard.places.get(&entry.hash) else { return };
+        if std::ptr::eq(&*shard.entries[place], entry) {
+            let taken = shard.take(place);
+            drop(shard);
+            self.bytes.fetch_sub(taken.bytes(), Relaxed);
+        }
+    }
+
+    /// Removes entries that were used less than `count` times lately until there is room for `bytes`;
+    /// false: there is none.
+    pub(super) fn make_room(
+        &self,
+        bytes: usize,
+        count: u16,
+        now: u16,
+        evicted: impl Fn(&Resident),
+    ) -> bool {
+        for _ in 0..EVICTIONS_MAX {
+            if self.bytes() + bytes <= self.bytes_max.load(Relaxed) {
+                return true;
+            }
+            let Some(victim) = self.take_colder(count, now) else { return false };
+            evicted(&victim);
+        }
+        false
+    }
+
+    /// Removes one of the least used entries of a sample, if it was used less than `count` times
+    /// lately.
+    pub(super) fn take_colder(&self, count: u16, now: u16) -> Option<Arc<Resident>> {
+        for _ in 0..SHARDS {
+            let next = self.next.fetch_add(1, Relaxed) % SHARDS;
+            let mut shard = lock(&self.shards[next]);
+            let len = shard.entries.len();
+            if len == 0 {
+                continue;
+            }
+            let begin = shard.hand;
+            shard.hand = (begin + SAMPLE) % len;
+            let sample = (0..SAMPLE.min(len)).map(|step| (begin + step) % len);
+            let coldest = sample.min_by_key(|place| shard.entries[*place].frequency(now))?;
+            if shard.entries[coldest].frequency(now) >= count {
+                return None;
+            }
+            let taken = shard.take(coldest);
+            drop(shard);
+            self.bytes.fetch_sub(taken.bytes(), Relaxed);
+            return Some(taken);
+        }
+        None
+    }
+}

@@ -1,0 +1,22 @@
+//! How often this thread's loop may have received something: what was known before may be older than
+//! a request that came since.
+//!
+//! Counted by the worker once per turn, and when other threads have left something for it, such as a
+//! connection with what was received on it; and at each receive that a driver makes during a turn: all of
+//! epoll's, large ones of io_uring, whose others are over when the turn begins.
+
+use std::cell::Cell;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(1) };
+}
+
+/// The number so far: never 0.
+pub(crate) fn count() -> u64 {
+    COUNT.get()
+}
+
+/// Something may have been received.
+pub(crate) fn add() {
+    COUNT.set(COUNT.get() + 1);
+}

@@ -34,6 +34,9 @@ const CONNECTIONS: usize = 16;
 /// For a server under valgrind, which is fifty times slower.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// For the processes of a server under valgrind to end after the first one.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What one request takes.
 struct Counts {
     /// `None`: valgrind is missing, or does not know what the server does.
@@ -116,12 +119,33 @@ fn instructions_of(
             .map_err(|error| format!("{error} {}", server.log()))?;
         requests
     };
-    let mut total = 0;
-    for entry in fs::read_dir(&logs).map_err(|error| error.to_string())?.flatten() {
-        let log = fs::read_to_string(entry.path()).unwrap_or_default();
-        total += collected(&log).ok_or("callgrind has not counted")?;
+    // The first process of a server may end before the others have written their counts.
+    let begin = Instant::now();
+    loop {
+        match all_collected(&logs) {
+            Ok(total) => return Ok((total as f64, sent)),
+            Err(error) if begin.elapsed() > END_TIMEOUT => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
     }
-    Ok((total as f64, sent))
+}
+
+/// The sum over all processes, each of which has a log.
+fn all_collected(logs: &Path) -> Result<u64, String> {
+    let mut total = 0;
+    for entry in fs::read_dir(logs).map_err(|error| error.to_string())?.flatten() {
+        let log = fs::read_to_string(entry.path()).unwrap_or_default();
+        total += collected(&log).ok_or_else(|| why_not(&log))?;
+    }
+    Ok(total)
+}
+
+/// Why a process was not counted to its end.
+fn why_not(log: &str) -> String {
+    let died = log.lines().find(|line| line.contains("Process terminating"));
+    let unknown = log.lines().find(|line| line.contains("unhandled"));
+    let line = died.or(unknown).unwrap_or("no count at its end");
+    format!("callgrind has not counted: {}", line.trim_start_matches(['=', '-', ' ']))
 }
 
 /// What a log of callgrind says of the whole run.

@@ -29,8 +29,7 @@ const UNDER_WAY_MS: u64 = 5_000;
 
 /// Milliseconds of a coarse monotonic clock (a few nanoseconds to read).
 pub(crate) fn clock_ms() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+    nowait_sys::clock::monotonic_coarse_ms()
 }
 
 /// Type of a file system, as far as it matters here.

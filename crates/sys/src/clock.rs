@@ -9,6 +9,12 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds(libc::CLOCK_MONOTONIC).unsigned_abs()
 }
 
+/// The same clock, in milliseconds, as of the kernel's last tick: cheaper to read.
+#[inline]
+pub fn monotonic_coarse_ms() -> u64 {
+    nanoseconds(libc::CLOCK_MONOTONIC_COARSE).unsigned_abs() / 1_000_000
+}
+
 /// The calendar clock, in milliseconds since 1970. A clock before 1970 counts as 1970.
 #[inline]
 pub fn unix_ms() -> u64 {
@@ -18,8 +24,11 @@ pub fn unix_ms() -> u64 {
 #[inline]
 fn nanoseconds(clock: libc::clockid_t) -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a local that outlives the call. Both clocks exist on every Linux, so
+    // SAFETY: the pointer is to a local that outlives the call. These clocks exist on every Linux, so
     // the call can't fail; if it did, the time would be zero.
+    //
+    // The C library's function, not rustix's, which looks for the kernel's in memory that valgrind does
+    // not map.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }

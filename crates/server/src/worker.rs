@@ -314,7 +314,8 @@ impl Hooks for Reporter {
     }
 
     fn watches_exhausted(&self) {
-        let message = "resident_files_watches are not enough, more files are not kept in memory";
+        let message = "resident_files_watches or fs.inotify.max_user_watches are not enough, \
+                       more files are not kept in memory";
         self.complain(Level::Warn, message.to_owned());
     }
 }

@@ -305,7 +305,10 @@ impl Epoll {
         if slot.readable {
             match receive(fd) {
                 // There may be more: one datagram says nothing about the next.
-                Ok(received) => return Poll::Ready(Ok(received)),
+                Ok(datagram) => {
+                    received::add();
+                    return Poll::Ready(Ok(datagram));
+                }
                 Err(Errno::AGAIN) => slot.readable = false,
                 Err(error) => return Poll::Ready(Err(error.into())),
             }

@@ -428,15 +428,16 @@ impl All {
             admission
         };
         if !self.has_watches(count, now) {
-            if !self.unwatched_told.swap(true, Relaxed) {
-                self.unwatched.store(true, Relaxed);
-            }
+            self.tell_unwatched();
             return refuse(Admission::NoRoom);
         }
         if !room(ENTRY_BYTES) {
             return refuse(Admission::NoRoom);
         }
         let Some(entry) = walk::walk(&self.changes, wanted) else {
+            if self.changes.take_exhausted() {
+                self.tell_unwatched();
+            }
             return refuse(Admission::Refused);
         };
         if !room(entry.bytes()) {
@@ -449,6 +450,13 @@ impl All {
             self.changes.forget(&old);
         }
         Admission::Done
+    }
+
+    /// Watches run short, which is told once.
+    fn tell_unwatched(&self) {
+        if !self.unwatched_told.swap(true, Relaxed) {
+            self.unwatched.store(true, Relaxed);
+        }
     }
 
     fn evict(&self, entry: &Resident) {

@@ -15,7 +15,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, Reader, WatchFlags};
@@ -44,8 +44,9 @@ const FILE_EVENTS: WatchFlags = WatchFlags::MODIFY
 /// Most nodes that end at a time on a loop; beyond, all entries are made anew.
 const ENDED_MAX: usize = 256;
 
-/// Most reports applied at a time.
-const REPORTS_MAX: usize = 4096;
+/// Reports after which no more are read at a time. Those that have been read are applied: nobody else
+/// would learn of them.
+pub(super) const REPORTS_MAX: usize = 4096;
 
 /// A directory with this many irrelevant reports within a second costs more than it saves.
 const NOISE_MAX: u32 = 2000;
@@ -118,6 +119,8 @@ pub(super) struct Changes {
     age: AtomicU32,
     watches: AtomicUsize,
     watches_max: AtomicUsize,
+    /// The kernel refused one, because the user of the server has as many as are allowed.
+    exhausted: AtomicBool,
     watching: Mutex<()>,
     graph: Mutex<Graph>,
     /// Entries that ended without a report.
@@ -132,6 +135,7 @@ impl Changes {
             age: AtomicU32::new(0),
             watches: AtomicUsize::new(0),
             watches_max: AtomicUsize::new(0),
+            exhausted: AtomicBool::new(false),
             watching: Mutex::default(),
             graph: Mutex::default(),
             dead: Mutex::default(),
@@ -153,6 +157,11 @@ impl Changes {
     /// Whether more may be watched, for a path of usual depth.
     pub(super) fn has_room(&self) -> bool {
         self.watches() < self.watches_max.load(Relaxed)
+    }
+
+    /// Whether the kernel refused a watch since the last call.
+    pub(super) fn take_exhausted(&self) -> bool {
+        self.exhausted.load(Relaxed) && self.exhausted.swap(false, Relaxed)
     }
 
     /// The number of times that all was in doubt.
@@ -240,6 +249,9 @@ impl Changes {
             true => inotify::add_watch(&self.inotify, path, DIR_EVENTS | WatchFlags::ONLYDIR),
             false => inotify::add_watch(&self.inotify, path, FILE_EVENTS),
         };
+        if watch == Err(Errno::NOSPC) {
+            self.exhausted.store(true, Relaxed);
+        }
         let watch = watch.ok()?;
         let mut graph = lock(&self.graph);
         graph.watched.entry(watch).or_insert_with(|| {
@@ -333,7 +345,9 @@ impl Changes {
         let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
         let mut budget = ENDED_MAX;
-        for _ in 0..REPORTS_MAX {
+        let mut taken = 0;
+        while taken < REPORTS_MAX || !reader.is_buffer_empty() {
+            taken += 1;
             match reader.next() {
                 Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
                     graph.is_void = true;

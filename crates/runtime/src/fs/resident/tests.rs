@@ -27,6 +27,8 @@ where
     let workers = Workers::new(1).unwrap();
     let config = WorkerConfig::new(0, DriverKind::Epoll);
     let at = dir.clone();
+    // A panic ends the task alone.
+    let (sender, done) = std::sync::mpsc::channel();
     worker::run(config, &workers, move |_| {
         let mut io = Io::new(Pool::new(PoolConfig {
             name: String::from("test"),
@@ -34,9 +36,14 @@ where
             max_queue: 100,
         }));
         io.resident = 4096;
-        test(io, at)
+        let running = test(io, at);
+        async move {
+            running.await;
+            sender.send(()).unwrap();
+        }
     })
     .unwrap();
+    done.try_recv().expect("the test panicked on its loop");
     let _ = fs::remove_dir_all(&dir);
 }
 
@@ -426,6 +433,65 @@ fn a_change_of_very_many_files_drops_everything() {
         assert_eq!(content(&*settle(&io, &page(7)).await), b"7");
         fs::remove_dir_all(&site).unwrap();
         assert!(ask(&io, &page(7)).is_none());
+    });
+}
+
+#[test]
+fn a_flood_of_reports_loses_none() {
+    on_a_loop("flood", |io, dir| async move {
+        // Long names, so that reports don't fit evenly into what is read at a time.
+        let quiet = dir.join("quiet/page");
+        let mut noisy = Vec::new();
+        for n in 0..4 {
+            let page = dir.join(format!("noisy{n}/page"));
+            fs::create_dir(page.parent().unwrap()).unwrap();
+            fs::write(&page, "text").unwrap();
+            settle(&io, &page).await;
+            noisy.push(page);
+        }
+        fs::create_dir(quiet.parent().unwrap()).unwrap();
+        fs::write(&quiet, "old").unwrap();
+        settle(&io, &quiet).await;
+        let overflows = snapshot().overflows;
+        // A few more than are taken at a time, in directories that are not left alone for that.
+        for n in 0..changes::REPORTS_MAX / 2 + 20 {
+            let other = noisy[n % 4].with_file_name("a name of its own length");
+            fs::write(&other, "").unwrap();
+            fs::remove_file(&other).unwrap();
+        }
+        fs::write(&quiet, "new").unwrap();
+        for _ in 0..4 {
+            if let Some(found) = ask(&io, &quiet) {
+                assert_eq!(content(&found), b"new");
+            }
+        }
+        assert_eq!(snapshot().overflows, overflows, "the reports were taken, not lost");
+    });
+}
+
+#[test]
+fn a_queue_that_overflows_drops_everything() {
+    on_a_loop("overflow", |io, dir| async move {
+        let max = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        let max: usize = max.trim().parse().unwrap();
+        let page = dir.join("page");
+        fs::write(&page, "old").unwrap();
+        settle(&io, &page).await;
+        let before = snapshot().overflows;
+        for _ in 0..=max / 2 {
+            fs::write(dir.join("other"), "").unwrap();
+            fs::remove_file(dir.join("other")).unwrap();
+        }
+        // Its report finds no place.
+        fs::write(&page, "new").unwrap();
+        for _ in 0..max / changes::REPORTS_MAX + 2 {
+            if let Some(found) = ask(&io, &page) {
+                assert_eq!(content(&found), b"new");
+            }
+        }
+        assert_eq!(content(&*settle(&io, &page).await), b"new");
+        assert!(snapshot().overflows > before, "{:?}", snapshot());
+        assert!(take_notice().dropped && !take_notice().dropped, "told once");
     });
 }
 

@@ -55,6 +55,7 @@ mod realip;
 mod redirects;
 mod referer;
 mod resident;
+mod resident_changes;
 mod resolver;
 mod rewrite;
 mod rewrite_errors;

@@ -125,6 +125,54 @@ fn everything_that_serves_a_file_works_from_memory() {
 }
 
 #[test]
+fn a_text_is_compressed_once() {
+    let text = "<p>0123456789</p>".repeat(400);
+    let settings = "gzip_min_length 1; gzip_comp_level";
+    let builder = server(&format!(
+        "{STATUS} location /one/ {{ alias %%DIR%%/html/; gzip on; {settings} 1; }}
+         location /nine/ {{ alias %%DIR%%/html/; gzip on; {settings} 9; }}
+         location /both/ {{ alias %%DIR%%/html/; gzip on; ssi on; {settings} 1; }}
+         location /br/ {{ alias %%DIR%%/html/; brotli on; }}"
+    ))
+    .file("html/page.html", text.clone())
+    .file("html/large.html", text.repeat(8));
+    on_each_driver(&builder, |server| {
+        let gzip = |target: &str| ask(server, target, &["Accept-Encoding: gzip, br"]);
+        let settled = |target: &str| {
+            let before = counter(server, "variants");
+            wait::until("a compressed text from memory", wait::PATIENCE, || {
+                let response = gzip(target);
+                (counter(server, "variants") > before).then_some(response)
+            })
+        };
+        let first = gzip("/one/page.html");
+        let kept = settled("/one/page.html");
+        assert_eq!(kept.header("content-encoding"), Some("gzip"));
+        assert_eq!(kept.body, first.body);
+        assert_eq!(kept.header("etag"), first.header("etag"));
+        assert_ne!(settled("/nine/page.html").body, kept.body, "a level of its own");
+        assert_eq!(settled("/br/page.html").header("content-encoding"), Some("br"));
+        settled("/one/large.html");
+
+        // Parts, heads and other clients are not concerned; nor is what a filter changes.
+        assert_eq!(server.get("/one/page.html").text(), text);
+        let part = ask(server, "/one/page.html", &["Range: bytes=3-5"]);
+        assert_eq!((part.status, part.text()), (206, "012".into()));
+        let variants = counter(server, "variants");
+        assert_eq!(gzip("/both/page.html").header("content-encoding"), Some("gzip"));
+        assert_eq!(counter(server, "variants"), variants);
+
+        // It goes with the file.
+        let path = server.dir().join("html/page.html");
+        fs::write(&path, &text[..1700]).unwrap();
+        let changed = gzip("/one/page.html");
+        assert!(changed.body.len() < kept.body.len(), "{}", changed.body.len());
+        assert_ne!(changed.header("etag"), kept.header("etag"));
+        fs::write(&path, &text).unwrap();
+    });
+}
+
+#[test]
 fn permissions_count_at_once() {
     let builder = server(STATUS).file("html/a", "text");
     on_each_driver(&builder, |server| {

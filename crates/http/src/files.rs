@@ -152,7 +152,9 @@ pub fn whole(request: &Request, opened: impl Into<Opened>) -> Response {
             Body::File(FileBody { file, io: request.io(), offset: 0, len: size, elsewhere: None })
         }
         Opened::Resident(resident) => {
-            resident.file().map_or(Body::Empty, |(_, content)| Body::Bytes(content.clone()))
+            let content = resident.file().map(|(_, content)| Body::Bytes(content.clone()));
+            head.resident = Some(resident);
+            content.unwrap_or_default()
         }
     };
     Response { head, body }

@@ -12,11 +12,13 @@ use std::io;
 use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_runtime::buf::RecvBuf;
+use nowait_runtime::fs::resident::Resident;
 use nowait_runtime::fs::{File, Io};
 use nowait_runtime::net::End;
 
@@ -109,6 +111,8 @@ pub struct Head {
     pub has_upstreams_status: bool,
     /// Trailers may follow the body; a filter of the location adds them.
     pub trailers_follow: bool,
+    /// The resident file with whose content the response began.
+    pub resident: Option<Arc<Resident>>,
 }
 
 /// A header field that the server writes, unless an upstream's is passed on.
@@ -195,6 +199,7 @@ impl Head {
             is_upstreams,
             has_upstreams_status,
             trailers_follow,
+            resident,
         } = self;
         *status = 0;
         for text in [
@@ -212,6 +217,7 @@ impl Head {
         (*content_length, *last_modified) = (None, None);
         headers.clear();
         headers.shrink_to(KEPT_LINES_MAX);
+        *resident = None;
         *order = Order::default();
         *trailers = Vec::new();
         (*server, *date) = (Own::Ours, Own::Ours);

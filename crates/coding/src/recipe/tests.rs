@@ -154,3 +154,16 @@ fn unwanted_texts_are_not_compressed() {
         assert!(plain(&recipe, &recipe.whole(&text).unwrap()) == text, "{recipe:?}");
     }
 }
+
+#[test]
+fn numbers_tell_recipes_apart() {
+    let recipes = [
+        Recipe::Gzip { level: 1, window: 15 },
+        Recipe::Gzip { level: 2, window: 15 },
+        Recipe::Gzip { level: 1, window: 14 },
+        Recipe::Brotli { level: 1, window: 15 },
+        Recipe::Zstd { level: 1, dictionary: None },
+    ];
+    let numbers: std::collections::HashSet<_> = recipes.iter().map(Recipe::number).collect();
+    assert!(numbers.len() == recipes.len() && !numbers.contains(&None));
+}

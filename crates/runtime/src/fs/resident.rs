@@ -29,6 +29,7 @@
 mod changes;
 mod sentinel;
 mod table;
+mod variants;
 mod walk;
 
 use std::fmt;
@@ -41,6 +42,7 @@ use bytes::Bytes;
 
 use self::changes::{Changes, NodeId};
 use self::table::Table;
+use self::variants::Variants;
 use super::open::try_stat;
 use super::{Aio, Io, Metadata, Symlinks};
 use crate::mounts::clock_ms;
@@ -111,6 +113,8 @@ macro_rules! counters {
 counters! {
     /// Look-ups that an entry answered.
     hits,
+    /// Uses of another form of the content that was made before, such as a compressed one.
+    variants,
     /// Entries made.
     admitted,
     /// Entries not made: too large, too busy, or the file system, a permission or a limit is in the
@@ -206,6 +210,7 @@ pub struct Resident {
     made_ms: u64,
     checked_ms: AtomicU64,
     uses: AtomicU32,
+    variants: Variants,
     /// What its end is reported through.
     node: OnceLock<NodeId>,
 }
@@ -223,6 +228,7 @@ impl Resident {
             made_ms: now,
             checked_ms: AtomicU64::new(now),
             uses: AtomicU32::new(0),
+            variants: Variants::default(),
             node: OnceLock::new(),
         }
     }
@@ -249,7 +255,8 @@ impl Resident {
 
     /// Bytes of memory.
     fn bytes(&self) -> usize {
-        ENTRY_BYTES + self.path.len() + self.file().map_or(0, |(_, content)| content.len())
+        let content = self.file().map_or(0, |(_, content)| content.len());
+        ENTRY_BYTES + self.path.len() + content + self.variants.bytes()
     }
 
     /// Whether the file is now as it was when the entry was made.

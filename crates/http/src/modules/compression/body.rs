@@ -3,7 +3,7 @@
 //! Used by the filters `gzip`, `brotli` and `zstd`. A text of moderate length is compressed in one step,
 //! at once if it is small and in memory. Longer texts, and those of unknown length, are pulled,
 //! compressed and sent piece by piece. Work that would hold up the event loop goes to the thread pool
-//! `compute`. Data that a source wants to pass on at once is flushed.
+//! `compute`. A resident file is compressed once for many requests. Data that a source wants to pass on at once is flushed.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -14,6 +14,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use nowait_caching::control::Control;
 use nowait_coding::{Coder, Error, Flush, Recipe, WHOLE_BYTES_MAX};
+use nowait_runtime::fs::resident::Resident;
 use nowait_runtime::pool::{Class, Op, Pool};
 use nowait_runtime::yield_now;
 
@@ -62,11 +63,19 @@ pub(super) fn wrap(
     recipe: Recipe,
     counts: Rc<Counts>,
 ) -> Result<(), Box<Special>> {
+    let kept = Kept::of(response, &recipe);
+    if let Some(out) = kept.as_ref().and_then(|kept| kept.find(&counts)) {
+        response.body = Body::Bytes(out);
+        return Ok(());
+    }
     let body = std::mem::take(&mut response.body);
-    let made = in_memory(body, recipe.inline_whole_bytes()).map_or_else(
-        |body| begin(request, body, recipe.clone(), counts.clone()),
-        |text| whole(&recipe, &text, &counts).map(Body::Bytes),
-    );
+    let made = match in_memory(body, recipe.inline_whole_bytes()) {
+        Ok(text) => whole(&recipe, &text, &counts).map(|out| {
+            kept.inspect(|kept| kept.keep(&out));
+            Body::Bytes(out)
+        }),
+        Err(body) => begin(request, body, recipe, counts, kept),
+    };
     response.body = made.map_err(|error| {
         request.log(Level::Error, format_args!("{error}"));
         Special { status: 500, ..Special::default() }
@@ -74,8 +83,45 @@ pub(super) fn wrap(
     Ok(())
 }
 
+/// Where a compressed text is kept for other requests: beside the resident file that it was.
+struct Kept {
+    file: Arc<Resident>,
+    /// The number of the recipe.
+    how: u64,
+}
+
+impl Kept {
+    /// `None`: the text is not, or no longer, what is in a resident file.
+    fn of(response: &Response, recipe: &Recipe) -> Option<Kept> {
+        let file = response.head.resident.as_ref()?;
+        let Body::Bytes(text) = &response.body else { return None };
+        // Whatever filters make of it is elsewhere.
+        let (_, content) = file.file()?;
+        let is_whole = (text.as_ptr(), text.len()) == (content.as_ptr(), content.len());
+        let how = recipe.number().filter(|_| is_whole)?;
+        Some(Kept { file: file.clone(), how })
+    }
+
+    fn find(&self, counts: &Counts) -> Option<Bytes> {
+        let out = self.file.variant(self.how)?;
+        counts.taken.set(self.file.file().map_or(0, |(_, content)| content.len() as u64));
+        counts.made.set(out.len() as u64);
+        Some(out)
+    }
+
+    fn keep(&self, out: &Bytes) {
+        self.file.keep_variant(self.how, out);
+    }
+}
+
 /// Creates the compressed body.
-fn begin(request: &Request, body: Body, recipe: Recipe, counts: Rc<Counts>) -> Result<Body, Error> {
+fn begin(
+    request: &Request,
+    body: Body,
+    recipe: Recipe,
+    counts: Rc<Counts>,
+    kept: Option<Kept>,
+) -> Result<Body, Error> {
     let place =
         Place { pool: request.current.compute_pool().clone(), client: request.client().number };
     let len = body.len();
@@ -84,7 +130,7 @@ fn begin(request: &Request, body: Body, recipe: Recipe, counts: Rc<Counts>) -> R
         && len <= WHOLE_BYTES_MAX
     {
         let work = Some((Pull::new(body), recipe));
-        return Ok(Body::Stream(Box::new(Whole { work, len, place, counts })));
+        return Ok(Body::Stream(Box::new(Whole { work, len, place, counts, kept })));
     }
     Ok(Body::Stream(Box::new(Compressed {
         pull: Pull::new(body),
@@ -174,6 +220,7 @@ struct Whole {
     len: usize,
     place: Place,
     counts: Rc<Counts>,
+    kept: Option<Kept>,
 }
 
 impl BodySource for Whole {
@@ -192,6 +239,7 @@ impl BodySource for Whole {
                 self.counts.made.set(out.len() as u64);
                 out
             };
+            self.kept.take().inspect(|kept| kept.keep(&out));
             Ok(Some(Part::Bytes(out)))
         })
     }

@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
+
 use super::super::Symlinks;
 use super::Resident;
 use crate::pool::lock;
@@ -107,6 +109,17 @@ impl Table {
         old.inspect(|old| {
             self.bytes.fetch_sub(old.bytes(), Relaxed);
         })
+    }
+
+    /// Adds another form of the content of an entry, if that is there. The lock of the shard keeps the
+    /// number of bytes true: an entry that was removed gets no further forms.
+    pub(super) fn add_variant(&self, entry: &Resident, how: u64, form: Bytes) {
+        let shard = lock(self.shard(entry.hash));
+        let is_there = |place: &usize| std::ptr::eq(&*shard.entries[*place], entry);
+        let len = form.len();
+        if shard.places.get(&entry.hash).is_some_and(is_there) && entry.variants.add(how, form) {
+            self.bytes.fetch_add(len, Relaxed);
+        }
     }
 
     /// Removes this entry, if it is there.

@@ -194,19 +194,31 @@ impl<R: Role, B: BufMut + AsMut<[u8]>> HeadWriter<'_, R, B> {
         self.checked_field(name, value, true)
     }
 
-    /// Adds a field with a number.
-    pub fn field_number(&mut self, name: &[u8], mut number: u64) -> &mut Self {
-        let mut digits = [0; 20];
-        let mut at = digits.len();
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                break;
-            }
+    /// Adds a field whose name has a token: neither a check of the name nor a look-up is needed. The
+    /// value may come from anywhere. Not for pseudo-fields and fields that HTTP/2 lacks.
+    pub fn known(&mut self, token: Token, value: &[u8]) -> &mut Self {
+        debug_assert!(scan::is_token(token.name()), "not a regular field: {token:?}");
+        debug_assert!(!is_connection_specific(token.name(), value), "not in HTTP/2: {token:?}");
+        let encoder = &mut self.connection.encoder;
+        let value = scan::trim(value);
+        if scan::find_line_end(value, 0).is_none() {
+            encoder.repeated(self.out, token, value);
+        } else {
+            encoder.repeated(self.out, token, &cleaned(value));
         }
+        self
+    }
+
+    /// Adds a field with a number.
+    pub fn field_number(&mut self, name: &[u8], number: u64) -> &mut Self {
+        let (digits, at) = decimal(number);
         self.field(name, &digits[at..])
+    }
+
+    /// Adds a field with a number, as [`known`](Self::known) does.
+    pub fn known_number(&mut self, token: Token, number: u64) -> &mut Self {
+        let (digits, at) = decimal(number);
+        self.known(token, &digits[at..])
     }
 
     fn checked_field(&mut self, name: &[u8], value: &[u8], sensitive: bool) -> &mut Self {
@@ -287,6 +299,20 @@ fn write_headers<B: BufMut + AsMut<[u8]>>(
             .with(Flags::END_HEADERS, part == more);
         let header = FrameHeader { length: length as u32, kind, flags, stream };
         octets[to - HEADER_LEN..to].copy_from_slice(&header.octets());
+    }
+}
+
+/// The digits of a number, at the end of an array, and where they begin.
+fn decimal(mut number: u64) -> ([u8; 20], usize) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return (digits, at);
+        }
     }
 }
 

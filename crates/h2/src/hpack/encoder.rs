@@ -20,6 +20,10 @@ const FOLDED_MAX: usize = 128;
 /// A cookie shorter than this could be guessed bit by bit.
 const GUESSABLE_COOKIE_MAX: usize = 20;
 
+/// Names whose last entry is remembered. They are told apart by their token modulo this number, which
+/// differs for all that a file's response has.
+const LAST: usize = 14;
+
 /// Fields remembered as sent once.
 const SEEN: usize = 32;
 
@@ -32,6 +36,11 @@ pub struct Encoder {
     first: usize,
     /// Hashes of fields sent without being inserted.
     seen: [u16; SEEN],
+    /// How many fields were inserted, modulo 256: the number of the newest entry. The table never has
+    /// more than 128.
+    inserted: u8,
+    /// For names of the static table: the number of the entry that was used last.
+    last: [u8; LAST],
     /// The smallest size since the last block, if the peer must be told of a change.
     smallest: Option<u32>,
 }
@@ -43,6 +52,8 @@ impl Default for Encoder {
             hashes: Vec::new(),
             first: 0,
             seen: [0; SEEN],
+            inserted: 0,
+            last: [0; LAST],
             smallest: None,
         }
     }
@@ -108,6 +119,20 @@ impl Encoder {
         self.named(out, token, token.name(), value, sensitive);
     }
 
+    /// Writes a field as [`known`](Self::known) does, and faster if the last field of this name had the
+    /// same value.
+    pub fn repeated(&mut self, out: &mut impl BufMut, token: Token, value: &[u8]) {
+        let at = usize::from(self.inserted.wrapping_sub(self.last[token.index() % LAST]));
+        // The number may be another name's, or its entry may be gone: only the entry itself counts.
+        if let Some((_, last_value, last_token)) = self.table.get(at)
+            && last_token == token
+            && last_value == value
+        {
+            return integer::write(out, 0x80, 7, static_table::LEN + 1 + at);
+        }
+        self.known(out, token, value, false);
+    }
+
     /// Empties the table and gives back its memory. The next block tells the peer.
     pub fn shrink(&mut self) {
         if self.table.len() > 0 {
@@ -146,6 +171,8 @@ impl Encoder {
         let indexing = if sensitive { Indexing::Never } else { indexing(token, value) };
         let found = self.find(hash, name, value, indexing != Indexing::Never);
         if let Found::Field(index) = found {
+            let at = index - static_table::LEN - 1;
+            self.last[token.index() % LAST] = self.inserted.wrapping_sub(at as u8);
             return integer::write(out, 0x80, 7, index);
         }
         let index = match (token, found) {
@@ -173,6 +200,8 @@ impl Encoder {
             self.forget(evicted);
             if inserted {
                 self.hashes.push(hash);
+                self.inserted = self.inserted.wrapping_add(1);
+                self.last[token.index() % LAST] = self.inserted;
             }
         }
     }

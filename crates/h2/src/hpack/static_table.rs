@@ -125,6 +125,14 @@ impl Token {
     pub const RANGE: Token = Token(50);
     /// `set-cookie`
     pub const SET_COOKIE: Token = Token(55);
+    /// `content-type`
+    pub const CONTENT_TYPE: Token = Token(31);
+    /// `date`
+    pub const DATE: Token = Token(33);
+    /// `server`
+    pub const SERVER: Token = Token(54);
+    /// `vary`
+    pub const VARY: Token = Token(59);
     /// `transfer-encoding`
     pub const TRANSFER_ENCODING: Token = Token(57);
 
@@ -239,6 +247,11 @@ mod tests {
         assert_eq!(Token::PROXY_AUTHORIZATION.name(), b"proxy-authorization");
         assert_eq!(Token::LAST_MODIFIED.name(), b"last-modified");
         assert_eq!(Token::CONTENT_RANGE.name(), b"content-range");
+        assert_eq!(Token::CONTENT_TYPE.name(), b"content-type");
+        assert_eq!(Token::CONTENT_LENGTH.name(), b"content-length");
+        assert_eq!(Token::DATE.name(), b"date");
+        assert_eq!(Token::SERVER.name(), b"server");
+        assert_eq!(Token::VARY.name(), b"vary");
     }
 
     #[test]

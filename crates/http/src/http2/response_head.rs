@@ -2,6 +2,7 @@
 //! `ngx_http_v2_header_filter`.
 
 use nowait_h2::connection::Server;
+use nowait_h2::hpack::Token;
 use nowait_h2::{HeadWriter, SendError, StreamId, server};
 use nowait_runtime::clock;
 
@@ -18,7 +19,10 @@ impl FieldWriter for Writer<'_> {
     }
 
     fn named(&mut self, name: &'static str, value: &[u8]) {
-        self.0.field(name.as_bytes(), value);
+        match Token::of(name.as_bytes()) {
+            Token::OTHER => self.0.field(name.as_bytes(), value),
+            token => self.0.known(token, value),
+        };
     }
 }
 
@@ -36,16 +40,16 @@ pub(super) fn write(
     if head.server == Own::Ours
         && let Some(value) = request.location().server_line().strip_prefix("Server: ")
     {
-        writer.named("server", value.trim_end().as_bytes());
+        writer.0.known(Token::SERVER, value.trim_end().as_bytes());
     }
     if head.date == Own::Ours {
-        writer.named("date", &clock().http_date());
+        writer.0.known(Token::DATE, &clock().http_date());
     }
     if let Some(kind) = head.content_type_value() {
-        writer.named("content-type", &kind);
+        writer.0.known(Token::CONTENT_TYPE, &kind);
     }
     if let Some(length) = head.content_length {
-        writer.0.field_number(b"content-length", length);
+        writer.0.known_number(Token::CONTENT_LENGTH, length);
     }
     if !head.order.has(Apart::LastModified) {
         response_head::apart(head, Apart::LastModified, &mut writer);
@@ -54,7 +58,7 @@ pub(super) fn write(
         response_head::apart(head, Apart::Location, &mut writer);
     }
     if head.varies_by_encoding {
-        writer.named("vary", b"Accept-Encoding");
+        writer.0.known(Token::VARY, b"Accept-Encoding");
     }
     response_head::lines(head, &mut writer);
     writer.0.finish(end);

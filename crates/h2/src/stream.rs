@@ -155,17 +155,28 @@ impl Streams {
     /// Of the most urgent streams that are ready and have window, the next after the one served last. Those
     /// that are not incremental have one turn together, which the first of them takes.
     pub(crate) fn next_ready(&mut self) -> Option<StreamId> {
-        let start = self.open.partition_point(|stream| stream.id <= self.served);
-        let (before, after) = self.open.split_at(start);
-        let sends = |stream: &&Stream| stream.ready && stream.send.open() > 0;
-        let urgency = self.open.iter().filter(sends).map(|stream| stream.priority.urgency).min()?;
-        let urgent = |stream: &&Stream| sends(stream) && stream.priority.urgency == urgency;
-        let whole = |stream: &&Stream| urgent(stream) && !stream.priority.incremental;
-        let first = self.open.iter().find(whole).map(|stream| stream.id);
-        let next = |stream: &&Stream| {
-            urgent(stream) && (stream.priority.incremental || Some(stream.id) == first)
-        };
-        let next = after.iter().chain(before).find(next)?.id;
+        // Of the most urgent streams: the first whole one, and the first incremental ones from the start
+        // and behind the one served last.
+        let mut urgency = u8::MAX;
+        let (mut whole, mut first, mut behind) = (None, None, None);
+        for stream in self.open.iter().filter(|stream| stream.ready && stream.send.open() > 0) {
+            let priority = stream.priority;
+            if priority.urgency > urgency {
+                continue;
+            }
+            if priority.urgency < urgency {
+                urgency = priority.urgency;
+                (whole, first, behind) = (None, None, None);
+            }
+            let place = match priority.incremental {
+                false => &mut whole,
+                true if stream.id > self.served => &mut behind,
+                true => &mut first,
+            };
+            place.get_or_insert(stream.id);
+        }
+        let candidates = [whole, first, behind].into_iter().flatten();
+        let next = candidates.min_by_key(|id| (*id <= self.served, *id))?;
         self.served = next;
         Some(next)
     }
@@ -235,6 +246,44 @@ mod tests {
         assert_eq!([(); 3].map(|()| turn(&mut streams)), [1, 5, 7]);
         streams.get_mut(StreamId::new(3)).unwrap().ready = true;
         assert_eq!([(); 3].map(|()| turn(&mut streams)), [1, 3, 7]);
+    }
+
+    /// By the definition, in several passes.
+    fn next_by_definition(streams: &Streams) -> Option<StreamId> {
+        let sends: Vec<&Stream> =
+            streams.open.iter().filter(|stream| stream.ready && stream.send.open() > 0).collect();
+        let urgency = sends.iter().map(|stream| stream.priority.urgency).min()?;
+        let urgent = sends.iter().filter(|stream| stream.priority.urgency == urgency);
+        let whole = urgent.clone().find(|stream| !stream.priority.incremental);
+        let mut turns: Vec<StreamId> = urgent
+            .filter(|stream| stream.priority.incremental)
+            .chain(whole)
+            .map(|stream| stream.id)
+            .collect();
+        turns.sort();
+        turns.iter().find(|id| **id > streams.served).or(turns.first()).copied()
+    }
+
+    #[test]
+    fn one_pass_finds_what_is_defined() {
+        let mut state = 1u32;
+        for _ in 0..2000 {
+            let mut random = |below: u32| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 16) % below
+            };
+            let mut streams = Streams::default();
+            for number in 0..random(7) {
+                let mut stream = Stream::new(StreamId::new(2 * number + 1), random(3), 10);
+                stream.ready = random(4) > 0;
+                stream.priority.urgency = random(3) as u8;
+                stream.priority.incremental = random(2) > 0;
+                streams.push(stream);
+            }
+            streams.served = StreamId::new(2 * random(7) + 1);
+            let expected = next_by_definition(&streams);
+            assert_eq!(streams.next_ready(), expected, "{streams:?}");
+        }
     }
 
     #[test]

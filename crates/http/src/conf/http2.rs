@@ -30,8 +30,9 @@ nowait_conf::directives! {
     pub struct Http2LocationConf with Http2LocationConfLayer;
 
     /// Maximum size of the frames into which the body of a response is sliced. Smaller ones cost more;
-    /// larger ones delay other streams for longer.
-    http2_chunk_size: ChunkSize = "8k", in HTTP | SERVER | LOCATION, args "size";
+    /// larger ones delay other streams for longer. By default a frame fills one TLS record with its header.
+    // nginx differs: 8k, which costs twice the reads of a file, frames and turns.
+    http2_chunk_size: ChunkSize = "16375", in HTTP | SERVER | LOCATION, args "size";
 }
 
 nowait_conf::rows! {

@@ -19,13 +19,7 @@ pub fn directives(registry: &Registry) -> String {
     let links = names.iter().map(|row| format!("[{}](#{})", row.name, anchor(row)));
     out.push_str(&links.collect::<Vec<_>>().join(" ·\n"));
     out.push('\n');
-    let mut modules: Vec<&str> = Vec::new();
-    for row in registry.rows() {
-        if !modules.contains(&row.module) {
-            modules.push(row.module);
-        }
-    }
-    for module in modules {
+    for module in modules(registry) {
         let _ = writeln!(out, "\n## Module {module}");
         for row in registry.rows().filter(|row| row.module == module) {
             directive(&mut out, row);
@@ -63,12 +57,7 @@ fn heading(out: &mut String, row: &Row) {
 
 fn body(out: &mut String, row: &Row) {
     let _ = writeln!(out, "| Syntax | {} |", code(&syntax(row)));
-    let default = match row.default {
-        Some("") => "—".to_owned(),
-        Some(text) if row.block || text.ends_with('}') => code(&format!("{} {text}", row.name)),
-        Some(text) => code(&format!("{} {text};", row.name)),
-        None => "—".to_owned(),
-    };
+    let default = default(row).map_or_else(|| "—".to_owned(), |text| code(&text));
     let _ = writeln!(out, "| Default | {default} |");
     let _ = writeln!(out, "| Context | {} |", row.contexts.describe());
     if !row.doc.is_empty() {
@@ -88,6 +77,13 @@ fn syntax(row: &Row) -> String {
     }
 }
 
+/// `sendfile off;`
+fn default(row: &Row) -> Option<String> {
+    let text = row.default.filter(|text| !text.is_empty())?;
+    let end = if row.block || text.ends_with('}') { "" } else { ";" };
+    Some(format!("{} {text}{end}", row.name))
+}
+
 /// Unique per row: the name, and the module where another module has that name too.
 fn anchor(row: &Row) -> String {
     format!("{}-{}", row.module, row.name).replace(' ', "-")
@@ -96,6 +92,54 @@ fn anchor(row: &Row) -> String {
 /// Inline code for a table cell.
 fn code(text: &str) -> String {
     format!("`{}`", text.replace('|', "\\|"))
+}
+
+/// A directive, for pages in other forms than Markdown.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// `sendfile on | off;`
+    pub syntax: String,
+    /// `sendfile off;`
+    pub default: Option<String>,
+    /// `http, server, location`
+    pub contexts: String,
+    doc: &'static [&'static str],
+}
+
+impl Entry {
+    /// Its text in Markdown, each paragraph in one line.
+    pub fn paragraphs(&self) -> Vec<String> {
+        let paragraphs = self.doc.split(|line| line.trim().is_empty());
+        let text =
+            |lines: &[&str]| lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+        paragraphs.map(text).filter(|text| !text.is_empty()).collect()
+    }
+}
+
+/// The modules in table order.
+pub fn modules(registry: &Registry) -> Vec<&'static str> {
+    let mut modules: Vec<&str> = Vec::new();
+    for row in registry.rows() {
+        if !modules.contains(&row.module) {
+            modules.push(row.module);
+        }
+    }
+    modules
+}
+
+/// The directives of a module in table order.
+pub fn entries(registry: &Registry, module: &str) -> Vec<Entry> {
+    let rows = registry.rows().filter(|row| row.module == module);
+    rows.map(|row| Entry {
+        name: row.name,
+        syntax: syntax(row),
+        default: default(row),
+        contexts: row.contexts.describe(),
+        doc: row.doc,
+    })
+    .collect()
 }
 
 /// The page of nginx's directives that are missing, by module, with the reason.

@@ -9,10 +9,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use clap::builder::OsStringValueParser;
-use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, ValueHint, value_parser};
 
 use crate::builtin::{self, Serve};
 use crate::cli::Options;
+use crate::generate::Text;
+use crate::health_command::Check;
 use crate::wire::{PurgeKind, PurgeOrder};
 
 /// A parsed subcommand.
@@ -24,6 +26,10 @@ pub enum Asked {
     Reference(String),
     /// `cache purge`: the objects to purge, and the server.
     Purge(PurgeOrder, Options),
+    /// `check-health`: whether a server answers.
+    CheckHealth(Check),
+    /// `generate`: a text for the installation.
+    Generate(Text),
 }
 
 /// Parses the arguments after the program's name; `None` if they are nginx's options.
@@ -62,6 +68,59 @@ fn command() -> Command {
                 .subcommand_required(true)
                 .subcommand(purge()),
         )
+        .subcommand(
+            Command::new("check-health")
+                .about(
+                    "Ask a server on this machine for a page; succeed if the status is below 400",
+                )
+                .arg(
+                    Arg::new("url")
+                        .value_name("URL")
+                        .default_value("http://127.0.0.1:8080/")
+                        .value_parser(|text: &str| text.parse::<Check>())
+                        .help("Page, such as http://127.0.0.1:8080/"),
+                ),
+        )
+        .subcommand(
+            Command::new("generate").about("Print a manual page or completions for a shell").arg(
+                Arg::new("text")
+                    .required(true)
+                    .value_name("TEXT")
+                    .value_parser(Text::NAMES.map(|(name, _)| name)),
+            ),
+        )
+}
+
+/// The whole command line, for manual pages and completions: the commands, and nginx's options.
+pub fn command_line() -> Command {
+    let flag = |letter: char, name: &'static str, help: &'static str| {
+        Arg::new(name).short(letter).action(ArgAction::SetTrue).help(help)
+    };
+    let option = |letter: char, name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).short(letter).value_name(value).help(help)
+    };
+    command()
+        .no_binary_name(false)
+        .subcommand_required(false)
+        .disable_help_flag(true)
+        .about("Web server and caching reverse proxy whose event loop never waits for a disk")
+        .arg(flag('h', "help", "Show the usage and exit"))
+        .arg(flag('v', "version", "Show the version and exit"))
+        .arg(flag('V', "configure", "Show the version and what is built in, then exit"))
+        .arg(flag('t', "test", "Test the configuration and exit; touches nothing"))
+        .arg(flag('T', "dump", "Test the configuration, dump it and exit"))
+        .arg(flag('q', "quiet", "Suppress non-error messages during the test"))
+        .arg(
+            option('s', "signal", "SIGNAL", "Send a signal to the running master process")
+                .value_parser(["stop", "quit", "reopen", "reload"]),
+        )
+        .arg(
+            option('p', "prefix", "PREFIX", "Prefix of relative paths")
+                .value_hint(ValueHint::DirPath),
+        )
+        .arg(option('e', "log", "FILE", "Error log file").value_hint(ValueHint::FilePath))
+        .arg(option('c', "file", "FILE", "Configuration file").value_hint(ValueHint::FilePath))
+        .arg(option('g', "globals", "DIRECTIVES", "Global directives besides those of the file"))
 }
 
 fn serve() -> Command {
@@ -153,6 +212,16 @@ fn asked(matches: &ArgMatches) -> Result<Asked, clap::Error> {
     match matches.subcommand() {
         Some(("serve", matches)) => serve_of(matches).map(Asked::Serve),
         Some(("reference", matches)) => Ok(Asked::Reference(text(matches, "name"))),
+        Some(("check-health", matches)) => {
+            let check = matches.get_one::<Check>("url").cloned();
+            Ok(Asked::CheckHealth(check.expect("the argument has a default")))
+        }
+        Some(("generate", matches)) => {
+            let name = text(matches, "text");
+            let known = Text::NAMES.iter().find(|(known, _)| *known == name);
+            let (_, text) = known.expect("the parser allows these names only");
+            Ok(Asked::Generate(*text))
+        }
         Some(("cache", matches)) => match matches.subcommand() {
             Some(("purge", matches)) => Ok(purge_of(matches)),
             _ => unreachable!("a subcommand is required"),
@@ -226,6 +295,7 @@ mod tests {
     #[test]
     fn commands_are_well_formed() {
         command().debug_assert();
+        command_line().debug_assert();
     }
 
     #[test]

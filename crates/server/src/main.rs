@@ -12,6 +12,8 @@ mod counters;
 mod engine;
 mod events;
 mod features;
+mod generate;
+mod health_command;
 mod heirs;
 mod http_service;
 mod log;
@@ -117,6 +119,8 @@ fn run(inherited: Inherited) -> Result<u8, String> {
 fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
     match asked {
         Asked::Reference(name) => output::print(&reference::text(&name)?).map(|()| 0),
+        Asked::CheckHealth(check) => check.run().map(|()| 0),
+        Asked::Generate(text) => output::print_with(|out| generate::write(text, out)).map(|()| 0),
         Asked::Purge(order, options) => {
             output::print(&cache_command::purge(order, &options)?).map(|()| 0)
         }

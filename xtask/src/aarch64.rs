@@ -95,14 +95,18 @@ fn build() -> Result<PathBuf, String> {
     }
     check_standard_library()?;
     let target = root().join("target");
-    let upper = TARGET.to_uppercase().replace('-', "_");
-    succeed(
-        cargo()
-            .args(["build", "--locked", "-p", "nowait", "--target", TARGET, "--target-dir"])
-            .arg(&target)
-            .env(format!("CARGO_TARGET_{upper}_LINKER"), LINKER),
-    )?;
+    let mut command = cargo();
+    command.args(["build", "--locked", "-p", "nowait", "--target", TARGET, "--target-dir"]);
+    command.arg(&target).envs(linker(TARGET));
+    succeed(&mut command)?;
     Ok(target.join(TARGET).join("debug/nowait"))
+}
+
+/// The variable that names the linker for `target`, if another one than that of this machine is needed.
+pub fn linker(target: &str) -> Option<(String, &'static str)> {
+    let upper = TARGET.to_uppercase().replace('-', "_");
+    let is_foreign = target == TARGET && std::env::consts::ARCH != "aarch64";
+    is_foreign.then(|| (format!("CARGO_TARGET_{upper}_LINKER"), LINKER))
 }
 
 /// Without it, the compiler says something else for each crate.

@@ -12,6 +12,7 @@ mod docs;
 mod fuzz;
 mod ktls;
 mod nfs;
+mod package;
 mod peers;
 mod sim;
 mod soak;
@@ -36,6 +37,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                          run tests/ktls in a virtual machine whose kernel has TLS
   peers [TEST]...        run tests/peers with real clients and servers: browsers, libraries, tools
   aarch64 [TEST]...      build for 64-bit ARM and run the tests with that program, emulated
+  package [OPTIONS]      make Debian and RPM packages and an OCI image in target/package
   bench [OPTIONS]        run the benchmarks against nginx (options: cargo xtask bench --help)
 ";
 
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         "aarch64" => aarch64::run(rest),
         "nfs" => nfs::SUITE.run(rest),
         "ktls" => ktls::SUITE.run(rest),
+        "package" => package::run(rest),
         "peers" => peers::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {

@@ -27,6 +27,7 @@ mod flv;
 mod garbage;
 mod gateways;
 mod geo;
+mod geoip2;
 mod grpc;
 mod gzip;
 mod heads;

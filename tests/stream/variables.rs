@@ -1,5 +1,7 @@
 //! Variables that the configuration defines, and `return`.
 
+use nowait_testkit::mmdb::{self, Value};
+
 use crate::stage::{hear, on_each, stream};
 
 /// What a server answers whose `return` is this.
@@ -27,6 +29,25 @@ fn networks() {
         "return $net,$own;",
         "in,near",
     );
+}
+
+#[test]
+fn databases() {
+    let known = Value::Map(vec![("code", Value::Text("LO"))]);
+    let file = mmdb::database(1, &[("127.0.0.0/8", known)]);
+    let block = "geoip2 geo.mmdb {
+            auto_reload 1s; $code code; $none default=no source=$server_port code;
+            $own source=$server_addr code;
+        }
+        server { listen 127.0.0.1:%%PORT%%; return $code,$none,$own; }";
+    on_each(&stream(block).file("geo.mmdb", &file), |server| {
+        assert_eq!(hear(server.addr()), "LO,no,LO");
+        let known = Value::Map(vec![("code", Value::Text("NEW"))]);
+        let new = server.write("new", mmdb::database(2, &[("127.0.0.0/8", known)]));
+        std::fs::rename(new, server.dir().join("geo.mmdb")).expect("a rename");
+        server.wait_log("geo.mmdb\" reloaded");
+        assert_eq!(hear(server.addr()), "NEW,no,NEW");
+    });
 }
 
 #[test]

@@ -29,11 +29,6 @@ const TABLE: &[Origin] = &[
                  such requests to an application (\"proxy_pass\")",
     },
     Origin {
-        name: "GeoIP2 module",
-        names: "geoip2 geoip2_proxy geoip2_proxy_recursive",
-        advice: "convert the database to address ranges and include them in a \"geo\" block",
-    },
-    Origin {
         name: "ngx_cache_purge module",
         names: "cache_purge_response_type cache_purge_legacy_status",
         advice: "remove the line: \"proxy_cache_purge\" and its relatives answer 200 with a page, or 404",
@@ -307,7 +302,6 @@ mod tests {
     #[test]
     fn names_and_patterns() {
         for (name, origin) in [
-            ("geoip2", Some("GeoIP2 module")),
             ("lua_package_path", Some("Lua module")),
             ("content_by_lua_block", Some("Lua module")),
             ("lua_", None),

@@ -28,7 +28,7 @@ const OUT_OF_SCOPE_MAIL: &str = "there is no mail proxy";
 const PERL: &str = "there is no embedded Perl";
 const IMAGES: &str = "there is no image processing";
 const XSLT: &str = "there is no XML transformation";
-const GEOIP: &str = "the database format is discontinued; use \"geo\" or \"map\"";
+const GEOIP: &str = "the database format is discontinued; use \"geoip2\", \"geo\" or \"map\"";
 const PERFTOOLS: &str = "use perf or another external profiler";
 const STATE: &str = "nothing changes servers but the configuration: \"include\" the file here, or list the \
      servers, and reload after a change";

@@ -13,6 +13,7 @@ pub mod dav;
 pub mod empty_gif;
 pub mod fastcgi;
 pub mod flv;
+pub mod geoip2;
 pub mod grpc;
 pub mod gunzip;
 pub mod headers;
@@ -55,6 +56,7 @@ use crate::{cache, health};
 /// The list.
 pub static MODULES: &[&Module] = &[
     &map::MODULE,
+    &geoip2::MODULE,
     &realip::MODULE,
     &rewrite::MODULE,
     &more_headers::MODULE,

@@ -9,6 +9,7 @@ mod conf_core;
 mod config;
 mod control;
 mod counters;
+mod databases;
 mod engine;
 mod events;
 mod features;

@@ -272,8 +272,9 @@ impl Control {
         };
         let bundle = Bundle::from_bytes(&frame.bundle).ok_or("the texts are malformed")?;
         let loaded = config::interpret(&bundle, &place).map_err(|refused| {
-            let first = refused.lines.into_iter().map(|line| line.text).next();
-            first.unwrap_or_else(|| "the texts are refused here".to_owned())
+            // Errors before warnings.
+            let worst = refused.lines.into_iter().min_by_key(|line| line.level);
+            worst.map(|line| line.text).unwrap_or_else(|| "the texts are refused here".to_owned())
         })?;
         let addresses: Vec<_> =
             loaded.needs.listens.iter().map(|spec| spec.address.clone()).collect();

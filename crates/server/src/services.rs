@@ -26,7 +26,9 @@ use nowait_runtime::pool::Pool;
 use nowait_runtime::spawn;
 use nowait_stream::conf::StreamConf;
 use nowait_sys::listen::ListenAddress;
+use nowait_variables::geoip2;
 
+use crate::databases::Databases;
 use crate::events::{Event, Events};
 use crate::service::{Heir, Needs, Resources, Service};
 use crate::settings::Settings;
@@ -40,12 +42,14 @@ pub struct Services;
 pub struct Plan {
     http: HttpConf,
     stream: StreamConf,
+    databases: geoip2::Databases,
 }
 
 /// A configuration in use.
 pub struct Generation {
     http: Arc<nowait_http::generation::Generation>,
     stream: Arc<nowait_stream::generation::Generation>,
+    databases: Arc<Databases>,
 }
 
 /// The state of the protocols on a worker's thread.
@@ -97,7 +101,8 @@ impl Service for Services {
                 cx.report(Diagnostic::emerg(text).hint("give one of them another port"));
             }
         }
-        Plan { http, stream }
+        let databases = cx.take_global();
+        Plan { http, stream, databases }
     }
 
     fn needs(plan: &Plan) -> Needs {
@@ -129,6 +134,8 @@ impl Service for Services {
         let mut opened = |path: &Path| files.remove(path);
         let main = settings.error_logs.iter().map(|log| log.open(&writer, &mut opened)).collect();
         let main = ErrorLog::new(main);
+        let pool = pools[nowait_http::generation::DEFAULT_POOL].clone();
+        let databases = Arc::new(Databases::load(plan.databases, pool, main.clone())?);
         let lifeline = Arc::new(lifeline);
         let sessions = stream_service::report(&plan.stream);
         let mut shared =
@@ -137,7 +144,7 @@ impl Service for Services {
         let http = Arc::new(http_service::activate(plan.http, &mut shared, http));
         let stream = previous.map(|previous| &previous.stream);
         let stream = stream_service::activate(plan.stream, &mut shared, &http.resolvers, stream);
-        Ok(Generation { http, stream: Arc::new(stream) })
+        Ok(Generation { http, stream: Arc::new(stream), databases })
     }
 
     fn worker(generation: Arc<Generation>) -> Rc<Worker> {
@@ -153,6 +160,7 @@ impl Service for Services {
     fn update(worker: &Rc<Worker>, generation: Arc<Generation>) {
         worker.http.activate(generation.http.clone());
         worker.stream.activate(generation.stream.clone());
+        generation.databases.watch();
     }
 
     fn make_room(worker: &Rc<Worker>) -> bool {

@@ -28,6 +28,7 @@ mod client_hello;
 pub mod dns;
 pub mod http2;
 pub mod http2_origin;
+pub mod mmdb;
 pub mod movie;
 mod nfs;
 pub mod origin;

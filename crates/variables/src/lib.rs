@@ -2,7 +2,7 @@
 //! HTTP request, a session of `stream`) looks them up by index and appends their value to a buffer.
 //!
 //! A subject implements [`Subject`], and its variables form a [`Namespace`], which is all that settings
-//! know of it. The modules that derive variables from others (`map`, `geo`,
+//! know of it. The modules that derive variables from others (`map`, `geo`, `geoip2`,
 //! `split_clients`) and texts with variables ([`complex`]) work for every subject. No name is
 //! looked up while a request is served, except for the names in server-side includes.
 //!
@@ -18,6 +18,7 @@ pub mod assigned;
 pub mod cidr;
 pub mod complex;
 pub mod geo;
+pub mod geoip2;
 mod interned;
 pub mod map;
 pub mod names;

@@ -1,4 +1,4 @@
-//! Blocks that define variables: `map`, `geo` and `split_clients`. They are implemented in
+//! Blocks that define variables: `map`, `geo`, `geoip2` and `split_clients`. They are implemented in
 //! `nowait_variables`, for requests and sessions alike. nginx: `ngx_stream_map_module`,
 //! `ngx_stream_geo_module`, `ngx_stream_split_clients_module`.
 
@@ -7,8 +7,11 @@ use crate::module::Module;
 use crate::variables::complex::StreamVariables;
 
 /// This module.
-pub static MODULE: Module =
-    Module { rows: &[MAP_ROWS, GEO_ROWS, SPLIT_CLIENTS_ROWS], handler: None, variables: &[] };
+pub static MODULE: Module = Module {
+    rows: &[MAP_ROWS, GEO_ROWS, GEOIP2_ROWS, SPLIT_CLIENTS_ROWS],
+    handler: None,
+    variables: &[],
+};
 
 nowait_conf::rows! {
     pub static MAP_ROWS, module "stream_map";
@@ -27,6 +30,14 @@ nowait_conf::rows! {
     /// Defines a variable by the client's address, or by the address in another variable, as `geo`
     /// in `http` does, except for `proxy`.
     block "geo" => nowait_variables::geo::geo::<StreamVariables>, in STREAM, take between(1, 2), args "[$address] $variable { ... }";
+}
+
+nowait_conf::rows! {
+    pub static GEOIP2_ROWS, module "stream_geoip2";
+
+    /// Defines variables from a MaxMind database by the client's address, or by the address in another
+    /// variable, as `geoip2` in `http` does.
+    block "geoip2" => nowait_variables::geoip2::geoip2::<StreamVariables>, in STREAM, take exactly(1), args "file { [auto_reload time;] $variable [default=value] [source=$variable] [path ...]; $variable metadata parameter; }";
 }
 
 nowait_conf::rows! {

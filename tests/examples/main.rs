@@ -9,6 +9,7 @@ mod lan_cache;
 mod php;
 mod static_site;
 mod stream;
+mod webdav;
 
 use nowait_testkit::{Binary, Server, ServerBuilder, TempDir, wait};
 

@@ -5,6 +5,8 @@
 //! that matter, and what follows the seconds is not looked at. Crates for this are stricter and
 //! would answer 200 where nginx answers 304. No clocks here; times are Unix seconds.
 
+use std::cell::Cell;
+
 /// Month abbreviations, January first.
 pub const MONTHS: [&[u8; 3]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
@@ -79,8 +81,32 @@ impl Civil {
 /// `Sun, 06 Nov 1994 08:49:37 GMT`. Times before the year 0 or after 9999 are clamped, since the
 /// form has four digits for the year.
 pub fn format(unix: i64) -> [u8; LEN] {
+    FORMATTED.with(|formatted| {
+        let place = &formatted[unix as usize % FORMATTED_MAX];
+        let (known, text) = place.get();
+        if known == unix {
+            return text;
+        }
+        let text = format_anew(unix);
+        place.set((unix, text));
+        text
+    })
+}
+
+/// Dates that a thread remembers: the times of hot files are formatted again and again.
+const FORMATTED_MAX: usize = 64;
+
+thread_local! {
+    /// Each at the place that its last bits say.
+    static FORMATTED: [Cell<(i64, [u8; LEN])>; FORMATTED_MAX] =
+        const { [const { Cell::new((0, *EPOCH)) }; FORMATTED_MAX] };
+}
+
+const EPOCH: &[u8; LEN] = b"Thu, 01 Jan 1970 00:00:00 GMT";
+
+fn format_anew(unix: i64) -> [u8; LEN] {
     let civil = Civil::from_unix(unix.clamp(-62_167_219_200, LATEST));
-    let mut out = *b"Thu, 01 Jan 1970 00:00:00 GMT";
+    let mut out = *EPOCH;
     out[..3].copy_from_slice(WEEK[civil.weekday]);
     two_digits(&mut out[5..7], civil.day);
     out[8..11].copy_from_slice(MONTHS[civil.month as usize - 1]);

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod counts;
 mod floor;
 mod load;
 mod machine;
@@ -88,7 +89,10 @@ fn run() -> Result<(), String> {
         .collect();
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let bench = Bench { options, own, directory, candidate };
-    let outcome = measure(&bench, &selected, &order, Machine::describe(nginx, nowait));
+    let outcome = match &bench.options.counts {
+        Some((mode, file)) => counts::run(&bench, &scenarios, *mode, file),
+        None => measure(&bench, &selected, &order, Machine::describe(nginx, nowait)),
+    };
     let _ = std::fs::remove_dir_all(&bench.directory);
     outcome
 }

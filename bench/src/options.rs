@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::counts::Mode;
+
 pub const USAGE: &str = "usage: cargo xtask bench [OPTIONS]
 
 Runs nginx and Nowait side by side, alternating, and prints the ratios.
@@ -19,6 +21,9 @@ Runs nginx and Nowait side by side, alternating, and prints the ratios.
                     bench/results; scenarios that are not measured keep their results there
   --count           count user instructions (valgrind) and system calls (strace) per request
                     instead of measuring time; throughput scenarios only, printed only
+  --check-counts FILE   count user instructions of a few scenarios, and fail if one has grown by more
+                    than 2 % (cargo xtask counts)
+  --record-counts FILE  write that file
   --in-place        do not make a network namespace (results are marked)
 ";
 
@@ -40,6 +45,8 @@ pub struct Options {
     pub in_place: bool,
     /// Count instructions and system calls instead of measuring time.
     pub count: bool,
+    /// Compare or write the instruction counts of this file instead.
+    pub counts: Option<(Mode, PathBuf)>,
 }
 
 impl Options {
@@ -54,6 +61,7 @@ impl Options {
             rounds: 12,
             seconds: 2.0,
             count: false,
+            counts: None,
             retries: 2,
             nginx: PathBuf::from("nginx"),
             nowait: target.join("release/nowait"),
@@ -80,6 +88,8 @@ impl Options {
                 }
                 "--in-place" => options.in_place = true,
                 "--count" => options.count = true,
+                "--check-counts" => options.counts = Some((Mode::Check, value()?.into())),
+                "--record-counts" => options.counts = Some((Mode::Record, value()?.into())),
                 "--help" | "-h" => {
                     print!("{USAGE}");
                     return Ok(None);

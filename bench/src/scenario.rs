@@ -260,6 +260,14 @@ impl Scenario {
         }
     }
 
+    /// User instructions per request of the variant with this label, exact enough to be compared.
+    pub fn instructions(&self, bench: &Bench, label: &str) -> Result<f64, String> {
+        match &self.what {
+            What::Throughput(what) => count::steady_instructions(bench, what, label),
+            _ => Err("only throughput scenarios can be counted".to_owned()),
+        }
+    }
+
     /// Measures it.
     pub fn run(&self, bench: &Bench) -> Result<Outcome, String> {
         match &self.what {

@@ -275,6 +275,11 @@ impl Server {
         }
     }
 
+    /// The first process of the server.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The processes of the server.
     pub fn processes(&self) -> Vec<u32> {
         process::tree(self.child.id())

@@ -8,6 +8,7 @@
 
 mod aarch64;
 mod bench;
+mod counts;
 mod docs;
 mod fuzz;
 mod ktls;
@@ -38,6 +39,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   peers [TEST]...        run tests/peers with real clients and servers: browsers, libraries, tools
   aarch64 [TEST]...      build for 64-bit ARM and run the tests with that program, emulated
   package [OPTIONS]      make Debian and RPM packages and an OCI image in target/package
+  counts [--record]      compare instructions per request with bench/counts.json, or write it
   bench [OPTIONS]        run the benchmarks against nginx (options: cargo xtask bench --help)
 ";
 
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         "package" => package::run(rest),
         "peers" => peers::run(rest),
         "bench" => bench::run(rest),
+        "counts" => counts::run(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(())

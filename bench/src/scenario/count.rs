@@ -25,6 +25,9 @@ use crate::server::{ADDRESS, Server, Variant};
 const WARM_UP: usize = 200;
 const COUNTED: usize = 2000;
 
+/// Requests of a run whose counts are compared with earlier ones.
+const STEADY: usize = 1000;
+
 /// Responses up to this size are counted in full; of larger ones there are fewer.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
 
@@ -87,6 +90,51 @@ fn counted(expect: &Expect) -> usize {
     if expect.total() <= SMALL_BYTES_MAX { COUNTED } else { COUNTED / 20 }
 }
 
+/// User instructions per request of the variant with this label, so exactly that runs can be compared:
+/// with one request per turn of the loop, and nothing counted but these requests.
+pub fn steady_instructions(bench: &Bench, what: &Throughput, label: &str) -> Result<f64, String> {
+    let (variants, _) = what.uri.variants(bench, what.shares_socket());
+    let variant = variants.iter().find(|variant| variant.label == label);
+    let mut variant = variant.ok_or_else(|| format!("no variant \"{label}\""))?.clone();
+    // One process, so that there is one count.
+    variant.main.push_str("master_process off;");
+    let target = Target::prepare(bench, what)?;
+    let counts = bench.directory.join("callgrind");
+    let _ = fs::remove_dir_all(&counts);
+    fs::create_dir_all(&counts).map_err(|error| format!("{}: {error}", counts.display()))?;
+    let wrapper = [
+        "valgrind".to_owned(),
+        "--quiet".to_owned(),
+        "--tool=callgrind".to_owned(),
+        format!("--callgrind-out-file={}/all", counts.display()),
+    ];
+    let server = start(bench, &target, &variant, &wrapper)?;
+    let (request, expect) = target.probe()?;
+    let send = |requests| {
+        exchange(what, &request, &expect, 1, requests)
+            .map_err(|error| format!("{error} {}", server.log()))
+    };
+    send(WARM_UP)?;
+    let pid = server.pid();
+    command_valgrind(pid, "zero")?;
+    send(STEADY)?;
+    command_valgrind(pid, "dump")?;
+    let dumped = fs::read_to_string(counts.join("all.1")).map_err(|error| error.to_string())?;
+    let total = dumped.lines().find_map(|line| line.strip_prefix("totals: "));
+    let total = total.and_then(|total| total.trim().parse::<f64>().ok());
+    Ok(total.ok_or("callgrind has not counted")? / STEADY as f64)
+}
+
+/// Has callgrind do something while the server runs.
+fn command_valgrind(pid: u32, what: &str) -> Result<(), String> {
+    let output = Command::new("vgdb").arg(format!("--pid={pid}")).arg(what).output();
+    let output = output.map_err(|error| format!("vgdb: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("vgdb: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
 /// User instructions per request: the difference of two runs, so that neither the start nor the end
 /// is counted.
 fn instructions(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<f64, String> {
@@ -115,7 +163,7 @@ fn instructions_of(
         let server = start(bench, target, variant, &wrapper)?;
         let (request, expect) = target.probe()?;
         let requests = requests(&expect);
-        exchange(target.what, &request, &expect, requests)
+        exchange(target.what, &request, &expect, CONNECTIONS, requests)
             .map_err(|error| format!("{error} {}", server.log()))?;
         requests
     };
@@ -162,11 +210,11 @@ fn calls(
 ) -> Result<BTreeMap<String, f64>, String> {
     let server = start(bench, target, variant, &[])?;
     let (request, expect) = target.probe()?;
-    exchange(target.what, &request, &expect, WARM_UP)?;
+    exchange(target.what, &request, &expect, CONNECTIONS, WARM_UP)?;
     let requests = counted(&expect);
     let summary = bench.directory.join("strace");
     let trace = Trace::attach(&server.processes(), &summary)?;
-    exchange(target.what, &request, &expect, requests)?;
+    exchange(target.what, &request, &expect, CONNECTIONS, requests)?;
     trace.end()?;
     let text = fs::read_to_string(&summary).map_err(|error| error.to_string())?;
     let per_request = |(name, count): (String, u64)| (name, count as f64 / requests as f64);
@@ -254,12 +302,13 @@ fn start(
     Server::start_under(&wrapper, bench.binary(variant.side), &directory, &setup, variant)
 }
 
-/// Sends so many requests, on several connections at a time, and compares the length of each
+/// Sends so many requests, on so many connections at a time, and compares the length of each
 /// response.
 fn exchange(
     what: &Throughput,
     request: &[u8],
     expect: &Expect,
+    connections: usize,
     requests: usize,
 ) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
@@ -269,7 +318,7 @@ fn exchange(
         if what.close {
             streams.clear();
         }
-        let batch = CONNECTIONS.min(requests - sent);
+        let batch = connections.min(requests - sent);
         while streams.len() < batch {
             let stream = TcpStream::connect(ADDRESS).map_err(text)?;
             stream.set_read_timeout(Some(TIMEOUT)).map_err(text)?;

@@ -44,6 +44,7 @@ impl Bench {
         match side {
             Side::Nginx => &self.options.nginx,
             Side::Nowait => &self.options.nowait,
+            Side::Against => self.options.against.as_ref().unwrap_or(&self.options.nowait),
             Side::Floor => &self.own,
         }
     }
@@ -51,7 +52,7 @@ impl Bench {
     /// What runs the program of a variant, with its arguments; empty if it runs by itself.
     pub fn wrapper(&self, side: Side, workers: usize) -> Vec<String> {
         match side {
-            Side::Nginx | Side::Nowait => Vec::new(),
+            Side::Nginx | Side::Nowait | Side::Against => Vec::new(),
             Side::Floor => vec![
                 self.own.display().to_string(),
                 floor::ARGUMENT.to_owned(),
@@ -219,6 +220,22 @@ impl Bench {
         variants
     }
 
+    /// Adds those of the other build of Nowait, each behind the same one of this build.
+    pub fn with_other_build(&self, variants: Vec<Variant>) -> Vec<Variant> {
+        let other = |variant: &Variant| {
+            let is_wanted = variant.side == Side::Nowait && self.options.against.is_some();
+            let label = other_build(&variant.label);
+            is_wanted.then(|| Variant { label, side: Side::Against, ..variant.clone() })
+        };
+        variants
+            .into_iter()
+            .flat_map(|variant| {
+                let other = other(&variant);
+                std::iter::once(variant).chain(other)
+            })
+            .collect()
+    }
+
     /// Where the caches of proxies stand.
     pub fn cache(&self) -> PathBuf {
         self.directory.join("cache")
@@ -266,6 +283,11 @@ impl Bench {
         let (name, rounds) = (scenario.name, self.options.rounds);
         println!("{name:18} {:2}/{rounds}  {label:34} {text}", round + 1);
     }
+}
+
+/// The label of a variant as the other build runs it.
+pub fn other_build(label: &str) -> String {
+    format!("against: {label}")
 }
 
 /// A variant without lines for the main block.

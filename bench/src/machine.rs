@@ -31,6 +31,9 @@ pub struct Machine {
     pub namespace: bool,
     pub nginx: String,
     pub nowait: Option<String>,
+    /// What may disturb or slow down the whole run, as it was before.
+    #[serde(default)]
+    pub state: String,
 }
 
 /// Starts this program again inside a network namespace, unless it is there already. Returns only
@@ -116,8 +119,36 @@ impl Machine {
             namespace: std::env::var_os(INSIDE).is_some(),
             nginx,
             nowait,
+            state: state(),
         }
     }
+}
+
+/// Load, share of time taken by other guests since the start, clock policy, large pages.
+fn state() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let load = read("/proc/loadavg");
+    let mut state = vec![format!("load {}", load.split(' ').next().unwrap_or_default())];
+    let stat = read("/proc/stat");
+    // Of all processors: user, nice, system, idle, iowait, irq, softirq, steal.
+    let line = stat.lines().next().unwrap_or_default();
+    let times: Vec<f64> = line.split_whitespace().skip(1).flat_map(str::parse).collect();
+    let total: f64 = times.iter().take(8).sum();
+    if let Some(stolen) = times.get(7).filter(|_| total > 0.0) {
+        state.push(format!("{:.1} % of the time stolen since the start", 100.0 * stolen / total));
+    }
+    if read("/proc/cpuinfo").lines().any(|line| line.contains(" hypervisor")) {
+        state.push("a virtual machine".to_owned());
+    }
+    let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    if !governor.is_empty() {
+        state.push(format!("governor {governor}"));
+    }
+    let pages = read("/sys/kernel/mm/transparent_hugepage/enabled");
+    if let Some((_, chosen)) = pages.split_once('[') {
+        state.push(format!("large pages {}", chosen.split(']').next().unwrap_or_default()));
+    }
+    state.join(", ")
 }
 
 /// The processors that this program may use, as they were before it pinned itself.

@@ -17,6 +17,8 @@ Runs nginx and Nowait side by side, alternating, and prints the ratios.
   --nginx PATH      the reference, default: nginx from PATH
   --nowait PATH     what is measured, default: target/release/nowait; an nginx here measures
                     the benchmark itself (the ratio must be 1.00)
+  --against PATH    another build of Nowait, which runs in the same rounds; throughput scenarios
+                    only, printed only
   --out DIR         where results.json, table.md and the charts go, default of a full run:
                     bench/results; scenarios that are not measured keep their results there
   --count           count user instructions (valgrind) and system calls (strace) per request
@@ -40,6 +42,8 @@ pub struct Options {
     pub retries: usize,
     pub nginx: PathBuf,
     pub nowait: PathBuf,
+    /// Another build of Nowait.
+    pub against: Option<PathBuf>,
     /// `None`: results are printed, not kept.
     pub out: Option<PathBuf>,
     pub in_place: bool,
@@ -65,6 +69,7 @@ impl Options {
             retries: 2,
             nginx: PathBuf::from("nginx"),
             nowait: target.join("release/nowait"),
+            against: None,
             out: Some(repository.join("bench/results")),
             in_place: false,
         };
@@ -81,6 +86,7 @@ impl Options {
                 "--retries" => options.retries = number(&value()?)?,
                 "--quick" => quick = true,
                 "--nginx" => options.nginx = value()?.into(),
+                "--against" => options.against = Some(value()?.into()),
                 "--nowait" => options.nowait = value()?.into(),
                 "--out" => {
                     options.out = Some(value()?.into());
@@ -99,6 +105,9 @@ impl Options {
         }
         if quick {
             (options.rounds, options.seconds, options.retries) = (3, 1.0, 0);
+        }
+        if options.against.is_some() {
+            (options.out, out_given) = (None, true);
         }
         if options.count {
             options.out = None;
@@ -145,6 +154,7 @@ mod tests {
         assert_eq!((quick.rounds, quick.out), (3, None));
         assert_eq!(quick.only, ["tiny", "file-1k"]);
         assert_eq!(parse("--count --out x").unwrap().unwrap().out, None);
+        assert_eq!(parse("--out x --against y").unwrap().unwrap().out, None);
         assert!(parse("--out x --quick").unwrap().unwrap().out.is_some());
     }
 

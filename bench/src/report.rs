@@ -25,7 +25,8 @@ fn page(results: &Results, order: &[&str]) -> String {
         "# Measurements\n\n{}, Linux {}, {} processors, {}{}; {}; {}.\n\
          Medians; in brackets the quartiles of the rounds (the smallest and the largest round where \
          a scenario was measured before quartiles were kept). Ratios are to nginx's best setting, \
-         and to its usual one where that is another.\n",
+         and to its usual one where that is another; a difference smaller than the distance of its \
+         quartiles is \"no difference\".\n{}",
         machine.processor,
         machine.kernel,
         machine.processors,
@@ -33,6 +34,10 @@ fn page(results: &Results, order: &[&str]) -> String {
         if machine.namespace { " in a network namespace" } else { ", no network namespace" },
         machine.nginx,
         machine.nowait.as_deref().unwrap_or("Nowait was not measured"),
+        match machine.state.as_str() {
+            "" => String::new(),
+            state => format!("The machine before the run: {state}.\n"),
+        },
     );
     text.push_str(&summary(results, order));
     for name in order {
@@ -63,7 +68,7 @@ fn summary(results: &Results, order: &[&str]) -> String {
                 Better::Lower => ratios.min_by(|a, b| a.median.total_cmp(&b.median)),
                 Better::Higher => ratios.max_by(|a, b| a.median.total_cmp(&b.median)),
             };
-            better.map(|ratio| format!("× {}", spread(&ratio, 2))).unwrap_or_default()
+            better.map(|ratio| relation(&ratio, "× ")).unwrap_or_default()
         };
         lines.push(vec![
             outcome.title.clone(),
@@ -83,22 +88,35 @@ pub fn table(outcome: &Outcome) -> String {
     let usual = outcome.usual.is_some();
     let mut header = vec![String::new(), outcome.unit.clone(), "to nginx's best".to_owned()];
     header.extend(usual.then(|| "to its usual".to_owned()));
+    let against = outcome.rows.iter().any(|row| row.ratio_against.is_some());
+    header.extend(against.then(|| "to the other build".to_owned()));
     header.extend(names.iter().map(|name| (*name).clone()));
     let mut lines = vec![header];
     for row in &outcome.rows {
         let mut line = vec![row.label.clone(), spread(&row.value, 1)];
-        line.push(row.ratio.as_ref().map(|ratio| spread(ratio, 2)).unwrap_or_default());
-        line.extend(
-            usual.then(|| {
-                row.ratio_usual.as_ref().map(|ratio| spread(ratio, 2)).unwrap_or_default()
-            }),
-        );
+        line.push(row.ratio.as_ref().map(|ratio| relation(ratio, "")).unwrap_or_default());
+        line.extend(usual.then(|| {
+            row.ratio_usual.as_ref().map(|ratio| relation(ratio, "")).unwrap_or_default()
+        }));
+        line.extend(against.then(|| {
+            row.ratio_against.as_ref().map(|ratio| relation(ratio, "")).unwrap_or_default()
+        }));
         line.extend(names.iter().map(|name| {
             row.also.get(*name).map(|value| format!("{value:.0}")).unwrap_or_default()
         }));
         lines.push(line);
     }
     aligned(&lines)
+}
+
+/// A ratio, after this sign. What differs by less than the rounds differ among themselves is no
+/// difference.
+fn relation(ratio: &Summary, sign: &str) -> String {
+    let (low, high) = ratio.range();
+    match (ratio.median - 1.0).abs() < high - low {
+        true => format!("no difference ({low:.2}–{high:.2})"),
+        false => format!("{sign}{}", spread(ratio, 2)),
+    }
 }
 
 fn spread(summary: &Summary, digits: usize) -> String {
@@ -131,6 +149,14 @@ pub fn aligned(lines: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn differences_within_the_spread_are_none() {
+        let ratio = |values: &[f64]| relation(&Summary::of(values).unwrap(), "× ");
+        assert_eq!(ratio(&[0.9, 0.98, 1.1]), "no difference (0.94–1.04)");
+        assert_eq!(ratio(&[0.69, 0.7, 0.71, 0.72, 0.73]), "× 0.71 (0.70–0.72)");
+        assert_eq!(ratio(&[1.0, 1.0]), "× 1.00 (1.00–1.00)");
+    }
 
     #[test]
     fn columns_line_up() {

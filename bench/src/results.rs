@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bench::other_build;
 use crate::machine::Machine;
 use crate::server::Side;
 use crate::stats::Summary;
@@ -54,6 +55,9 @@ pub struct Row {
     pub ratio: Option<Summary>,
     /// To nginx's usual setting.
     pub ratio_usual: Option<Summary>,
+    /// To the other build of Nowait.
+    #[serde(default)]
+    pub ratio_against: Option<Summary>,
     /// Medians of what else was seen, by name with unit.
     pub also: BTreeMap<String, f64>,
 }
@@ -95,6 +99,8 @@ impl Outcome {
             .iter()
             .filter_map(|s| {
                 let ratio = |to: &Samples| Summary::of_ratios(&s.values, &to.values);
+                let other = other_build(&s.label);
+                let other = samples.iter().find(|known| known.label == other);
                 let also = s.also.iter().filter_map(|(name, values)| {
                     Some(((*name).to_owned(), Summary::of(values)?.median))
                 });
@@ -104,6 +110,7 @@ impl Outcome {
                     value: Summary::of(&s.values)?,
                     ratio: reference.and_then(ratio),
                     ratio_usual: usual.and_then(ratio),
+                    ratio_against: other.and_then(ratio),
                     also: also.collect(),
                 })
             })
@@ -133,9 +140,12 @@ mod tests {
     #[test]
     fn the_best_of_nginx_is_the_reference() {
         let mut samples: Vec<Samples> = Vec::new();
-        for (label, side, value) in
-            [("off", Side::Nginx, 8.0), ("on", Side::Nginx, 10.0), ("epoll", Side::Nowait, 6.0)]
-        {
+        for (label, side, value) in [
+            ("off", Side::Nginx, 8.0),
+            ("on", Side::Nginx, 10.0),
+            ("epoll", Side::Nowait, 6.0),
+            ("against: epoll", Side::Against, 12.0),
+        ] {
             let mut s = Samples::new(label, side);
             s.push(value, &[("requests/s", 1.0)]);
             samples.push(s);
@@ -155,8 +165,10 @@ mod tests {
         assert_eq!(outcome.reference.as_deref(), Some("off"));
         assert_eq!(outcome.rows[2].ratio.unwrap().median, 0.75);
         assert_eq!(outcome.rows[2].ratio_usual.unwrap().median, 0.6);
+        assert_eq!(outcome.rows[2].ratio_against.unwrap().median, 0.5);
+        assert_eq!(outcome.rows[3].ratio_against, None);
         let text = serde_json::to_string(&outcome).unwrap();
         let back: Outcome = serde_json::from_str(&text).unwrap();
-        assert_eq!(back.rows.len(), 3);
+        assert_eq!(back.rows.len(), 4);
     }
 }

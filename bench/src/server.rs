@@ -39,6 +39,8 @@ pub struct Variant {
 pub enum Side {
     Nginx,
     Nowait,
+    /// The build of Nowait that `--against` names.
+    Against,
     /// A server that parses nothing, for comparison: `floor.rs`.
     Floor,
 }

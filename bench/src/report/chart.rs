@@ -127,7 +127,7 @@ fn paint(area: &Area<'_>, blocks: &[Block], line: Option<f64>) -> Painted {
             let middle = y + BAR_HEIGHT / 2;
             let color = match bar.side {
                 Side::Nginx => NGINX,
-                Side::Nowait => NOWAIT,
+                Side::Nowait | Side::Against => NOWAIT,
                 Side::Floor => FLOOR,
             };
             let corners = [(LABEL_WIDTH, y), (x(bar.median), y + BAR_HEIGHT)];

@@ -57,7 +57,7 @@ pub fn run(bench: &Bench, scenario: &Subject, what: &Multiplexed) -> Result<Outc
         http: format!("{certificate} {files}"),
         ..bench.setup(1)
     };
-    let variants = bench.plain_variants();
+    let variants = bench.with_other_build(bench.plain_variants());
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
     for round in 0..bench.options.rounds {

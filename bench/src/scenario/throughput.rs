@@ -156,7 +156,7 @@ impl Uri {
         bench: &Bench,
         shares_socket: bool,
     ) -> (Vec<Variant>, Option<&'static str>) {
-        match self {
+        let (variants, usual) = match self {
             Uri::Tiny => (bench.tiny_variants(shares_socket), None),
             Uri::ProxiedTiny | Uri::FastcgiTiny => (bench.plain_variants(), None),
             Uri::File(_) => (bench.file_variants(), Some(USUAL)),
@@ -164,7 +164,8 @@ impl Uri {
             Uri::Cached(_) => (bench.cache_variants(), Some(USUAL_CACHE)),
             Uri::Coded(coding, level, _) => (bench.coding_variants(coding, level), None),
             Uri::PassedTiny | Uri::PassedFile(_) => (bench.stream_variants(), Some("nginx")),
-        }
+        };
+        (bench.with_other_build(variants), usual)
     }
 }
 

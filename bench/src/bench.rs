@@ -7,7 +7,7 @@ use crate::machine;
 use crate::options::Options;
 use crate::results::{Better, Outcome};
 use crate::scenario::throughput::Coding;
-use crate::server::{ORIGIN, Server, Setup, Side, Variant, origin_configuration};
+use crate::server::{self, ORIGIN, Server, Setup, Side, Variant, origin_configuration};
 
 /// The label of nginx with the settings that its guides recommend for static files.
 pub const USUAL: &str = "nginx sendfile, open_file_cache";
@@ -224,7 +224,7 @@ impl Bench {
     pub fn with_other_build(&self, variants: Vec<Variant>) -> Vec<Variant> {
         let other = |variant: &Variant| {
             let is_wanted = variant.side == Side::Nowait && self.options.against.is_some();
-            let label = other_build(&variant.label);
+            let label = server::other_build(&variant.label);
             is_wanted.then(|| Variant { label, side: Side::Against, ..variant.clone() })
         };
         variants
@@ -283,11 +283,6 @@ impl Bench {
         let (name, rounds) = (scenario.name, self.options.rounds);
         println!("{name:18} {:2}/{rounds}  {label:34} {text}", round + 1);
     }
-}
-
-/// The label of a variant as the other build runs it.
-pub fn other_build(label: &str) -> String {
-    format!("against: {label}")
 }
 
 /// A variant without lines for the main block.

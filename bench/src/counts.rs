@@ -12,6 +12,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
+use crate::options::Mode;
 use crate::scenario::Scenario;
 
 /// What is compared: a response from the configuration, a file, an origin and a cache.
@@ -22,13 +23,6 @@ const VARIANT: &str = "nowait epoll";
 
 /// Growth that is no failure, as a share.
 const GROWTH_MAX: f64 = 0.02;
-
-/// Whether the figures are compared or written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    Check,
-    Record,
-}
 
 /// The figures, and what they depend on.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use crate::counts::Mode;
-
 pub const USAGE: &str = "usage: cargo xtask bench [OPTIONS]
 
 Runs nginx and Nowait side by side, alternating, and prints the ratios.
@@ -28,6 +26,13 @@ Runs nginx and Nowait side by side, alternating, and prints the ratios.
   --record-counts FILE  write that file
   --in-place        do not make a network namespace (results are marked)
 ";
+
+/// Whether kept counts are compared or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Check,
+    Record,
+}
 
 /// What the operator asked for.
 #[derive(Debug, Clone)]

@@ -6,9 +6,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bench::other_build;
 use crate::machine::Machine;
-use crate::server::Side;
+use crate::server::{Side, other_build};
 use crate::stats::Summary;
 
 /// All scenarios measured so far; a run replaces those that it measures.

@@ -256,6 +256,7 @@ impl Scenario {
     pub fn count(&self, bench: &Bench) -> Result<(), String> {
         match &self.what {
             What::Throughput(what) => count::run(bench, &self.subject, what),
+            What::Multiplexed(what) => count::run_multiplexed(bench, &self.subject, what),
             _ => Err("only throughput scenarios can be counted".to_owned()),
         }
     }

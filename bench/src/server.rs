@@ -33,6 +33,11 @@ pub struct Variant {
     pub http: String,
 }
 
+/// The label of a variant as the other build runs it.
+pub fn other_build(label: &str) -> String {
+    format!("against: {label}")
+}
+
 /// Which program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,8 +1,8 @@
 //! What a request takes, counted instead of timed: instructions in user space and system calls.
 //!
-//! Counts hold on a busy machine, too. Called for `--count`. Instructions are those of all processes
-//! of a server under `valgrind --tool=callgrind`; system calls are counted by `strace -c`. Counts of
-//! what a request takes are differences: of two runs, or of a run and an idle server.
+//! Called for `--count`, and for the counts that are kept. Instructions are those of a server of one
+//! process under `valgrind --tool=callgrind`, which vgdb tells when to count; system calls are counted by
+//! `strace -c`. Neither the start nor the end of a server is in the counts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,19 +14,18 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
+use super::multiplexed::{self, Multiplexed};
 use super::throughput::{Target, Throughput};
 use crate::bench::{Bench, Subject};
 use crate::load::Expect;
 use crate::report;
 use crate::server::{ADDRESS, Server, Variant};
 
-/// Requests of the shorter run under valgrind, which includes what happens only once; the longer one
-/// has so many more.
+/// Requests before those that are counted.
 const WARM_UP: usize = 200;
-const COUNTED: usize = 2000;
 
-/// Requests of a run whose counts are compared with earlier ones.
-const STEADY: usize = 1000;
+/// Requests that are counted.
+const COUNTED: usize = 2000;
 
 /// Responses up to this size are counted in full; of larger ones there are fewer.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
@@ -37,9 +36,6 @@ const CONNECTIONS: usize = 16;
 /// For a server under valgrind, which is fifty times slower.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// For the processes of a server under valgrind to end after the first one.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// What one request takes.
 struct Counts {
     /// `None`: valgrind is missing, or does not know what the server does.
@@ -47,28 +43,62 @@ struct Counts {
     calls: Option<BTreeMap<String, f64>>,
 }
 
+/// A server that runs, and what it is asked.
+struct Running<'a> {
+    server: Server,
+    /// Sends so many requests, on so many connections at a time.
+    send: Box<dyn Fn(usize, usize) -> Result<(), String> + 'a>,
+    /// How many requests are counted.
+    counted: usize,
+}
+
+/// Starts a server of this variant under this program.
+type Start<'a> = dyn Fn(&Variant, &[String]) -> Result<Running<'a>, String> + 'a;
+
 /// Counts for all variants, and prints the table.
 pub fn run(bench: &Bench, scenario: &Subject, what: &Throughput) -> Result<(), String> {
     let (variants, _) = what.uri.variants(bench, what.shares_socket());
     let target = Target::prepare(bench, what)?;
+    table(bench, scenario, &variants, &|variant, wrapper| start(bench, &target, variant, wrapper));
+    Ok(())
+}
+
+/// As [`run`], for requests that h2load sends.
+pub fn run_multiplexed(
+    bench: &Bench,
+    scenario: &Subject,
+    what: &Multiplexed,
+) -> Result<(), String> {
+    let setup = what.prepare(bench)?;
+    let start = |variant: &Variant, wrapper: &[String]| {
+        let directory = bench.directory.join("server");
+        let binary = bench.binary(variant.side);
+        let server = Server::start_under(wrapper, binary, &directory, &setup, variant)?;
+        let send = |connections, requests| {
+            multiplexed::load(&Multiplexed { connections, ..*what }, requests)
+        };
+        Ok(Running { server, send: Box::new(send), counted: counted(what.bytes as u64) })
+    };
+    table(bench, scenario, &what.variants(bench), &start);
+    Ok(())
+}
+
+fn table(bench: &Bench, scenario: &Subject, variants: &[Variant], start: &Start<'_>) {
     let header = ["", "user instructions", "system calls", "which"];
     let mut lines = vec![header.map(str::to_owned).to_vec()];
-    for variant in &variants {
+    for variant in variants {
         let failed = |what: &str, error: String| {
             println!("{:18} {:34} {what}: {error}", scenario.name, variant.label);
         };
         let counts = Counts {
-            instructions: instructions(bench, &target, variant)
+            instructions: instructions(bench, variant, start, CONNECTIONS)
                 .map_err(|error| failed("instructions", error))
                 .ok(),
-            calls: calls(bench, &target, variant)
-                .map_err(|error| failed("system calls", error))
-                .ok(),
+            calls: calls(bench, variant, start).map_err(|error| failed("system calls", error)).ok(),
         };
         lines.push(counts.line(&variant.label));
     }
     println!("\n{}, per request\n\n{}", scenario.title, report::aligned(&lines));
-    Ok(())
 }
 
 impl Counts {
@@ -85,20 +115,35 @@ impl Counts {
     }
 }
 
-/// How many requests are counted.
-fn counted(expect: &Expect) -> usize {
-    if expect.total() <= SMALL_BYTES_MAX { COUNTED } else { COUNTED / 20 }
+/// How many requests are counted, by the bytes of a response.
+fn counted(bytes: u64) -> usize {
+    if bytes <= SMALL_BYTES_MAX { COUNTED } else { COUNTED / 20 }
 }
 
 /// User instructions per request of the variant with this label, so exactly that runs can be compared:
-/// with one request per turn of the loop, and nothing counted but these requests.
+/// with one request per turn of the loop.
 pub fn steady_instructions(bench: &Bench, what: &Throughput, label: &str) -> Result<f64, String> {
     let (variants, _) = what.uri.variants(bench, what.shares_socket());
     let variant = variants.iter().find(|variant| variant.label == label);
-    let mut variant = variant.ok_or_else(|| format!("no variant \"{label}\""))?.clone();
-    // One process, so that there is one count.
-    variant.main.push_str("master_process off;");
+    let variant = variant.ok_or_else(|| format!("no variant \"{label}\""))?;
     let target = Target::prepare(bench, what)?;
+    let start = |variant: &Variant, wrapper: &[String]| start(bench, &target, variant, wrapper);
+    instructions(bench, variant, &start, 1)
+}
+
+/// User instructions per request, with so many connections.
+fn instructions(
+    bench: &Bench,
+    variant: &Variant,
+    start: &Start<'_>,
+    connections: usize,
+) -> Result<f64, String> {
+    if variant.events.contains("io_uring") {
+        return Err("valgrind does not know enough of io_uring".to_owned());
+    }
+    // One process, so that there is one count.
+    let main = format!("{} master_process off;", variant.main);
+    let variant = Variant { main, ..variant.clone() };
     let counts = bench.directory.join("callgrind");
     let _ = fs::remove_dir_all(&counts);
     fs::create_dir_all(&counts).map_err(|error| format!("{}: {error}", counts.display()))?;
@@ -108,21 +153,17 @@ pub fn steady_instructions(bench: &Bench, what: &Throughput, label: &str) -> Res
         "--tool=callgrind".to_owned(),
         format!("--callgrind-out-file={}/all", counts.display()),
     ];
-    let server = start(bench, &target, &variant, &wrapper)?;
-    let (request, expect) = target.probe()?;
-    let send = |requests| {
-        exchange(what, &request, &expect, 1, requests)
-            .map_err(|error| format!("{error} {}", server.log()))
-    };
+    let Running { server, send, counted } = start(&variant, &wrapper)?;
+    let send =
+        |requests| send(connections, requests).map_err(|error| format!("{error} {}", server.log()));
     send(WARM_UP)?;
-    let pid = server.pid();
-    command_valgrind(pid, "zero")?;
-    send(STEADY)?;
-    command_valgrind(pid, "dump")?;
+    command_valgrind(server.pid(), "zero")?;
+    send(counted)?;
+    command_valgrind(server.pid(), "dump")?;
     let dumped = fs::read_to_string(counts.join("all.1")).map_err(|error| error.to_string())?;
     let total = dumped.lines().find_map(|line| line.strip_prefix("totals: "));
     let total = total.and_then(|total| total.trim().parse::<f64>().ok());
-    Ok(total.ok_or("callgrind has not counted")? / STEADY as f64)
+    Ok(total.ok_or("callgrind has not counted")? / counted as f64)
 }
 
 /// Has callgrind do something while the server runs.
@@ -135,89 +176,20 @@ fn command_valgrind(pid: u32, what: &str) -> Result<(), String> {
     }
 }
 
-/// User instructions per request: the difference of two runs, so that neither the start nor the end
-/// is counted.
-fn instructions(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<f64, String> {
-    let (few, _) = instructions_of(bench, target, variant, |_| WARM_UP)?;
-    let (many, more) = instructions_of(bench, target, variant, |e| WARM_UP + counted(e))?;
-    Ok((many - few) / (more - WARM_UP) as f64)
-}
-
-/// All user instructions of a server that answers so many requests.
-fn instructions_of(
-    bench: &Bench,
-    target: &Target<'_>,
-    variant: &Variant,
-    requests: impl Fn(&Expect) -> usize,
-) -> Result<(f64, usize), String> {
-    let logs = bench.directory.join("callgrind");
-    let _ = fs::remove_dir_all(&logs);
-    fs::create_dir_all(&logs).map_err(|error| format!("{}: {error}", logs.display()))?;
-    let wrapper = [
-        "valgrind".to_owned(),
-        "--tool=callgrind".to_owned(),
-        "--callgrind-out-file=/dev/null".to_owned(),
-        format!("--log-file={}/%p", logs.display()),
-    ];
-    let sent = {
-        let server = start(bench, target, variant, &wrapper)?;
-        let (request, expect) = target.probe()?;
-        let requests = requests(&expect);
-        exchange(target.what, &request, &expect, CONNECTIONS, requests)
-            .map_err(|error| format!("{error} {}", server.log()))?;
-        requests
-    };
-    // The first process of a server may end before the others have written their counts.
-    let begin = Instant::now();
-    loop {
-        match all_collected(&logs) {
-            Ok(total) => return Ok((total as f64, sent)),
-            Err(error) if begin.elapsed() > END_TIMEOUT => return Err(error),
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
-}
-
-/// The sum over all processes, each of which has a log.
-fn all_collected(logs: &Path) -> Result<u64, String> {
-    let mut total = 0;
-    for entry in fs::read_dir(logs).map_err(|error| error.to_string())?.flatten() {
-        let log = fs::read_to_string(entry.path()).unwrap_or_default();
-        total += collected(&log).ok_or_else(|| why_not(&log))?;
-    }
-    Ok(total)
-}
-
-/// Why a process was not counted to its end.
-fn why_not(log: &str) -> String {
-    let died = log.lines().find(|line| line.contains("Process terminating"));
-    let unknown = log.lines().find(|line| line.contains("unhandled"));
-    let line = died.or(unknown).unwrap_or("no count at its end");
-    format!("callgrind has not counted: {}", line.trim_start_matches(['=', '-', ' ']))
-}
-
-/// What a log of callgrind says of the whole run.
-fn collected(log: &str) -> Option<u64> {
-    let (_, rest) = log.rsplit_once("Collected : ")?;
-    rest.split_whitespace().next()?.parse().ok()
-}
-
 /// System calls per request, by name.
 fn calls(
     bench: &Bench,
-    target: &Target<'_>,
     variant: &Variant,
+    start: &Start<'_>,
 ) -> Result<BTreeMap<String, f64>, String> {
-    let server = start(bench, target, variant, &[])?;
-    let (request, expect) = target.probe()?;
-    exchange(target.what, &request, &expect, CONNECTIONS, WARM_UP)?;
-    let requests = counted(&expect);
+    let Running { server, send, counted } = start(variant, &[])?;
+    send(CONNECTIONS, WARM_UP)?;
     let summary = bench.directory.join("strace");
     let trace = Trace::attach(&server.processes(), &summary)?;
-    exchange(target.what, &request, &expect, CONNECTIONS, requests)?;
+    send(CONNECTIONS, counted)?;
     trace.end()?;
     let text = fs::read_to_string(&summary).map_err(|error| error.to_string())?;
-    let per_request = |(name, count): (String, u64)| (name, count as f64 / requests as f64);
+    let per_request = |(name, count): (String, u64)| (name, count as f64 / counted as f64);
     Ok(summed(&text).into_iter().map(per_request).collect())
 }
 
@@ -289,17 +261,23 @@ fn is_traced(pid: u32) -> bool {
     })
 }
 
-fn start(
+fn start<'a>(
     bench: &Bench,
-    target: &Target<'_>,
+    target: &Target<'a>,
     variant: &Variant,
     wrapper: &[String],
-) -> Result<Server, String> {
+) -> Result<Running<'a>, String> {
     let _ = fs::remove_dir_all(bench.cache());
     let directory = bench.directory.join("server");
     let setup = target.setup(bench);
     let wrapper = [wrapper, &bench.wrapper(variant.side, target.what.workers)].concat();
-    Server::start_under(&wrapper, bench.binary(variant.side), &directory, &setup, variant)
+    let binary = bench.binary(variant.side);
+    let server = Server::start_under(&wrapper, binary, &directory, &setup, variant)?;
+    let (request, expect) = target.probe()?;
+    let (what, counted) = (target.what, counted(expect.total()));
+    let send =
+        move |connections, requests| exchange(what, &request, &expect, connections, requests);
+    Ok(Running { server, send: Box::new(send), counted })
 }
 
 /// Sends so many requests, on so many connections at a time, and compares the length of each
@@ -358,8 +336,5 @@ mod tests {
 ";
         let expected = [("close".to_owned(), 100), ("recvfrom".to_owned(), 50)];
         assert_eq!(summed(text), expected.into());
-        let log = "==1== Events    : Ir\n==1== Collected : 123456\n==1==\n";
-        assert_eq!(collected(log), Some(123_456));
-        assert_eq!(collected("==1== Fatal"), None);
     }
 }

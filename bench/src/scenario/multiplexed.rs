@@ -40,24 +40,36 @@ struct Sample {
     used_percent: f64,
 }
 
+impl Multiplexed {
+    /// Writes the file and the certificate; returns what the configuration says.
+    pub(super) fn prepare(&self, bench: &Bench) -> Result<Setup, String> {
+        if self.bytes > 0 {
+            let path = bench.directory.join("www").join(format!("{}.bin", self.bytes));
+            write_file(&path, random_bytes(self.bytes))?;
+        }
+        let certificate = tls::certificate(&bench.directory, Key::Ecdsa)?;
+        let listen = match self.protocol {
+            Protocol::Https => "ssl",
+            Protocol::Http2 => "ssl http2",
+        };
+        let files = "sendfile on; open_file_cache max=1000; http2_max_concurrent_streams 128;";
+        Ok(Setup {
+            listen: listen.to_owned(),
+            http: format!("{certificate} {files}"),
+            ..bench.setup(1)
+        })
+    }
+
+    /// What is compared.
+    pub(super) fn variants(&self, bench: &Bench) -> Vec<Variant> {
+        bench.with_other_build(bench.plain_variants())
+    }
+}
+
 /// Measures all variants, one after the other, in every round.
 pub fn run(bench: &Bench, scenario: &Subject, what: &Multiplexed) -> Result<Outcome, String> {
-    if what.bytes > 0 {
-        let path = bench.directory.join("www").join(format!("{}.bin", what.bytes));
-        write_file(&path, random_bytes(what.bytes))?;
-    }
-    let certificate = tls::certificate(&bench.directory, Key::Ecdsa)?;
-    let listen = match what.protocol {
-        Protocol::Https => "ssl",
-        Protocol::Http2 => "ssl http2",
-    };
-    let files = "sendfile on; open_file_cache max=1000; http2_max_concurrent_streams 128;";
-    let setup = Setup {
-        listen: listen.to_owned(),
-        http: format!("{certificate} {files}"),
-        ..bench.setup(1)
-    };
-    let variants = bench.with_other_build(bench.plain_variants());
+    let setup = what.prepare(bench)?;
+    let variants = what.variants(bench);
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
     for round in 0..bench.options.rounds {
@@ -103,7 +115,7 @@ fn measure(
 }
 
 /// Runs h2load, which inherits the processors of this program, and checks what it says.
-fn load(what: &Multiplexed, requests: usize) -> Result<(), String> {
+pub(super) fn load(what: &Multiplexed, requests: usize) -> Result<(), String> {
     let path = match what.bytes {
         0 => "tiny".to_owned(),
         bytes => format!("{bytes}.bin"),

@@ -9,6 +9,7 @@
 //! A test prints `skipped: …` where its peer is missing. `cargo xtask peers --install` installs them,
 //! fetches what Debian does not have, and lets no test be skipped.
 
+mod acme;
 mod applications;
 mod browser;
 mod grpc;

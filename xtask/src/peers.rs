@@ -9,7 +9,7 @@ const USAGE: &str = "usage: cargo xtask peers [--install] [TEST]...
   --install        installs the Debian packages that the tests use (as root)
   TEST             part of the name of a test (default: all)
 
-Fetches h2spec and grpc-go's interoperability programs (Go), and httpx (Python), to target/peers.";
+Fetches h2spec, pebble and grpc-go's interoperability programs (Go), and httpx (Python), to target/peers.";
 
 /// Programs that the tests run, with their Debian packages.
 const PROGRAMS: &[(&str, &str)] = &[
@@ -37,6 +37,9 @@ const PACKAGES: &[&str] =
 
 /// The conformance tests of HTTP/2.
 const H2SPEC: &str = "github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible";
+
+/// An issuer of certificates for tests of ACME clients.
+const PEBBLE: &str = "github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1";
 
 /// Client and server of grpc-go that exercise each other.
 const GRPC: [&str; 2] = ["client", "server"];
@@ -78,6 +81,9 @@ fn fetch() -> Outcome {
     let dir = root().join("target/peers");
     if !dir.join("bin/h2spec").is_file() {
         succeed(Command::new("go").args(["install", H2SPEC]).env("GOBIN", dir.join("bin")))?;
+    }
+    if !dir.join("bin/pebble").is_file() {
+        succeed(Command::new("go").args(["install", PEBBLE]).env("GOBIN", dir.join("bin")))?;
     }
     for name in GRPC {
         let file = dir.join(format!("bin/grpc-interop-{name}"));

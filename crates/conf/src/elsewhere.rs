@@ -202,12 +202,6 @@ const TABLE: &[Origin] = &[
         advice: "remove the lines",
     },
     Origin {
-        name: "ACME module",
-        names: "acme_issuer acme_certificate acme_shared_zone",
-        advice: "obtain certificates with an ACME client; \"ssl_certificate_watch on\" uses renewed \
-                 ones without a reload",
-    },
-    Origin {
         name: "NGINX Plus (API)",
         names: "api status_format upstream_conf status",
         advice: "use \"status_api\" for JSON and \"metrics\" for Prometheus",

@@ -7,6 +7,7 @@ mod caching;
 pub mod commands;
 pub mod conf;
 pub mod files;
+pub mod https;
 pub mod kernel;
 pub mod key_log;
 pub mod loading;

@@ -309,6 +309,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         resolving,
         upstreams,
         temp_paths,
+        state_paths: Vec::new(),
         sessions: cx.take_global::<nowait_front::tls::conf::Shared>(),
         settings: Settings::default(),
         modules: modules::MODULES,

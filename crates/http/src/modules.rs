@@ -2,6 +2,7 @@
 //! one place apply, in this order, which is that of nginx.
 
 pub mod access;
+pub mod acme;
 pub mod addition;
 pub mod auth_basic;
 pub mod auth_request;
@@ -57,6 +58,7 @@ use crate::{cache, health};
 pub static MODULES: &[&Module] = &[
     &map::MODULE,
     &geoip2::MODULE,
+    &acme::MODULE,
     &realip::MODULE,
     &rewrite::MODULE,
     &more_headers::MODULE,

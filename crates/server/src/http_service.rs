@@ -104,9 +104,9 @@ pub async fn purge(generation: &Generation, order: PurgeOrder) -> Result<u64, St
     nowait_http::cache::purge::by_name(conf, caches, &zone, &aim, soft).await
 }
 
-/// Required directories: for temporary files, and for caches.
+/// Required directories: for temporary files, for caches, and for the state of modules.
 fn directories(plan: &HttpConf) -> Vec<PathBuf> {
     let temp = plan.temp_paths.iter().map(|temp| &temp.path);
-    let paths = temp.chain(plan.caches.iter().map(|cache| &cache.path));
+    let paths = temp.chain(plan.caches.iter().map(|cache| &cache.path)).chain(&plan.state_paths);
     paths.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path.clone()))).collect()
 }

@@ -317,13 +317,15 @@ impl<'a> Certificate<'a> {
         Some(end.duration_since(now).map_or(0, |left| left.as_secs() / DAY_S))
     }
 
+    /// When it becomes valid, and when it ceases to be. `None`: a date is malformed.
+    pub fn dates(&self) -> Option<(SystemTime, SystemTime)> {
+        let begin = Date::parse(self.not_before)?.to_system_time()?;
+        Some((begin, Date::parse(self.not_after)?.to_system_time()?))
+    }
+
     /// Whether it is valid now, as far as its dates are concerned.
     pub(crate) fn validity(&self, now: SystemTime) -> Validity {
-        let dates = || {
-            let begin = Date::parse(self.not_before)?.to_system_time()?;
-            Some((begin, Date::parse(self.not_after)?.to_system_time()?))
-        };
-        match dates() {
+        match self.dates() {
             Some((begin, _)) if now < begin => Validity::NotYet,
             Some((_, end)) if now <= end => Validity::Now,
             _ => Validity::Expired,

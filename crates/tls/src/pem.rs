@@ -179,6 +179,11 @@ impl PrivateKey {
         Ok(PrivateKey { form, der })
     }
 
+    /// The key in DER, whatever its form.
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
     /// As rustls takes it.
     pub(crate) fn as_der(&self) -> PrivateKeyDer<'_> {
         let der = &self.der[..];

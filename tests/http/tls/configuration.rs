@@ -121,3 +121,32 @@ fn commands_and_stores_name_files() {
     let text = refused(site(&lone).file("own.pem", &own.chain).file("own.key", &own.key));
     assert!(text.contains("names a certificate without a key"), "{text}");
 }
+
+#[test]
+fn acme_certificates_need_names_and_issuers() {
+    let authority = Authority::new("CA");
+    let with = |issuer: &str, lines: &str| {
+        let http = format!(
+            "acme_issuer a {{ {issuer} ssl_trusted_certificate ca.pem; state_path off; }}
+             server {{ listen 127.0.0.1:%%PORT%% ssl; {lines}
+             ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key; }}"
+        );
+        site(&http).file("ca.pem", &authority.pem)
+    };
+    let uri = "uri https://localhost:1/dir;";
+    for (issuer, lines, expected) in [
+        ("", "server_name a.test; acme_certificate a;", "acme_issuer \"a\" has no \"uri\""),
+        ("uri http://a/;", "server_name a.test; acme_certificate a;", "invalid URL \"http://a/\""),
+        (uri, "server_name a.test; acme_certificate b;", "no acme_issuer \"b\" is defined"),
+        (uri, "acme_certificate a;", "the server has no names for a certificate"),
+        (uri, "server_name *.a.test; acme_certificate a;", "wildcards can't be proved by http-01"),
+        (uri, "server_name ~^a; acme_certificate a;", "a regular expression in server_name"),
+        (uri, "acme_certificate a a.test key=dsa;", "unsupported kind of key \"key=dsa\""),
+        ("challenge dns-01;", "acme_certificate a a.test;", "unsupported challenge \"dns-01\""),
+        ("foo bar;", "acme_certificate a a.test;", "unknown directive \"foo\" in \"acme_issuer\""),
+    ] {
+        let error = refused(with(issuer, lines));
+        assert!(error.contains(expected), "{issuer} {lines}: {error}");
+        assert!(error.contains("nginx.conf:"), "{issuer} {lines}: {error}");
+    }
+}

@@ -153,6 +153,9 @@ impl<T: Clone + Send + 'static> Loader<T> {
         {
             return Ok(made);
         }
+        if pair.0.is_empty() {
+            return Err("no certificate: the value of ssl_certificate is empty".to_owned());
+        }
         let io = io();
         let certificate = self.read(&io, &pair.0, "certificate").await?;
         let key = self.read(&io, &pair.1, "certificate key").await?;

@@ -63,6 +63,8 @@ pub struct HttpConf {
     pub sessions: nowait_front::tls::conf::Shared,
     /// Directories for temporary files.
     pub temp_paths: Vec<body::TempPath>,
+    /// Directories for what modules keep across restarts.
+    pub state_paths: Vec<Vec<u8>>,
     /// What modules keep for it besides.
     pub settings: Settings,
     /// The modules.

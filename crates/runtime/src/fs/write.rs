@@ -2,11 +2,11 @@
 //! or for memory.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 
 use super::file::Handle;
@@ -47,6 +47,26 @@ pub async fn create(io: &Io, path: &[u8], options: &CreateOptions) -> io::Result
     let work = move || {
         let handle = open_new(&path, options, pool)?;
         Ok(File { handle: Arc::new(handle), head: Bytes::new() })
+    };
+    offload(io, Class::Path, Op::Create, id, work).await
+}
+
+/// Locks a file for this process, and creates it if necessary: until the result is dropped, no other
+/// process can. `None`: another one has it.
+///
+/// # Errors
+/// Those of openat(2) and flock(2).
+pub async fn lock(io: &Io, path: &[u8], mode: u32) -> io::Result<Option<OwnedFd>> {
+    let id = known::path_id(path);
+    let path = path.to_vec();
+    let work = move || {
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = openat(CWD, &path[..], flags, Mode::from_raw_mode(mode))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     };
     offload(io, Class::Path, Op::Create, id, work).await
 }

@@ -1,0 +1,25 @@
+//! Automatic certificates (RFC 8555), sans-IO.
+//!
+//! An [`Order`] leads from the issuer's directory to a certificate: it says which request to send next,
+//! which challenge to publish, how long to wait, and takes the responses. [`Retry`] and [`due`] tell
+//! when to begin. Keys and requests for certificates are made here, too.
+//!
+//! Nothing here knows sockets, files, threads or configuration. Random numbers come from aws-lc-rs;
+//! the time is passed in.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod base64;
+mod der;
+mod key;
+mod order;
+mod request;
+mod schedule;
+
+pub use base64::{decode as from_base64url, encode as base64url};
+pub use key::{Algorithm, Key, KeyError};
+pub use order::{
+    BODY_BYTES_MAX, Challenge, External, Failure, Issued, Next, Order, Received, Settings, is_token,
+};
+pub use request::{Identifier, Request};
+pub use schedule::{Retry, due};

@@ -1,0 +1,692 @@
+//! One order, from the issuer's directory to the certificate (RFC 8555, 7).
+//!
+//! The caller asks [`Order::next`] what to do and hands responses to [`Order::receive`]. Issuers are not
+//! trusted: sizes, counts and time are bounded, and their texts are escaped before they are shown.
+
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::hmac;
+use serde_json::{Map, Value, json};
+
+use crate::base64;
+use crate::key::Key;
+use crate::request::{Identifier, Request};
+
+/// Maximum size of a response's body.
+pub const BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// Repetitions of a request whose nonce was refused.
+const NONCES_MAX: u32 = 10;
+
+/// Time for a whole order.
+const ORDER_TIME_MAX: Duration = Duration::from_secs(20 * 60);
+
+/// Pauses between two questions whether the issuer is ready, unless it names one.
+const POLL: Duration = Duration::from_secs(2);
+const POLL_MAX: Duration = Duration::from_secs(60);
+
+/// Identifiers of an order.
+const AUTHORIZATIONS_MAX: usize = 100;
+
+/// Chains besides the default one.
+const ALTERNATES_MAX: usize = 5;
+
+/// Maximum length of URLs and nonces.
+const TEXT_BYTES_MAX: usize = 2048;
+
+/// Maximum length of an issuer's text in errors.
+const SHOWN_MAX: usize = 300;
+
+/// What an order is made with.
+#[derive(Debug)]
+pub struct Settings {
+    /// The URL of the directory.
+    pub directory: String,
+    /// URLs of contacts.
+    pub contacts: Vec<String>,
+    /// The operator agrees to the terms of service.
+    pub accepts_terms: bool,
+    /// Binds the account to one outside of the protocol.
+    pub external: Option<External>,
+    /// The profile of certificates, and whether the issuer must know it.
+    pub profile: Option<(String, bool)>,
+    /// The type of challenges, such as `http-01`.
+    pub challenge: &'static str,
+    /// All chains are of interest, not only the default one.
+    pub wants_alternates: bool,
+}
+
+/// A key that the issuer has given out (RFC 8555, 7.3.4).
+#[derive(Clone)]
+pub struct External {
+    /// Its name.
+    pub kid: String,
+    /// The key.
+    pub key: Vec<u8>,
+}
+
+impl std::fmt::Debug for External {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "External({})", self.kid)
+    }
+}
+
+/// What the caller does next.
+#[derive(Debug)]
+pub enum Next {
+    /// Send a request. Without a body: GET, or HEAD if `head`; otherwise POST of
+    /// `application/jose+json`.
+    Send {
+        /// Where to.
+        url: String,
+        /// The body.
+        body: Option<String>,
+        /// HEAD.
+        head: bool,
+    },
+    /// Publish a challenge, then go on.
+    Publish(Challenge),
+    /// Wait, then go on.
+    Wait(Duration),
+    /// There is a certificate.
+    Done(Issued),
+    /// There will be none.
+    Failed(Failure),
+}
+
+/// A challenge that has to be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    /// Its name: base64url.
+    pub token: String,
+    /// The answer.
+    pub authorization: String,
+    /// What is to be proved.
+    pub identifier: String,
+}
+
+/// A certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// Its chains in PEM: the default one, then the others.
+    pub chains: Vec<String>,
+}
+
+/// Why there is no certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// For the log.
+    pub text: String,
+    /// The issuer asks for this pause.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), retry_after: None }
+    }
+}
+
+/// A response of the issuer.
+#[derive(Clone, Debug, Default)]
+pub struct Received {
+    /// The status.
+    pub status: u16,
+    /// The fields, with names in lower case.
+    pub fields: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Received {
+    fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(own, _)| own == name).map(|(_, value)| value.trim())
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.field("retry-after")?.parse().ok().map(Duration::from_secs)
+    }
+
+    fn json(&self) -> Result<Map<String, Value>, Failure> {
+        if self.body.len() > BODY_BYTES_MAX {
+            return Err(Failure::new("the issuer sent too large a response"));
+        }
+        match serde_json::from_slice(&self.body) {
+            Ok(Value::Object(map)) => Ok(map),
+            _ => Err(Failure::new("the issuer sent a response that is no JSON object")),
+        }
+    }
+
+    /// Other chains of the certificate (RFC 8555, 7.4.2).
+    fn alternates(&self) -> Vec<String> {
+        let links = self.fields.iter().filter(|(name, _)| name == "link");
+        let links = links.flat_map(|(_, value)| value.split(','));
+        let links = links.filter_map(|link| {
+            let (url, rest) = link.trim().strip_prefix('<')?.split_once('>')?;
+            let is = rest
+                .split(';')
+                .any(|one| matches!(one.trim(), "rel=\"alternate\"" | "rel=alternate"));
+            is.then(|| url.to_owned())
+        });
+        links.filter(|url| check_url(url).is_ok()).take(ALTERNATES_MAX).collect()
+    }
+}
+
+/// Whether a text may be a token: base64url, of a size that fits into paths.
+pub fn is_token(text: &str) -> bool {
+    (1..=256).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+}
+
+fn check_url(url: &str) -> Result<(), Failure> {
+    let is_good = url.starts_with("https://")
+        && url.len() <= TEXT_BYTES_MAX
+        && url.bytes().all(|byte| byte.is_ascii_graphic());
+    match is_good {
+        true => Ok(()),
+        false => Err(Failure::new(format!("the issuer sent an invalid URL \"{}\"", shown(url)))),
+    }
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN_MAX).collect::<String>().escape_debug().to_string()
+}
+
+fn text<'m>(map: &'m Map<String, Value>, name: &str) -> Result<&'m str, Failure> {
+    map.get(name)
+        .and_then(Value::as_str)
+        .ok_or_else(|| Failure::new(format!("the issuer's response lacks \"{name}\"")))
+}
+
+fn url(map: &Map<String, Value>, name: &str) -> Result<String, Failure> {
+    let url = text(map, name)?;
+    check_url(url).map(|()| url.to_owned())
+}
+
+/// The issuer's description of an error (RFC 7807).
+fn problem(value: Option<&Value>) -> Option<(String, String)> {
+    let problem = value?.as_object()?;
+    let part = |name| problem.get(name).and_then(Value::as_str).unwrap_or_default();
+    let kind = part("type").rsplit(':').next().unwrap_or_default().to_owned();
+    Some((kind, shown(part("detail"))))
+}
+
+/// The URLs of the directory.
+#[derive(Debug, Default)]
+struct Directory {
+    new_nonce: String,
+    new_account: String,
+    new_order: String,
+    profile: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Directory,
+    Nonce,
+    Account,
+    NewOrder,
+    Authorization,
+    Publish,
+    Challenge,
+    AuthorizationState,
+    OrderState,
+    Finalize,
+    Certificate,
+    Alternate(usize),
+    Done,
+}
+
+/// An order in progress.
+#[derive(Debug)]
+pub struct Order {
+    settings: Settings,
+    account_key: Key,
+    /// The account's URL.
+    account: Option<String>,
+    identifiers: Vec<Identifier>,
+    request: Request,
+    step: Step,
+    directory: Directory,
+    nonce: Option<String>,
+    /// The last request was for a nonce.
+    asks_nonce: bool,
+    nonces_refused: u32,
+    deadline: Instant,
+    wait_until: Option<Instant>,
+    polls: u32,
+    /// Of the order.
+    order: String,
+    finalize: String,
+    certificate: String,
+    /// Of authorizations that are still to be looked at; the last one first.
+    authorizations: Vec<String>,
+    challenge_url: String,
+    challenge: Option<Challenge>,
+    alternates: Vec<String>,
+    chains: Vec<String>,
+    failure: Option<Failure>,
+}
+
+impl Order {
+    /// An order of a certificate. `account`: the account's URL, if it is known.
+    pub fn new(
+        settings: Settings,
+        account_key: Key,
+        account: Option<String>,
+        identifiers: Vec<Identifier>,
+        request: Request,
+        now: Instant,
+    ) -> Self {
+        Self {
+            settings,
+            account_key,
+            account: account.filter(|url| check_url(url).is_ok()),
+            identifiers,
+            request,
+            step: Step::Directory,
+            directory: Directory::default(),
+            nonce: None,
+            asks_nonce: false,
+            nonces_refused: 0,
+            deadline: now + ORDER_TIME_MAX,
+            wait_until: None,
+            polls: 0,
+            order: String::new(),
+            finalize: String::new(),
+            certificate: String::new(),
+            authorizations: Vec::new(),
+            challenge_url: String::new(),
+            challenge: None,
+            alternates: Vec::new(),
+            chains: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// The account's URL, once it is known.
+    pub fn account(&self) -> Option<&str> {
+        self.account.as_deref()
+    }
+
+    /// What to do next.
+    pub fn next(&mut self, now: Instant) -> Next {
+        if let Some(failure) = &self.failure {
+            return Next::Failed(failure.clone());
+        }
+        if now >= self.deadline {
+            return self.fail(Failure::new("the issuer took too long"));
+        }
+        if let Some(until) = self.wait_until.filter(|until| *until > now) {
+            return Next::Wait(until - now);
+        }
+        self.wait_until = None;
+        if self.step == Step::Publish {
+            self.step = Step::Challenge;
+            if let Some(challenge) = &self.challenge {
+                return Next::Publish(challenge.clone());
+            }
+        }
+        let get = |url: &str, head| Next::Send { url: url.to_owned(), body: None, head };
+        match self.step {
+            Step::Directory => return get(&self.settings.directory, false),
+            Step::Done => return Next::Done(Issued { chains: self.chains.clone() }),
+            Step::Nonce => {
+                self.asks_nonce = true;
+                return get(&self.directory.new_nonce, true);
+            }
+            _ => {}
+        }
+        let Some(nonce) = self.nonce.take() else {
+            self.asks_nonce = true;
+            return get(&self.directory.new_nonce, true);
+        };
+        let (url, payload) = self.payload();
+        match self.signed(&url, payload.as_deref(), &nonce) {
+            Ok(body) => Next::Send { url, body: Some(body), head: false },
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    fn fail(&mut self, failure: Failure) -> Next {
+        self.failure = Some(failure.clone());
+        Next::Failed(failure)
+    }
+
+    /// Where the step's request goes, and what it says; `None`: it reads (POST-as-GET).
+    fn payload(&self) -> (String, Option<String>) {
+        let read = |url: &str| (url.to_owned(), None);
+        match self.step {
+            Step::Account => {
+                let mut payload = Map::new();
+                if self.settings.accepts_terms {
+                    payload.insert("termsOfServiceAgreed".to_owned(), true.into());
+                }
+                if !self.settings.contacts.is_empty() {
+                    payload.insert("contact".to_owned(), self.settings.contacts.clone().into());
+                }
+                if let Some(external) = &self.settings.external {
+                    payload.insert("externalAccountBinding".to_owned(), self.binding(external));
+                }
+                (self.directory.new_account.clone(), Some(Value::Object(payload).to_string()))
+            }
+            Step::NewOrder => {
+                let all = self.identifiers.iter();
+                let all = all.map(|one| json!({ "type": one.kind(), "value": one.value() }));
+                let mut payload = json!({ "identifiers": all.collect::<Vec<_>>() });
+                if let Some(profile) = &self.directory.profile {
+                    payload["profile"] = profile.clone().into();
+                }
+                (self.directory.new_order.clone(), Some(payload.to_string()))
+            }
+            Step::Challenge => (self.challenge_url.clone(), Some("{}".to_owned())),
+            Step::Finalize => {
+                let payload = json!({ "csr": base64::encode(&self.request.0) });
+                (self.finalize.clone(), Some(payload.to_string()))
+            }
+            Step::Authorization | Step::AuthorizationState => {
+                read(self.authorizations.last().map_or("", String::as_str))
+            }
+            Step::Certificate => read(&self.certificate),
+            Step::Alternate(number) => read(self.alternates.get(number).map_or("", String::as_str)),
+            _ => read(&self.order),
+        }
+    }
+
+    fn binding(&self, external: &External) -> Value {
+        let protected =
+            json!({ "alg": "HS256", "kid": external.kid, "url": self.directory.new_account });
+        let protected = base64::encode(protected.to_string().as_bytes());
+        let payload = base64::encode(self.account_key.jwk().as_bytes());
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &external.key);
+        let tag = hmac::sign(&key, format!("{protected}.{payload}").as_bytes());
+        let signature = base64::encode(tag.as_ref());
+        json!({ "protected": protected, "payload": payload, "signature": signature })
+    }
+
+    fn signed(&self, url: &str, payload: Option<&str>, nonce: &str) -> Result<String, Failure> {
+        let mut protected =
+            json!({ "alg": self.account_key.jws_algorithm(), "nonce": nonce, "url": url });
+        match &self.account {
+            Some(kid) if self.step != Step::Account => protected["kid"] = kid.clone().into(),
+            _ => {
+                let jwk: Value = serde_json::from_str(&self.account_key.jwk())
+                    .map_err(|error| Failure::new(error.to_string()))?;
+                protected["jwk"] = jwk;
+            }
+        }
+        let protected = base64::encode(protected.to_string().as_bytes());
+        let payload = base64::encode(payload.unwrap_or_default().as_bytes());
+        let signature = self.account_key.sign(format!("{protected}.{payload}").as_bytes());
+        let signature = signature.map_err(|error| Failure::new(error.to_string()))?;
+        let signature = base64::encode(&signature);
+        Ok(json!({ "protected": protected, "payload": payload, "signature": signature })
+            .to_string())
+    }
+
+    /// Takes the response to the last request.
+    pub fn receive(&mut self, received: &Received, now: Instant) {
+        if let Err(failure) = self.evaluate(received, now) {
+            self.failure = Some(failure);
+        }
+    }
+
+    fn evaluate(&mut self, received: &Received, now: Instant) -> Result<(), Failure> {
+        let asked_nonce = std::mem::take(&mut self.asks_nonce);
+        if let Some(nonce) = received.field("replay-nonce") {
+            let is_good = nonce.len() <= TEXT_BYTES_MAX && base64::decode(nonce).is_some();
+            self.nonce = is_good.then(|| nonce.to_owned());
+        }
+        if !(200..300).contains(&received.status) {
+            return self.refused(received);
+        }
+        if asked_nonce {
+            if self.nonce.is_none() {
+                return Err(Failure::new("the issuer sent no valid nonce"));
+            }
+            if self.step == Step::Nonce {
+                self.step = if self.account.is_some() { Step::NewOrder } else { Step::Account };
+            }
+            return Ok(());
+        }
+        match self.step {
+            Step::Directory => self.read_directory(received)?,
+            Step::Account => {
+                let account = received.field("location").unwrap_or_default();
+                check_url(account)?;
+                self.account = Some(account.to_owned());
+                self.step = Step::NewOrder;
+            }
+            Step::NewOrder => {
+                let order = received.field("location").unwrap_or_default();
+                check_url(order)?;
+                self.order = order.to_owned();
+                self.read_new_order(&received.json()?)?;
+            }
+            Step::Authorization => self.read_authorization(&received.json()?)?,
+            Step::Publish | Step::Challenge => {
+                self.step = Step::AuthorizationState;
+                self.poll(received, now);
+            }
+            Step::AuthorizationState => {
+                let map = received.json()?;
+                match text(&map, "status")? {
+                    "pending" | "processing" => self.poll(received, now),
+                    "valid" => self.next_authorization(),
+                    status => return Err(self.invalid(status, &map)),
+                }
+            }
+            Step::OrderState | Step::Finalize => self.read_order(received, now)?,
+            Step::Certificate => {
+                if self.settings.wants_alternates {
+                    self.alternates = received.alternates();
+                }
+                self.keep_chain(received)?;
+                self.step = Step::Alternate(0);
+                self.end_chains(0);
+            }
+            Step::Alternate(number) => {
+                self.keep_chain(received)?;
+                self.end_chains(number + 1);
+            }
+            Step::Nonce | Step::Done => {}
+        }
+        self.nonces_refused = 0;
+        Ok(())
+    }
+
+    fn end_chains(&mut self, next: usize) {
+        self.step = match next < self.alternates.len() {
+            true => Step::Alternate(next),
+            false => Step::Done,
+        };
+    }
+
+    fn refused(&mut self, received: &Received) -> Result<(), Failure> {
+        let value = received.json().ok().map(Value::Object);
+        let (kind, detail) = problem(value.as_ref()).unwrap_or_default();
+        match &kind[..] {
+            "badNonce" if self.nonces_refused < NONCES_MAX => {
+                self.nonces_refused += 1;
+                return Ok(());
+            }
+            // The state is of another issuer, or the issuer has forgotten us.
+            "accountDoesNotExist" if self.step == Step::NewOrder && self.nonces_refused == 0 => {
+                self.nonces_refused += 1;
+                self.account = None;
+                self.step = Step::Account;
+                return Ok(());
+            }
+            _ => {}
+        }
+        let status = received.status;
+        let mut text = format!("the issuer refused the {} with status {status}", self.what());
+        if !kind.is_empty() {
+            text.push_str(&format!(" ({}: {detail})", shown(&kind)));
+        }
+        if kind == "userActionRequired" || detail.contains("terms of service") {
+            text.push_str("; accept_terms_of_service in the acme_issuer block agrees to its terms");
+        }
+        Err(Failure { text, retry_after: received.retry_after() })
+    }
+
+    /// The request, in words.
+    fn what(&self) -> &'static str {
+        match self.step {
+            Step::Directory => "request for its directory",
+            Step::Nonce => "request for a nonce",
+            Step::Account => "account",
+            Step::NewOrder => "order",
+            Step::Authorization | Step::AuthorizationState => "request for an authorization",
+            Step::Publish | Step::Challenge => "answer to its challenge",
+            Step::OrderState | Step::Done => "request for the order's state",
+            Step::Finalize => "certificate request",
+            Step::Certificate | Step::Alternate(_) => "request for the certificate",
+        }
+    }
+
+    fn invalid(&self, status: &str, map: &Map<String, Value>) -> Failure {
+        let challenges = map.get("challenges").and_then(Value::as_array);
+        let own = problem(map.get("error"));
+        let reason = own
+            .or_else(|| challenges.into_iter().flatten().find_map(|one| problem(one.get("error"))));
+        let what = match self.step {
+            Step::AuthorizationState | Step::Authorization => "authorization",
+            _ => "order",
+        };
+        let whose = self.challenge.as_ref().map(|one| format!(" of {}", shown(&one.identifier)));
+        let whose = whose.filter(|_| what == "authorization").unwrap_or_default();
+        let mut text = format!("the {what}{whose} is \"{}\"", shown(status));
+        if let Some((kind, detail)) = reason {
+            text.push_str(&format!(" ({}: {detail})", shown(&kind)));
+        }
+        Failure::new(text)
+    }
+
+    /// Waits before the next question.
+    fn poll(&mut self, received: &Received, now: Instant) {
+        let own = POLL.saturating_mul(self.polls / 4).clamp(POLL / 2, POLL_MAX);
+        let pause = received.retry_after().unwrap_or(own).clamp(POLL / 4, POLL_MAX);
+        self.polls = self.polls.saturating_add(1);
+        self.wait_until = Some(now + pause);
+    }
+
+    fn read_directory(&mut self, received: &Received) -> Result<(), Failure> {
+        let map = received.json()?;
+        let known = |name: &str| {
+            let profiles = map.get("meta").and_then(|meta| meta.get("profiles"));
+            profiles.is_some_and(|profiles| profiles.get(name).is_some())
+        };
+        let profile = match &self.settings.profile {
+            Some((name, _)) if known(name) => Some(name.clone()),
+            Some((name, true)) => {
+                let name = shown(name);
+                return Err(Failure::new(format!("the issuer has no profile \"{name}\"")));
+            }
+            _ => None,
+        };
+        self.directory = Directory {
+            new_nonce: url(&map, "newNonce")?,
+            new_account: url(&map, "newAccount")?,
+            new_order: url(&map, "newOrder")?,
+            profile,
+        };
+        self.step = Step::Nonce;
+        Ok(())
+    }
+
+    fn read_new_order(&mut self, map: &Map<String, Value>) -> Result<(), Failure> {
+        let all = map.get("authorizations").and_then(Value::as_array);
+        let all = all.ok_or_else(|| Failure::new("the issuer's order has no authorizations"))?;
+        if all.len() > AUTHORIZATIONS_MAX {
+            return Err(Failure::new("the issuer's order has too many authorizations"));
+        }
+        for one in all {
+            let one = one.as_str().unwrap_or_default();
+            check_url(one)?;
+            self.authorizations.push(one.to_owned());
+        }
+        self.finalize = url(map, "finalize")?;
+        self.step = Step::Authorization;
+        if self.authorizations.is_empty() {
+            self.step = Step::OrderState;
+        }
+        Ok(())
+    }
+
+    fn next_authorization(&mut self) {
+        self.authorizations.pop();
+        self.polls = 0;
+        self.step = match self.authorizations.is_empty() {
+            true => Step::OrderState,
+            false => Step::Authorization,
+        };
+    }
+
+    fn read_authorization(&mut self, map: &Map<String, Value>) -> Result<(), Failure> {
+        match text(map, "status")? {
+            "valid" => {
+                self.next_authorization();
+                return Ok(());
+            }
+            "pending" => {}
+            status => return Err(self.invalid(status, map)),
+        }
+        let kind = self.settings.challenge;
+        let all = map.get("challenges").and_then(Value::as_array).into_iter().flatten();
+        let mut all = all.filter_map(Value::as_object);
+        let challenge = all.find(|one| one.get("type").and_then(Value::as_str) == Some(kind));
+        let challenge = challenge
+            .ok_or_else(|| Failure::new(format!("the issuer offers no challenge \"{kind}\"")))?;
+        let token = text(challenge, "token")?;
+        if !is_token(token) {
+            return Err(Failure::new("the issuer sent an invalid token"));
+        }
+        let identifier = map.get("identifier").and_then(|one| one.get("value"));
+        self.challenge_url = url(challenge, "url")?;
+        self.challenge = Some(Challenge {
+            token: token.to_owned(),
+            authorization: format!("{token}.{}", self.account_key.thumbprint()),
+            identifier: identifier.and_then(Value::as_str).unwrap_or_default().to_owned(),
+        });
+        self.step = Step::Publish;
+        Ok(())
+    }
+
+    fn read_order(&mut self, received: &Received, now: Instant) -> Result<(), Failure> {
+        let map = received.json()?;
+        match text(&map, "status")? {
+            "ready" if self.step == Step::OrderState => self.step = Step::Finalize,
+            "pending" | "processing" | "ready" => {
+                self.step = Step::OrderState;
+                self.poll(received, now);
+            }
+            "valid" => {
+                self.certificate = url(&map, "certificate")?;
+                self.step = Step::Certificate;
+            }
+            status => return Err(self.invalid(status, &map)),
+        }
+        Ok(())
+    }
+
+    fn keep_chain(&mut self, received: &Received) -> Result<(), Failure> {
+        if received.body.len() > BODY_BYTES_MAX {
+            return Err(Failure::new("the issuer sent too large a certificate"));
+        }
+        let text = std::str::from_utf8(&received.body).ok();
+        let text = text.filter(|text| text.contains("-----BEGIN CERTIFICATE-----"));
+        let text = text.ok_or_else(|| Failure::new("the issuer sent no certificate in PEM"))?;
+        // RFC 8555, 11.4: a hostile issuer could send other sections, such as keys.
+        if text.matches("-----BEGIN ").count()
+            != text.matches("-----BEGIN CERTIFICATE-----").count()
+        {
+            return Err(Failure::new("the issuer sent more than certificates"));
+        }
+        self.chains.push(text.to_owned());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! Orders from issuers that behave, fail and lie.
+
+use super::*;
+use crate::key::Algorithm;
+
+const BASE: &str = "https://issuer.test/";
+const PEM: &str = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
+
+fn order(change: impl FnOnce(&mut Settings)) -> (Order, Instant) {
+    let mut settings = Settings {
+        directory: format!("{BASE}dir"),
+        contacts: vec!["mailto:a@b.test".to_owned()],
+        accepts_terms: true,
+        external: None,
+        profile: None,
+        challenge: "http-01",
+        wants_alternates: false,
+    };
+    change(&mut settings);
+    let key = Key::generate(Algorithm::Ecdsa256).unwrap();
+    let own = Key::generate(Algorithm::Ecdsa256).unwrap();
+    let all = vec![Identifier::Dns("a.test".to_owned())];
+    let request = Request::new(&own, &all, false).unwrap();
+    let now = Instant::now();
+    (Order::new(settings, key, None, all, request, now), now)
+}
+
+/// What a well-behaved issuer answers.
+fn answer(url: &str, polls: &mut u32) -> Received {
+    let json = |value: Value, location: &str| Received {
+        status: 200,
+        fields: vec![
+            ("replay-nonce".to_owned(), "abc".to_owned()),
+            ("location".to_owned(), format!("{BASE}{location}")),
+        ],
+        body: value.to_string().into_bytes(),
+    };
+    let at = |path: &str| format!("{BASE}{path}");
+    match url.strip_prefix(BASE).unwrap() {
+        "dir" => json(
+            json!({ "newNonce": at("nonce"), "newAccount": at("new-account"), "newOrder": at("new-order") }),
+            "",
+        ),
+        "nonce" => Received { body: Vec::new(), ..json(Value::Null, "") },
+        "new-account" => json(json!({ "status": "valid" }), "account/1"),
+        "new-order" => json(
+            json!({ "status": "pending", "authorizations": [at("authz")], "finalize": at("finalize") }),
+            "order",
+        ),
+        "authz" if *polls > 0 => {
+            *polls -= 1;
+            let state = if *polls == 0 { "valid" } else { "pending" };
+            json(json!({ "status": state }), "")
+        }
+        "authz" => {
+            *polls = 5;
+            let challenges = json!([{ "type": "dns-01", "token": "x", "url": at("dns") },
+                { "type": "http-01", "token": "Tok-en_1", "url": at("challenge") }]);
+            let identifier = json!({ "type": "dns", "value": "a.test" });
+            json(
+                json!({ "status": "pending", "identifier": identifier, "challenges": challenges }),
+                "",
+            )
+        }
+        "challenge" => json(json!({ "status": "processing" }), ""),
+        "order" => json(json!({ "status": "ready" }), ""),
+        "finalize" => json(json!({ "status": "valid", "certificate": at("cert") }), ""),
+        "cert" => {
+            let mut received = Received { body: PEM.as_bytes().to_vec(), ..json(Value::Null, "") };
+            let link = format!("<{BASE}cert/2>; rel=\"alternate\", <{BASE}dir>;rel=\"index\"");
+            received.fields.push(("link".to_owned(), link));
+            received
+        }
+        "cert/2" => Received { body: PEM.repeat(2).into_bytes(), ..json(Value::Null, "") },
+        other => panic!("{other}"),
+    }
+}
+
+/// Runs an order; `lie` may replace a response.
+fn run(
+    (mut order, mut now): (Order, Instant),
+    mut lie: impl FnMut(&str, Received) -> Received,
+) -> Result<(Issued, Vec<String>, Vec<Challenge>), Failure> {
+    let (mut urls, mut challenges, mut polls) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..1000 {
+        match order.next(now) {
+            Next::Send { url, body, .. } => {
+                if let Some(body) = &body {
+                    check_signed(body, &url);
+                }
+                let path = url.strip_prefix(BASE).unwrap_or("?").to_owned();
+                let received = lie(&path, answer(&url, &mut polls));
+                urls.push(path);
+                order.receive(&received, now);
+            }
+            Next::Publish(challenge) => challenges.push(challenge),
+            Next::Wait(time) => now += time,
+            Next::Done(issued) => return Ok((issued, urls, challenges)),
+            Next::Failed(failure) => return Err(failure),
+        }
+    }
+    panic!("no end: {urls:?}");
+}
+
+fn check_signed(body: &str, url: &str) {
+    let body: Value = serde_json::from_str(body).unwrap();
+    let part = |name: &str| base64::decode(body[name].as_str().unwrap()).unwrap();
+    let protected: Value = serde_json::from_slice(&part("protected")).unwrap();
+    assert_eq!((&protected["url"], &protected["nonce"]), (&json!(url), &json!("abc")));
+    assert!(protected.get("kid").is_some() != protected.get("jwk").is_some());
+    assert_eq!(part("signature").len(), 64);
+}
+
+#[test]
+fn a_certificate() {
+    let (issued, urls, challenges) = run(order(|_| {}), |_, received| received).unwrap();
+    assert_eq!(issued.chains, [PEM]);
+    let start = ["dir", "nonce", "new-account", "new-order", "authz", "challenge", "authz"];
+    assert_eq!(urls[..7], start);
+    assert_eq!(urls[urls.len() - 3..], ["order", "finalize", "cert"]);
+    let [challenge] = &challenges[..] else { panic!() };
+    assert_eq!((&challenge.token[..], &challenge.identifier[..]), ("Tok-en_1", "a.test"));
+    assert!(challenge.authorization.starts_with("Tok-en_1."));
+}
+
+#[test]
+fn other_chains() {
+    let order = order(|settings| settings.wants_alternates = true);
+    let (issued, ..) = run(order, |_, received| received).unwrap();
+    assert_eq!(issued.chains.len(), 2);
+}
+
+fn refusal(kind: &str) -> Received {
+    let kind = format!("urn:ietf:params:acme:error:{kind}");
+    let body = json!({ "type": kind, "detail": "De\u{1b}tail" }).to_string().into_bytes();
+    let nonce = ("replay-nonce".to_owned(), "abc".to_owned());
+    let retry = ("retry-after".to_owned(), "120".to_owned());
+    Received { status: 429, fields: vec![nonce, retry], body }
+}
+
+#[test]
+fn refused_nonces_are_replaced() {
+    let mut refuse = 0;
+    let result = run(order(|_| {}), |path, received| {
+        refuse += 1;
+        let no_nonce = matches!(path, "dir" | "nonce" | "authz");
+        if refuse % 2 == 0 && !no_nonce { refusal("badNonce") } else { received }
+    });
+    assert!(result.is_ok());
+    let always =
+        run(
+            order(|_| {}),
+            |path, received| {
+                if path == "new-account" { refusal("badNonce") } else { received }
+            },
+        );
+    assert!(always.unwrap_err().text.contains("badNonce"));
+}
+
+#[test]
+fn refusals_name_reason_and_pause() {
+    let refused = |path: &'static str, kind: &'static str| {
+        let lie = move |at: &str, received| if at == path { refusal(kind) } else { received };
+        run(order(|_| {}), lie).unwrap_err()
+    };
+    let failure = refused("new-order", "rateLimited");
+    assert_eq!(
+        failure.text,
+        "the issuer refused the order with status 429 (rateLimited: De\\u{1b}tail)"
+    );
+    assert_eq!(failure.retry_after, Some(Duration::from_secs(120)));
+    assert!(refused("new-account", "userActionRequired").text.contains("accept_terms_of_service"));
+}
+
+#[test]
+fn a_forgotten_account_is_made_again() {
+    let (mut order, now) = order(|_| {});
+    order.account = Some(format!("{BASE}account/0"));
+    let mut first = true;
+    let (_, urls, _) = run((order, now), |path, received| {
+        let forgotten = path == "new-order" && std::mem::take(&mut first);
+        if forgotten { refusal("accountDoesNotExist") } else { received }
+    })
+    .unwrap();
+    assert_eq!(urls[..5], ["dir", "nonce", "new-order", "new-account", "new-order"]);
+}
+
+#[test]
+fn profiles() {
+    let required = order(|settings| settings.profile = Some(("short".to_owned(), true)));
+    let failure = run(required, |_, received| received).unwrap_err();
+    assert_eq!(failure.text, "the issuer has no profile \"short\"");
+    let wished = order(|settings| settings.profile = Some(("short".to_owned(), false)));
+    assert!(run(wished, |_, received| received).is_ok());
+}
+
+/// Whatever an issuer answers to whichever request, the order ends with a certificate or a failure.
+#[test]
+fn lies_end_in_failures() {
+    let paths = [
+        "dir",
+        "nonce",
+        "new-account",
+        "new-order",
+        "authz",
+        "challenge",
+        "order",
+        "finalize",
+        "cert",
+    ];
+    let bodies: [&[u8]; 8] = [
+        b"",
+        b"[]",
+        b"{",
+        b"\xff\xff",
+        b"{\"status\":7}",
+        b"{\"status\":\"invalid\",\"error\":[1]}",
+        b"{\"status\":\"pending\",\"challenges\":[{\"type\":\"http-01\",\"token\":\"../x\"}]}",
+        b"-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n",
+    ];
+    for path in paths {
+        for body in bodies {
+            for status in [200, 302, 500] {
+                let lie = |at: &str, received| match at == path {
+                    true => Received { status, fields: Vec::new(), body: body.to_vec() },
+                    false => received,
+                };
+                match run(order(|_| {}), lie) {
+                    Ok(_) => {
+                        // The directory may have brought a nonce.
+                        assert!(matches!(path, "challenge" | "nonce") && status == 200, "{path}");
+                    }
+                    Err(failure) => assert!(!failure.text.is_empty()),
+                }
+            }
+        }
+        let huge = |at: &str, mut received: Received| {
+            if at == path {
+                received.body = vec![b' '; BODY_BYTES_MAX + 1];
+            }
+            received
+        };
+        let result = run(order(|_| {}), huge);
+        assert!(result.is_err() || matches!(path, "nonce" | "new-account" | "challenge"), "{path}");
+    }
+}
+
+#[test]
+fn nobody_is_asked_for_ever() {
+    let lie = |path: &str, mut received: Received| {
+        if path == "order" {
+            received.body = b"{\"status\":\"processing\"}".to_vec();
+        }
+        received
+    };
+    assert_eq!(run(order(|_| {}), lie).unwrap_err().text, "the issuer took too long");
+}
+
+#[test]
+fn urls_and_tokens() {
+    assert!(check_url("https://a/b?c").is_ok());
+    for bad in ["http://a/", "https://a/\r\nx", "file:///etc", "", "https://ä"] {
+        assert!(check_url(bad).is_err(), "{bad}");
+    }
+    assert!(is_token("aZ09-_"));
+    assert!(!is_token("") && !is_token("a/b") && !is_token("..") && !is_token(&"a".repeat(257)));
+}

@@ -1,0 +1,114 @@
+//! Automatic certificates. nginx: `ngx_http_acme_module`.
+//!
+//! The protocol is in `nowait_acme`. One worker orders and renews for the whole process ([`tend`]);
+//! all workers answer challenges and offer the certificates, which reloads keep ([`state`]).
+
+mod conf;
+mod state;
+mod tend;
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Scope};
+
+use self::conf::{ACME_ROWS, CertificateLayer, NUMBER, Named};
+use self::state::{ISSUERS, Issuers, Pair};
+use crate::conf::HttpConf;
+use crate::log::Level;
+use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::request::Request;
+use crate::response::{Body, Head, Response};
+use crate::slots::Key;
+use crate::variables::Builtin;
+use crate::variables::core::builtins;
+
+/// This module.
+pub static MODULE: Module = Module {
+    rows: &[ACME_ROWS],
+    build: Some(build),
+    variables: BUILTINS,
+    finish: Some(finish),
+    adopt: Some(adopt),
+    start: Some(tend::start),
+    ..Module::EMPTY
+};
+
+/// Where challenges of the type `http-01` are asked for (RFC 8555, 8.3).
+const WELL_KNOWN: &[u8] = b"/.well-known/acme-challenge/";
+
+const BUILTINS: &[Builtin] = builtins! {
+    /// The certificate of the server's `acme_certificate`, as a value of `ssl_certificate`.
+    "acme_certificate" => |r, out| pair(r, out);
+    /// The private key of the server's `acme_certificate`, as a value of `ssl_certificate_key`.
+    "acme_certificate_key" => |r, out| pair(r, out);
+};
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    let number = chain.iter().rev().find_map(|scope| scope.get::<CertificateLayer>());
+    if let Some(CertificateLayer(number)) = number {
+        conf::complete(cx, *number);
+        parts.settings.set(&NUMBER, *number);
+    }
+    if cx.global::<Named>().has_issuers() {
+        parts.handler(Phase::PostRead, Challenges);
+    }
+}
+
+fn finish(cx: &mut Cx<'_>, conf: &mut HttpConf) {
+    let issuers = cx.take_global::<Named>().resolve(cx);
+    conf.state_paths = issuers.all.iter().filter_map(|one| one.state_path.clone()).collect();
+    conf.settings.set(&ISSUERS, issuers);
+}
+
+fn adopt(conf: &mut HttpConf, previous: &HttpConf) {
+    if let (Some(issuers), Some(previous)) =
+        (conf.settings.get_mut(&ISSUERS), previous.settings.get(&ISSUERS))
+    {
+        issuers.adopt(previous);
+    }
+}
+
+/// What the handshake of a request found, so that certificate and key belong together.
+static PAIR: Key<OnceCell<Option<Arc<Pair>>>> = Key::new();
+
+/// The certificate with its key.
+fn pair(request: &Request, out: &mut Vec<u8>) -> bool {
+    let found = request.state.of(&PAIR).get_or_init(|| {
+        let issuers: &Issuers = request.current.conf.settings.get(&ISSUERS)?;
+        let number = request.location().settings.get(&NUMBER)?;
+        let (issuer, certificate) = issuers.certificate(*number)?;
+        let pair = issuer.shared.pair(&certificate.file);
+        if pair.is_none() {
+            let (name, issuer) = (certificate.name(), &issuer.name);
+            request.log(
+                Level::Error,
+                format_args!("no certificate for {name} yet: issuer \"{issuer}\" is being asked"),
+            );
+        }
+        pair
+    });
+    if let Some(pair) = found {
+        out.extend_from_slice(b"data:");
+        out.extend_from_slice(pair.text.as_bytes());
+    }
+    found.is_some()
+}
+
+/// Answers challenges, before anything else is done about the request.
+struct Challenges;
+
+impl Handler for Challenges {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        let Some(token) = request.uri.path.strip_prefix(WELL_KNOWN) else {
+            return Step::Next(request);
+        };
+        let answer = request.current.conf.settings.get(&ISSUERS).and_then(|all| all.answer(token));
+        let Some(answer) = answer else { return Step::Next(request) };
+        let mut head = Head::new(200);
+        head.content_type = Some(Bytes::from_static(b"text/plain"));
+        head.content_length = Some(answer.len() as u64);
+        Step::Done(request, Response { head, body: Body::Bytes(answer.into()) }.into())
+    }
+}

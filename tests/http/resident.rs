@@ -215,6 +215,52 @@ fn what_is_kept_can_be_restricted() {
     });
 }
 
+/// A loop logs what has happened while it is awake.
+fn is_logged(server: &Server, text: &str) {
+    wait::until(text, wait::PATIENCE, || {
+        server.get("/status/");
+        server.log().contains(text).then_some(())
+    });
+}
+
+#[test]
+fn shortages_are_logged_and_harm_nobody() {
+    let few = site(&format!(
+        "resident_files_watches 1;
+         server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%/html; {STATUS} }}"
+    ))
+    .file("html/one/a", "of one")
+    .file("html/two/a", "of two");
+    on_each_driver(&few, |server| {
+        wait::until("refused entries", wait::PATIENCE, || {
+            assert_eq!(server.get("/one/a").text(), "of one");
+            assert_eq!(server.get("/two/a").text(), "of two");
+            (counter(server, "refused") > 0).then_some(())
+        });
+        is_logged(server, "resident_files_watches or fs.inotify.max_user_watches are not enough");
+    });
+
+    // More end with one change than a loop takes at a time.
+    let site = server(&format!("{STATUS} keepalive_requests 1000000;"));
+    let many = (0..300).fold(site, |all, n| all.file(&format!("html/site/{n}"), "old"));
+    on_each_driver(&many, |server| {
+        let mut client = server.client();
+        wait::until("resident files", wait::PATIENCE, || {
+            (0..300).for_each(|n| drop(client.get(&format!("/site/{n}"))));
+            (counter(server, "entries") >= 300).then_some(())
+        });
+        let site = server.dir().join("html/site");
+        fs::rename(&site, site.with_file_name("away")).unwrap();
+        for n in 0..300 {
+            assert_eq!(client.get(&format!("/site/{n}")).status, 404, "{n}");
+        }
+        assert!(counter(server, "overflows") > 0);
+        is_logged(server, "all resident files were dropped");
+        fs::rename(site.with_file_name("away"), &site).unwrap();
+        assert_eq!(client.get("/site/7").text(), "old");
+    });
+}
+
 #[test]
 fn mistakes_are_told() {
     for (line, reason) in [

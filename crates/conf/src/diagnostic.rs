@@ -183,6 +183,21 @@ impl Diagnostic {
     pub fn hints(&self) -> &[String] {
         &self.0.hints
     }
+
+    /// Every recorded place, the main one first.
+    pub fn places(&self) -> impl Iterator<Item = Span> {
+        self.0.span.into_iter().chain(self.0.repeats.iter().copied())
+    }
+
+    /// Further places that were only counted.
+    pub fn more_places(&self) -> usize {
+        self.0.more_repeats
+    }
+
+    /// Other places that belong to the problem, with remarks.
+    pub fn notes(&self) -> &[(Span, String)] {
+        &self.0.notes
+    }
 }
 
 /// All findings of one configuration, with the texts they point into.
@@ -225,6 +240,16 @@ impl Diagnostics {
 
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
+    }
+
+    /// Number of findings beyond [`Diagnostics::MAX`].
+    pub fn dropped(&self) -> usize {
+        self.dropped
+    }
+
+    /// The texts that the findings point into.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
     }
 
     /// Whether the configuration has to be refused.

@@ -108,6 +108,13 @@ impl Sources {
         }
     }
 
+    /// The column that `span` starts at, in characters, counted from 1.
+    pub fn column(&self, span: Span) -> Option<usize> {
+        let (line, offset) = self.line(span)?;
+        let before = &line[..offset.min(line.len())];
+        Some(String::from_utf8_lossy(before).chars().count() + 1)
+    }
+
     /// The line that `span` starts in without its line end, and the byte offset of `span` in it.
     pub fn line(&self, span: Span) -> Option<(&[u8], usize)> {
         let text = &self.source(span.file)?.text;

@@ -32,6 +32,8 @@ pub struct Options {
     pub test: bool,
     /// `-T`: also print the configuration.
     pub dump: bool,
+    /// `--json`: print the findings of `-t` as JSON.
+    pub json: bool,
     /// `-q`: print only errors while testing.
     pub quiet: bool,
     /// `-s`.
@@ -55,12 +57,16 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, S
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         match argument.as_bytes() {
-            // nginx differs: it knows no long options.
+            // nginx differs: it has no long options.
             b"--help" => (options.help, options.version) = (true, true),
             b"--version" => options.version = true,
+            b"--json" => options.json = true,
             [b'-', letters @ ..] => group(&mut options, letters, &mut arguments)?,
             _ => return Err(format!("invalid option: \"{}\"", argument.display())),
         }
+    }
+    if options.json && (!options.test || options.dump) {
+        return Err("option \"--json\" works only with \"-t\"".to_owned());
     }
     Ok(options)
 }
@@ -158,10 +164,18 @@ mod tests {
             (&["-e"], "option \"-e\" requires file name"),
             (&["-g"], "option \"-g\" requires parameter"),
             (&["-qs"], "option \"-s\" requires parameter"),
+            (&["--json"], "option \"--json\" works only with \"-t\""),
+            (&["-T", "--json"], "option \"--json\" works only with \"-t\""),
             (&["-s", "restart"], "invalid option: \"-s restart\""),
         ] {
             assert_eq!(check(arguments), Err(message.to_owned()));
         }
+    }
+
+    #[test]
+    fn json_belongs_to_a_test() {
+        let options = check(&["--json", "-t"]).unwrap();
+        assert!(options.test && options.json);
     }
 
     #[test]

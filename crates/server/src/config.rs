@@ -9,6 +9,7 @@ use nowait_conf::{Bundle, Cx, Diagnostic, Diagnostics, Files, Paths, Registry, p
 
 use crate::builtin::WithBuiltIn;
 use crate::conf_core;
+use crate::findings::Findings;
 use crate::log::Level;
 use crate::place::Place;
 use crate::program::Plan;
@@ -30,6 +31,8 @@ pub struct Loaded {
     pub warnings: Vec<String>,
     /// The warnings in their human-readable form.
     pub rendered: String,
+    /// The warnings for programs.
+    pub findings: Findings,
 }
 
 /// An invalid configuration.
@@ -39,6 +42,8 @@ pub struct Refused {
     pub lines: Vec<Line>,
     /// Every finding with its source line and hints, for people.
     pub rendered: String,
+    /// Every finding for programs.
+    pub findings: Findings,
 }
 
 /// A finding.
@@ -98,11 +103,12 @@ pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
     // Colours only if the text goes to a terminal.
     let rendered = diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()));
     let lines = lines(&diagnostics);
+    let findings = Findings::of(&diagnostics);
     if diagnostics.has_errors() {
-        return Err(Refused { lines, rendered });
+        return Err(Refused { lines, rendered, findings });
     }
     let warnings = lines.into_iter().map(|line| line.text).collect();
-    Ok(Loaded { bundle: tree.files, settings, needs, plan, warnings, rendered })
+    Ok(Loaded { bundle: tree.files, settings, needs, plan, warnings, rendered, findings })
 }
 
 fn lines(diagnostics: &Diagnostics) -> Vec<Line> {

@@ -152,6 +152,7 @@ Options:
   -v            : show version and exit
   -V            : show version and what is built in, then exit
   -t            : test configuration and exit (touches nothing)
+  --json        : with -t, print the findings as JSON
   -T            : test configuration, dump it and exit
   -q            : suppress non-error messages during configuration testing
   -s signal     : send signal to a master process: stop, quit, reopen, reload

@@ -13,6 +13,7 @@ mod databases;
 mod engine;
 mod events;
 mod features;
+mod findings;
 mod generate;
 mod health_command;
 mod heirs;
@@ -93,7 +94,7 @@ fn run(inherited: Inherited) -> Result<u8, String> {
         }
     }
     if options.test {
-        return Ok(test(&options, &place));
+        return if options.json { test_json(&place) } else { Ok(test(&options, &place)) };
     }
     let log = match &place.error_log {
         Some(path) => StartupLog::open(path, Level::Notice),
@@ -213,6 +214,27 @@ fn test(options: &Options, place: &Place) -> u8 {
             1
         }
     }
+}
+
+/// `-t --json`: as `-t`, with every finding on standard output as JSON.
+///
+/// # Errors
+/// Standard output cannot be written.
+fn test_json(place: &Place) -> Result<u8, String> {
+    let (findings, refused) = match config::load(place) {
+        Ok(mut loaded) => {
+            let mut findings = std::mem::take(&mut loaded.findings);
+            let refusals = preflight::check(&loaded, place);
+            let refused = !refusals.is_empty();
+            for preflight::Refusal { message, hint } in refusals {
+                findings.add(Level::Emerg.name(), message, hint);
+            }
+            (findings, refused)
+        }
+        Err(refused) => (refused.findings, true),
+    };
+    output::print(&findings.json(&place.conf_file, !refused))?;
+    Ok(u8::from(refused))
 }
 
 /// `-s`: sends the command to the master named by the pid file.

@@ -109,6 +109,66 @@ fn a_failed_test_shows_every_error_where_it_is() {
     assert!(text.ends_with(&format!("configuration file {path}/nginx.conf test failed\n")));
 }
 
+/// The exit code of `-t --json`, and what it prints.
+fn findings(dir: &TempDir) -> (Option<i32>, serde_json::Value) {
+    let path = dir.path().to_str().unwrap();
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-t", "--json"]);
+    assert_eq!(stderr(&output), "");
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn findings_are_available_as_json() {
+    let dir = TempDir::new("json");
+    let file = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    dir.write("nginx.conf", "pid x.pid; events {}\nhttp { include a.inc; }\n");
+    dir.write("a.inc", "server { listen 127.0.0.1:8080;\n    \"\u{e9}\" 1; frob; frob;\n}\n");
+    let (code, found) = findings(&dir);
+    assert_eq!(code, Some(1));
+    assert_eq!((&found["ok"], &found["not_listed"]), (&false.into(), &0.into()));
+    assert_eq!(found["configuration"], file("nginx.conf"));
+    let list = found["findings"].as_array().unwrap();
+    let places: Vec<_> = list.iter().map(|found| found["column"].as_u64().unwrap()).collect();
+    assert_eq!(places, [5, 12, 18], "a recurring problem is listed once for each place: {found}");
+    for found in list {
+        assert_eq!(found["file"], file("a.inc"));
+        assert_eq!((&found["line"], &found["severity"]), (&2.into(), &"emerg".into()));
+    }
+    assert_eq!(list[1]["message"], "unknown directive \"frob\"");
+
+    dir.write(
+        "a.inc",
+        "server { listen 127.0.0.1:8080; lisen 1;\nlocation /a { } location /a { } }\n",
+    );
+    let (code, found) = findings(&dir);
+    assert_eq!(code, Some(1));
+    assert_eq!(found["findings"][0]["hint"], "did you mean \"listen\"?");
+    let note = &found["findings"][1]["notes"][0];
+    assert_eq!((&note["file"], &note["line"]), (&file("a.inc").into(), &2.into()), "{found}");
+
+    // Warnings alone refuse nothing.
+    let server = "server { listen 127.0.0.1:8080; server_name a; }\n";
+    dir.write("a.inc", format!("access_log off; {server}{server}"));
+    let (code, found) = findings(&dir);
+    assert_eq!((code, &found["ok"]), (Some(0), &true.into()), "{found}");
+    assert_eq!(found["findings"][0]["severity"], "warn");
+
+    // What a start would stumble over has no place.
+    dir.write("a.inc", server);
+    dir.write("nginx.conf", "pid missing/x.pid; events {} http { access_log off; include a.inc; }");
+    let (code, found) = findings(&dir);
+    assert_eq!((code, &found["ok"]), (Some(1), &false.into()));
+    let only = &found["findings"][0];
+    assert!(only["file"].is_null() && only["line"].is_null() && only["column"].is_null());
+    assert!(only["message"].as_str().unwrap().contains("missing/x.pid"), "{found}");
+    assert!(only["hint"].as_str().unwrap().contains("create the directory"), "{found}");
+    assert_eq!(found["findings"].as_array().unwrap().len(), 1);
+
+    let output = nowait(&["--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output), "nowait: option \"--json\" works only with \"-t\"\n");
+}
+
 #[test]
 fn a_name_given_twice_is_shown_where_it_is_ignored() {
     let dir = TempDir::new("twice");

@@ -1,0 +1,61 @@
+#![no_main]
+//! Responses of an issuer of certificates: whatever it sends, the order goes on or ends with a reason.
+//!
+//! The input is a list of responses, separated by zeros; one that begins with `!` is a refusal.
+
+use std::time::Instant;
+
+use libfuzzer_sys::fuzz_target;
+use nowait_acme::{Algorithm, Identifier, Key, Next, Order, Received, Request, Settings, is_token};
+
+/// Requests of an order, at most.
+const STEPS_MAX: usize = 200;
+
+fuzz_target!(|data: &[u8]| {
+    let settings = Settings {
+        directory: "https://a.test/dir".to_owned(),
+        contacts: Vec::new(),
+        accepts_terms: true,
+        external: None,
+        profile: Some(("short".to_owned(), false)),
+        challenge: "http-01",
+        wants_alternates: true,
+    };
+    let (Ok(account), Ok(own)) =
+        (Key::generate(Algorithm::Ecdsa256), Key::generate(Algorithm::Ecdsa256))
+    else {
+        return;
+    };
+    let all = vec![Identifier::Dns("a.test".to_owned())];
+    let Ok(request) = Request::new(&own, &all, false) else { return };
+    let mut now = Instant::now();
+    let mut order = Order::new(settings, account, None, all, request, now);
+    let mut responses = data.split(|byte| *byte == 0);
+    for _ in 0..STEPS_MAX {
+        match order.next(now) {
+            Next::Wait(time) => now += time,
+            Next::Publish(challenge) => assert!(is_token(&challenge.token)),
+            Next::Done(issued) => return assert!(!issued.chains.is_empty()),
+            Next::Failed(failure) => {
+                return assert!(!failure.text.contains(char::is_control));
+            }
+            Next::Send { url, head, .. } => {
+                assert!(url.starts_with("https://"));
+                let Some(body) = responses.next() else { return };
+                let text = String::from_utf8_lossy(body).into_owned();
+                let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+                let received = Received {
+                    status: if body.starts_with(b"!") { 400 } else { 200 },
+                    fields: vec![
+                        field("replay-nonce", "abc"),
+                        field("location", "https://a.test/1"),
+                        field("link", &text),
+                        field("retry-after", &text),
+                    ],
+                    body: if head { Vec::new() } else { body.to_vec() },
+                };
+                order.receive(&received, now);
+            }
+        }
+    }
+});

@@ -1,7 +1,7 @@
-#![no_main]
 //! Responses of an issuer of certificates: whatever it sends, the order goes on or ends with a reason.
 //!
 //! The input is a list of responses, separated by zeros; one that begins with `!` is a refusal.
+#![no_main]
 
 use std::time::Instant;
 

@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use super::{open_to_all, put, request, site, status, www};
+use crate::resident_changes::may_mount;
 use crate::stage::{on_each_driver, refused};
 
 const ALL: &str =
@@ -155,6 +156,49 @@ fn properties_are_kept() {
         assert_eq!(request(server, "PROPPATCH", "/none", &[], set).status, 404);
         assert_eq!(request(server, "PROPPATCH", "/c", &[], "").status, 400);
     });
+}
+
+#[test]
+fn uploads_from_a_file_system_without_attributes_keep_them() {
+    if !may_mount() {
+        return;
+    }
+    let builder = site(&format!("client_body_temp_path %%DIR%%/uploads; location / {{ {ALL} }}"));
+    on_each_driver(&builder, |server| {
+        www(server);
+        let uploads = Mount::ramfs(server.dir().join("uploads"));
+        assert_eq!(put(server, "/a", "1"), 201);
+        let set = "<D:propertyupdate xmlns:D=\"DAV:\"><D:set><D:prop><p xmlns=\"urn:x\">1</p></D:prop>\
+                   </D:set></D:propertyupdate>";
+        let text = request(server, "PROPPATCH", "/a", &[], set).text();
+        if text.contains("403") {
+            nowait_testkit::skip::skip_rare("xattr", "the file system has no extended attributes");
+            return;
+        }
+        assert_eq!(put(server, "/a", "2"), 204);
+        assert_eq!(server.get("/a").text(), "2");
+        let (_, text) = find(server, "/a", "0", &named("<x:p/>"));
+        assert!(text.contains("<p xmlns=\"urn:x\">1</p>"), "{text}");
+        drop(uploads);
+    });
+}
+
+/// A file system that is mounted as long as this lives.
+struct Mount(std::path::PathBuf);
+
+impl Mount {
+    fn ramfs(at: std::path::PathBuf) -> Mount {
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "ramfs", "-o", "mode=1777", "none"]).arg(&at);
+        assert!(mount.status().unwrap().success());
+        Mount(at)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }
 
 /// As RFC 4918 wants it: a slash at the end does not matter, and whatever is there is replaced.

@@ -1,5 +1,7 @@
 //! PUT.
 
+use std::ffi::CStr;
+
 use nowait_message::{Known, http_date};
 use nowait_runtime::fs::{CopyOptions, Io, Name, Symlinks, copy_file};
 
@@ -55,11 +57,17 @@ async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name)
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
     }
-    if exists
-        && dav.keeps_properties()
-        && let Err(error) = name.copy_attribute(&io, ATTRIBUTE, temp.file()).await
-    {
-        return failed(request, &error, 500, "setxattr()", temp.path());
+    let attribute = dav.keeps_properties().then_some(ATTRIBUTE);
+    let mut inherited = None;
+    if exists && attribute.is_some() {
+        match name.copy_attribute(&io, ATTRIBUTE, temp.file()).await {
+            Ok(()) => {}
+            // The temporary file is on another file system, which has no attributes: it is copied anyway.
+            Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+                inherited = attribute;
+            }
+            Err(error) => return failed(request, &error, 500, "setxattr()", temp.path()),
+        }
     }
     let access = dav.conf.dav_access;
     if let Err(error) = temp.file().set_mode(&io, access.0).await {
@@ -84,9 +92,9 @@ async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name)
     match renamed {
         Ok(()) => temp.keep(),
         Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => {
-            let attribute = dav.keeps_properties().then_some(ATTRIBUTE);
+            let attribute = attribute.filter(|_| inherited.is_none());
             let options = CopyOptions { mode: Some(access.0), modified, attribute };
-            if let Err(outcome) = replace(request, &io, &from, &name, options).await {
+            if let Err(outcome) = replace(request, &io, &from, &name, options, inherited).await {
                 return outcome;
             }
         }
@@ -100,13 +108,15 @@ async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name)
 }
 
 /// Copies a file to a temporary name beside its destination, and renames it: readers have the old file
-/// or the new one. The error is the response. nginx: `ngx_copy_file`.
+/// or the new one. `inherited` is an attribute that it gets from the old file. The error is the response.
+/// nginx: `ngx_copy_file`.
 pub(super) async fn replace(
     request: &Request,
     io: &Io,
     from: &Name,
     to: &Name,
     options: CopyOptions,
+    inherited: Option<&'static CStr>,
 ) -> Result<(), Outcome> {
     /// Most names to try that other files may have.
     const TRIES_MAX: u32 = 100;
@@ -131,14 +141,31 @@ pub(super) async fn replace(
             }
         }
     };
+    if let Some(attribute) = inherited {
+        let kept = match to.attribute(io, attribute).await {
+            Ok(value) if value.is_empty() => Ok(()),
+            Ok(value) => beside.set_attribute(io, attribute, value).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = kept {
+            let outcome = failed(request, &error, 500, "setxattr()", &beside.path);
+            abandon(request, io, &beside).await;
+            return Err(outcome);
+        }
+    }
     if let Err(error) = beside.rename(io, to).await {
         let call = format!("rename() \"{}\" to", String::from_utf8_lossy(&beside.path));
         let outcome = failed(request, &error, 409, &call, &to.path);
-        if let Err(error) = beside.remove(io).await {
-            let (path, errno) = (String::from_utf8_lossy(&beside.path), files::errno(&error));
-            request.log(Level::Crit, format_args!("unlink() \"{path}\" failed {errno}"));
-        }
+        abandon(request, io, &beside).await;
         return Err(outcome);
     }
     Ok(())
+}
+
+/// Removes a copy that is of no use.
+async fn abandon(request: &Request, io: &Io, beside: &Name) {
+    if let Err(error) = beside.remove(io).await {
+        let (path, errno) = (String::from_utf8_lossy(&beside.path), files::errno(&error));
+        request.log(Level::Crit, format_args!("unlink() \"{path}\" failed {errno}"));
+    }
 }

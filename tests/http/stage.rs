@@ -1,5 +1,8 @@
 //! What the tests share: a server per driver and the short forms of an exchange.
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
 use nowait_testkit::{Binary, Client, Driver, Response, Server, ServerBuilder, check_on};
 
 /// Describes a server with this `http` block.
@@ -102,4 +105,29 @@ pub fn refused(builder: &ServerBuilder, reason: &str) {
     let failure = builder.clone().try_start().expect_err(reason);
     let said = format!("{}{}", failure.stderr, failure.log);
     assert!(said.contains(reason), "{reason}: {said}");
+}
+
+/// A server whose queue of connections is full: it answers no other one.
+pub struct FullQueue {
+    listener: TcpListener,
+    _waiting: Vec<TcpStream>,
+}
+
+impl FullQueue {
+    /// Listens, and fills the queue.
+    pub fn new() -> FullQueue {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+            waiting.push(stream);
+            assert!(waiting.len() < 10_000, "its queue has no end");
+        }
+        FullQueue { listener, _waiting: waiting }
+    }
+
+    /// Where it does not answer.
+    pub fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
 }

@@ -5,7 +5,7 @@ use nowait_testkit::http2::{ErrorCode, Http2};
 use nowait_testkit::origin::Step;
 use nowait_testkit::{Client, DnsServer, Driver, Origin, Server, ServerBuilder, wait};
 
-use crate::stage::{ask, on_each_driver, pattern, refused, site, wait_file};
+use crate::stage::{FullQueue, ask, on_each_driver, pattern, refused, site, wait_file};
 
 /// A server with this content, which logs its tunnels.
 fn proxy(content: &str) -> ServerBuilder {
@@ -302,4 +302,16 @@ fn mistakes_in_the_configuration() {
     ] {
         refused(&proxy(content), reason);
     }
+}
+
+#[test]
+fn a_connection_that_does_not_stand_in_time() {
+    let full = FullQueue::new();
+    on_each_driver(&proxy("tunnel_pass; tunnel_connect_timeout 100ms;"), |server| {
+        server.allow_log("upstream timed out");
+        let to = full.address().to_string();
+        assert_eq!(status(server, &to, ""), 504);
+        assert_eq!(status_by_h2(server, &to, &[]), 504);
+        server.wait_log("upstream timed out (110: Connection timed out) while connecting");
+    });
 }

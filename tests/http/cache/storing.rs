@@ -1,5 +1,7 @@
 //! What is stored, and for whom.
 
+use std::time::Duration;
+
 use nowait_testkit::{Origin, wait};
 
 use super::{Case, builder, cached, gets, on_each, scripts, with_origin};
@@ -28,6 +30,25 @@ fn a_response_is_stored_and_served() {
             ("/empty", None, "200\nX-Cache: HIT\nContent-Length: 0\n\n"),
         ],
     );
+}
+
+#[test]
+fn objects_are_kept_in_memory() {
+    let content = "proxy_cache_path %%DIR%%/other keys_zone=other:1m memory=1m;
+        %%SERVER%%
+        location / { proxy_pass http://%%ORIGIN%%; proxy_cache other; }
+        location /status/ { status_api; }";
+    let reply = "HTTP/1.1 200 OK\nCache-Control: max-age=3600\nConnection: close\n\nbody";
+    with_origin(content, &[reply], |server, _| {
+        assert_eq!(server.get("/a").header("X-Cache"), Some("MISS"));
+        wait::until("the object to be in memory", Duration::from_secs(20), || {
+            let response = server.get("/a");
+            assert_eq!((response.header("X-Cache"), response.text()), (Some("HIT"), "body".into()));
+            let state: serde_json::Value =
+                serde_json::from_str(&server.get("/status/caches/other").text()).unwrap();
+            (state["memory"]["objects"] == 1).then_some(())
+        });
+    });
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Sizes, times and rates of passing requests on.
 
-use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use nowait_testkit::origin::Step;
 use nowait_testkit::{Driver, Origin};
 
 use super::{Gate, answer, ok, on_each};
-use crate::stage::{pattern, refused, server, site};
+use crate::stage::{FullQueue, pattern, refused, server, site};
 
 #[test]
 fn a_head_has_a_buffer_of_its_own() {
@@ -72,13 +71,8 @@ fn sizes_have_to_fit_together() {
 /// A server whose queue of connections is full answers nothing.
 #[test]
 fn a_connection_that_does_not_stand_in_time() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let mut waiting = Vec::new();
-    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
-        waiting.push(stream);
-        assert!(waiting.len() < 10_000, "its queue has no end");
-    }
+    let full = FullQueue::new();
+    let address = full.address();
     let conf =
         format!("location / {{ proxy_pass http://{address}; proxy_connect_timeout 100ms; }}");
     for driver in [Driver::Epoll, Driver::IoUring] {

@@ -1,8 +1,8 @@
 //! Checks and generators of the repository, run as `cargo xtask COMMAND`.
 //!
 //! Kept small on purpose: no dependencies, so that it compiles in a second and the checks run
-//! before anything else has been built. It reads the tree and starts programs; it never
-//! changes a file except for `docs`, which writes `docs/reference/`.
+//! before anything else has been built. It reads the tree and starts programs; it changes only generated
+//! files: `docs` writes `docs/reference/`, `counts --record` writes `bench/counts.json`.
 
 #![forbid(unsafe_code)]
 

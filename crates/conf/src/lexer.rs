@@ -219,6 +219,11 @@ impl<'t> Lexer<'t> {
         self.line += body.iter().filter(|&&byte| byte == b'\n').count() as u32;
     }
 
+    /// Bytes before the place that is read next.
+    pub fn position(&self) -> usize {
+        self.pos
+    }
+
     /// Columns before the last token, if it is the first of its line.
     pub fn indentation(&self) -> Option<usize> {
         self.indentation

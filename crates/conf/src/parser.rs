@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::elsewhere;
-use crate::files::Files;
+use crate::files::{Bundle, Files};
 use crate::glob;
 use crate::lexer::{LexError, Lexer, Token};
 use crate::paths::Paths;
@@ -30,17 +30,7 @@ pub const FILES_MAX: usize = 10_000;
 /// Reads `main` and all it includes. `globals` is the text of `-g`; its directives come first.
 /// Relative includes start at the directory of `main`, as nginx's do.
 pub fn parse(files: &dyn Files, main: &Path, globals: Option<&str>) -> (Tree, Diagnostics) {
-    let mut parser = Parser {
-        files,
-        conf_prefix: Paths::directory_of(main),
-        tree: Tree::default(),
-        diagnostics: Diagnostics::default(),
-        including: Vec::new(),
-        reading: Vec::new(),
-        is_bare: false,
-        files_read: 0,
-        depth: 0,
-    };
+    let mut parser = Parser::new(files, main);
     let mut nodes = Vec::new();
     if let Some(globals) = globals {
         let source = parser.tree.sources.set_command_line(globals.as_bytes().to_vec());
@@ -49,11 +39,18 @@ pub fn parse(files: &dyn Files, main: &Path, globals: Option<&str>) -> (Tree, Di
     if let Err(error) = parser.file(main.as_os_str().as_bytes(), &mut nodes) {
         parser.diagnostics.push(error);
     }
-    let Parser { mut tree, mut diagnostics, .. } = parser;
-    tree.nodes = nodes;
-    diagnostics.sources = tree.sources.clone();
-    diagnostics.unbalanced = tree.unbalanced;
-    (tree, diagnostics)
+    parser.end(nodes)
+}
+
+/// Reads one text alone, called `name` in messages: `include` stays a directive.
+pub fn parse_text(name: &Path, text: &[u8]) -> (Tree, Diagnostics) {
+    let nothing = Bundle::default();
+    let mut parser = Parser::new(&nothing, name);
+    parser.includes_stay = true;
+    let mut nodes = Vec::new();
+    let (id, source) = parser.tree.sources.add(name.to_owned(), text.to_vec(), None);
+    parser.text(id, &source.text, &mut nodes);
+    parser.end(nodes)
 }
 
 struct Parser<'a> {
@@ -67,6 +64,8 @@ struct Parser<'a> {
     reading: Vec<PathBuf>,
     /// The innermost include names a file without any directory.
     is_bare: bool,
+    /// `include` is a directive like others.
+    includes_stay: bool,
     files_read: usize,
     depth: usize,
 }
@@ -82,6 +81,29 @@ struct Open {
 }
 
 impl Parser<'_> {
+    fn new<'a>(files: &'a dyn Files, main: &Path) -> Parser<'a> {
+        Parser {
+            files,
+            conf_prefix: Paths::directory_of(main),
+            tree: Tree::default(),
+            diagnostics: Diagnostics::default(),
+            including: Vec::new(),
+            reading: Vec::new(),
+            is_bare: false,
+            includes_stay: false,
+            files_read: 0,
+            depth: 0,
+        }
+    }
+
+    fn end(self, nodes: Vec<Node>) -> (Tree, Diagnostics) {
+        let Parser { mut tree, mut diagnostics, .. } = self;
+        tree.nodes = nodes;
+        diagnostics.sources = tree.sources.clone();
+        diagnostics.unbalanced = tree.unbalanced;
+        (tree, diagnostics)
+    }
+
     /// Reads a file and appends its directives. The error is for the caller to place.
     fn file(&mut self, path: &[u8], nodes: &mut Vec<Node>) -> Result<(), Diagnostic> {
         if self.files_read >= FILES_MAX {
@@ -359,7 +381,7 @@ impl Parser<'_> {
 
     /// Appends a directive, or what it includes.
     fn directive(&mut self, node: Node, nodes: &mut Vec<Node>) {
-        if node.name != "include" {
+        if node.name != "include" || self.includes_stay {
             nodes.push(node);
             return;
         }

@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use nowait_conf::{
-    Bundle, Context, Cx, Diagnostic, Diagnostics, Node, Paths, Registry, Tree, Word, parse, rows,
+    Bundle, Context, Cx, Diagnostic, Diagnostics, Node, Paths, Registry, Tree, Word, comments,
+    format, parse, parse_text, rows,
 };
 
 rows! {
@@ -83,7 +84,29 @@ fn shape(nodes: &[Node]) -> Vec<(Vec<Vec<u8>>, Option<usize>)> {
     shapes
 }
 
+/// A text that can be read is formatted at once: formatting it again changes nothing, and the tree
+/// is the same but for its places.
+fn check_format(text: &[u8]) {
+    let name = Path::new("/main.conf");
+    let (tree, diagnostics) = parse_text(name, text);
+    let formatted = match format(name, text) {
+        Ok(formatted) => formatted,
+        Err(errors) => {
+            assert!(!diagnostics.is_empty(), "{}", errors.render(false));
+            return;
+        }
+    };
+    assert!(diagnostics.is_empty());
+    let shown = String::from_utf8_lossy(&formatted).into_owned();
+    let again = format(name, &formatted).unwrap_or_else(|e| panic!("{}", e.render(false)));
+    assert_eq!(String::from_utf8_lossy(&again), shown, "{}", String::from_utf8_lossy(text));
+    assert_eq!(shape(&tree.nodes), shape(&parse_text(name, &formatted).0.nodes), "{shown}");
+    let texts = |text| -> Vec<Vec<u8>> { comments(text).iter().map(|c| c.text.into()).collect() };
+    assert_eq!(texts(text), texts(&formatted));
+}
+
 fn check(text: &[u8]) {
+    check_format(text);
     if let Some(tree) = exercise(text) {
         let mut written = Vec::new();
         write(&tree.nodes, &mut written);
@@ -132,10 +155,82 @@ fn random_bytes() {
     }
 }
 
+/// Good texts with comments, line ends and columns in every place.
+#[test]
+fn random_layouts() {
+    const PIECES: &[&str] = &[
+        "a",
+        "map",
+        "bb ",
+        "'q r'",
+        "'x\ny'",
+        "x_by_lua_block { --[[ } ]] \n }",
+        "types",
+        ";",
+        ";",
+        "; ",
+        "{",
+        "}",
+        " ",
+        "  ",
+        "\t",
+        "\n",
+        "\n",
+        "\n\n\n",
+        "# c\n",
+        " # d \n",
+        "\r\n",
+    ];
+    let mut random = Random(7);
+    let mut good = 0;
+    for _ in 0..100_000 {
+        let count = random.below(30);
+        let mut text: String = (0..count).map(|_| PIECES[random.below(PIECES.len())]).collect();
+        text.push_str("\n;");
+        let (_, diagnostics) = parse_text(Path::new("/main.conf"), text.as_bytes());
+        if diagnostics.is_empty() {
+            good += 1;
+            check_format(text.as_bytes());
+        }
+    }
+    assert!(good > 1000, "{good}");
+}
+
+/// Everything in the repository that is a configuration, also in pages.
+#[test]
+fn configurations_of_the_repository() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut count = 0;
+    for directory in
+        ["examples", "conf", "packaging", "packaging/site", "docs", "docs/reference", "."]
+    {
+        for entry in std::fs::read_dir(root.join(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            let is_page = path.extension().is_some_and(|extension| extension == "md");
+            let Some(text) = path.is_file().then(|| std::fs::read_to_string(&path).ok()).flatten()
+            else {
+                continue;
+            };
+            let snippets: Vec<&str> = match is_page {
+                true => text.split("```").skip(1).step_by(2).collect(),
+                false => vec![&text],
+            };
+            for snippet in snippets {
+                let snippet = snippet.strip_prefix("nginx\n").unwrap_or(snippet);
+                let (tree, diagnostics) = parse_text(&path, snippet.as_bytes());
+                count += usize::from(diagnostics.is_empty() && !tree.nodes.is_empty());
+                check_format(snippet.as_bytes());
+            }
+        }
+    }
+    assert!(count > 30, "{count} configurations");
+}
+
 #[test]
 fn every_prefix_of_a_good_file() {
     let text = include_bytes!("golden/good.conf");
     for end in 0..text.len() {
+        check_format(&text[..end]);
         exercise(&text[..end]);
     }
 }

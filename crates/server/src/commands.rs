@@ -13,6 +13,7 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, ValueHint, value_parse
 
 use crate::builtin::{self, Serve};
 use crate::cli::Options;
+use crate::format_command::{self, Format};
 use crate::generate::Text;
 use crate::health_command::Check;
 use crate::wire::{PurgeKind, PurgeOrder};
@@ -28,6 +29,8 @@ pub enum Asked {
     Purge(PurgeOrder, Options),
     /// `check-health`: whether a server answers.
     CheckHealth(Check),
+    /// `fmt`: files to format.
+    Format(Format),
     /// `generate`: a text for the installation.
     Generate(Text),
 }
@@ -81,6 +84,7 @@ fn command() -> Command {
                         .help("Page, such as http://127.0.0.1:8080/"),
                 ),
         )
+        .subcommand(format_command::arguments())
         .subcommand(
             Command::new("generate").about("Print a manual page or completions for a shell").arg(
                 Arg::new("text")
@@ -216,6 +220,7 @@ fn asked(matches: &ArgMatches) -> Result<Asked, clap::Error> {
             let check = matches.get_one::<Check>("url").cloned();
             Ok(Asked::CheckHealth(check.expect("the argument has a default")))
         }
+        Some(("fmt", matches)) => Ok(Asked::Format(Format::of(matches))),
         Some(("generate", matches)) => {
             let name = text(matches, "text");
             let known = Text::NAMES.iter().find(|(known, _)| *known == name);

@@ -145,7 +145,7 @@ pub fn usage() -> String {
     format!(
         "Usage: nowait [-?hvVtTq] [-s signal] [-p prefix]
               [-e filename] [-c filename] [-g directives]
-       nowait serve | reference | cache purge | generate ...
+       nowait serve | reference | cache purge | fmt | generate ...
 
 Options:
   -?,-h         : this help
@@ -166,6 +166,7 @@ Commands (each with --help):
   reference NAME : print the reference of a directive or variable, or a whole page
   cache purge    : remove objects from a cache of the running server
   check-health   : ask a server on this machine for a page
+  fmt FILE...    : format configuration files
   generate TEXT  : print a manual page or completions for a shell
 
 Without options and without {PREFIX}{CONF_FILE} (or conf/{CONF_FILE} here), nowait serves the

@@ -10,10 +10,12 @@ mod config;
 mod control;
 mod counters;
 mod databases;
+mod edited_file;
 mod engine;
 mod events;
 mod features;
 mod findings;
+mod format_command;
 mod generate;
 mod health_command;
 mod heirs;
@@ -122,6 +124,7 @@ fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
     match asked {
         Asked::Reference(name) => output::print(&reference::text(&name)?).map(|()| 0),
         Asked::CheckHealth(check) => check.run().map(|()| 0),
+        Asked::Format(format) => format.run(),
         Asked::Generate(text) => output::print_with(|out| generate::write(text, out)).map(|()| 0),
         Asked::Purge(order, options) => {
             output::print(&cache_command::purge(order, &options)?).map(|()| 0)

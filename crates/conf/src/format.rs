@@ -1,0 +1,345 @@
+//! The layout of configuration texts: what `nowait fmt` writes.
+//!
+//! One directive per line, four spaces for each block, one space between words, at most one blank
+//! line. Line breaks within a directive stay, words as they were written, comments too; so does the
+//! inside of blocks whose entries are data (`map`, `types`) or Lua code. The result is formatted no
+//! further when it is formatted again.
+//!
+//! Sans-IO. It never changes what a text means: the result is read back and compared piece by piece.
+
+use std::path::Path;
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::parser::parse_text;
+use crate::pieces::{Kind, Piece, columns, pieces};
+
+/// Columns of one level.
+const INDENT: usize = 4;
+
+/// Blocks whose entries are data and are often written as a table.
+const DATA: &[&[u8]] = &[b"charset_map", b"geo", b"geoip2", b"map", b"split_clients", b"types"];
+
+/// Formats the text of one file; `name` is for messages. An `include` is a directive like others.
+///
+/// # Errors
+/// What is wrong with the syntax.
+pub fn format(name: &Path, text: &[u8]) -> Result<Vec<u8>, Diagnostics> {
+    let (_, mut diagnostics) = parse_text(name, text);
+    if !diagnostics.is_empty() {
+        return Err(diagnostics);
+    }
+    if let Some(before) = pieces(text) {
+        let formatted = Layout::default().of(&before);
+        if pieces(&formatted).as_ref() == Some(&before) {
+            return Ok(formatted);
+        }
+    }
+    let message = format!("\"{}\" would not be the same when formatted", name.display());
+    let hint = "this is a defect of the program; please report it with the file";
+    diagnostics.push(Diagnostic::emerg(message).hint(hint));
+    Err(diagnostics)
+}
+
+/// A line of the result, or several if a word or Lua code contains line ends.
+#[derive(Default)]
+struct Line<'t> {
+    is_apart: bool,
+    indent: usize,
+    code: Vec<u8>,
+    /// A comment at the end, and the column where it was.
+    comment: Option<(usize, &'t [u8])>,
+}
+
+impl Line<'_> {
+    /// Columns before whatever is appended.
+    fn width(&self) -> usize {
+        match self.code.iter().rposition(|&byte| byte == b'\n') {
+            Some(end) => columns(&self.code[end + 1..]),
+            None => self.indent + columns(&self.code),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Layout<'t> {
+    lines: Vec<Line<'t>>,
+    depth: usize,
+    /// The depth of the block of data around this place.
+    data: Option<usize>,
+    /// What the directive being written has so far.
+    directive: Option<Directive>,
+    /// Where the first entry of a line of data was, if it began the line.
+    anchor: Option<usize>,
+    last: Option<Kind>,
+}
+
+struct Directive {
+    is_data: bool,
+    /// The words of its first line: where they were, and where they are now.
+    columns: Vec<(usize, usize)>,
+    is_first_line: bool,
+}
+
+impl<'t> Layout<'t> {
+    fn of(mut self, pieces: &[Piece<'t>]) -> Vec<u8> {
+        for piece in pieces {
+            if piece.kind == Kind::Close {
+                self.depth = self.depth.saturating_sub(1);
+            }
+            match self.data {
+                Some(_) => self.data_piece(piece),
+                None => self.piece(piece),
+            }
+            self.account(piece);
+        }
+        render(&self.lines)
+    }
+
+    /// Brings the state up to date after a piece was written.
+    fn account(&mut self, piece: &Piece<'t>) {
+        match piece.kind {
+            Kind::Word if self.directive.is_none() => {
+                let is_data = DATA.contains(&piece.raw);
+                let columns = Vec::new();
+                self.directive = Some(Directive { is_data, columns, is_first_line: true });
+                self.note_column(piece);
+            }
+            Kind::Word => self.note_column(piece),
+            Kind::Semicolon => self.directive = None,
+            Kind::Open => {
+                let directive = self.directive.take();
+                if directive.is_some_and(|directive| directive.is_data) {
+                    self.data.get_or_insert(self.depth);
+                }
+                self.depth += 1;
+            }
+            Kind::Close if self.data == Some(self.depth) => self.data = None,
+            Kind::Close | Kind::Comment | Kind::Lua => {}
+        }
+        if matches!(piece.kind, Kind::Open | Kind::Close) {
+            self.anchor = None;
+        }
+        self.last = Some(piece.kind);
+    }
+
+    fn note_column(&mut self, piece: &Piece<'t>) {
+        let Some(line) = self.lines.last() else { return };
+        let now = line.width().saturating_sub(columns(piece.raw));
+        let Some(directive) = &mut self.directive else { return };
+        directive.is_first_line &= !piece.raw.contains(&b'\n');
+        if directive.is_first_line {
+            directive.columns.push((piece.column, now));
+        }
+    }
+
+    fn piece(&mut self, piece: &Piece<'t>) {
+        match piece.kind {
+            Kind::Word if self.directive.is_none() => self.begin(piece, self.depth * INDENT),
+            Kind::Word if piece.newlines > 0 => self.continue_directive(piece),
+            Kind::Word if piece.gap.is_empty() => self.append(b"", piece),
+            Kind::Word => self.append(b" ", piece),
+            Kind::Semicolon if self.last == Some(Kind::Comment) => self.continue_directive(piece),
+            Kind::Open if self.last == Some(Kind::Comment) => {
+                self.begin(piece, self.depth * INDENT);
+            }
+            Kind::Open => self.append(b" ", piece),
+            Kind::Close if !matches!(self.last, Some(Kind::Open | Kind::Lua)) => {
+                self.begin(piece, self.depth * INDENT);
+            }
+            Kind::Semicolon | Kind::Close | Kind::Lua => self.append(b"", piece),
+            Kind::Comment => self.comment(piece),
+        }
+    }
+
+    fn comment(&mut self, piece: &Piece<'t>) {
+        let comment = Some((piece.column, piece.raw));
+        match self.lines.last_mut() {
+            Some(line) if piece.newlines == 0 => line.comment = comment,
+            // The continuation of a comment at the end of the line before.
+            Some(Line { comment: Some((column, _)), .. })
+                if piece.newlines == 1 && *column == piece.column =>
+            {
+                self.lines.push(Line { comment, ..Line::default() });
+            }
+            _ if self.directive.is_some() => self.continue_directive(piece),
+            _ => self.begin(piece, self.depth * INDENT),
+        }
+    }
+
+    /// Writes a piece of a directive into a line of its own: where it was, if that is below a word
+    /// of the first line.
+    fn continue_directive(&mut self, piece: &Piece<'t>) {
+        let mut indent = (self.depth + 1) * INDENT;
+        if let Some(directive) = &mut self.directive {
+            directive.is_first_line = false;
+            let same = directive.columns.iter().find(|(before, _)| *before == piece.column);
+            indent = same.map_or(indent, |(_, now)| *now);
+        }
+        self.begin(piece, indent);
+    }
+
+    /// Data keeps its line breaks and the space between its words; lines move as far as the block.
+    fn data_piece(&mut self, piece: &Piece<'t>) {
+        if piece.kind == Kind::Close && self.last == Some(Kind::Open) {
+            return self.append(b"", piece);
+        }
+        if piece.newlines == 0 {
+            return self.append(piece.gap, piece);
+        }
+        let mut indent = self.depth * INDENT;
+        if self.directive.is_none() {
+            self.anchor = Some(piece.column);
+        } else {
+            indent += match piece.column.saturating_sub(self.anchor.unwrap_or(piece.column)) {
+                0 => INDENT,
+                more => more,
+            };
+        }
+        self.begin(piece, indent);
+    }
+
+    fn begin(&mut self, piece: &Piece<'t>, indent: usize) {
+        let is_outermost = self.lines.is_empty() || self.last == Some(Kind::Open);
+        let is_apart = piece.newlines > 1 && !is_outermost && piece.kind != Kind::Close;
+        self.lines.push(Line { is_apart, indent, code: piece.raw.to_vec(), comment: None });
+    }
+
+    fn append(&mut self, gap: &[u8], piece: &Piece<'t>) {
+        if self.lines.is_empty() {
+            self.lines.push(Line::default());
+        }
+        if let Some(line) = self.lines.last_mut() {
+            line.code.extend_from_slice(gap);
+            line.code.extend_from_slice(piece.raw);
+        }
+    }
+}
+
+/// Comments at the ends of consecutive lines that were below each other are so again.
+fn render(lines: &[Line<'_>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let column = |line: &Line<'_>| line.comment.map(|(column, _)| column);
+    let runs = lines.chunk_by(|one, two| column(one) == column(two) && !two.is_apart);
+    for run in runs {
+        let comments = run.iter().map(|line| line.width() + 1).max().unwrap_or_default();
+        for line in run {
+            if line.is_apart {
+                out.push(b'\n');
+            }
+            let is_empty = line.code.is_empty();
+            spaces(&mut out, if is_empty { 0 } else { line.indent });
+            out.extend_from_slice(&line.code);
+            if let Some((_, comment)) = line.comment {
+                let width = if is_empty { 0 } else { line.width() };
+                spaces(&mut out, comments - width);
+                out.extend_from_slice(comment);
+            }
+            out.push(b'\n');
+        }
+    }
+    out
+}
+
+fn spaces(out: &mut Vec<u8>, count: usize) {
+    out.resize(out.len() + count, b' ');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn formatted(text: &str) -> String {
+        let out = format(Path::new("a.conf"), text.as_bytes());
+        let out = out.unwrap_or_else(|errors| panic!("{text}: {}", errors.render(false)));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        assert_eq!(formatted(text), expected, "{text}");
+        assert_eq!(formatted(expected), expected, "again");
+    }
+
+    #[test]
+    fn directives_get_lines_and_blocks_indentation() {
+        check("", "");
+        check(" \n\n", "");
+        check("a;b  'c  d'\te ;", "a;\nb 'c  d' e;\n");
+        check(
+            "http{server{listen 80;\nroot /srv;}}",
+            "http {\n    server {\n        listen 80;\n        root /srv;\n    }\n}\n",
+        );
+        check("events\n{\n}\na { }", "events {}\na {}\n");
+        check("if ($a = \"b\") { return 404; }", "if ($a = \"b\") {\n    return 404;\n}\n");
+    }
+
+    #[test]
+    fn blank_lines_group() {
+        check("\n\na;\n\n\n\nb;\nc {\n\n d;\n\n}\n\n\n", "a;\n\nb;\nc {\n    d;\n}\n");
+        check("a;\r\n\r\nb;\r\n", "a;\n\nb;\n");
+    }
+
+    #[test]
+    fn comments_stay_where_they_belong() {
+        check(
+            "# top \n\n#  two\na {#x\n# in\n}# end\n",
+            "# top\n\n#  two\na { #x\n    # in\n} # end\n",
+        );
+        check("a # b\n c; d\n# e\n;", "a # b\n    c;\nd\n    # e\n    ;\n");
+        check("a # b\n{ c; }", "a # b\n{\n    c;\n}\n");
+        check("#", "#\n");
+    }
+
+    #[test]
+    fn comments_below_each_other_remain_so() {
+        check(
+            "a;        # one\n  bb  c;  # two\n          # three\nd; # four\n",
+            "a;    # one\nbb c; # two\n      # three\nd; # four\n",
+        );
+        check("a;   # one\n\nbb; # two\n", "a; # one\n\nbb; # two\n");
+        check("a {  # x\n  # y\n}\n", "a { # x\n    # y\n}\n");
+    }
+
+    #[test]
+    fn long_directives_keep_their_lines() {
+        check(
+            "http {\nlog_format a 'b'\n             'c';\nlog_format d  'e'\n  'f'\n\n  'g' ;\n}",
+            "http {\n    log_format a 'b'\n                 'c';\n    log_format d 'e'\n        'f'\n\n        'g';\n}\n",
+        );
+        check("a 'x\n  y' z\n  w;", "a 'x\n  y' z\n    w;\n");
+    }
+
+    #[test]
+    fn data_keeps_its_columns() {
+        check(
+            "http {\n  map $a  $b {\n  default   0;\n\n\n  # c\n  ~^x\t\t1; # d\n    /y\n      2;\n  }\n  }",
+            "http {\n    map $a $b {\n        default   0;\n\n        # c\n        ~^x\t\t1; # d\n        /y\n          2;\n    }\n}\n",
+        );
+        check("types { a  b; c d; }\nx;", "types { a  b; c d; }\nx;\n");
+        check("types\n{\n}", "types {}\n");
+        check("geo $a {\n  b\n  c; }", "geo $a {\n    b\n        c; }\n");
+    }
+
+    #[test]
+    fn lua_is_left_alone() {
+        let code = "\n  if x then -- }\n\ty = \"{\" \n  end\n";
+        check(
+            &format!("a {{\nb_by_lua_block   {{{code}}}\nc;\n}}"),
+            &format!("a {{\n    b_by_lua_block {{{code}}}\n    c;\n}}\n"),
+        );
+        check("a_by_lua_block { }", "a_by_lua_block { }\n");
+    }
+
+    #[test]
+    fn broken_texts_are_refused() {
+        for text in ["a", "a {", "}", "a \"b", "a 'b'c;", "{ }", ";"] {
+            let errors = format(Path::new("x.conf"), text.as_bytes()).unwrap_err();
+            assert!(errors.render(false).contains("x.conf:1"), "{text}");
+        }
+    }
+
+    #[test]
+    fn includes_are_not_read() {
+        check("include  a;", "include a;\n");
+    }
+}

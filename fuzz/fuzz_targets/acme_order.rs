@@ -1,4 +1,5 @@
-//! Responses of an issuer of certificates: whatever it sends, the order goes on or ends with a reason.
+//! Responses of an issuer of certificates: whatever it sends, the order goes on or ends with a reason, and
+//! so does a question about a renewal.
 //!
 //! The input is a list of responses, separated by zeros; one that begins with `!` is a refusal.
 #![no_main]
@@ -6,12 +7,23 @@
 use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
-use nowait_acme::{Algorithm, Identifier, Key, Next, Order, Received, Request, Settings, is_token};
+use nowait_acme::{
+    Algorithm, Identifier, Key, Next, Order, Received, Renewal, Request, Settings, is_token,
+    renewal_url,
+};
 
 /// Requests of an order, at most.
 const STEPS_MAX: usize = 200;
 
 fuzz_target!(|data: &[u8]| {
+    let whole = Received { status: 200, fields: Vec::new(), body: data.to_vec() };
+    if let Ok(Some(url)) = renewal_url(&whole, "a.b") {
+        assert!(url.starts_with("https://") && url.ends_with("/a.b"));
+    }
+    if let Ok(renewal) = Renewal::read(&whole) {
+        let time = renewal.time(u16::MAX / 2);
+        assert!((renewal.start..=renewal.end).contains(&time));
+    }
     let settings = Settings {
         directory: "https://a.test/dir".to_owned(),
         contacts: Vec::new(),
@@ -20,6 +32,7 @@ fuzz_target!(|data: &[u8]| {
         profile: Some(("short".to_owned(), false)),
         challenge: "http-01",
         wants_alternates: true,
+        replaces: Some("a.b".to_owned()),
     };
     let (Ok(account), Ok(own)) =
         (Key::generate(Algorithm::Ecdsa256), Key::generate(Algorithm::Ecdsa256))

@@ -4,6 +4,7 @@ pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
 pub(crate) const OCTETS: u8 = 0x04;
 pub(crate) const BITS: u8 = 0x03;
+pub(crate) const BOOLEAN: u8 = 0x01;
 pub(crate) const OID: u8 = 0x06;
 pub(crate) const UTF8: u8 = 0x0c;
 /// `[0]` with contents.

@@ -234,14 +234,21 @@ impl Key {
         }
     }
 
+    /// The identifier of its signatures in DER.
+    pub(crate) fn der_algorithm(&self) -> &'static [u8] {
+        match &self.pair {
+            Pair::Ecdsa { curve, .. } => curve.identifier,
+            Pair::Rsa(_) => RSA_SHA256,
+        }
+    }
+
     /// A signature in DER, and the identifier of its algorithm.
     pub(crate) fn sign_der(&self, message: &[u8]) -> Result<(Vec<u8>, &'static [u8]), KeyError> {
-        Ok(match &self.pair {
-            Pair::Ecdsa { asn1, curve, .. } => {
-                (asn1.sign(&SystemRandom::new(), message)?.as_ref().to_vec(), curve.identifier)
-            }
-            Pair::Rsa(pair) => (Self::sign_rsa(pair, message)?, RSA_SHA256),
-        })
+        let signature = match &self.pair {
+            Pair::Ecdsa { asn1, .. } => asn1.sign(&SystemRandom::new(), message)?.as_ref().to_vec(),
+            Pair::Rsa(pair) => Self::sign_rsa(pair, message)?,
+        };
+        Ok((signature, self.der_algorithm()))
     }
 
     /// The public key as a `SubjectPublicKeyInfo` in DER.

@@ -1,8 +1,9 @@
 //! Automatic certificates (RFC 8555), sans-IO.
 //!
 //! An [`Order`] leads from the issuer's directory to a certificate: it says which request to send next,
-//! which challenge to publish, how long to wait, and takes the responses. [`Retry`] and [`due`] tell
-//! when to begin. Keys and requests for certificates are made here, too.
+//! which challenge to publish, how long to wait, and takes the responses. A [`Schedule`] tells when to
+//! begin, with the issuer's wishes ([`Renewal`], RFC 9773). Keys, requests for certificates and the
+//! certificates of validations ([`Validation`], RFC 8737) are made here, too.
 //!
 //! Nothing here knows sockets, files, threads or configuration. Random numbers come from aws-lc-rs;
 //! the time is passed in.
@@ -13,13 +14,17 @@ mod base64;
 mod der;
 mod key;
 mod order;
+mod renewal;
 mod request;
 mod schedule;
+mod validation;
 
 pub use base64::{decode as from_base64url, encode as base64url};
 pub use key::{Algorithm, Key, KeyError};
 pub use order::{
     BODY_BYTES_MAX, Challenge, External, Failure, Issued, Next, Order, Received, Settings, is_token,
 };
+pub use renewal::{Renewal, renewal_id, renewal_url};
 pub use request::{Identifier, Request};
-pub use schedule::{Retry, due};
+pub use schedule::{Act, Schedule, Validity};
+pub use validation::{ALPN, Validation};

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
+use nowait_message::http_date;
 use serde_json::{Map, Value, json};
 
 use crate::base64;
@@ -24,6 +25,9 @@ const ORDER_TIME_MAX: Duration = Duration::from_secs(20 * 60);
 /// Pauses between two questions whether the issuer is ready, unless it names one.
 const POLL: Duration = Duration::from_secs(2);
 const POLL_MAX: Duration = Duration::from_secs(60);
+
+/// The pause after `rateLimited` without `Retry-After`.
+const LIMITED: Duration = Duration::from_secs(3600);
 
 /// Identifiers of an order.
 const AUTHORIZATIONS_MAX: usize = 100;
@@ -54,6 +58,8 @@ pub struct Settings {
     pub challenge: &'static str,
     /// All chains are of interest, not only the default one.
     pub wants_alternates: bool,
+    /// The certificate that is renewed (RFC 9773, 5), as [`renewal_id`](crate::renewal_id) names it.
+    pub replaces: Option<String>,
 }
 
 /// A key that the issuer has given out (RFC 8555, 7.3.4).
@@ -102,7 +108,7 @@ pub struct Challenge {
     /// The answer.
     pub authorization: String,
     /// What is to be proved.
-    pub identifier: String,
+    pub identifier: Identifier,
 }
 
 /// A certificate.
@@ -122,7 +128,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn new(text: impl Into<String>) -> Self {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), retry_after: None }
     }
 }
@@ -143,11 +149,33 @@ impl Received {
         self.fields.iter().find(|(own, _)| own == name).map(|(_, value)| value.trim())
     }
 
-    fn retry_after(&self) -> Option<Duration> {
-        self.field("retry-after")?.parse().ok().map(Duration::from_secs)
+    /// The pause that the issuer asks for (RFC 9110, 10.2.3): seconds, or a date, which is compared with
+    /// that of the response.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let text = self.field("retry-after")?;
+        if let Ok(seconds) = text.parse() {
+            return Some(Duration::from_secs(seconds));
+        }
+        let date = |text: &str| http_date::parse(text.as_bytes());
+        let seconds = date(text)?.checked_sub(date(self.field("date")?)?)?;
+        u64::try_from(seconds).ok().map(Duration::from_secs)
     }
 
-    fn json(&self) -> Result<Map<String, Value>, Failure> {
+    /// Whether it is a success.
+    pub(crate) fn check(&self, what: &str) -> Result<(), Failure> {
+        if (200..300).contains(&self.status) {
+            return Ok(());
+        }
+        let value = self.json().ok().map(Value::Object);
+        let mut text =
+            format!("the issuer refused the request for {what} with status {}", self.status);
+        if let Some((kind, detail)) = problem(value.as_ref()).filter(|(kind, _)| !kind.is_empty()) {
+            text.push_str(&format!(" ({}: {detail})", shown(&kind)));
+        }
+        Err(Failure { text, retry_after: self.retry_after() })
+    }
+
+    pub(crate) fn json(&self) -> Result<Map<String, Value>, Failure> {
         if self.body.len() > BODY_BYTES_MAX {
             return Err(Failure::new("the issuer sent too large a response"));
         }
@@ -157,18 +185,21 @@ impl Received {
         }
     }
 
-    /// Other chains of the certificate (RFC 8555, 7.4.2).
-    fn alternates(&self) -> Vec<String> {
+    /// URLs of a relation (RFC 8288).
+    fn links(&self, relation: &str) -> impl Iterator<Item = &str> {
         let links = self.fields.iter().filter(|(name, _)| name == "link");
         let links = links.flat_map(|(_, value)| value.split(','));
-        let links = links.filter_map(|link| {
+        let links = links.filter_map(move |link| {
             let (url, rest) = link.trim().strip_prefix('<')?.split_once('>')?;
-            let is = rest
-                .split(';')
-                .any(|one| matches!(one.trim(), "rel=\"alternate\"" | "rel=alternate"));
-            is.then(|| url.to_owned())
+            let mut values = rest.split(';').filter_map(|one| one.trim().strip_prefix("rel="));
+            values.any(|value| value.trim_matches('"') == relation).then_some(url)
         });
-        links.filter(|url| check_url(url).is_ok()).take(ALTERNATES_MAX).collect()
+        links.filter(|url| check_url(url).is_ok())
+    }
+
+    /// Other chains of the certificate (RFC 8555, 7.4.2).
+    fn alternates(&self) -> Vec<String> {
+        self.links("alternate").take(ALTERNATES_MAX).map(str::to_owned).collect()
     }
 }
 
@@ -178,7 +209,7 @@ pub fn is_token(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }
 
-fn check_url(url: &str) -> Result<(), Failure> {
+pub(crate) fn check_url(url: &str) -> Result<(), Failure> {
     let is_good = url.starts_with("https://")
         && url.len() <= TEXT_BYTES_MAX
         && url.bytes().all(|byte| byte.is_ascii_graphic());
@@ -188,11 +219,11 @@ fn check_url(url: &str) -> Result<(), Failure> {
     }
 }
 
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars().take(SHOWN_MAX).collect::<String>().escape_debug().to_string()
 }
 
-fn text<'m>(map: &'m Map<String, Value>, name: &str) -> Result<&'m str, Failure> {
+pub(crate) fn text<'m>(map: &'m Map<String, Value>, name: &str) -> Result<&'m str, Failure> {
     map.get(name)
         .and_then(Value::as_str)
         .ok_or_else(|| Failure::new(format!("the issuer's response lacks \"{name}\"")))
@@ -211,12 +242,25 @@ fn problem(value: Option<&Value>) -> Option<(String, String)> {
     Some((kind, shown(part("detail"))))
 }
 
+/// How to agree to the terms of service.
+fn terms_hint(url: Option<&str>) -> String {
+    let url = url.map(|url| format!(" ({})", shown(url))).unwrap_or_default();
+    format!(
+        "its terms of service{url} must be agreed to, by accept_terms_of_service in the acme_issuer \
+         block or by --accept-terms of nowait serve"
+    )
+}
+
 /// The URLs of the directory.
 #[derive(Debug, Default)]
 struct Directory {
     new_nonce: String,
     new_account: String,
     new_order: String,
+    /// The issuer knows about renewals.
+    has_renewals: bool,
+    /// The terms of service.
+    terms: Option<String>,
     profile: Option<String>,
 }
 
@@ -377,6 +421,9 @@ impl Order {
                 if let Some(profile) = &self.directory.profile {
                     payload["profile"] = profile.clone().into();
                 }
+                if let Some(id) = self.replaced() {
+                    payload["replaces"] = id.into();
+                }
                 (self.directory.new_order.clone(), Some(payload.to_string()))
             }
             Step::Challenge => (self.challenge_url.clone(), Some("{}".to_owned())),
@@ -391,6 +438,11 @@ impl Order {
             Step::Alternate(number) => read(self.alternates.get(number).map_or("", String::as_str)),
             _ => read(&self.order),
         }
+    }
+
+    /// What the order replaces, if the issuer wants to know.
+    fn replaced(&self) -> Option<&str> {
+        self.settings.replaces.as_deref().filter(|_| self.directory.has_renewals)
     }
 
     fn binding(&self, external: &External) -> Value {
@@ -517,6 +569,14 @@ impl Order {
                 self.step = Step::Account;
                 return Ok(());
             }
+            // Nobody could do anything about these.
+            "rateLimited" | "userActionRequired" => {}
+            // It may be unknown there, or replaced already (RFC 9773, 5): that must not keep the new one
+            // from being issued.
+            _ if self.step == Step::NewOrder && self.replaced().is_some() => {
+                self.settings.replaces = None;
+                return Ok(());
+            }
             _ => {}
         }
         let status = received.status;
@@ -525,9 +585,13 @@ impl Order {
             text.push_str(&format!(" ({}: {detail})", shown(&kind)));
         }
         if kind == "userActionRequired" || detail.contains("terms of service") {
-            text.push_str("; accept_terms_of_service in the acme_issuer block agrees to its terms");
+            // RFC 8555, 7.3.3: the terms have changed.
+            let terms = received.links("terms-of-service").next();
+            text.push_str("; ");
+            text.push_str(&terms_hint(terms.or(self.directory.terms.as_deref())));
         }
-        Err(Failure { text, retry_after: received.retry_after() })
+        let limited = (kind == "rateLimited").then_some(LIMITED);
+        Err(Failure { text, retry_after: received.retry_after().or(limited) })
     }
 
     /// The request, in words.
@@ -554,7 +618,7 @@ impl Order {
             Step::AuthorizationState | Step::Authorization => "authorization",
             _ => "order",
         };
-        let whose = self.challenge.as_ref().map(|one| format!(" of {}", shown(&one.identifier)));
+        let whose = self.challenge.as_ref().map(|one| format!(" of {}", one.identifier.value()));
         let whose = whose.filter(|_| what == "authorization").unwrap_or_default();
         let mut text = format!("the {what}{whose} is \"{}\"", shown(status));
         if let Some((kind, detail)) = reason {
@@ -573,8 +637,26 @@ impl Order {
 
     fn read_directory(&mut self, received: &Received) -> Result<(), Failure> {
         let map = received.json()?;
+        let meta = map.get("meta").and_then(Value::as_object);
+        let terms = meta.and_then(|meta| meta.get("termsOfService")).and_then(Value::as_str);
+        if let Some(terms) =
+            terms.filter(|_| self.account.is_none() && !self.settings.accepts_terms)
+        {
+            let hint = terms_hint(Some(terms));
+            return Err(Failure::new(format!("the issuer would refuse the account: {hint}")));
+        }
+        let is_external = meta.and_then(|meta| meta.get("externalAccountRequired"));
+        if is_external == Some(&Value::Bool(true))
+            && self.account.is_none()
+            && self.settings.external.is_none()
+        {
+            return Err(Failure::new(
+                "the issuer would refuse the account: it has to be bound to one that exists there; \
+                 external_account_key in the acme_issuer block names that",
+            ));
+        }
         let known = |name: &str| {
-            let profiles = map.get("meta").and_then(|meta| meta.get("profiles"));
+            let profiles = meta.and_then(|meta| meta.get("profiles"));
             profiles.is_some_and(|profiles| profiles.get(name).is_some())
         };
         let profile = match &self.settings.profile {
@@ -589,6 +671,8 @@ impl Order {
             new_nonce: url(&map, "newNonce")?,
             new_account: url(&map, "newAccount")?,
             new_order: url(&map, "newOrder")?,
+            has_renewals: map.contains_key("renewalInfo"),
+            terms: terms.map(str::to_owned),
             profile,
         };
         self.step = Step::Nonce;
@@ -642,12 +726,20 @@ impl Order {
         if !is_token(token) {
             return Err(Failure::new("the issuer sent an invalid token"));
         }
-        let identifier = map.get("identifier").and_then(|one| one.get("value"));
+        let asked = map.get("identifier").and_then(|one| one.get("value")).and_then(Value::as_str);
+        let asked = asked.unwrap_or_default();
+        let known = self.identifiers.iter().find(|one| one.value().eq_ignore_ascii_case(asked));
+        let known = known.ok_or_else(|| {
+            Failure::new(format!(
+                "the issuer asks about \"{}\", which is not ordered",
+                shown(asked)
+            ))
+        })?;
         self.challenge_url = url(challenge, "url")?;
         self.challenge = Some(Challenge {
             token: token.to_owned(),
             authorization: format!("{token}.{}", self.account_key.thumbprint()),
-            identifier: identifier.and_then(Value::as_str).unwrap_or_default().to_owned(),
+            identifier: known.clone(),
         });
         self.step = Step::Publish;
         Ok(())

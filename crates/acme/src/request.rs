@@ -36,8 +36,8 @@ impl Identifier {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request(pub(crate) Vec<u8>);
 
-const COMMON_NAME: &[u8] = &[0x55, 4, 3];
-const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
+pub(crate) const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+pub(crate) const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
 
 impl Request {
@@ -70,7 +70,7 @@ impl Request {
     }
 }
 
-fn general_name(identifier: &Identifier) -> Vec<u8> {
+pub(crate) fn general_name(identifier: &Identifier) -> Vec<u8> {
     match identifier {
         Identifier::Dns(name) => value(0x82, &[name.as_bytes()]),
         Identifier::Ip(IpAddr::V4(ip)) => value(0x87, &[&ip.octets()]),

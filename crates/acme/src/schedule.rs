@@ -1,6 +1,10 @@
-//! When a certificate is renewed, and when a failed attempt is repeated.
+//! When a certificate is ordered and renewed, when the issuer is asked about it, and when a failed attempt
+//! is repeated.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::order::Failure;
+use crate::renewal::{Renewal, holds};
 
 /// The first pause after a failure.
 const PAUSE_MIN: Duration = Duration::from_secs(60);
@@ -11,34 +15,169 @@ const PAUSE_MAX: Duration = Duration::from_secs(12 * 3600);
 /// The longest pause that an issuer can ask for.
 const ASKED_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// When a certificate is renewed: at two thirds of its lifetime, up to a twentieth of it earlier.
-/// `random` decides how much, so that certificates issued together are not renewed together.
-pub fn due(from: SystemTime, until: SystemTime, random: u16) -> SystemTime {
-    let lifetime = until.duration_since(from).unwrap_or_default();
-    let early = lifetime / 20 * u32::from(random) / u32::from(u16::MAX);
-    from + (lifetime / 3 * 2).saturating_sub(early)
+/// The pause while another instance orders.
+const LOCKED: Duration = Duration::from_secs(5);
+
+/// The pause before an issuer without renewal information is asked for it again.
+const LACKING: Duration = Duration::from_secs(24 * 3600);
+
+/// From when to when a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The beginning.
+    pub from: SystemTime,
+    /// The end.
+    pub until: SystemTime,
 }
 
-/// Consecutive failures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Retry {
-    failures: u32,
-}
-
-impl Retry {
-    /// The pause after another failure: it doubles each time. An issuer may ask for a longer one
-    /// (`Retry-After`). `random` adds up to a quarter.
-    pub fn pause(&mut self, asked: Option<Duration>, random: u16) -> Duration {
-        let doubled = PAUSE_MIN * (1 << self.failures.min(10));
-        self.failures = self.failures.saturating_add(1);
-        let pause = doubled.min(PAUSE_MAX);
-        let pause = pause + pause / 4 * u32::from(random) / u32::from(u16::MAX);
-        pause.max(asked.unwrap_or_default().min(ASKED_MAX))
+impl Validity {
+    /// A part of the lifetime after the beginning, in twentieths.
+    fn after(self, twentieths: u32) -> SystemTime {
+        let lifetime = self.until.duration_since(self.from).unwrap_or_default();
+        self.from + lifetime / 20 * twentieths
     }
 
-    /// An attempt succeeded.
-    pub fn reset(&mut self) {
+    /// At two thirds of the lifetime, up to a twentieth of it earlier. `random` decides how much, so
+    /// that certificates issued together are not renewed together.
+    fn two_thirds(self, random: u16) -> SystemTime {
+        let lifetime = self.until.duration_since(self.from).unwrap_or_default();
+        let early = lifetime / 20 * u32::from(random) / u32::from(u16::MAX);
+        self.from + (lifetime / 3 * 2).saturating_sub(early)
+    }
+}
+
+/// What to do about a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Nothing, for this long.
+    Wait(Duration),
+    /// Ask the issuer when it should be renewed, and report by [`Schedule::informed`].
+    Inquire,
+    /// Order it, and report by [`Schedule::renewed`], [`Schedule::failed`] or [`Schedule::locked`].
+    Order,
+}
+
+/// The schedule of one certificate. Pauses are of the monotonic clock, because a wrong date must not make
+/// them last for years.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    random: u16,
+    failures: u32,
+    held_until: Option<Instant>,
+    /// The pause is the issuer's wish.
+    is_asked: bool,
+    renewal: Option<Renewal>,
+    inquire_at: Option<Instant>,
+}
+
+impl Schedule {
+    /// A new schedule; `random` chooses times within windows.
+    pub fn new(random: u16) -> Self {
+        Self {
+            random,
+            failures: 0,
+            held_until: None,
+            is_asked: false,
+            renewal: None,
+            inquire_at: None,
+        }
+    }
+
+    /// What to do now about a certificate that is valid like this, if there is one.
+    pub fn next(&self, validity: Option<Validity>, wall: SystemTime, now: Instant) -> Act {
+        let left = |time: Option<Instant>| {
+            time.map_or(Duration::ZERO, |time| time.saturating_duration_since(now))
+        };
+        let held = left(self.held_until);
+        let Some(validity) = validity else {
+            return if held.is_zero() { Act::Order } else { Act::Wait(held) };
+        };
+        let inquire = left(self.inquire_at);
+        if inquire.is_zero() {
+            return Act::Inquire;
+        }
+        let order = self.due(validity).duration_since(wall).unwrap_or_default().max(held);
+        match order.is_zero() {
+            true => Act::Order,
+            false => Act::Wait(order.min(inquire)),
+        }
+    }
+
+    /// When a certificate is renewed: when the issuer wishes, otherwise at two thirds of its lifetime;
+    /// in any case before nine tenths have passed.
+    pub fn due(&self, validity: Validity) -> SystemTime {
+        let wished = self.renewal.as_ref().map(|renewal| renewal.time(self.random));
+        let due = wished.unwrap_or_else(|| validity.two_thirds(self.random));
+        due.min(validity.after(18))
+    }
+
+    /// The issuer was asked about the certificate; `None`: it has no such information. After a failure,
+    /// the last answer remains.
+    pub fn informed(&mut self, answer: &Result<Option<Renewal>, Failure>, now: Instant) {
+        let pause = match answer {
+            Ok(Some(renewal)) => {
+                self.renewal = Some(renewal.clone());
+                renewal.holds
+            }
+            Ok(None) => {
+                self.renewal = None;
+                LACKING
+            }
+            Err(failure) => holds(failure.retry_after),
+        };
+        self.inquire_at = Some(now + pause);
+    }
+
+    /// There is a certificate that this schedule has not seen.
+    pub fn replaced(&mut self) {
+        (self.renewal, self.inquire_at) = (None, None);
+    }
+
+    /// An order succeeded. If the new certificate is due again already, the next attempt waits as after
+    /// a failure: that pause is returned.
+    pub fn renewed(
+        &mut self,
+        validity: Validity,
+        random: u16,
+        wall: SystemTime,
+        now: Instant,
+    ) -> Option<Duration> {
+        self.replaced();
+        if self.due(validity) <= wall {
+            return Some(self.failed(None, random, now));
+        }
         self.failures = 0;
+        self.held_until = None;
+        None
+    }
+
+    /// An order failed; returns the pause that follows. It doubles each time, and `random` adds up to
+    /// a quarter. An issuer may ask for a longer one (`Retry-After`).
+    pub fn failed(&mut self, asked: Option<Duration>, random: u16, now: Instant) -> Duration {
+        let own = (PAUSE_MIN * (1 << self.failures.min(10))).min(PAUSE_MAX);
+        self.failures = self.failures.saturating_add(1);
+        let jitter = own / 4 * u32::from(random) / u32::from(u16::MAX);
+        let asked = asked.unwrap_or_default().min(ASKED_MAX);
+        let pause = (own + jitter).max(asked);
+        self.is_asked = asked > own;
+        self.held_until = Some(now + pause);
+        pause
+    }
+
+    /// Another instance is ordering.
+    pub fn locked(&mut self, random: u16, now: Instant) {
+        let jitter = LOCKED * u32::from(random) / u32::from(u16::MAX);
+        self.is_asked = false;
+        self.held_until = Some(now + LOCKED + jitter);
+    }
+
+    /// The operator has changed something: the next attempt follows at once, unless the issuer asked for
+    /// a pause.
+    pub fn reloaded(&mut self) {
+        self.failures = 0;
+        if !self.is_asked {
+            self.held_until = None;
+        }
     }
 }
 
@@ -47,52 +186,143 @@ mod tests {
     use super::*;
     use std::time::UNIX_EPOCH;
 
+    const HOUR: Duration = Duration::from_secs(3600);
     const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    fn valid(from: SystemTime, days: u32) -> Validity {
+        Validity { from, until: from + days * DAY }
+    }
+
+    /// A schedule whose issuer has no renewal information.
+    fn plain(random: u16) -> Schedule {
+        let mut schedule = Schedule::new(random);
+        schedule.informed(&Ok(None), Instant::now() + 10000 * DAY);
+        schedule
+    }
+
+    fn failure(asked: Option<Duration>) -> Failure {
+        Failure { text: "dead".to_owned(), retry_after: asked }
+    }
 
     #[test]
     fn renewal_precedes_the_end() {
-        let until = UNIX_EPOCH + 90 * DAY;
-        assert_eq!(due(UNIX_EPOCH, until, 0), UNIX_EPOCH + 60 * DAY);
-        let earliest = due(UNIX_EPOCH, until, u16::MAX);
+        let validity = valid(UNIX_EPOCH, 90);
+        assert_eq!(plain(0).due(validity), UNIX_EPOCH + 60 * DAY);
+        let earliest = plain(u16::MAX).due(validity);
         assert!(earliest < UNIX_EPOCH + 56 * DAY && earliest > UNIX_EPOCH + 55 * DAY);
         // A certificate without sense is due at once.
-        assert_eq!(due(until, UNIX_EPOCH, 7), until);
+        let odd = Validity { from: UNIX_EPOCH + DAY, until: UNIX_EPOCH };
+        assert_eq!(plain(7).due(odd), UNIX_EPOCH + DAY);
+    }
+
+    #[test]
+    fn the_issuer_decides_within_reason() {
+        let now = Instant::now();
+        let validity = valid(UNIX_EPOCH, 90);
+        let mut schedule = Schedule::new(u16::MAX);
+        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, now), Act::Inquire);
+        let window = |start: u32, end: u32| Renewal {
+            start: UNIX_EPOCH + start * DAY,
+            end: UNIX_EPOCH + end * DAY,
+            holds: 6 * HOUR,
+        };
+        schedule.informed(&Ok(Some(window(30, 31))), now);
+        assert_eq!(schedule.due(validity), UNIX_EPOCH + 31 * DAY);
+        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, now), Act::Wait(6 * HOUR));
+        let later = now + 6 * HOUR;
+        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), Act::Inquire);
+        // An issuer that does not answer changes nothing, and is asked again after six hours.
+        schedule.informed(&Err(failure(None)), later);
+        assert_eq!(schedule.due(validity), UNIX_EPOCH + 31 * DAY);
+        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), Act::Wait(6 * HOUR));
+        // A revoked certificate.
+        schedule.informed(&Ok(Some(window(0, 1))), later);
+        let wall = UNIX_EPOCH + 2 * DAY;
+        assert_eq!(schedule.next(Some(validity), wall, later), Act::Order);
+        // A window after the end.
+        schedule.informed(&Ok(Some(window(1000, 2000))), later);
+        assert_eq!(schedule.due(validity), UNIX_EPOCH + 81 * DAY);
+        schedule.informed(&Ok(None), later);
+        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), Act::Wait(LACKING));
     }
 
     #[test]
     fn pauses_grow_and_obey() {
-        let mut retry = Retry::default();
-        let minutes = |pause: Duration| pause.as_secs() / 60;
-        let pauses: Vec<_> = (0..12).map(|_| minutes(retry.pause(None, 0))).collect();
+        let (mut schedule, now) = (Schedule::new(0), Instant::now());
+        let mut pause = |asked| schedule.failed(asked, 0, now);
+        let pauses: Vec<_> = (0..12).map(|_| pause(None).as_secs() / 60).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 720, 720]);
-        assert_eq!(retry.pause(Some(DAY), 0), DAY);
-        assert_eq!(retry.pause(Some(1000 * DAY), 0), ASKED_MAX);
-        retry.reset();
-        assert_eq!(retry.pause(Some(Duration::from_secs(1)), 0), PAUSE_MIN);
+        assert_eq!(pause(Some(DAY)), DAY);
+        assert_eq!(pause(Some(1000 * DAY)), ASKED_MAX);
+        assert_eq!(schedule.next(None, UNIX_EPOCH, now), Act::Wait(ASKED_MAX));
+        // A reload does not shorten what the issuer asked for.
+        schedule.reloaded();
+        assert_eq!(schedule.next(None, UNIX_EPOCH, now), Act::Wait(ASKED_MAX));
+        assert_eq!(schedule.failed(Some(Duration::from_secs(1)), 0, now), PAUSE_MIN);
+        schedule.reloaded();
+        assert_eq!(schedule.next(None, UNIX_EPOCH, now), Act::Order);
+        schedule.locked(0, now);
+        assert_eq!(schedule.next(None, UNIX_EPOCH, now), Act::Wait(LOCKED));
     }
 
-    /// A year in which the issuer is dead for four months: a certificate is renewed before it ends,
-    /// and after the outage within a day.
     #[test]
-    fn a_year_on_a_virtual_clock() {
-        let mut now = UNIX_EPOCH;
-        let (dead_from, dead_until) = (UNIX_EPOCH + 100 * DAY, UNIX_EPOCH + 220 * DAY);
-        let (mut from, mut retry, mut attempts) = (now, Retry::default(), 0);
-        while now < UNIX_EPOCH + 365 * DAY {
-            let at = due(from, from + 90 * DAY, 1000);
-            if now < at {
-                now = at;
-                continue;
+    fn a_certificate_that_is_due_at_once_is_not_ordered_in_circles() {
+        let (mut schedule, now) = (Schedule::new(0), Instant::now());
+        let expired = valid(UNIX_EPOCH, 1);
+        let wall = UNIX_EPOCH + 10 * DAY;
+        assert_eq!(schedule.renewed(expired, 0, wall, now), Some(PAUSE_MIN));
+        assert_eq!(schedule.renewed(expired, 0, wall, now), Some(2 * PAUSE_MIN));
+        assert_eq!(schedule.renewed(valid(wall, 90), 0, wall, now), None);
+        assert_eq!(schedule.failed(None, 0, now), PAUSE_MIN);
+    }
+
+    /// Two years, in which the issuer is dead for four months: certificates are renewed before they
+    /// end, with the issuer back within a day, and it is asked a bounded number of times.
+    #[test]
+    fn two_years_on_a_virtual_clock() {
+        for has_information in [false, true] {
+            let start = (UNIX_EPOCH, Instant::now());
+            let is_dead = |passed: Duration| (100 * DAY..220 * DAY).contains(&passed);
+            let (mut schedule, mut validity, mut passed) =
+                (Schedule::new(1000), None, Duration::ZERO);
+            let (mut orders, mut failures, mut inquiries) = (0, 0, 0);
+            while passed < 730 * DAY {
+                let (wall, now) = (start.0 + passed, start.1 + passed);
+                match schedule.next(validity, wall, now) {
+                    Act::Wait(time) => {
+                        assert!(!time.is_zero());
+                        passed += time;
+                    }
+                    Act::Inquire => {
+                        inquiries += 1;
+                        let Validity { from, .. } = validity.expect("only then it is asked");
+                        let (start, end) = (from + 58 * DAY, from + 62 * DAY);
+                        schedule.informed(
+                            &match (is_dead(passed), has_information) {
+                                (true, _) => Err(failure(None)),
+                                (false, false) => Ok(None),
+                                (false, true) => Ok(Some(Renewal { start, end, holds: 6 * HOUR })),
+                            },
+                            now,
+                        );
+                    }
+                    Act::Order if is_dead(passed) => {
+                        failures += 1;
+                        schedule.failed(None, 30000, now);
+                    }
+                    Act::Order => {
+                        orders += 1;
+                        let in_time = validity.is_none_or(|valid: Validity| wall < valid.until);
+                        assert!(in_time || passed < 221 * DAY, "{passed:?}");
+                        let own = valid(wall, 90);
+                        assert_eq!(schedule.renewed(own, 0, wall, now), None);
+                        validity = Some(own);
+                    }
+                }
             }
-            attempts += 1;
-            if (dead_from..dead_until).contains(&now) {
-                now += retry.pause(None, 0);
-            } else {
-                assert!(now < from + 90 * DAY || now < dead_until + DAY);
-                retry.reset();
-                from = now;
-            }
+            assert!((10..14).contains(&orders), "{orders}");
+            assert!((50..300).contains(&failures), "{failures}");
+            assert!(inquiries < 730 * 4 + orders, "{inquiries}");
         }
-        assert!(attempts < 300, "{attempts}");
     }
 }

@@ -6,6 +6,7 @@
 mod caching;
 pub mod commands;
 pub mod conf;
+mod fetching;
 pub mod files;
 pub mod https;
 pub mod kernel;
@@ -14,6 +15,7 @@ pub mod loading;
 pub mod ocsp;
 pub mod settings;
 pub mod upstream;
+pub mod validation;
 pub mod variables;
 
 use std::any::Any;
@@ -68,6 +70,10 @@ pub enum Failure {
     Rejected,
     /// The certificate that variables name can't be used; the text is for the log.
     Certificate(String),
+    /// An issuer has validated this name: such a connection carries nothing else (RFC 8737, 4).
+    Validated(String),
+    /// An issuer, or whoever else speaks its protocol, asks for a name of which no validation is pending.
+    NotValidated(String),
 }
 
 impl fmt::Display for Failure {
@@ -79,6 +85,12 @@ impl fmt::Display for Failure {
             Failure::Pool(error) => error.fmt(f),
             Failure::Rejected => f.write_str("handshake rejected"),
             Failure::Certificate(text) => f.write_str(text),
+            Failure::Validated(name) => {
+                write!(f, "challenge tls-alpn-01 was answered for {}", name.escape_debug())
+            }
+            Failure::NotValidated(name) => {
+                write!(f, "no challenge tls-alpn-01 is pending for \"{}\"", name.escape_debug())
+            }
         }
     }
 }
@@ -248,6 +260,9 @@ pub async fn accept(
         }
         received = acceptor.receive(&wire.receive().await?);
     };
+    if validation::is_asked(&hello) {
+        return Err(validate(&wire, hello).await);
+    }
     let chosen = timeout(wire.left(), choose(&hello)).await;
     let chosen = chosen.unwrap_or_else(|elapsed| Err(Failure::Io(elapsed.into())));
     let Chosen { server, keeps_offers, ocsp, key_log, kernel, kernel_log } = match chosen {
@@ -291,6 +306,28 @@ pub async fn accept(
     }
     stream.set_layer(Box::new(tls), &input);
     Ok(())
+}
+
+/// Makes a handshake that proves control of a name, and ends the connection (RFC 8737).
+async fn validate(wire: &Wire<'_>, hello: Hello) -> Failure {
+    let name = hello.server_name().unwrap_or_default();
+    let Some(server) = validation::find(&name) else {
+        wire.send_alert(hello.refuse_protocols().alert).await;
+        return Failure::NotValidated(name);
+    };
+    let completed = match hello.begin(&server) {
+        Ok((session, input)) => wire.complete(session, None, input).await,
+        Err(error) => return error.into(),
+    };
+    match completed {
+        Ok((mut tls, _)) => {
+            let mut end = Vec::new();
+            tls.end(&mut end);
+            wire.send_alert(end).await;
+            Failure::Validated(name)
+        }
+        Err(failure) => failure,
+    }
 }
 
 /// Makes the handshake of a client's session. Afterwards the stream has a [`Tls`] layer.

@@ -82,7 +82,10 @@ pub(crate) async fn handshake(
             Handshaken::Plain
         }
         Err(failure) => {
-            counts.handshake_failed();
+            match failure {
+                Failure::Validated(_) => counts.handshaken(),
+                _ => counts.handshake_failed(),
+            }
             log(exchange, &current, servers, level(&failure), format_args!("{failure}"));
             Handshaken::Failed
         }

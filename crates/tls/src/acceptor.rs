@@ -21,6 +21,9 @@ const SSL2: u8 = 0x80;
 /// A fatal alert: no server of this name (RFC 6066, 3).
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
+/// A fatal alert: none of the application protocols is spoken here (RFC 7301, 3.2).
+const NO_APPLICATION_PROTOCOL: [u8; 7] = [21, 3, 3, 0, 2, 2, 120];
+
 /// A fatal alert: the server's own fault.
 const INTERNAL_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 
@@ -107,6 +110,13 @@ impl Hello {
         hello.alpn().into_iter().flatten().map(<[u8]>::to_vec).collect()
     }
 
+    /// Whether it offers this application protocol and no other.
+    pub fn offers_only(&self, protocol: &[u8]) -> bool {
+        let hello = self.accepted.client_hello();
+        let mut offered = hello.alpn().into_iter().flatten();
+        offered.next() == Some(protocol) && offered.next().is_none()
+    }
+
     /// All that it offers.
     pub fn offered(&self) -> Offered {
         Offered::of(&self.accepted.client_hello())
@@ -141,6 +151,12 @@ impl Hello {
     pub fn reject(self) -> Refusal {
         let error = Error::Settings("handshake rejected".to_owned());
         Refusal { error, alert: UNRECOGNIZED_NAME.to_vec() }
+    }
+
+    /// Refuses the client, because none of its application protocols is spoken.
+    pub fn refuse_protocols(self) -> Refusal {
+        let error = Error::Settings("no application protocol".to_owned());
+        Refusal { error, alert: NO_APPLICATION_PROTOCOL.to_vec() }
     }
 
     /// Refuses the client, because its server has no usable certificate.

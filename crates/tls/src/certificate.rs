@@ -38,6 +38,12 @@ const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
 /// `id-ce-subjectAltName`
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
+/// `id-ce-authorityKeyIdentifier`
+const AUTHORITY_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 0x23];
+
+/// `keyIdentifier` of an `AuthorityKeyIdentifier`.
+const KEY_IDENTIFIER: u8 = 0x80;
+
 /// `id-ce-nameConstraints`
 const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x1e];
 
@@ -170,8 +176,14 @@ impl<'a> Certificate<'a> {
         Reader::new(self.subject)
     }
 
+    /// The key identifier of its issuer (RFC 5280, 4.2.1.1), if it has one.
+    pub fn authority_key_der(&self) -> Option<&'a [u8]> {
+        let contents = self.extension(AUTHORITY_KEY_IDENTIFIER)?;
+        Reader::new(contents).enter(SEQUENCE)?.optional(KEY_IDENTIFIER)
+    }
+
     /// The contents of the serial number.
-    pub(crate) fn serial_der(&self) -> &[u8] {
+    pub fn serial_der(&self) -> &[u8] {
         self.serial
     }
 

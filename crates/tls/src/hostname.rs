@@ -1,7 +1,8 @@
-//! Which names a certificate is for, where webpki has no answer: old certificates without DNS names in
+//! Which names a certificate is for; also where webpki has no answer: old certificates without DNS names in
 //! their extensions have the name in their subject (RFC 6125 section 6.4.4), which OpenSSL accepts.
 
 use rustls::pki_types::{CertificateDer, ServerName};
+use webpki::EndEntityCert;
 
 use crate::certificate::Certificate;
 use crate::der::{OID, Reader, SEQUENCE, SET};
@@ -14,6 +15,13 @@ const ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
 /// `dNSName` of `GeneralName`.
 const DNS_NAME: u8 = 0x82;
+
+/// Whether a certificate is for this name or address, by the names in its extensions.
+pub fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
+    let Ok(name) = ServerName::try_from(name) else { return false };
+    let certificate = EndEntityCert::try_from(certificate);
+    certificate.is_ok_and(|certificate| certificate.verify_is_valid_for_subject_name(&name).is_ok())
+}
 
 /// Whether a certificate without DNS names has this common name.
 pub(crate) fn has_common_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {

@@ -53,6 +53,7 @@ pub use client::{Client, ClientSettings};
 pub use error::{Error, Fault};
 pub use established::split_record;
 pub use groups::Groups;
+pub use hostname::is_for;
 pub use identity::Identity;
 pub use offered::Offered;
 pub use rustls::KeyLog;

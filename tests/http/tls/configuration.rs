@@ -142,7 +142,8 @@ fn acme_certificates_need_names_and_issuers() {
         (uri, "server_name *.a.test; acme_certificate a;", "wildcards can't be proved by http-01"),
         (uri, "server_name ~^a; acme_certificate a;", "a regular expression in server_name"),
         (uri, "acme_certificate a a.test key=dsa;", "unsupported kind of key \"key=dsa\""),
-        ("challenge dns-01;", "acme_certificate a a.test;", "unsupported challenge \"dns-01\""),
+        ("challenge dns-01;", "acme_certificate a a.test;", "dns-01 is not supported"),
+        ("challenge x;", "acme_certificate a a.test;", "unsupported challenge \"x\""),
         ("foo bar;", "acme_certificate a a.test;", "unknown directive \"foo\" in \"acme_issuer\""),
     ] {
         let error = refused(with(issuer, lines));

@@ -15,6 +15,7 @@ fn order(change: impl FnOnce(&mut Settings)) -> (Order, Instant) {
         profile: None,
         challenge: "http-01",
         wants_alternates: false,
+        replaces: None,
     };
     change(&mut settings);
     let key = Key::generate(Algorithm::Ecdsa256).unwrap();
@@ -119,7 +120,7 @@ fn a_certificate() {
     assert_eq!(urls[..7], start);
     assert_eq!(urls[urls.len() - 3..], ["order", "finalize", "cert"]);
     let [challenge] = &challenges[..] else { panic!() };
-    assert_eq!((&challenge.token[..], &challenge.identifier[..]), ("Tok-en_1", "a.test"));
+    assert_eq!((&challenge.token[..], &challenge.identifier.value()[..]), ("Tok-en_1", "a.test"));
     assert!(challenge.authorization.starts_with("Tok-en_1."));
 }
 
@@ -170,6 +171,117 @@ fn refusals_name_reason_and_pause() {
     );
     assert_eq!(failure.retry_after, Some(Duration::from_secs(120)));
     assert!(refused("new-account", "userActionRequired").text.contains("accept_terms_of_service"));
+}
+
+#[test]
+fn pauses_are_seconds_or_dates() {
+    let pause = |retry: &str, date: Option<&str>| {
+        let mut received = refusal("rateLimited");
+        received.fields[1].1 = retry.to_owned();
+        received.fields.extend(date.map(|date| ("date".to_owned(), date.to_owned())));
+        let mut received = Some(received);
+        let lie = |at: &str, other| match at == "new-order" {
+            true => received.take().unwrap_or_default(),
+            false => other,
+        };
+        run(order(|_| {}), lie).unwrap_err().retry_after.map(|pause| pause.as_secs())
+    };
+    let (date, later) = ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:50:07 GMT");
+    assert_eq!(pause("7", None), Some(7));
+    assert_eq!(pause(later, Some(date)), Some(30));
+    for nonsense in ["", "x", "-1", later] {
+        assert_eq!(pause(nonsense, None), Some(LIMITED.as_secs()), "{nonsense}");
+    }
+    assert_eq!(pause(date, Some(later)), Some(LIMITED.as_secs()));
+}
+
+/// Adds to the directory.
+fn directory(received: &mut Received, name: &str, value: Value) {
+    let mut map: Value = serde_json::from_slice(&received.body).unwrap();
+    map[name] = value;
+    received.body = map.to_string().into_bytes();
+}
+
+#[test]
+fn demands_of_the_directory_are_told_before_an_account_is_made() {
+    let demand = |meta: Value, change: fn(&mut Settings)| {
+        run(order(change), |path, mut received| {
+            if path == "dir" {
+                directory(&mut received, "meta", meta.clone());
+            }
+            received
+        })
+    };
+    let terms = json!({ "termsOfService": "https://issuer.test/terms.pdf" });
+    let failure = demand(terms.clone(), |settings| settings.accepts_terms = false).unwrap_err();
+    assert!(failure.text.contains("(https://issuer.test/terms.pdf)"), "{}", failure.text);
+    assert!(failure.text.contains("accept_terms_of_service"), "{}", failure.text);
+    assert!(failure.text.contains("--accept-terms"), "{}", failure.text);
+    assert!(demand(terms, |_| {}).is_ok());
+    let external = json!({ "externalAccountRequired": true });
+    let failure = demand(external.clone(), |_| {}).unwrap_err();
+    assert!(failure.text.contains("external_account_key"), "{}", failure.text);
+    let key = |settings: &mut Settings| {
+        settings.external = Some(External { kid: "a".to_owned(), key: vec![1; 32] });
+    };
+    assert!(demand(external, key).is_ok());
+}
+
+#[test]
+fn a_replaced_certificate_is_named_but_is_no_obstacle() {
+    let named = |body: &Option<String>| {
+        let body: Value = serde_json::from_str(body.as_deref().unwrap()).unwrap();
+        let payload = base64::decode(body["payload"].as_str().unwrap()).unwrap();
+        serde_json::from_slice::<Value>(&payload).unwrap()["replaces"].clone()
+    };
+    for (has_renewals, kind) in [
+        (true, None),
+        (true, Some("alreadyReplaced")),
+        (true, Some("serverInternal")),
+        (true, Some("rateLimited")),
+        (false, None),
+    ] {
+        let (mut order, now) = order(|settings| settings.replaces = Some("a.b".to_owned()));
+        let (mut polls, mut seen) = (0, Vec::new());
+        let ended = loop {
+            match order.next(now) {
+                Next::Send { url, body, .. } => {
+                    let mut received = answer(&url, &mut polls);
+                    if url.ends_with("/dir") && has_renewals {
+                        directory(&mut received, "renewalInfo", json!("https://issuer.test/info"));
+                    }
+                    if url.ends_with("/new-order") {
+                        seen.push(named(&body));
+                        if let Some(kind) = kind.filter(|_| seen.len() == 1) {
+                            received = refusal(kind);
+                        }
+                    }
+                    order.receive(&received, now);
+                }
+                Next::Publish(_) => break Ok(()),
+                Next::Failed(failure) => break Err(failure),
+                other => panic!("{other:?}"),
+            }
+        };
+        let expected = match (has_renewals, kind) {
+            (false, _) => vec![Value::Null],
+            (true, None | Some("rateLimited")) => vec![json!("a.b")],
+            (true, Some(_)) => vec![json!("a.b"), Value::Null],
+        };
+        assert_eq!((seen, ended.is_err()), (expected, kind == Some("rateLimited")), "{kind:?}");
+    }
+}
+
+#[test]
+fn only_what_was_ordered_is_proved() {
+    let failure = run(order(|_| {}), |path, mut received| {
+        if path == "authz" {
+            let text = String::from_utf8(received.body).unwrap();
+            received.body = text.replace("a.test", "b.test").into_bytes();
+        }
+        received
+    });
+    assert_eq!(failure.unwrap_err().text, "the issuer asks about \"b.test\", which is not ordered");
 }
 
 #[test]

@@ -4,30 +4,20 @@
 //! Called by tasks of their own, never for a client's request. Each request has its own connection;
 //! redirects are not followed.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use nowait_conf::{Contents, Cx, Diagnostic, Word};
-use nowait_h1::client::{Asked, Connection, HeadEvent};
-use nowait_h1::{BodyEvent, Limits};
-use nowait_message::response::ResponseBuilder;
 use nowait_resolver::Resolver;
-use nowait_runtime::net::{Address, SendOptions, Stream};
 use nowait_runtime::pool::Pool;
 use nowait_runtime::time::timeout;
 use nowait_tls::pem::{self, PrivateKey};
 use nowait_tls::{Certificate, Client, ClientSettings, Identity, Verifier};
 
+pub use super::fetching::Answer;
+use super::fetching::{self, TIMEOUT};
 use super::{Handshake, files};
-
-/// Maximum time for a request and its response.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Maximum size of a response's head.
-const HEAD_BYTES_MAX: u32 = 16 * 1024;
 
 /// Certificates between that of a server and the trusted one, at most.
 const DEPTH_MAX: usize = 8;
@@ -99,17 +89,6 @@ pub struct Ask<'a> {
     pub body_bytes_max: usize,
 }
 
-/// A response.
-#[derive(Debug, Default)]
-pub struct Answer {
-    /// The status.
-    pub status: u16,
-    /// The fields, with names in lower case.
-    pub fields: Vec<(String, String)>,
-    /// The body.
-    pub body: Vec<u8>,
-}
-
 impl Https {
     /// A client that trusts the authorities of a file, by default those of the system; without
     /// `verifies`, any server.
@@ -153,17 +132,8 @@ impl Https {
 
     async fn exchange(&self, url: &Url, ask: Ask<'_>, means: &Means) -> Result<Answer, String> {
         let host = &url.host;
-        let found = means.resolver.resolve(host.as_bytes(), means.resolver_timeout).await;
-        let found = found.map_err(|error| format!("{host} could not be resolved ({error})"))?;
-        let mut stream = Err(format!("no address of {host}"));
-        for address in found.sockets(url.port) {
-            let connected = Stream::connect(&Address::Inet(address), TIMEOUT).await;
-            stream = connected.map_err(|error| format!("connect() to {address} failed ({error})"));
-            if stream.is_ok() {
-                break;
-            }
-        }
-        let stream = stream?;
+        let stream =
+            fetching::open(&means.resolver, means.resolver_timeout, host, url.port).await?;
         let session = self.0.connect(host).map_err(|error| error.to_string())?;
         let handshake = Handshake { timeout: TIMEOUT, pool: means.pool.clone(), client: 0 };
         super::connect(&stream, session, &handshake).await.map_err(|failure| match &failure {
@@ -173,7 +143,6 @@ impl Https {
             },
             _ => failure.to_string(),
         })?;
-        let failed = |error: std::io::Error| format!("connection failed ({error})");
         let Url { authority, path, .. } = url;
         let mut head = format!(
             "{} {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: nowait/{}\r\n\
@@ -187,85 +156,17 @@ impl Https {
         }
         head.push_str("\r\n");
         head.push_str(ask.body.map_or("", |(_, body)| body));
-        stream.send(Bytes::from(head), SendOptions::new(TIMEOUT)).await.map_err(failed)?;
-        let mut response = Response::new(&ask);
-        loop {
-            let received = stream.recv(TIMEOUT).await.map_err(failed)?;
-            if response.receive(&received)? {
-                return Ok(response.answer);
-            }
-        }
+        fetching::exchange(&stream, head, ask.method == "HEAD", ask.body_bytes_max).await
     }
 }
 
-/// A response that is being received.
-struct Response {
-    connection: Connection,
-    head: ResponseBuilder,
-    has_head: bool,
-    body_bytes_max: usize,
-    answer: Answer,
-}
-
-impl Response {
-    fn new(ask: &Ask<'_>) -> Self {
-        let mut connection = Connection::new(Limits::one_buffer(HEAD_BYTES_MAX));
-        connection.request_sent(if ask.method == "HEAD" { Asked::Head } else { Asked::Content });
-        Self {
-            connection,
-            head: ResponseBuilder::new(),
-            has_head: false,
-            body_bytes_max: ask.body_bytes_max,
-            answer: Answer::default(),
-        }
-    }
-
-    /// Takes bytes, or without any the end of the connection; true: it is complete.
-    fn receive(&mut self, mut input: &[u8]) -> Result<bool, String> {
-        let malformed = |error: &dyn fmt::Display| format!("invalid response: {error}");
-        if input.is_empty() {
-            self.connection.receive_eof().map_err(|error| malformed(&error))?;
-            return match self.has_head {
-                true => Ok(true),
-                false => Err("the server closed the connection".to_owned()),
-            };
-        }
-        while !self.has_head {
-            let step = self.connection.receive_head(&mut self.head, input);
-            let step = step.map_err(|error| malformed(&error))?;
-            input = &input[step.consumed..];
-            match step.event {
-                HeadEvent::NeedMore => return Ok(false),
-                HeadEvent::Interim => self.head = ResponseBuilder::new(),
-                HeadEvent::Final => {
-                    let head = self.head.take();
-                    self.answer.status = head.status;
-                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                    let fields = head.fields();
-                    let fields = fields.map(|f| (text(f.name).to_lowercase(), text(f.value)));
-                    self.answer.fields = fields.collect();
-                    self.has_head = true;
-                }
-            }
-        }
-        loop {
-            let step = self.connection.receive_body(input).map_err(|error| malformed(&error))?;
-            match step.event {
-                BodyEvent::Data(range) => self.answer.body.extend_from_slice(&input[range]),
-                BodyEvent::NeedMore => return Ok(false),
-                BodyEvent::End => return Ok(true),
-            }
-            if self.answer.body.len() > self.body_bytes_max {
-                return Err("the response is too large".to_owned());
-            }
-            input = &input[step.consumed..];
-        }
-    }
-}
-
-/// The facts of a certificate that decide when it is replaced, and by which chain.
+/// The facts of a certificate that decide when it is replaced, and by which chain; and what names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
+    /// The key identifier of its issuer; empty: it has none.
+    pub authority_key: Vec<u8>,
+    /// The contents of its serial number, in DER.
+    pub serial: Vec<u8>,
     /// When it becomes valid.
     pub from: SystemTime,
     /// When it ceases to be valid.
@@ -274,11 +175,26 @@ pub struct Facts {
     pub root: String,
 }
 
-/// The facts of a file with a key and the chain of its certificate.
+/// A certificate with its key, as a file has them.
+#[derive(Debug)]
+pub struct Pair {
+    /// Facts of the certificate.
+    pub facts: Facts,
+    identity: Identity,
+}
+
+impl Pair {
+    /// Whether the certificate is for this name or address.
+    pub fn is_for(&self, name: &str) -> bool {
+        self.identity.chain().first().is_some_and(|own| nowait_tls::is_for(own, name))
+    }
+}
+
+/// Reads a file with a key and the chain of its certificate.
 ///
 /// # Errors
 /// It is malformed, or the key belongs to another certificate.
-pub fn facts(file: &[u8]) -> Result<Facts, String> {
+pub fn pair(file: &[u8]) -> Result<Pair, String> {
     let text = |error: nowait_tls::Error| error.to_string();
     let chain = pem::certificates(file).map_err(text)?;
     let key = PrivateKey::from_pem(file, &[]).map_err(text)?;
@@ -287,7 +203,10 @@ pub fn facts(file: &[u8]) -> Result<Facts, String> {
     let last = identity.chain().last().and_then(Certificate::parse);
     let (Some(first), Some(last)) = (first, last) else { return Err("no certificate".to_owned()) };
     let (from, until) = first.dates().ok_or("malformed dates")?;
-    Ok(Facts { from, until, root: last.issuer() })
+    let authority_key = first.authority_key_der().unwrap_or_default().to_vec();
+    let serial = first.serial_der().to_vec();
+    let facts = Facts { authority_key, serial, from, until, root: last.issuer() };
+    Ok(Pair { facts, identity })
 }
 
 /// The private key of a file, in DER.
@@ -314,19 +233,5 @@ mod tests {
         for bad in ["http://a", "https://", "https://a:x/", "https://u@a/", "https://a/\r\n"] {
             assert_eq!(parse(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn a_response_has_bounds() {
-        let ask = || Ask { method: "POST", body: None, body_bytes_max: 4 };
-        let mut response = Response::new(&ask());
-        let head = b"HTTP/1.1 201 Created\r\nReplay-Nonce: x\r\nContent-Length: 3\r\n\r\nab";
-        assert_eq!(response.receive(head), Ok(false));
-        assert_eq!(response.receive(b"c"), Ok(true));
-        let Answer { status, fields, body } = response.answer;
-        assert_eq!((status, &body[..], &fields[0].0[..]), (201, &b"abc"[..], "replay-nonce"));
-        let mut response = Response::new(&ask());
-        assert!(response.receive(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcde").is_err());
-        assert!(Response::new(&ask()).receive(b"").is_err());
     }
 }

@@ -10,25 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
-use nowait_h1::client::{Asked, Connection, HeadEvent};
-use nowait_h1::{BodyEvent, Limits};
-use nowait_message::response::ResponseBuilder;
 use nowait_resolver::{Log, Resolver};
-use nowait_runtime::net::{Address, SendOptions, Stream};
 use nowait_runtime::pool::{Class, Op, Pool};
 use nowait_runtime::spawn;
 use nowait_runtime::time::timeout;
 use nowait_tls::ocsp::{self, Question, RESPONSE_BYTES_MAX, Signer, Status, Verdict};
 use nowait_tls::{CertificateDer, Distrust, Identity};
 
+use super::fetching::{self, TIMEOUT};
 use crate::resolving::Resolving;
-
-/// Maximum time for a response. nginx's value for each of its steps.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Maximum size of a response's head.
-const HEAD_BYTES_MAX: u32 = 4096;
 
 /// Seconds until a failed attempt is repeated, and at least between two attempts. nginx's value.
 const PAUSE_S: u64 = 300;
@@ -127,92 +117,20 @@ impl Asking {
     ) -> Result<Vec<u8>, String> {
         let Responder { host, port, .. } = responder;
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        let found = self.resolver.resolve(bare.as_bytes(), resolving.timeout.duration()).await;
-        let found = found.map_err(|error| format!("{host} could not be resolved ({error})"))?;
-        let mut stream = Err(format!("no address of {host}"));
-        for address in found.sockets(*port) {
-            let connected = Stream::connect(&Address::Inet(address), TIMEOUT).await;
-            stream = connected.map_err(|error| format!("connect() to {address} failed ({error})"));
-            if stream.is_ok() {
-                break;
-            }
-        }
-        let stream = stream?;
-        let failed = |error: std::io::Error| format!("OCSP responder failed ({error})");
+        let timeout = resolving.timeout.duration();
+        let stream = fetching::open(&self.resolver, timeout, bare, *port).await?;
         let head = responder.head(question);
-        stream.send(Bytes::from(head), SendOptions::new(TIMEOUT)).await.map_err(failed)?;
-        let mut response = Response::default();
-        loop {
-            let received = stream.recv(TIMEOUT).await.map_err(failed)?;
-            if response.receive(&received)? {
-                return Ok(response.body);
-            }
+        let answer = fetching::exchange(&stream, head, false, RESPONSE_BYTES_MAX).await;
+        let answer = answer.map_err(|why| format!("OCSP responder failed: {why}"))?;
+        if answer.status != 200 {
+            return Err(format!("OCSP responder sent status {}", answer.status));
         }
-    }
-}
-
-/// A response that is being received.
-struct Response {
-    connection: Connection,
-    head: ResponseBuilder,
-    has_head: bool,
-    body: Vec<u8>,
-}
-
-impl Default for Response {
-    fn default() -> Self {
-        let mut connection = Connection::new(Limits::one_buffer(HEAD_BYTES_MAX));
-        connection.request_sent(Asked::Content);
-        Self { connection, head: ResponseBuilder::new(), has_head: false, body: Vec::new() }
-    }
-}
-
-impl Response {
-    /// Takes bytes, or without any the end of the connection; true: it is complete.
-    fn receive(&mut self, mut input: &[u8]) -> Result<bool, String> {
-        let malformed =
-            |error: &dyn fmt::Display| format!("OCSP responder sent invalid response: {error}");
-        if input.is_empty() {
-            self.connection.receive_eof().map_err(|error| malformed(&error))?;
-            return Ok(true);
+        // As nginx: any other type is an error page.
+        let kind = answer.field("content-type").unwrap_or_default();
+        if !kind.eq_ignore_ascii_case("application/ocsp-response") {
+            return Err(format!("OCSP responder sent invalid \"Content-Type\" header: \"{kind}\""));
         }
-        while !self.has_head {
-            let step = self.connection.receive_head(&mut self.head, input);
-            let step = step.map_err(|error| malformed(&error))?;
-            input = &input[step.consumed..];
-            match step.event {
-                HeadEvent::NeedMore => return Ok(false),
-                HeadEvent::Interim => self.head = ResponseBuilder::new(),
-                HeadEvent::Final => {
-                    let head = self.head.take();
-                    if head.status != 200 {
-                        let status = head.status;
-                        return Err(format!("OCSP responder sent status {status}"));
-                    }
-                    // As nginx: any other type is an error page.
-                    let kind = head.field(b"content-type").unwrap_or_default();
-                    if !kind.eq_ignore_ascii_case(b"application/ocsp-response") {
-                        let kind = String::from_utf8_lossy(kind).into_owned();
-                        return Err(format!(
-                            "OCSP responder sent invalid \"Content-Type\" header: \"{kind}\""
-                        ));
-                    }
-                    self.has_head = true;
-                }
-            }
-        }
-        loop {
-            let step = self.connection.receive_body(input).map_err(|error| malformed(&error))?;
-            match step.event {
-                BodyEvent::Data(range) => self.body.extend_from_slice(&input[range]),
-                BodyEvent::NeedMore => return Ok(false),
-                BodyEvent::End => return Ok(true),
-            }
-            if self.body.len() > RESPONSE_BYTES_MAX {
-                return Err("OCSP responder sent too large a response".to_owned());
-            }
-            input = &input[step.consumed..];
-        }
+        Ok(answer.body)
     }
 }
 

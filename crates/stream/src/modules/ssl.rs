@@ -76,7 +76,11 @@ async fn handshake(session: &Session, stream: &Stream, servers: &Virtual) -> Res
                 _ => Level::Info,
             };
             session.log(level, format_args!("{failure}"));
-            Err(Status::InternalServerError)
+            match failure {
+                // The session has done all that it is for.
+                Failure::Validated(_) => Err(Status::Ok),
+                _ => Err(Status::InternalServerError),
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use nowait_front::servers::ServerName;
 use nowait_front::tls::files::{self, Passwords};
 use nowait_front::tls::https::{Https, Url};
 
-use super::state::{AccountKey, Certificate, Issuer, Issuers, Shared};
+use super::state::{AccountKey, Certificate, ChallengeKind, Issuer, Issuers, Shared};
 use crate::conf::place::ServerNames;
 use crate::slots::Key;
 
@@ -25,7 +25,9 @@ nowait_conf::rows! {
     /// * `account_key ecdsa[:256|384|521] | rsa[:2048|3072|4096] | file;`: the kind of the account's
     ///   key, which is generated (`ecdsa:256` by default), or a file with it.
     /// * `contact url;`: an address for the issuer's messages; `mailto:` is added. May be repeated.
-    /// * `challenge http-01;`: how control of the names is proved. `http` is the same.
+    /// * `challenge http-01 | tls-alpn-01;`: how control of the names is proved. `http-01` (or `http`, the
+    ///   default): the issuer asks for a file on port 80. `tls-alpn-01` (or `tls-alpn`): it makes a TLS
+    ///   handshake on port 443, which any listening socket with `ssl` answers, of `http` and `stream`.
     /// * `external_account_key id file | data:key;`: the key that binds the account to an existing
     ///   one, in base64url.
     /// * `profile name [require];`: the profile of certificates; with `require`, an issuer without
@@ -40,15 +42,15 @@ nowait_conf::rows! {
     /// * `ssl_trusted_certificate file;`, `ssl_verify on | off;`: whom to trust as the issuer; by
     ///   default, the authorities of the system.
     ///
-    /// Challenges are answered on all servers, so one has to listen on port 80. The issuer's name
-    /// is resolved by the `resolver` of `http`.
+    /// Challenges are answered on all servers; the issuer has to reach one of them by the port of the
+    /// challenge. The issuer's name is resolved by the `resolver` of `http`.
     block "acme_issuer" => acme_issuer, in HTTP, take exactly(1), args "name { ... }";
     /// The server's certificate comes from this issuer: for the identifiers (names and addresses),
     /// by default those of `server_name`. Names with wildcards and regular expressions can't be
-    /// proved by `http-01` and are refused; `.example.org` counts as `example.org`.
+    /// proved by these challenges and are refused; `.example.org` counts as `example.org`.
     ///
-    /// It is ordered when the server starts, renewed after about two thirds of its lifetime, and
-    /// offered by `ssl_certificate $acme_certificate;` and
+    /// It is ordered when the server starts, renewed when the issuer suggests (RFC 9773) or after about
+    /// two thirds of its lifetime, and offered by `ssl_certificate $acme_certificate;` and
     /// `ssl_certificate_key $acme_certificate_key;` without a reload. Until there is one, handshakes
     /// fail. `ssl_certificate_cache` avoids reading it for each handshake.
     "acme_certificate" => acme_certificate, in SERVER, take at_least(1), args "issuer [identifier ...] [key=ecdsa[:256|384|521] | key=rsa[:2048|3072|4096]]";
@@ -149,7 +151,9 @@ fn identifier(text: &[u8]) -> Result<Identifier, &'static str> {
         return Ok(Identifier::Ip(ip));
     }
     if text.contains('*') {
-        return Err("wildcards can't be proved by http-01: certificates need complete names");
+        return Err(
+            "wildcards can't be proved by http-01 or tls-alpn-01: certificates need complete names",
+        );
     }
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -226,6 +230,7 @@ fn acme_issuer(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         profile: None,
         preferred_chain: None,
         common_name: false,
+        challenge: ChallengeKind::Http,
         state_path: Some(default_path),
         https: None,
         shared: Arc::new(Shared::default()),
@@ -295,10 +300,19 @@ fn setting(
         }
         b"challenge" => {
             let word = first()?;
-            if !matches!(&word.text[..], b"http-01" | b"http") {
-                let error = word.error(format!("unsupported challenge \"{word}\""));
-                return Err(error.expected("http-01"));
-            }
+            issuer.challenge = match &word.text[..] {
+                b"http-01" | b"http" => ChallengeKind::Http,
+                b"tls-alpn-01" | b"tls-alpn" => ChallengeKind::TlsAlpn,
+                b"dns-01" | b"dns" => {
+                    let error =
+                        word.error("dns-01 is not supported: it needs access to a DNS server");
+                    return Err(error.expected("http-01 or tls-alpn-01"));
+                }
+                _ => {
+                    let error = word.error(format!("unsupported challenge \"{word}\""));
+                    return Err(error.expected("http-01 or tls-alpn-01"));
+                }
+            };
         }
         b"external_account_key" => {
             let (kid, file) = (&entry.args[0], &entry.args[1]);

@@ -1,9 +1,12 @@
 //! Automatic certificates. nginx: `ngx_http_acme_module`.
 //!
-//! The protocol is in `nowait_acme`. One worker orders and renews for the whole process ([`tend`]);
-//! all workers answer challenges and offer the certificates, which reloads keep ([`state`]).
+//! The protocol is in `nowait_acme`. One worker orders and renews for the whole process: [`tend`] decides
+//! when, [`ordering`] talks to the issuer, [`disk`] keeps the state. All workers answer challenges (those by
+//! TLS in `nowait_front::tls::validation`) and offer the certificates, which reloads keep ([`state`]).
 
 mod conf;
+mod disk;
+mod ordering;
 mod state;
 mod tend;
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
 
-use nowait_acme::{Algorithm, External, Identifier};
+use nowait_acme::{Algorithm, External, Identifier, Schedule, Validity};
 use nowait_conf::Contents;
 use nowait_front::tls::https::Https;
+use nowait_front::tls::validation;
 use sha1::{Digest, Sha1};
 
 use crate::slots::Key;
@@ -36,10 +36,30 @@ pub struct Issuer {
     pub profile: Option<(String, bool)>,
     pub preferred_chain: Option<String>,
     pub common_name: bool,
+    pub challenge: ChallengeKind,
     pub state_path: Option<Vec<u8>>,
     /// `None` only while the configuration is read.
     pub https: Option<Https>,
     pub shared: Arc<Shared>,
+}
+
+/// How control of names is proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChallengeKind {
+    /// `http-01`
+    Http,
+    /// `tls-alpn-01`
+    TlsAlpn,
+}
+
+impl ChallengeKind {
+    /// The name in the protocol.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http-01",
+            Self::TlsAlpn => "tls-alpn-01",
+        }
+    }
 }
 
 /// The key of an account.
@@ -51,6 +71,7 @@ pub enum AccountKey {
 }
 
 /// A certificate of a server.
+#[derive(Clone)]
 pub struct Certificate {
     /// The number of its issuer.
     pub issuer: usize,
@@ -89,8 +110,9 @@ impl Certificate {
 pub struct Pair {
     /// The key, then the chain, in PEM.
     pub text: zeroize::Zeroizing<String>,
-    pub from: SystemTime,
-    pub until: SystemTime,
+    pub validity: Validity,
+    /// Its name for the issuer (RFC 9773, 4.1).
+    pub id: Option<String>,
 }
 
 /// What is known of an issuer's account.
@@ -108,6 +130,8 @@ pub struct Shared {
     challenges: Mutex<BTreeMap<Vec<u8>, String>>,
     pairs: Mutex<BTreeMap<String, Arc<Pair>>>,
     account: Mutex<Option<Account>>,
+    /// By the certificate's file.
+    schedules: Mutex<BTreeMap<String, Schedule>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -131,16 +155,53 @@ impl Shared {
         *lock(&self.account) = Some(account);
     }
 
-    pub fn publish(&self, token: &str, answer: String) {
-        let mut challenges = lock(&self.challenges);
+    /// The schedule of a certificate: a reload keeps it.
+    pub fn schedule(&self, file: &str) -> Option<Schedule> {
+        lock(&self.schedules).get(file).cloned()
+    }
+
+    pub fn set_schedule(&self, file: &str, schedule: Schedule) {
+        lock(&self.schedules).insert(file.to_owned(), schedule);
+    }
+}
+
+/// What an order has published, until it is dropped.
+pub struct Published<'s> {
+    shared: &'s Shared,
+    tokens: Vec<Vec<u8>>,
+    /// Server names whose validations are answered.
+    names: Vec<String>,
+}
+
+impl<'s> Published<'s> {
+    pub fn new(shared: &'s Shared) -> Self {
+        Self { shared, tokens: Vec::new(), names: Vec::new() }
+    }
+
+    /// The answer to a challenge `http-01`.
+    pub fn answer(&mut self, token: &str, answer: String) {
+        let token = token.as_bytes().to_vec();
+        let mut challenges = lock(&self.shared.challenges);
         if challenges.len() >= CHALLENGES_MAX {
             challenges.clear();
         }
-        challenges.insert(token.as_bytes().to_vec(), answer);
+        challenges.insert(token.clone(), answer);
+        self.tokens.push(token);
     }
 
-    pub fn unpublish(&self) {
-        lock(&self.challenges).clear();
+    /// A certificate for a challenge `tls-alpn-01` was published for this server name.
+    pub fn validation(&mut self, name: String) {
+        self.names.push(name);
+    }
+}
+
+impl Drop for Published<'_> {
+    fn drop(&mut self) {
+        let mut challenges = lock(&self.shared.challenges);
+        for token in &self.tokens {
+            challenges.remove(token);
+        }
+        self.names.iter().for_each(|name| validation::withdraw(name));
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use nowait_testkit::server::{Signal, signal};
 use nowait_testkit::{Binary, Driver, Server, ServerBuilder, skip, wait};
@@ -101,6 +101,12 @@ impl Background {
         server
     }
 
+    /// Its output, if that is a pipe that nobody has taken yet.
+    #[track_caller]
+    pub fn output(&mut self) -> ChildStdout {
+        self.0.stdout.take().expect("a pipe")
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, number: Signal) {
         signal(self.0.id(), number);
@@ -141,8 +147,7 @@ impl Application {
         command.arg(source(name)).stdout(Stdio::piped());
         let mut running = Background::start(&mut command);
         let mut line = String::new();
-        let output = running.0.stdout.take().expect("a pipe");
-        BufReader::new(output).read_line(&mut line).unwrap();
+        BufReader::new(running.output()).read_line(&mut line).unwrap();
         let port: u16 = line.trim().parse().expect("the application says its port");
         Some(Application { _running: running, addr: (Ipv4Addr::LOCALHOST, port).into() })
     }

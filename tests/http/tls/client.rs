@@ -50,6 +50,11 @@ impl Authority {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
+        self.sign(params, key)
+    }
+
+    /// A certificate like this.
+    pub fn sign(&self, params: CertificateParams, key: KeyPair) -> Issued {
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Issued { chain: certificate.pem(), key: key.serialize_pem() }
     }

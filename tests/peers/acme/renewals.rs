@@ -1,0 +1,111 @@
+//! Renewals: when the issuer suggests, when time has passed, and when the issuer is dead.
+
+use std::time::{Duration, SystemTime};
+
+use nowait_testkit::wait;
+use rcgen::{CertificateParams, KeyPair};
+
+use super::pebble::{Stage, presented, wait_for_other};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Replaces the certificate of the state by one of the authority that is this old, of 90 days.
+fn age(stage: &Stage, days: u32) -> String {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.not_before = epoch + (now - days * DAY);
+    params.not_after = epoch + (now + 90 * DAY - days * DAY);
+    params.use_authority_key_identifier_extension = true;
+    let own = stage.authority.sign(params, KeyPair::generate().unwrap());
+    std::fs::write(stage.file(), format!("{}{}", own.key, own.chain)).unwrap();
+    own.chain
+}
+
+/// Clocks of peers can't be moved; certificates can. The new one replaces one that the issuer does not
+/// know, and says so, without harm.
+#[test]
+fn old_certificates_are_renewed_and_used_meanwhile() {
+    let Some(stage) = Stage::new() else { return };
+    let site = || stage.site("", "", &stage.challenges()).start();
+    let issuer = stage.start();
+    let server = site();
+    wait_for_other(&server, None);
+    server.stop();
+    drop(issuer);
+    for days in [70, 100] {
+        // The issuer is dead: what is in use stays in use.
+        let old = age(&stage, days);
+        let server = site();
+        server.wait_log("next attempt in");
+        let log = server.log();
+        let expected = match days {
+            70 => "the one in use is valid for another 4",
+            _ => "the one in use has expired",
+        };
+        assert!(log.contains("no renewal information for localhost: connect()"), "{log}");
+        assert!(log.contains(expected), "{log}");
+        assert_eq!(presented(&server).as_deref(), Some(&old[..]));
+        let _issuer = stage.start();
+        server.reload();
+        wait_for_other(&server, Some(&old));
+        server.wait_log("new certificate for localhost, valid for 89 days");
+        server.stop();
+    }
+    // 30 days are no reason; without an issuer nobody could tell.
+    let young = age(&stage, 30);
+    let server = site();
+    server.wait_log("localhost is to be renewed in");
+    assert_eq!(presented(&server).as_deref(), Some(&young[..]));
+    assert!(!server.log().contains("next attempt in"), "{}", server.log());
+    server.stop();
+}
+
+/// A start with a good state asks for no certificate, and a window in the past leads to a renewal.
+#[test]
+fn the_issuer_decides_when_to_renew() {
+    let Some(stage) = Stage::new() else { return };
+    let _issuer = stage.start();
+    let site = || stage.site("", "", &stage.challenges()).start();
+    let server = site();
+    let own = wait_for_other(&server, None);
+    server.wait_log("localhost is to be renewed in 1");
+    server.stop();
+    // What makes no sense is like no answer.
+    stage.set_renewal(&own, "{\"suggestedWindow\": 7}");
+    let server = site();
+    server.wait_log("no renewal information for localhost: the issuer's response has no window");
+    server.wait_log("localhost is to be renewed in 1");
+    assert_eq!(presented(&server).as_deref(), Some(&own[..]));
+    assert!(!server.log().contains("new certificate"));
+    server.stop();
+    let window = "{\"suggestedWindow\": {\"start\": \"2026-01-02T03:04:05Z\", \"end\": \
+                  \"2026-01-03T03:04:05Z\"}}";
+    stage.set_renewal(&own, window);
+    let server = site();
+    let new = wait_for_other(&server, Some(&own));
+    // The new one has a window of its own.
+    server.wait_log("localhost is to be renewed in 1");
+    server.stop();
+    let server = site();
+    server.wait_log("localhost is to be renewed in 1");
+    assert_eq!(presented(&server), Some(new));
+    server.stop();
+}
+
+/// Certificates that live for seconds, one after the other, without a reload.
+#[test]
+fn certificates_are_renewed_without_a_reload() {
+    let Some(mut stage) = Stage::new() else { return };
+    stage.validity_s = 12;
+    let _issuer = stage.start();
+    let server = stage.site("", "", &stage.challenges()).start();
+    let mut own = wait_for_other(&server, None);
+    for _ in 0..2 {
+        own = wait_for_other(&server, Some(&own));
+    }
+    wait::until("three certificates", wait::PATIENCE, || {
+        (server.log().matches("new certificate for localhost").count() >= 3).then_some(())
+    });
+    server.stop();
+}

@@ -149,3 +149,38 @@ fn wrong_pages_are_refused() {
         assert!(said.contains(message), "{message}: {said}");
     }
 }
+
+#[test]
+fn browsers_can_get_readable_pages() {
+    let site = server(
+        "error_page_format page; server_tokens off;
+         location /plain/ { error_page_format html; }
+         location /named/ { error_page 404 /404.html; }
+         location = /401 { return 401; }
+         location = /moved { return 301 /x; }",
+    )
+    .file("html/404.html", "own");
+    let browser = "Host: x\nAccept: text/html";
+    let get = |target: &str| format!("GET {target} HTTP/1.1\n{browser}");
+    exchanges(
+        &site,
+        &[
+            (
+                &get("/none<script>"),
+                "404 Not Found\nContent-Type: text/html; charset=utf-8\nVary: Accept\n\
+                 Content-Security-Policy: default-src 'none'; *\n\n\
+                 <!DOCTYPE html>*<h1><span>404</span> Not Found</h1>*\
+                 <p>There is nothing at this address.</p>*<footer>nowait</footer>*</html>*",
+            ),
+            (&get("/401"), "401\n\n*requires a user name and a password*"),
+            (&get("/moved"), "301\n!Vary\n\n<html>*<h1>301 Moved Permanently</h1>*"),
+            (&get("/named/x"), "404\n\nown"),
+            (&get("/plain/x"), "404\n!Vary\n!Content-Security-Policy\n\n<html>*<hr>*"),
+            (
+                "GET /none HTTP/1.1\nHost: x\nAccept: */*",
+                "404\nContent-Type: text/html\nVary: Accept\n!Content-Security-Policy\n\n<html>*<hr>*",
+            ),
+            (&format!("HEAD /none HTTP/1.1\n{browser}"), "404\nVary: Accept"),
+        ],
+    );
+}

@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use nowait_testkit::check_on;
 
-use crate::stage::{gets, on_each_driver, server};
+use crate::stage::{gets, on_each_driver, send, server};
 
 #[test]
 fn a_directory_is_listed() {
@@ -83,4 +83,91 @@ fn json_xml_and_jsonp() {
 fn an_index_comes_first() {
     let site = server("autoindex on;").file("html/index.html", "I").file("html/d/x", "");
     gets(&site, &[("/", "200\n\nI"), ("/d/", "200\n\n*Index of /d/*"), ("/d", "301")]);
+}
+
+const BROWSER: &str = "Accept: text/html,application/xhtml+xml,*/*;q=0.8";
+
+/// The names of a page's rows, from top to bottom.
+fn rows(page: &str) -> Vec<String> {
+    let body = page.split_once("<tbody>").expect("a table").1;
+    let cells = body.split("<tr").skip(1).filter_map(|row| row.split_once("</svg>"));
+    cells.map(|(_, rest)| rest.split_once("</a>").unwrap().0.to_owned()).collect()
+}
+
+#[test]
+fn browsers_get_a_page_in_the_order_that_they_ask_for() {
+    let site = server("autoindex on; autoindex_format page; server_tokens off;")
+        .file("html/a10.txt", "1")
+        .file("html/a9.txt", "333")
+        .file("html/B", "22")
+        .file("html/dir/x", "")
+        .file("html/dir/sub/y", "")
+        .file("html/.hidden", "");
+    on_each_driver(&site, |server| {
+        for (name, time) in [("a10.txt", 3), ("a9.txt", 1), ("B", 2)] {
+            let file = std::fs::File::open(server.dir().join("html").join(name)).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(0x5000_0000 + time)).unwrap();
+        }
+        let get = |target: &str| {
+            let mut client = server.client();
+            send(&mut client, target, &[BROWSER]);
+            client.response()
+        };
+        let response = get("/");
+        assert_eq!(response.header("Content-Type"), Some("text/html; charset=utf-8"));
+        assert_eq!(response.header("Vary"), Some("Accept"));
+        let policy = response.header("Content-Security-Policy").unwrap();
+        assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"), "{policy}");
+        let page = response.text();
+        assert!(page.contains("1 directory, 3 files, <data value=\"6\""), "{page}");
+        assert!(page.contains("<footer>nowait</footer>") && !page.contains("hidden<"), "{page}");
+        for (query, names) in [
+            ("", "dir/ a9.txt a10.txt B"),
+            ("?sort=name&order=desc", "dir/ B a10.txt a9.txt"),
+            ("?sort=size", "dir/ a9.txt B a10.txt"),
+            ("?sort=size&order=asc", "dir/ a10.txt B a9.txt"),
+            ("?order=desc&sort=date", "dir/ a10.txt B a9.txt"),
+            ("?sort=%22%3E&order=<script>", "dir/ a9.txt a10.txt B"),
+        ] {
+            let page = get(&format!("/{query}")).text();
+            assert_eq!(rows(&page).join(" "), names, "{query}");
+            assert!(!page.contains("<script>&") && !page.contains("%3E"), "{query}");
+        }
+        let below = get("/dir/sub/").text();
+        assert_eq!(rows(&below), ["Parent directory", "y"]);
+        assert!(below.contains("<a href=\"../../\">Home</a>"), "{below}");
+        // Programs get nginx's page.
+        check_on(
+            server,
+            "GET /?sort=size HTTP/1.1\nHost: x\nAccept: */*",
+            "200\nContent-Type: text/html\nVary: Accept\n!Content-Security-Policy\n\n\
+             <html>*<h1>Index of /</h1><hr><pre>*a10.txt*a9.txt*",
+        );
+        check_on(server, &format!("HEAD / HTTP/1.1\nHost: x\n{BROWSER}"), "200\nVary: Accept");
+    });
+}
+
+/// More entries than are sorted on the event loop, and than fit into one piece.
+#[test]
+fn a_large_directory_is_complete_in_every_format() {
+    let mut site = server(
+        "autoindex on; autoindex_format page;
+         location /json/ { alias html/; autoindex_format json; }
+         location /plain/ { alias html/; autoindex_format html; }",
+    );
+    for n in 0..1000 {
+        site = site.file(&format!("html/file-{n}"), "x");
+    }
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        send(&mut client, "/", &[BROWSER]);
+        let names = rows(&client.response().text());
+        let expected: Vec<String> = (0..1000).map(|n| format!("file-{n}")).collect();
+        assert_eq!(names, expected);
+        for (target, per_file) in [("/json/", 1), ("/plain/", 2)] {
+            let text = server.get(target).text();
+            assert_eq!(text.matches("file-").count(), 1000 * per_file, "{target}");
+        }
+        check_on(server, "HEAD /json/ HTTP/1.1\nHost: x", "200");
+    });
 }

@@ -2,10 +2,13 @@
 //! `ngx_http_special_response_handler`, `ngx_http_send_error_page`.
 
 use bytes::Bytes;
+use nowait_message::Known;
 
-use crate::conf::pages::{ErrorPage, Overwrite};
+use crate::conf::pages::{ErrorPage, Overwrite, PageFormat};
+use crate::look;
 use crate::order::Order;
 use crate::outcome::{Outcome, Special, Target};
+use crate::readable_pages;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
 use crate::special_pages;
@@ -103,6 +106,16 @@ pub fn built_in(request: &mut Request, special: Special) -> Response {
     {
         head.status = 200;
         return page(head, special_pages::refresh_page(&to));
+    }
+    if location.pages.error_page_format == PageFormat::Page && status >= 400 {
+        head.add("Vary", "Accept");
+        if look::is_for_people(request.head.header(Known::Accept))
+            && let Some(text) = readable_pages::page(status, location.server_tokens())
+        {
+            head.charset = Some(Bytes::from_static(b"utf-8"));
+            head.add("Content-Security-Policy", readable_pages::policy());
+            return page(head, text);
+        }
     }
     match special_pages::page(
         status,

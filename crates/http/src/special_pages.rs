@@ -172,6 +172,12 @@ pub fn reason(status: u16) -> Option<&'static str> {
     Some(STATUSES[at].reason)
 }
 
+/// The text of the page of a status, `None` for statuses without one.
+pub fn page_title(status: u16) -> Option<&'static str> {
+    let at = STATUSES.binary_search_by_key(&status, |entry| entry.code).ok()?;
+    STATUSES[at].page
+}
+
 /// Appended to error pages for browsers that replace short ones (`msie_padding`).
 const PADDING_LINE: &str = "<!-- a padding to disable MSIE and Chrome friendly error page -->\r\n";
 const PADDING_LINES: usize = 6;

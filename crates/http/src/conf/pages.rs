@@ -14,6 +14,10 @@ nowait_conf::directives! {
     /// The URI that responds for these statuses. `=CODE` replaces the status; `=` alone keeps the
     /// status of the page.
     error_page: Vec<ErrorPage>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "code ... [=[response]] uri";
+    /// The format of built-in error pages. `html` is nginx's. `page` (Nowait's own) gives browsers, which
+    /// are recognised by `text/html` in `Accept`, a page that says in one sentence what happened; other
+    /// clients get `html`. Pages that `error_page` names are not affected.
+    error_page_format: PageFormat = "html", in HTTP | SERVER | LOCATION, args "html | page";
     /// Controls whether an error page may lead to another error page.
     recursive_error_pages: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Controls whether redirects made by the server contain scheme, host and port, or only the
@@ -36,6 +40,16 @@ nowait_conf::directives! {
     /// Selects the content of the `Server` field and of error pages: the version, the build, or
     /// only the name.
     server_tokens: ServerTokens = "on", in HTTP | SERVER | LOCATION, args "on | off | build";
+}
+
+nowait_conf::setting_enum! {
+    /// `error_page_format`
+    pub enum PageFormat {
+        /// nginx's pages.
+        Html = "html",
+        /// Pages for people.
+        Page = "page",
+    }
 }
 
 impl nowait_conf::Value for ServerTokens {

@@ -13,16 +13,24 @@ nowait_conf::directives! {
     autoindex_exact_size: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Controls whether HTML listings show local time or UTC.
     autoindex_localtime: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// The format of listings. `html` is for people; the others list names, types, times and sizes
-    /// for programs. `jsonp` calls the function named by the request argument `callback`.
-    autoindex_format: ListingFormat = "html", in HTTP | SERVER | LOCATION, args "html | xml | json | jsonp";
+    /// The format of listings. `html` is nginx's page; `json`, `jsonp` and `xml` list names, types,
+    /// times and sizes for programs. `jsonp` calls the function named by the request argument
+    /// `callback`.
+    ///
+    /// `page` (Nowait's own) is a page for browsers, which are recognised by `text/html` in `Accept`;
+    /// other clients, such as `curl` and `wget`, get `html`. The page can be sorted by
+    /// `?sort=name`, `size` or `date` with `&order=asc` or `desc`, shows sizes both rounded and
+    /// exact, and loads nothing from elsewhere.
+    autoindex_format: ListingFormat = "html", in HTTP | SERVER | LOCATION, args "html | page | xml | json | jsonp";
 }
 
 nowait_conf::setting_enum! {
     /// `autoindex_format`
     pub enum ListingFormat {
-        /// A page.
+        /// nginx's page.
         Html = "html",
+        /// A page for browsers.
+        Page = "page",
         /// JSON.
         Json = "json",
         /// JSON in a function call.

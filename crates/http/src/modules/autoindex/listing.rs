@@ -1,11 +1,10 @@
-//! Directory listings: entries in, a body out, in nginx's four formats.
+//! Directory listings: entries in, a body out, in nginx's four formats and as a page for browsers.
 //!
 //! The autoindex handler reads the directory through the runtime's `fs`, leaves out what
-//! [`listed`] refuses, and calls [`render`]. Nothing here touches the file system or the clock.
-//! Bodies come as chunks of bounded size, so that a directory of a million names is no single
-//! allocation.
+//! [`listed`] refuses, and makes a [`Renderer`]. Nothing here touches the file system or the clock.
+//! Bodies are made chunk by chunk, as they are sent, so that of a large directory no more than its
+//! entries is in memory.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::io::Write as _;
 
@@ -13,6 +12,9 @@ use bytes::Bytes;
 
 use nowait_message::escape::{self, Set};
 use nowait_message::http_date::{self, Civil};
+
+use super::page::{Page, Totals};
+use super::sort::directories_first;
 
 /// Width of the name column of the HTML format, in characters.
 const NAME_WIDTH: usize = 50;
@@ -24,8 +26,10 @@ const CALLBACK_MAX: usize = 128;
 /// The `autoindex_format` directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
-    /// A page for people.
+    /// nginx's page.
     Html,
+    /// A page for browsers.
+    Page(Page),
     /// A `<list>` of `<directory>`, `<file>` and `<other>`.
     Xml,
     /// An array of objects; with a callback (see [`callback`]) inside a call.
@@ -39,7 +43,7 @@ impl Format {
     /// `Content-Type` without charset. XML is always declared `charset=utf-8` on top.
     pub fn content_type(&self) -> &'static str {
         match self {
-            Format::Html => "text/html",
+            Format::Html | Format::Page(_) => "text/html",
             Format::Xml => "text/xml",
             Format::Json { callback: None } => "application/json",
             Format::Json { callback: Some(_) } => "application/javascript",
@@ -123,44 +127,99 @@ pub fn callback(argument: Option<&[u8]>) -> Result<Format, CallbackError> {
     Ok(Format::Json { callback: Some(name.to_vec()) })
 }
 
-/// Directories first, then by name.
-fn order(a: &Entry, b: &Entry) -> Ordering {
-    let file = |entry: &Entry| entry.kind != Kind::Directory;
-    file(a).cmp(&file(b)).then_with(|| a.name.cmp(&b.name))
+/// A listing on its way out.
+pub struct Renderer {
+    format: Format,
+    /// The path of the request, decoded.
+    uri: Vec<u8>,
+    options: Options,
+    totals: Totals,
+    /// `html` declares UTF-8.
+    declares_utf8: bool,
+    entries: std::vec::IntoIter<Entry>,
+    stage: Stage,
 }
 
-/// The body of a listing of `uri` (decoded). Sorts `entries`.
-pub fn render(format: &Format, uri: &[u8], entries: &mut [Entry], options: Options) -> Vec<Bytes> {
-    entries.sort_by(order);
-    let mut out = Chunks::default();
-    match format {
-        Format::Html => html(&mut out, uri, entries, options),
-        Format::Xml => xml(&mut out, entries),
-        Format::Json { callback } => json(&mut out, entries, callback.as_deref()),
+/// What the next chunk begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Begin,
+    FirstEntry,
+    Entries,
+    Ended,
+}
+
+impl Renderer {
+    /// Sorts the entries. For a large directory this takes a while: it belongs into a pool.
+    pub fn new(
+        format: Format,
+        uri: Vec<u8>,
+        mut entries: Vec<Entry>,
+        options: Options,
+    ) -> Renderer {
+        let mut totals = Totals::default();
+        match &format {
+            Format::Page(page) => {
+                totals = Totals::of(&entries);
+                entries.sort_by(|a, b| page.sorting.compare(a, b));
+            }
+            _ => entries.sort_by(|a, b| directories_first(a, b).then_with(|| a.name.cmp(&b.name))),
+        }
+        // nginx differs: without "charset" it leaves such names to the guess of the browser.
+        let declares_utf8 = format == Format::Html && is_utf8_beyond_ascii(&uri, &entries);
+        let entries = entries.into_iter();
+        Renderer { format, uri, options, totals, declares_utf8, entries, stage: Stage::Begin }
     }
-    out.finish()
-}
 
-/// Output that is cut into chunks between entries.
-#[derive(Default)]
-struct Chunks {
-    done: Vec<Bytes>,
-    current: Vec<u8>,
-}
+    /// The next chunk, of [`CHUNK_BYTES`] and at most one entry more, but for the beginning of a
+    /// page, which has a style; `None` after the last one.
+    pub fn next_chunk(&mut self) -> Option<Bytes> {
+        if self.stage == Stage::Ended {
+            return None;
+        }
+        let mut out = Vec::with_capacity(CHUNK_BYTES + 1024);
+        if self.stage == Stage::Begin {
+            self.begin(&mut out);
+            self.stage = Stage::FirstEntry;
+        }
+        while out.len() < CHUNK_BYTES {
+            let Some(entry) = self.entries.next() else {
+                self.end(&mut out);
+                self.stage = Stage::Ended;
+                break;
+            };
+            self.entry(&mut out, &entry);
+            self.stage = Stage::Entries;
+        }
+        Some(out.into())
+    }
 
-impl Chunks {
-    fn cut(&mut self) {
-        if self.current.len() >= CHUNK_BYTES {
-            self.done.push(std::mem::take(&mut self.current).into());
-            self.current.reserve(CHUNK_BYTES + 1024);
+    fn begin(&self, out: &mut Vec<u8>) {
+        match &self.format {
+            Format::Html => html_begin(out, &self.uri, self.declares_utf8),
+            Format::Page(page) => page.begin(out, &self.uri, self.totals),
+            Format::Xml => out.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n"),
+            Format::Json { callback } => json_begin(out, callback.as_deref()),
         }
     }
 
-    fn finish(mut self) -> Vec<Bytes> {
-        if !self.current.is_empty() {
-            self.done.push(self.current.into());
+    fn entry(&self, out: &mut Vec<u8>, entry: &Entry) {
+        match &self.format {
+            Format::Html => html_entry(out, entry, self.options),
+            Format::Page(page) => page.row(out, entry, self.options.offset_seconds),
+            Format::Xml => xml_entry(out, entry),
+            Format::Json { .. } => json_entry(out, entry, self.stage == Stage::FirstEntry),
         }
-        self.done
+    }
+
+    fn end(&self, out: &mut Vec<u8>) {
+        match &self.format {
+            Format::Html => out.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n"),
+            Format::Page(page) => page.end(out, &self.uri, self.totals),
+            Format::Xml => out.extend_from_slice(b"</list>\r\n"),
+            Format::Json { callback: None } => out.extend_from_slice(b"\r\n]"),
+            Format::Json { callback: Some(_) } => out.extend_from_slice(b"\r\n]);"),
+        }
     }
 }
 
@@ -171,11 +230,9 @@ macro_rules! put {
     };
 }
 
-fn html(chunks: &mut Chunks, uri: &[u8], entries: &[Entry], options: Options) {
-    let out = &mut chunks.current;
+fn html_begin(out: &mut Vec<u8>, uri: &[u8], declares_utf8: bool) {
     out.extend_from_slice(b"<html>\r\n<head>");
-    // nginx differs: without "charset" it leaves such names to the guess of the browser.
-    if is_utf8_beyond_ascii(uri, entries) {
+    if declares_utf8 {
         out.extend_from_slice(b"<meta charset=\"utf-8\">");
     }
     out.extend_from_slice(b"<title>Index of ");
@@ -183,11 +240,6 @@ fn html(chunks: &mut Chunks, uri: &[u8], entries: &[Entry], options: Options) {
     out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
     escape::push_html(out, uri);
     out.extend_from_slice(b"</h1><hr><pre><a href=\"../\">../</a>\r\n");
-    for entry in entries {
-        html_entry(&mut chunks.current, entry, options);
-        chunks.cut();
-    }
-    chunks.current.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n");
 }
 
 /// Whether any text contains characters outside ASCII and is valid UTF-8.
@@ -256,63 +308,48 @@ fn type_name(kind: Kind) -> &'static str {
     }
 }
 
-fn xml(chunks: &mut Chunks, entries: &[Entry]) {
-    chunks.current.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n");
-    for entry in entries {
-        let out = &mut chunks.current;
-        let (name, time) = (type_name(entry.kind), Civil::from_unix(entry.mtime));
-        put!(
-            out,
-            "<{name} mtime=\"{:4}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
-            time.year,
-            time.month,
-            time.day,
-            time.hour,
-            time.minute,
-            time.second
-        );
-        if entry.kind == Kind::File {
-            put!(out, "\" size=\"{}", entry.size);
-        }
-        out.extend_from_slice(b"\">");
-        escape::push_html(out, &entry.name);
-        put!(out, "</{name}>\r\n");
-        chunks.cut();
+fn xml_entry(out: &mut Vec<u8>, entry: &Entry) {
+    let (name, time) = (type_name(entry.kind), Civil::from_unix(entry.mtime));
+    put!(
+        out,
+        "<{name} mtime=\"{:4}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+        time.year,
+        time.month,
+        time.day,
+        time.hour,
+        time.minute,
+        time.second
+    );
+    if entry.kind == Kind::File {
+        put!(out, "\" size=\"{}", entry.size);
     }
-    chunks.current.extend_from_slice(b"</list>\r\n");
+    out.extend_from_slice(b"\">");
+    escape::push_html(out, &entry.name);
+    put!(out, "</{name}>\r\n");
 }
 
-fn json(chunks: &mut Chunks, entries: &[Entry], callback: Option<&[u8]>) {
+fn json_begin(out: &mut Vec<u8>, callback: Option<&[u8]>) {
     if let Some(name) = callback {
         // The comment keeps browsers from guessing another type than script from the first bytes,
         // which the client chose.
-        chunks.current.extend_from_slice(b"/* callback */\r\n");
-        chunks.current.extend_from_slice(name);
-        chunks.current.push(b'(');
+        out.extend_from_slice(b"/* callback */\r\n");
+        out.extend_from_slice(name);
+        out.push(b'(');
     }
-    chunks.current.push(b'[');
-    for (index, entry) in entries.iter().enumerate() {
-        let out = &mut chunks.current;
-        out.extend_from_slice(if index == 0 {
-            b"\r\n{ \"name\":\""
-        } else {
-            b",\r\n{ \"name\":\""
-        });
-        nowait_front::log::escape::push_json(out, &entry.name);
-        put!(out, "\", \"type\":\"{}\", \"mtime\":\"", type_name(entry.kind));
-        out.extend_from_slice(&http_date::format(entry.mtime));
-        if entry.kind == Kind::File {
-            put!(out, "\", \"size\":{}", entry.size);
-        } else {
-            out.push(b'"');
-        }
-        out.extend_from_slice(b" }");
-        chunks.cut();
+    out.push(b'[');
+}
+
+fn json_entry(out: &mut Vec<u8>, entry: &Entry, is_first: bool) {
+    out.extend_from_slice(if is_first { b"\r\n{ \"name\":\"" } else { b",\r\n{ \"name\":\"" });
+    nowait_front::log::escape::push_json(out, &entry.name);
+    put!(out, "\", \"type\":\"{}\", \"mtime\":\"", type_name(entry.kind));
+    out.extend_from_slice(&http_date::format(entry.mtime));
+    if entry.kind == Kind::File {
+        put!(out, "\", \"size\":{}", entry.size);
+    } else {
+        out.push(b'"');
     }
-    chunks.current.extend_from_slice(b"\r\n]");
-    if callback.is_some() {
-        chunks.current.extend_from_slice(b");");
-    }
+    out.extend_from_slice(b" }");
 }
 
 #[cfg(test)]
@@ -323,6 +360,11 @@ mod tests {
 
     fn entry(name: &str, kind: Kind, size: u64) -> Entry {
         Entry { name: name.into(), kind, size, mtime: 784_111_777 }
+    }
+
+    fn render(format: &Format, uri: &[u8], entries: &mut [Entry], options: Options) -> Vec<Bytes> {
+        let mut renderer = Renderer::new(format.clone(), uri.to_vec(), entries.to_vec(), options);
+        std::iter::from_fn(|| renderer.next_chunk()).collect()
     }
 
     fn text(format: &Format, entries: &mut [Entry], options: Options) -> String {

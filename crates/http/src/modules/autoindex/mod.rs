@@ -2,23 +2,31 @@
 
 pub mod conf;
 mod listing;
-
-use std::collections::VecDeque;
+mod page;
+mod sort;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
-use nowait_message::Method;
-use nowait_runtime::fs::{self, Kind, Listing, ReadDirOptions};
+use nowait_message::{Known, Method};
+use nowait_runtime::fs::{self, Kind, ListingEntry, ReadDirOptions};
+use nowait_runtime::pool;
 
 use self::conf::{AutoindexConf, ListingFormat};
 use crate::directories::{ENTRIES_MAX, refuse};
 use crate::log::Level;
+use crate::look;
 use crate::mime::CHARSET;
 use crate::module::{Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
-use crate::response::{Body, Head, Part, Response};
-use listing::{Entry, Format, Options};
+use crate::response::{Body, BodyError, BodySource, Head, LocalFuture, Part, Response};
+use crate::variables::core::argument_value;
+use listing::{Entry, Format, Options, Renderer};
+use page::Page;
+use sort::Sorting;
+
+/// A larger directory is sorted in a pool, and rendered while it is sent.
+const SMALL_ENTRIES: usize = 256;
 
 /// This module.
 pub static MODULE: Module =
@@ -50,7 +58,7 @@ impl Handler for Autoindex {
 
 /// Responds with a listing of the request's directory.
 async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
-    let format = match format(request, conf) {
+    let mut format = match format(request, conf) {
         Ok(format) => format,
         Err(outcome) => return outcome,
     };
@@ -70,17 +78,60 @@ async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
                 String::from_utf8_lossy(&path)
             ),
         );
+        if let Format::Page(page) = &mut format {
+            page.truncated = true;
+        }
     }
-    respond(request, conf, &format, listing)
+    nowait_runtime::stats::set_label("autoindex");
+    let head = head(conf, &format);
+    let options = options_of(request, conf, &format);
+    let uri = request.uri.path.clone();
+    let entries = listing.entries;
+    if entries.len() <= SMALL_ENTRIES {
+        let mut renderer = Renderer::new(format, uri, listed(entries), options);
+        let parts = std::iter::from_fn(|| renderer.next_chunk()).map(Part::Bytes).collect();
+        return Response { head, body: Body::Parts(parts) }.into();
+    }
+    let sorted =
+        pool::blocking(&io.pool, move || Renderer::new(format, uri, listed(entries), options));
+    match sorted.await {
+        Ok(renderer) => Response { head, body: Body::Stream(Box::new(Rendered(renderer))) }.into(),
+        Err(error) => {
+            request.log(Level::Error, format_args!("{error}"));
+            Outcome::status(500)
+        }
+    }
+}
+
+/// A large listing.
+struct Rendered(Renderer);
+
+impl BodySource for Rendered {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(std::future::ready(Ok(self.0.next_chunk().map(Part::Bytes))))
+    }
+
+    fn is_urgent(&self) -> bool {
+        false
+    }
 }
 
 fn format(request: &Request, conf: &AutoindexConf) -> Result<Format, Outcome> {
     Ok(match conf.autoindex_format {
         ListingFormat::Html => Format::Html,
+        ListingFormat::Page if look::is_for_people(request.head.header(Known::Accept)) => {
+            let argument = |name| argument_value(request, name);
+            Format::Page(Page {
+                sorting: Sorting::of(argument(b"sort"), argument(b"order")),
+                server: request.location().server_tokens().text(),
+                truncated: false,
+            })
+        }
+        ListingFormat::Page => Format::Html,
         ListingFormat::Json => Format::Json { callback: None },
         ListingFormat::Xml => Format::Xml,
         ListingFormat::Jsonp => {
-            let argument = crate::variables::core::argument_value(request, b"callback");
+            let argument = argument_value(request, b"callback");
             return listing::callback(argument).map_err(|error| {
                 request.log(Level::Error, format_args!("{error}"));
                 Outcome::status(400)
@@ -89,40 +140,47 @@ fn format(request: &Request, conf: &AutoindexConf) -> Result<Format, Outcome> {
     })
 }
 
-fn respond(request: &Request, conf: &AutoindexConf, format: &Format, listing: Listing) -> Outcome {
-    nowait_runtime::stats::set_label("autoindex");
-    let mut entries: Vec<Entry> = listing
-        .entries
-        .into_iter()
-        .filter(|entry| listing::listed(&entry.name))
-        .map(|entry| {
-            let kind = entry.metadata.as_ref().map_or(entry.kind, |meta| meta.kind);
-            Entry {
-                kind: match kind {
-                    Kind::Directory => listing::Kind::Directory,
-                    Kind::File => listing::Kind::File,
-                    _ => listing::Kind::Other,
-                },
-                size: entry.metadata.as_ref().map_or(0, |meta| meta.size),
-                mtime: entry.metadata.as_ref().map_or(0, |meta| meta.mtime),
-                name: entry.name,
-            }
-        })
-        .collect();
+/// The entries that are shown.
+fn listed(entries: Vec<ListingEntry>) -> Vec<Entry> {
+    let shown = entries.into_iter().filter(|entry| listing::listed(&entry.name));
+    let shown = shown.map(|entry| {
+        let kind = entry.metadata.as_ref().map_or(entry.kind, |meta| meta.kind);
+        Entry {
+            kind: match kind {
+                Kind::Directory => listing::Kind::Directory,
+                Kind::File => listing::Kind::File,
+                _ => listing::Kind::Other,
+            },
+            size: entry.metadata.as_ref().map_or(0, |meta| meta.size),
+            mtime: entry.metadata.as_ref().map_or(0, |meta| meta.mtime),
+            name: entry.name,
+        }
+    });
+    shown.collect()
+}
+
+fn options_of(request: &Request, conf: &AutoindexConf, format: &Format) -> Options {
     let offset = nowait_runtime::clock().utc_offset_seconds();
-    let local = conf.autoindex_localtime && *format == Format::Html;
+    let local = conf.autoindex_localtime && matches!(format, Format::Html | Format::Page(_));
     let charset = request.location().settings.get(&CHARSET);
-    let options = Options {
+    Options {
         exact_size: conf.autoindex_exact_size,
         offset_seconds: if local { offset } else { 0 },
         utf8: charset.is_some_and(|name| name.eq_ignore_ascii_case(b"utf-8")),
-    };
-    let chunks = listing::render(format, &request.uri.path, &mut entries, options);
+    }
+}
+
+fn head(conf: &AutoindexConf, format: &Format) -> Box<Head> {
     let mut head = Head::new(200);
     head.content_type = Some(Bytes::from_static(format.content_type().as_bytes()));
-    if *format == Format::Xml {
+    if matches!(format, Format::Xml | Format::Page(_)) {
         head.charset = Some(Bytes::from_static(b"utf-8"));
     }
-    let parts: VecDeque<Part> = chunks.into_iter().map(Part::Bytes).collect();
-    Response { head, body: Body::Parts(parts) }.into()
+    if conf.autoindex_format == ListingFormat::Page {
+        head.add("Vary", "Accept");
+    }
+    if let Format::Page(_) = format {
+        head.add("Content-Security-Policy", page::policy());
+    }
+    head
 }

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use nowait_conf::{Contents, Disk, Files};
 use nowait_sys::user;
 
+use crate::request_lines::Lines;
+
 /// The default port.
 pub const PORT: u16 = 8080;
 
@@ -23,8 +25,9 @@ const MAIN: &[(&str, &str)] =
 const HTTP: &str = "\
 events {}
 http {
-    access_log off;
     default_type application/octet-stream;
+    autoindex_format page;
+    error_page_format page;
     types {
         text/html html htm;
         text/plain txt log conf ini toml yaml yml rs c h py sh;
@@ -131,6 +134,7 @@ impl Serve {
             main("master_process", "off");
         }
         text.push_str(HTTP);
+        text.push_str(&Lines::of_output().directives());
         text.push_str("    server {\n");
         for address in &self.addresses {
             text.push_str(&format!("        listen {address};\n"));

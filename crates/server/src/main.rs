@@ -31,12 +31,14 @@ mod place;
 mod preflight;
 mod program;
 mod reference;
+mod request_lines;
 mod server_process;
 mod service;
 mod services;
 mod settings;
 mod sockets;
 mod stream_service;
+mod watchdog;
 mod wire;
 mod worker;
 

@@ -139,3 +139,88 @@ fn without_a_configuration_the_directory_is_served() {
     assert!(serving.greeting.contains("http://localhost:8080/"), "{}", serving.greeting);
     assert_eq!(nowait_testkit::Client::to_port(8080).get("/x").text(), "hello");
 }
+
+/// What a terminal shows: requests in colours, and nothing that a client could use to control it.
+#[test]
+fn requests_are_shown_on_a_terminal() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return nowait_testkit::skip("script", "not installed");
+    }
+    for no_colour in [false, true] {
+        let dir = TempDir::new("terminal");
+        dir.write("page.html", "hello");
+        let port = nowait_testkit::ports::free_port();
+        let program = env!("CARGO_BIN_EXE_nowait");
+        let typescript = dir.path().join("typescript");
+        let mut child = Command::new("script")
+            .args(["-q", "-f", "-c", &format!("exec {program} serve --port {port}")])
+            .arg(&typescript)
+            .current_dir(dir.path())
+            .env("XDG_RUNTIME_DIR", dir.path())
+            .env("TERM", "xterm")
+            .envs(no_colour.then_some(("NO_COLOR", "1")))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let shown = || {
+            let bytes = fs::read(&typescript).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        until("the greeting", PATIENCE, || shown().contains("Ctrl-C").then_some(()));
+        let get = |path: &str| nowait_testkit::Client::to_port(port).get(path);
+        assert_eq!(get("/page.html").status, 200);
+        assert_eq!(get("/none?a=%1b").status, 404);
+        for hostile in ["GET /\x1b]0;title\x07\u{9b}31m HTTP/1.0\r\n\r\n", "\x1b[2J\r\n\r\n"] {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            stream.write_all(hostile.as_bytes()).unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).unwrap();
+        }
+        until("all lines", PATIENCE, || (shown().matches(" B ").count() == 4).then_some(()));
+        let text = shown();
+        let (green, yellow) = if no_colour {
+            (" 200 GET /page.html 5 B ", " 404 GET /none?a=%1b ")
+        } else {
+            (
+                "\u{1b}[32m200\u{1b}[0m GET /page.html \u{1b}[2m5 B ",
+                "\u{1b}[33m404\u{1b}[0m GET /none",
+            )
+        };
+        assert!(text.contains(green) && text.contains(yellow), "{text:?}");
+        assert!(!text.contains("open() "), "{text:?}");
+        // Escapes are those of colours, and no other control characters arrive.
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains(" B ")).collect();
+        for line in lines {
+            for part in line.split('\u{1b}').skip(1) {
+                let (code, _) = part.strip_prefix('[').unwrap().split_once('m').unwrap();
+                assert!(code.bytes().all(|b| b.is_ascii_digit() || b == b';'), "{line:?}");
+                assert!(!no_colour, "{line:?}");
+            }
+            assert!(!line.contains(['\x07', '\u{9b}', '\u{fffd}']), "{line:?}");
+        }
+        drop(child.stdin.take());
+        let server = children(child.id());
+        signal(server[0], Signal::TERM);
+        child.wait().unwrap();
+    }
+}
+
+/// Browsers get pages for people; an empty directory says what to do.
+#[test]
+fn pages_for_browsers() {
+    let dir = TempDir::new("pages");
+    let port = nowait_testkit::ports::free_port();
+    let mut serving = serve(&dir, &["serve", "--port", &port.to_string()]);
+    let get = |path: &str| {
+        let mut client = nowait_testkit::Client::to_port(port);
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n\r\n"));
+        client.response()
+    };
+    assert!(get("/").text().contains("this directory is empty"));
+    let missing = get("/none");
+    assert_eq!(missing.status, 404);
+    assert!(missing.text().contains("There is nothing at this address."));
+    signal(serving.child.id(), Signal::TERM);
+    assert!(serving.child.wait().unwrap().success());
+}

@@ -25,6 +25,7 @@ use crate::heirs::Heirs;
 use crate::program::{Generation, Plan, Program};
 use crate::service::{Resources, Service};
 use crate::settings::{EventSettings, PoolSettings, Settings};
+use crate::watchdog::Question;
 use crate::wire::PurgeOrder;
 use crate::worker::{self, Join, Leave, Seat, Update};
 
@@ -238,6 +239,24 @@ impl Engine {
     pub fn work_counters(&self) -> Vec<String> {
         let pools = self.pools.iter().flat_map(|(_, pool)| counters::of_pool(pool));
         pools.chain(counters::of_mounts()).collect()
+    }
+
+    /// Asks all event loops for a sign of life. `questions` gets the name of each and returns a
+    /// question for each, or none.
+    pub fn ask(&self, questions: impl FnOnce(Vec<String>, &Events) -> Vec<Question>) {
+        let crews = || self.crew.iter().chain(&self.retired);
+        let loops: Vec<_> = crews()
+            .flat_map(|crew| (0..crew.workers.count()).map(|index| crew.workers.remote(index)))
+            .collect();
+        let names =
+            crews().flat_map(|crew| (0..crew.workers.count()).map(|n| format!("worker {n}")));
+        for (worker, question) in loops.iter().zip(questions(names.collect(), &self.events)) {
+            // The question is dropped by the loop's next turn, or here if the worker has ended.
+            let _ = worker.spawn(Box::new(move || {
+                drop(question);
+                Box::pin(std::future::ready(()))
+            }));
+        }
     }
 
     /// Tells all workers to end once their connections have ended.

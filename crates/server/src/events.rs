@@ -39,6 +39,11 @@ pub enum Event {
         /// The number of purged objects, or the error.
         result: Result<u64, String>,
     },
+    /// Every event loop has made a turn.
+    Alive {
+        /// The round of the watchdog.
+        round: u64,
+    },
     /// A worker's peak of connections is over.
     MemoryFreed,
     /// A line for the error log, from a thread that must not write it itself.

@@ -1,4 +1,4 @@
-//! The service manager's interface: readiness notification to systemd, and its socket activation.
+//! The service manager's interface: readiness and watchdog of systemd, and its socket activation.
 //!
 //! Protocols: sd_notify(3) and sd_listen_fds(3), by their documented text forms; no library.
 
@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use nowait_sys::fdpass;
 
@@ -16,16 +17,49 @@ const LISTEN_FDS_START: i32 = 3;
 /// Maximum number of descriptors taken over.
 const LISTEN_FDS_MAX: i32 = 4096;
 
+/// How long the master may read a configuration, which can take long: names are resolved, files are
+/// on any disk.
+const READING_MAX: Duration = Duration::from_secs(600);
+
 /// The socket that `NOTIFY_SOCKET` names, if any.
 #[derive(Debug, Default)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
+    /// The manager ends a service that does not report for this long.
+    watchdog: Option<Duration>,
 }
 
 impl Notifier {
-    /// Reads the environment once.
-    pub fn from_environment() -> Notifier {
-        Notifier { socket: std::env::var_os("NOTIFY_SOCKET").and_then(|name| connect(&name)) }
+    /// Reads the environment once. `watchdog` is that of [`Inherited`].
+    pub fn from_environment(watchdog: Option<Duration>) -> Notifier {
+        let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|name| connect(&name));
+        let watchdog = watchdog.filter(|_| socket.is_some());
+        Notifier { socket, watchdog }
+    }
+
+    /// The interval of the manager's watchdog, if it has one.
+    pub fn watchdog(&self) -> Option<Duration> {
+        self.watchdog
+    }
+
+    /// Everything works: feeds the watchdog.
+    pub fn alive(&self) {
+        if self.watchdog.is_some() {
+            self.send("WATCHDOG=1\n");
+        }
+    }
+
+    /// Runs `read`, in which the master cannot report: the watchdog is more patient meanwhile.
+    pub fn patiently<T>(&self, read: impl FnOnce() -> T) -> T {
+        let set = |interval: Duration| {
+            self.send(&format!("WATCHDOG_USEC={}\nWATCHDOG=1\n", interval.as_micros()));
+        };
+        if let Some(interval) = self.watchdog {
+            set(interval.max(READING_MAX));
+        }
+        let result = read();
+        self.watchdog.into_iter().for_each(set);
+        result
     }
 
     /// The server accepts connections. `pid` is the process to watch.
@@ -81,6 +115,8 @@ pub struct Inherited {
     pub fds: Vec<OwnedFd>,
     /// The ones that were not, for the log.
     pub errors: Vec<String>,
+    /// The interval of the service manager's watchdog.
+    pub watchdog: Option<Duration>,
 }
 
 impl Inherited {
@@ -104,6 +140,12 @@ impl Inherited {
             let numbers: Vec<i32> = (LISTEN_FDS_START..LISTEN_FDS_START + count).collect();
             inherited.adopt(&numbers);
         }
+        // The number of the process is that of the master before an upgrade.
+        let is_meant = std::env::var_os("WATCHDOG_PID").is_none()
+            || number("WATCHDOG_PID") == Some(std::process::id() as i32)
+            || inherited.variable.is_some();
+        let interval = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
+        inherited.watchdog = interval.filter(|us| is_meant && *us > 0).map(Duration::from_micros);
         inherited
     }
 
@@ -159,10 +201,20 @@ mod tests {
         let name = format!("nowait-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
-        let notifier = Notifier { socket: connect(OsStr::new(&format!("@{name}"))) };
+        let notifier = Notifier {
+            socket: connect(OsStr::new(&format!("@{name}"))),
+            watchdog: Some(Duration::from_secs(30)),
+        };
         notifier.ready(42);
         let mut buffer = [0; 128];
         let length = manager.recv(&mut buffer).unwrap();
         assert_eq!(&buffer[..length], b"READY=1\nMAINPID=42\nSTATUS=serving\n");
+        notifier.patiently(|| ());
+        for message in
+            ["WATCHDOG_USEC=600000000\nWATCHDOG=1\n", "WATCHDOG_USEC=30000000\nWATCHDOG=1\n"]
+        {
+            let length = manager.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], message.as_bytes());
+        }
     }
 }

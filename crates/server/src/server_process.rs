@@ -27,6 +27,7 @@ use crate::logs::{Given, sinks};
 use crate::master::{EXIT_FATAL, ServerStart};
 use crate::place::Place;
 use crate::settings::{ProcessSettings, Settings};
+use crate::watchdog::Watchdog;
 use crate::wire::{GenerationFrame, ToMaster, ToServer};
 
 /// How long unwritten logs may delay the end of the process.
@@ -44,7 +45,7 @@ const KILL_MAX: Duration = Duration::from_millis(500);
 
 /// Runs the server process; returns its exit code.
 pub fn run(start: ServerStart) -> u8 {
-    let ServerStart { socket, process, log, lines, forked } = start;
+    let ServerStart { socket, process, log, lines, forked, watchdog_interval } = start;
     if forked && let Err(message) = settle(&process, &log) {
         log.log(Level::Emerg, message);
         return EXIT_FATAL;
@@ -70,6 +71,8 @@ pub fn run(start: ServerStart) -> u8 {
         shutdown: None,
         master_gone: false,
         applying: None,
+        watchdog_interval,
+        watchdog: None,
     };
     control.run()
 }
@@ -155,6 +158,10 @@ struct Control {
     master_gone: bool,
     /// The generation that workers are switching to, and its number of workers.
     applying: Option<(u64, usize)>,
+    /// The service manager's.
+    watchdog_interval: Option<Duration>,
+    /// From the first generation on.
+    watchdog: Option<Watchdog>,
 }
 
 impl Control {
@@ -172,6 +179,7 @@ impl Control {
                     return code;
                 }
             }
+            self.watch();
             if self.is_over() {
                 return self.end();
             }
@@ -187,6 +195,8 @@ impl Control {
             fds.push(PollFd::new(&self.socket, PollFlags::IN));
         }
         let deadline = self.shutdown.and_then(|shutdown| shutdown.deadline);
+        let watched = self.watchdog.as_ref().map(Watchdog::deadline);
+        let deadline = deadline.into_iter().chain(watched).min();
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         if let Err(error) = rustix::event::poll(&mut fds, left.as_ref())
@@ -197,6 +207,19 @@ impl Control {
         let came = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
         let signals = usize::from(self.signals.is_some());
         (!self.master_gone && came(1 + signals), signals == 1 && came(1))
+    }
+
+    /// Asks the event loops for a sign of life when the time has come, and reports those that give
+    /// none.
+    fn watch(&mut self) {
+        let Some(watchdog) = &mut self.watchdog else { return };
+        let now = Instant::now();
+        for line in watchdog.report(now) {
+            self.log.log(Level::Alert, line);
+        }
+        if watchdog.deadline() <= now {
+            self.engine.ask(|names, events| watchdog.begin(now, names, events));
+        }
     }
 
     fn take_signals(&mut self) {
@@ -389,12 +412,24 @@ impl Control {
                 {
                     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
                     self.tell(&ToMaster::Ready { number, workers });
+                    if let (None, Some(interval)) = (&self.watchdog, self.watchdog_interval) {
+                        self.watchdog = Some(Watchdog::new(interval, Instant::now()));
+                    }
                 }
             }
             Event::Drained { number, workers } => {
                 if self.shutdown.is_none() {
                     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
                     self.tell(&ToMaster::Drained { number, workers });
+                }
+            }
+            Event::Alive { round } => {
+                if let Some(watchdog) = &mut self.watchdog {
+                    let late = watchdog.ended(round, Instant::now());
+                    self.tell(&ToMaster::Alive { round });
+                    if let Some((level, line)) = late {
+                        self.log.log(level, line);
+                    }
                 }
             }
             Event::Log(level, message) => self.log.log(level, message),

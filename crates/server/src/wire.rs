@@ -131,6 +131,11 @@ pub enum ToMaster {
         /// The number of purged objects, or the error.
         result: Result<u64, String>,
     },
+    /// Every event loop has made a turn since the last such message.
+    Alive {
+        /// Counted from 1.
+        round: u64,
+    },
     /// The last connection that used the generation is gone.
     Drained {
         /// Which generation.
@@ -148,6 +153,7 @@ const PURGE: u32 = 5;
 const LATE_LOGS: u32 = 6;
 const READY: u32 = 16;
 const REFUSED: u32 = 17;
+const ALIVE: u32 = 20;
 const DRAINED: u32 = 18;
 const PURGED: u32 = 19;
 
@@ -291,6 +297,10 @@ impl ToMaster {
                 body.number(u64::from(*workers));
                 DRAINED
             }
+            ToMaster::Alive { round } => {
+                body.number(*round);
+                ALIVE
+            }
         };
         send_frame(socket, kind, &body.0, &[])
     }
@@ -314,6 +324,7 @@ impl ToMaster {
                 ToMaster::Purged { id: number, result }
             }
             DRAINED => ToMaster::Drained { number, workers: body.list()? as u32 },
+            ALIVE => ToMaster::Alive { round: number },
             _ => return Err(invalid()),
         }))
     }
@@ -510,6 +521,7 @@ mod tests {
             ToMaster::Ready { number: 1, workers: 2 },
             ToMaster::Refused { number: 2, reason: "no".into() },
             ToMaster::Drained { number: 1, workers: 2 },
+            ToMaster::Alive { round: 9 },
             ToMaster::Purged { id: 3, result: Ok(7) },
             ToMaster::Purged { id: 4, result: Err("no such cache".into()) },
         ];

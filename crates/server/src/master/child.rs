@@ -31,6 +31,10 @@ const STUCK_AFTER: Duration = Duration::from_secs(3);
 /// First pause before restarting a server process that died at once; it doubles each time.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
+/// If this many server processes have died before a generation was in use, the master gives up: what
+/// it is asked to serve cannot be served. Later it never does, because the reason may pass.
+const STARTS_MAX: u32 = 5;
+
 /// Maximum pause.
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -54,6 +58,8 @@ pub struct Child {
     pub exiting: bool,
     /// It has closed its socket, so it is about to end.
     silent_since: Option<Instant>,
+    /// All its event loops have made a turn since the service manager was told so.
+    alive: bool,
     /// When `KILL` was sent, or should have been, for the first time.
     killed_at: Option<Instant>,
 }
@@ -164,8 +170,7 @@ impl Master {
 
     fn could_not_start(&mut self) -> ControlFlow<Ended> {
         self.log.log(Level::Alert, "could not start the server process");
-        self.plan_restart(Instant::now());
-        ControlFlow::Continue(())
+        self.plan_restart(Instant::now())
     }
 
     /// Creates a new process (or thread) at the other end of a new socket. `None` if the system
@@ -192,7 +197,14 @@ impl Master {
         let file = |path: &Path| Some(Arc::new(LogFile::of_master(id(path)?, lines.clone())));
         log.set_sinks(sinks(&self.running.loaded.settings.error_logs, file));
         let forked = self.running.loaded.settings.master_process;
-        let start = ServerStart { socket: theirs, process: settings.clone(), log, lines, forked };
+        let start = ServerStart {
+            socket: theirs,
+            process: settings.clone(),
+            log,
+            lines,
+            forked,
+            watchdog_interval: self.notifier.watchdog(),
+        };
         let handle = if forked {
             match process::fork() {
                 Ok(Fork::Child) => return ControlFlow::Break(Ended::Server(Box::new(start))),
@@ -219,6 +231,7 @@ impl Master {
             process: settings.clone(),
             exiting: false,
             silent_since: None,
+            alive: false,
             killed_at: None,
         };
         if forked {
@@ -281,6 +294,7 @@ impl Master {
         match message {
             ToMaster::Ready { number, .. } => {
                 self.log.log(Level::Notice, format_args!("generation {number} is in use"));
+                self.served = true;
                 if self.pending_number() == Some(number) {
                     return self.commit();
                 }
@@ -292,11 +306,25 @@ impl Master {
                     format_args!("worker process {pid} refused generation {number}: {reason}"),
                 );
                 if self.pending_number() == Some(number) {
+                    // A process that was started for this generation alone has nothing to serve.
+                    let old = &self.running.loaded.settings.process;
+                    if self.children[index].process != *old {
+                        self.children[index].quit(&self.log);
+                    }
                     return self.discard(&format!("nowait: [emerg] {reason}\n"));
+                }
+                if let Handle::Thread(_) = self.children[index].handle {
+                    return self.give_up();
                 }
                 self.children[index].kill(&self.log);
             }
             ToMaster::Purged { id, result } => self.purging.ended(id, result),
+            ToMaster::Alive { .. } => {
+                self.children[index].alive = true;
+                self.feed_watchdog();
+            }
+            // It was never in use.
+            ToMaster::Drained { .. } if self.children[index].killed_at.is_some() => {}
             // nginx's workers are processes that end with their configuration: tools wait for the
             // log line about their exit.
             ToMaster::Drained { workers, .. } => {
@@ -307,6 +335,15 @@ impl Master {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Tells the service manager that all loops turn, once every server process that is to stay has
+    /// said so.
+    fn feed_watchdog(&mut self) {
+        if self.children.iter().filter(|child| !child.exiting).all(|child| child.alive) {
+            self.children.iter_mut().for_each(|child| child.alive = false);
+            self.notifier.alive();
+        }
     }
 
     /// The socket was closed. A process is reaped when it ends; a thread has ended.
@@ -331,7 +368,7 @@ impl Master {
 
     /// Continues without processes that cannot be killed. They keep their process IDs until the
     /// disk lets them go; nothing here depends on them.
-    pub(super) fn leave_stuck(&mut self, now: Instant) {
+    pub(super) fn leave_stuck(&mut self, now: Instant) -> ControlFlow<Ended> {
         while let Some(index) = self.children.iter().position(|child| child.is_stuck(now)) {
             let child = self.children.remove(index);
             self.log.log(
@@ -344,9 +381,10 @@ impl Master {
             );
             self.child_gone(&child);
             if !child.exiting && self.stopping.is_none() {
-                self.plan_restart(child.started);
+                self.plan_restart(child.started)?;
             }
         }
+        ControlFlow::Continue(())
     }
 
     /// Collects the exit status of every process that has ended.
@@ -399,9 +437,13 @@ impl Master {
                      respawned"
                 ),
             );
+            return if self.served { ControlFlow::Continue(()) } else { self.give_up() };
+        }
+        // One that was started for a reload is not missed.
+        if self.children.iter().any(|other| !other.exiting) {
             return ControlFlow::Continue(());
         }
-        self.plan_restart(child.started);
+        self.plan_restart(child.started)?;
         self.after_deadlines()
     }
 
@@ -423,8 +465,24 @@ impl Master {
         }
     }
 
+    /// Ends the master, which has never served: whoever started it learns of it.
+    fn give_up(&mut self) -> ControlFlow<Ended> {
+        // Standard error may be the error log by now. If it can't be had back, the log must do.
+        let _ = self.log.process().give_stderr_back();
+        self.log.set_stderr_copy(true);
+        self.log.log(
+            Level::Emerg,
+            "giving up: no server process could serve the configuration; the lines above say why",
+        );
+        self.exit_code = 1;
+        ControlFlow::Break(self.exit())
+    }
+
     /// Starts another one: at once the first time, with growing delays if they die at once.
-    fn plan_restart(&mut self, started: Instant) {
+    fn plan_restart(&mut self, started: Instant) -> ControlFlow<Ended> {
+        if !self.served && self.restarts + 1 >= STARTS_MAX {
+            return self.give_up();
+        }
         let now = Instant::now();
         if now.duration_since(started) >= LIVED_WELL {
             self.restarts = 0;
@@ -435,5 +493,6 @@ impl Master {
         };
         self.restarts = (self.restarts + 1).min(16);
         self.restart_at = Some(now + pause);
+        ControlFlow::Continue(())
     }
 }

@@ -65,6 +65,8 @@ pub struct ServerStart {
     pub lines: Arc<Lines>,
     /// Whether this is a separate process (not a thread, as with `master_process off`).
     pub forked: bool,
+    /// The service manager's.
+    pub watchdog_interval: Option<Duration>,
 }
 
 /// A configuration in use, with everything opened for it.
@@ -106,6 +108,8 @@ pub struct Master {
     /// When to start a replacement for a server process that died.
     restart_at: Option<Instant>,
     restarts: u32,
+    /// A generation has been in use.
+    served: bool,
     new_binary: Option<u32>,
     /// The binary to start for an upgrade.
     program: PathBuf,
@@ -147,6 +151,7 @@ impl Master {
                 format_args!("using inherited sockets from \"{}\"", variable.display()),
             );
         }
+        let watchdog = inherited.watchdog;
         let parent = upgraded.then(std::os::unix::process::parent_id);
         let inherited = Sockets::inherited(inherited.fds, &log);
         let absent = Absent::Tolerated;
@@ -183,7 +188,7 @@ impl Master {
         let mut master = Master {
             place,
             log,
-            notifier: Notifier::from_environment(),
+            notifier: Notifier::from_environment(watchdog),
             signals,
             control,
             pid_file,
@@ -197,6 +202,7 @@ impl Master {
             stopping: None,
             restart_at: None,
             restarts: 0,
+            served: false,
             new_binary: None,
             program: upgrade::program(),
             parent,
@@ -290,7 +296,7 @@ impl Master {
                 child.kill(&self.log);
             }
         }
-        self.leave_stuck(now);
+        self.leave_stuck(now)?;
         self.renew(now)?;
         if self.restart_at.is_some_and(|at| at <= now) {
             self.restart_at = None;

@@ -138,7 +138,7 @@ impl Master {
         }
         self.notifier.reloading();
         self.log.log(Level::Notice, "reconfiguring");
-        match config::load(&self.place) {
+        match self.notifier.patiently(|| config::load(&self.place)) {
             Ok(loaded) => {
                 for warning in &loaded.warnings {
                     self.log.log(Level::Warn, warning);

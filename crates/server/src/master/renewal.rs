@@ -133,10 +133,12 @@ impl Master {
         let is_new = |(path, known): (&Path, &Contents)| {
             Disk.read_named(path).is_ok_and(|contents| contents != *known)
         };
-        if !bundle.named().any(is_new) {
+        if !self.notifier.patiently(|| bundle.named().any(is_new)) {
             return ControlFlow::Continue(());
         }
-        match config::interpret(&Renewed(bundle), &self.place) {
+        let interpreted =
+            self.notifier.patiently(|| config::interpret(&Renewed(bundle), &self.place));
+        match interpreted {
             Ok(loaded) => {
                 let text = "files of certificates have changed, reconfiguring";
                 self.log.log(Level::Notice, text);

@@ -9,6 +9,7 @@ mod no_configuration;
 mod reload;
 mod start;
 mod upgrade;
+mod watchdog;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -135,3 +135,24 @@ fn logs_are_opened_again() {
     // Both the master and the server process write to the new file.
     assert!(text.contains("gracefully shutting down") && text.contains("exited with code 0"));
 }
+
+/// A new server process that cannot serve what it was started for ends, and the old one serves on.
+#[test]
+fn a_process_that_refuses_a_reload_is_not_kept() {
+    let server = server("one").workers(1).allow_log("refused generation").start();
+    assert_eq!(server.get("/").text(), "one");
+    let before = server.children();
+    let text = server.read("nginx.conf");
+    let refused =
+        text.replace("worker_processes 1;", "worker_processes 64; worker_rlimit_nofile 1;");
+    assert_ne!(text, refused);
+    server.write("nginx.conf", refused);
+    let output = control(&server, &["-s", "reload"]);
+    assert_eq!(output.status.code(), Some(1), "{}", server.log());
+    until("the new process to end", PATIENCE, || (server.children() == before).then_some(()));
+    assert_eq!(server.get("/").text(), "one");
+    server.write("nginx.conf", text);
+    assert!(control(&server, &["-s", "reload"]).status.success());
+    assert_eq!(server.get("/").text(), "one");
+    assert!(server.stop().success());
+}

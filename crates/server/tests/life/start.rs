@@ -483,3 +483,31 @@ fn descriptors_of_logs_are_where_they_belong() {
     assert_eq!(master.intersection(&child).count(), 2, "{descriptors:?}");
     assert!(server.stop().success());
 }
+
+/// A configuration that can be read but not served ends the start, after a few attempts.
+#[test]
+fn a_start_that_cannot_succeed_ends() {
+    let dir = TempDir::new("giving-up");
+    let path = dir.path().to_str().unwrap().to_owned();
+    let port = nowait_testkit::ports::free_port();
+    for (main, reason, attempts) in [
+        // No process can start in it.
+        ("working_directory /nonexistent/x;", "chdir(\"/nonexistent/x\") failed", 1),
+        // The process starts, and refuses: its workers get no descriptors.
+        ("worker_processes 64; worker_rlimit_nofile 1;", "refused generation 1: ", 5),
+    ] {
+        let text = format!(
+            "daemon off; pid x.pid; error_log error.log notice; {main} events {{}}\n\
+             http {{ access_log off; server {{ listen 127.0.0.1:{port}; return 200 x; }} }}\n"
+        );
+        dir.write("nginx.conf", text);
+        let _ = fs::remove_file(dir.path().join("error.log"));
+        let output = nowait(&["-p", &path, "-c", "nginx.conf"]);
+        let log = fs::read_to_string(dir.path().join("error.log")).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{log}");
+        assert_eq!(log.matches(reason).count(), attempts, "{log}");
+        assert_eq!(log.matches("giving up: no server process").count(), 1, "{log}");
+        assert!(stderr(&output).contains("giving up: "), "{}", stderr(&output));
+        assert!(!dir.path().join("x.pid").exists());
+    }
+}

@@ -255,7 +255,7 @@ impl<'a> Cx<'a> {
             return unsupported_error(name, &entry);
         }
         if let Some(origin) = elsewhere::find(&name.text) {
-            return foreign_error(name, origin);
+            return foreign_error(name, origin.name);
         }
         let error = name.error(format!("unknown directive \"{name}\""));
         if name.text.contains(&b'}') {

@@ -232,7 +232,7 @@ impl Parser<'_> {
             self.diagnostics.push(Diagnostic::emerg("unexpected \"{\"").at(at));
             // Keep the braces balanced: the block is read and dropped.
             let name = Word { text: Vec::new(), span: at, quoted: false };
-            let node = Node { name, args: Vec::new(), block: None, span: at };
+            let node = Node { name, args: Vec::new(), block: None, span: at, close: None };
             return self.push_block(node, at, nesting, nodes);
         };
         if at.file == FileId::COMMAND_LINE {
@@ -259,9 +259,10 @@ impl Parser<'_> {
         nesting.open.push(Open { node, outer, brace, indentation, outdented: None });
     }
 
-    fn pop_block(&mut self, open: Open, nodes: &mut Vec<Node>) {
+    fn pop_block(&mut self, open: Open, close: Option<Span>, nodes: &mut Vec<Node>) {
         let children = std::mem::replace(nodes, open.outer);
         let mut node = open.node;
+        node.close = close;
         if self.depth <= BLOCK_DEPTH_MAX {
             node.block = Some(children);
         } else {
@@ -282,7 +283,7 @@ impl Parser<'_> {
     fn close(&mut self, lexer: &Lexer<'_>, at: Span, nesting: &mut Nesting, nodes: &mut Vec<Node>) {
         if let Some(open) = nesting.open.pop() {
             nesting.block_ends(&open, lexer.indentation(), at);
-            return self.pop_block(open, nodes);
+            return self.pop_block(open, Some(at), nodes);
         }
         self.tree.unbalanced = true;
         let mut error = Diagnostic::emerg("unexpected \"}\"").at(at).label("no block is open here");
@@ -444,7 +445,7 @@ fn node(words: &mut Vec<Word>, end: Span) -> Option<Node> {
     let mut words = std::mem::take(words).into_iter();
     let name = words.next()?;
     let span = name.span.to(end);
-    Some(Node { name, args: words.collect(), block: None, span })
+    Some(Node { name, args: words.collect(), block: None, span, close: None })
 }
 
 /// After a broken word: drops the directive up to its `;` or the end of the line. A block is kept,
@@ -471,7 +472,7 @@ impl Nesting {
     /// Closes all blocks at the end of the text.
     fn end_silently(&mut self, parser: &mut Parser<'_>, nodes: &mut Vec<Node>) {
         while let Some(open) = self.open.pop() {
-            parser.pop_block(open, nodes);
+            parser.pop_block(open, None, nodes);
         }
     }
 

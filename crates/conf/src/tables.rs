@@ -353,6 +353,7 @@ pub mod private {
             args: words(text),
             block: None,
             span: crate::Span::BUILT_IN,
+            close: None,
         };
         assert!(row.arity.allows(node.args.len()), "default of \"{name}\": number of arguments");
         if let Err(error) = (row.apply)(cx, &node) {

@@ -82,6 +82,8 @@ pub struct Node {
     pub block: Option<Vec<Node>>,
     /// From the name to the `;` or the `{`.
     pub span: Span,
+    /// The `}` of the block; `None` without one, or if it is missing.
+    pub close: Option<Span>,
 }
 
 impl Node {

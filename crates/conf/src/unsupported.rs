@@ -24,10 +24,12 @@ pub struct Unsupported {
 
 const NOT_YET: &str = "not implemented yet";
 const MODULES: &str = "there are no loadable modules";
-const OUT_OF_SCOPE_MAIL: &str = "there is no mail proxy";
-const PERL: &str = "there is no embedded Perl";
+const OUT_OF_SCOPE_MAIL: &str =
+    "there is no mail proxy; keep nginx for it, or pass the connections on with \"stream\"";
+const PERL: &str =
+    "there is no embedded Perl; use \"map\", or pass such requests to an application";
 const IMAGES: &str = "there is no image processing";
-const XSLT: &str = "there is no XML transformation";
+const XSLT: &str = "there is no XML transformation; let the application do it";
 const GEOIP: &str = "the database format is discontinued; use \"geoip2\", \"geo\" or \"map\"";
 const PERFTOOLS: &str = "use perf or another external profiler";
 const STATE: &str = "nothing changes servers but the configuration: \"include\" the file here, or list the \
@@ -493,7 +495,7 @@ pub fn all() -> impl Iterator<Item = Unsupported> {
 }
 
 /// The entry of a name: the one allowed in `context`, or else the first.
-pub(crate) fn find(name: &[u8], context: Context) -> Option<Unsupported> {
+pub fn find(name: &[u8], context: Context) -> Option<Unsupported> {
     static INDEX: OnceLock<HashMap<&'static str, Vec<Unsupported>>> = OnceLock::new();
     let index = INDEX.get_or_init(|| {
         let mut index: HashMap<_, Vec<_>> = HashMap::new();

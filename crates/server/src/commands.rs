@@ -16,6 +16,7 @@ use crate::cli::Options;
 use crate::format_command::{self, Format};
 use crate::generate::Text;
 use crate::health_command::Check;
+use crate::migrate_command::{self, Migrate};
 use crate::wire::{PurgeKind, PurgeOrder};
 
 /// A parsed subcommand.
@@ -33,6 +34,8 @@ pub enum Asked {
     Format(Format),
     /// `generate`: a text for the installation.
     Generate(Text),
+    /// `migrate`: what of an nginx configuration runs.
+    Migrate(Migrate),
 }
 
 /// Parses the arguments after the program's name; `None` if they are nginx's options.
@@ -85,6 +88,7 @@ fn command() -> Command {
                 ),
         )
         .subcommand(format_command::arguments())
+        .subcommand(migrate_command::arguments())
         .subcommand(
             Command::new("generate").about("Print a manual page or completions for a shell").arg(
                 Arg::new("text")
@@ -221,6 +225,7 @@ fn asked(matches: &ArgMatches) -> Result<Asked, clap::Error> {
             Ok(Asked::CheckHealth(check.expect("the argument has a default")))
         }
         Some(("fmt", matches)) => Ok(Asked::Format(Format::of(matches))),
+        Some(("migrate", matches)) => Ok(Asked::Migrate(Migrate::of(matches))),
         Some(("generate", matches)) => {
             let name = text(matches, "text");
             let known = Text::NAMES.iter().find(|(known, _)| *known == name);

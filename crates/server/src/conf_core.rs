@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nowait_conf::elsewhere::{self, SharedObject};
 use nowait_conf::{
     Arity, Context, Cx, Diagnostic, Invalid, Msec, Node, Offset, Path, Row, Scope, Setting, Value,
     Words, arity, directives, rows, setting_enum,
@@ -142,26 +143,18 @@ rows! {
     "load_module" => load_module, in MAIN, take exactly(1), args "file";
 }
 
-/// Modules that are files of their own in nginx's packages, and are built in here.
-const MODULES: &[&str] = &[
-    "ngx_http_brotli_filter_module",
-    "ngx_http_brotli_static_module",
-    "ngx_http_headers_more_filter_module",
-    "ngx_http_zstd_filter_module",
-    "ngx_http_zstd_static_module",
-    "ngx_stream_module",
-];
-
 fn load_module(_: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
     let file = word.lossy();
     let name = file.rsplit('/').next().unwrap_or_default();
     let name = name.strip_suffix(".so").unwrap_or(name);
-    match MODULES.contains(&name) {
-        true => Ok(()),
-        false => Err(word.error(format!("module \"{name}\" does not exist in nowait")).hint(
-            "there are no loadable modules: remove the line, and the directives of the module",
-        )),
+    match elsewhere::shared_object(&file) {
+        SharedObject::BuiltIn(_) => Ok(()),
+        SharedObject::Foreign(_) | SharedObject::Missing(_) | SharedObject::Unknown => {
+            Err(word.error(format!("module \"{name}\" does not exist in nowait")).hint(
+                "there are no loadable modules: remove the line, and the directives of the module",
+            ))
+        }
     }
 }
 

@@ -86,6 +86,33 @@ pub fn load(place: &Place) -> Result<Loaded, Refused> {
 /// # Errors
 /// All problems found.
 pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
+    let Interpreted { bundle, settings, plan, needs, diagnostics } = run(files, place);
+    // Colours only if the text goes to a terminal.
+    let rendered = diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()));
+    let lines = lines(&diagnostics);
+    let findings = Findings::of(&diagnostics);
+    if diagnostics.has_errors() {
+        return Err(Refused { lines, rendered, findings });
+    }
+    let warnings = lines.into_iter().map(|line| line.text).collect();
+    Ok(Loaded { bundle, settings, needs, plan, warnings, rendered, findings })
+}
+
+/// Every finding about a configuration, for those who want nothing else of it.
+pub fn findings(files: &dyn Files, place: &Place) -> Diagnostics {
+    run(files, place).diagnostics
+}
+
+/// A configuration that may be invalid.
+struct Interpreted {
+    bundle: Bundle,
+    settings: Settings,
+    plan: Plan,
+    needs: Needs,
+    diagnostics: Diagnostics,
+}
+
+fn run(files: &dyn Files, place: &Place) -> Interpreted {
     let (mut tree, mut diagnostics) = parse(files, &place.conf_file, place.globals.as_deref());
     let registry = registry();
     let paths = Paths::new(&place.prefix, &place.conf_file);
@@ -100,15 +127,7 @@ pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
         let warning = Diagnostic::warn("no \"server\" listens: nothing will be served");
         diagnostics.push(warning.hint("http { server { listen 8080; root /srv/www; } }"));
     }
-    // Colours only if the text goes to a terminal.
-    let rendered = diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()));
-    let lines = lines(&diagnostics);
-    let findings = Findings::of(&diagnostics);
-    if diagnostics.has_errors() {
-        return Err(Refused { lines, rendered, findings });
-    }
-    let warnings = lines.into_iter().map(|line| line.text).collect();
-    Ok(Loaded { bundle: tree.files, settings, needs, plan, warnings, rendered, findings })
+    Interpreted { bundle: tree.files, settings, plan, needs, diagnostics }
 }
 
 fn lines(diagnostics: &Diagnostics) -> Vec<Line> {

@@ -24,6 +24,7 @@ mod log;
 mod log_process;
 mod logs;
 mod master;
+mod migrate_command;
 mod notify;
 mod output;
 mod pidfile;
@@ -127,6 +128,7 @@ fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
         Asked::Reference(name) => output::print(&reference::text(&name)?).map(|()| 0),
         Asked::CheckHealth(check) => check.run().map(|()| 0),
         Asked::Format(format) => format.run(),
+        Asked::Migrate(migrate) => migrate.run(),
         Asked::Generate(text) => output::print_with(|out| generate::write(text, out)).map(|()| 0),
         Asked::Purge(order, options) => {
             output::print(&cache_command::purge(order, &options)?).map(|()| 0)

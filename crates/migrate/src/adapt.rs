@@ -1,0 +1,393 @@
+//! How the files of an adapted copy differ from the originals.
+//!
+//! Missing directives become comments that say why. Where a directive would have responded to
+//! requests or refused clients, the copy refuses in its place: nothing that was closed is open
+//! afterwards, and no source code of an application is sent as a file. Includes by full paths lead
+//! into the copy. Called by `nowait migrate -o`; writes nothing itself.
+
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nowait_conf::{Node, Word};
+
+use crate::class::{Class, Treatment, Verdict};
+use crate::survey::{Include, Source, Survey, printable};
+
+/// The directory of the copy for files from outside of the original's directory.
+const OUTSIDE: &str = "outside";
+
+/// A file of the copy that differs from the original, or comes from elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Below the directory of the copy.
+    pub path: PathBuf,
+    /// The original.
+    pub original: PathBuf,
+    pub text: Vec<u8>,
+}
+
+/// The differences between a configuration and its copy.
+pub struct Adaptation {
+    /// Every file to be written with another text, or to another place.
+    pub files: Vec<Placement>,
+    /// Directives turned into comments.
+    pub removed: usize,
+    /// Directives that refuse requests in place of a missing one, or do the same as it.
+    pub added: usize,
+    /// `FILE:LINE` of what is left for the operator to decide.
+    pub left: Vec<String>,
+}
+
+/// Bytes of a file to be replaced.
+struct Edit {
+    start: usize,
+    end: usize,
+    text: Vec<u8>,
+}
+
+/// Where a spelling of a file leads in the copy.
+enum Where {
+    /// To this path of the copy, since the original's directory is copied as a whole.
+    Inside(PathBuf),
+    /// Nowhere: it is outside of the original's directory.
+    Outside,
+}
+
+impl Adaptation {
+    /// Plans a copy of `root`, the directory of the main file.
+    pub fn plan(survey: &Survey, source: &dyn Source, root: &Path) -> Adaptation {
+        let mut plan = Plan {
+            survey,
+            source,
+            root,
+            real_root: source.real(root),
+            edits: survey.files.iter().map(|_| Vec::new()).collect(),
+            outside: BTreeSet::new(),
+            done: Adaptation { files: Vec::new(), removed: 0, added: 0, left: Vec::new() },
+            quic: false,
+        };
+        // Clients would try in vain what no address offers any more.
+        plan.quic = plan.directives(true);
+        plan.directives(false);
+        plan.includes();
+        plan.place();
+        plan.done
+    }
+}
+
+struct Plan<'a> {
+    survey: &'a Survey,
+    source: &'a dyn Source,
+    root: &'a Path,
+    real_root: PathBuf,
+    /// By file.
+    edits: Vec<Vec<Edit>>,
+    /// Spellings of files that are copied from outside.
+    outside: BTreeSet<(usize, PathBuf)>,
+    done: Adaptation,
+    /// Whether addresses with HTTP/3 were removed.
+    quic: bool,
+}
+
+impl<'a> Plan<'a> {
+    /// Edits the directives of all files; or only says whether addresses for HTTP/3 are removed.
+    fn directives(&mut self, look_only: bool) -> bool {
+        let mut quic = false;
+        for file in 0..self.survey.files.len() {
+            let survey = self.survey;
+            let nodes = &survey.files[file].nodes;
+            let mut blocks: Vec<&[Node]> = vec![nodes];
+            while let Some(block) = blocks.pop() {
+                let other = block.iter().any(|node| node.name == "listen" && !is_quic(node));
+                for node in block {
+                    let Some(verdict) = self.verdict(file, node) else { continue };
+                    if verdict.class == Class::Refused && is_quic(node) && other {
+                        quic = true;
+                        if !look_only {
+                            let why = "nowait has no HTTP/3; clients use HTTP/2";
+                            self.comment(file, node, why, None);
+                        }
+                    } else if look_only || !self.treat(file, node, verdict) {
+                        blocks.push(node.children());
+                    }
+                }
+            }
+        }
+        quic
+    }
+
+    fn verdict(&self, file: usize, node: &Node) -> Option<&'a Verdict> {
+        let Survey { files, directives, .. } = self.survey;
+        let of_file = &files[file].directives;
+        let at = of_file.binary_search_by_key(&node.span.start, |n| directives[*n].start).ok()?;
+        Some(&directives[of_file[at]].verdict)
+    }
+
+    /// Whether a directive was edited, with all that is in its block.
+    fn treat(&mut self, file: usize, node: &Node, verdict: &Verdict) -> bool {
+        if self.quic && is_alt_svc(node) {
+            self.comment(file, node, "nowait has no HTTP/3, which this announces", None);
+            return true;
+        }
+        let module = &verdict.module;
+        let why = match verdict.class {
+            Class::Missing => format!("{module}: {}", verdict.note),
+            _ if node.name == "load_module" => verdict.note.to_string(),
+            _ => format!("{module} is missing: {}", verdict.note),
+        };
+        match verdict.treatment {
+            Treatment::Keep => {
+                if !verdict.class.works() && verdict.note != "stands in a block that is missing" {
+                    self.done.left.push(self.survey.place(file, node.span.line));
+                }
+                return false;
+            }
+            Treatment::Remove => self.comment(file, node, &why, None),
+            Treatment::Instead(instead) => {
+                let why = format!("{why}; requests are refused until it is replaced");
+                self.comment(file, node, &why, Some(instead));
+            }
+            Treatment::Rename(other) => {
+                let text = &self.survey.files[file].text;
+                let rest = &text[node.name.span.end as usize..node.span.end as usize];
+                let line = format!("{other}{}", String::from_utf8_lossy(rest));
+                self.comment(file, node, &why, Some(&line));
+            }
+        }
+        true
+    }
+
+    /// Turns a directive into a comment.
+    fn comment(&mut self, file: usize, node: &Node, why: &str, instead: Option<&str>) {
+        let text = &self.survey.files[file].text;
+        let end = node.close.map_or(node.span.end, |close| close.end) as usize;
+        let edit = comment(text, node.span.start as usize, end, &printable(why), instead);
+        self.edits[file].push(edit);
+        self.done.removed += 1;
+        self.done.added += usize::from(instead.is_some());
+    }
+
+    /// Edits includes, so that they lead into the copy.
+    fn includes(&mut self) {
+        let mut rewritten = vec![false; self.survey.includes.len()];
+        for (index, include) in self.survey.includes.iter().enumerate() {
+            rewritten[index] = self.lead_inside(include);
+        }
+        // A file from outside is copied if it changes, and with it all that an include finds; that
+        // changes the including file.
+        loop {
+            let mut changed = false;
+            for (index, include) in self.survey.includes.iter().enumerate() {
+                if rewritten[index] || !self.comes_along(include) {
+                    continue;
+                }
+                rewritten[index] = true;
+                changed = true;
+                for (file, path) in &include.found {
+                    if matches!(self.place_of(path), Where::Outside) {
+                        self.outside.insert((*file, path.clone()));
+                    }
+                }
+                let relative = !include.word.text.starts_with(b"/");
+                let mut insert = OUTSIDE.as_bytes().to_vec();
+                if relative {
+                    let prefix = include.path.len() - include.word.text.len();
+                    insert.extend_from_slice(&include.path[..prefix]);
+                }
+                self.edit_word(include, 0, &insert);
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    /// Whether the files of an include have to be copied from outside.
+    fn comes_along(&self, include: &Include) -> bool {
+        include.found.iter().any(|(file, path)| {
+            !self.edits[*file].is_empty() && matches!(self.place_of(path), Where::Outside)
+        })
+    }
+
+    /// Makes the full path of an include relative, if it leads into the original's directory.
+    fn lead_inside(&mut self, include: &Include) -> bool {
+        let word = &include.word.text;
+        if !word.starts_with(b"/") {
+            return false;
+        }
+        let outside = |(_, path): &(usize, PathBuf)| matches!(self.place_of(path), Where::Outside);
+        if include.found.iter().any(outside) {
+            return false;
+        }
+        let roots = [self.root, &self.real_root];
+        let Some(length) = roots.iter().find_map(|root| below(word, root)) else { return false };
+        self.edit_word(include, length, b"");
+        true
+    }
+
+    /// Replaces the first bytes of an include's argument. Nothing happens if these are escaped.
+    fn edit_word(&mut self, include: &Include, drop: usize, insert: &[u8]) {
+        let Word { span, quoted, text } = &include.word;
+        let start = span.start as usize + usize::from(*quoted);
+        let raw = &self.survey.files[include.file].text;
+        if raw.get(start..start + drop) == Some(&text[..drop]) {
+            self.edits[include.file].push(Edit { start, end: start + drop, text: insert.to_vec() });
+        } else {
+            self.done.left.push(self.survey.place(include.file, span.line));
+        }
+    }
+
+    fn place_of(&self, path: &Path) -> Where {
+        let parent = self.source.real(path.parent().unwrap_or(Path::new("/")));
+        match (parent.strip_prefix(&self.real_root), path.file_name()) {
+            (Ok(below), Some(name)) => Where::Inside(below.join(name)),
+            _ => Where::Outside,
+        }
+    }
+
+    /// Decides where the changed files are written.
+    fn place(&mut self) {
+        for index in 0..self.survey.files.len() {
+            let file = &self.survey.files[index];
+            let outside: Vec<PathBuf> = self
+                .outside
+                .iter()
+                .filter(|known| known.0 == index)
+                .map(|(_, path)| path.clone())
+                .collect();
+            let edits = std::mem::take(&mut self.edits[index]);
+            let changed = !edits.is_empty();
+            let mut paths = BTreeSet::new();
+            if changed && let Ok(below) = file.real.strip_prefix(&self.real_root) {
+                paths.insert(below.to_owned());
+            } else if changed {
+                // Links to files elsewhere are replaced by their changed contents.
+                for spelling in &file.spellings {
+                    if let Where::Inside(path) = self.place_of(spelling) {
+                        paths.insert(path);
+                    }
+                }
+            }
+            paths.extend(
+                outside
+                    .iter()
+                    .map(|path| Path::new(OUTSIDE).join(path.strip_prefix("/").unwrap_or(path))),
+            );
+            if paths.is_empty() {
+                continue;
+            }
+            let text = apply(&file.text, edits);
+            for path in paths {
+                self.done.files.push(Placement {
+                    path,
+                    original: file.path.clone(),
+                    text: text.clone(),
+                });
+            }
+        }
+    }
+}
+
+fn is_quic(node: &Node) -> bool {
+    node.name == "listen" && node.args.iter().any(|word| word == "quic")
+}
+
+/// `add_header Alt-Svc 'h3=":443"; ma=86400';`
+fn is_alt_svc(node: &Node) -> bool {
+    let is = |word: &Word| word.text.eq_ignore_ascii_case(b"Alt-Svc");
+    let h3 = |word: &Word| word.text.windows(2).any(|letters| letters == b"h3");
+    node.name == "add_header" && node.args.first().is_some_and(is) && node.args.iter().any(h3)
+}
+
+/// The length of `root/` at the beginning of a path.
+fn below(path: &[u8], root: &Path) -> Option<usize> {
+    let root = root.as_os_str().as_bytes();
+    let rest = path.strip_prefix(root)?;
+    let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
+    (slashes > 0 && rest.len() > slashes).then_some(root.len() + slashes)
+}
+
+/// Turns the bytes from `start` to `end` into a comment, on lines of its own.
+fn comment(text: &[u8], start: usize, end: usize, why: &str, instead: Option<&str>) -> Edit {
+    let line_start = text[..start].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let before = &text[line_start..start];
+    let blank = before.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+    let indent = &before[..blank];
+    let alone = blank == before.len();
+    let line_end =
+        text[end..].iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| end + at);
+    let rest = text[end..line_end].trim_ascii_start();
+    let mut out = Vec::new();
+    if !alone {
+        out.push(b'\n');
+        out.extend_from_slice(indent);
+    }
+    out.extend_from_slice(b"# nowait: ");
+    out.extend_from_slice(why.as_bytes());
+    for line in text[start..end].split(|byte| *byte == b'\n') {
+        out.push(b'\n');
+        out.extend_from_slice(indent);
+        out.extend_from_slice(b"# ");
+        out.extend_from_slice(line.strip_prefix(indent).unwrap_or(line));
+    }
+    if let Some(instead) = instead {
+        out.push(b'\n');
+        out.extend_from_slice(indent);
+        out.extend_from_slice(instead.as_bytes());
+    }
+    if !rest.is_empty() && !rest.starts_with(b"#") {
+        out.push(b'\n');
+        out.extend_from_slice(indent);
+    }
+    Edit { start, end, text: out }
+}
+
+/// The text with all edits.
+fn apply(text: &[u8], mut edits: Vec<Edit>) -> Vec<u8> {
+    edits.sort_by_key(|edit| edit.start);
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    for edit in edits {
+        // Nothing within a comment is edited again.
+        if edit.start < at {
+            continue;
+        }
+        out.extend_from_slice(&text[at..edit.start]);
+        out.extend_from_slice(&edit.text);
+        at = edit.end;
+    }
+    out.extend_from_slice(&text[at..]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_stand_on_lines_of_their_own() {
+        let check = |text: &str, what: &str, instead: Option<&str>, expected: &str| {
+            let start = text.find(what).unwrap();
+            let edit = comment(text.as_bytes(), start, start + what.len(), "why", instead);
+            let out = apply(text.as_bytes(), vec![edit]);
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        };
+        check("a;\n  b c;\nd;\n", "b c;", None, "a;\n  # nowait: why\n  # b c;\nd;\n");
+        check("  a; b; c;\n", "b;", None, "  a; \n  # nowait: why\n  # b;\n   c;\n");
+        check("b; # x\n", "b;", Some("d;"), "# nowait: why\n# b;\nd; # x\n");
+        check(
+            "\tb {\n\t\tx;\n\t}",
+            "b {\n\t\tx;\n\t}",
+            None,
+            "\t# nowait: why\n\t# b {\n\t# \tx;\n\t# }",
+        );
+        check("l { b; }\n", "b;", Some("d;"), "l { \n# nowait: why\n# b;\nd;\n }\n");
+    }
+
+    #[test]
+    fn overlapping_edits_are_dropped() {
+        let edit = |start, end, text: &str| Edit { start, end, text: text.into() };
+        assert_eq!(apply(b"abcdef", vec![edit(4, 5, "Y"), edit(1, 5, "X")]), b"aXf");
+    }
+}

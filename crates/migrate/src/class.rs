@@ -1,0 +1,290 @@
+//! The class of one directive, by the tables of facts; and what its block contains.
+//!
+//! Called by [`Survey`](crate::Survey) for every directive. Values are not looked at, except that of
+//! `load_module`.
+
+use std::borrow::Cow;
+
+use nowait_conf::elsewhere::{self, Role, SharedObject};
+use nowait_conf::{Context, Node, Registry, differs, unsupported};
+
+/// What becomes of a directive. The later ones weigh more, for a directive that stands in a file
+/// which several blocks include.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// It works as in nginx.
+    Runs,
+    /// It is accepted, and there is nothing for it to do.
+    NoEffect,
+    /// It works, with a difference that is worth knowing.
+    Differs,
+    /// It exists, but the check refuses its arguments or its place.
+    Refused,
+    /// nginx has it, and nowait does not.
+    Missing,
+    /// A module of a third party, NGINX Plus or a former release has it, and nowait does not.
+    ThirdParty,
+    /// Code in Lua.
+    Lua,
+    /// Nobody knows it.
+    Unknown,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Class; 8] = [
+        Class::Runs,
+        Class::Differs,
+        Class::NoEffect,
+        Class::Refused,
+        Class::Missing,
+        Class::ThirdParty,
+        Class::Lua,
+        Class::Unknown,
+    ];
+
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Runs => "runs",
+            Class::NoEffect => "no_effect",
+            Class::Differs => "differs",
+            Class::Refused => "refused",
+            Class::Missing => "missing",
+            Class::ThirdParty => "third_party",
+            Class::Lua => "lua",
+            Class::Unknown => "unknown",
+        }
+    }
+
+    /// Whether a server can start with the directive.
+    pub fn works(self) -> bool {
+        matches!(self, Class::Runs | Class::NoEffect | Class::Differs)
+    }
+}
+
+/// How an adapted copy treats a directive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Treatment {
+    Keep,
+    /// Turned into a comment.
+    Remove,
+    /// Turned into a comment; this directive refuses requests in its place.
+    Instead(&'static str),
+    /// Another directive does the same.
+    Rename(&'static str),
+}
+
+/// The class of a directive with its reasons.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict {
+    pub class: Class,
+    /// The module in the summary.
+    pub module: Cow<'static, str>,
+    /// The difference, or the consequence of the absence.
+    pub note: Cow<'static, str>,
+    /// The replacement.
+    pub substitute: Cow<'static, str>,
+    /// It keeps others out, or guards them: its absence must be noticed.
+    pub protects: bool,
+    pub treatment: Treatment,
+}
+
+/// What surrounds a directive.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Surroundings {
+    /// A block of this kind.
+    Block(Context),
+    /// A block whose entries are data: they are not directives.
+    Data,
+    /// A block that is missing as a whole: its directives share its class and its module.
+    Lost(Class, Cow<'static, str>),
+}
+
+impl Verdict {
+    fn new(class: Class, module: impl Into<Cow<'static, str>>) -> Verdict {
+        Verdict {
+            class,
+            module: module.into(),
+            note: "".into(),
+            substitute: "".into(),
+            protects: false,
+            treatment: Treatment::Keep,
+        }
+    }
+
+    /// The verdict on a directive in a block that is missing as a whole.
+    pub(crate) fn lost(class: Class, module: Cow<'static, str>) -> Verdict {
+        Verdict { note: "stands in a block that is missing".into(), ..Verdict::new(class, module) }
+    }
+}
+
+/// The verdict on a directive in a block.
+pub(crate) fn verdict(registry: &Registry, context: Context, node: &Node) -> Verdict {
+    let name = &node.name.text[..];
+    if name == b"load_module" {
+        return load_module(node);
+    }
+    let row = registry.find(name, context);
+    let entry = unsupported::find(name, context);
+    let here = entry.filter(|entry| entry.contexts.intersects(context));
+    if let Some(row) = row {
+        let built_in = elsewhere::built_in(row.module);
+        let module = match (built_in, here) {
+            (Some(built_in), _) => built_in.name,
+            (None, Some(entry)) => entry.module,
+            (None, None) if name == b"include" => "ngx_core_module",
+            (None, None) => row.module,
+        };
+        // The reference says so in the first words.
+        if row.doc.first().is_some_and(|line| line.trim_start().starts_with("Accepted ")) {
+            return Verdict::new(Class::NoEffect, module);
+        }
+        return match differs::find(name).filter(|_| here.is_some()) {
+            Some(difference) => Verdict {
+                note: format!("{} ({})", difference.note, difference.link()).into(),
+                ..Verdict::new(Class::Differs, module)
+            },
+            None => Verdict::new(Class::Runs, module),
+        };
+    }
+    if let Some(entry) = here.or(entry.filter(|_| registry.named(name).is_empty())) {
+        let role = if entry.name == "perl" { Role::Handler } else { Role::Other };
+        return Verdict {
+            note: entry.reason.into(),
+            treatment: removal(role, context),
+            ..Verdict::new(Class::Missing, entry.module)
+        };
+    }
+    if !registry.named(name).is_empty() {
+        return Verdict {
+            note: format!("is not allowed in \"{}\"", context.describe()).into(),
+            ..Verdict::new(Class::Refused, entry.map_or("misplaced", |entry| entry.module))
+        };
+    }
+    match elsewhere::find(name) {
+        Some(origin) => foreign(origin, context, node),
+        None => Verdict {
+            note:
+                "no module known to nowait has this directive: a misspelling, or a module of your \
+                   own"
+                .into(),
+            ..Verdict::new(Class::Unknown, "unknown")
+        },
+    }
+}
+
+/// The verdict on a directive of a third party.
+fn foreign(origin: &'static elsewhere::Origin, context: Context, node: &Node) -> Verdict {
+    let name = &node.name.text[..];
+    let lua = elsewhere::contains_lua(name) && node.block.is_some();
+    // `auth_ldap off;` admits everybody, and so does its absence.
+    let off = node.args.first().is_some_and(|word| word == "off" || word == "0");
+    let role = if off { Role::Other } else { origin.role(name) };
+    let renamed = match name {
+        b"fancyindex" => Some("autoindex"),
+        b"fancyindex_exact_size" => Some("autoindex_exact_size"),
+        b"fancyindex_localtime" => Some("autoindex_localtime"),
+        _ => None,
+    };
+    Verdict {
+        note: origin.loss.into(),
+        substitute: origin.advice.into(),
+        protects: !off && (origin.protects || role == Role::Guard),
+        treatment: match (renamed, role) {
+            (Some(other), _) => Treatment::Rename(other),
+            (None, _) if origin.decide => Treatment::Keep,
+            (None, role) => removal(role, context),
+        },
+        ..Verdict::new(if lua { Class::Lua } else { Class::ThirdParty }, origin.name)
+    }
+}
+
+/// How a copy goes without a directive, by its role.
+fn removal(role: Role, context: Context) -> Treatment {
+    let ifs = Context::SERVER_IF | Context::LOCATION_IF;
+    let returns = ifs | Context::SERVER | Context::LOCATION;
+    let denies = Context::HTTP
+        | Context::SERVER
+        | Context::LOCATION
+        | Context::LIMIT_EXCEPT
+        | Context::STREAM
+        | Context::STREAM_SERVER;
+    match role {
+        Role::Handler if returns.intersects(context) => Treatment::Instead("return 501;"),
+        Role::Guard if denies.intersects(context) => Treatment::Instead("deny all;"),
+        Role::Guard if ifs.intersects(context) => Treatment::Instead("return 403;"),
+        Role::Handler | Role::Guard | Role::Other => Treatment::Remove,
+    }
+}
+
+fn load_module(node: &Node) -> Verdict {
+    let file = node.args.first().map(|word| word.lossy()).unwrap_or_default();
+    let name = file.rsplit('/').next().unwrap_or_default().trim_end_matches(".so").to_owned();
+    let verdict = |class, note: String, substitute: &'static str, protects| Verdict {
+        note: note.into(),
+        substitute: substitute.into(),
+        protects,
+        treatment: Treatment::Remove,
+        ..Verdict::new(class, "ngx_core_module")
+    };
+    match elsewhere::shared_object(&file) {
+        SharedObject::BuiltIn(known) => {
+            verdict(Class::NoEffect, format!("{} is built in", known.name), "", false)
+        }
+        SharedObject::Foreign(origin) => verdict(
+            Class::ThirdParty,
+            format!("{name} ({}) is missing: {}", origin.name, origin.loss),
+            origin.advice,
+            origin.protects,
+        ),
+        SharedObject::Missing(directive) => {
+            let reason = unsupported::all().find(|entry| entry.name == directive);
+            let reason = reason.map_or("", |entry| entry.reason);
+            verdict(Class::Missing, format!("{name} is missing: {reason}"), "", false)
+        }
+        SharedObject::Unknown => verdict(
+            Class::Unknown,
+            format!("{name} is unknown: its directives are listed as unknown, too"),
+            "",
+            false,
+        ),
+    }
+}
+
+/// What the block of a directive in `context` contains.
+pub(crate) fn inside(context: Context, node: &Node, verdict: &Verdict) -> Surroundings {
+    if !verdict.class.works() {
+        return Surroundings::Lost(verdict.class, verdict.module.clone());
+    }
+    let Some(kind) = block_kind(context, &node.name.text) else { return Surroundings::Data };
+    Surroundings::Block(kind)
+}
+
+/// The kind of a block; `None` if its entries are data.
+fn block_kind(context: Context, name: &[u8]) -> Option<Context> {
+    let choose = |in_http: Context, in_stream: Context| {
+        if context.intersects(Context::STREAM) { in_stream } else { in_http }
+    };
+    Some(match name {
+        b"events" => Context::EVENTS,
+        b"http" => Context::HTTP,
+        b"stream" => Context::STREAM,
+        b"server" => choose(Context::SERVER, Context::STREAM_SERVER),
+        b"upstream" => choose(Context::UPSTREAM, Context::STREAM_UPSTREAM),
+        b"location" => Context::LOCATION,
+        b"if" if context.intersects(Context::SERVER) => Context::SERVER_IF,
+        b"if" => Context::LOCATION_IF,
+        b"limit_except" => Context::LIMIT_EXCEPT,
+        _ => return None,
+    })
+}
+
+/// The blocks of a registry that are neither known as blocks of directives nor as data, for a test.
+pub fn blocks_to_judge(registry: &Registry) -> Vec<&'static str> {
+    const DATA: &[&str] =
+        &["types", "map", "geo", "geoip2", "split_clients", "charset_map", "match", "acme_issuer"];
+    let blocks = registry.rows().filter(|row| row.block);
+    let unknown = blocks.filter(|row| block_kind(Context::HTTP, row.name.as_bytes()).is_none());
+    unknown.map(|row| row.name).filter(|name| !DATA.contains(name)).collect()
+}

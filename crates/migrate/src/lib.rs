@@ -1,0 +1,21 @@
+//! Moving from nginx: what every directive of a configuration comes to, and an adapted copy of it.
+//!
+//! Sans-IO: files come from a [`Source`]. [`Survey::take`] reads the main file and all it includes,
+//! file by file, and puts every directive into exactly one [`Class`]; [`Survey::refused`] adds what
+//! the check of the whole configuration says; [`report`](Survey::report) and
+//! [`json`](Survey::json) describe the result; [`Adaptation`] says how the files of a copy differ.
+//!
+//! Called by `nowait migrate`. The facts about modules are in `nowait_conf`
+//! ([`unsupported`](nowait_conf::unsupported), [`elsewhere`](nowait_conf::elsewhere),
+//! [`differs`](nowait_conf::differs)). Interprets no values: that is what the check does.
+#![forbid(unsafe_code)]
+
+mod adapt;
+mod class;
+mod json;
+mod report;
+mod survey;
+
+pub use adapt::{Adaptation, Placement};
+pub use class::{Class, blocks_to_judge};
+pub use survey::{Directive, Error, Limit, Site, Source, Survey};

@@ -1,0 +1,242 @@
+//! Writes the adapted copy of a directory.
+//!
+//! Called by `nowait migrate -o`. Never follows a link, never overwrites: every file is created
+//! anew, in directories that this created. Permissions are kept, owners where allowed. What can't
+//! be copied is reported; only a file that belongs to the adaptation makes the whole fail.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use nowait_migrate::Adaptation;
+
+use crate::log::Reason;
+
+/// Maximum number of files, links and directories.
+const ENTRIES_MAX: usize = 50_000;
+/// Maximum size of one file, in bytes.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Maximum size of all files, in bytes.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// A finished copy.
+#[derive(Debug, Default)]
+pub struct Copied {
+    /// Files and links.
+    pub files: usize,
+    /// What was left out, with the reason.
+    pub left_out: Vec<String>,
+}
+
+/// Checks that a copy may be written to a directory: it does not exist, or is empty.
+///
+/// # Errors
+/// The message for the operator.
+pub fn check_target(target: &Path) -> Result<(), String> {
+    let shown = target.display();
+    match fs::read_dir(target) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => Err(format!("\"{shown}\" is not empty: nothing is overwritten")),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(format!("cannot write to \"{shown}\" {}", Reason(&error))),
+    }
+}
+
+/// Copies `root` to `target`, with the changes of `adaptation`.
+///
+/// # Errors
+/// The message for the operator.
+pub fn copy(root: &Path, target: &Path, adaptation: &Adaptation) -> Result<Copied, String> {
+    let failed = |path: &Path, error: io::Error| {
+        format!("cannot write \"{}\" {}", path.display(), Reason(&error))
+    };
+    fs::create_dir_all(target).map_err(|error| failed(target, error))?;
+    let root_metadata = fs::metadata(root).map_err(|error| failed(root, error))?;
+    // It may hold keys: nobody may look before the permissions are those of the original.
+    keep_owner(target, &root_metadata);
+    let mut copy = Copy {
+        root,
+        target,
+        own: fs::canonicalize(target).map_err(|error| failed(target, error))?,
+        texts: adaptation.files.iter().map(|file| (&*file.path, &file.text[..])).collect(),
+        written: HashSet::new(),
+        entries: 0,
+        bytes: 0,
+        done: Copied::default(),
+    };
+    copy.tree()?;
+    for file in &adaptation.files {
+        if copy.written.contains(&file.path) {
+            continue;
+        }
+        let path = target.join(&file.path);
+        let parent = path.parent().unwrap_or(target);
+        fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
+        let mode = fs::metadata(&file.original).map_or(0o600, |metadata| metadata.mode());
+        write_new(&path, mode, &mut &file.text[..]).map_err(|error| failed(&path, error))?;
+        copy.done.files += 1;
+    }
+    Ok(copy.done)
+}
+
+struct Copy<'a> {
+    root: &'a Path,
+    target: &'a Path,
+    /// The target without links: it may be inside of the root.
+    own: PathBuf,
+    /// The changed texts by their paths below the target.
+    texts: HashMap<&'a Path, &'a [u8]>,
+    written: HashSet<PathBuf>,
+    entries: usize,
+    bytes: u64,
+    done: Copied,
+}
+
+impl Copy<'_> {
+    fn tree(&mut self) -> Result<(), String> {
+        let mut directories = vec![PathBuf::new()];
+        while let Some(directory) = directories.pop() {
+            let entries = match fs::read_dir(self.root.join(&directory)) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.left_out(&directory, &Reason(&error).to_string());
+                    continue;
+                }
+            };
+            for entry in entries.flatten() {
+                self.entries += 1;
+                if self.entries > ENTRIES_MAX {
+                    return Err(format!(
+                        "\"{}\" has more than {ENTRIES_MAX} files: is this the directory of a \
+                         configuration?",
+                        self.root.display()
+                    ));
+                }
+                let path = directory.join(entry.file_name());
+                match self.entry(&path) {
+                    Ok(true) => directories.push(path),
+                    Ok(false) => {}
+                    Err(error) if self.texts.contains_key(&*path) => {
+                        return Err(format!(
+                            "cannot write \"{}\" {}",
+                            self.target.join(&path).display(),
+                            Reason(&error)
+                        ));
+                    }
+                    Err(error) => self.left_out(&path, &Reason(&error).to_string()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies one entry; whether it is a directory to go through.
+    fn entry(&mut self, path: &Path) -> io::Result<bool> {
+        let (from, to) = (self.root.join(path), self.target.join(path));
+        let metadata = fs::symlink_metadata(&from)?;
+        if metadata.is_dir() {
+            if fs::canonicalize(&from)? == self.own {
+                return Ok(false);
+            }
+            DirBuilder::new().mode(0o700).create(&to)?;
+            keep_owner(&to, &metadata);
+            return Ok(true);
+        }
+        if let Some(text) = self.texts.get(path) {
+            // The mode of a link says nothing.
+            let original = fs::metadata(&from)?;
+            write_new(&to, original.mode(), &mut &text[..])?;
+            keep_owner(&to, &original);
+            self.written.insert(path.to_owned());
+        } else if metadata.is_symlink() {
+            let link = fs::read_link(&from)?;
+            std::os::unix::fs::symlink(self.link(path, &link), &to)?;
+        } else if !metadata.is_file() {
+            self.left_out(path, "(not a regular file)");
+            return Ok(false);
+        } else if metadata.len() > FILE_BYTES_MAX || self.bytes + metadata.len() > BYTES_MAX {
+            self.left_out(path, "(too large)");
+            return Ok(false);
+        } else {
+            self.bytes += metadata.len();
+            let mut file = OpenOptions::new().read(true).open(&from)?.take(FILE_BYTES_MAX);
+            write_new(&to, metadata.mode(), &mut file)?;
+            keep_owner(&to, &metadata);
+        }
+        self.done.files += 1;
+        Ok(false)
+    }
+
+    /// The contents of the copy of a link: what was inside of the original leads inside of the copy,
+    /// everything else where it led.
+    fn link(&self, path: &Path, link: &Path) -> PathBuf {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let real_root = fs::canonicalize(self.root).unwrap_or_else(|_| self.root.to_owned());
+        let inside = match link.is_absolute() {
+            true => link.strip_prefix(self.root).or(link.strip_prefix(&real_root)).ok(),
+            false if stays_inside(parent, link) => return link.to_owned(),
+            false => return self.root.join(parent).join(link),
+        };
+        match inside {
+            Some(inside) => parent.components().map(|_| "..").collect::<PathBuf>().join(inside),
+            None => link.to_owned(),
+        }
+    }
+
+    fn left_out(&mut self, path: &Path, why: &str) {
+        /// More are not listed.
+        const LISTED_MAX: usize = 1000;
+        if self.done.left_out.len() < LISTED_MAX {
+            self.done.left_out.push(format!("{} {why}", path.display()));
+        }
+    }
+}
+
+/// Whether a relative link in a directory never leads above the root.
+fn stays_inside(directory: &Path, link: &Path) -> bool {
+    let mut depth = 0_usize;
+    for component in directory.components().chain(link.components()) {
+        match component {
+            Component::ParentDir => match depth.checked_sub(1) {
+                Some(less) => depth = less,
+                None => return false,
+            },
+            Component::Normal(_) => depth += 1,
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    true
+}
+
+/// Creates a file, readable to its owner alone until it is complete.
+fn write_new(path: &Path, mode: u32, text: &mut dyn Read) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    io::copy(text, &mut file)?;
+    file.flush()?;
+    file.set_permissions(fs::Permissions::from_mode(mode & 0o7777))
+}
+
+/// Gives a copy the permissions of its original, and the owner if that is allowed.
+fn keep_owner(path: &Path, metadata: &fs::Metadata) {
+    let _ = std::os::unix::fs::lchown(path, Some(metadata.uid()), Some(metadata.gid()));
+    let _ = fs::set_permissions(path, fs::Permissions::from_mode(metadata.mode() & 0o7777));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_that_leave_the_root_are_found() {
+        let inside =
+            |directory: &str, link: &str| stays_inside(Path::new(directory), Path::new(link));
+        assert!(inside("sites-enabled", "../sites-available/x"));
+        assert!(inside("", "x/../y"));
+        assert!(!inside("sites-enabled", "../../x"));
+        assert!(!inside("", "../nginx/x"));
+    }
+}

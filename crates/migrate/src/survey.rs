@@ -234,7 +234,7 @@ impl Survey {
         if verdict.class.works() {
             verdict.class = Class::Refused;
             verdict.note = message.to_owned().into();
-        } else if verdict.class == Class::Refused && verdict.note.is_empty() {
+        } else if verdict.class == Class::Unknown && message.contains("did you mean") {
             verdict.note = message.to_owned().into();
         }
     }
@@ -449,6 +449,8 @@ impl Walk<'_> {
                         *entries += 1;
                         ENTRY
                     });
+                    // A block within data is an error, but not less of a text.
+                    self.block(file, node.children(), around, depth + 1, found)?;
                     continue;
                 }
                 Surroundings::Block(context) => class::verdict(self.registry, *context, node),

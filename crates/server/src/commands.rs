@@ -348,20 +348,6 @@ mod tests {
     }
 
     #[test]
-    fn migrations() {
-        let migrate = |line: &str| match asked_by(line) {
-            Some(Ok(Asked::Migrate(migrate))) => migrate,
-            other => panic!("{line}: {other:?}"),
-        };
-        assert_eq!(migrate("migrate").configuration, PathBuf::from("/etc/nginx"));
-        let given = migrate("migrate -o out --json a.conf");
-        let expected =
-            Migrate { configuration: "a.conf".into(), output: Some("out".into()), json: true };
-        assert_eq!(given, expected);
-        assert!(asked_by("migrate a b").unwrap().is_err());
-    }
-
-    #[test]
     fn options_are_left_alone() {
         for line in ["", "-t", "-c serve", "stop", "servee"] {
             assert!(asked_by(line).is_none(), "{line}");

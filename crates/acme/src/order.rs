@@ -623,6 +623,18 @@ impl Order {
         let mut text = format!("the {what}{whose} is \"{}\"", shown(status));
         if let Some((kind, detail)) = reason {
             text.push_str(&format!(" ({}: {detail})", shown(&kind)));
+            if let Some(challenge) = self.challenge.as_ref().filter(|_| what == "authorization") {
+                let name = challenge.identifier.value();
+                let port = if self.settings.challenge == "tls-alpn-01" { 443 } else { 80 };
+                let hint = match &kind[..] {
+                    "dns" => format!("; {name} needs an address in the DNS"),
+                    "connection" | "tls" | "unauthorized" | "incorrectResponse" => {
+                        format!("; port {port} of {name} has to lead to this server")
+                    }
+                    _ => String::new(),
+                };
+                text.push_str(&hint);
+            }
         }
         Failure::new(text)
     }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use nowait_conf::{Contents, Disk, Files};
 use nowait_sys::user;
 
+use crate::domain::Domain;
 use crate::request_lines::Lines;
 
 /// The default port.
@@ -71,11 +72,18 @@ pub struct Serve {
     pub addresses: Vec<SocketAddr>,
     /// Also serve names that begin with a dot.
     pub hidden: bool,
+    /// A public site with a certificate.
+    pub domain: Option<Domain>,
 }
 
 impl Default for Serve {
     fn default() -> Serve {
-        Serve { directory: PathBuf::from("."), addresses: loopback(PORT), hidden: false }
+        Serve {
+            directory: PathBuf::from("."),
+            addresses: loopback(PORT),
+            hidden: false,
+            domain: None,
+        }
     }
 }
 
@@ -135,10 +143,14 @@ impl Serve {
         }
         text.push_str(HTTP);
         text.push_str(&Lines::of_output().directives());
+        let ssl = if self.domain.is_some() { " ssl" } else { "" };
+        let own = self.domain.as_ref();
+        text.push_str(&own.map(|own| own.blocks(&self.addresses)).unwrap_or_default());
         text.push_str("    server {\n");
         for address in &self.addresses {
-            text.push_str(&format!("        listen {address};\n"));
+            text.push_str(&format!("        listen {address}{ssl};\n"));
         }
+        text.push_str(&own.map(Domain::directives).unwrap_or_default());
         text.push_str("        root .;\n        autoindex on;\n");
         if !self.hidden {
             // Repositories, passwords of tools, histories. Directory listings never show such
@@ -152,6 +164,10 @@ impl Serve {
     /// The text shown at a terminal. `directory` is the full path.
     pub fn greeting(&self, directory: &Path) -> String {
         let mut text = format!("Serving {} at", directory.display());
+        if let Some(domain) = &self.domain {
+            let end = "Press Ctrl-C to stop.";
+            return format!("{text} {}\n{end}", domain.greeting(&self.addresses));
+        }
         let mut is_first = true;
         for address in &self.addresses {
             // "localhost" stands for both loopback addresses.
@@ -222,6 +238,32 @@ impl Files for WithBuiltIn {
     fn fallback(&self, path: &Path) -> Option<&'static [u8]> {
         let name = path.file_name()?;
         INCLUDED.iter().find(|(known, _)| name == *known).map(|(_, text)| *text)
+    }
+}
+
+/// The configuration of [`Serve`] as a file, and the disk for what it names.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// Where the file would be.
+    pub path: PathBuf,
+    /// Its contents.
+    pub text: String,
+}
+
+impl Files for Written {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        if path == self.path {
+            return Ok(self.text.clone().into_bytes());
+        }
+        Disk.read(path)
+    }
+
+    fn read_named(&self, path: &Path) -> io::Result<Contents> {
+        Disk.read_named(path)
+    }
+
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
+        Disk.glob(pattern)
     }
 }
 

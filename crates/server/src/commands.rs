@@ -5,6 +5,7 @@
 //! nothing is executed here.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, ValueHint, value_parse
 
 use crate::builtin::{self, Serve};
 use crate::cli::Options;
+use crate::domain::{self, Domain, Issuer};
 use crate::format_command::{self, Format};
 use crate::generate::Text;
 use crate::health_command::Check;
@@ -154,9 +156,8 @@ fn serve() -> Command {
                 .long("port")
                 .short('p')
                 .value_name("PORT")
-                .default_value("8080")
                 .value_parser(value_parser!(u16).range(1..))
-                .help("Port for addresses that name none"),
+                .help("Port for addresses that name none [default: 8080; 443 with --domain]"),
         )
         .arg(
             Arg::new("hidden")
@@ -164,6 +165,42 @@ fn serve() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Serve files and directories whose names begin with a dot"),
         )
+        .args(domain_arguments())
+}
+
+/// The arguments of a public site.
+fn domain_arguments() -> [Arg; 8] {
+    let option = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help).help_heading("Public sites")
+    };
+    let flag = |name: &'static str, help: &'static str| {
+        let arg = Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
+        arg.requires("domain").help_heading("Public sites")
+    };
+    [
+        option(
+            "domain",
+            "NAME[,NAME]",
+            "Serve HTTPS for these names, with an automatic certificate",
+        )
+        .action(ArgAction::Append)
+        .value_delimiter(','),
+        option("email", "ADDRESS", "Address for messages of the issuer").requires("domain"),
+        flag("accept-terms", "Agree to the issuer's terms of service"),
+        flag("staging", "Let's Encrypt's issuer for experiments, which no browser trusts")
+            .conflicts_with("issuer"),
+        option("issuer", "URL", "ACME directory of another issuer than Let's Encrypt")
+            .requires("domain"),
+        option("issuer-ca", "FILE", "Authorities to check the issuer's own certificate with")
+            .requires("issuer")
+            .value_parser(value_parser!(PathBuf)),
+        option("http-port", "PORT", "Port whose requests are redirected to HTTPS [default: 80]")
+            .requires("domain")
+            .value_parser(value_parser!(u16).range(1..)),
+        option("state", "DIR", "Directory for the account and the certificates")
+            .requires("domain")
+            .value_parser(value_parser!(PathBuf)),
+    ]
 }
 
 fn purge() -> Command {
@@ -245,20 +282,77 @@ fn text(matches: &ArgMatches, name: &str) -> String {
 }
 
 fn serve_of(matches: &ArgMatches) -> Result<Serve, clap::Error> {
-    let port = matches.get_one("port").copied().unwrap_or(builtin::PORT);
+    let is_public = matches.contains_id("domain");
+    let default_port = if is_public { domain::PORTS.0 } else { builtin::PORT };
+    let port = matches.get_one("port").copied().unwrap_or(default_port);
     let mut addresses = Vec::new();
     for address in matches.get_many::<String>("listen").into_iter().flatten() {
-        let found = builtin::addresses(address, port).map_err(|why| {
-            let text = format!("invalid value '{address}' for '--listen': {why}\n");
-            clap::Error::raw(clap::error::ErrorKind::ValueValidation, text)
-        })?;
-        addresses.extend(found);
+        let found = builtin::addresses(address, port);
+        addresses.extend(found.map_err(|why| invalid(address, "listen", &why))?);
     }
     if addresses.is_empty() {
-        addresses = builtin::loopback(port);
+        addresses = if is_public { domain::everywhere(port) } else { builtin::loopback(port) };
     }
+    let domain = is_public.then(|| domain_of(matches, &addresses)).transpose()?;
     let directory = matches.get_one::<PathBuf>("directory").cloned().unwrap_or_default();
-    Ok(Serve { directory, addresses, hidden: matches.get_flag("hidden") })
+    Ok(Serve { directory, addresses, hidden: matches.get_flag("hidden"), domain })
+}
+
+fn invalid(value: &str, option: &str, why: &str) -> clap::Error {
+    let text = format!("invalid value '{value}' for '--{option}': {why}\n");
+    clap::Error::raw(clap::error::ErrorKind::ValueValidation, text)
+}
+
+fn domain_of(matches: &ArgMatches, addresses: &[SocketAddr]) -> Result<Domain, clap::Error> {
+    let text = |name: &str| matches.get_one::<String>(name);
+    let issuer = match text("issuer") {
+        Some(url) => Issuer::at(url).map_err(|why| invalid(url, "issuer", &why))?,
+        None if matches.get_flag("staging") => Issuer::staging(),
+        None => Issuer::lets_encrypt(),
+    };
+    let mut names = Vec::new();
+    for given in matches.get_many::<String>("domain").into_iter().flatten() {
+        let name = domain::name(given, &issuer).map_err(|why| invalid(given, "domain", &why))?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let email = text("email")
+        .map(|given| domain::email(given).map_err(|why| invalid(given, "email", &why)));
+    let path = |name: &str| -> Result<Option<PathBuf>, clap::Error> {
+        let given = matches.get_one::<PathBuf>(name);
+        let full = given.map(|path| {
+            std::path::absolute(path)
+                .map_err(|why| invalid(&path.display().to_string(), name, &why.to_string()))
+        });
+        full.transpose()
+    };
+    let state = match path("state")? {
+        Some(path) => path,
+        None => domain::state(&issuer).map_err(|why| {
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{why}\n"))
+        })?,
+    };
+    let port = matches.get_one("http-port").copied().unwrap_or(domain::PORTS.1);
+    let mut plain: Vec<SocketAddr> = Vec::new();
+    for address in addresses {
+        let own = SocketAddr::new(address.ip(), port);
+        if addresses.contains(&own) {
+            return Err(invalid(&port.to_string(), "http-port", "HTTPS is served there"));
+        }
+        if !plain.contains(&own) {
+            plain.push(own);
+        }
+    }
+    Ok(Domain {
+        names,
+        email: email.transpose()?,
+        accepts_terms: matches.get_flag("accept-terms"),
+        issuer,
+        authorities: path("issuer-ca")?,
+        plain,
+        state,
+    })
 }
 
 fn purge_of(matches: &ArgMatches) -> Asked {
@@ -342,6 +436,31 @@ mod tests {
         let addresses: Vec<_> = given.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["0.0.0.0:81", "[::]:82"]);
         assert!(given.hidden);
+        let public = serve("serve /srv --domain Example.org,www.example.org --accept-terms");
+        let domain = public.domain.unwrap();
+        assert_eq!(domain.names, ["example.org", "www.example.org"]);
+        assert!(domain.accepts_terms && domain.issuer == Issuer::lets_encrypt());
+        assert_eq!(domain.plain[0].to_string(), "0.0.0.0:80");
+        assert_eq!(public.addresses[0].to_string(), "0.0.0.0:443");
+        let own = "serve --domain a --issuer https://ca.test/dir --state /s -l 127.0.0.1:444 \
+                   --http-port 81";
+        let own = serve(own).domain.unwrap();
+        assert_eq!((own.plain[0].port(), own.state), (81, PathBuf::from("/s")));
+        for wrong in [
+            "serve --domain",
+            "serve --domain a",
+            "serve --domain *.example.org",
+            "serve --domain example.org --issuer http://a/",
+            "serve --domain example.org --issuer https://a/ --staging",
+            "serve --domain example.org --email x",
+            "serve --domain example.org --port 80",
+            "serve --domain example.org --issuer-ca ca.pem",
+            "serve --email a@b",
+            "serve --accept-terms",
+            "serve --staging",
+        ] {
+            assert!(asked_by(wrong).unwrap().is_err(), "{wrong}");
+        }
         for wrong in ["serve a b", "serve --listen 80", "serve --port 0", "serve --lisen ::"] {
             assert!(asked_by(wrong).unwrap().is_err(), "{wrong}");
         }

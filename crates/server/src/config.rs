@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nowait_conf::{Bundle, Cx, Diagnostic, Diagnostics, Files, Paths, Registry, parse};
 
-use crate::builtin::WithBuiltIn;
+use crate::builtin::{WithBuiltIn, Written};
 use crate::conf_core;
 use crate::findings::Findings;
 use crate::log::Level;
@@ -69,12 +69,13 @@ pub fn registry() -> Registry {
 /// All problems found.
 pub fn load(place: &Place) -> Result<Loaded, Refused> {
     if let Some(serve) = &place.serve {
-        let mut files = Bundle::default();
-        files.add(&place.conf_file, serve.configuration(place.globals.as_deref()));
+        let text = serve.configuration(place.globals.as_deref());
+        let files = Written { path: place.conf_file.clone(), text };
         let mut loaded = interpret(&files, place)?;
-        // It stores nothing: neither request bodies nor a pid file, least of all in the served
-        // directory.
-        loaded.needs.directories.clear();
+        // It stores nothing but certificates: neither request bodies nor a pid file, least of all in the
+        // served directory.
+        let state = serve.domain.as_ref().map(|domain| &domain.state);
+        loaded.needs.directories.retain(|directory| Some(directory) == state);
         loaded.settings.pid.clear();
         return Ok(loaded);
     }

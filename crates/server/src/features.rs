@@ -162,7 +162,7 @@ Options:
   -g directives : set global directives out of configuration file
 
 Commands (each with --help):
-  serve [DIR]    : serve a directory without a configuration
+  serve [DIR]    : serve a directory without a configuration; --domain: by HTTPS
   migrate [PATH] : report what of an nginx configuration runs, and write an adapted copy
   reference NAME : print the reference of a directive or variable, or a whole page
   cache purge    : remove objects from a cache of the running server

@@ -10,6 +10,7 @@ mod config;
 mod control;
 mod counters;
 mod databases;
+mod domain;
 mod edited_file;
 mod engine;
 mod events;
@@ -134,8 +135,15 @@ fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
             output::print(&cache_command::purge(order, &options)?).map(|()| 0)
         }
         Asked::Serve(serve) => {
+            serve.domain.as_ref().map_or(Ok(()), domain::Domain::make_place)?;
             let place = Place::serve(serve)?;
-            let loaded = config::load(&place).map_err(|refused| refused.rendered)?;
+            let loaded = match config::load(&place) {
+                Ok(loaded) => loaded,
+                Err(refused) => {
+                    print_error(&refused.rendered);
+                    return Ok(1);
+                }
+            };
             Ok(run_server(place, loaded, inherited, StartupLog::stderr(Level::Warn)))
         }
     }

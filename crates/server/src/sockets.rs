@@ -220,9 +220,10 @@ impl Sockets {
 /// The hint for an address that cannot be listened on.
 pub fn hint(address: &ListenAddress, error: &ListenError) -> Option<&'static str> {
     match (error.error.kind(), address) {
-        (ErrorKind::PermissionDenied, ListenAddress::Inet(_)) => {
-            Some("ports below 1024 are for root; start as root, or listen on a higher port")
-        }
+        (ErrorKind::PermissionDenied, ListenAddress::Inet(_)) => Some(
+            "ports below 1024 are for root: start as root, permit them to the program by \
+                 \"setcap cap_net_bind_service=+ep\" with its path, or listen on a higher port",
+        ),
         (ErrorKind::AddrNotAvailable, _) => {
             Some("this machine does not have the address: \"ip address\" shows those that it has")
         }

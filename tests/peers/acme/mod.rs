@@ -4,4 +4,5 @@ mod liars;
 mod orders;
 mod pebble;
 mod renewals;
+mod serve;
 mod state;

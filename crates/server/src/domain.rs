@@ -1,0 +1,269 @@
+//! A public site without a configuration: `nowait serve --domain`, with a certificate of its own and the
+//! redirect from HTTP.
+//!
+//! Made by `commands`, used by `builtin`, which writes the configuration. Certificates are the business of
+//! `acme_issuer`; there is no second way to obtain them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use nowait_sys::user;
+
+/// The ports of HTTPS and HTTP.
+pub const PORTS: (u16, u16) = (443, 80);
+
+/// Where root keeps accounts and certificates.
+const STATE: &str = "/var/lib/nowait/acme";
+
+/// An issuer of certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issuer {
+    /// Its name, also that of the directory of its state.
+    pub name: String,
+    /// The URL of its directory.
+    pub url: String,
+    /// It serves the names of the public DNS alone.
+    is_public: bool,
+}
+
+impl Issuer {
+    /// Let's Encrypt.
+    pub fn lets_encrypt() -> Self {
+        Self {
+            name: "letsencrypt".to_owned(),
+            url: "https://acme-v02.api.letsencrypt.org/directory".to_owned(),
+            is_public: true,
+        }
+    }
+
+    /// Let's Encrypt for experiments: no client trusts it.
+    pub fn staging() -> Self {
+        Self {
+            name: "letsencrypt-staging".to_owned(),
+            url: "https://acme-staging-v02.api.letsencrypt.org/directory".to_owned(),
+            is_public: true,
+        }
+    }
+
+    /// Another one.
+    ///
+    /// # Errors
+    /// Why that is no URL of one.
+    pub fn at(url: &str) -> Result<Self, String> {
+        let rest = url.strip_prefix("https://").filter(|rest| !rest.is_empty());
+        let is_safe = |byte: u8| byte.is_ascii_graphic() && !b"\"'\\;{}$".contains(&byte);
+        let rest = rest.filter(|_| url.bytes().all(is_safe));
+        let rest = rest.ok_or("expected the URL of a directory, which begins with https://")?;
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+        let name = host.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+        Ok(Self { name, url: url.to_owned(), is_public: false })
+    }
+}
+
+/// What `--domain` and its companions say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// The names; the first one stands for the site.
+    pub names: Vec<String>,
+    /// Where the issuer may write to.
+    pub email: Option<String>,
+    /// The operator agrees to the issuer's terms of service.
+    pub accepts_terms: bool,
+    /// Who issues certificates.
+    pub issuer: Issuer,
+    /// Certificates of the authorities that the issuer's own one is checked with.
+    pub authorities: Option<PathBuf>,
+    /// Where HTTP is redirected to HTTPS.
+    pub plain: Vec<SocketAddr>,
+    /// The directory of the issuer's state.
+    pub state: PathBuf,
+}
+
+/// A name for a certificate, in lower case.
+///
+/// # Errors
+/// Why it is none.
+pub fn name(text: &str, issuer: &Issuer) -> Result<String, String> {
+    let text = text.to_ascii_lowercase();
+    if text.contains('*') {
+        return Err(
+            "names with wildcards need a configuration and a certificate from elsewhere".into()
+        );
+    }
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+    };
+    if text.len() > 253 || !text.split('.').all(is_label) {
+        return Err("expected a name such as example.org".to_owned());
+    }
+    if text.parse::<IpAddr>().is_ok() {
+        return Err("expected a name, not an address".to_owned());
+    }
+    if issuer.is_public && !text.contains('.') {
+        return Err("public issuers certify complete names, such as example.org; --issuer names \
+                    one of your own"
+            .to_owned());
+    }
+    Ok(text)
+}
+
+/// An address of e-mail.
+///
+/// # Errors
+/// Why it is none.
+pub fn email(text: &str) -> Result<String, String> {
+    let is_safe = |byte: u8| byte.is_ascii_graphic() && !b"\"'\\;{}$#,".contains(&byte);
+    match text.bytes().all(is_safe)
+        && text.split_once('@').is_some_and(|(a, b)| !a.is_empty() && !b.is_empty())
+    {
+        true => Ok(text.to_owned()),
+        false => Err("expected an address such as you@example.org".to_owned()),
+    }
+}
+
+/// Every address of this machine, at a port.
+pub fn everywhere(port: u16) -> Vec<SocketAddr> {
+    let mut addresses = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        addresses.push(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
+    }
+    addresses
+}
+
+/// Where an issuer's state is kept: for root in the system's place, for others in their own.
+///
+/// # Errors
+/// The user has no place.
+pub fn state(issuer: &Issuer) -> Result<PathBuf, String> {
+    if user::effective_uid() == 0 {
+        return Ok(Path::new(STATE).join(&issuer.name));
+    }
+    let variable =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
+    let data = data.ok_or("there is no place for certificates: name a directory by --state")?;
+    Ok(data.join("nowait/acme").join(&issuer.name))
+}
+
+/// A word of the configuration.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// `:8443`; nothing for the default port.
+fn port_of(addresses: &[SocketAddr], default: u16) -> String {
+    match addresses.first().map(SocketAddr::port) {
+        Some(port) if port != default => format!(":{port}"),
+        _ => String::new(),
+    }
+}
+
+impl Domain {
+    /// Creates the directories above that of the state.
+    ///
+    /// # Errors
+    /// The message to print.
+    pub fn make_place(&self) -> Result<(), String> {
+        use std::os::unix::fs::DirBuilderExt;
+        let Some(parent) = self.state.parent() else { return Ok(()) };
+        // The user of the server process has to pass through root's.
+        let mode = if user::effective_uid() == 0 { 0o755 } else { 0o700 };
+        let made = std::fs::DirBuilder::new().recursive(true).mode(mode).create(parent);
+        made.map_err(|error| {
+            format!(
+                "[emerg] cannot create \"{}\" for certificates: {error}; --state names another \
+                 directory",
+                parent.display()
+            )
+        })
+    }
+
+    /// The issuer and the servers besides that of the directory, as a part of `http`. `secure`: where
+    /// HTTPS is served.
+    pub fn blocks(&self, secure: &[SocketAddr]) -> String {
+        let Self { names, issuer: Issuer { name, url, .. }, .. } = self;
+        let mut text = format!("    acme_issuer {name} {{\n        uri {url};\n");
+        if let Some(email) = &self.email {
+            text.push_str(&format!("        contact {email};\n"));
+        }
+        if self.accepts_terms {
+            text.push_str("        accept_terms_of_service;\n");
+        }
+        if let Some(file) = &self.authorities {
+            text.push_str(&format!("        ssl_trusted_certificate {};\n", quoted(file)));
+        }
+        text.push_str(&format!("        state_path {};\n    }}\n", quoted(&self.state)));
+        let listens = |addresses: &[SocketAddr], parameters: &str| -> String {
+            let lines = addresses.iter();
+            lines.map(|address| format!("        listen {address}{parameters};\n")).collect()
+        };
+        // Other names, which have no certificate.
+        let port = port_of(secure, PORTS.0);
+        let to = |host: &str| format!("        return 301 https://{host}{port}$request_uri;\n");
+        let default = listens(&self.plain, " default_server");
+        text.push_str(&format!("    server {{\n{default}{}    }}\n", to(&names[0])));
+        let own = format!("{}        server_name {};\n", listens(&self.plain, ""), names.join(" "));
+        text.push_str(&format!("    server {{\n{own}{}    }}\n", to("$host")));
+        let default = listens(secure, " ssl default_server");
+        text.push_str(&format!(
+            "    server {{\n{default}        ssl_reject_handshake on;\n    }}\n"
+        ));
+        text
+    }
+
+    /// Directives of the directory's server.
+    pub fn directives(&self) -> String {
+        let Self { names, issuer, .. } = self;
+        format!(
+            "        server_name {};\n        http2 on;\n        acme_certificate {};\n        \
+             ssl_certificate $acme_certificate;\n        \
+             ssl_certificate_key $acme_certificate_key;\n        ssl_certificate_cache max=2;\n",
+            names.join(" "),
+            issuer.name,
+        )
+    }
+
+    /// Where the site is, and what was asked for.
+    pub fn greeting(&self, secure: &[SocketAddr]) -> String {
+        let port = port_of(secure, PORTS.0);
+        let urls: Vec<_> = self.names.iter().map(|name| format!("https://{name}{port}/")).collect();
+        let (urls, state) = (urls.join(", "), self.state.display());
+        let port = port_of(&self.plain, PORTS.1);
+        format!(
+            "{urls}\nRequests to http://{}{port}/ are redirected. The certificate comes from {} and is \
+             kept in {state}.",
+            self.names[0], self.issuer.url
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_issuers_certify() {
+        let own = Issuer::at("https://ca.example:14000/dir").unwrap();
+        assert_eq!(own.name, "ca.example_14000");
+        assert_eq!(name("Example.ORG", &Issuer::staging()).as_deref(), Ok("example.org"));
+        assert_eq!(name("localhost", &own).as_deref(), Ok("localhost"));
+        for bad in ["", "*.example.org", "a..b", "a;b", "a b", "-{}", "192.0.2.1", "ä.example"] {
+            assert!(name(bad, &own).is_err(), "{bad}");
+        }
+        assert!(name("localhost", &Issuer::lets_encrypt()).unwrap_err().contains("--issuer"));
+        for bad in ["http://a/", "https://", "ca.example", "https://a/ b"] {
+            assert!(Issuer::at(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_mail_are_words() {
+        assert_eq!(email("you@example.org").as_deref(), Ok("you@example.org"));
+        for bad in ["", "you", "@", "a@", "@b", "a@b;", "a@b c", "a\"@b"] {
+            assert!(email(bad).is_err(), "{bad}");
+        }
+    }
+}

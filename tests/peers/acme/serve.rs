@@ -1,0 +1,92 @@
+//! `nowait serve --domain`: a public site by one command.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use nowait_testkit::ports::free_port;
+use nowait_testkit::{Binary, Client, wait};
+
+use super::pebble::{Stage, presented_at};
+use crate::stage::{Background, program, said, succeed};
+
+/// The command for a site at `port`, with further arguments.
+fn serve(stage: &Stage, port: u16, more: &[&str]) -> Command {
+    stage.dir.write("site/index.html", "hello");
+    stage.dir.write("ca.pem", &stage.authority.pem);
+    let mut command = Binary::nowait(env!("CARGO_BIN_EXE_nowait")).command();
+    command.current_dir(stage.dir.path());
+    command.args(["serve", "--domain", "localhost", "--issuer"]);
+    command.arg(format!("https://localhost:{}/dir", stage.port));
+    command.args(["--issuer-ca", "ca.pem", "--email", "you@example.test", "--state", "a/b/state"]);
+    command.args(["--listen", &format!("127.0.0.1:{port}")]);
+    command.args(["--http-port", &stage.http_port.to_string()]).args(more).arg("site");
+    command
+}
+
+/// Starts it; its output is in `output`.
+fn start(stage: &Stage, command: &mut Command) -> Background {
+    let output = File::create(stage.dir.path().join("output")).unwrap();
+    Background::start(command.stdout(output.try_clone().unwrap()).stderr(output))
+}
+
+fn output(stage: &Stage) -> String {
+    std::fs::read_to_string(stage.dir.path().join("output")).unwrap()
+}
+
+/// Waits for a text in the output.
+#[track_caller]
+fn wait_for(stage: &Stage, text: &str) {
+    let found = wait::try_until(wait::PATIENCE, || output(stage).contains(text).then_some(()));
+    assert!(found.is_some(), "no \"{text}\" in:\n{}", output(stage));
+}
+
+#[test]
+fn one_command_makes_a_site() {
+    let Some(stage) = Stage::new() else { return };
+    let _issuer = stage.start();
+    let port = free_port();
+    {
+        // The terms have to be agreed to, and the message says how.
+        let _running = start(&stage, &mut serve(&stage, port, &[]));
+        wait_for(&stage, "the issuer would refuse the account: its terms of service (data:text/");
+        wait_for(&stage, "--accept-terms");
+    }
+    let _running = start(&stage, &mut serve(&stage, port, &["--accept-terms"]));
+    wait_for(&stage, "Press Ctrl-C to stop.");
+    let greeting = output(&stage);
+    assert!(greeting.contains(&format!("/site/ at https://localhost:{port}/\n")), "{greeting}");
+    wait::until("a certificate", wait::PATIENCE, || presented_at(port));
+    let mut curl = program("curl").expect("it was found");
+    curl.args(["-sk", "-w", " %{http_version} %{response_code}"]);
+    assert_eq!(succeed(curl.arg(format!("https://localhost:{port}/"))), "hello 2 200");
+    for (host, expected) in [("localhost", "localhost"), ("evil.test", "localhost")] {
+        let request = format!("GET /a?b HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let mut plain = Client::to_port(stage.http_port);
+        plain.send(request);
+        let response = plain.response();
+        assert_eq!(response.status, 301);
+        let location = format!("https://{expected}:{port}/a?b");
+        assert_eq!(response.header("Location"), Some(&location[..]));
+    }
+    // Handshakes for other names are refused.
+    let mut openssl = program("openssl").expect("it was found");
+    openssl.args(["s_client", "-servername", "other.test", "-connect"]);
+    let said = said(&openssl.arg(format!("127.0.0.1:{port}")).output().unwrap());
+    assert!(said.contains("unrecognized name"), "{said}");
+    let state = stage.dir.path().join("a/b/state");
+    assert_eq!(state.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn a_port_in_use_is_reported() {
+    let Some(stage) = Stage::new() else { return };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let output = serve(&stage, port, &["--accept-terms"]).output().unwrap();
+    let said = said(&output);
+    assert!(!output.status.success());
+    assert!(said.contains(&format!("bind() to 127.0.0.1:{port} failed (98: ")), "{said}");
+    assert!(said.contains("another program, or another nowait, listens there"), "{said}");
+}

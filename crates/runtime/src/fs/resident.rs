@@ -17,6 +17,9 @@
 //! * Mounting over a directory is reported by the list of mounts alone, to each loop: then all
 //!   entries are in doubt, and are made anew when they are wanted.
 //!
+//! The tests in `resident/model.rs` try every order of these steps: none leads to an old answer, and each
+//! rule that is taken away does.
+//!
 //! What is not reported (stores through a shared mapping, asynchronous writes of `libaio`) changes
 //! size or times: an entry is compared with them once a second while it is used. File systems with
 //! other writers than this kernel have no entries at all.
@@ -27,6 +30,7 @@
 //! Called by: http. Never waits: what may wait is done in the pool of the location.
 
 mod changes;
+mod graph;
 mod sentinel;
 mod table;
 mod variants;
@@ -40,7 +44,8 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use bytes::Bytes;
 
-use self::changes::{Changes, NodeId};
+use self::changes::Changes;
+use self::graph::{Entry, NodeId};
 use self::table::Table;
 use self::variants::Variants;
 use super::open::try_stat;
@@ -289,6 +294,12 @@ impl Resident {
     fn frequency(&self, now: u16) -> u16 {
         let known = self.uses.load(Relaxed);
         seen::aged(known as u16, (known >> 16) as u16, now)
+    }
+}
+
+impl Entry for Arc<Resident> {
+    fn is_valid(&self) -> bool {
+        self.valid.load(SeqCst)
     }
 }
 
@@ -627,5 +638,7 @@ mod seen {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

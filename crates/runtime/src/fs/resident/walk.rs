@@ -10,7 +10,8 @@ use bytes::Bytes;
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::changes::{Changes, NodeId};
+use super::changes::Changes;
+use super::graph::NodeId;
 use super::{Outcome, Resident, Wanted};
 use crate::fs::symlinks::open_path;
 use crate::fs::{Kind, Metadata};

@@ -1,0 +1,793 @@
+//! A model of the order in which changes, requests and reports are seen, explored in full.
+//!
+//! Two loops, a pool thread that makes the entry of a path (twice), a writer that makes two changes, and
+//! two requests. The order of the steps of different threads is arbitrary, and every order is tried. Two
+//! actions are one step if what others do between them makes no difference: a request is sent when it is
+//! received, since an earlier one would be content with more, and a change returns when it is reported.
+//!
+//! The graph is the real one; the kernel, the locks and the steps of the threads are written down here,
+//! next to the names of the functions that they stand for.
+//!
+//! What must hold: a response to a request that was sent after a change had returned shows that change.
+//! Each [`Fault`] takes one rule away, and must then be found.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::rc::Rc;
+
+use foldhash::quality::FixedState;
+
+use super::graph::{Entry, Graph, NodeId};
+
+/// Requests, and changes.
+const REQUESTS: usize = 2;
+const CHANGES: usize = 2;
+const LOOPS: usize = 2;
+
+/// How often the pool thread makes an entry.
+const WALKS: u8 = 2;
+
+/// The watches of the directory, and of the first file.
+const DIR: i32 = 1;
+const FILE: i32 = 10;
+
+const NAME: &[u8] = b"page";
+
+/// A rule that is not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// Reports are taken at the beginning of a turn, and not again after what it receives.
+    ReceiveNotCounted,
+    /// What a turn brings is believed to be older than the last look at the reports.
+    TurnNotCounted,
+    HandoverNotCounted,
+    /// Another loop that has taken reports is not waited for.
+    ApplyingIgnored,
+    /// A loop says that it takes reports when it has taken them.
+    AnnouncedLate,
+    /// A loop says that it is done when it has taken them.
+    RetiredEarly,
+    /// A graph that another thread has locked counts as up to date.
+    LockedIsUpToDate,
+    /// An entry is looked at before the reports are.
+    ValidBeforeReports,
+    /// An entry in the table is believed to be valid.
+    ValidityIgnored,
+    /// An entry is published without a second look at whether it is valid.
+    PublishedUnchecked,
+    /// A file is watched when it has been read.
+    WatchedLate,
+    /// An entry depends on its node when it has been read.
+    AttachedLate,
+    /// The name is not registered with its directory.
+    NameNotRegistered,
+    OverflowIgnored,
+    /// An entry of a time before all was in doubt is used.
+    AgeIgnored,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Driver {
+    Epoll,
+    Uring,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// The content of the file changes.
+    Write,
+    /// The name leads to another file.
+    Rename,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct World {
+    driver: Driver,
+    changes: [Change; CHANGES],
+    /// Reports that the kernel keeps.
+    queue_max: usize,
+    fault: Fault,
+}
+
+/// An entry in the graph, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Number(usize);
+
+thread_local! {
+    /// Which entries are valid in the state at hand.
+    static VALID: Cell<[bool; WALKS as usize]> = const { Cell::new([false; WALKS as usize]) };
+}
+
+impl Entry for Number {
+    fn is_valid(&self) -> bool {
+        VALID.get()[self.0]
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Report {
+    Name,
+    Itself(i32),
+    Overflow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Request {
+    Unsent,
+    /// io_uring has received it for this loop, which doesn't know yet; the changes that had returned.
+    Completed(usize, u8),
+    /// Another loop has received it for this one.
+    Message(usize, u8),
+    /// It waits on this loop for its turn.
+    Received(usize, u8),
+    Answered,
+}
+
+/// The graph, and a hash of it.
+#[derive(Clone, Default)]
+struct Hashed {
+    graph: Rc<Graph<Number>>,
+    hash: u64,
+}
+
+impl Hashed {
+    fn edit<T>(&mut self, change: impl FnOnce(&mut Graph<Number>) -> T) -> T {
+        let result = change(Rc::make_mut(&mut self.graph));
+        self.hash = FixedState::default().hash_one(&*self.graph);
+        result
+    }
+}
+
+impl Hash for Hashed {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.hash.hash(hasher);
+    }
+}
+
+/// Where a loop is in `look_up`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum At {
+    /// Between tasks.
+    Idle,
+    /// `Sentinel::look`, up to the first line of `Changes::apply`.
+    Poll,
+    /// `Changes::take`, with the lock of the graph.
+    Take,
+    Apply,
+    /// The end of `Sentinel::look`, with the last line of `Changes::apply`.
+    Others,
+    /// `valid` and `age`.
+    Believe,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Loop {
+    at: At,
+    /// The request at hand, the entry found for it, and whether that was valid.
+    request: usize,
+    entry: usize,
+    was_valid: bool,
+    /// `UP_TO_DATE` is the number of receives.
+    up_to_date: bool,
+    taken: Vec<Report>,
+    applied: bool,
+    is_announced: bool,
+    has_lock: bool,
+}
+
+/// Where the pool thread is in `walk` and `admit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Walk {
+    Idle,
+    Root,
+    RootWatched(NodeId),
+    Begin(NodeId),
+    Open(NodeId),
+    WatchFile(NodeId),
+    FileWatched(NodeId),
+    Attach(NodeId),
+    Read(NodeId),
+    /// Only with a fault: when it has been read.
+    LateWatch(NodeId),
+    LateAttach(NodeId),
+    Check(NodeId),
+    Publish,
+    /// The node of the entry that was replaced.
+    Forget(NodeId),
+    Fail,
+}
+
+#[derive(Clone, Hash)]
+struct State {
+    // The file system: where the name leads, and which change each file shows.
+    named: usize,
+    content: [u8; CHANGES + 1],
+    /// Steps of the writer: each change is made, and then reported and done.
+    writer: usize,
+    watched: [bool; CHANGES + 1],
+    dir_watched: bool,
+    queue: Vec<Report>,
+    requests: [Request; REQUESTS],
+
+    // Shared by the threads.
+    graph: Hashed,
+    locked: bool,
+    applying: u8,
+    age: u32,
+    valid: [bool; WALKS as usize],
+    /// What entries hold, the time they were begun at, and their nodes.
+    held: [u8; WALKS as usize],
+    ages: [u32; WALKS as usize],
+    nodes: [Option<NodeId>; WALKS as usize],
+    table: Option<usize>,
+
+    loops: [Loop; LOOPS],
+    walk: Walk,
+    walks: u8,
+    opened: usize,
+    made: Vec<NodeId>,
+    /// A response showed something older than its request allows.
+    is_old: bool,
+}
+
+/// A step, for the account of what led to an old answer.
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "shown by Debug")]
+enum Step {
+    Change(usize, &'static str),
+    /// Of this loop, for this request.
+    Task(usize, &'static str, usize),
+    Turn(usize),
+    Loop(usize, At),
+    Pool(Walk),
+}
+
+/// Called with a step, and the change of the state that it is.
+type With<'a> = &'a mut dyn FnMut(Step, &dyn Fn(&mut State));
+
+/// What was done, newest first.
+struct Trace {
+    step: Step,
+    before: Option<Rc<Trace>>,
+}
+
+impl State {
+    fn new() -> State {
+        let idle = Loop {
+            at: At::Idle,
+            request: 0,
+            entry: 0,
+            was_valid: false,
+            up_to_date: false,
+            taken: Vec::new(),
+            applied: false,
+            is_announced: false,
+            has_lock: false,
+        };
+        State {
+            named: 0,
+            content: [0; CHANGES + 1],
+            writer: 0,
+            watched: [false; CHANGES + 1],
+            dir_watched: false,
+            queue: Vec::new(),
+            requests: [Request::Unsent; REQUESTS],
+            graph: Hashed::default(),
+            locked: false,
+            applying: 0,
+            age: 0,
+            valid: [false; WALKS as usize],
+            held: [0; WALKS as usize],
+            ages: [0; WALKS as usize],
+            nodes: [None; WALKS as usize],
+            table: None,
+            loops: [idle.clone(), idle],
+            walk: Walk::Idle,
+            walks: 0,
+            opened: 0,
+            made: Vec::new(),
+            is_old: false,
+        }
+    }
+
+    /// Changes that have returned.
+    fn returned(&self) -> u8 {
+        (self.writer / 2) as u8
+    }
+
+    /// The kernel queues a report.
+    fn report(&mut self, world: &World, report: Report) {
+        if self.queue.len() < world.queue_max {
+            self.queue.push(report);
+        } else if self.queue.last() != Some(&Report::Overflow) {
+            self.queue.push(Report::Overflow);
+        }
+    }
+
+    fn write(&mut self, world: &World) {
+        let (number, step) = (self.writer / 2, self.writer % 2);
+        let change = world.changes[number];
+        match (step, change) {
+            (0, Change::Write) => self.content[self.named] = number as u8 + 1,
+            (0, Change::Rename) => {
+                self.named += 1;
+                self.content[self.named] = number as u8 + 1;
+            }
+            (1, Change::Write) if self.watched[self.named] => {
+                self.report(world, Report::Itself(FILE + self.named as i32));
+            }
+            (1, Change::Rename) if self.dir_watched => self.report(world, Report::Name),
+            _ => {}
+        }
+        self.writer += 1;
+    }
+
+    /// Every state that one step leads to.
+    fn successors(&self, world: &World, mut visit: impl FnMut(Step, State)) {
+        let mut with = |step: Step, change: &dyn Fn(&mut State)| {
+            let mut next = self.clone();
+            VALID.set(next.valid);
+            change(&mut next);
+            visit(step, next);
+        };
+        if self.writer < 2 * CHANGES {
+            let what = ["is made", "is reported"][self.writer % 2];
+            with(Step::Change(self.writer / 2, what), &|next| next.write(world));
+        }
+        for number in 0..REQUESTS {
+            match self.requests[number] {
+                Request::Unsent if world.driver == Driver::Uring => (0..LOOPS).for_each(|at| {
+                    if !self.may_receive(at, number) {
+                        return;
+                    }
+                    with(Step::Task(at, "has a completion of", number), &|next| {
+                        next.requests[number] = Request::Completed(at, next.returned());
+                    });
+                }),
+                _ => {}
+            }
+        }
+        for at in 0..LOOPS {
+            match self.loops[at].at {
+                At::Idle => self.between_tasks(world, at, &mut with),
+                step => {
+                    with(Step::Loop(at, step), &|next| next.look(world, at));
+                    if step == At::Take && !self.locked && self.walk != Walk::Idle {
+                        with(Step::Loop(at, step), &|next| next.locked_out(world, at));
+                    }
+                }
+            }
+        }
+        if self.is_pool_ready() {
+            with(Step::Pool(self.walk), &|next| next.walk(world));
+        }
+    }
+
+    /// Loops are alike, and so are requests: the first goes to the first.
+    fn may_receive(&self, at: usize, number: usize) -> bool {
+        if number == 0 { at == 0 } else { self.requests[0] != Request::Unsent }
+    }
+
+    /// What a loop may do that is not looking anything up.
+    fn between_tasks(&self, world: &World, at: usize, with: With<'_>) {
+        let fault = world.fault;
+        let is_complete =
+            |request: &Request| matches!(request, Request::Completed(of, _) if *of == at);
+        if self.requests.iter().any(is_complete) {
+            with(Step::Turn(at), &|next| {
+                for request in &mut next.requests {
+                    if let Request::Completed(of, floor) = *request
+                        && of == at
+                    {
+                        *request = Request::Received(at, floor);
+                    }
+                }
+                if fault != Fault::TurnNotCounted {
+                    next.loops[at].up_to_date = false;
+                }
+            });
+        }
+        for number in 0..REQUESTS {
+            match self.requests[number] {
+                // With io_uring: a large or speculative receive, during a turn.
+                Request::Unsent if !self.may_receive(at, number) => {}
+                Request::Unsent => with(Step::Task(at, "receives", number), &|next| {
+                    next.requests[number] = Request::Received(at, next.returned());
+                    if fault != Fault::ReceiveNotCounted {
+                        next.loops[at].up_to_date = false;
+                    }
+                }),
+                Request::Received(of, floor) if of == at => {
+                    with(Step::Task(at, "hands over", number), &|next| {
+                        next.requests[number] = Request::Message(1 - at, floor);
+                    });
+                    with(Step::Task(at, "looks up for", number), &|next| {
+                        next.begin(world, at, number);
+                    });
+                }
+                Request::Message(of, floor) if of == at => {
+                    with(Step::Task(at, "takes over", number), &|next| {
+                        next.requests[number] = Request::Received(at, floor);
+                        if fault != Fault::HandoverNotCounted {
+                            next.loops[at].up_to_date = false;
+                        }
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// `look_up`: the entry, and whether this loop has to look for reports.
+    fn begin(&mut self, world: &World, at: usize, request: usize) {
+        let Some(entry) = self.table else {
+            // The file is opened, which shows what is there now.
+            self.requests[request] = Request::Answered;
+            return;
+        };
+        let was_valid = self.is_usable(world, entry);
+        let this = &mut self.loops[at];
+        (this.request, this.entry, this.was_valid) = (request, entry, was_valid);
+        this.at = if this.up_to_date { At::Believe } else { At::Poll };
+    }
+
+    fn is_usable(&self, world: &World, entry: usize) -> bool {
+        (self.valid[entry] || world.fault == Fault::ValidityIgnored)
+            && (self.ages[entry] == self.age || world.fault == Fault::AgeIgnored)
+    }
+
+    /// The pool thread has locked the graph for a moment.
+    fn locked_out(&mut self, world: &World, at: usize) {
+        self.loops[at].applied = world.fault == Fault::LockedIsUpToDate;
+        self.loops[at].at = At::Others;
+    }
+
+    /// The next step of a loop that looks for reports.
+    fn look(&mut self, world: &World, at: usize) {
+        let fault = world.fault;
+        let mut this = self.loops[at].clone();
+        this.at = match this.at {
+            At::Poll => {
+                this.applied = true;
+                if self.queue.is_empty() {
+                    At::Others
+                } else {
+                    if fault != Fault::AnnouncedLate {
+                        self.applying += 1;
+                        this.is_announced = true;
+                    }
+                    At::Take
+                }
+            }
+            At::Take if self.locked && !this.has_lock => {
+                this.applied = fault == Fault::LockedIsUpToDate;
+                At::Others
+            }
+            At::Take => {
+                (self.locked, this.has_lock) = (true, true);
+                this.taken = std::mem::take(&mut self.queue);
+                if fault == Fault::RetiredEarly && this.is_announced {
+                    self.applying -= 1;
+                    this.is_announced = false;
+                }
+                if this.taken.is_empty() {
+                    (self.locked, this.has_lock) = (false, false);
+                    At::Others
+                } else {
+                    At::Apply
+                }
+            }
+            At::Apply => {
+                if fault == Fault::AnnouncedLate && !this.is_announced {
+                    self.applying += 1;
+                    this.is_announced = true;
+                } else {
+                    let report = this.taken.remove(0);
+                    self.apply(world, report);
+                }
+                if this.taken.is_empty() { At::Take } else { At::Apply }
+            }
+            At::Others => {
+                self.applying -= u8::from(this.is_announced);
+                let others = self.applying > 0 && fault != Fault::ApplyingIgnored;
+                if !this.applied || others {
+                    self.requests[this.request] = Request::Answered;
+                    At::Idle
+                } else {
+                    this.is_announced = false;
+                    this.up_to_date = true;
+                    At::Believe
+                }
+            }
+            At::Believe => {
+                let is_usable = match fault {
+                    Fault::ValidBeforeReports => this.was_valid,
+                    _ => self.is_usable(world, this.entry),
+                };
+                if let Request::Received(_, floor) = self.requests[this.request] {
+                    self.is_old |= is_usable && self.held[this.entry] < floor;
+                }
+                if !is_usable && self.table == Some(this.entry) {
+                    self.table = None;
+                }
+                self.requests[this.request] = Request::Answered;
+                At::Idle
+            }
+            At::Idle => unreachable!("an idle loop looks at nothing"),
+        };
+        if this.at == At::Idle {
+            // Nothing of this look-up is needed any more.
+            let idle = State::new().loops[0].clone();
+            this = Loop { up_to_date: this.up_to_date, ..idle };
+        }
+        self.loops[at] = this;
+    }
+
+    /// `Changes::take`: one report.
+    fn apply(&mut self, world: &World, report: Report) {
+        let mut ended = [false; WALKS as usize];
+        let mut end = |entry: &Number| ended[entry.0] = true;
+        let mut budget = usize::MAX;
+        let (watch, name) = match report {
+            Report::Name => (DIR, Some(NAME)),
+            Report::Itself(watch) => (watch, None),
+            Report::Overflow => {
+                if world.fault != Fault::OverflowIgnored {
+                    self.graph.edit(|graph| graph.is_void = true);
+                    self.age += 1;
+                }
+                return;
+            }
+        };
+        self.graph.edit(|graph| graph.change(watch, name, 0, &mut end, &mut budget));
+        // `All::report`
+        self.table = self.table.filter(|entry| !ended[*entry]);
+        (0..ended.len()).filter(|entry| ended[*entry]).for_each(|entry| self.valid[entry] = false);
+    }
+
+    fn is_pool_ready(&self) -> bool {
+        match self.walk {
+            Walk::Idle => self.walks < WALKS && !self.locked,
+            // The thread waits for the lock of the graph.
+            Walk::Root
+            | Walk::RootWatched(_)
+            | Walk::Begin(_)
+            | Walk::FileWatched(_)
+            | Walk::Attach(_)
+            | Walk::LateAttach(_)
+            | Walk::Forget(_)
+            | Walk::Fail => !self.locked,
+            _ => true,
+        }
+    }
+
+    /// The next step of the pool thread, which makes entry number `walks - 1`.
+    fn walk(&mut self, world: &World) {
+        let fault = world.fault;
+        let entry = usize::from(self.walks).saturating_sub(1);
+        let age = self.ages[entry];
+        let failed = Walk::Fail;
+        self.walk = match self.walk {
+            Walk::Idle => {
+                self.clean_up();
+                let entry = usize::from(self.walks);
+                self.walks += 1;
+                self.ages[entry] = self.age;
+                self.valid[entry] = true;
+                Walk::Root
+            }
+            Walk::Root => {
+                let mut ended = self.valid;
+                let age_now = self.age;
+                let mut end = |entry: &Number| ended[entry.0] = false;
+                let way = self.graph.edit(|graph| graph.way(b"/", age_now, &mut end));
+                self.valid = ended;
+                match way {
+                    Some(node) => Walk::Begin(node),
+                    None => {
+                        let root = self.graph.edit(|graph| graph.begin(b"/"[..].into(), None, age));
+                        self.made.extend(root);
+                        self.dir_watched = true;
+                        root.map_or(failed, Walk::RootWatched)
+                    }
+                }
+            }
+            Walk::RootWatched(root) => self
+                .graph
+                .edit(|graph| graph.watch(root, DIR, true))
+                .map_or(failed, |()| Walk::Begin(root)),
+            Walk::Begin(root) => {
+                let name: &[u8] = if fault == Fault::NameNotRegistered { b"other" } else { NAME };
+                let begun = self
+                    .graph
+                    .edit(|graph| graph.begin(b"/page"[..].into(), Some((root, name)), age));
+                self.made.extend(begun);
+                begun.map_or(failed, Walk::Open)
+            }
+            Walk::Open(node) => {
+                self.opened = self.named;
+                match fault {
+                    Fault::WatchedLate => Walk::Read(node),
+                    _ => Walk::WatchFile(node),
+                }
+            }
+            Walk::WatchFile(node) | Walk::LateWatch(node) => {
+                self.watched[self.opened] = true;
+                Walk::FileWatched(node)
+            }
+            Walk::FileWatched(node) => {
+                let watch = FILE + self.opened as i32;
+                let next = match fault {
+                    Fault::AttachedLate => Walk::Read(node),
+                    _ => Walk::Attach(node),
+                };
+                self.graph.edit(|graph| graph.watch(node, watch, false)).map_or(failed, |()| next)
+            }
+            Walk::Attach(node) | Walk::LateAttach(node) => {
+                let next = match fault {
+                    Fault::AttachedLate | Fault::WatchedLate => Walk::Check(node),
+                    _ => Walk::Read(node),
+                };
+                self.nodes[entry] = Some(node);
+                self.graph.edit(|graph| graph.attach(node, Number(entry))).map_or(failed, |()| next)
+            }
+            // `found`: the path still leads to what is watched.
+            Walk::Read(_) if self.named != self.opened => failed,
+            Walk::Read(node) => {
+                self.held[entry] = self.content[self.named];
+                match fault {
+                    Fault::AttachedLate => Walk::LateAttach(node),
+                    Fault::WatchedLate => Walk::LateWatch(node),
+                    _ => Walk::Check(node),
+                }
+            }
+            Walk::Check(_) if fault == Fault::PublishedUnchecked || self.valid[entry] => {
+                Walk::Publish
+            }
+            Walk::Check(_) => failed,
+            Walk::Publish => {
+                let old = self.table.replace(entry);
+                let node = old.and_then(|old| {
+                    self.valid[old] = false;
+                    self.nodes[old]
+                });
+                self.made.clear();
+                node.map_or(Walk::Idle, Walk::Forget)
+            }
+            Walk::Forget(node) => {
+                self.graph.edit(|graph| graph.release(node));
+                Walk::Idle
+            }
+            Walk::Fail => {
+                self.valid[entry] = false;
+                VALID.set(self.valid);
+                let made = std::mem::take(&mut self.made);
+                self.graph
+                    .edit(|graph| made.into_iter().rev().for_each(|node| graph.release(node)));
+                Walk::Idle
+            }
+        };
+    }
+
+    /// `Changes::clean_up`
+    fn clean_up(&mut self) {
+        let is_void = self.graph.graph.is_void;
+        self.age += u32::from(is_void);
+        let unneeded =
+            self.graph.edit(|graph| if is_void { graph.clear() } else { graph.take_unused() });
+        for watch in unneeded {
+            match watch {
+                DIR => self.dir_watched = false,
+                file => self.watched[(file - FILE) as usize] = false,
+            }
+        }
+    }
+}
+
+/// Tries every order; returns the number of states, or the steps that lead to an old answer.
+fn explore(world: &World) -> Result<usize, String> {
+    let hasher = FixedState::default();
+    let mut seen = HashSet::new();
+    let begin = State::new();
+    seen.insert(hasher.hash_one(&begin));
+    let mut stack = vec![(begin, None)];
+    let mut found = None;
+    while let Some((state, before)) = stack.pop() {
+        state.successors(world, |step, next| {
+            if seen.insert(hasher.hash_one(&next)) {
+                let trace = Rc::new(Trace { step, before: before.clone() });
+                if next.is_old {
+                    found = Some(trace);
+                } else {
+                    stack.push((next, Some(trace)));
+                }
+            }
+        });
+        if let Some(found) = found {
+            return Err(account(&found));
+        }
+    }
+    Ok(seen.len())
+}
+
+/// The steps in the order in which they were done.
+fn account(last: &Rc<Trace>) -> String {
+    let steps = std::iter::successors(Some(last), |trace| trace.before.as_ref());
+    let mut steps: Vec<String> = steps.map(|trace| format!("{:?}", trace.step)).collect();
+    steps.reverse();
+    steps.join("\n")
+}
+
+/// Every sequence of changes; what does not fit into a queue of `queue_max` reports is lost.
+fn worlds(driver: Driver, queue_max: usize, fault: Fault) -> impl Iterator<Item = World> {
+    let kinds = [Change::Write, Change::Rename];
+    let pairs = kinds.into_iter().flat_map(move |first| kinds.map(|second| [first, second]));
+    pairs.map(move |changes| World { driver, changes, queue_max, fault })
+}
+
+/// Room for every report, and for none.
+const AMPLE: usize = 2 * CHANGES;
+const NONE: usize = 0;
+
+fn holds(mut worlds: impl Iterator<Item = World>) {
+    worlds.all(|world| match explore(&world) {
+        Ok(_) => true,
+        Err(steps) => panic!("{world:?}: an old answer\n{steps}"),
+    });
+}
+
+fn is_found(fault: Fault, driver: Driver, queue_max: usize) {
+    let found = worlds(driver, queue_max, fault).any(|world| explore(&world).is_err());
+    assert!(found, "{fault:?} leads to no old answer");
+}
+
+/// A loop with io_uring may do all that one with epoll does: it also receives during a turn.
+#[test]
+fn no_order_leads_to_an_old_answer() {
+    holds(worlds(Driver::Uring, AMPLE, Fault::None));
+}
+
+#[test]
+fn no_order_leads_to_an_old_answer_when_reports_are_lost() {
+    holds(worlds(Driver::Uring, NONE, Fault::None));
+}
+
+#[test]
+fn what_a_receive_brings_is_newer_than_the_last_look() {
+    is_found(Fault::ReceiveNotCounted, Driver::Epoll, AMPLE);
+    is_found(Fault::ReceiveNotCounted, Driver::Uring, AMPLE);
+    is_found(Fault::TurnNotCounted, Driver::Uring, AMPLE);
+    is_found(Fault::HandoverNotCounted, Driver::Epoll, AMPLE);
+}
+
+#[test]
+fn loops_wait_for_the_reports_that_others_have_taken() {
+    is_found(Fault::ApplyingIgnored, Driver::Epoll, AMPLE);
+    is_found(Fault::AnnouncedLate, Driver::Epoll, AMPLE);
+    is_found(Fault::RetiredEarly, Driver::Epoll, AMPLE);
+    is_found(Fault::LockedIsUpToDate, Driver::Epoll, AMPLE);
+}
+
+#[test]
+fn entries_are_believed_after_the_reports_alone() {
+    is_found(Fault::ValidBeforeReports, Driver::Epoll, AMPLE);
+    is_found(Fault::ValidityIgnored, Driver::Epoll, AMPLE);
+    is_found(Fault::OverflowIgnored, Driver::Epoll, NONE);
+    is_found(Fault::AgeIgnored, Driver::Epoll, NONE);
+}
+
+#[test]
+fn what_is_read_is_watched_before() {
+    is_found(Fault::WatchedLate, Driver::Epoll, AMPLE);
+    is_found(Fault::NameNotRegistered, Driver::Epoll, AMPLE);
+}
+
+/// Loops look whether an entry is valid, and a node that has ended takes none: a pool thread that looked
+/// less often would publish entries that nobody uses, and no old ones.
+#[test]
+fn two_looks_of_the_pool_thread_only_spare_work() {
+    holds(worlds(Driver::Epoll, AMPLE, Fault::PublishedUnchecked).skip(2).take(1));
+    holds(worlds(Driver::Epoll, AMPLE, Fault::AttachedLate).skip(2).take(1));
+}

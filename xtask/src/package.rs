@@ -14,12 +14,13 @@ use std::process::Command;
 use self::stage::Stage;
 use crate::workspace::{Outcome, cargo, require, root, succeed};
 
-const USAGE: &str =
-    "usage: cargo xtask package [deb] [rpm] [image] [--target TRIPLE] [--version V] [--test]
+const USAGE: &str = "usage: cargo xtask package [deb] [rpm] [image] [--target TRIPLE] [--version V]
+                           [--program FILE] [--test]
 
   deb, rpm, image   what to make (default: all)
   --target TRIPLE   for another processor, such as aarch64-unknown-linux-gnu
   --version V       version of the packages (default: that of the workspace)
+  --program FILE    the program to package (default: it is built for release)
   --test            install, upgrade, remove and purge the packages in directories of their own;
                     needs root and mmdebstrap";
 
@@ -35,6 +36,7 @@ struct Options {
     formats: Vec<Format>,
     target: Option<String>,
     version: String,
+    program: Option<PathBuf>,
     test: bool,
 }
 
@@ -53,7 +55,10 @@ pub fn run(args: &[String]) -> Outcome {
         programs.push(("mmdebstrap", "mmdebstrap"));
     }
     require(&programs)?;
-    let program = build(options.target.as_deref())?;
+    let program = match &options.program {
+        Some(program) => program.clone(),
+        None => build(options.target.as_deref())?,
+    };
     let folder = root().join("target/package");
     let machine = Machine::of(options.target.as_deref())?;
     let stage = Stage::new(&folder, &program, &machine)?;
@@ -69,19 +74,25 @@ pub fn run(args: &[String]) -> Outcome {
         println!("wrote {}", path.strip_prefix(root()).unwrap_or(path).display());
     }
     if options.test {
+        // Of each kind, the package and one to upgrade to.
         let newer = format!("{}+1", options.version);
-        let upgrade = match wants(Format::Deb) {
-            true => Some(deb(&stage, &machine, &newer)?),
-            false => None,
+        type Make = fn(&Stage, &Machine, &str) -> Result<PathBuf, String>;
+        let pair = |format: Format, make: Make| -> Result<Option<[PathBuf; 2]>, String> {
+            match options.formats.iter().position(|wanted| *wanted == format) {
+                Some(n) => Ok(Some([made[n].clone(), make(&stage, &machine, &newer)?])),
+                None => Ok(None),
+            }
         };
-        trial::run(&folder, &options.version, upgrade.as_deref(), wants(Format::Image))?;
+        let pairs = [pair(Format::Deb, deb)?, pair(Format::Rpm, rpm)?];
+        trial::run(&folder, pairs, wants(Format::Image))?;
     }
     Ok(())
 }
 
 fn parse(args: &[String]) -> Result<Options, String> {
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    let mut options = Options { formats: Vec::new(), target: None, version, test: false };
+    let mut options =
+        Options { formats: Vec::new(), target: None, version, program: None, test: false };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -94,6 +105,9 @@ fn parse(args: &[String]) -> Result<Options, String> {
             }
             "--version" => {
                 options.version = args.next().ok_or("--version takes a version")?.clone();
+            }
+            "--program" => {
+                options.program = Some(args.next().ok_or("--program takes a file")?.into());
             }
             _ => return Err(USAGE.to_owned()),
         }

@@ -1,22 +1,21 @@
 //! Tries the packages: installs, upgrades, removes and purges them in root directories of their own.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::output;
 use crate::workspace::{Outcome, find_program, root, succeed};
 
-/// Tries what was made. `upgrade` is a package of a newer version.
-pub(super) fn run(
-    folder: &Path,
-    version: &str,
-    upgrade: Option<&Path>,
-    has_image: bool,
-) -> Outcome {
+/// Tries what was made. `packages` are of Debian and of RPM, each with one of a newer version.
+pub(super) fn run(folder: &Path, packages: [Option<[PathBuf; 2]>; 2], has_image: bool) -> Outcome {
     unit()?;
-    if let Some(upgrade) = upgrade {
-        debian(folder, version, upgrade)?;
+    let [deb, rpm] = packages;
+    if let Some(packages) = deb {
+        debian(folder, &packages)?;
+    }
+    if let Some(packages) = rpm {
+        red_hat(folder, &packages)?;
     }
     if has_image {
         image(folder)?;
@@ -49,8 +48,8 @@ fn unit() -> Outcome {
     }
 }
 
-/// A script for each step is run inside a fresh Debian.
-fn debian(folder: &Path, version: &str, upgrade: &Path) -> Outcome {
+/// A fresh Debian, made once.
+fn system(folder: &Path) -> Result<PathBuf, String> {
     let system = folder.join("debian");
     if !system.join("etc/debian_version").exists() {
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -59,19 +58,32 @@ fn debian(folder: &Path, version: &str, upgrade: &Path) -> Outcome {
         bootstrap.args(["--variant=minbase", "--include=adduser,curl,libgcc-s1"]);
         succeed(bootstrap.arg(name.unwrap_or("stable")).arg(&system))?;
     }
-    let machine = upgrade.file_stem().and_then(|name| name.to_str()?.rsplit_once('_'));
-    let machine = machine.map_or("amd64", |(_, machine)| machine);
-    let first = folder.join(format!("nowait_{version}_{machine}.deb"));
-    for (from, to) in [(&*first, "first.deb"), (upgrade, "second.deb")] {
+    Ok(system)
+}
+
+/// A command with namespaces of its own: nothing of it outlives the trial, and port 80 is free.
+fn apart() -> Command {
+    let mut inside = Command::new("unshare");
+    inside.args(["--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc"]);
+    inside
+}
+
+/// A script for each step is run inside a fresh Debian.
+fn debian(folder: &Path, packages: &[PathBuf; 2]) -> Outcome {
+    let system = system(folder)?;
+    for (from, to) in packages.iter().zip(["first.deb", "second.deb"]) {
         fs::copy(from, system.join(to)).map_err(|error| format!("{}: {error}", from.display()))?;
     }
     let script = root().join("packaging/debian/trial");
     fs::copy(&script, system.join("trial")).map_err(|error| error.to_string())?;
-    // With namespaces of its own, nothing of it outlives the trial, and port 80 is free.
-    let mut inside = Command::new("unshare");
-    inside.args(["--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc"]);
-    inside.arg("--root").arg(&system).arg("/bin/sh").arg("/trial");
-    succeed(&mut inside)
+    succeed(apart().arg("--root").arg(&system).args(["/bin/sh", "/trial"]))
+}
+
+/// The tool installs into the root of another system, where the scripts of the package run.
+fn red_hat(folder: &Path, packages: &[PathBuf; 2]) -> Outcome {
+    let system = system(folder)?;
+    let script = root().join("packaging/rpm/trial");
+    succeed(apart().arg("/bin/sh").arg(script).arg(system).args(packages))
 }
 
 /// Starts the program of the image with a root file system that it can't write to, as an unprivileged user.

@@ -65,8 +65,8 @@ impl Master {
         let mut variables = self.running.loaded.settings.process.environment();
         variables.push(("NGINX".into(), sockets.variable().into()));
         // The new master reports to the service manager in this one's place.
-        if let Some(manager) = std::env::var_os("NOTIFY_SOCKET") {
-            variables.push(("NOTIFY_SOCKET".into(), manager));
+        for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC"] {
+            variables.extend(std::env::var_os(name).map(|value| (name.into(), value)));
         }
         sockets.set_inheritable(true)?;
         // The standard library resets the signal mask in the child.

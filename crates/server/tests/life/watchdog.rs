@@ -177,6 +177,25 @@ fn a_stopped_process_does_not_feed_it() {
     watched.end();
 }
 
+/// The program that takes over feeds it, too.
+#[test]
+fn an_upgrade_goes_on_feeding_it() {
+    let mut watched = Watched::start("upgrade-watchdog", "worker_processes 1;");
+    watched.is_fed();
+    let old = watched.child.id();
+    signal(old, Signal::USR2);
+    let new: u32 = until("the new master", PATIENCE, || {
+        let text = fs::read_to_string(watched.dir.path().join("x.pid")).ok()?;
+        text.trim().parse().ok().filter(|pid| *pid != old)
+    });
+    let _end = EndOnDrop(new);
+    while !watched.receive().contains(&format!("MAINPID={new}\n")) {}
+    signal(old, Signal::QUIT);
+    assert!(watched.child.wait().unwrap().success());
+    watched.received();
+    watched.is_fed();
+}
+
 /// A reload, with a new server process: the manager is patient meanwhile.
 #[test]
 fn a_reload_goes_on_feeding_it() {

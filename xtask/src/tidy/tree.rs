@@ -1,7 +1,8 @@
 //! What the checks read, and what they report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::ErrorKind;
 use std::process::Command;
 
 use crate::workspace::root;
@@ -10,6 +11,8 @@ use crate::workspace::root;
 #[derive(Default)]
 pub struct Tree {
     files: BTreeMap<String, String>,
+    /// Binary files.
+    binary: BTreeSet<String>,
     /// Files above `FILE_BYTES_MAX`, binary ones too, with their sizes.
     large: BTreeMap<String, u64>,
 }
@@ -44,9 +47,13 @@ impl Tree {
                 tree.large.insert(path.to_owned(), size);
                 continue;
             }
-            // Not UTF-8: binary. Missing: deleted but not yet committed.
-            if let Ok(text) = std::fs::read_to_string(root().join(path)) {
-                tree.files.insert(path.to_owned(), text);
+            match std::fs::read_to_string(root().join(path)) {
+                Ok(text) => drop(tree.files.insert(path.to_owned(), text)),
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    tree.binary.insert(path.to_owned());
+                }
+                // Deleted but not yet committed.
+                Err(_) => {}
             }
         }
         Ok(tree)
@@ -79,6 +86,7 @@ impl Tree {
         let directory = format!("{path}/");
         path.is_empty()
             || self.files.contains_key(path)
+            || self.binary.contains(path)
             || self.files.keys().any(|file| file.starts_with(&directory))
     }
 

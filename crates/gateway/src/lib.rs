@@ -20,10 +20,12 @@ pub mod cgi;
 mod error;
 pub mod fastcgi;
 pub mod memcached;
+mod params;
 pub mod scgi;
 mod step;
 pub mod uwsgi;
 
 pub use error::Error;
 pub use nowait_h1::ResponseError as HeadError;
+pub use params::ParamList;
 pub use step::{BodyEvent, BodyStep, HeadEvent, HeadStep};

@@ -20,6 +20,7 @@ use nowait_runtime::task;
 use nowait_runtime::worker::{self as runtime_worker, Hooks, WorkerConfig, Workers};
 use nowait_sys::limits;
 use nowait_sys::listen::ListenAddress;
+use nowait_sys::slice;
 
 use crate::counters;
 use crate::engine::Applied;
@@ -32,6 +33,10 @@ use crate::settings::{EventSettings, GuardMode};
 
 /// How often a repeated error of a worker is logged.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// For how long a loop runs before other threads have their turn, if they want it: less than the threads
+/// of pools, so that a loop that wakes up runs before them.
+const LOOP_SLICE: Duration = Duration::from_micros(200);
 
 /// The parameters of a worker.
 pub struct Seat {
@@ -136,6 +141,8 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
     {
         seat.reports.alert(format!("sched_setaffinity() failed {}", Reason(&error)));
     }
+    // Without it, a loop that wakes up waits for the slice of a pool's thread on the same processor.
+    let _ = slice::set(LOOP_SLICE);
     if let Err(error) = nowait_front::tls::prepare_thread() {
         seat.reports.alert(error.to_string());
     }

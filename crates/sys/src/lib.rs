@@ -14,5 +14,6 @@ pub mod memory;
 pub mod process;
 pub mod seccomp;
 pub mod signal;
+pub mod slice;
 pub mod tcp_info;
 pub mod user;

@@ -1,6 +1,7 @@
 //! Records of a request.
 
 use super::record::{HEADER_BYTES, Kind, REQUEST, VERSION};
+use crate::ParamList;
 
 /// Most content of one record that is written, in bytes; the protocol allows 65,535. A multiple of
 /// eight, to which records are padded.
@@ -11,6 +12,9 @@ const ALIGNED: usize = 8;
 
 /// Memory that [`Params::clear`] keeps, in bytes: most requests need less.
 const KEPT_BYTES_MAX: usize = 4096;
+
+/// Lengths from here on have four bytes, smaller ones have one.
+const LONG: usize = 128;
 
 /// `FCGI_RESPONDER`
 const RESPONDER: u8 = 1;
@@ -41,29 +45,48 @@ impl Params {
         self.0.shrink_to(KEPT_BYTES_MAX);
     }
 
-    /// Adds a parameter.
-    pub fn push(&mut self, name: &[u8], value: &[u8]) {
-        for part in [name, value] {
-            match u8::try_from(part.len()) {
-                Ok(length @ ..=127) => self.0.push(length),
-                _ => {
-                    // No text has 2 GB.
-                    let length = u32::try_from(part.len()).unwrap_or(u32::MAX) | 1 << 31;
-                    self.0.extend_from_slice(&length.to_be_bytes());
-                }
-            }
-        }
-        self.0.extend_from_slice(name);
-        self.0.extend_from_slice(value);
-    }
-
     /// Appends them, and their end.
     ///
     /// nginx differs: it refuses requests whose parameters do not fit one record.
     pub fn write(&self, out: &mut Vec<u8>) {
+        out.reserve(self.0.len() + 4 * HEADER_BYTES);
         write(Kind::Params, &self.0, out);
         end(Kind::Params, out);
     }
+}
+
+impl ParamList for Params {
+    #[inline]
+    fn add(
+        &mut self,
+        if_not_empty: bool,
+        name: impl FnOnce(&mut Vec<u8>),
+        value: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let list = &mut self.0;
+        let start = list.len();
+        list.extend_from_slice(&[0; 2]);
+        name(list);
+        let middle = list.len();
+        value(list);
+        let lengths = (middle - start - 2, list.len() - middle);
+        if if_not_empty && lengths.1 == 0 {
+            list.truncate(start);
+        } else if lengths.0 < LONG && lengths.1 < LONG {
+            list[start..start + 2].copy_from_slice(&[lengths.0 as u8, lengths.1 as u8]);
+        } else {
+            let lengths = [lengths.0, lengths.1].into_iter().flat_map(length);
+            list.splice(start..start + 2, lengths);
+        }
+    }
+}
+
+/// The length of a name or a value, as it stands in the list.
+fn length(bytes: usize) -> impl Iterator<Item = u8> {
+    // No text has 2 GB.
+    let long = (u32::try_from(bytes).unwrap_or(u32::MAX) | 1 << 31).to_be_bytes();
+    let (skipped, short) = if bytes < LONG { (4, Some(bytes as u8)) } else { (0, None) };
+    long.into_iter().skip(skipped).chain(short)
 }
 
 /// Appends bytes of a stream in records.
@@ -108,6 +131,7 @@ mod tests {
         let mut params = Params::new();
         params.push(b"A", b"bc");
         params.push(b"E", b"");
+        params.add(true, |out| out.extend_from_slice(b"NONE"), |_| ());
         params.write(&mut out);
         write(Kind::Stdin, b"12345678", &mut out);
         end(Kind::Stdin, &mut out);
@@ -125,7 +149,8 @@ mod tests {
     fn long_parameters() {
         let mut params = Params::new();
         params.push(&[b'n'; 127], &[b'v'; 128]);
-        assert_eq!(params.0[..5], [127, 0x80, 0, 0, 128]);
+        assert_eq!(params.0[..7], [127, 0x80, 0, 0, 128, b'n', b'n']);
+        assert_eq!(params.0.len(), 5 + 127 + 128);
         params.push(b"large", &vec![b'x'; 100_000]);
         let mut out = Vec::new();
         params.write(&mut out);

@@ -9,6 +9,7 @@
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 /// Size of a pool thread's stack in bytes. File operations need little; libraries called through
 /// `blocking` may need more.
@@ -39,6 +40,8 @@ fn spawner() -> Option<&'static Sender<Start>> {
                 .name(String::from("pool threads"))
                 .stack_size(STACK_BYTES)
                 .spawn(move || {
+                    // The loop that starts this thread may have a short one.
+                    let _ = nowait_sys::slice::set(Duration::ZERO);
                     for start in receiver {
                         let Start { name, body, failed } = start;
                         if thread::Builder::new()

@@ -64,7 +64,7 @@ pub fn append_key(request: &Request, destination: Option<&Destination>, out: &mu
     out.push(b' ');
     out.extend_from_slice(request.client().scheme().as_bytes());
     out.extend_from_slice(b"://");
-    out.extend_from_slice(&params::host(request));
+    params::append_host(request, out);
     out.extend_from_slice(request.head.uri());
 }
 

@@ -5,6 +5,7 @@ use std::hash::Hasher;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
+use nowait_gateway::ParamList;
 use nowait_message::{Field, Known};
 use rustc_hash::FxHasher;
 
@@ -76,116 +77,135 @@ impl Params {
         Self { list: list.collect(), fields }
     }
 
-    /// Whether a directive sets the parameter `HTTP_` and this.
+    /// Whether a directive sets the parameter for this field.
     fn sets(&self, field: &[u8]) -> bool {
-        self.fields.iter().any(|name| name.eq_ignore_ascii_case(field))
+        let is_it = |name: &Bytes| {
+            name.len() == field.len() && name.iter().zip(field).all(|(a, b)| upper(*a) == upper(*b))
+        };
+        self.fields.iter().any(is_it)
     }
 
-    /// Hands over all parameters of a request: those of directives, ours, the client's header fields
-    /// if they are passed on.
+    /// Adds all parameters of a request to the list: those of directives, ours, the client's header
+    /// fields if they are passed on.
     ///
     /// nginx differs: the client's `Proxy` is passed on only by a directive, since applications take
     /// `HTTP_PROXY` for a setting of their own (CVE-2016-5385). A request that a cache has turned into
     /// another method has that method in `REQUEST_METHOD`.
-    pub fn each(
+    pub fn append(
         &self,
         request: &Request,
         wanted: &Wanted,
         passes_fields: bool,
-        mut put: impl FnMut(&[u8], &[u8]),
+        list: &mut impl ParamList,
     ) {
-        let mut text = Vec::new();
         for param in &self.list {
-            let value = match (wanted.method, param.value.literal()) {
-                (Some(method), _) if param.name == "REQUEST_METHOD" => method.as_bytes(),
-                (_, Some(value)) => value,
-                (_, None) => {
-                    text.clear();
-                    param.value.append(request, &mut text);
-                    &text
+            let name = |out: &mut Vec<u8>| out.extend_from_slice(&param.name);
+            list.add(param.if_not_empty, name, |out| match wanted.method {
+                Some(method) if param.name == "REQUEST_METHOD" => {
+                    out.extend_from_slice(method.as_bytes());
                 }
-            };
-            if !(param.if_not_empty && value.is_empty()) {
-                put(&param.name, value);
-            }
+                _ => param.value.append(request, out),
+            });
+        }
+        if !self.sets(b"HOST") {
+            let name = |out: &mut Vec<u8>| out.extend_from_slice(b"HTTP_HOST");
+            list.add(true, name, |out| append_host(request, out));
         }
         let (range, if_range) = match &wanted.rest {
             Some((range, validator)) => (Some(range), Some(validator)),
             None => (None, None),
         };
-        let host = host(request);
         for (name, value) in [
-            ("HOST", Some(&host)),
-            ("IF_MODIFIED_SINCE", wanted.if_modified_since.as_ref()),
-            ("IF_NONE_MATCH", wanted.if_none_match.as_ref()),
-            ("RANGE", range),
-            ("IF_RANGE", if_range),
+            (&b"IF_MODIFIED_SINCE"[..], wanted.if_modified_since.as_ref()),
+            (b"IF_NONE_MATCH", wanted.if_none_match.as_ref()),
+            (b"RANGE", range),
+            (b"IF_RANGE", if_range),
         ] {
             if let Some(value) = value
-                && !value.is_empty()
-                && !self.sets(name.as_bytes())
+                && !self.sets(name)
             {
-                put(&[HTTP, name.as_bytes()].concat(), value);
+                let value = |out: &mut Vec<u8>| out.extend_from_slice(value);
+                list.add(true, |out| append_name(name, out), value);
             }
         }
         if passes_fields {
-            self.fields(request, wanted, put);
+            self.append_fields(request, wanted, list);
         }
     }
 
-    /// Hands over the client's header fields. Those of one name are joined.
-    fn fields(&self, request: &Request, wanted: &Wanted, mut put: impl FnMut(&[u8], &[u8])) {
-        let fields: Vec<(u64, Field<'_>)> =
-            request.head.fields().iter().map(|field| (hash(field.name), field)).collect();
+    /// Adds the client's header fields. Those of one name are joined.
+    fn append_fields(&self, request: &Request, wanted: &Wanted, list: &mut impl ParamList) {
+        let fields = request.head.fields();
+        // Most are known and not repeated, and need no comparison.
+        let is_single = |field: &Field<'_>| field.known.is_some_and(|k| !fields.is_repeated(k));
+        let others = fields.iter().filter(|field| !is_single(field));
+        let others: Vec<(u64, Field<'_>)> = others.map(|field| (hash(field.name), field)).collect();
         let same = |a: &(u64, Field<'_>), b: &(u64, Field<'_>)| {
             a.0 == b.0 && a.1.name.eq_ignore_ascii_case(b.1.name)
         };
-        let mut name = Vec::with_capacity(64);
-        for (n, one) in fields.iter().enumerate() {
-            let (_, field) = one;
+        let mut seen = 0;
+        for field in fields.iter() {
+            let following = match is_single(&field) {
+                true => None,
+                false => {
+                    seen += 1;
+                    others.get(seen..)
+                }
+            };
             match field.known {
                 Some(Known::Host) => continue,
                 Some(known) if wanted.for_cache && CONDITIONS.contains(&known) => continue,
                 None if field.name.eq_ignore_ascii_case(b"proxy") => continue,
                 _ => {}
             }
-            name.clear();
-            name.extend_from_slice(HTTP);
-            name.extend(field.name.iter().map(|b| match b {
-                b'-' => b'_',
-                other => other.to_ascii_uppercase(),
-            }));
-            if self.sets(&name[HTTP.len()..]) || fields[..n].iter().any(|other| same(other, one)) {
+            if self.sets(field.name) {
                 continue;
             }
-            let mut others = fields[n + 1..].iter().filter(|other| same(other, one)).peekable();
-            if others.peek().is_none() {
-                put(&name, field.value);
+            let name = |out: &mut Vec<u8>| append_name(field.name, out);
+            let Some(following) = following else {
+                list.add(false, name, |out| out.extend_from_slice(field.value));
+                continue;
+            };
+            let one = &others[seen - 1];
+            if others[..seen - 1].iter().any(|other| same(other, one)) {
                 continue;
             }
             // RFC 9110 section 5.3; RFC 6265 section 5.4 for cookies.
             let separator = if field.known == Some(Known::Cookie) { b"; " } else { b", " };
-            let mut value = field.value.to_vec();
-            for (_, other) in others {
-                value.extend_from_slice(separator);
-                value.extend_from_slice(other.value);
-            }
-            put(&name, &value);
+            list.add(false, name, |out| {
+                out.extend_from_slice(field.value);
+                for (_, other) in following.iter().filter(|other| same(other, one)) {
+                    out.extend_from_slice(separator);
+                    out.extend_from_slice(other.value);
+                }
+            });
         }
     }
 }
 
-/// The requested host with its port, if the client has named one.
-pub(super) fn host(request: &Request) -> Bytes {
-    let host = match request.host() {
+/// Appends the name of the parameter for a header field.
+fn append_name(field: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(HTTP);
+    let start = out.len();
+    out.extend_from_slice(field);
+    out[start..].iter_mut().for_each(|b| *b = upper(*b));
+}
+
+/// A byte of a field's name as it stands in that of a parameter.
+fn upper(b: u8) -> u8 {
+    if b == b'-' { b'_' } else { b.to_ascii_uppercase() }
+}
+
+/// Appends the requested host with its port, if the client has named one.
+pub(super) fn append_host(request: &Request, out: &mut Vec<u8>) {
+    out.extend_from_slice(match request.host() {
         [] => request.server_name(),
         host => host,
-    };
-    let mut text = host.to_vec();
+    });
     if let Some(port) = request.host_port {
-        text.extend_from_slice(format!(":{port}").as_bytes());
+        out.push(b':');
+        out.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
     }
-    text.into()
 }
 
 /// A name without regard to case.

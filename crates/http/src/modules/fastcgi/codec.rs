@@ -90,7 +90,7 @@ impl Codec for Fastcgi {
         fastcgi::begin(conf.keep_conn, out);
         let params = &mut self.params;
         let passes = conf.backend.pass_request_headers;
-        conf.params.each(request, &order.wanted, passes, |name, value| params.push(name, value));
+        conf.params.append(request, &order.wanted, passes, params);
         params.write(out);
         let (content, _) = cgi::content(request, &conf.backend);
         let small: &[u8] = match (&content, &request.body) {

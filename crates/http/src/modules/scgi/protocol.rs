@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use nowait_gateway::scgi::Headers;
+use nowait_gateway::scgi::{Headers, Zero};
 
 use super::conf::{CONF, ScgiConf};
 use crate::backend::cgi::plain;
@@ -36,18 +36,14 @@ const WAY: plain::Way =
 fn write(request: &Request, order: &Order, length: u64, out: &mut Vec<u8>) -> Result<(), u16> {
     let conf = conf(request).ok_or(500u16)?;
     let mut headers = Headers::new(length);
-    let mut result = Ok(());
     let passes = conf.backend.pass_request_headers;
-    conf.params.each(request, &order.wanted, passes, |name, value| {
-        if headers.push(name, value).is_err() {
-            let name = String::from_utf8_lossy(name);
-            let text = format_args!("SCGI can't pass on a zero byte: in parameter \"{name}\"");
-            request.log(Level::Error, text);
-            result = Err(400);
-        }
-    });
-    headers.write(out);
-    result
+    conf.params.append(request, &order.wanted, passes, &mut headers);
+    headers.write(out).map_err(|Zero(name)| {
+        let name = String::from_utf8_lossy(&name);
+        let text = format_args!("SCGI can't pass on a zero byte: in parameter \"{name}\"");
+        request.log(Level::Error, text);
+        400u16
+    })
 }
 
 impl Rewriter for ScgiConf {}

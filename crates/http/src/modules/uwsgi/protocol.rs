@@ -37,7 +37,7 @@ fn write(request: &Request, order: &Order, _: u64, out: &mut Vec<u8>) -> Result<
     let conf = conf(request).ok_or(500u16)?;
     let mut vars = Vars::new();
     let passes = conf.backend.pass_request_headers;
-    conf.params.each(request, &order.wanted, passes, |name, value| vars.push(name, value));
+    conf.params.append(request, &order.wanted, passes, &mut vars);
     vars.write(conf.modifiers, out).map_err(|TooBig(bytes)| {
         request.log(Level::Alert, format_args!("uwsgi request is too big: {bytes}"));
         500u16

@@ -209,7 +209,7 @@ fn icon(entry: &Entry) -> &'static str {
     let Some(dot) = entry.name.iter().rposition(|&b| b == b'.') else { return "f" };
     let extension = &entry.name[dot + 1..];
     let is_it = |known: &&str| known.as_bytes().eq_ignore_ascii_case(extension);
-    let found = EXTENSIONS.iter().find(|(_, known)| known.iter().any(|known| is_it(&known)));
+    let found = EXTENSIONS.iter().find(|(_, known)| known.iter().any(is_it));
     found.map_or("f", |(icon, _)| icon)
 }
 

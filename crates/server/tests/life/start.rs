@@ -388,6 +388,8 @@ fn the_log_is_complete_and_in_order() {
     let mut server = server("x").start();
     assert_eq!(server.get("/").text(), "x");
     let pid = server.pid();
+    // The workers may serve before the master has heard of it.
+    server.wait_log("generation 1 is in use");
     server.signal(Signal::USR1);
     server.wait_log("reopening logs");
     server.reload();

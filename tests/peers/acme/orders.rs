@@ -188,7 +188,7 @@ fn the_preferred_chain_is_presented() {
     let roots = [stage.root(0), stage.root(1), stage.root(2)];
     let issued_by = |server: &Server, root: &str| {
         let said = presented_at(server.port()).unwrap();
-        let last = said.lines().filter(|line| line.trim_start().starts_with("i:")).next_back();
+        let last = said.lines().rfind(|line| line.trim_start().starts_with("i:"));
         assert!(last.is_some_and(|line| line.contains(root)), "{root}: {said}");
     };
     for (wanted, root) in [(&roots[2][..], &roots[2]), ("No Such Root", &roots[0])] {

@@ -107,6 +107,7 @@ struct Nested {
     regex: Option<Regex>,
     scope: Scope,
     word: Word,
+    span: Span,
 }
 
 /// Paths, types and handler of a block.
@@ -148,7 +149,13 @@ fn location(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let mut scope = cx.new_scope(Context::LOCATION);
     scope.layer::<PatternLayer>().0 = Some(pattern.clone());
     let scope = cx.block_in(scope, node.children());
-    cx.layer::<LocationsLayer>().locations.push(Nested { pattern, regex, scope, word });
+    cx.layer::<LocationsLayer>().locations.push(Nested {
+        pattern,
+        regex,
+        scope,
+        word,
+        span: node.span,
+    });
     Ok(())
 }
 
@@ -269,7 +276,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         }
         cx.global::<ServerNames>().0 = names.iter().map(|name| name.name.clone()).collect();
         let http2 = directives.iter().any(ListenDirective::has_http2);
-        made.push(build.server(cx, &http, scope, name, http2));
+        made.push(build.server(cx, &http, (scope, span), name, http2));
         listens.push(ServerListens { id, listens: directives, names });
     }
     let locations = build.finish();
@@ -363,7 +370,7 @@ impl Build<'_> {
         &mut self,
         cx: &mut Cx<'_>,
         http: &Scope,
-        mut scope: Scope,
+        (mut scope, span): (Scope, Span),
         name: Bytes,
         listens_http2: bool,
     ) -> Server {
@@ -376,12 +383,12 @@ impl Build<'_> {
         let chain = [self.main, http, &scope];
         self.in_server_with_locations = !nested.is_empty();
         let first = self.locations.len();
-        let root = self.location(cx, &chain, Bytes::new());
+        let root = self.location(cx, &chain, Bytes::new(), span);
         self.in_server_with_locations = false;
         let locations = self.locations(cx, &chain, nested);
         let made = self.locations[first..].iter().flatten();
         let takes_connect = made.into_iter().any(|made| made.location.takes_connect);
-        Server { name, head, tls, http2, early_read, takes_connect, root, locations }
+        Server { name, span, head, tls, http2, early_read, takes_connect, root, locations }
     }
 
     fn locations(
@@ -392,13 +399,13 @@ impl Build<'_> {
     ) -> Locations<LocationId, Regex> {
         let mut builder = location_tree::Builder::new();
         let mut words = Vec::new();
-        for Nested { pattern, regex, mut scope, word } in nested {
+        for Nested { pattern, regex, mut scope, word, span } in nested {
             let inner = scope.take::<LocationsLayer>().locations;
             let limit = scope.take::<LimitExceptLayer>().0;
             let mut chain = outer.to_vec();
             chain.push(&scope);
             let name = Bytes::copy_from_slice(&pattern.text);
-            let id = self.location(cx, &chain, name);
+            let id = self.location(cx, &chain, name, span);
             if let Some((except, scope)) = limit {
                 let location = self.reserve();
                 self.inside(cx, location, id, &chain, &scope);
@@ -448,9 +455,15 @@ impl Build<'_> {
     }
 
     /// Resolves a chain of scopes.
-    fn location(&mut self, cx: &mut Cx<'_>, chain: &[&Scope], name: Bytes) -> LocationId {
+    fn location(
+        &mut self,
+        cx: &mut Cx<'_>,
+        chain: &[&Scope],
+        name: Bytes,
+        span: Span,
+    ) -> LocationId {
         let id = self.reserve();
-        self.make(cx, id, chain, name, None);
+        self.make(cx, id, chain, (name, span), None);
         id
     }
 
@@ -467,8 +480,9 @@ impl Build<'_> {
         let mut chain = chain.to_vec();
         chain.push(scope);
         let around = self.at(around);
-        let (name, content) = (around.location.name.clone(), around.content.clone());
-        self.make(cx, id, &chain, name, content);
+        let named = (around.location.name.clone(), around.location.span);
+        let content = around.content.clone();
+        self.make(cx, id, &chain, named, content);
     }
 
     /// Resolves a chain of scopes to a location. `content` names the handler if the last scope names
@@ -478,7 +492,7 @@ impl Build<'_> {
         cx: &mut Cx<'_>,
         id: LocationId,
         chain: &[&Scope],
-        name: Bytes,
+        (name, span): (Bytes, Span),
         content: Option<Content>,
     ) {
         let own: Vec<&OwnLayer> = chain.iter().filter_map(|scope| scope.get()).collect();
@@ -505,6 +519,7 @@ impl Build<'_> {
         let (handlers, filters, settings) = parts.finish(handler);
         let location = Location {
             name,
+            span,
             internal: last.is_some_and(|own| own.internal),
             path,
             types: Arc::new(types.unwrap_or_else(Types::builtin)),

@@ -19,6 +19,7 @@ use crate::request::Request;
 use crate::response::{Body, LocalFuture, Response};
 use crate::services::Services;
 use crate::slots::Settings;
+use crate::trace::Trace;
 use crate::variables::{Builtin, Changeable, Family};
 
 /// A module.
@@ -133,6 +134,37 @@ impl<'r> Step<'r> {
 pub trait Handler: Send + Sync {
     /// Handles a request.
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r>;
+
+    /// Tells `nowait explain` what [`handle`](Self::handle) does with a request. Nobody else may notice:
+    /// it sends nothing, changes no file, and counts in no zone.
+    fn explain<'a>(
+        &'a self,
+        _request: &'a mut Request,
+        _trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        Box::pin(async { Explained::Unknown })
+    }
+}
+
+impl Explained {
+    /// [`Explained::Run`], for [`Handler::explain`].
+    pub fn run() -> LocalFuture<'static, Explained> {
+        Box::pin(async { Explained::Run })
+    }
+}
+
+/// How the explanation of a request goes on behind a handler.
+pub enum Explained {
+    /// By [`Handler::handle`] itself, which does nothing that others could notice.
+    Run,
+    /// With the next handler.
+    Next,
+    /// With this decision.
+    Done(Outcome),
+    /// The response comes from elsewhere: from an upstream server.
+    Elsewhere,
+    /// It is not known what the handler would do.
+    Unknown,
 }
 
 /// Changes responses. It sees the head and the body as a whole and may wrap the body; it never sends

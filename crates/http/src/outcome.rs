@@ -64,6 +64,27 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// The decision in words.
+    pub fn describe(&self) -> String {
+        let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        match self {
+            Self::Response(response) => format!("responds with {}", response.head.status),
+            Self::Special(Special { status, location: Some(to), .. }) => {
+                format!("responds with {status}, redirecting to \"{}\"", shown(to))
+            }
+            Self::Special(Special { status, .. }) => format!("responds with {status}"),
+            Self::Redirect(Target::Named(name)) => format!("goes to location \"{}\"", shown(name)),
+            Self::Redirect(Target::Uri { path, args }) => {
+                let args = args.as_deref().filter(|args| !args.is_empty());
+                let args = args.map(|args| format!("?{}", shown(args))).unwrap_or_default();
+                format!("redirects internally to \"{}{args}\"", shown(path))
+            }
+            Self::Close => "closes the connection without a response".to_owned(),
+        }
+    }
+}
+
 impl Target {
     /// Reads `path?args` or `@name`. nginx: `ngx_http_split_args`.
     pub fn parse(text: &[u8]) -> Self {

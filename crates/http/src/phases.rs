@@ -15,6 +15,8 @@
 //! | precontent | `try_files`, `mirror` |
 //! | content | the location's handler, or index, autoindex and static files |
 
+pub mod explained;
+
 use nowait_runtime::sleep;
 use nowait_runtime::stats::set_label;
 
@@ -206,42 +208,56 @@ fn next<'r>(request: &'r mut Request, current: &'r Current) -> Step<'r> {
             request.position.handler += 1;
             return handler.handle(request);
         }
-        match phase {
-            Phase::PostRead => enter(request, Phase::ServerRewrite),
-            Phase::ServerRewrite => match find_config(request) {
-                Some(outcome) => return Step::Done(request, outcome),
-                None => enter(request, Phase::Rewrite),
-            },
-            Phase::Rewrite if request.rewriting.changed => {
-                match post_rewrite(request).or_else(|| find_config(request)) {
-                    Some(outcome) => return Step::Done(request, outcome),
-                    None => enter(request, Phase::Rewrite),
-                }
-            }
-            Phase::Rewrite => enter(request, Phase::Preaccess),
-            // Access to the main request includes access to its subrequests. nginx:
-            // `ngx_http_core_access_phase`
-            Phase::Preaccess if request.is_nested() => enter(request, Phase::Precontent),
-            Phase::Preaccess => enter(request, Phase::Access),
-            Phase::Access => match request.refusal.take() {
-                None => enter(request, Phase::Precontent),
-                // Nothing has granted access.
-                Some(refusal) => return refuse_access(request, *refusal),
-            },
-            Phase::Precontent => {
-                set_label("http content");
-                enter(request, Phase::Content);
-                let location = request.location();
-                if !location.handlers.names_content() && !request.has_file() {
-                    return Step::Done(request, Outcome::status(500));
-                }
-            }
-            Phase::Content => {
-                let outcome = without_content(request);
-                return Step::Done(request, outcome);
-            }
+        match advance(request) {
+            Ok(()) => {}
+            Err(End::Outcome(outcome)) => return Step::Done(request, outcome),
+            // Nothing has granted access.
+            Err(End::Refusal(refusal)) => return refuse_access(request, *refusal),
         }
     }
+}
+
+/// Why no phase follows.
+enum End {
+    Outcome(Outcome),
+    Refusal(Box<Special>),
+}
+
+/// Puts a request whose handlers of a phase have had their turns at the beginning of the next one.
+#[inline]
+fn advance(request: &mut Request) -> Result<(), End> {
+    match request.position.phase {
+        Phase::PostRead => enter(request, Phase::ServerRewrite),
+        Phase::ServerRewrite => match find_config(request) {
+            Some(outcome) => return Err(End::Outcome(outcome)),
+            None => enter(request, Phase::Rewrite),
+        },
+        Phase::Rewrite if request.rewriting.changed => {
+            match post_rewrite(request).or_else(|| find_config(request)) {
+                Some(outcome) => return Err(End::Outcome(outcome)),
+                None => enter(request, Phase::Rewrite),
+            }
+        }
+        Phase::Rewrite => enter(request, Phase::Preaccess),
+        // Access to the main request includes access to its subrequests. nginx:
+        // `ngx_http_core_access_phase`
+        Phase::Preaccess if request.is_nested() => enter(request, Phase::Precontent),
+        Phase::Preaccess => enter(request, Phase::Access),
+        Phase::Access => match request.refusal.take() {
+            None => enter(request, Phase::Precontent),
+            Some(refusal) => return Err(End::Refusal(refusal)),
+        },
+        Phase::Precontent => {
+            set_label("http content");
+            enter(request, Phase::Content);
+            let location = request.location();
+            if !location.handlers.names_content() && !request.has_file() {
+                return Err(End::Outcome(Outcome::status(500)));
+            }
+        }
+        Phase::Content => return Err(End::Outcome(without_content(request))),
+    }
+    Ok(())
 }
 
 /// The outcome if no handler has produced the content. nginx: `ngx_http_core_content_phase`.

@@ -15,6 +15,7 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, ValueHint, value_parse
 use crate::builtin::{self, Serve};
 use crate::cli::Options;
 use crate::domain::{self, Domain, Issuer};
+use crate::explain_command::{self, Explain};
 use crate::format_command::{self, Format};
 use crate::generate::Text;
 use crate::health_command::Check;
@@ -36,6 +37,8 @@ pub enum Asked {
     Format(Format),
     /// `generate`: a text for the installation.
     Generate(Text),
+    /// `explain`: what a request would meet.
+    Explain(Explain),
     /// `migrate`: what of an nginx configuration runs.
     Migrate(Migrate),
 }
@@ -91,6 +94,7 @@ fn command() -> Command {
         )
         .subcommand(format_command::arguments())
         .subcommand(migrate_command::arguments())
+        .subcommand(explain_command::arguments())
         .subcommand(
             Command::new("generate").about("Print a manual page or completions for a shell").arg(
                 Arg::new("text")
@@ -262,6 +266,7 @@ fn asked(matches: &ArgMatches) -> Result<Asked, clap::Error> {
             Ok(Asked::CheckHealth(check.expect("the argument has a default")))
         }
         Some(("fmt", matches)) => Ok(Asked::Format(Format::of(matches))),
+        Some(("explain", matches)) => Explain::of(matches).map(Asked::Explain),
         Some(("migrate", matches)) => Ok(Asked::Migrate(Migrate::of(matches))),
         Some(("generate", matches)) => {
             let name = text(matches, "text");

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use nowait_conf::{Bundle, Cx, Diagnostic, Diagnostics, Files, Paths, Registry, parse};
+use nowait_conf::{Bundle, Cx, Diagnostic, Diagnostics, Files, Paths, Registry, Tree, parse};
 
 use crate::builtin::{WithBuiltIn, Written};
 use crate::conf_core;
@@ -87,7 +87,7 @@ pub fn load(place: &Place) -> Result<Loaded, Refused> {
 /// # Errors
 /// All problems found.
 pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
-    let Interpreted { bundle, settings, plan, needs, diagnostics } = run(files, place);
+    let Interpreted { tree, settings, plan, needs, diagnostics } = run(files, place);
     // Colours only if the text goes to a terminal.
     let rendered = diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()));
     let lines = lines(&diagnostics);
@@ -96,6 +96,7 @@ pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
         return Err(Refused { lines, rendered, findings });
     }
     let warnings = lines.into_iter().map(|line| line.text).collect();
+    let bundle = tree.files;
     Ok(Loaded { bundle, settings, needs, plan, warnings, rendered, findings })
 }
 
@@ -104,9 +105,21 @@ pub fn findings(files: &dyn Files, place: &Place) -> Diagnostics {
     run(files, place).diagnostics
 }
 
+/// A valid configuration and its directives.
+///
+/// # Errors
+/// The problems, as text for a terminal.
+pub fn with_tree(place: &Place) -> Result<(Tree, Settings, Plan), String> {
+    let Interpreted { tree, settings, plan, diagnostics, .. } = run(&WithBuiltIn, place);
+    match diagnostics.has_errors() {
+        true => Err(diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()))),
+        false => Ok((tree, settings, plan)),
+    }
+}
+
 /// A configuration that may be invalid.
 struct Interpreted {
-    bundle: Bundle,
+    tree: Tree,
     settings: Settings,
     plan: Plan,
     needs: Needs,
@@ -128,7 +141,7 @@ fn run(files: &dyn Files, place: &Place) -> Interpreted {
         let warning = Diagnostic::warn("no \"server\" listens: nothing will be served");
         diagnostics.push(warning.hint("http { server { listen 8080; root /srv/www; } }"));
     }
-    Interpreted { bundle: tree.files, settings, plan, needs, diagnostics }
+    Interpreted { tree, settings, plan, needs, diagnostics }
 }
 
 fn lines(diagnostics: &Diagnostics) -> Vec<Line> {

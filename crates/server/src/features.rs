@@ -145,7 +145,7 @@ pub fn usage() -> String {
     format!(
         "Usage: nowait [-?hvVtTq] [-s signal] [-p prefix]
               [-e filename] [-c filename] [-g directives]
-       nowait serve | migrate | reference | cache purge | fmt | generate ...
+       nowait serve | migrate | explain | reference | cache purge | fmt | generate ...
 
 Options:
   -?,-h         : this help
@@ -164,6 +164,7 @@ Options:
 Commands (each with --help):
   serve [DIR]    : serve a directory without a configuration; --domain: by HTTPS
   migrate [PATH] : report what of an nginx configuration runs, and write an adapted copy
+  explain URL    : show what a request would meet: server, location, rewrites, handler
   reference NAME : print the reference of a directive or variable, or a whole page
   cache purge    : remove objects from a cache of the running server
   check-health   : ask a server on this machine for a page

@@ -14,6 +14,7 @@ mod domain;
 mod edited_file;
 mod engine;
 mod events;
+mod explain_command;
 mod features;
 mod findings;
 mod format_command;
@@ -130,6 +131,7 @@ fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
         Asked::CheckHealth(check) => check.run().map(|()| 0),
         Asked::Format(format) => format.run(),
         Asked::Migrate(migrate) => migrate.run(),
+        Asked::Explain(explain) => output::print(&explain.run()?).map(|()| 0),
         Asked::Generate(text) => output::print_with(|out| generate::write(text, out)).map(|()| 0),
         Asked::Purge(order, options) => {
             output::print(&cache_command::purge(order, &options)?).map(|()| 0)

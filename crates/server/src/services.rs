@@ -45,6 +45,13 @@ pub struct Plan {
     databases: geoip2::Databases,
 }
 
+impl Plan {
+    /// The plan of the `http` block alone.
+    pub fn into_http(self) -> HttpConf {
+        self.http
+    }
+}
+
 /// A configuration in use.
 pub struct Generation {
     http: Arc<nowait_http::generation::Generation>,

@@ -17,15 +17,19 @@ use super::trailers::Trailers;
 use crate::cache::conf::CacheConf;
 use crate::conf::upstream::{PASSES_TO, Upstream};
 use crate::log::Level;
-use crate::module::{Handler, Parts, Place, Step};
+use crate::module::{Explained, Handler, Parts, Place, Step};
 use crate::outcome::Outcome;
 use crate::request::{Request, RequestBody};
 use crate::request_body;
-use crate::response::Response;
+use crate::response::{LocalFuture, Response};
+use crate::trace::{About, Trace};
 use crate::upstream::probe::PROBING;
 use crate::upstream::{
     BodyOptions, Cause, Failed, LogUri, Order, Reply, Run, State, Target, Wanted, gate,
 };
+
+/// Servers of a group that an explanation names.
+const PEERS_SHOWN_MAX: usize = 8;
 
 /// Passes requests on.
 pub struct Passing<P> {
@@ -135,6 +139,52 @@ impl<P: Protocol> Handler for Passing<P> {
             }),
         }
     }
+
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        Box::pin(async move {
+            if (request.method == Method::Connect) != P::TAKES_CONNECT {
+                return Explained::Done(Outcome::status(405));
+            }
+            if let Some(status) = self.conf.refusal(request) {
+                return Explained::Done(Outcome::status(status));
+            }
+            describe(request, &*self.conf, trace);
+            Explained::Elsewhere
+        })
+    }
+}
+
+/// Describes the request to an upstream server. Nothing is resolved or sent.
+fn describe<P: Protocol>(request: &mut Request, conf: &P, trace: &mut Trace) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut add = |line: String| trace.add(About::Upstream, None, line);
+    let to = match server(request, conf) {
+        Ok(Server::Of(upstream)) => {
+            let group = upstream.group.conf();
+            let servers = group.servers.iter().take(PEERS_SHOWN_MAX);
+            let servers: Vec<String> = servers.map(|server| text(&server.text)).collect();
+            match upstream.explicit {
+                true => format!("{} (servers {})", text(&group.name), servers.join(", ")),
+                false => text(&group.name),
+            }
+        }
+        Ok(Server::Named { server, .. }) => format!("{}, which is resolved", text(&server)),
+        Err(status) => return add(format!("the destination is unusable: {status}")),
+    };
+    let scheme = conf.transport(request).scheme;
+    add(format!("passes the request to {scheme}{to}"));
+    match conf.uri(request) {
+        Ok(LogUri::Unparsed) => {
+            add(format!("URI {}, as the client sent it", text(request.head.uri())))
+        }
+        Ok(LogUri::Text(uri)) => add(format!("URI {}", text(&uri))),
+        Err(status) => add(format!("the URI is unusable: {status}")),
+    }
+    conf.fields(request, &mut |name, value| add(format!("{}: {}", text(name), text(value))));
 }
 
 /// Determines the destination of the request, for variables and for a cache's key.

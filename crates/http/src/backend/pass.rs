@@ -80,6 +80,9 @@ pub trait Addressed: Rewriter + Send + Sync + Sized + 'static {
         cgi::append_key(request, self.pass().destination(request), out);
     }
 
+    /// As in [`Protocol`].
+    fn fields(&self, _request: &Request, _put: &mut dyn FnMut(&[u8], &[u8])) {}
+
     /// Whether trailers of responses are passed on.
     fn passes_trailers(&self) -> bool {
         false
@@ -119,6 +122,10 @@ impl<P: Addressed> Protocol for P {
 
     fn uri(&self, request: &Request) -> Result<LogUri, u16> {
         Addressed::uri(self, request)
+    }
+
+    fn fields(&self, request: &Request, put: &mut dyn FnMut(&[u8], &[u8])) {
+        Addressed::fields(self, request, put);
     }
 
     fn streams(&self, request: &Request) -> bool {

@@ -66,6 +66,9 @@ pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     /// Appends the default key of a cache: what identifies the response besides the settings.
     fn default_key(&self, request: &Request, out: &mut Vec<u8>);
 
+    /// Hands over the fields or parameters of a request without content, for an explanation.
+    fn fields(&self, _request: &Request, _put: &mut dyn FnMut(&[u8], &[u8])) {}
+
     /// Whether trailers of responses are passed on.
     fn passes_trailers(&self) -> bool {
         false

@@ -75,6 +75,8 @@ pub struct HttpConf {
 pub struct Server {
     /// The first `server_name`.
     pub name: Bytes,
+    /// Where it stands.
+    pub span: nowait_conf::Span,
     /// Settings for reading request heads.
     pub head: client::HeadConf,
     /// TLS.
@@ -95,6 +97,8 @@ pub struct Server {
 pub struct Location {
     /// Its pattern in the configuration; empty for a server's own settings.
     pub name: Bytes,
+    /// Where it stands; of an `if` or a `limit_except`, the location around it.
+    pub span: nowait_conf::Span,
     /// Whether only internal redirects lead here.
     pub internal: bool,
     /// The directory of its files.

@@ -5,9 +5,11 @@ use nowait_front::access::{self, AccessConf, Verdict, by_address};
 
 use crate::conf::client::Satisfy;
 use crate::log::Level;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
+use crate::response::LocalFuture;
+use crate::trace::Trace;
 
 nowait_conf::rows! {
     pub static ACCESS_ROWS, module "access";
@@ -45,5 +47,9 @@ impl Handler for Rules {
                 Step::Done(request, Outcome::status(403))
             }
         }
+    }
+
+    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+        Explained::run()
     }
 }

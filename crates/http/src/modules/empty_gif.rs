@@ -4,10 +4,11 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
 use nowait_message::Method;
 
-use crate::module::{Handler, Module, Step, set_content};
+use crate::module::{Explained, Handler, Module, Step, set_content};
 use crate::outcome::Outcome;
 use crate::request::Request;
-use crate::response::{Body, Head, Response};
+use crate::response::{Body, Head, LocalFuture, Response};
+use crate::trace::Trace;
 
 /// This module.
 pub static MODULE: Module = Module { rows: &[EMPTY_GIF_ROWS], ..Module::EMPTY };
@@ -52,5 +53,9 @@ impl Handler for EmptyGif {
         head.content_length = Some(GIF.len() as u64);
         head.last_modified = Some(LAST_MODIFIED);
         Step::Done(request, Response { head, body: Body::from_static(GIF) }.into())
+    }
+
+    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+        Explained::run()
     }
 }

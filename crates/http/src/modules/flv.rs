@@ -8,10 +8,11 @@ use nowait_message::Method;
 use nowait_runtime::fs::{File, Kind};
 
 use crate::files::{self, OpenError};
-use crate::module::{Handler, Module, Step, set_content};
+use crate::module::{Explained, Handler, Module, Step, set_content};
 use crate::outcome::Outcome;
 use crate::request::Request;
-use crate::response::{Body, FileBody, Part, Response};
+use crate::response::{Body, FileBody, LocalFuture, Part, Response};
+use crate::trace::Trace;
 use crate::variables::core::argument_value;
 
 /// This module.
@@ -54,6 +55,10 @@ impl Handler for Flv {
                 answer(request, path, opened)
             }),
         }
+    }
+
+    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+        Explained::run()
     }
 }
 

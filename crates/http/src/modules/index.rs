@@ -7,9 +7,11 @@ use nowait_runtime::fs::Kind;
 use crate::conf::complex;
 use crate::files::{self, OpenError};
 use crate::log::Level;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
+use crate::response::LocalFuture;
+use crate::trace::Trace;
 use crate::variables::complex::Complex;
 
 nowait_conf::directives! {
@@ -70,20 +72,45 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 
 impl Handler for IndexFiles {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        let wanted = request.uri.path.last() == Some(&b'/')
-            && matches!(request.method, Method::Get | Method::Head | Method::Post);
-        if !wanted {
+        if !wanted(request) {
             return Step::Next(request);
         }
         Step::wait(async move {
-            let outcome = run(request, &self.0).await;
+            let outcome = run(request, &self.0, |_, _| ()).await;
             Step::of(request, outcome)
+        })
+    }
+
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        Box::pin(async move {
+            if !wanted(request) {
+                return Explained::Next;
+            }
+            match run(request, &self.0, |path, found| trace.file(path, found)).await {
+                Some(outcome) => Explained::Done(outcome),
+                None => Explained::Next,
+            }
         })
     }
 }
 
-/// Redirects internally to the first index file that exists; declines if there is none.
-async fn run(request: &mut Request, conf: &IndexConf) -> Option<Outcome> {
+/// Whether the request is for a directory.
+fn wanted(request: &Request) -> bool {
+    request.uri.path.last() == Some(&b'/')
+        && matches!(request.method, Method::Get | Method::Head | Method::Post)
+}
+
+/// Redirects internally to the first index file that exists; declines if there is none. `tried` learns
+/// of each file whether it exists.
+async fn run(
+    request: &mut Request,
+    conf: &IndexConf,
+    mut tried: impl FnMut(&[u8], bool),
+) -> Option<Outcome> {
     let mut directory = Vec::new();
     request.append_file(&mut directory);
     let mut directory_tested = false;
@@ -97,12 +124,14 @@ async fn run(request: &mut Request, conf: &IndexConf) -> Option<Outcome> {
         path.extend_from_slice(&name);
         let error = match files::stat(request, &path).await {
             Ok(_) => {
+                tried(&path, true);
                 let mut uri = request.uri.path.clone();
                 uri.extend_from_slice(&name);
                 return Some(to(request, uri));
             }
             Err(error) => error,
         };
+        tried(&path, false);
         if error.is_symlink() {
             return Some(Outcome::status(403));
         }

@@ -16,10 +16,11 @@ use nowait_runtime::pool::{Class, Op, PoolError};
 
 use crate::files::{self, OpenError};
 use crate::log::Level;
-use crate::module::{Handler, Module, Step, set_content};
+use crate::module::{Explained, Handler, Module, Step, set_content};
 use crate::outcome::Outcome;
 use crate::request::Request;
-use crate::response::{Body, FileBody, Part, Response};
+use crate::response::{Body, FileBody, LocalFuture, Part, Response};
+use crate::trace::Trace;
 use crate::variables::core::argument_value;
 
 /// This module.
@@ -113,6 +114,10 @@ impl Handler for Mp4 {
                 Step::of(request, outcome)
             }),
         }
+    }
+
+    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+        Explained::run()
     }
 }
 

@@ -4,9 +4,11 @@ use nowait_conf::{Cx, Scope};
 use nowait_runtime::fs::{self, Kind, ReadDirOptions};
 
 use crate::directories::{ENTRIES_MAX, refuse};
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
+use crate::response::LocalFuture;
+use crate::trace::Trace;
 
 nowait_conf::directives! {
     /// A randomly chosen file of a directory.
@@ -40,6 +42,10 @@ impl Handler for RandomIndex {
             let outcome = run(request).await;
             Step::of(request, outcome)
         })
+    }
+
+    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+        Explained::run()
     }
 }
 

@@ -21,10 +21,11 @@ use nowait_runtime::pool::{Class, Op};
 use self::conf::AuthConf;
 use crate::credentials::Credentials;
 use crate::log::Level;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
-use crate::response::Header;
+use crate::response::{Header, LocalFuture};
+use crate::trace::Trace;
 use password::Check;
 use user_file::{LoadError, UserFile};
 
@@ -57,6 +58,10 @@ impl Handler for Basic {
                 settle(request, result)
             }),
         }
+    }
+
+    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+        Explained::run()
     }
 }
 

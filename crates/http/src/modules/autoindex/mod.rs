@@ -16,10 +16,11 @@ use crate::directories::{ENTRIES_MAX, refuse};
 use crate::log::Level;
 use crate::look;
 use crate::mime::CHARSET;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, Head, LocalFuture, Part, Response};
+use crate::trace::Trace;
 use crate::variables::core::argument_value;
 use listing::{Entry, Format, Options, Renderer};
 use page::Page;
@@ -53,6 +54,10 @@ impl Handler for Autoindex {
             let outcome = run(request, &self.0).await;
             Step::Done(request, outcome)
         })
+    }
+
+    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+        Explained::run()
     }
 }
 

@@ -9,11 +9,12 @@ use nowait_message::{Known, http_date};
 
 use self::conf::{Change, FieldChange};
 use crate::log::Level;
-use crate::module::{Filter, Handler, Module, Parts, Phase, Place, Step};
+use crate::module::{Explained, Filter, Handler, Module, Parts, Phase, Place, Step};
 use crate::order::Apart;
 use crate::outcome::Special;
 use crate::request::Request;
-use crate::response::{AcceptRanges, Head, Header, Own, Response};
+use crate::response::{AcceptRanges, Head, Header, LocalFuture, Own, Response};
+use crate::trace::Trace;
 
 /// This module.
 pub static MODULE: Module = Module { rows: &[conf::ROWS], build: Some(build), ..Module::EMPTY };
@@ -42,6 +43,10 @@ impl Handler for Input {
             }
         }
         Step::Next(request)
+    }
+
+    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+        Explained::run()
     }
 }
 

@@ -10,7 +10,7 @@ use super::codec::HttpFactory;
 use super::conf::{CACHE, HttpVersion, Pass, ProxyConf, SCHEMES, TLS_SCHEME};
 use super::context::{self, Where};
 use super::target::{self, Form};
-use super::{cookies, redirect};
+use super::{cookies, redirect, request_head};
 use crate::backend::Passing;
 use crate::backend::conf::Backend;
 use crate::backend::protocol::{Protocol, Server, Transport};
@@ -100,6 +100,10 @@ impl Protocol for ProxyConf {
                 Err(500)
             }
         }
+    }
+
+    fn fields(&self, request: &Request, put: &mut dyn FnMut(&[u8], &[u8])) {
+        request_head::fields(request, self, put);
     }
 
     /// nginx: `r->request_body_no_buffering`.

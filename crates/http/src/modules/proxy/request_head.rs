@@ -70,6 +70,24 @@ pub fn write<B: BufMut>(
     if said.fits(framing) { Written::Sound } else { Written::Doubtful }
 }
 
+/// The fields of a request without content, for an explanation.
+pub fn fields(request: &Request, conf: &ProxyConf, put: &mut dyn FnMut(&[u8], &[u8])) {
+    struct Put<'a>(&'a mut dyn FnMut(&[u8], &[u8]));
+
+    impl Writer for Put<'_> {
+        fn field(&mut self, name: &[u8], value: &[u8]) {
+            (self.0)(name, value);
+        }
+    }
+
+    let mut writer = Put(put);
+    if let Some(host) = host(request, conf, true) {
+        writer.field(b"Host", &host);
+    }
+    set(request, conf, &mut writer);
+    rest(request, conf, &Wanted::default(), &mut writer);
+}
+
 /// How a stream is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening<'a> {

@@ -16,8 +16,10 @@ use nowait_runtime::net::Address;
 use self::conf::{RealIpConf, Source};
 use crate::address;
 use crate::forwarded;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::request::Request;
+use crate::response::LocalFuture;
+use crate::trace::Trace;
 use crate::variables::Builtin;
 use crate::variables::core::{builtins, number};
 
@@ -45,6 +47,10 @@ impl Handler for RealIp {
             request.real_peer = Some(Box::new(Address::Inet(client)));
         }
         Step::Next(request)
+    }
+
+    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+        Explained::run()
     }
 }
 

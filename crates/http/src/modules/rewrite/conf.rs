@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Word};
+use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span, Word};
 use nowait_variables::{Index, assigned, variable_name};
 
 use super::{Condition, FileTest, Flag, Op, Program, Replacement, Return, Rewrite};
@@ -51,8 +51,9 @@ nowait_conf::rows! {
 pub struct Code(Vec<Pending>);
 
 enum Pending {
-    Op(Op),
+    Op(Op, Span),
     If {
+        span: Span,
         condition: Condition,
         /// The settings in the block of an `if` in a location.
         scope: Option<Rc<Scope>>,
@@ -68,21 +69,30 @@ impl Code {
         log: bool,
         locate: &mut dyn FnMut(Rc<Scope>) -> LocationId,
     ) -> Option<Program> {
-        let mut ops = Vec::new();
-        self.append(&mut ops, locate);
-        Program::new(ops, log)
+        let (mut ops, mut spans) = (Vec::new(), Vec::new());
+        self.append(&mut ops, &mut spans, locate);
+        Program::new(ops, spans, log)
     }
 
-    fn append(&self, ops: &mut Vec<Op>, locate: &mut dyn FnMut(Rc<Scope>) -> LocationId) {
+    fn append(
+        &self,
+        ops: &mut Vec<Op>,
+        spans: &mut Vec<Span>,
+        locate: &mut dyn FnMut(Rc<Scope>) -> LocationId,
+    ) {
         for pending in &self.0 {
             match pending {
-                Pending::Op(op) => ops.push(op.clone()),
-                Pending::If { condition, scope, inner } => {
+                Pending::Op(op, span) => {
+                    ops.push(op.clone());
+                    spans.push(*span);
+                }
+                Pending::If { span, condition, scope, inner } => {
                     let location = scope.clone().map(&mut *locate);
                     let condition = condition.clone();
                     let at = ops.len();
                     ops.push(Op::Break); // its place is taken below
-                    inner.append(ops, locate);
+                    spans.push(*span);
+                    inner.append(ops, spans, locate);
                     ops[at] = Op::If { condition, location, otherwise: ops.len() };
                 }
             }
@@ -90,8 +100,8 @@ impl Code {
     }
 }
 
-fn push(cx: &mut Cx<'_>, op: Op) {
-    cx.layer::<Code>().0.push(Pending::Op(op));
+fn push(cx: &mut Cx<'_>, node: &Node, op: Op) {
+    cx.layer::<Code>().0.push(Pending::Op(op, node.span));
 }
 
 fn rewrite(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -137,7 +147,7 @@ fn rewrite(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             }
         }
     };
-    push(cx, Op::Rewrite(Rewrite { regex, replacement, keep_args }));
+    push(cx, node, Op::Rewrite(Rewrite { regex, replacement, keep_args }));
     Ok(())
 }
 
@@ -167,12 +177,12 @@ fn return_(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             return Err(invalid().expected("a status, or a URL with http:// or https://"));
         }
     };
-    push(cx, Op::Return(answer));
+    push(cx, node, Op::Return(answer));
     Ok(())
 }
 
-fn break_(cx: &mut Cx<'_>, _node: &Node) -> Result<(), Diagnostic> {
-    push(cx, Op::Break);
+fn break_(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    push(cx, node, Op::Break);
     Ok(())
 }
 
@@ -183,7 +193,7 @@ fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         cx.global::<Table>().define_set(variable).map_err(|error| name.error(error.to_string()))?;
     assigned::note(cx, variable, value);
     let value = complex(value, cx)?;
-    push(cx, Op::Set { place, value });
+    push(cx, node, Op::Set { place, value });
     Ok(())
 }
 
@@ -196,7 +206,7 @@ fn if_(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     if let Some(condition) = condition {
         let inner = scope.take::<Code>();
         let scope = (!in_server).then(|| Rc::new(scope));
-        cx.layer::<Code>().0.push(Pending::If { condition, scope, inner });
+        cx.layer::<Code>().0.push(Pending::If { span: node.span, condition, scope, inner });
     }
     Ok(())
 }

@@ -8,14 +8,18 @@
 mod answer;
 mod condition;
 pub mod conf;
+mod explain;
 mod replace;
 
-use nowait_conf::{Context, Cx, Scope};
+use nowait_conf::{Context, Cx, Scope, Span};
 
 use self::conf::{Code, REWRITE_ROWS, RewriteConf};
 use crate::conf::LocationId;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
+use crate::outcome::Outcome;
 use crate::request::Request;
+use crate::response::LocalFuture;
+use crate::trace::Trace;
 use crate::variables::UNINITIALIZED_ALLOWED;
 use crate::variables::complex::{Complex, Groups, Place};
 
@@ -48,6 +52,8 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 #[derive(Debug)]
 pub struct Program {
     ops: Box<[Op]>,
+    /// Where each of them stands.
+    spans: Box<[Span]>,
     /// `rewrite_log`
     log: bool,
 }
@@ -88,9 +94,10 @@ struct Cursor {
 }
 
 impl Program {
-    /// A program of these steps; `None`: there are none. `log`: `rewrite_log`.
-    pub fn new(ops: Vec<Op>, log: bool) -> Option<Self> {
-        (!ops.is_empty()).then(|| Self { ops: ops.into(), log })
+    /// A program of these steps, which stand at `spans`; `None`: there are none. `log`:
+    /// `rewrite_log`.
+    pub fn new(ops: Vec<Op>, spans: Vec<Span>, log: bool) -> Option<Self> {
+        (!ops.is_empty()).then(|| Self { ops: ops.into(), spans: spans.into(), log })
     }
 
     /// Runs the program from a position.
@@ -98,68 +105,119 @@ impl Program {
         // Every step moves forward, so the length of the program bounds the loop.
         while let Some(op) = self.ops.get(cursor.at) {
             cursor.at += 1;
-            match op {
-                Op::Rewrite(rewrite) => match rewrite.apply(request, self.log) {
-                    Ok(Then::NoMatch) => {}
-                    Ok(Then::Continue) => cursor.groups = Groups::Plain,
-                    Ok(Then::Stop) => return Step::Next(request),
-                    Err(outcome) => return Step::Done(request, outcome),
-                },
-                Op::Return(answer) => {
-                    let outcome = answer.run(request);
-                    return Step::Done(request, outcome);
-                }
-                Op::Break => {
-                    if request.rewriting.changed {
-                        request.rewriting.changed = false;
-                        request.rewriting.rewritten = true;
-                    }
-                    return Step::Next(request);
-                }
-                Op::Set { place, value } => {
-                    let mut text = Vec::new();
-                    value.append_with(request, cursor.groups, &mut text);
-                    match place {
-                        Place::Slot(slot) => request.set_slot(*slot, Some(text.into())),
-                        Place::Builtin(set) => set(request, text.into()),
-                    }
-                }
-                Op::If {
-                    condition: Condition::File { path, test, negated },
-                    location,
-                    otherwise,
-                } => {
+            match self.apply(op, request, &mut cursor) {
+                Flow::Continue => {}
+                Flow::Stop => return Step::Next(request),
+                Flow::Done(outcome) => return Step::Done(request, outcome),
+                Flow::Test(test) => {
                     return Step::wait(async move {
-                        let mut text = Vec::new();
-                        path.append_with(request, cursor.groups, &mut text);
-                        match test.holds(request, &text).await {
-                            Ok(holds) => {
-                                cursor.branch(request, holds != *negated, *location, *otherwise);
-                                self.run(request, cursor)
-                            }
+                        match test.run(request, &mut cursor).await {
+                            Ok(_) => self.run(request, cursor),
                             Err(outcome) => Step::Done(request, outcome),
                         }
                     });
-                }
-                Op::If { condition, location, otherwise } => {
-                    match condition.holds(request, cursor.groups, self.log) {
-                        Ok(holds) => cursor.branch(request, holds, *location, *otherwise),
-                        Err(outcome) => return Step::Done(request, outcome),
-                    }
                 }
             }
         }
         Step::Next(request)
     }
+
+    /// Applies one step.
+    #[inline(always)]
+    fn apply<'p>(&'p self, op: &'p Op, request: &mut Request, cursor: &mut Cursor) -> Flow<'p> {
+        match op {
+            Op::Rewrite(rewrite) => match rewrite.apply(request, self.log) {
+                Ok(Then::NoMatch) => {}
+                Ok(Then::Continue) => cursor.groups = Groups::Plain,
+                Ok(Then::Stop) => return Flow::Stop,
+                Err(outcome) => return Flow::Done(outcome),
+            },
+            Op::Return(answer) => return Flow::Done(answer.run(request)),
+            Op::Break => {
+                if request.rewriting.changed {
+                    request.rewriting.changed = false;
+                    request.rewriting.rewritten = true;
+                }
+                return Flow::Stop;
+            }
+            Op::Set { place, value } => {
+                let mut text = Vec::new();
+                value.append_with(request, cursor.groups, &mut text);
+                match place {
+                    Place::Slot(slot) => request.set_slot(*slot, Some(text.into())),
+                    Place::Builtin(set) => set(request, text.into()),
+                }
+            }
+            Op::If { condition: Condition::File { path, test, negated }, location, otherwise } => {
+                return Flow::Test(Test {
+                    path,
+                    test: *test,
+                    negated: *negated,
+                    location: *location,
+                    otherwise: *otherwise,
+                });
+            }
+            Op::If { condition, location, otherwise } => {
+                match condition.holds(request, cursor.groups, self.log) {
+                    Ok(holds) => cursor.branch(request, holds, *location, *otherwise),
+                    Err(outcome) => return Flow::Done(outcome),
+                }
+            }
+        }
+        Flow::Continue
+    }
+}
+
+/// How a program goes on behind a step.
+enum Flow<'p> {
+    /// At the cursor.
+    Continue,
+    /// It has ended.
+    Stop,
+    /// With a decision.
+    Done(Outcome),
+    /// Once a file has been looked at.
+    Test(Test<'p>),
+}
+
+/// A file test of an `if`.
+struct Test<'p> {
+    path: &'p Complex,
+    test: FileTest,
+    negated: bool,
+    location: Option<LocationId>,
+    otherwise: usize,
+}
+
+impl Test<'_> {
+    /// Runs the test and moves the cursor; whether the condition holds.
+    async fn run(&self, request: &mut Request, cursor: &mut Cursor) -> Result<bool, Outcome> {
+        let mut text = Vec::new();
+        self.path.append_with(request, cursor.groups, &mut text);
+        let holds = self.test.holds(request, &text).await? != self.negated;
+        cursor.branch(request, holds, self.location, self.otherwise);
+        Ok(holds)
+    }
 }
 
 impl Handler for Program {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        self.run(request, Cursor { at: 0, groups: Groups::Escaped })
+        self.run(request, Cursor::START)
+    }
+
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        Box::pin(explain::run(self, request, trace))
     }
 }
 
 impl Cursor {
+    /// The beginning of a program.
+    const START: Cursor = Cursor { at: 0, groups: Groups::Escaped };
+
     /// Enters the block of an `if`, or continues behind it.
     fn branch(
         &mut self,

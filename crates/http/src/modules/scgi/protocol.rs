@@ -14,7 +14,7 @@ use crate::backend::response::Rewriter;
 use crate::log::Level;
 use crate::request::{BodyLength, Request};
 use crate::slots::Key;
-use crate::upstream::{Codec, CodecFactory, Lane, Order};
+use crate::upstream::{Codec, CodecFactory, Lane, Order, Wanted};
 
 fn conf(request: &Request) -> Option<&ScgiConf> {
     request.location().settings.get(&CONF).map(|conf| &**conf)
@@ -61,6 +61,11 @@ impl Addressed for ScgiConf {
     }
 
     /// The head states the length of the content.
+    fn fields(&self, request: &Request, put: &mut dyn FnMut(&[u8], &[u8])) {
+        let passes = self.backend.pass_request_headers;
+        self.params.each(request, &Wanted::default(), passes, put);
+    }
+
     fn streams(&self, request: &Request) -> bool {
         self.backend.pass_request_body && request.body_length != BodyLength::Unknown
     }

@@ -11,9 +11,11 @@ use nowait_runtime::fs::Kind;
 use self::conf::{BrotliStaticConf, GzipStaticConf, ZstdStaticConf};
 use crate::files::{self, OpenError, Opened};
 use crate::log::Level;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
+use crate::response::LocalFuture;
+use crate::trace::Trace;
 use nowait_message::escape;
 
 /// This module.
@@ -52,6 +54,22 @@ impl Handler for StaticFile {
                 Step::Done(request, outcome)
             }),
         }
+    }
+
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        Box::pin(async move {
+            if request.uri.path.last() != Some(&b'/') {
+                let mut path = Vec::new();
+                request.append_file(&mut path);
+                let found = files::stat(request, &path).await.is_ok();
+                trace.file(&path, found);
+            }
+            Explained::Run
+        })
     }
 }
 

@@ -15,10 +15,11 @@ use super::conf::{BrotliStaticConf, GzipStaticConf, When, ZstdStaticConf};
 use crate::accept_encoding::{self, Coding};
 use crate::files::{self, OpenError, Opened};
 use crate::log::Level;
-use crate::module::{Handler, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
-use crate::response::Head;
+use crate::response::{Head, LocalFuture};
+use crate::trace::Trace;
 
 /// A coding for which a file may exist.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +82,10 @@ impl Handler for Precompressed {
         }
         let candidates = self.in_order(request);
         run(request, candidates, 0)
+    }
+
+    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+        Explained::run()
     }
 }
 

@@ -8,10 +8,12 @@ use nowait_runtime::fs::Kind;
 use self::conf::{Candidate, Fallback, TryFiles, TryFilesConf};
 use crate::files;
 use crate::log::Level;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::path::Append;
 use crate::request::Request;
+use crate::response::LocalFuture;
+use crate::trace::Trace;
 
 /// This module.
 pub static MODULE: Module =
@@ -29,15 +31,35 @@ impl Handler for TryFiles {
             return Step::Done(request, Outcome::status(500));
         }
         Step::wait(async move {
-            let outcome = run(request, self).await;
+            let outcome = run(request, self, |_, _| ()).await;
             Step::of(request, outcome)
+        })
+    }
+
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        Box::pin(async move {
+            if !request.has_file() {
+                return Explained::Run;
+            }
+            match run(request, self, |path, found| trace.file(path, found)).await {
+                Some(outcome) => Explained::Done(outcome),
+                None => Explained::Next,
+            }
         })
     }
 }
 
 /// Tries the candidates in order; changes the URI to the first one that exists and continues, or
-/// returns the fallback.
-async fn run(request: &mut Request, try_files: &TryFiles) -> Option<Outcome> {
+/// returns the fallback. `tried` learns of each candidate whether it exists.
+async fn run(
+    request: &mut Request,
+    try_files: &TryFiles,
+    mut tried: impl FnMut(&[u8], bool),
+) -> Option<Outcome> {
     let current = request.current.clone();
     let location = current.conf.location(request.location);
     let append = location.path.append;
@@ -57,7 +79,9 @@ async fn run(request: &mut Request, try_files: &TryFiles) -> Option<Outcome> {
         }
         let mut path = base.clone();
         path.extend_from_slice(&name);
-        if exists(request, &path, candidate).await {
+        let exists = exists(request, &path, candidate).await;
+        tried(&path, exists);
+        if exists {
             adopt(request, append, name, candidate);
             return None;
         }

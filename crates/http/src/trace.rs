@@ -1,0 +1,87 @@
+//! What `nowait explain` records of a request on its way.
+//!
+//! Handlers append to it when they are asked to explain; requests that are served have none.
+
+use nowait_conf::Span;
+
+/// What a step is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// The choice of a location.
+    Location,
+    /// A directive of the rewrite module.
+    Rewrite,
+    /// Access rules.
+    Access,
+    /// A file that is looked for.
+    File,
+    /// What produces the response.
+    Handler,
+    /// What is sent to an upstream server.
+    Upstream,
+    /// An internal redirect.
+    Redirect,
+}
+
+impl About {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            About::Location => "location",
+            About::Rewrite => "rewrite",
+            About::Access => "access",
+            About::File => "file",
+            About::Handler => "handler",
+            About::Upstream => "upstream",
+            About::Redirect => "redirect",
+        }
+    }
+}
+
+/// One step of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What it is about.
+    pub about: About,
+    /// The directive behind it.
+    pub span: Option<Span>,
+    /// What happens. It may contain what the client sent.
+    pub text: String,
+    /// For [`About::Location`]: the path that was looked up.
+    pub path: Option<Vec<u8>>,
+}
+
+/// The steps of a request.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// In their order.
+    pub steps: Vec<Step>,
+    /// The blocks whose settings apply: the location, then an `if` in it.
+    pub blocks: Vec<Span>,
+}
+
+impl Trace {
+    /// Adds a step.
+    pub fn add(&mut self, about: About, span: Option<Span>, text: impl Into<String>) {
+        self.steps.push(Step { about, span, text: text.into(), path: None });
+    }
+
+    /// A file was looked for.
+    pub(crate) fn file(&mut self, path: &[u8], found: bool) {
+        let found = if found { "exists" } else { "does not exist" };
+        self.add(About::File, None, format!("\"{}\" {found}", String::from_utf8_lossy(path)));
+    }
+
+    /// The settings of this location apply, for this path.
+    pub(crate) fn location(&mut self, span: Span, path: &[u8], text: impl Into<String>) {
+        let path = Some(path.to_vec());
+        self.steps.push(Step { about: About::Location, span: Some(span), text: text.into(), path });
+        self.blocks = vec![span];
+    }
+
+    /// The settings of a block in it apply.
+    pub(crate) fn inside(&mut self, span: Span) {
+        self.blocks.truncate(1);
+        self.blocks.push(span);
+    }
+}

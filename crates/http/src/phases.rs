@@ -286,16 +286,35 @@ fn granted(request: &mut Request) {
 /// A handler has refused access: another one may still grant it, or the decision stands. nginx:
 /// `ngx_http_core_access_phase`.
 fn denied(request: &mut Request, outcome: Outcome) -> Step<'_> {
+    match weigh(request, outcome) {
+        Denied::Collected => Step::Next(request),
+        Denied::Refused(refusal) => refuse_access(request, refusal),
+        Denied::Done(outcome) => {
+            enter(request, Phase::Precontent);
+            Step::Done(request, outcome)
+        }
+    }
+}
+
+/// What becomes of a refusal.
+enum Denied {
+    /// Another handler may still grant access.
+    Collected,
+    /// It stands.
+    Refused(Special),
+    /// It is none: another decision.
+    Done(Outcome),
+}
+
+/// Judges a refusal by `satisfy`.
+fn weigh(request: &mut Request, outcome: Outcome) -> Denied {
     let any = request.location().client.satisfy == Satisfy::Any;
     let refusal = match outcome {
         Outcome::Special(special) if special.status == FORBIDDEN || asks_who(&special) => special,
-        outcome => {
-            enter(request, Phase::Precontent);
-            return Step::Done(request, outcome);
-        }
+        outcome => return Denied::Done(outcome),
     };
     if !any {
-        return refuse_access(request, refusal);
+        return Denied::Refused(refusal);
     }
     match &mut request.refusal {
         // The client may satisfy either of them.
@@ -306,7 +325,7 @@ fn denied(request: &mut Request, outcome: Outcome) -> Step<'_> {
         }
         other => *other = Some(Box::new(refusal)),
     }
-    Step::Next(request)
+    Denied::Collected
 }
 
 /// Whether a refusal asks for a password.

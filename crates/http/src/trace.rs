@@ -45,6 +45,9 @@ pub struct Step {
     pub about: About,
     /// The directive behind it.
     pub span: Option<Span>,
+    /// Without a span: names of directives, separated by blanks, of which the one that applies in the
+    /// location is behind it.
+    pub by: &'static str,
     /// What happens. It may contain what the client sent.
     pub text: String,
     /// For [`About::Location`]: the path that was looked up.
@@ -58,12 +61,15 @@ pub struct Trace {
     pub steps: Vec<Step>,
     /// The blocks whose settings apply: the location, then an `if` in it.
     pub blocks: Vec<Span>,
+    /// What [`Step::by`] is for the following steps. Each handler begins with none.
+    pub by: &'static str,
 }
 
 impl Trace {
     /// Adds a step.
     pub fn add(&mut self, about: About, span: Option<Span>, text: impl Into<String>) {
-        self.steps.push(Step { about, span, text: text.into(), path: None });
+        let (text, by) = (text.into(), self.by);
+        self.steps.push(Step { about, span, by, text, path: None });
     }
 
     /// A file was looked for.
@@ -75,7 +81,13 @@ impl Trace {
     /// The settings of this location apply, for this path.
     pub(crate) fn location(&mut self, span: Span, path: &[u8], text: impl Into<String>) {
         let path = Some(path.to_vec());
-        self.steps.push(Step { about: About::Location, span: Some(span), text: text.into(), path });
+        self.steps.push(Step {
+            about: About::Location,
+            span: Some(span),
+            by: "",
+            text: text.into(),
+            path,
+        });
         self.blocks = vec![span];
     }
 

@@ -241,14 +241,29 @@ impl Answer<'_> {
         reasons::chain(&self.tree.nodes, self.explanation.server).pop()
     }
 
+    /// The `listen` of the server that stands for the socket, if there is no doubt.
+    fn socket(&self) -> Option<String> {
+        let port = self.explanation.listen.rsplit(':').next()?;
+        let has_port = |node: &&Node| {
+            let address = node.args.first().map(|word| word.lossy().into_owned());
+            address.is_some_and(|address| address.rsplit(':').next() == Some(port))
+        };
+        let listens = self.server()?.children().iter().filter(|node| node.name == "listen");
+        let mut listens = listens.filter(has_port);
+        match (listens.next(), listens.next()) {
+            (Some(only), None) => self.place(Some(only.span)),
+            _ => None,
+        }
+    }
+
     fn text(&self) -> String {
-        let Explanation { listen, remarks, server, servers, trace, path, end, .. } =
-            self.explanation;
+        let Explanation { listen, remarks, server, servers, path, end, .. } = self.explanation;
         let mut out = String::new();
         // Writing to a string cannot fail.
         let _ =
             writeln!(out, "{} {} from {}\n", self.asked.method, self.asked.url, self.asked.from);
-        let _ = writeln!(out, "socket    {listen}");
+        let socket = self.socket().map(|place| format!("  {place}")).unwrap_or_default();
+        let _ = writeln!(out, "socket    {listen}{socket}");
         for remark in remarks {
             let _ = writeln!(out, "          {remark}");
         }
@@ -256,8 +271,8 @@ impl Answer<'_> {
         let names = self.server().map(reasons::names).unwrap_or_default();
         let _ = writeln!(out, "server    {names}  {place}");
         let _ = writeln!(out, "          {} ({servers} on this socket)", self.reason());
-        for step in &trace.steps {
-            self.step(&mut out, step);
+        for (step, span) in self.steps() {
+            self.step(&mut out, step, span);
         }
         match end {
             Finish::Response(status, fields) => {
@@ -289,13 +304,30 @@ impl Answer<'_> {
         printable(&out)
     }
 
-    fn step(&self, out: &mut String, step: &Step) {
-        let place = self.place(step.span).map(|place| format!("  {place}")).unwrap_or_default();
+    fn step(&self, out: &mut String, step: &Step, span: Option<Span>) {
+        let place = self.place(span).map(|place| format!("  {place}")).unwrap_or_default();
         let _ = writeln!(out, "{:<9} {}{place}", step.about.name(), step.text.replace('\n', " "));
         for other in self.others(step) {
             let place = self.place(Some(other.span)).unwrap_or_default();
             let _ = writeln!(out, "          not {}  {place}: {}", other.name, other.why);
         }
+    }
+
+    /// The steps with the directives behind them.
+    fn steps(&self) -> Vec<(&Step, Option<Span>)> {
+        let mut block = self.explanation.server;
+        let steps = self.explanation.trace.steps.iter();
+        let with_span = steps.map(|step| {
+            if step.about == About::Location {
+                block = step.span.unwrap_or(block);
+            }
+            let behind = || {
+                let chain = reasons::chain(&self.tree.nodes, block);
+                settings::behind(&chain, step.by).map(|node| node.name.span)
+            };
+            (step, step.span.or_else(behind))
+        });
+        with_span.collect()
     }
 
     /// Locations that match too, but were not chosen.
@@ -320,7 +352,7 @@ impl Answer<'_> {
     }
 
     fn json(&self) -> Value {
-        let Explanation { listen, remarks, host, server, servers, trace, path, end, .. } =
+        let Explanation { listen, remarks, host, server, servers, path, end, .. } =
             self.explanation;
         let at = |span: Option<Span>| {
             let file = span.and_then(|span| self.tree.sources.name(span.file));
@@ -335,7 +367,7 @@ impl Answer<'_> {
             value["line"] = place["line"].clone();
             value
         };
-        let steps = trace.steps.iter().map(|step| {
+        let steps = self.steps().into_iter().map(|(step, span)| {
             let others = self.others(step).into_iter().map(|other| {
                 with(json!({"location": other.name, "reason": other.why}), Some(other.span))
             });
@@ -343,7 +375,7 @@ impl Answer<'_> {
             if step.about == About::Location {
                 value["others"] = others.collect();
             }
-            with(value, step.span)
+            with(value, span)
         });
         let pairs = |fields: &[(String, String)]| {
             let all = fields.iter().map(|(name, value)| json!({"name": name, "value": value}));

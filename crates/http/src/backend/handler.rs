@@ -28,6 +28,10 @@ use crate::upstream::{
     BodyOptions, Cause, Failed, LogUri, Order, Reply, Run, State, Target, Wanted, gate,
 };
 
+/// The directives that name this handler.
+const PASSES: &str =
+    "proxy_pass fastcgi_pass uwsgi_pass scgi_pass grpc_pass memcached_pass tunnel_pass";
+
 /// Servers of a group that an explanation names.
 const PEERS_SHOWN_MAX: usize = 8;
 
@@ -146,6 +150,7 @@ impl<P: Protocol> Handler for Passing<P> {
         trace: &'a mut Trace,
     ) -> LocalFuture<'a, Explained> {
         Box::pin(async move {
+            trace.by = PASSES;
             if (request.method == Method::Connect) != P::TAKES_CONNECT {
                 return Explained::Done(Outcome::status(405));
             }
@@ -169,7 +174,7 @@ fn describe<P: Protocol>(request: &mut Request, conf: &P, trace: &mut Trace) {
             let servers: Vec<String> = servers.map(|server| text(&server.text)).collect();
             match upstream.explicit {
                 true => format!("{} (servers {})", text(&group.name), servers.join(", ")),
-                false => text(&group.name),
+                false => servers.join(", "),
             }
         }
         Ok(Server::Named { server, .. }) => format!("{}, which is resolved", text(&server)),
@@ -181,6 +186,8 @@ fn describe<P: Protocol>(request: &mut Request, conf: &P, trace: &mut Trace) {
         Ok(LogUri::Unparsed) => {
             add(format!("URI {}, as the client sent it", text(request.head.uri())))
         }
+        // Parameters say it.
+        Ok(LogUri::Text(uri)) if uri.is_empty() => {}
         Ok(LogUri::Text(uri)) => add(format!("URI {}", text(&uri))),
         Err(status) => add(format!("the URI is unusable: {status}")),
     }

@@ -49,7 +49,12 @@ impl Handler for Rules {
         }
     }
 
-    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+    fn explain<'a>(
+        &'a self,
+        _: &'a mut Request,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        trace.by = "allow deny";
         Explained::run()
     }
 }

@@ -87,6 +87,7 @@ impl Handler for IndexFiles {
         trace: &'a mut Trace,
     ) -> LocalFuture<'a, Explained> {
         Box::pin(async move {
+            trace.by = "index";
             if !wanted(request) {
                 return Explained::Next;
             }

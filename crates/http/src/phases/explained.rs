@@ -3,11 +3,13 @@
 //! The same phases, with the same functions between them; but handlers are asked to explain
 //! themselves, and run only if nobody else can notice. Called by [`explain`](crate::explain).
 
-use super::{Concluded, End, Start, advance, conclude, enter, granted, lacks_paths, start_round};
-use crate::conf::client::Satisfy;
+use super::{
+    Concluded, Denied, End, Start, advance, conclude, enter, granted, lacks_paths, start_round,
+    weigh,
+};
 use crate::generation::Current;
 use crate::module::{Explained, Phase, Position, Step};
-use crate::outcome::{Outcome, Special};
+use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::Head;
 use crate::trace::{About, Trace};
@@ -27,6 +29,8 @@ enum Settled {
     Next,
     Granted,
     Done(Outcome),
+    /// Nothing has granted access.
+    Refused(Outcome),
 }
 
 /// Goes through the phases.
@@ -43,6 +47,7 @@ pub async fn explain(request: &mut Request, current: &Current, trace: &mut Trace
             crate::files::resolve_root(request).await;
         }
         let handlers = &current.conf.location(location).handlers;
+        trace.by = "";
         let settled = match handlers.get(phase, handler) {
             Some(next) => {
                 request.position.handler += 1;
@@ -65,12 +70,20 @@ pub async fn explain(request: &mut Request, current: &Current, trace: &mut Trace
                 continue;
             }
             Settled::Done(outcome) if phase == Phase::Access => {
-                trace.add(About::Access, None, format!("access: {}", outcome.describe()));
-                match refused(request, outcome) {
-                    Some(outcome) => outcome,
-                    None => continue,
+                trace.add(About::Access, None, outcome.describe());
+                match weigh(request, outcome) {
+                    Denied::Collected => continue,
+                    Denied::Refused(special) => {
+                        enter(request, Phase::Precontent);
+                        Outcome::Special(special)
+                    }
+                    Denied::Done(outcome) => {
+                        enter(request, Phase::Precontent);
+                        outcome
+                    }
                 }
             }
+            Settled::Refused(outcome) => outcome,
             Settled::Done(outcome) => outcome,
         };
         if let Outcome::Redirect(_) = &outcome {
@@ -87,6 +100,7 @@ pub async fn explain(request: &mut Request, current: &Current, trace: &mut Trace
             Concluded::Replace(..) => return Ended::Unknown,
             Concluded::Again(start) => {
                 if let Some(status) = status {
+                    trace.by = "error_page";
                     let path = String::from_utf8_lossy(&request.uri.path);
                     let text = format!("error_page for {status}: \"{path}\"");
                     trace.add(About::Redirect, None, text);
@@ -94,8 +108,9 @@ pub async fn explain(request: &mut Request, current: &Current, trace: &mut Trace
                 start_round(request, start);
                 if start == Start::Location {
                     let span = request.location().span;
+                    let name = String::from_utf8_lossy(&request.location().name).into_owned();
                     let path = request.uri.path.clone();
-                    trace.location(span, &path, "named location");
+                    trace.location(span, &path, format!("location \"{name}\""));
                 }
             }
         }
@@ -126,25 +141,7 @@ fn between(request: &mut Request, trace: &mut Trace) -> Settled {
         Err(End::Outcome(outcome)) => Settled::Done(outcome),
         Err(End::Refusal(special)) => {
             enter(request, Phase::Precontent);
-            Settled::Done(Outcome::Special(*special))
-        }
-    }
-}
-
-/// A refusal that stands; `None` if `satisfy any` lets another handler decide.
-fn refused(request: &mut Request, outcome: Outcome) -> Option<Outcome> {
-    match outcome {
-        Outcome::Special(special) if request.location().client.satisfy == Satisfy::Any => {
-            let Special { status, .. } = special;
-            // The last word is that of a request for a password.
-            if request.refusal.as_ref().is_none_or(|first| first.status < status) {
-                request.refusal = Some(Box::new(special));
-            }
-            None
-        }
-        outcome => {
-            enter(request, Phase::Precontent);
-            Some(outcome)
+            Settled::Refused(Outcome::Special(*special))
         }
     }
 }

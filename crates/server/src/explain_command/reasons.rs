@@ -104,6 +104,9 @@ pub fn others(server: &Node, chosen: Span, path: &[u8]) -> Vec<Other> {
     let winners = chain(server.children(), chosen);
     let winner = winners.last().and_then(|node| pattern(node)).map(|pattern| pattern.kind);
     let mut found = Vec::new();
+    if winner == Some(Kind::Named) {
+        return found;
+    }
     collect(server.children(), &winners, winner, path, &mut found);
     found
 }

@@ -106,6 +106,12 @@ pub fn of<'n>(chain: &[&'n Node], method: &str) -> Vec<Setting<'n>> {
     list
 }
 
+/// The directive of these names, separated by blanks, that applies in a chain of blocks.
+pub fn behind<'n>(chain: &[&'n Node], names: &str) -> Option<&'n Node> {
+    let fits = |node: &&Node| names.split_ascii_whitespace().any(|name| node.name == *name);
+    chain.iter().rev().find_map(|block| block.children().iter().find(fits))
+}
+
 /// The `limit_except` of a location that restricts a method.
 fn limit_except<'n>(location: &'n Node, method: &str) -> Option<&'n Node> {
     let allows = |node: &Node| {

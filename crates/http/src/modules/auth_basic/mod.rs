@@ -60,7 +60,12 @@ impl Handler for Basic {
         }
     }
 
-    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
+    fn explain<'a>(
+        &'a self,
+        _: &'a mut Request,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        trace.by = "auth_basic";
         Explained::run()
     }
 }

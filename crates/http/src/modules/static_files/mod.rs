@@ -62,6 +62,7 @@ impl Handler for StaticFile {
         trace: &'a mut Trace,
     ) -> LocalFuture<'a, Explained> {
         Box::pin(async move {
+            trace.by = "root alias";
             if request.uri.path.last() != Some(&b'/') {
                 let mut path = Vec::new();
                 request.append_file(&mut path);

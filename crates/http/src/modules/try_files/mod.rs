@@ -42,6 +42,7 @@ impl Handler for TryFiles {
         trace: &'a mut Trace,
     ) -> LocalFuture<'a, Explained> {
         Box::pin(async move {
+            trace.by = "try_files";
             if !request.has_file() {
                 return Explained::Run;
             }

@@ -133,6 +133,16 @@ impl Params {
         }
     }
 
+    /// Hands over the parameters of a request without content, for an explanation.
+    pub fn explain(
+        &self,
+        request: &Request,
+        passes_fields: bool,
+        put: &mut dyn FnMut(&[u8], &[u8]),
+    ) {
+        self.append(request, &Wanted::default(), passes_fields, &mut Told(put));
+    }
+
     /// Adds the client's header fields. Those of one name are joined.
     fn append_fields(&self, request: &Request, wanted: &Wanted, list: &mut impl ParamList) {
         let fields = request.head.fields();
@@ -179,6 +189,25 @@ impl Params {
                     out.extend_from_slice(other.value);
                 }
             });
+        }
+    }
+}
+
+/// A list that is told rather than sent.
+struct Told<'a>(&'a mut dyn FnMut(&[u8], &[u8]));
+
+impl ParamList for Told<'_> {
+    fn add(
+        &mut self,
+        if_not_empty: bool,
+        name: impl FnOnce(&mut Vec<u8>),
+        value: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let (mut name_text, mut value_text) = (Vec::new(), Vec::new());
+        name(&mut name_text);
+        value(&mut value_text);
+        if !(if_not_empty && value_text.is_empty()) {
+            (self.0)(&name_text, &value_text);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::backend::pass::{Addressed, Pass};
 use crate::backend::response::Rewriter;
 use crate::request::Request;
 use crate::slots::Key;
-use crate::upstream::{CodecFactory, Wanted};
+use crate::upstream::CodecFactory;
 
 impl Rewriter for FastcgiConf {}
 
@@ -27,7 +27,7 @@ impl Addressed for FastcgiConf {
 
     fn fields(&self, request: &Request, put: &mut dyn FnMut(&[u8], &[u8])) {
         let passes = self.backend.pass_request_headers;
-        self.params.each(request, &Wanted::default(), passes, put);
+        self.params.explain(request, passes, put);
     }
 
     fn streams(&self, _: &Request) -> bool {

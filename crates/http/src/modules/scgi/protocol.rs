@@ -14,7 +14,7 @@ use crate::backend::response::Rewriter;
 use crate::log::Level;
 use crate::request::{BodyLength, Request};
 use crate::slots::Key;
-use crate::upstream::{Codec, CodecFactory, Lane, Order, Wanted};
+use crate::upstream::{Codec, CodecFactory, Lane, Order};
 
 fn conf(request: &Request) -> Option<&ScgiConf> {
     request.location().settings.get(&CONF).map(|conf| &**conf)
@@ -63,7 +63,7 @@ impl Addressed for ScgiConf {
     /// The head states the length of the content.
     fn fields(&self, request: &Request, put: &mut dyn FnMut(&[u8], &[u8])) {
         let passes = self.backend.pass_request_headers;
-        self.params.each(request, &Wanted::default(), passes, put);
+        self.params.explain(request, passes, put);
     }
 
     fn streams(&self, request: &Request) -> bool {

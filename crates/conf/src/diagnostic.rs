@@ -9,8 +9,12 @@ use crate::source::{Sources, Span};
 /// Severity, with nginx's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
+    /// The configuration is worth a second look. Found by the linter only.
+    Notice,
     /// The configuration works, but probably not as intended.
     Warn,
+    /// The configuration works, and is dangerous or useless. Found by the linter only.
+    Error,
     /// The configuration is refused.
     Emerg,
 }
@@ -18,7 +22,9 @@ pub enum Level {
 impl Level {
     pub fn name(self) -> &'static str {
         match self {
+            Level::Notice => "notice",
             Level::Warn => "warn",
+            Level::Error => "error",
             Level::Emerg => "emerg",
         }
     }
@@ -38,6 +44,8 @@ struct Details {
     expected: Option<String>,
     hints: Vec<String>,
     notes: Vec<(Span, String)>,
+    /// The kind of mistake, for findings of the linter.
+    kind: Option<&'static str>,
     /// Possibly only a consequence of unbalanced braces.
     follows_from_nesting: bool,
     /// Module and name of a directive that nowait does not have.
@@ -64,6 +72,7 @@ impl Diagnostic {
             expected: None,
             hints: Vec::new(),
             notes: Vec::new(),
+            kind: None,
             follows_from_nesting: false,
             missing: None,
             repeats: Vec::new(),
@@ -114,6 +123,12 @@ impl Diagnostic {
     /// A second place that belongs to the problem.
     pub fn note(mut self, span: Span, note: impl Into<String>) -> Diagnostic {
         self.0.notes.push((span, note.into()));
+        self
+    }
+
+    /// Names the kind of mistake.
+    pub fn kind(mut self, kind: &'static str) -> Diagnostic {
+        self.0.kind = Some(kind);
         self
     }
 
@@ -184,6 +199,11 @@ impl Diagnostic {
         &self.0.hints
     }
 
+    /// The kind of mistake, if the linter found it.
+    pub fn kind_name(&self) -> Option<&'static str> {
+        self.0.kind
+    }
+
     /// Every recorded place, the main one first.
     pub fn places(&self) -> impl Iterator<Item = Span> {
         self.0.span.into_iter().chain(self.0.repeats.iter().copied())
@@ -211,6 +231,11 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
+    /// No findings yet, about these texts.
+    pub fn new(sources: Sources) -> Diagnostics {
+        Diagnostics { sources, ..Diagnostics::default() }
+    }
+
     /// Maximum number of findings kept; more are only counted, so that the output for a binary file
     /// stays readable.
     pub const MAX: usize = 100;
@@ -267,9 +292,15 @@ impl Diagnostics {
         sorted.into_iter()
     }
 
-    /// `MESSAGE in FILE:LINE`: the text that goes to the error log.
+    /// `MESSAGE in FILE:LINE`: the text that goes to the error log. The linter's findings name the
+    /// column, too.
     pub fn classic(&self, diagnostic: &Diagnostic) -> String {
+        let column = |span| self.sources.column(span).unwrap_or(1);
         let text = match diagnostic.span() {
+            Some(span) if diagnostic.0.kind.is_some() => {
+                let place = self.sources.place(span);
+                format!("{} in {place}:{}", diagnostic.message(), column(span))
+            }
             Some(span) => format!("{} in {}", diagnostic.message(), self.sources.place(span)),
             None => diagnostic.message().to_owned(),
         };
@@ -332,6 +363,9 @@ impl Diagnostics {
                 paint.frame("= hint:"),
                 hint = one_line(hint)
             );
+        }
+        if let Some(kind) = details.kind {
+            let _ = writeln!(out, "{:width$} {} {kind}", "", paint.frame("= kind:"));
         }
         if !details.repeats.is_empty() {
             let places = self.repeats(details);
@@ -461,8 +495,9 @@ impl Paint {
 
     fn level(self, level: Level) -> String {
         let code = match level {
+            Level::Notice => "1;36",
             Level::Warn => "1;33",
-            Level::Emerg => "1;31",
+            Level::Error | Level::Emerg => "1;31",
         };
         self.wrap(code, &format!("[{}]", level.name()))
     }

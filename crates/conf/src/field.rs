@@ -11,6 +11,7 @@ use std::ops::Deref;
 use crate::arity::{self, Arity};
 use crate::cx::Cx;
 use crate::diagnostic::Diagnostic;
+use crate::registry::Inheritance;
 use crate::tree::{Node, Word};
 
 /// Why a word is not a valid value of a type. Its directive completes the message.
@@ -149,6 +150,8 @@ pub trait Field: Sized + Clone + 'static {
     type Slot: Default + Clone + 'static;
     /// How many arguments the directive takes.
     const ARITY: Arity;
+    /// What an outer directive means for inner blocks.
+    const INHERITANCE: Inheritance;
     /// Whether the field needs no default.
     const OPTIONAL: bool;
 
@@ -195,6 +198,7 @@ fn resolve_setting<T: Setting>(slots: &mut dyn Iterator<Item = &Option<T>>) -> O
 impl<T: Setting> Field for T {
     type Slot = Option<T>;
     const ARITY: Arity = T::ARITY;
+    const INHERITANCE: Inheritance = Inheritance::Value;
     const OPTIONAL: bool = false;
 
     fn apply<L: Default + 'static>(
@@ -218,6 +222,7 @@ impl<T: Setting> Field for T {
 impl<T: Setting> Field for Option<T> {
     type Slot = Option<T>;
     const ARITY: Arity = T::ARITY;
+    const INHERITANCE: Inheritance = Inheritance::Value;
     const OPTIONAL: bool = true;
 
     fn apply<L: Default + 'static>(
@@ -241,6 +246,7 @@ impl<T: Setting> Field for Option<T> {
 impl<T: Setting> Field for Vec<T> {
     type Slot = Option<Vec<T>>;
     const ARITY: Arity = T::ARITY;
+    const INHERITANCE: Inheritance = Inheritance::List;
     const OPTIONAL: bool = true;
 
     fn apply<L: Default + 'static>(
@@ -277,6 +283,7 @@ impl<T> Deref for Own<T> {
 impl<T: Setting> Field for Own<T> {
     type Slot = Option<T>;
     const ARITY: Arity = T::ARITY;
+    const INHERITANCE: Inheritance = Inheritance::Own;
     const OPTIONAL: bool = true;
 
     fn apply<L: Default + 'static>(

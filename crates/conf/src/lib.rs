@@ -52,7 +52,7 @@ pub use parser::{parse, parse_text};
 pub use paths::Paths;
 pub use pieces::{Comment, comments};
 pub use regex::{Captures, HEAP_LIMIT_KIB, MATCH_LIMIT, MatchError, Regex, RegexError};
-pub use registry::{Registry, Row};
+pub use registry::{Inheritance, Registry, Row};
 pub use source::{FileId, Sources, Span};
 pub use template::{Compiled, Part, Template, VariableNames};
 pub use tree::{Node, Tree, Word};

@@ -36,6 +36,8 @@ pub(crate) struct Piece<'t> {
     pub newlines: usize,
     /// The line that it starts in, counted from 1.
     pub line: u32,
+    /// Bytes before it.
+    pub start: usize,
     /// Columns before it in that line.
     pub column: usize,
 }
@@ -113,6 +115,7 @@ impl<'t> Scan<'t> {
             gap: white,
             newlines: white.iter().filter(|&&byte| byte == b'\n').count(),
             line: self.line,
+            start,
             column: self.column,
         });
         self.advance(end);
@@ -140,6 +143,8 @@ pub(crate) fn columns(text: &[u8]) -> usize {
 pub struct Comment<'t> {
     /// The text after the `#`.
     pub text: &'t [u8],
+    /// Where this text starts, in bytes.
+    pub start: u32,
     /// Its line, counted from 1.
     pub line: u32,
     /// Whether nothing stands before it in that line.
@@ -155,6 +160,7 @@ pub fn comments(text: &[u8]) -> Vec<Comment<'_>> {
     comments
         .map(|(index, piece)| Comment {
             text: &piece.raw[1..],
+            start: piece.start as u32 + 1,
             line: piece.line,
             is_alone: alone(index, piece),
         })

@@ -10,6 +10,20 @@ use crate::diagnostic::Diagnostic;
 use crate::nearest::nearest;
 use crate::tree::Node;
 
+/// What a directive in an outer block means for the blocks within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inheritance {
+    /// It is in effect where the inner block does not have it, and combined with the inner one in the
+    /// way of the directive where it does; usually the inner one replaces it.
+    Value,
+    /// The directives of the inner block replace all of the outer ones.
+    List,
+    /// It is in effect in its own block only.
+    Own,
+    /// The table does not say.
+    Unknown,
+}
+
 /// One directive with everything the program knows of it. Written by
 /// [`directives!`](crate::directives) and [`rows!`](crate::rows), never by hand.
 pub struct Row {
@@ -24,6 +38,7 @@ pub struct Row {
     /// The default as configuration text.
     pub default: Option<&'static str>,
     pub arity: Arity,
+    pub inheritance: Inheritance,
     /// Whether it takes a `{ block }`.
     pub block: bool,
     pub apply: fn(&mut Cx<'_>, &Node) -> Result<(), Diagnostic>,

@@ -69,6 +69,12 @@ impl Sources {
         source
     }
 
+    /// The files with their names and texts; a file counts each time it is included.
+    pub fn texts(&self) -> impl Iterator<Item = (FileId, &Path, &[u8])> {
+        let files = (0..).map(FileId).zip(&self.files);
+        files.map(|(id, source)| (id, &*source.name, source.text.as_slice()))
+    }
+
     fn source(&self, file: FileId) -> Option<&Source> {
         match file {
             FileId::COMMAND_LINE => self.command_line.as_deref(),

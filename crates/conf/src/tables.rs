@@ -104,6 +104,7 @@ macro_rules! directives {
                 args: $args,
                 default: $crate::__row!(@default $($default)?),
                 arity: <$type as $crate::Field>::ARITY,
+                inheritance: <$type as $crate::Field>::INHERITANCE,
                 block: false,
                 apply: |cx, node| {
                     <$type as $crate::Field>::apply::<$layer>(cx, node, |layer| &mut layer.$field)
@@ -194,6 +195,7 @@ macro_rules! rows {
                 use $crate::arity::*;
                 $arity
             },
+            inheritance: $crate::Inheritance::Unknown,
             block: $crate::__row!(@block $($block)?),
             apply: |cx, node| $function(cx, node),
         }),*];

@@ -19,6 +19,7 @@ use crate::explain_command::{self, Explain};
 use crate::format_command::{self, Format};
 use crate::generate::Text;
 use crate::health_command::Check;
+use crate::lint_command::{self, Lint};
 use crate::migrate_command::{self, Migrate};
 use crate::wire::{PurgeKind, PurgeOrder};
 
@@ -35,6 +36,8 @@ pub enum Asked {
     CheckHealth(Check),
     /// `fmt`: files to format.
     Format(Format),
+    /// `lint`: a configuration to look for mistakes in.
+    Lint(Lint),
     /// `generate`: a text for the installation.
     Generate(Text),
     /// `explain`: what a request would meet.
@@ -93,6 +96,7 @@ fn command() -> Command {
                 ),
         )
         .subcommand(format_command::arguments())
+        .subcommand(lint_command::arguments())
         .subcommand(migrate_command::arguments())
         .subcommand(explain_command::arguments())
         .subcommand(
@@ -267,6 +271,7 @@ fn asked(matches: &ArgMatches) -> Result<Asked, clap::Error> {
         }
         Some(("fmt", matches)) => Ok(Asked::Format(Format::of(matches))),
         Some(("explain", matches)) => Explain::of(matches).map(Asked::Explain),
+        Some(("lint", matches)) => Ok(Asked::Lint(Lint::of(matches))),
         Some(("migrate", matches)) => Ok(Asked::Migrate(Migrate::of(matches))),
         Some(("generate", matches)) => {
             let name = text(matches, "text");

@@ -147,7 +147,9 @@ fn run(files: &dyn Files, place: &Place) -> Interpreted {
 fn lines(diagnostics: &Diagnostics) -> Vec<Line> {
     let line = |diagnostic| Line {
         level: match nowait_conf::Diagnostic::level(diagnostic) {
+            nowait_conf::Level::Notice => Level::Notice,
             nowait_conf::Level::Warn => Level::Warn,
+            nowait_conf::Level::Error => Level::Error,
             nowait_conf::Level::Emerg => Level::Emerg,
         },
         text: diagnostics.classic(diagnostic),

@@ -145,7 +145,7 @@ pub fn usage() -> String {
     format!(
         "Usage: nowait [-?hvVtTq] [-s signal] [-p prefix]
               [-e filename] [-c filename] [-g directives]
-       nowait serve | migrate | explain | reference | cache purge | fmt | generate ...
+       nowait serve | migrate | explain | reference | cache purge | fmt | lint | generate ...
 
 Options:
   -?,-h         : this help
@@ -169,6 +169,7 @@ Commands (each with --help):
   cache purge    : remove objects from a cache of the running server
   check-health   : ask a server on this machine for a page
   fmt FILE...    : format configuration files
+  lint           : look for mistakes in a valid configuration
   generate TEXT  : print a manual page or completions for a shell
 
 Without options and without {PREFIX}{CONF_FILE} (or conf/{CONF_FILE} here), nowait serves the

@@ -66,6 +66,9 @@ fn finding(diagnostic: &Diagnostic, sources: &Sources, span: Option<Span>) -> Va
     let notes: Vec<Value> = notes.collect();
     let hints = diagnostic.hints();
     let mut value = place(span, sources);
+    if let Some(kind) = diagnostic.kind_name() {
+        value["kind"] = kind.into();
+    }
     value["severity"] = diagnostic.level().name().into();
     value["message"] = diagnostic.message().into();
     value["expected"] = diagnostic.expectation().into();

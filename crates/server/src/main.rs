@@ -22,6 +22,7 @@ mod generate;
 mod health_command;
 mod heirs;
 mod http_service;
+mod lint_command;
 mod log;
 mod log_process;
 mod logs;
@@ -133,6 +134,7 @@ fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
         Asked::Migrate(migrate) => migrate.run(),
         Asked::Explain(explain) => output::print(&explain.run()?).map(|()| 0),
         Asked::Generate(text) => output::print_with(|out| generate::write(text, out)).map(|()| 0),
+        Asked::Lint(lint) => lint.run(),
         Asked::Purge(order, options) => {
             output::print(&cache_command::purge(order, &options)?).map(|()| 0)
         }

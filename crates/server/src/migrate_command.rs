@@ -169,8 +169,12 @@ fn check(survey: &mut Survey, main: &Path) -> Result<(), String> {
         }
         for span in places {
             match (sources.name(span.file), finding.level()) {
-                (Some(file), Level::Emerg) => survey.refused(file, span.start, &message),
-                (Some(file), Level::Warn) => survey.warning(file, span.line, &message),
+                (Some(file), Level::Error | Level::Emerg) => {
+                    survey.refused(file, span.start, &message);
+                }
+                (Some(file), Level::Notice | Level::Warn) => {
+                    survey.warning(file, span.line, &message);
+                }
                 (None, _) => {}
             }
         }

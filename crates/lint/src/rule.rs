@@ -1,0 +1,163 @@
+//! What a kind of mistake is, and what a finding says.
+
+use std::fmt::Write as _;
+
+use nowait_conf::{Diagnostic, Level, Node, Span, Word};
+
+use crate::fix::Edit;
+use crate::model::Model;
+
+/// A kind of mistake.
+pub struct Rule {
+    /// Its name in kebab case, as in `# lint: allow NAME`.
+    pub name: &'static str,
+    /// `error`: a hole, or something that cannot work. `warn`: probably not what was intended.
+    /// `notice`: worth a look.
+    pub level: Level,
+    /// Whether (some) findings can be fixed without changing anything that was intended.
+    pub fixes: bool,
+    /// One line: the mistake.
+    pub summary: &'static str,
+    /// What happens, and what to do.
+    pub text: &'static str,
+    /// A configuration, or a part of one, that has the mistake.
+    pub wrong: &'static str,
+    /// The same without it.
+    pub right: &'static str,
+    /// Where it is documented.
+    pub source: &'static str,
+    pub(crate) check: fn(&Model<'_>, &mut Report),
+}
+
+impl Rule {
+    /// What `--explain` prints.
+    pub fn explain(&self) -> String {
+        let mut out = format!("{} ({}): {}\n\n", self.name, self.level.name(), self.summary);
+        out.push_str(&wrapped(self.text));
+        for (title, text) in [("Wrong", self.wrong), ("Right", self.right)] {
+            let _ = writeln!(out, "\n{title}:\n");
+            for line in text.trim_matches('\n').lines() {
+                let _ = writeln!(out, "{}", format!("    {line}").trim_end());
+            }
+        }
+        if self.fixes {
+            out.push_str("\n\"nowait lint --fix\" changes it where that is safe.\n");
+        }
+        let _ = writeln!(out, "\nSource: {}", self.source);
+        out
+    }
+}
+
+/// Text in lines of a terminal.
+fn wrapped(text: &str) -> String {
+    const WIDTH: usize = 88;
+    let mut out = String::new();
+    let mut width = 0;
+    for word in text.split_whitespace() {
+        if width > 0 && width + 1 + word.chars().count() > WIDTH {
+            out.push('\n');
+            width = 0;
+        }
+        if width > 0 {
+            out.push(' ');
+            width += 1;
+        }
+        out.push_str(word);
+        width += word.chars().count();
+    }
+    out.push('\n');
+    out
+}
+
+/// A mistake that was found.
+pub struct Finding {
+    pub rule: &'static Rule,
+    /// One line, without the place.
+    pub message: String,
+    pub span: Span,
+    label: Option<String>,
+    hints: Vec<String>,
+    notes: Vec<(Span, String)>,
+    /// What fixes it; nothing if only the author can.
+    pub edits: Vec<Edit>,
+}
+
+impl Finding {
+    pub(crate) fn label(&mut self, label: impl Into<String>) -> &mut Finding {
+        self.label = Some(label.into());
+        self
+    }
+
+    pub(crate) fn hint(&mut self, hint: impl Into<String>) -> &mut Finding {
+        self.hints.push(hint.into());
+        self
+    }
+
+    pub(crate) fn note(&mut self, span: Span, note: impl Into<String>) -> &mut Finding {
+        self.notes.push((span, note.into()));
+        self
+    }
+
+    /// Fixed by writing `text` instead of a word, or of another range.
+    pub(crate) fn replace(&mut self, span: Span, text: impl Into<Vec<u8>>) -> &mut Finding {
+        self.edits.push(Edit { span, text: text.into() });
+        self
+    }
+
+    /// Fixed by writing `text` behind a word.
+    pub(crate) fn insert(&mut self, span: Span, text: impl Into<Vec<u8>>) -> &mut Finding {
+        self.replace(Span { start: span.end, ..span }, text)
+    }
+
+    /// Fixed by removing an argument, and the space before it if both are in one line.
+    pub(crate) fn remove(&mut self, node: &Node, word: &Word) -> &mut Finding {
+        let before = node.words().take_while(|other| other.span != word.span).last();
+        let start = match before {
+            Some(before) if before.span.line == word.span.line => before.span.end,
+            _ => word.span.start,
+        };
+        self.replace(Span { start, ..word.span }, "")
+    }
+
+    /// In the form of other findings.
+    pub fn diagnostic(&self) -> Diagnostic {
+        let mut diagnostic =
+            Diagnostic::new(self.rule.level, &*self.message).at(self.span).kind(self.rule.name);
+        if let Some(label) = &self.label {
+            diagnostic = diagnostic.label(label);
+        }
+        for hint in &self.hints {
+            diagnostic = diagnostic.hint(hint);
+        }
+        for (span, note) in &self.notes {
+            diagnostic = diagnostic.note(*span, note);
+        }
+        diagnostic
+    }
+}
+
+/// The findings of one rule.
+pub(crate) struct Report {
+    rule: &'static Rule,
+    pub found: Vec<Finding>,
+}
+
+impl Report {
+    pub fn new(rule: &'static Rule) -> Report {
+        Report { rule, found: Vec::new() }
+    }
+
+    /// Adds a finding, which may then be detailed.
+    pub fn find(&mut self, span: Span, message: impl Into<String>) -> &mut Finding {
+        self.found.push(Finding {
+            rule: self.rule,
+            message: message.into(),
+            span,
+            label: None,
+            hints: Vec::new(),
+            notes: Vec::new(),
+            edits: Vec::new(),
+        });
+        self.found.last_mut().expect("one was just added")
+    }
+}

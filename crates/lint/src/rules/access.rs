@@ -1,0 +1,449 @@
+//! Who may do what.
+
+use nowait_conf::{Level, Node, Word};
+
+use crate::model::{Block, Kind, Model};
+use crate::rule::{Report, Rule};
+use crate::values::condition;
+use crate::words::{PASSES, has_word};
+
+pub(crate) static RULES: &[Rule] = &[
+    Rule {
+        name: "allow-without-deny",
+        level: Level::Error,
+        fixes: false,
+        summary: "`allow` without a `deny` that follows it forbids nothing",
+        text: "Whoever matches none of the lines is let in. A list of those who may enter has to end \
+               with `deny all`.",
+        wrong: "
+location /admin/ {
+    allow 10.0.0.0/8;
+    proxy_pass http://127.0.0.1:8080;
+}
+",
+        right: "
+location /admin/ {
+    allow 10.0.0.0/8;
+    deny all;
+    proxy_pass http://127.0.0.1:8080;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_access_module.html",
+        check: without_deny,
+    },
+    Rule {
+        name: "access-unreachable",
+        level: Level::Warn,
+        fixes: false,
+        summary: "`allow` or `deny` after `deny all` or `allow all`",
+        text: "The lines are tried in their order, and the first that matches decides. After `all`, \
+               nothing is left to decide.",
+        wrong: "
+location /admin/ {
+    deny all;
+    allow 10.0.0.0/8;
+    proxy_pass http://127.0.0.1:8080;
+}
+",
+        right: "
+location /admin/ {
+    allow 10.0.0.0/8;
+    deny all;
+    proxy_pass http://127.0.0.1:8080;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_access_module.html",
+        check: unreachable,
+    },
+    Rule {
+        name: "satisfy-any-alone",
+        level: Level::Warn,
+        fixes: false,
+        summary: "`satisfy any` with only one kind of check",
+        text: "`any` means: the address or the password. With one of them only, it changes nothing; the \
+               other one was probably forgotten.",
+        wrong: "
+location /admin/ {
+    satisfy any;
+    allow 10.0.0.0/8;
+    deny all;
+    proxy_pass http://127.0.0.1:8080;
+}
+",
+        right: "
+location /admin/ {
+    satisfy any;
+    allow 10.0.0.0/8;
+    deny all;
+    auth_request /check;
+    proxy_pass http://127.0.0.1:8080;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#satisfy",
+        check: satisfy_any,
+    },
+    Rule {
+        name: "auth-basic-without-file",
+        level: Level::Error,
+        fixes: false,
+        summary: "`auth_basic` without `auth_basic_user_file` asks nobody",
+        text: "Without a file of users there is no check: everybody is let in, as if `auth_basic` were \
+               not there.",
+        wrong: "
+http {
+    server {
+        listen 127.0.0.1:80;
+        auth_basic admin;
+        root /srv/site;
+    }
+}
+",
+        right: "
+http {
+    server {
+        listen 127.0.0.1:80;
+        auth_basic admin;
+        auth_basic_user_file users;
+        root /srv/site;
+    }
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_auth_basic_module.html",
+        check: without_file,
+    },
+    Rule {
+        name: "auth-basic-without-tls",
+        level: Level::Warn,
+        fixes: false,
+        summary: "passwords are sent without encryption",
+        text: "HTTP Basic authentication sends the password with each request, merely encoded. \
+               Everybody on the way can read it, unless the connection is TLS.",
+        wrong: "
+server {
+    listen 80;
+    auth_basic admin;
+    auth_basic_user_file users;
+    root /srv/site;
+}
+",
+        right: "
+server {
+    listen 443 ssl;
+    ssl_certificate site.pem;
+    ssl_certificate_key site.key;
+    auth_basic admin;
+    auth_basic_user_file users;
+    root /srv/site;
+}
+",
+        source: "https://www.rfc-editor.org/rfc/rfc7617#section-4",
+        check: without_tls,
+    },
+    Rule {
+        name: "real-ip-from-anybody",
+        level: Level::Error,
+        fixes: false,
+        summary: "every client may state its address (`set_real_ip_from 0.0.0.0/0`)",
+        text: "The field with the client's address is believed if it comes from these networks. If they \
+               are all, any client can claim any address, and pass `allow`, limits and logs. Name the \
+               proxies.",
+        wrong: "
+set_real_ip_from 0.0.0.0/0;
+real_ip_header X-Forwarded-For;
+",
+        right: "
+set_real_ip_from 10.0.0.1;
+real_ip_header X-Forwarded-For;
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_realip_module.html",
+        check: real_ip,
+    },
+    Rule {
+        name: "referers-missing",
+        level: Level::Error,
+        fixes: false,
+        summary: "`$invalid_referer` is asked for, without `valid_referers`",
+        text: "The variable is set by `valid_referers`. Without it the condition is never true, and \
+               nothing is refused.",
+        wrong: "
+location /images/ {
+    root /srv/site;
+    if ($invalid_referer) {
+        return 403;
+    }
+}
+",
+        right: "
+location /images/ {
+    root /srv/site;
+    valid_referers none blocked server_names;
+    if ($invalid_referer) {
+        return 403;
+    }
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_referer_module.html",
+        check: referers_missing,
+    },
+    Rule {
+        name: "referers-none",
+        level: Level::Notice,
+        fixes: false,
+        summary: "`valid_referers none` in front of an application",
+        text: "A page can keep browsers from sending `Referer`. Against pictures on other sites, `none` \
+               is right; against forged requests to an application, it makes the check useless.",
+        wrong: "
+location /transfer {
+    valid_referers none server_names;
+    if ($invalid_referer) {
+        return 403;
+    }
+    proxy_pass http://127.0.0.1:8080;
+}
+",
+        right: "
+location /transfer {
+    valid_referers server_names;
+    if ($invalid_referer) {
+        return 403;
+    }
+    proxy_pass http://127.0.0.1:8080;
+}
+",
+        source: "https://www.rfc-editor.org/rfc/rfc9110#section-10.1.3",
+        check: referers_none,
+    },
+    Rule {
+        name: "status-for-everybody",
+        level: Level::Warn,
+        fixes: false,
+        summary: "a status page that everybody can see",
+        text: "`stub_status`, `status_api` and `metrics` tell how much a server has to do, which \
+               upstream servers it has, and whether they work. Allow the addresses that need it.",
+        wrong: "
+server {
+    listen 80;
+    location = /status {
+        stub_status;
+    }
+}
+",
+        right: "
+server {
+    listen 80;
+    location = /status {
+        stub_status;
+        allow 127.0.0.1;
+        deny all;
+    }
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_stub_status_module.html",
+        check: status,
+    },
+    Rule {
+        name: "dav-for-everybody",
+        level: Level::Error,
+        fixes: false,
+        summary: "everybody may change files",
+        text: "`dav_methods` allows clients to write and delete files. Without a password, a client \
+               certificate or a list of addresses, that is everybody.",
+        wrong: "
+server {
+    listen 80;
+    client_max_body_size 1g;
+    location /files/ {
+        root /srv;
+        dav_methods PUT DELETE;
+    }
+}
+",
+        right: "
+server {
+    listen 80;
+    client_max_body_size 1g;
+    location /files/ {
+        root /srv;
+        dav_methods PUT DELETE;
+        limit_except GET {
+            allow 10.0.0.0/8;
+            deny all;
+        }
+    }
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_dav_module.html",
+        check: dav,
+    },
+];
+
+/// The lines of a block about addresses, in their order.
+fn lines<'m>(block: Block<'m>) -> Vec<&'m Node> {
+    let nodes = block.nodes().iter();
+    nodes.filter(|node| node.name == "allow" || node.name == "deny").collect()
+}
+
+fn is_all(node: &Node) -> bool {
+    has_word(node, "all")
+}
+
+fn without_deny(model: &Model<'_>, report: &mut Report) {
+    for block in model.for_requests() {
+        let lines = lines(block);
+        let last = lines.iter().rposition(|node| node.name == "deny");
+        let open = lines.iter().enumerate().find(|(at, node)| {
+            node.name == "allow" && !is_all(node) && last.is_none_or(|d| d < *at)
+        });
+        if let Some((_, node)) = open {
+            report
+                .find(node.name.span, "\"allow\" forbids nobody else")
+                .hint("end the list with \"deny all;\"");
+        }
+    }
+}
+
+fn unreachable(model: &Model<'_>, report: &mut Report) {
+    for block in model.for_requests() {
+        let lines = lines(block);
+        let Some(at) = lines.iter().position(|node| is_all(node)) else { continue };
+        if let Some(node) = lines.get(at + 1) {
+            report
+                .find(node.name.span, format!("\"{}\" is never reached", node.name))
+                .note(lines[at].name.span, "this decides for everybody");
+        }
+    }
+}
+
+/// Whether some directive of a name in these blocks is not switched off.
+fn is_on(blocks: &[Block<'_>], name: &str) -> bool {
+    blocks.iter().any(|block| block.own(name).any(|node| !has_word(node, "off")))
+}
+
+fn satisfy_any(model: &Model<'_>, report: &mut Report) {
+    for (block, node) in model.directives("satisfy") {
+        if !has_word(node, "any") {
+            continue;
+        }
+        let around: Vec<Block<'_>> = block.chain().chain(block.within()).collect();
+        let passwords = ["auth_basic", "auth_request", "auth_jwt", "auth_oidc"]
+            .iter()
+            .any(|name| is_on(&around, name));
+        let addresses = around.iter().any(|block| block.has_any(&["allow", "deny"]));
+        if passwords != addresses || !passwords && !model.is_part {
+            let missing = if passwords { "allow and deny" } else { "auth_basic or auth_request" };
+            report
+                .find(node.name.span, "\"satisfy any\" has no other check to choose")
+                .hint(format!("{missing} is missing"));
+        }
+    }
+}
+
+fn without_file(model: &Model<'_>, report: &mut Report) {
+    for (block, node) in model.directives("auth_basic") {
+        let has = block.in_effect(&["auth_basic_user_file"])
+            || block.within().any(|inner| inner.has("auth_basic_user_file"));
+        if !has_word(node, "off") && !has && !model.is_part {
+            report
+                .find(node.name.span, "nobody is asked for a password")
+                .hint("auth_basic_user_file names the file of users");
+        }
+    }
+}
+
+fn without_tls(model: &Model<'_>, report: &mut Report) {
+    for server in model.servers() {
+        let line = server.within().flat_map(|block| block.own("auth_basic")).find(|node| {
+            !has_word(node, "off") && !node.args.iter().any(|word| word.text.starts_with(b"$"))
+        });
+        let redirects = server.within().any(|block| {
+            condition(block).is_some_and(|words| {
+                words.iter().any(|word| word.contains("$scheme") || word.contains("$https"))
+            })
+        });
+        if let Some(node) = line.filter(|_| server.is_plain() && !redirects) {
+            report
+                .find(node.name.span, "passwords are sent without encryption")
+                .note(server.span(), "this server listens without \"ssl\"");
+        }
+    }
+}
+
+fn real_ip(model: &Model<'_>, report: &mut Report) {
+    let lines = model.blocks().flat_map(|block| block.own("set_real_ip_from"));
+    for word in lines.filter_map(|node| node.args.first()) {
+        if ["0.0.0.0/0", "::/0", "0/0", "all"].iter().any(|any| *word == **any) {
+            report
+                .find(word.span, "every client may state its own address")
+                .hint("name the addresses of the proxies");
+        }
+    }
+}
+
+fn referers_missing(model: &Model<'_>, report: &mut Report) {
+    for block in model.all(Kind::If) {
+        let words = condition(block).unwrap_or_default();
+        let asks = words.iter().any(|word| word.contains("$invalid_referer"));
+        if asks && !block.in_effect(&["valid_referers"]) {
+            report
+                .find(block.span(), "$invalid_referer is never set here")
+                .hint("valid_referers none blocked server_names;");
+        }
+    }
+}
+
+fn referers_none(model: &Model<'_>, report: &mut Report) {
+    for (block, node) in model.directives("valid_referers") {
+        let none: Option<&Word> = node.args.iter().find(|word| **word == *"none");
+        if let Some(word) = none.filter(|_| block.has_any(PASSES)) {
+            report
+                .find(word.span, "requests without \"Referer\" pass the check")
+                .label("a page can leave it out");
+        }
+    }
+}
+
+fn status(model: &Model<'_>, report: &mut Report) {
+    const CHECKS: &[&str] = &["allow", "deny", "auth_basic", "auth_request", "internal"];
+    for name in ["stub_status", "status_api", "metrics"] {
+        for (block, node) in model.directives(name) {
+            let is_checked = block.chain().any(|outer| outer.has_any(CHECKS))
+                || block.chain().any(|outer| outer.is_set("ssl_verify_client", "on"))
+                || block.inner().any(|inner| inner.kind() == Kind::If);
+            let is_open = block
+                .server()
+                .is_none_or(|server| server.listens().iter().any(|listen| !listen.is_local));
+            if !is_checked && is_open {
+                report
+                    .find(node.name.span, format!("everybody can see the page of \"{name}\""))
+                    .hint("allow 127.0.0.1; deny all;");
+            }
+        }
+    }
+}
+
+fn dav(model: &Model<'_>, report: &mut Report) {
+    for (block, node) in model.directives("dav_methods") {
+        let writes = !has_word(node, "off") && !node.args.is_empty();
+        let around: Vec<Block<'_>> = block.chain().collect();
+        let inner: Vec<Block<'_>> =
+            block.inner().filter(|inner| inner.kind() == Kind::LimitExcept).collect();
+        let is_checked = |blocks: &[Block<'_>]| {
+            let has = |name: &str| blocks.iter().any(|block| block.has(name));
+            is_on(blocks, "auth_basic")
+                || is_on(blocks, "auth_request")
+                || has("deny")
+                || has("internal")
+                || blocks.iter().any(|block| block.is_set("ssl_verify_client", "on"))
+        };
+        // An "off" of its own takes the outer password away.
+        let is_off = block.is_set("auth_basic", "off") && !block.has_any(&["deny", "auth_request"]);
+        let is_local = block
+            .server()
+            .is_some_and(|server| server.listens().iter().all(|listen| listen.is_local));
+        if writes && !is_local && !is_checked(&inner) && (is_off || !is_checked(&around)) {
+            report
+                .find(node.name.span, "everybody may change files here")
+                .hint("ask for passwords by \"auth_basic\", or restrict addresses in \"limit_except GET\"");
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Locations that match something else than was meant.
+
+use nowait_conf::{Level, Span};
+
+use crate::model::{Block, Kind, Location, Model, Modifier};
+use crate::pattern;
+use crate::rule::{Report, Rule};
+use crate::words::place_in;
+
+pub(crate) static RULES: &[Rule] = &[
+    Rule {
+        name: "location-without-slash",
+        level: Level::Error,
+        fixes: false,
+        summary: "a prefix that does not begin with `/` never matches",
+        text: "A prefix is compared with the path of the request, which always begins with a slash. A \
+               location without it is never chosen.",
+        wrong: "
+location images/ {
+    expires 7d;
+}
+",
+        right: "
+location /images/ {
+    expires 7d;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
+        check: without_slash,
+    },
+    Rule {
+        name: "location-glob",
+        level: Level::Error,
+        fixes: false,
+        summary: "a `*` in a prefix is an asterisk",
+        text: "Prefixes know no wildcards: `/images/*` matches paths that contain an asterisk. A prefix \
+               already matches everything below it, and suffixes need a regular expression.",
+        wrong: "
+location /images/* {
+    expires 7d;
+}
+",
+        right: "
+location /images/ {
+    expires 7d;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
+        check: glob,
+    },
+    Rule {
+        name: "location-regex-without-tilde",
+        level: Level::Error,
+        fixes: false,
+        summary: "a regular expression without `~` is a prefix",
+        text: "Without `~` or `~*` the text is compared byte by byte, parentheses and backslashes \
+               included, so the location is never chosen.",
+        wrong: "
+location ^/user/(\\d+)$ {
+    return 204;
+}
+",
+        right: "
+location ~ ^/user/(\\d+)$ {
+    return 204;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
+        check: without_tilde,
+    },
+    Rule {
+        name: "regex-bare-dot",
+        level: Level::Warn,
+        fixes: true,
+        summary: "an unescaped dot before a suffix matches any character",
+        text: "In a regular expression a dot stands for any character: `.php$` also matches \
+               `/graphphp`, and `~^www.example.com$` also a name that somebody else may register. A \
+               backslash makes it a dot.",
+        wrong: "
+location ~ .(jpg|png)$ {
+    expires 7d;
+}
+",
+        right: "
+location ~ \\.(jpg|png)$ {
+    expires 7d;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
+        check: bare_dot,
+    },
+    Rule {
+        name: "regex-open-suffix",
+        level: Level::Warn,
+        fixes: false,
+        summary: "a suffix without `$` matches in the middle of a path, too",
+        text: "`\\.php` without `$` matches `/uploads/a.php.jpg` and `/a.php/b`: files that only look \
+               like scripts are run as scripts. `\\.php$` matches the end only; an application that \
+               takes path information needs `\\.php(/|$)`.",
+        wrong: "
+location ~ \\.php {
+    return 403;
+}
+",
+        right: "
+location ~ \\.php$ {
+    return 403;
+}
+",
+        source: "https://www.nginx.com/resources/wiki/start/topics/tutorials/config_pitfalls/",
+        check: open_suffix,
+    },
+    Rule {
+        name: "regex-backtracking",
+        level: Level::Warn,
+        fixes: false,
+        summary: "a repeated group of something repeated takes exponential time",
+        text: "`(a+)+` can match one text in very many ways. If the rest of the expression does not \
+               match, all of them are tried, and a client can choose a path for which that takes \
+               seconds. Repeat once, or put a separator into the group.",
+        wrong: "
+location ~ ^/([a-z]+)+/$ {
+    return 204;
+}
+",
+        right: "
+location ~ ^/([a-z]+/)+$ {
+    return 204;
+}
+",
+        source: "https://www.pcre.org/current/doc/html/pcre2perform.html",
+        check: backtracking,
+    },
+    Rule {
+        name: "regex-for-one-path",
+        level: Level::Notice,
+        fixes: false,
+        summary: "an expression that matches a single path",
+        text: "`~ ^/status$` matches what `= /status` matches, but is tried for every request, after \
+               the expressions before it. An exact location is found at once.",
+        wrong: "
+location ~ ^/status$ {
+    return 204;
+}
+",
+        right: "
+location = /status {
+    return 204;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
+        check: one_path,
+    },
+    Rule {
+        name: "location-unreachable",
+        level: Level::Error,
+        fixes: false,
+        summary: "a location that another one always precedes",
+        text: "Expressions are tried in their order, and the first that matches is used. After one \
+               that matches every path, no other expression is tried, and no plain prefix is used \
+               either. A prefix with `^~` forbids expressions for all paths below it.",
+        wrong: "
+location ~ ^/ {
+    return 204;
+}
+location ~ \\.php$ {
+    return 403;
+}
+",
+        right: "
+location / {
+    return 204;
+}
+location ~ \\.php$ {
+    return 403;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
+        check: unreachable,
+    },
+];
+
+fn locations<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (Block<'m>, Location<'m>)> {
+    model.all(Kind::Location).filter_map(|block| Some((block, block.location()?)))
+}
+
+fn without_slash(model: &Model<'_>, report: &mut Report) {
+    for (_, location) in locations(model) {
+        let starts = location.text.first().is_some_and(|b| matches!(b, b'/' | b'$' | b'^' | b'~'));
+        let is_literal = location.is_prefix() || location.modifier == Modifier::Exact;
+        if is_literal && !starts && !is_expression(location.text) && !location.text.contains(&b'*')
+        {
+            let text = location.lossy();
+            report
+                .find(location.word.span, format!("location \"{text}\" never matches"))
+                .label("paths begin with \"/\"");
+        }
+    }
+}
+
+/// Whether a text has what only expressions have.
+fn is_expression(text: &[u8]) -> bool {
+    let has = |part: &[u8]| text.windows(part.len()).any(|window| window == part);
+    text.starts_with(b"^/")
+        || text.ends_with(b"$")
+        || [
+            &b"\\."[..],
+            b"\\d",
+            b"\\w",
+            b"\\/",
+            b".*",
+            b".+",
+            b"(?:",
+            b"|",
+            b"[0-9",
+            b"[a-z",
+            b"[^",
+        ]
+        .iter()
+        .any(|part| has(part))
+}
+
+fn glob(model: &Model<'_>, report: &mut Report) {
+    for (_, location) in locations(model) {
+        if location.is_prefix() && location.text.contains(&b'*') && !is_expression(location.text) {
+            let text = location.lossy();
+            let finding = report
+                .find(location.word.span, format!("\"*\" in location \"{text}\" is no wildcard"));
+            match text.strip_suffix('*') {
+                Some(prefix) if !prefix.contains('*') && prefix.starts_with('/') => {
+                    finding.hint(format!("\"location {prefix}\" matches everything below it"))
+                }
+                _ => finding.hint("use a regular expression: location ~ ..."),
+            };
+        }
+    }
+}
+
+fn without_tilde(model: &Model<'_>, report: &mut Report) {
+    for (_, location) in locations(model) {
+        if (location.is_prefix() || location.modifier == Modifier::Exact)
+            && is_expression(location.text)
+        {
+            let text = location.lossy();
+            report
+                .find(location.word.span, format!("location \"{text}\" is no regular expression"))
+                .label("\"~\" or \"~*\" is missing before it");
+        }
+    }
+}
+
+fn bare_dot(model: &Model<'_>, report: &mut Report) {
+    for (_, location) in locations(model).filter(|(_, location)| location.is_regex()) {
+        let text = location.lossy();
+        if let Some(at) = pattern::bare_dot_before_suffix(&text) {
+            let message = format!("\".\" in \"{text}\" matches any character");
+            let glued = location.word.text.len() - location.text.len();
+            let finding = report.find(location.word.span, message);
+            finding.hint("write \"\\.\" for a dot");
+            if let Some(place) = place_in(location.word, at + glued) {
+                finding.replace(place, "\\");
+            }
+        }
+    }
+    for word in model.servers().flat_map(Block::names) {
+        let text = word.lossy();
+        if let Some(at) = text.strip_prefix('~').and_then(pattern::bare_dot_before_suffix) {
+            let message = format!("\".\" in \"{text}\" matches any character");
+            let finding = report.find(word.span, message);
+            finding.hint("write \"\\.\" for a dot");
+            if let Some(place) = place_in(word, at + 1) {
+                finding.replace(place, "\\");
+            }
+        }
+    }
+}
+
+fn open_suffix(model: &Model<'_>, report: &mut Report) {
+    for (_, location) in locations(model).filter(|(_, location)| location.is_regex()) {
+        let text = location.lossy();
+        let Some((before, suffix)) = text.rsplit_once("\\.") else { continue };
+        let names = suffix.trim_start_matches("(?:").trim_start_matches('(').trim_end_matches(')');
+        let known = |name: &str| SUFFIXES.contains(&name.to_ascii_lowercase().as_str());
+        // An anchored path is one file, not a kind of file.
+        if !before.starts_with('^') && !names.is_empty() && names.split('|').all(known) {
+            report
+                .find(
+                    location.word.span,
+                    format!("\"{text}\" matches in the middle of a path, too"),
+                )
+                .hint(format!("\"{text}$\" matches the end of a path only"));
+        }
+    }
+}
+
+/// Suffixes of files, as opposed to names of directories such as `.git`.
+const SUFFIXES: &[&str] = &[
+    "php", "php5", "phtml", "py", "pl", "cgi", "rb", "jsp", "asp", "aspx", "html", "htm", "css",
+    "js", "jpg", "jpeg", "png", "gif", "svg", "ico", "webp", "woff", "woff2", "ttf", "mp4", "pdf",
+];
+
+fn backtracking(model: &Model<'_>, report: &mut Report) {
+    let names = model.servers().flat_map(Block::names).filter(|word| word.text.starts_with(b"~"));
+    let rewrites = model.directives("rewrite").filter_map(|(_, node)| node.args.first());
+    let patterns = locations(model).filter(|(_, l)| l.is_regex()).map(|(_, l)| l.word);
+    for word in patterns.chain(names).chain(rewrites) {
+        if pattern::backtracks(&word.lossy()) {
+            report
+                .find(word.span, format!("\"{word}\" may take exponential time"))
+                .label("a repeated group of something repeated");
+        }
+    }
+}
+
+fn one_path(model: &Model<'_>, report: &mut Report) {
+    for (_, location) in locations(model) {
+        let text = location.lossy();
+        let Some(path) = text.strip_prefix('^').and_then(|text| text.strip_suffix('$')) else {
+            continue;
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/_-".contains(c);
+        let unescaped = path.replace("\\.", "").replace("\\/", "");
+        let modifier = Modifier::Regex { ignores_case: false };
+        if location.modifier == modifier && path.starts_with('/') && unescaped.chars().all(plain) {
+            let path = path.replace('\\', "");
+            report
+                .find(location.word.span, format!("\"{text}\" matches one path only"))
+                .hint(format!("\"location = {path}\" is found without trying expressions"));
+        }
+    }
+}
+
+fn unreachable(model: &Model<'_>, report: &mut Report) {
+    for outer in model.blocks().filter(|b| matches!(b.kind(), Kind::Server | Kind::Location)) {
+        let inner: Vec<Location<'_>> = outer
+            .inner()
+            .filter(|block| block.kind() == Kind::Location)
+            .filter_map(Block::location)
+            .collect();
+        let all = inner.iter().position(|location| {
+            location.is_regex() && pattern::matches_everything(&location.lossy())
+        });
+        for (index, location) in inner.iter().enumerate() {
+            let text = location.lossy();
+            let is_after = all.is_some_and(|all| all < index && location.is_regex());
+            let is_plain = all.is_some() && location.modifier == Modifier::Prefix;
+            if let Some(all) = all.filter(|_| is_after || is_plain) {
+                note(report, location, inner[all].word.span, "matches every path, and comes first");
+                continue;
+            }
+            let twin = inner[..index].iter().find(|other| {
+                location.is_regex()
+                    && other.text == location.text
+                    && (other.modifier == location.modifier
+                        || other.modifier == Modifier::Regex { ignores_case: true })
+            });
+            if let Some(twin) = twin {
+                note(report, location, twin.word.span, "matches the same, and comes first");
+                continue;
+            }
+            if let Some(preferred) = shadow(&inner, location, &text) {
+                note(report, location, preferred.word.span, "forbids expressions below it");
+            }
+        }
+    }
+}
+
+/// The prefix with `^~` because of which an expression is never tried.
+fn shadow<'l, 'm>(
+    inner: &'l [Location<'m>],
+    location: &Location<'m>,
+    text: &str,
+) -> Option<&'l Location<'m>> {
+    let beginning = pattern::literal_prefix(text).filter(|_| location.is_regex())?;
+    let preferred = inner.iter().find(|other| {
+        other.modifier == Modifier::Preferred && beginning.as_bytes().starts_with(other.text)
+    })?;
+    // A longer plain prefix allows expressions again.
+    let reopened = inner.iter().any(|other| {
+        other.modifier == Modifier::Prefix
+            && other.text.len() > preferred.text.len()
+            && other.text.starts_with(preferred.text)
+    });
+    (!reopened).then_some(preferred)
+}
+
+fn note(report: &mut Report, location: &Location<'_>, because: Span, text: &str) {
+    let message = format!("location \"{}\" is never chosen", location.lossy());
+    report.find(location.word.span, message).note(because, text);
+}

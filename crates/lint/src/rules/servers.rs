@@ -1,0 +1,405 @@
+//! Which server answers: `listen`, `server_name`.
+
+use std::collections::HashMap;
+
+use nowait_conf::{Level, Node, Span, Word};
+
+use crate::model::{Block, Kind, Model};
+use crate::rule::{Report, Rule};
+
+pub(crate) static RULES: &[Rule] = &[
+    Rule {
+        name: "server-name-wildcard",
+        level: Level::Error,
+        fixes: false,
+        summary: "an asterisk in the middle of a name, or beside letters",
+        text: "A wildcard stands for whole labels at the beginning (`*.example.org`) or at the end \
+               (`www.example.*`). Anywhere else the name is refused. Regular expressions begin with \
+               `~`.",
+        wrong: "
+server {
+    listen 80;
+    server_name www.*.example.org;
+}
+",
+        right: "
+server {
+    listen 80;
+    server_name ~^www\\.[a-z]+\\.example\\.org$;
+}
+",
+        source: "https://nginx.org/en/docs/http/server_names.html",
+        check: wildcard,
+    },
+    Rule {
+        name: "server-name-url",
+        level: Level::Error,
+        fixes: true,
+        summary: "a server name with a scheme, a port or a path",
+        text: "The name is compared with the host of the request, which has none of these. Such a name \
+               never matches. The port belongs to `listen`.",
+        wrong: "
+server {
+    listen 8080;
+    server_name http://example.org:8080/;
+}
+",
+        right: "
+server {
+    listen 8080;
+    server_name example.org;
+}
+",
+        source: "https://nginx.org/en/docs/http/server_names.html",
+        check: url,
+    },
+    Rule {
+        name: "server-name-underscore",
+        level: Level::Warn,
+        fixes: false,
+        summary: "`server_name _` in a server that is not the default",
+        text: "`_` is no wildcard, but a name that nobody asks for. Requests for unknown names come to \
+               the default server of the address, which is the first one unless `default_server` \
+               chooses another.",
+        wrong: "
+server {
+    listen 80;
+    server_name example.org;
+}
+server {
+    listen 80;
+    server_name _;
+    return 444;
+}
+",
+        right: "
+server {
+    listen 80;
+    server_name example.org;
+}
+server {
+    listen 80 default_server;
+    server_name _;
+    return 444;
+}
+",
+        source: "https://nginx.org/en/docs/http/server_names.html",
+        check: underscore,
+    },
+    Rule {
+        name: "server-name-twice",
+        level: Level::Warn,
+        fixes: false,
+        summary: "two servers of one address have the same name",
+        text: "The first of them answers; the name of the other is ignored.",
+        wrong: "
+server {
+    listen 80;
+    server_name example.org www.example.org;
+}
+server {
+    listen 80;
+    server_name www.example.org;
+}
+",
+        right: "
+server {
+    listen 80;
+    server_name example.org;
+}
+server {
+    listen 80;
+    server_name www.example.org;
+}
+",
+        source: "https://nginx.org/en/docs/http/request_processing.html",
+        check: twice,
+    },
+    Rule {
+        name: "default-server-missing",
+        level: Level::Notice,
+        fixes: false,
+        summary: "several TLS servers at one address, and none is the default",
+        text: "A client that asks for an unknown name, or for none, gets the certificate and the site \
+               of the server that happens to be read first, for example because of its file's name. \
+               State `default_server`, best in a server of its own with `ssl_reject_handshake on`.",
+        wrong: "
+server {
+    listen 443 ssl;
+    server_name one.example.org;
+    ssl_certificate one.pem;
+    ssl_certificate_key one.key;
+}
+server {
+    listen 443 ssl;
+    server_name two.example.org;
+    ssl_certificate two.pem;
+    ssl_certificate_key two.key;
+}
+",
+        right: "
+server {
+    listen 443 ssl default_server;
+    ssl_reject_handshake on;
+}
+server {
+    listen 443 ssl;
+    server_name one.example.org;
+    ssl_certificate one.pem;
+    ssl_certificate_key one.key;
+}
+server {
+    listen 443 ssl;
+    server_name two.example.org;
+    ssl_certificate two.pem;
+    ssl_certificate_key two.key;
+}
+",
+        source: "https://nginx.org/en/docs/http/request_processing.html",
+        check: default_missing,
+    },
+    Rule {
+        name: "listen-http2",
+        level: Level::Notice,
+        fixes: true,
+        summary: "`listen ... http2` is deprecated",
+        text: "The parameter is for the address, and with it for all its servers. `http2 on;` says it \
+               for a server.",
+        wrong: "
+server {
+    listen 443 ssl http2;
+    ssl_certificate site.pem;
+    ssl_certificate_key site.key;
+}
+",
+        right: "
+server {
+    listen 443 ssl;
+    http2 on;
+    ssl_certificate site.pem;
+    ssl_certificate_key site.key;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_v2_module.html#http2",
+        check: listen_http2,
+    },
+    Rule {
+        name: "ssl-directive",
+        level: Level::Error,
+        fixes: true,
+        summary: "`ssl on` was removed in favour of `listen ... ssl`",
+        text: "nginx refuses the directive since 1.25.1. `listen 443 ssl;` says it for each address, so \
+               that one server can answer with and without TLS.",
+        wrong: "
+server {
+    listen 443;
+    ssl on;
+    ssl_certificate site.pem;
+    ssl_certificate_key site.key;
+}
+",
+        right: "
+server {
+    listen 443 ssl;
+    ssl_certificate site.pem;
+    ssl_certificate_key site.key;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_ssl_module.html#ssl",
+        check: ssl_directive,
+    },
+    Rule {
+        name: "directive-obsolete",
+        level: Level::Warn,
+        fixes: false,
+        summary: "a directive that has no effect any more, or was renamed",
+        text: "Directives of former releases are refused or ignored. The finding names what replaces \
+               them.",
+        wrong: "
+http2_push_preload on;
+",
+        right: "
+early_hints 1;
+",
+        source: "https://nginx.org/en/CHANGES",
+        check: obsolete,
+    },
+];
+
+/// The names of servers with what they are for.
+fn names<'m>(model: &'m Model<'m>) -> impl Iterator<Item = &'m Word> {
+    model.servers().flat_map(Block::names).filter(|word| !word.text.starts_with(b"~"))
+}
+
+fn wildcard(model: &Model<'_>, report: &mut Report) {
+    for word in names(model) {
+        let text = word.lossy();
+        let rest = text.strip_prefix("*.").unwrap_or(&text);
+        let rest = rest.strip_suffix(".*").unwrap_or(rest);
+        if rest.contains('*') {
+            let finding = report.find(word.span, format!("\"{text}\" is no valid wildcard"));
+            finding.label("\"*\" stands for whole labels, at the beginning or at the end");
+        }
+    }
+}
+
+fn url(model: &Model<'_>, report: &mut Report) {
+    for word in names(model) {
+        let text = word.lossy();
+        let name = text.split_once("://").map_or(&*text, |(_, rest)| rest);
+        let name = name.split('/').next().unwrap_or_default();
+        let name = match name.rsplit_once(':') {
+            Some((host, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => {
+                host
+            }
+            _ => name,
+        };
+        if name != text && !name.is_empty() && !name.contains(':') {
+            report
+                .find(word.span, format!("\"{text}\" never matches a host"))
+                .hint(format!("write \"{name}\""))
+                .replace(word.span, name);
+        }
+    }
+}
+
+fn underscore(model: &Model<'_>, report: &mut Report) {
+    for server in model.servers() {
+        let names = server.names();
+        let [name] = names.as_slice() else { continue };
+        let is_default = server.listens().iter().any(|listen| {
+            model.default_server(&listen.address).is_none_or(|(default, _)| default == server)
+        });
+        if **name == *"_" && !is_default {
+            report
+                .find(name.span, "\"_\" is no wildcard: no request comes to this server")
+                .hint("listen ... default_server; makes it answer for unknown names");
+        }
+    }
+}
+
+fn twice(model: &Model<'_>, report: &mut Report) {
+    let mut known: HashMap<(String, Vec<u8>), (Block<'_>, &Word)> = HashMap::new();
+    for server in model.servers() {
+        let listens = server.listens();
+        for word in server.names().into_iter().filter(|word| !word.text.is_empty()) {
+            let mut is_reported = *word == *"_";
+            for listen in &listens {
+                let key = (listen.address.clone(), word.text.to_ascii_lowercase());
+                let Some((other, first)) = known.get(&key).filter(|(_, w)| w.span != word.span)
+                else {
+                    known.insert(key, (server, word));
+                    continue;
+                };
+                if !is_reported {
+                    let what = if *other == server { "twice here" } else { "in another server" };
+                    report
+                        .find(word.span, format!("\"{word}\" on {} is {what}", listen.address))
+                        .note(first.span, "this one counts");
+                }
+                is_reported = true;
+            }
+        }
+    }
+}
+
+fn default_missing(model: &Model<'_>, report: &mut Report) {
+    let mut at: HashMap<String, Vec<(Block<'_>, Span)>> = HashMap::new();
+    for server in model.servers() {
+        for listen in server.listens().into_iter().filter(|listen| listen.is_ssl) {
+            let servers = at.entry(listen.address).or_default();
+            // Several lines of one server are one.
+            if servers.iter().all(|(other, _)| *other != server) {
+                servers.push((server, listen.node.name.span));
+            }
+        }
+    }
+    let mut at: Vec<_> = at.into_iter().filter(|(_, servers)| servers.len() > 1).collect();
+    at.sort_by(|one, two| one.0.cmp(&two.0));
+    let mut reported = Vec::new();
+    for (address, servers) in at {
+        let (first, span) = servers[0];
+        let is_chosen = model.default_server(&address).is_some_and(|(_, is_chosen)| is_chosen);
+        // IPv4 and IPv6 are one finding.
+        if !is_chosen && !reported.contains(&first.span()) {
+            reported.push(first.span());
+            let message = format!("clients of unknown names get this server on {address}");
+            report.find(span, message).note(servers[1].1, "another server of the address").hint(
+                "state \"default_server\", best in a server with \"ssl_reject_handshake on\"",
+            );
+        }
+    }
+}
+
+fn listen_http2(model: &Model<'_>, report: &mut Report) {
+    for server in model.servers() {
+        let mut has_directive = server.has("http2");
+        for listen in server.listens() {
+            let Some(word) = listen.node.args.iter().skip(1).find(|word| **word == *"http2") else {
+                continue;
+            };
+            let finding = report.find(word.span, "the parameter \"http2\" is deprecated");
+            finding.hint("write \"http2 on;\" in the server");
+            // With other servers at the address, the parameter was theirs, too.
+            let is_alone = model.servers().all(|other| {
+                other == server || other.listens().iter().all(|l| l.address != listen.address)
+            });
+            if is_alone {
+                finding.remove(listen.node, word);
+                if !has_directive {
+                    finding.insert(listen.node.span, " http2 on;");
+                }
+                has_directive = true;
+            }
+        }
+    }
+}
+
+fn ssl_directive(model: &Model<'_>, report: &mut Report) {
+    for (block, node) in model.directives("ssl") {
+        let Some(word) = node.args.first().filter(|word| **word == *"on") else { continue };
+        let finding = report.find(node.name.span, "\"ssl on\" was removed");
+        finding.hint("listen 443 ssl;");
+        let listens: Vec<&Node> = block.own("listen").collect();
+        if block.kind() == Kind::Server && !listens.is_empty() {
+            for listen in listens.iter().filter(|listen| !crate::words::has_word(listen, "ssl")) {
+                if let Some(last) = listen.args.last() {
+                    finding.insert(last.span, " ssl");
+                }
+            }
+            // The directive with its semicolon.
+            let _ = word;
+            finding.replace(node.span, "");
+        }
+    }
+}
+
+fn obsolete(model: &Model<'_>, report: &mut Report) {
+    const TABLE: &[(&str, &str)] = &[
+        ("http2_idle_timeout", "use \"keepalive_timeout\""),
+        ("http2_max_field_size", "use \"large_client_header_buffers\""),
+        ("http2_max_header_size", "use \"large_client_header_buffers\""),
+        ("http2_max_requests", "use \"keepalive_requests\""),
+        ("http2_push", "use 103 Early Hints; browsers no longer accept pushes"),
+        ("http2_push_preload", "use 103 Early Hints; browsers no longer accept pushes"),
+        ("http2_recv_timeout", "use \"client_header_timeout\""),
+        ("limit_zone", "use \"limit_conn_zone\""),
+        ("open_file_cache_retest", "use \"open_file_cache_valid\""),
+        ("optimize_server_names", "use \"server_name_in_redirect\""),
+        ("proxy_upstream_fail_timeout", "use \"fail_timeout\" of the server"),
+        ("spdy_chunk_size", "use \"http2 on\""),
+        ("spdy_headers_comp", "use \"http2 on\""),
+        ("ssl_dhparam_file", "use \"ssl_dhparam\""),
+    ];
+    for block in model.for_requests() {
+        for node in block.nodes() {
+            if let Some((name, advice)) = TABLE.iter().find(|(name, _)| node.name == **name) {
+                report.find(node.name.span, format!("\"{name}\" is obsolete")).hint(*advice);
+            }
+            let spdy = node.args.iter().skip(1).find(|word| **word == *"spdy");
+            if let Some(word) = spdy.filter(|_| node.name == "listen") {
+                report.find(word.span, "SPDY is obsolete").hint("use \"http2 on\"");
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Texts with variables: where their values come from.
+//!
+//! Follows `set`, `map` and the groups of regular expressions, as far as one configuration tells; what
+//! is unknown stays a variable.
+
+use nowait_conf::Word;
+
+use crate::model::{Block, Kind};
+use crate::pattern;
+
+/// How many steps from variable to variable are followed.
+const STEPS_MAX: usize = 6;
+
+/// How many values are looked at.
+const VALUES_MAX: usize = 200;
+
+/// Something that a text consists of, besides constants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Leaf {
+    /// A variable of the server.
+    Variable(String),
+    /// What a group of a regular expression matched: its name or number, and the texts of the groups
+    /// that it may be.
+    Capture(String, Vec<String>),
+}
+
+impl Leaf {
+    /// Its name for messages.
+    pub fn shown(&self) -> String {
+        match self {
+            Leaf::Variable(name) | Leaf::Capture(name, _) => format!("${name}"),
+        }
+    }
+}
+
+/// The variables of a text, in order, without `$` and braces.
+pub(crate) fn variables(text: &[u8]) -> Vec<String> {
+    pieces(text).into_iter().filter_map(Piece::variable).collect()
+}
+
+enum Piece {
+    Text(String),
+    Variable(String),
+}
+
+impl Piece {
+    fn variable(self) -> Option<String> {
+        match self {
+            Piece::Variable(name) => Some(name),
+            Piece::Text(_) => None,
+        }
+    }
+}
+
+fn pieces(text: &[u8]) -> Vec<Piece> {
+    let text = String::from_utf8_lossy(text);
+    let mut pieces = Vec::new();
+    let mut parts = text.split('$');
+    if let Some(first) = parts.next().filter(|first| !first.is_empty()) {
+        pieces.push(Piece::Text(first.to_owned()));
+    }
+    for part in parts {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let (name, rest) = match part.strip_prefix('{') {
+            Some(braced) => braced.split_once('}').unwrap_or((braced, "")),
+            // "$12" is "$1" and "2".
+            None if part.starts_with(|c: char| c.is_ascii_digit()) => part.split_at(1),
+            None => part.split_at(part.find(|c| !is_name(c)).unwrap_or(part.len())),
+        };
+        match name.is_empty() {
+            true => pieces.push(Piece::Text(format!("${rest}"))),
+            false => {
+                pieces.push(Piece::Variable(name.to_owned()));
+                if !rest.is_empty() {
+                    pieces.push(Piece::Text(rest.to_owned()));
+                }
+            }
+        }
+    }
+    pieces
+}
+
+/// Where a variable gets its values: texts, and the expression whose groups they may use.
+fn values<'m>(block: Block<'m>, name: &str) -> Vec<(&'m Word, Option<&'m Word>)> {
+    let mut found = Vec::new();
+    let scope = block.server().unwrap_or(block);
+    for inner in scope.within() {
+        found.extend(inner.own("set").filter_map(|node| match node.args.as_slice() {
+            [variable, value] if variable.text.strip_prefix(b"$") == Some(name.as_bytes()) => {
+                Some((value, None))
+            }
+            _ => None,
+        }));
+    }
+    if found.is_empty() {
+        let tables = block.model.tables(name);
+        found.extend(tables.into_iter().map(|(key, value)| (value, Some(key))));
+    }
+    found
+}
+
+/// What a text in a block consists of.
+pub(crate) fn leaves(block: Block<'_>, text: &[u8]) -> Vec<Leaf> {
+    let mut found = Vec::new();
+    follow(block, text, None, STEPS_MAX, &mut found);
+    found
+}
+
+fn follow(block: Block<'_>, text: &[u8], key: Option<&Word>, steps: usize, found: &mut Vec<Leaf>) {
+    for name in variables(text) {
+        if found.len() >= VALUES_MAX {
+            return;
+        }
+        let captures = captures(block, &name, key);
+        if !captures.is_empty() || name.bytes().all(|b| b.is_ascii_digit()) {
+            found.push(Leaf::Capture(name, captures));
+            continue;
+        }
+        let values = values(block, &name);
+        if values.is_empty() || steps == 0 {
+            found.push(Leaf::Variable(name));
+            continue;
+        }
+        for (value, key) in values {
+            follow(block, &value.text, key, steps - 1, found);
+        }
+    }
+}
+
+/// The groups that `$1` or `$name` may refer to.
+fn captures(block: Block<'_>, name: &str, key: Option<&Word>) -> Vec<String> {
+    let number = name.parse::<usize>().ok();
+    let mut found = Vec::new();
+    let mut look = |pattern: &str| {
+        let groups = pattern::groups(pattern).into_iter().enumerate();
+        found.extend(
+            groups
+                .filter(|(index, group)| match number {
+                    Some(number) => index + 1 == number,
+                    None => group.name.as_deref() == Some(name),
+                })
+                .map(|(_, group)| group.body),
+        );
+    };
+    if let Some(key) = key {
+        look(key.lossy().trim_start_matches('~').trim_start_matches('*'));
+        return found;
+    }
+    for outer in block.chain() {
+        for rewrite in outer.own("rewrite") {
+            if let Some(pattern) = rewrite.args.first() {
+                look(&pattern.lossy());
+            }
+        }
+        match outer.kind() {
+            Kind::If => {
+                if let Some((_, pattern)) = condition_regex(outer) {
+                    look(&pattern);
+                }
+            }
+            Kind::Location => {
+                if let Some(location) = outer.location().filter(|location| location.is_regex()) {
+                    look(&location.lossy());
+                }
+            }
+            Kind::Server => {
+                for name in outer.names() {
+                    if let Some(pattern) = name.lossy().strip_prefix('~') {
+                        look(pattern);
+                    }
+                }
+                break;
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The variable and the expression of `if ($variable ~ expression)`.
+pub(crate) fn condition_regex(block: Block<'_>) -> Option<(String, String)> {
+    let words = condition(block)?;
+    let [variable, operator, pattern] = words.as_slice() else { return None };
+    let is_match = matches!(operator.as_str(), "~" | "~*" | "!~" | "!~*");
+    is_match.then(|| (variable.trim_start_matches('$').to_owned(), pattern.clone()))
+}
+
+/// The words of the condition of an `if`, without the parentheses.
+pub(crate) fn condition(block: Block<'_>) -> Option<Vec<String>> {
+    let node = block.node().filter(|_| block.kind() == Kind::If)?;
+    let mut words: Vec<String> = node.args.iter().map(|word| word.lossy().into_owned()).collect();
+    let first = words.first_mut()?;
+    *first = first.strip_prefix('(').unwrap_or(first).to_owned();
+    let last = words.last_mut()?;
+    *last = last.strip_suffix(')').unwrap_or(last).to_owned();
+    words.retain(|word| !word.is_empty());
+    Some(words)
+}
+
+/// The texts that a text may become; variables of the server stay as they are.
+pub(crate) fn expansions(block: Block<'_>, text: &[u8]) -> Vec<String> {
+    let mut done = Vec::new();
+    let mut pending = vec![(String::from_utf8_lossy(text).into_owned(), 0)];
+    while let Some((text, steps)) = pending.pop() {
+        if done.len() + pending.len() > VALUES_MAX {
+            break;
+        }
+        let mut before = String::new();
+        let mut found = None;
+        let pieces = pieces(text.as_bytes());
+        let mut rest = String::new();
+        for piece in &pieces {
+            match (piece, &found) {
+                (Piece::Variable(name), None) if steps < STEPS_MAX => {
+                    let values = values(block, name);
+                    match values.is_empty() {
+                        true => before.push_str(&format!("${{{name}}}")),
+                        false => found = Some(values),
+                    }
+                }
+                (Piece::Variable(name), Some(_)) => rest.push_str(&format!("${{{name}}}")),
+                (Piece::Variable(name), None) => before.push_str(&format!("${{{name}}}")),
+                (Piece::Text(text), Some(_)) => rest.push_str(text),
+                (Piece::Text(text), None) => before.push_str(text),
+            }
+        }
+        match found {
+            None => done.push(before),
+            Some(values) => {
+                for (value, _) in values {
+                    pending.push((format!("{before}{}{rest}", value.lossy()), steps + 1));
+                }
+            }
+        }
+    }
+    done
+}
+
+/// The parts of a URL as `proxy_pass` takes it: authority, and the URI if there is one.
+pub(crate) fn url(text: &str) -> (&str, Option<&str>) {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    if let Some(socket) = rest.strip_prefix("unix:") {
+        return match socket.split_once(':') {
+            Some((path, uri)) => {
+                let end = "unix:".len() + path.len();
+                (&rest[..end], Some(uri).filter(|uri| !uri.is_empty()))
+            }
+            None => (rest, None),
+        };
+    }
+    match rest.find('/') {
+        Some(at) => (&rest[..at], Some(&rest[at..])),
+        None => (rest, None),
+    }
+}
+
+/// The host of an authority.
+pub(crate) fn host(authority: &str) -> &str {
+    if authority.starts_with('[') {
+        return authority
+            .split_once(']')
+            .map_or(authority, |(host, _)| host.trim_start_matches('['));
+    }
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => authority,
+    }
+}
+
+/// Whether a client chooses the value.
+pub(crate) fn is_from_client(name: &str) -> bool {
+    const NAMES: &[&str] =
+        &["uri", "document_uri", "request_uri", "args", "query_string", "request_body", "is_args"];
+    let prefixes = ["http_", "arg_", "cookie_"];
+    name != "is_args" && NAMES.contains(&name)
+        || prefixes.iter().any(|prefix| name.starts_with(prefix))
+}

@@ -1,0 +1,211 @@
+//! Every kind of mistake: its wrong example has it, its right example has no mistake at all, and so
+//! have the cases in `cases/KIND.conf`.
+//!
+//! In those files, `#! wrong` begins a text that has the mistake, `#! right` one that has not (others
+//! are no matter), and `#! fixed` the text that `--fix` makes of the one before.
+
+use std::path::Path;
+
+use nowait_conf::{Bundle, Inheritance, Registry, Tree, Words, directives, parse};
+use nowait_lint::{Edit, Finding, Rule, check, diagnostics, fix, rules};
+
+directives! {
+    #[allow(dead_code)]
+    module "core";
+    struct Lists with ListsLayer;
+
+    add_header: Vec<Words>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "";
+    add_trailer: Vec<Words>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "";
+    proxy_set_header: Vec<Words>, in HTTP | SERVER | LOCATION, args "";
+    grpc_set_header: Vec<Words>, in HTTP | SERVER | LOCATION, args "";
+    fastcgi_param: Vec<Words>, in HTTP | SERVER | LOCATION, args "";
+    scgi_param: Vec<Words>, in HTTP | SERVER | LOCATION, args "";
+    uwsgi_param: Vec<Words>, in HTTP | SERVER | LOCATION, args "";
+}
+
+const NAME: &str = "/conf/nginx.conf";
+
+fn read(text: &str) -> Tree {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conf");
+    let mut files = Bundle::default();
+    files.add(NAME, text);
+    for name in ["mime.types", "fastcgi_params", "fastcgi.conf"] {
+        files.add(Path::new("/conf").join(name), std::fs::read(root.join(name)).unwrap());
+    }
+    let (tree, found) = parse(&files, Path::new(NAME), None);
+    assert!(found.is_empty(), "{text}: {}", found.render(false));
+    tree
+}
+
+fn findings(tree: &Tree) -> Vec<Finding> {
+    check(tree, &Registry::new(&[Lists::ROWS]))
+}
+
+fn shown(tree: &Tree, found: &[Finding]) -> String {
+    diagnostics(tree, found).render(false)
+}
+
+#[track_caller]
+fn has(rule: &Rule, text: &str, expected: bool) {
+    let tree = read(text);
+    let found = findings(&tree);
+    let is_found = found.iter().any(|finding| finding.rule.name == rule.name);
+    assert_eq!(is_found, expected, "{} in {text}\n{}", rule.name, shown(&tree, &found));
+}
+
+/// The text after all fixes of a kind.
+fn fixed(rule: &Rule, text: &str) -> String {
+    let tree = read(text);
+    let found = findings(&tree);
+    let edits: Vec<&Edit> = found
+        .iter()
+        .filter(|finding| finding.rule.name == rule.name)
+        .flat_map(|finding| &finding.edits)
+        .collect();
+    String::from_utf8(fix(text.as_bytes(), &edits)).unwrap()
+}
+
+#[test]
+fn examples_of_every_kind() {
+    let mut problems = String::new();
+    for rule in rules() {
+        let is_found =
+            |text: &str| findings(&read(text)).iter().any(|finding| finding.rule.name == rule.name);
+        if !is_found(rule.wrong) {
+            problems += &format!("{}: not found in {}\n", rule.name, rule.wrong);
+        }
+        let tree = read(rule.right);
+        let found = findings(&tree);
+        if !found.is_empty() {
+            problems += &format!("{}: {}\n{}\n", rule.name, rule.right, shown(&tree, &found));
+        }
+        let text = fixed(rule, rule.wrong);
+        if rule.fixes && (text == rule.wrong || is_found(&text)) {
+            problems += &format!("{}: not fixed: {text}\n", rule.name);
+        }
+    }
+    assert!(problems.is_empty(), "{problems}");
+}
+
+#[test]
+fn cases() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut count = 0;
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let rule = nowait_lint::rule(name).unwrap_or_else(|| panic!("no kind {name}"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut last = "";
+        for case in text.split("#! ").skip(1) {
+            let (kind, body) = case.split_once('\n').unwrap();
+            match kind.trim() {
+                "wrong" => has(rule, body, true),
+                "right" => has(rule, body, false),
+                "fixed" => assert_eq!(fixed(rule, last), body, "{name}: {last}"),
+                other => panic!("{name}: unknown case {other}"),
+            }
+            (last, count) = (body, count + 1);
+        }
+    }
+    assert!(count > 100, "{count} cases");
+}
+
+#[test]
+fn kinds_are_described() {
+    let mut names: Vec<&str> = rules().map(|rule| rule.name).collect();
+    assert!(names.len() >= 60, "{}", names.len());
+    for rule in rules() {
+        let is_kebab =
+            rule.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        assert!(is_kebab, "{}", rule.name);
+        assert!(!rule.summary.ends_with('.') && rule.text.ends_with(['.', ')']), "{}", rule.name);
+        assert!(!rule.source.is_empty() && rule.explain().contains("Wrong:\n\n    "));
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), rules().count(), "a name twice");
+}
+
+#[test]
+fn inheritance_is_that_of_the_tables() {
+    let registry = Registry::new(&[Lists::ROWS]);
+    assert_eq!(registry.named(b"add_header")[0].inheritance, Inheritance::List);
+    // Without a table that says so, nothing is lost.
+    let tree = read("server { add_header A b; location / { add_header C d; } }");
+    assert!(!check(&tree, &registry).is_empty());
+    assert!(check(&tree, &Registry::new(&[])).is_empty());
+}
+
+#[test]
+fn remarks_silence_one_kind_in_one_line() {
+    let count = |text: &str| findings(&read(text)).len();
+    assert_eq!(count("merge_slashes off;"), 1);
+    assert_eq!(count("merge_slashes off; # lint: allow merge-slashes-off paths have \"//\""), 0);
+    assert_eq!(count("# lint: allow merge-slashes-off reason\nmerge_slashes off;"), 0);
+    assert_eq!(count("# lint: allow merge-slashes-off reason\n# more\nmerge_slashes off;"), 0);
+    assert_eq!(count("# lint: allow merge-slashes-off reason\n\nmerge_slashes off;"), 1);
+    assert_eq!(count("# lint: allow error-log-off reason\nmerge_slashes off;"), 1);
+    assert_eq!(count("a \"# lint: allow merge-slashes-off x\"; merge_slashes off;"), 1);
+    // Without a reason it counts, and is a finding itself.
+    let tree = read("merge_slashes off; # lint: allow merge-slashes-off");
+    let found = findings(&tree);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].rule.name, "lint-remark");
+    let said = shown(&tree, &findings(&read("a; # lint: allow merge-slash-off why")));
+    assert!(said.contains("did you mean \"merge-slashes-off\"?"), "{said}");
+}
+
+#[test]
+fn findings_name_their_places() {
+    let tree = read("server {\n    merge_slashes off;\n}\n");
+    let said = shown(&tree, &findings(&tree));
+    let expected = "nowait: [warn] locations do not match paths with \"//\" in \
+                    /conf/nginx.conf:2:5\n2 |     merge_slashes off;\n";
+    assert!(said.starts_with(expected), "{said}");
+    assert!(said.ends_with("= kind: merge-slashes-off\n"), "{said}");
+}
+
+/// A file that several servers include is found fault with once.
+#[test]
+fn included_files_are_found_once() {
+    let mut files = Bundle::default();
+    files.add("/a.conf", "http { server { include b.conf; } server { include b.conf; } }");
+    files.add("/b.conf", "merge_slashes off;");
+    let (tree, _) = parse(&files, Path::new("/a.conf"), None);
+    assert_eq!(findings(&tree).len(), 1);
+}
+
+/// Whatever the text is, nothing panics.
+#[test]
+fn odd_texts() {
+    for text in [
+        "",
+        "server;",
+        "location;",
+        "server { listen; server_name; location { } }",
+        "if { }",
+        "server { location ~ ( { rewrite ( /x last; } }",
+        "map; map $a { }; map $a $a { $a $a; }",
+        "set $a $a; proxy_pass http://$a;",
+        "server { set $a $b; set $b $a; return 301 $a; }",
+        "types { a; }",
+        "upstream { server; } upstream a;",
+        "limit_req_zone;",
+        "gzip_types;",
+        "server { listen [; listen [::1; listen :; listen unix:; server_name \"\" ~ ~^; }",
+        "error_page; try_files; error_page @; try_files @;",
+        "ssl_ciphers; ssl_ciphers \"\";",
+        "location $ { alias $; proxy_pass $; proxy_pass ${; return $$; }",
+        "allow; deny;",
+        "location ~ [ { } location ~ (?< { } location ~ \\ { alias /; }",
+        "if (a) { } if () { } if ( ) { return; }",
+        "add_header; add_header a; add_header a \"\";",
+    ] {
+        let mut files = Bundle::default();
+        files.add("/a.conf", text);
+        let (tree, _) = parse(&files, Path::new("/a.conf"), None);
+        let found = findings(&tree);
+        let _ = shown(&tree, &found);
+    }
+}

@@ -1,0 +1,263 @@
+//! `nowait lint`: looks for mistakes in a configuration, explains them, and fixes some.
+//!
+//! Called by `main`. The kinds of mistakes are in `nowait_lint`; here files are read and written, and
+//! findings shown. Whether the configuration is valid is not asked: a directive that nowait does not
+//! have is no reason not to look at the others.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
+
+use nowait_conf::{Diagnostics, Span, Tree, nearest, parse, parse_text};
+use nowait_lint::{Edit, Finding};
+
+use crate::builtin::WithBuiltIn;
+use crate::cli::Options;
+use crate::config;
+use crate::edited_file::EditedFile;
+use crate::findings::Findings;
+use crate::log::complain;
+use crate::output;
+use crate::place::Place;
+
+/// What to look at, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lint {
+    file: Option<PathBuf>,
+    options: Options,
+    fix: bool,
+    json: bool,
+    /// A kind to explain instead.
+    explain: Option<String>,
+    /// List the kinds instead.
+    list: bool,
+}
+
+/// No findings.
+const CLEAN: u8 = 0;
+/// Findings.
+const FOUND: u8 = 1;
+/// The configuration cannot be read, or a file cannot be written.
+const FAILED: u8 = 2;
+
+/// How often fixes are applied that stood in each other's way.
+const ROUNDS_MAX: usize = 5;
+
+/// The command line of `lint`.
+pub fn arguments() -> Command {
+    let flag = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    };
+    let option = |letter: char, name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name)
+            .short(letter)
+            .value_name(value)
+            .value_parser(value_parser!(OsString))
+            .help(help)
+    };
+    Command::new("lint")
+        .about("Look for mistakes in a configuration that is valid all the same")
+        .arg(
+            Arg::new("path")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .value_hint(ValueHint::FilePath)
+                .help("Configuration, or part of one; with -c, only findings in this file"),
+        )
+        .arg(
+            option('c', "file", "FILE", "Configuration file of the server")
+                .value_hint(ValueHint::FilePath),
+        )
+        .arg(
+            option('p', "prefix", "PREFIX", "Prefix of relative paths")
+                .value_hint(ValueHint::DirPath),
+        )
+        .arg(flag("fix", "Change what can be changed safely, and say what was changed"))
+        .arg(flag("json", "Print the findings as JSON").conflicts_with("fix"))
+        .arg(
+            Arg::new("explain")
+                .long("explain")
+                .value_name("KIND")
+                .exclusive(true)
+                .help("Explain a kind of mistake, with examples"),
+        )
+        .arg(flag("list", "List the kinds of mistakes").exclusive(true))
+}
+
+impl Lint {
+    /// The parsed command line.
+    pub fn of(matches: &ArgMatches) -> Lint {
+        let value = |name: &str| matches.get_one::<OsString>(name).cloned();
+        Lint {
+            file: matches.get_one("path").cloned(),
+            options: Options { conf: value("file"), prefix: value("prefix"), ..Options::default() },
+            fix: matches.get_flag("fix"),
+            json: matches.get_flag("json"),
+            explain: matches.get_one("explain").cloned(),
+            list: matches.get_flag("list"),
+        }
+    }
+
+    /// Does what was asked for, and returns the exit code.
+    ///
+    /// # Errors
+    /// There is nothing to look at, or standard output cannot be written.
+    pub fn run(&self) -> Result<u8, String> {
+        if self.list {
+            return output::print(&list()).map(|()| CLEAN);
+        }
+        if let Some(name) = &self.explain {
+            return output::print(&explained(name)?).map(|()| CLEAN);
+        }
+        match self.main_file() {
+            Ok(main) => self.look(&main),
+            Err(message) => {
+                complain(&message);
+                Ok(FAILED)
+            }
+        }
+    }
+
+    /// The file to begin with.
+    fn main_file(&self) -> Result<PathBuf, String> {
+        if let (Some(file), None) = (&self.file, &self.options.conf) {
+            return Ok(file.clone());
+        }
+        let place = Place::find(&self.options)?;
+        match place.serve {
+            Some(_) => Err(place.no_configuration()),
+            None => Ok(place.conf_file),
+        }
+    }
+
+    fn look(&self, main: &Path) -> Result<u8, String> {
+        let mut rounds = if self.fix { ROUNDS_MAX } else { 0 };
+        loop {
+            let (tree, found) = match self.findings(main) {
+                Ok(read) => read,
+                Err(diagnostics) => {
+                    output::print_error(&diagnostics.render(io::stderr().is_terminal()));
+                    return Ok(FAILED);
+                }
+            };
+            let is_fixable = found.iter().any(|finding| !finding.edits.is_empty());
+            if rounds > 0 && is_fixable {
+                rounds -= 1;
+                match fix(&tree, &found) {
+                    Ok(said) => output::print(&said)?,
+                    Err(message) => {
+                        complain(&format!("[emerg] {message}"));
+                        return Ok(FAILED);
+                    }
+                }
+                continue;
+            }
+            self.show(main, &tree, &found)?;
+            return Ok(if found.is_empty() { CLEAN } else { FOUND });
+        }
+    }
+
+    /// Reads the configuration, and looks for mistakes.
+    fn findings(&self, main: &Path) -> Result<(Tree, Vec<Finding>), Diagnostics> {
+        let (tree, diagnostics) = parse(&WithBuiltIn, main, None);
+        if diagnostics.has_errors() {
+            return Err(diagnostics);
+        }
+        let mut found = nowait_lint::check(&tree, &config::registry());
+        if let (Some(file), Some(_)) = (&self.file, &self.options.conf) {
+            let same = |path: &Path| {
+                let real = |path: &Path| std::fs::canonicalize(path).ok();
+                real(path).is_some_and(|path| real(file) == Some(path))
+            };
+            found.retain(|finding| tree.sources.name(finding.span.file).is_some_and(same));
+        }
+        Ok((tree, found))
+    }
+
+    fn show(&self, main: &Path, tree: &Tree, found: &[Finding]) -> Result<(), String> {
+        let diagnostics = nowait_lint::diagnostics(tree, found);
+        if self.json {
+            return output::print(&Findings::of(&diagnostics).json(main, found.is_empty()));
+        }
+        if found.is_empty() {
+            complain(&format!("nothing found in {}", main.display()));
+            return Ok(());
+        }
+        let mut text = diagnostics.render(io::stdout().is_terminal());
+        let fixable = found.iter().filter(|finding| !finding.edits.is_empty()).count();
+        let noun = if found.len() == 1 { "finding" } else { "findings" };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n{} {noun}; \"nowait lint --explain KIND\" explains", found.len());
+        if fixable > 0 {
+            let _ = write!(text, ", \"--fix\" changes {fixable}");
+        }
+        text.push('\n');
+        output::print(&text)
+    }
+}
+
+/// Writes what fixes findings, and says what was changed.
+///
+/// # Errors
+/// A file cannot be written; those before it may have been.
+fn fix(tree: &Tree, found: &[Finding]) -> Result<String, String> {
+    let mut files: BTreeMap<&Path, (&[u8], Vec<&Finding>)> = BTreeMap::new();
+    for (id, path, text) in tree.sources.texts() {
+        let fixes = found.iter().filter(|f| f.span.file == id && !f.edits.is_empty());
+        let entry = files.entry(path).or_insert_with(|| (text, Vec::new()));
+        entry.1.extend(fixes);
+    }
+    let mut said = String::new();
+    for (path, (text, fixes)) in files.into_iter().filter(|(_, (_, fixes))| !fixes.is_empty()) {
+        let edits: Vec<&Edit> = fixes.iter().flat_map(|finding| &finding.edits).collect();
+        let fixed = nowait_lint::fix(text, &edits);
+        let shown = path.display();
+        if !parse_text(path, &fixed).1.is_empty() {
+            return Err(format!("\"{shown}\" would be broken by the changes; nothing was written"));
+        }
+        let file = EditedFile::read(path)?;
+        if file.text != text {
+            return Err(format!("\"{shown}\" was changed by somebody else meanwhile"));
+        }
+        file.replace(&fixed)?;
+        for finding in fixes {
+            let Span { line, .. } = finding.span;
+            let column = tree.sources.column(finding.span).unwrap_or(1);
+            let _ = writeln!(
+                said,
+                "fixed {} in {shown}:{line}:{column}: {}",
+                finding.rule.name, finding.message
+            );
+        }
+    }
+    Ok(said)
+}
+
+fn explained(name: &str) -> Result<String, String> {
+    if let Some(rule) = nowait_lint::rule(name) {
+        return Ok(rule.explain());
+    }
+    let near = nearest(name, nowait_lint::rules().map(|rule| rule.name));
+    let near = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
+    Err(format!(
+        "there is no kind of mistake \"{name}\"{near}\n  = hint: \"--list\" lists all kinds"
+    ))
+}
+
+/// The kinds by topic.
+fn list() -> String {
+    let width = nowait_lint::rules().map(|rule| rule.name.len()).max().unwrap_or_default();
+    let mut out = String::new();
+    for (topic, rules) in nowait_lint::topics() {
+        let _ = writeln!(out, "{}{topic}", if out.is_empty() { "" } else { "\n" });
+        for rule in *rules {
+            let level = rule.level.name();
+            let _ = writeln!(out, "  {:width$}  {level:6}  {}", rule.name, rule.summary);
+        }
+    }
+    out
+}

@@ -1,0 +1,140 @@
+//! `nowait lint`: what it says of files, explains and changes. The kinds of mistakes are tested beside
+//! their code, with a table of a few directives; here they meet all of them.
+
+use std::path::Path;
+use std::process::Output;
+
+use nowait_testkit::{Binary, TempDir};
+
+fn lint(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Binary::nowait(env!("CARGO_BIN_EXE_nowait")).command();
+    command.current_dir(directory).arg("lint").args(arguments).output().unwrap()
+}
+
+/// The exit code, and what went to standard output and standard error.
+fn said(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn our_own_configurations_are_clean() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = vec!["packaging/nowait.conf".to_owned(), "packaging/site/default".to_owned()];
+    files.push("packaging/image/nowait.conf".to_owned());
+    for entry in std::fs::read_dir(root.join("examples")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".conf") {
+            files.push(format!("examples/{name}"));
+        }
+    }
+    assert!(files.len() > 10, "{files:?}");
+    for file in files {
+        let (code, out, error) = said(&lint(&root, &[&file]));
+        assert_eq!(code, Some(0), "{file}: {out}{error}");
+    }
+}
+
+/// The right examples of the explanations, and the wrong ones, with the tables of the program.
+#[test]
+fn explanations_are_right() {
+    let dir = TempDir::new("lint");
+    let (code, list, _) = said(&lint(dir.path(), &["--list"]));
+    assert_eq!(code, Some(0));
+    let names: Vec<&str> = list
+        .lines()
+        .filter_map(|line| line.strip_prefix("  "))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(names.len() >= 60, "{list}");
+    for name in names {
+        let (code, text, _) = said(&lint(dir.path(), &["--explain", name]));
+        assert_eq!(code, Some(0), "{name}");
+        let example = |title: &str| -> String {
+            let (_, rest) = text.split_once(&format!("\n{title}:\n\n")).expect("an example");
+            let lines = rest.lines().take_while(|line| line.starts_with("    ") || line.is_empty());
+            lines.map(|line| format!("{line}\n")).collect()
+        };
+        dir.write("wrong.conf", example("Wrong"));
+        dir.write("right.conf", example("Right"));
+        let (code, out, error) = said(&lint(dir.path(), &["wrong.conf"]));
+        assert_eq!(code, Some(1), "{name}: {out}{error}");
+        assert!(out.contains(&format!("= kind: {name}\n")), "{name}: {out}");
+        let (code, out, error) = said(&lint(dir.path(), &["right.conf"]));
+        assert_eq!(code, Some(0), "{name}: {out}{error}");
+    }
+}
+
+#[test]
+fn findings_are_shown_and_counted() {
+    let dir = TempDir::new("lint");
+    dir.write("a.conf", "http {\n    include b.conf;\n}\n");
+    dir.write("b.conf", "merge_slashes off;\ngzip_types text/css image/png;\n");
+    let (code, out, _) = said(&lint(dir.path(), &["a.conf"]));
+    assert_eq!(code, Some(1));
+    for expected in [
+        "nowait: [warn] locations do not match paths with \"//\" in b.conf:1:1\n1 | merge_slashes off;\n",
+        "= kind: merge-slashes-off\n",
+        "nowait: [notice] compressed already: image/png in b.conf:2:21\n",
+        "\n2 findings; \"nowait lint --explain KIND\" explains, \"--fix\" changes 1\n",
+    ] {
+        assert!(out.contains(expected), "{expected}: {out}");
+    }
+    let path = dir.path().to_str().unwrap();
+    assert_eq!(said(&lint(dir.path(), &["-p", path, "-c", "a.conf"])).0, Some(1));
+    // Of the whole configuration, only what is found in one file.
+    assert_eq!(said(&lint(dir.path(), &["-p", path, "-c", "a.conf", "a.conf"])).0, Some(0));
+}
+
+#[test]
+fn findings_for_programs() {
+    let dir = TempDir::new("lint");
+    dir.write("a.conf", "server { merge_slashes off; }");
+    let (code, out, _) = said(&lint(dir.path(), &["--json", "a.conf"]));
+    assert_eq!(code, Some(1));
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let finding = &value["findings"][0];
+    assert_eq!(value["ok"], false);
+    assert_eq!(finding["kind"], "merge-slashes-off");
+    assert_eq!(
+        (&finding["file"], &finding["line"], &finding["column"]),
+        (&"a.conf".into(), &1.into(), &10.into())
+    );
+}
+
+#[test]
+fn fixes_are_written_and_told() {
+    let dir = TempDir::new("lint");
+    let file = dir.write(
+        "a.conf",
+        "server {\n    listen 443; # TLS\n    ssl on; # old\n    ssl_certificate a; ssl_certificate_key b;\n    \
+         ssl_protocols TLSv1 TLSv1.2;\n    merge_slashes off;\n}\n",
+    );
+    let (code, out, _) = said(&lint(dir.path(), &["--fix", "a.conf"]));
+    assert_eq!(code, Some(1), "one is left: {out}");
+    assert!(
+        out.contains("fixed tls-protocols-weak in a.conf:5:19: TLSv1 is no longer safe\n"),
+        "{out}"
+    );
+    assert!(out.contains("fixed ssl-directive in a.conf:3:5: "), "{out}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(
+        text,
+        "server {\n    listen 443 ssl; # TLS\n     # old\n    ssl_certificate a; ssl_certificate_key b;\n    \
+         ssl_protocols TLSv1.2;\n    merge_slashes off;\n}\n"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_another_exit_code() {
+    let dir = TempDir::new("lint");
+    dir.write("broken.conf", "server { listen 80 }");
+    for file in ["broken.conf", "none.conf"] {
+        let (code, out, error) = said(&lint(dir.path(), &[file]));
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{error}");
+        assert!(error.contains("[emerg]") && error.contains(file), "{error}");
+    }
+    let (code, _, error) = said(&lint(dir.path(), &["--explain", "alias-traversel"]));
+    assert_eq!(code, Some(1));
+    assert!(error.contains("did you mean \"alias-traversal\"?"), "{error}");
+}

@@ -109,14 +109,20 @@ impl Finding {
         self.replace(Span { start: span.end, ..span }, text)
     }
 
-    /// Fixed by removing an argument, and the space before it if both are in one line.
+    /// Fixed by removing an argument, with the space between it and a word beside it in the same line.
     pub(crate) fn remove(&mut self, node: &Node, word: &Word) -> &mut Finding {
         let before = node.words().take_while(|other| other.span != word.span).last();
-        let start = match before {
-            Some(before) if before.span.line == word.span.line => before.span.end,
-            _ => word.span.start,
+        let after = node.words().skip_while(|other| other.span != word.span).nth(1);
+        let span = match (before, after) {
+            (Some(before), _) if before.span.line == word.span.line => {
+                Span { start: before.span.end, ..word.span }
+            }
+            (_, Some(after)) if after.span.line == word.span.line => {
+                Span { end: after.span.start, ..word.span }
+            }
+            _ => word.span,
         };
-        self.replace(Span { start, ..word.span }, "")
+        self.replace(span, "")
     }
 
     /// In the form of other findings.

@@ -236,6 +236,10 @@ pub(crate) fn expansions(block: Block<'_>, text: &[u8]) -> Vec<String> {
     done
 }
 
+/// Variables with the path of a request.
+const PATHS: &[&str] =
+    &["$request_uri", "${request_uri}", "$uri", "${uri}", "$document_uri", "${document_uri}"];
+
 /// The parts of a URL as `proxy_pass` takes it: authority, and the URI if there is one.
 pub(crate) fn url(text: &str) -> (&str, Option<&str>) {
     let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
@@ -248,7 +252,9 @@ pub(crate) fn url(text: &str) -> (&str, Option<&str>) {
             None => (rest, None),
         };
     }
-    match rest.find('/') {
+    // These variables begin with a slash.
+    let starts = PATHS.iter().filter_map(|path| rest.find(path)).chain(rest.find('/'));
+    match starts.min().filter(|at| *at > 0) {
         Some(at) => (&rest[..at], Some(&rest[at..])),
         None => (rest, None),
     }

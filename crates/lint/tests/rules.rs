@@ -65,9 +65,7 @@ fn fixed(rule: &Rule, text: &str) -> String {
 fn examples_of_every_kind() {
     let mut problems = String::new();
     for rule in rules() {
-        let is_found =
-            |text: &str| findings(&read(text)).iter().any(|finding| finding.rule.name == rule.name);
-        if !is_found(rule.wrong) {
+        if !is_found(rule, rule.wrong) {
             problems += &format!("{}: not found in {}\n", rule.name, rule.wrong);
         }
         let tree = read(rule.right);

@@ -411,7 +411,8 @@ fn status(model: &Model<'_>, report: &mut Report) {
                 || block.inner().any(|inner| inner.kind() == Kind::If);
             let is_open = block
                 .server()
-                .is_none_or(|server| server.listens().iter().any(|listen| !listen.is_local));
+                .map(|server| server.listens())
+                .is_none_or(|all| all.is_empty() || all.iter().any(|listen| !listen.is_local));
             if !is_checked && is_open {
                 report
                     .find(node.name.span, format!("everybody can see the page of \"{name}\""))

@@ -125,7 +125,7 @@ pub(crate) fn matches_line_ends(part: &str) -> bool {
         let is_blank = |text: &str| ["\\s", "\\D", "\\W"].iter().any(|class| text.contains(class));
         let matches = match atom.strip_prefix("[^") {
             Some(class) => {
-                !class.contains("\\s") && !(class.contains("\\n") && class.contains("\\r"))
+                !(class.contains("\\s") || class.contains("\\n") && class.contains("\\r"))
             }
             None => is_blank(atom),
         };

@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use nowait_conf::{Node, format, parse_text};
+use nowait_conf::{format, parse_text};
+use nowait_fuzz::shape;
 
 fuzz_target!(|text: &[u8]| {
     let name = Path::new("/main.conf");
@@ -20,16 +21,3 @@ fuzz_target!(|text: &[u8]| {
     assert_eq!(format(name, &formatted).ok().as_ref(), Some(&formatted));
     assert_eq!(shape(&tree.nodes), shape(&parse_text(name, &formatted).0.nodes));
 });
-
-type Shape = Vec<(Vec<Vec<u8>>, Option<usize>)>;
-
-/// Words and blocks without places.
-fn shape(nodes: &[Node]) -> Shape {
-    let mut shapes = Vec::new();
-    for node in nodes {
-        let words = node.words().map(|word| word.text.clone()).collect();
-        shapes.push((words, node.block.as_ref().map(Vec::len)));
-        shapes.extend(shape(node.children()));
-    }
-    shapes
-}

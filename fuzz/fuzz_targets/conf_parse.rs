@@ -11,6 +11,7 @@ use nowait_conf::{
     Bundle, Context, Cx, Diagnostic, Diagnostics, Msec, Node, Offset, Own, Paths, Regex, Registry,
     Size, Template, Tree, Words, directives, parse, rows,
 };
+use nowait_fuzz::shape;
 
 directives! {
     #[allow(dead_code)]
@@ -102,17 +103,4 @@ fn write(nodes: &[Node], out: &mut Vec<u8>) {
             }
         }
     }
-}
-
-type Shape = Vec<(Vec<Vec<u8>>, Option<usize>)>;
-
-/// Words and blocks without places.
-fn shape(nodes: &[Node]) -> Shape {
-    let mut shapes = Vec::new();
-    for node in nodes {
-        let words = node.words().map(|word| word.text.clone()).collect();
-        shapes.push((words, node.block.as_ref().map(Vec::len)));
-        shapes.extend(shape(node.children()));
-    }
-    shapes
 }

@@ -1,9 +1,10 @@
-//! What the fuzz targets share: cutting an input into pieces, and the limits to try.
+//! What the fuzz targets share: cutting an input into pieces, the limits to try, configurations to compare.
 #![forbid(unsafe_code)]
 
 pub mod h2;
 pub mod site;
 
+use nowait_conf::Node;
 use nowait_h1::Limits;
 
 /// Cuts `input` into pieces whose lengths follow from `seed`; seed 0 means single bytes.
@@ -44,4 +45,18 @@ pub fn limits(choice: u8) -> Limits {
         8 => Limits { header_buffer: 80, large_buffers: 1, large_buffer: 40, ..flags },
         _ => Limits { header_buffer: 256, large_buffers: 0, large_buffer: 0, ..flags },
     }
+}
+
+/// A directive: its words, and the number of directives in its block.
+type Shape = (Vec<Vec<u8>>, Option<usize>);
+
+/// Words and blocks of a configuration without places.
+pub fn shape(nodes: &[Node]) -> Vec<Shape> {
+    let mut shapes = Vec::new();
+    for node in nodes {
+        let words = node.words().map(|word| word.text.clone()).collect();
+        shapes.push((words, node.block.as_ref().map(Vec::len)));
+        shapes.extend(shape(node.children()));
+    }
+    shapes
 }

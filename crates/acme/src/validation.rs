@@ -130,19 +130,7 @@ mod tests {
         let validation = Validation::new(&challenge).unwrap();
         assert_eq!(validation.server_name, "a.test");
         let text = validation.pem.split("-----").nth(6).unwrap().replace('\n', "");
-        let url: String = text
-            .chars()
-            .map(|c| {
-                if c == '+' {
-                    '-'
-                } else if c == '/' {
-                    '_'
-                } else {
-                    c
-                }
-            })
-            .collect();
-        let der = crate::from_base64url(&url).unwrap();
+        let der = crate::from_base64url(&text.replace('+', "-").replace('/', "_")).unwrap();
         let mut proof = vec![OID, 8];
         proof.extend_from_slice(ACME_IDENTIFIER);
         proof.extend_from_slice(&[BOOLEAN, 1, 0xff, OCTETS, 34, OCTETS, 32]);

@@ -180,7 +180,7 @@ async fn answer(current: &Rc<Current>, question: &Question) -> Result<Explanatio
     let end = match received::refused_method(&request) {
         Some(status) => Finish::Response(status, Vec::new()),
         None => match explained::explain(&mut request, current, &mut trace).await {
-            Ended::Response(Some(head)) => finish(&request, &head),
+            Ended::Response(Some(head)) => Finish::Response(head.status, fields(&head)),
             Ended::Response(None) => Finish::Closed,
             Ended::Unknown => Finish::Unknown,
             Ended::Elsewhere => Finish::Elsewhere(added(&mut request, current)),
@@ -314,10 +314,6 @@ fn added(request: &mut Request, current: &Current) -> Vec<(String, String)> {
         Ok(_) => fields(&response.head),
         Err(_) => Vec::new(),
     }
-}
-
-fn finish(_: &Request, head: &Head) -> Finish {
-    Finish::Response(head.status, fields(head))
 }
 
 /// The fields of a head that do not depend on its connection.

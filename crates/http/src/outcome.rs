@@ -62,9 +62,7 @@ impl Outcome {
     pub fn redirect(target: &[u8]) -> Self {
         Self::Redirect(Target::parse(target))
     }
-}
 
-impl Outcome {
     /// The decision in words.
     pub fn describe(&self) -> String {
         let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();

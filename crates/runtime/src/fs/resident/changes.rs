@@ -56,7 +56,7 @@ pub(super) struct Changes {
     age: AtomicU32,
     watches: AtomicUsize,
     watches_max: AtomicUsize,
-    /// The kernel refused one, because the user of the server has as many as are allowed.
+    /// One was refused: by the kernel, because the user of the server has as many as are allowed, or here.
     exhausted: AtomicBool,
     watching: Mutex<()>,
     graph: Mutex<Graph<Arc<Resident>>>,
@@ -91,12 +91,12 @@ impl Changes {
         self.watches.load(Relaxed)
     }
 
-    /// Whether more may be watched, for a path of usual depth.
+    /// Whether more may be watched.
     pub(super) fn has_room(&self) -> bool {
         self.watches() < self.watches_max.load(Relaxed)
     }
 
-    /// Whether the kernel refused a watch since the last call.
+    /// Whether a watch was refused since the last call.
     pub(super) fn take_exhausted(&self) -> bool {
         self.exhausted.load(Relaxed) && self.exhausted.swap(false, Relaxed)
     }

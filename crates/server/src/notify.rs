@@ -2,12 +2,13 @@
 //!
 //! Protocols: sd_notify(3) and sd_listen_fds(3), by their documented text forms; no library.
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nowait_sys::fdpass;
 
@@ -17,9 +18,8 @@ const LISTEN_FDS_START: i32 = 3;
 /// Maximum number of descriptors taken over.
 const LISTEN_FDS_MAX: i32 = 4096;
 
-/// How long the master may read a configuration, which can take long: names are resolved, files are
-/// on any disk.
-const READING_MAX: Duration = Duration::from_secs(600);
+/// How long a reload may take, in which processes cannot report: names are resolved, files are on any disk.
+const RELOAD_MAX: Duration = Duration::from_secs(600);
 
 /// The socket that `NOTIFY_SOCKET` names, if any.
 #[derive(Debug, Default)]
@@ -27,6 +27,10 @@ pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
     /// The manager ends a service that does not report for this long.
     watchdog: Option<Duration>,
+    /// A reload is in progress: it may take longer.
+    is_patient: Cell<bool>,
+    /// When the watchdog was fed.
+    fed: Cell<Option<Instant>>,
 }
 
 impl Notifier {
@@ -34,7 +38,7 @@ impl Notifier {
     pub fn from_environment(watchdog: Option<Duration>) -> Notifier {
         let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|name| connect(&name));
         let watchdog = watchdog.filter(|_| socket.is_some());
-        Notifier { socket, watchdog }
+        Notifier { socket, watchdog, ..Notifier::default() }
     }
 
     /// The interval of the manager's watchdog, if it has one.
@@ -45,37 +49,54 @@ impl Notifier {
     /// Everything works: feeds the watchdog.
     pub fn alive(&self) {
         if self.watchdog.is_some() {
+            self.fed.set(Some(Instant::now()));
             self.send("WATCHDOG=1\n");
         }
     }
 
+    /// When a master without server processes, of which none could report, feeds the watchdog itself.
+    pub fn deadline(&self) -> Option<Instant> {
+        Some(self.fed.get()? + self.watchdog? / 2)
+    }
+
     /// Runs `read`, in which the master cannot report: the watchdog is more patient meanwhile.
     pub fn patiently<T>(&self, read: impl FnOnce() -> T) -> T {
-        let set = |interval: Duration| {
-            self.send(&format!("WATCHDOG_USEC={}\nWATCHDOG=1\n", interval.as_micros()));
-        };
-        if let Some(interval) = self.watchdog {
-            set(interval.max(READING_MAX));
-        }
+        let before = self.is_patient.get();
+        self.set_patient(true);
         let result = read();
-        self.watchdog.into_iter().for_each(set);
+        self.set_patient(before);
         result
+    }
+
+    fn set_patient(&self, on: bool) {
+        let Some(usual) = self.watchdog else { return };
+        if self.is_patient.replace(on) != on {
+            let interval = if on { usual.max(RELOAD_MAX) } else { usual };
+            self.fed.set(Some(Instant::now()));
+            self.send(&format!("WATCHDOG_USEC={}\nWATCHDOG=1\n", interval.as_micros()));
+        }
     }
 
     /// The server accepts connections. `pid` is the process to watch.
     pub fn ready(&self, pid: u32) {
         self.send(&format!("READY=1\nMAINPID={pid}\nSTATUS=serving\n"));
+        self.set_patient(false);
+        // From now on, a master that loses its server processes feeds the watchdog itself.
+        self.fed.set(Some(Instant::now()));
     }
 
     /// Another process is the one to watch. The manager accepts this only from the process it is
     /// watching (`NotifyAccess=main`), so a master names its successor, and a successor that gives
-    /// up names the master before it.
+    /// up names the master before it. What that one reports counts only from now on: the watchdog is
+    /// fed for it.
     pub fn main_pid(&self, pid: u32) {
-        self.send(&format!("MAINPID={pid}\n"));
+        let food = if self.watchdog.is_some() { "WATCHDOG=1\n" } else { "" };
+        self.send(&format!("MAINPID={pid}\n{food}"));
     }
 
-    /// A reload begins; [`Notifier::ready`] reports its end.
+    /// A reload begins; [`Notifier::ready`] reports its end. The watchdog is patient meanwhile.
     pub fn reloading(&self) {
+        self.set_patient(true);
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}\n"));
@@ -204,17 +225,29 @@ mod tests {
         let notifier = Notifier {
             socket: connect(OsStr::new(&format!("@{name}"))),
             watchdog: Some(Duration::from_secs(30)),
+            ..Notifier::default()
         };
         notifier.ready(42);
         let mut buffer = [0; 128];
         let length = manager.recv(&mut buffer).unwrap();
         assert_eq!(&buffer[..length], b"READY=1\nMAINPID=42\nSTATUS=serving\n");
+        let (patient, usual) =
+            ("WATCHDOG_USEC=600000000\nWATCHDOG=1\n", "WATCHDOG_USEC=30000000\nWATCHDOG=1\n");
+        let mut expect = |messages: &[&str]| {
+            for message in messages {
+                let length = manager.recv(&mut buffer).unwrap();
+                let received = String::from_utf8_lossy(&buffer[..length]);
+                assert!(received.starts_with(message), "{received} instead of {message}");
+            }
+        };
         notifier.patiently(|| ());
-        for message in
-            ["WATCHDOG_USEC=600000000\nWATCHDOG=1\n", "WATCHDOG_USEC=30000000\nWATCHDOG=1\n"]
-        {
-            let length = manager.recv(&mut buffer).unwrap();
-            assert_eq!(&buffer[..length], message.as_bytes());
-        }
+        expect(&[patient, usual]);
+        // Until the end of a reload, whatever is read in it.
+        notifier.reloading();
+        notifier.patiently(|| ());
+        notifier.ready(42);
+        expect(&[patient, "RELOADING=1\n", "READY=1\n", usual]);
+        notifier.main_pid(43);
+        expect(&["MAINPID=43\nWATCHDOG=1\n"]);
     }
 }

@@ -58,6 +58,8 @@ pub struct Child {
     pub exiting: bool,
     /// It has closed its socket, so it is about to end.
     silent_since: Option<Instant>,
+    /// It has served.
+    served: bool,
     /// All its event loops have made a turn since the service manager was told so.
     alive: bool,
     /// When `KILL` was sent, or should have been, for the first time.
@@ -231,6 +233,7 @@ impl Master {
             process: settings.clone(),
             exiting: false,
             silent_since: None,
+            served: false,
             alive: false,
             killed_at: None,
         };
@@ -295,6 +298,7 @@ impl Master {
             ToMaster::Ready { number, .. } => {
                 self.log.log(Level::Notice, format_args!("generation {number} is in use"));
                 self.served = true;
+                self.children[index].served = true;
                 if self.pending_number() == Some(number) {
                     return self.commit();
                 }
@@ -338,9 +342,10 @@ impl Master {
     }
 
     /// Tells the service manager that all loops turn, once every server process that is to stay has
-    /// said so.
+    /// said so. One that has never served cannot stop the service: a reload may be waiting for it.
     fn feed_watchdog(&mut self) {
-        if self.children.iter().filter(|child| !child.exiting).all(|child| child.alive) {
+        let mut serving = self.children.iter().filter(|child| child.served && !child.exiting);
+        if serving.all(|child| child.alive) {
             self.children.iter_mut().for_each(|child| child.alive = false);
             self.notifier.alive();
         }

@@ -281,7 +281,16 @@ impl Master {
             _ => None,
         };
         let silent = self.children.iter().filter_map(Child::deadline).min();
-        [kill, silent, self.restart_at, self.renewal.deadline()].into_iter().flatten().min()
+        let watchdog = self.is_alone().then(|| self.notifier.deadline()).flatten();
+        [kill, silent, self.restart_at, self.renewal.deadline(), watchdog]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Whether WINCH has ended all server processes, and none could report to the service manager.
+    fn is_alone(&self) -> bool {
+        self.noaccepting && self.children.is_empty()
     }
 
     fn after_deadlines(&mut self) -> ControlFlow<Ended> {
@@ -297,6 +306,9 @@ impl Master {
             }
         }
         self.leave_stuck(now)?;
+        if self.is_alone() && self.notifier.deadline().is_some_and(|at| at <= now) {
+            self.notifier.alive();
+        }
         self.renew(now)?;
         if self.restart_at.is_some_and(|at| at <= now) {
             self.restart_at = None;

@@ -194,6 +194,12 @@ fn an_upgrade_goes_on_feeding_it() {
     assert!(watched.child.wait().unwrap().success());
     watched.received();
     watched.is_fed();
+    // WINCH: the new master stays alone, which is no reason to end it.
+    signal(new, Signal::WINCH);
+    until("the end of its server process", PATIENCE, || children(new).is_empty().then_some(()));
+    watched.received();
+    watched.is_fed();
+    watched.is_fed();
 }
 
 /// A reload, with a new server process: the manager is patient meanwhile.
@@ -205,12 +211,12 @@ fn a_reload_goes_on_feeding_it() {
     watched.dir.write("nginx.conf", format!("worker_rlimit_core 1; {text}"));
     signal(watched.child.id(), Signal::HUP);
     let mut seen = String::new();
-    while !seen.contains("READY=1") {
+    let usual = format!("WATCHDOG_USEC={INTERVAL_US}\n");
+    while !seen.contains(&usual) {
         seen.push_str(&watched.receive());
     }
-    let usual = format!("WATCHDOG_USEC={INTERVAL_US}\n");
-    let (patient, again) = (seen.find("WATCHDOG_USEC=600000000\n"), seen.find(&usual));
-    assert!(patient.is_some() && again > patient, "{seen}");
+    let (patient, ready) = (seen.find("WATCHDOG_USEC=600000000\n"), seen.find("READY=1"));
+    assert!(patient.is_some() && ready > patient && seen.find(&usual) > ready, "{seen}");
     watched.is_fed();
     watched.is_fed();
     watched.end();

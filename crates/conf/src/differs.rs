@@ -46,7 +46,7 @@ const TABLE: &[Difference] = &[
         section: "Configuration",
     },
     Difference {
-        names: "aio aio_write directio thread_pool",
+        names: "aio directio thread_pool",
         note: "data in memory is served by the event loop, everything else by thread pools",
         page: PAGE,
         section: "Disks",

@@ -161,7 +161,7 @@ const TABLE: &[Origin] = &[
         files: "ngx_http_lua_module ngx_stream_lua_module ngx_meta_lua_module ndk_http_module",
         handlers: "content_by_lua content_by_lua_*",
         guards: "access_by_lua access_by_lua_* rewrite_by_lua rewrite_by_lua_* \
-                 server_rewrite_by_lua_*",
+                 server_rewrite_by_lua_* preread_by_lua preread_by_lua_*",
         loss: "the code does not run: pages, access rules and changes of requests and responses that it makes are gone",
         advice: "there is no scripting: use \"map\", \"auth_request\" or \"sub_filter\", or pass \
                  such requests to an application (\"proxy_pass\")",
@@ -172,7 +172,7 @@ const TABLE: &[Origin] = &[
         names: "js_*",
         files: "ngx_http_js_module ngx_stream_js_module",
         handlers: "js_content",
-        guards: "js_access",
+        guards: "js_access js_preread",
         loss: "the code does not run: pages, variables and changes of responses that it makes are gone",
         advice: "there is no scripting: use \"map\", \"auth_request\" or \"sub_filter\", or pass \
                  such requests to an application (\"proxy_pass\")",

@@ -17,7 +17,9 @@ mod rules;
 mod values;
 mod words;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::Path;
 
 use nowait_conf::{Diagnostics, Registry, Tree};
 
@@ -50,15 +52,54 @@ pub fn check(tree: &Tree, registry: &Registry) -> Vec<Finding> {
         found.extend(report.found);
     }
     let mut remarks = allow::Remarks::of(tree);
-    // A file that is included several times is found fault with once.
-    let mut known = HashSet::new();
-    found.retain(|finding| {
-        let name = tree.sources.name(finding.span.file);
-        !remarks.allow(finding)
-            && known.insert((finding.rule.name, name, finding.span.start, finding.message.clone()))
-    });
+    found.retain(|finding| !remarks.allow(finding));
+    let mut found = once(tree, found);
     found.extend(remarks.findings());
     found
+}
+
+/// Findings in a file that is included several times, once. A fix stays if all its edits are in the file
+/// of its finding, and it is the same wherever the file is included.
+fn once(tree: &Tree, found: Vec<Finding>) -> Vec<Finding> {
+    let mut inclusions: HashMap<&Path, usize> = HashMap::new();
+    for (_, name, _) in tree.sources.texts() {
+        *inclusions.entry(name).or_default() += 1;
+    }
+    let mut known: HashMap<_, (usize, usize)> = HashMap::new();
+    let mut kept: Vec<Finding> = Vec::new();
+    for mut finding in found {
+        if finding.edits.iter().any(|edit| edit.span.file != finding.span.file) {
+            finding.edits.clear();
+        }
+        let name = tree.sources.name(finding.span.file);
+        let key = (finding.rule.name, name, finding.span.start, finding.message.clone());
+        match known.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert((kept.len(), 1));
+                kept.push(finding);
+            }
+            Entry::Occupied(mut entry) => {
+                let (index, count) = entry.get_mut();
+                *count += 1;
+                let first = &mut kept[*index];
+                if !are_same(&first.edits, &finding.edits) {
+                    first.edits.clear();
+                }
+            }
+        }
+    }
+    for ((_, name, ..), (index, count)) in known {
+        if name.is_some_and(|name| inclusions.get(name).is_some_and(|all| count < *all)) {
+            kept[index].edits.clear();
+        }
+    }
+    kept
+}
+
+/// Whether edits are the same, in the same file or in another inclusion of it.
+fn are_same(one: &[Edit], two: &[Edit]) -> bool {
+    let parts = |edit: &Edit| (edit.span.start, edit.span.end, edit.text.clone());
+    one.iter().map(parts).eq(two.iter().map(parts))
 }
 
 /// The findings in the form of others, in the order of reading.

@@ -109,20 +109,38 @@ impl Finding {
         self.replace(Span { start: span.end, ..span }, text)
     }
 
-    /// Fixed by removing an argument, with the space between it and a word beside it in the same line.
-    pub(crate) fn remove(&mut self, node: &Node, word: &Word) -> &mut Finding {
-        let before = node.words().take_while(|other| other.span != word.span).last();
-        let after = node.words().skip_while(|other| other.span != word.span).nth(1);
-        let span = match (before, after) {
-            (Some(before), _) if before.span.line == word.span.line => {
-                Span { start: before.span.end, ..word.span }
+    /// Fixed by removing arguments, each with the space between it and a word beside it in the same
+    /// line.
+    pub(crate) fn remove(&mut self, node: &Node, words: &[&Word]) -> &mut Finding {
+        let all: Vec<&Word> = node.words().collect();
+        let is_removed = |word: &Word| words.iter().any(|other| other.span == word.span);
+        let mut at = 0;
+        while at < all.len() {
+            let end = at + all[at..].iter().take_while(|word| is_removed(word)).count();
+            if end == at {
+                at += 1;
+                continue;
             }
-            (_, Some(after)) if after.span.line == word.span.line => {
-                Span { end: after.span.start, ..word.span }
+            let before = at.checked_sub(1).map(|before| all[before].span);
+            let mut run = &all[at..end];
+            // Comments may stand between lines.
+            while let [first, ..] = run {
+                let line = first.span.line;
+                let length = run.iter().take_while(|word| word.span.line == line).count();
+                let (in_line, rest) = run.split_at(length);
+                let span = in_line[0].span.to(in_line[length - 1].span);
+                let after = rest.first().or(all.get(end)).map(|word| word.span);
+                let span = match (before, after) {
+                    (Some(before), _) if before.line == line => Span { start: before.end, ..span },
+                    (_, Some(after)) if after.line == line => Span { end: after.start, ..span },
+                    _ => span,
+                };
+                self.replace(span, "");
+                run = rest;
             }
-            _ => word.span,
-        };
-        self.replace(span, "")
+            at = end;
+        }
+        self
     }
 
     /// In the form of other findings.

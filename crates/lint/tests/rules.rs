@@ -53,12 +53,12 @@ fn is_found(rule: &Rule, text: &str) -> bool {
 fn fixed(rule: &Rule, text: &str) -> String {
     let tree = read(text);
     let found = findings(&tree);
-    let edits: Vec<&Edit> = found
+    let edits: Vec<&[Edit]> = found
         .iter()
         .filter(|finding| finding.rule.name == rule.name)
-        .flat_map(|finding| &finding.edits)
+        .map(|finding| finding.edits.as_slice())
         .collect();
-    String::from_utf8(fix(text.as_bytes(), &edits)).unwrap()
+    String::from_utf8(fix(text.as_bytes(), &edits).0).unwrap()
 }
 
 #[test]
@@ -174,6 +174,29 @@ fn included_files_are_found_once() {
     files.add("/b.conf", "merge_slashes off;");
     let (tree, _) = parse(&files, Path::new("/a.conf"), None);
     assert_eq!(findings(&tree).len(), 1);
+}
+
+/// Edits are of the finding's own file, and right wherever that is included.
+#[test]
+fn fixes_of_included_files() {
+    let fixable = |main: &str, included: &str| {
+        let mut files = Bundle::default();
+        files.add("/a.conf", main);
+        files.add("/b.conf", included);
+        let (tree, _) = parse(&files, Path::new("/a.conf"), None);
+        let found = findings(&tree);
+        assert!(!found.is_empty());
+        found.iter().any(|finding| !finding.edits.is_empty())
+    };
+    let ssl = "server { listen 443; include b.conf; }";
+    assert!(!fixable(ssl, "ssl on;"), "the address is in another file");
+    assert!(!fixable(&format!("{ssl}{ssl}"), "ssl on;"));
+    assert!(fixable("server { include b.conf; }", "listen 443; ssl on;"));
+    let redirect = "return 301 https://a.b$uri?$args;";
+    assert!(fixable("server { include b.conf; } server { include b.conf; }", redirect));
+    assert!(!fixable("server { include b.conf; } server { index a; include b.conf; }", redirect));
+    // Where the server is the other protocol's, there is no finding to compare with.
+    assert!(!fixable("server { include b.conf; } types { include b.conf; }", redirect));
 }
 
 /// Whatever the text is, nothing panics.

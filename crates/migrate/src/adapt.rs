@@ -1,20 +1,23 @@
 //! How the files of an adapted copy differ from the originals.
 //!
 //! Missing directives become comments that say why. Where a directive would have responded to
-//! requests or refused clients, the copy refuses in its place: nothing that was closed is open
-//! afterwards, and no source code of an application is sent as a file. Includes by full paths lead
-//! into the copy. Called by `nowait migrate -o`; writes nothing itself.
+//! requests or refused clients, the copy refuses in its place, or keeps the line if that is impossible:
+//! nothing that was closed is open afterwards, and no source code of an application is sent as a file.
+//! Includes by full paths lead into the copy. Every path of the copy is below its directory, and leads
+//! through no link. Called by `nowait migrate -o`; writes nothing itself.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nowait_conf::{Node, Word};
 
 use crate::class::{Class, Treatment, Verdict};
 use crate::survey::{Include, Source, Survey, printable};
 
-/// The directory of the copy for files from outside of the original's directory.
+/// The directory of the copy for files from outside of the original's directory, with a number if the
+/// original has something of this name.
 const OUTSIDE: &str = "outside";
 
 /// A file of the copy that differs from the original, or comes from elsewhere.
@@ -64,6 +67,7 @@ impl Adaptation {
             real_root: source.real(root),
             edits: survey.files.iter().map(|_| Vec::new()).collect(),
             outside: BTreeSet::new(),
+            outside_name: outside_name(source, root),
             done: Adaptation { files: Vec::new(), removed: 0, added: 0, left: Vec::new() },
             quic: false,
         };
@@ -85,6 +89,8 @@ struct Plan<'a> {
     edits: Vec<Vec<Edit>>,
     /// Spellings of files that are copied from outside.
     outside: BTreeSet<(usize, PathBuf)>,
+    /// The directory of the copy for them.
+    outside_name: String,
     done: Adaptation,
     /// Whether addresses with HTTP/3 were removed.
     quic: bool,
@@ -183,6 +189,13 @@ impl<'a> Plan<'a> {
                     continue;
                 }
                 rewritten[index] = true;
+                let found = include.found.iter().map(|(_, path)| path.as_path());
+                let pattern = Path::new(OsStr::from_bytes(&include.path));
+                if !found.chain([pattern]).all(is_straight) {
+                    let place = self.survey.place(include.file, include.word.span.line);
+                    self.done.left.push(place);
+                    continue;
+                }
                 changed = true;
                 for (file, path) in &include.found {
                     if matches!(self.place_of(path), Where::Outside) {
@@ -190,7 +203,7 @@ impl<'a> Plan<'a> {
                     }
                 }
                 let relative = !include.word.text.starts_with(b"/");
-                let mut insert = OUTSIDE.as_bytes().to_vec();
+                let mut insert = self.outside_name.clone().into_bytes();
                 if relative {
                     let prefix = include.path.len() - include.word.text.len();
                     insert.extend_from_slice(&include.path[..prefix]);
@@ -222,6 +235,10 @@ impl<'a> Plan<'a> {
         }
         let roots = [self.root, &self.real_root];
         let Some(length) = roots.iter().find_map(|root| below(word, root)) else { return false };
+        // What is found later might be elsewhere.
+        if !is_straight(Path::new(OsStr::from_bytes(&word[length..]))) {
+            return false;
+        }
         self.edit_word(include, length, b"");
         true
     }
@@ -269,11 +286,9 @@ impl<'a> Plan<'a> {
                     }
                 }
             }
-            paths.extend(
-                outside
-                    .iter()
-                    .map(|path| Path::new(OUTSIDE).join(path.strip_prefix("/").unwrap_or(path))),
-            );
+            paths.extend(outside.iter().filter(|path| is_straight(path)).map(|path| {
+                Path::new(&self.outside_name).join(path.strip_prefix("/").unwrap_or(path))
+            }));
             if paths.is_empty() {
                 continue;
             }
@@ -287,6 +302,19 @@ impl<'a> Plan<'a> {
             }
         }
     }
+}
+
+/// A name that nothing in the original's directory has: what stands there is copied under its own name,
+/// and may be a link.
+fn outside_name(source: &dyn Source, root: &Path) -> String {
+    let numbered = (1_u32..).map(|n| format!("{OUTSIDE}-{n}"));
+    let mut names = std::iter::once(OUTSIDE.to_owned()).chain(numbered);
+    names.find(|name| !source.exists(&root.join(name))).expect("a directory has fewer entries")
+}
+
+/// Whether a path never goes up.
+fn is_straight(path: &Path) -> bool {
+    !path.components().any(|component| component == Component::ParentDir)
 }
 
 fn is_quic(node: &Node) -> bool {

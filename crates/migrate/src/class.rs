@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use nowait_conf::elsewhere::{self, Role, SharedObject};
-use nowait_conf::{Context, Node, Registry, differs, unsupported};
+use nowait_conf::{Context, Node, Registry, Span, Word, differs, unsupported};
 
 /// What becomes of a directive. The later ones weigh more, for a directive that stands in a file
 /// which several blocks include.
@@ -140,7 +140,7 @@ pub(crate) fn verdict(registry: &Registry, context: Context, node: &Node) -> Ver
         if row.doc.first().is_some_and(|line| line.trim_start().starts_with("Accepted ")) {
             return Verdict::new(Class::NoEffect, module);
         }
-        return match differs::find(name).filter(|_| here.is_some()) {
+        return match differs::find(name) {
             Some(difference) => Verdict {
                 note: format!("{} ({})", difference.note, difference.link()).into(),
                 ..Verdict::new(Class::Differs, module)
@@ -200,21 +200,17 @@ fn foreign(origin: &'static elsewhere::Origin, context: Context, node: &Node) ->
     }
 }
 
-/// How a copy goes without a directive, by its role.
+/// How a copy goes without a directive, by its role. What cannot be refused at the same place stays, so
+/// that the check names it: a copy without it would admit clients, or send files.
 fn removal(role: Role, context: Context) -> Treatment {
     let ifs = Context::SERVER_IF | Context::LOCATION_IF;
-    let returns = ifs | Context::SERVER | Context::LOCATION;
-    let denies = Context::HTTP
-        | Context::SERVER
-        | Context::LOCATION
-        | Context::LIMIT_EXCEPT
-        | Context::STREAM
-        | Context::STREAM_SERVER;
+    let returns = (ifs | Context::SERVER | Context::LOCATION).intersects(context);
     match role {
-        Role::Handler if returns.intersects(context) => Treatment::Instead("return 501;"),
-        Role::Guard if denies.intersects(context) => Treatment::Instead("deny all;"),
-        Role::Guard if ifs.intersects(context) => Treatment::Instead("return 403;"),
-        Role::Handler | Role::Guard | Role::Other => Treatment::Remove,
+        Role::Other => Treatment::Remove,
+        Role::Handler if returns => Treatment::Instead("return 501;"),
+        // Not "deny all": an "allow" before it would admit clients, and so would a list in a location.
+        Role::Guard if returns => Treatment::Instead("return 403;"),
+        Role::Handler | Role::Guard => Treatment::Keep,
     }
 }
 
@@ -287,4 +283,31 @@ pub fn blocks_to_judge(registry: &Registry) -> Vec<&'static str> {
     let blocks = registry.rows().filter(|row| row.block);
     let unknown = blocks.filter(|row| block_kind(Context::HTTP, row.name.as_bytes()).is_none());
     unknown.map(|row| row.name).filter(|name| !DATA.contains(name)).collect()
+}
+
+/// The directives of [`differs`] that are never reported as such, for a test.
+pub fn silent_differences(registry: &Registry) -> Vec<&'static str> {
+    const CONTEXTS: [Context; 9] = [
+        Context::MAIN,
+        Context::EVENTS,
+        Context::HTTP,
+        Context::SERVER,
+        Context::LOCATION,
+        Context::UPSTREAM,
+        Context::STREAM,
+        Context::STREAM_SERVER,
+        Context::STREAM_UPSTREAM,
+    ];
+    let is_silent = |name: &&str| {
+        let node = Node {
+            name: Word::built_in(*name),
+            args: Vec::new(),
+            block: None,
+            span: Span::BUILT_IN,
+            close: None,
+        };
+        let class = |context: Context| verdict(registry, context, &node).class;
+        CONTEXTS.iter().all(|context| class(*context) != Class::Differs)
+    };
+    differs::all().flat_map(differs::Difference::names).filter(is_silent).collect()
 }

@@ -17,5 +17,5 @@ mod report;
 mod survey;
 
 pub use adapt::{Adaptation, Placement};
-pub use class::{Class, blocks_to_judge};
+pub use class::{Class, blocks_to_judge, silent_differences};
 pub use survey::{Directive, Error, Limit, Site, Source, Survey};

@@ -33,6 +33,9 @@ pub trait Source {
     /// The path without links; the path itself if it cannot be resolved.
     fn real(&self, path: &Path) -> PathBuf;
 
+    /// Whether there is anything with this name, be it a link that leads nowhere.
+    fn exists(&self, path: &Path) -> bool;
+
     /// Whether nowait has a copy of an included file that does not exist.
     fn has_built_in(&self, path: &Path) -> bool;
 }

@@ -2,7 +2,8 @@
 //!
 //! Called by the commands that change configurations. The new text is written beside the file, with its
 //! mode and owner, and renamed over it when it is on the disk. Of a symbolic link, the target is
-//! replaced. Never called by the server.
+//! replaced. A file with hard links is refused: its other names would keep the old text. Never called by
+//! the server.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
@@ -44,10 +45,17 @@ impl EditedFile {
     /// Replaces the contents.
     ///
     /// # Errors
-    /// Nothing was changed: the file cannot be written, its owner cannot be kept, or it is no longer
-    /// what was read.
+    /// Nothing was changed: the file cannot be written, has other names, its owner cannot be kept, or it
+    /// is no longer what was read.
     pub fn replace(&self, text: &[u8]) -> Result<(), String> {
         let shown = self.path.display();
+        if self.metadata.nlink() > 1 {
+            return Err(format!(
+                "\"{shown}\" has {} names (hard links), of which only one would be changed; remove the \
+                 others, or replace them by symbolic links",
+                self.metadata.nlink()
+            ));
+        }
         let failed = |error: io::Error| format!("cannot write \"{shown}\": {}", Reason(&error));
         // A file that may not be written is not replaced either.
         OpenOptions::new().append(true).open(&self.path).map_err(failed)?;
@@ -137,6 +145,16 @@ mod tests {
         assert!(file.replace(b"new").unwrap_err().contains("meanwhile"));
         assert_eq!(fs::read(&path).unwrap(), b"other");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_file_with_other_names_stays() {
+        let dir = TempDir::new("edited");
+        let path = dir.write("a.conf", "old");
+        fs::hard_link(&path, dir.path().join("b.conf")).unwrap();
+        let message = EditedFile::read(&path).unwrap().replace(b"new").unwrap_err();
+        assert!(message.contains("has 2 names (hard links)"), "{message}");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
     }
 
     #[test]

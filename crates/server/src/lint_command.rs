@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
-use nowait_conf::{Diagnostics, Span, Tree, nearest, parse, parse_text};
+use nowait_conf::{Diagnostics, Tree, nearest, parse, parse_text};
 use nowait_lint::{Edit, Finding};
 
 use crate::builtin::WithBuiltIn;
@@ -76,7 +76,7 @@ pub fn arguments() -> Command {
             option('p', "prefix", "PREFIX", "Prefix of relative paths")
                 .value_hint(ValueHint::DirPath),
         )
-        .arg(flag("fix", "Change what can be changed safely, and say what was changed"))
+        .arg(flag("fix", "Apply safe fixes and list them"))
         .arg(flag("json", "Print the findings as JSON").conflicts_with("fix"))
         .arg(
             Arg::new("explain")
@@ -111,7 +111,13 @@ impl Lint {
             return output::print(&list()).map(|()| CLEAN);
         }
         if let Some(name) = &self.explain {
-            return output::print(&explained(name)?).map(|()| CLEAN);
+            return match explained(name) {
+                Ok(text) => output::print(&text).map(|()| CLEAN),
+                Err(message) => {
+                    complain(&message);
+                    Ok(FAILED)
+                }
+            };
         }
         match self.main_file() {
             Ok(main) => self.look(&main),
@@ -148,13 +154,13 @@ impl Lint {
             if rounds > 0 && is_fixable {
                 rounds -= 1;
                 match fix(&tree, &found) {
-                    Ok(said) => output::print(&said)?,
+                    Ok(true) => continue,
+                    Ok(false) => {}
                     Err(message) => {
                         complain(&format!("[emerg] {message}"));
                         return Ok(FAILED);
                     }
                 }
-                continue;
             }
             self.show(main, &tree, &found)?;
             return Ok(if found.is_empty() { CLEAN } else { FOUND });
@@ -200,41 +206,50 @@ impl Lint {
     }
 }
 
-/// Writes what fixes findings, and says what was changed.
+/// Writes what fixes findings, and says of each file what was changed as soon as it is. Returns whether
+/// something was.
 ///
 /// # Errors
-/// A file cannot be written; those before it may have been.
-fn fix(tree: &Tree, found: &[Finding]) -> Result<String, String> {
-    let mut files: BTreeMap<&Path, (&[u8], Vec<&Finding>)> = BTreeMap::new();
+/// A file cannot be written; those before it have been. Or standard output cannot be written.
+fn fix(tree: &Tree, found: &[Finding]) -> Result<bool, String> {
+    let mut files: BTreeMap<PathBuf, Vec<(&[u8], Vec<&Finding>)>> = BTreeMap::new();
     for (id, path, text) in tree.sources.texts() {
         let fixes = found.iter().filter(|f| f.span.file == id && !f.edits.is_empty());
-        let entry = files.entry(path).or_insert_with(|| (text, Vec::new()));
-        entry.1.extend(fixes);
-    }
-    let mut said = String::new();
-    for (path, (text, fixes)) in files.into_iter().filter(|(_, (_, fixes))| !fixes.is_empty()) {
-        let edits: Vec<&Edit> = fixes.iter().flat_map(|finding| &finding.edits).collect();
-        let fixed = nowait_lint::fix(text, &edits);
-        let shown = path.display();
-        if !parse_text(path, &fixed).1.is_empty() {
-            return Err(format!("\"{shown}\" would be broken by the changes; nothing was written"));
+        let fixes: Vec<&Finding> = fixes.collect();
+        if !fixes.is_empty() {
+            // A file may be included by several names.
+            let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            files.entry(real).or_default().push((text, fixes));
         }
-        let file = EditedFile::read(path)?;
-        if file.text != text {
+    }
+    let mut is_changed = false;
+    for (path, inclusions) in files {
+        let shown = path.display();
+        let file = EditedFile::read(&path)?;
+        if inclusions.iter().any(|(text, _)| file.text != *text) {
             return Err(format!("\"{shown}\" was changed by somebody else meanwhile"));
         }
-        file.replace(&fixed)?;
-        for finding in fixes {
-            let Span { line, .. } = finding.span;
-            let column = tree.sources.column(finding.span).unwrap_or(1);
-            let _ = writeln!(
-                said,
-                "fixed {} in {shown}:{line}:{column}: {}",
-                finding.rule.name, finding.message
-            );
+        let fixes: Vec<&Finding> = inclusions.into_iter().flat_map(|(_, fixes)| fixes).collect();
+        let edits: Vec<&[Edit]> = fixes.iter().map(|finding| finding.edits.as_slice()).collect();
+        let (fixed, applied) = nowait_lint::fix(&file.text, &edits);
+        if fixed == file.text {
+            continue;
         }
+        if !parse_text(&path, &fixed).1.is_empty() {
+            return Err(format!("\"{shown}\" would be broken by the changes; it stays as it is"));
+        }
+        file.replace(&fixed)?;
+        is_changed = true;
+        let mut said = String::new();
+        let applied = fixes.into_iter().zip(applied).filter(|(_, is_applied)| *is_applied);
+        for (Finding { rule, message, span, .. }, _) in applied {
+            let (place, column) = (tree.sources.place(*span), tree.sources.column(*span));
+            let _ =
+                writeln!(said, "fixed {} in {place}:{}: {message}", rule.name, column.unwrap_or(1));
+        }
+        output::print(&said)?;
     }
-    Ok(said)
+    Ok(is_changed)
 }
 
 fn explained(name: &str) -> Result<String, String> {

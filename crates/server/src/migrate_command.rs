@@ -220,6 +220,10 @@ impl Source for FromDisk {
         std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
     }
 
+    fn exists(&self, path: &Path) -> bool {
+        std::fs::symlink_metadata(path).is_ok()
+    }
+
     fn has_built_in(&self, path: &Path) -> bool {
         WithBuiltIn.fallback(path).is_some()
     }
@@ -357,6 +361,12 @@ mod tests {
             Migrate { configuration: "a.conf".into(), output: Some("out".into()), json: true };
         assert_eq!(parsed("migrate -o out --json a.conf").unwrap(), expected);
         assert!(parsed("migrate a b").is_err());
+    }
+
+    #[test]
+    fn every_difference_is_reported() {
+        let silent = nowait_migrate::silent_differences(&config::registry());
+        assert!(silent.is_empty(), "{silent:?}");
     }
 
     #[test]

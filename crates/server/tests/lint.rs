@@ -125,6 +125,48 @@ fn fixes_are_written_and_told() {
     );
 }
 
+/// The address is in one file, "ssl on" in another: a change of one alone would serve plain HTTP.
+#[test]
+fn fixes_stay_in_one_file() {
+    let dir = TempDir::new("lint");
+    let main = "server {\n    listen 443; include ssl.conf;\n}\n";
+    let ssl = "# comment comment comment comment\nssl on;\nssl_certificate a;\n";
+    dir.write("nginx.conf", main);
+    dir.write("ssl.conf", ssl);
+    let (code, out, _) = said(&lint(dir.path(), &["--fix", "nginx.conf"]));
+    assert_eq!(code, Some(1));
+    assert!(out.contains("kind: ssl-directive") && !out.contains("fixed"), "{out}");
+    let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert_eq!((text("nginx.conf").as_str(), text("ssl.conf").as_str()), (main, ssl));
+}
+
+#[test]
+fn a_file_with_two_names_is_fixed_once() {
+    let dir = TempDir::new("lint");
+    dir.write("nginx.conf", "server { include a.conf; }\nserver { include b.conf; }\n");
+    dir.write("a.conf", "gzip_types text/css image/png;\n");
+    std::os::unix::fs::symlink("a.conf", dir.path().join("b.conf")).unwrap();
+    let (code, out, error) = said(&lint(dir.path(), &["--fix", "nginx.conf"]));
+    assert_eq!(code, Some(0), "{out}{error}");
+    assert!(out.contains("fixed compressed-again in a.conf:1:21: "), "{out}");
+    let text = std::fs::read_to_string(dir.path().join("a.conf")).unwrap();
+    assert_eq!(text, "gzip_types text/css;\n");
+}
+
+/// What was written before a failure is told.
+#[test]
+fn a_failure_does_not_hide_what_was_written() {
+    let dir = TempDir::new("lint");
+    dir.write("nginx.conf", "include a.conf;\nserver { include b.conf; }\n");
+    dir.write("a.conf", "gzip_types text/css image/png;\n");
+    dir.write("b.conf", "gzip_types text/css image/png;\n");
+    std::fs::hard_link(dir.path().join("b.conf"), dir.path().join("c")).unwrap();
+    let (code, out, error) = said(&lint(dir.path(), &["--fix", "nginx.conf"]));
+    assert_eq!(code, Some(2));
+    assert!(out.contains("fixed compressed-again in a.conf:1:21: "), "{out}{error}");
+    assert!(error.contains("b.conf\" has 2 names (hard links)"), "{error}");
+}
+
 #[test]
 fn what_cannot_be_read_is_another_exit_code() {
     let dir = TempDir::new("lint");
@@ -135,6 +177,6 @@ fn what_cannot_be_read_is_another_exit_code() {
         assert!(error.contains("[emerg]") && error.contains(file), "{error}");
     }
     let (code, _, error) = said(&lint(dir.path(), &["--explain", "alias-traversel"]));
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(2));
     assert!(error.contains("did you mean \"alias-traversal\"?"), "{error}");
 }

@@ -377,11 +377,11 @@ http {
     assert_eq!(protected, ["modsecurity", "access_by_lua_block", "auth_ldap", "auth_pam"]);
     let main = text_of(&dir.path().join("copy/nginx.conf"));
     for expected in [
-        "            # access_by_lua_block { if not ngx.var.cookie_user then return ngx.exit(403) end }\n            deny all; # who\n",
+        "            # access_by_lua_block { if not ngx.var.cookie_user then return ngx.exit(403) end }\n            return 403; # who\n",
         "# content_by_lua_block { ngx.say(\"hello\") }\n        return 501;\n",
         "# content_by_lua 'ngx.say(1)';\n        return 501;\n",
         "# passenger_enabled on;\n        return 501;\n",
-        "# auth_ldap \"Restricted\";\n        deny all;\n",
+        "# auth_ldap \"Restricted\";\n        return 403;\n",
         "# fancyindex on;\n        autoindex on;\n",
         "# auth_pam \"x\";\n        return 403;\n",
         "    # init_by_lua_block {\n    #     -- a brace } in a comment; and \"; in a string\"\n",
@@ -392,6 +392,113 @@ http {
     // "off" admits everybody with the module, too.
     assert!(main.contains("# auth_jwt off;\n    server {"), "{main}");
     assert_eq!(refused(&copy), None);
+}
+
+/// What cannot be refused where it stands is left, and named by the check.
+#[test]
+fn nothing_that_was_closed_is_open() {
+    let dir = tree(
+        "closed",
+        &[(
+            "etc/nginx.conf",
+            "events {}
+http {
+    access_log off;
+    access_by_lua_file guard.lua;
+    passenger_enabled on;
+    server {
+        listen 18080;
+        location /a { allow 127.0.0.1; deny all; auth_ldap \"x\"; }
+        location /b { limit_except GET { js_content main.answer; auth_pam \"x\"; } }
+    }
+    server { listen 18080; auth_ldap \"x\"; location / { allow all; } }
+}
+stream {
+    server {
+        listen 18081;
+        js_preread main.check;
+        preread_by_lua_block { ngx.exit(403) }
+        pass 127.0.0.1:1;
+    }
+}",
+        )],
+    );
+    let copy = path(&dir, "copy");
+    let (value, _) = json(&[&path(&dir, "etc"), "-o", &copy]);
+    let left: Vec<&str> =
+        value["copy"]["left"].as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect();
+    let mut lines: Vec<&str> = left.iter().filter_map(|place| place.split(':').nth(1)).collect();
+    lines.sort_unstable_by_key(|line| line.parse::<u32>().unwrap());
+    assert_eq!(lines, ["4", "5", "9", "9", "16", "17"]);
+    let main = text_of(&dir.path().join("copy/nginx.conf"));
+    assert_eq!(main.matches("# auth_ldap \"x\";\n").count(), 2, "{main}");
+    assert_eq!(main.matches("return 403;\n").count(), 2, "{main}");
+    assert!(!main.contains("deny all;\n"), "{main}");
+    let said = refused(&copy).unwrap();
+    for name in [
+        "access_by_lua_file",
+        "passenger_enabled",
+        "js_content",
+        "auth_pam",
+        "js_preread",
+        "preread",
+    ] {
+        assert!(said.contains(&format!("unknown directive \"{name}")), "{name}: {said}");
+    }
+}
+
+/// A copy has nothing outside of its directory, whatever the original names.
+#[test]
+fn a_copy_stays_in_its_directory() {
+    let dir = tree(
+        "inside",
+        &[
+            ("a/b/etc/nginx.conf", "events {}\nhttp { access_log off; include parts/*.conf; }\n"),
+            ("a/b/etc/parts/1.conf", "include ROOT/one.conf;\ninclude ../../../two.conf;\n"),
+            ("a/b/etc/parts/2.conf", "include ROOT/a/b/etc/../../../two.conf;\n"),
+            ("one.conf", "lua_one on;\n"),
+            ("two.conf", "lua_two on;\n"),
+            ("trap/x", ""),
+        ],
+    );
+    let etc = dir.path().join("a/b/etc");
+    symlink(dir.path().join("trap"), etc.join("outside")).unwrap();
+    symlink(etc.join("../../../one.conf"), etc.join("up")).unwrap();
+    symlink(etc.join("parts"), etc.join("down")).unwrap();
+    let copy = path(&dir, "copy/of/it");
+    let (value, _) = json(&[etc.to_str().unwrap(), "-o", &copy]);
+    let copy = dir.path().join("copy/of/it");
+    let root = dir.path().to_str().unwrap();
+    let one = text_of(&copy.join("parts/1.conf"));
+    assert_eq!(one, format!("include outside-1{root}/one.conf;\ninclude ../../../two.conf;\n"));
+    assert_eq!(value["copy"]["left"], serde_json::json!(["parts/1.conf:2", "parts/2.conf:1"]));
+    assert!(copy.join(format!("outside-1{root}/one.conf")).exists());
+    let names = |path: &Path| std::fs::read_dir(path).unwrap().count();
+    assert_eq!((names(&dir.path().join("trap")), names(&dir.path().join("copy"))), (1, 1));
+    assert_eq!(names(dir.path()), 5);
+    // Links lead where they led.
+    assert_eq!(std::fs::read_link(copy.join("up")).unwrap(), etc.join("../../../one.conf"));
+    assert_eq!(std::fs::read_link(copy.join("down")).unwrap(), Path::new("parts"));
+}
+
+#[test]
+fn an_empty_directory_keeps_its_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tree("private", &[("etc/nginx.conf", "events {}")]);
+    let mode = |name: &str| {
+        let metadata = std::fs::metadata(dir.path().join(name)).unwrap();
+        metadata.permissions().mode() & 0o7777
+    };
+    let set = |name: &str, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(dir.path().join(name), mode).unwrap();
+    };
+    set("etc", 0o755);
+    std::fs::create_dir(dir.path().join("private")).unwrap();
+    set("private", 0o700);
+    json(&[&path(&dir, "etc"), "-o", &path(&dir, "private")]);
+    json(&[&path(&dir, "etc"), "-o", &path(&dir, "new/copy")]);
+    assert_eq!((mode("private"), mode("new/copy")), (0o700, 0o755));
 }
 
 #[test]

@@ -125,11 +125,9 @@ fn protocols(model: &Model<'_>, report: &mut Report) {
         let verb = if weak.len() == 1 { "is" } else { "are" };
         let finding =
             report.find(first.span, format!("{} {verb} no longer safe", names.join(", ")));
-        finding.hint("ssl_protocols TLSv1.2 TLSv1.3;");
+        finding.hint(format!("{} TLSv1.2 TLSv1.3;", node.name));
         if weak.len() < node.args.len() {
-            for word in weak {
-                finding.remove(node, word);
-            }
+            finding.remove(node, &weak);
         }
     }
 }
@@ -160,22 +158,17 @@ fn ciphers(model: &Model<'_>, report: &mut Report) {
     for node in ending(model, "ssl_ciphers") {
         let Some(word) = node.args.first() else { continue };
         let text = word.lossy();
-        let mut excluded = Vec::new();
-        let mut weak = None;
-        for token in text.split([':', ',', ' ']) {
-            if let Some(token) = token.strip_prefix(['!', '-']) {
-                excluded.push(token.to_owned());
-                continue;
-            }
-            let part = token.split(['-', '+', '_']).find(|part| WEAK.contains(part));
-            weak = weak.or(part.map(|part| (token.to_owned(), part.to_owned())));
-        }
-        if text.split([':', ',', ' ']).any(|token| token == "ALL")
-            && !excluded.iter().any(|token| token == "aNULL")
-        {
-            weak = weak.or(Some(("ALL".to_owned(), "aNULL".to_owned())));
-        }
-        if let Some((token, part)) = weak.filter(|(_, part)| !excluded.contains(part)) {
+        let tokens = || text.split([':', ',', ' ']);
+        let excluded: Vec<&str> =
+            tokens().filter_map(|token| token.strip_prefix(['!', '-'])).collect();
+        // "+RC4" only moves to the end what others added.
+        let weak = tokens().filter(|token| !token.starts_with(['!', '-', '+'])).find_map(|token| {
+            let mut parts = token.split(['-', '+', '_']);
+            let part = parts.find(|part| WEAK.contains(part) && !excluded.contains(part));
+            let all = (token == "ALL" && !excluded.contains(&"aNULL")).then_some("aNULL");
+            Some((token, part.or(all)?))
+        });
+        if let Some((token, part)) = weak {
             report
                 .find(word.span, format!("\"{token}\" allows ciphers that are not safe ({part})"))
                 .hint("remove the directive: the default is good");

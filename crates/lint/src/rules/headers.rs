@@ -2,7 +2,7 @@
 
 use nowait_conf::{Inheritance, Level, Node, Word};
 
-use crate::model::{Block, Kind, Model};
+use crate::model::{Block, Kind, Model, Modifier};
 use crate::pattern;
 use crate::rule::{Report, Rule};
 use crate::values::{Leaf, condition, leaves, variables};
@@ -458,8 +458,12 @@ fn cors(model: &Model<'_>, report: &mut Report) {
             condition(outer).is_some_and(|words| words.iter().any(|w| w.contains("$http_origin")))
         });
         if is_any && *credentials == *"true" && !is_checked {
+            let message = match *origin == *"*" {
+                true => "browsers refuse \"*\" together with credentials",
+                false => "any site may read responses with the user's credentials",
+            };
             report
-                .find(origin.span, "any site may read responses with the user's credentials")
+                .find(origin.span, message)
                 .note(credentials.span, "because of this")
                 .hint("map $http_origin to itself for known origins only");
         }
@@ -519,6 +523,7 @@ fn injection(model: &Model<'_>, report: &mut Report) {
             && let Some(place) = crate::words::place_in(word, rest.len())
             && node.name == "return"
             && variables(rest.as_bytes()).iter().all(|name| name != "uri")
+            && is_as_sent(block)
         {
             let whole = nowait_conf::Span { end: place.start + end.len() as u32, ..place };
             finding.replace(whole, "$request_uri");
@@ -529,6 +534,29 @@ fn injection(model: &Model<'_>, report: &mut Report) {
             finding.hint("exclude white space from the group: [^/\\s]+");
         }
     }
+}
+
+/// Whether `$uri` in a block is the path that the client sent: nothing that leads here rewrites it.
+fn is_as_sent(block: Block<'_>) -> bool {
+    const REWRITE: &[&str] =
+        &["try_files", "error_page", "index", "random_index", "auth_request", "mirror"];
+    // Without the server's own braces, nobody knows what else is in it.
+    let Some(server) = block.server().filter(|server| server.node().is_some()) else {
+        return false;
+    };
+    let is_named = block.location().is_some_and(|location| location.modifier == Modifier::Named);
+    let is_internal = block.chain().any(|outer| outer.has("internal"));
+    let stays = |node: &Node| {
+        let is_redirect = |word: &Word| *word == *"redirect" || *word == *"permanent";
+        let is_elsewhere = |word: &Word| {
+            ["http://", "https://", "$scheme"].iter().any(|s| word.text.starts_with(s.as_bytes()))
+        };
+        node.args.get(2).is_some_and(is_redirect) || node.args.get(1).is_some_and(is_elsewhere)
+    };
+    !is_named
+        && !is_internal
+        && !server.in_effect(REWRITE)
+        && !server.within().any(|inner| inner.has_any(REWRITE) || !inner.own("rewrite").all(stays))
 }
 
 fn origin_regex(model: &Model<'_>, report: &mut Report) {

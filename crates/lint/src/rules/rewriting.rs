@@ -335,7 +335,7 @@ fn rewrite_for_redirect(model: &Model<'_>, report: &mut Report) {
         {
             let question = nowait_conf::Span { end: place.end + 1, ..place };
             finding.replace(node.name.span, "return").replace(pattern.span, code);
-            finding.replace(question, "").remove(node, flag);
+            finding.replace(question, "").remove(node, &[flag]);
         }
     }
 }

@@ -6,6 +6,7 @@ use nowait_conf::{Level, Node, Span, Word};
 
 use crate::model::{Block, Kind, Model};
 use crate::rule::{Report, Rule};
+use crate::words::has_word;
 
 pub(crate) static RULES: &[Rule] = &[
     Rule {
@@ -166,18 +167,22 @@ server {
         text: "The parameter is for the address, and with it for all its servers. `http2 on;` says it \
                for a server.",
         wrong: "
-server {
-    listen 443 ssl http2;
-    ssl_certificate site.pem;
-    ssl_certificate_key site.key;
+http {
+    server {
+        listen 443 ssl http2;
+        ssl_certificate site.pem;
+        ssl_certificate_key site.key;
+    }
 }
 ",
         right: "
-server {
-    listen 443 ssl;
-    http2 on;
-    ssl_certificate site.pem;
-    ssl_certificate_key site.key;
+http {
+    server {
+        listen 443 ssl;
+        http2 on;
+        ssl_certificate site.pem;
+        ssl_certificate_key site.key;
+    }
 }
 ",
         source: "https://nginx.org/en/docs/http/ngx_http_v2_module.html#http2",
@@ -333,23 +338,36 @@ fn default_missing(model: &Model<'_>, report: &mut Report) {
 
 fn listen_http2(model: &Model<'_>, report: &mut Report) {
     for server in model.servers() {
-        let mut has_directive = server.has("http2");
-        for listen in server.listens() {
-            let Some(word) = listen.node.args.iter().skip(1).find(|word| **word == *"http2") else {
-                continue;
-            };
+        let listens = server.listens();
+        let with: Vec<(&Node, &Word)> = listens
+            .iter()
+            .filter_map(|listen| {
+                let word = listen.node.args.iter().skip(1).find(|word| **word == *"http2")?;
+                Some((listen.node, word))
+            })
+            .collect();
+        let quic = listens.iter().filter(|listen| has_word(listen.node, "quic")).count();
+        let is_on = server.is_set("http2", "on");
+        // The directive is for every address of the server, the parameter for every server of the
+        // address.
+        let is_for_all =
+            with.len() + quic == listens.len() && !server.in_effect(&["http2"]) && !model.is_part;
+        let is_alone = model.servers().all(|other| {
+            let others = other.listens();
+            let is_shared = |address: &str| others.iter().any(|l| l.address == address);
+            other == server || !listens.iter().any(|listen| is_shared(&listen.address))
+        });
+        for (index, (_, word)) in with.iter().enumerate() {
             let finding = report.find(word.span, "the parameter \"http2\" is deprecated");
             finding.hint("write \"http2 on;\" in the server");
-            // With other servers at the address, the parameter was theirs, too.
-            let is_alone = model.servers().all(|other| {
-                other == server || other.listens().iter().all(|l| l.address != listen.address)
-            });
-            if is_alone {
-                finding.remove(listen.node, word);
-                if !has_directive {
-                    finding.insert(listen.node.span, " http2 on;");
+            // All lines of a server are changed together.
+            if index == 0 && is_alone && !model.is_part && (is_on || is_for_all) {
+                if !is_on {
+                    finding.insert(with[0].0.span, " http2 on;");
                 }
-                has_directive = true;
+                for (node, word) in &with {
+                    finding.remove(node, &[word]);
+                }
             }
         }
     }
@@ -357,18 +375,21 @@ fn listen_http2(model: &Model<'_>, report: &mut Report) {
 
 fn ssl_directive(model: &Model<'_>, report: &mut Report) {
     for (block, node) in model.directives("ssl") {
-        let Some(word) = node.args.first().filter(|word| **word == *"on") else { continue };
+        if !node.args.first().is_some_and(|word| *word == *"on") {
+            continue;
+        }
         let finding = report.find(node.name.span, "\"ssl on\" was removed");
         finding.hint("listen 443 ssl;");
         let listens: Vec<&Node> = block.own("listen").collect();
-        if block.kind() == Kind::Server && !listens.is_empty() {
-            for listen in listens.iter().filter(|listen| !crate::words::has_word(listen, "ssl")) {
+        // Without the server's own braces, it may have other addresses elsewhere.
+        if block.kind() == Kind::Server && block.node().is_some() && !listens.is_empty() {
+            let has_tls = |listen: &Node| has_word(listen, "ssl") || has_word(listen, "quic");
+            for listen in listens.iter().filter(|listen| !has_tls(listen)) {
                 if let Some(last) = listen.args.last() {
                     finding.insert(last.span, " ssl");
                 }
             }
             // The directive with its semicolon.
-            let _ = word;
             finding.replace(node.span, "");
         }
     }

@@ -1,8 +1,9 @@
 //! Writes the adapted copy of a directory.
 //!
 //! Called by `nowait migrate -o`. Never follows a link, never overwrites: every file is created
-//! anew, in directories that this created. Permissions are kept, owners where allowed. What can't
-//! be copied is reported; only a file that belongs to the adaptation makes the whole fail.
+//! anew, in directories that this created, or in the empty target. Permissions are kept, owners where
+//! allowed; directories below that for files from outside are new. What can't be copied is reported;
+//! only a file that belongs to the adaptation makes the whole fail.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -54,17 +55,24 @@ pub fn copy(root: &Path, target: &Path, adaptation: &Adaptation) -> Result<Copie
     let failed = |path: &Path, error: io::Error| {
         format!("cannot write \"{}\" {}", path.display(), Reason(&error))
     };
-    fs::create_dir_all(target).map_err(|error| failed(target, error))?;
     let root_metadata = fs::metadata(root).map_err(|error| failed(root, error))?;
-    // It may hold keys: nobody may look before the permissions are those of the original.
-    keep_owner(target, &root_metadata);
+    // Before anything is written.
+    count(root)?;
+    if !target.exists() {
+        if let Some(parent) = target.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
+        }
+        // It may hold keys: nobody may look before the permissions are those of the original. A
+        // directory that the operator made keeps its own.
+        DirBuilder::new().mode(0o700).create(target).map_err(|error| failed(target, error))?;
+        keep_owner(target, &root_metadata);
+    }
     let mut copy = Copy {
         root,
         target,
         own: fs::canonicalize(target).map_err(|error| failed(target, error))?,
         texts: adaptation.files.iter().map(|file| (&*file.path, &file.text[..])).collect(),
         written: HashSet::new(),
-        entries: 0,
         bytes: 0,
         done: Copied::default(),
     };
@@ -74,10 +82,13 @@ pub fn copy(root: &Path, target: &Path, adaptation: &Adaptation) -> Result<Copie
             continue;
         }
         let path = target.join(&file.path);
-        let parent = path.parent().unwrap_or(target);
-        fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
-        let mode = fs::metadata(&file.original).map_or(0o600, |metadata| metadata.mode());
+        parents(target, &file.path).map_err(|error| failed(&path, error))?;
+        let original = fs::metadata(&file.original).ok();
+        let mode = original.as_ref().map_or(0o600, MetadataExt::mode);
         write_new(&path, mode, &mut &file.text[..]).map_err(|error| failed(&path, error))?;
+        if let Some(original) = original {
+            keep_owner(&path, &original);
+        }
         copy.done.files += 1;
     }
     Ok(copy.done)
@@ -91,7 +102,6 @@ struct Copy<'a> {
     /// The changed texts by their paths below the target.
     texts: HashMap<&'a Path, &'a [u8]>,
     written: HashSet<PathBuf>,
-    entries: usize,
     bytes: u64,
     done: Copied,
 }
@@ -107,15 +117,14 @@ impl Copy<'_> {
                     continue;
                 }
             };
-            for entry in entries.flatten() {
-                self.entries += 1;
-                if self.entries > ENTRIES_MAX {
-                    return Err(format!(
-                        "\"{}\" has more than {ENTRIES_MAX} files: is this the directory of a \
-                         configuration?",
-                        self.root.display()
-                    ));
-                }
+            for entry in entries {
+                let entry = match entry {
+                    Ok(entry) => entry,
+                    Err(error) => {
+                        self.left_out(&directory, &Reason(&error).to_string());
+                        continue;
+                    }
+                };
                 let path = directory.join(entry.file_name());
                 match self.entry(&path) {
                     Ok(true) => directories.push(path),
@@ -177,7 +186,10 @@ impl Copy<'_> {
         let parent = path.parent().unwrap_or(Path::new(""));
         let real_root = fs::canonicalize(self.root).unwrap_or_else(|_| self.root.to_owned());
         let inside = match link.is_absolute() {
-            true => link.strip_prefix(self.root).or(link.strip_prefix(&real_root)).ok(),
+            true => {
+                let inside = link.strip_prefix(self.root).or(link.strip_prefix(&real_root)).ok();
+                inside.filter(|inside| stays_inside(Path::new(""), inside))
+            }
             false if stays_inside(parent, link) => return link.to_owned(),
             false => return self.root.join(parent).join(link),
         };
@@ -194,6 +206,51 @@ impl Copy<'_> {
             self.done.left_out.push(format!("{} {why}", path.display()));
         }
     }
+}
+
+/// Checks the number of files, links and directories; what cannot be read is not counted.
+///
+/// # Errors
+/// There are too many.
+fn count(root: &Path) -> Result<(), String> {
+    let mut directories = vec![root.to_owned()];
+    let mut count = 0;
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok) {
+            count += 1;
+            if count > ENTRIES_MAX {
+                return Err(format!(
+                    "\"{}\" has more than {ENTRIES_MAX} files: is this the directory of a \
+                     configuration? Nothing was written",
+                    root.display()
+                ));
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                directories.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Creates the directories of a file below the target, and goes through no link.
+fn parents(target: &Path, file: &Path) -> io::Result<()> {
+    let mut path = target.to_owned();
+    let mut components = file.components();
+    components.next_back();
+    for component in components {
+        let Component::Normal(name) = component else {
+            return Err(io::Error::other("would be outside of the copy"));
+        };
+        path.push(name);
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => return Err(io::Error::from(io::ErrorKind::NotADirectory)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir(&path)?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Whether a relative link in a directory never leads above the root.
@@ -228,7 +285,38 @@ fn keep_owner(path: &Path, metadata: &fs::Metadata) {
 
 #[cfg(test)]
 mod tests {
+    use nowait_testkit::TempDir;
+
     use super::*;
+
+    #[test]
+    fn files_are_counted_before_one_is_written() {
+        let dir = TempDir::new("copy");
+        let root = dir.path().join("root");
+        fs::create_dir(&root).unwrap();
+        let target = dir.path().join("target");
+        for n in 0..=ENTRIES_MAX {
+            std::os::unix::fs::symlink("x", root.join(n.to_string())).unwrap();
+        }
+        let adaptation = Adaptation { files: Vec::new(), removed: 0, added: 0, left: Vec::new() };
+        let message = copy(&root, &target, &adaptation).unwrap_err();
+        assert!(message.contains("more than 50000 files"), "{message}");
+        assert!(!target.exists());
+        fs::remove_file(root.join("0")).unwrap();
+        assert_eq!(count(&root), Ok(()));
+    }
+
+    #[test]
+    fn files_go_through_no_link() {
+        let dir = TempDir::new("copy");
+        fs::create_dir_all(dir.path().join("target/real")).unwrap();
+        std::os::unix::fs::symlink("..", dir.path().join("target/link")).unwrap();
+        let target = dir.path().join("target");
+        let check = |file: &str| parents(&target, Path::new(file)).is_ok();
+        assert!(check("real/new/deeper/a.conf") && target.join("real/new/deeper").is_dir());
+        assert!(!check("link/a.conf") && !check("link/b/a.conf") && !check("real/../../a/b.conf"));
+        assert!(!dir.path().join("a").exists() && !dir.path().join("b").exists());
+    }
 
     #[test]
     fn links_that_leave_the_root_are_found() {

@@ -326,6 +326,10 @@ fn domain_of(matches: &ArgMatches, addresses: &[SocketAddr]) -> Result<Domain, c
         if !names.contains(&name) {
             names.push(name);
         }
+        if names.len() > domain::NAMES_MAX {
+            let why = format!("a certificate is for {} names at most", domain::NAMES_MAX);
+            return Err(invalid(given, "domain", &why));
+        }
     }
     let email = text("email")
         .map(|given| domain::email(given).map_err(|why| invalid(given, "email", &why)));
@@ -460,7 +464,9 @@ mod tests {
             "serve --domain",
             "serve --domain a",
             "serve --domain *.example.org",
+            "serve --domain _",
             "serve --domain example.org --issuer http://a/",
+            "serve --domain example.org --issuer https:///dir",
             "serve --domain example.org --issuer https://a/ --staging",
             "serve --domain example.org --email x",
             "serve --domain example.org --port 80",
@@ -471,6 +477,12 @@ mod tests {
         ] {
             assert!(asked_by(wrong).unwrap().is_err(), "{wrong}");
         }
+        let names = |count| {
+            let names: Vec<_> = (0..count).map(|number| format!("a{number}.test")).collect();
+            asked_by(&format!("serve --domain {}", names.join(","))).unwrap()
+        };
+        assert!(names(100).is_ok());
+        assert!(names(101).unwrap_err().to_string().contains("100 names at most"));
         for wrong in ["serve a b", "serve --listen 80", "serve --port 0", "serve --lisen ::"] {
             assert!(asked_by(wrong).unwrap().is_err(), "{wrong}");
         }

@@ -5,12 +5,16 @@
 //! `acme_issuer`; there is no second way to obtain them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
+use nowait_front::tls::https::Url;
 use nowait_sys::user;
 
 /// The ports of HTTPS and HTTP.
 pub const PORTS: (u16, u16) = (443, 80);
+
+/// Maximum number of names of a certificate: public issuers certify no more.
+pub const NAMES_MAX: usize = 100;
 
 /// Where root keeps accounts and certificates.
 const STATE: &str = "/var/lib/nowait/acme";
@@ -50,10 +54,10 @@ impl Issuer {
     /// # Errors
     /// Why that is no URL of one.
     pub fn at(url: &str) -> Result<Self, String> {
-        let rest = url.strip_prefix("https://").filter(|rest| !rest.is_empty());
-        let is_safe = |byte: u8| byte.is_ascii_graphic() && !b"\"'\\;{}$".contains(&byte);
-        let rest = rest.filter(|_| url.bytes().all(is_safe));
-        let rest = rest.ok_or("expected the URL of a directory, which begins with https://")?;
+        let is_safe = |byte: u8| !b"\"'\\;{}$".contains(&byte);
+        let is_good = Url::parse(url).is_some_and(|parsed| !parsed.host.starts_with('.'));
+        let rest = url.strip_prefix("https://").filter(|_| is_good && url.bytes().all(is_safe));
+        let rest = rest.ok_or("expected the URL of a directory, such as https://ca.example/dir")?;
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
         let name = host.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
@@ -94,6 +98,7 @@ pub fn name(text: &str, issuer: &Issuer) -> Result<String, String> {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+            && label.bytes().any(|b| b.is_ascii_alphanumeric())
     };
     if text.len() > 253 || !text.split('.').all(is_label) {
         return Err("expected a name such as example.org".to_owned());
@@ -161,24 +166,81 @@ fn port_of(addresses: &[SocketAddr], default: u16) -> String {
     }
 }
 
+/// Where a path leads, or will lead once its missing directories are created.
+fn destination(path: &Path) -> PathBuf {
+    let existing = path.ancestors().find_map(|ancestor| {
+        let found = std::fs::canonicalize(ancestor).ok()?;
+        Some((found, path.strip_prefix(ancestor).ok()?))
+    });
+    let Some((mut found, missing)) = existing else { return path.to_owned() };
+    for component in missing.components() {
+        match component {
+            Component::ParentDir => {
+                found.pop();
+            }
+            other => found.push(other),
+        }
+    }
+    // Behind "missing/..", there may be links.
+    match missing.components().any(|component| component == Component::ParentDir) {
+        true => destination(&found),
+        false => found,
+    }
+}
+
 impl Domain {
-    /// Creates the directories above that of the state.
+    /// Creates the directory of the state and those above it, unless it would be served: `directory`
+    /// (canonical) is, with names that begin with a dot if `hidden`. `owner`: the user of the server
+    /// process, to whom the master will give the state; `None`: its own.
     ///
     /// # Errors
-    /// The message to print.
-    pub fn make_place(&self) -> Result<(), String> {
-        use std::os::unix::fs::DirBuilderExt;
-        let Some(parent) = self.state.parent() else { return Ok(()) };
-        // The user of the server process has to pass through root's.
+    /// The message to print. Nothing was created if the place is unsuitable.
+    pub fn make_place(
+        &self,
+        directory: &Path,
+        hidden: bool,
+        owner: Option<u32>,
+    ) -> Result<(), String> {
+        use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+        let shown = |path: &Path, why: &str| {
+            Err(format!(
+                "[emerg] \"{}\" {why}; --state names another directory",
+                path.display()
+            ))
+        };
+        let is_hidden = |path: &Path| {
+            use std::os::unix::ffi::OsStrExt;
+            !hidden && path.iter().any(|name| name.as_bytes().starts_with(b"."))
+        };
+        let state = &self.state;
+        if destination(state).strip_prefix(directory).is_ok_and(|path| !is_hidden(path)) {
+            let why = "is in the served directory: anybody could download the keys";
+            return shown(state, why);
+        }
+        let failed = |path: &Path, error: std::io::Error| {
+            shown(path, &format!("cannot be created for certificates: {error}"))
+        };
+        if let Ok(metadata) = std::fs::metadata(state) {
+            let is_others = owner.is_some_and(|owner| owner != metadata.uid());
+            let is_empty = || std::fs::read_dir(state).is_ok_and(|mut all| all.next().is_none());
+            return match metadata.is_dir() {
+                false => shown(state, "is not a directory"),
+                true if is_others && !is_empty() => {
+                    shown(state, "belongs to another user and is not empty")
+                }
+                true => Ok(()),
+            };
+        }
+        // The user of the server process has to pass through root's directories.
         let mode = if user::effective_uid() == 0 { 0o755 } else { 0o700 };
-        let made = std::fs::DirBuilder::new().recursive(true).mode(mode).create(parent);
-        made.map_err(|error| {
-            format!(
-                "[emerg] cannot create \"{}\" for certificates: {error}; --state names another \
-                 directory",
-                parent.display()
-            )
-        })
+        let parent = state.parent().unwrap_or(state);
+        let mut builder = std::fs::DirBuilder::new();
+        match builder.recursive(true).mode(mode).create(parent) {
+            Ok(()) => {}
+            Err(error) => return failed(parent, error),
+        }
+        let made = std::fs::DirBuilder::new().mode(0o700).create(state);
+        made.or_else(|error| failed(state, error))
     }
 
     /// The issuer and the servers besides that of the directory, as a part of `http`. `secure`: where
@@ -234,8 +296,10 @@ impl Domain {
         let port = port_of(&self.plain, PORTS.1);
         format!(
             "{urls}\nRequests to http://{}{port}/ are redirected. The certificate comes from {} and is \
-             kept in {state}.",
-            self.names[0], self.issuer.url
+             kept in {state}.{}",
+            self.names[0],
+            self.issuer.url,
+            if self.accepts_terms { "" } else { " No certificate is ordered without --accept-terms." },
         )
     }
 }
@@ -250,11 +314,22 @@ mod tests {
         assert_eq!(own.name, "ca.example_14000");
         assert_eq!(name("Example.ORG", &Issuer::staging()).as_deref(), Ok("example.org"));
         assert_eq!(name("localhost", &own).as_deref(), Ok("localhost"));
-        for bad in ["", "*.example.org", "a..b", "a;b", "a b", "-{}", "192.0.2.1", "ä.example"] {
+        for bad in ["", "*.example.org", "a..b", "a;b", "a b", "-{}", "192.0.2.1", "ä.example", "_", "a.-"]
+        {
             assert!(name(bad, &own).is_err(), "{bad}");
         }
         assert!(name("localhost", &Issuer::lets_encrypt()).unwrap_err().contains("--issuer"));
-        for bad in ["http://a/", "https://", "ca.example", "https://a/ b"] {
+        for bad in [
+            "http://a/",
+            "https://",
+            "ca.example",
+            "https://a/ b",
+            "https:///dir",
+            "https://u@h/dir",
+            "https://../dir",
+            "https://a:x/dir",
+            "https://a/$b",
+        ] {
             assert!(Issuer::at(bad).is_err(), "{bad}");
         }
     }
@@ -265,5 +340,79 @@ mod tests {
         for bad in ["", "you", "@", "a@", "@b", "a@b;", "a@b c", "a\"@b"] {
             assert!(email(bad).is_err(), "{bad}");
         }
+    }
+
+    fn with_state(state: PathBuf) -> Domain {
+        Domain {
+            names: vec!["example.org".to_owned()],
+            email: None,
+            accepts_terms: false,
+            issuer: Issuer::lets_encrypt(),
+            authorities: None,
+            plain: Vec::new(),
+            state,
+        }
+    }
+
+    #[test]
+    fn keys_are_not_served() {
+        let dir = nowait_testkit::TempDir::new("place");
+        let top = std::fs::canonicalize(dir.path()).unwrap();
+        dir.write("site/index.html", "");
+        std::os::unix::fs::symlink("site", top.join("link")).unwrap();
+        let site = top.join("site");
+        let make = |state: &str, hidden| {
+            with_state(top.join(state)).make_place(&site, hidden, None)
+        };
+        for (state, hidden) in [
+            ("site", false),
+            ("site/state", false),
+            ("site/a/b/state", false),
+            ("link/state", false),
+            ("other/../link/state", false),
+            ("other/x/../../site/state", false),
+            ("site/.state", true),
+        ] {
+            let error = make(state, hidden).unwrap_err();
+            assert!(error.contains("is in the served directory"), "{state}: {error}");
+        }
+        assert_eq!(std::fs::read_dir(&site).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(&top).unwrap().count(), 2);
+        for state in ["site/.local/state", "site2/state", "other/a/state", "site/../state"] {
+            assert_eq!(make(state, false), Ok(()), "{state}");
+            assert!(top.join(state).is_dir(), "{state}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_others_is_given_away() {
+        let dir = nowait_testkit::TempDir::new("place");
+        dir.write("full/file", "");
+        std::fs::create_dir(dir.path().join("empty")).unwrap();
+        let own = user::effective_uid();
+        let make = |state: &str, owner| {
+            let domain = with_state(dir.path().join(state));
+            domain.make_place(Path::new("/nonexistent"), false, owner)
+        };
+        for (state, owner, expected) in [
+            ("full/file", None, "is not a directory; --state names another directory"),
+            ("full", Some(own + 1), "belongs to another user and is not empty; --state"),
+            ("full/file/state", None, "cannot be created for certificates"),
+        ] {
+            let error = make(state, owner).unwrap_err();
+            assert!(error.contains(expected), "{state}: {error}");
+        }
+        for (state, owner) in [("full", Some(own)), ("full", None), ("empty", Some(own + 1))] {
+            assert_eq!(make(state, owner), Ok(()), "{state}");
+        }
+    }
+
+    #[test]
+    fn a_greeting_says_what_is_missing() {
+        let mut domain = with_state(PathBuf::from("/state"));
+        let missing = "No certificate is ordered without --accept-terms.";
+        assert!(domain.greeting(&[]).ends_with(missing));
+        domain.accepts_terms = true;
+        assert!(!domain.greeting(&[]).contains("--accept-terms"));
     }
 }

@@ -139,7 +139,6 @@ fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
             output::print(&cache_command::purge(order, &options)?).map(|()| 0)
         }
         Asked::Serve(serve) => {
-            serve.domain.as_ref().map_or(Ok(()), domain::Domain::make_place)?;
             let place = Place::serve(serve)?;
             let loaded = match config::load(&place) {
                 Ok(loaded) => loaded,
@@ -148,6 +147,8 @@ fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
                     return Ok(1);
                 }
             };
+            let identity = loaded.settings.process.identity.as_ref();
+            place.make_state(identity.map(|identity| identity.uid))?;
             Ok(run_server(place, loaded, inherited, StartupLog::stderr(Level::Warn)))
         }
     }

@@ -12,6 +12,7 @@ use nowait_sys::user;
 
 use crate::builtin::Serve;
 use crate::cli::Options;
+use crate::domain::Domain;
 use crate::features::{CONF_FILE, PID_FILE, PREFIX};
 use crate::log::Reason;
 
@@ -120,6 +121,17 @@ impl Place {
             globals: None,
             serve: Some(serve),
         })
+    }
+
+    /// Creates the place for the certificates of `nowait serve --domain`. `owner`: the user of the
+    /// server process, if it is not that of the master.
+    ///
+    /// # Errors
+    /// The message to print: the place can't be created, or is unsuitable.
+    pub fn make_state(&self, owner: Option<u32>) -> Result<(), String> {
+        let Some(serve) = &self.serve else { return Ok(()) };
+        let make = |domain: &Domain| domain.make_place(&self.prefix, serve.hidden, owner);
+        serve.domain.as_ref().map_or(Ok(()), make)
     }
 
     /// The error if no configuration was found.

@@ -150,8 +150,11 @@ fn one(path: &Path, process: &ProcessSettings) -> Result<(), Trouble> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(trouble("mkdir()", &error)),
     }
-    let Some(identity) = &process.identity else { return Ok(()) };
     let metadata = std::fs::metadata(path).map_err(|error| trouble("stat()", &error))?;
+    if !metadata.is_dir() {
+        return Err(Trouble::Wrong(format!("\"{}\" is not a directory", path.display())));
+    }
+    let Some(identity) = &process.identity else { return Ok(()) };
     if metadata.uid() != identity.uid {
         std::os::unix::fs::chown(path, Some(identity.uid), None)
             .map_err(|error| trouble("chown()", &error))?;
@@ -175,4 +178,20 @@ fn is_of_disk(error: &io::Error) -> bool {
     ];
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     errno.is_some_and(|errno| OF_DISK.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_left_alone() {
+        let dir = nowait_testkit::TempDir::new("directories");
+        let file = dir.write("file", "");
+        let process = ProcessSettings::default();
+        let Err(Trouble::Wrong(text)) = one(&file, &process) else { panic!("it was accepted") };
+        assert_eq!(text, format!("\"{}\" is not a directory", file.display()));
+        assert!(one(&dir.path().join("new"), &process).is_ok());
+        assert!(one(&dir.path().join("new"), &process).is_ok());
+    }
 }

@@ -569,7 +569,7 @@ impl Order {
                 self.step = Step::Account;
                 return Ok(());
             }
-            // Nobody could do anything about these.
+            // Retrying without `replaces` cannot help.
             "rateLimited" | "userActionRequired" => {}
             // It may be unknown there, or replaced already (RFC 9773, 5): that must not keep the new one
             // from being issued.
@@ -585,10 +585,23 @@ impl Order {
             text.push_str(&format!(" ({}: {detail})", shown(&kind)));
         }
         if kind == "userActionRequired" || detail.contains("terms of service") {
-            // RFC 8555, 7.3.3: the terms have changed.
             let terms = received.links("terms-of-service").next();
+            let terms = terms.or(self.directory.terms.as_deref());
             text.push_str("; ");
-            text.push_str(&terms_hint(terms.or(self.directory.terms.as_deref())));
+            text.push_str(&match (&kind[..], self.settings.accepts_terms) {
+                ("userActionRequired", true) => {
+                    // RFC 8555, 7.3.3: this page says how to agree.
+                    let page = value.as_ref().and_then(|value| value.get("instance"));
+                    let page = page.and_then(Value::as_str).filter(|url| check_url(url).is_ok());
+                    match page.or(terms) {
+                        Some(url) => {
+                            format!("its terms of service have changed: visit {}", shown(url))
+                        }
+                        None => "its terms of service have changed".to_owned(),
+                    }
+                }
+                _ => terms_hint(terms),
+            });
         }
         let limited = (kind == "rateLimited").then_some(LIMITED);
         Err(Failure { text, retry_after: received.retry_after().or(limited) })
@@ -663,8 +676,8 @@ impl Order {
             && self.settings.external.is_none()
         {
             return Err(Failure::new(
-                "the issuer would refuse the account: it has to be bound to one that exists there; \
-                 external_account_key in the acme_issuer block names that",
+                "the issuer would refuse the account: the account must be bound to an existing one: \
+                 external_account_key in the acme_issuer block names its key",
             ));
         }
         let known = |name: &str| {

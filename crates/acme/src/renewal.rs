@@ -32,7 +32,7 @@ pub fn renewal_id(authority_key: &[u8], serial: &[u8]) -> Option<String> {
 /// has no such information.
 ///
 /// # Errors
-/// The response is none that counts.
+/// The response is invalid.
 pub fn renewal_url(directory: &Received, id: &str) -> Result<Option<String>, Failure> {
     directory.check("its directory")?;
     let map = directory.json()?;
@@ -59,7 +59,7 @@ impl Renewal {
     /// Reads a response.
     ///
     /// # Errors
-    /// It is none that counts.
+    /// The response is invalid.
     pub fn read(received: &Received) -> Result<Self, Failure> {
         received.check("renewal information")?;
         let map = received.json()?;

@@ -12,6 +12,9 @@ const PAUSE_MIN: Duration = Duration::from_secs(60);
 /// The longest pause that grew by failures.
 const PAUSE_MAX: Duration = Duration::from_secs(12 * 3600);
 
+/// The least pause after a success.
+const HOLD_MIN: Duration = Duration::from_secs(1);
+
 /// The longest pause that an issuer can ask for.
 const ASKED_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -133,8 +136,9 @@ impl Schedule {
         (self.renewal, self.inquire_at) = (None, None);
     }
 
-    /// An order succeeded. If the new certificate is due again already, the next attempt waits as after
-    /// a failure: that pause is returned.
+    /// An order succeeded. The next one waits for a twentieth of the lifetime, whatever renewal information
+    /// says. If the new certificate is due again already, the next attempt waits as after a failure: that
+    /// pause is returned.
     pub fn renewed(
         &mut self,
         validity: Validity,
@@ -147,7 +151,9 @@ impl Schedule {
             return Some(self.failed(None, random, now));
         }
         self.failures = 0;
-        self.held_until = None;
+        self.is_asked = false;
+        let lifetime = validity.until.duration_since(validity.from).unwrap_or_default();
+        self.held_until = Some(now + (lifetime / 20).clamp(HOLD_MIN, PAUSE_MAX));
         None
     }
 
@@ -274,6 +280,29 @@ mod tests {
         assert_eq!(schedule.renewed(expired, 0, wall, now), Some(2 * PAUSE_MIN));
         assert_eq!(schedule.renewed(valid(wall, 90), 0, wall, now), None);
         assert_eq!(schedule.failed(None, 0, now), PAUSE_MIN);
+    }
+
+    #[test]
+    fn a_window_that_is_always_in_the_past_is_not_obeyed_in_circles() {
+        let (mut schedule, now) = (Schedule::new(0), Instant::now());
+        let wall = UNIX_EPOCH + 10 * DAY;
+        let past = Renewal { start: UNIX_EPOCH, end: UNIX_EPOCH + DAY, holds: 24 * HOUR };
+        let backwards = Validity { from: wall + DAY, until: wall };
+        for (validity, hold) in [
+            (valid(wall, 90), PAUSE_MAX),
+            (valid(wall, 1), DAY / 20),
+            (backwards, Duration::from_secs(1)),
+        ] {
+            assert_eq!(schedule.renewed(validity, 0, wall, now), None);
+            assert_eq!(schedule.next(Some(validity), wall, now), Act::Inquire);
+            schedule.informed(&Ok(Some(past.clone())), now);
+            assert_eq!(schedule.next(Some(validity), wall, now), Act::Wait(hold));
+            assert_eq!(schedule.next(Some(validity), wall + hold, now + hold), Act::Order);
+        }
+        // The pause is not the issuer's wish.
+        schedule.renewed(valid(wall, 90), 0, wall, now);
+        schedule.reloaded();
+        assert_eq!(schedule.next(None, wall, now), Act::Order);
     }
 
     /// Two years, in which the issuer is dead for four months: certificates are renewed before they

@@ -676,8 +676,8 @@ impl Order {
             && self.settings.external.is_none()
         {
             return Err(Failure::new(
-                "the issuer would refuse the account: the account must be bound to an existing one: \
-                 external_account_key in the acme_issuer block names its key",
+                "the account must be bound to an existing one: external_account_key in the \
+                 acme_issuer block names its key",
             ));
         }
         let known = |name: &str| {

@@ -49,7 +49,7 @@ pub use send::{STEP_BYTES_MAX, Sent, Steps};
 pub(crate) use splice::Claim;
 pub use symlinks::Symlinks;
 pub use tree::{CopyOptions, Failure, TREE_DEPTH_MAX, Tree, TreeStep, copy_file};
-pub use write::{CreateOptions, Patched, PutModes, create, lock, patch, put};
+pub use write::{CreateOptions, Lock, Patched, PutModes, create, lock, patch, put};
 
 use std::io;
 

@@ -203,10 +203,7 @@ impl Domain {
     ) -> Result<(), String> {
         use std::os::unix::fs::{DirBuilderExt, MetadataExt};
         let shown = |path: &Path, why: &str| {
-            Err(format!(
-                "[emerg] \"{}\" {why}; --state names another directory",
-                path.display()
-            ))
+            Err(format!("[emerg] \"{}\" {why}; --state names another directory", path.display()))
         };
         let is_hidden = |path: &Path| {
             use std::os::unix::ffi::OsStrExt;
@@ -299,7 +296,11 @@ impl Domain {
              kept in {state}.{}",
             self.names[0],
             self.issuer.url,
-            if self.accepts_terms { "" } else { " No certificate is ordered without --accept-terms." },
+            if self.accepts_terms {
+                ""
+            } else {
+                " No certificate is ordered without --accept-terms."
+            },
         )
     }
 }
@@ -314,7 +315,8 @@ mod tests {
         assert_eq!(own.name, "ca.example_14000");
         assert_eq!(name("Example.ORG", &Issuer::staging()).as_deref(), Ok("example.org"));
         assert_eq!(name("localhost", &own).as_deref(), Ok("localhost"));
-        for bad in ["", "*.example.org", "a..b", "a;b", "a b", "-{}", "192.0.2.1", "ä.example", "_", "a.-"]
+        for bad in
+            ["", "*.example.org", "a..b", "a;b", "a b", "-{}", "192.0.2.1", "ä.example", "_", "a.-"]
         {
             assert!(name(bad, &own).is_err(), "{bad}");
         }
@@ -361,9 +363,8 @@ mod tests {
         dir.write("site/index.html", "");
         std::os::unix::fs::symlink("site", top.join("link")).unwrap();
         let site = top.join("site");
-        let make = |state: &str, hidden| {
-            with_state(top.join(state)).make_place(&site, hidden, None)
-        };
+        let make =
+            |state: &str, hidden| with_state(top.join(state)).make_place(&site, hidden, None);
         for (state, hidden) in [
             ("site", false),
             ("site/state", false),

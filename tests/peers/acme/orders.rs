@@ -156,7 +156,7 @@ fn accounts_are_bound_to_external_ones() {
     stage.variables = vec![("PEBBLE_VA_SLEEPTIME", "3")];
     let _issuer = stage.start();
     let server = stage.site("", "", &stage.challenges()).start();
-    server.wait_log("external_account_key in the acme_issuer block names that");
+    server.wait_log("external_account_key in the acme_issuer block names its key");
     server.stop();
     let wrong = format!("external_account_key kid-1 data:{};", key.replace('z', "A"));
     let server = stage.site("", &wrong, &stage.challenges()).start();
@@ -216,7 +216,7 @@ fn one_instance_orders_at_a_time() {
         stage.state().join("account.key").exists().then_some(())
     });
     let second = stage.site("", "", "").start();
-    second.wait_log("another instance is ordering, waiting with localhost");
+    second.wait_log("another instance is ordering, localhost waits");
     drop(slow);
     stage.variables = vec![("PEBBLE_VA_ALWAYS_VALID", "1")];
     let _issuer = stage.start();

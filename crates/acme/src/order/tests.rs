@@ -170,7 +170,39 @@ fn refusals_name_reason_and_pause() {
         "the issuer refused the order with status 429 (rateLimited: De\\u{1b}tail)"
     );
     assert_eq!(failure.retry_after, Some(Duration::from_secs(120)));
-    assert!(refused("new-account", "userActionRequired").text.contains("accept_terms_of_service"));
+}
+
+/// RFC 8555, 7.3.3.
+#[test]
+fn changed_terms_have_a_page() {
+    let refused = |accepts_terms, page: Option<&str>| {
+        let order = order(|settings| settings.accepts_terms = accepts_terms);
+        let lie = |at: &str, received| match at == "new-order" {
+            true => {
+                let mut body = json!({ "type": "urn:ietf:params:acme:error:userActionRequired" });
+                if let Some(page) = page {
+                    body["instance"] = page.into();
+                }
+                let mut received = refusal("");
+                received.body = body.to_string().into_bytes();
+                let link = format!("<{BASE}terms>;rel=\"terms-of-service\"");
+                received.fields.push(("link".to_owned(), link));
+                received
+            }
+            false => received,
+        };
+        run(order, lie).unwrap_err().text
+    };
+    let end = "; its terms of service have changed: visit https://issuer.test/agree";
+    let text = refused(true, Some("https://issuer.test/agree"));
+    assert!(text.ends_with(end), "{text}");
+    for page in [None, Some("javascript:x")] {
+        let text = refused(true, page);
+        assert!(text.ends_with("have changed: visit https://issuer.test/terms"), "{text}");
+    }
+    let text = refused(false, Some("https://issuer.test/agree"));
+    assert!(text.contains("(https://issuer.test/terms) must be agreed to"), "{text}");
+    assert!(text.contains("accept_terms_of_service"), "{text}");
 }
 
 #[test]

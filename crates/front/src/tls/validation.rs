@@ -20,10 +20,17 @@ const PENDING_MAX: usize = 1000;
 /// Whether validations are answered at all. Without it, the protocol is like any other.
 static ANSWERS: AtomicBool = AtomicBool::new(false);
 
-/// What is presented, by server name.
-static PENDING: Mutex<BTreeMap<String, Server>> = Mutex::new(BTreeMap::new());
+/// What is presented.
+static PENDING: Mutex<Pending> = Mutex::new(Pending { published: 0, by_name: BTreeMap::new() });
 
-fn pending() -> MutexGuard<'static, BTreeMap<String, Server>> {
+struct Pending {
+    /// How many were ever published: the last one's number.
+    published: u64,
+    /// By server name, with its number.
+    by_name: BTreeMap<String, (u64, Server)>,
+}
+
+fn pending() -> MutexGuard<'static, Pending> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -39,30 +46,79 @@ pub(super) fn is_asked(hello: &Hello) -> bool {
 
 /// The server for a name that is being validated.
 pub(super) fn find(name: &str) -> Option<Server> {
-    pending().get(name).cloned()
+    pending().by_name.get(name).map(|(_, server)| server.clone())
 }
 
-/// Presents this certificate with its key, in PEM, to whoever validates `name`.
-///
-/// # Errors
-/// They are unusable, or too many names are being validated.
-pub fn publish(name: &str, file: &str) -> Result<(), Error> {
-    let key = PrivateKey::from_pem(file.as_bytes(), &[])?;
-    let identity = Identity::new(pem::certificates(file.as_bytes())?, &key, None)?;
-    let server = Server::new(ServerSettings {
-        identities: vec![identity],
-        alpn: vec![PROTOCOL.to_vec()],
-        ..ServerSettings::default()
-    })?;
-    let mut pending = pending();
-    if pending.len() >= PENDING_MAX {
-        return Err(Error::Settings(format!("{PENDING_MAX} names are being validated")));
+/// A certificate that validates a name.
+pub struct Proof(Server);
+
+impl Proof {
+    /// Reads a certificate with its key from PEM. This computes: it belongs into a pool.
+    ///
+    /// # Errors
+    /// They are unusable.
+    pub fn new(file: &str) -> Result<Self, Error> {
+        let key = PrivateKey::from_pem(file.as_bytes(), &[])?;
+        let identity = Identity::new(pem::certificates(file.as_bytes())?, &key, None)?;
+        let settings = ServerSettings {
+            identities: vec![identity],
+            alpn: vec![PROTOCOL.to_vec()],
+            ..ServerSettings::default()
+        };
+        Server::new(settings).map(Self)
     }
-    pending.insert(name.to_owned(), server);
-    Ok(())
+
+    /// Presents it to whoever validates `name`, until the result is dropped or another one is published
+    /// for the name.
+    ///
+    /// # Errors
+    /// Too many names are being validated.
+    pub fn publish(self, name: String) -> Result<Published, Error> {
+        let mut pending = pending();
+        if pending.by_name.len() >= PENDING_MAX {
+            return Err(Error::Settings(format!("{PENDING_MAX} names are being validated")));
+        }
+        pending.published += 1;
+        let number = pending.published;
+        pending.by_name.insert(name.clone(), (number, self.0));
+        Ok(Published { name, number })
+    }
 }
 
-/// The validation of a name has ended.
-pub fn withdraw(name: &str) {
-    pending().remove(name);
+/// A published [`Proof`].
+#[derive(Debug)]
+pub struct Published {
+    name: String,
+    number: u64,
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        let mut pending = pending();
+        if pending.by_name.get(&self.name).is_some_and(|(number, _)| *number == self.number) {
+            pending.by_name.remove(&self.name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_own_proof_is_withdrawn() {
+        let name = "validation.test";
+        let publish = || {
+            let own = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+            let file = format!("{}{}", own.cert.pem(), own.signing_key.serialize_pem());
+            Proof::new(&file).unwrap().publish(name.to_owned()).unwrap()
+        };
+        let first = publish();
+        let second = publish();
+        drop(first);
+        assert!(find(name).is_some());
+        drop(second);
+        assert!(find(name).is_none());
+        assert!(Proof::new("").is_err());
+    }
 }

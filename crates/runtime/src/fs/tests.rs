@@ -308,3 +308,25 @@ fn exclusive_creation_refuses_what_exists() {
     let path = Path::new(std::ffi::OsStr::from_bytes(&path)).to_owned();
     assert_eq!(std::fs::read(path).unwrap(), b"contentmore");
 }
+
+/// On network file systems, unlocking may wait for a dead server.
+#[test]
+fn locks_are_released_in_the_pool() {
+    let pool = Pool::new(PoolConfig { name: String::from("test"), threads: 1, max_queue: 100 });
+    let (io, others, dir) = (Io::new(pool.clone()), io(), Dir::new());
+    let path = dir.path("lock");
+    let is_locked = || block_on(lock(&others, &path, 0o600)).unwrap().is_none();
+    let own = || block_on(lock(&io, &path, 0o600)).unwrap().expect("nobody else has it");
+    let held = own();
+    assert!(is_locked());
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let busy = crate::pool::blocking(&pool, move || {
+        let _ = finished.recv();
+    });
+    drop(held);
+    assert!(is_locked(), "the only thread is busy");
+    drop(finish);
+    block_on(busy).unwrap();
+    block_on(own().release());
+    assert!(!is_locked());
+}

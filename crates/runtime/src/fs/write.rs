@@ -51,19 +51,44 @@ pub async fn create(io: &Io, path: &[u8], options: &CreateOptions) -> io::Result
     offload(io, Class::Path, Op::Create, id, work).await
 }
 
-/// Locks a file for this process, and creates it if necessary: until the result is dropped, no other
+/// The lock of a file: until it is released or dropped.
+#[derive(Debug)]
+pub struct Lock {
+    file: Option<OwnedFd>,
+    pool: Pool,
+}
+
+impl Lock {
+    /// Unlocks the file, and returns when that is done: a dropped lock is gone a moment later only.
+    pub async fn release(mut self) {
+        let pool = self.pool.clone();
+        // If the pool refuses it, the drop is left.
+        let _ = pool.run(Class::Path, 0, Op::Close, move || drop(self.file.take())).await;
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing unlocks, which is a request to the server of a network file system.
+        if let Some(file) = self.file.take() {
+            self.pool.run_detached(Op::Close, move || drop(file));
+        }
+    }
+}
+
+/// Locks a file for this process, and creates it if necessary: while the result exists, no other
 /// process can. `None`: another one has it.
 ///
 /// # Errors
 /// Those of openat(2) and flock(2).
-pub async fn lock(io: &Io, path: &[u8], mode: u32) -> io::Result<Option<OwnedFd>> {
+pub async fn lock(io: &Io, path: &[u8], mode: u32) -> io::Result<Option<Lock>> {
     let id = known::path_id(path);
-    let path = path.to_vec();
+    let (path, pool) = (path.to_vec(), io.pool.clone());
     let work = move || {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = openat(CWD, &path[..], flags, Mode::from_raw_mode(mode))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(file)),
+            Ok(()) => Ok(Some(Lock { file: Some(file), pool })),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }

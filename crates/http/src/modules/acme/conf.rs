@@ -381,5 +381,10 @@ mod tests {
         assert_eq!(one, of(&["a.test", "b.test"], Algorithm::Ecdsa256));
         assert_ne!(one, of(&["a.test", "b.test"], Algorithm::Rsa2048));
         assert_ne!(one, of(&["a.test"], Algorithm::Ecdsa256));
+        // Files beside it have longer names; none may have more than 255 bytes.
+        let long = |last: &str| format!("{}{last}", format!("{}.", "a".repeat(49)).repeat(5));
+        let one = of(&[&long("tst")], Algorithm::Ecdsa256);
+        assert!(one.len() + ".broken".len() <= 255, "{one}");
+        assert_ne!(one, of(&[&long("tet")], Algorithm::Ecdsa256));
     }
 }

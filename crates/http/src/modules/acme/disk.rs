@@ -1,10 +1,9 @@
 //! The state of an issuer on disk: the account, and a file for each certificate with its key.
 //!
 //! Called by the issuer's task alone. Files are replaced as a whole, and readable by the server's user only.
-//! A file that can't be read makes an attempt fail; one that can be read but makes no sense is kept aside.
+//! A file that can't be read makes an attempt fail; an unusable file is renamed to `NAME.broken`.
 
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -68,7 +67,7 @@ impl State<'_> {
         })
     }
 
-    /// Keeps a file aside that makes no sense, and says so; `then` is what happens instead. The caller
+    /// Renames an unusable file to `NAME.broken`, and says so; `then` is what happens instead. The caller
     /// has the lock.
     ///
     /// # Errors
@@ -102,7 +101,7 @@ impl State<'_> {
         }
     }
 
-    /// Excludes other instances with the same state until the result is dropped, or the process ends.
+    /// Excludes other instances with the same state until the result is released, or the process ends.
     /// `None`: another instance is at work.
     ///
     /// # Errors
@@ -117,7 +116,16 @@ impl State<'_> {
 }
 
 /// Excludes other instances.
-pub struct Lock(#[allow(dead_code, reason = "closing it unlocks")] Option<OwnedFd>);
+pub struct Lock(Option<fs::Lock>);
+
+impl Lock {
+    /// Lets other instances, and the next order of this one, have it.
+    pub async fn release(self) {
+        if let Some(lock) = self.0 {
+            lock.release().await;
+        }
+    }
+}
 
 fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()

@@ -7,7 +7,7 @@ use nowait_acme::{
     Settings, Validation, Validity, renewal_id, renewal_url,
 };
 use nowait_front::tls::https::{self, Ask, Means, Url};
-use nowait_front::tls::validation;
+use nowait_front::tls::validation::Proof;
 use nowait_runtime::pool::{Class, Op};
 use nowait_runtime::{now, sleep};
 use zeroize::Zeroizing;
@@ -97,8 +97,16 @@ impl Ordering<'_> {
         if url != account.url {
             let url = url.unwrap_or_default();
             let text = format!("{}\n{url}\n", self.issuer.uri);
-            self.state.write("account.url", &text).await.map_err(failure)?;
             self.issuer.shared.set_account(Account { url: Some(url), ..account });
+            if let Err(why) = self.state.write("account.url", &text).await {
+                let name = &self.issuer.name;
+                self.current().logs.error(
+                    Level::Warn,
+                    format_args!(
+                        "{why}; after a restart, the issuer is asked for it again, issuer \"{name}\""
+                    ),
+                );
+            }
         }
         self.choose(certificate, key, chains).await.map_err(failure)
     }
@@ -114,7 +122,8 @@ impl Ordering<'_> {
             AccountKey::Generated(algorithm) => {
                 let kept = match self.state.read("account.key").await? {
                     None => None,
-                    Some(file) => match https::key(&file) {
+                    // An RSA key may take long.
+                    Some(file) => match self.compute(move || https::key(&file)).await? {
                         Ok(key) => Some(key),
                         Err(why) => {
                             let then = "a new account is registered";
@@ -141,7 +150,7 @@ impl Ordering<'_> {
                 }
             }
         };
-        // A file that makes no sense costs a question: the issuer knows the account by its key.
+        // An unusable file costs a question: the issuer knows the account by its key.
         let url = self.state.read("account.url").await?.and_then(|file| {
             let text = std::str::from_utf8(&file).ok()?;
             let (uri, url) = text.trim_end().split_once('\n')?;
@@ -232,11 +241,11 @@ impl Ordering<'_> {
             ChallengeKind::TlsAlpn => {
                 let make = move || {
                     let own = Validation::new(&challenge).map_err(|error| error.to_string())?;
-                    validation::publish(&own.server_name, &own.pem)
-                        .map_err(|error| error.to_string())?;
-                    Ok::<_, String>(own.server_name)
+                    let proof = Proof::new(&own.pem).map_err(|error| error.to_string())?;
+                    Ok::<_, String>((proof, own.server_name))
                 };
-                published.validation(self.compute(make).await??);
+                let (proof, name) = self.compute(make).await??;
+                published.validation(proof.publish(name).map_err(|error| error.to_string())?);
             }
         }
         Ok(())

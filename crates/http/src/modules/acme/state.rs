@@ -11,6 +11,9 @@ use sha1::{Digest, Sha1};
 
 use crate::slots::Key;
 
+/// Characters of the first name in a file's name: with all that is appended, it has 255 bytes at most.
+const NAME_MAX: usize = 200;
+
 /// Challenges of an issuer at a time: orders are made one after another.
 const CHALLENGES_MAX: usize = 100;
 
@@ -97,6 +100,7 @@ impl Certificate {
         }
         let hash: String = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
         let first = identifiers.first().map(Identifier::value).unwrap_or_default();
+        let first: String = first.chars().take(NAME_MAX).collect();
         Self { issuer, algorithm, file: format!("{first}-{hash}.pem"), identifiers }
     }
 
@@ -169,13 +173,12 @@ impl Shared {
 pub struct Published<'s> {
     shared: &'s Shared,
     tokens: Vec<Vec<u8>>,
-    /// Server names whose validations are answered.
-    names: Vec<String>,
+    validations: Vec<validation::Published>,
 }
 
 impl<'s> Published<'s> {
     pub fn new(shared: &'s Shared) -> Self {
-        Self { shared, tokens: Vec::new(), names: Vec::new() }
+        Self { shared, tokens: Vec::new(), validations: Vec::new() }
     }
 
     /// The answer to a challenge `http-01`.
@@ -189,9 +192,9 @@ impl<'s> Published<'s> {
         self.tokens.push(token);
     }
 
-    /// A certificate for a challenge `tls-alpn-01` was published for this server name.
-    pub fn validation(&mut self, name: String) {
-        self.names.push(name);
+    /// The answer to a challenge `tls-alpn-01`.
+    pub fn validation(&mut self, validation: validation::Published) {
+        self.validations.push(validation);
     }
 }
 
@@ -201,7 +204,6 @@ impl Drop for Published<'_> {
         for token in &self.tokens {
             challenges.remove(token);
         }
-        self.names.iter().for_each(|name| validation::withdraw(name));
     }
 }
 

@@ -180,10 +180,7 @@ impl Tending {
                 }
             }
             (Ok(()), None) | (Err(Trouble::Locked), _) => {
-                self.log(
-                    Level::Info,
-                    format_args!("another instance is ordering, waiting with {name}"),
-                );
+                self.log(Level::Info, format_args!("another instance is ordering, {name} waits"));
                 schedule.locked(random(), now());
             }
             (Err(Trouble::Failed(Failure { text, retry_after })), pair) => {
@@ -209,11 +206,23 @@ impl Tending {
     }
 
     async fn replace(&self, certificate: &Certificate, schedule: &Schedule) -> Result<(), Trouble> {
-        let Certificate { file, .. } = certificate;
         let ordering = self.ordering();
+        let Some(lock) = ordering.state.lock().await? else { return Err(Trouble::Locked) };
+        let replaced = self.replace_alone(&ordering, certificate, schedule).await;
+        lock.release().await;
+        replaced
+    }
+
+    /// The caller has the lock of the state.
+    async fn replace_alone(
+        &self,
+        ordering: &Ordering<'_>,
+        certificate: &Certificate,
+        schedule: &Schedule,
+    ) -> Result<(), Trouble> {
+        let Certificate { file, .. } = certificate;
         let shared = &self.issuer().shared;
         let before = shared.pair(file);
-        let Some(_locked) = ordering.state.lock().await? else { return Err(Trouble::Locked) };
         if let Some(why) = self.load(certificate).await? {
             ordering.state.set_aside(file, &why, "a new certificate is ordered").await?;
         }
@@ -243,7 +252,7 @@ impl Tending {
         Ok(())
     }
 
-    /// Takes a certificate from the state, if it has one that is newer. `Some`: the file makes no sense.
+    /// Takes a certificate from the state, if it has one that is newer. `Some`: why the file is unusable.
     async fn load(&self, certificate: &Certificate) -> Result<Option<String>, String> {
         let Certificate { file, .. } = certificate;
         let ordering = self.ordering();

@@ -16,15 +16,15 @@ mod key;
 mod order;
 mod renewal;
 mod request;
+mod response;
 mod schedule;
 mod validation;
 
 pub use base64::{decode as from_base64url, encode as base64url};
 pub use key::{Algorithm, Key, KeyError};
-pub use order::{
-    BODY_BYTES_MAX, Challenge, External, Failure, Issued, Next, Order, Received, Settings, is_token,
-};
+pub use order::{Challenge, External, Issued, Next, Order, Settings, is_token};
 pub use renewal::{Renewal, renewal_id, renewal_url};
 pub use request::{Identifier, Request};
+pub use response::{BODY_BYTES_MAX, Failure, Received};
 pub use schedule::{Act, Schedule, Validity};
 pub use validation::{ALPN, Validation};

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nowait_message::http_date;
 
 use crate::base64;
-use crate::order::{Failure, Received, check_url, shown, text};
+use crate::response::{Failure, Received, check_url, shown, text};
 
 /// How long an answer holds without `Retry-After` (RFC 9773, 4.3.3: "every 6 hours").
 const HOLDS: Duration = Duration::from_secs(6 * 3600);

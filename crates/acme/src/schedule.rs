@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::order::Failure;
 use crate::renewal::{Renewal, holds};
+use crate::response::Failure;
 
 /// The first pause after a failure.
 const PAUSE_MIN: Duration = Duration::from_secs(60);

@@ -206,13 +206,16 @@ impl Lint {
     }
 }
 
+/// A file's text as one inclusion read it, and the findings that change it.
+type Inclusion<'a> = (&'a [u8], Vec<&'a Finding>);
+
 /// Writes what fixes findings, and says of each file what was changed as soon as it is. Returns whether
 /// something was.
 ///
 /// # Errors
 /// A file cannot be written; those before it have been. Or standard output cannot be written.
 fn fix(tree: &Tree, found: &[Finding]) -> Result<bool, String> {
-    let mut files: BTreeMap<PathBuf, Vec<(&[u8], Vec<&Finding>)>> = BTreeMap::new();
+    let mut files: BTreeMap<PathBuf, Vec<Inclusion<'_>>> = BTreeMap::new();
     for (id, path, text) in tree.sources.texts() {
         let fixes = found.iter().filter(|f| f.span.file == id && !f.edits.is_empty());
         let fixes: Vec<&Finding> = fixes.collect();

@@ -3,6 +3,7 @@
 //! Handlers append to it when they are asked to explain; requests that are served have none.
 
 use nowait_conf::Span;
+use nowait_runtime::fs::Kind;
 
 /// What a step is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,16 @@ impl Trace {
     pub(crate) fn file(&mut self, path: &[u8], found: bool) {
         let found = if found { "exists" } else { "does not exist" };
         self.add(About::File, None, format!("\"{}\" {found}", String::from_utf8_lossy(path)));
+    }
+
+    /// A directory, or anything but a directory, was looked for; this was found.
+    pub(crate) fn file_of_kind(&mut self, path: &[u8], directory: bool, found: Option<Kind>) {
+        let other = match (directory, found) {
+            (true, Some(kind)) if kind != Kind::Directory => "is a file, not a directory",
+            (false, Some(Kind::Directory)) => "is a directory, not a file",
+            (_, found) => return self.file(path, found.is_some()),
+        };
+        self.add(About::File, None, format!("\"{}\" {other}", String::from_utf8_lossy(path)));
     }
 
     /// The settings of this location apply, for this path.

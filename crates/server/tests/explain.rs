@@ -46,6 +46,7 @@ http {
         location /loop/ { rewrite ^ /loop/x last; }
         location /in/ { internal; }
         location /put/ { dav_methods PUT; limit_except GET { deny all; } }
+        location /dirs/ { try_files $uri/ =404; }
     }
 }
 ";
@@ -58,7 +59,9 @@ impl Site {
         let path = dir.path().to_str().unwrap().to_owned();
         dir.write("n.conf", CONFIGURATION.replace("DIR", &path));
         std::fs::create_dir_all(dir.path().join("www/docs")).unwrap();
+        std::fs::create_dir_all(dir.path().join("www/dirs")).unwrap();
         dir.write("www/index.html", "index");
+        dir.write("www/dirs/f", "f");
         dir.write("www/docs/a.txt", "a");
         dir.write("pw", "u:{PLAIN}p\n");
         Site(dir)
@@ -215,13 +218,16 @@ fn files_are_looked_up_in_order() {
     assert_eq!(
         files,
         [
-            ("\"/www/\" does not exist".to_owned(), Some(16)),
+            ("\"/www/\" is a directory, not a file".to_owned(), Some(16)),
             ("\"/www/\" exists".to_owned(), Some(16)),
             ("\"/www/index.html\" exists".to_owned(), None),
             ("\"/www/index.html\" exists".to_owned(), Some(12)),
         ]
     );
     assert_eq!((status(&value), location(&value).1), (Some(200), 22));
+    let text = site.text(&["http://example.org:18080/dirs/f"]);
+    let expected = "\"/www/dirs/f\" is a file, not a directory  /n.conf:44";
+    assert!(text.contains(expected), "{text}");
     let value = site.json(&["http://example.org:18080/missing"]);
     assert_eq!((status(&value), value["end"]["kind"].as_str()), (None, Some("upstream")));
     assert_eq!(location(&value), ("location \"@app\"".to_owned(), 38));

@@ -31,7 +31,7 @@ impl Handler for TryFiles {
             return Step::Done(request, Outcome::status(500));
         }
         Step::wait(async move {
-            let outcome = run(request, self, |_, _| ()).await;
+            let outcome = run(request, self, |_, _, _| ()).await;
             Step::of(request, outcome)
         })
     }
@@ -46,7 +46,10 @@ impl Handler for TryFiles {
             if !request.has_file() {
                 return Explained::Run;
             }
-            match run(request, self, |path, found| trace.file(path, found)).await {
+            let tried = |path: &[u8], candidate: &Candidate, found: Option<Kind>| {
+                trace.file_of_kind(path, candidate.directory, found);
+            };
+            match run(request, self, tried).await {
                 Some(outcome) => Explained::Done(outcome),
                 None => Explained::Next,
             }
@@ -55,11 +58,11 @@ impl Handler for TryFiles {
 }
 
 /// Tries the candidates in order; changes the URI to the first one that exists and continues, or
-/// returns the fallback. `tried` learns of each candidate whether it exists.
+/// returns the fallback. `tried` learns what each candidate was found to be.
 async fn run(
     request: &mut Request,
     try_files: &TryFiles,
-    mut tried: impl FnMut(&[u8], bool),
+    mut tried: impl FnMut(&[u8], &Candidate, Option<Kind>),
 ) -> Option<Outcome> {
     let current = request.current.clone();
     let location = current.conf.location(request.location);
@@ -80,9 +83,9 @@ async fn run(
         }
         let mut path = base.clone();
         path.extend_from_slice(&name);
-        let exists = exists(request, &path, candidate).await;
-        tried(&path, exists);
-        if exists {
+        let found = look_up(request, &path).await;
+        tried(&path, candidate, found);
+        if found.is_some_and(|kind| (kind == Kind::Directory) == candidate.directory) {
             adopt(request, append, name, candidate);
             return None;
         }
@@ -94,14 +97,15 @@ async fn run(
     })
 }
 
-async fn exists(request: &Request, path: &[u8], candidate: &Candidate) -> bool {
+/// What there is at a path.
+async fn look_up(request: &Request, path: &[u8]) -> Option<Kind> {
     match files::stat(request, path).await {
-        Ok(found) => (found.kind == Kind::Directory) == candidate.directory,
+        Ok(found) => Some(found.kind),
         Err(error) => {
             if !error.is_not_found() {
                 request.log(Level::Crit, format_args!("{}", error.describe(path)));
             }
-            false
+            None
         }
     }
 }

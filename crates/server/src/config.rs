@@ -46,6 +46,16 @@ pub struct Refused {
     pub findings: Findings,
 }
 
+impl Refused {
+    fn of(diagnostics: &Diagnostics) -> Refused {
+        Refused {
+            lines: lines(diagnostics),
+            rendered: rendered(diagnostics),
+            findings: Findings::of(diagnostics),
+        }
+    }
+}
+
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
@@ -88,14 +98,11 @@ pub fn load(place: &Place) -> Result<Loaded, Refused> {
 /// All problems found.
 pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
     let Interpreted { tree, settings, plan, needs, diagnostics } = run(files, place);
-    // Colours only if the text goes to a terminal.
-    let rendered = diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()));
-    let lines = lines(&diagnostics);
-    let findings = Findings::of(&diagnostics);
     if diagnostics.has_errors() {
-        return Err(Refused { lines, rendered, findings });
+        return Err(Refused::of(&diagnostics));
     }
-    let warnings = lines.into_iter().map(|line| line.text).collect();
+    let warnings = lines(&diagnostics).into_iter().map(|line| line.text).collect();
+    let (rendered, findings) = (rendered(&diagnostics), Findings::of(&diagnostics));
     let bundle = tree.files;
     Ok(Loaded { bundle, settings, needs, plan, warnings, rendered, findings })
 }
@@ -108,11 +115,11 @@ pub fn findings(files: &dyn Files, place: &Place) -> Diagnostics {
 /// A valid configuration and its directives.
 ///
 /// # Errors
-/// The problems, as text for a terminal.
-pub fn with_tree(place: &Place) -> Result<(Tree, Settings, Plan), String> {
+/// All problems found.
+pub fn with_tree(place: &Place) -> Result<(Tree, Settings, Plan), Refused> {
     let Interpreted { tree, settings, plan, diagnostics, .. } = run(&WithBuiltIn, place);
     match diagnostics.has_errors() {
-        true => Err(diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()))),
+        true => Err(Refused::of(&diagnostics)),
         false => Ok((tree, settings, plan)),
     }
 }
@@ -142,6 +149,11 @@ fn run(files: &dyn Files, place: &Place) -> Interpreted {
         diagnostics.push(warning.hint("http { server { listen 8080; root /srv/www; } }"));
     }
     Interpreted { tree, settings, plan, needs, diagnostics }
+}
+
+/// The findings with their source lines, in colours only if they go to a terminal.
+fn rendered(diagnostics: &Diagnostics) -> String {
+    diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()))
 }
 
 fn lines(diagnostics: &Diagnostics) -> Vec<Line> {

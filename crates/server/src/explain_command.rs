@@ -9,7 +9,7 @@ mod settings;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use clap::builder::OsStringValueParser;
 use clap::error::ErrorKind;
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::cli::Options;
 use crate::config;
+use crate::output;
 use crate::place::Place;
 
 /// The arguments.
@@ -139,16 +140,22 @@ impl Explain {
         })
     }
 
-    /// Explains the request; the result is the text to print.
+    /// Explains the request; the result is the exit code: 1 if the configuration is invalid.
     ///
     /// # Errors
-    /// The message: the configuration is invalid, or no request can be made of the URL.
-    pub fn run(&self) -> Result<String, String> {
+    /// The message: no request can be made of the URL, or the text can't be printed.
+    pub fn run(&self) -> Result<u8, String> {
         let place = Place::find(&self.options)?;
         if place.serve.is_some() {
             return Err(place.no_configuration());
         }
-        let (tree, settings, plan) = config::with_tree(&place)?;
+        let (tree, settings, plan) = match config::with_tree(&place) {
+            Ok(valid) => valid,
+            Err(refused) => {
+                output::print_error(&refused.rendered);
+                return Ok(1);
+            }
+        };
         let pools: Vec<String> = settings.pools.iter().map(|pool| pool.name.clone()).collect();
         let question = Question {
             tls: self.tls,
@@ -162,7 +169,8 @@ impl Explain {
         };
         let explanation = explain(plan.into_http(), &pools, &question)?;
         let answer = Answer { asked: self, tree: &tree, explanation: &explanation };
-        Ok(if self.json { format!("{:#}\n", answer.json()) } else { answer.text() })
+        let text = if self.json { format!("{:#}\n", answer.json()) } else { answer.text() };
+        output::print(&text).map(|()| 0)
     }
 }
 
@@ -194,16 +202,7 @@ impl Url {
         };
         let at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(at);
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !port.contains(']') => {
-                let port = port.parse().map_err(|_| format!("invalid port \"{port}\""))?;
-                (host, Some(port))
-            }
-            _ => (authority, None),
-        };
-        if host.is_empty() || host.contains('@') {
-            return Err("expected a host name or an address".to_owned());
-        }
+        let (host, port) = authority_parts(authority)?;
         let target = match target.starts_with('/') {
             true => target.to_owned(),
             false => format!("/{target}"),
@@ -217,6 +216,38 @@ impl Url {
             port_given,
             target,
         })
+    }
+}
+
+/// The host and the port of an authority.
+fn authority_parts(authority: &str) -> Result<(&str, Option<u16>), String> {
+    let (host, rest) = if authority.starts_with('[') {
+        let Some(closed) = authority.find(']') else {
+            return Err(format!(
+                "the \"[\" in \"{authority}\" is not closed; expected [ADDRESS] or [ADDRESS]:PORT"
+            ));
+        };
+        let (host, rest) = authority.split_at(closed + 1);
+        if host[1..closed].parse::<Ipv6Addr>().is_err() {
+            return Err(format!("\"{host}\" is not an IPv6 address"));
+        }
+        (host, rest)
+    } else {
+        if authority.parse::<Ipv6Addr>().is_ok() {
+            return Err(format!("an IPv6 address needs brackets: [{authority}]"));
+        }
+        authority.split_at(authority.find(':').unwrap_or(authority.len()))
+    };
+    if host.is_empty() || authority.contains('@') {
+        return Err("expected a host name or an address".to_owned());
+    }
+    if rest.is_empty() {
+        return Ok((host, None));
+    }
+    let port = rest.strip_prefix(':').filter(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    match port.and_then(|port| port.parse().ok()) {
+        Some(port) => Ok((host, Some(port))),
+        None => Err(format!("expected a port instead of \"{rest}\" after \"{host}\"")),
     }
 }
 
@@ -454,6 +485,23 @@ mod tests {
             ["", "example.org", "ftp://a/", "http://", "http://a:x/", "http://u@h/", "/a b"]
         {
             assert!(url(wrong).is_err(), "{wrong}");
+        }
+        for (wrong, message) in [
+            (
+                "http://[::1/",
+                "the \"[\" in \"[::1\" is not closed; expected [ADDRESS] or [ADDRESS]:PORT",
+            ),
+            (
+                "http://[::1:80",
+                "the \"[\" in \"[::1:80\" is not closed; expected [ADDRESS] or \
+                [ADDRESS]:PORT",
+            ),
+            ("http://[a]/", "\"[a]\" is not an IPv6 address"),
+            ("http://[::1]80/", "expected a port instead of \"80\" after \"[::1]\""),
+            ("http://::1/", "an IPv6 address needs brackets: [::1]"),
+            ("http://a:+80/", "expected a port instead of \":+80\" after \"a\""),
+        ] {
+            assert_eq!(url(wrong), Err(message.to_owned()), "{wrong}");
         }
     }
 

@@ -132,7 +132,7 @@ fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
         Asked::CheckHealth(check) => check.run().map(|()| 0),
         Asked::Format(format) => format.run(),
         Asked::Migrate(migrate) => migrate.run(),
-        Asked::Explain(explain) => output::print(&explain.run()?).map(|()| 0),
+        Asked::Explain(explain) => explain.run(),
         Asked::Generate(text) => output::print_with(|out| generate::write(text, out)).map(|()| 0),
         Asked::Lint(lint) => lint.run(),
         Asked::Purge(order, options) => {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::glob;
+use crate::{glob, irregular};
 
 /// The contents of a file that may be a secret; wiped on drop.
 pub type Contents = Zeroizing<Vec<u8>>;
@@ -21,6 +21,9 @@ pub type Contents = Zeroizing<Vec<u8>>;
 /// A source of configuration files.
 pub trait Files {
     /// The whole content of a file.
+    ///
+    /// # Errors
+    /// It can't be read, or could be waited for forever: it is [irregular](crate::Irregular).
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
     /// The whole content of a file that a directive names, which may be a secret.
@@ -72,10 +75,13 @@ fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        irregular::check(path, false)?;
         read(path, Self::FILE_BYTES_MAX)
     }
 
     fn read_named(&self, path: &Path) -> io::Result<Contents> {
+        // nginx reads passwords from FIFOs: whoever knows them writes them at each start.
+        irregular::check(path, true)?;
         read(path, NAMED_BYTES_MAX).map(Zeroizing::new)
     }
 

@@ -15,6 +15,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::elsewhere;
 use crate::files::{Bundle, Files};
 use crate::glob;
+use crate::irregular::Irregular;
 use crate::lexer::{LexError, Lexer, Token};
 use crate::paths::Paths;
 use crate::source::{FileId, Span};
@@ -122,7 +123,13 @@ impl Parser<'_> {
                 let message = format!("open() \"{shown}\" failed ({})", errno_text(&error));
                 match self.fallback(path, &error) {
                     Some(text) => text,
-                    None => return Err(Diagnostic::emerg(message)),
+                    None => {
+                        let refusal = Diagnostic::emerg(message);
+                        return Err(match Irregular::of(&error) {
+                            Some(_) => refusal.hint(Irregular::HINT),
+                            None => refusal,
+                        });
+                    }
                 }
             }
         };

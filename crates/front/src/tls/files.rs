@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, io};
 
-use nowait_conf::{Contents, Cx, Diagnostic, Node, Setting, Word, arity};
+use nowait_conf::{Contents, Cx, Diagnostic, Irregular, Node, Setting, Word, arity};
 use nowait_tls::pem::{self, PrivateKey};
 use nowait_tls::{
     CertificateDer, CertificateRevocationListDer, Error, Identity, TicketKey, Verifier,
@@ -75,11 +75,15 @@ impl Passwords {
 fn os_error(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
-    format!("({}: {text})", error.raw_os_error().unwrap_or_default())
+    match error.raw_os_error() {
+        Some(code) => format!("({code}: {text})"),
+        None => format!("({text})"),
+    }
 }
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
+        _ if Irregular::of(error).is_some() => Irregular::HINT,
         io::ErrorKind::NotFound => {
             "correct the path; a relative one starts at the directory of the configuration file"
         }

@@ -296,3 +296,49 @@ fn lines_without_effect_are_accepted() {
     let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
     assert!(stderr(&output).contains("\"http3_hq\""), "{}", stderr(&output));
 }
+
+#[test]
+fn what_could_be_waited_for_forever_is_refused() {
+    let dir = TempDir::new("irregular");
+    let path = dir.path().to_str().unwrap();
+    fs::create_dir(dir.path().join("conf.d")).unwrap();
+    dir.write("nginx.conf", "events {}\ninclude conf.d/*;\n");
+    let fifo = dir.path().join("conf.d/fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let said = stderr(&nowait(&["-p", path, "-c", "nginx.conf", "-t"]));
+    let expected = format!(
+        "nowait: [emerg] open() \"{path}/conf.d/fifo\" failed (it is not a regular file but a FIFO) in \
+         {path}/nginx.conf:2\n"
+    );
+    assert!(said.starts_with(&expected), "{said}");
+    assert!(said.contains("= hint: name a regular file"), "{said}");
+    // Nor is it the main file, and nor does a start wait.
+    let output = nowait(&["-p", path, "-c", "conf.d/fifo"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("conf.d/fifo\" failed (it is not"), "{}", stderr(&output));
+    dir.write(
+        "nginx.conf",
+        "events {}\nhttp { server { listen 127.0.0.1:8080; } }\ninclude /dev/zero;\n",
+    );
+    let said = stderr(&nowait(&["-p", path, "-c", "nginx.conf", "-t"]));
+    assert!(
+        said.contains("\"/dev/zero\" failed (it is not a regular file but a device)"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_configuration_may_come_from_a_pipe() {
+    let dir = TempDir::new("piped");
+    let text = "include /dev/null; events {} http { server { listen 127.0.0.1:8080; } }";
+    for file in ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(text.as_bytes()).unwrap();
+        drop(writer);
+        let mut command = binary().command();
+        command.arg("-p").arg(dir.path()).args(["-t", "-c", file]);
+        let output = command.stdin(reader).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(!stderr(&output).contains("[warn]"), "it was read: {}", stderr(&output));
+    }
+}

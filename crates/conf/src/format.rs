@@ -16,6 +16,10 @@ use crate::pieces::{Kind, Piece, columns, pieces};
 /// Columns of one level.
 const INDENT: usize = 4;
 
+/// Comments of consecutive lines are not aligned with one behind more columns: one long line would
+/// multiply the size of the text.
+const ALIGNED_COLUMNS_MAX: usize = 200;
+
 /// Blocks whose entries are data and are often written as a table.
 const DATA: &[&[u8]] = &[b"charset_map", b"geo", b"geoip2", b"map", b"split_clients", b"types"];
 
@@ -46,18 +50,25 @@ struct Line<'t> {
     is_apart: bool,
     indent: usize,
     code: Vec<u8>,
+    /// Columns before whatever is appended.
+    width: usize,
     /// A comment at the end, and the column where it was.
     comment: Option<(usize, &'t [u8])>,
 }
 
 impl Line<'_> {
-    /// Columns before whatever is appended.
-    fn width(&self) -> usize {
-        match self.code.iter().rposition(|&byte| byte == b'\n') {
-            Some(end) => columns(&self.code[end + 1..]),
-            None => self.indent + columns(&self.code),
-        }
+    fn append(&mut self, code: &[u8]) {
+        self.width = match code.iter().rposition(|&byte| byte == b'\n') {
+            Some(end) => columns(&code[end + 1..]),
+            None => self.width + columns(code),
+        };
+        self.code.extend_from_slice(code);
     }
+}
+
+/// Whether a comment behind so many columns is aligned with others.
+fn is_aligned(width: usize) -> bool {
+    width <= ALIGNED_COLUMNS_MAX
 }
 
 #[derive(Default)]
@@ -124,7 +135,7 @@ impl<'t> Layout<'t> {
 
     fn note_column(&mut self, piece: &Piece<'t>) {
         let Some(line) = self.lines.last() else { return };
-        let now = line.width().saturating_sub(columns(piece.raw));
+        let now = line.width.saturating_sub(columns(piece.raw));
         let Some(directive) = &mut self.directive else { return };
         directive.is_first_line &= !piece.raw.contains(&b'\n');
         if directive.is_first_line {
@@ -156,8 +167,8 @@ impl<'t> Layout<'t> {
         match self.lines.last_mut() {
             Some(line) if piece.newlines == 0 => line.comment = comment,
             // The continuation of a comment at the end of the line before.
-            Some(Line { comment: Some((column, _)), .. })
-                if piece.newlines == 1 && *column == piece.column =>
+            Some(&mut Line { comment: Some((column, _)), width, .. })
+                if piece.newlines == 1 && column == piece.column && is_aligned(width) =>
             {
                 self.lines.push(Line { comment, ..Line::default() });
             }
@@ -172,8 +183,8 @@ impl<'t> Layout<'t> {
         let mut indent = (self.depth + 1) * INDENT;
         if let Some(directive) = &mut self.directive {
             directive.is_first_line = false;
-            let same = directive.columns.iter().find(|(before, _)| *before == piece.column);
-            indent = same.map_or(indent, |(_, now)| *now);
+            let same = directive.columns.binary_search_by_key(&piece.column, |(before, _)| *before);
+            indent = same.map_or(indent, |at| directive.columns[at].1);
         }
         self.begin(piece, indent);
     }
@@ -201,7 +212,9 @@ impl<'t> Layout<'t> {
     fn begin(&mut self, piece: &Piece<'t>, indent: usize) {
         let is_outermost = self.lines.is_empty() || self.last == Some(Kind::Open);
         let is_apart = piece.newlines > 1 && !is_outermost && piece.kind != Kind::Close;
-        self.lines.push(Line { is_apart, indent, code: piece.raw.to_vec(), comment: None });
+        let mut line = Line { is_apart, indent, width: indent, ..Line::default() };
+        line.append(piece.raw);
+        self.lines.push(line);
     }
 
     fn append(&mut self, gap: &[u8], piece: &Piece<'t>) {
@@ -209,8 +222,8 @@ impl<'t> Layout<'t> {
             self.lines.push(Line::default());
         }
         if let Some(line) = self.lines.last_mut() {
-            line.code.extend_from_slice(gap);
-            line.code.extend_from_slice(piece.raw);
+            line.append(gap);
+            line.append(piece.raw);
         }
     }
 }
@@ -219,9 +232,11 @@ impl<'t> Layout<'t> {
 fn render(lines: &[Line<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     let column = |line: &Line<'_>| line.comment.map(|(column, _)| column);
-    let runs = lines.chunk_by(|one, two| column(one) == column(two) && !two.is_apart);
+    let runs = lines.chunk_by(|one, two| {
+        column(one) == column(two) && !two.is_apart && is_aligned(one.width.max(two.width))
+    });
     for run in runs {
-        let comments = run.iter().map(|line| line.width() + 1).max().unwrap_or_default();
+        let comments = run.iter().map(|line| line.width + 1).max().unwrap_or_default();
         for line in run {
             if line.is_apart {
                 out.push(b'\n');
@@ -230,8 +245,7 @@ fn render(lines: &[Line<'_>]) -> Vec<u8> {
             spaces(&mut out, if is_empty { 0 } else { line.indent });
             out.extend_from_slice(&line.code);
             if let Some((_, comment)) = line.comment {
-                let width = if is_empty { 0 } else { line.width() };
-                spaces(&mut out, comments - width);
+                spaces(&mut out, comments - line.width);
                 out.extend_from_slice(comment);
             }
             out.push(b'\n');
@@ -298,6 +312,29 @@ mod tests {
         );
         check("a;   # one\n\nbb; # two\n", "a; # one\n\nbb; # two\n");
         check("a {  # x\n  # y\n}\n", "a { # x\n    # y\n}\n");
+    }
+
+    #[test]
+    fn one_long_line_pads_no_other() {
+        let long = "x".repeat(ALIGNED_COLUMNS_MAX);
+        check(
+            &format!("{long}\n{{ # one\n  # two\n  # three\na;# four\nbb;# five\n}}"),
+            &format!(
+                "{long} {{ # one\n    # two\n    # three\n    a; # four\n    bb; # five\n}}\n"
+            ),
+        );
+        check(&format!("{long};\n b; # a\nccc;# a\n"), &format!("{long};\nb;   # a\nccc; # a\n"));
+    }
+
+    /// A megabyte of words in one line, and a line for each of as many.
+    #[test]
+    fn long_lines_take_no_longer_than_short_ones() {
+        const WORDS: usize = 300_000;
+        let out = formatted(&format!("a{};", " b".repeat(WORDS)));
+        assert_eq!(out.len(), 2 * WORDS + 3);
+        let lines = "\n b".repeat(WORDS);
+        let out = formatted(&format!("a{}{lines};", " b".repeat(WORDS)));
+        assert_eq!(out.lines().count(), WORDS + 1);
     }
 
     #[test]

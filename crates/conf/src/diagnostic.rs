@@ -224,6 +224,8 @@ impl Diagnostic {
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
+    /// Whether there is no limit.
+    keeps_all: bool,
     dropped: usize,
     missing: Missing,
     pub(crate) sources: Sources,
@@ -231,13 +233,13 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// No findings yet, about these texts.
+    /// No findings yet, about these texts. All that are added are kept: the caller limits them.
     pub fn new(sources: Sources) -> Diagnostics {
-        Diagnostics { sources, ..Diagnostics::default() }
+        Diagnostics { sources, keeps_all: true, ..Diagnostics::default() }
     }
 
-    /// Maximum number of findings kept; more are only counted, so that the output for a binary file
-    /// stays readable.
+    /// Maximum number of problems kept while a configuration is read; more are only counted, so that the
+    /// output for a binary file stays readable.
     pub const MAX: usize = 100;
 
     pub fn push(&mut self, diagnostic: Diagnostic) {
@@ -247,7 +249,7 @@ impl Diagnostics {
         if let Some((module, name)) = &diagnostic.0.missing {
             self.missing.note(module, name);
         }
-        if self.list.len() < Self::MAX {
+        if self.keeps_all || self.list.len() < Self::MAX {
             self.list.push(diagnostic);
         } else {
             self.dropped += 1;
@@ -437,13 +439,17 @@ impl Excerpt {
     const WIDTH_MAX: usize = 160;
     /// Characters kept before the marked part of a line that has to be cut.
     const LEAD: usize = 60;
+    /// Bytes of each part that may be shown: characters have at most four.
+    const BYTES_MAX: usize = 4 * (Self::WIDTH_MAX + 1);
 
     fn new(line: &[u8], offset: usize, length: usize) -> Excerpt {
         let offset = offset.min(line.len());
         let end = (offset + length).min(line.len());
-        let mut before = printable(&line[..offset]);
-        let mut marked = printable(&line[offset..end]);
-        let after = printable(&line[end..]);
+        // Of a line of megabytes, no more than can be shown is looked at.
+        let start = offset.saturating_sub(Self::BYTES_MAX);
+        let mut before = printable(&line[start..offset]);
+        let mut marked = printable(&line[offset..end.min(offset + Self::BYTES_MAX)]);
+        let after = printable(&line[end..line.len().min(end + Self::BYTES_MAX)]);
         if before.chars().count() + marked.chars().count() + after.chars().count() > Self::WIDTH_MAX
         {
             let skip = before.chars().count().saturating_sub(Self::LEAD);

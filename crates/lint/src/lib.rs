@@ -17,6 +17,7 @@ mod rules;
 mod values;
 mod words;
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::Path;
@@ -102,8 +103,14 @@ fn are_same(one: &[Edit], two: &[Edit]) -> bool {
     one.iter().map(parts).eq(two.iter().map(parts))
 }
 
-/// The findings in the form of others, in the order of reading.
-pub fn diagnostics(tree: &Tree, findings: &[Finding]) -> Diagnostics {
+/// The findings in the form of others, in the order of reading. If there are more than `max`, the most
+/// severe ones.
+pub fn diagnostics(tree: &Tree, findings: &[Finding], max: usize) -> Diagnostics {
+    let mut findings: Vec<&Finding> = findings.iter().collect();
+    if findings.len() > max {
+        findings.sort_by_key(|finding| Reverse(finding.rule.level));
+        findings.truncate(max);
+    }
     let mut diagnostics = Diagnostics::new(tree.sources.clone());
     for finding in findings {
         diagnostics.push(finding.diagnostic());

@@ -42,7 +42,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
 }
 
 fn shown(tree: &Tree, found: &[Finding]) -> String {
-    diagnostics(tree, found).render(false)
+    diagnostics(tree, found, usize::MAX).render(false)
 }
 
 fn is_found(rule: &Rule, text: &str) -> bool {

@@ -12,10 +12,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
-use nowait_conf::{Diagnostics, Tree, nearest, parse, parse_text};
+use nowait_conf::{Diagnostics, Disk, Tree, nearest, parse, parse_text};
 use nowait_lint::{Edit, Finding};
 
-use crate::builtin::WithBuiltIn;
 use crate::cli::Options;
 use crate::config;
 use crate::edited_file::EditedFile;
@@ -23,6 +22,7 @@ use crate::findings::Findings;
 use crate::log::complain;
 use crate::output;
 use crate::place::Place;
+use crate::regular_files::RegularFiles;
 
 /// What to look at, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,12 @@ const FAILED: u8 = 2;
 
 /// How often fixes are applied that stood in each other's way.
 const ROUNDS_MAX: usize = 5;
+
+/// Findings that are shown to people; `--json` prints all.
+const SHOWN_MAX: usize = 10_000;
+
+/// Configuration files.
+const FILES: RegularFiles = RegularFiles { bytes_max: Disk::FILE_BYTES_MAX };
 
 /// The command line of `lint`.
 pub fn arguments() -> Command {
@@ -169,7 +175,7 @@ impl Lint {
 
     /// Reads the configuration, and looks for mistakes.
     fn findings(&self, main: &Path) -> Result<(Tree, Vec<Finding>), Diagnostics> {
-        let (tree, diagnostics) = parse(&WithBuiltIn, main, None);
+        let (tree, diagnostics) = parse(&FILES, main, None);
         if diagnostics.has_errors() {
             return Err(diagnostics);
         }
@@ -185,7 +191,8 @@ impl Lint {
     }
 
     fn show(&self, main: &Path, tree: &Tree, found: &[Finding]) -> Result<(), String> {
-        let diagnostics = nowait_lint::diagnostics(tree, found);
+        let max = if self.json { usize::MAX } else { SHOWN_MAX };
+        let diagnostics = nowait_lint::diagnostics(tree, found, max);
         if self.json {
             return output::print(&Findings::of(&diagnostics).json(main, found.is_empty()));
         }
@@ -197,7 +204,12 @@ impl Lint {
         let fixable = found.iter().filter(|finding| !finding.edits.is_empty()).count();
         let noun = if found.len() == 1 { "finding" } else { "findings" };
         // Writing to a string cannot fail.
-        let _ = write!(text, "\n{} {noun}; \"nowait lint --explain KIND\" explains", found.len());
+        let _ = write!(text, "\n{} {noun}", found.len());
+        if found.len() > SHOWN_MAX {
+            let _ = write!(text, ", of which the {SHOWN_MAX} most severe are shown");
+            text.push_str("; \"--json\" prints all");
+        }
+        text.push_str("; \"nowait lint --explain KIND\" explains");
         if fixable > 0 {
             let _ = write!(text, ", \"--fix\" changes {fixable}");
         }

@@ -35,6 +35,7 @@ mod place;
 mod preflight;
 mod program;
 mod reference;
+mod regular_files;
 mod request_lines;
 mod server_process;
 mod service;

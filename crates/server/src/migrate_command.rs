@@ -10,16 +10,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
-use nowait_conf::{Contents, Disk, Files, Level};
+use nowait_conf::{Files, Level};
 use nowait_migrate::{Adaptation, Source, Survey};
 use serde_json::json;
 
-use crate::builtin::WithBuiltIn;
 use crate::cli::Options;
 use crate::config;
 use crate::log::{Reason, complain};
 use crate::output;
 use crate::place::Place;
+use crate::regular_files::RegularFiles;
 
 /// The arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ fn main_file(given: &Path) -> Result<PathBuf, String> {
 /// Has the whole configuration checked, as `-t` does, and adds what that finds.
 fn check(survey: &mut Survey, main: &Path) -> Result<(), String> {
     let place = place_of(main)?;
-    let diagnostics = config::findings(&Checked, &place);
+    let diagnostics = config::findings(&FILES, &place);
     let sources = diagnostics.sources();
     for finding in diagnostics.iter() {
         let mut message = finding.message().to_owned();
@@ -190,30 +190,19 @@ fn place_of(main: &Path) -> Result<Place, String> {
     Place::find(&Options { conf: Some(main.into()), ..Options::default() })
 }
 
-/// Configuration files of any origin, with bounds.
-struct FromDisk;
+/// The files of a configuration.
+const FILES: RegularFiles = RegularFiles { bytes_max: 16 << 20 };
 
-impl FromDisk {
-    /// The largest configuration file, in bytes.
-    const FILE_BYTES_MAX: u64 = 16 << 20;
-}
+/// The same files for the survey.
+struct FromDisk;
 
 impl Source for FromDisk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let metadata = std::fs::metadata(path)?;
-        // Opening a FIFO would wait for somebody to write.
-        if !metadata.is_file() {
-            return Err(io::Error::other("is not a regular file"));
-        }
-        if metadata.len() > Self::FILE_BYTES_MAX {
-            let limit = Self::FILE_BYTES_MAX >> 20;
-            return Err(io::Error::other(format!("is larger than {limit} MB")));
-        }
-        Disk.read(path)
+        FILES.read(path)
     }
 
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
-        Disk.glob(pattern)
+        FILES.glob(pattern)
     }
 
     fn real(&self, path: &Path) -> PathBuf {
@@ -225,31 +214,7 @@ impl Source for FromDisk {
     }
 
     fn has_built_in(&self, path: &Path) -> bool {
-        WithBuiltIn.fallback(path).is_some()
-    }
-}
-
-/// The same files for the check.
-struct Checked;
-
-impl Files for Checked {
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        Source::read(&FromDisk, path)
-    }
-
-    fn read_named(&self, path: &Path) -> io::Result<Contents> {
-        if std::fs::metadata(path)?.is_file() {
-            return Disk.read_named(path);
-        }
-        Err(io::Error::other("is not a regular file"))
-    }
-
-    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
-        Disk.glob(pattern)
-    }
-
-    fn fallback(&self, path: &Path) -> Option<&'static [u8]> {
-        WithBuiltIn.fallback(path)
+        FILES.fallback(path).is_some()
     }
 }
 
@@ -272,7 +237,7 @@ impl Written {
     ) -> Result<Written, String> {
         let directory = std::path::absolute(output).unwrap_or_else(|_| output.to_owned());
         let main = directory.join(main.file_name().unwrap_or_default());
-        let diagnostics = config::findings(&Checked, &place_of(&main)?);
+        let diagnostics = config::findings(&FILES, &place_of(&main)?);
         let sources = diagnostics.sources();
         let errors = diagnostics.iter().filter(|finding| finding.level() == Level::Emerg);
         let findings = errors.map(|finding| {

@@ -102,6 +102,41 @@ fn findings_for_programs() {
     );
 }
 
+/// More than people are shown: the most severe are among those, and programs get all.
+#[test]
+fn many_findings() {
+    const NOTICES: usize = 10_100;
+    let dir = TempDir::new("lint");
+    let notices = "gzip_types image/png;\n".repeat(NOTICES);
+    dir.write("a.conf", format!("{notices}server {{ merge_slashes off; }}\n"));
+    let (code, out, error) = said(&lint(dir.path(), &["a.conf"]));
+    assert_eq!((code, error.as_str()), (Some(1), ""));
+    assert!(out.contains("kind: merge-slashes-off\n") && !out.contains("[emerg]"));
+    let (_, end) = out.rsplit_once("\n\n").unwrap();
+    let expected =
+        "10101 findings, of which the 10000 most severe are shown; \"--json\" prints all; ";
+    assert!(end.starts_with(expected), "{end}");
+    let (_, out, _) = said(&lint(dir.path(), &["--json", "a.conf"]));
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(value["findings"].as_array().unwrap().len(), NOTICES + 1);
+    assert_eq!(value["not_listed"], 0);
+}
+
+/// Nobody writes into the FIFO.
+#[test]
+fn files_that_never_end_are_not_read() {
+    let dir = TempDir::new("lint");
+    let made = std::process::Command::new("mkfifo").arg(dir.path().join("fifo")).status().unwrap();
+    assert!(made.success());
+    dir.write("a.conf", "include fifo;\n");
+    dir.write("b.conf", "include /dev/zero;\n");
+    for file in ["fifo", "a.conf", "b.conf"] {
+        let (code, _, error) = said(&lint(dir.path(), &[file]));
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.contains("failed (is not a regular file)"), "{error}");
+    }
+}
+
 #[test]
 fn fixes_are_written_and_told() {
     let dir = TempDir::new("lint");

@@ -59,7 +59,7 @@ pub fn check(tree: &Tree, registry: &Registry) -> Vec<Finding> {
     found
 }
 
-/// Findings in a file that is included several times, once. A fix stays if all its edits are in the file
+/// A finding in a file that is included several times is reported once. A fix stays if all its edits are in the file
 /// of its finding, and it is the same wherever the file is included.
 fn once(tree: &Tree, found: Vec<Finding>) -> Vec<Finding> {
     let mut inclusions: HashMap<&Path, usize> = HashMap::new();

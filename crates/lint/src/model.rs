@@ -312,6 +312,12 @@ impl<'m> Block<'m> {
         self.model.blocks().filter(move |block| block.chain().any(|outer| outer == self))
     }
 
+    /// Whether no `server { }` of the text is around, so that whatever is missing may be in the file that
+    /// includes this one.
+    pub fn is_snippet(self) -> bool {
+        self.model.is_part && self.server().is_none_or(|server| server.node().is_none())
+    }
+
     /// The server around.
     pub fn server(self) -> Option<Block<'m>> {
         self.chain().find(|block| block.kind() == Kind::Server)
@@ -372,8 +378,9 @@ impl<'m> Block<'m> {
         }
     }
 
-    fn own_location(self) -> Option<Location<'m>> {
-        let args = &self.node()?.args;
+    /// What the block is for, if it is a location.
+    pub fn own_location(self) -> Option<Location<'m>> {
+        let args = &self.node().filter(|_| self.kind() == Kind::Location)?.args;
         let (modifier, word, text) = match args.as_slice() {
             [modifier, word] => {
                 let modifier = match &*modifier.text {

@@ -39,11 +39,10 @@ pub(crate) fn field<'m>(nodes: &[&'m Node], name: &str) -> Option<&'m Word> {
     nodes.iter().find(|node| is_field(node, name)).and_then(|node| node.args.get(1))
 }
 
-/// The URL of the `*_pass` directive of a block, with its authority and its URI.
-pub(crate) fn passed<'m>(block: Block<'m>, name: &str) -> Option<(&'m Node, &'m Word, String)> {
-    let node = block.own(name).next()?;
-    let word = node.args.first()?;
-    Some((node, word, word.lossy().into_owned()))
+/// The URL of the `*_pass` directive of a block, and the same as text.
+pub(crate) fn passed<'m>(block: Block<'m>, name: &str) -> Option<(&'m Word, String)> {
+    let word = block.own(name).next()?.args.first()?;
+    Some((word, word.lossy().into_owned()))
 }
 
 /// Whether all addresses are of this machine.

@@ -166,7 +166,7 @@ fn findings_name_their_places() {
     assert!(said.ends_with("= kind: merge-slashes-off\n"), "{said}");
 }
 
-/// A file that several servers include is found fault with once.
+/// A finding in a file that several servers include is reported once.
 #[test]
 fn included_files_are_found_once() {
     let mut files = Bundle::default();

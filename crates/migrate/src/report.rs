@@ -64,7 +64,7 @@ fn sentence(class: Class) -> &'static str {
     match class {
         Class::Runs => "run as in nginx",
         Class::Differs => "run, with a difference",
-        Class::NoEffect => "are accepted, and need not do anything here",
+        Class::NoEffect => "are accepted and have no effect here",
         Class::Refused => "exist, but are refused as they are written",
         Class::Missing => "are missing",
         Class::ThirdParty => "belong to third-party modules that nowait does not have",
@@ -335,7 +335,7 @@ fn more(out: &mut String, length: usize) {
 
 fn more_at(out: &mut String, indent: &str, length: usize) {
     if length > LINES_MAX {
-        let _ = writeln!(out, "{indent}and {} more; --json lists all", length - LINES_MAX);
+        let _ = writeln!(out, "{indent}and {} more; \"--json\" lists all", length - LINES_MAX);
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) static RULES: &[Rule] = &[
         name: "allow-without-deny",
         level: Level::Error,
         fixes: false,
-        summary: "`allow` without a `deny` that follows it forbids nothing",
+        summary: "`allow` without a later `deny` blocks nobody",
         text: "Whoever matches none of the lines is let in. A list of those who may enter has to end \
                with `deny all`.",
         wrong: "
@@ -63,20 +63,26 @@ location /admin/ {
         text: "`any` means: the address or the password. With one of them only, it changes nothing; the \
                other one was probably forgotten.",
         wrong: "
-location /admin/ {
-    satisfy any;
-    allow 10.0.0.0/8;
-    deny all;
-    proxy_pass http://127.0.0.1:8080;
+server {
+    listen 80;
+    location /admin/ {
+        satisfy any;
+        allow 10.0.0.0/8;
+        deny all;
+        proxy_pass http://127.0.0.1:8080;
+    }
 }
 ",
         right: "
-location /admin/ {
-    satisfy any;
-    allow 10.0.0.0/8;
-    deny all;
-    auth_request /check;
-    proxy_pass http://127.0.0.1:8080;
+server {
+    listen 80;
+    location /admin/ {
+        satisfy any;
+        allow 10.0.0.0/8;
+        deny all;
+        auth_request /check;
+        proxy_pass http://127.0.0.1:8080;
+    }
 }
 ",
         source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#satisfy",
@@ -143,7 +149,7 @@ server {
         name: "real-ip-from-anybody",
         level: Level::Error,
         fixes: false,
-        summary: "every client may state its address (`set_real_ip_from 0.0.0.0/0`)",
+        summary: "every client can forge its address (`set_real_ip_from 0.0.0.0/0`)",
         text: "The field with the client's address is believed if it comes from these networks. If they \
                are all, any client can claim any address, and pass `allow`, limits and logs. Name the \
                proxies.",
@@ -296,7 +302,7 @@ fn without_deny(model: &Model<'_>, report: &mut Report) {
         });
         if let Some((_, node)) = open {
             report
-                .find(node.name.span, "\"allow\" forbids nobody else")
+                .find(node.name.span, "\"allow\" without a later \"deny\" blocks nobody")
                 .hint("end the list with \"deny all;\"");
         }
     }
@@ -328,6 +334,10 @@ fn satisfy_any(model: &Model<'_>, report: &mut Report) {
         let passwords = ["auth_basic", "auth_request", "auth_jwt", "auth_oidc"]
             .iter()
             .any(|name| is_on(&around, name));
+        // The other kind may be where a snippet is included.
+        if block.is_snippet() {
+            continue;
+        }
         let addresses = around.iter().any(|block| block.has_any(&["allow", "deny"]));
         if passwords != addresses || !passwords && !model.is_part {
             let missing = if passwords { "allow and deny" } else { "auth_basic or auth_request" };
@@ -373,7 +383,7 @@ fn real_ip(model: &Model<'_>, report: &mut Report) {
     for word in lines.filter_map(|node| node.args.first()) {
         if ["0.0.0.0/0", "::/0", "0/0", "all"].iter().any(|any| *word == **any) {
             report
-                .find(word.span, "every client may state its own address")
+                .find(word.span, "every client can forge its address")
                 .hint("name the addresses of the proxies");
         }
     }
@@ -413,7 +423,7 @@ fn status(model: &Model<'_>, report: &mut Report) {
                 .server()
                 .map(|server| server.listens())
                 .is_none_or(|all| all.is_empty() || all.iter().any(|listen| !listen.is_local));
-            if !is_checked && is_open {
+            if !is_checked && is_open && !block.is_snippet() {
                 report
                     .find(node.name.span, format!("everybody can see the page of \"{name}\""))
                     .hint("allow 127.0.0.1; deny all;");

@@ -42,7 +42,7 @@ server {
         name: "cache-key-without-host",
         level: Level::Warn,
         fixes: false,
-        summary: "requests for several hosts share the objects of a cache",
+        summary: "requests for several hosts share cached responses",
         text: "The default key contains `$proxy_host`, which is the name in `proxy_pass`, not the host \
                that the client asked for. If the client's host is passed on, and the server answers \
                for several, the first response for a path is given to visitors of all of them. Put \

@@ -218,7 +218,7 @@ location /files/ {
         name: "try-files-fallback",
         level: Level::Error,
         fixes: true,
-        summary: "the last argument of `try_files` is no path",
+        summary: "the last argument of `try_files` is not a URI, a named location or `=CODE`",
         text: "The last argument is not looked up as a file: it is a path for an internal redirect, a \
                named location, or `=CODE`. Without a slash at the beginning no location fits.",
         wrong: "
@@ -374,7 +374,9 @@ fn aliases<'m>(
 
 fn alias_traversal(model: &Model<'_>, report: &mut Report) {
     for (location, _, alias) in aliases(model) {
-        let is_open = location.is_prefix() && !location.text.ends_with(b"/");
+        // An empty prefix matches everything, and all paths begin with a slash.
+        let is_open =
+            location.is_prefix() && !location.text.is_empty() && !location.text.ends_with(b"/");
         if is_open && alias.text.ends_with(b"/") {
             let text = location.lossy();
             report
@@ -418,7 +420,8 @@ fn alias_in_regex(model: &Model<'_>, report: &mut Report) {
 fn root_in_each(model: &Model<'_>, report: &mut Report) {
     /// A second location with the same root may well be chance.
     const LOCATIONS_MIN: usize = 3;
-    for server in model.servers().filter(|server| server.effective_in("root").is_none()) {
+    let servers = model.servers().filter(|server| !server.is_snippet());
+    for server in servers.filter(|server| server.effective_in("root").is_none()) {
         let mut roots: HashMap<&[u8], Vec<&Word>> = HashMap::new();
         for block in server.within() {
             for word in block.own("root").filter_map(|node| node.args.first()) {
@@ -487,7 +490,7 @@ fn root_too_wide(model: &Model<'_>, report: &mut Report) {
 fn dot_files(model: &Model<'_>, report: &mut Report) {
     const PROJECTS: &[&str] =
         &["app", "application", "code", "current", "project", "repo", "repository", "src"];
-    for server in model.servers() {
+    for server in model.servers().filter(|server| !server.is_snippet()) {
         let Some(word) = server.own("root").next().and_then(|node| node.args.first()) else {
             continue;
         };
@@ -529,7 +532,6 @@ fn try_files_loop(model: &Model<'_>, report: &mut Report) {
         let is_same = ["$uri", "$uri/", "$request_uri", "$document_uri"]
             .iter()
             .any(|variable| *last == **variable);
-        // "$uri/" has another location if that is for directories.
         if is_here || is_same {
             report
                 .find(last.span, format!("\"{last}\" leads back to this \"try_files\""))
@@ -543,7 +545,8 @@ fn try_files_fallback(model: &Model<'_>, report: &mut Report) {
     for (_, _, last) in fallbacks(model) {
         let starts = last.text.first();
         if !starts.is_none_or(|b| matches!(b, b'/' | b'@' | b'=' | b'$')) {
-            let finding = report.find(last.span, format!("\"{last}\" is no path to go on with"));
+            let finding = report
+                .find(last.span, format!("\"{last}\" is not a URI, a named location or \"=CODE\""));
             finding.label("the last argument begins with \"/\", \"@\" or \"=\"");
             if let Some(place) = crate::words::place_in(last, 0) {
                 finding.replace(place, "/");
@@ -570,7 +573,7 @@ fn try_files_without_arguments(model: &Model<'_>, report: &mut Report) {
 }
 
 fn named_location_missing(model: &Model<'_>, report: &mut Report) {
-    for server in model.servers() {
+    for server in model.servers().filter(|server| !server.is_snippet()) {
         let names: Vec<&[u8]> = server
             .within()
             .filter_map(Block::location)

@@ -184,8 +184,8 @@ location /assets/ {
         fixes: false,
         summary: "every origin may read responses with the user's credentials",
         text: "`Access-Control-Allow-Origin: $http_origin` with `Access-Control-Allow-Credentials: \
-               true` lets any site read what the user sees when logged in; with `*`, browsers refuse \
-               the combination. Allow the origins that are known, by a `map`.",
+               true` lets any site read what the user sees when logged in. With `*`, browsers refuse \
+               the responses to requests with credentials. Allow the origins that are known, by a `map`.",
         wrong: "
 add_header Access-Control-Allow-Origin $http_origin always;
 add_header Access-Control-Allow-Credentials true always;
@@ -459,7 +459,7 @@ fn cors(model: &Model<'_>, report: &mut Report) {
         });
         if is_any && *credentials == *"true" && !is_checked {
             let message = match *origin == *"*" {
-                true => "browsers refuse \"*\" together with credentials",
+                true => "with \"*\", browsers refuse responses to requests with credentials",
                 false => "any site may read responses with the user's credentials",
             };
             report

@@ -117,8 +117,8 @@ events {
         level: Level::Notice,
         fixes: true,
         summary: "types that are compressed already are compressed again",
-        text: "Pictures, films, archives and WOFF fonts do not become smaller; the attempt takes \
-               time and makes them larger.",
+        text: "Images, videos, archives and WOFF fonts do not become smaller; the attempt takes time and \
+               may make them larger.",
         wrong: "
 gzip_types text/css image/png;
 ",

@@ -188,7 +188,13 @@ fn without_slash(model: &Model<'_>, report: &mut Report) {
     for (_, location) in locations(model) {
         let starts = location.text.first().is_some_and(|b| matches!(b, b'/' | b'$' | b'^' | b'~'));
         let is_literal = location.is_prefix() || location.modifier == Modifier::Exact;
-        if is_literal && !starts && !is_expression(location.text) && !location.text.contains(&b'*')
+        // An empty prefix matches every path.
+        let is_empty = location.is_prefix() && location.text.is_empty();
+        if is_literal
+            && !starts
+            && !is_empty
+            && !is_expression(location.text)
+            && !location.text.contains(&b'*')
         {
             let text = location.lossy();
             report
@@ -332,18 +338,23 @@ fn one_path(model: &Model<'_>, report: &mut Report) {
 
 fn unreachable(model: &Model<'_>, report: &mut Report) {
     for outer in model.blocks().filter(|b| matches!(b.kind(), Kind::Server | Kind::Location)) {
-        let inner: Vec<Location<'_>> = outer
-            .inner()
-            .filter(|block| block.kind() == Kind::Location)
-            .filter_map(Block::location)
-            .collect();
+        let blocks = outer.inner().filter(|block| block.kind() == Kind::Location);
+        let (blocks, inner): (Vec<Block<'_>>, Vec<Location<'_>>) =
+            blocks.filter_map(|block| Some((block, block.location()?))).unzip();
         let all = inner.iter().position(|location| {
             location.is_regex() && pattern::matches_everything(&location.lossy())
         });
         for (index, location) in inner.iter().enumerate() {
             let text = location.lossy();
             let is_after = all.is_some_and(|all| all < index && location.is_regex());
-            let is_plain = all.is_some() && location.modifier == Modifier::Prefix;
+            // What is nested in a prefix is tried before the expressions beside it.
+            let is_plain = all.is_some()
+                && location.modifier == Modifier::Prefix
+                && !blocks[index]
+                    .within()
+                    .skip(1)
+                    .filter_map(Block::own_location)
+                    .any(|nested| nested.is_regex() || nested.modifier == Modifier::Exact);
             if let Some(all) = all.filter(|_| is_after || is_plain) {
                 note(report, location, inner[all].word.span, "matches every path, and comes first");
                 continue;
@@ -371,9 +382,14 @@ fn shadow<'l, 'm>(
     location: &Location<'m>,
     text: &str,
 ) -> Option<&'l Location<'m>> {
-    let beginning = pattern::literal_prefix(text).filter(|_| location.is_regex())?;
+    let Modifier::Regex { ignores_case } = location.modifier else { return None };
+    let beginning = pattern::literal_prefix(text)?;
+    // "/Static/" is not below "/static/".
+    let has_case = |prefix: &[u8]| ignores_case && prefix.iter().any(u8::is_ascii_alphabetic);
     let preferred = inner.iter().find(|other| {
-        other.modifier == Modifier::Preferred && beginning.as_bytes().starts_with(other.text)
+        other.modifier == Modifier::Preferred
+            && !has_case(other.text)
+            && beginning.as_bytes().starts_with(other.text)
     })?;
     // A longer plain prefix allows expressions again.
     let reopened = inner.iter().any(|other| {

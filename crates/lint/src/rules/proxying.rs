@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use nowait_conf::Level;
+use nowait_conf::{Level, Word};
 
 use crate::model::{Block, Kind, Model, Modifier};
 use crate::pattern;
 use crate::rule::{Report, Rule};
 use crate::values::{Leaf, expansions, host, is_from_client, leaves, url, variables};
-use crate::words::{PASSES, field, has_word, is_this_machine, passed};
+use crate::words::{PASSES, field, is_this_machine, passed};
 
 pub(crate) static RULES: &[Rule] = &[
     Rule {
@@ -277,10 +277,11 @@ server {
         name: "auth-request-with-body",
         level: Level::Warn,
         fixes: false,
-        summary: "the check by `auth_request` passes the request's body on",
-        text: "The subrequest to the authentication carries the `Content-Length` of the request, but \
-               its body is needed later. State `proxy_pass_request_body off` and an empty \
-               `Content-Length` in its location.",
+        summary: "the subrequest of `auth_request` announces a body, and has none",
+        text: "nginx passes the `Content-Length` of the request on to the authentication server, but not \
+               the body, and that server waits for it. nowait sends neither. State \
+               `proxy_pass_request_body off` and an empty `Content-Length` in the location of the \
+               subrequest, so that the configuration works with both.",
         wrong: "
 location / {
     auth_request /auth;
@@ -384,30 +385,30 @@ fn host_leaves(block: Block<'_>, text: &str) -> Vec<(Leaf, bool)> {
     found
 }
 
+/// The servers that requests are passed to, where variables choose them.
+fn chosen_servers<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (Block<'m>, &'m Word)> {
+    let passes = PASSES.iter().flat_map(|name| model.directives(name));
+    let words = passes.filter_map(|(block, node)| Some((block, node.args.first()?)));
+    words.filter(|(_, word)| word.text.contains(&b'$'))
+}
+
 fn forgery(model: &Model<'_>, report: &mut Report) {
-    for name in PASSES {
-        for (block, node) in model.directives(name) {
-            let Some(word) = node.args.first().filter(|word| word.text.contains(&b'$')) else {
-                continue;
-            };
-            let is_internal = block.chain().any(|outer| outer.has("internal"));
-            let bad =
-                host_leaves(block, &word.lossy()).into_iter().find(|(leaf, is_whole)| match leaf {
-                    Leaf::Variable(name) => match name.as_str() {
-                        "host" | "http_host" => {
-                            block.server().is_none_or(|server| server.takes_any_name())
-                        }
-                        name => is_from_client(name),
-                    },
-                    Leaf::Capture(_, bodies) => bodies.iter().any(|body| is_open(body, *is_whole)),
-                });
-            if let Some((leaf, _)) = bad.filter(|_| !is_internal) {
-                report
-                    .find(word.span, format!("the client chooses the server by {}", leaf.shown()))
-                    .hint(
-                        "choose from known names by a \"map\", or make the location \"internal\"",
-                    );
-            }
+    for (block, word) in chosen_servers(model) {
+        let is_internal = block.chain().any(|outer| outer.has("internal"));
+        let bad =
+            host_leaves(block, &word.lossy()).into_iter().find(|(leaf, is_whole)| match leaf {
+                Leaf::Variable(name) => match name.as_str() {
+                    "host" | "http_host" => {
+                        block.server().is_none_or(|server| server.takes_any_name())
+                    }
+                    name => is_from_client(name),
+                },
+                Leaf::Capture(_, bodies) => bodies.iter().any(|body| is_open(body, *is_whole)),
+            });
+        if let Some((leaf, _)) = bad.filter(|_| !is_internal) {
+            report
+                .find(word.span, format!("the client chooses the server by {}", leaf.shown()))
+                .hint("choose from known names by a \"map\", or make the location \"internal\"");
         }
     }
 }
@@ -424,39 +425,36 @@ fn is_open(body: &str, is_whole: bool) -> bool {
 }
 
 fn resolver_missing(model: &Model<'_>, report: &mut Report) {
-    for name in PASSES {
-        for (block, node) in model.directives(name) {
-            let Some(word) = node.args.first().filter(|word| word.text.contains(&b'$')) else {
-                continue;
-            };
-            if model.is_part || block.in_effect(&["resolver"]) {
-                continue;
-            }
-            let named = expansions(block, &word.text).into_iter().find_map(|text| {
-                let (authority, _) = url(&text);
-                let name = host(authority).to_owned();
-                let is_known = name.is_empty()
-                    || name.starts_with("unix:")
-                    || name.parse::<IpAddr>().is_ok()
-                    || model.upstream(authority.as_bytes()).is_some()
-                    || model.upstream(name.as_bytes()).is_some()
-                    || name.contains("$upstream")
-                    || name.contains("${server_addr}");
-                (!is_known).then_some(name)
-            });
-            if let Some(name) = named {
-                let name = name.replace("${", "$").replace('}', "");
-                report
-                    .find(word.span, format!("\"{name}\" is resolved at run time, without \"resolver\""))
-                    .hint("nginx fails with 502; state the address of a DNS server: resolver 127.0.0.53;");
-            }
+    let passes = chosen_servers(model).filter(|_| !model.is_part);
+    for (block, word) in passes.filter(|(block, _)| !block.in_effect(&["resolver"])) {
+        let named = expansions(block, &word.text).into_iter().find_map(|text| {
+            let (authority, _) = url(&text);
+            let name = host(authority).to_owned();
+            let is_known = name.is_empty()
+                || name.starts_with("unix:")
+                || name.parse::<IpAddr>().is_ok()
+                || model.upstream(authority.as_bytes()).is_some()
+                || model.upstream(name.as_bytes()).is_some()
+                || name.contains("${server_addr}");
+            (!is_known).then_some(name)
+        });
+        if let Some(name) = named {
+            let name = name.replace("${", "$").replace('}', "");
+            report
+                .find(
+                    word.span,
+                    format!("\"{name}\" is resolved at run time, without \"resolver\""),
+                )
+                .hint(
+                    "nginx fails with 502; state the address of a DNS server: resolver 127.0.0.53;",
+                );
         }
     }
 }
 
 fn uri_in_regex(model: &Model<'_>, report: &mut Report) {
     for block in model.for_requests() {
-        let Some((_, word, text)) = passed(block, "proxy_pass") else { continue };
+        let Some((word, text)) = passed(block, "proxy_pass") else { continue };
         let place = match (block.kind(), block.location()) {
             (Kind::If, _) => "an \"if\"",
             (Kind::LimitExcept, _) => "\"limit_except\"",
@@ -474,7 +472,7 @@ fn uri_in_regex(model: &Model<'_>, report: &mut Report) {
 
 fn uri_with_variables(model: &Model<'_>, report: &mut Report) {
     for block in model.for_requests() {
-        let Some((_, word, text)) = passed(block, "proxy_pass") else { continue };
+        let Some((word, text)) = passed(block, "proxy_pass") else { continue };
         let (authority, uri) = url(&text);
         let Some(uri) = uri.filter(|uri| authority.contains('$') && !uri.contains('$')) else {
             continue;
@@ -493,7 +491,7 @@ fn uri_with_variables(model: &Model<'_>, report: &mut Report) {
 
 fn slash_mismatch(model: &Model<'_>, report: &mut Report) {
     for block in model.all(Kind::Location) {
-        let (Some(location), Some((_, word, text))) =
+        let (Some(location), Some((word, text))) =
             (block.location().filter(|l| l.is_prefix()), passed(block, "proxy_pass"))
         else {
             continue;
@@ -517,7 +515,7 @@ fn slash_mismatch(model: &Model<'_>, report: &mut Report) {
 fn keepalive_unused(model: &Model<'_>, report: &mut Report) {
     for block in model.for_requests() {
         for name in ["proxy_pass", "fastcgi_pass"] {
-            let Some((_, word, text)) = passed(block, name) else { continue };
+            let Some((word, text)) = passed(block, name) else { continue };
             let group = model.upstream(url(&text).0.as_bytes());
             let Some(keepalive) = group.and_then(|group| group.own("keepalive").next()) else {
                 continue;
@@ -586,8 +584,11 @@ fn auth_request(model: &Model<'_>, report: &mut Report) {
         let Some(target) = target.filter(|target| target.has("proxy_pass")) else { continue };
         if !target.is_set("proxy_pass_request_body", "off") {
             report
-                .find(target.span(), format!("\"{path}\" passes on the body of the request"))
-                .note(path.span, "it is only asked whether the request is allowed")
+                .find(
+                    target.span(),
+                    format!("the request to \"{path}\" announces a body, and has none"),
+                )
+                .note(path.span, "this asks whether the request is allowed")
                 .hint("proxy_pass_request_body off; proxy_set_header Content-Length \"\";");
         }
     }
@@ -602,11 +603,7 @@ fn unchecked(model: &Model<'_>, report: &mut Report) {
             let Some(word) = node.args.first() else { continue };
             let text = word.lossy();
             let is_tls = text.starts_with(scheme);
-            if is_tls
-                && !block.is_set(verify, "on")
-                && !is_this_machine(block, &text)
-                && !has_word(node, "off")
-            {
+            if is_tls && !block.is_set(verify, "on") && !is_this_machine(block, &text) {
                 report
                     .find(word.span, "the certificate of this server is not verified")
                     .hint(format!("{verify} on; with the certificates to trust"));

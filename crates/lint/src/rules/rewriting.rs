@@ -361,6 +361,12 @@ impl Code for Vec<u8> {
     }
 }
 
+/// Suffixes of files that are no top-level domains.
+const FILES: &[&str] = &[
+    "asp", "aspx", "cgi", "css", "gif", "htm", "html", "ico", "jpeg", "jpg", "js", "json", "jsp",
+    "pdf", "php", "png", "shtml", "svg", "txt", "webp", "xhtml", "xml",
+];
+
 fn redirect_without_scheme(model: &Model<'_>, report: &mut Report) {
     let returns = model.directives("return").filter_map(|(_, node)| target(node));
     let rewrites = model
@@ -371,8 +377,14 @@ fn redirect_without_scheme(model: &Model<'_>, report: &mut Report) {
         let text = word.lossy();
         let host = text.split(['/', '?']).next().unwrap_or_default();
         let is_name = host.contains('.')
+            && host.starts_with(|c: char| c.is_ascii_alphanumeric())
             && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:".contains(&b));
-        if is_name && !text.contains("://") {
+        // "index.html" is a relative path.
+        let is_file = !text.contains('/')
+            && host.rsplit_once('.').is_some_and(|(_, suffix)| {
+                FILES.iter().any(|known| suffix.eq_ignore_ascii_case(known))
+            });
+        if is_name && !is_file && !text.contains("://") {
             report
                 .find(word.span, format!("\"{text}\" is a path on this server"))
                 .label("\"https://\" is missing before the name");

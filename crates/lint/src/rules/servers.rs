@@ -328,7 +328,7 @@ fn default_missing(model: &Model<'_>, report: &mut Report) {
         // IPv4 and IPv6 are one finding.
         if !is_chosen && !reported.contains(&first.span()) {
             reported.push(first.span());
-            let message = format!("clients of unknown names get this server on {address}");
+            let message = format!("requests for unknown names reach this server on {address}");
             report.find(span, message).note(servers[1].1, "another server of the address").hint(
                 "state \"default_server\", best in a server with \"ssl_reject_handshake on\"",
             );

@@ -1,14 +1,14 @@
 //! Writes the adapted copy of a directory.
 //!
 //! Called by `nowait migrate -o`. Never follows a link, never overwrites: every file is created
-//! anew, in directories that this created, or in the empty target. Permissions are kept, owners where
-//! allowed; directories below that for files from outside are new. What can't be copied is reported;
+//! anew, in directories that this created, or in the empty target. Permissions are kept, owners and
+//! groups where allowed; directories below that for files from outside are new. What can't be copied is reported;
 //! only a file that belongs to the adaptation makes the whole fail.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Component, Path, PathBuf};
 
 use nowait_migrate::Adaptation;
@@ -83,10 +83,8 @@ pub fn copy(root: &Path, target: &Path, adaptation: &Adaptation) -> Result<Copie
         }
         let path = target.join(&file.path);
         parents(target, &file.path).map_err(|error| failed(&path, error))?;
-        let original = fs::metadata(&file.original).ok();
-        let mode = original.as_ref().map_or(0o600, MetadataExt::mode);
-        write_new(&path, mode, &mut &file.text[..]).map_err(|error| failed(&path, error))?;
-        if let Some(original) = original {
+        write_new(&path, &mut &file.text[..]).map_err(|error| failed(&path, error))?;
+        if let Ok(original) = fs::metadata(&file.original) {
             keep_owner(&path, &original);
         }
         copy.done.files += 1;
@@ -158,7 +156,7 @@ impl Copy<'_> {
         if let Some(text) = self.texts.get(path) {
             // The mode of a link says nothing.
             let original = fs::metadata(&from)?;
-            write_new(&to, original.mode(), &mut &text[..])?;
+            write_new(&to, &mut &text[..])?;
             keep_owner(&to, &original);
             self.written.insert(path.to_owned());
         } else if metadata.is_symlink() {
@@ -173,7 +171,7 @@ impl Copy<'_> {
         } else {
             self.bytes += metadata.len();
             let mut file = OpenOptions::new().read(true).open(&from)?.take(FILE_BYTES_MAX);
-            write_new(&to, metadata.mode(), &mut file)?;
+            write_new(&to, &mut file)?;
             keep_owner(&to, &metadata);
         }
         self.done.files += 1;
@@ -269,18 +267,33 @@ fn stays_inside(directory: &Path, link: &Path) -> bool {
     true
 }
 
-/// Creates a file, readable to its owner alone until it is complete.
-fn write_new(path: &Path, mode: u32, text: &mut dyn Read) -> io::Result<()> {
+/// Creates a file, readable to its owner alone.
+fn write_new(path: &Path, text: &mut dyn Read) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     io::copy(text, &mut file)?;
-    file.flush()?;
-    file.set_permissions(fs::Permissions::from_mode(mode & 0o7777))
+    file.flush()
 }
 
-/// Gives a copy the permissions of its original, and the owner if that is allowed.
-fn keep_owner(path: &Path, metadata: &fs::Metadata) {
-    let _ = std::os::unix::fs::lchown(path, Some(metadata.uid()), Some(metadata.gid()));
-    let _ = fs::set_permissions(path, fs::Permissions::from_mode(metadata.mode() & 0o7777));
+/// Gives a copy the owner and the group of its original as far as that is allowed, and then its
+/// permissions.
+fn keep_owner(path: &Path, original: &fs::Metadata) {
+    let (owner, group) = (original.uid(), original.gid());
+    if lchown(path, Some(owner), Some(group)).is_err() {
+        // A member of the group may give a file to it.
+        let _ = lchown(path, None, Some(group));
+    }
+    let Ok(copy) = fs::symlink_metadata(path) else { return };
+    let mode = kept_mode(original.mode(), copy.uid() == owner, copy.gid() == group);
+    let _ = fs::set_permissions(path, fs::Permissions::from_mode(mode));
+}
+
+/// The permissions of a copy: those of the original, except that another group gets only what everybody
+/// has, and nobody acts as another owner or another group.
+fn kept_mode(mode: u32, has_owner: bool, has_group: bool) -> u32 {
+    let mode = mode & 0o7777;
+    let mode = if has_owner { mode } else { mode & !0o4000 };
+    let others = (mode & 0o007) << 3;
+    if has_group { mode } else { mode & (0o5707 | others) }
 }
 
 #[cfg(test)]
@@ -304,6 +317,15 @@ mod tests {
         assert!(!target.exists());
         fs::remove_file(root.join("0")).unwrap();
         assert_eq!(count(&root), Ok(()));
+    }
+
+    #[test]
+    fn another_group_gets_no_more_than_everybody() {
+        assert_eq!(kept_mode(0o100_640, true, true), 0o640);
+        assert_eq!(kept_mode(0o100_640, false, true), 0o640);
+        assert_eq!(kept_mode(0o100_640, false, false), 0o600);
+        assert_eq!(kept_mode(0o106_775, false, true), 0o2775);
+        assert_eq!(kept_mode(0o106_775, true, false), 0o4755);
     }
 
     #[test]

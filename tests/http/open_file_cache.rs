@@ -27,6 +27,32 @@ fn an_open_file_is_used_until_it_has_to_be_checked() {
 }
 
 #[test]
+fn an_open_file_that_is_in_memory_is_used_as_long() {
+    let builder =
+        server(&format!("{LONG} location /status/ {{ open_file_cache off; status_api; }}"))
+            .file("html/a", "old");
+    let hits = |server: &nowait_testkit::Server| {
+        let all = server.get("/status/resident_files").text();
+        let all: serde_json::Value = serde_json::from_str(&all).unwrap();
+        all["hits"].as_u64().unwrap()
+    };
+    on_each_driver(&builder, |server| {
+        let from_memory = || {
+            let before = hits(server);
+            assert_eq!(server.get("/a").text(), "old");
+            (hits(server) > before).then_some(())
+        };
+        wait::until("a response from memory", wait::PATIENCE, from_memory);
+        replace(server, "a", "newer");
+        for _ in 0..3 {
+            assert_eq!(server.get("/a").text(), "old");
+        }
+        fs::remove_file(server.dir().join("html/a")).unwrap();
+        assert_eq!(server.get("/a").text(), "old");
+    });
+}
+
+#[test]
 fn a_replaced_file_is_noticed_when_it_is_checked() {
     let site = server("open_file_cache max=100 inactive=100s; open_file_cache_valid 1s;")
         .file("html/a", "old");

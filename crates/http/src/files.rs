@@ -105,10 +105,14 @@ impl Opened {
 
 /// Like [`try_open`]; a resident file is not even opened. `None`: [`open`] has to be called.
 pub fn try_get(request: &Request, path: &[u8]) -> Option<Result<Opened, OpenError>> {
-    // `open_file_cache` says how old an answer may be.
-    if cached(request).is_none()
-        && let Some(found) = resident::find(&request.io(), path, symlinks(request, path))
-    {
+    if let Some(cached) = cached(request) {
+        if let Err(error) = check_name(path) {
+            return Some(Err(error));
+        }
+        let result = cached.try_get(&request.io(), path, &options(request, path))?;
+        return Some(result.map_err(OpenError));
+    }
+    if let Some(found) = resident::find(&request.io(), path, symlinks(request, path)) {
         let error = found.metadata().err().map(OpenError);
         return Some(error.map_or(Ok(Opened::Resident(found)), Err));
     }

@@ -7,17 +7,20 @@
 //!
 //! Bounded by `max` entries; the least recently used is removed first. An entry is used without
 //! accessing the disk for `open_file_cache_valid`; then the file is looked up again through `fs`,
-//! and the open descriptor is kept if it is still the same file. Entries that were not used for
+//! and the open descriptor is kept if it is still the same file. The content of a small file comes from
+//! the resident files, as long as that is what the descriptor would give. Entries that were not used for
 //! `inactive` are removed even without requests: a deleted file takes its space until it is closed.
 
 mod recent;
 
 use std::cell::RefCell;
 use std::io;
-use std::rc::{Rc, Weak};
+use std::rc::{self, Rc};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use indexmap::Equivalent;
+use nowait_runtime::fs::resident::{self, Resident};
 use nowait_runtime::fs::{self, File, Io, Metadata, OpenOptions, Symlinks};
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::worker::stopping;
@@ -25,6 +28,7 @@ use nowait_runtime::{JoinHandle, now, sleep, spawn, yield_now};
 
 use self::recent::Recent;
 use crate::conf::files::{FileConf, OpenFileCacheConf};
+use crate::files::Opened;
 
 /// Most entries that a look-up removes because they have expired, as in nginx.
 const EXPIRE_STEPS: usize = 2;
@@ -82,7 +86,7 @@ impl Shared {
 }
 
 /// Removes expired entries until none is left or the worker stops.
-async fn sweep(shared: Weak<Shared>, inactive: Duration) {
+async fn sweep(shared: rc::Weak<Shared>, inactive: Duration) {
     let next = |now: Instant| {
         let shared = shared.upgrade()?;
         let mut cache = shared.cache.borrow_mut();
@@ -116,6 +120,8 @@ enum Known {
 
 struct Entry {
     known: Known,
+    /// What was found in memory of an open file.
+    resident: Weak<Resident>,
     uses: u32,
     checked: Instant,
     used: Instant,
@@ -204,6 +210,25 @@ impl Cached<'_> {
         self.shared().cache.borrow_mut().fresh(&name, self.valid(), self.inactive())
     }
 
+    /// Like [`try_open`](Self::try_open); a small file may be in memory.
+    pub fn try_get(
+        &self,
+        io: &Io,
+        path: &[u8],
+        options: &OpenOptions,
+    ) -> Option<io::Result<Opened>> {
+        let name = Name { path, symlinks: symlinks_code(options.symlinks) };
+        let shared = self.shared();
+        let mut cache = shared.cache.borrow_mut();
+        let file = match cache.fresh(&name, self.valid(), self.inactive())? {
+            Ok(file) => file,
+            Err(error) => return Some(Err(error)),
+        };
+        let find = || resident::find(io, path, options.symlinks);
+        let resident = cache.resident(&name, &file, io, find);
+        Some(Ok(resident.map_or(Opened::File(file), Opened::Resident)))
+    }
+
     /// Returns a file's metadata through the cache.
     ///
     /// # Errors
@@ -286,6 +311,32 @@ impl Cache {
         }
     }
 
+    /// The resident form of an open file. It is looked for with each use, and so becomes resident; what has
+    /// changed since the file was opened is not used.
+    fn resident(
+        &mut self,
+        name: &Name<'_>,
+        file: &File,
+        io: &Io,
+        find: impl FnOnce() -> Option<Arc<Resident>>,
+    ) -> Option<Arc<Resident>> {
+        if !file.metadata().is_file() || file.metadata().size > io.resident as u64 {
+            return None;
+        }
+        let entry = self.entries.get(name)?;
+        if let Some(known) = entry.resident.upgrade()
+            && resident::is_recent(io, &known)
+        {
+            return Some(known);
+        }
+        let is_it = |found: &Arc<Resident>| {
+            found.file().is_some_and(|(metadata, _)| is_same(metadata, file.metadata()))
+        };
+        let found = find().filter(is_it);
+        entry.resident = found.as_ref().map_or_else(Weak::new, Arc::downgrade);
+        found
+    }
+
     fn look_up(&mut self, name: &Name<'_>, valid: Duration, inactive: Duration) -> LookUp {
         let found = match self.entry(name, valid) {
             Some((Known::File(file), true)) => LookUp::Fresh(Ok(file.clone())),
@@ -337,7 +388,8 @@ impl Cache {
                 }
             },
         };
-        self.entries.insert(key, Entry { known, uses, checked: now, used: now });
+        self.entries
+            .insert(key, Entry { known, resident: Weak::new(), uses, checked: now, used: now });
         while self.entries.len() > conf.max {
             self.entries.remove_oldest();
         }

@@ -51,8 +51,8 @@ nowait_conf::directives! {
     /// Caches descriptors, sizes and modification times of files and, with
     /// `open_file_cache_errors`, failed look-ups: at most `max` entries per worker, each until it
     /// has not been used for `inactive` (60s). Each directive has its own cache, which all blocks
-    /// below it share. Without it, opening a file in memory takes a few microseconds; with it,
-    /// almost no time.
+    /// below it share. Files that `resident_files` keeps need no such cache; for others in memory, it saves
+    /// a few microseconds per request.
     open_file_cache: OpenFileCache = "off", in HTTP | SERVER | LOCATION, args "off | max=N [inactive=time]";
     /// How long an entry of the cache is used before the file is checked again.
     open_file_cache_valid: Seconds = "60s", in HTTP | SERVER | LOCATION, args "time";
@@ -64,8 +64,8 @@ nowait_conf::directives! {
     open_file_cache_events: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Controls whether small files in use are kept in memory, with all that led to them, and sent
     /// without any system call on the file. The kernel reports every change before the next request
-    /// arrives, so nothing outdated is sent. Applies to local file systems, and where
-    /// `open_file_cache`, `aio blocking` and `aio_open off` are not in use.
+    /// arrives, so nothing outdated is sent; with `open_file_cache`, what that allows is. Applies to local
+    /// file systems, and where `aio blocking` and `aio_open off` are not in use.
     resident_files: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Largest file that is kept in memory; at most one megabyte.
     resident_files_max_size: Size = "64k", in HTTP | SERVER | LOCATION, args "size";

@@ -258,6 +258,24 @@ impl Resident {
         }
     }
 
+    /// Whether nothing is known against it.
+    fn holds(&self, all: &All) -> bool {
+        self.valid.load(SeqCst) && self.age == all.changes.age()
+    }
+
+    /// Whether it answers requests with these settings.
+    fn is_for(&self, io: &Io) -> bool {
+        match self.outcome.get() {
+            Some(Outcome::File(metadata, _)) => {
+                metadata.size <= io.resident as u64
+                    && metadata.size < io.directio.unwrap_or(u64::MAX)
+            }
+            Some(Outcome::Other(metadata)) => metadata.is_dir(),
+            Some(Outcome::Missing(_)) => true,
+            None => false,
+        }
+    }
+
     /// Bytes of memory.
     fn bytes(&self) -> usize {
         let content = self.file().map_or(0, |(_, content)| content.len());
@@ -324,33 +342,49 @@ struct Wanted {
 
 /// The entry of `path`, for its content; `None`: there is none, and the file has to be opened.
 pub fn find(io: &Io, path: &[u8], symlinks: Symlinks) -> Option<Arc<Resident>> {
-    let found = look_up(io, path, symlinks, false)?;
-    let directio = io.directio.unwrap_or(u64::MAX);
-    let is_usable = match found.outcome.get()? {
-        Outcome::File(metadata, _) => {
-            metadata.size <= io.resident as u64 && metadata.size < directio
-        }
-        Outcome::Other(metadata) => metadata.is_dir(),
-        Outcome::Missing(_) => true,
-    };
-    is_usable.then(|| {
+    let found = look_up(io, path, symlinks, io.resident, false)?;
+    found.is_for(io).then(|| {
         count_hit();
         found
     })
 }
 
-/// The metadata of `path`, if there is an entry.
+/// Whether an entry found before may answer a request that does not ask for the newest state: what it says
+/// is at most a second old.
+pub fn is_recent(io: &Io, entry: &Resident) -> bool {
+    let Some(all) = ALL.get() else { return false };
+    let now = clock_ms();
+    if !entry.is_for(io) || !entry.holds(all) {
+        return false;
+    }
+    let is_checked = now.saturating_sub(entry.checked_ms.load(Relaxed)) < CHECK_MS
+        || sentinel::is_up_to_date(all, io) && entry.holds(all) && all.is_checked(io, entry);
+    if is_checked {
+        entry.used(seen::tick(now));
+        count_hit();
+    }
+    is_checked
+}
+
+/// The metadata of `path`, if there is an entry. One that is made has content of at most `size_max` bytes.
 pub(super) fn find_metadata(
     io: &Io,
     path: &[u8],
     symlinks: Symlinks,
+    size_max: usize,
 ) -> Option<io::Result<Metadata>> {
-    let found = look_up(io, path, symlinks, true)?;
+    let found = look_up(io, path, symlinks, size_max, true)?;
     count_hit();
     Some(found.metadata().copied())
 }
 
-fn look_up(io: &Io, path: &[u8], symlinks: Symlinks, metadata: bool) -> Option<Arc<Resident>> {
+fn look_up(
+    io: &Io,
+    path: &[u8],
+    symlinks: Symlinks,
+    size_max: usize,
+    metadata: bool,
+) -> Option<Arc<Resident>> {
     if io.resident == 0 || io.aio == Aio::Blocking || !io.open_in_pool {
         return None;
     }
@@ -363,8 +397,7 @@ fn look_up(io: &Io, path: &[u8], symlinks: Symlinks, metadata: bool) -> Option<A
     let Some(entry) = all.table.get(hash, path, symlinks) else {
         let count = seen::count(hash, now);
         if seen::is_wanted(count) {
-            let wanted =
-                Wanted { hash, path: path.into(), symlinks, size_max: io.resident, metadata };
+            let wanted = Wanted { hash, path: path.into(), symlinks, size_max, metadata };
             all.make(io, wanted, count);
         }
         return None;
@@ -373,7 +406,7 @@ fn look_up(io: &Io, path: &[u8], symlinks: Symlinks, metadata: bool) -> Option<A
     if !sentinel::is_up_to_date(all, io) {
         return None;
     }
-    if !entry.valid.load(SeqCst) || entry.age != all.changes.age() {
+    if !entry.holds(all) {
         all.drop_entry(&entry);
         seen::count(hash, now);
         return None;

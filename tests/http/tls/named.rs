@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nowait_testkit::Server;
+use nowait_testkit::{Server, wait};
 use rustls::ClientConfig;
 
 use super::{Authority, TlsClient};
@@ -123,6 +123,32 @@ fn without_a_cache_files_are_read_each_time() {
         std::fs::write(server.dir().join("a.example.pem"), &new.chain).unwrap();
         std::fs::write(server.dir().join("a.example.key"), &new.key).unwrap();
         assert_eq!(presented(server, &config, "a.example"), pem::certificate(&new.chain));
+    });
+}
+
+#[test]
+fn files_that_have_not_changed_are_not_read_again() {
+    let authority = Authority::new("CA");
+    let (old, new) = (authority.issue("a.example"), authority.issue("a.example"));
+    let builder = named("ssl_session_tickets off; location /status/ { status_api; }");
+    let builder = builder.file("a.example.pem", &old.chain).file("a.example.key", &old.key);
+    on_each_driver(&builder, |server| {
+        let config = authority.client(None);
+        let mut watcher = TlsClient::new(server, &config, "a.example");
+        let mut reads = || watcher.text("/status/thread_pools/default/operations/read/started");
+        let mut unread = |chain: &str| {
+            wait::until("a handshake that reads no file", wait::PATIENCE, || {
+                let before = reads();
+                assert_eq!(presented(server, &config, "a.example"), pem::certificate(chain));
+                (reads() == before).then_some(())
+            });
+        };
+        unread(&old.chain);
+        std::fs::write(server.dir().join("a.example.pem"), &new.chain).unwrap();
+        std::fs::write(server.dir().join("a.example.key"), &new.key).unwrap();
+        unread(&new.chain);
+        std::fs::remove_file(server.dir().join("a.example.key")).unwrap();
+        assert!(failure(server, &config, "a.example").contains("InternalError"));
     });
 }
 

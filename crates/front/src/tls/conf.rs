@@ -77,17 +77,19 @@ nowait_conf::directives! {
     /// RSA; each client gets the first that suits it.
     ///
     /// Files are read when the configuration is read, with the rights of the master process. If any
-    /// name has variables, such as `$ssl_server_name`, all files of the server are read for each
-    /// handshake, with the rights of the server process; see `ssl_certificate_cache`.
+    /// name has variables, such as `$ssl_server_name`, all files of the server are looked up for each
+    /// handshake, with the rights of the server process, and read when they have changed; see
+    /// `ssl_certificate_cache`.
     ssl_certificate: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file | data:...";
     /// The file with the private key of the certificate, in PEM; or `data:` and its contents. One
     /// for each `ssl_certificate`, in the same order. Variables are allowed, as in `ssl_certificate`.
     /// `store:file:` may precede the name. Keys in OpenSSL's engines and other stores are not
     /// supported.
     ssl_certificate_key: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file | data:...";
-    /// Keeps certificates and keys whose names have variables: at most `max`, each until it was not
-    /// used for the time of `inactive` (10 seconds by default), or for the time of `valid` (60
-    /// seconds by default). A certificate and its key count as two.
+    /// Certificates and keys whose names have variables are used without being looked up: at most `max`,
+    /// each until it was not used for the time of `inactive` (10 seconds by default), or for the time of
+    /// `valid` (60 seconds by default). A certificate and its key count as two. Without this directive, up
+    /// to 1,000 pairs are kept for as long as their files do not change.
     ssl_certificate_cache: CertificateCaching = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "off | max=number [inactive=time] [valid=time]";
     /// Encrypted Client Hello does not exist here: ignored with a warning.
     ssl_ech_file: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";

@@ -1,5 +1,8 @@
 //! Certificates and keys whose names have variables: read through `fs` when a connection needs
-//! them, prepared in a pool, and kept in a bounded cache. nginx: `ngx_ssl_connection_certificate`.
+//! them, prepared in a pool, and kept. nginx: `ngx_ssl_connection_certificate`.
+//!
+//! What was prepared is used again while the files are the same, which their metadata tell, and mostly
+//! those in memory; `ssl_certificate_cache` allows for not even asking. Both keep bounded numbers.
 //!
 //! Called for each handshake of such a server, and for each connection to an upstream server with
 //! such a certificate.
@@ -7,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,7 +18,7 @@ use nowait_conf::{
     Arity, Contents, Cx, Diagnostic, NAMED_BYTES_MAX, Node, Paths, Seconds, Setting, Span, Value,
     arity,
 };
-use nowait_runtime::fs::{self, Io};
+use nowait_runtime::fs::{self, Io, Stamp, Symlinks};
 use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op};
 use nowait_tls::pem::{self, PrivateKey};
@@ -81,11 +84,14 @@ impl Setting for CertificateCaching {
     }
 }
 
+/// Pairs whose files have not changed, per configuration and use.
+const CURRENT_MAX: usize = 1000;
+
 /// Loads pairs, as the `T` that their user makes of them.
 pub struct Loader<T> {
     paths: Paths,
     passwords: Passwords,
-    cache: Option<Arc<Cache<T>>>,
+    kept: Arc<Kept<T>>,
 }
 
 impl<T> fmt::Debug for Loader<T> {
@@ -95,46 +101,70 @@ impl<T> fmt::Debug for Loader<T> {
 }
 
 /// What pairs were made into.
-struct Cache<T> {
-    caching: Caching,
+struct Kept<T> {
+    /// Without it, a pair is used only while its files are the same.
+    caching: Option<Caching>,
     entries: Mutex<HashMap<Files, Entry<T>>>,
 }
 
 struct Entry<T> {
     made: T,
+    /// Of the files that it was made of; `None`: one of them had just changed.
+    state: Option<State>,
     loaded: Instant,
     used: Instant,
 }
 
-impl<T: Clone> Cache<T> {
-    fn find(&self, files: &Files, now: Instant) -> Option<T> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+/// The state of both files; those of contents are the same for ever.
+type State = [Option<Stamp>; 2];
+
+impl<T: Clone> Kept<T> {
+    /// What need not be compared with the files.
+    fn cached(&self, files: &Files, now: Instant) -> Option<T> {
+        let caching = self.caching.as_ref()?;
+        let mut entries = self.entries();
         let entry = entries.get_mut(files)?;
         let age = |since| now.saturating_duration_since(since);
-        if age(entry.loaded) >= self.caching.valid || age(entry.used) >= self.caching.inactive {
-            entries.remove(files);
+        if age(entry.loaded) >= caching.valid || age(entry.used) >= caching.inactive {
             return None;
         }
         entry.used = now;
         Some(entry.made.clone())
     }
 
-    fn put(&self, files: Files, made: T, now: Instant) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if entries.len() >= self.caching.pairs_max && !entries.contains_key(&files) {
+    /// What was made of files in this state.
+    fn current(&self, files: &Files, state: &State, now: Instant) -> Option<T> {
+        let mut entries = self.entries();
+        let entry = entries.get_mut(files)?;
+        if entry.state.as_ref() != Some(state) {
+            entries.remove(files);
+            return None;
+        }
+        (entry.loaded, entry.used) = (now, now);
+        Some(entry.made.clone())
+    }
+
+    fn put(&self, files: Files, made: T, state: Option<State>, now: Instant) {
+        let pairs_max = self.caching.map_or(CURRENT_MAX, |caching| caching.pairs_max);
+        let mut entries = self.entries();
+        if entries.len() >= pairs_max && !entries.contains_key(&files) {
             let oldest = entries.iter().min_by_key(|(_, entry)| entry.used);
             let oldest = oldest.map(|(files, _)| files.clone());
             oldest.and_then(|oldest| entries.remove(&oldest));
         }
-        entries.insert(files, Entry { made, loaded: now, used: now });
+        entries.insert(files, Entry { made, state, loaded: now, used: now });
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<Files, Entry<T>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: Clone + Send + 'static> Loader<T> {
-    /// A loader with a cache of its own.
+    /// A loader with memory of its own.
     pub fn new(cx: &Cx<'_>, caching: CertificateCaching, passwords: Passwords) -> Self {
-        let cache = caching.caching.map(|caching| Arc::new(Cache::new(caching)));
-        Self { paths: cx.paths().clone(), passwords, cache }
+        let kept = Arc::new(Kept::new(caching.caching));
+        Self { paths: cx.paths().clone(), passwords, kept }
     }
 
     /// What `make` makes of a pair; it is called in a pool.
@@ -148,15 +178,19 @@ impl<T: Clone + Send + 'static> Loader<T> {
         io: impl FnOnce() -> Rc<Io>,
         make: impl FnOnce(Identity) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, String> {
-        if let Some(cache) = &self.cache
-            && let Some(made) = cache.find(pair, now())
-        {
+        if let Some(made) = self.kept.cached(pair, now()) {
             return Ok(made);
         }
         if pair.0.is_empty() {
             return Err("no certificate: the value of ssl_certificate is empty".to_owned());
         }
         let io = io();
+        let state = self.state(&io, pair).await;
+        if let Some(state) = &state
+            && let Some(made) = self.kept.current(pair, state, now())
+        {
+            return Ok(made);
+        }
         let certificate = self.read(&io, &pair.0, "certificate").await?;
         let key = self.read(&io, &pair.1, "certificate key").await?;
         let passwords = self.passwords.clone();
@@ -176,10 +210,24 @@ impl<T: Clone + Send + 'static> Loader<T> {
         let pool = &handshake.pool;
         let made = pool.run(Class::Bulk, handshake.client, Op::Blocking, prepare).await;
         let made = made.map_err(|error| error.to_string())??;
-        if let Some(cache) = &self.cache {
-            cache.put(pair.clone(), made.clone(), now());
+        if state.is_some() || self.kept.caching.is_some() {
+            self.kept.put(pair.clone(), made.clone(), state, now());
         }
         Ok(made)
+    }
+
+    /// The state of the files of a pair; `None`: there is none that tells whether one changes.
+    async fn state(&self, io: &Io, pair: &Files) -> Option<State> {
+        let mut state = State::default();
+        for (name, state) in [&pair.0, &pair.1].into_iter().zip(&mut state) {
+            if !name.starts_with(b"data:") {
+                let path = self.paths.conf_full(files::name(name));
+                // A key is in nobody's memory but where it is needed.
+                let found = fs::stat_only(io, &path, Symlinks::Follow).await.ok()?;
+                *state = Some(found.stamp()?);
+            }
+        }
+        Some(state)
     }
 
     /// The contents of a file.
@@ -197,8 +245,8 @@ impl<T: Clone + Send + 'static> Loader<T> {
     }
 }
 
-impl<T> Cache<T> {
-    fn new(caching: Caching) -> Self {
+impl<T> Kept<T> {
+    fn new(caching: Option<Caching>) -> Self {
         Self { caching, entries: Mutex::default() }
     }
 }
@@ -225,10 +273,10 @@ impl<N> fmt::Debug for NamedPairs<N> {
     }
 }
 
-/// The caches of one configuration, which servers share that inherit the directive: by its place,
-/// and by the passwords.
+/// What the servers of one configuration keep; those share it that inherit `ssl_certificate_cache` from
+/// the same place, and have the same passwords.
 #[derive(Default)]
-struct Caches(BTreeMap<(Span, usize), Arc<Cache<Identity>>>);
+struct Shared(BTreeMap<(Span, usize), Arc<Kept<Identity>>>);
 
 impl<N: Namespace> NamedPairs<N> {
     /// Pairs of texts with variables.
@@ -238,11 +286,9 @@ impl<N: Namespace> NamedPairs<N> {
         setting: CertificateCaching,
         passwords: Passwords,
     ) -> Self {
-        let cache = setting.caching.map(|caching| {
-            let shared = cx.global::<Caches>().0.entry((setting.span, passwords.address()));
-            shared.or_insert_with(|| Arc::new(Cache::new(caching))).clone()
-        });
-        Self { texts, loader: Loader { paths: cx.paths().clone(), passwords, cache } }
+        let shared = cx.global::<Shared>().0.entry((setting.span, passwords.address()));
+        let kept = shared.or_insert_with(|| Arc::new(Kept::new(setting.caching))).clone();
+        Self { texts, loader: Loader { paths: cx.paths().clone(), passwords, kept } }
     }
 
     /// What variables in the names may show of a client's hello.

@@ -1,5 +1,7 @@
 //! What a file system says about a file.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use rustix::fs::{FileType, Stat};
 
 /// The kind of file that a name leads to.
@@ -54,7 +56,33 @@ pub struct Metadata {
     pub blocks: u64,
 }
 
+/// A state of a file: as long as it has the same one, it has the same content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    file: (u64, u64),
+    size: u64,
+    modified: (i64, u32),
+    changed: (i64, u32),
+}
+
+/// File systems write times in steps of some milliseconds: two changes within this time may look like one.
+const UNSETTLED: Duration = Duration::from_secs(1);
+
 impl Metadata {
+    /// The state of the file; `None`: it has changed so recently that another change might leave the same
+    /// one. To be taken before the content is read: then a change in between is noticed next time.
+    pub fn stamp(&self) -> Option<Stamp> {
+        let settled = SystemTime::now().checked_sub(UNSETTLED)?;
+        let settled = settled.duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let is_settled = u64::try_from(self.ctime.max(self.mtime)).is_ok_and(|s| s < settled);
+        is_settled.then_some(Stamp {
+            file: (self.dev, self.ino),
+            size: self.size,
+            modified: (self.mtime, self.mtime_nsec),
+            changed: (self.ctime, self.ctime_nsec),
+        })
+    }
+
     // Field types differ between architectures; every value is within the wider type.
     #[allow(clippy::unnecessary_cast)]
     pub(crate) fn from_stat(stat: &Stat) -> Metadata {

@@ -94,7 +94,26 @@ pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Resul
 /// # Errors
 /// Those of openat2(2).
 pub async fn stat(io: &Io, path: &[u8], symlinks: Symlinks) -> io::Result<Metadata> {
-    let found = resident::find_metadata(io, path, symlinks);
+    stat_and_keep(io, path, symlinks, io.resident).await
+}
+
+/// Like [`stat`], for a file whose content is kept nowhere else, or never: only its metadata may become
+/// resident.
+///
+/// # Errors
+/// As [`stat`].
+pub async fn stat_only(io: &Io, path: &[u8], symlinks: Symlinks) -> io::Result<Metadata> {
+    stat_and_keep(io, path, symlinks, 0).await
+}
+
+/// Looks up metadata; content of at most this size may become resident with them.
+async fn stat_and_keep(
+    io: &Io,
+    path: &[u8],
+    symlinks: Symlinks,
+    size_max: usize,
+) -> io::Result<Metadata> {
+    let found = resident::find_metadata(io, path, symlinks, size_max);
     if let Some(result) = found.or_else(|| try_stat(io, path, symlinks)) {
         return result;
     }

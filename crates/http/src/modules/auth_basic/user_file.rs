@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::io;
 
 use bytes::Bytes;
-use nowait_runtime::fs::{self, Metadata, Symlinks};
+use nowait_runtime::fs::{self, Stamp, Symlinks};
 use nowait_runtime::pool::PoolError;
 
 use super::password::{self, Check};
@@ -51,15 +51,6 @@ impl From<io::Error> for LoadError {
 #[derive(Clone, Debug)]
 pub(super) struct UserFile(Bytes);
 
-/// Metadata that shows whether a file has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    file: (u64, u64),
-    size: u64,
-    modified: (i64, u32),
-    changed: (i64, u32),
-}
-
 /// Files read by a worker, the most recently used one last.
 #[derive(Default)]
 pub(crate) struct UserFiles(Vec<(Bytes, Stamp, UserFile)>);
@@ -97,28 +88,20 @@ pub(super) async fn load(request: &Request, path: &Bytes) -> Result<UserFile, Lo
         return Err(LoadError::Missing(io::Error::from(io::ErrorKind::NotFound)));
     }
     let io = request.io().for_client(request.client().number);
-    // The stamp is taken before the text: a change between the two is noticed next time.
-    let stamp = Stamp::of(&fs::stat(&io, path, Symlinks::Follow).await?);
+    let stamp = fs::stat_only(&io, path, Symlinks::Follow).await?.stamp();
     let files = request.exchange.services().state.of(&FILES);
-    if let Some(file) = files.borrow_mut().find(path, stamp) {
+    if let Some(stamp) = stamp
+        && let Some(file) = files.borrow_mut().find(path, stamp)
+    {
         return Ok(file);
     }
     let file = UserFile(fs::read(&io, path, FILE_BYTES_MAX).await?);
-    if file.0.len() <= KEPT_BYTES_MAX {
+    if let Some(stamp) = stamp
+        && file.0.len() <= KEPT_BYTES_MAX
+    {
         files.borrow_mut().keep(path.clone(), stamp, &file);
     }
     Ok(file)
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            file: (metadata.dev, metadata.ino),
-            size: metadata.size,
-            modified: (metadata.mtime, metadata.mtime_nsec),
-            changed: (metadata.ctime, metadata.ctime_nsec),
-        }
-    }
 }
 
 impl UserFile {

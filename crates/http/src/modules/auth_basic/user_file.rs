@@ -140,6 +140,8 @@ impl UserFile {
 
 #[cfg(test)]
 mod tests {
+    use nowait_runtime::fs::Metadata;
+
     use super::*;
 
     #[test]
@@ -160,7 +162,22 @@ mod tests {
     }
 
     fn stamp(size: u64) -> Stamp {
-        Stamp { file: (1, 1), size, modified: (1, 0), changed: (1, 0) }
+        let metadata = Metadata {
+            kind: fs::Kind::File,
+            size,
+            mtime: 1,
+            mtime_nsec: 0,
+            ctime: 1,
+            ctime_nsec: 0,
+            dev: 1,
+            ino: 1,
+            mode: 0o600,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            blocks: 8,
+        };
+        metadata.stamp().unwrap()
     }
 
     #[test]

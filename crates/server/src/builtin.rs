@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use nowait_conf::{Contents, Disk, Files};
 use nowait_sys::user;
 
-use crate::domain::Domain;
+use crate::domain::{self, Domain};
 use crate::request_lines::Lines;
 
 /// The default port.
@@ -137,9 +137,11 @@ impl Serve {
             main(name, arguments);
         }
         // A process that may read everything must not face clients: root's server process becomes
-        // "nobody". Other users need no second process.
+        // another user, by default "nobody". Other users need no second process.
         if user::effective_uid() != 0 {
             main("master_process", "off");
+        } else if let Some(user) = self.own_user() {
+            main("user", user);
         }
         text.push_str(HTTP);
         text.push_str(&Lines::of_output().directives());
@@ -185,13 +187,19 @@ impl Serve {
         text
     }
 
+    /// The user of root's server process, if it is not `nobody`: private keys need one of their own.
+    fn own_user(&self) -> Option<&'static str> {
+        self.domain.as_ref().and_then(|_| domain::server_user())
+    }
+
     /// A warning for a start as root.
     pub fn warnings(&self, directory: &Path) -> Vec<String> {
         if user::effective_uid() != 0 {
             return Vec::new();
         }
+        let user = self.own_user().unwrap_or("nobody");
         let mut warnings =
-            vec!["[warn] started as root: files are read as user \"nobody\"".to_owned()];
+            vec![format!("[warn] started as root: files are read as user \"{user}\"")];
         let others_may = |path: &Path, bits: u32| {
             std::fs::metadata(path).map_or(true, |metadata| metadata.mode() & bits == bits)
         };
@@ -199,7 +207,7 @@ impl Serve {
             && directory.ancestors().all(|ancestor| others_may(ancestor, 0o1));
         if !is_open {
             warnings.push(format!(
-                "[warn] \"{}\" may not be readable by \"nobody\"; start nowait as the owner of the \
+                "[warn] \"{}\" may not be readable by \"{user}\"; start nowait as the owner of the \
                  directory",
                 directory.display()
             ));
@@ -300,6 +308,31 @@ mod tests {
         assert!(!text.contains("daemon") && !text.contains("worker_processes"), "{text}");
         assert!(text.contains("error_log stderr warn;"), "{text}");
         assert!(!Serve { hidden: true, ..serve }.configuration(None).contains("404"));
+    }
+
+    /// Certificates have private keys, which other programs of `nobody` could read.
+    #[test]
+    fn keys_have_a_user_of_their_own() {
+        if user::effective_uid() != 0 {
+            return;
+        }
+        let issuer = domain::Issuer::lets_encrypt();
+        let public = Serve {
+            domain: Some(Domain {
+                names: vec!["example.org".to_owned()],
+                email: None,
+                accepts_terms: false,
+                state: domain::state(&issuer).unwrap(),
+                issuer,
+                authorities: None,
+                plain: Vec::new(),
+            }),
+            ..Serve::default()
+        };
+        let has_user = user::account("nowait").unwrap().is_some();
+        assert_eq!(public.configuration(None).contains("user nowait;\n"), has_user);
+        assert!(!public.configuration(Some("user root;")).contains("user nowait;"));
+        assert!(!Serve::default().configuration(None).contains("user nowait;"));
     }
 
     #[test]

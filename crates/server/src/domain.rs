@@ -16,6 +16,13 @@ pub const PORTS: (u16, u16) = (443, 80);
 /// Maximum number of names of a certificate: public issuers certify no more.
 pub const NAMES_MAX: usize = 100;
 
+/// Maximum length of a name, and of its parts between dots (RFC 1035, 2.3.4).
+const NAME_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
+
+/// The user whom the packages create. Unlike `nobody`, it has no other programs, which could read the keys.
+const USER: &str = "nowait";
+
 /// Where root keeps accounts and certificates.
 const STATE: &str = "/var/lib/nowait/acme";
 
@@ -57,7 +64,10 @@ impl Issuer {
         let is_safe = |byte: u8| !b"\"'\\;{}$".contains(&byte);
         let is_good = Url::parse(url).is_some_and(|parsed| !parsed.host.starts_with('.'));
         let rest = url.strip_prefix("https://").filter(|_| is_good && url.bytes().all(is_safe));
-        let rest = rest.ok_or("expected the URL of a directory, such as https://ca.example/dir")?;
+        let rest = rest.ok_or_else(|| match url.starts_with("http://") {
+            true => "issuers are asked by HTTPS alone: the URL has to begin with https://",
+            false => "expected the URL of an ACME directory, such as https://ca.example/dir",
+        })?;
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
         let name = host.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
@@ -89,29 +99,43 @@ pub struct Domain {
 /// # Errors
 /// Why it is none.
 pub fn name(text: &str, issuer: &Issuer) -> Result<String, String> {
+    let refused = |why: &str| Err(why.to_owned());
     let text = text.to_ascii_lowercase();
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&text);
+    if bare.parse::<IpAddr>().is_ok() {
+        return refused("expected a name such as example.org, not an address");
+    }
     if text.contains('*') {
-        return Err(
-            "names with wildcards need a configuration and a certificate from elsewhere".into()
+        return refused(
+            "names with wildcards need a configuration and a certificate from elsewhere",
         );
     }
+    if !text.is_ascii() {
+        return refused("expected ASCII: bücher.example is written xn--bcher-kva.example");
+    }
+    if text.len() > NAME_BYTES_MAX || text.split('.').any(|label| label.len() > LABEL_BYTES_MAX) {
+        return Err(format!(
+            "a name has {NAME_BYTES_MAX} characters at most, and {LABEL_BYTES_MAX} between two dots"
+        ));
+    }
     let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
             && label.bytes().any(|b| b.is_ascii_alphanumeric())
     };
-    if text.len() > 253 || !text.split('.').all(is_label) {
-        return Err("expected a name such as example.org".to_owned());
-    }
-    if text.parse::<IpAddr>().is_ok() {
-        return Err("expected a name, not an address".to_owned());
+    if !text.split('.').all(is_label) {
+        return refused("expected a name such as example.org");
     }
     if issuer.is_public && !text.contains('.') {
-        return Err("public issuers certify complete names, such as example.org; --issuer names \
-                    one of your own"
-            .to_owned());
+        return refused(
+            "public issuers certify complete names, such as example.org; --issuer names one of your own",
+        );
     }
     Ok(text)
+}
+
+/// The user for root's server process, if the system has a better one than `nobody`.
+pub fn server_user() -> Option<&'static str> {
+    user::account(USER).ok().flatten().map(|_| USER)
 }
 
 /// An address of e-mail.
@@ -299,7 +323,8 @@ impl Domain {
             if self.accepts_terms {
                 ""
             } else {
-                " No certificate is ordered without --accept-terms."
+                "\nA first certificate needs --accept-terms: read the issuer's terms of service, and start \
+                 again with this option to agree to them."
             },
         )
     }
@@ -315,14 +340,36 @@ mod tests {
         assert_eq!(own.name, "ca.example_14000");
         assert_eq!(name("Example.ORG", &Issuer::staging()).as_deref(), Ok("example.org"));
         assert_eq!(name("localhost", &own).as_deref(), Ok("localhost"));
-        for bad in
-            ["", "*.example.org", "a..b", "a;b", "a b", "-{}", "192.0.2.1", "ä.example", "_", "a.-"]
-        {
-            assert!(name(bad, &own).is_err(), "{bad}");
+        let long = "a".repeat(64);
+        let all = format!("{}test", "a.".repeat(125));
+        for (bad, why) in [
+            ("", "expected a name such as"),
+            ("a..b", "expected a name such as"),
+            ("a.test.", "expected a name such as"),
+            ("https://a.test/", "expected a name such as"),
+            ("a.test:443", "expected a name such as"),
+            ("a;b", "expected a name such as"),
+            ("a b", "expected a name such as"),
+            ("-{}", "expected a name such as"),
+            ("_", "expected a name such as"),
+            ("a.-", "expected a name such as"),
+            ("*.example.org", "wildcards need"),
+            ("192.0.2.1", "not an address"),
+            ("2001:db8::1", "not an address"),
+            ("[::1]", "not an address"),
+            ("ä.example", "expected ASCII"),
+            (&long, "63 between two dots"),
+            (&all, "253 characters at most"),
+        ] {
+            let said = name(bad, &own).unwrap_err();
+            assert!(said.contains(why), "{bad}: {said}");
         }
+        assert!(name(&all[1..], &own).unwrap_err().contains("expected a name such as"));
+        assert!(name(&all[2..], &own).is_ok());
         assert!(name("localhost", &Issuer::lets_encrypt()).unwrap_err().contains("--issuer"));
+        assert!(Issuer::at("http://a/").unwrap_err().contains("begin with https://"));
         for bad in [
-            "http://a/",
+            "",
             "https://",
             "ca.example",
             "https://a/ b",
@@ -411,8 +458,7 @@ mod tests {
     #[test]
     fn a_greeting_says_what_is_missing() {
         let mut domain = with_state(PathBuf::from("/state"));
-        let missing = "No certificate is ordered without --accept-terms.";
-        assert!(domain.greeting(&[]).ends_with(missing));
+        assert!(domain.greeting(&[]).contains("\nA first certificate needs --accept-terms: read"));
         domain.accepts_terms = true;
         assert!(!domain.greeting(&[]).contains("--accept-terms"));
     }

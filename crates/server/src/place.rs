@@ -105,12 +105,14 @@ impl Place {
     /// The message to print: there is no such directory.
     pub fn serve(serve: Serve) -> Result<Place, String> {
         let directory = std::fs::canonicalize(&serve.directory)
-            .and_then(|path| match path.is_dir() {
-                true => Ok(path),
-                false => Err(std::io::ErrorKind::NotADirectory.into()),
-            })
+            // Fails if it is no directory, or may not be read. Root may read everything: `Serve::warnings`
+            // is about the user of its server process.
+            .and_then(|path| std::fs::read_dir(&path).map(|_| path))
             .map_err(|error| {
-                format!("[emerg] cannot serve \"{}\": {error}", serve.directory.display())
+                format!(
+                    "[emerg] cannot serve \"{}\": {error}; name a directory that you may read",
+                    serve.directory.display()
+                )
             })?;
         Ok(Place {
             conf_file: Path::new(PREFIX).join(CONF_FILE),
@@ -199,6 +201,34 @@ mod tests {
         assert_eq!(place.error_log.unwrap().as_os_str(), "/tmp/x/error.log");
         assert_eq!(place.pid_default.as_os_str(), "/tmp/x/nowait.pid");
         assert!(place.serve.is_none());
+    }
+
+    #[test]
+    fn only_readable_directories_are_served() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = nowait_testkit::TempDir::new("serve");
+        dir.write("file", "");
+        dir.write("closed/file", "");
+        let closed = dir.path().join("closed");
+        std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o100)).unwrap();
+        let place = |name: &str| {
+            Place::serve(Serve { directory: dir.path().join(name), ..Serve::default() })
+        };
+        assert!(place(".").is_ok());
+        for (name, expected) in [
+            ("missing", "No such file or directory"),
+            ("file", "Not a directory"),
+            ("closed", "Permission denied"),
+        ] {
+            // Root reads everything.
+            if name == "closed" && user::effective_uid() == 0 {
+                continue;
+            }
+            let error = place(name).err().unwrap_or_default();
+            assert!(error.contains(expected) && error.contains("name a directory"), "{error}");
+        }
+        // So that it can be removed.
+        std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
     }
 
     #[test]

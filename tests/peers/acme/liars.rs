@@ -1,20 +1,10 @@
-//! An issuer that lies: `programs/issuer.py`.
+//! Issuers that lie or make no sense.
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-
-use nowait_testkit::{Binary, Server, TempDir};
-
-use super::pebble::presented;
-use crate::stage::{Authority, Background, program, source};
+use super::issuer::Issuer;
+use super::pebble::{presented, wait_for_other};
 
 #[test]
 fn lies_are_found_out() {
-    for name in ["openssl", "python3"] {
-        if program(name).is_none() {
-            return;
-        }
-    }
     for (lie, expected) in [
         ("redirect", "the issuer refused the request for its directory with status 307"),
         ("oversized", "the response is too large, while asking https://localhost:"),
@@ -22,34 +12,29 @@ fn lies_are_found_out() {
         ("names", "the issuer sent an unusable certificate: the certificate is not for localhost"),
         ("private", "the issuer sent more than certificates"),
         ("garbage", "the issuer sent an unusable certificate: "),
+        // Not for ever, but for a week.
+        ("busy", "(rateLimited: later); next attempt in 604800 s"),
     ] {
-        let (dir, authority) = (TempDir::new("liar"), Authority::new("liars"));
-        let own = authority.issue("localhost");
-        for (name, text) in [
-            ("ca.pem", &authority.pem),
-            ("ca.key", &authority.key().serialize_pem()),
-            ("own.pem", &own.chain),
-            ("own.key", &own.key),
-        ] {
-            dir.write(name, text);
-        }
-        let mut command = program("python3").unwrap();
-        command.arg(source("issuer.py")).arg(lie).current_dir(dir.path()).stdout(Stdio::piped());
-        let mut issuer = Background::start(&mut command);
-        let mut line = String::new();
-        BufReader::new(issuer.output()).read_line(&mut line).unwrap();
-        let port: u16 = line.trim().parse().expect("the issuer says its port");
-        let http = format!(
-            "acme_issuer liar {{ uri https://localhost:{port}/dir; state_path state;
-                 ssl_trusted_certificate ca.pem; }}
-             server {{ listen 127.0.0.1:%%PORT%% ssl; server_name localhost; acme_certificate liar;
-                 ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key; }}"
-        );
-        let builder = Server::of(Binary::nowait(env!("CARGO_BIN_EXE_nowait"))).http(&http);
-        let server = builder.file("ca.pem", &authority.pem).start();
+        let Some(issuer) = Issuer::start(&[lie]) else { return };
+        let server = issuer.site("", "").start();
         server.wait_log("next attempt in");
         assert!(server.log().contains(expected), "{lie}: {}", server.log());
         assert!(presented(&server).is_none(), "{lie}");
         server.stop();
     }
+}
+
+/// An issuer that wants every certificate to be renewed before it was issued.
+#[test]
+fn renewals_in_the_past_are_no_circle() {
+    let Some(issuer) = Issuer::start(&["past"]) else { return };
+    let server = issuer.site("", "").start();
+    let own = wait_for_other(&server, None);
+    server.wait_log("localhost is to be renewed in 0 hours");
+    // Each takes about as long as an order.
+    for _ in 0..10 {
+        assert_eq!(presented(&server).as_ref(), Some(&own));
+    }
+    assert_eq!(server.log().matches("new certificate for localhost").count(), 1);
+    server.stop();
 }

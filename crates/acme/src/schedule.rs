@@ -241,6 +241,8 @@ mod tests {
         schedule.informed(&Err(failure(None)), later);
         assert_eq!(schedule.due(validity), UNIX_EPOCH + 31 * DAY);
         assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), Act::Wait(6 * HOUR));
+        schedule.informed(&Err(failure(Some(Duration::MAX))), later);
+        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), Act::Wait(24 * HOUR));
         // A revoked certificate.
         schedule.informed(&Ok(Some(window(0, 1))), later);
         let wall = UNIX_EPOCH + 2 * DAY;
@@ -259,7 +261,7 @@ mod tests {
         let pauses: Vec<_> = (0..12).map(|_| pause(None).as_secs() / 60).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 720, 720]);
         assert_eq!(pause(Some(DAY)), DAY);
-        assert_eq!(pause(Some(1000 * DAY)), ASKED_MAX);
+        assert_eq!(pause(Some(Duration::from_secs(u64::MAX))), ASKED_MAX);
         assert_eq!(schedule.next(None, UNIX_EPOCH, now), Act::Wait(ASKED_MAX));
         // A reload does not shorten what the issuer asked for.
         schedule.reloaded();

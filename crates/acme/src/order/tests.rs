@@ -112,6 +112,22 @@ fn check_signed(body: &str, url: &str) {
     assert_eq!(part("signature").len(), 64);
 }
 
+/// An order that is not ready is asked about within a minute, whatever the issuer says.
+#[test]
+fn pauses_without_end_are_cut() {
+    let endless = |_: &str, mut received: Received| {
+        received.fields.push(("retry-after".to_owned(), u64::MAX.to_string()));
+        received
+    };
+    assert!(run(order(|_| {}), endless).is_ok());
+    let busy = |path: &str, received| match path {
+        "new-order" => Received { status: 503, ..endless(path, received) },
+        _ => received,
+    };
+    let failure = run(order(|_| {}), busy).unwrap_err();
+    assert_eq!(failure.retry_after, Some(Duration::from_secs(u64::MAX)));
+}
+
 #[test]
 fn a_certificate() {
     let (issued, urls, challenges) = run(order(|_| {}), |_, received| received).unwrap();

@@ -19,42 +19,47 @@ use crate::slots::Key;
 nowait_conf::rows! {
     pub static ACME_ROWS, module "acme";
 
-    /// Defines an issuer of certificates that speaks ACME (RFC 8555):
+    /// Defines an issuer of certificates that speaks ACME (RFC 8555), such as Let's Encrypt:
     ///
-    /// * `uri url;`: its directory. Required; `https` only.
-    /// * `account_key ecdsa[:256|384|521] | rsa[:2048|3072|4096] | file;`: the kind of the account's
-    ///   key, which is generated (`ecdsa:256` by default), or a file with it.
-    /// * `contact url;`: an address for the issuer's messages; `mailto:` is added. May be repeated.
-    /// * `challenge http-01 | tls-alpn-01;`: how control of the names is proved. `http-01` (or `http`, the
-    ///   default): the issuer asks for a file on port 80. `tls-alpn-01` (or `tls-alpn`): it makes a TLS
-    ///   handshake on port 443, which any listening socket with `ssl` answers, of `http` and `stream`.
-    /// * `external_account_key id file | data:key;`: the key that binds the account to an existing
-    ///   one, in base64url.
-    /// * `profile name [require];`: the profile of certificates; with `require`, an issuer without
-    ///   it gets no orders.
-    /// * `preferred_chain name;`: among several chains, the one whose topmost certificate was issued
-    ///   by this common name.
-    /// * `common_name_in_csr on | off;`: the first name is also the subject of the request.
-    /// * `state_path path | off;`: a directory for the account and the certificates, readable by the
-    ///   server's user only; `acme_NAME` by default, relative to the prefix. Several instances may
-    ///   share it: one of them orders at a time.
-    /// * `accept_terms_of_service;`: agrees to the issuer's terms.
-    /// * `ssl_trusted_certificate file;`, `ssl_verify on | off;`: whom to trust as the issuer; by
-    ///   default, the authorities of the system.
+    /// * `uri url;`: the URL of its directory, `https` only. Required.
+    /// * `account_key ecdsa[:256|384|521] | rsa[:2048|3072|4096] | file;`: the kind of key to generate for
+    ///   the account, with its size in bits (default `ecdsa:256`), or a file with a key.
+    /// * `contact url ...;`: where the issuer may send messages. `mailto:` is added to plain addresses. May
+    ///   be repeated.
+    /// * `challenge http-01 | tls-alpn-01;`: how to prove control of the names (default `http-01`). With
+    ///   `http-01` (or `http`), the issuer requests a file from port 80. With `tls-alpn-01` (or `tls-alpn`),
+    ///   it makes a TLS handshake on port 443; every listening socket with `ssl` answers, in `http` and
+    ///   `stream`.
+    /// * `external_account_key id file | data:key;`: binds the account to one that exists at the issuer, by
+    ///   a key in base64url.
+    /// * `profile name [require];`: the profile of the certificates. Without `require`, it is left out if
+    ///   the issuer lacks it; with `require`, nothing is ordered then.
+    /// * `preferred_chain name;`: if the issuer offers several chains, use the one whose topmost certificate
+    ///   was issued by this common name. By default, the issuer chooses.
+    /// * `common_name_in_csr on | off;`: also put the first name into the subject of the request (default
+    ///   `off`).
+    /// * `state_path path | off;`: the directory for the account and the certificates, readable by the
+    ///   server's user only (default `acme_NAME` below the prefix). Several instances may share it: one of
+    ///   them orders at a time. With `off`, nothing is kept, and every start orders anew.
+    /// * `accept_terms_of_service;`: agrees to the issuer's terms of service.
+    /// * `ssl_trusted_certificate file;`: the authorities that verify the issuer's own certificate, in PEM
+    ///   (default: those of the system).
+    /// * `ssl_verify on | off;`: whether to verify the issuer's own certificate (default `on`).
     ///
-    /// Challenges are answered on all servers; the issuer has to reach one of them by the port of the
-    /// challenge. The issuer's name is resolved by the `resolver` of `http`.
+    /// Every server answers challenges, before it looks for a location. The issuer's name is resolved by
+    /// the `resolver` of `http`, or as the system does.
     block "acme_issuer" => acme_issuer, in HTTP, take exactly(1), args "name { ... }";
-    /// The server's certificate comes from this issuer: for the identifiers (names and addresses),
-    /// by default those of `server_name`. Names with wildcards and regular expressions can't be
-    /// proved by these challenges and are refused; `.example.org` counts as `example.org`.
+    /// Obtains the server's certificate from this issuer, for the given names and addresses (default: those
+    /// of `server_name`). Wildcards and regular expressions are refused, because neither challenge can prove
+    /// them; `.example.org` counts as `example.org`. `key` is the kind of the private key, with its size in
+    /// bits (default `ecdsa:256`).
     ///
-    /// It is ordered when the server starts, renewed when the issuer suggests (RFC 9773) or after about
-    /// two thirds of its lifetime, and offered by `ssl_certificate $acme_certificate;` and
-    /// `ssl_certificate_key $acme_certificate_key;` without a reload. Until there is one, handshakes
-    /// fail. `ssl_certificate_cache` avoids reading it for each handshake.
+    /// The certificate is ordered at the start. It is renewed when the issuer suggests (RFC 9773), otherwise
+    /// after about two thirds of its lifetime. `ssl_certificate $acme_certificate;` and
+    /// `ssl_certificate_key $acme_certificate_key;` present it, after a renewal without a reload. Until the
+    /// first one arrives, handshakes fail. `ssl_certificate_cache` saves reading it for each handshake.
     "acme_certificate" => acme_certificate, in SERVER, take at_least(1), args "issuer [identifier ...] [key=ecdsa[:256|384|521] | key=rsa[:2048|3072|4096]]";
-    /// Accepted for compatibility: certificates and challenges take no shared memory.
+    /// Accepted for compatibility, without effect: certificates and challenges need no shared memory.
     "acme_shared_zone" => acme_shared_zone, in HTTP, take exactly(1), args "zone=name:size";
 }
 

@@ -278,7 +278,10 @@ impl Domain {
         if let Some(file) = &self.authorities {
             text.push_str(&format!("        ssl_trusted_certificate {};\n", quoted(file)));
         }
-        text.push_str(&format!("        state_path {};\n    }}\n", quoted(&self.state)));
+        text.push_str(&format!(
+            "        state_path {};\n        check_names on;\n    }}\n",
+            quoted(&self.state)
+        ));
         let listens = |addresses: &[SocketAddr], parameters: &str| -> String {
             let lines = addresses.iter();
             lines.map(|address| format!("        listen {address}{parameters};\n")).collect()

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use nowait_testkit::{Binary, Server, ServerBuilder, TempDir};
 
@@ -41,6 +41,18 @@ impl Issuer {
         Some(Issuer { _running: running, dir, authority, port })
     }
 
+    /// `nowait serve` with a certificate of this issuer.
+    pub fn serve(&self, state: &str, port: u16, http_port: u16) -> Command {
+        self.dir.write("site/index.html", "hello");
+        let mut command = Binary::nowait(env!("CARGO_BIN_EXE_nowait")).command();
+        command.current_dir(self.dir.path());
+        command.args(["serve", "--domain", "localhost", "--issuer-ca", "ca.pem", "--issuer"]);
+        command.arg(format!("https://localhost:{}/dir", self.port));
+        command.args(["--accept-terms", "--state", state, "--listen", "localhost"]);
+        command.args(["--port", &port.to_string(), "--http-port", &http_port.to_string(), "site"]);
+        command
+    }
+
     /// The directory of the sites' common state.
     pub fn state(&self) -> PathBuf {
         self.dir.path().join("state")
@@ -49,13 +61,19 @@ impl Issuer {
     /// A site for `localhost` with a certificate of this issuer, with further directives for the issuer and
     /// other servers.
     pub fn site(&self, issuer: &str, servers: &str) -> ServerBuilder {
+        let own =
+            "server { listen 127.0.0.1:%%PORT%% ssl; server_name localhost; acme_certificate own;
+                 ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key; }";
+        self.servers(issuer, &format!("{own} {servers}"))
+    }
+
+    /// Servers, beside the issuer's block.
+    pub fn servers(&self, issuer: &str, servers: &str) -> ServerBuilder {
         let (port, state) = (self.port, self.state());
         let state = state.display();
         let http = format!(
             "acme_issuer own {{ uri https://localhost:{port}/dir; state_path {state};
                  ssl_trusted_certificate ca.pem; {issuer} }}
-             server {{ listen 127.0.0.1:%%PORT%% ssl; server_name localhost; acme_certificate own;
-                 ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key; }}
              {servers}"
         );
         let builder = Server::of(Binary::nowait(env!("CARGO_BIN_EXE_nowait")));

@@ -6,8 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use nowait_testkit::ports::free_port;
-use nowait_testkit::{Binary, Client, wait};
+use nowait_testkit::{Binary, Client, TempDir, skip, wait};
 
+use super::issuer::Issuer;
 use super::pebble::{Stage, presented_at};
 use crate::stage::{Background, program, said, succeed};
 
@@ -25,21 +26,21 @@ fn serve(stage: &Stage, port: u16, more: &[&str]) -> Command {
     command
 }
 
-/// Starts it; its output is in `output`.
-fn start(stage: &Stage, command: &mut Command) -> Background {
-    let output = File::create(stage.dir.path().join("output")).unwrap();
+/// Starts it; its output is in `output`, in a directory.
+fn start(dir: &TempDir, command: &mut Command) -> Background {
+    let output = File::create(dir.path().join("output")).unwrap();
     Background::start(command.stdout(output.try_clone().unwrap()).stderr(output))
 }
 
-fn output(stage: &Stage) -> String {
-    std::fs::read_to_string(stage.dir.path().join("output")).unwrap()
+fn output(dir: &TempDir) -> String {
+    std::fs::read_to_string(dir.path().join("output")).unwrap()
 }
 
 /// Waits for a text in the output.
 #[track_caller]
-fn wait_for(stage: &Stage, text: &str) {
-    let found = wait::try_until(wait::PATIENCE, || output(stage).contains(text).then_some(()));
-    assert!(found.is_some(), "no \"{text}\" in:\n{}", output(stage));
+fn wait_for(dir: &TempDir, text: &str) {
+    let found = wait::try_until(wait::PATIENCE, || output(dir).contains(text).then_some(()));
+    assert!(found.is_some(), "no \"{text}\" in:\n{}", output(dir));
 }
 
 #[test]
@@ -49,13 +50,16 @@ fn one_command_makes_a_site() {
     let port = free_port();
     {
         // The terms have to be agreed to, and the message says how.
-        let _running = start(&stage, &mut serve(&stage, port, &[]));
-        wait_for(&stage, "the issuer would refuse the account: its terms of service (data:text/");
-        wait_for(&stage, "--accept-terms");
+        let _running = start(&stage.dir, &mut serve(&stage, port, &[]));
+        wait_for(
+            &stage.dir,
+            "the issuer would refuse the account: its terms of service (data:text/",
+        );
+        wait_for(&stage.dir, "--accept-terms");
     }
-    let _running = start(&stage, &mut serve(&stage, port, &["--accept-terms"]));
-    wait_for(&stage, "Press Ctrl-C to stop.");
-    let greeting = output(&stage);
+    let _running = start(&stage.dir, &mut serve(&stage, port, &["--accept-terms"]));
+    wait_for(&stage.dir, "Press Ctrl-C to stop.");
+    let greeting = output(&stage.dir);
     assert!(greeting.contains(&format!("/site/ at https://localhost:{port}/\n")), "{greeting}");
     wait::until("a certificate", wait::PATIENCE, || presented_at(port));
     let mut curl = program("curl").expect("it was found");
@@ -77,6 +81,29 @@ fn one_command_makes_a_site() {
     assert!(said.contains("unrecognized name"), "{said}");
     let state = stage.dir.path().join("a/b/state");
     assert_eq!(state.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+/// The server requests what an issuer would, from port 80 of the name.
+#[test]
+fn names_that_lead_elsewhere_are_reported() {
+    let Some(issuer) = Issuer::start(&["honest"]) else { return };
+    let dir = TempDir::new("serve");
+    let warning = "http://localhost/ does not seem to lead here (127.0.0.1: ";
+    // It is no reason not to order. With a certificate, there is nothing to check.
+    for is_first in [true, false] {
+        let port = free_port();
+        let _running = start(&dir, &mut issuer.serve("kept", port, free_port()));
+        wait::until("a certificate", wait::PATIENCE, || presented_at(port));
+        assert_eq!(output(&dir).contains(warning), is_first, "{}", output(&dir));
+    }
+    if TcpListener::bind("127.0.0.1:80").is_err() {
+        skip::skip("port-80", "port 80 is in use, or needs rights");
+        return;
+    }
+    let port = free_port();
+    let _running = start(&dir, &mut issuer.serve("other", port, 80));
+    wait::until("a certificate", wait::PATIENCE, || presented_at(port));
+    assert!(!output(&dir).contains("does not seem"), "{}", output(&dir));
 }
 
 #[test]

@@ -1,15 +1,17 @@
-//! Requests that the server makes on its own behalf over HTTPS, and what is needed of the certificates
-//! that it gets by them.
+//! Requests that the server makes on its own behalf over HTTPS, to itself by plain HTTP, and what is
+//! needed of the certificates that it gets by them.
 //!
 //! Called by tasks of their own, never for a client's request. Each request has its own connection;
 //! redirects are not followed.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nowait_conf::{Contents, Cx, Diagnostic, Word};
 use nowait_resolver::Resolver;
+use nowait_runtime::net::{Address, Stream};
 use nowait_runtime::pool::Pool;
 use nowait_runtime::time::timeout;
 use nowait_tls::pem::{self, PrivateKey};
@@ -158,6 +160,22 @@ impl Https {
         head.push_str(ask.body.map_or("", |(_, body)| body));
         fetching::exchange(&stream, head, ask.method == "HEAD", ask.body_bytes_max).await
     }
+}
+
+/// What a server at this address has at a path, by HTTP without TLS. The caller bounds the time.
+///
+/// # Errors
+/// Why there is no response.
+pub async fn plain(
+    address: SocketAddr,
+    host: &str,
+    path: &str,
+    body_bytes_max: usize,
+) -> Result<Answer, String> {
+    let connected = Stream::connect(&Address::Inet(address), TIMEOUT).await;
+    let stream = connected.map_err(|error| format!("connect() failed ({error})"))?;
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    fetching::exchange(&stream, head, false, body_bytes_max).await
 }
 
 /// The facts of a certificate that decide when it is replaced, and by which chain; and what names it.

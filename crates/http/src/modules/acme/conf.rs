@@ -36,11 +36,13 @@ nowait_conf::rows! {
     ///   the issuer lacks it; with `require`, nothing is ordered then.
     /// * `preferred_chain name;`: if the issuer offers several chains, use the one whose topmost certificate
     ///   was issued by this common name. By default, the issuer chooses.
+    /// * `check_names on | off;`: before a first order by `http-01`, the server itself requests a file from
+    ///   port 80 of each name, and the error log says which names do not lead here (default `off`).
     /// * `common_name_in_csr on | off;`: also put the first name into the subject of the request (default
     ///   `off`).
     /// * `state_path path | off;`: the directory for the account and the certificates, readable by the
     ///   server's user only (default `acme_NAME` below the prefix). Several instances may share it: one of
-    ///   them orders at a time. With `off`, nothing is kept, and every start orders anew.
+    ///   them orders at a time, and each answers `http-01`. With `off`, nothing is kept, and every start orders anew.
     /// * `accept_terms_of_service;`: agrees to the issuer's terms of service.
     /// * `ssl_trusted_certificate file;`: the authorities that verify the issuer's own certificate, in PEM
     ///   (default: those of the system).
@@ -236,6 +238,7 @@ fn acme_issuer(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         preferred_chain: None,
         common_name: false,
         challenge: ChallengeKind::Http,
+        checks_names: false,
         state_path: Some(default_path),
         https: None,
         shared: Arc::new(Shared::default()),
@@ -341,6 +344,7 @@ fn setting(
             issuer.profile = Some((first()?.to_str()?.to_owned(), require));
         }
         b"preferred_chain" => issuer.preferred_chain = Some(first()?.to_str()?.to_owned()),
+        b"check_names" => issuer.checks_names = switch(first()?)?,
         b"common_name_in_csr" => issuer.common_name = switch(first()?)?,
         b"state_path" => {
             let word = first()?;

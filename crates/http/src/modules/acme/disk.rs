@@ -9,13 +9,16 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowait_acme::BODY_BYTES_MAX;
 use nowait_conf::Contents;
-use nowait_runtime::fs::{self, CreateOptions, Io};
+use nowait_runtime::fs::{self, CreateOptions, Io, ReadDirOptions};
 
 use crate::generation::Current;
 use crate::log::Level;
 
 /// Maximum size of a file.
 const FILE_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
+
+/// Files of a state that are looked at for what has to be removed.
+const FILES_MAX: usize = 10_000;
 
 /// The state of an issuer.
 pub struct State<'a> {
@@ -98,6 +101,21 @@ impl State<'_> {
                 Err(format!("\"{}\" can't be removed ({error})", shown(&path)))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Removes files whose names begin with `prefix`: what a crash has left. The caller has the lock.
+    pub async fn clean(&self, prefix: &str) {
+        let Some(dir) = self.dir else { return };
+        let options = ReadDirOptions { entries_max: FILES_MAX, metadata: false };
+        let Ok(listing) = fs::read_dir(&self.io(), dir, &options).await else { return };
+        for entry in listing.entries {
+            if let Ok(name) = std::str::from_utf8(&entry.name)
+                && name.starts_with(prefix)
+            {
+                // Whatever remains does no harm, and is tried again by the next order.
+                let _ = self.remove(name).await;
+            }
         }
     }
 

@@ -1,12 +1,14 @@
 //! Automatic certificates. nginx: `ngx_http_acme_module`.
 //!
 //! The protocol is in `nowait_acme`. One worker orders and renews for the whole process: [`tend`] decides
-//! when, [`ordering`] talks to the issuer, [`disk`] keeps the state. All workers answer challenges (those by
-//! TLS in `nowait_front::tls::validation`) and offer the certificates, which reloads keep ([`state`]).
+//! when, [`ordering`] talks to the issuer, [`reach`] to the server itself, [`disk`] keeps the state. All workers answer challenges (those by
+//! TLS in `nowait_front::tls::validation`), also those of other instances ([`responses`]), and offer the certificates, which reloads keep ([`state`]).
 
 mod conf;
 mod disk;
 mod ordering;
+mod reach;
+mod responses;
 mod state;
 mod tend;
 
@@ -21,6 +23,7 @@ use self::state::{ISSUERS, Issuers, Pair};
 use crate::conf::HttpConf;
 use crate::log::Level;
 use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
 use crate::slots::Key;
@@ -107,11 +110,26 @@ impl Handler for Challenges {
         let Some(token) = request.uri.path.strip_prefix(WELL_KNOWN) else {
             return Step::Next(request);
         };
-        let answer = request.current.conf.settings.get(&ISSUERS).and_then(|all| all.answer(token));
-        let Some(answer) = answer else { return Step::Next(request) };
-        let mut head = Head::new(200);
-        head.content_type = Some(Bytes::from_static(b"text/plain"));
-        head.content_length = Some(answer.len() as u64);
-        Step::Done(request, Response { head, body: Body::Bytes(answer.into()) }.into())
+        let Some(issuers) = request.current.conf.settings.get(&ISSUERS) else {
+            return Step::Next(request);
+        };
+        if let Some(answer) = issuers.answer(token) {
+            return Step::Done(request, response(answer));
+        }
+        let (paths, token) = (responses::paths(issuers, token), token.to_vec());
+        if paths.is_empty() {
+            return Step::Next(request);
+        }
+        Step::wait(async move {
+            let answer = responses::find(&request.current, paths, &token).await;
+            Step::of(request, answer.map(response))
+        })
     }
+}
+
+fn response(answer: String) -> Outcome {
+    let mut head = Head::new(200);
+    head.content_type = Some(Bytes::from_static(b"text/plain"));
+    head.content_length = Some(answer.len() as u64);
+    Response { head, body: Body::Bytes(answer.into()) }.into()
 }

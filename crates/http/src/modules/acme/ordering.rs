@@ -13,6 +13,7 @@ use nowait_runtime::{now, sleep};
 use zeroize::Zeroizing;
 
 use super::disk::State;
+use super::responses;
 use super::state::{Account, AccountKey, Certificate, ChallengeKind, Issuer, Pair, Published};
 use super::tend::wall;
 use crate::generation::Current;
@@ -57,19 +58,23 @@ impl Ordering<'_> {
         done.map_err(|error| error.to_string())
     }
 
-    /// A request and its response.
-    async fn fetch(&self, url: &str, ask: Ask<'_>) -> Result<Received, Failure> {
+    /// What requests need.
+    pub fn means(&self) -> Means {
         let current = self.current();
         let resolving = current.conf.resolving;
-        let means = Means {
+        Means {
             resolver: current.resolvers.get(resolving.resolver).clone(),
             resolver_timeout: resolving.timeout.duration(),
             pool: current.compute_pool().clone(),
-        };
+        }
+    }
+
+    /// A request and its response.
+    async fn fetch(&self, url: &str, ask: Ask<'_>) -> Result<Received, Failure> {
         let client = self.issuer.https.as_ref().ok_or_else(|| failure("no client"))?;
         let parsed = Url::parse(url);
         let parsed = parsed.ok_or_else(|| failure(format!("invalid URL \"{url}\"")))?;
-        let answer = client.fetch(&parsed, ask, &means).await;
+        let answer = client.fetch(&parsed, ask, &self.means()).await;
         let answer = answer.map_err(|why| failure(format!("{why}, while asking {url}")))?;
         let https::Answer { status, fields, body } = answer;
         Ok(Received { status, fields, body })
@@ -93,7 +98,11 @@ impl Ordering<'_> {
     ) -> Result<Pair, Failure> {
         let account = self.account().await.map_err(failure)?;
         let (order, key) = self.begin(certificate, &account, replaces).await.map_err(failure)?;
-        let (chains, url) = self.carry_out(order).await?;
+        self.state.clean(responses::PREFIX).await;
+        let mut published = Published::new(&self.issuer.shared);
+        let carried_out = self.carry_out(order, &mut published).await;
+        self.withdraw(published).await;
+        let (chains, url) = carried_out?;
         if url != account.url {
             let url = url.unwrap_or_default();
             let text = format!("{}\n{url}\n", self.issuer.uri);
@@ -194,8 +203,11 @@ impl Ordering<'_> {
     }
 
     /// Carries out an order; the result is the chains and the account's URL.
-    async fn carry_out(&self, mut order: Order) -> Result<(Vec<String>, Option<String>), Failure> {
-        let mut published = Published::new(&self.issuer.shared);
+    async fn carry_out(
+        &self,
+        mut order: Order,
+        published: &mut Published<'_>,
+    ) -> Result<(Vec<String>, Option<String>), Failure> {
         loop {
             // Signatures by RSA keys take too long for the loop.
             let time = now();
@@ -208,7 +220,7 @@ impl Ordering<'_> {
             match next {
                 Next::Wait(time) => sleep(time).await,
                 Next::Publish(challenge) => {
-                    self.publish(challenge, &mut published).await.map_err(failure)?;
+                    self.publish(challenge, published).await.map_err(failure)?;
                 }
                 Next::Done(issued) => {
                     return Ok((issued.chains, order.account().map(str::to_owned)));
@@ -237,7 +249,9 @@ impl Ordering<'_> {
         published: &mut Published<'_>,
     ) -> Result<(), String> {
         match self.issuer.challenge {
-            ChallengeKind::Http => published.answer(&challenge.token, challenge.authorization),
+            ChallengeKind::Http => {
+                self.answer(&challenge.token, challenge.authorization, published).await;
+            }
             ChallengeKind::TlsAlpn => {
                 let make = move || {
                     let own = Validation::new(&challenge).map_err(|error| error.to_string())?;
@@ -249,6 +263,28 @@ impl Ordering<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Publishes the answer to a challenge `http-01`, for other instances, too.
+    pub async fn answer(&self, token: &str, answer: String, published: &mut Published<'_>) {
+        if let Some(file) = responses::file(token)
+            && let Err(why) = self.state.write(&file, &answer).await
+        {
+            let name = &self.issuer.name;
+            self.current().logs.error(
+                Level::Warn,
+                format_args!("{why}; other instances can't answer the issuer, issuer \"{name}\""),
+            );
+        }
+        published.answer(token, answer);
+    }
+
+    /// Ends the publication of answers.
+    pub async fn withdraw(&self, published: Published<'_>) {
+        for file in published.tokens().filter_map(responses::file) {
+            // The next order tries again.
+            let _ = self.state.remove(&file).await;
+        }
     }
 
     /// The preferred chain, after a check that it is what was ordered.

@@ -40,6 +40,8 @@ pub struct Issuer {
     pub preferred_chain: Option<String>,
     pub common_name: bool,
     pub challenge: ChallengeKind,
+    /// Before a first order, the server looks whether the names lead here.
+    pub checks_names: bool,
     pub state_path: Option<Vec<u8>>,
     /// `None` only while the configuration is read.
     pub https: Option<Https>,
@@ -190,6 +192,11 @@ impl<'s> Published<'s> {
         }
         challenges.insert(token.clone(), answer);
         self.tokens.push(token);
+    }
+
+    /// The tokens of answers.
+    pub fn tokens(&self) -> impl Iterator<Item = &str> {
+        self.tokens.iter().filter_map(|token| std::str::from_utf8(token).ok())
     }
 
     /// The answer to a challenge `tls-alpn-01`.

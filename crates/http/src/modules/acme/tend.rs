@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 
 use super::disk::State;
 use super::ordering::{self, Ordering};
+use super::reach;
 use super::state::{Certificate, ChallengeKind, ISSUERS, Issuer, Issuers, Pair};
 use crate::generation::Current;
 use crate::log::Level;
@@ -233,6 +234,10 @@ impl Tending {
         }
         if pair.as_ref().is_some_and(|pair| schedule.due(pair.validity) > wall()) {
             return Ok(());
+        }
+        let is_http = ordering.issuer.challenge == ChallengeKind::Http;
+        if pair.is_none() && is_http && ordering.issuer.checks_names {
+            reach::check(ordering, certificate).await;
         }
         let replaces = pair.and_then(|pair| pair.id.clone());
         let pair = ordering.certificate(certificate, replaces).await.map_err(Trouble::Failed)?;

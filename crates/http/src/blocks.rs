@@ -406,10 +406,10 @@ impl Build<'_> {
             chain.push(&scope);
             let name = Bytes::copy_from_slice(&pattern.text);
             let id = self.location(cx, &chain, name, span);
-            if let Some((except, scope)) = limit {
+            if let Some((except, scope, span)) = limit {
                 let location = self.reserve();
                 self.inside(cx, location, id, &chain, &scope);
-                self.at(id).location.limit_except = Some(LimitExcept { except, location });
+                self.at(id).location.limit_except = Some(LimitExcept { except, location, span });
             }
             let inner = (!inner.is_empty()).then(|| self.locations(cx, &chain, inner));
             words.push(word);

@@ -33,7 +33,7 @@ use crate::generation::{Current, DEFAULT_POOL, Generation};
 use crate::phases::explained::{self, Ended};
 use crate::received;
 use crate::request::Request;
-use crate::response::{Body, Head, Response};
+use crate::response::Head;
 use crate::services::Services;
 use crate::trace::Trace;
 
@@ -183,7 +183,7 @@ async fn answer(current: &Rc<Current>, question: &Question) -> Result<Explanatio
             Ended::Response(Some(head)) => Finish::Response(head.status, fields(&head)),
             Ended::Response(None) => Finish::Closed,
             Ended::Unknown => Finish::Unknown,
-            Ended::Elsewhere => Finish::Elsewhere(added(&mut request, current)),
+            Ended::Elsewhere(head) => Finish::Elsewhere(fields(&head)),
         },
     };
     Ok(Explanation {
@@ -304,16 +304,6 @@ fn head(question: &Question) -> Result<RequestHead, String> {
     *head.text_mut() = text;
     head.finish(length).map_err(|error| format!("malformed field ({error:?})"))?;
     Ok(head)
-}
-
-/// The fields that the location adds to a plain response with status 200.
-fn added(request: &mut Request, current: &Current) -> Vec<(String, String)> {
-    let mut response = Response { head: Head::new(200), body: Body::Empty };
-    let filters = &current.conf.location(request.location).filters;
-    match filters.run(0, request, &mut response) {
-        Ok(_) => fields(&response.head),
-        Err(_) => Vec::new(),
-    }
 }
 
 /// The fields of a head that do not depend on its connection.

@@ -16,7 +16,7 @@ use crate::conf::{HttpConf, LocationId};
 use crate::generation::Current;
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
-use crate::response::{Body, LocalFuture, Response};
+use crate::response::{Body, Head, LocalFuture, Response};
 use crate::services::Services;
 use crate::slots::Settings;
 use crate::trace::Trace;
@@ -159,6 +159,8 @@ pub enum Explained {
     Run,
     /// With the next handler.
     Next,
+    /// Access is granted: see [`Step::Granted`].
+    Granted,
     /// With this decision.
     Done(Outcome),
     /// The response comes from elsewhere: from an upstream server.
@@ -192,6 +194,17 @@ pub trait Filter: Send + Sync {
         response: Response,
     ) -> LocalFuture<'a, Result<Response, Box<Special>>> {
         Box::pin(async { Ok(response) })
+    }
+
+    /// Tells `nowait explain` what this filter has done with a response; `None`: what it would do with the
+    /// response of an upstream server, which is not known. Nobody else may notice.
+    fn explain<'a>(
+        &'a self,
+        _request: &'a mut Request,
+        _head: Option<&'a Head>,
+        _trace: &'a mut Trace,
+    ) -> LocalFuture<'a, ()> {
+        Box::pin(async {})
     }
 
     /// Adds trailers after the end of the body, if [`expects_trailers`] or [`trailers_follow`] is
@@ -382,6 +395,15 @@ impl Filters {
             filter.apply(request, response)?;
         }
         Ok(None)
+    }
+
+    /// Lets all filters explain what they have done with a response, or would do with one of an upstream
+    /// server.
+    pub async fn explain(&self, request: &mut Request, head: Option<&Head>, trace: &mut Trace) {
+        for filter in &self.all {
+            trace.by = "";
+            filter.explain(request, head, trace).await;
+        }
     }
 
     /// Adds the trailers of all filters.

@@ -113,13 +113,18 @@ pub fn respond<'r>(request: &'r mut Request, current: &'r Current) -> Progress<'
 /// Handles a subrequest as far as no handler has to wait.
 pub(crate) fn respond_nested<'r>(request: &'r mut Request, current: &'r Current) -> Progress<'r> {
     set_label("http phases");
+    start_nested(request);
+    walk(next(request, current), current)
+}
+
+/// Puts a subrequest where it enters the phases.
+fn start_nested(request: &mut Request) {
     let start = match request.entry {
         Entry::Server => Start::Server,
         Entry::Content => Start::Content,
         Entry::Location => Start::Location,
     };
     start_round(request, start);
-    walk(next(request, current), current)
 }
 
 /// Responds to a request that could not be read, with the error page for the status or a built-in

@@ -18,8 +18,16 @@ pub enum About {
     File,
     /// What produces the response.
     Handler,
+    /// What limits the request.
+    Limit,
+    /// A cache.
+    Cache,
     /// What is sent to an upstream server.
     Upstream,
+    /// A subrequest; its steps are one level deeper.
+    Subrequest,
+    /// What changes the response.
+    Filter,
     /// An internal redirect.
     Redirect,
 }
@@ -33,7 +41,11 @@ impl About {
             About::Access => "access",
             About::File => "file",
             About::Handler => "handler",
+            About::Limit => "limit",
+            About::Cache => "cache",
             About::Upstream => "upstream",
+            About::Subrequest => "subrequest",
+            About::Filter => "filter",
             About::Redirect => "redirect",
         }
     }
@@ -49,6 +61,11 @@ pub struct Step {
     /// Without a span: names of directives, separated by blanks, of which the one that applies in the
     /// location is behind it.
     pub by: &'static str,
+    /// The innermost block whose settings apply: a location, or a block in it. `None`: no location was
+    /// chosen yet.
+    pub block: Option<Span>,
+    /// The number of subrequests around it.
+    pub depth: u8,
     /// What happens. It may contain what the client sent.
     pub text: String,
     /// For [`About::Location`]: the path that was looked up.
@@ -69,8 +86,14 @@ pub struct Trace {
 impl Trace {
     /// Adds a step.
     pub fn add(&mut self, about: About, span: Option<Span>, text: impl Into<String>) {
-        let (text, by) = (text.into(), self.by);
-        self.steps.push(Step { about, span, by, text, path: None });
+        let (text, by, block) = (text.into(), self.by, self.blocks.last().copied());
+        self.steps.push(Step { about, span, by, block, depth: 0, text, path: None });
+    }
+
+    /// Adds the steps of a subrequest.
+    pub(crate) fn subrequest(&mut self, of: Trace) {
+        let deeper = |step: Step| Step { depth: step.depth.saturating_add(1), ..step };
+        self.steps.extend(of.steps.into_iter().map(deeper));
     }
 
     /// A file was looked for.
@@ -96,6 +119,8 @@ impl Trace {
             about: About::Location,
             span: Some(span),
             by: "",
+            block: Some(span),
+            depth: 0,
             text: text.into(),
             path,
         });

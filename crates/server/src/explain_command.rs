@@ -294,32 +294,32 @@ impl Answer<'_> {
         let _ =
             writeln!(out, "{} {} from {}\n", self.asked.method, self.asked.url, self.asked.from);
         let socket = self.socket().map(|place| format!("  {place}")).unwrap_or_default();
-        let _ = writeln!(out, "socket    {listen}{socket}");
+        let _ = writeln!(out, "socket     {listen}{socket}");
         for remark in remarks {
-            let _ = writeln!(out, "          {remark}");
+            let _ = writeln!(out, "           {remark}");
         }
         let place = self.place(Some(*server)).unwrap_or_default();
         let names = self.server().map(reasons::names).unwrap_or_default();
-        let _ = writeln!(out, "server    {names}  {place}");
-        let _ = writeln!(out, "          {} ({servers} on this socket)", self.reason());
+        let _ = writeln!(out, "server     {names}  {place}");
+        let _ = writeln!(out, "           {} ({servers} on this socket)", self.reason());
         for (step, span) in self.steps() {
             self.step(&mut out, step, span);
         }
         match end {
             Finish::Response(status, fields) => {
-                let _ = writeln!(out, "response  {status}");
+                let _ = writeln!(out, "response   {status}");
                 list(&mut out, fields);
             }
-            Finish::Closed => out.push_str("response  none: the connection is closed\n"),
+            Finish::Closed => out.push_str("response   none: the connection is closed\n"),
             Finish::Elsewhere(fields) => {
-                out.push_str("response  from the upstream server\n");
+                out.push_str("response   from the upstream server\n");
                 if !fields.is_empty() {
-                    out.push_str("          added if its status is 200:\n");
+                    out.push_str("           added if its status is 200:\n");
                     list(&mut out, fields);
                 }
             }
             Finish::Unknown => {
-                let _ = writeln!(out, "response  not known in advance, for the path \"{path}\"");
+                let _ = writeln!(out, "response   not known in advance, for the path \"{path}\"");
             }
         }
         let settings = self.settings();
@@ -337,22 +337,21 @@ impl Answer<'_> {
 
     fn step(&self, out: &mut String, step: &Step, span: Option<Span>) {
         let place = self.place(span).map(|place| format!("  {place}")).unwrap_or_default();
-        let _ = writeln!(out, "{:<9} {}{place}", step.about.name(), step.text.replace('\n', " "));
+        let indent = "  ".repeat(usize::from(step.depth));
+        let text = step.text.replace('\n', " ");
+        let _ = writeln!(out, "{:<10} {indent}{text}{place}", step.about.name());
         for other in self.others(step) {
             let place = self.place(Some(other.span)).unwrap_or_default();
-            let _ = writeln!(out, "          not {}  {place}: {}", other.name, other.why);
+            let _ = writeln!(out, "           {indent}not {}  {place}: {}", other.name, other.why);
         }
     }
 
     /// The steps with the directives behind them.
     fn steps(&self) -> Vec<(&Step, Option<Span>)> {
-        let mut block = self.explanation.server;
         let steps = self.explanation.trace.steps.iter();
         let with_span = steps.map(|step| {
-            if step.about == About::Location {
-                block = step.span.unwrap_or(block);
-            }
             let behind = || {
+                let block = step.block.unwrap_or(self.explanation.server);
                 let chain = reasons::chain(&self.tree.nodes, block);
                 settings::behind(&chain, step.by).map(|node| node.name.span)
             };
@@ -379,7 +378,7 @@ impl Answer<'_> {
     fn settings(&self) -> Vec<settings::Setting<'_>> {
         let innermost = self.explanation.trace.blocks.last().copied();
         let innermost = innermost.unwrap_or(self.explanation.server);
-        settings::of(&reasons::chain(&self.tree.nodes, innermost), &self.asked.method)
+        settings::of(&reasons::chain(&self.tree.nodes, innermost))
     }
 
     fn json(&self) -> Value {
@@ -402,7 +401,11 @@ impl Answer<'_> {
             let others = self.others(step).into_iter().map(|other| {
                 with(json!({"location": other.name, "reason": other.why}), Some(other.span))
             });
-            let mut value = json!({"about": step.about.name(), "text": step.text});
+            let mut value = json!({
+                "about": step.about.name(),
+                "text": step.text,
+                "depth": step.depth,
+            });
             if step.about == About::Location {
                 value["others"] = others.collect();
             }
@@ -446,7 +449,7 @@ impl Answer<'_> {
 
 fn list(out: &mut String, fields: &[(String, String)]) {
     for (name, value) in fields {
-        let _ = writeln!(out, "          {name}: {}", value.replace('\n', " "));
+        let _ = writeln!(out, "           {name}: {}", value.replace('\n', " "));
     }
 }
 

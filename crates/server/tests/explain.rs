@@ -177,7 +177,7 @@ fn rewriting_runs_to_its_end() {
     for expected in [
         "set: the value is \"nobody\"  /n.conf:13",
         "rewrite: \"^/go/(.*)$\" matches: /go/a b?x=1 becomes /api/a b?y=1&x=1  /n.conf:40",
-        "location  location \"/api/\"  /n.conf:26",
+        "location   location \"/api/\"  /n.conf:26",
         "if: the condition holds  /n.conf:27",
         "set: the value is \"1\"  /n.conf:27",
         "if: the condition does not hold for \"/www/index.html\"  /n.conf:28",

@@ -1,6 +1,6 @@
 //! `limit_except`: other settings of a location for most methods. nginx: `ngx_http_core_module`.
 
-use nowait_conf::{Context, Cx, Diagnostic, Node, Scope};
+use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span};
 use nowait_message::Method;
 
 use super::LocationId;
@@ -52,11 +52,13 @@ pub struct LimitExcept {
     pub except: Methods,
     /// The settings for all others.
     pub location: LocationId,
+    /// Where it stands.
+    pub span: Span,
 }
 
 /// The `limit_except` of a location as it was read.
 #[derive(Default)]
-pub struct LimitExceptLayer(pub Option<(Methods, Scope)>);
+pub struct LimitExceptLayer(pub Option<(Methods, Scope, Span)>);
 
 fn limit_except(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     cx.once(node)?;
@@ -73,6 +75,6 @@ fn limit_except(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         methods.0 |= Methods::bit(Method::Head);
     }
     let scope = cx.block(Context::LIMIT_EXCEPT, node.children());
-    cx.layer::<LimitExceptLayer>().0 = Some((methods, scope));
+    cx.layer::<LimitExceptLayer>().0 = Some((methods, scope, node.span));
     Ok(())
 }

@@ -4,22 +4,25 @@
 //! themselves, and run only if nobody else can notice. Called by [`explain`](crate::explain).
 
 use super::{
-    Concluded, Denied, End, Start, advance, conclude, enter, granted, lacks_paths, start_round,
-    weigh,
+    Concluded, Denied, End, Start, advance, conclude, enter, granted, lacks_paths, start_nested,
+    start_round, weigh,
 };
+use crate::conf::client::Satisfy;
 use crate::generation::Current;
 use crate::module::{Explained, Phase, Position, Step};
+use crate::nested::Entry;
 use crate::outcome::Outcome;
 use crate::request::Request;
-use crate::response::Head;
+use crate::response::{Body, Head, Response};
 use crate::trace::{About, Trace};
 
 /// How the explanation ended.
 pub enum Ended {
     /// With this response, or without any: the connection is closed.
     Response(Option<Box<Head>>),
-    /// At a handler whose response comes from an upstream server.
-    Elsewhere,
+    /// At a handler whose response comes from an upstream server. This is the head of an empty response
+    /// with status 200 after the filters.
+    Elsewhere(Box<Head>),
     /// At a handler that can't tell what it would do.
     Unknown,
 }
@@ -36,6 +39,34 @@ enum Settled {
 /// Goes through the phases.
 pub async fn explain(request: &mut Request, current: &Current, trace: &mut Trace) -> Ended {
     enter(request, Phase::PostRead);
+    follow(request, current, trace).await
+}
+
+/// Goes through the phases with a subrequest that a module has made; `text` says for what. Its steps
+/// follow, one level deeper.
+pub async fn subrequest(request: &mut Request, trace: &mut Trace, text: String) -> Ended {
+    trace.add(About::Subrequest, None, text);
+    let current = request.current.clone();
+    let mut own = Trace::default();
+    start_nested(request);
+    if request.entry != Entry::Server {
+        at_location(request, &mut own);
+    }
+    // Boxed: a handler that explains itself may have made it.
+    let ended = Box::pin(follow(request, &current, &mut own)).await;
+    let text = match &ended {
+        Ended::Response(Some(head)) => format!("responds with {}", head.status),
+        Ended::Response(None) => "ends without a response".to_owned(),
+        Ended::Elsewhere(_) => "the response is the upstream server's".to_owned(),
+        Ended::Unknown => "the response is not known in advance".to_owned(),
+    };
+    own.by = "";
+    own.add(About::Subrequest, None, text);
+    trace.subrequest(own);
+    ended
+}
+
+async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> Ended {
     // Every pass advances; changes of the URI and internal redirects are counted.
     loop {
         let Position { phase, handler, location } = request.position;
@@ -55,7 +86,8 @@ pub async fn explain(request: &mut Request, current: &Current, trace: &mut Trace
                     Explained::Run => settle(next.handle(request)).await,
                     Explained::Next => Settled::Next,
                     Explained::Done(outcome) => Settled::Done(outcome),
-                    Explained::Elsewhere => return Ended::Elsewhere,
+                    Explained::Granted => Settled::Granted,
+                    Explained::Elsewhere => return elsewhere(request, current, trace).await,
                     Explained::Unknown if phase == Phase::Content => return Ended::Unknown,
                     // What it may object to is left out.
                     Explained::Unknown => Settled::Next,
@@ -66,12 +98,21 @@ pub async fn explain(request: &mut Request, current: &Current, trace: &mut Trace
         let outcome = match settled {
             Settled::Next => continue,
             Settled::Granted => {
+                let any = request.location().client.satisfy == Satisfy::Any;
+                let others = if any { " (satisfy any: no other check is needed)" } else { "" };
+                trace.add(About::Access, None, format!("the check is passed{others}"));
                 granted(request);
                 continue;
             }
             Settled::Done(outcome) if phase == Phase::Access => {
-                trace.add(About::Access, None, outcome.describe());
-                match weigh(request, outcome) {
+                let text = outcome.describe();
+                let weighed = weigh(request, outcome);
+                let others = match &weighed {
+                    Denied::Collected => ", unless another check is passed (satisfy any)",
+                    _ => "",
+                };
+                trace.add(About::Access, None, text + others);
+                match weighed {
                     Denied::Collected => continue,
                     Denied::Refused(special) => {
                         enter(request, Phase::Precontent);
@@ -83,7 +124,12 @@ pub async fn explain(request: &mut Request, current: &Current, trace: &mut Trace
                     }
                 }
             }
-            Settled::Refused(outcome) => outcome,
+            Settled::Refused(outcome) => {
+                trace.by = "satisfy";
+                let text = format!("no check is passed: {}", outcome.describe());
+                trace.add(About::Access, None, text);
+                outcome
+            }
             Settled::Done(outcome) => outcome,
         };
         if let Outcome::Redirect(_) = &outcome {
@@ -95,7 +141,12 @@ pub async fn explain(request: &mut Request, current: &Current, trace: &mut Trace
         };
         match conclude(request, current, outcome) {
             Concluded::Done(response) => {
-                return Ended::Response(response.map(|response| response.head));
+                let head = response.map(|response| response.head);
+                if let Some(head) = &head {
+                    let filters = &current.conf.location(request.location).filters;
+                    filters.explain(request, Some(head), trace).await;
+                }
+                return Ended::Response(head);
             }
             Concluded::Replace(..) => return Ended::Unknown,
             Concluded::Again(start) => {
@@ -107,14 +158,30 @@ pub async fn explain(request: &mut Request, current: &Current, trace: &mut Trace
                 }
                 start_round(request, start);
                 if start == Start::Location {
-                    let span = request.location().span;
-                    let name = String::from_utf8_lossy(&request.location().name).into_owned();
-                    let path = request.uri.path.clone();
-                    trace.location(span, &path, format!("location \"{name}\""));
+                    at_location(request, trace);
                 }
             }
         }
     }
+}
+
+/// The request is at a location that was not looked for.
+fn at_location(request: &Request, trace: &mut Trace) {
+    let location = request.location();
+    let text = format!("location \"{}\"", String::from_utf8_lossy(&location.name));
+    trace.location(location.span, &request.uri.path, text);
+    limit_except(request, trace);
+}
+
+/// What becomes of the response of an upstream server.
+async fn elsewhere(request: &mut Request, current: &Current, trace: &mut Trace) -> Ended {
+    let mut response = Response { head: Head::new(200), body: Body::Empty };
+    let filters = &current.conf.location(request.location).filters;
+    if filters.run(0, request, &mut response).is_err() {
+        response.head = Head::new(200);
+    }
+    filters.explain(request, None, trace).await;
+    Ended::Elsewhere(response.head)
 }
 
 /// Between two phases: the core's work, above all the choice of a location.
@@ -132,6 +199,7 @@ fn between(request: &mut Request, trace: &mut Trace) -> Settled {
         };
         let (span, internal) = (location.span, location.internal && !request.internal);
         trace.location(span, &path, text);
+        limit_except(request, trace);
         if internal {
             trace.add(About::Location, None, "internal: requests of clients get 404");
         }
@@ -143,6 +211,17 @@ fn between(request: &mut Request, trace: &mut Trace) -> Settled {
             enter(request, Phase::Precontent);
             Settled::Refused(Outcome::Special(*special))
         }
+    }
+}
+
+/// The location's settings for other methods apply.
+fn limit_except(request: &Request, trace: &mut Trace) {
+    let mut limits = request.current.conf.locations().iter().filter_map(|l| l.limit_except.as_ref());
+    if let Some(limit) = limits.find(|limit| limit.location == request.location) {
+        trace.inside(limit.span);
+        let method = String::from_utf8_lossy(request.method_name());
+        let text = format!("limit_except: its settings apply to {method}");
+        trace.add(About::Location, Some(limit.span), text);
     }
 }
 

@@ -83,11 +83,7 @@ const FAMILIES: &[Family] = &[
 const LISTED_MAX: usize = 50;
 
 /// The settings for a chain of blocks, the outermost first.
-pub fn of<'n>(chain: &[&'n Node], method: &str) -> Vec<Setting<'n>> {
-    let mut chain = chain.to_vec();
-    if let Some(limit) = chain.last().and_then(|block| limit_except(block, method)) {
-        chain.push(limit);
-    }
+pub fn of<'n>(chain: &[&'n Node]) -> Vec<Setting<'n>> {
     let mut list = Vec::new();
     for family in FAMILIES {
         // The block of an `if` or `limit_except` is a part of its location.
@@ -110,19 +106,6 @@ pub fn of<'n>(chain: &[&'n Node], method: &str) -> Vec<Setting<'n>> {
 pub fn behind<'n>(chain: &[&'n Node], names: &str) -> Option<&'n Node> {
     let fits = |node: &&Node| names.split_ascii_whitespace().any(|name| node.name == *name);
     chain.iter().rev().find_map(|block| block.children().iter().find(fits))
-}
-
-/// The `limit_except` of a location that restricts a method.
-fn limit_except<'n>(location: &'n Node, method: &str) -> Option<&'n Node> {
-    let allows = |node: &Node| {
-        node.args.iter().any(|word| {
-            word.lossy().eq_ignore_ascii_case(method)
-                // Who allows GET allows HEAD.
-                || (method == "HEAD" && word.text.eq_ignore_ascii_case(b"GET"))
-        })
-    };
-    let mut children = location.children().iter();
-    children.find(|node| node.name == "limit_except" && !allows(node))
 }
 
 /// A directive as it is written, on one line.

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use nowait_conf::{Cx, Diagnostic, Node, Scope, Word};
+use nowait_conf::{Cx, Diagnostic, Node, Scope, Span, Word};
 use nowait_runtime::net::Address;
 use nowait_variables::cidr::Cidr;
 
@@ -25,6 +25,8 @@ pub struct Rule {
     pub allow: bool,
     /// The clients it applies to.
     pub who: Who,
+    /// Where it stands.
+    pub span: Span,
 }
 
 /// The clients that a rule applies to.
@@ -95,12 +97,21 @@ impl AccessConf {
 pub fn rule(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
     let who = Who::read(cx, node, word)?;
-    cx.layer::<AccessLayer>().0.push(Rule { allow: node.name == *"allow", who });
+    cx.layer::<AccessLayer>().0.push(Rule { allow: node.name == *"allow", who, span: node.span });
     Ok(())
 }
 
 /// Applies `allow` and `deny`: the first matching rule decides.
 pub fn by_address(rules: &[Rule], peer: &Address) -> Verdict {
+    match deciding(rules, peer) {
+        None => Verdict::None,
+        Some(rule) if rule.allow => Verdict::Allowed,
+        Some(_) => Verdict::Refused,
+    }
+}
+
+/// The first rule that matches.
+pub fn deciding<'r>(rules: &'r [Rule], peer: &Address) -> Option<&'r Rule> {
     let fits = |who: &Who| match (who, peer.inet().map(|inet| inet.ip())) {
         (Who::All, _) | (Who::Unix, None) => true,
         (Who::Network(network), Some(IpAddr::V4(ip))) => network.contains_v4(ip),
@@ -111,11 +122,7 @@ pub fn by_address(rules: &[Rule], peer: &Address) -> Verdict {
         },
         (Who::Network(_), None) | (Who::Unix, Some(_)) => false,
     };
-    match rules.iter().find(|rule| fits(&rule.who)) {
-        None => Verdict::None,
-        Some(rule) if rule.allow => Verdict::Allowed,
-        Some(_) => Verdict::Refused,
-    }
+    rules.iter().find(|rule| fits(&rule.who))
 }
 
 #[cfg(test)]
@@ -129,7 +136,7 @@ mod tests {
             "unix:" => Who::Unix,
             network => Who::Network(Cidr::parse(network.as_bytes()).expect("a network").0),
         };
-        Rule { allow: verb == "allow", who }
+        Rule { allow: verb == "allow", who, span: Span::BUILT_IN }
     }
 
     fn verdict(rules: &[&str], peer: &str) -> Verdict {

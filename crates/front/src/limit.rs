@@ -106,6 +106,8 @@ pub struct LimitZone<N, T> {
     pub key: Complex<N>,
     /// The key as the configuration writes it.
     pub key_text: Bytes,
+    /// Where it is defined.
+    pub span: Span,
     /// Requests per second; unused by `limit_conn`.
     pub rate: Milli,
     /// What is known per key.
@@ -266,6 +268,7 @@ impl<'a, N: Namespace> Parameters<'a, N> {
             name: slot.name.clone(),
             key: self.key,
             key_text: Bytes::copy_from_slice(&self.key_word.text),
+            span: node.span,
             rate: self.rate,
             table,
         });
@@ -334,6 +337,7 @@ mod tests {
             name: Bytes::from(name),
             key: Complex::from_literal(key),
             key_text: Bytes::from(key),
+            span: Span::BUILT_IN,
             rate: ONE,
             table: connections::counts(bytes),
         }

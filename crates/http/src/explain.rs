@@ -31,11 +31,13 @@ use crate::conf::{HttpConf, Listen};
 use crate::exchange::Nobody;
 use crate::generation::{Current, DEFAULT_POOL, Generation};
 use crate::phases::explained::{self, Ended};
+use crate::post_action;
 use crate::received;
 use crate::request::Request;
 use crate::response::Head;
+use crate::sending::Rate;
 use crate::services::Services;
-use crate::trace::Trace;
+use crate::trace::{About, Trace};
 
 /// A request to explain.
 #[derive(Clone, Debug)]
@@ -186,6 +188,10 @@ async fn answer(current: &Rc<Current>, question: &Question) -> Result<Explanatio
             Ended::Elsewhere(head) => Finish::Elsewhere(fields(&head)),
         },
     };
+    if matches!(end, Finish::Response(..) | Finish::Elsewhere(_)) {
+        sending_rate(&request, &mut trace);
+        post_action::explain(&request, &mut trace).await;
+    }
     Ok(Explanation {
         listen: listen.spec.address.to_string(),
         remarks,
@@ -197,6 +203,14 @@ async fn answer(current: &Rc<Current>, question: &Question) -> Result<Explanatio
         path: shown(&request.uri.path),
         end,
     })
+}
+
+/// How fast the response is sent.
+fn sending_rate(request: &Request, trace: &mut Trace) {
+    let Some(rate) = Rate::of(request) else { return };
+    // A variable that was set has no directive.
+    trace.by = if request.limit_rate.get().is_none() { "limit_rate" } else { "" };
+    trace.add(About::Limit, None, format!("limit_rate: {rate}"));
 }
 
 /// The socket that a client of the URL connects to.

@@ -9,16 +9,43 @@
 use nowait_message::Method;
 
 use crate::log::Level;
+use crate::phases::explained;
 use crate::request::Request;
 use crate::subrequest::{self, Entry, Subrequest};
+use crate::trace::Trace;
 use crate::upstream::State;
 
 /// Starts the `post_action` of the request's location, if it has one. Failures are logged.
 pub(crate) fn run(request: &Request) {
+    let Some(mut action) = begin(request) else { return };
+    action.started = request.started;
+    action.out = request.out.clone();
+    if let Some(tries) = State::get(&request.state) {
+        tries.clone().share(&mut action.state);
+    }
+    action.sent.bytes.set(request.sent.bytes.get());
+    action.sent.head_bytes.set(request.sent.head_bytes.get());
+    action.sent.complete.set(request.sent.complete.get());
+    // A refusal was logged already.
+    let _ = subrequest::background(action);
+}
+
+/// Explains it.
+pub(crate) async fn explain(request: &Request, trace: &mut Trace) {
+    let Some(mut action) = begin(request) else { return };
+    trace.by = "post_action";
+    let text = "post_action: after the response, in the background";
+    explained::subrequest(&mut action, trace, text.to_owned()).await;
+}
+
+/// The subrequest, which has not seen the response yet.
+fn begin(request: &Request) -> Option<Box<Request>> {
     let current = request.current.clone();
-    let Some(uri) = &current.conf.location(request.location).client.post_action else { return };
+    let Some(uri) = &current.conf.location(request.location).client.post_action else {
+        return None;
+    };
     let to = match uri.0.first() {
-        None => return,
+        None => return None,
         Some(b'/') => Subrequest::get(&uri.0[..], None),
         Some(_) => Subrequest {
             entry: Entry::Location,
@@ -31,23 +58,14 @@ pub(crate) fn run(request: &Request) {
         method => method,
     };
     let action = Subrequest { method, background: true, header_only: true, ..to };
-    let Ok(mut action) = action.begin(request) else { return };
+    let mut action = action.begin(request).ok()?;
     if action.entry == Entry::Location {
         let Some(&location) = request.server().locations.named(&uri.0) else {
             let name = String::from_utf8_lossy(&uri.0);
             request.log(Level::Error, format_args!("could not find named location \"{name}\""));
-            return;
+            return None;
         };
         action.location = location;
     }
-    action.started = request.started;
-    action.out = request.out.clone();
-    if let Some(tries) = State::get(&request.state) {
-        tries.clone().share(&mut action.state);
-    }
-    action.sent.bytes.set(request.sent.bytes.get());
-    action.sent.head_bytes.set(request.sent.head_bytes.get());
-    action.sent.complete.set(request.sent.complete.get());
-    // A refusal was logged already.
-    let _ = subrequest::background(action);
+    Some(action)
 }

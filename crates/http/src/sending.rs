@@ -2,8 +2,8 @@
 //!
 //! Used by front ends.
 
-use std::io;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use nowait_runtime::now;
 
@@ -70,6 +70,16 @@ pub struct Rate {
     started: Instant,
     /// Bytes sent so far.
     pub sent: u64,
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes per second", self.bytes_per_second)?;
+        match self.after {
+            0 => Ok(()),
+            after => write!(f, " after the first {after} bytes"),
+        }
+    }
 }
 
 impl Rate {

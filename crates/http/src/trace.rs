@@ -51,6 +51,14 @@ impl About {
     }
 }
 
+/// A text in quotes; one that is not readable, such as `$binary_remote_addr`, with escapes.
+pub(crate) fn quoted(text: &[u8]) -> String {
+    match std::str::from_utf8(text) {
+        Ok(text) if !text.contains(char::is_control) => format!("\"{text}\""),
+        _ => format!("\"{}\"", text.escape_ascii()),
+    }
+}
+
 /// One step of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {

@@ -44,8 +44,8 @@ pub struct Explain {
 const CLIENT_PORT: u16 = 50_000;
 
 /// What this never finds out; printed with every explanation.
-const NOT_JUDGED: &str = "the state of limits and caches, subrequests (auth_request, mirror), SNI and \
-    client certificates, geoip2 databases, and what upstream servers respond";
+const NOT_JUDGED: &str = "the counts of limits, the contents of caches and pages (SSI), SNI and client \
+    certificates, geoip2 databases, and what upstream servers respond";
 
 /// The command line of `explain`.
 pub fn arguments() -> Command {

@@ -300,3 +300,196 @@ fn a_broken_configuration_is_shown() {
     assert!(said.starts_with("nowait: [emerg] unknown directive \"lisen\""), "{said}");
     assert!(!said.ends_with("\n\n"), "{said}");
 }
+
+const MODULES: &str = r"events {}
+http {
+    limit_req_zone $binary_remote_addr zone=one:1m rate=30r/m;
+    limit_conn_zone $arg_key zone=key:1m;
+    proxy_cache_path DIR/cache keys_zone=c:1m;
+    upstream app { server 127.0.0.1:1; }
+    server {
+        listen 18080;
+        root DIR/www;
+        types { text/html html; }
+        location / {
+            limit_req zone=one burst=10 delay=5;
+            limit_conn key 2;
+            limit_rate 10k; limit_rate_after 1m;
+            add_before_body /head;
+            add_after_body /foot;
+            ssi on;
+        }
+        location = /head { return 200 h; }
+        location = /foot { proxy_pass http://app; }
+        location /rules/ {
+            satisfy any;
+            allow 10.0.0.0/8;
+            deny all;
+            auth_basic x; auth_basic_user_file DIR/pw;
+            limit_except GET { deny 10.0.0.1; }
+        }
+        location /yes/ { auth_request /auth/200; auth_request_set $who $sent_http_content_type; proxy_pass http://app; proxy_set_header X-Who $who; }
+        location /no/ { auth_request /auth/403; }
+        location /odd/ { auth_request /auth/302; }
+        location /asked/ { auth_request /auth/app; mirror /copy; return 200; }
+        location = /auth/200 { default_type text/who; return 200 x; }
+        location = /auth/403 { return 403; }
+        location = /auth/302 { return 302 /; }
+        location = /auth/app { internal; proxy_pass http://app/check; }
+        location = /copy { internal; proxy_pass http://127.0.0.1:2; }
+        location /mirrored/ { mirror /copy; post_action @after; proxy_pass http://app; }
+        location @after { proxy_pass http://127.0.0.1:3; }
+        location /cached/ {
+            proxy_cache c;
+            proxy_cache_key $host$uri;
+            proxy_cache_bypass $cookie_a $http_x_now;
+            proxy_no_cache $http_x_now;
+            proxy_cache_valid 200 301 10m;
+            proxy_cache_valid any 1m;
+            proxy_cache_purge PURGE from 10.0.0.0/8;
+            limit_req zone=one fetches;
+            proxy_pass http://app;
+        }
+    }
+}
+";
+
+fn of_modules() -> Site {
+    let site = Site::new();
+    let path = site.0.path().to_str().unwrap();
+    site.0.write("n.conf", MODULES.replace("DIR", path));
+    site
+}
+
+impl Site {
+    /// The text contains these lines, in this order.
+    fn says(&self, arguments: &[&str], expected: &[&str]) {
+        let text = self.text(arguments);
+        let mut rest = &text[..];
+        for line in expected {
+            let at = rest.find(line).unwrap_or_else(|| panic!("{line} in {text}"));
+            rest = &rest[at + line.len()..];
+        }
+    }
+}
+
+#[test]
+fn limits_show_their_zones_and_keys() {
+    let site = of_modules();
+    site.says(
+        &["/index.html?key=a%20b"],
+        &[
+            "limit      limit_req: up to 10 requests above the rate are delayed from 5 on; more get 503  /n.conf:12\n",
+            "zone \"one\": 30r/m for each value of \"$binary_remote_addr\", here \"\\x7f\\x00\\x00\\x01\"  /n.conf:3\n",
+            "limit      limit_conn: requests beyond 2 at a time get 503  /n.conf:13\n",
+            "zone \"key\": for each value of \"$arg_key\", here \"a%20b\"  /n.conf:4\n",
+            "limit_rate: 10240 bytes per second after the first 1048576 bytes  /n.conf:14\n",
+        ],
+    );
+    site.says(&["/"], &["\"$arg_key\", which is empty or too long: the request is not limited"]);
+    // An internal redirect does not count again.
+    let text = site.text(&["/"]);
+    assert_eq!(text.matches("limit_req: counts each request once, and did already").count(), 1);
+}
+
+#[test]
+fn the_deciding_rule_is_shown() {
+    let site = of_modules();
+    let allowed = ["--from", "10.1.1.1", "/rules/x"];
+    let passed = "the check is passed (satisfy any: no other check is needed)  /n.conf:23\n";
+    let rule = "allow: this rule is the first that matches 10.1.1.1  /n.conf:23\n";
+    site.says(&allowed, &[rule, passed]);
+    assert!(!site.text(&allowed).contains("auth_basic: realm"));
+    site.says(
+        &["/rules/x", "-H", "Authorization: Basic dTp4"],
+        &[
+            "deny: this rule is the first that matches 127.0.0.1  /n.conf:24\n",
+            "responds with 403, unless another check is passed (satisfy any)  /n.conf:24\n",
+            "auth_basic: realm \"x\", user \"u\"  /n.conf:25\n",
+            "responds with 401, unless another check is passed (satisfy any)  /n.conf:25\n",
+            "no check is passed: responds with 401  /n.conf:22\n",
+        ],
+    );
+    site.says(
+        &["-X", "PUT", "--from", "10.0.0.1", "/rules/x"],
+        &[
+            "limit_except: its settings apply to PUT  /n.conf:26\n",
+            "deny: this rule is the first that matches 10.0.0.1  /n.conf:26\n",
+        ],
+    );
+    site.says(
+        &["-X", "PUT", "--from", "10.0.0.2", "/rules/x"],
+        &["no rule matches 10.0.0.2: it is not refused  /n.conf:26\n"],
+    );
+}
+
+#[test]
+fn subrequests_are_followed() {
+    let site = of_modules();
+    site.says(
+        &["/yes/x"],
+        &[
+            "subrequest auth_request: asks \"/auth/200\"  /n.conf:28\n",
+            "location     location \"/auth/200\"  /n.conf:32\n",
+            "rewrite      return: responds with 200  /n.conf:32\n",
+            "subrequest   responds with 200\n",
+            "access     the check is passed  /n.conf:28\n",
+            "upstream   X-Who: text/who  /n.conf:28\n",
+        ],
+    );
+    assert_eq!(status(&site.json(&["/no/x"])), Some(403));
+    assert_eq!(status(&site.json(&["/odd/x"])), Some(500));
+    let asked = site.json(&["/asked/x"]);
+    assert_eq!(status(&asked), Some(200), "return precedes access checks");
+    site.says(
+        &["/mirrored/x?y"],
+        &[
+            "subrequest mirror: a copy goes to \"/copy\" in the background  /n.conf:37\n",
+            "upstream     passes the request to http://127.0.0.1:2  /n.conf:36\n",
+            "upstream   passes the request to http://app (servers 127.0.0.1:1)  /n.conf:37\n",
+            "subrequest post_action: after the response, in the background  /n.conf:37\n",
+            "location     location \"@after\"  /n.conf:38\n",
+        ],
+    );
+    site.says(
+        &["/index.html"],
+        &[
+            "subrequest add_before_body: \"/head\" precedes the body  /n.conf:15\n",
+            "subrequest   responds with 200\n",
+            "subrequest add_after_body: \"/foot\" follows the body  /n.conf:16\n",
+            "subrequest   the response is the upstream server's\n",
+            "filter     ssi: commands in the body are executed, each include by a subrequest  /n.conf:17\n",
+        ],
+    );
+    // Nothing is added to other types.
+    assert!(!site.text(&["/dirs/f"]).contains("add_before_body: "));
+    let depths = site.json(&["/index.html"]);
+    let depths = depths["steps"].as_array().unwrap().iter().map(|step| step["depth"].as_u64());
+    assert!(depths.clone().any(|depth| depth == Some(1)) && depths.max() == Some(Some(1)));
+}
+
+#[test]
+fn caches_show_key_and_conditions() {
+    let site = of_modules();
+    site.says(
+        &["/cached/x", "-H", "X-Now: yes"],
+        &[
+            "cache      proxy_cache: zone \"c\" in \"/cache\"  /n.conf:40\n",
+            "cache      key \"localhost/cached/x\"  /n.conf:41\n",
+            "proxy_cache_bypass: \"yes\" is neither empty nor \"0\", so the cache is not searched  /n.conf:42\n",
+            "proxy_no_cache: \"yes\" is neither empty nor \"0\", so the response is not stored  /n.conf:43\n",
+            "proxy_cache_valid: 200, 301 for 600 s; any for 60 s, unless the response says otherwise  /n.conf:44\n",
+            "limit      limit_req: requests to upstream servers above the rate get 503  /n.conf:47\n",
+        ],
+    );
+    site.says(&["/cached/x"], &["proxy_cache_bypass: does not hold, as far as the request tells"]);
+    let text = site.text(&["-X", "POST", "/cached/x"]);
+    assert!(text.contains("POST is neither answered from the cache nor stored"), "{text}");
+    assert!(!text.contains("proxy_cache_bypass: "), "{text}");
+    site.says(
+        &["-X", "PURGE", "/cached/x"],
+        &["proxy_cache_purge: the request may not purge: 403  /n.conf:46\n"],
+    );
+    let purge = ["-X", "PURGE", "--from", "10.0.0.1", "/cached/x"];
+    site.says(&purge, &["proxy_cache_purge: the request purges this key  /n.conf:46\n"]);
+}

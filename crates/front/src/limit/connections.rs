@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowait_conf::{Cx, Diagnostic, Node, Scope};
+use nowait_conf::{Cx, Diagnostic, Node, Scope, Span};
 use nowait_variables::Namespace;
 
 use super::zone::{Full, Place, Zone};
 use super::{LimitZone, key, positive};
 
 /// Longer keys are not limited. nginx: the length of a key is stored in one byte.
-const KEY_BYTES_MAX: usize = 255;
+pub const KEY_BYTES_MAX: usize = 255;
 
 /// The highest number of `limit_conn`.
 const CONNECTIONS_MAX: u64 = 65_535;
@@ -124,6 +124,8 @@ pub struct ConnectionLimit {
     pub zone: usize,
     /// Maximum number of concurrent requests.
     pub most: u32,
+    /// Where it stands.
+    pub span: Span,
 }
 
 /// The `limit_conn` of one block.
@@ -157,7 +159,7 @@ impl ConnectionLimits {
             .ok()
             .filter(|_| count <= CONNECTIONS_MAX)
             .ok_or_else(|| most.error("connection limit must be less 65536"))?;
-        self.0.push(ConnectionLimit { zone, most });
+        self.0.push(ConnectionLimit { zone, most, span: node.span });
         Ok(())
     }
 }

@@ -157,6 +157,13 @@ impl<P: Protocol> Handler for Passing<P> {
             if let Some(status) = self.conf.refusal(request) {
                 return Explained::Done(Outcome::status(status));
             }
+            if let Some(cache) = self.cache.as_deref()
+                && let Ok(server) = server(request, &*self.conf)
+            {
+                let conf = &*self.conf;
+                crate::cache::explain::explain(request, &Cached { conf, server }, cache, trace);
+                trace.by = PASSES;
+            }
             describe(request, &*self.conf, trace);
             Explained::Elsewhere
         })
@@ -192,6 +199,10 @@ fn describe<P: Protocol>(request: &mut Request, conf: &P, trace: &mut Trace) {
         Err(status) => add(format!("the URI is unusable: {status}")),
     }
     conf.fields(request, &mut |name, value| add(format!("{}: {}", text(name), text(value))));
+    let current = request.current.clone();
+    if let Some(gate) = current.conf.location(request.location).settings.get(&gate::GATE) {
+        gate.explain(request, trace);
+    }
 }
 
 /// Determines the destination of the request, for variables and for a cache's key.

@@ -126,6 +126,16 @@ macro_rules! cache_rows {
                 let conf = $conf::resolve(cx, chain);
                 let zone = conf.cache.resolve(cx, concat!($prefix, "cache"))?;
                 Some(std::sync::Arc::new(CacheConf {
+                    names: &$crate::cache::conf::Names {
+                        cache: concat!($prefix, "cache"),
+                        key: concat!($prefix, "cache_key"),
+                        bypass: concat!($prefix, "cache_bypass"),
+                        no_cache: concat!($prefix, "no_cache"),
+                        valid: concat!($prefix, "cache_valid"),
+                        min_uses: concat!($prefix, "cache_min_uses"),
+                        methods: concat!($prefix, "cache_methods"),
+                        purge: concat!($prefix, "cache_purge"),
+                    },
                     zone,
                     key: conf.cache_key,
                     bypass: conf.cache_bypass.unwrap_or_default(),
@@ -154,9 +164,32 @@ macro_rules! cache_rows {
     };
 }
 
+/// The names of the directives of a protocol's cache.
+#[derive(Debug)]
+pub struct Names {
+    /// `cache`
+    pub cache: &'static str,
+    /// `cache_key`
+    pub key: &'static str,
+    /// `cache_bypass`
+    pub bypass: &'static str,
+    /// `no_cache`
+    pub no_cache: &'static str,
+    /// `cache_valid`
+    pub valid: &'static str,
+    /// `cache_min_uses`
+    pub min_uses: &'static str,
+    /// `cache_methods`
+    pub methods: &'static str,
+    /// `cache_purge`
+    pub purge: &'static str,
+}
+
 /// A location's cache settings, whatever its protocol.
 #[derive(Debug, Clone)]
 pub struct CacheConf {
+    /// The names of its directives.
+    pub names: &'static Names,
     /// The cache.
     pub zone: Zone,
     /// `cache_key`
@@ -288,10 +321,13 @@ impl Setting for Texts {
 impl Texts {
     /// Whether one of the texts is neither empty nor `0`.
     pub fn any(&self, request: &Request) -> bool {
-        self.0.iter().any(|text| {
-            let value = request.evaluate(text);
-            !value.is_empty() && value != "0"
-        })
+        self.deciding(request).is_some()
+    }
+
+    /// The first value that is neither empty nor `0`.
+    pub fn deciding(&self, request: &Request) -> Option<Bytes> {
+        let mut values = self.0.iter().map(|text| request.evaluate(text));
+        values.find(|value| !value.is_empty() && value != "0")
     }
 }
 

@@ -17,6 +17,7 @@
 mod along;
 pub mod conf;
 mod decoded;
+pub mod explain;
 mod fetch;
 mod fields;
 mod filling;

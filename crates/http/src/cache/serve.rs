@@ -128,7 +128,7 @@ pub async fn serve(request: &mut Request, origin: &mut dyn Origin, conf: &CacheC
 }
 
 /// Whether a request may be served from the cache, and its response stored.
-fn is_served(request: &Request, conf: &CacheConf) -> bool {
+pub(super) fn is_served(request: &Request, conf: &CacheConf) -> bool {
     if !conf.methods.allows(request.method) {
         return false;
     }
@@ -166,9 +166,13 @@ pub(super) async fn pass(request: &mut Request, origin: &mut dyn Origin) -> Outc
 
 /// The cache of a request, if it has one.
 fn zone(request: &Request, conf: &CacheConf) -> Result<Option<Arc<Store>>, Outcome> {
-    let caches = &request.current.caches;
-    let at = match &conf.zone {
-        Zone::Fixed(at) => *at,
+    Ok(position(request, conf)?.and_then(|at| request.current.caches.get(at).cloned()))
+}
+
+/// The position of its zone.
+pub(super) fn position(request: &Request, conf: &CacheConf) -> Result<Option<usize>, Outcome> {
+    match &conf.zone {
+        Zone::Fixed(at) => Ok(Some(*at)),
         Zone::Named(text) => {
             let name = request.evaluate(text);
             if name.is_empty() || name == "off" {
@@ -181,10 +185,9 @@ fn zone(request: &Request, conf: &CacheConf) -> Result<Option<Arc<Store>>, Outco
                 request.log(Level::Error, format_args!("cache \"{name}\" not found"));
                 return Err(Outcome::status(500));
             };
-            at
+            Ok(Some(at))
         }
-    };
-    Ok(caches.get(at).cloned())
+    }
 }
 
 /// The key of a request.

@@ -1,7 +1,7 @@
 //! `allow` and `deny`: which addresses may use a location. nginx: `ngx_http_access_module`.
 
 use nowait_conf::{Cx, Scope};
-use nowait_front::access::{self, AccessConf, Verdict, by_address};
+use nowait_front::access::{self, AccessConf, Verdict, by_address, deciding};
 
 use crate::conf::client::Satisfy;
 use crate::log::Level;
@@ -9,7 +9,7 @@ use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::LocalFuture;
-use crate::trace::Trace;
+use crate::trace::{About, Trace};
 
 nowait_conf::rows! {
     pub static ACCESS_ROWS, module "access";
@@ -51,10 +51,23 @@ impl Handler for Rules {
 
     fn explain<'a>(
         &'a self,
-        _: &'a mut Request,
+        request: &'a mut Request,
         trace: &'a mut Trace,
     ) -> LocalFuture<'a, Explained> {
         trace.by = "allow deny";
+        let client = request.peer().inet();
+        let client = client.map_or_else(|| "unix:".to_owned(), |inet| inet.ip().to_string());
+        match deciding(&self.0.rules, request.peer()) {
+            Some(rule) => {
+                let verb = if rule.allow { "allow" } else { "deny" };
+                let text = format!("{verb}: this rule is the first that matches {client}");
+                trace.add(About::Access, Some(rule.span), text);
+            }
+            None => {
+                let text = format!("no rule matches {client}: it is not refused");
+                trace.add(About::Access, None, text);
+            }
+        }
         Explained::run()
     }
 }

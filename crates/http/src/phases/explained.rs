@@ -3,6 +3,8 @@
 //! The same phases, with the same functions between them; but handlers are asked to explain
 //! themselves, and run only if nobody else can notice. Called by [`explain`](crate::explain).
 
+use nowait_conf::Span;
+
 use super::{
     Concluded, Denied, End, Start, advance, conclude, enter, granted, lacks_paths, start_nested,
     start_round, weigh,
@@ -14,7 +16,7 @@ use crate::nested::Entry;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
-use crate::trace::{About, Trace};
+use crate::trace::{self, About, Trace};
 
 /// How the explanation ended.
 pub enum Ended {
@@ -79,6 +81,7 @@ async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> 
         }
         let handlers = &current.conf.location(location).handlers;
         trace.by = "";
+        let first = trace.steps.len();
         let settled = match handlers.get(phase, handler) {
             Some(next) => {
                 request.position.handler += 1;
@@ -100,7 +103,8 @@ async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> 
             Settled::Granted => {
                 let any = request.location().client.satisfy == Satisfy::Any;
                 let others = if any { " (satisfy any: no other check is needed)" } else { "" };
-                trace.add(About::Access, None, format!("the check is passed{others}"));
+                let span = trace.steps.get(first..).and_then(checked);
+                trace.add(About::Access, span, format!("the check is passed{others}"));
                 granted(request);
                 continue;
             }
@@ -111,7 +115,8 @@ async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> 
                     Denied::Collected => ", unless another check is passed (satisfy any)",
                     _ => "",
                 };
-                trace.add(About::Access, None, text + others);
+                let span = trace.steps.get(first..).and_then(checked);
+                trace.add(About::Access, span, text + others);
                 match weighed {
                     Denied::Collected => continue,
                     Denied::Refused(special) => {
@@ -165,6 +170,11 @@ async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> 
     }
 }
 
+/// The directive that has decided about access, by the steps of its handler.
+fn checked(steps: &[trace::Step]) -> Option<Span> {
+    steps.last().filter(|step| step.about == About::Access)?.span
+}
+
 /// The request is at a location that was not looked for.
 fn at_location(request: &Request, trace: &mut Trace) {
     let location = request.location();
@@ -216,7 +226,8 @@ fn between(request: &mut Request, trace: &mut Trace) -> Settled {
 
 /// The location's settings for other methods apply.
 fn limit_except(request: &Request, trace: &mut Trace) {
-    let mut limits = request.current.conf.locations().iter().filter_map(|l| l.limit_except.as_ref());
+    let mut limits =
+        request.current.conf.locations().iter().filter_map(|l| l.limit_except.as_ref());
     if let Some(limit) = limits.find(|limit| limit.location == request.location) {
         trace.inside(limit.span);
         let method = String::from_utf8_lossy(request.method_name());

@@ -9,6 +9,7 @@ use crate::conf::Location;
 use crate::request::Request;
 use crate::response::LocalFuture;
 use crate::slots::Key;
+use crate::trace::Trace;
 
 /// Lets requests to upstream servers wait, or refuses them.
 pub trait Gate: Send + Sync {
@@ -23,6 +24,9 @@ pub trait Gate: Send + Sync {
         request: &'a mut Request,
         outlives_client: bool,
     ) -> LocalFuture<'a, Result<Vec<Held>, u16>>;
+
+    /// Tells `nowait explain` what a request has to pass; it counts nowhere.
+    fn explain(&self, request: &Request, trace: &mut Trace);
 }
 
 /// The gate of a location.

@@ -23,7 +23,7 @@ use nowait_runtime::worker::{self, WorkerConfig, Workers};
 use super::*;
 use crate::backend::conf::Backend;
 use crate::backend::response::Rewriter;
-use crate::cache::conf::{CacheMethods, Texts, UseStale, Zone};
+use crate::cache::conf::{CacheMethods, Names, Texts, UseStale, Zone};
 use crate::cache::purge::conf::Purge;
 use crate::client::Client;
 use crate::conf::upstream::GroupId;
@@ -155,6 +155,16 @@ fn tiny() -> Arc<Tiny> {
 
 fn cache() -> Arc<CacheConf> {
     Arc::new(CacheConf {
+        names: &Names {
+            cache: "tiny_cache",
+            key: "tiny_cache_key",
+            bypass: "tiny_cache_bypass",
+            no_cache: "tiny_no_cache",
+            valid: "tiny_cache_valid",
+            min_uses: "tiny_cache_min_uses",
+            methods: "tiny_cache_methods",
+            purge: "tiny_cache_purge",
+        },
         zone: Zone::Fixed(0),
         key: None,
         bypass: Texts::default(),

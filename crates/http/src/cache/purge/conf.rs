@@ -123,7 +123,7 @@ fn by_method(
             return Err(node.parameter_error(word).expected(expected));
         }
     };
-    let rule = |word| Ok(Rule { allow: true, who: Who::read(cx, node, word)? });
+    let rule = |word| Ok(Rule { allow: true, who: Who::read(cx, node, word)?, span: node.span });
     let from = addresses.iter().map(rule).collect::<Result<_, Diagnostic>>()?;
     Ok(ByMethod { method, all, from })
 }

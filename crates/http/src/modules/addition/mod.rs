@@ -7,12 +7,14 @@ pub mod conf;
 
 use self::conf::AdditionConf;
 use crate::body::{Piece, Sequence};
-use crate::module::{Module, Parts, Place};
+use crate::module::{Filter, Module, Parts, Place};
 use crate::outcome::Special;
+use crate::phases::explained;
 use crate::request::Request;
-use crate::response::Response;
+use crate::response::{Head, LocalFuture, Response};
 use crate::slots::Key;
 use crate::subrequest::Subrequest;
+use crate::trace::{Trace, quoted};
 use std::sync::Arc;
 
 use nowait_conf::{Cx, Scope};
@@ -26,11 +28,7 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     if conf.uris() == [None, None] {
         return;
     }
-    let to_decide = conf.clone();
-    parts.filter(Place::Content, move |request: &mut Request, response: &mut Response| {
-        decide(&to_decide, request, response);
-        Ok(())
-    });
+    parts.filter(Place::Content, Decide(conf.clone()));
     parts.filter(Place::Surroundings, move |request: &mut Request, response: &mut Response| {
         apply(&conf, request, response)
     });
@@ -41,6 +39,40 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 struct Adds(bool);
 
 static ADDS: Key<Adds> = Key::new();
+
+struct Decide(Arc<AdditionConf>);
+
+impl Filter for Decide {
+    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+        decide(&self.0, request, response);
+        Ok(())
+    }
+
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        head: Option<&'a Head>,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, ()> {
+        Box::pin(async move {
+            let adds = request.state.of(&ADDS).0 && !request.header_only;
+            if request.is_nested() || (head.is_some() && !adds) {
+                return;
+            }
+            let when = if head.is_some() { "" } else { " if its status is 200 and its type fits" };
+            let [before, after] = self.0.uris();
+            for (name, place, uri) in
+                [("add_before_body", "precedes", before), ("add_after_body", "follows", after)]
+            {
+                trace.by = name;
+                let Some(uri) = uri else { continue };
+                let Ok(mut begun) = Subrequest::get(uri, None).begin(request) else { continue };
+                let text = format!("{name}: {} {place} the body{when}", quoted(uri));
+                explained::subrequest(&mut begun, trace, text).await;
+            }
+        })
+    }
+}
 
 /// Decides whether something is added, and adjusts the head.
 fn decide(conf: &AdditionConf, request: &mut Request, response: &mut Response) {

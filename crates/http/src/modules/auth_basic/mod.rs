@@ -25,7 +25,7 @@ use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
 use crate::response::{Header, LocalFuture};
-use crate::trace::Trace;
+use crate::trace::{About, Trace, quoted};
 use password::Check;
 use user_file::{LoadError, UserFile};
 
@@ -62,10 +62,20 @@ impl Handler for Basic {
 
     fn explain<'a>(
         &'a self,
-        _: &'a mut Request,
+        request: &'a mut Request,
         trace: &'a mut Trace,
     ) -> LocalFuture<'a, Explained> {
         trace.by = "auth_basic";
+        let text = match (realm(request, &self.0), Credentials::of(request)) {
+            (None, _) => "auth_basic: off for this request".to_owned(),
+            (Some(realm), None) => {
+                format!("auth_basic: realm {}, the request has no user name", quoted(&realm))
+            }
+            (Some(realm), Some(Credentials { user, .. })) => {
+                format!("auth_basic: realm {}, user {}", quoted(&realm), quoted(&user))
+            }
+        };
+        trace.add(About::Access, None, text);
         Explained::run()
     }
 }

@@ -10,10 +10,14 @@ use nowait_conf::{Cx, Scope};
 
 use self::conf::AuthRequestConf;
 use crate::log::Level;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Special};
+use crate::phases::explained::{self, Ended};
 use crate::request::Request;
+use crate::response::LocalFuture;
+use crate::response_head;
 use crate::subrequest::{self, Subrequest};
+use crate::trace::{About, Trace, quoted};
 use crate::variables::complex::Place;
 
 /// This module.
@@ -39,13 +43,49 @@ impl Handler for Ask {
             }
         })
     }
+
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        Box::pin(async move {
+            trace.by = "auth_request";
+            let uri = self.0.uri().unwrap_or_default();
+            let Ok(mut begun) = wanted(&self.0).begin(request) else {
+                return Explained::Done(Outcome::status(500));
+            };
+            let text = format!("auth_request: asks {}", quoted(uri));
+            match explained::subrequest(&mut begun, trace, text).await {
+                Ended::Response(None) => Explained::Done(Outcome::Close),
+                Ended::Response(Some(mut head)) => {
+                    response_head::complete(&begun, &mut head);
+                    begun.set_out(head);
+                    match judge(request, &self.0, &begun) {
+                        Ok(()) => Explained::Granted,
+                        Err(outcome) => Explained::Done(outcome),
+                    }
+                }
+                Ended::Elsewhere(_) | Ended::Unknown => {
+                    let text = "auth_request: 2xx grants access, which is assumed here; 401 and 403 \
+                                refuse it, all else is 500";
+                    trace.add(About::Access, None, text);
+                    Explained::Granted
+                }
+            }
+        })
+    }
+}
+
+/// The subrequest to send.
+fn wanted(conf: &AuthRequestConf) -> Subrequest {
+    let uri = conf.uri().unwrap_or_default();
+    Subrequest { header_only: true, with_body: false, ..Subrequest::get(uri, None) }
 }
 
 /// `Ok`: access is granted; otherwise the response.
 async fn ask(request: &mut Request, conf: &AuthRequestConf) -> Result<(), Outcome> {
-    let uri = conf.uri().unwrap_or_default();
-    let wanted = Subrequest { header_only: true, with_body: false, ..Subrequest::get(uri, None) };
-    let answer = match wanted.begin(request) {
+    let answer = match wanted(conf).begin(request) {
         Ok(begun) => subrequest::run(begun).await,
         Err(refused) => Err(refused),
     };
@@ -54,15 +94,20 @@ async fn ask(request: &mut Request, conf: &AuthRequestConf) -> Result<(), Outcom
         Err(subrequest::Refused::Closed) => return Err(Outcome::Close),
         Err(_) => return Err(Outcome::status(500)),
     };
+    judge(request, conf, answer.request())
+}
+
+/// Judges by the subrequest with its response.
+fn judge(request: &mut Request, conf: &AuthRequestConf, asked: &Request) -> Result<(), Outcome> {
     for set in &conf.auth_request_set {
-        let value = answer.request().evaluate(&set.value);
+        let value = asked.evaluate(&set.value);
         match set.place {
             Place::Slot(slot) => request.set_slot(slot, Some(value)),
             Place::Builtin(setter) => setter(request, value),
         }
     }
-    let head = &answer.request().out;
-    match answer.status() {
+    let head = &asked.out;
+    match head.status {
         status @ (401 | 403) => {
             let asks =
                 |name: &Bytes| status == 401 && name.eq_ignore_ascii_case(b"www-authenticate");

@@ -3,7 +3,7 @@
 //! A limit may name a zone that is defined later, so zones are numbered when they are first named and
 //! resolved when `http` ends.
 
-use nowait_conf::{Bounded, Cx, Diagnostic, Node, Scope, Word};
+use nowait_conf::{Bounded, Cx, Diagnostic, Node, Scope, Span, Word};
 use nowait_front::limit::connections::{self, ConnectionLimit, ConnectionLimits};
 use nowait_front::limit::{self, LimitLevel, LimitZone, Milli, ONE, Parameters, Slots, positive};
 
@@ -105,6 +105,8 @@ pub struct RequestLimit {
     pub burst: Milli,
     /// Excess that need not wait.
     pub delay: Milli,
+    /// Where it stands.
+    pub span: Span,
 }
 
 impl Limits {
@@ -246,7 +248,7 @@ fn limit_req(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         return Err(node.directive_error("is duplicate"));
     }
     let (burst, delay) = (burst.saturating_mul(ONE), delay.saturating_mul(ONE));
-    limits.push(RequestLimit { zone, burst, delay });
+    limits.push(RequestLimit { zone, burst, delay, span: node.span });
     Ok(())
 }
 

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use nowait_runtime::sleep;
 
 use super::conf::Limits;
+use super::explain::{self, What};
 use super::{Held, OWN, Turn, ask, hold};
 use crate::exchange::OnHangup;
 use crate::request::Request;
 use crate::response::LocalFuture;
+use crate::trace::Trace;
 use crate::upstream::gate::Gate;
 
 /// The limits of a location's fetches.
@@ -23,6 +25,12 @@ impl Gate for Fetches {
         outlives_client: bool,
     ) -> LocalFuture<'a, Result<Vec<Held>, u16>> {
         Box::pin(self.fetch(request, outlives_client))
+    }
+
+    fn explain(&self, request: &Request, trace: &mut Trace) {
+        let limits = &*self.0;
+        explain::rates(request, limits, &limits.fetches, What::Fetches, trace);
+        explain::concurrent(request, limits, &limits.fetches_at_once, What::Fetches, trace);
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod conf;
 
+mod explain;
 mod fetches;
 pub mod requests;
 
@@ -28,14 +29,17 @@ use self::conf::{
 };
 use crate::conf::HttpConf;
 use crate::log::Level;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
 use crate::request::Request;
+use crate::response::LocalFuture;
 use crate::slots::Key;
+use crate::trace::{About, Trace};
 use crate::upstream::gate::GATE;
 use crate::variables::Builtin;
 use crate::variables::core::builtins;
 
+use explain::What;
 use fetches::Fetches;
 use requests::{Asked, Verdict};
 
@@ -174,6 +178,21 @@ impl Handler for Requests {
             }),
         }
     }
+
+    /// The zones are empty: the request passes, and is delayed by none.
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        if counted(request, |all| &all.requests).is_none() {
+            explain::rates(request, &self.0, &self.0.requests, What::Requests, trace);
+        } else {
+            trace.by = "limit_req";
+            trace.add(About::Limit, None, "limit_req: counts each request once, and did already");
+        }
+        Explained::run()
+    }
 }
 
 /// Evaluates some of a location's limits; `None` if none applies to the request.
@@ -254,6 +273,20 @@ impl Handler for Connections {
             Turn::Go | Turn::Wait(_) => Step::Next(request),
             Turn::Refuse(status) => Step::Done(request, Outcome::status(status)),
         }
+    }
+
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        if counted(request, |all| &all.connections).is_none() {
+            explain::concurrent(request, &self.0, &self.0.connections, What::Requests, trace);
+        } else {
+            trace.by = "limit_conn";
+            trace.add(About::Limit, None, "limit_conn: counts each request once, and did already");
+        }
+        Explained::run()
     }
 }
 

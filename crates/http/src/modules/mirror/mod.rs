@@ -10,11 +10,14 @@ pub mod conf;
 use nowait_conf::{Cx, Scope};
 
 use self::conf::MirrorConf;
-use crate::module::{Handler, Module, Parts, Phase, Step};
+use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::Outcome;
+use crate::phases::explained;
 use crate::request::Request;
 use crate::request_body;
+use crate::response::LocalFuture;
 use crate::subrequest::{self, Refused, Subrequest};
+use crate::trace::{Trace, quoted};
 
 /// This module.
 pub static MODULE: Module =
@@ -40,6 +43,33 @@ impl Handler for Mirror {
             Step::of(request, outcome)
         })
     }
+
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, Explained> {
+        Box::pin(async move {
+            for uri in self.0.uris().iter().filter(|_| !request.is_nested()) {
+                trace.by = "mirror";
+                let Ok(mut begun) = copy(request, &self.0, uri).begin(request) else { continue };
+                let text = format!("mirror: a copy goes to {} in the background", quoted(uri));
+                explained::subrequest(&mut begun, trace, text).await;
+            }
+            Explained::Next
+        })
+    }
+}
+
+/// A copy for a URI.
+fn copy(request: &Request, conf: &MirrorConf, uri: &[u8]) -> Subrequest {
+    Subrequest {
+        method: request.method,
+        header_only: true,
+        with_body: conf.mirror_request_body,
+        background: true,
+        ..Subrequest::get(uri, request.uri.args.clone())
+    }
 }
 
 /// Starts the mirror subrequests. `Some`: the request body could not be read.
@@ -50,14 +80,7 @@ async fn run(request: &mut Request, conf: &MirrorConf) -> Option<Outcome> {
         return Some(Outcome::status(status));
     }
     for uri in conf.uris() {
-        let copy = Subrequest {
-            method: request.method,
-            header_only: true,
-            with_body: conf.mirror_request_body,
-            background: true,
-            ..Subrequest::get(&uri[..], request.uri.args.clone())
-        };
-        match copy.begin(request).and_then(subrequest::background) {
+        match copy(request, conf, uri).begin(request).and_then(subrequest::background) {
             Ok(()) | Err(Refused::TooMany) => {}
             Err(Refused::TooDeep | Refused::Closed) => return Some(Outcome::status(500)),
         }

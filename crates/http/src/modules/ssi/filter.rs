@@ -11,9 +11,10 @@ use super::conf::SsiConf;
 use crate::module::Filter;
 use crate::outcome::Special;
 use crate::request::Request;
-use crate::response::{AcceptRanges, Body, Response};
+use crate::response::{AcceptRanges, Body, Head, LocalFuture, Response};
 use crate::slots::Key;
 use crate::subrequest;
+use crate::trace::{About, Trace};
 
 /// Whether SSI commands in the body are executed.
 #[derive(Default)]
@@ -41,6 +42,25 @@ impl Filter for Decide {
             }
         }
         Ok(())
+    }
+
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        head: Option<&'a Head>,
+        trace: &'a mut Trace,
+    ) -> LocalFuture<'a, ()> {
+        trace.by = "ssi";
+        let text = match head {
+            Some(_) if !request.state.of(&APPLIES).0 => return Box::pin(async {}),
+            Some(_) => "ssi: commands in the body are executed, each include by a subrequest",
+            None => {
+                "ssi: if the type fits, commands in the body are executed, each include by a \
+                     subrequest"
+            }
+        };
+        trace.add(About::Filter, None, text);
+        Box::pin(async {})
     }
 }
 

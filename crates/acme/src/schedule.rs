@@ -177,13 +177,13 @@ impl Schedule {
         self.held_until = Some(now + LOCKED + jitter);
     }
 
-    /// The operator has changed something: the next attempt follows at once, unless the issuer asked for
-    /// a pause.
+    /// The operator has changed something: a failed attempt is repeated at once, unless the issuer asked for
+    /// a pause. The pause after a success stays: reloads may be frequent.
     pub fn reloaded(&mut self) {
-        self.failures = 0;
-        if !self.is_asked {
+        if self.failures > 0 && !self.is_asked {
             self.held_until = None;
         }
+        self.failures = 0;
     }
 }
 
@@ -301,10 +301,17 @@ mod tests {
             assert_eq!(schedule.next(Some(validity), wall, now), Act::Wait(hold));
             assert_eq!(schedule.next(Some(validity), wall + hold, now + hold), Act::Order);
         }
-        // The pause is not the issuer's wish.
-        schedule.renewed(valid(wall, 90), 0, wall, now);
+        // A reload does not shorten the pause.
+        let validity = valid(wall, 90);
+        schedule.renewed(validity, 0, wall, now);
+        schedule.informed(&Ok(Some(past.clone())), now);
         schedule.reloaded();
-        assert_eq!(schedule.next(None, wall, now), Act::Order);
+        assert_eq!(schedule.next(Some(validity), wall, now), Act::Wait(PAUSE_MAX));
+        // It is not the issuer's wish: that of a later failure ends with a reload.
+        let later = now + PAUSE_MAX;
+        schedule.failed(None, 0, later);
+        schedule.reloaded();
+        assert_eq!(schedule.next(Some(validity), wall, later), Act::Order);
     }
 
     /// Two years, in which the issuer is dead for four months: certificates are renewed before they

@@ -31,6 +31,7 @@ fn renewals_in_the_past_are_no_circle() {
     let server = issuer.site("", "").start();
     let own = wait_for_other(&server, None);
     server.wait_log("localhost is to be renewed in 0 hours");
+    server.reload();
     // Each takes about as long as an order.
     for _ in 0..10 {
         assert_eq!(presented(&server).as_ref(), Some(&own));

@@ -2,9 +2,19 @@
 
 use nowait_testkit::slow_disk::Ops;
 
-use crate::stage::{Case, Stage, content, on_every_case, paths};
+use crate::stage::{Case, Setup, Stage, content, on_every_case, paths};
 
-on_every_case!(open, open_file_cache, try_files, conditions, index, autoindex, error_page, missing);
+on_every_case!(
+    open,
+    open_file_cache,
+    try_files,
+    conditions,
+    index,
+    autoindex,
+    error_page,
+    missing,
+    challenges
+);
 
 /// What a look at a name may ask of a file system.
 fn looks() -> Ops {
@@ -182,6 +192,39 @@ fn missing(case: Case) {
     gate.open();
     for (path, response) in cold.responses() {
         assert_eq!(response.status, 404, "{path}: {response}");
+    }
+    run.finish();
+}
+
+/// Responses to challenges in a state that instances share.
+fn challenges(case: Case) {
+    let Some(stage) = Stage::new(case) else { return };
+    stage.make_shared_dir("state");
+    stage.write("state/challenge-token", "token.print");
+    let setup = Setup {
+        main: "",
+        http: "acme_issuer shared {
+            uri https://localhost/; ssl_verify off; state_path %%DISK%%/state;
+        }",
+        locations: "location /.well-known/ { return 404 own; }",
+    };
+    let Some(mut run) = stage.start_as(setup) else { return };
+    let gate = run.hold(looks() | Ops::READ);
+    let path = "/.well-known/acme-challenge/token";
+    let mut cold = run.request([path; 20]);
+    gate.wait_waiting(1);
+    run.assert_hot_is_served();
+    gate.open();
+    for (path, response) in cold.responses() {
+        // Only some are looked for at a time, and not for long.
+        let is_right = match response.status {
+            200 => response.body == b"token.print",
+            status => status == 404 && response.body == b"own",
+        };
+        assert!(is_right, "{path}: {response}");
+    }
+    for (path, response) in run.request([path]).responses() {
+        assert_eq!(response.status, 200, "{path}: {response}");
     }
     run.finish();
 }

@@ -242,14 +242,20 @@ impl Domain {
             shown(path, &format!("cannot be created for certificates: {error}"))
         };
         if let Ok(metadata) = std::fs::metadata(state) {
-            let is_others = owner.is_some_and(|owner| owner != metadata.uid());
+            let others = owner.filter(|owner| *owner != metadata.uid());
             let is_empty = || std::fs::read_dir(state).is_ok_and(|mut all| all.next().is_none());
             return match metadata.is_dir() {
                 false => shown(state, "is not a directory"),
-                true if is_others && !is_empty() => {
-                    shown(state, "belongs to another user and is not empty")
-                }
-                true => Ok(()),
+                true => match others.filter(|_| !is_empty()) {
+                    None => Ok(()),
+                    Some(owner) => shown(
+                        state,
+                        &format!(
+                            "belongs to another user than the server's and is not empty; \"chown -R \
+                             {owner}\" gives it to the server"
+                        ),
+                    ),
+                },
             };
         }
         // The user of the server process has to pass through root's directories.
@@ -447,7 +453,7 @@ mod tests {
         };
         for (state, owner, expected) in [
             ("full/file", None, "is not a directory; --state names another directory"),
-            ("full", Some(own + 1), "belongs to another user and is not empty; --state"),
+            ("full", Some(own + 1), "is not empty; \"chown -R "),
             ("full/file/state", None, "cannot be created for certificates"),
         ] {
             let error = make(state, owner).unwrap_err();

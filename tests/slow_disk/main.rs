@@ -23,4 +23,5 @@ mod names;
 mod overload;
 mod reads;
 mod stage;
+mod watchdog;
 mod writes;

@@ -1,5 +1,6 @@
 //! What the tests share: a disk with hot and cold files, a server on it, clients of both kinds.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -130,6 +131,7 @@ pub struct Setup<'a> {
 pub struct Stage {
     case: Case,
     disk: Disk,
+    environment: Vec<(&'static str, OsString)>,
 }
 
 impl Stage {
@@ -149,7 +151,7 @@ impl Stage {
             Medium::Xfs => Stage::local(Format::Xfs, synchronous)?,
             Medium::Fuse => Disk::Fuse(SlowDisk::or_skip(DiskOptions::default())?),
         };
-        let stage = Stage { case, disk };
+        let stage = Stage { case, disk, environment: Vec::new() };
         stage.write("hot/file", content("hot/file"));
         Some(stage)
     }
@@ -157,6 +159,11 @@ impl Stage {
     fn local(format: Format, synchronous: bool) -> Option<Disk> {
         let options = ImageOptions { format, synchronous, ..ImageOptions::default() };
         Some(Disk::Local(Box::new(DiskImage::or_skip(options)?)))
+    }
+
+    /// Sets a variable of the server's environment.
+    pub fn environment(&mut self, name: &'static str, value: impl Into<OsString>) {
+        self.environment.push((name, value.into()));
     }
 
     /// Puts a file on the disk. Its content is [`content`] of its name unless given.
@@ -237,7 +244,11 @@ impl Stage {
             setup.http, setup.locations
         );
         let quiet = quiet();
-        let server = Server::of(Binary::under_test(env!("CARGO_BIN_EXE_nowait")))
+        let mut server = Server::of(Binary::under_test(env!("CARGO_BIN_EXE_nowait")));
+        for (name, value) in std::mem::take(&mut self.environment) {
+            server = server.environment(name, value);
+        }
+        let server = server
             .driver(self.case.driver)
             .workers(self.case.workers)
             .main(setup.main)

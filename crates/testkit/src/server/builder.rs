@@ -1,6 +1,7 @@
 //! Describing a server under test (program, configuration text, files), and starting it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpStream};
@@ -209,6 +210,7 @@ pub struct ServerBuilder {
     binary: Binary,
     template: Template,
     files: Vec<(String, Vec<u8>)>,
+    environment: Vec<(String, OsString)>,
     allowed: Vec<String>,
 }
 
@@ -237,6 +239,7 @@ impl ServerBuilder {
                 variables: BTreeMap::new(),
             },
             files: Vec::new(),
+            environment: Vec::new(),
             allowed: allowed_everywhere(),
         }
     }
@@ -309,6 +312,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Sets a variable of the program's environment.
+    pub fn environment(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
     /// Tolerates log lines that contain `text`.
     pub fn allow_log(mut self, text: &str) -> Self {
         self.allowed.push(text.to_owned());
@@ -357,7 +366,7 @@ impl ServerBuilder {
         let mut ports = Vec::new();
         let text = self.template.render(&self.binary, dir.path(), &mut ports);
         dir.write("nginx.conf", text);
-        let child = spawn(&self.binary, dir.path());
+        let child = spawn(&self.binary, dir.path(), &self.environment);
         let mut server = Server {
             binary: self.binary.clone(),
             template: self.template.clone(),
@@ -398,7 +407,7 @@ impl Server {
 }
 
 #[track_caller]
-fn spawn(binary: &Binary, dir: &Path) -> Child {
+fn spawn(binary: &Binary, dir: &Path, environment: &[(String, OsString)]) -> Child {
     let create =
         |name: &str| File::create(dir.join(name)).unwrap_or_else(|e| panic!("create {name}: {e}"));
     binary
@@ -412,6 +421,7 @@ fn spawn(binary: &Binary, dir: &Path) -> Child {
         .stdin(Stdio::null())
         .stdout(create("stdout"))
         .stderr(create("stderr"))
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .process_group(0)
         .spawn()
         .unwrap_or_else(|e| panic!("start {}: {e}", binary.path.display()))

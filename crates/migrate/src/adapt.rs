@@ -267,12 +267,8 @@ impl<'a> Plan<'a> {
     fn place(&mut self) {
         for index in 0..self.survey.files.len() {
             let file = &self.survey.files[index];
-            let outside: Vec<PathBuf> = self
-                .outside
-                .iter()
-                .filter(|known| known.0 == index)
-                .map(|(_, path)| path.clone())
-                .collect();
+            let known = self.outside.range((index, PathBuf::new())..(index + 1, PathBuf::new()));
+            let outside: Vec<PathBuf> = known.map(|(_, path)| path.clone()).collect();
             let edits = std::mem::take(&mut self.edits[index]);
             let changed = !edits.is_empty();
             let mut paths = BTreeSet::new();
@@ -336,16 +332,30 @@ fn below(path: &[u8], root: &Path) -> Option<usize> {
     (slashes > 0 && rest.len() > slashes).then_some(root.len() + slashes)
 }
 
+/// The bytes before a directive in which the beginning of its line is looked for. Beyond that, comments are not
+/// indented: long lines would be read, and wide indentation written, again for each directive.
+const INDENT_BYTES_MAX: usize = 200;
+
+/// The blanks that a line begins with, and whether nothing else is before `start`.
+fn indentation(text: &[u8], start: usize) -> (&[u8], bool) {
+    let is_blank = |byte: &&u8| byte.is_ascii_whitespace() && **byte != b'\n';
+    let blanks = text[..start].iter().rev().take_while(is_blank).count();
+    let alone = matches!(text[..start - blanks].last(), None | Some(b'\n'));
+    let from = start.saturating_sub(INDENT_BYTES_MAX);
+    let line_start = match text[from..start].iter().rposition(|byte| *byte == b'\n') {
+        Some(at) => from + at + 1,
+        None if from == 0 => 0,
+        None => return (b"", alone),
+    };
+    let length = text[line_start..start].iter().take_while(is_blank).count();
+    (&text[line_start..line_start + length], alone)
+}
+
 /// Turns the bytes from `start` to `end` into a comment, on lines of its own.
 fn comment(text: &[u8], start: usize, end: usize, why: &str, instead: Option<&str>) -> Edit {
-    let line_start = text[..start].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let before = &text[line_start..start];
-    let blank = before.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-    let indent = &before[..blank];
-    let alone = blank == before.len();
-    let line_end =
-        text[end..].iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| end + at);
-    let rest = text[end..line_end].trim_ascii_start();
+    let (indent, alone) = indentation(text, start);
+    let mut rest = text[end..].iter().filter(|byte| **byte == b'\n' || !byte.is_ascii_whitespace());
+    let next = rest.next();
     let mut out = Vec::new();
     if !alone {
         out.push(b'\n');
@@ -364,7 +374,7 @@ fn comment(text: &[u8], start: usize, end: usize, why: &str, instead: Option<&st
         out.extend_from_slice(indent);
         out.extend_from_slice(instead.as_bytes());
     }
-    if !rest.is_empty() && !rest.starts_with(b"#") {
+    if !matches!(next, None | Some(b'\n' | b'#')) {
         out.push(b'\n');
         out.extend_from_slice(indent);
     }
@@ -411,6 +421,18 @@ mod tests {
             "\t# nowait: why\n\t# b {\n\t# \tx;\n\t# }",
         );
         check("l { b; }\n", "b;", Some("d;"), "l { \n# nowait: why\n# b;\nd;\n }\n");
+    }
+
+    /// Reading the line, or writing its indentation, again for each directive would take hours.
+    #[test]
+    fn directives_of_one_long_line() {
+        const COUNT: usize = 200_000;
+        let text = [" ".repeat(1 << 20), "a;".repeat(COUNT)].concat().into_bytes();
+        let starts = (0..COUNT).map(|n| (1 << 20) + 2 * n);
+        let edits: Vec<Edit> =
+            starts.map(|start| comment(&text, start, start + 2, "why", None)).collect();
+        let out = apply(&text, edits);
+        assert!(out.len() < text.len() + 32 * COUNT, "{}", out.len());
     }
 
     #[test]

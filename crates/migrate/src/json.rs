@@ -21,8 +21,7 @@ impl Survey {
                 "syntax": syntax.collect::<Vec<_>>(),
             })
         });
-        let sites = self.sites.iter().map(|site| {
-            let totals = Totals::of(self.of_site(site));
+        let sites = self.of_sites().map(|(site, totals)| {
             json!({
                 "kind": if site.stream { "stream" } else { "http" },
                 "names": site.names,

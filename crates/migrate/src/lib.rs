@@ -12,10 +12,12 @@
 
 mod adapt;
 mod class;
+mod error;
 mod json;
 mod report;
 mod survey;
 
 pub use adapt::{Adaptation, Placement};
 pub use class::{Class, blocks_to_judge, silent_differences};
-pub use survey::{Directive, Error, Limit, Site, Source, Survey};
+pub use error::{Error, Limit};
+pub use survey::{Directive, Site, Source, Survey};

@@ -24,6 +24,10 @@ impl Totals {
         totals
     }
 
+    fn add(&mut self, other: &Totals) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
+    }
+
     /// How many are of this class.
     pub fn get(&self, class: Class) -> usize {
         self.0[class as usize]
@@ -92,6 +96,16 @@ impl Survey {
     /// The totals of a file.
     pub(crate) fn of_file(&self, file: &File) -> Totals {
         Totals::of(file.directives.iter().map(|index| &self.directives[*index]))
+    }
+
+    /// The totals of every site, those of its files included.
+    pub(crate) fn of_sites(&self) -> impl Iterator<Item = (&Site, Totals)> {
+        let files: Vec<Totals> = self.files.iter().map(|file| self.of_file(file)).collect();
+        self.sites.iter().map(move |site| {
+            let mut totals = Totals::of(self.of_site(site));
+            site.includes.iter().for_each(|file| totals.add(&files[*file]));
+            (site, totals)
+        })
     }
 
     /// The whole report.
@@ -238,8 +252,7 @@ impl Survey {
             return;
         }
         let _ = writeln!(out, "\nSites");
-        for site in self.sites.iter().take(LINES_MAX * 10) {
-            let totals = Totals::of(self.of_site(site));
+        for (site, totals) in self.of_sites().take(LINES_MAX * 10) {
             let outcome = match totals.problems() {
                 problems if problems.is_empty() => "runs".to_owned(),
                 problems => problems,

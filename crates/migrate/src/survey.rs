@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -15,6 +14,7 @@ use std::rc::Rc;
 use nowait_conf::{Context, Node, Registry, Span, Word, parse_text};
 
 use crate::class::{self, Class, Surroundings, Verdict};
+use crate::error::{Error, Limit};
 
 /// Where the files of a configuration are.
 pub trait Source {
@@ -39,45 +39,6 @@ pub trait Source {
     /// Whether nowait has a copy of an included file that does not exist.
     fn has_built_in(&self, path: &Path) -> bool;
 }
-
-/// A bound that a configuration exceeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// [`Survey::FILES_MAX`]
-    Files,
-    /// [`Survey::BYTES_MAX`]
-    Bytes,
-    /// [`Survey::DIRECTIVES_MAX`]
-    Directives,
-}
-
-/// Why there is no survey. Each is the operator's to solve.
-#[derive(Debug)]
-pub enum Error {
-    /// The main file cannot be read.
-    Main(io::Error),
-    /// The configuration is too large.
-    TooLarge(Limit),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Main(error) => write!(f, "{error}"),
-            Error::TooLarge(Limit::Files) => {
-                write!(f, "it includes more than {} files", Survey::FILES_MAX)
-            }
-            Error::TooLarge(Limit::Bytes) => {
-                write!(f, "its files have more than {} MB", Survey::BYTES_MAX >> 20)
-            }
-            Error::TooLarge(Limit::Directives) => {
-                write!(f, "it has more than {} directives", Survey::DIRECTIVES_MAX)
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// A directive of a file.
 #[derive(Clone, Debug)]
@@ -178,6 +139,9 @@ impl Survey {
     pub const BYTES_MAX: usize = 128 << 20;
     /// Maximum number of directives in all files.
     pub const DIRECTIVES_MAX: usize = 1_000_000;
+    /// Maximum sum of all files that files and sites include, directly or not, and of the names and addresses
+    /// that come with them.
+    pub const INCLUSIONS_MAX: usize = 4_000_000;
     /// Maximum depth of blocks and includes within each other.
     pub const DEPTH_MAX: usize = 192;
     /// Files that were not read, of which the places are kept.
@@ -213,6 +177,7 @@ impl Survey {
             followed: HashMap::new(),
             active: Vec::new(),
             bytes: 0,
+            inclusions: 0,
         };
         let main = walk.load(main)?.map_err(Error::Main)?;
         walk.file(main, &Surroundings::Block(Context::MAIN), 0)?;
@@ -278,14 +243,12 @@ impl Survey {
         indices.map(|index| &self.directives[*index])
     }
 
-    /// The directives of a site, those of included files among them.
-    pub(crate) fn of_site<'s>(&'s self, site: &'s Site) -> impl Iterator<Item = &'s Directive> {
-        let inside = move |directive: &&Directive| {
-            directive.start > site.start && directive.start < site.end
-        };
-        let own = self.files[site.file].directives.iter().map(|n| &self.directives[*n]);
-        let others = site.includes.iter().flat_map(|file| &self.files[*file].directives);
-        own.filter(inside).chain(others.map(|n| &self.directives[*n]))
+    /// The directives of a site, without those of included files.
+    pub(crate) fn of_site(&self, site: &Site) -> impl Iterator<Item = &Directive> {
+        let all = &self.files[site.file].directives;
+        let before = |end: u32| all.partition_point(|n| self.directives[*n].start < end);
+        let own = before(site.start.saturating_add(1))..before(site.end);
+        all.get(own).unwrap_or_default().iter().map(|n| &self.directives[*n])
     }
 
     /// Whether a server can start with the configuration as it is, as far as this tells.
@@ -333,13 +296,28 @@ struct Found {
     includes: BTreeSet<usize>,
 }
 
+/// Names and addresses that are kept for one site.
+const WORDS_MAX: usize = 1000;
+
 impl Found {
     fn add(&mut self, other: &Found) {
-        self.names.extend_from_slice(&other.names);
-        self.listens.extend_from_slice(&other.listens);
+        let add = |to: &mut Vec<String>, from: &[String]| {
+            let room = WORDS_MAX.saturating_sub(to.len());
+            to.extend_from_slice(&from[..from.len().min(room)]);
+        };
+        add(&mut self.names, &other.names);
+        add(&mut self.listens, &other.listens);
         self.includes.extend(&other.includes);
     }
+
+    fn size(&self) -> usize {
+        self.names.len() + self.listens.len() + self.includes.len()
+    }
 }
+
+/// What an `include` counts for [`Survey::INCLUSIONS_MAX`], whatever it finds: a pattern has its directory
+/// read.
+const INCLUDE_COST: usize = 10;
 
 /// In place of the index of a directive: an entry of a data block stands there.
 const ENTRY: usize = usize::MAX;
@@ -359,6 +337,8 @@ struct Walk<'a> {
     /// The files being walked through.
     active: Vec<usize>,
     bytes: usize,
+    /// What counts for [`Survey::INCLUSIONS_MAX`].
+    inclusions: usize,
 }
 
 impl Walk<'_> {
@@ -494,6 +474,7 @@ impl Walk<'_> {
         }
         let mut site = Found::default();
         self.block(file, node.children(), &inside, depth + 1, &mut site)?;
+        self.count(site.includes.len())?;
         found.includes.extend(&site.includes);
         self.survey.sites.push(Site {
             stream: context.intersects(Context::STREAM),
@@ -535,6 +516,15 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Counts what is kept of an inclusion.
+    fn count(&mut self, size: usize) -> Result<(), Error> {
+        self.inclusions += size;
+        match self.inclusions > Survey::INCLUSIONS_MAX {
+            true => Err(Error::TooLarge(Limit::Inclusions)),
+            false => Ok(()),
+        }
+    }
+
     /// Follows an `include`.
     fn include(
         &mut self,
@@ -560,6 +550,7 @@ impl Walk<'_> {
             true => word.text.clone(),
             false => [&self.conf_prefix[..], &word.text].concat(),
         };
+        self.count(INCLUDE_COST)?;
         let paths = if full.iter().any(|byte| b"*?[".contains(byte)) {
             match self.source.glob(&full) {
                 Ok(paths) => paths,
@@ -584,6 +575,7 @@ impl Walk<'_> {
                 }
                 Ok(included) => {
                     let inside = self.file(included, around, depth + 1)?;
+                    self.count(inside.size())?;
                     found.add(&inside);
                     reached.push((included, path));
                 }
@@ -640,8 +632,6 @@ fn note_site(context: Context, node: &Node, found: &mut Found) {
     if !context.intersects(Context::SERVER | Context::STREAM_SERVER) {
         return;
     }
-    /// Names and addresses that are kept for one site.
-    const WORDS_MAX: usize = 1000;
     let words = node.args.iter().map(|word| short(&word.lossy()));
     if node.name == "server_name" {
         found.names.extend(words.take(WORDS_MAX.saturating_sub(found.names.len())));

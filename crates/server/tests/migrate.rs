@@ -685,6 +685,39 @@ fn ten_thousand_files() {
     assert!(value["unread"].to_string().contains("more than 10000 files match"), "{value:#}");
 }
 
+/// Each file includes the next one twice: the names at the end would be there a million million times.
+#[test]
+fn inclusions_do_not_multiply() {
+    const FILES: usize = 40;
+    let mut files = vec![(
+        "nginx.conf".to_owned(),
+        "events {} http { server { listen 18080; include 1; } }".to_owned(),
+    )];
+    for n in 1..FILES {
+        files.push((n.to_string(), format!("include {0};\ninclude {0};\n", n + 1)));
+    }
+    files.push((FILES.to_string(), "server_name a.example b.example;".to_owned()));
+    let files: Vec<_> = files.iter().map(|(name, text)| (&**name, &**text)).collect();
+    let dir = tree("double", &files);
+    let (value, _) = json(&[&path(&dir, "nginx.conf")]);
+    assert_eq!(value["sites"][0]["names"].as_array().unwrap().len(), 1000);
+}
+
+/// Every file includes all files of a directory.
+#[test]
+fn too_many_inclusions_are_refused() {
+    let include = "include ROOT/d/*;".repeat(1000);
+    let dir = tree("square", &[("nginx.conf", &format!("events {{}} http {{ {include} }}"))]);
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    for n in 0..5000 {
+        std::fs::write(dir.path().join(format!("d/{n}")), "").unwrap();
+    }
+    let output = migrate(&[&path(&dir, "nginx.conf")]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("its files include others more than 4000000 times"), "{said}");
+}
+
 #[test]
 fn every_directive_of_any_text_is_counted_once() {
     let names = [

@@ -15,7 +15,7 @@ impl FileId {
 }
 
 /// A range of bytes in a text. `line` counts from 1 and belongs to `start`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
     pub file: FileId,
     pub line: u32,

@@ -23,6 +23,7 @@ struct Remark {
 /// The remarks of a configuration, by file.
 pub(crate) struct Remarks<'t> {
     tree: &'t Tree,
+    /// Sorted by their lines and kinds.
     by_file: HashMap<PathBuf, Vec<Remark>>,
 }
 
@@ -39,7 +40,8 @@ impl<'t> Remarks<'t> {
     pub fn allow(&mut self, finding: &Finding) -> bool {
         let Some(name) = self.tree.sources.name(finding.span.file) else { return false };
         let remarks = self.by_file.get(name).map(Vec::as_slice).unwrap_or_default();
-        remarks.iter().any(|r| r.line == finding.span.line && r.kind == finding.rule.name)
+        let key = (finding.span.line, finding.rule.name);
+        remarks.binary_search_by(|remark| (remark.line, &*remark.kind).cmp(&key)).is_ok()
     }
 
     /// Remarks that silence nothing, or do not say why.
@@ -65,9 +67,20 @@ impl<'t> Remarks<'t> {
 }
 
 fn remarks(file: FileId, text: &[u8]) -> Vec<Remark> {
-    let comments = comments(text);
     let mut remarks = Vec::new();
-    for (index, comment) in comments.iter().enumerate() {
+    // The comment of its own below, and the line behind it and those that follow it.
+    let mut below: Option<(u32, u32)> = None;
+    for comment in comments(text).iter().rev() {
+        // More comments may stand between the remark and the line.
+        let line = match below {
+            _ if !comment.is_alone => comment.line,
+            Some((line, behind)) if line == comment.line + 1 => behind,
+            _ => comment.line + 1,
+        };
+        if comment.is_alone {
+            below = Some((comment.line, line));
+        }
+
         let words = String::from_utf8_lossy(comment.text);
         let Some(rest) = words.trim().strip_prefix("lint:") else { continue };
         let mut words = rest.split_whitespace();
@@ -76,15 +89,10 @@ fn remarks(file: FileId, text: &[u8]) -> Vec<Remark> {
         }
         let kind = words.next().unwrap_or_default().to_owned();
         let has_reason = words.next().is_some();
-        // More comments may stand between the remark and the line.
-        let mut line = comment.line;
-        if comment.is_alone {
-            let below = comments[index..].iter().filter(|c| c.is_alone);
-            line += below.zip(line..).take_while(|(c, line)| c.line == *line).count() as u32;
-        }
         let end = comment.start + comment.text.len() as u32;
         let span = Span { file, line: comment.line, start: comment.start - 1, end };
         remarks.push(Remark { kind, has_reason, span, line });
     }
+    remarks.sort_by(|one: &Remark, two| (one.line, &one.kind).cmp(&(two.line, &two.kind)));
     remarks
 }

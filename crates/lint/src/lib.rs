@@ -10,6 +10,7 @@
 
 mod allow;
 mod fix;
+mod index;
 mod model;
 mod pattern;
 mod rule;

@@ -3,9 +3,13 @@
 //!
 //! Built once for all rules. Inheritance is that of the directive tables ([`Inheritance`]).
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use nowait_conf::{Inheritance, Node, Registry, Span, Tree, Word};
+
+use crate::index::{Index, Listen};
 
 /// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,19 +29,33 @@ pub enum Kind {
     Other,
 }
 
-struct Entry<'m> {
-    kind: Kind,
+pub(crate) struct Entry<'m> {
+    pub kind: Kind,
     /// `None`: the top level, or a block that the text only implies.
-    node: Option<&'m Node>,
-    parent: Option<usize>,
-    nodes: &'m [Node],
+    pub node: Option<&'m Node>,
+    pub parent: Option<usize>,
+    pub nodes: &'m [Node],
+    /// The entry behind the last one inside.
+    end: usize,
+    /// The directives of a large block by their names.
+    by_name: HashMap<&'m [u8], Vec<&'m Node>>,
+    /// The groups of its regular expressions by number or name, once they were asked for.
+    groups: OnceCell<HashMap<String, Vec<String>>>,
+    takes_any_name: OnceCell<bool>,
 }
+
+/// Blocks with more directives have an index of them.
+const SCANNED_MAX: usize = 16;
+
+/// How many directives of one name in one block are looked at by those inside of it.
+const LINES_MAX: usize = 1000;
 
 /// A configuration.
 pub struct Model<'m> {
     pub tree: &'m Tree,
     registry: &'m Registry,
     entries: Vec<Entry<'m>>,
+    index: Index<'m>,
     /// Only a part of a configuration is known: something that is missing may be elsewhere.
     pub is_part: bool,
 }
@@ -46,7 +64,6 @@ impl<'m> Model<'m> {
     /// Blocks of `tree`. A text without `http` that has servers or locations is taken for a part of a
     /// configuration.
     pub fn new(tree: &'m Tree, registry: &'m Registry) -> Model<'m> {
-        let mut model = Model { tree, registry, entries: Vec::new(), is_part: false };
         let nodes = tree.nodes.as_slice();
         let has =
             |names: &[&str]| nodes.iter().any(|node| names.iter().any(|name| node.name == **name));
@@ -61,19 +78,9 @@ impl<'m> Model<'m> {
         } else {
             Kind::Http
         };
-        model.is_part = kind != Kind::Main;
-        let mut pending = vec![Entry { kind, node: None, parent: None, nodes }];
-        while let Some(entry) = pending.pop() {
-            let (index, outer, nodes) = (model.entries.len(), entry.kind, entry.nodes);
-            model.entries.push(entry);
-            // The first block is to be taken next.
-            for node in nodes.iter().rev().filter(|node| node.block.is_some()) {
-                let kind = kind_of(outer, node);
-                let nodes = if kind == Kind::Data { &[][..] } else { node.children() };
-                pending.push(Entry { kind, node: Some(node), parent: Some(index), nodes });
-            }
-        }
-        model
+        let entries = entries(kind, nodes);
+        let index = Index::of(&entries);
+        Model { tree, registry, entries, index, is_part: kind != Kind::Main }
     }
 
     /// Every block, in the order of the text.
@@ -109,55 +116,67 @@ impl<'m> Model<'m> {
 
     /// Whether an `upstream` block has this name.
     pub fn upstream(&'m self, name: &[u8]) -> Option<Block<'m>> {
-        self.all(Kind::Upstream).find(|block| {
-            block.node().and_then(|node| node.args.first()).is_some_and(|word| word.text == name)
-        })
+        self.index.upstreams.get(name).map(|index| Block { model: self, index: *index })
     }
 
     /// The server that answers requests for unknown names at an address, and whether it was chosen
     /// for that by `default_server`.
     pub fn default_server(&'m self, address: &str) -> Option<(Block<'m>, bool)> {
-        let at = |server: Block<'m>| {
-            let listens = server.listens().into_iter().filter(|l| l.address == address);
-            listens.collect::<Vec<_>>()
-        };
-        let mut first = None;
-        for server in self.servers() {
-            let listens = at(server);
-            if listens.iter().any(|listen| listen.is_default) {
-                return Some((server, true));
-            }
-            if !listens.is_empty() && first.is_none() {
-                first = Some((server, false));
-            }
-        }
-        first
+        let known = self.index.addresses.get(address)?;
+        let index = known.default.unwrap_or(known.first);
+        Some((Block { model: self, index }, known.default.is_some()))
     }
 
-    /// The names of variables that a directive of `http` defines, with the texts of their values.
-    /// Values are the last words of entries, with the pattern that leads to each.
-    pub fn tables(&self, variable: &str) -> Vec<(&'m Word, &'m Word)> {
-        let mut values = Vec::new();
-        for entry in &self.entries {
-            let Some(node) = entry.node.filter(|_| entry.kind == Kind::Data) else { continue };
-            let [_, name] = node.args.as_slice() else { continue };
-            if node.name != "map" || name.text.strip_prefix(b"$") != Some(variable.as_bytes()) {
-                continue;
-            }
-            let entries = node.children().iter();
-            values.extend(entries.filter_map(|entry| Some((&entry.name, entry.args.first()?))));
-        }
-        values
+    /// How many servers have an address.
+    pub fn servers_at(&self, address: &str) -> usize {
+        self.index.addresses.get(address).map_or(0, |known| known.servers)
     }
 
-    /// Whether some `map`, `geo` or `split_clients` defines the variable.
-    pub fn is_table(&self, variable: &str) -> bool {
-        self.entries.iter().any(|entry| {
-            let word = entry.node.filter(|_| entry.kind == Kind::Data);
-            let word = word.and_then(|node| node.args.last());
-            word.is_some_and(|word| word.text.strip_prefix(b"$") == Some(variable.as_bytes()))
-        })
+    /// The values of a variable that a `map` defines, with the pattern that leads to each.
+    pub fn tables(&self, variable: &str) -> &[(&'m Word, &'m Word)] {
+        self.index.tables.get(variable.as_bytes()).map(Vec::as_slice).unwrap_or_default()
     }
+}
+
+/// The blocks of a text, each followed by those inside of it.
+fn entries(kind: Kind, nodes: &[Node]) -> Vec<Entry<'_>> {
+    /// Kind, directive, block around, and what is inside.
+    type Pending<'m> = (Kind, Option<&'m Node>, Option<usize>, &'m [Node]);
+    let mut entries: Vec<Entry<'_>> = Vec::new();
+    let mut pending: Vec<Pending<'_>> = vec![(kind, None, None, nodes)];
+    while let Some((kind, node, parent, nodes)) = pending.pop() {
+        let index = entries.len();
+        let mut by_name: HashMap<&[u8], Vec<&Node>> = HashMap::new();
+        if nodes.len() > SCANNED_MAX {
+            for node in nodes {
+                by_name.entry(&*node.name.text).or_default().push(node);
+            }
+        }
+        entries.push(Entry {
+            kind,
+            node,
+            parent,
+            nodes,
+            end: 0,
+            by_name,
+            groups: OnceCell::new(),
+            takes_any_name: OnceCell::new(),
+        });
+        // The first block is to be taken next.
+        for node in nodes.iter().rev().filter(|node| node.block.is_some()) {
+            let inner = kind_of(kind, node);
+            let nodes = if inner == Kind::Data { &[][..] } else { node.children() };
+            pending.push((inner, Some(node), Some(index), nodes));
+        }
+    }
+    for index in (0..entries.len()).rev() {
+        let end = entries[index].end.max(index + 1);
+        entries[index].end = end;
+        if let Some(parent) = entries[index].parent {
+            entries[parent].end = entries[parent].end.max(end);
+        }
+    }
+    entries
 }
 
 /// Directives that stand in `http` and nowhere within it.
@@ -247,23 +266,14 @@ impl Location<'_> {
     }
 }
 
-/// One `listen` of a server.
-#[derive(Clone, Debug)]
-pub struct Listen<'m> {
-    pub node: &'m Node,
-    /// Address and port: `*:80`, `[::]:443`, `unix:/path`.
-    pub address: String,
-    pub port: Option<u16>,
-    pub is_ssl: bool,
-    pub is_default: bool,
-    pub has_proxy_protocol: bool,
-    /// Only this machine can connect.
-    pub is_local: bool,
-}
-
 impl<'m> Block<'m> {
     fn entry(self) -> &'m Entry<'m> {
         &self.model.entries[self.index]
+    }
+
+    /// Its number in the order of the text.
+    pub fn number(self) -> usize {
+        self.index
     }
 
     pub fn kind(self) -> Kind {
@@ -304,12 +314,15 @@ impl<'m> Block<'m> {
 
     /// The blocks directly inside.
     pub fn inner(self) -> impl Iterator<Item = Block<'m>> {
-        self.model.blocks().filter(move |block| block.parent() == Some(self))
+        let (entries, end) = (&self.model.entries, self.entry().end);
+        let at = move |index: usize| (index < end).then_some(index);
+        let all = std::iter::successors(at(self.index + 1), move |index| at(entries[*index].end));
+        all.map(move |index| Block { model: self.model, index })
     }
 
     /// The block and all inside.
     pub fn within(self) -> impl Iterator<Item = Block<'m>> {
-        self.model.blocks().filter(move |block| block.chain().any(|outer| outer == self))
+        (self.index..self.entry().end).map(move |index| Block { model: self.model, index })
     }
 
     /// Whether no `server { }` of the text is around, so that whatever is missing may be in the file that
@@ -325,9 +338,11 @@ impl<'m> Block<'m> {
 
     /// The directives of the block with a name.
     pub fn own(self, name: &str) -> impl Iterator<Item = &'m Node> {
-        let nodes = self.nodes().iter();
+        let by_name = &self.entry().by_name;
+        let known = by_name.get(name.as_bytes()).map(Vec::as_slice).unwrap_or_default();
+        let scanned = if by_name.is_empty() { self.nodes() } else { &[] };
         let name = name.to_owned();
-        nodes.filter(move |node| node.name == *name)
+        known.iter().copied().chain(scanned.iter().filter(move |node| node.name == *name))
     }
 
     pub fn has(self, name: &str) -> bool {
@@ -338,11 +353,12 @@ impl<'m> Block<'m> {
         names.iter().any(|name| self.has(name))
     }
 
-    /// The directives with a name that are in effect here, and the block that they stand in.
+    /// The directives with a name that are in effect here, and the block that they stand in: up to 1000.
     pub fn effective_in(self, name: &str) -> Option<(Block<'m>, Vec<&'m Node>)> {
         let is_own = self.model.inheritance(name) == Inheritance::Own;
         let blocks = self.chain().take(if is_own { 1 } else { usize::MAX });
-        let mut found = blocks.map(|block| (block, block.own(name).collect::<Vec<_>>()));
+        let mut found =
+            blocks.map(|block| (block, block.own(name).take(LINES_MAX).collect::<Vec<_>>()));
         found.find(|(_, nodes)| !nodes.is_empty())
     }
 
@@ -410,20 +426,21 @@ impl<'m> Block<'m> {
     }
 
     /// The addresses of a server; without `listen`, nginx's default.
-    pub fn listens(self) -> Vec<Listen<'m>> {
-        let listens: Vec<Listen<'m>> = self.own("listen").filter_map(listen).collect();
-        match (listens.is_empty(), self.node()) {
-            (true, Some(node)) => vec![Listen {
-                node,
-                address: "*:80".to_owned(),
-                port: Some(80),
-                is_ssl: false,
-                is_default: false,
-                has_proxy_protocol: false,
-                is_local: false,
-            }],
-            _ => listens,
-        }
+    pub fn listens(self) -> &'m [Listen<'m>] {
+        self.model.index.listens.get(&self.index).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The values that `set` gives a variable in the server around, or in this block if there is none.
+    pub fn sets(self, variable: &str) -> &'m [&'m Word] {
+        let scope = self.server().unwrap_or(self);
+        let known = self.model.index.sets.get(&scope.index);
+        let known = known.and_then(|sets| sets.get(variable.as_bytes()));
+        known.map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// What is remembered of the groups of its regular expressions.
+    pub fn groups(self) -> &'m OnceCell<HashMap<String, Vec<String>>> {
+        &self.entry().groups
     }
 
     /// Whether clients reach the server without TLS, by a network.
@@ -452,43 +469,14 @@ impl<'m> Block<'m> {
             let text = &*word.text;
             text.is_empty() || *text == *b"_" || *text == *b"~." || text.starts_with(b"~^(.")
         };
-        let names = self.names();
-        names.is_empty()
-            || names.iter().any(is_any)
-            || self.listens().iter().any(|listen| {
-                let default = self.model.default_server(&listen.address);
-                default.is_none_or(|(server, _)| server == self)
-            })
+        *self.entry().takes_any_name.get_or_init(|| {
+            let names = self.names();
+            names.is_empty()
+                || names.iter().any(is_any)
+                || self.listens().iter().any(|listen| {
+                    let default = self.model.default_server(&listen.address);
+                    default.is_none_or(|(server, _)| server == self)
+                })
+        })
     }
-}
-
-fn listen(node: &Node) -> Option<Listen<'_>> {
-    let word = node.args.first()?;
-    let text = word.to_str().ok()?;
-    let given = |name: &str| node.args[1..].iter().any(|word| *word == *name);
-    let (host, port) = match text {
-        _ if text.starts_with("unix:") => (text, None),
-        _ if text.bytes().all(|b| b.is_ascii_digit()) => ("*", Some(text)),
-        _ if text.starts_with('[') => match text.split_once("]:") {
-            Some((host, port)) => (&text[..host.len() + 1], Some(port)),
-            None => (text, Some("80")),
-        },
-        _ => match text.rsplit_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, Some("80")),
-        },
-    };
-    let host = if host == "0.0.0.0" { "*" } else { host };
-    let is_local = host.starts_with("unix:")
-        || host.starts_with("127.")
-        || matches!(host, "localhost" | "[::1]");
-    Some(Listen {
-        node,
-        address: port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")),
-        port: port.and_then(|port| port.parse().ok()),
-        is_ssl: given("ssl") || given("quic"),
-        is_default: given("default_server") || given("default"),
-        has_proxy_protocol: given("proxy_protocol"),
-        is_local,
-    })
 }

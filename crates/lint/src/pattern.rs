@@ -4,40 +4,40 @@
 
 /// A group of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Group {
-    pub name: Option<String>,
+pub(crate) struct Group<'p> {
+    pub name: Option<&'p str>,
     /// The text between the parentheses, without the name.
-    pub body: String,
+    pub body: &'p str,
     /// Whether `*`, `+` or `{n,` follows it.
     pub is_repeated: bool,
 }
 
+/// Groups of one expression that are looked at: each contains the text of those within it.
+const GROUPS_MAX: usize = 20;
+
 /// The capturing groups in the order of their numbers.
-pub(crate) fn groups(pattern: &str) -> Vec<Group> {
-    all_groups(pattern)
-        .into_iter()
-        .filter_map(|(group, captures)| captures.then_some(group))
-        .collect()
+pub(crate) fn groups(pattern: &str) -> Vec<Group<'_>> {
+    let groups = all_groups(pattern).into_iter();
+    groups.filter_map(|(group, captures)| captures.then_some(group)).take(GROUPS_MAX).collect()
 }
 
 /// Every group, and whether it captures.
-fn all_groups(pattern: &str) -> Vec<(Group, bool)> {
+fn all_groups(pattern: &str) -> Vec<(Group<'_>, bool)> {
     let bytes = pattern.as_bytes();
-    let mut found: Vec<(Group, bool)> = Vec::new();
+    let mut found: Vec<(Group<'_>, bool)> = Vec::new();
     let mut open: Vec<(usize, usize)> = Vec::new();
     for (at, byte) in specials(pattern) {
         match byte {
             b'(' => {
                 let rest = &pattern[at + 1..];
                 let (name, skip, captures) = group_start(rest);
-                let body = String::new();
-                found.push((Group { name, body, is_repeated: false }, captures));
+                found.push((Group { name, body: "", is_repeated: false }, captures));
                 open.push((found.len() - 1, at + 1 + skip));
             }
             b')' => {
                 if let Some((index, start)) = open.pop() {
                     let group = &mut found[index].0;
-                    group.body = pattern.get(start..at).unwrap_or_default().to_owned();
+                    group.body = pattern.get(start..at).unwrap_or_default();
                     group.is_repeated = match bytes.get(at + 1) {
                         Some(b'*' | b'+') => true,
                         Some(b'{') => {
@@ -54,14 +54,14 @@ fn all_groups(pattern: &str) -> Vec<(Group, bool)> {
 }
 
 /// The name of a group, the bytes before its body, and whether it captures.
-fn group_start(rest: &str) -> (Option<String>, usize, bool) {
+fn group_start(rest: &str) -> (Option<&str>, usize, bool) {
     let Some(after) = rest.strip_prefix('?') else { return (None, 0, true) };
     for (opening, closing) in [("<", '>'), ("P<", '>'), ("'", '\'')] {
         if let Some(name) = after.strip_prefix(opening)
             && !name.starts_with(['=', '!'])
             && let Some((name, _)) = name.split_once(closing)
         {
-            return (Some(name.to_owned()), 1 + opening.len() + name.len() + 1, true);
+            return (Some(name), 1 + opening.len() + name.len() + 1, true);
         }
     }
     let skip = after.find([':', '=', '!', '>', '|']).map_or(0, |at| at + 2);
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn groups_are_found_with_their_names() {
         let found = groups(r"^/(?<a>[^/(]+)/(?:x|(y\)z))+(?P<b>.*)$");
-        let shown: Vec<_> = found.iter().map(|g| (g.name.as_deref(), g.body.as_str())).collect();
+        let shown: Vec<_> = found.iter().map(|g| (g.name, g.body)).collect();
         assert_eq!(shown, [(Some("a"), "[^/(]+"), (None, r"y\)z"), (Some("b"), ".*")]);
     }
 

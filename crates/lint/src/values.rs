@@ -3,7 +3,9 @@
 //! Follows `set`, `map` and the groups of regular expressions, as far as one configuration tells; what
 //! is unknown stays a variable.
 
-use nowait_conf::Word;
+use std::collections::{HashMap, HashSet};
+
+use nowait_conf::{Span, Word};
 
 use crate::model::{Block, Kind};
 use crate::pattern;
@@ -11,7 +13,7 @@ use crate::pattern;
 /// How many steps from variable to variable are followed.
 const STEPS_MAX: usize = 6;
 
-/// How many values are looked at.
+/// How many values are looked at for one text.
 const VALUES_MAX: usize = 200;
 
 /// Something that a text consists of, besides constants.
@@ -81,98 +83,121 @@ fn pieces(text: &[u8]) -> Vec<Piece> {
 }
 
 /// Where a variable gets its values: texts, and the expression whose groups they may use.
-fn values<'m>(block: Block<'m>, name: &str) -> Vec<(&'m Word, Option<&'m Word>)> {
-    let mut found = Vec::new();
-    let scope = block.server().unwrap_or(block);
-    for inner in scope.within() {
-        found.extend(inner.own("set").filter_map(|node| match node.args.as_slice() {
-            [variable, value] if variable.text.strip_prefix(b"$") == Some(name.as_bytes()) => {
-                Some((value, None))
-            }
-            _ => None,
-        }));
-    }
-    if found.is_empty() {
-        let tables = block.model.tables(name);
-        found.extend(tables.into_iter().map(|(key, value)| (value, Some(key))));
-    }
-    found
+fn values<'m>(
+    block: Block<'m>,
+    name: &str,
+) -> impl Iterator<Item = (&'m Word, Option<&'m Word>)> + use<'m> {
+    let sets = block.sets(name);
+    let tables = if sets.is_empty() { block.model.tables(name) } else { &[] };
+    let tables = tables.iter().map(|(key, value)| (*value, Some(*key)));
+    sets.iter().map(|value| (*value, None)).chain(tables).take(VALUES_MAX)
 }
 
 /// What a text in a block consists of.
 pub(crate) fn leaves(block: Block<'_>, text: &[u8]) -> Vec<Leaf> {
-    let mut found = Vec::new();
-    follow(block, text, None, STEPS_MAX, &mut found);
-    found
+    let mut walk = Walk { block, found: Vec::new(), seen: HashSet::new(), values: 0 };
+    walk.follow(text, None, STEPS_MAX);
+    walk.found
 }
 
-fn follow(block: Block<'_>, text: &[u8], key: Option<&Word>, steps: usize, found: &mut Vec<Leaf>) {
-    for name in variables(text) {
-        if found.len() >= VALUES_MAX {
-            return;
-        }
-        let captures = captures(block, &name, key);
-        if !captures.is_empty() || name.bytes().all(|b| b.is_ascii_digit()) {
-            found.push(Leaf::Capture(name, captures));
-            continue;
-        }
-        let values = values(block, &name);
-        if values.is_empty() || steps == 0 {
-            found.push(Leaf::Variable(name));
-            continue;
-        }
-        for (value, key) in values {
-            follow(block, &value.text, key, steps - 1, found);
+/// A walk from a text through the variables that it consists of.
+struct Walk<'m> {
+    block: Block<'m>,
+    found: Vec<Leaf>,
+    /// Variables that were looked at, with the expression whose groups they may be.
+    seen: HashSet<(String, Option<Span>)>,
+    /// The values that were looked at.
+    values: usize,
+}
+
+impl Walk<'_> {
+    fn follow(&mut self, text: &[u8], key: Option<&Word>, steps: usize) {
+        for name in variables(text) {
+            if !self.seen.insert((name.clone(), key.map(|key| key.span))) {
+                continue;
+            }
+            let captures = captures(self.block, &name, key);
+            if !captures.is_empty() || name.bytes().all(|b| b.is_ascii_digit()) {
+                self.found.push(Leaf::Capture(name, captures));
+                continue;
+            }
+            let mut values = values(self.block, &name).peekable();
+            if values.peek().is_none() || steps == 0 {
+                self.found.push(Leaf::Variable(name));
+                continue;
+            }
+            for (value, key) in values {
+                self.values += 1;
+                if self.values > VALUES_MAX {
+                    break;
+                }
+                self.follow(&value.text, key, steps - 1);
+            }
         }
     }
 }
 
 /// The groups that `$1` or `$name` may refer to.
 fn captures(block: Block<'_>, name: &str, key: Option<&Word>) -> Vec<String> {
-    let number = name.parse::<usize>().ok();
     let mut found = Vec::new();
-    let mut look = |pattern: &str| {
-        let groups = pattern::groups(pattern).into_iter().enumerate();
-        found.extend(
-            groups
-                .filter(|(index, group)| match number {
-                    Some(number) => index + 1 == number,
-                    None => group.name.as_deref() == Some(name),
-                })
-                .map(|(_, group)| group.body),
-        );
-    };
     if let Some(key) = key {
-        look(key.lossy().trim_start_matches('~').trim_start_matches('*'));
-        return found;
+        let text = key.lossy();
+        let pattern = text.trim_start_matches('~').trim_start_matches('*');
+        let groups = numbered(pattern).filter(|(known, _)| known == name);
+        return groups.map(|(_, body)| body.to_owned()).collect();
     }
     for outer in block.chain() {
-        for rewrite in outer.own("rewrite") {
-            if let Some(pattern) = rewrite.args.first() {
-                look(&pattern.lossy());
+        let groups = outer.groups().get_or_init(|| groups(outer));
+        found.extend(groups.get(name).into_iter().flatten().cloned());
+        if outer.kind() == Kind::Server || found.len() >= VALUES_MAX {
+            break;
+        }
+    }
+    found
+}
+
+/// The groups of a pattern by their numbers, and by their names.
+fn numbered(pattern: &str) -> impl Iterator<Item = (String, &str)> {
+    let groups = pattern::groups(pattern).into_iter().enumerate();
+    groups.flat_map(|(index, group)| {
+        let number = Some(((index + 1).to_string(), group.body));
+        number.into_iter().chain(group.name.map(|name| (name.to_owned(), group.body)))
+    })
+}
+
+/// The groups of the expressions of a block by their numbers and names.
+fn groups(block: Block<'_>) -> HashMap<String, Vec<String>> {
+    let mut found: HashMap<String, Vec<String>> = HashMap::new();
+    let mut look = |pattern: &str| {
+        for (name, body) in numbered(pattern) {
+            let bodies = found.entry(name).or_default();
+            if bodies.len() < VALUES_MAX {
+                bodies.push(body.to_owned());
             }
         }
-        match outer.kind() {
-            Kind::If => {
-                if let Some((_, pattern)) = condition_regex(outer) {
-                    look(&pattern);
-                }
+    };
+    for pattern in block.own("rewrite").filter_map(|rewrite| rewrite.args.first()) {
+        look(&pattern.lossy());
+    }
+    match block.kind() {
+        Kind::If => {
+            if let Some((_, pattern)) = condition_regex(block) {
+                look(&pattern);
             }
-            Kind::Location => {
-                if let Some(location) = outer.location().filter(|location| location.is_regex()) {
-                    look(&location.lossy());
-                }
-            }
-            Kind::Server => {
-                for name in outer.names() {
-                    if let Some(pattern) = name.lossy().strip_prefix('~') {
-                        look(pattern);
-                    }
-                }
-                break;
-            }
-            _ => {}
         }
+        Kind::Location => {
+            if let Some(location) = block.location().filter(|location| location.is_regex()) {
+                look(&location.lossy());
+            }
+        }
+        Kind::Server => {
+            for name in block.names() {
+                if let Some(pattern) = name.lossy().strip_prefix('~') {
+                    look(pattern);
+                }
+            }
+        }
+        _ => {}
     }
     found
 }
@@ -212,7 +237,7 @@ pub(crate) fn expansions(block: Block<'_>, text: &[u8]) -> Vec<String> {
         for piece in &pieces {
             match (piece, &found) {
                 (Piece::Variable(name), None) if steps < STEPS_MAX => {
-                    let values = values(block, name);
+                    let values: Vec<_> = values(block, name).collect();
                     match values.is_empty() {
                         true => before.push_str(&format!("${{{name}}}")),
                         false => found = Some(values),

@@ -1,6 +1,6 @@
 //! Which files answer requests: `root`, `alias`, `try_files`, `types`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use nowait_conf::{Level, Node, Word};
 
@@ -574,7 +574,7 @@ fn try_files_without_arguments(model: &Model<'_>, report: &mut Report) {
 
 fn named_location_missing(model: &Model<'_>, report: &mut Report) {
     for server in model.servers().filter(|server| !server.is_snippet()) {
-        let names: Vec<&[u8]> = server
+        let names: HashSet<&[u8]> = server
             .within()
             .filter_map(Block::location)
             .filter(|location| location.modifier == Modifier::Named)
@@ -585,7 +585,7 @@ fn named_location_missing(model: &Model<'_>, report: &mut Report) {
                 let Some(last) = node.args.last().filter(|word| word.text.starts_with(b"@")) else {
                     continue;
                 };
-                if !names.contains(&&*last.text) {
+                if !names.contains(&*last.text) {
                     report
                         .find(last.span, format!("the server has no location \"{last}\""))
                         .label("such requests fail with 500");

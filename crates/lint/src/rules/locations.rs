@@ -1,5 +1,8 @@
 //! Locations that match something else than was meant.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+
 use nowait_conf::{Level, Span};
 
 use crate::model::{Block, Kind, Location, Model, Modifier};
@@ -344,6 +347,8 @@ fn unreachable(model: &Model<'_>, report: &mut Report) {
         let all = inner.iter().position(|location| {
             location.is_regex() && pattern::matches_everything(&location.lossy())
         });
+        let shadows = Shadows::of(&inner);
+        let mut twins: HashMap<(&[u8], bool), Span> = HashMap::new();
         for (index, location) in inner.iter().enumerate() {
             let text = location.lossy();
             let is_after = all.is_some_and(|all| all < index && location.is_regex());
@@ -359,45 +364,61 @@ fn unreachable(model: &Model<'_>, report: &mut Report) {
                 note(report, location, inner[all].word.span, "matches every path, and comes first");
                 continue;
             }
-            let twin = inner[..index].iter().find(|other| {
-                location.is_regex()
-                    && other.text == location.text
-                    && (other.modifier == location.modifier
-                        || other.modifier == Modifier::Regex { ignores_case: true })
-            });
+            let Modifier::Regex { ignores_case } = location.modifier else { continue };
+            // One without regard to case matches the same and more.
+            let twin =
+                twins.get(&(location.text, true)).or(twins.get(&(location.text, ignores_case)));
             if let Some(twin) = twin {
-                note(report, location, twin.word.span, "matches the same, and comes first");
+                note(report, location, *twin, "matches the same, and comes first");
                 continue;
             }
-            if let Some(preferred) = shadow(&inner, location, &text) {
-                note(report, location, preferred.word.span, "forbids expressions below it");
+            twins.insert((location.text, ignores_case), location.word.span);
+            if let Some(preferred) = shadows.of_regex(&text, ignores_case) {
+                note(report, location, preferred, "forbids expressions below it");
             }
         }
     }
 }
 
-/// The prefix with `^~` because of which an expression is never tried.
-fn shadow<'l, 'm>(
-    inner: &'l [Location<'m>],
-    location: &Location<'m>,
-    text: &str,
-) -> Option<&'l Location<'m>> {
-    let Modifier::Regex { ignores_case } = location.modifier else { return None };
-    let beginning = pattern::literal_prefix(text)?;
-    // "/Static/" is not below "/static/".
-    let has_case = |prefix: &[u8]| ignores_case && prefix.iter().any(u8::is_ascii_alphabetic);
-    let preferred = inner.iter().find(|other| {
-        other.modifier == Modifier::Preferred
-            && !has_case(other.text)
-            && beginning.as_bytes().starts_with(other.text)
-    })?;
-    // A longer plain prefix allows expressions again.
-    let reopened = inner.iter().any(|other| {
-        other.modifier == Modifier::Prefix
-            && other.text.len() > preferred.text.len()
-            && other.text.starts_with(preferred.text)
-    });
-    (!reopened).then_some(preferred)
+/// The prefixes of a block because of which expressions may never be tried.
+struct Shadows<'m> {
+    /// Those with `^~`, and their places.
+    preferred: BTreeMap<&'m [u8], Span>,
+    plain: BTreeSet<&'m [u8]>,
+}
+
+impl<'m> Shadows<'m> {
+    fn of(locations: &[Location<'m>]) -> Shadows<'m> {
+        let with = |modifier| locations.iter().filter(move |l| l.modifier == modifier);
+        let preferred = with(Modifier::Preferred).map(|l| (l.text, l.word.span));
+        let plain = with(Modifier::Prefix).map(|l| l.text);
+        Shadows { preferred: preferred.collect(), plain: plain.collect() }
+    }
+
+    /// The prefix with `^~` that everything is below which an expression matches.
+    fn of_regex(&self, text: &str, ignores_case: bool) -> Option<Span> {
+        let beginning = pattern::literal_prefix(text)?;
+        let mut beginning = beginning.as_bytes();
+        if ignores_case {
+            // "/Static/" is not below "/static/".
+            let end = beginning.iter().position(u8::is_ascii_alphabetic);
+            beginning = &beginning[..end.unwrap_or(beginning.len())];
+        }
+        // The longest prefix decides. Whatever sorts between it and the beginning has less in common.
+        let (prefix, span) = loop {
+            let (known, span) = self.preferred.range(..=beginning).next_back()?;
+            let common = beginning.iter().zip(*known).take_while(|(one, two)| one == two).count();
+            if common == known.len() {
+                break (*known, *span);
+            }
+            beginning = &beginning[..common];
+        };
+        // A longer plain prefix allows expressions again.
+        let longer = (Bound::Excluded(prefix), Bound::Unbounded);
+        let mut longer = self.plain.range::<&[u8], _>(longer);
+        let reopened = longer.next().is_some_and(|plain| plain.starts_with(prefix));
+        (!reopened).then_some(span)
+    }
 }
 
 fn note(report: &mut Report, location: &Location<'_>, because: Span, text: &str) {

@@ -1,5 +1,6 @@
 //! Requests to upstream servers.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use nowait_conf::{Level, Word};
@@ -573,14 +574,21 @@ fn websocket_for_all(model: &Model<'_>, report: &mut Report) {
 }
 
 fn auth_request(model: &Model<'_>, report: &mut Report) {
+    let mut known: HashMap<usize, HashMap<&[u8], Block<'_>>> = HashMap::new();
     for (block, node) in model.directives("auth_request") {
         let Some(path) = node.args.first().filter(|word| word.text.starts_with(b"/")) else {
             continue;
         };
         let Some(scope) = block.server().or(block.chain().last()) else { continue };
-        let target = scope.within().find(|inner| {
-            inner.kind() == Kind::Location && inner.location().is_some_and(|l| l.text == path.text)
+        let targets = known.entry(scope.number()).or_insert_with(|| {
+            let locations = scope.within().filter_map(|inner| Some((inner, inner.own_location()?)));
+            let mut targets = HashMap::new();
+            for (inner, location) in locations {
+                targets.entry(location.text).or_insert(inner);
+            }
+            targets
         });
+        let target = targets.get(&*path.text).copied();
         let Some(target) = target.filter(|target| target.has("proxy_pass")) else { continue };
         if !target.is_set("proxy_pass_request_body", "off") {
             report

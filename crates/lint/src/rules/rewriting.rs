@@ -1,5 +1,7 @@
 //! `rewrite`, `return`, `if`, `set`.
 
+use std::collections::HashMap;
+
 use nowait_conf::{Level, Node, Regex, Word};
 
 use crate::model::{Block, Kind, Model, Modifier};
@@ -393,6 +395,8 @@ fn redirect_without_scheme(model: &Model<'_>, report: &mut Report) {
 }
 
 fn rewrite_loop(model: &Model<'_>, report: &mut Report) {
+    let mut choices: HashMap<usize, Choices<'_>> = HashMap::new();
+    let mut matches = 0;
     for block in model.all(Kind::Location) {
         let (Some(location), Some(server)) = (block.location(), block.parent()) else { continue };
         for node in block.own("rewrite") {
@@ -402,9 +406,18 @@ fn rewrite_loop(model: &Model<'_>, report: &mut Report) {
                 continue;
             }
             let result = sample(target);
+            if result.len() > PATH_BYTES_MAX || matches > MATCHES_MAX {
+                continue;
+            }
             let Ok(expression) = Regex::new(&pattern.text, false) else { continue };
+            matches += 1;
             let again = expression.is_match(&result).unwrap_or(false);
-            if again && chosen(server, &result) == Some(block) {
+            let mut is_chosen = || {
+                let choices = choices.entry(server.number()).or_insert_with(|| Choices::of(server));
+                matches += choices.regexes.len();
+                choices.chosen(&result) == Some(block)
+            };
+            if again && is_chosen() {
                 let shown = String::from_utf8_lossy(&result);
                 report
                     .find(target.span, format!("\"{shown}\" is rewritten again, without end"))
@@ -437,30 +450,59 @@ fn sample(target: &Word) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// The location of a server for a path.
-fn chosen<'m>(server: Block<'m>, path: &[u8]) -> Option<Block<'m>> {
-    let locations: Vec<_> = server
-        .inner()
-        .filter(|block| block.kind() == Kind::Location)
-        .filter_map(|block| Some((block, block.location()?)))
-        .collect();
-    let exact = locations.iter().find(|(_, l)| l.modifier == Modifier::Exact && l.text == path);
-    if let Some((block, _)) = exact {
-        return Some(*block);
+/// The longest path that is judged, in bytes.
+const PATH_BYTES_MAX: usize = 500;
+
+/// How often expressions are matched for one configuration: each of some thousand rewrites might have to be
+/// compared with thousands of locations.
+const MATCHES_MAX: usize = 100_000;
+
+/// The locations of a server, to choose from.
+struct Choices<'m> {
+    exact: HashMap<&'m [u8], Block<'m>>,
+    /// The prefixes, and whether they forbid expressions.
+    prefixes: HashMap<&'m [u8], (Block<'m>, bool)>,
+    regexes: Vec<(Block<'m>, Regex)>,
+}
+
+impl<'m> Choices<'m> {
+    fn of(server: Block<'m>) -> Choices<'m> {
+        let mut choices =
+            Choices { exact: HashMap::new(), prefixes: HashMap::new(), regexes: Vec::new() };
+        for block in server.inner() {
+            let Some(location) = block.own_location() else { continue };
+            match location.modifier {
+                Modifier::Exact => {
+                    choices.exact.entry(location.text).or_insert(block);
+                }
+                Modifier::Prefix | Modifier::Preferred => {
+                    let is_preferred = location.modifier == Modifier::Preferred;
+                    choices.prefixes.entry(location.text).or_insert((block, is_preferred));
+                }
+                Modifier::Regex { ignores_case } => {
+                    let regex = Regex::new(location.text, ignores_case);
+                    choices.regexes.extend(regex.ok().map(|regex| (block, regex)));
+                }
+                Modifier::Named => {}
+            }
+        }
+        choices
     }
-    let prefixes = locations.iter().filter(|(_, l)| l.is_prefix() && path.starts_with(l.text));
-    let prefix = prefixes.max_by_key(|(_, l)| l.text.len());
-    if let Some((block, location)) = prefix
-        && location.modifier == Modifier::Preferred
-    {
-        return Some(*block);
+
+    /// The location for a path.
+    fn chosen(&self, path: &[u8]) -> Option<Block<'m>> {
+        if let Some(block) = self.exact.get(path) {
+            return Some(*block);
+        }
+        let mut prefixes = (0..=path.len()).rev().filter_map(|end| self.prefixes.get(&path[..end]));
+        let prefix = prefixes.next().copied();
+        if let Some((block, true)) = prefix {
+            return Some(block);
+        }
+        let matches = |regex: &Regex| regex.is_match(path).unwrap_or(false);
+        let regex = self.regexes.iter().find(|(_, regex)| matches(regex));
+        regex.map(|(block, _)| *block).or(prefix.map(|(block, _)| block))
     }
-    let regex = locations.iter().find(|(_, location)| match location.modifier {
-        Modifier::Regex { ignores_case } => Regex::new(location.text, ignores_case)
-            .is_ok_and(|regex| regex.is_match(path).unwrap_or(false)),
-        _ => false,
-    });
-    regex.or(prefix).map(|(block, _)| *block)
 }
 
 fn after_return(model: &Model<'_>, report: &mut Report) {

@@ -1,6 +1,6 @@
 //! Which server answers: `listen`, `server_name`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use nowait_conf::{Level, Node, Span, Word};
 
@@ -289,7 +289,7 @@ fn twice(model: &Model<'_>, report: &mut Report) {
         let listens = server.listens();
         for word in server.names().into_iter().filter(|word| !word.text.is_empty()) {
             let mut is_reported = *word == *"_";
-            for listen in &listens {
+            for listen in listens {
                 let key = (listen.address.clone(), word.text.to_ascii_lowercase());
                 let Some((other, first)) = known.get(&key).filter(|(_, w)| w.span != word.span)
                 else {
@@ -309,25 +309,24 @@ fn twice(model: &Model<'_>, report: &mut Report) {
 }
 
 fn default_missing(model: &Model<'_>, report: &mut Report) {
-    let mut at: HashMap<String, Vec<(Block<'_>, Span)>> = HashMap::new();
+    let mut at: HashMap<&str, Vec<(Block<'_>, Span)>> = HashMap::new();
     for server in model.servers() {
-        for listen in server.listens().into_iter().filter(|listen| listen.is_ssl) {
-            let servers = at.entry(listen.address).or_default();
+        for listen in server.listens().iter().filter(|listen| listen.is_ssl) {
+            let servers = at.entry(&listen.address).or_default();
             // Several lines of one server are one.
-            if servers.iter().all(|(other, _)| *other != server) {
+            if servers.last().is_none_or(|(other, _)| *other != server) {
                 servers.push((server, listen.node.name.span));
             }
         }
     }
     let mut at: Vec<_> = at.into_iter().filter(|(_, servers)| servers.len() > 1).collect();
-    at.sort_by(|one, two| one.0.cmp(&two.0));
-    let mut reported = Vec::new();
+    at.sort_by_key(|(address, _)| *address);
+    let mut reported = HashSet::new();
     for (address, servers) in at {
         let (first, span) = servers[0];
-        let is_chosen = model.default_server(&address).is_some_and(|(_, is_chosen)| is_chosen);
+        let is_chosen = model.default_server(address).is_some_and(|(_, is_chosen)| is_chosen);
         // IPv4 and IPv6 are one finding.
-        if !is_chosen && !reported.contains(&first.span()) {
-            reported.push(first.span());
+        if !is_chosen && reported.insert(first.span()) {
             let message = format!("requests for unknown names reach this server on {address}");
             report.find(span, message).note(servers[1].1, "another server of the address").hint(
                 "state \"default_server\", best in a server with \"ssl_reject_handshake on\"",
@@ -352,11 +351,7 @@ fn listen_http2(model: &Model<'_>, report: &mut Report) {
         // address.
         let is_for_all =
             with.len() + quic == listens.len() && !server.in_effect(&["http2"]) && !model.is_part;
-        let is_alone = model.servers().all(|other| {
-            let others = other.listens();
-            let is_shared = |address: &str| others.iter().any(|l| l.address == address);
-            other == server || !listens.iter().any(|listen| is_shared(&listen.address))
-        });
+        let is_alone = listens.iter().all(|listen| model.servers_at(&listen.address) == 1);
         for (index, (_, word)) in with.iter().enumerate() {
             let finding = report.find(word.span, "the parameter \"http2\" is deprecated");
             finding.hint("write \"http2 on;\" in the server");

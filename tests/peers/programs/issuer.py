@@ -207,7 +207,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             Handler.status, Handler.problem = "invalid", repr(error)
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *_):
+        """A client may leave at any time."""
+
+
+server = Server(("127.0.0.1", 0), Handler)
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain("own.pem", "own.key")
 server.socket = context.wrap_socket(server.socket, server_side=True)

@@ -16,12 +16,14 @@ pub(crate) fn append<'f>(finding: &'f mut Finding, word: &Word, text: &str) -> &
     finding.insert(Span { end, ..word.span }, text)
 }
 
-/// The place of a byte of a word in its file, if the word is written as it is read.
+/// The place of a byte of a word in its file, if the word is written as it is read and is UTF-8.
 pub(crate) fn place_in(word: &Word, at: usize) -> Option<Span> {
     let quotes = 2 * usize::from(word.quoted);
     let length = (word.span.end - word.span.start) as usize;
     let start = word.span.start + at as u32 + u32::from(word.quoted);
-    (length == word.text.len() + quotes).then_some(Span { start, end: start, ..word.span })
+    // Places come from the text for messages, where a byte that is not UTF-8 is three.
+    let is_written = length == word.text.len() + quotes && word.to_str().is_ok();
+    is_written.then_some(Span { start, end: start, ..word.span })
 }
 
 /// Whether the arguments of a directive contain this word.

@@ -199,6 +199,17 @@ fn fixes_of_included_files() {
     assert!(!fixable("server { include b.conf; } types { include b.conf; }", redirect));
 }
 
+/// Places in words that are not UTF-8 are not those of the text that is shown: nothing is changed there.
+#[test]
+fn other_bytes_are_not_fixed() {
+    let mut files = Bundle::default();
+    files.add("/a.conf", &b"server { return 301 https://\xff\xff.example$uri?$args; }"[..]);
+    let (tree, _) = parse(&files, Path::new("/a.conf"), None);
+    let found = findings(&tree);
+    assert!(found.iter().any(|finding| finding.rule.name == "header-injection"));
+    assert!(found.iter().all(|finding| finding.edits.is_empty()));
+}
+
 /// Whatever the text is, nothing panics.
 #[test]
 fn odd_texts() {

@@ -33,6 +33,7 @@ mod read;
 mod residency;
 pub mod resident;
 mod send;
+pub(crate) mod shared;
 mod splice;
 mod symlinks;
 mod touch;
@@ -132,6 +133,7 @@ where
     T: Send + 'static,
 {
     if io.aio == Aio::Blocking {
+        shared::clear();
         return crate::guard::exempt(work);
     }
     let client = if io.client == 0 { file } else { io.client };

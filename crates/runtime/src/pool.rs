@@ -228,6 +228,13 @@ impl Pool {
         let _ = self.0.0.submit(Class::Path, Owner::default(), op, cell, true);
     }
 
+    /// Whether tasks wait that no free thread will take at once.
+    pub(crate) fn is_busy(&self) -> bool {
+        let inner = &self.0.0;
+        let state = lock(&inner.state);
+        state.queue.waiting() > inner.threads.saturating_sub(state.busy)
+    }
+
     /// Stops accepting tasks and returns at once. Queued tasks are still run unless a hung disk
     /// blocks the threads; nothing waits for those.
     pub fn shutdown(&self) {

@@ -346,6 +346,7 @@ impl Loop {
 
     /// Waits for events; does not wait while tasks are ready.
     fn wait(&mut self) -> io::Result<()> {
+        fs::shared::clear();
         let local = &self.local;
         let max = if !local.queue.borrow().is_empty() || !local.inbox.fall_asleep() {
             Some(Duration::ZERO)

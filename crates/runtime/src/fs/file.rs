@@ -38,6 +38,8 @@ pub(super) struct Handle {
     pub(super) touched: AtomicBool,
     /// An inline read missed, and no read in the pool has finished since.
     missing: AtomicBool,
+    /// Another request of the turn in which it was opened uses it, too.
+    pub(super) shared: AtomicBool,
     /// cachestat(2) is not allowed on this file.
     pub(super) no_cachestat: AtomicBool,
     /// Opened for direct I/O; reads are aligned to this many bytes.
@@ -66,6 +68,7 @@ impl Handle {
             id: known::file_id(&metadata),
             touched: AtomicBool::new(false),
             missing: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
             no_cachestat: AtomicBool::new(false),
             direct,
             pool,
@@ -202,6 +205,16 @@ impl File {
         if !self.head.is_empty() {
             self.head = Bytes::new();
         }
+    }
+
+    /// Whether both have the same descriptor.
+    pub(super) fn is_same(&self, other: &File) -> bool {
+        Arc::ptr_eq(&self.handle, &other.handle)
+    }
+
+    /// Another request uses it, too.
+    pub(super) fn share(&self) {
+        self.handle.shared.store(true, Relaxed);
     }
 
     /// The same file without [`head`](File::head): for caches of open files.

@@ -9,9 +9,10 @@ use bytes::Bytes;
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::file::Handle;
+use super::shared::{self, Key};
 use super::symlinks::open_path;
 use super::touch::touch;
-use super::{File, Io, Metadata, Symlinks, inline, known, offload, resident};
+use super::{Aio, File, Io, Metadata, Symlinks, inline, known, offload, resident};
 use crate::mounts;
 use crate::pool::{Class, Op, Pool};
 
@@ -58,11 +59,18 @@ pub async fn open(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<Fil
 /// # Errors
 /// As [`open`].
 pub async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<File> {
-    let id = known::path_id(path);
-    let (path, options, pool, settings) =
-        (path.to_vec(), *options, io.pool.clone(), Settings::of(io));
-    let work = move || open_waiting(pool, &path, &options, settings);
-    offload(io, Class::Path, Op::Open, id, work).await
+    let key = Key { path, symlinks: options.symlinks, settings: Settings::of(io) };
+    let open = || {
+        let (id, path, options, pool) =
+            (known::path_id(path), path.to_vec(), *options, io.pool.clone());
+        let work = move || open_waiting(pool, &path, &options, key.settings);
+        offload(io, Class::Path, Op::Open, id, work)
+    };
+    // A request does not wait for one whose client must.
+    if io.aio == Aio::Blocking || io.pool.is_busy() || io.pool.world().is_some() {
+        return open().await;
+    }
+    shared::join(key, options.prefetch, open).await
 }
 
 /// Opens like [`open`] if that needs no disk; `None`: [`open_in_pool`] has to be called.
@@ -76,16 +84,22 @@ pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Resul
         let open = || open_waiting(io.pool.clone(), path, &options, Settings::of(io));
         return world.is_hit().then(open);
     }
+    let key = Key { path, symlinks: options.symlinks, settings: Settings::of(io) };
+    if let Some(file) = shared::file(key) {
+        return Some(Ok(file));
+    }
     let (fd, metadata, mount) = match inline::lookup(path, options.symlinks, FLAGS)? {
         Ok(found) => found,
         Err(error) => return Some(Err(error)),
     };
-    let direct = set_direct(fd.as_fd(), &metadata, Settings::of(io));
+    let direct = set_direct(fd.as_fd(), &metadata, key.settings);
     let handle = Handle::new(fd, metadata, mount, direct, io.pool.clone());
     if mount.is_memory() || known::is_touched(handle.id) {
         handle.touched.store(true, Relaxed);
     }
-    Some(Ok(File { handle: Arc::new(handle), head: Bytes::new() }))
+    let file = File { handle: Arc::new(handle), head: Bytes::new() };
+    shared::opened(key, &file);
+    Some(Ok(file))
 }
 
 /// Metadata of the target of `path`. With [`Symlinks::Deny`] or [`Symlinks::IfNotOwner`] a
@@ -129,8 +143,14 @@ pub fn try_stat(io: &Io, path: &[u8], symlinks: Symlinks) -> Option<io::Result<M
     if let Some(world) = io.pool.world() {
         return world.is_hit().then(|| stat_waiting(path, symlinks));
     }
+    if let Some(metadata) = shared::metadata(path, symlinks) {
+        return Some(Ok(metadata));
+    }
     let found = inline::lookup(path, symlinks, STAT_FLAGS)?;
-    Some(found.map(|(_, metadata, _)| metadata))
+    Some(found.map(|(_, metadata, _)| {
+        shared::seen(Key { path, symlinks, settings: Settings::of(io) }, metadata);
+        metadata
+    }))
 }
 
 fn stat_waiting(path: &[u8], symlinks: Symlinks) -> io::Result<Metadata> {
@@ -165,15 +185,15 @@ pub async fn read(io: &Io, path: &[u8], max: usize) -> io::Result<Bytes> {
 }
 
 /// The part of [`Io`] that opening in the pool needs.
-#[derive(Clone, Copy)]
-struct Settings {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Settings {
     directio: Option<u64>,
     directio_alignment: u32,
     read_ahead: u64,
 }
 
 impl Settings {
-    fn of(io: &Io) -> Settings {
+    pub(super) fn of(io: &Io) -> Settings {
         Settings {
             directio: io.directio,
             directio_alignment: io.directio_alignment,

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 
 use super::file::Handle;
 use super::touch::touch;
-use super::{Aio, File, Io, known, offload, residency};
+use super::{Aio, File, Io, known, offload, residency, shared};
 use crate::mounts;
 use crate::pool::{Class, Op, World};
 
@@ -44,8 +45,21 @@ impl File {
             return Ok(Some(head.len()));
         }
         let before = buffer.len();
+        let is_shared = self.handle.shared.load(Relaxed) && offset == 0;
+        if is_shared
+            && let Some(content) = shared::content(self)
+            && content.len() == len
+        {
+            buffer.extend_from_slice(&content);
+            return Ok(Some(len));
+        }
         match self.handle.attempt(io, offset, len, buffer)? {
-            Attempt::Whole(count) => Ok(Some(count)),
+            Attempt::Whole(count) => {
+                if is_shared && count as u64 == self.handle.size() {
+                    shared::read(self, &buffer[before..]);
+                }
+                Ok(Some(count))
+            }
             Attempt::Part(_) => {
                 buffer.truncate(before);
                 Ok(None)

@@ -1,0 +1,457 @@
+//! Look-ups that requests share: whatever a loop had received before one began may be answered by it, if
+//! nothing has been received since. So requests of one turn for a file that is not resident share its
+//! open, its metadata and, if it is small, its content.
+//!
+//! Kept per loop while [`received::count`] stays the same, and until the loop waits for events: no
+//! descriptor is open for longer. Bounded: [`KEPT_MAX`] look-ups.
+//!
+//! Called by: [`super::open`], [`super::read`], the worker. Never: waits.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+
+use super::open::Settings;
+use super::{File, Metadata, Symlinks};
+use crate::pool::PoolError;
+use crate::received;
+use crate::time::turn;
+
+/// Most look-ups of a turn that are kept.
+const KEPT_MAX: usize = 16;
+
+/// Largest content that is kept, in bytes.
+const CONTENT_MAX: usize = 64 * 1024;
+
+thread_local! {
+    static LOOK_UPS: RefCell<LookUps> = const { RefCell::new(LookUps::new()) };
+    /// There are none, which is the rule.
+    static IS_EMPTY: Cell<bool> = const { Cell::new(true) };
+}
+
+/// What a look-up is about.
+#[derive(Clone, Copy)]
+pub(super) struct Key<'a> {
+    pub(super) path: &'a [u8],
+    pub(super) symlinks: Symlinks,
+    pub(super) settings: Settings,
+}
+
+enum Found {
+    File(File),
+    Metadata(Metadata),
+    /// A pool's thread opens it.
+    Opening(Rc<Opening>),
+}
+
+struct LookUp {
+    path: Vec<u8>,
+    symlinks: Symlinks,
+    settings: Settings,
+    found: Option<Found>,
+}
+
+/// The look-ups of a turn: those before `len`. The others lend their memory.
+struct LookUps {
+    received: u64,
+    len: usize,
+    all: Vec<LookUp>,
+}
+
+impl LookUps {
+    const fn new() -> LookUps {
+        LookUps { received: 0, len: 0, all: Vec::new() }
+    }
+
+    fn is_current(&self) -> bool {
+        self.received == received::count()
+    }
+
+    fn find(&mut self, path: &[u8], symlinks: Symlinks) -> impl Iterator<Item = &mut LookUp> {
+        let len = if self.is_current() { self.len } else { 0 };
+        let is_it = move |one: &&mut LookUp| one.path == path && one.symlinks == symlinks;
+        self.all[..len].iter_mut().filter(is_it)
+    }
+
+    fn add(&mut self, key: Key<'_>, found: Found) {
+        if self.len == KEPT_MAX {
+            return;
+        }
+        if self.len == self.all.len() {
+            let Key { symlinks, settings, .. } = key;
+            self.all.push(LookUp { path: Vec::new(), symlinks, settings, found: None });
+        }
+        let free = &mut self.all[self.len];
+        free.path.clear();
+        free.path.extend_from_slice(key.path);
+        (free.symlinks, free.settings) = (key.symlinks, key.settings);
+        free.found = Some(found);
+        self.len += 1;
+    }
+
+    fn take(&mut self) -> Vec<Option<Found>> {
+        let len = std::mem::take(&mut self.len);
+        self.all[..len].iter_mut().map(|one| one.found.take()).collect()
+    }
+}
+
+/// Forgets all look-ups: something may have changed, or the loop waits for events.
+pub(crate) fn clear() {
+    if IS_EMPTY.get() {
+        return;
+    }
+    // Files may be closed by this, so nothing is borrowed meanwhile.
+    let taken = LOOK_UPS.with_borrow_mut(LookUps::take);
+    IS_EMPTY.set(true);
+    drop(taken);
+}
+
+fn is_on_loop() -> bool {
+    turn::begun().is_some()
+}
+
+fn add(key: Key<'_>, found: Found) {
+    if !is_on_loop() {
+        return;
+    }
+    if !LOOK_UPS.with_borrow(LookUps::is_current) {
+        clear();
+    }
+    LOOK_UPS.with_borrow_mut(|look_ups| {
+        look_ups.received = received::count();
+        look_ups.add(key, found);
+    });
+    IS_EMPTY.set(false);
+}
+
+/// The file that another request of this turn opened.
+pub(super) fn file(key: Key<'_>) -> Option<File> {
+    if IS_EMPTY.get() {
+        return None;
+    }
+    LOOK_UPS.with_borrow_mut(|look_ups| {
+        let mut files = look_ups.find(key.path, key.symlinks).filter_map(|one| match &one.found {
+            Some(Found::File(file)) if one.settings == key.settings => Some(file.clone()),
+            _ => None,
+        });
+        files.next().inspect(File::share)
+    })
+}
+
+/// The metadata that another request of this turn saw.
+pub(super) fn metadata(path: &[u8], symlinks: Symlinks) -> Option<Metadata> {
+    if IS_EMPTY.get() {
+        return None;
+    }
+    LOOK_UPS.with_borrow_mut(|look_ups| {
+        look_ups.find(path, symlinks).find_map(|one| match &one.found {
+            Some(Found::File(file)) => Some(*file.metadata()),
+            Some(Found::Metadata(metadata)) => Some(*metadata),
+            _ => None,
+        })
+    })
+}
+
+/// A file was opened on the loop.
+pub(super) fn opened(key: Key<'_>, file: &File) {
+    add(key, Found::File(file.clone()));
+}
+
+/// Metadata were looked up on the loop.
+pub(super) fn seen(key: Key<'_>, metadata: Metadata) {
+    add(key, Found::Metadata(metadata));
+}
+
+/// The whole content of a shared file, if it was read in this turn.
+pub(super) fn content(of: &File) -> Option<Bytes> {
+    of_same(of, |file| (!file.head.is_empty()).then(|| file.head.clone()))
+}
+
+/// The whole content of a shared file was read.
+pub(super) fn read(of: &File, content: &[u8]) {
+    if content.len() <= CONTENT_MAX {
+        of_same(of, |file| {
+            file.head = Bytes::copy_from_slice(content);
+            Some(())
+        });
+    }
+}
+
+fn of_same<R>(of: &File, mut then: impl FnMut(&mut File) -> Option<R>) -> Option<R> {
+    LOOK_UPS.with_borrow_mut(|look_ups| {
+        let len = if look_ups.is_current() { look_ups.len } else { 0 };
+        look_ups.all[..len].iter_mut().find_map(|one| match &mut one.found {
+            Some(Found::File(file)) if file.is_same(of) => then(file),
+            _ => None,
+        })
+    })
+}
+
+/// Opens a file by `open`, which goes to a pool; or waits for another request of this turn that does. If
+/// that one is given up, `open` is called all the same.
+pub(super) async fn join<F>(
+    key: Key<'_>,
+    prefetch: usize,
+    open: impl FnOnce() -> F,
+) -> io::Result<File>
+where
+    F: Future<Output = io::Result<File>>,
+{
+    if let Some(opening) = opening(key, prefetch)
+        && let Some(result) = opening.result().await
+    {
+        return result;
+    }
+    let lead = Lead(Rc::new(Opening { prefetch, ..Opening::default() }));
+    add(key, Found::Opening(lead.0.clone()));
+    let result = open().await;
+    let shared = match &result {
+        Ok(file) => Ok(file.clone()),
+        Err(error) => Err(copy(error)),
+    };
+    let _ = lead.0.result.set(Some(shared));
+    result
+}
+
+fn opening(key: Key<'_>, prefetch: usize) -> Option<Rc<Opening>> {
+    if IS_EMPTY.get() {
+        return None;
+    }
+    LOOK_UPS.with_borrow_mut(|look_ups| {
+        look_ups.find(key.path, key.symlinks).find_map(|one| match &one.found {
+            Some(Found::Opening(opening))
+                if one.settings == key.settings && opening.prefetch >= prefetch =>
+            {
+                Some(opening.clone())
+            }
+            _ => None,
+        })
+    })
+}
+
+/// An open that requests wait for.
+#[derive(Default)]
+struct Opening {
+    /// First bytes that are read with it.
+    prefetch: usize,
+    /// `None`: it was given up.
+    result: OnceCell<Option<io::Result<File>>>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Opening {
+    /// The result; `None`: it was given up.
+    async fn result(&self) -> Option<io::Result<File>> {
+        poll_fn(|cx| match self.result.get() {
+            Some(result) => Poll::Ready(result.as_ref().map(|result| match result {
+                Ok(file) => Ok(file.clone()),
+                Err(error) => Err(copy(error)),
+            })),
+            None => {
+                let mut waiting = self.waiting.borrow_mut();
+                if !waiting.iter().any(|known| known.will_wake(cx.waker())) {
+                    waiting.push(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}
+
+/// The request that opens for all.
+struct Lead(Rc<Opening>);
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        let _ = self.0.result.set(None);
+        let waiting = self.0.waiting.take();
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The same error for another request.
+fn copy(error: &io::Error) -> io::Error {
+    match (PoolError::of(error), error.raw_os_error()) {
+        (Some(refused), _) => io::Error::other(refused.clone()),
+        (None, Some(code)) => io::Error::from_raw_os_error(code),
+        (None, None) => error.kind().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::task::Context;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::fs::{Aio, Io, OpenOptions, open_in_pool, try_open, try_stat};
+    use crate::pool::tests::block_on;
+    use crate::pool::{Pool, PoolConfig};
+
+    /// A path in a directory of its own, which is removed with the value.
+    struct Place(std::path::PathBuf);
+
+    impl Place {
+        fn new(name: &str, content: &str) -> Place {
+            let dir = std::env::temp_dir().join(format!("nowait-{name}-{}", std::process::id()));
+            std::fs::create_dir(&dir).unwrap();
+            std::fs::write(dir.join("file"), content).unwrap();
+            Place(dir)
+        }
+
+        fn file(&self) -> Vec<u8> {
+            self.0.join("file").to_str().unwrap().as_bytes().to_vec()
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn io() -> Io {
+        Io::new(Pool::new(PoolConfig { name: String::from("test"), threads: 1, max_queue: 9 }))
+    }
+
+    /// As on a loop in one turn.
+    fn in_a_turn(test: impl FnOnce()) {
+        turn::set(Some(Instant::now()));
+        test();
+        clear();
+        turn::set(None);
+    }
+
+    #[test]
+    fn requests_of_one_turn_share_a_file() {
+        let (io, place, options) = (io(), Place::new("turn", "old"), OpenOptions::default());
+        let path = place.file();
+        block_on(open_in_pool(&io, &path, &options)).unwrap();
+        in_a_turn(|| {
+            let open = || try_open(&io, &path, &options).unwrap().unwrap();
+            let read = |file: &File| {
+                let mut text = Vec::new();
+                file.try_read(&io, 0, 100, &mut text).unwrap().unwrap();
+                text
+            };
+            let first = open();
+            assert_eq!(read(&first), b"old");
+            let second = open();
+            assert!(second.is_same(&first));
+            assert_eq!(read(&second), b"old");
+            // What the second one read is kept for the third.
+            assert!(second.head.is_empty() && content(&first).is_some());
+            std::fs::write(&place.0.join("new"), "newer").unwrap();
+            std::fs::rename(place.0.join("new"), place.0.join("file")).unwrap();
+            assert_eq!(read(&open()), b"old");
+            assert_eq!(try_stat(&io, &path, Symlinks::Follow).unwrap().unwrap().size, 3);
+            // A request that was received later.
+            received::add();
+            assert_eq!(try_stat(&io, &path, Symlinks::Follow).unwrap().unwrap().size, 5);
+            let third = open();
+            assert!(!third.is_same(&first));
+            assert_eq!(block_on(third.read_at(&io, 0, 100)).unwrap(), "newer");
+            assert_eq!(LOOK_UPS.with_borrow(|look_ups| look_ups.len), 2);
+            clear();
+            assert!(!open().is_same(&third));
+        });
+        assert!(
+            LOOK_UPS.with_borrow(|look_ups| look_ups.all.iter().all(|one| one.found.is_none()))
+        );
+        let (one, other) = (try_open(&io, &path, &options), try_open(&io, &path, &options));
+        assert!(!one.unwrap().unwrap().is_same(&other.unwrap().unwrap()), "not on a loop");
+    }
+
+    #[test]
+    fn links_and_settings_count() {
+        let (io, place, options) = (io(), Place::new("settings", "x"), OpenOptions::default());
+        let path = place.file();
+        block_on(open_in_pool(&io, &path, &options)).unwrap();
+        in_a_turn(|| {
+            let first = try_open(&io, &path, &options).unwrap().unwrap();
+            let strict = OpenOptions { symlinks: Symlinks::Deny { from: 0 }, ..options };
+            let other = try_open(&io, &path, &strict).unwrap().unwrap();
+            assert!(!other.is_same(&first));
+            let direct = Io { directio: Some(1 << 20), ..io.clone() };
+            let other = try_open(&direct, &path, &options).unwrap().unwrap();
+            assert!(!other.is_same(&first));
+            for n in 0..2 * KEPT_MAX {
+                let _ = try_open(&io, format!("{}/.//./{n}", path.len()).as_bytes(), &options);
+                let again = try_open(&io, &path, &options).unwrap().unwrap();
+                assert!(again.is_same(&first));
+            }
+        });
+    }
+
+    /// Whether a future has to wait.
+    fn waits<F: Future>(future: &mut std::pin::Pin<Box<F>>) -> bool {
+        future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    #[test]
+    fn requests_wait_for_the_one_that_opens() {
+        let (io, place) = (io(), Place::new("join", "content"));
+        let options = OpenOptions { prefetch: 100, ..OpenOptions::default() };
+        let path = place.file();
+        let (opened, may_open) = (Cell::new(0), Cell::new(false));
+        let join = |prefetch| {
+            let settings = Settings::of(&io);
+            let key = Key { path: &path, symlinks: options.symlinks, settings };
+            Box::pin(join(key, prefetch, || async {
+                opened.set(opened.get() + 1);
+                poll_fn(|_| if may_open.get() { Poll::Ready(()) } else { Poll::Pending }).await;
+                // Not shared itself.
+                let io = Io { aio: Aio::Blocking, ..io.clone() };
+                open_in_pool(&io, &path, &options).await
+            }))
+        };
+        in_a_turn(|| {
+            let (mut a, mut b, mut more) = (join(100), join(0), join(101));
+            assert!(waits(&mut a) && waits(&mut b));
+            assert_eq!(opened.get(), 1);
+            assert!(waits(&mut more));
+            assert_eq!(opened.get(), 2, "more is wanted with it");
+            // Not received when the others began.
+            received::add();
+            let mut later = join(100);
+            assert!(waits(&mut later));
+            assert_eq!(opened.get(), 3);
+            may_open.set(true);
+            let (a, b, later) =
+                (block_on(a).unwrap(), block_on(b).unwrap(), block_on(later).unwrap());
+            assert!(a.is_same(&b) && !a.is_same(&later));
+            assert_eq!((&a.head[..], &b.head[..]), (&b"content"[..], &b"content"[..]));
+        });
+    }
+
+    #[test]
+    fn who_waits_for_a_request_that_is_given_up_opens_itself() {
+        let settings = Settings::of(&io());
+        let key = Key { path: b"/x", symlinks: Symlinks::Follow, settings };
+        let fails = Cell::new(false);
+        let join = || {
+            Box::pin(join(key, 0, || {
+                poll_fn(|_| match fails.get() {
+                    true => Poll::Ready(Err(io::Error::from_raw_os_error(2))),
+                    false => Poll::Pending,
+                })
+            }))
+        };
+        in_a_turn(|| {
+            let (mut lead, mut second, mut third) = (join(), join(), join());
+            assert!(waits(&mut lead) && waits(&mut second) && waits(&mut third));
+            drop(lead);
+            // Now each is on its own, and nobody waits for the wrong one for ever.
+            assert!(waits(&mut second) && waits(&mut third));
+            drop(second);
+            fails.set(true);
+            assert_eq!(block_on(third).err().unwrap().raw_os_error(), Some(2));
+        });
+    }
+}

@@ -320,9 +320,12 @@ fn locks_are_released_in_the_pool() {
     let held = own();
     assert!(is_locked());
     let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = std::sync::mpsc::channel::<()>();
     let busy = crate::pool::blocking(&pool, move || {
+        drop(begin);
         let _ = finished.recv();
     });
+    let _ = begun.recv();
     drop(held);
     assert!(is_locked(), "the only thread is busy");
     drop(finish);

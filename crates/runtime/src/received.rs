@@ -16,7 +16,7 @@ pub(crate) fn count() -> u64 {
     COUNT.get()
 }
 
-/// Something may have been received.
+/// Something may have been received, or this thread changes files itself.
 pub(crate) fn add() {
     COUNT.set(COUNT.get() + 1);
 }

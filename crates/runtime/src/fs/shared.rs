@@ -347,7 +347,7 @@ mod tests {
             assert_eq!(read(&second), b"old");
             // What the second one read is kept for the third.
             assert!(second.head.is_empty() && content(&first).is_some());
-            std::fs::write(&place.0.join("new"), "newer").unwrap();
+            std::fs::write(place.0.join("new"), "newer").unwrap();
             std::fs::rename(place.0.join("new"), place.0.join("file")).unwrap();
             assert_eq!(read(&open()), b"old");
             assert_eq!(try_stat(&io, &path, Symlinks::Follow).unwrap().unwrap().size, 3);

@@ -1,39 +1,25 @@
-//! Configuration files of any origin, for commands that look at them: regular files of a limited size.
-//!
-//! Opening a FIFO would wait for a writer, and a device may never end. Used by `lint` and `migrate`; the
-//! server itself reads whatever the operator names, as nginx does.
+//! Configuration files of any origin, for commands that look at them: not larger than they can work with,
+//! and none that could be waited for. [`Disk`] refuses most of those; but a FIFO with passwords, which it
+//! accepts, is for the server alone. Used by `lint` and `migrate`.
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use nowait_conf::{Contents, Disk, Files};
 
 use crate::builtin::WithBuiltIn;
 
-/// The files of the disk that are regular, and not larger than this.
+/// The files of the disk that are not larger than this, and no FIFOs.
 pub struct RegularFiles {
     /// The largest configuration file, in bytes; that of [`Disk`] counts as well.
     pub bytes_max: u64,
 }
 
-impl RegularFiles {
-    /// The size of a file.
-    ///
-    /// # Errors
-    /// There is none, or it is not a regular file.
-    fn size(path: &Path) -> io::Result<u64> {
-        let metadata = fs::metadata(path)?;
-        match metadata.is_file() {
-            true => Ok(metadata.len()),
-            false => Err(io::Error::other("is not a regular file")),
-        }
-    }
-}
-
 impl Files for RegularFiles {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        if Self::size(path)? > self.bytes_max {
+        if fs::metadata(path)?.len() > self.bytes_max {
             let limit = self.bytes_max >> 20;
             return Err(io::Error::other(format!("is larger than {limit} MB")));
         }
@@ -41,7 +27,9 @@ impl Files for RegularFiles {
     }
 
     fn read_named(&self, path: &Path) -> io::Result<Contents> {
-        Self::size(path)?;
+        if fs::metadata(path)?.file_type().is_fifo() {
+            return Err(io::Error::other("it is a FIFO, which may be for the server"));
+        }
         Disk.read_named(path)
     }
 

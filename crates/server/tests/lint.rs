@@ -133,8 +133,11 @@ fn files_that_never_end_are_not_read() {
     for file in ["fifo", "a.conf", "b.conf"] {
         let (code, _, error) = said(&lint(dir.path(), &[file]));
         assert_eq!(code, Some(2), "{error}");
-        assert!(error.contains("failed (is not a regular file)"), "{error}");
+        assert!(error.contains("failed (it is not a regular file but a "), "{error}");
     }
+    dir.write("c.conf", "include /dev/null;\n");
+    let (code, _, error) = said(&lint(dir.path(), &["c.conf"]));
+    assert_eq!(code, Some(0), "{error}");
 }
 
 #[test]

@@ -624,7 +624,7 @@ fn what_cannot_be_read_is_reported_and_the_rest_is_judged() {
         "loop.conf\\\" includes itself",
         "parts/a.conf\\\": Too many levels of symbolic links",
         "parts/large.conf\\\": is larger than 16 MB",
-        "parts/socket\\\": is not a regular file",
+        "parts/socket\\\": it is not a regular file but a socket",
     ] {
         assert!(unread.contains(expected), "{expected}: {unread}");
     }

@@ -64,11 +64,13 @@ fn ask(io: &Io, path: &Path) -> Option<Arc<Resident>> {
     find(io, bytes(path), Symlinks::Follow)
 }
 
-/// Asks until there is an entry.
+/// Asks until there is an entry, and nothing else is being done about it.
 async fn settle(io: &Io, path: &Path) -> Arc<Resident> {
     let begin = Instant::now();
     loop {
-        if let Some(found) = ask(io, path) {
+        // Each question may have begun to make one.
+        let is_pending = ALL.get().is_some_and(|all| all.pending.load(SeqCst) > 0);
+        if let Some(found) = ask(io, path).filter(|_| !is_pending) {
             return found;
         }
         assert!(begin.elapsed() < Duration::from_secs(30), "{} gets no entry", path.display());

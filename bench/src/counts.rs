@@ -56,9 +56,20 @@ pub fn run(bench: &Bench, all: &[Scenario], mode: Mode, file: &Path) -> Result<(
     let mut counts = BTreeMap::new();
     for scenario in all.iter().filter(|scenario| SCENARIOS.contains(&scenario.subject.name)) {
         let name = scenario.subject.name;
-        let count = scenario.instructions(bench, VARIANT).map_err(|e| format!("{name}: {e}"))?;
-        println!("{}", line(name, kept.counts.get(name).copied(), count.round() as u64));
-        counts.insert(name.to_owned(), count.round() as u64);
+        let count = || {
+            let count =
+                scenario.instructions(bench, VARIANT).map_err(|e| format!("{name}: {e}"))?;
+            Ok::<u64, String>(count.round() as u64)
+        };
+        let then = kept.counts.get(name).copied();
+        let mut now = count()?;
+        println!("{}", line(name, then, now));
+        if then.is_some_and(|then| is_too_much(then, now)) {
+            // Chance makes no request cheaper; but one may be dearer, if its file is not resident yet.
+            now = now.min(count()?);
+            println!("{} when counted again", line(name, then, now));
+        }
+        counts.insert(name.to_owned(), now);
     }
     if mode == Mode::Record {
         let text = serde_json::to_string_pretty(&Kept { made_with, counts });
@@ -90,10 +101,14 @@ fn line(name: &str, then: Option<u64>, now: u64) -> String {
 
 /// The names of what has grown by too much. What was not counted before has not.
 fn grown(then: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> Vec<String> {
-    let is_too_much = |(name, now): &(&String, &u64)| {
-        then.get(*name).is_some_and(|then| **now as f64 > *then as f64 * (1.0 + GROWTH_MAX))
+    let has_grown = |(name, now): &(&String, &u64)| {
+        then.get(*name).is_some_and(|then| is_too_much(*then, **now))
     };
-    now.iter().filter(is_too_much).map(|(name, _)| name.clone()).collect()
+    now.iter().filter(has_grown).map(|(name, _)| name.clone()).collect()
+}
+
+fn is_too_much(then: u64, now: u64) -> bool {
+    now as f64 > then as f64 * (1.0 + GROWTH_MAX)
 }
 
 /// What the counts depend on.

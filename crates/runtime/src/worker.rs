@@ -299,6 +299,8 @@ impl Loop {
         loop {
             self.run_tasks();
             self.take_messages();
+            // Before the loop waits, or ends: a file holds its pool.
+            fs::shared::clear();
             if self.local.killed.get() {
                 return Ok(End::Killed);
             }
@@ -346,7 +348,6 @@ impl Loop {
 
     /// Waits for events; does not wait while tasks are ready.
     fn wait(&mut self) -> io::Result<()> {
-        fs::shared::clear();
         let local = &self.local;
         let max = if !local.queue.borrow().is_empty() || !local.inbox.fall_asleep() {
             Some(Duration::ZERO)

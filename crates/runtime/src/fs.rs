@@ -137,11 +137,15 @@ where
         crate::received::add();
         return crate::guard::exempt(work);
     }
-    let client = if io.client == 0 { file } else { io.client };
-    let owner = Owner { client, file };
+    let owner = owner(io, file);
     let fault = io.pool.world().and_then(|world| world.fault(op));
     let work = move || fault.map_or_else(work, Err);
     io.pool.run(class, owner, op, work).await?
+}
+
+/// On whose behalf work on a file is done.
+fn owner(io: &Io, file: u64) -> Owner {
+    Owner { client: if io.client == 0 { file } else { io.client }, file }
 }
 
 /// Renames `from` to `to`, replacing a file there (rename(2)).

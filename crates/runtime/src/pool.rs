@@ -228,11 +228,12 @@ impl Pool {
         let _ = self.0.0.submit(Class::Path, Owner::default(), op, cell, true);
     }
 
-    /// Whether tasks wait that no free thread will take at once.
-    pub(crate) fn is_busy(&self) -> bool {
+    /// Whether a thread is free for work on a name on behalf of `owner`, if it comes now.
+    pub(crate) fn starts_at_once(&self, owner: Owner) -> bool {
         let inner = &self.0.0;
         let state = lock(&inner.state);
-        state.queue.waiting() > inner.threads.saturating_sub(state.busy)
+        state.queue.waiting() < inner.threads.saturating_sub(state.busy)
+            && state.queue.has_turn(owner.client)
     }
 
     /// Stops accepting tasks and returns at once. Queued tasks are still run unless a hung disk

@@ -12,7 +12,7 @@ use super::file::Handle;
 use super::shared::{self, Key};
 use super::symlinks::open_path;
 use super::touch::touch;
-use super::{Aio, File, Io, Metadata, Symlinks, inline, known, offload, resident};
+use super::{Aio, File, Io, Metadata, Symlinks, inline, known, offload, owner, resident};
 use crate::mounts;
 use crate::pool::{Class, Op, Pool};
 
@@ -60,17 +60,23 @@ pub async fn open(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<Fil
 /// As [`open`].
 pub async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<File> {
     let key = Key { path, symlinks: options.symlinks, settings: Settings::of(io) };
-    let open = || {
-        let (id, path, options, pool) =
-            (known::path_id(path), path.to_vec(), *options, io.pool.clone());
+    let id = known::path_id(path);
+    let open = {
+        let (path, options, pool) = (path.to_vec(), *options, io.pool.clone());
         let work = move || open_waiting(pool, &path, &options, key.settings);
         offload(io, Class::Path, Op::Open, id, work)
     };
-    // A request does not wait for one whose client must.
-    if io.aio == Aio::Blocking || io.pool.is_busy() || io.pool.world().is_some() {
-        return open().await;
+    if io.aio == Aio::Blocking || io.pool.world().is_some() {
+        return open.await;
     }
-    shared::join(key, options.prefetch, open).await
+    if let Some(result) = shared::join(key, options.prefetch).await {
+        return result;
+    }
+    match io.pool.starts_at_once(owner(io, id)) {
+        true => shared::lead(key, options.prefetch, open).await,
+        // Nobody waits for another client's turn.
+        false => open.await,
+    }
 }
 
 /// Opens like [`open`] if that needs no disk; `None`: [`open_in_pool`] has to be called.

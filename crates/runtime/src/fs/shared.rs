@@ -93,9 +93,9 @@ impl LookUps {
         self.len += 1;
     }
 
-    fn take(&mut self) -> Vec<Option<Found>> {
-        let len = std::mem::take(&mut self.len);
-        self.all[..len].iter_mut().map(|one| one.found.take()).collect()
+    fn take_one(&mut self) -> Option<Found> {
+        self.len = self.len.checked_sub(1)?;
+        self.all[self.len].found.take()
     }
 }
 
@@ -104,10 +104,11 @@ pub(crate) fn clear() {
     if IS_EMPTY.get() {
         return;
     }
-    // Files may be closed by this, so nothing is borrowed meanwhile.
-    let taken = LOOK_UPS.with_borrow_mut(LookUps::take);
+    // Each may close a file, while nothing is borrowed.
+    while let Some(found) = LOOK_UPS.with_borrow_mut(LookUps::take_one) {
+        drop(found);
+    }
     IS_EMPTY.set(true);
-    drop(taken);
 }
 
 fn is_on_loop() -> bool {
@@ -191,24 +192,21 @@ fn of_same<R>(of: &File, mut then: impl FnMut(&mut File) -> Option<R>) -> Option
     })
 }
 
-/// Opens a file by `open`, which goes to a pool; or waits for another request of this turn that does. If
-/// that one is given up, `open` is called all the same.
-pub(super) async fn join<F>(
+/// What another request of this turn opens in a pool; `None`: none does, or it was given up.
+pub(super) async fn join(key: Key<'_>, prefetch: usize) -> Option<io::Result<File>> {
+    opening(key, prefetch)?.result().await
+}
+
+/// Opens a file by `open`, which a thread of a pool begins at once: others wait for it as if they had called
+/// the pool themselves.
+pub(super) async fn lead(
     key: Key<'_>,
     prefetch: usize,
-    open: impl FnOnce() -> F,
-) -> io::Result<File>
-where
-    F: Future<Output = io::Result<File>>,
-{
-    if let Some(opening) = opening(key, prefetch)
-        && let Some(result) = opening.result().await
-    {
-        return result;
-    }
+    open: impl Future<Output = io::Result<File>>,
+) -> io::Result<File> {
     let lead = Lead(Rc::new(Opening { prefetch, ..Opening::default() }));
     add(key, Found::Opening(lead.0.clone()));
-    let result = open().await;
+    let result = open.await;
     let shared = match &result {
         Ok(file) => Ok(file.clone()),
         Err(error) => Err(copy(error)),
@@ -403,13 +401,19 @@ mod tests {
         let join = |prefetch| {
             let settings = Settings::of(&io);
             let key = Key { path: &path, symlinks: options.symlinks, settings };
-            Box::pin(join(key, prefetch, || async {
+            let open = async {
                 opened.set(opened.get() + 1);
                 poll_fn(|_| if may_open.get() { Poll::Ready(()) } else { Poll::Pending }).await;
                 // Not shared itself.
                 let io = Io { aio: Aio::Blocking, ..io.clone() };
                 open_in_pool(&io, &path, &options).await
-            }))
+            };
+            Box::pin(async move {
+                match join(key, prefetch).await {
+                    Some(result) => result,
+                    None => lead(key, prefetch, open).await,
+                }
+            })
         };
         in_a_turn(|| {
             let (mut a, mut b, mut more) = (join(100), join(0), join(101));
@@ -436,12 +440,16 @@ mod tests {
         let key = Key { path: b"/x", symlinks: Symlinks::Follow, settings };
         let fails = Cell::new(false);
         let join = || {
-            Box::pin(join(key, 0, || {
-                poll_fn(|_| match fails.get() {
-                    true => Poll::Ready(Err(io::Error::from_raw_os_error(2))),
-                    false => Poll::Pending,
-                })
-            }))
+            let open = poll_fn(|_| match fails.get() {
+                true => Poll::Ready(Err(io::Error::from_raw_os_error(2))),
+                false => Poll::Pending,
+            });
+            Box::pin(async move {
+                match join(key, 0).await {
+                    Some(result) => result,
+                    None => lead(key, 0, open).await,
+                }
+            })
         };
         in_a_turn(|| {
             let (mut lead, mut second, mut third) = (join(), join(), join());

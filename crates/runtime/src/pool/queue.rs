@@ -309,6 +309,15 @@ impl<E> Fair<E> {
             && (class == Class::Path || self.running_bulk < self.limits.bulk)
     }
 
+    /// Whether another task of a client would be the next of its tasks, and within its limit.
+    pub(super) fn has_turn(&self, client: u64) -> bool {
+        let has_turn = |state: &Client<E>| {
+            state.running < self.limits.per_client
+                && state.lanes.iter().all(|lane| lane.tasks.is_empty())
+        };
+        self.clients.get(&client).is_none_or(has_turn)
+    }
+
     fn may_start(&self, client: u64) -> bool {
         let is_below_limit = |state: &Client<E>| state.running < self.limits.per_client;
         client == 0 || self.clients.get(&client).is_some_and(is_below_limit)

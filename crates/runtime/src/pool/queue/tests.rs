@@ -64,6 +64,21 @@ fn limits_leave_threads_to_others() {
 }
 
 #[test]
+fn who_waits_or_has_its_share_has_no_turn() {
+    let mut fair = Fair::new(Limits::shared(4));
+    assert!(fair.has_turn(1));
+    fair.push(Class::Bulk, client(1), 0, START);
+    assert!(!fair.has_turn(1) && fair.has_turn(2));
+    let (first, _) = fair.pop(START).unwrap();
+    assert!(fair.has_turn(1), "one task runs, two may");
+    fair.push(Class::Bulk, client(1), 1, START);
+    let _second = fair.pop(START).unwrap();
+    assert!(!fair.has_turn(1));
+    fair.done(first, Duration::ZERO, START);
+    assert!(fair.has_turn(1));
+}
+
+#[test]
 fn removal_forgets_empty_clients() {
     let mut fair = Fair::new(Limits::shared(2));
     let push =

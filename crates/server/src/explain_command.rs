@@ -301,7 +301,11 @@ impl Answer<'_> {
         let place = self.place(Some(*server)).unwrap_or_default();
         let names = self.server().map(reasons::names).unwrap_or_default();
         let _ = writeln!(out, "server     {names}  {place}");
-        let _ = writeln!(out, "           {} ({servers} on this socket)", self.reason());
+        let servers = match servers {
+            1 => "the only one on this socket".to_owned(),
+            several => format!("one of {several} on this socket"),
+        };
+        let _ = writeln!(out, "           {} ({servers})", self.reason());
         for (step, span) in self.steps() {
             self.step(&mut out, step, span);
         }

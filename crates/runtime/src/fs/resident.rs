@@ -24,6 +24,9 @@
 //! size or times: an entry is compared with them once a second while it is used. File systems with
 //! other writers than this kernel have no entries at all.
 //!
+//! A caller that keeps an entry and allows older answers, such as `open_file_cache`, asks whether it
+//! [is recent](is_recent), which mostly takes no system call.
+//!
 //! A path gets an entry when it is asked for a second time within a while ([`seen`]). When memory is
 //! short, it must also be wanted more often than what it replaces, so a scan displaces nothing.
 //!

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::response::{Framing, Response, parse_chunked, parse_head};
-use crate::wait::PATIENCE;
+use crate::wait::{PATIENCE, Patience, STEP};
 
 /// Bytes read from the socket at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -21,6 +21,8 @@ pub struct Client {
     /// Received, but not yet consumed as part of a response.
     pending: Vec<u8>,
     eof: bool,
+    /// Longest wait for bytes.
+    patience: Duration,
 }
 
 /// Result of a read.
@@ -64,17 +66,22 @@ impl Client {
     pub fn try_to(addr: SocketAddr) -> std::io::Result<Client> {
         let stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Client { stream, pending: Vec::new(), eof: false })
+        let mut client = Client { stream, pending: Vec::new(), eof: false, patience: PATIENCE };
+        client.set_read_patience(PATIENCE)?;
+        Ok(client)
     }
 
     /// Sets the maximum time to wait for the server.
     pub fn set_patience(&mut self, patience: Duration) {
-        self.stream
-            .set_read_timeout(Some(patience))
+        self.set_read_patience(patience)
             .and_then(|()| self.stream.set_write_timeout(Some(patience)))
             .expect("patience is not zero");
+    }
+
+    fn set_read_patience(&mut self, patience: Duration) -> std::io::Result<()> {
+        self.patience = patience;
+        self.stream.set_read_timeout(Some(patience.min(STEP)))
     }
 
     /// Sends bytes unchanged.
@@ -211,11 +218,11 @@ impl Client {
         if !self.pending.is_empty() {
             return Arrival::Bytes(self.pending.len());
         }
-        let old = self.stream.read_timeout().ok().flatten();
-        let set = self.stream.set_read_timeout(Some(duration));
+        let old = self.patience;
+        let set = self.set_read_patience(duration);
         debug_assert!(set.is_ok(), "duration is not zero");
         let arrival = self.read();
-        let _ = self.stream.set_read_timeout(old);
+        let _ = self.set_read_patience(old);
         arrival
     }
 
@@ -269,6 +276,7 @@ impl Client {
             return Arrival::End;
         }
         let mut buffer = [0; READ_BYTES];
+        let mut patience = Patience::new(self.patience);
         loop {
             return match self.stream.read(&mut buffer) {
                 Ok(0) => {
@@ -281,6 +289,9 @@ impl Client {
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    if !patience.is_over() {
+                        continue;
+                    }
                     Arrival::Nothing
                 }
                 Err(_) => Arrival::Reset,

@@ -19,6 +19,35 @@ const PAUSE_MIN: Duration = Duration::from_micros(200);
 /// Longest pause between two checks.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
+/// Longest time between two looks at the clock that counts: a virtual machine may stand still for longer,
+/// and its clock goes on all the same.
+pub(crate) const STEP: Duration = Duration::from_millis(500);
+
+/// The time for which an event is still awaited. Looks at the clock must be at most [`STEP`] apart, because
+/// more is not counted: a test waits as long as its server could run.
+pub(crate) struct Patience {
+    left: Duration,
+    looked: Instant,
+}
+
+impl Patience {
+    pub(crate) fn new(patience: Duration) -> Patience {
+        Patience { left: patience, looked: Instant::now() }
+    }
+
+    /// Looks at the clock.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.is_over_at(Instant::now())
+    }
+
+    fn is_over_at(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.looked).min(STEP);
+        self.looked = now;
+        self.left = self.left.saturating_sub(passed);
+        self.left.is_zero()
+    }
+}
+
 /// Calls `probe` until it returns a value.
 ///
 /// # Panics
@@ -33,13 +62,13 @@ pub fn until<T>(what: &str, patience: Duration, probe: impl FnMut() -> Option<T>
 
 /// Like [`until`], but `None` after `patience`.
 pub fn try_until<T>(patience: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + patience;
+    let mut patience = Patience::new(patience);
     let mut pause = PAUSE_MIN;
     loop {
         if let Some(value) = probe() {
             return Some(value);
         }
-        if Instant::now() >= deadline {
+        if patience.is_over() {
             return None;
         }
         std::thread::sleep(pause);
@@ -50,6 +79,15 @@ pub fn try_until<T>(patience: Duration, mut probe: impl FnMut() -> Option<T>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_of_the_machine_does_not_count() {
+        let mut patience = Patience::new(3 * STEP);
+        let begin = patience.looked;
+        assert!(!patience.is_over_at(begin + 100 * STEP));
+        assert!(!patience.is_over_at(begin + 101 * STEP));
+        assert!(patience.is_over_at(begin + 102 * STEP));
+    }
 
     #[test]
     fn yields_what_the_probe_found() {

@@ -300,6 +300,14 @@ impl Server {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
+    /// What its processes and sockets do, for a test that waited in vain.
+    fn state(&self) -> String {
+        let pids = std::iter::once(self.pid()).chain(self.children());
+        let threads: String = pids.map(process::threads).collect();
+        let sockets: String = self.ports.iter().map(|port| process::sockets(*port)).collect();
+        threads + &sockets
+    }
+
     /// Kills all of its processes; one stuck in a hung disk dies with the disk.
     fn kill(&mut self) {
         if self.try_exit().is_none() {
@@ -318,8 +326,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        let state = std::thread::panicking().then(|| self.state());
         self.kill();
-        if std::thread::panicking() {
+        if let Some(state) = state {
+            eprintln!("--- threads and sockets of the server under test\n{state}");
             if !self.checked {
                 eprintln!("--- error log of the server under test\n{}", self.log_tail());
                 eprintln!("--- its standard error\n{}", self.stderr());

@@ -118,6 +118,29 @@ pub fn usage(pid: u32) -> io::Result<Usage> {
     Ok(Usage { descriptors: count("fd")?, threads: count("task")?, memory_kb })
 }
 
+/// What the threads of a process do, one per line: their states (proc(5)) and where they wait in the kernel.
+pub(super) fn threads(pid: u32) -> String {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return String::new();
+    };
+    let line = |task: PathBuf| {
+        let read = |what| std::fs::read_to_string(task.join(what)).unwrap_or_default();
+        let status = read("status");
+        let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or_default();
+        format!("{pid} {:16}{state} in {}\n", read("comm").trim_end(), read("wchan"))
+    };
+    entries.flatten().map(|entry| line(entry.path())).collect()
+}
+
+/// The lines of `/proc/net/tcp` of a port: among others states, and bytes (or connections) in queues.
+pub(super) fn sockets(port: u16) -> String {
+    let all = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    let port = format!(":{port:04X} ");
+    // Without those whose time is only waited for.
+    let is_of = |line: &&str| line.contains(&port) && !line.contains(" 06 ");
+    all.lines().filter(is_of).map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
 /// Field 4 of `/proc/PID/stat` (proc(5)), unless it is a zombie.
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -66,6 +66,16 @@ pub struct Child {
     killed_at: Option<Instant>,
 }
 
+/// Whether a server process gets a message.
+#[derive(PartialEq, Eq)]
+pub(super) enum Told {
+    Yes,
+    /// It has closed its socket: it has just died, or is about to end. The signal about that is on its way.
+    Ending,
+    /// It cannot be told anything.
+    Deaf,
+}
+
 impl Child {
     /// The connection to it, for `poll`.
     pub fn socket(&self) -> &UnixStream {
@@ -103,17 +113,17 @@ impl Child {
         }
     }
 
-    pub(super) fn tell(&self, message: &ToServer, log: &StartupLog) -> bool {
+    /// Sends it a message.
+    pub(super) fn tell(&self, message: &ToServer, log: &StartupLog) -> Told {
         match message.send(&self.socket) {
-            Ok(()) => true,
-            // It has just died: the signal about that is on its way.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
+            Ok(()) => Told::Yes,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Told::Ending,
             Err(error) => {
                 log.log(
                     Level::Alert,
                     format_args!("worker process {} does not listen: {error}", self.pid()),
                 );
-                false
+                Told::Deaf
             }
         }
     }
@@ -243,7 +253,8 @@ impl Master {
         ControlFlow::Continue(Some(child))
     }
 
-    /// Sends a generation. If that fails, the child is useless: the caller kills it.
+    /// Sends a generation. If a living child cannot get it, it is useless: the caller kills it. One that is
+    /// ending by itself is left alone, because its exit code says why.
     pub(super) fn send_generation(&self, child: &Child, running: &Running) -> bool {
         let place = &self.place;
         let frame = running.sockets.duplicate().and_then(|listeners| {
@@ -260,7 +271,10 @@ impl Master {
             })
         });
         match frame {
-            Ok(frame) => child.tell(&ToServer::Generation(Box::new(frame)), &self.log),
+            Ok(frame) => {
+                let message = ToServer::Generation(Box::new(frame));
+                child.tell(&message, &self.log) != Told::Deaf
+            }
             Err(error) => {
                 self.log.log(Level::Alert, format_args!("dup() failed {}", Reason(&error)));
                 false

@@ -1,6 +1,7 @@
 //! Purges requested on the command line: forwarded to the server process, whose reply is returned.
 
 use super::Master;
+use super::child::Told;
 use crate::control::{CLIENTS_MAX, Client};
 use crate::log::Level;
 use crate::wire::{PurgeOrder, ToServer};
@@ -47,7 +48,7 @@ impl Master {
         self.log.log(Level::Notice, format_args!("purge of cache \"{}\" requested", order.zone));
         self.purging.last += 1;
         let id = self.purging.last;
-        if !child.tell(&ToServer::Purge(id, order), &self.log) {
+        if child.tell(&ToServer::Purge(id, order), &self.log) != Told::Yes {
             return client.reply(Err("the server process does not listen"));
         }
         self.purging.waiting.push(Waiting { id, pid: child.pid(), client });

@@ -98,6 +98,8 @@ impl Client {
         config.cert_compressors = Vec::new();
         config.enable_sni = settings.sends_name;
         config.max_fragment_size = fragment_bytes(0);
+        // Records are protected by this crate after the handshake.
+        config.enable_secret_extraction = true;
         let reuses_sessions = settings.reuses_sessions;
         config.resumption = match reuses_sessions {
             true => Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX))),

@@ -1,4 +1,4 @@
-//! The server's side of a session after its handshake.
+//! A session after its handshake, on either side.
 //!
 //! Called by [`Session`](crate::Session). Received records are opened with rustls' own ciphers, and
 //! keys are derived by rustls; this module counts the sequence numbers, and acts upon alerts and key
@@ -6,14 +6,16 @@
 //! or by the kernel. For the kernel, what the session has to send by itself are records without
 //! protection (TLSPlaintext, RFC 8446, 5.1): whoever hands them over tells it their type.
 
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::crypto::SupportedKxGroup;
 use rustls::crypto::cipher::{InboundOpaqueMessage, MessageDecrypter};
 use rustls::kernel::KernelConnection;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::{
-    AlertDescription, CommonState, ConnectionTrafficSecrets, ContentType, HandshakeKind,
-    InvalidMessage, PeerMisbehaved, ProtocolVersion, SupportedCipherSuite,
+    AlertDescription, CommonState, ConnectionTrafficSecrets, ContentType, ExtractedSecrets,
+    HandshakeKind, HandshakeType, InvalidMessage, PeerMisbehaved, ProtocolVersion,
+    SupportedCipherSuite,
 };
 
 use crate::error::Error;
@@ -27,12 +29,15 @@ const HANDSHAKE: u8 = 22;
 /// Bytes of a record's header.
 const HEADER_BYTES: usize = 5;
 
-/// A KeyUpdate without its last byte, which tells whether one is requested in return
-/// (RFC 8446, 4.6.3).
-const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
-
-/// The type of the message that asks for renegotiation.
+/// Types of handshake messages, and bytes of their header (RFC 8446, 4).
+const HELLO_REQUEST: u8 = 0;
 const CLIENT_HELLO: u8 = 1;
+const NEW_SESSION_TICKET: u8 = 4;
+const KEY_UPDATE: u8 = 24;
+const MESSAGE_HEADER_BYTES: usize = 4;
+
+/// Longest content of a NewSessionTicket; rustls' own limit for messages.
+const TICKET_BYTES_MAX: usize = 0xffff;
 
 /// Key updates of the peer without data between them, at most; rustls' own number.
 const KEY_UPDATES_MAX: u8 = 32;
@@ -100,14 +105,38 @@ enum Tx {
     },
 }
 
+/// Whose session it is, and where its secrets come from.
+enum Side {
+    Server(KernelConnection<ServerConnectionData>),
+    Client(KernelConnection<ClientConnectionData>),
+}
+
+impl Side {
+    fn update_tx_secret(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error> {
+        match self {
+            Side::Server(connection) => connection.update_tx_secret(),
+            Side::Client(connection) => connection.update_tx_secret(),
+        }
+    }
+
+    fn update_rx_secret(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error> {
+        match self {
+            Side::Server(connection) => connection.update_rx_secret(),
+            Side::Client(connection) => connection.update_rx_secret(),
+        }
+    }
+}
+
 /// The session.
 pub(crate) struct Established {
     pub(crate) kept: Kept,
-    connection: KernelConnection<ServerConnectionData>,
+    side: Side,
+    suite: SupportedCipherSuite,
+    tls13: bool,
     decrypter: Box<dyn MessageDecrypter>,
     /// Number of the next record of the peer.
     sequence: u64,
-    /// An incomplete KeyUpdate.
+    /// An incomplete handshake message.
     message: Vec<u8>,
     key_updates_left: u8,
     warnings_left: u8,
@@ -116,23 +145,47 @@ pub(crate) struct Established {
 }
 
 impl Established {
-    /// Takes a session that has sent all of its own, and has received no part of a message.
+    /// Takes a server's session that has sent all of its own, and has received no part of a message.
     /// `offloads`: the keys may be handed over later.
     ///
     /// # Errors
     /// It is in the wrong state.
-    pub(crate) fn new(
+    pub(crate) fn server(
         connection: UnbufferedServerConnection,
         offloads: bool,
     ) -> Result<Established, Error> {
         let kept = Kept::of(&connection);
         let (secrets, connection) = connection.dangerous_into_kernel_connection()?;
         let suite = connection.negotiated_cipher_suite();
-        let keys = Sealing::new(secrets.tx.1, suite.tls13().is_some(), secrets.tx.0)?;
+        Self::new(kept, suite, secrets, Side::Server(connection), offloads)
+    }
+
+    /// Takes a client's session in the same state.
+    ///
+    /// # Errors
+    /// It is in the wrong state.
+    pub(crate) fn client(connection: UnbufferedClientConnection) -> Result<Established, Error> {
+        let kept = Kept::of(&connection);
+        let (secrets, connection) = connection.dangerous_into_kernel_connection()?;
+        let suite = connection.negotiated_cipher_suite();
+        Self::new(kept, suite, secrets, Side::Client(connection), false)
+    }
+
+    fn new(
+        kept: Kept,
+        suite: SupportedCipherSuite,
+        secrets: ExtractedSecrets,
+        side: Side,
+        offloads: bool,
+    ) -> Result<Established, Error> {
+        let tls13 = suite.tls13().is_some();
+        let keys = Sealing::new(secrets.tx.1, tls13, secrets.tx.0)?;
         Ok(Established {
             kept,
             decrypter: decrypter(suite, secrets.rx.1)?,
-            connection,
+            side,
+            suite,
+            tls13,
             sequence: secrets.rx.0,
             message: Vec::new(),
             key_updates_left: KEY_UPDATES_MAX,
@@ -155,10 +208,9 @@ impl Established {
     /// # Errors
     /// They are not to be handed over.
     pub(crate) fn offload(&mut self, rekeys: bool) -> Result<Sealing, Error> {
-        let tls13 = self.is_tls13();
         let Tx::Here { sealer, keys } = &mut self.tx else { return Err(NOT_HERE) };
         let (keys, sealed) = (keys.take().ok_or(NOT_HERE)?, sealer.sequence());
-        self.tx = Tx::Elsewhere { rekeys: rekeys && tls13, next: None, sealed };
+        self.tx = Tx::Elsewhere { rekeys: rekeys && self.tls13, next: None, sealed };
         Ok(keys.hand_over(sealed))
     }
 
@@ -172,10 +224,10 @@ impl Established {
         record_bytes: usize,
         output: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let limit = confidentiality_limit(self.connection.negotiated_cipher_suite());
+        let limit = confidentiality_limit(self.suite);
         let Tx::Here { sealer, .. } = &self.tx else { return Err(NOT_HERE) };
         if sealer.sequence() >= limit.saturating_sub(RECORDS_MARGIN) {
-            if !self.is_tls13() {
+            if !self.tls13 {
                 return Err(rustls::Error::EncryptError.into());
             }
             self.replace_keys(output)?;
@@ -208,8 +260,9 @@ impl Established {
         }
     }
 
-    fn is_tls13(&self) -> bool {
-        self.connection.protocol_version() == ProtocolVersion::TLSv1_3
+    /// Whether nothing is kept of what was received.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.message.is_empty()
     }
 
     /// Opens a whole record, in place. What has to be sent is appended to `output`, also in case of
@@ -234,7 +287,6 @@ impl Established {
         record: &'a mut [u8],
         output: &mut Vec<u8>,
     ) -> Result<Seen<'a>, rustls::Error> {
-        let tls13 = self.is_tls13();
         let Some((header, payload)) = record.split_at_mut_checked(HEADER_BYTES) else {
             return Err(InvalidMessage::MessageTooShort.into());
         };
@@ -242,7 +294,7 @@ impl Established {
         if usize::from(u16::from_be_bytes([header[3], header[4]])) > CIPHERTEXT_BYTES_MAX {
             return Err(rustls::Error::PeerSentOversizedRecord);
         }
-        if tls13 && kind != APPLICATION_DATA {
+        if self.tls13 && kind != APPLICATION_DATA {
             return Err(unexpected(kind));
         }
         let kind = ContentType::from(kind);
@@ -261,16 +313,23 @@ impl Established {
                 Ok(Seen::Data(opened.payload))
             }
             ALERT => self.alert(opened.payload),
-            HANDSHAKE if tls13 => self.key_update(opened.payload, output),
-            HANDSHAKE if opened.payload.first() == Some(&CLIENT_HELLO) && !self.renegotiated => {
-                self.renegotiated = true;
+            HANDSHAKE if self.tls13 => self.messages(opened.payload, output),
+            HANDSHAKE if opened.payload.first() == Some(&self.renegotiation()) => {
+                if std::mem::replace(&mut self.renegotiated, true) {
+                    return Err(PeerMisbehaved::TooManyRenegotiationRequests.into());
+                }
                 self.append_alert(output, false, AlertDescription::NoRenegotiation);
                 Ok(Seen::Data(&[]))
             }
-            HANDSHAKE if opened.payload.first() == Some(&CLIENT_HELLO) => {
-                Err(PeerMisbehaved::TooManyRenegotiationRequests.into())
-            }
             kind => Err(unexpected(kind)),
+        }
+    }
+
+    /// The type of the peer's message that asks for renegotiation.
+    fn renegotiation(&self) -> u8 {
+        match self.side {
+            Side::Server(_) => CLIENT_HELLO,
+            Side::Client(_) => HELLO_REQUEST,
         }
     }
 
@@ -282,7 +341,7 @@ impl Established {
         if description == AlertDescription::CloseNotify {
             return Ok(Seen::End);
         }
-        let is_ignored = !self.is_tls13() || description == AlertDescription::UserCanceled;
+        let is_ignored = !self.tls13 || description == AlertDescription::UserCanceled;
         if level != 1 || !is_ignored {
             return Err(rustls::Error::AlertReceived(description));
         }
@@ -293,36 +352,60 @@ impl Established {
         Ok(Seen::Data(&[]))
     }
 
-    /// Acts upon a handshake message: of a client, only a KeyUpdate is allowed.
-    fn key_update(
+    /// Acts upon handshake messages of TLS 1.3, of which the last may be incomplete: a client sends only
+    /// KeyUpdates, a server also tickets.
+    fn messages(
         &mut self,
         part: &[u8],
         output: &mut Vec<u8>,
     ) -> Result<Seen<'static>, rustls::Error> {
-        let invalid = || rustls::Error::from(InvalidMessage::InvalidKeyUpdate);
-        // It must be the last message of its record.
-        if self.message.len() + part.len() > KEY_UPDATE.len() + 1 {
-            return Err(invalid());
+        let mut all = std::mem::take(&mut self.message);
+        all.extend_from_slice(part);
+        let mut rest = &all[..];
+        let mut seen = Seen::Data(&[]);
+        while let Some(&kind) = rest.first() {
+            let max = match (kind, &self.side) {
+                (KEY_UPDATE, _) => 1,
+                (NEW_SESSION_TICKET, Side::Client(_)) => TICKET_BYTES_MAX,
+                _ => return Err(unexpected_message(kind)),
+            };
+            let Some((header, content)) = rest.split_first_chunk::<MESSAGE_HEADER_BYTES>() else {
+                break;
+            };
+            let len = u32::from_be_bytes([0, header[1], header[2], header[3]]) as usize;
+            if len > max {
+                return Err(InvalidMessage::HandshakePayloadTooLarge.into());
+            }
+            let Some((content, after)) = content.split_at_checked(len) else { break };
+            rest = after;
+            match (kind, &mut self.side) {
+                (NEW_SESSION_TICKET, Side::Client(connection)) => {
+                    connection.handle_new_session_ticket(content)?;
+                }
+                // What follows must have the new keys.
+                _ if !rest.is_empty() => return Err(InvalidMessage::InvalidKeyUpdate.into()),
+                _ => seen = self.key_update(content, output)?,
+            }
         }
-        self.message.extend_from_slice(part);
-        let known = self.message.len().min(KEY_UPDATE.len());
-        if self.message[..known] != KEY_UPDATE[..known] {
-            return Err(invalid());
-        }
-        let Some(&request) = self.message.get(KEY_UPDATE.len()) else {
-            return Ok(Seen::Data(&[]));
-        };
-        self.message = Vec::new();
+        self.message = rest.to_vec();
+        Ok(seen)
+    }
+
+    /// Acts upon the content of a KeyUpdate: whether one is requested in return (RFC 8446, 4.6.3).
+    fn key_update(
+        &mut self,
+        content: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Result<Seen<'static>, rustls::Error> {
         match self.key_updates_left.checked_sub(1) {
             Some(left) => self.key_updates_left = left,
             None => return Err(PeerMisbehaved::TooManyKeyUpdateRequests.into()),
         }
-        if request > 1 {
-            return Err(invalid());
-        }
-        let (sequence, secrets) = self.connection.update_rx_secret()?;
-        let suite = self.connection.negotiated_cipher_suite();
-        self.decrypter = decrypter(suite, secrets)
+        let &[request @ (0 | 1)] = content else {
+            return Err(InvalidMessage::InvalidKeyUpdate.into());
+        };
+        let (sequence, secrets) = self.side.update_rx_secret()?;
+        self.decrypter = decrypter(self.suite, secrets)
             .map_err(|_| rustls::Error::General("no cipher for new keys".to_owned()))?;
         self.sequence = sequence;
         match (request, &self.tx) {
@@ -337,10 +420,10 @@ impl Established {
         if matches!(self.tx, Tx::Elsewhere { next: Some(_), .. }) {
             return Ok(());
         }
-        let (sequence, secrets) = self.connection.update_tx_secret()?;
+        let (sequence, secrets) = self.side.update_tx_secret()?;
         let unknown = |_| rustls::Error::General("no cipher for new keys".to_owned());
         let fresh = Sealing::new(secrets, true, sequence).map_err(unknown)?;
-        self.append(output, HANDSHAKE, &[&KEY_UPDATE[..], &[0]].concat());
+        self.append(output, HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0]);
         match &mut self.tx {
             Tx::Here { sealer, keys } => {
                 *sealer = Sealer::new(&fresh).map_err(unknown)?;
@@ -369,7 +452,7 @@ impl Established {
     /// # Errors
     /// The limit is reached, and keys cannot be replaced.
     pub(crate) fn sealed(&mut self, records: u64, output: &mut Vec<u8>) -> Result<(), Error> {
-        let limit = confidentiality_limit(self.connection.negotiated_cipher_suite());
+        let limit = confidentiality_limit(self.suite);
         let Tx::Elsewhere { rekeys, sealed, .. } = &mut self.tx else { return Ok(()) };
         *sealed = sealed.saturating_add(records);
         if *sealed < limit.saturating_sub(RECORDS_MARGIN) {
@@ -412,6 +495,14 @@ fn unexpected(kind: u8) -> rustls::Error {
     }
 }
 
+/// A handshake message of a type that nobody sends after the handshake.
+fn unexpected_message(kind: u8) -> rustls::Error {
+    rustls::Error::InappropriateHandshakeMessage {
+        expect_types: vec![HandshakeType::KeyUpdate],
+        got_type: HandshakeType::from(kind),
+    }
+}
+
 /// The alert that tells the peer of an error; `None`: it was the peer that has failed.
 fn alert_of(error: &rustls::Error) -> Option<AlertDescription> {
     use rustls::Error as Is;
@@ -421,6 +512,7 @@ fn alert_of(error: &rustls::Error) -> Option<AlertDescription> {
         Is::PeerSentOversizedRecord => AlertDescription::RecordOverflow,
         Is::InvalidMessage(InvalidMessage::InvalidKeyUpdate)
         | Is::InappropriateMessage { .. }
+        | Is::InappropriateHandshakeMessage { .. }
         | Is::PeerMisbehaved(_) => AlertDescription::UnexpectedMessage,
         Is::InvalidMessage(_) => AlertDescription::DecodeError,
         _ => AlertDescription::InternalError,

@@ -76,9 +76,9 @@ pub struct Opened {
 enum Connection {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
-    /// A server's after its handshake.
+    /// After the handshake.
     Established(Box<Established>),
-    /// A server's that was to be established, and that failed.
+    /// It was to be established, which failed.
     Lost,
 }
 
@@ -341,21 +341,23 @@ impl Session {
         }
     }
 
-    /// After the handshake of a server, records are protected here. Unless something is left over from
-    /// the handshake: then rustls keeps the connection.
+    /// After the handshake, records are protected here. Unless something is left over from it: then rustls
+    /// keeps the connection.
     fn establish(&mut self) -> Result<(), Error> {
-        if !matches!(&self.connection, Connection::Server(connection) if is_idle(connection))
-            || !self.joining.is_empty()
-            || self.ended
-        {
+        let is_ready = match &self.connection {
+            Connection::Server(connection) => is_idle(connection),
+            Connection::Client(connection) => is_idle(connection),
+            Connection::Established(_) | Connection::Lost => false,
+        };
+        if !is_ready || !self.joining.is_empty() || self.ended {
             return Ok(());
         }
-        if let Connection::Server(connection) =
-            std::mem::replace(&mut self.connection, Connection::Lost)
-        {
-            let established = Established::new(*connection, self.offloads)?;
-            self.connection = Connection::Established(Box::new(established));
-        }
+        let established = match std::mem::replace(&mut self.connection, Connection::Lost) {
+            Connection::Server(connection) => Established::server(*connection, self.offloads)?,
+            Connection::Client(connection) => Established::client(*connection)?,
+            Connection::Established(_) | Connection::Lost => return Err(NOT_HERE),
+        };
+        self.connection = Connection::Established(Box::new(established));
         Ok(())
     }
 
@@ -515,7 +517,10 @@ impl Session {
 
     /// Whether nothing is kept of what was received: no part of a handshake message.
     pub fn is_quiet(&self) -> bool {
-        self.joining.is_empty()
+        match &self.connection {
+            Connection::Established(session) => session.is_quiet(),
+            _ => self.joining.is_empty(),
+        }
     }
 
     /// Whether the peer has ended its side.

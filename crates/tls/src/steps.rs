@@ -2,7 +2,8 @@
 //!
 //! Called by [`Session`](crate::Session), which knows what comes when.
 
-use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::CommonState;
+use rustls::server::ServerConnectionData;
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, ReadEarlyData, UnbufferedStatus, WriteTraffic,
 };
@@ -122,7 +123,7 @@ pub(crate) fn write<Data>(
 }
 
 /// Whether a connection has completed its handshake, and waits for nothing.
-pub(crate) fn is_idle(connection: &UnbufferedServerConnection) -> bool {
+pub(crate) fn is_idle(connection: &CommonState) -> bool {
     !connection.is_handshaking() && !connection.wants_write()
 }
 

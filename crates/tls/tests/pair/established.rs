@@ -26,7 +26,7 @@ const SUITES: [CipherSuite; 6] = [
 ];
 
 /// Seals as the kernel does (tls_sw.c): explicit nonces of TLS 1.2 are counted up.
-struct Kernel {
+pub struct Kernel {
     key: LessSafeKey,
     iv: [u8; 12],
     sequence: u64,
@@ -35,7 +35,7 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn new(sealing: &Sealing) -> Kernel {
+    pub fn new(sealing: &Sealing) -> Kernel {
         let algorithm = match sealing.cipher() {
             SealingCipher::Aes128Gcm => &aead::AES_128_GCM,
             SealingCipher::Aes256Gcm => &aead::AES_256_GCM,
@@ -51,7 +51,7 @@ impl Kernel {
         }
     }
 
-    fn seal(&mut self, kind: u8, content: &[u8]) -> Vec<u8> {
+    pub fn seal(&mut self, kind: u8, content: &[u8]) -> Vec<u8> {
         let mut nonce = self.iv;
         if !self.explicit {
             let sequence = self.sequence.to_be_bytes();

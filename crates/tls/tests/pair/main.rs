@@ -1,6 +1,7 @@
 //! Both sides of a session against each other, on buffers in memory.
 
 mod certificates;
+mod clients;
 mod early;
 mod established;
 mod hostile;

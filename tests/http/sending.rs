@@ -99,6 +99,32 @@ fn the_speed_can_be_limited() {
 }
 
 #[test]
+fn the_speed_of_heads_is_limited_too() {
+    let site = site(&format!(
+        "log_format bytes '$uri $bytes_sent'; access_log %%DIR%%/bytes.log bytes;
+         server {{
+             listen 127.0.0.1:%%PORT%%;
+             root %%DIR%%/html;
+             add_header X-Long {};
+             limit_rate 1k;
+         }}",
+        "x".repeat(2500)
+    ))
+    .file("html/a", "content");
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        client.send_get("/a");
+        let mut received = client.read_some(100_000);
+        assert!(received.starts_with(b"HTTP/1.1 200 OK") && received.len() <= 1024);
+        while !received.ends_with(b"\r\n\r\ncontent") {
+            received.extend(client.read_some(100_000));
+        }
+        server.wait_file("bytes.log", &format!("/a {}\n", received.len()));
+        assert_eq!(client.get("/none").status, 404);
+    });
+}
+
+#[test]
 fn several_limited_responses_do_not_wait_for_each_other() {
     // Each takes much longer than a client has patience.
     let site = server("location / { limit_rate 1k; }").file("html/a", pattern(1_000_000));

@@ -174,6 +174,7 @@ pub async fn send_rest(
         body => body,
     };
     let mut sender = Sender::new(connection, request, framing, out);
+    sender.head().await?;
     sender.body(body).await?;
     if framing == Framing::Chunked {
         last_chunk(request, out);
@@ -343,6 +344,22 @@ impl<'a> Sender<'a> {
             chunk_left: 0,
             unread: None,
         }
+    }
+
+    /// `limit_rate` applies to the head, too: what of it may not be sent with the body yet, is sent here.
+    async fn head(&mut self) -> Result<(), SendError> {
+        let Some(rate) = &mut self.rate else { return Ok(()) };
+        let len = self.request.sent.head_bytes.get();
+        if rate.allowed(now()).is_ok_and(|allowed| allowed >= len) {
+            rate.sent += len;
+            return Ok(());
+        }
+        let begin = self.out.len().saturating_sub(usize::try_from(len).unwrap_or(usize::MAX));
+        let head = Bytes::copy_from_slice(&self.out[begin..]);
+        self.out.truncate(begin);
+        let sent = &self.request.sent.bytes;
+        sent.set(sent.get() - head.len() as u64);
+        self.bytes(head).await
     }
 
     async fn body(&mut self, body: Body) -> Result<(), SendError> {

@@ -4,12 +4,12 @@
 //! spells out the bytes to send, and the response is parsed strictly ([`crate::response`]). All
 //! waits end after [`Client::set_patience`] with a panic that shows the bytes received so far.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::response::{Framing, Response, parse_chunked, parse_head};
-use crate::wait::{PATIENCE, Patience, STEP};
+use crate::wait::{self, PATIENCE, STEP};
 
 /// Bytes read from the socket at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -276,26 +276,19 @@ impl Client {
             return Arrival::End;
         }
         let mut buffer = [0; READ_BYTES];
-        let mut patience = Patience::new(self.patience);
-        loop {
-            return match self.stream.read(&mut buffer) {
-                Ok(0) => {
-                    self.eof = true;
-                    Arrival::End
-                }
-                Ok(n) => {
-                    self.pending.extend_from_slice(&buffer[..n]);
-                    Arrival::Bytes(n)
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    if !patience.is_over() {
-                        continue;
-                    }
-                    Arrival::Nothing
-                }
-                Err(_) => Arrival::Reset,
-            };
+        match wait::read(&self.stream, &mut buffer, self.patience) {
+            Ok(0) => {
+                self.eof = true;
+                Arrival::End
+            }
+            Ok(n) => {
+                self.pending.extend_from_slice(&buffer[..n]);
+                Arrival::Bytes(n)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Arrival::Nothing
+            }
+            Err(_) => Arrival::Reset,
         }
     }
 

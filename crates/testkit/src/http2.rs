@@ -5,7 +5,7 @@
 //! would not send is sent as bytes ([`Http2::send_raw`]).
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
 use nowait_h2::hpack::Field;
@@ -13,7 +13,7 @@ pub use nowait_h2::{ErrorCode, Limits, StreamId};
 use nowait_h2::{Event, Sink, client};
 
 use crate::response::Response;
-use crate::wait::PATIENCE;
+use crate::wait::{self, PATIENCE, STEP};
 
 /// Bytes read from the socket at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -88,7 +88,7 @@ impl Http2 {
     pub fn with(port: u16, limits: Limits) -> Http2 {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the server listens");
         stream.set_nodelay(true).expect("a TCP socket");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a TCP socket");
+        stream.set_read_timeout(Some(STEP)).expect("a TCP socket");
         stream.set_write_timeout(Some(PATIENCE)).expect("a TCP socket");
         Http2 {
             stream,
@@ -342,7 +342,7 @@ impl Http2 {
     fn receive(&mut self, what: &str) -> bool {
         assert!(!self.closed, "the server has closed instead of {what}; {:?}", self.exchanges);
         let mut buffer = vec![0; READ_BYTES];
-        match self.stream.read(&mut buffer) {
+        match wait::read(&self.stream, &mut buffer, PATIENCE) {
             Ok(0) => self.closed = true,
             Ok(count) => self.pending.extend_from_slice(&buffer[..count]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => self.closed = true,

@@ -1,6 +1,8 @@
 //! Bounded waiting: the only place in the kit that sleeps, and only between two checks of a
 //! condition in another process. Nothing is ever assumed to have happened "by then".
 
+use std::io::{self, ErrorKind, Read};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// How long a test waits for an expected event. Generous: a loaded machine with few cores must not
@@ -25,18 +27,18 @@ pub(crate) const STEP: Duration = Duration::from_millis(500);
 
 /// The time for which an event is still awaited. Looks at the clock must be at most [`STEP`] apart, because
 /// more is not counted: a test waits as long as its server could run.
-pub(crate) struct Patience {
+struct Patience {
     left: Duration,
     looked: Instant,
 }
 
 impl Patience {
-    pub(crate) fn new(patience: Duration) -> Patience {
+    fn new(patience: Duration) -> Patience {
         Patience { left: patience, looked: Instant::now() }
     }
 
     /// Looks at the clock.
-    pub(crate) fn is_over(&mut self) -> bool {
+    fn is_over(&mut self) -> bool {
         self.is_over_at(Instant::now())
     }
 
@@ -45,6 +47,24 @@ impl Patience {
         self.looked = now;
         self.left = self.left.saturating_sub(passed);
         self.left.is_zero()
+    }
+}
+
+/// Reads from a socket whose own timeout is at most [`STEP`], for as long as `patience` lasts.
+pub(crate) fn read(
+    mut stream: &TcpStream,
+    buffer: &mut [u8],
+    patience: Duration,
+) -> io::Result<usize> {
+    let mut patience = Patience::new(patience);
+    loop {
+        match stream.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+                    && !patience.is_over() => {}
+            result => return result,
+        }
     }
 }
 

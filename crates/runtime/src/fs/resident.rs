@@ -27,13 +27,16 @@
 //! A caller that keeps an entry and allows older answers, such as `open_file_cache`, asks whether it
 //! [is recent](is_recent), which mostly takes no system call.
 //!
-//! A path gets an entry when it is asked for a second time within a while ([`seen`]). When memory is
-//! short, it must also be wanted more often than what it replaces, so a scan displaces nothing.
+//! A path gets an entry when it is asked for a second time within a while, unless it changes too often
+//! ([`seen`]). When memory or watches are short, it must also be wanted more often than what it replaces, so
+//! a scan displaces nothing.
 //!
 //! Called by: http. Never waits: what may wait is done in the pool of the location.
 
 mod changes;
 mod graph;
+mod making;
+mod seen;
 mod sentinel;
 mod table;
 mod variants;
@@ -42,13 +45,14 @@ mod walk;
 use std::fmt;
 use std::io;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use self::changes::Changes;
+use self::changes::{Changes, Failure};
 use self::graph::{Entry, NodeId};
+use self::making::{Busy, Making, Permit};
 use self::table::Table;
 use self::variants::Variants;
 use super::open::try_stat;
@@ -64,11 +68,12 @@ const CHECK_MS: u64 = 1000;
 /// Memory of an entry beside its content, in bytes: path, watches, places in tables.
 const ENTRY_BYTES: usize = 1024;
 
-/// Most entries that are being made at a time.
-const PENDING_MAX: usize = 64;
+/// Entries that are removed at once when watches run short, and how often that is tried for a path: it
+/// may need one for each of its directories.
+const FREED_AT_ONCE: usize = 8;
+const WALKS_MAX: usize = 4;
 
-/// An entry that changes within this time after it was made is not made again for a while, in
-/// milliseconds.
+/// An entry that changes within this time after it was made is short-lived ([`seen`]), in milliseconds.
 const SHORT_LIVED_MS: u64 = 2000;
 
 /// Bounds of all resident files together.
@@ -143,8 +148,7 @@ struct All {
     table: Table,
     changes: Changes,
     counters: Counters,
-    /// Entries being made.
-    pending: AtomicUsize,
+    making: Making,
     /// All were dropped, which nobody was told yet.
     dropped: AtomicBool,
     /// Watches ran short, which nobody was told yet; or was, since they were last set.
@@ -164,9 +168,9 @@ pub fn configure(limits: Limits) -> io::Result<()> {
             return Ok(());
         }
         let changes = Changes::new()?;
-        let (table, counters) = (Table::default(), Counters::default());
-        let (pending, dropped, unwatched, unwatched_told) = Default::default();
-        let all = All { table, changes, counters, pending, dropped, unwatched, unwatched_told };
+        let (table, counters, making) = Default::default();
+        let (dropped, unwatched, unwatched_told) = Default::default();
+        let all = All { table, changes, counters, making, dropped, unwatched, unwatched_told };
         let _ = ALL.set(all);
     }
     if let Some(all) = ALL.get() {
@@ -214,6 +218,8 @@ pub struct Resident {
     valid: AtomicBool,
     /// The number of mount changes before it was made.
     age: u32,
+    /// The one before was short-lived.
+    is_second: bool,
     /// When it was made, and last compared: [`clock_ms`].
     made_ms: u64,
     checked_ms: AtomicU64,
@@ -233,6 +239,7 @@ impl Resident {
             outcome: OnceLock::new(),
             valid: AtomicBool::new(true),
             age,
+            is_second: wanted.is_second,
             made_ms: now,
             checked_ms: AtomicU64::new(now),
             uses: AtomicU32::new(0),
@@ -341,6 +348,8 @@ struct Wanted {
     size_max: usize,
     /// Whether metadata of a larger file are worth an entry.
     metadata: bool,
+    /// The last entry was short-lived.
+    is_second: bool,
 }
 
 /// The entry of `path`, for its content; `None`: there is none, and the file has to be opened.
@@ -399,10 +408,21 @@ fn look_up(
     let now = seen::tick(clock_ms());
     let Some(entry) = all.table.get(hash, path, symlinks) else {
         let count = seen::count(hash, now);
-        if seen::is_wanted(count) {
-            let wanted = Wanted { hash, path: path.into(), symlinks, size_max, metadata };
-            all.make(io, wanted, count);
+        if !seen::is_wanted(count) {
+            return None;
         }
+        let permit = match all.making.begin(hash) {
+            Ok(permit) => permit,
+            Err(Busy::WithThis) => return None,
+            Err(Busy::WithOthers) => {
+                seen::postpone(hash, now, count);
+                return None;
+            }
+        };
+        let is_second = seen::had_short_life(hash, now);
+        let path = path.into();
+        let wanted = Wanted { hash, path, symlinks, size_max, metadata, is_second };
+        all.make(io, permit, wanted, count);
         return None;
     };
     // Before the entry is believed.
@@ -455,20 +475,10 @@ impl All {
     }
 
     /// Makes an entry in the pool.
-    fn make(&'static self, io: &Io, wanted: Wanted, count: u16) {
-        // Counted until the work is done or dropped.
-        let pending = Pending::new(&self.pending);
-        if pending.before >= PENDING_MAX {
-            return;
-        }
+    fn make(&'static self, io: &Io, permit: Permit<'static>, wanted: Wanted, count: u16) {
         io.pool.run_detached(Op::Open, move || {
-            let _pending = pending;
-            match self.admit(&wanted, count) {
-                Admission::Done => seen::forget(wanted.hash),
-                // Asked for again and again, it displaces others.
-                Admission::NoRoom => {}
-                Admission::Refused => seen::refuse(wanted.hash),
-            }
+            let _permit = permit;
+            self.admit(&wanted, count).remember(&wanted);
         });
     }
 
@@ -481,18 +491,17 @@ impl All {
             self.counters.refused.fetch_add(1, Relaxed);
             admission
         };
-        if !self.has_watches(count, now) {
-            self.tell_unwatched();
-            return refuse(Admission::NoRoom);
-        }
         if !room(ENTRY_BYTES) {
             return refuse(Admission::NoRoom);
         }
-        let Some(entry) = walk::walk(&self.changes, wanted) else {
-            if self.changes.take_exhausted() {
+        let entry = match self.walk(wanted, count, now) {
+            Ok(entry) => entry,
+            Err(Failure::Impossible) => return refuse(Admission::Refused),
+            Err(Failure::Changed) => return refuse(Admission::Changed),
+            Err(Failure::Exhausted) => {
                 self.tell_unwatched();
+                return refuse(Admission::NoRoom);
             }
-            return refuse(Admission::Refused);
         };
         if !room(entry.bytes()) {
             self.changes.forget(&entry);
@@ -500,6 +509,8 @@ impl All {
         }
         entry.used(now);
         self.counters.admitted.fetch_add(1, Relaxed);
+        // Before it is found, and may end.
+        seen::forget(wanted.hash);
         if let Some(old) = self.table.insert(entry) {
             self.changes.forget(&old);
         }
@@ -528,17 +539,29 @@ impl All {
         self.changes.clean_up();
     }
 
-    /// Whether another watch is allowed; if not, tries to free some.
-    fn has_watches(&self, count: u16, now: u16) -> bool {
-        if self.changes.has_room() {
-            return true;
+    /// Walks a path; while watches run short, those of entries that were used less make room.
+    fn walk(&self, wanted: &Wanted, count: u16, now: u16) -> Result<Arc<Resident>, Failure> {
+        for _ in 0..WALKS_MAX {
+            match walk::walk(&self.changes, wanted) {
+                Err(Failure::Exhausted) if self.free_watches(count, now) => {}
+                walked => return walked,
+            }
         }
-        for _ in 0..8 {
-            let Some(victim) = self.table.take_colder(count, now) else { break };
+        Err(Failure::Exhausted)
+    }
+
+    /// Removes entries that were used less than `count` times lately, with their watches; false: there are
+    /// none.
+    fn free_watches(&self, count: u16, now: u16) -> bool {
+        let mut freed = 0;
+        while freed < FREED_AT_ONCE
+            && let Some(victim) = self.table.take_colder(count, now)
+        {
             self.evict(&victim);
+            freed += 1;
         }
         self.changes.clean_up();
-        self.changes.has_room()
+        freed > 0
     }
 
     /// An entry of which the kernel reported a change.
@@ -546,7 +569,7 @@ impl All {
         if entry.valid.swap(false, SeqCst) {
             self.counters.changed.fetch_add(1, Relaxed);
             if clock_ms().saturating_sub(entry.made_ms) < SHORT_LIVED_MS {
-                seen::refuse(entry.hash);
+                seen::short_life(entry.hash, entry.is_second);
             }
         }
         self.table.remove(entry);
@@ -565,111 +588,20 @@ enum Admission {
     Done,
     /// Memory or watches are short, and what has them is used as often.
     NoRoom,
-    /// The path can't have an entry, or changes too often.
+    /// Something changed meanwhile.
+    Changed,
+    /// The path can't have an entry.
     Refused,
 }
 
-/// An entry that is being made.
-struct Pending {
-    all: &'static AtomicUsize,
-    /// Number of others.
-    before: usize,
-}
-
-impl Pending {
-    fn new(all: &'static AtomicUsize) -> Pending {
-        Pending { all, before: all.fetch_add(1, Relaxed) }
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        self.all.fetch_sub(1, Relaxed);
-    }
-}
-
-/// How often paths without an entry were asked for lately.
-mod seen {
-    use super::{LazyLock, forgetful};
-
-    /// Paths that are counted; half a megabyte.
-    const PATHS: usize = 1 << 16;
-
-    /// Counts end here; what takes part in it is halved with every tick.
-    pub(super) const COUNT_MAX: u16 = 62;
-
-    /// Marks a path that is not worth an entry.
-    const REFUSED: u16 = 63;
-
-    /// A path asked for this often gets an entry.
-    const WANTED: u16 = 2;
-
-    /// Length of a tick in milliseconds.
-    const TICK_MS: u64 = 8192;
-
-    /// Ticks, from 0; the counts have 6 bits.
-    const TICKS: u64 = 1 << 10;
-
-    static SEEN: LazyLock<Box<forgetful::Table<PATHS>>> =
-        LazyLock::new(|| Box::new(forgetful::Table::new()));
-
-    pub(super) fn tick(now_ms: u64) -> u16 {
-        (now_ms / TICK_MS % TICKS) as u16
-    }
-
-    /// What a count of the tick `then` is worth at `now`.
-    pub(super) fn aged(count: u16, then: u16, now: u16) -> u16 {
-        let ticks = (u64::from(now) + TICKS - u64::from(then)) % TICKS;
-        count.checked_shr(ticks.min(16) as u32).unwrap_or(0)
-    }
-
-    /// Counts, and returns the count; 0 for what is not worth an entry.
-    pub(super) fn count(hash: u64, now: u16) -> u16 {
-        let known = SEEN.find(hash).map_or((0, now), |value| (value & 63, value >> 6));
-        let count = match known {
-            (REFUSED, then) if then == now => return 0,
-            (REFUSED, _) => 1,
-            (count, then) => (aged(count, then, now) + 1).min(COUNT_MAX),
-        };
-        SEEN.set(hash, now << 6 | count);
-        count
-    }
-
-    /// Whether a path that has been asked for so often should get an entry now. If that fails for lack of
-    /// room, it is tried again when the path has been asked for twice as often.
-    pub(super) fn is_wanted(count: u16) -> bool {
-        count >= WANTED && count.is_power_of_two()
-    }
-
-    /// The path has got an entry.
-    pub(super) fn forget(hash: u64) {
-        SEEN.set(hash, 0);
-    }
-
-    /// The path gets no entry in this tick.
-    pub(super) fn refuse(hash: u64) {
-        let now = tick(crate::mounts::clock_ms());
-        SEEN.set(hash, now << 6 | REFUSED);
-    }
-
-    /// As if the path had just been asked for.
-    #[cfg(test)]
-    pub(super) fn forgive(hash: u64) {
-        SEEN.set(hash, tick(crate::mounts::clock_ms()) << 6 | 1);
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn counts_fade() {
-            let hash = forgetful::hash("a path of this test");
-            assert_eq!((count(hash, 5), count(hash, 5), count(hash, 5)), (1, 2, 3));
-            assert_eq!(count(hash, 6), 2, "three are worth one a tick later");
-            assert_eq!(count(hash, 30), 1);
-            SEEN.set(hash, 30 << 6 | REFUSED);
-            assert_eq!((count(hash, 30), count(hash, 31)), (0, 1));
+impl Admission {
+    /// For when the path is asked for again.
+    fn remember(&self, wanted: &Wanted) {
+        match self {
+            // Asked for again and again, it displaces others.
+            Admission::Done | Admission::NoRoom => {}
+            Admission::Changed => seen::short_life(wanted.hash, wanted.is_second),
+            Admission::Refused => seen::refuse(wanted.hash),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -47,6 +47,18 @@ pub(super) const REPORTS_MAX: usize = 4096;
 /// Memory for reports that are read at a time, in bytes.
 const BUFFER_BYTES: usize = 8 * 1024;
 
+/// Why a path gets no entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It can't have one.
+    Impossible,
+    /// Something changed meanwhile.
+    Changed,
+    /// A watch was refused: by the kernel, because the user of the server has as many as are allowed, or
+    /// here.
+    Exhausted,
+}
+
 /// The watches, and who depends on them.
 #[derive(Debug)]
 pub(super) struct Changes {
@@ -56,8 +68,6 @@ pub(super) struct Changes {
     age: AtomicU32,
     watches: AtomicUsize,
     watches_max: AtomicUsize,
-    /// One was refused: by the kernel, because the user of the server has as many as are allowed, or here.
-    exhausted: AtomicBool,
     watching: Mutex<()>,
     graph: Mutex<Graph<Arc<Resident>>>,
     /// Entries that ended without a report.
@@ -72,7 +82,6 @@ impl Changes {
             age: AtomicU32::new(0),
             watches: AtomicUsize::new(0),
             watches_max: AtomicUsize::new(0),
-            exhausted: AtomicBool::new(false),
             watching: Mutex::default(),
             graph: Mutex::default(),
             dead: Mutex::default(),
@@ -92,13 +101,8 @@ impl Changes {
     }
 
     /// Whether more may be watched.
-    pub(super) fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         self.watches() < self.watches_max.load(Relaxed)
-    }
-
-    /// Whether a watch was refused since the last call.
-    pub(super) fn take_exhausted(&self) -> bool {
-        self.exhausted.load(Relaxed) && self.exhausted.swap(false, Relaxed)
     }
 
     /// The number of times that all was in doubt.
@@ -141,29 +145,33 @@ impl Changes {
     }
 
     /// Watches the directory or file of a node, before anyone looks further.
-    pub(super) fn watch(&self, node: NodeId, fd: BorrowedFd<'_>, is_dir: bool) -> Option<()> {
+    pub(super) fn watch(
+        &self,
+        node: NodeId,
+        fd: BorrowedFd<'_>,
+        is_dir: bool,
+    ) -> Result<(), Failure> {
         let _watching = lock(&self.watching);
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let watch = match is_dir {
             true => inotify::add_watch(&self.inotify, path, DIR_EVENTS | WatchFlags::ONLYDIR),
             false => inotify::add_watch(&self.inotify, path, FILE_EVENTS),
         };
-        if watch == Err(Errno::NOSPC) {
-            self.exhausted.store(true, Relaxed);
-        }
-        let watch = watch.ok()?;
+        let watch = watch.map_err(|errno| match errno {
+            Errno::NOSPC => Failure::Exhausted,
+            _ => Failure::Impossible,
+        })?;
         let mut graph = lock(&self.graph);
         if !graph.knows(watch) {
             if !self.has_room() {
                 drop(graph);
                 // Not watched before: nobody else depends on it.
                 let _ = inotify::remove_watch(&self.inotify, watch);
-                self.exhausted.store(true, Relaxed);
-                return None;
+                return Err(Failure::Exhausted);
             }
             self.watches.fetch_add(1, Relaxed);
         }
-        graph.watch(node, watch, is_dir)
+        graph.watch(node, watch, is_dir).ok_or(Failure::Changed)
     }
 
     /// An entry depends on a node: it ends with it.

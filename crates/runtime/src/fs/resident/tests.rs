@@ -66,18 +66,27 @@ fn ask(io: &Io, path: &Path) -> Option<Arc<Resident>> {
 
 /// Asks until there is an entry, and nothing else is being done about it.
 async fn settle(io: &Io, path: &Path) -> Arc<Resident> {
+    // Files that change soon after they became resident are left alone for a while.
+    asked(io, path, || seen::forgive(hash(path))).await
+}
+
+/// As [`settle`]; `again` is called before it is asked again.
+async fn asked(io: &Io, path: &Path, again: impl Fn()) -> Arc<Resident> {
     let begin = Instant::now();
     loop {
         // Each question may have begun to make one.
-        let is_pending = ALL.get().is_some_and(|all| all.pending.load(SeqCst) > 0);
+        let is_pending = ALL.get().is_some_and(|all| !all.making.is_idle());
         if let Some(found) = ask(io, path).filter(|_| !is_pending) {
             return found;
         }
-        assert!(begin.elapsed() < Duration::from_secs(30), "{} gets no entry", path.display());
+        assert!(begin.elapsed() < Duration::from_secs(60), "{} gets no entry", path.display());
         sleep(Duration::from_millis(1)).await;
-        // Files that change soon after they became resident are left alone for a while.
-        seen::forgive(forgetful::hash((3u8, bytes(path), Symlinks::Follow)));
+        again();
     }
+}
+
+fn hash(path: &Path) -> u64 {
+    forgetful::hash((3u8, bytes(path), Symlinks::Follow))
 }
 
 fn content(found: &Resident) -> &[u8] {
@@ -427,14 +436,13 @@ fn what_is_displaced_or_replaced_leaves_nothing() {
         fs::write(&page, "text").unwrap();
         settle(&io, &page).await;
         let all = ALL.get().unwrap();
-        let path = bytes(&page);
-        let hash = forgetful::hash((3u8, path, Symlinks::Follow));
         let wanted = Wanted {
-            hash,
-            path: path.into(),
+            hash: hash(&page),
+            path: bytes(&page).into(),
             symlinks: Symlinks::Follow,
             size_max: 4096,
             metadata: false,
+            is_second: false,
         };
         // Two threads may make the same entry.
         let before = (snapshot().entries, snapshot().bytes, snapshot().watches);
@@ -559,5 +567,94 @@ fn the_hotter_path_wins_and_watches_are_bounded() {
             sleep(Duration::from_millis(1)).await;
         }
         assert!(snapshot().watches <= full);
+    });
+}
+
+#[test]
+fn a_path_is_refused_after_its_second_short_life() {
+    on_a_loop("short", |io, dir| async move {
+        let page = dir.join("page");
+        fs::write(&page, "text").unwrap();
+        loop {
+            let found = asked(&io, &page, || {}).await;
+            fs::write(&page, "changed").unwrap();
+            assert!(ask(&io, &page).is_none());
+            // On a machine that stands still, no life is short.
+            let is_short = clock_ms() - found.made_ms < SHORT_LIVED_MS;
+            if !found.is_second {
+                assert!(!seen::is_refused(hash(&page)), "changed once");
+            } else if is_short {
+                assert!(seen::is_refused(hash(&page)));
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_change_during_a_walk_is_a_short_life() {
+    on_a_loop("race", |_, dir| async move {
+        let page = dir.join("page");
+        let wanted = |is_second| Wanted {
+            hash: hash(&page),
+            path: bytes(&page).into(),
+            symlinks: Symlinks::Follow,
+            size_max: 4096,
+            metadata: false,
+            is_second,
+        };
+        Admission::Changed.remember(&wanted(false));
+        assert!(!seen::is_refused(hash(&page)));
+        Admission::Changed.remember(&wanted(true));
+        assert!(seen::is_refused(hash(&page)));
+    });
+}
+
+#[test]
+fn a_path_that_needs_more_watches_than_are_free_gets_them() {
+    on_a_loop("deep", |io, dir| async move {
+        let (shallow, deep) = (dir.join("page"), dir.join("a/b/c/page"));
+        fs::create_dir_all(deep.parent().unwrap()).unwrap();
+        fs::write(&shallow, "text").unwrap();
+        fs::write(&deep, "text").unwrap();
+        settle(&io, &shallow).await;
+        let many: Vec<_> = (0..3).map(|n| dir.join(format!("page{n}"))).collect();
+        for page in &many {
+            fs::write(page, "text").unwrap();
+            settle(&io, page).await;
+        }
+        // One is free, four are needed.
+        let watches = snapshot().watches + 1;
+        configure(Limits { memory: 1 << 20, watches }).unwrap();
+        asked(&io, &deep, || {}).await;
+        assert!(snapshot().watches <= watches);
+    });
+}
+
+#[test]
+fn a_path_that_has_to_wait_is_wanted_still() {
+    on_a_loop("busy", |io, dir| async move {
+        let page = |n: usize| dir.join(format!("page{n}"));
+        let all = ALL.get().unwrap();
+        settle(&io, &dir).await;
+        for n in 0.. {
+            fs::write(page(n), "text").unwrap();
+            let begin = seen::tick(clock_ms());
+            let others: Vec<_> = (1..=making::MAKING_MAX as u64)
+                .map(|other| all.making.begin(other).unwrap())
+                .collect();
+            let made = snapshot().admitted;
+            ask(&io, &page(n));
+            ask(&io, &page(n));
+            drop(others);
+            assert!(all.making.is_idle());
+            ask(&io, &page(n));
+            let is_making = !all.making.is_idle() || snapshot().admitted > made;
+            // Counts fade.
+            if seen::tick(clock_ms()) == begin {
+                assert!(is_making);
+                break;
+            }
+        }
     });
 }

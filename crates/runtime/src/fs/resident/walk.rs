@@ -2,6 +2,7 @@
 //!
 //! Runs on pool threads.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::changes::Changes;
+use super::changes::{Changes, Failure};
 use super::graph::NodeId;
 use super::{Outcome, Resident, Wanted};
 use crate::fs::symlinks::open_path;
@@ -25,17 +26,18 @@ const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
-/// Makes the entry of a path, watched from the root on; `None`: there can't be one, or something
-/// changed meanwhile.
-pub(super) fn walk(changes: &Changes, wanted: &Wanted) -> Option<Arc<Resident>> {
+type Walked<T> = Result<T, Failure>;
+
+/// Makes the entry of a path, watched from the root on.
+pub(super) fn walk(changes: &Changes, wanted: &Wanted) -> Walked<Arc<Resident>> {
     let entry = Arc::new(Resident::new(wanted, changes.age()));
     // A slash at the end has a meaning of its own.
     if wanted.path.last() == Some(&b'/') || wanted.path.contains(&0) {
-        return None;
+        return Err(Failure::Impossible);
     }
     let mut walk = Walk { changes, age: entry.age, links: 0, steps: 0, made: Vec::new() };
     let done = walk.entry(wanted, &entry);
-    if done.is_none() {
+    if done.is_err() {
         entry.valid.store(false, SeqCst);
         walk.made.into_iter().rev().for_each(|node| changes.release(node));
     }
@@ -64,53 +66,53 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn entry(&mut self, wanted: &Wanted, entry: &Arc<Resident>) -> Option<()> {
+    fn entry(&mut self, wanted: &Wanted, entry: &Arc<Resident>) -> Walked<()> {
         let root = self.root()?;
         let reached = self.go(root, &wanted.path)?;
         let (Reached::Found(At { node, .. }) | Reached::Missing(node, _)) = &reached;
-        self.changes.attach(*node, entry)?;
+        self.changes.attach(*node, entry).ok_or(Failure::Changed)?;
         let outcome = match reached {
             Reached::Missing(_, errno) => missing(wanted, errno)?,
             Reached::Found(at) => found(wanted, &at)?,
         };
         let _ = entry.outcome.set(outcome);
-        entry.valid.load(SeqCst).then_some(())
+        entry.valid.load(SeqCst).then_some(()).ok_or(Failure::Changed)
     }
 
-    fn root(&mut self) -> Option<At> {
-        let fd = openat(CWD, "/", LOOK | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    fn root(&mut self) -> Walked<At> {
+        let fd = openat(CWD, "/", LOOK | OFlags::DIRECTORY, Mode::empty()).map_err(impossible)?;
         let text = Box::from(&b"/"[..]);
         if let Some(node) = self.changes.way(&text) {
-            return Some(At { node, text, fd, kind: Kind::Directory });
+            return Ok(At { node, text, fd, kind: Kind::Directory });
         }
         let node = self.begin(&text, None)?;
         self.look(node, text, fd)
     }
 
-    fn begin(&mut self, text: &[u8], parent: Option<(NodeId, &[u8])>) -> Option<NodeId> {
-        let node = self.changes.begin(text.into(), parent, self.age)?;
+    fn begin(&mut self, text: &[u8], parent: Option<(NodeId, &[u8])>) -> Walked<NodeId> {
+        let node = self.changes.begin(text.into(), parent, self.age).ok_or(Failure::Changed)?;
         self.made.push(node);
-        Some(node)
+        Ok(node)
     }
 
     /// Goes on from `at` along `path`.
-    fn go(&mut self, mut at: At, path: &[u8]) -> Option<Reached> {
+    fn go(&mut self, mut at: At, path: &[u8]) -> Walked<Reached> {
         for name in path.split(|byte| *byte == b'/') {
             if name.is_empty() || name == b"." {
                 continue;
             }
             match self.step(at, name)? {
                 Reached::Found(next) => at = next,
-                missing => return Some(missing),
+                missing => return Ok(missing),
             }
         }
-        Some(Reached::Found(at))
+        Ok(Reached::Found(at))
     }
 
-    fn step(&mut self, at: At, name: &[u8]) -> Option<Reached> {
+    fn step(&mut self, at: At, name: &[u8]) -> Walked<Reached> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
-            return None;
+            return Err(Failure::Impossible);
         }
         let mut text = at.text.to_vec();
         if text.last() != Some(&b'/') {
@@ -123,51 +125,51 @@ impl Walk<'_> {
         {
             // As it was walked before, or the node ends.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let fd = openat(&at.fd, name, flags, Mode::empty()).ok()?;
-            return Some(Reached::Found(At { node, text, fd, kind: Kind::Directory }));
+            let fd = openat(&at.fd, name, flags, Mode::empty()).map_err(|_| Failure::Changed)?;
+            return Ok(Reached::Found(At { node, text, fd, kind: Kind::Directory }));
         }
         let node = self.begin(&text, Some((at.node, name)))?;
         if at.kind != Kind::Directory {
-            return Some(Reached::Missing(node, Errno::NOTDIR));
+            return Ok(Reached::Missing(node, Errno::NOTDIR));
         }
         let fd = match openat(&at.fd, name, LOOK, Mode::empty()) {
             Ok(fd) => fd,
             Err(errno @ (Errno::NOENT | Errno::NAMETOOLONG)) => {
-                return Some(Reached::Missing(node, errno));
+                return Ok(Reached::Missing(node, errno));
             }
-            Err(_) => return None,
+            Err(errno) => return Err(impossible(errno)),
         };
-        if Metadata::from_stat(&fstat(&fd).ok()?).kind == Kind::Symlink {
+        if Metadata::from_stat(&fstat(&fd).map_err(impossible)?).kind == Kind::Symlink {
             return self.follow(at, node, text, &fd);
         }
         self.look(node, text, fd).map(Reached::Found)
     }
 
     /// Watches what was found.
-    fn look(&mut self, node: NodeId, text: Box<[u8]>, fd: OwnedFd) -> Option<At> {
-        let metadata = Metadata::from_stat(&fstat(&fd).ok()?);
+    fn look(&mut self, node: NodeId, text: Box<[u8]>, fd: OwnedFd) -> Walked<At> {
+        let metadata = Metadata::from_stat(&fstat(&fd).map_err(impossible)?);
         if !matches!(metadata.kind, Kind::Directory | Kind::File) || !reports(&fd, &metadata) {
-            return None;
+            return Err(Failure::Impossible);
         }
         self.changes.watch(node, fd.as_fd(), metadata.is_dir())?;
-        Some(At { node, text, fd, kind: metadata.kind })
+        Ok(At { node, text, fd, kind: metadata.kind })
     }
 
-    fn follow(&mut self, at: At, node: NodeId, text: Box<[u8]>, link: &OwnedFd) -> Option<Reached> {
+    fn follow(&mut self, at: At, node: NodeId, text: Box<[u8]>, link: &OwnedFd) -> Walked<Reached> {
         self.links += 1;
         if self.links > LINKS_MAX {
-            return None;
+            return Err(Failure::Impossible);
         }
-        let target = readlinkat(link, "", Vec::new()).ok()?;
+        let target = readlinkat(link, "", Vec::new()).map_err(impossible)?;
         let target = target.to_bytes();
         let from = if target.first() == Some(&b'/') { self.root()? } else { at };
-        Some(match self.go(from, target)? {
+        Ok(match self.go(from, target)? {
             Reached::Found(found) => {
-                self.changes.link(node, found.node)?;
+                self.changes.link(node, found.node).ok_or(Failure::Changed)?;
                 Reached::Found(At { node, text, ..found })
             }
             Reached::Missing(missing, errno) => {
-                self.changes.link(node, missing)?;
+                self.changes.link(node, missing).ok_or(Failure::Changed)?;
                 Reached::Missing(node, errno)
             }
         })
@@ -184,33 +186,47 @@ fn reports(fd: &OwnedFd, metadata: &Metadata) -> bool {
     }
 }
 
-/// Nothing is there, and the kernel agrees.
-fn missing(wanted: &Wanted, errno: Errno) -> Option<Outcome> {
-    let error = open_path(&wanted.path, wanted.symlinks, LOOK & !OFlags::NOFOLLOW).err()?;
-    let code = error.raw_os_error()?;
-    (code == errno.raw_os_error()).then_some(Outcome::Missing(code))
+fn impossible(_errno: Errno) -> Failure {
+    Failure::Impossible
 }
 
-fn found(wanted: &Wanted, at: &At) -> Option<Outcome> {
+/// Nothing is there, and the kernel agrees.
+fn missing(wanted: &Wanted, errno: Errno) -> Walked<Outcome> {
+    match open_path(&wanted.path, wanted.symlinks, LOOK & !OFlags::NOFOLLOW) {
+        Ok(_) => Err(Failure::Changed),
+        Err(error) if error.raw_os_error() == Some(errno.raw_os_error()) => {
+            Ok(Outcome::Missing(errno.raw_os_error()))
+        }
+        Err(_) => Err(Failure::Impossible),
+    }
+}
+
+fn found(wanted: &Wanted, at: &At) -> Walked<Outcome> {
     // The permission to read, and the rules for links, are the kernel's.
     let flags = if at.kind == Kind::File { READ } else { LOOK & !OFlags::NOFOLLOW };
-    let fd = open_path(&wanted.path, wanted.symlinks, flags).ok()?;
-    let walked = Metadata::from_stat(&fstat(&at.fd).ok()?);
-    let metadata = Metadata::from_stat(&fstat(&fd).ok()?);
+    let fd =
+        open_path(&wanted.path, wanted.symlinks, flags).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Failure::Changed,
+            _ => Failure::Impossible,
+        })?;
+    let walked = Metadata::from_stat(&fstat(&at.fd).map_err(impossible)?);
+    let metadata = Metadata::from_stat(&fstat(&fd).map_err(impossible)?);
     if (walked.dev, walked.ino) != (metadata.dev, metadata.ino) {
-        return None;
+        return Err(Failure::Changed);
     }
     if !metadata.is_file() {
-        return Some(Outcome::Other(metadata));
+        return Ok(Outcome::Other(metadata));
     }
     if metadata.size > wanted.size_max as u64 {
-        return wanted.metadata.then_some(Outcome::Other(metadata));
+        return wanted.metadata.then_some(Outcome::Other(metadata)).ok_or(Failure::Impossible);
     }
-    let size = usize::try_from(metadata.size).ok()?;
+    let size = usize::try_from(metadata.size).map_err(|_| Failure::Impossible)?;
     let mut content = Vec::with_capacity(size + 1);
-    nowait_sys::fs::read_at(fd.as_fd(), 0, size + 1, &mut content).ok()?;
-    let now = Metadata::from_stat(&fstat(&fd).ok()?);
+    nowait_sys::fs::read_at(fd.as_fd(), 0, size + 1, &mut content)
+        .map_err(|_| Failure::Impossible)?;
+    let now = Metadata::from_stat(&fstat(&fd).map_err(impossible)?);
     content.shrink_to_fit();
     (content.len() == size && now == metadata)
         .then(|| Outcome::File(metadata, Bytes::from(content)))
+        .ok_or(Failure::Changed)
 }

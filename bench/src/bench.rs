@@ -49,18 +49,6 @@ impl Bench {
         }
     }
 
-    /// What runs the program of a variant, with its arguments; empty if it runs by itself.
-    pub fn wrapper(&self, side: Side, workers: usize) -> Vec<String> {
-        match side {
-            Side::Nginx | Side::Nowait | Side::Against => Vec::new(),
-            Side::Floor => vec![
-                self.own.display().to_string(),
-                floor::ARGUMENT.to_owned(),
-                workers.to_string(),
-            ],
-        }
-    }
-
     /// Processors of the server and of the load generator. With one worker each has its own; more
     /// workers share what there is with the generator.
     pub fn processors(&self, workers: usize) -> (Vec<usize>, Vec<usize>) {
@@ -110,17 +98,6 @@ impl Bench {
         let mut variants = vec![variant("nginx", Side::Nginx, "", "")];
         for (name, events) in self.drivers() {
             variants.push(variant(&name, Side::Nowait, events, ""));
-        }
-        variants
-    }
-
-    /// [`Bench::plain_variants`], and the floor: for responses that need neither file nor origin.
-    ///
-    /// Workers that share a listening socket have none: the floor's threads share nothing.
-    pub fn tiny_variants(&self, shares_socket: bool) -> Vec<Variant> {
-        let mut variants = self.plain_variants();
-        if !shares_socket {
-            variants.push(variant("floor", Side::Floor, "", ""));
         }
         variants
     }
@@ -220,6 +197,12 @@ impl Bench {
         variants
     }
 
+    /// Adds the floor.
+    pub fn with_floor(&self, mut variants: Vec<Variant>) -> Vec<Variant> {
+        variants.push(variant("floor", Side::Floor, "", ""));
+        variants
+    }
+
     /// Adds those of the other build of Nowait, each behind the same one of this build.
     pub fn with_other_build(&self, variants: Vec<Variant>) -> Vec<Variant> {
         let other = |variant: &Variant| {
@@ -261,7 +244,8 @@ impl Bench {
         let cpus = &self.setup(1).client_cpus;
         let directory = self.directory.join("origin");
         let program = self.own.display().to_string();
-        let wrapper = [program, floor::FASTCGI_ARGUMENT.to_owned(), "1".to_owned()];
+        let [argument, kind, threads, file] = floor::arguments(floor::Kind::Fastcgi, 1, None);
+        let wrapper = [program, argument, kind, threads, file];
         Server::launch_under(&wrapper, &self.own, &directory, ORIGIN, "", cpus, cpus)
             .map_err(|error| format!("application: {error}"))
     }

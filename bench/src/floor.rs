@@ -1,15 +1,19 @@
-//! The floor: a server that parses nothing and always sends the same response.
+//! The floor: a server that parses nothing. It always sends the same response, or relays ([`relay`]).
 //!
 //! It makes only the system calls that no server with epoll can avoid; each of its threads has a
 //! listening socket of its own. Its cost is almost entirely the kernel's, so a server that does the
 //! work of one cannot reach its ratio.
 
+mod relay;
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, listen, recv,
@@ -18,19 +22,35 @@ use rustix::net::{
 
 use crate::server::{ADDRESS, ORIGIN};
 
-/// The argument that makes this program the server.
-pub const ARGUMENT: &str = "floor";
-
-/// The argument that makes this program an application that speaks FastCGI, at [`ORIGIN`].
-pub const FASTCGI_ARGUMENT: &str = "floor-fastcgi";
+/// The argument that makes this program a floor; [`Kind::name`], the number of threads and the file or
+/// [`NO_FILE`] follow.
+const ARGUMENT: &str = "floor";
+const NO_FILE: &str = "-";
 
 /// What the server is.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It speaks HTTP, at [`ADDRESS`].
     Http,
+    /// As [`Kind::Http`], with the field that says that a cache has answered.
+    Cache,
     /// It speaks FastCGI, at [`ORIGIN`].
     Fastcgi,
+    /// It passes bytes from [`ADDRESS`] to [`ORIGIN`] and back.
+    Relay,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Http, Kind::Cache, Kind::Fastcgi, Kind::Relay];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Http => "http",
+            Kind::Cache => "cache",
+            Kind::Fastcgi => "fastcgi",
+            Kind::Relay => "relay",
+        }
+    }
 }
 
 /// Events taken at once, as in nginx.
@@ -41,15 +61,11 @@ const BACKLOG: i32 = 8192;
 /// Requests are smaller.
 const REQUEST_BYTES_MAX: usize = 4096;
 
-/// As long as nginx's.
-fn response(close: bool) -> String {
-    let connection = if close { "close" } else { "keep-alive" };
-    format!(
-        "HTTP/1.1 200 OK\r\nServer: floor/1.22.1\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
-         Content-Type: application/octet-stream\r\nContent-Length: 2\r\n\
-         Connection: {connection}\r\n\r\nOK"
-    )
-}
+/// A longer body is sent by sendfile, as both servers do: it is not copied.
+const COPIED_BYTES_MAX: usize = 64 * 1024;
+
+/// A longer response may not fit into the socket.
+const FITTING_BYTES_MAX: u64 = 4096;
 
 /// As short: records with a head, two bytes, and the end of the request.
 const FASTCGI_RESPONSE: &[u8] =
@@ -59,18 +75,35 @@ const FASTCGI_RESPONSE: &[u8] =
 /// The end of a FastCGI request.
 const FASTCGI_END: &[u8] = b"\x01\x05\0\x01\0\0\0\0";
 
-/// Serves with this number of threads until it is killed. Whether connections are kept is learned
-/// from the first request; those of FastCGI are.
-///
-/// # Errors
-/// The kernel's.
-pub fn serve(kind: Kind, threads: usize) -> io::Result<()> {
+/// The arguments of this program for a floor that sends this file; `None`: two bytes.
+pub fn arguments(kind: Kind, threads: usize, file: Option<&Path>) -> [String; 4] {
+    let file = file.map_or_else(|| NO_FILE.to_owned(), |file| file.display().to_string());
+    [ARGUMENT.to_owned(), kind.name().to_owned(), threads.to_string(), file]
+}
+
+/// Serves until this program is killed, if its arguments say so.
+pub fn serve_if_asked(mut arguments: impl Iterator<Item = String>) -> Option<io::Result<()>> {
+    if arguments.next().as_deref() != Some(ARGUMENT) {
+        return None;
+    }
+    let kind = arguments.next();
+    let kind = Kind::ALL.into_iter().find(|known| Some(known.name()) == kind.as_deref())?;
+    let threads = arguments.next()?.parse().ok()?;
+    let file = arguments.next()?;
+    let body = if file == NO_FILE { Ok(b"OK".to_vec()) } else { std::fs::read(file) };
+    Some(body.and_then(|body| serve(kind, threads, &body)))
+}
+
+/// Whether connections are kept is learned from the first request; those of FastCGI are.
+fn serve(kind: Kind, threads: usize, body: &[u8]) -> io::Result<()> {
     let listeners = (0..threads).map(|_| listener(kind)).collect::<io::Result<Vec<_>>>()?;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = listeners
-            .iter()
-            .map(|listener| scope.spawn(move || serve_one(kind, listener)))
-            .collect();
+        let serve = |listener| match kind {
+            Kind::Relay => relay::serve_one(listener),
+            _ => serve_one(kind, body, listener),
+        };
+        let threads: Vec<_> =
+            listeners.iter().map(|listener| scope.spawn(move || serve(listener))).collect();
         threads.into_iter().try_for_each(|thread| {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
         })
@@ -84,7 +117,7 @@ fn listener(kind: Kind) -> io::Result<OwnedFd> {
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     let address = match kind {
-        Kind::Http => ADDRESS,
+        Kind::Http | Kind::Cache | Kind::Relay => ADDRESS,
         Kind::Fastcgi => ORIGIN,
     };
     bind(&socket, &address)?;
@@ -92,15 +125,104 @@ fn listener(kind: Kind) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn serve_one(kind: Kind, listener: &OwnedFd) -> io::Result<()> {
+/// What is sent for each request.
+struct Response {
+    bytes: Vec<u8>,
+    /// What follows, and its length.
+    file: Option<(OwnedFd, u64)>,
+    /// The connection is closed behind it.
+    close: bool,
+}
+
+impl Response {
+    /// The response to the first request, as long as nginx's.
+    fn new(kind: Kind, body: &[u8], request: &[u8]) -> io::Result<Response> {
+        if kind == Kind::Fastcgi {
+            return Ok(Response { bytes: FASTCGI_RESPONSE.to_vec(), file: None, close: false });
+        }
+        let close = request.windows(5).any(|window| window == b"close");
+        let mut bytes = head(kind, body.len(), close).into_bytes();
+        let file = if body.len() <= COPIED_BYTES_MAX {
+            bytes.extend_from_slice(body);
+            None
+        } else {
+            let file = memfd_create("body", MemfdFlags::CLOEXEC)?;
+            let mut rest = body;
+            while !rest.is_empty() {
+                rest = &rest[rustix::io::write(&file, rest)?..];
+            }
+            Some((file, body.len() as u64))
+        };
+        Ok(Response { bytes, file, close })
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64 + self.file.as_ref().map_or(0, |(_, len)| *len)
+    }
+
+    /// Sends what is left, as far as that is possible now.
+    fn send(&self, socket: &OwnedFd, left: &mut u64) -> rustix::io::Result<()> {
+        while *left > 0 {
+            let at = self.len() - *left;
+            let sent = match (&self.file, self.bytes.get(at as usize..)) {
+                (file, Some(rest @ [_, ..])) => {
+                    let more = if file.is_some() { SendFlags::MORE } else { SendFlags::empty() };
+                    send(socket, rest, SendFlags::NOSIGNAL | more)
+                }
+                (Some((file, _)), _) => {
+                    let mut offset = at - self.bytes.len() as u64;
+                    sendfile(socket, file, Some(&mut offset), *left as usize)
+                }
+                (None, _) => return Err(Errno::PIPE),
+            };
+            match sent {
+                Ok(sent @ 1..) => *left -= sent as u64,
+                Err(Errno::AGAIN) => return Ok(()),
+                Ok(_) => return Err(Errno::PIPE),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn head(kind: Kind, body_bytes: usize, close: bool) -> String {
+    let connection = if close { "close" } else { "keep-alive" };
+    let of_file = match kind {
+        _ if body_bytes <= 2 => "",
+        Kind::Cache => "ETag: \"65f0c0de-400\"\r\nX-Cache: HIT\r\nAccept-Ranges: bytes\r\n",
+        _ => "ETag: \"65f0c0de-400\"\r\nAccept-Ranges: bytes\r\n",
+    };
+    let modified = match of_file {
+        "" => "",
+        _ => "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+    };
+    format!(
+        "HTTP/1.1 200 OK\r\nServer: floor/1.22.1\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+         Content-Type: application/octet-stream\r\nContent-Length: {body_bytes}\r\n{modified}\
+         Connection: {connection}\r\n{of_file}\r\n"
+    )
+}
+
+struct Connection {
+    socket: OwnedFd,
+    /// Bytes of the response that are not sent yet.
+    left: u64,
+}
+
+fn serve_one(kind: Kind, body: &[u8], listener: &OwnedFd) -> io::Result<()> {
     let queue = epoll::create(CreateFlags::CLOEXEC)?;
     let listening = data(listener);
     epoll::add(&queue, listener, listening, EventFlags::IN)?;
     // By number.
-    let mut connections: Vec<Option<OwnedFd>> = Vec::new();
-    let mut closes: Option<(bool, String)> = None;
+    let mut connections: Vec<Option<Connection>> = Vec::new();
+    let mut made: Option<Response> = None;
     let mut events = Vec::with_capacity(EVENTS);
     let mut buffer = [MaybeUninit::uninit(); REQUEST_BYTES_MAX];
+    let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+    if body.len() as u64 > FITTING_BYTES_MAX {
+        flags |= EventFlags::OUT;
+    }
     loop {
         events.clear();
         match epoll::wait(&queue, spare_capacity(&mut events), None) {
@@ -110,41 +232,43 @@ fn serve_one(kind: Kind, listener: &OwnedFd) -> io::Result<()> {
         for event in &events {
             let number = event.data.u64();
             if number == listening.u64() {
-                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-                while let Ok(accepted) = accept_with(listener, flags) {
-                    let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-                    epoll::add(&queue, &accepted, data(&accepted), flags)?;
-                    let number = accepted.as_raw_fd() as usize;
+                let how = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+                while let Ok(socket) = accept_with(listener, how) {
+                    epoll::add(&queue, &socket, data(&socket), flags)?;
+                    let number = socket.as_raw_fd() as usize;
                     if connections.len() <= number {
                         connections.resize_with(number + 1, || None);
                     }
-                    connections[number] = Some(accepted);
+                    connections[number] = Some(Connection { socket, left: 0 });
                 }
                 continue;
             }
             let Some(slot) = connections.get_mut(number as usize) else { continue };
-            let Some(connection) = &*slot else { continue };
-            match recv(connection, &mut buffer, RecvFlags::empty()) {
-                Err(Errno::AGAIN) => {}
-                // The request may come in two pieces.
-                Ok(((request, _), 1..)) if kind == Kind::Fastcgi => {
-                    if request.ends_with(FASTCGI_END)
-                        && send(connection, FASTCGI_RESPONSE, SendFlags::NOSIGNAL).is_err()
+            let Some(Connection { socket, left }) = slot else { continue };
+            if *left == 0 {
+                match recv(&*socket, &mut buffer, RecvFlags::empty()) {
+                    Err(Errno::AGAIN) => continue,
+                    // The request may come in two pieces.
+                    Ok(((request, _), 1..))
+                        if kind == Kind::Fastcgi && !request.ends_with(FASTCGI_END) =>
                     {
+                        continue;
+                    }
+                    Ok(((request, _), 1..)) => {
+                        if made.is_none() {
+                            made = Some(Response::new(kind, body, request)?);
+                        }
+                        *left = made.as_ref().map_or(0, Response::len);
+                    }
+                    Ok(_) | Err(_) => {
                         *slot = None;
+                        continue;
                     }
                 }
-                Ok(((request, _), 1..)) => {
-                    let (close, response) = closes.get_or_insert_with(|| {
-                        let close = request.windows(5).any(|window| window == b"close");
-                        (close, response(close))
-                    });
-                    let sent = send(connection, response.as_bytes(), SendFlags::NOSIGNAL);
-                    if *close || sent.is_err() {
-                        *slot = None;
-                    }
-                }
-                Ok(_) | Err(_) => *slot = None,
+            }
+            let Some(response) = &made else { continue };
+            if response.send(socket, left).is_err() || response.close && *left == 0 {
+                *slot = None;
             }
         }
     }

@@ -27,6 +27,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 const DISCARD_BYTES_MIN: u64 = 64 * 1024;
 /// Longer bodies are compared by the probe only, which has the time.
 const COMPARE_BYTES_MAX: usize = 4 << 20;
+/// From one request of a list to the next; prime, so that all come.
+const STRIDE: usize = 7919;
 const LATENCY_MAX: Duration = Duration::from_secs(60);
 
 /// One kind of response, as the probe saw it.
@@ -48,7 +50,8 @@ impl Expect {
 #[derive(Debug, Clone)]
 pub struct Group {
     pub connections: usize,
-    /// Complete request texts; each connection walks through them in a scrambled order.
+    /// Complete request texts. Each connection walks through them in the same scrambled order, beginning
+    /// elsewhere: of many files, none is asked for by several connections at about the same time.
     pub requests: Vec<Vec<u8>>,
     /// Every response of the group has this size; the body is that of the first request.
     pub expect: Expect,
@@ -199,7 +202,7 @@ impl<'a> Run<'a> {
                 let connection = Connection {
                     group: index,
                     socket,
-                    next: nth * 7919 % group.requests.len(),
+                    next: first_of(nth, group),
                     sent: run.now,
                     remaining: 0,
                     unread: 0,
@@ -250,7 +253,7 @@ impl<'a> Run<'a> {
         let connection = &mut self.connections[index];
         let group = &self.load.groups[connection.group];
         let text = &group.requests[connection.next];
-        connection.next = (connection.next + 7919) % group.requests.len();
+        connection.next = (connection.next + STRIDE) % group.requests.len();
         connection.sent = self.now;
         if connection.remaining == 0 {
             connection.remaining = group.expect.total();
@@ -394,6 +397,12 @@ impl<'a> Run<'a> {
     }
 }
 
+/// The first request of the `nth` connection: what a walk from 0 reaches after its share of the list.
+fn first_of(nth: usize, group: &Group) -> usize {
+    let len = group.requests.len();
+    nth * len / group.connections * STRIDE % len
+}
+
 fn initial_pieces(group: &Group) -> Pieces {
     let may = !group.close && group.expect.total() <= LAZY_RESPONSE_BYTES_MAX;
     if may { Pieces::One(0) } else { Pieces::Many }
@@ -450,6 +459,24 @@ mod tests {
         }
         assert!(compare(&expect, 0, b"headbodx").is_err());
         assert!(compare(&expect, 6, b"xy").is_err());
+    }
+
+    #[test]
+    fn connections_walk_through_all_requests_and_begin_apart() {
+        let expect = Expect { head: Arc::from(*b"head"), body: Arc::from(*b"body") };
+        for (connections, requests) in [(64, 10_000), (200, 300), (64, 1), (3, 2)] {
+            let requests = vec![Vec::new(); requests];
+            let group = Group { connections, requests, expect: expect.clone(), close: false };
+            let len = group.requests.len();
+            let walk: Vec<usize> = (0..len).map(|step| step * STRIDE % len).collect();
+            let all: std::collections::BTreeSet<_> = walk.iter().collect();
+            assert_eq!(all.len(), len);
+            let share = len / connections;
+            for nth in 0..connections {
+                let step = walk.iter().position(|index| *index == first_of(nth, &group));
+                assert!(step.is_some_and(|step| step.abs_diff(nth * share) <= nth));
+            }
+        }
     }
 
     #[test]

@@ -42,14 +42,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), String> {
-    let floor = match std::env::args().nth(1).as_deref() {
-        Some(floor::ARGUMENT) => Some(floor::Kind::Http),
-        Some(floor::FASTCGI_ARGUMENT) => Some(floor::Kind::Fastcgi),
-        _ => None,
-    };
-    if let Some(kind) = floor {
-        let threads = std::env::args().nth(2).and_then(|threads| threads.parse().ok());
-        return floor::serve(kind, threads.unwrap_or(1)).map_err(|error| format!("floor: {error}"));
+    if let Some(served) = floor::serve_if_asked(std::env::args().skip(1)) {
+        return served.map_err(|error| format!("floor: {error}"));
     }
     let Some(options) = Options::parse(std::env::args().skip(1))? else { return Ok(()) };
     let scenarios = scenario::all();

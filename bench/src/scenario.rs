@@ -69,6 +69,11 @@ pub fn all() -> Vec<Scenario> {
     vec![
         throughput("tiny", "return 200, keep-alive", tiny),
         throughput("file-1k", "1 KB file, keep-alive", file(KB)),
+        throughput(
+            "file-1k-10000",
+            "10,000 files of 1 KB, keep-alive",
+            Throughput { uri: Uri::Files(10_000, KB), ..tiny },
+        ),
         throughput("file-16k", "16 KB file, keep-alive", file(16 * KB)),
         throughput("file-1m", "1 MB file, keep-alive", file(MB)),
         throughput(

@@ -33,6 +33,13 @@ pub struct Variant {
     pub http: String,
 }
 
+impl Variant {
+    /// Whether it runs a build of Nowait.
+    pub fn is_nowait(&self) -> bool {
+        matches!(self.side, Side::Nowait | Side::Against)
+    }
+}
+
 /// The label of a variant as the other build runs it.
 pub fn other_build(label: &str) -> String {
     format!("against: {label}")
@@ -46,7 +53,7 @@ pub enum Side {
     Nowait,
     /// The build of Nowait that `--against` names.
     Against,
-    /// A server that parses nothing, for comparison: `floor.rs`.
+    /// A server or relay that parses nothing, for comparison: `floor.rs`.
     Floor,
 }
 
@@ -167,6 +174,9 @@ http {{
         listen {ORIGIN} backlog=8192;
         location = /tiny {{ return 200 \"OK\"; }}
         location / {{ root {root}; }}
+        # As they come through a relay.
+        location = /proxied/tiny {{ return 200 \"OK\"; }}
+        location /proxied/ {{ alias {root}/; }}
     }}
 }}
 "

@@ -74,14 +74,14 @@ fn value_bar(row: &Row) -> Bar {
 }
 
 /// Server CPU relative to nginx's best setting. Of many settings only these are drawn: nginx's
-/// best and its usual one, and Nowait with the usual one.
+/// best and its usual one, Nowait with the usual one, and the floor.
 fn ratio_block(outcome: &Outcome) -> Block {
     let drawn = |row: &&Row| match &outcome.usual {
         None => true,
         Some(usual) if row.side == Side::Nginx => {
             [usual, outcome.reference.as_ref().unwrap_or(usual)].contains(&&row.label)
         }
-        Some(_) => row.label.ends_with("open_file_cache"),
+        Some(_) => row.side == Side::Floor || row.label.ends_with("open_file_cache"),
     };
     let bars = outcome.rows.iter().filter(drawn).filter_map(|row| {
         let ratio = row.ratio?;

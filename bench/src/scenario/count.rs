@@ -4,6 +4,7 @@
 //! process under `valgrind --tool=callgrind`, which vgdb tells when to count; system calls are counted by
 //! `strace -c`. Neither the start nor the end of a server is in the counts.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 use super::multiplexed::{self, Multiplexed};
-use super::throughput::{Target, Throughput};
+use super::throughput::{Target, Throughput, Uri};
 use crate::bench::{Bench, Subject};
 use crate::load::Expect;
 use crate::report;
@@ -26,6 +27,9 @@ const WARM_UP: usize = 200;
 
 /// Requests that are counted.
 const COUNTED: usize = 2000;
+
+/// How often many files are asked for before that.
+const PASSES: usize = 4;
 
 /// Responses up to this size are counted in full; of larger ones there are fewer.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
@@ -267,16 +271,29 @@ fn start<'a>(
     variant: &Variant,
     wrapper: &[String],
 ) -> Result<Running<'a>, String> {
+    if !wrapper.is_empty() && variant.is_nowait() && matches!(target.what.uri, Uri::Files(..)) {
+        return Err("a comparison of each file per second needs openat2".to_owned());
+    }
     let _ = fs::remove_dir_all(bench.cache());
     let directory = bench.directory.join("server");
     let setup = target.setup(bench);
-    let wrapper = [wrapper, &bench.wrapper(variant.side, target.what.workers)].concat();
+    let wrapper = [wrapper, &target.wrapper(bench, variant.side)].concat();
     let binary = bench.binary(variant.side);
     let server = Server::start_under(&wrapper, binary, &directory, &setup, variant)?;
-    let (request, expect) = target.probe()?;
+    let (texts, expect) = target.probe()?;
     let (what, counted) = (target.what, counted(expect.total()));
-    let send =
-        move |connections, requests| exchange(what, &request, &expect, connections, requests);
+    if texts.len() > 1 {
+        // What is asked for often enough may be in memory.
+        for _ in 0..PASSES {
+            exchange(what, &mut texts.iter(), &expect, CONNECTIONS, texts.len())?;
+        }
+    }
+    let next = Cell::new(0);
+    let send = move |connections, requests| {
+        let first = next.replace((next.get() + requests) % texts.len());
+        let texts = &mut texts.iter().cycle().skip(first);
+        exchange(what, texts, &expect, connections, requests)
+    };
     Ok(Running { server, send: Box::new(send), counted })
 }
 
@@ -284,7 +301,7 @@ fn start<'a>(
 /// response.
 fn exchange(
     what: &Throughput,
-    request: &[u8],
+    texts: &mut dyn Iterator<Item = &Vec<u8>>,
     expect: &Expect,
     connections: usize,
     requests: usize,
@@ -302,7 +319,7 @@ fn exchange(
             stream.set_read_timeout(Some(TIMEOUT)).map_err(text)?;
             streams.push(stream);
         }
-        for stream in &mut streams[..batch] {
+        for (stream, request) in streams[..batch].iter_mut().zip(&mut *texts) {
             stream.write_all(request).map_err(text)?;
         }
         for stream in &mut streams[..batch] {

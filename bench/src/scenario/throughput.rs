@@ -5,15 +5,20 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::bench::{Bench, Subject, USUAL, USUAL_CACHE};
+use crate::floor;
 use crate::load::{self, Expect, Group, Load, Seen};
 use crate::probe;
 use crate::process;
 use crate::results::{Better, Outcome, Samples};
-use crate::server::{ADDRESS, Server, Setup, Variant};
+use crate::server::{ADDRESS, Server, Setup, Side, Variant};
 
 /// Part of a measurement's length that is spent before it, at most `WARM_UP_MAX`.
 const WARM_UP: f64 = 0.3;
 const WARM_UP_MAX: f64 = 1.0;
+/// Until a server knows many files.
+const WARM_UP_MANY: Duration = Duration::from_secs(3);
+/// Of many files, so many are in each directory.
+const FILES_PER_DIRECTORY: usize = 100;
 /// Below this share of its processors in use the server was waiting for the load generator.
 pub const SATURATED_PERCENT: f64 = 95.0;
 
@@ -62,6 +67,8 @@ pub enum Uri {
     Tiny,
     /// A file of so many bytes, in memory.
     File(usize),
+    /// So many files of so many bytes each, in turn.
+    Files(usize, usize),
     /// What [`Uri::Tiny`] answers, fetched from an origin each time.
     ProxiedTiny,
     /// A response of two bytes, from an application by FastCGI.
@@ -123,6 +130,7 @@ impl Uri {
         match self {
             Uri::Tiny | Uri::ProxiedTiny | Uri::FastcgiTiny | Uri::PassedTiny => None,
             Uri::Coded(_, _, bytes) => Some((format!("{bytes}.txt"), bytes)),
+            Uri::Files(_, bytes) => Some((file_of_many(0), bytes)),
             Uri::File(bytes)
             | Uri::ProxiedFile(bytes)
             | Uri::Cached(bytes)
@@ -133,9 +141,12 @@ impl Uri {
     fn path(self) -> String {
         let name = self.file().map_or_else(|| "tiny".to_owned(), |(name, _)| name);
         match self {
-            Uri::Tiny | Uri::File(_) | Uri::Coded(..) | Uri::PassedTiny | Uri::PassedFile(_) => {
-                format!("/{name}")
-            }
+            Uri::Tiny
+            | Uri::File(_)
+            | Uri::Files(..)
+            | Uri::Coded(..)
+            | Uri::PassedTiny
+            | Uri::PassedFile(_) => format!("/{name}"),
             Uri::ProxiedTiny | Uri::ProxiedFile(_) => format!("/proxied/{name}"),
             Uri::FastcgiTiny => "/fastcgi/tiny".to_owned(),
             Uri::Cached(_) => format!("/cached/{name}"),
@@ -144,6 +155,19 @@ impl Uri {
 
     fn has_origin(self) -> bool {
         self.is_passed() || matches!(self, Uri::ProxiedTiny | Uri::ProxiedFile(_) | Uri::Cached(_))
+    }
+
+    /// What the floor is; `None`: there is none.
+    fn floor(self) -> Option<floor::Kind> {
+        match self {
+            Uri::Tiny | Uri::File(_) | Uri::Files(..) => Some(floor::Kind::Http),
+            Uri::Cached(_) => Some(floor::Kind::Cache),
+            Uri::ProxiedTiny | Uri::ProxiedFile(_) | Uri::PassedTiny | Uri::PassedFile(_) => {
+                Some(floor::Kind::Relay)
+            }
+            // It would have to translate, or to compress.
+            Uri::FastcgiTiny | Uri::Coded(..) => None,
+        }
     }
 
     fn is_passed(self) -> bool {
@@ -156,15 +180,18 @@ impl Uri {
         bench: &Bench,
         shares_socket: bool,
     ) -> (Vec<Variant>, Option<&'static str>) {
-        let (variants, usual) = match self {
-            Uri::Tiny => (bench.tiny_variants(shares_socket), None),
-            Uri::ProxiedTiny | Uri::FastcgiTiny => (bench.plain_variants(), None),
-            Uri::File(_) => (bench.file_variants(), Some(USUAL)),
+        let (mut variants, usual) = match self {
+            Uri::Tiny | Uri::ProxiedTiny | Uri::FastcgiTiny => (bench.plain_variants(), None),
+            Uri::File(_) | Uri::Files(..) => (bench.file_variants(), Some(USUAL)),
             Uri::ProxiedFile(_) => (bench.proxy_variants(), Some("nginx")),
             Uri::Cached(_) => (bench.cache_variants(), Some(USUAL_CACHE)),
             Uri::Coded(coding, level, _) => (bench.coding_variants(coding, level), None),
             Uri::PassedTiny | Uri::PassedFile(_) => (bench.stream_variants(), Some("nginx")),
         };
+        // The floor's threads share no listening socket.
+        if self.floor().is_some() && !shares_socket {
+            variants = bench.with_floor(variants);
+        }
         (bench.with_other_build(variants), usual)
     }
 }
@@ -201,9 +228,16 @@ impl<'a> Target<'a> {
                 Uri::Coded(..) => text(bytes),
                 _ => random_bytes(bytes),
             };
-            write_file(&bench.directory.join("www").join(name), body)
+            let path = bench.directory.join("www").join(name);
+            if let Some(directory) = path.parent() {
+                std::fs::create_dir_all(directory).map_err(|error| error.to_string())?;
+            }
+            write_file(&path, body)
         });
         let body = body.transpose()?;
+        if let Uri::Files(count, bytes) = what.uri {
+            write_many(&bench.directory.join("www"), count, bytes)?;
+        }
         let origin = match what.uri {
             Uri::FastcgiTiny => Some(bench.application()?),
             uri => uri.has_origin().then(|| bench.origin()).transpose()?,
@@ -219,6 +253,7 @@ impl<'a> Target<'a> {
             server: match what.uri {
                 Uri::Tiny
                 | Uri::File(_)
+                | Uri::Files(..)
                 | Uri::Coded(..)
                 | Uri::PassedTiny
                 | Uri::PassedFile(_) => String::new(),
@@ -232,9 +267,17 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The text of a request, and the response that a running server gives, once that is the right
+    /// What runs the program of a variant, with its arguments; empty if it runs by itself.
+    pub(super) fn wrapper(&self, bench: &Bench, side: Side) -> Vec<String> {
+        let (Side::Floor, Some(kind)) = (side, self.what.uri.floor()) else { return Vec::new() };
+        let file = self.what.uri.file().map(|(name, _)| bench.directory.join("www").join(name));
+        let arguments = floor::arguments(kind, self.what.workers, file.as_deref());
+        std::iter::once(bench.own.display().to_string()).chain(arguments).collect()
+    }
+
+    /// The texts of the requests, and the response that a running server gives, once that is the right
     /// one.
-    pub(super) fn probe(&self) -> Result<(Vec<u8>, Expect), String> {
+    pub(super) fn probe(&self) -> Result<(Vec<Vec<u8>>, Expect), String> {
         let what = self.what;
         let request = match what.uri {
             Uri::Coded(coding, ..) => {
@@ -256,7 +299,9 @@ impl<'a> Target<'a> {
         if self.body.is_some() && self.body != content {
             return Err("the body is not the file".to_owned());
         }
-        Ok((request, expect))
+        let Uri::Files(count, _) = what.uri else { return Ok((vec![request], expect)) };
+        let many = |nth| probe::request(&format!("/{}", file_of_many(nth)), what.close);
+        Ok(((0..count).map(many).collect(), expect))
     }
 }
 
@@ -338,21 +383,19 @@ fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Samp
     let directory = bench.directory.join("server");
     // Every server fills its cache itself.
     let _ = std::fs::remove_dir_all(bench.cache());
-    let wrapper = bench.wrapper(variant.side, what.workers);
+    let wrapper = target.wrapper(bench, variant.side);
     let binary = bench.binary(variant.side);
     let server = Server::start_under(&wrapper, binary, &directory, &setup, variant)?;
-    let (request, expect) = target.probe()?;
-    let groups = [Group {
-        connections: what.connections,
-        requests: vec![request],
-        expect,
-        close: what.close,
-    }];
+    let (requests, expect) = target.probe()?;
+    let groups = [Group { connections: what.connections, requests, expect, close: what.close }];
     let seconds = bench.options.seconds;
     let load = Load {
         target: ADDRESS,
         groups: &groups,
-        warm_up: Duration::from_secs_f64((seconds * WARM_UP).min(WARM_UP_MAX)),
+        warm_up: match what.uri {
+            Uri::Files(..) => WARM_UP_MANY,
+            _ => Duration::from_secs_f64((seconds * WARM_UP).min(WARM_UP_MAX)),
+        },
         length: Duration::from_secs_f64(seconds),
     };
     let pids = server.processes();
@@ -437,6 +480,30 @@ pub fn fetch_hit(request: &[u8]) -> Result<Expect, String> {
 fn text(bytes: usize) -> Vec<u8> {
     let text = include_bytes!("../../../docs/reference/directives.md");
     text.iter().copied().cycle().take(bytes).collect()
+}
+
+/// The path of one of many files; all are equally long.
+fn file_of_many(nth: usize) -> String {
+    format!("many/{:04}/{nth:06}.bin", nth / FILES_PER_DIRECTORY)
+}
+
+/// Writes many files, each of which differs from the others.
+fn write_many(root: &Path, count: usize, bytes: usize) -> Result<(), String> {
+    let mut body = random_bytes(bytes);
+    for nth in 0..count {
+        let path = root.join(file_of_many(nth));
+        if nth % FILES_PER_DIRECTORY == 0
+            && let Some(directory) = path.parent()
+        {
+            std::fs::create_dir_all(directory)
+                .map_err(|error| format!("{}: {error}", directory.display()))?;
+        }
+        body = write_file(&path, body)?;
+        let number = (nth + 1).to_le_bytes();
+        let len = number.len().min(bytes);
+        body[..len].copy_from_slice(&number[..len]);
+    }
+    Ok(())
 }
 
 pub(super) fn write_file(path: &Path, body: Vec<u8>) -> Result<Vec<u8>, String> {

@@ -1,11 +1,12 @@
 //! Memory per client: what clients hold that send or take little and stay for long, and what is left
-//! when they have gone.
+//! when they have gone. Memory of many files ([`many_files`]).
 //!
 //! The bounds are some way above what is measured, so that another allocator or kernel does not break
 //! a test, and below what a buffer that is kept for nothing would cost.
 
 mod cgroup;
 mod clients;
+mod many_files;
 
 use std::time::Duration;
 

@@ -6,6 +6,7 @@
 
 mod relay;
 
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +14,7 @@ use std::path::Path;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::fs::{MemfdFlags, memfd_create, sendfile};
+use rustix::fs::sendfile;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, listen, recv,
@@ -61,8 +62,8 @@ const BACKLOG: i32 = 8192;
 /// Requests are smaller.
 const REQUEST_BYTES_MAX: usize = 4096;
 
-/// A longer body is sent by sendfile, as both servers do: it is not copied.
-const COPIED_BYTES_MAX: usize = 64 * 1024;
+/// A longer body is sent by sendfile, as both servers do: copying would cost more.
+const COPIED_BYTES_MAX: u64 = 64 * 1024;
 
 /// A longer response may not fit into the socket.
 const FITTING_BYTES_MAX: u64 = 4096;
@@ -90,12 +91,11 @@ pub fn serve_if_asked(mut arguments: impl Iterator<Item = String>) -> Option<io:
     let kind = Kind::ALL.into_iter().find(|known| Some(known.name()) == kind.as_deref())?;
     let threads = arguments.next()?.parse().ok()?;
     let file = arguments.next()?;
-    let body = if file == NO_FILE { Ok(b"OK".to_vec()) } else { std::fs::read(file) };
-    Some(body.and_then(|body| serve(kind, threads, &body)))
+    Some(Body::open(&file).and_then(|body| serve(kind, threads, &body)))
 }
 
 /// Whether connections are kept is learned from the first request; those of FastCGI are.
-fn serve(kind: Kind, threads: usize, body: &[u8]) -> io::Result<()> {
+fn serve(kind: Kind, threads: usize, body: &Body) -> io::Result<()> {
     let listeners = (0..threads).map(|_| listener(kind)).collect::<io::Result<Vec<_>>>()?;
     std::thread::scope(|scope| {
         let serve = |listener| match kind {
@@ -125,6 +125,27 @@ fn listener(kind: Kind) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// The body of a response: a small one in memory, a large one in a file that the kernel has in memory.
+struct Body {
+    bytes: Vec<u8>,
+    file: Option<File>,
+    len: u64,
+}
+
+impl Body {
+    fn open(path: &str) -> io::Result<Body> {
+        if path == NO_FILE {
+            return Ok(Body { bytes: b"OK".to_vec(), file: None, len: 2 });
+        }
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        if len > COPIED_BYTES_MAX {
+            return Ok(Body { bytes: Vec::new(), file: Some(file), len });
+        }
+        Ok(Body { bytes: std::fs::read(path)?, file: None, len })
+    }
+}
+
 /// What is sent for each request.
 struct Response {
     bytes: Vec<u8>,
@@ -136,22 +157,18 @@ struct Response {
 
 impl Response {
     /// The response to the first request, as long as nginx's.
-    fn new(kind: Kind, body: &[u8], request: &[u8]) -> io::Result<Response> {
+    fn new(kind: Kind, body: &Body, request: &[u8]) -> io::Result<Response> {
         if kind == Kind::Fastcgi {
             return Ok(Response { bytes: FASTCGI_RESPONSE.to_vec(), file: None, close: false });
         }
         let close = request.windows(5).any(|window| window == b"close");
-        let mut bytes = head(kind, body.len(), close).into_bytes();
-        let file = if body.len() <= COPIED_BYTES_MAX {
-            bytes.extend_from_slice(body);
-            None
-        } else {
-            let file = memfd_create("body", MemfdFlags::CLOEXEC)?;
-            let mut rest = body;
-            while !rest.is_empty() {
-                rest = &rest[rustix::io::write(&file, rest)?..];
+        let mut bytes = head(kind, body.len, close).into_bytes();
+        let file = match &body.file {
+            Some(file) => Some((file.try_clone()?.into(), body.len)),
+            None => {
+                bytes.extend_from_slice(&body.bytes);
+                None
             }
-            Some((file, body.len() as u64))
         };
         Ok(Response { bytes, file, close })
     }
@@ -186,7 +203,7 @@ impl Response {
     }
 }
 
-fn head(kind: Kind, body_bytes: usize, close: bool) -> String {
+fn head(kind: Kind, body_bytes: u64, close: bool) -> String {
     let connection = if close { "close" } else { "keep-alive" };
     let of_file = match kind {
         _ if body_bytes <= 2 => "",
@@ -210,7 +227,7 @@ struct Connection {
     left: u64,
 }
 
-fn serve_one(kind: Kind, body: &[u8], listener: &OwnedFd) -> io::Result<()> {
+fn serve_one(kind: Kind, body: &Body, listener: &OwnedFd) -> io::Result<()> {
     let queue = epoll::create(CreateFlags::CLOEXEC)?;
     let listening = data(listener);
     epoll::add(&queue, listener, listening, EventFlags::IN)?;
@@ -220,7 +237,7 @@ fn serve_one(kind: Kind, body: &[u8], listener: &OwnedFd) -> io::Result<()> {
     let mut events = Vec::with_capacity(EVENTS);
     let mut buffer = [MaybeUninit::uninit(); REQUEST_BYTES_MAX];
     let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-    if body.len() as u64 > FITTING_BYTES_MAX {
+    if body.len > FITTING_BYTES_MAX {
         flags |= EventFlags::OUT;
     }
     loop {
@@ -233,7 +250,8 @@ fn serve_one(kind: Kind, body: &[u8], listener: &OwnedFd) -> io::Result<()> {
             let number = event.data.u64();
             if number == listening.u64() {
                 let how = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-                while let Ok(socket) = accept_with(listener, how) {
+                // One at a time: to learn that there is no other would cost a call.
+                if let Ok(socket) = accept_with(listener, how) {
                     epoll::add(&queue, &socket, data(&socket), flags)?;
                     let number = socket.as_raw_fd() as usize;
                     if connections.len() <= number {

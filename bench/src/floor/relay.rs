@@ -65,7 +65,7 @@ struct Ends(Vec<Option<End>>);
 impl Ends {
     fn accept(&mut self, queue: &OwnedFd, listener: &OwnedFd) -> io::Result<()> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        while let Ok(client) = accept_with(listener, flags) {
+        if let Ok(client) = accept_with(listener, flags) {
             let origin = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
             match connect(&origin, &ORIGIN) {
                 Ok(()) | Err(Errno::INPROGRESS) => {}

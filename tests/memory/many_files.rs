@@ -92,7 +92,7 @@ fn check(directories: usize) {
         return skip("watches", "fs.inotify.max_user_watches is too small");
     }
     let server = Server::of(binary())
-        .http(format!(
+        .http(&format!(
             "resident_files_watches {watches}; resident_files_memory {}k;
              server {{
                  listen 127.0.0.1:%%PORT%%;
@@ -155,7 +155,7 @@ fn check(directories: usize) {
 
 #[test]
 fn a_scan_displaces_no_file_in_use() {
-    check(DIRECTORIES / 20);
+    check(DIRECTORIES / 50);
 }
 
 /// Writes a million files, and takes minutes; a build in release mode is faster.

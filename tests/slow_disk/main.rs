@@ -6,10 +6,11 @@
 //! gate, and every waiting request must be answered right. Nothing is timed; a limit only ends a
 //! test that would hang.
 //!
-//! Every test runs on ext4 (over a loop device over the slow disk: a local disk to the server) and
-//! on FUSE directly (to the server something like NFS), with epoll and io_uring, with one worker and
-//! two, always under the strict event-loop guard. They need root, `/dev/fuse` and loop devices and
-//! print `skipped: …` where something is missing; `NOWAIT_TESTS_REQUIRE=all` turns that into failure.
+//! Tests run on ext4 and xfs (over a loop device over the slow disk: a local disk to the server) and on
+//! FUSE directly (to the server something like NFS), with epoll and io_uring, with one worker and two,
+//! always under the strict event-loop guard: in half of these combinations always, in all of them with
+//! `cargo xtask disks`. They need root, `/dev/fuse` and loop devices and print `skipped: …` where something
+//! is missing; `NOWAIT_TESTS_REQUIRE=all` turns that into failure.
 
 mod along;
 mod cache;

@@ -42,7 +42,9 @@ impl Case {
     }
 }
 
-/// Makes one test per combination of each function `fn(Case)`; of xfs two, as it behaves like ext4.
+/// Makes one test per combination of each function `fn(Case)`; of xfs two, as it behaves like ext4. Half of
+/// them, in which each medium, driver and number of workers occurs, always run; the others only with
+/// `cargo xtask disks`.
 macro_rules! on_every_case {
     ($($name:ident),* $(,)?) => {
         $(mod $name {
@@ -54,10 +56,12 @@ macro_rules! on_every_case {
                 super::$name(Case::new(Ext4, Epoll, 1));
             }
             #[test]
+            #[ignore = "of the full matrix: cargo xtask disks"]
             fn ext4_epoll_2_workers() {
                 super::$name(Case::new(Ext4, Epoll, 2));
             }
             #[test]
+            #[ignore = "of the full matrix: cargo xtask disks"]
             fn ext4_io_uring_1_worker() {
                 super::$name(Case::new(Ext4, IoUring, 1));
             }
@@ -70,10 +74,12 @@ macro_rules! on_every_case {
                 super::$name(Case::new(Xfs, Epoll, 2));
             }
             #[test]
+            #[ignore = "of the full matrix: cargo xtask disks"]
             fn xfs_io_uring_1_worker() {
                 super::$name(Case::new(Xfs, IoUring, 1));
             }
             #[test]
+            #[ignore = "of the full matrix: cargo xtask disks"]
             fn fuse_epoll_1_worker() {
                 super::$name(Case::new(Fuse, Epoll, 1));
             }
@@ -86,6 +92,7 @@ macro_rules! on_every_case {
                 super::$name(Case::new(Fuse, IoUring, 1));
             }
             #[test]
+            #[ignore = "of the full matrix: cargo xtask disks"]
             fn fuse_io_uring_2_workers() {
                 super::$name(Case::new(Fuse, IoUring, 2));
             }

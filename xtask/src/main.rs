@@ -9,6 +9,7 @@
 mod aarch64;
 mod bench;
 mod counts;
+mod disks;
 mod docs;
 mod fuzz;
 mod ktls;
@@ -32,6 +33,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                          run simulated workers by seed; --trace replays one and prints its trace
   soak [--minutes N] [--seed N]
                          mixed load with reloads: bytes are checked, resources are watched
+  disks [TEST]...        run tests/slow_disk with every disk, driver and number of workers
   nfs [OPTIONS] [TEST]...
                          run tests/nfs in a virtual machine whose kernel has NFS
   ktls [OPTIONS] [TEST]...
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         "sim" => sim::run(rest),
         "soak" => soak::run(rest),
         "aarch64" => aarch64::run(rest),
+        "disks" => disks::run(rest),
         "nfs" => nfs::SUITE.run(rest),
         "ktls" => ktls::SUITE.run(rest),
         "package" => package::run(rest),

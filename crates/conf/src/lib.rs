@@ -27,6 +27,7 @@ mod glob;
 mod irregular;
 mod lexer;
 mod lua;
+mod marks;
 mod nearest;
 mod parser;
 mod paths;

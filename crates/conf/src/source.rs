@@ -1,7 +1,9 @@
 //! The texts that diagnostics point into: names, contents, positions.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use crate::marks::Marks;
 
 /// Which text of a [`Sources`] a span lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,6 +42,17 @@ pub(crate) struct Source {
     pub text: Vec<u8>,
     /// The directive that included it.
     included_at: Option<Span>,
+    marks: OnceLock<Marks>,
+}
+
+impl Source {
+    fn new(name: PathBuf, text: Vec<u8>, included_at: Option<Span>) -> Source {
+        Source { name, text, included_at, marks: OnceLock::new() }
+    }
+
+    fn marks(&self) -> &Marks {
+        self.marks.get_or_init(|| Marks::of(&self.text))
+    }
 }
 
 /// All texts read so far, cheap to clone.
@@ -57,14 +70,13 @@ impl Sources {
         included_at: Option<Span>,
     ) -> (FileId, Arc<Source>) {
         let id = FileId(u32::try_from(self.files.len()).expect("files are bounded by FILES_MAX"));
-        let source = Arc::new(Source { name, text, included_at });
+        let source = Arc::new(Source::new(name, text, included_at));
         self.files.push(Arc::clone(&source));
         (id, source)
     }
 
     pub(crate) fn set_command_line(&mut self, text: Vec<u8>) -> Arc<Source> {
-        let source =
-            Arc::new(Source { name: PathBuf::from("command line"), text, included_at: None });
+        let source = Arc::new(Source::new(PathBuf::from("command line"), text, None));
         self.command_line = Some(Arc::clone(&source));
         source
     }
@@ -116,19 +128,17 @@ impl Sources {
 
     /// The column that `span` starts at, in characters, counted from 1.
     pub fn column(&self, span: Span) -> Option<usize> {
-        let (line, offset) = self.line(span)?;
-        let before = &line[..offset.min(line.len())];
-        Some(String::from_utf8_lossy(before).chars().count() + 1)
+        let source = self.source(span.file)?;
+        let offset = (span.start as usize).min(source.text.len());
+        Some(source.marks().characters(&source.text, offset) + 1)
     }
 
     /// The line that `span` starts in without its line end, and the byte offset of `span` in it.
     pub fn line(&self, span: Span) -> Option<(&[u8], usize)> {
-        let text = &self.source(span.file)?.text;
-        let start = (span.start as usize).min(text.len());
-        let line_start = text[..start].iter().rposition(|&b| b == b'\n').map_or(0, |n| n + 1);
-        let line_end =
-            text[start..].iter().position(|&b| b == b'\n').map_or(text.len(), |n| start + n);
-        let line = &text[line_start..line_end];
-        Some((line.strip_suffix(b"\r").unwrap_or(line), start - line_start))
+        let source = self.source(span.file)?;
+        let offset = (span.start as usize).min(source.text.len());
+        let line = source.marks().line(&source.text, offset);
+        let text = &source.text[line.clone()];
+        Some((text.strip_suffix(b"\r").unwrap_or(text), offset - line.start))
     }
 }

@@ -218,3 +218,24 @@ fn what_cannot_be_read_is_another_exit_code() {
     assert_eq!(code, Some(2));
     assert!(error.contains("did you mean \"alias-traversal\"?"), "{error}");
 }
+
+/// A column is found without a look at the whole line: otherwise this would take minutes.
+#[test]
+fn many_findings_in_one_line() {
+    const LOCATIONS: usize = 20_000;
+    let dir = TempDir::new("lint");
+    let mut text = "server { listen 127.0.0.1:80; server_name \u{e4}.example; ".to_owned();
+    for n in 0..LOCATIONS {
+        text += &format!("location /x{n} {{ alias /srv/{n}/; }} ");
+    }
+    dir.write("a.conf", text.clone() + "}");
+    let (code, out, error) = said(&lint(dir.path(), &["--json", "a.conf"]));
+    assert_eq!(code, Some(1), "{error}");
+    let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let found = found["findings"].as_array().unwrap();
+    assert!(found.len() >= LOCATIONS, "{}", found.len());
+    let columns = found.iter().filter_map(|finding| finding["column"].as_u64());
+    let last = text[..text.rfind("alias").unwrap()].chars().count() as u64 + 1;
+    let ends = [last, last + "alias ".len() as u64];
+    assert!(columns.max().is_some_and(|column| ends.contains(&column)), "{last}");
+}

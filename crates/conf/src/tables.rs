@@ -168,7 +168,8 @@ macro_rules! directives {
 /// }
 /// ```
 ///
-/// `take` is an expression over the functions of [`arity`](crate::arity).
+/// `take` is an expression over the functions of [`arity`](crate::arity). `inheritance`, after it, says how
+/// inner blocks inherit the directive, for tools: see [`Inheritance`](crate::Inheritance).
 #[macro_export]
 macro_rules! rows {
     (
@@ -178,6 +179,7 @@ macro_rules! rows {
             $($block:ident)? $name:literal => $function:expr,
             in $($context:ident)|+,
             take $arity:expr,
+            $(inheritance $inheritance:ident,)?
             $(default $default:literal,)?
             args $args:literal;
         )*
@@ -195,7 +197,7 @@ macro_rules! rows {
                 use $crate::arity::*;
                 $arity
             },
-            inheritance: $crate::Inheritance::Unknown,
+            inheritance: $crate::__row!(@inheritance $($inheritance)?),
             block: $crate::__row!(@block $($block)?),
             apply: |cx, node| $function(cx, node),
         }),*];
@@ -312,6 +314,8 @@ macro_rules! __row {
     (@default $default:literal) => { Some($default) };
     (@given) => { false };
     (@given $default:literal) => { true };
+    (@inheritance) => { $crate::Inheritance::Unknown };
+    (@inheritance $inheritance:ident) => { $crate::Inheritance::$inheritance };
     (@block) => { false };
     (@block block) => { true };
     (@apply $cx:ident, $conf:ident, $layer:ident, $field:ident, $type:ty, [$name:expr]) => {};

@@ -57,18 +57,18 @@ nowait_conf::rows! {
     /// The directory with the files. The whole URI is appended: with `root /srv/www;`, the URI
     /// `/a/b` maps to `/srv/www/a/b`. A relative path is resolved against the prefix. Variables are
     /// allowed.
-    "root" => root, in HTTP | SERVER | LOCATION | LOCATION_IF, take exactly(1), default "html", args "path";
+    "root" => root, in HTTP | SERVER | LOCATION | LOCATION_IF, take exactly(1), inheritance List, default "html", args "path";
     /// A path that replaces the location's part of the URI: in `location /i/ { alias /srv/images/;
     /// }`, the URI `/i/a.png` maps to `/srv/images/a.png`. In a location given by a regular
     /// expression, the path is the complete file name and may use captures.
-    "alias" => root, in LOCATION, take exactly(1), args "path";
+    "alias" => root, in LOCATION, take exactly(1), inheritance List, args "path";
     /// Makes the location reachable only by internal redirects and subrequests; other requests get
     /// 404.
-    "internal" => internal, in LOCATION, take none(), args "";
+    "internal" => internal, in LOCATION, take none(), inheritance Own, args "";
     /// Maps file extensions to content types, one type and its extensions per line: `text/html html
     /// htm;`. A block replaces those of outer levels. `include mime.types;` provides the usual
     /// ones.
-    block "types" => types, in HTTP | SERVER | LOCATION, take none(), default "{ text/html html; image/gif gif; image/jpeg jpg; }", args "{ ... }";
+    block "types" => types, in HTTP | SERVER | LOCATION, take none(), inheritance List, default "{ text/html html; image/gif gif; image/jpeg jpg; }", args "{ ... }";
     /// Accepted for compatibility: the table needs no tuning.
     "server_names_hash_max_size" => accepted, in HTTP, take exactly(1), default "512", args "size";
     /// Accepted for compatibility: the table needs no tuning.

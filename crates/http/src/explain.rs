@@ -65,6 +65,8 @@ pub struct Question {
 pub struct Explanation {
     /// The listening socket.
     pub listen: String,
+    /// Whether the connection speaks TLS.
+    pub is_tls: bool,
     /// What is odd about the choice of the socket.
     pub remarks: Vec<String>,
     /// The host that the server was chosen by.
@@ -194,6 +196,7 @@ async fn answer(current: &Rc<Current>, question: &Question) -> Result<Explanatio
     }
     Ok(Explanation {
         listen: listen.spec.address.to_string(),
+        is_tls: question.tls && servers.ssl.is_some(),
         remarks,
         host,
         server: span,

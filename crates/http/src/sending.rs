@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
+use nowait_conf::Size;
 use nowait_runtime::now;
 
 use crate::log::Level;
@@ -74,10 +75,10 @@ pub struct Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes per second", self.bytes_per_second)?;
+        write!(f, "{} per second", Size(self.bytes_per_second))?;
         match self.after {
             0 => Ok(()),
-            after => write!(f, " after the first {after} bytes"),
+            after => write!(f, " after the first {}", Size(after)),
         }
     }
 }
@@ -93,7 +94,7 @@ impl Rate {
         let client = &request.location().client;
         let size = |text: &crate::conf::SizeText| {
             let value = request.evaluate(text);
-            <nowait_conf::Size as nowait_conf::Value>::from_word(&value).map_or(0, |size| size.0)
+            <Size as nowait_conf::Value>::from_word(&value).map_or(0, |size| size.0)
         };
         let rate = match request.limit_rate.get() {
             Some(rate) => rate,

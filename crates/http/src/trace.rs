@@ -89,6 +89,8 @@ pub struct Trace {
     pub blocks: Vec<Span>,
     /// What [`Step::by`] is for the following steps. Each handler begins with none.
     pub by: &'static str,
+    /// What has to be true for the result, and cannot be known in advance.
+    pub conditions: Vec<String>,
 }
 
 impl Trace {

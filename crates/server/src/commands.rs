@@ -46,6 +46,26 @@ pub enum Asked {
     Migrate(Migrate),
 }
 
+/// The exit code for wrong arguments.
+const USAGE: u8 = 2;
+/// The same of `check-health`: container engines reserve 2.
+const USAGE_OF_CHECK: u8 = 1;
+
+/// The exit code for wrong arguments, by the name of the command.
+pub fn usage_code(command: Option<OsString>) -> u8 {
+    if command.is_some_and(|name| name == "check-health") { USAGE_OF_CHECK } else { USAGE }
+}
+
+impl Asked {
+    /// The exit code if the command fails: of those that judge a configuration, 1 is a judgement.
+    pub fn failure_code(&self) -> u8 {
+        match self {
+            Asked::Format(_) | Asked::Lint(_) | Asked::Explain(_) | Asked::Migrate(_) => 2,
+            _ => 1,
+        }
+    }
+}
+
 /// Parses the arguments after the program's name; `None` if they are nginx's options.
 ///
 /// # Errors

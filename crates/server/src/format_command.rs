@@ -33,6 +33,10 @@ const FAILED: u8 = 2;
 pub fn arguments() -> Command {
     Command::new("fmt")
         .about("Format configuration files; without FILE, standard input to standard output")
+        .after_help(
+            "The exit code is 0, 1 if --check finds files that would change, 2 for wrong arguments or if a file \
+             has a mistake or cannot be read or written.",
+        )
         .arg(
             Arg::new("files")
                 .value_name("FILE")

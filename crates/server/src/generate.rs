@@ -82,6 +82,10 @@ fn manual(out: &mut dyn Write) -> io::Result<()> {
             commands
                 .text([roman(argument.get_help().map(ToString::to_string).unwrap_or_default())]);
         }
+        if let Some(rest) = command.get_after_help() {
+            commands.control("PP", []);
+            commands.text([roman(rest.to_string())]);
+        }
     }
     commands.to_writer(&mut out)?;
     let mut rest = Roff::new();
@@ -211,7 +215,9 @@ mod tests {
     #[test]
     fn manual_pages_name_everything() {
         let manual = text("nowait.8");
-        for expected in [".TH nowait 8", "nowait cache purge", "\\-\\-soft", "reopen", "USR2"] {
+        for expected in
+            [".TH nowait 8", "nowait cache purge", "\\-\\-soft", "reopen", "USR2", "exit code is 0"]
+        {
             assert!(manual.contains(expected), "{expected}: {manual}");
         }
         let directives = text("nowait.conf.5");

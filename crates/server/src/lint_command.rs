@@ -67,6 +67,10 @@ pub fn arguments() -> Command {
     };
     Command::new("lint")
         .about("Look for mistakes in a configuration that is valid all the same")
+        .after_help(
+            "The exit code is 0 without findings, 1 with some, 2 for wrong arguments or if something cannot be \
+             read or written.",
+        )
         .arg(
             Arg::new("path")
                 .value_name("FILE")

@@ -78,12 +78,18 @@ fn main() -> ExitCode {
 fn run(inherited: Inherited) -> Result<u8, String> {
     match commands::parse(std::env::args_os().skip(1)) {
         None => {}
-        Some(Ok(asked)) => return command(asked, inherited),
+        Some(Ok(asked)) => {
+            let failure = asked.failure_code();
+            return command(asked, inherited).or_else(|message| {
+                complain(&message);
+                Ok(failure)
+            });
+        }
         Some(Err(error)) => {
             let text = error.render().to_string();
             if error.use_stderr() {
                 output::print_error(&text);
-                return Ok(1);
+                return Ok(commands::usage_code(std::env::args_os().nth(1)));
             }
             return output::print(&text).map(|()| 0);
         }

@@ -36,6 +36,10 @@ pub struct Migrate {
 pub fn arguments() -> Command {
     Command::new("migrate")
         .about("Report what of an nginx configuration runs, and write an adapted copy")
+        .after_help(
+            "The exit code is 0 if everything runs, 1 if something is missing, 2 for wrong arguments or if \
+             something cannot be read or written.",
+        )
         .arg(
             Arg::new("configuration")
                 .value_name("PATH")

@@ -46,9 +46,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of the `http` block alone.
-    pub fn into_http(self) -> HttpConf {
-        self.http
+    /// The plans of the blocks `http` and `stream`.
+    pub fn into_parts(self) -> (HttpConf, StreamConf) {
+        (self.http, self.stream)
     }
 }
 

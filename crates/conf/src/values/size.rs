@@ -1,5 +1,7 @@
 //! Sizes in bytes with the units `k`, `m`, and for offsets `g`.
 
+use std::fmt;
+
 use crate::arity::{self, Arity};
 use crate::cx::Cx;
 use crate::diagnostic::Diagnostic;
@@ -30,6 +32,18 @@ impl Size {
     /// Bytes as an index type.
     pub fn bytes(self) -> usize {
         self.0 as usize
+    }
+}
+
+impl fmt::Display for Size {
+    /// With the largest unit that leaves no rest: `8k`, `1m`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("0"),
+            bytes if bytes % (1 << 20) == 0 => write!(f, "{}m", bytes >> 20),
+            bytes if bytes % (1 << 10) == 0 => write!(f, "{}k", bytes >> 10),
+            bytes => write!(f, "{bytes}"),
+        }
     }
 }
 
@@ -94,6 +108,9 @@ mod tests {
         assert_eq!(size("9007199254740991k"), Some(9_007_199_254_740_991 << 10));
         for wrong in ["", "k", "1g", "1kk", "-1", "1 k", "9007199254740992k", "1b"] {
             assert_eq!(size(wrong), None, "{wrong}");
+        }
+        for text in ["0", "512", "1000", "8k", "1025k", "1m", "2048m"] {
+            assert_eq!(Size::from_word(text.as_bytes()).unwrap().to_string(), text);
         }
         assert_eq!(Offset::from_word(b"2g"), Ok(Offset(2 << 30)));
         assert!(Offset::from_word(b"9223372036854775807g").is_err());

@@ -1,5 +1,6 @@
 //! Times: `60`, `30s`, `1h30m`, `1d 2h` (nginx: `ngx_parse_time`).
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::field::{Invalid, Value};
@@ -21,6 +22,16 @@ impl Msec {
 impl Seconds {
     pub const fn duration(self) -> Duration {
         Duration::from_secs(self.0)
+    }
+}
+
+impl fmt::Display for Seconds {
+    /// With the largest unit that leaves no rest: `90s`, `10m`, `1d`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+        let unit = units.into_iter().find(|(seconds, _)| self.0 > 0 && self.0 % seconds == 0);
+        let (seconds, unit) = unit.unwrap_or((1, "s"));
+        write!(f, "{}{unit}", self.0 / seconds)
     }
 }
 
@@ -147,6 +158,9 @@ mod tests {
         assert_eq!(time("1M"), Some(2_592_000));
         assert_eq!(time("1y1M1w1d1h1m1s"), Some(31_536_000 + 2_592_000 + 604_800 + 90_061));
         assert_eq!(time("10"), Some(10));
+        for text in ["0s", "1s", "90s", "1m", "90m", "36h", "7d"] {
+            assert_eq!(Seconds::from_word(text.as_bytes()).unwrap().to_string(), text);
+        }
         for wrong in ["", "1ms", "1h1d", "2 3 4", "99999999999999999999"] {
             assert_eq!(time(wrong), None, "{wrong}");
         }

@@ -3,6 +3,7 @@
 //! Whether a response is stored is known to the server alone: it is left out.
 
 use nowait_caching::validity::ValidByStatus;
+use nowait_conf::Seconds;
 
 use super::conf::{CacheConf, Texts};
 use super::origin::Origin;
@@ -84,7 +85,7 @@ fn condition(request: &Request, texts: &Texts, effect: &str) -> Option<String> {
     })
 }
 
-/// `200, 301 for 600 s; any for 60 s`: the entries in their order.
+/// `200, 301 for 10m; any for 1m`: the entries in their order.
 fn times(valid: &ValidByStatus) -> String {
     let shown = |code: &Option<u16>| code.map_or_else(|| "any".to_owned(), |code| code.to_string());
     let groups = valid.0.chunk_by(|a, b| a.1 == b.1).map(|group| {
@@ -92,7 +93,7 @@ fn times(valid: &ValidByStatus) -> String {
         let seconds = group.first().map_or(0, |(_, seconds)| *seconds);
         match seconds {
             0 => format!("{} not at all", codes.join(", ")),
-            seconds => format!("{} for {seconds} s", codes.join(", ")),
+            seconds => format!("{} for {}", codes.join(", "), Seconds(seconds)),
         }
     });
     groups.collect::<Vec<_>>().join("; ")
@@ -105,7 +106,7 @@ mod tests {
     #[test]
     fn times_in_their_order() {
         let valid = vec![(Some(200), 600), (Some(301), 600), (Some(404), 0), (None, 60)];
-        let expected = "200, 301 for 600 s; 404 not at all; any for 60 s";
+        let expected = "200, 301 for 10m; 404 not at all; any for 1m";
         assert_eq!(times(&ValidByStatus(valid)), expected);
     }
 }

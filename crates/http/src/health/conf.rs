@@ -48,7 +48,7 @@ nowait_conf::rows! {
     ///   also fail with this status, such as 12 of servers without health checks.
     ///
     /// nginx differs: the group needs a `zone`.
-    "health_check" => health_check, in LOCATION, take any(), args "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [port=number] [match=name] [mandatory [persistent]] [keepalive_time=time] [type=http | type=grpc [grpc_service=name] [grpc_status=number]]";
+    "health_check" => health_check, in LOCATION, take any(), inheritance Own, args "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [port=number] [match=name] [mandatory [persistent]] [keepalive_time=time] [type=http | type=grpc [grpc_service=name] [grpc_status=number]]";
     /// Conditions for responses to health checks; all of them must hold:
     ///
     /// * `status 200 300-399;`, `status ! 500-599;`: the status is, or is not, one of these.

@@ -16,9 +16,9 @@ nowait_conf::rows! {
 
     /// Allows access from these addresses. Rules are tried in order, and the first match decides.
     /// If no rule matches, access is allowed.
-    "allow" => access::rule, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, take exactly(1), args "address | CIDR | unix: | all";
+    "allow" => access::rule, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, take exactly(1), inheritance List, args "address | CIDR | unix: | all";
     /// Denies access from these addresses.
-    "deny" => access::rule, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, take exactly(1), args "address | CIDR | unix: | all";
+    "deny" => access::rule, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, take exactly(1), inheritance List, args "address | CIDR | unix: | all";
 }
 
 /// This module.

@@ -28,17 +28,17 @@ nowait_conf::rows! {
     /// The version from which on a browser is modern: `msie`, `gecko`, `opera`, `safari` or
     /// `konqueror`. `unlisted`: browsers are modern that no directive mentions. Inherited unless the
     /// block has its own.
-    "modern_browser" => modern_browser, in HTTP | SERVER | LOCATION, take between(1, 2),
+    "modern_browser" => modern_browser, in HTTP | SERVER | LOCATION, take between(1, 2), inheritance List,
         args "browser version | unlisted";
     /// Texts in `User-Agent` that make a browser ancient; `netscape4` stands for versions before 5 of
     /// Mozilla. Inherited unless the block has its own.
-    "ancient_browser" => ancient_browser, in HTTP | SERVER | LOCATION, take at_least(1),
+    "ancient_browser" => ancient_browser, in HTTP | SERVER | LOCATION, take at_least(1), inheritance List,
         args "string ...";
     /// The value of `$modern_browser` for modern browsers.
-    "modern_browser_value" => modern_browser_value, in HTTP | SERVER | LOCATION, take exactly(1),
+    "modern_browser_value" => modern_browser_value, in HTTP | SERVER | LOCATION, take exactly(1), inheritance Value,
         default "1", args "string";
     /// The value of `$ancient_browser` for ancient browsers.
-    "ancient_browser_value" => ancient_browser_value, in HTTP | SERVER | LOCATION, take exactly(1),
+    "ancient_browser_value" => ancient_browser_value, in HTTP | SERVER | LOCATION, take exactly(1), inheritance Value,
         default "1", args "string";
 }
 

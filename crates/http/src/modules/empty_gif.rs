@@ -17,7 +17,7 @@ nowait_conf::rows! {
     static EMPTY_GIF_ROWS, module "empty_gif";
 
     /// Responds with a transparent image of one pixel.
-    "empty_gif" => empty_gif, in LOCATION, take none(), args "";
+    "empty_gif" => empty_gif, in LOCATION, take none(), inheritance Own, args "";
 }
 
 fn empty_gif(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {

@@ -24,7 +24,7 @@ nowait_conf::rows! {
     /// Responds with files. With the argument `start`, a number of bytes, the response is the header of a
     /// Flash video and the rest of the file from there on; players ask for the position of a key frame.
     /// A position that is not in the file is ignored.
-    "flv" => flv, in LOCATION, take none(), args "";
+    "flv" => flv, in LOCATION, take none(), inheritance Own, args "";
 }
 
 fn flv(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {

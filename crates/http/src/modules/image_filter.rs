@@ -36,7 +36,7 @@ nowait_conf::rows! {
     /// million pixels, or larger than `image_filter_buffer` are refused with 415. Transformed images have a weak
     /// entity tag, no metadata, and only the first picture of an animation. They are made by the thread
     /// pool `compute`; use a cache in front.
-    "image_filter" => image_filter, in LOCATION, take between(1, 3),
+    "image_filter" => image_filter, in LOCATION, take between(1, 3), inheritance List,
         args "off | test | size | rotate degrees | resize width height | crop width height";
 }
 

@@ -34,7 +34,7 @@ nowait_conf::rows! {
     /// seek without having the whole file, and `start=0` moves the table of contents to the beginning
     /// of files that have it at the end. An `end` that is not after `start` is ignored. Parts support
     /// ranges. Metadata and edit lists of the file are not in parts.
-    "mp4" => mp4, in LOCATION, take none(), args "";
+    "mp4" => mp4, in LOCATION, take none(), inheritance Own, args "";
 }
 
 nowait_conf::directives! {

@@ -23,7 +23,7 @@ nowait_conf::rows! {
     /// Responds with counters of connections and requests: active connections; accepted and handled
     /// connections, and requests so far; connections that are reading a request, writing a
     /// response, or idle. An argument is accepted for compatibility.
-    "stub_status" => stub_status, in SERVER | LOCATION, take between(0, 1), args "";
+    "stub_status" => stub_status, in SERVER | LOCATION, take between(0, 1), inheritance Own, args "";
 }
 
 fn stub_status(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {

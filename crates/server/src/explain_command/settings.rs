@@ -1,109 +1,130 @@
-//! The settings that apply to a request in its block, with the directives behind them.
+//! The settings that apply to a request in its block: directives that somebody has written.
 //!
-//! The inheritance of nginx: the innermost block that has a directive of a kind replaces what outer
-//! blocks say; what decides about the content belongs to the block alone.
+//! The tables of the directives say what is a setting, and how inner blocks inherit it. Only here: which
+//! directives replace each other, and which settings need another one.
 
-use nowait_conf::Node;
+use std::collections::{HashMap, HashSet};
+
+use nowait_conf::{Context, Inheritance, Node, Registry, Row};
 
 /// A directive that applies.
 pub struct Setting<'n> {
-    /// What it is about.
-    pub about: &'static str,
+    /// The module that it belongs to.
+    pub module: &'static str,
     /// The directive.
     pub node: &'n Node,
 }
 
-/// Directives that apply together: of these names, the innermost block with one of them decides.
-struct Family {
-    about: &'static str,
-    /// Separated by blanks.
-    names: &'static str,
-    inherited: bool,
-}
-
-const fn inherited(about: &'static str, names: &'static str) -> Family {
-    Family { about, names, inherited: true }
-}
-
-const FAMILIES: &[Family] = &[
-    Family { about: "location", names: "internal", inherited: false },
-    inherited("files", "root alias"),
-    inherited("files", "index"),
-    Family { about: "files", names: "try_files", inherited: false },
-    inherited("files", "autoindex"),
-    inherited("files", "error_page"),
-    Family {
-        about: "handler",
-        names: "proxy_pass fastcgi_pass uwsgi_pass scgi_pass grpc_pass memcached_pass tunnel_pass \
-                stub_status status_api metrics empty_gif flv mp4 random_index",
-        inherited: false,
-    },
-    inherited("access", "satisfy"),
-    inherited("access", "allow deny"),
-    inherited("access", "auth_basic"),
-    inherited("access", "auth_basic_user_file"),
-    inherited("access", "auth_request"),
-    inherited("access", "valid_referers"),
-    inherited("limits", "limit_req"),
-    inherited("limits", "limit_conn"),
-    inherited("limits", "limit_rate"),
-    inherited("limits", "limit_rate_after"),
-    inherited("limits", "client_max_body_size"),
-    inherited("client", "set_real_ip_from"),
-    inherited("client", "real_ip_header"),
-    inherited("upstream", "proxy_set_header"),
-    inherited("upstream", "proxy_next_upstream"),
-    inherited("subrequests", "mirror"),
-    inherited("subrequests", "add_before_body"),
-    inherited("subrequests", "add_after_body"),
-    inherited("subrequests", "post_action"),
-    inherited("fields", "add_header"),
-    inherited("fields", "expires"),
-    inherited("fields", "more_set_headers more_clear_headers"),
-    inherited("fields", "proxy_hide_header"),
-    inherited("caching", "proxy_cache"),
-    inherited("caching", "proxy_cache_key"),
-    inherited("caching", "proxy_cache_valid"),
-    inherited("caching", "proxy_cache_bypass"),
-    inherited("caching", "proxy_no_cache"),
-    inherited("caching", "fastcgi_cache"),
-    inherited("caching", "fastcgi_cache_key"),
-    inherited("caching", "fastcgi_cache_valid"),
-    inherited("caching", "fastcgi_cache_bypass"),
-    inherited("caching", "fastcgi_no_cache"),
-    inherited("caching", "uwsgi_cache"),
-    inherited("caching", "scgi_cache"),
-    inherited("content", "gzip"),
-    inherited("content", "brotli"),
-    inherited("content", "zstd"),
-    inherited("content", "sub_filter"),
-    inherited("content", "ssi"),
-    inherited("content", "image_filter"),
-    inherited("logs", "access_log"),
-    inherited("logs", "error_log"),
+/// Directives that share a list, which an inner block with one of them replaces as a whole.
+const TOGETHER: &[&[&str]] = &[
+    &["root", "alias"],
+    &["allow", "deny"],
+    &[
+        "more_set_headers",
+        "more_clear_headers",
+        "more_set_input_headers",
+        "more_clear_input_headers",
+    ],
 ];
 
-/// Directives of one family in one block that are listed.
+/// Modules whose settings mean nothing to connections without TLS.
+const OF_TLS: &[&str] = &["ssl", "acme"];
+
+/// Where requests are.
+const FOR_REQUESTS: Context =
+    Context::SERVER.or(Context::LOCATION).or(Context::LOCATION_IF).or(Context::LIMIT_EXCEPT);
+
+/// Directives of one name in one block that are listed.
 const LISTED_MAX: usize = 50;
 
-/// The settings for a chain of blocks, the outermost first.
-pub fn of<'n>(chain: &[&'n Node]) -> Vec<Setting<'n>> {
-    let mut list = Vec::new();
-    for family in FAMILIES {
-        // The block of an `if` or `limit_except` is a part of its location.
+/// Directives of a block, by name.
+type Block<'n> = HashMap<&'n [u8], Vec<&'n Node>>;
+
+/// The blocks that a request is in.
+pub struct Blocks<'n> {
+    /// The innermost first, and the top level of the file last.
+    all: Vec<Block<'n>>,
+    /// Blocks of `if` and `limit_except` at the beginning: each is a part of the location around it.
+    parts: usize,
+}
+
+impl<'n> Blocks<'n> {
+    /// `chain`: the blocks in the file `top`, the outermost first.
+    pub fn of(top: &'n [Node], chain: &[&'n Node]) -> Blocks<'n> {
         let part = |node: &&&Node| node.name == "if" || node.name == "limit_except";
         let parts = chain.iter().rev().take_while(part).count();
-        let depth = if family.inherited { chain.len() } else { parts + 1 };
-        let blocks = chain.iter().rev().take(depth);
-        let of_family =
-            |node: &&Node| family.names.split_ascii_whitespace().any(|name| node.name == *name);
-        let deciding = blocks
-            .map(|block| block.children().iter().filter(of_family).collect::<Vec<_>>())
-            .find(|found| !found.is_empty());
-        let found = deciding.unwrap_or_default().into_iter().take(LISTED_MAX);
-        list.extend(found.map(|node| Setting { about: family.about, node }));
+        let blocks = chain.iter().rev().map(|block| block.children()).chain([top]);
+        let by_name = |nodes: &'n [Node]| {
+            let mut block = Block::new();
+            for node in nodes {
+                block.entry(node.name.as_bytes()).or_default().push(node);
+            }
+            block
+        };
+        Blocks { all: blocks.map(by_name).collect(), parts }
     }
-    list
+
+    /// The settings that apply, by module.
+    pub fn settings(&self, registry: &Registry, is_tls: bool) -> Vec<Setting<'n>> {
+        let mut list = Vec::new();
+        for row in registry.rows().filter(|row| row.contexts.intersects(FOR_REQUESTS)) {
+            let needs_tls = OF_TLS.contains(&row.module);
+            if (is_tls || !needs_tls) && self.is_used(registry, row) {
+                let applying = self.applying(row).into_iter().take(LISTED_MAX);
+                list.extend(applying.map(|node| Setting { module: row.module, node }));
+            }
+        }
+        // A module may have several tables.
+        let mut modules: Vec<&str> =
+            list.iter().map(|setting: &Setting<'_>| setting.module).collect();
+        let mut seen = HashSet::new();
+        modules.retain(|module| seen.insert(*module));
+        list.sort_by_key(|setting| modules.iter().position(|module| *module == setting.module));
+        list
+    }
+
+    /// Whether requests here meet the module of `row` at all: settings of `proxy` need a `proxy_pass`.
+    fn is_used(&self, registry: &Registry, row: &Row) -> bool {
+        let pass = format!("{}_pass", row.module);
+        let of_module = |other: &&&'static Row| other.module == row.module;
+        match registry.named(pass.as_bytes()).iter().find(of_module) {
+            Some(pass) => !self.applying(pass).is_empty(),
+            None => true,
+        }
+    }
+
+    /// The directives of a row that apply.
+    fn applying(&self, row: &Row) -> Vec<&'n Node> {
+        let depth = match row.inheritance {
+            // Blocks, and directives whose effect is a step of the request.
+            Inheritance::Unknown => return Vec::new(),
+            Inheritance::Own => self.parts + 1,
+            Inheritance::Value | Inheritance::List => self.all.len(),
+        };
+        let own = [row.name];
+        let names = TOGETHER.iter().find(|names| names.contains(&row.name));
+        let names = names.copied().unwrap_or(&own);
+        let mut found = Vec::new();
+        for (at, block) in self.all.iter().enumerate().take(depth) {
+            let rule = self.inherits(at, row.name);
+            if names.iter().any(|name| block.contains_key(name.as_bytes())) {
+                found.extend(block.get(row.name.as_bytes()).into_iter().flatten().copied());
+                if rule != Some("merge") {
+                    break;
+                }
+            } else if rule == Some("off") {
+                break;
+            }
+        }
+        found
+    }
+
+    /// What `add_header_inherit` and the like say in a block.
+    fn inherits(&self, at: usize, name: &str) -> Option<&'n str> {
+        let inherit = format!("{name}_inherit");
+        let deciding = self.all.iter().skip(at).find_map(|block| block.get(inherit.as_bytes()));
+        deciding.and_then(|nodes| nodes.last()?.args.first()?.to_str().ok())
+    }
 }
 
 /// The directive of these names, separated by blanks, that applies in a chain of blocks.
@@ -112,7 +133,7 @@ pub fn behind<'n>(chain: &[&'n Node], names: &str) -> Option<&'n Node> {
     chain.iter().rev().find_map(|block| block.children().iter().find(fits))
 }
 
-/// A directive as it is written, on one line.
+/// A directive as it is written, on one line; of a block, that it is one.
 pub fn shown(node: &Node) -> String {
     let mut out = node.name.lossy().into_owned();
     for word in &node.args {
@@ -122,6 +143,6 @@ pub fn shown(node: &Node) -> String {
             false => out.push_str(&word.lossy()),
         }
     }
-    out.push(';');
+    out.push_str(if node.block.is_some() { " { ... }" } else { ";" });
     out
 }

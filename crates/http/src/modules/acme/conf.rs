@@ -60,7 +60,7 @@ nowait_conf::rows! {
     /// after about two thirds of its lifetime. `ssl_certificate $acme_certificate;` and
     /// `ssl_certificate_key $acme_certificate_key;` present it, after a renewal without a reload. Until the
     /// first one arrives, handshakes fail. `ssl_certificate_cache` saves reading it for each handshake.
-    "acme_certificate" => acme_certificate, in SERVER, take at_least(1), args "issuer [identifier ...] [key=ecdsa[:256|384|521] | key=rsa[:2048|3072|4096]]";
+    "acme_certificate" => acme_certificate, in SERVER, take at_least(1), inheritance List, args "issuer [identifier ...] [key=ecdsa[:256|384|521] | key=rsa[:2048|3072|4096]]";
     /// Accepted for compatibility, without effect: certificates and challenges need no shared memory.
     "acme_shared_zone" => acme_shared_zone, in HTTP, take exactly(1), args "zone=name:size";
 }

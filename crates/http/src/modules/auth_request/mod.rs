@@ -67,9 +67,13 @@ impl Handler for Ask {
                     }
                 }
                 Ended::Elsewhere(_) | Ended::Unknown => {
-                    let text = "auth_request: 2xx grants access, which is assumed here; 401 and 403 \
-                                refuse it, all else is 500";
+                    let text = "auth_request: the response is not known; 2xx grants access, which \
+                                is assumed here; 401 and 403 refuse it, all else is 500";
                     trace.add(About::Access, None, text);
+                    trace.conditions.push(format!(
+                        "only if auth_request {} gets 2xx, which is not known",
+                        quoted(uri)
+                    ));
                     Explained::Granted
                 }
             }

@@ -11,7 +11,7 @@ nowait_conf::rows! {
     /// Passes requests to a FastCGI server: an address with a port, a name, a Unix-domain socket
     /// (`unix:/run/php/php-fpm.sock`) or an `upstream`. With variables, the server is looked up among
     /// the `upstream`s and then resolved.
-    "fastcgi_pass" => fastcgi_pass, in LOCATION | LOCATION_IF, take exactly(1), args "address";
+    "fastcgi_pass" => fastcgi_pass, in LOCATION | LOCATION_IF, take exactly(1), inheritance Own, args "address";
 }
 
 /// nginx: `ngx_http_fastcgi_pass`.

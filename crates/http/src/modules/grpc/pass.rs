@@ -12,7 +12,7 @@ nowait_conf::rows! {
     /// (`unix:/run/app.sock`) or an `upstream`, with or without `grpc://` in front of it; `grpcs://`
     /// stands for TLS. With variables, the server is looked up among the `upstream`s and then
     /// resolved. Calls share HTTP/2 connections, and are streamed in both directions.
-    "grpc_pass" => grpc_pass, in LOCATION | LOCATION_IF, take exactly(1), args "address";
+    "grpc_pass" => grpc_pass, in LOCATION | LOCATION_IF, take exactly(1), inheritance Own, args "address";
 }
 
 /// nginx: `ngx_http_grpc_pass`.

@@ -31,7 +31,7 @@ nowait_conf::rows! {
     /// `proxy_cache_use_stale`, a refused fetch counts as a response with that status. Refusing a
     /// part of a response that has begun cuts the response off; a sufficient `burst` delays such
     /// fetches instead. Limits with `fetches` are inherited independently of those without.
-    "limit_req" => limit_req, in HTTP | SERVER | LOCATION, take between(1, 4), args "zone=name [burst=number] [nodelay | delay=number] [fetches]";
+    "limit_req" => limit_req, in HTTP | SERVER | LOCATION, take between(1, 4), inheritance List, args "zone=name [burst=number] [nodelay | delay=number] [fetches]";
 }
 
 nowait_conf::rows! {
@@ -47,7 +47,7 @@ nowait_conf::rows! {
     ///
     /// With `fetches`, the limit applies to concurrent requests to upstream servers, as described
     /// for [`limit_req`](#limit_req-limit_req): each counts until its response has been received.
-    "limit_conn" => limit_conn, in HTTP | SERVER | LOCATION, take between(2, 3), args "zone number [fetches]";
+    "limit_conn" => limit_conn, in HTTP | SERVER | LOCATION, take between(2, 3), inheritance List, args "zone number [fetches]";
 }
 
 nowait_conf::directives! {

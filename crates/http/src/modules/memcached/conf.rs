@@ -64,7 +64,7 @@ nowait_conf::rows! {
     /// Responds with the value that a memcached server has for the key in `$memcached_key`, which `set`
     /// must set; without a value, with 404. The server is an address with a port, a name, a Unix-domain
     /// socket or an `upstream`. With variables, it is looked up among the `upstream`s and then resolved.
-    "memcached_pass" => memcached_pass, in LOCATION | LOCATION_IF, take exactly(1), args "address";
+    "memcached_pass" => memcached_pass, in LOCATION | LOCATION_IF, take exactly(1), inheritance Own, args "address";
 }
 
 /// nginx: `ngx_http_memcached_pass`.

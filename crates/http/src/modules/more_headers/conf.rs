@@ -14,20 +14,20 @@ nowait_conf::rows! {
     /// content types (several in one word, separated by blanks); `-a` adds lines and replaces none.
     /// Applies before `add_header`, to fields of files and upstream servers alike. Lines of outer
     /// blocks apply first. Fields that frame the response, such as `Content-Length`, can't be set.
-    "more_set_headers" => set_output, in HTTP | SERVER | LOCATION | LOCATION_IF, take at_least(1),
+    "more_set_headers" => set_output, in HTTP | SERVER | LOCATION | LOCATION_IF, take at_least(1), inheritance List,
         args "[-t types] ... [-s statuses] ... [-a] 'name: value' ...";
     /// Removes fields of response headers; `*` at the end of a name stands for any rest. The options
     /// are those of `more_set_headers`.
-    "more_clear_headers" => clear_output, in HTTP | SERVER | LOCATION | LOCATION_IF, take at_least(1),
+    "more_clear_headers" => clear_output, in HTTP | SERVER | LOCATION | LOCATION_IF, take at_least(1), inheritance List,
         args "[-t types] ... [-s statuses] ... name ...";
     /// Sets fields of request headers after rewriting; `Host` changes `$host`, too, but not the
     /// server. A field without a value is removed. `-r`: only fields that the client has sent; `-t`:
     /// only of requests with these content types. Lines of outer blocks apply first.
     "more_set_input_headers" => set_input, in HTTP | SERVER | LOCATION | LOCATION_IF,
-        take at_least(1), args "[-r] [-t types] ... 'name: value' ...";
+        take at_least(1), inheritance List, args "[-r] [-t types] ... 'name: value' ...";
     /// Removes fields of request headers; `*` at the end of a name stands for any rest.
     "more_clear_input_headers" => clear_input, in HTTP | SERVER | LOCATION | LOCATION_IF,
-        take at_least(1), args "[-t types] ... name ...";
+        take at_least(1), inheritance List, args "[-t types] ... name ...";
 }
 
 /// The lines of a block, in their order.

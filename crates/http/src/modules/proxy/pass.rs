@@ -26,7 +26,7 @@ nowait_conf::rows! {
     ///
     /// nginx differs: it resolves names when it reads the configuration; Nowait does so at run
     /// time.
-    "proxy_pass" => proxy_pass, in LOCATION | LOCATION_IF | LIMIT_EXCEPT, take exactly(1), args "URL";
+    "proxy_pass" => proxy_pass, in LOCATION | LOCATION_IF | LIMIT_EXCEPT, take exactly(1), inheritance Own, args "URL";
 }
 
 /// The variables that a `proxy_pass` takes its URL from, with its position.

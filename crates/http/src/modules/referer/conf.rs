@@ -29,7 +29,7 @@ nowait_conf::rows! {
     /// `https://`, as some proxies leave it; `server_names` one with a name of the server. Other
     /// values are a host, optionally with `*` at its beginning or end and with the beginning of a
     /// path, or `~` and a case-insensitive regular expression for the text after the scheme.
-    "valid_referers" => valid_referers, in SERVER | LOCATION, take at_least(1), args "none | blocked | server_names | string ...";
+    "valid_referers" => valid_referers, in SERVER | LOCATION, take at_least(1), inheritance List, args "none | blocked | server_names | string ...";
 }
 
 /// The `valid_referers` of one block.

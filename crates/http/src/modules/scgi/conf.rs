@@ -58,7 +58,7 @@ nowait_conf::rows! {
     /// Passes requests to an SCGI server: an address with a port, a name, a Unix-domain socket
     /// (`unix:/run/app.sock`) or an `upstream`. With variables, the server is looked up among the
     /// `upstream`s and then resolved.
-    "scgi_pass" => scgi_pass, in LOCATION | LOCATION_IF, take exactly(1), args "address";
+    "scgi_pass" => scgi_pass, in LOCATION | LOCATION_IF, take exactly(1), inheritance Own, args "address";
 }
 
 /// nginx: `ngx_http_scgi_pass`.

@@ -60,6 +60,9 @@ impl Filter for Decide {
             }
         };
         trace.add(About::Filter, None, text);
+        trace.conditions.push(
+            "the body depends on its SSI commands, which are neither read nor executed".to_owned(),
+        );
         Box::pin(async {})
     }
 }

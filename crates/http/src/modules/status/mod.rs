@@ -42,9 +42,9 @@ nowait_conf::rows! {
     /// times; per file system what ran on the loop and what in a pool; and the state of upstream
     /// servers, caches and resolvers. The rest of the URI after the location's name selects a part:
     /// `/status/thread_pools/default/busy`.
-    "status_api" => status_api, in LOCATION, take none(), args "";
+    "status_api" => status_api, in LOCATION, take none(), inheritance Own, args "";
     /// Responds with the data of `status_api` as OpenMetrics text for Prometheus.
-    "metrics" => metrics, in LOCATION, take none(), args "";
+    "metrics" => metrics, in LOCATION, take none(), inheritance Own, args "";
 }
 
 fn status_api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {

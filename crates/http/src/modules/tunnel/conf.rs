@@ -89,7 +89,7 @@ nowait_conf::rows! {
     /// then resolved by `resolver`. Other methods get 405 there. A client's destination must be
     /// restricted, by `allow`, `auth_basic` and a `map` of hosts and ports: see
     /// [the guide](../tunnel.md). A server without `tunnel_pass` refuses CONNECT with 405.
-    "tunnel_pass" => tunnel_pass, in SERVER | LOCATION | LOCATION_IF, take between(0, 1), args "[address]";
+    "tunnel_pass" => tunnel_pass, in SERVER | LOCATION | LOCATION_IF, take between(0, 1), inheritance Own, args "[address]";
 }
 
 /// nginx: `ngx_http_tunnel_pass`.

@@ -82,7 +82,7 @@ nowait_conf::rows! {
     /// (`unix:/run/app.sock`) or an `upstream`, with or without `uwsgi://` in front of it; `suwsgi://`
     /// stands for TLS. With variables, the server is looked up among the `upstream`s and then
     /// resolved. A response with status 101 makes the connection a tunnel, for WebSockets.
-    "uwsgi_pass" => uwsgi_pass, in LOCATION | LOCATION_IF, take exactly(1), args "address";
+    "uwsgi_pass" => uwsgi_pass, in LOCATION | LOCATION_IF, take exactly(1), inheritance Own, args "address";
 }
 
 /// nginx: `ngx_http_uwsgi_pass`.

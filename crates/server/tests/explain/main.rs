@@ -1,5 +1,7 @@
 //! `nowait explain`: what a request would meet.
 
+mod settings;
+
 use nowait_testkit::{Binary, TempDir};
 use serde_json::Value;
 
@@ -175,19 +177,19 @@ fn rewriting_runs_to_its_end() {
     let site = Site::new();
     let text = site.text(&["http://example.org:18080/go/a%20b?x=1"]);
     for expected in [
-        "set: the value is \"nobody\"  /n.conf:13",
-        "rewrite: \"^/go/(.*)$\" matches: /go/a b?x=1 becomes /api/a b?y=1&x=1  /n.conf:40",
-        "location   location \"/api/\"  /n.conf:26",
-        "if: the condition holds  /n.conf:27",
-        "set: the value is \"1\"  /n.conf:27",
-        "if: the condition does not hold for \"/www/index.html\"  /n.conf:28",
-        "passes the request to http://app (servers 127.0.0.1:1, 127.0.0.1:2)  /n.conf:32",
-        "URI /v1/a%20b?y=1&x=1  /n.conf:32",
-        "Host: example.org  /n.conf:32",
-        "X-Who: 1  /n.conf:32",
+        "set: the value is \"nobody\"  n.conf:13",
+        "rewrite: \"^/go/(.*)$\" matches: /go/a b?x=1 becomes /api/a b?y=1&x=1  n.conf:40",
+        "location   location \"/api/\"  n.conf:26",
+        "if: the condition holds  n.conf:27",
+        "set: the value is \"1\"  n.conf:27",
+        "if: the condition does not hold for \"/www/index.html\"  n.conf:28",
+        "passes the request to http://app (servers 127.0.0.1:1, 127.0.0.1:2)  n.conf:32",
+        "URI /v1/a%20b?y=1&x=1  n.conf:32",
+        "Host: example.org  n.conf:32",
+        "X-Who: 1  n.conf:32",
         "X-If: 1\n",
-        "access       deny 10.0.0.0/8;  /n.conf:29",
-        "proxy_pass http://app/v1/;  /n.conf:32",
+        "access       deny 10.0.0.0/8;  n.conf:29",
+        "proxy_pass http://app/v1/;  n.conf:32",
         "Not judged: ",
     ] {
         assert!(text.contains(expected), "{expected} in {text}");
@@ -226,7 +228,7 @@ fn files_are_looked_up_in_order() {
     );
     assert_eq!((status(&value), location(&value).1), (Some(200), 22));
     let text = site.text(&["http://example.org:18080/dirs/f"]);
-    let expected = "\"/www/dirs/f\" is a file, not a directory  /n.conf:44";
+    let expected = "\"/www/dirs/f\" is a file, not a directory  n.conf:44";
     assert!(text.contains(expected), "{text}");
     let value = site.json(&["http://example.org:18080/missing"]);
     assert_eq!((status(&value), value["end"]["kind"].as_str()), (None, Some("upstream")));
@@ -235,7 +237,7 @@ fn files_are_looked_up_in_order() {
     let value = site.json(&["http://example.org:18080/docs/none"]);
     assert_eq!((status(&value), location(&value).1), (Some(404), 22));
     let text = site.text(&["http://example.org:18080/a.php"]);
-    assert!(text.contains("SCRIPT_FILENAME: /www/a.php  /n.conf:35"), "{text}");
+    assert!(text.contains("SCRIPT_FILENAME: /www/a.php  n.conf:35"), "{text}");
 }
 
 #[test]
@@ -379,11 +381,11 @@ fn limits_show_their_zones_and_keys() {
     site.says(
         &["/index.html?key=a%20b"],
         &[
-            "limit      limit_req: up to 10 requests above the rate are delayed from 5 on; more get 503  /n.conf:12\n",
-            "zone \"one\": 30r/m for each value of \"$binary_remote_addr\", here \"\\x7f\\x00\\x00\\x01\"  /n.conf:3\n",
-            "limit      limit_conn: requests beyond 2 at a time get 503  /n.conf:13\n",
-            "zone \"key\": for each value of \"$arg_key\", here \"a%20b\"  /n.conf:4\n",
-            "limit_rate: 10240 bytes per second after the first 1048576 bytes  /n.conf:14\n",
+            "limit      limit_req: up to 10 requests above the rate are delayed from 5 on; more get 503  n.conf:12\n",
+            "zone \"one\": 30r/m for each value of \"$binary_remote_addr\", here \"\\x7f\\x00\\x00\\x01\"  n.conf:3\n",
+            "limit      limit_conn: requests beyond 2 at a time get 503  n.conf:13\n",
+            "zone \"key\": for each value of \"$arg_key\", here \"a%20b\"  n.conf:4\n",
+            "limit_rate: 10k per second after the first 1m  n.conf:14\n",
         ],
     );
     site.says(&["/"], &["\"$arg_key\", which is empty or too long: the request is not limited"]);
@@ -396,30 +398,30 @@ fn limits_show_their_zones_and_keys() {
 fn the_deciding_rule_is_shown() {
     let site = of_modules();
     let allowed = ["--from", "10.1.1.1", "/rules/x"];
-    let passed = "the check is passed (satisfy any: no other check is needed)  /n.conf:23\n";
-    let rule = "allow: this rule is the first that matches 10.1.1.1  /n.conf:23\n";
+    let passed = "the check is passed (satisfy any: no other check is needed)  n.conf:23\n";
+    let rule = "allow: this rule is the first that matches 10.1.1.1  n.conf:23\n";
     site.says(&allowed, &[rule, passed]);
     assert!(!site.text(&allowed).contains("auth_basic: realm"));
     site.says(
         &["/rules/x", "-H", "Authorization: Basic dTp4"],
         &[
-            "deny: this rule is the first that matches 127.0.0.1  /n.conf:24\n",
-            "responds with 403, unless another check is passed (satisfy any)  /n.conf:24\n",
-            "auth_basic: realm \"x\", user \"u\"  /n.conf:25\n",
-            "responds with 401, unless another check is passed (satisfy any)  /n.conf:25\n",
-            "no check is passed: responds with 401  /n.conf:22\n",
+            "deny: this rule is the first that matches 127.0.0.1  n.conf:24\n",
+            "responds with 403, unless another check is passed (satisfy any)  n.conf:24\n",
+            "auth_basic: realm \"x\", user \"u\"  n.conf:25\n",
+            "responds with 401, unless another check is passed (satisfy any)  n.conf:25\n",
+            "no check is passed: responds with 401  n.conf:22\n",
         ],
     );
     site.says(
         &["-X", "PUT", "--from", "10.0.0.1", "/rules/x"],
         &[
-            "limit_except: its settings apply to PUT  /n.conf:26\n",
-            "deny: this rule is the first that matches 10.0.0.1  /n.conf:26\n",
+            "limit_except: its settings apply to PUT  n.conf:26\n",
+            "deny: this rule is the first that matches 10.0.0.1  n.conf:26\n",
         ],
     );
     site.says(
         &["-X", "PUT", "--from", "10.0.0.2", "/rules/x"],
-        &["no rule matches 10.0.0.2: it is not refused  /n.conf:26\n"],
+        &["no rule matches 10.0.0.2: it is not refused  n.conf:26\n"],
     );
 }
 
@@ -429,12 +431,12 @@ fn subrequests_are_followed() {
     site.says(
         &["/yes/x"],
         &[
-            "subrequest auth_request: asks \"/auth/200\"  /n.conf:28\n",
-            "location     location \"/auth/200\"  /n.conf:32\n",
-            "rewrite      return: responds with 200  /n.conf:32\n",
+            "subrequest auth_request: asks \"/auth/200\"  n.conf:28\n",
+            "location     location \"/auth/200\"  n.conf:32\n",
+            "rewrite      return: responds with 200  n.conf:32\n",
             "subrequest   responds with 200\n",
-            "access     the check is passed  /n.conf:28\n",
-            "upstream   X-Who: text/who  /n.conf:28\n",
+            "access     the check is passed  n.conf:28\n",
+            "upstream   X-Who: text/who  n.conf:28\n",
         ],
     );
     assert_eq!(status(&site.json(&["/no/x"])), Some(403));
@@ -444,21 +446,21 @@ fn subrequests_are_followed() {
     site.says(
         &["/mirrored/x?y"],
         &[
-            "subrequest mirror: a copy goes to \"/copy\" in the background  /n.conf:37\n",
-            "upstream     passes the request to http://127.0.0.1:2  /n.conf:36\n",
-            "upstream   passes the request to http://app (servers 127.0.0.1:1)  /n.conf:37\n",
-            "subrequest post_action: after the response, in the background  /n.conf:37\n",
-            "location     location \"@after\"  /n.conf:38\n",
+            "subrequest mirror: a copy goes to \"/copy\" in the background  n.conf:37\n",
+            "upstream     passes the request to http://127.0.0.1:2  n.conf:36\n",
+            "upstream   passes the request to http://app (servers 127.0.0.1:1)  n.conf:37\n",
+            "subrequest post_action: after the response, in the background  n.conf:37\n",
+            "location     location \"@after\"  n.conf:38\n",
         ],
     );
     site.says(
         &["/index.html"],
         &[
-            "subrequest add_before_body: \"/head\" precedes the body  /n.conf:15\n",
+            "subrequest add_before_body: \"/head\" precedes the body  n.conf:15\n",
             "subrequest   responds with 200\n",
-            "subrequest add_after_body: \"/foot\" follows the body  /n.conf:16\n",
+            "subrequest add_after_body: \"/foot\" follows the body  n.conf:16\n",
             "subrequest   the response is the upstream server's\n",
-            "filter     ssi: commands in the body are executed, each include by a subrequest  /n.conf:17\n",
+            "filter     ssi: commands in the body are executed, each include by a subrequest  n.conf:17\n",
         ],
     );
     // Nothing is added to other types.
@@ -474,12 +476,12 @@ fn caches_show_key_and_conditions() {
     site.says(
         &["/cached/x", "-H", "X-Now: yes"],
         &[
-            "cache      proxy_cache: zone \"c\" in \"/cache\"  /n.conf:40\n",
-            "cache      key \"localhost/cached/x\"  /n.conf:41\n",
-            "proxy_cache_bypass: \"yes\" is neither empty nor \"0\", so the cache is not searched  /n.conf:42\n",
-            "proxy_no_cache: \"yes\" is neither empty nor \"0\", so the response is not stored  /n.conf:43\n",
-            "proxy_cache_valid: 200, 301 for 600 s; any for 60 s, unless the response says otherwise  /n.conf:44\n",
-            "limit      limit_req: requests to upstream servers above the rate get 503  /n.conf:47\n",
+            "cache      proxy_cache: zone \"c\" in \"/cache\"  n.conf:40\n",
+            "cache      key \"localhost/cached/x\"  n.conf:41\n",
+            "proxy_cache_bypass: \"yes\" is neither empty nor \"0\", so the cache is not searched  n.conf:42\n",
+            "proxy_no_cache: \"yes\" is neither empty nor \"0\", so the response is not stored  n.conf:43\n",
+            "proxy_cache_valid: 200, 301 for 10m; any for 1m, unless the response says otherwise  n.conf:44\n",
+            "limit      limit_req: requests to upstream servers above the rate get 503  n.conf:47\n",
         ],
     );
     site.says(&["/cached/x"], &["proxy_cache_bypass: does not hold, as far as the request tells"]);
@@ -488,8 +490,8 @@ fn caches_show_key_and_conditions() {
     assert!(!text.contains("proxy_cache_bypass: "), "{text}");
     site.says(
         &["-X", "PURGE", "/cached/x"],
-        &["proxy_cache_purge: the request may not purge: 403  /n.conf:46\n"],
+        &["proxy_cache_purge: the request may not purge: 403  n.conf:46\n"],
     );
     let purge = ["-X", "PURGE", "--from", "10.0.0.1", "/cached/x"];
-    site.says(&purge, &["proxy_cache_purge: the request purges this key  /n.conf:46\n"]);
+    site.says(&purge, &["proxy_cache_purge: the request purges this key  n.conf:46\n"]);
 }

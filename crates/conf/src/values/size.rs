@@ -40,8 +40,8 @@ impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => f.write_str("0"),
-            bytes if bytes % (1 << 20) == 0 => write!(f, "{}m", bytes >> 20),
-            bytes if bytes % (1 << 10) == 0 => write!(f, "{}k", bytes >> 10),
+            bytes if bytes.is_multiple_of(1 << 20) => write!(f, "{}m", bytes >> 20),
+            bytes if bytes.is_multiple_of(1 << 10) => write!(f, "{}k", bytes >> 10),
             bytes => write!(f, "{bytes}"),
         }
     }

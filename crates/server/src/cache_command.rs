@@ -19,9 +19,9 @@ pub fn purge(order: PurgeOrder, options: &Options) -> Result<String, String> {
     if place.serve.is_some() {
         return Err(place.no_configuration());
     }
-    let loaded = config::load(&place).map_err(|refused| refused.rendered)?;
-    let pid = pidfile::read(&loaded.settings.pid).map_err(|message| {
-        let hint = pidfile::hint(&loaded.settings.pid);
+    let settings = config::settings(&place).map_err(|refused| refused.rendered)?;
+    let pid = pidfile::read(&settings.pid).map_err(|message| {
+        let hint = pidfile::hint(&settings.pid);
         format!("[error] {message}\n  = hint: {hint}")
     })?;
     match control::request(pid, &Wish::Purge(order)) {

@@ -14,6 +14,7 @@ use crate::log::Level;
 use crate::place::Place;
 use crate::program::Plan;
 use crate::program::Program;
+use crate::read_once::{Known, Untouched};
 use crate::service::{Needs, Service};
 use crate::settings::Settings;
 
@@ -92,6 +93,32 @@ pub fn load(place: &Place) -> Result<Loaded, Refused> {
     interpret(&WithBuiltIn, place)
 }
 
+/// The same, for a server that runs with `running`: what can be read only once is not read again.
+///
+/// # Errors
+/// All problems found.
+pub fn load_again(place: &Place, running: &Bundle) -> Result<Loaded, Refused> {
+    match place.serve {
+        Some(_) => load(place),
+        None => interpret(&Known { files: &WithBuiltIn, running }, place),
+    }
+}
+
+/// The settings of a configuration, for a command to a running server: what can be read only once is left
+/// to that.
+///
+/// # Errors
+/// All problems found.
+pub fn settings(place: &Place) -> Result<Settings, Refused> {
+    let files = Untouched::of(&WithBuiltIn);
+    let Interpreted { settings, diagnostics, .. } = run(&files, place);
+    // What is lacking is missed by others, such as keys without their password.
+    match diagnostics.has_errors() && !files.lacks_some() {
+        true => Err(Refused::of(&diagnostics)),
+        false => Ok(settings),
+    }
+}
+
 /// Reads a configuration from any source of texts.
 ///
 /// # Errors
@@ -112,12 +139,13 @@ pub fn findings(files: &dyn Files, place: &Place) -> Diagnostics {
     run(files, place).diagnostics
 }
 
-/// A valid configuration and its directives.
+/// A valid configuration and its directives. What can be read only once is refused.
 ///
 /// # Errors
 /// All problems found.
 pub fn with_tree(place: &Place) -> Result<(Tree, Settings, Plan), Refused> {
-    let Interpreted { tree, settings, plan, diagnostics, .. } = run(&WithBuiltIn, place);
+    let files = Untouched::of(&WithBuiltIn);
+    let Interpreted { tree, settings, plan, diagnostics, .. } = run(&files, place);
     match diagnostics.has_errors() {
         true => Err(Refused::of(&diagnostics)),
         false => Ok((tree, settings, plan)),

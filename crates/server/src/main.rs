@@ -34,6 +34,7 @@ mod pidfile;
 mod place;
 mod preflight;
 mod program;
+mod read_once;
 mod reference;
 mod regular_files;
 mod request_lines;
@@ -52,7 +53,7 @@ use std::process::ExitCode;
 
 use cli::{Command, Options};
 use commands::Asked;
-use config::Loaded;
+use config::{Loaded, Refused};
 use control::{Answer, Wish};
 use log::{Level, Reason, StartupLog, complain};
 use master::{Ended, Master};
@@ -61,6 +62,7 @@ use nowait_sys::process;
 use nowait_sys::signal::Signal;
 use output::print_error;
 use place::Place;
+use settings::Settings;
 
 fn main() -> ExitCode {
     // Before anything else can take the inherited descriptor numbers.
@@ -116,19 +118,23 @@ fn run(inherited: Inherited) -> Result<u8, String> {
         // Without a log file, notices would only clutter the startup output.
         None => StartupLog::stderr(Level::Warn),
     };
-    let loaded = match config::load(&place) {
-        Ok(loaded) => loaded,
-        Err(refused) => {
-            for line in &refused.lines {
-                log.log_file_only(line.level, &line.text);
-            }
-            print_error(&refused.rendered);
-            return Ok(1);
+    let refuse = |refused: Refused| {
+        for line in &refused.lines {
+            log.log_file_only(line.level, &line.text);
         }
+        print_error(&refused.rendered);
+        Ok(1)
     };
     if let Some(command) = options.command {
-        return Ok(signal(command, &loaded, &log));
+        return match config::settings(&place) {
+            Ok(settings) => Ok(signal(command, &settings, &log)),
+            Err(refused) => refuse(refused),
+        };
     }
+    let loaded = match config::load(&place) {
+        Ok(loaded) => loaded,
+        Err(refused) => return refuse(refused),
+    };
     Ok(run_server(place, loaded, inherited, log))
 }
 
@@ -265,9 +271,9 @@ fn test_json(place: &Place) -> Result<u8, String> {
 }
 
 /// `-s`: sends the command to the master named by the pid file.
-fn signal(command: Command, loaded: &Loaded, log: &StartupLog) -> u8 {
+fn signal(command: Command, settings: &Settings, log: &StartupLog) -> u8 {
     log.log(Level::Notice, "signal process started");
-    let pid = match pidfile::read(&loaded.settings.pid) {
+    let pid = match pidfile::read(&settings.pid) {
         Ok(pid) => pid,
         Err(message) => {
             // Errors of this level are not copied to standard error, where the operator looks for
@@ -276,7 +282,7 @@ fn signal(command: Command, loaded: &Loaded, log: &StartupLog) -> u8 {
                 complain(&format!("[error] {message}"));
             }
             log.log(Level::Error, &message);
-            log.hint(pidfile::hint(&loaded.settings.pid));
+            log.hint(pidfile::hint(&settings.pid));
             return 1;
         }
     };

@@ -29,7 +29,8 @@ impl fmt::Display for Seconds {
     /// With the largest unit that leaves no rest: `90s`, `10m`, `1d`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
-        let unit = units.into_iter().find(|(seconds, _)| self.0 > 0 && self.0.is_multiple_of(*seconds));
+        let unit =
+            units.into_iter().find(|(seconds, _)| self.0 > 0 && self.0.is_multiple_of(*seconds));
         let (seconds, unit) = unit.unwrap_or((1, "s"));
         write!(f, "{}{unit}", self.0 / seconds)
     }

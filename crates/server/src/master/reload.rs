@@ -138,7 +138,10 @@ impl Master {
         }
         self.notifier.reloading();
         self.log.log(Level::Notice, "reconfiguring");
-        match self.notifier.patiently(|| config::load(&self.place)) {
+        match self
+            .notifier
+            .patiently(|| config::load_again(&self.place, &self.running.loaded.bundle))
+        {
             Ok(loaded) => {
                 for warning in &loaded.warnings {
                     self.log.log(Level::Warn, warning);

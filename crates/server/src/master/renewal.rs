@@ -19,6 +19,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use super::{Ended, Master, Running};
 use crate::config;
 use crate::log::{Level, StartupLog};
+use crate::read_once::{Known, keeps_contents};
 
 /// Time between the first event and the look at the files.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -105,7 +106,7 @@ impl Files for Renewed<'_> {
     }
 
     fn read_named(&self, path: &Path) -> io::Result<Contents> {
-        Disk.read_named(path)
+        Known { files: &Disk, running: self.0 }.read_named(path)
     }
 
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
@@ -131,7 +132,7 @@ impl Master {
         let bundle = &self.running.loaded.bundle;
         // A file that is missing is about to be replaced.
         let is_new = |(path, known): (&Path, &Contents)| {
-            Disk.read_named(path).is_ok_and(|contents| contents != *known)
+            keeps_contents(path) && Disk.read_named(path).is_ok_and(|contents| contents != *known)
         };
         if !self.notifier.patiently(|| bundle.named().any(is_new)) {
             return ControlFlow::Continue(());

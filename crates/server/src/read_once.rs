@@ -1,0 +1,87 @@
+//! Files that can be read only once: FIFOs with passwords (`ssl_password_file`).
+//!
+//! Whoever knows the passwords writes them when the server starts, and nobody does afterwards. So what a
+//! running server has read stays: a reload and `ssl_certificate_watch` take it from [`Known`], and
+//! commands that only look for the running server leave such files to it ([`Untouched`]).
+//!
+//! nginx differs: it waits for a FIFO with each reload, and with each `-s`.
+
+use std::cell::Cell;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nowait_conf::{Bundle, Contents, Files};
+
+/// Whether a file keeps its contents when it is read. One that is not there does, for a message that says
+/// so.
+pub fn keeps_contents(path: &Path) -> bool {
+    std::fs::metadata(path).map_or(true, |metadata| metadata.is_file() || metadata.is_dir())
+}
+
+/// Files for what follows a running configuration.
+pub struct Known<'a> {
+    /// Where texts come from.
+    pub files: &'a dyn Files,
+    /// What the running configuration was made of.
+    pub running: &'a Bundle,
+}
+
+impl Files for Known<'_> {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.files.read(path)
+    }
+
+    fn read_named(&self, path: &Path) -> io::Result<Contents> {
+        match self.running.read_named(path) {
+            Ok(known) if !keeps_contents(path) => Ok(known),
+            _ => self.files.read_named(path),
+        }
+    }
+
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
+        self.files.glob(pattern)
+    }
+
+    fn fallback(&self, path: &Path) -> Option<&'static [u8]> {
+        self.files.fallback(path)
+    }
+}
+
+/// Files without those that can be read only once.
+pub struct Untouched<'a> {
+    files: &'a dyn Files,
+    lacks_some: Cell<bool>,
+}
+
+impl<'a> Untouched<'a> {
+    pub fn of(files: &'a dyn Files) -> Untouched<'a> {
+        Untouched { files, lacks_some: Cell::new(false) }
+    }
+
+    /// Whether a file was left alone.
+    pub fn lacks_some(&self) -> bool {
+        self.lacks_some.get()
+    }
+}
+
+impl Files for Untouched<'_> {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.files.read(path)
+    }
+
+    fn read_named(&self, path: &Path) -> io::Result<Contents> {
+        if keeps_contents(path) {
+            return self.files.read_named(path);
+        }
+        self.lacks_some.set(true);
+        Err(io::Error::other("it can be read only once, which is for the server"))
+    }
+
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
+        self.files.glob(pattern)
+    }
+
+    fn fallback(&self, path: &Path) -> Option<&'static [u8]> {
+        self.files.fallback(path)
+    }
+}

@@ -265,12 +265,18 @@ impl<T, R> Builder<T, R> {
             return Err(errors);
         }
         link(&mut prefixes);
-        let redirects = prefixes.iter().any(|prefix| {
+        let redirecting = prefixes.iter().filter(|prefix| {
             prefix.exact.as_ref().is_some_and(|entry| entry.auto_redirect)
                 || prefix.inclusive.as_ref().is_some_and(|(entry, _)| entry.auto_redirect)
         });
+        let redirects = redirecting.fold(0, |bits, prefix| bits | length_bit(prefix.text.len()));
         Ok(Locations { prefixes, redirects, regexes, named })
     }
+}
+
+/// The bit of a length. Lengths from 63 on share one.
+fn length_bit(length: usize) -> u64 {
+    1 << length.min(63)
 }
 
 /// Sets `shorter` of each prefix. In sorted order the inclusive texts that one text begins with
@@ -296,15 +302,15 @@ fn link<T, R>(prefixes: &mut [Prefix<T, R>]) {
 pub struct Locations<T, R> {
     /// Sorted by text, each text once.
     prefixes: Vec<Prefix<T, R>>,
-    /// Whether any text has `auto_redirect`.
-    redirects: bool,
+    /// The lengths of the texts with `auto_redirect`: one [bit](length_bit) for each.
+    redirects: u64,
     regexes: Vec<(R, Entry<T, R>)>,
     named: Vec<(Box<[u8]>, T)>,
 }
 
 impl<T, R> Default for Locations<T, R> {
     fn default() -> Self {
-        Locations { prefixes: Vec::new(), redirects: false, regexes: Vec::new(), named: Vec::new() }
+        Locations { prefixes: Vec::new(), redirects: 0, regexes: Vec::new(), named: Vec::new() }
     }
 }
 
@@ -392,7 +398,8 @@ impl<T, R> Locations<T, R> {
                 (None, None) => Static::None,
             };
         }
-        if self.redirects
+        // Few URIs have such a length: the others need no second search.
+        if self.redirects & length_bit(uri.len() + 1) != 0
             && let Some(value) = self.redirected(uri)
         {
             return Static::End(Found { value, exact: false, auto_redirect: true });
@@ -413,7 +420,11 @@ impl<T, R> Locations<T, R> {
 
     /// The location of `uri` with a slash appended, if it wants requests without it redirected.
     fn redirected(&self, uri: &[u8]) -> Option<&T> {
-        let compare = |prefix: &Prefix<T, R>| prefix.text.iter().cmp(uri.iter().chain(b"/"));
+        let compare = |prefix: &Prefix<T, R>| {
+            let text = &*prefix.text;
+            let (begin, rest) = text.split_at(text.len().min(uri.len()));
+            begin.cmp(uri).then_with(|| rest.cmp(b"/"))
+        };
         let prefix = &self.prefixes[self.prefixes.binary_search_by(compare).ok()?];
         let inclusive = prefix.inclusive.as_ref().map(|(entry, _)| entry);
         let wanted = prefix.exact.as_ref().is_some_and(|entry| entry.auto_redirect)

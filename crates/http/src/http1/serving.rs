@@ -15,7 +15,6 @@ use nowait_message::Method;
 use nowait_runtime::buf::OutBuf;
 use nowait_runtime::net::SendOptions;
 use nowait_runtime::now;
-use nowait_runtime::task::{Either, select};
 
 use super::body_reader::Reader;
 use super::connection::Connection;
@@ -206,13 +205,21 @@ async fn wait(
     if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
         return Some(answer);
     }
-    if !out.is_empty() && Box::pin(flush(connection, out, timeout)).await.is_err() {
+    // Meanwhile nothing has happened that it waits for.
+    let mut just_polled = out.is_empty();
+    if !just_polled && Box::pin(flush(connection, out, timeout)).await.is_err() {
         return None;
     }
-    match select(answer, connection.gone()).await {
-        Either::Left(answer) => Some(answer),
-        Either::Right(()) => None,
-    }
+    let mut gone = pin!(connection.gone());
+    poll_fn(|cx| {
+        if !std::mem::take(&mut just_polled)
+            && let Poll::Ready(answer) = answer.as_mut().poll(cx)
+        {
+            return Poll::Ready(Some(answer));
+        }
+        gone.as_mut().poll(cx).map(|()| None)
+    })
+    .await
 }
 
 /// Sends the rest of the output, logs, and prepares the connection for another request.

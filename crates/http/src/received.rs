@@ -3,7 +3,7 @@
 //! Used by front ends. nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
 
 use nowait_front::servers::Virtual;
-use nowait_message::{Method, Version};
+use nowait_message::{Method, Version, scan};
 
 use crate::log::Level;
 use crate::request::{BodyLength, Request};
@@ -20,7 +20,7 @@ pub fn interpret(request: &mut Request) -> bool {
         Ok(normalized) => {
             request.uri.path.clear();
             request.uri.path.extend_from_slice(&normalized.path);
-            let question = request.head.uri().contains(&b'?');
+            let question = scan::has_byte(request.head.uri(), b'?');
             request.uri.args = question.then(|| normalized.args.to_vec());
             // "http://host?args" has no path that could be passed on unchanged.
             request.rewriting.unparsed = request.head.uri().first() != Some(&b'?');

@@ -17,6 +17,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use nowait_message::scan;
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::fs::resident::Resident;
 use nowait_runtime::fs::{File, Io};
@@ -280,6 +281,10 @@ impl Head {
     pub fn set_content_type(&mut self, value: Bytes) {
         self.charset = None;
         self.content_type_text = None;
+        if !scan::has_byte(&value, b';') {
+            self.content_type = Some(value);
+            return;
+        }
         let mut at = 0;
         while let Some(semicolon) = value[at..].iter().position(|&b| b == b';').map(|n| n + at) {
             let start = semicolon + 1;

@@ -78,6 +78,19 @@ fn is_control(c: u8) -> bool {
     c.is_ascii_control() && c != b'\t'
 }
 
+/// Whether a byte is among these.
+#[inline]
+pub fn has_byte(bytes: &[u8], wanted: u8) -> bool {
+    let Some(last) = bytes.last_chunk::<8>() else { return bytes.iter().any(|&c| c == wanted) };
+    let pattern = ONES * u64::from(wanted);
+    let has = |chunk: &[u8; 8]| {
+        let word = u64::from_le_bytes(*chunk) ^ pattern;
+        word.wrapping_sub(ONES) & !word & HIGHS != 0
+    };
+    // The last eight bytes overlap with those before, unless these are a multiple of eight.
+    bytes.as_chunks::<8>().0.iter().any(has) || has(last)
+}
+
 /// Flags for control characters; the lowest flag is exact, those above it may be borrows.
 #[inline]
 fn controls(word: u64) -> u64 {
@@ -212,6 +225,21 @@ mod tests {
                         }
                         assert_eq!(find_unusual(&bytes, at + 1), None);
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_are_found_anywhere() {
+        for len in 0..40 {
+            for other in [b'a', b'%' - 1, b'%' + 1, b'%' | 0x80, 0, 0xff] {
+                let mut bytes = vec![other; len];
+                assert!(!has_byte(&bytes, b'%'));
+                for at in 0..len {
+                    bytes[at] = b'%';
+                    assert!(has_byte(&bytes, b'%'), "{at} of {len}");
+                    bytes[at] = other;
                 }
             }
         }

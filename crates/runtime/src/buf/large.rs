@@ -8,6 +8,7 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::few::copy_briefly;
 use super::free::Free;
 use super::small::{RECV_BUF_BYTES, RecvBuf};
 
@@ -159,7 +160,7 @@ impl Received {
         /// Up to this many bytes, a copy is cheaper.
         const COPY_BYTES_MAX: usize = 2 * 1024;
         if self.len() <= COPY_BYTES_MAX {
-            return Bytes::copy_from_slice(&self);
+            return copy_briefly(&self);
         }
         match self {
             Received::Lent(buf) => buf.into_bytes(),

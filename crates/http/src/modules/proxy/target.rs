@@ -6,6 +6,8 @@ use crate::backend::url::Destination;
 use crate::modules::proxy::conf::Pass;
 use crate::request::Request;
 use nowait_message::escape::{self, Set};
+use nowait_message::scan;
+use nowait_runtime::buf::{OutBuf, copy_briefly};
 
 /// A URI to request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,11 +36,10 @@ pub fn uri(request: &Request, pass: &Pass, destination: &Destination) -> Option<
     if is_unparsed(request, destination) {
         return Some(Target::Unparsed);
     }
-    let room = destination.uri.len() + request.uri.path.len() + request.uri.query().len() + 16;
-    let mut out = Vec::with_capacity(room);
+    let mut out = OutBuf::new();
     Some(match append(request, pass, destination, &mut out)? {
         Form::Unparsed => Target::Unparsed,
-        Form::Text => Target::Text(out.into()),
+        Form::Text => Target::Text(copy_briefly(&out)),
     })
 }
 
@@ -97,6 +98,7 @@ fn is_unparsed(request: &Request, destination: &Destination) -> bool {
 /// Whether the path in the request line had escapes, so that the decoded path may need them again.
 /// nginx: `r->quoted_uri`.
 fn was_quoted(request: &Request) -> bool {
-    let path = request.head.uri().split(|&b| b == b'?').next().unwrap_or_default();
-    path.contains(&b'%')
+    let uri = request.head.uri();
+    scan::has_byte(uri, b'%')
+        && uri.split(|&b| b == b'?').next().is_some_and(|path| scan::has_byte(path, b'%'))
 }

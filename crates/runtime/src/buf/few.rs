@@ -1,0 +1,60 @@
+//! Copies of few bytes: several share one piece of memory, so that most need no allocation.
+
+use std::cell::RefCell;
+
+use bytes::{Bytes, BytesMut};
+
+/// Up to this many bytes share memory.
+const FEW_BYTES_MAX: usize = 128;
+
+/// The size of the shared memory in bytes, which is kept as long as any of it is in use.
+const BLOCK_BYTES: usize = 1024;
+
+thread_local! {
+    /// The unused rest of this thread's block.
+    static BLOCK: RefCell<BytesMut> = RefCell::new(BytesMut::new());
+}
+
+/// A copy for brief use. A small one may keep 1 KB in use until it is dropped.
+pub fn copy_briefly(bytes: &[u8]) -> Bytes {
+    let copy = || Bytes::copy_from_slice(bytes);
+    if bytes.len() > FEW_BYTES_MAX || bytes.is_empty() {
+        return copy();
+    }
+    let few = BLOCK.try_with(|block| {
+        let mut block = block.borrow_mut();
+        if block.capacity() < bytes.len() {
+            // Takes the same block once nothing uses it any more.
+            block.reserve(BLOCK_BYTES);
+        }
+        block.extend_from_slice(bytes);
+        block.split().freeze()
+    });
+    // A thread at its end has no block.
+    few.unwrap_or_else(|_| copy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_share_memory_that_is_used_again() {
+        let mut addresses = Vec::new();
+        for n in 0..1000u32 {
+            let text = format!("a text and its number, {n}");
+            let (first, second) = (copy_briefly(text.as_bytes()), copy_briefly(b"x"));
+            assert_eq!((&first[..], &second[..]), (text.as_bytes(), &b"x"[..]));
+            addresses.push(first.as_ptr().addr());
+        }
+        let (least, most) = (addresses.iter().min().unwrap(), addresses.iter().max().unwrap());
+        assert!(most - least < BLOCK_BYTES);
+    }
+
+    #[test]
+    fn copies_in_use_are_left_alone() {
+        let texts: Vec<String> = (0..300).map(|n| format!("{n}").repeat(n)).collect();
+        let copies: Vec<Bytes> = texts.iter().map(|text| copy_briefly(text.as_bytes())).collect();
+        assert!(texts.iter().zip(&copies).all(|(text, copy)| text.as_bytes() == copy));
+    }
+}

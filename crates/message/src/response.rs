@@ -82,6 +82,13 @@ impl ResponseHead {
         })
     }
 
+    /// The values of all fields of this name.
+    pub fn all(&self, name: Known) -> impl Iterator<Item = &[u8]> {
+        let places = if self.has(name) { &self.places[..] } else { &[] };
+        let found = places.iter().filter(move |place| place.known == Some(name));
+        found.map(|place| place.value.of(&self.text))
+    }
+
     /// The value of the first field with this name, compared without regard to case.
     pub fn field(&self, name: &[u8]) -> Option<&[u8]> {
         self.fields().find(|field| field.name.eq_ignore_ascii_case(name)).map(|f| f.value)

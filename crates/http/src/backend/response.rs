@@ -267,7 +267,7 @@ fn pass(
     if backend.force_ranges {
         head.accept_ranges = AcceptRanges::Bytes;
     }
-    let nominates = received.has(Known::Connection) && received.fields().any(is_nomination);
+    let nominates = received.all(Known::Connection).any(is_nomination);
     for field in fields.of(received) {
         if backend.hide.contains(field.name, field.known)
             || (nominates && is_nominated(received, field.name))
@@ -280,12 +280,12 @@ fn pass(
     head
 }
 
-/// Whether the field is a `Connection` that names header fields of this hop only.
-fn is_nomination(field: Field<'_>) -> bool {
-    field.known == Some(Known::Connection)
-        // Mostly it has only one of these values.
-        && ![&b"close"[..], b"keep-alive"].contains(&field.value)
-        && tokens(field.value).any(|token| {
+/// Whether this value of `Connection` names header fields of this hop only.
+fn is_nomination(value: &[u8]) -> bool {
+    // Mostly it is one of these.
+    value != b"keep-alive"
+        && value != b"close"
+        && tokens(value).any(|token| {
             ![&b"close"[..], b"keep-alive", b"upgrade", b""]
                 .iter()
                 .any(|usual| token.eq_ignore_ascii_case(usual))
@@ -298,8 +298,8 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 // nginx differs: it passes them on; see RFC 9110 section 7.6.1.
 fn is_nominated(received: &ResponseHead, name: &[u8]) -> bool {
-    let options = received.fields().filter(|f| f.known == Some(Known::Connection));
-    options.flat_map(|field| tokens(field.value)).any(|token| token.eq_ignore_ascii_case(name))
+    let options = received.all(Known::Connection);
+    options.flat_map(tokens).any(|token| token.eq_ignore_ascii_case(name))
 }
 
 /// Copies a header field to its place in the head.

@@ -19,7 +19,8 @@ impl Setting for HeaderName {
 /// A set of header names, without regard to case. Names known to the parser cost one bit test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameSet {
-    known: u128,
+    /// One bit for each name. Two halves, since shifting all 128 bits at once is expensive.
+    known: [u64; 2],
     others: Vec<Box<[u8]>>,
 }
 
@@ -37,7 +38,7 @@ impl NameSet {
     /// Adds a name.
     pub fn insert(&mut self, name: &[u8]) {
         match Known::from_bytes(name) {
-            Some(known) => self.known |= 1 << known as u32,
+            Some(known) => self.known[known as usize / 64 % 2] |= 1 << (known as u32 % 64),
             None if self.others.iter().any(|other| other.eq_ignore_ascii_case(name)) => {}
             None => self.others.push(name.into()),
         }
@@ -47,7 +48,7 @@ impl NameSet {
     #[inline]
     pub fn contains(&self, name: &[u8], known: Option<Known>) -> bool {
         match known {
-            Some(known) => self.known & (1 << known as u32) != 0,
+            Some(known) => self.known[known as usize / 64 % 2] & 1 << (known as u32 % 64) != 0,
             None => self.others.iter().any(|other| other.eq_ignore_ascii_case(name)),
         }
     }

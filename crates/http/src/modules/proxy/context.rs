@@ -63,6 +63,15 @@ pub fn of_mut(request: &mut Request) -> &mut Context {
     request.round.of_mut(&CONTEXT)
 }
 
+/// The same of a request that is passed on with these settings, the ones of its location.
+#[inline]
+pub fn destination_of<'a>(request: &'a Request, conf: &'a ProxyConf) -> Option<&'a Destination> {
+    match &conf.pass {
+        Pass::Static(pass) => Some(&pass.destination),
+        Pass::Variable { .. } => destination(request),
+    }
+}
+
 /// The values of a request's destination.
 pub fn destination(request: &Request) -> Option<&Destination> {
     request.round.get(&CONTEXT)?.destination(request)

@@ -81,7 +81,7 @@ impl Protocol for ProxyConf {
     }
 
     fn transport(&self, request: &Request) -> Transport {
-        match (context::destination(request), &self.backend.settings.tls) {
+        match (context::destination_of(request, self), &self.backend.settings.tls) {
             (Some(destination), Some(tls)) if destination.tls => {
                 let wish = Box::new(tls.wish(request, &destination.host));
                 Transport { scheme: TLS_SCHEME, tls: Some(wish) }
@@ -91,7 +91,7 @@ impl Protocol for ProxyConf {
     }
 
     fn uri(&self, request: &Request) -> Result<LogUri, u16> {
-        let destination = context::destination(request).ok_or(500u16)?;
+        let destination = context::destination_of(request, self).ok_or(500u16)?;
         match target::uri(request, &self.pass, destination) {
             Some(target::Target::Unparsed) => Ok(LogUri::Unparsed),
             Some(target::Target::Text(text)) => Ok(LogUri::Text(text)),
@@ -116,7 +116,7 @@ impl Protocol for ProxyConf {
     }
 
     fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
-        let Some(destination) = context::destination(request) else {
+        let Some(destination) = context::destination_of(request, self) else {
             return out.extend_from_slice(request.head.uri());
         };
         out.extend_from_slice(&destination.key_start);

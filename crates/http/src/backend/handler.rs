@@ -260,7 +260,8 @@ pub(super) async fn fetch<P: Protocol>(
     Ok(limited(request, conf, reply))
 }
 
-/// Prepares a request to a server of `upstream`.
+/// Prepares a request to a server of `upstream`. Inlined for the reason that [`Run::new`] has.
+#[inline(always)]
 fn prepare<P: Protocol>(
     request: &mut Request,
     conf: &P,

@@ -15,7 +15,7 @@ use super::origin::Source;
 use super::serve::{Place, Run, is_head, unix_now};
 use crate::outcome::Outcome;
 use crate::response::Response;
-use crate::upstream::{BodyOptions, Cause, Failed, Reply, Wanted};
+use crate::upstream::{BodyOptions, Cause, Condition, Failed, Reply, Wanted};
 
 /// A stale response, and when it may still be served.
 pub(super) type Old = Option<(Object<Hit>, Stale)>;
@@ -28,7 +28,9 @@ impl Run<'_> {
             place = Place::Nowhere;
         }
         let wanted = self.wanted(&place, &old);
-        let conditional = wanted.if_none_match.is_some() || wanted.if_modified_since.is_some();
+        let conditional = wanted.condition.as_ref().is_some_and(|condition| {
+            condition.if_none_match.is_some() || condition.if_modified_since.is_some()
+        });
         let for_cache = wanted.for_cache;
         let asked_at = unix_now();
         let fetched = self.origin.fetch(self.request, wanted).await;
@@ -190,12 +192,17 @@ impl Run<'_> {
             && (self.conf.revalidate || self.conf.strict)
         {
             let meta = &object.decoded.meta;
-            wanted.if_none_match = meta.etag.clone();
-            wanted.if_modified_since =
+            let if_modified_since =
                 meta.last_modified.map(|time| Bytes::copy_from_slice(&http_date::format(time)));
+            let condition = Condition {
+                if_none_match: meta.etag.clone(),
+                if_modified_since,
+                ..Condition::default()
+            };
             let state = super::state::State::of(self.request);
-            state.etag = wanted.if_none_match.clone();
-            state.last_modified = wanted.if_modified_since.clone();
+            state.etag = condition.if_none_match.clone();
+            state.last_modified = condition.if_modified_since.clone();
+            wanted.condition = Some(Box::new(condition));
         }
         wanted
     }

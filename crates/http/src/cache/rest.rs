@@ -20,7 +20,7 @@ use crate::partial;
 use crate::request::Request;
 use crate::response::{Body, BodyError, LocalFuture, Part};
 use crate::subrequest::Subrequest;
-use crate::upstream::{BodyOptions, Wanted};
+use crate::upstream::{BodyOptions, Condition, Wanted};
 
 /// Can request the rest of a response.
 pub(super) struct Rest {
@@ -116,11 +116,9 @@ impl Rest {
                 Level::Info,
                 format_args!("cache: the rest of the response is fetched from the origin"),
             );
-            let wanted = Wanted {
-                for_cache: true,
-                rest: Some((missing.range(), identity.if_range())),
-                ..Wanted::default()
-            };
+            let rest = Some((missing.range(), identity.if_range()));
+            let condition = Some(Box::new(Condition { rest, ..Condition::default() }));
+            let wanted = Wanted { for_cache: true, condition, ..Wanted::default() };
             let reply = again(&mut request, wanted).await;
             let reply = reply.map_err(|failed| {
                 lost(&format!("the range request to the origin failed ({})", failed.status))

@@ -79,11 +79,18 @@ thread_local! {
 pub(super) struct Placed(Box<Option<UpstreamExchange>>);
 
 impl Placed {
-    #[inline]
-    pub(super) fn new(exchange: UpstreamExchange) -> Self {
+    pub(super) fn new(
+        link: Link,
+        codec: Box<dyn Codec>,
+        settings: Arc<Settings>,
+        state: Rc<State>,
+        opened: (usize, Instant),
+    ) -> Self {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         let mut place = spare.unwrap_or_default();
-        *place = Some(exchange);
+        // It is empty. Saying so lets the compiler make the exchange there, and not elsewhere first.
+        *place = None;
+        *place = Some(UpstreamExchange::new(link, codec, settings, state, opened));
         Self(place)
     }
 
@@ -144,7 +151,7 @@ pub(super) enum ReceiveFault {
 }
 
 impl UpstreamExchange {
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(
         link: Link,
         codec: Box<dyn Codec>,

@@ -45,7 +45,7 @@ pub use codec::{
     BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Remark,
 };
 pub use http2::{Fields, Lane, Line};
-pub use order::{Order, Wanted};
+pub use order::{Condition, Order, Wanted};
 pub use run::{Failed, Reply, Run};
 pub use settings::{Buffers, Cause, NextUpstream, Settings};
 pub use state::{LogUri, Notice, PeerName, State, Try};

@@ -20,6 +20,13 @@ pub struct Wanted {
     pub for_cache: bool,
     /// Replaces the client's method.
     pub method: Option<&'static str>,
+    /// Only a part of the response is needed, or perhaps none. Boxed: few requests have it.
+    pub condition: Option<Box<Condition>>,
+}
+
+/// Fields that make a response conditional, or a part of one.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Condition {
     /// `If-Modified-Since`: the stored response is sent again only if it has changed.
     pub if_modified_since: Option<Bytes>,
     /// `If-None-Match`, likewise.
@@ -28,9 +35,26 @@ pub struct Wanted {
     pub rest: Option<(Bytes, Bytes)>,
 }
 
+impl Condition {
+    /// The fields that are set: the name in requests of HTTP, the name in those of CGI, the value.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, &'static str, &Bytes)> {
+        let (range, if_range) = match &self.rest {
+            Some((range, validator)) => (Some(range), Some(validator)),
+            None => (None, None),
+        };
+        let all = [
+            ("If-Modified-Since", "IF_MODIFIED_SINCE", self.if_modified_since.as_ref()),
+            ("If-None-Match", "IF_NONE_MATCH", self.if_none_match.as_ref()),
+            ("Range", "RANGE", range),
+            ("If-Range", "IF_RANGE", if_range),
+        ];
+        all.into_iter().filter_map(|(name, cgi, value)| Some((name, cgi, value?)))
+    }
+}
+
 impl Wanted {
     /// Whether the request continues after its client has left, whatever the settings say.
     pub fn outlives_client(&self) -> bool {
-        self.for_cache && self.rest.is_none()
+        self.for_cache && self.condition.as_ref().is_none_or(|only| only.rest.is_none())
     }
 }

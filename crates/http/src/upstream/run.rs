@@ -17,7 +17,7 @@ use nowait_upstream::{Next, Picked, Tag};
 
 use super::body::UpstreamBody;
 use super::connect::{self, How, Link, Unconnected};
-use super::exchange::{Placed, ReceiveFault, UpstreamExchange};
+use super::exchange::{Placed, ReceiveFault};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
 use super::state::PeerName;
@@ -106,8 +106,8 @@ struct Missed {
 }
 
 impl Run {
-    /// A request for `target`.
-    #[inline]
+    /// A request for `target`. It is large: inlined, it is made where it stays.
+    #[inline(always)]
     pub fn new(
         request: &mut Request,
         factory: &'static dyn CodecFactory,
@@ -324,7 +324,7 @@ impl Run {
         debug!(request, "upstream connection is {kind}");
         let codec = self.factory.codec(request, link.pipe.lane());
         let (settings, state) = (self.settings.clone(), self.state.clone());
-        let exchange = Placed::new(UpstreamExchange::new(link, codec, settings, state, opened));
+        let exchange = Placed::new(link, codec, settings, state, opened);
         exchange.connected();
         self.state.set_action(Some("sending request to upstream"));
         exchange

@@ -111,21 +111,10 @@ impl Params {
             let name = |out: &mut Vec<u8>| out.extend_from_slice(b"HTTP_HOST");
             list.add(true, name, |out| append_host(request, out));
         }
-        let (range, if_range) = match &wanted.rest {
-            Some((range, validator)) => (Some(range), Some(validator)),
-            None => (None, None),
-        };
-        for (name, value) in [
-            (&b"IF_MODIFIED_SINCE"[..], wanted.if_modified_since.as_ref()),
-            (b"IF_NONE_MATCH", wanted.if_none_match.as_ref()),
-            (b"RANGE", range),
-            (b"IF_RANGE", if_range),
-        ] {
-            if let Some(value) = value
-                && !self.sets(name)
-            {
+        for (_, name, value) in wanted.condition.iter().flat_map(|condition| condition.fields()) {
+            if !self.sets(name.as_bytes()) {
                 let value = |out: &mut Vec<u8>| out.extend_from_slice(value);
-                list.add(true, |out| append_name(name, out), value);
+                list.add(true, |out| append_name(name.as_bytes(), out), value);
             }
         }
         if passes_fields {

@@ -53,9 +53,11 @@ pub fn write<B: BufMut>(
     let http11 = conf.http_version == HttpVersion::Http11;
     let method = method(request, conf, wanted);
     let mut writer = HeadWriter::request(out, &method, uri, http11);
-    if let Some(host) = host(request, conf, http11) {
-        writer.named("Host", &host);
-    }
+    host(request, conf, http11, |host| {
+        if let Some(host) = host {
+            writer.named("Host", host);
+        }
+    });
     let mut said = set(request, conf, &mut writer);
     if let Some(length) = framing.length.filter(|_| !conf.headers.sets(Known::ContentLength)) {
         said.length = Some(Some(length));
@@ -81,9 +83,11 @@ pub fn fields(request: &Request, conf: &ProxyConf, put: &mut dyn FnMut(&[u8], &[
     }
 
     let mut writer = Put(put);
-    if let Some(host) = host(request, conf, true) {
-        writer.field(b"Host", &host);
-    }
+    host(request, conf, true, |host| {
+        if let Some(host) = host {
+            writer.field(b"Host", host);
+        }
+    });
     set(request, conf, &mut writer);
     rest(request, conf, &Wanted::default(), &mut writer);
 }
@@ -124,8 +128,9 @@ pub fn open(
         None => method(request, conf, wanted),
         Some(_) => Cow::Borrowed(&b"CONNECT"[..]),
     };
-    let authority = host(request, conf, true).unwrap_or_default();
-    let tls = super::context::destination(request).is_some_and(|destination| destination.tls);
+    let authority =
+        host(request, conf, true, |host| Bytes::copy_from_slice(host.unwrap_or_default()));
+    let tls = super::context::destination_of(request, conf).is_some_and(|to| to.tls);
     let scheme = if tls { &b"https"[..] } else { b"http" };
     let line = Line { method: &method, scheme, authority: &authority, path: uri, protocol };
     lane.open(&line, end, |fields| {
@@ -166,23 +171,10 @@ fn set(request: &Request, conf: &ProxyConf, writer: &mut impl Writer) -> Said {
 
 /// Writes the conditions and ranges of a cache, and the client's fields.
 fn rest(request: &Request, conf: &ProxyConf, wanted: &Wanted, writer: &mut impl Writer) {
-    let (range, if_range) = match &wanted.rest {
-        Some((range, validator)) => (Some(range), Some(validator)),
-        None => (None, None),
-    };
-    for (name, value) in [
-        ("If-Modified-Since", wanted.if_modified_since.as_ref()),
-        ("If-None-Match", wanted.if_none_match.as_ref()),
-        ("Range", range),
-        ("If-Range", if_range),
-    ] {
-        if let Some(value) = value
-            && !conf
-                .headers
-                .replaced(false)
-                .contains(name.as_bytes(), Known::from_bytes(name.as_bytes()))
-        {
-            writer.field(name.as_bytes(), value);
+    for (name, _, value) in wanted.condition.iter().flat_map(|condition| condition.fields()) {
+        let name = name.as_bytes();
+        if !conf.headers.replaced(false).contains(name, Known::from_bytes(name)) {
+            writer.field(name, value);
         }
     }
     if conf.backend.pass_request_headers {
@@ -229,16 +221,22 @@ impl Said {
 }
 
 /// `Host`: as set, otherwise `$proxy_host`; `required`: the version of the protocol needs one.
-fn host(request: &Request, conf: &ProxyConf, required: bool) -> Option<Bytes> {
-    let given = conf.headers.host.as_ref().map(|text| request.evaluate(text));
-    match given {
-        Some(host) if !host.is_empty() => Some(host),
-        Some(_) if !required => None,
-        _ => {
-            let destination = super::context::destination(request)?;
-            Some(destination.host_header.clone())
+fn host<T>(
+    request: &Request,
+    conf: &ProxyConf,
+    required: bool,
+    take: impl FnOnce(Option<&[u8]>) -> T,
+) -> T {
+    if let Some(text) = &conf.headers.host {
+        let host = request.evaluate(text);
+        if !host.is_empty() {
+            return take(Some(&host));
+        }
+        if !required {
+            return take(None);
         }
     }
+    take(super::context::destination_of(request, conf).map(|to| &to.host_header[..]))
 }
 
 #[cfg(test)]

@@ -349,6 +349,12 @@ impl Handlers {
         if at < self.ends[phase] { self.all.get(at).map(|handler| &**handler) } else { None }
     }
 
+    /// Whether any take part between the rewriting and the content.
+    #[inline]
+    pub fn precede_content(&self) -> bool {
+        self.ends[Phase::Rewrite as usize] < self.ends[Phase::Precontent as usize]
+    }
+
     /// Whether a directive such as `proxy_pass` names the handler of the content.
     pub fn names_content(&self) -> bool {
         self.named
@@ -493,7 +499,7 @@ mod tests {
         assert_eq!(count(Phase::PostRead), 1);
         assert_eq!(count(Phase::Access), 0);
         assert_eq!(count(Phase::Content), 2);
-        assert!(!handlers.names_content());
+        assert!(!handlers.names_content() && !handlers.precede_content());
     }
 
     #[test]
@@ -517,6 +523,6 @@ mod tests {
         assert_eq!(first, Some(at));
         assert!(handlers.get(Phase::Content, 1).is_some());
         assert!(handlers.get(Phase::Content, 2).is_none());
-        assert!(handlers.names_content());
+        assert!(handlers.names_content() && handlers.precede_content());
     }
 }

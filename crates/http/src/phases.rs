@@ -243,6 +243,10 @@ fn advance(request: &mut Request) -> Result<(), End> {
                 None => enter(request, Phase::Rewrite),
             }
         }
+        // In most locations nothing takes part before the content.
+        Phase::Rewrite if !request.location().handlers.precede_content() => {
+            return enter_content(request);
+        }
         Phase::Rewrite => enter(request, Phase::Preaccess),
         // Access to the main request includes access to its subrequests. nginx:
         // `ngx_http_core_access_phase`
@@ -252,17 +256,20 @@ fn advance(request: &mut Request) -> Result<(), End> {
             None => enter(request, Phase::Precontent),
             Some(refusal) => return Err(End::Refusal(refusal)),
         },
-        Phase::Precontent => {
-            set_label("http content");
-            enter(request, Phase::Content);
-            let location = request.location();
-            if !location.handlers.names_content() && !request.has_file() {
-                return Err(End::Outcome(Outcome::status(500)));
-            }
-        }
+        Phase::Precontent => return enter_content(request),
         Phase::Content => return Err(End::Outcome(without_content(request))),
     }
     Ok(())
+}
+
+/// Puts a request at the beginning of the content.
+fn enter_content(request: &mut Request) -> Result<(), End> {
+    set_label("http content");
+    enter(request, Phase::Content);
+    match request.location().handlers.names_content() || request.has_file() {
+        true => Ok(()),
+        false => Err(End::Outcome(Outcome::status(500))),
+    }
 }
 
 /// The outcome if no handler has produced the content. nginx: `ngx_http_core_content_phase`.

@@ -15,15 +15,36 @@ pub fn append_ip(address: &Address, out: &mut Vec<u8>) {
     }
 }
 
+/// An octet and the dot after it, and how many bytes these are.
+const OCTETS: [([u8; 4], u8); 256] = {
+    let mut all = [([b'.'; 4], 0); 256];
+    let mut octet = 0;
+    while octet < all.len() {
+        let (text, length) = &mut all[octet];
+        let mut left = octet;
+        let mut at = 1 + (octet >= 10) as usize + (octet >= 100) as usize;
+        *length = at as u8 + 1;
+        while at > 0 {
+            at -= 1;
+            text[at] = b'0' + (left % 10) as u8;
+            left /= 10;
+        }
+        octet += 1;
+    }
+    all
+};
+
 /// Appends an address as it is written in logs and parameters, with every request.
 fn append_ipv4(ip: Ipv4Addr, out: &mut Vec<u8>) {
-    let [first, rest @ ..] = ip.octets();
-    let mut digits = itoa::Buffer::new();
-    out.extend_from_slice(digits.format(first).as_bytes());
-    for octet in rest {
-        out.push(b'.');
-        out.extend_from_slice(digits.format(octet).as_bytes());
+    let mut text = [0; 16];
+    let mut end = 0;
+    for octet in ip.octets() {
+        let (digits, length) = OCTETS[usize::from(octet)];
+        text[end..end + 4].copy_from_slice(&digits);
+        end += usize::from(length);
     }
+    // The last dot is too much.
+    out.extend_from_slice(&text[..end - 1]);
 }
 
 /// Appends the local address; for a Unix socket, with its path.
@@ -55,4 +76,22 @@ pub fn append_binary(address: &Address, out: &mut Vec<u8>) {
 /// The port, if it has one.
 pub fn port(address: &Address) -> Option<u16> {
     address.inet().map(|inet| inet.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_usual() {
+        for n in 0..=255u8 {
+            for ip in
+                [Ipv4Addr::new(n, 0, 9, 255), Ipv4Addr::new(10, n, 99, n), Ipv4Addr::from([n; 4])]
+            {
+                let mut out = b">".to_vec();
+                append_ipv4(ip, &mut out);
+                assert_eq!(out, format!(">{ip}").into_bytes());
+            }
+        }
+    }
 }

@@ -96,8 +96,16 @@ impl<N> Complex<N> {
 
 impl<N: Namespace> Complex<N> {
     /// Appends the value for a subject. Variables that are not found add nothing.
+    #[inline]
     pub fn append(&self, subject: &N::Subject, out: &mut Vec<u8>) {
-        self.append_with(subject, Groups::Plain, out);
+        match &*self.parts {
+            // Most texts are one of these.
+            [Part::Variable(index)] => {
+                subject.variables().append(*index, subject, out);
+            }
+            [Part::Literal(text)] => out.extend_from_slice(text),
+            _ => self.append_with(subject, Groups::Plain, out),
+        }
     }
 
     /// As [`append`](Self::append), with captures escaped for a URI where required.

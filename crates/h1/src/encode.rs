@@ -170,7 +170,17 @@ pub fn put_decimal(out: &mut impl BufMut, mut number: u64) {
     out.put_slice(&digits[at..]);
 }
 
+#[inline]
 fn put_clean(out: &mut impl BufMut, value: &[u8]) {
+    if nowait_message::scan::is_one_line(value) {
+        out.put_slice(value);
+    } else {
+        put_cleaned(out, value);
+    }
+}
+
+#[inline(never)]
+fn put_cleaned(out: &mut impl BufMut, value: &[u8]) {
     let mut rest = value;
     while let Some(at) = nowait_message::scan::find_line_end(rest, 0) {
         out.put_slice(&rest[..at]);
@@ -180,7 +190,17 @@ fn put_clean(out: &mut impl BufMut, value: &[u8]) {
     out.put_slice(rest);
 }
 
+#[inline]
 fn put_unspaced(out: &mut impl BufMut, part: &[u8]) {
+    if nowait_message::scan::is_visible(part) {
+        out.put_slice(part);
+    } else {
+        put_encoded(out, part);
+    }
+}
+
+#[inline(never)]
+fn put_encoded(out: &mut impl BufMut, part: &[u8]) {
     let digits = b"0123456789ABCDEF";
     let mut rest = part;
     while let Some(at) = rest.iter().position(|&c| c <= b' ' || c == 0x7f) {

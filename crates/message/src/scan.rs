@@ -81,14 +81,41 @@ fn is_control(c: u8) -> bool {
 /// Whether a byte is among these.
 #[inline]
 pub fn has_byte(bytes: &[u8], wanted: u8) -> bool {
-    let Some(last) = bytes.last_chunk::<8>() else { return bytes.iter().any(|&c| c == wanted) };
     let pattern = ONES * u64::from(wanted);
-    let has = |chunk: &[u8; 8]| {
-        let word = u64::from_le_bytes(*chunk) ^ pattern;
-        word.wrapping_sub(ONES) & !word & HIGHS != 0
-    };
-    // The last eight bytes overlap with those before, unless these are a multiple of eight.
-    bytes.as_chunks::<8>().0.iter().any(has) || has(last)
+    has_any(bytes, !wanted, |word| {
+        (word ^ pattern).wrapping_sub(ONES) & !(word ^ pattern) & HIGHS != 0
+    })
+}
+
+/// Whether none of these bytes is below 0x0e: then no line ends in them, and there is no NUL.
+#[inline]
+pub fn is_one_line(bytes: &[u8]) -> bool {
+    !has_any(bytes, b' ', |word| low_bytes(word) != 0)
+}
+
+/// Whether none of these bytes is a space or a control character.
+#[inline]
+pub fn is_visible(bytes: &[u8]) -> bool {
+    !has_any(bytes, b'a', |word| {
+        let deletes = word ^ (ONES * 0x7f);
+        let below = word.wrapping_sub(ONES * 0x21) & !word;
+        (below | (deletes.wrapping_sub(ONES) & !deletes)) & HIGHS != 0
+    })
+}
+
+/// Whether `has` is true for any eight bytes. If there are fewer, `filler` stands for the others.
+#[inline(always)]
+fn has_any(bytes: &[u8], filler: u8, has: impl Fn(u64) -> bool) -> bool {
+    let has = |chunk: &[u8; 8]| has(u64::from_le_bytes(*chunk));
+    match bytes.last_chunk::<8>() {
+        // The last eight bytes overlap with those before, unless these are a multiple of eight.
+        Some(last) => bytes.as_chunks::<8>().0.iter().any(has) || has(last),
+        None => {
+            let mut few = [filler; 8];
+            few[..bytes.len()].copy_from_slice(bytes);
+            has(&few)
+        }
+    }
 }
 
 /// Flags for control characters; the lowest flag is exact, those above it may be borrows.
@@ -233,12 +260,21 @@ mod tests {
     #[test]
     fn bytes_are_found_anywhere() {
         for len in 0..40 {
-            for other in [b'a', b'%' - 1, b'%' + 1, b'%' | 0x80, 0, 0xff] {
+            for other in [b'a', b'%' - 1, b'%' + 1, b'%' | 0x80, 0x0e, 0xff] {
                 let mut bytes = vec![other; len];
-                assert!(!has_byte(&bytes, b'%'));
+                assert!(!has_byte(&bytes, b'%') && is_one_line(&bytes));
+                assert_eq!(is_visible(&bytes), len == 0 || other > b' ');
                 for at in 0..len {
                     bytes[at] = b'%';
                     assert!(has_byte(&bytes, b'%'), "{at} of {len}");
+                    for end in [b'\r', b'\n', 0] {
+                        bytes[at] = end;
+                        assert!(!is_one_line(&bytes), "{at} of {len}");
+                    }
+                    for bad in [b' ', 0x7f, 0x1f] {
+                        bytes[at] = bad;
+                        assert!(!is_visible(&bytes), "{at} of {len}");
+                    }
                     bytes[at] = other;
                 }
             }

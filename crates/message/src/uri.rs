@@ -99,9 +99,14 @@ impl Shape {
         let mut shape = Shape { complex: target.first() != Some(&b'/'), query: 0, exten: 0 };
         let mut at = 0;
         let mut after_slash = false;
-        while let Some(&c) = target.get(at) {
+        loop {
+            let run = at;
+            while target.get(at).is_some_and(|&c| CLASS[c as usize] == USUAL) {
+                at += 1;
+            }
+            after_slash &= at == run;
+            let Some(&c) = target.get(at) else { break };
             match CLASS[c as usize] {
-                USUAL => after_slash = false,
                 SLASH if after_slash => shape.complex = true,
                 SLASH => {
                     after_slash = true;

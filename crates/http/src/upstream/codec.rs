@@ -69,6 +69,11 @@ pub trait Codec: 'static {
         true
     }
 
+    /// Whether [`poll_output`](Self::poll_output) has something to append.
+    fn has_output(&self) -> bool {
+        false
+    }
+
     /// Appends the protocol's own output: replies to received frames, window updates, content that
     /// had to wait. Called after each [`receive_head`](Self::receive_head) and each piece of a
     /// body; the output is sent while the engine continues to receive. It must consist of whole

@@ -373,6 +373,9 @@ impl UpstreamExchange {
 
     /// Queues the codec's own output; it is sent during the next receive or send.
     pub(super) fn speak(&mut self) {
+        if !self.codec().has_output() {
+            return;
+        }
         let mut said = Chain::new();
         self.codec().poll_output(&mut said);
         if said.is_empty() {

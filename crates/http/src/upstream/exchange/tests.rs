@@ -66,6 +66,10 @@ impl Codec for Windowed {
         self.waiting.is_empty()
     }
 
+    fn has_output(&self) -> bool {
+        true
+    }
+
     fn poll_output(&mut self, chain: &mut Chain) {
         chain.push(Bytes::from(vec![b'A'; std::mem::take(&mut self.pings)]));
         self.drain(chain);

@@ -32,8 +32,11 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     if let Some(charset) = conf.constant() {
         parts.settings.set(&CHARSET, charset.clone());
     }
-    parts.filter(Place::Content, Name { conf, maps: maps.clone() });
-    parts.filter(Place::Conversion, Convert(maps));
+    // Without maps there is no conversion.
+    if !maps.0.is_empty() {
+        parts.filter(Place::Conversion, Convert(maps.clone()));
+    }
+    parts.filter(Place::Content, Name { conf, maps });
 }
 
 /// Source and target charset if the response has to be converted.
@@ -54,7 +57,9 @@ impl Filter for Name {
 
 impl Name {
     fn name(&self, request: &mut Request, response: &mut Response) {
-        request.state.take(&CONVERSION);
+        if !self.maps.0.is_empty() {
+            request.state.take(&CONVERSION);
+        }
         let conf = &self.conf;
         let head = &mut response.head;
         let Some(kind) = &head.content_type else { return };

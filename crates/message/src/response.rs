@@ -82,6 +82,19 @@ impl ResponseHead {
         })
     }
 
+    /// The fields that are kept, with their positions. It is far cheaper to leave a field out here than
+    /// later.
+    pub fn kept(
+        &self,
+        keep: impl Fn(Option<Known>) -> bool,
+    ) -> impl Iterator<Item = (usize, Field<'_>)> {
+        let kept = self.places.iter().enumerate().filter(move |(_, place)| keep(place.known));
+        kept.map(|(n, place)| {
+            let (name, value) = (place.name.of(&self.text), place.value.of(&self.text));
+            (n, Field { known: place.known, name, value })
+        })
+    }
+
     /// The values of all fields of this name.
     pub fn all(&self, name: Known) -> impl Iterator<Item = &[u8]> {
         let places = if self.has(name) { &self.places[..] } else { &[] };

@@ -25,7 +25,8 @@ use crate::response::{LocalFuture, Response};
 use crate::trace::{About, Trace};
 use crate::upstream::probe::PROBING;
 use crate::upstream::{
-    BodyOptions, Cause, Failed, LogUri, Order, Reply, Run, State, Target, Wanted, gate,
+    BodyOptions, Cause, Failed, LogUri, Order, Reply, Run, State, Target, UpstreamBody, Wanted,
+    gate,
 };
 
 /// The directives that name this handler.
@@ -77,13 +78,17 @@ impl<P: Protocol> Passing<P> {
             None => None,
         };
         if let Some(received) = received
-            && let Some(reply) = run.try_reply(request, received)
+            && let Some(mut reply) = run.try_reply(request, received)
         {
-            return answer(request, conf, limited(request, conf, reply));
+            limit(request, conf, &mut reply.body);
+            return answer(request, conf, reply);
         }
         // Boxed: a request that was sent at once rarely gets here.
         match Box::pin(run.reply(request)).await {
-            Ok(reply) => answer(request, conf, limited(request, conf, reply)),
+            Ok(mut reply) => {
+                limit(request, conf, &mut reply.body);
+                answer(request, conf, reply)
+            }
             Err(failed) => Outcome::status(failed.status),
         }
     }
@@ -257,7 +262,8 @@ pub(super) async fn fetch<P: Protocol>(
     let mut run = prepare(request, conf, upstream, uri, wanted);
     let mut reply = Box::pin(run.reply(request)).await?;
     reply.body.hold(held);
-    Ok(limited(request, conf, reply))
+    limit(request, conf, &mut reply.body);
+    Ok(reply)
 }
 
 /// Prepares a request to a server of `upstream`. Inlined for the reason that [`Run::new`] has.
@@ -281,12 +287,11 @@ fn prepare<P: Protocol>(
 }
 
 /// Limits the receiving of a response to `limit_rate`.
-fn limited<P: Protocol>(request: &Request, conf: &P, mut reply: Reply) -> Reply {
+fn limit<P: Protocol>(request: &Request, conf: &P, body: &mut UpstreamBody) {
     if let Some(rate) = &conf.backend().limit_rate {
         let rate = Size::from_word(&request.evaluate(rate)).map_or(0, |size| size.0);
-        reply.body.set_limit_rate(rate);
+        body.set_limit_rate(rate);
     }
-    reply
 }
 
 /// Makes the client's response from a server's.

@@ -268,8 +268,13 @@ fn pass(
         head.accept_ranges = AcceptRanges::Bytes;
     }
     let nominates = received.all(Known::Connection).any(is_nomination);
-    for field in fields.of(received) {
-        if backend.hide.contains(field.name, field.known)
+    // Known names are looked up before the field itself.
+    let keep = |known: Option<Known>| {
+        known.is_none_or(|known| !is_ours(known) && !backend.hide.contains(b"", Some(known)))
+    };
+    for (n, field) in received.kept(keep) {
+        if fields.ignored.contains(&n)
+            || (field.known.is_none() && backend.hide.contains(field.name, None))
             || (nominates && is_nominated(received, field.name))
         {
             continue;
@@ -302,6 +307,14 @@ fn is_nominated(received: &ResponseHead, name: &[u8]) -> bool {
     options.flat_map(tokens).any(|token| token.eq_ignore_ascii_case(name))
 }
 
+/// Whether a field is about the connection or the framing: ours are written anew.
+fn is_ours(known: Known) -> bool {
+    matches!(
+        known,
+        Known::ContentLength | Known::Connection | Known::KeepAlive | Known::TransferEncoding
+    )
+}
+
 /// Copies a header field to its place in the head.
 fn copy(
     request: &Request,
@@ -313,9 +326,6 @@ fn copy(
     let share = |part| received.share(part);
     let value = field.value;
     match field.known {
-        Some(
-            Known::ContentLength | Known::Connection | Known::KeepAlive | Known::TransferEncoding,
-        ) => {}
         Some(Known::Server) => head.place(Apart::Server),
         Some(Known::Date) => head.place(Apart::Date),
         Some(Known::AcceptRanges) if backend.force_ranges => {}

@@ -211,3 +211,32 @@ fn put_encoded(out: &mut impl BufMut, part: &[u8]) {
     }
     out.put_slice(rest);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What both of these make of a text.
+    fn same(short: fn(&mut Vec<u8>, &[u8]), long: fn(&mut Vec<u8>, &[u8]), text: &[u8]) -> Vec<u8> {
+        let mut outs = [Vec::new(), Vec::new()];
+        short(&mut outs[0], text);
+        long(&mut outs[1], text);
+        let [out, other] = outs;
+        assert_eq!(out, other);
+        out
+    }
+
+    #[test]
+    fn what_needs_no_change_is_copied() {
+        for byte in 0..=255 {
+            for at in 0..20 {
+                let mut text = *b"a-value-of-20-bytes.";
+                text[at] = byte;
+                let changes = matches!(byte, b'\r' | b'\n' | 0);
+                assert_eq!(same(put_clean, put_cleaned, &text) != text, changes, "{byte}");
+                let changes = byte <= b' ' || byte == 0x7f;
+                assert_eq!(same(put_unspaced, put_encoded, &text) != text, changes, "{byte}");
+            }
+        }
+    }
+}

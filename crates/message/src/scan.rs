@@ -282,6 +282,34 @@ mod tests {
     }
 
     #[test]
+    fn whole_runs_agree_with_the_plain_search() {
+        for len in 0..26 {
+            for filler in [b'a', b'~', 0x80, 0xff] {
+                for at in 0..len {
+                    for byte in 0..=255 {
+                        let mut bytes = vec![filler; len];
+                        bytes[at] = byte;
+                        let plain = |found: fn(u8) -> bool| bytes.iter().any(|&c| found(c));
+                        assert_eq!(is_one_line(&bytes), !plain(|c| c < 0x0e), "{bytes:?}");
+                        assert_eq!(
+                            is_visible(&bytes),
+                            !plain(|c| c <= b' ' || c == 0x7f),
+                            "{bytes:?}"
+                        );
+                        for wanted in [b'%', b'?', b';', 0, 0x80, 0xff] {
+                            assert_eq!(
+                                has_byte(&bytes, wanted),
+                                bytes.contains(&wanted),
+                                "{bytes:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn decimals() {
         assert_eq!(decimal(b"0"), Some(0));
         assert_eq!(decimal(b"9223372036854775807"), Some(i64::MAX as u64));

@@ -297,6 +297,43 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(n.exten()), exten, "{raw}");
     }
 
+    /// As [`Shape::scan`], one byte at a time.
+    fn scan_plainly(target: &[u8]) -> (Shape, usize) {
+        let mut shape = Shape { complex: target.first() != Some(&b'/'), query: 0, exten: 0 };
+        let mut after_slash = false;
+        for (at, &c) in target.iter().enumerate() {
+            match c {
+                0..=b' ' | 0x7f => return (shape, at),
+                b'#' => shape.complex = true,
+                _ if shape.query > 0 => {}
+                b'?' => shape.query = at as u32 + 1,
+                b'/' if after_slash => shape.complex = true,
+                b'/' => (after_slash, shape.exten) = (true, 0),
+                b'.' if after_slash => shape.complex = true,
+                b'.' => shape.exten = at as u32 + 1,
+                b'%' => (after_slash, shape.complex) = (false, true),
+                _ => after_slash = false,
+            }
+        }
+        (shape, target.len())
+    }
+
+    #[test]
+    fn runs_agree_with_a_plain_scan() {
+        let alphabet = b"/.%?# a\x7f";
+        for length in 0..6u32 {
+            for number in 0..alphabet.len().pow(length) {
+                let digit = |at| number / alphabet.len().pow(at) % alphabet.len();
+                let target: Vec<u8> = (0..length).map(|at| alphabet[digit(at)]).collect();
+                assert_eq!(Shape::scan(&target), scan_plainly(&target), "{target:?}");
+            }
+        }
+        for byte in 0..=255 {
+            let target = [b"/long-", &[byte][..], b"run"].concat();
+            assert_eq!(Shape::scan(&target), scan_plainly(&target), "{target:?}");
+        }
+    }
+
     #[test]
     fn plain_paths_are_borrowed() {
         for raw in ["/", "/a", "/a/b.html", "/a/?x=%2e%2e/", "/a.b/c?//", "/+/~a-b_c"] {

@@ -35,8 +35,10 @@ pub struct Listen {
 pub struct Virtual {
     /// Used when no name matches.
     pub default_server: ServerId,
-    /// All others by name; absent when the default is the only one and has no name that captures.
+    /// Servers by name.
     pub names: Names<ServerId, Regex>,
+    /// Whether a name makes a difference: there are several servers, or expressions that capture.
+    pub has_choice: bool,
     /// Connections begin with the PROXY protocol.
     pub proxy_protocol: bool,
     /// Connections speak TLS: where that is said.
@@ -275,6 +277,7 @@ fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens])
     }
     Virtual {
         default_server: entry.default.map_or(entry.first, |(id, _)| id),
+        has_choice: entry.servers.len() > 1 || names.has_regexes(),
         names,
         proxy_protocol: entry.proxy_protocol,
         ssl: entry.ssl,

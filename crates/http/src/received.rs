@@ -20,10 +20,10 @@ pub fn interpret(request: &mut Request) -> bool {
         Ok(normalized) => {
             request.uri.path.clear();
             request.uri.path.extend_from_slice(&normalized.path);
-            let question = scan::has_byte(request.head.uri(), b'?');
-            request.uri.args = question.then(|| normalized.args.to_vec());
+            let sent = request.head.uri();
+            request.uri.args = scan::has_byte(sent, b'?').then(|| normalized.args.to_vec());
             // "http://host?args" has no path that could be passed on unchanged.
-            request.rewriting.unparsed = request.head.uri().first() != Some(&b'?');
+            request.rewriting.unparsed = sent.first() != Some(&b'?');
         }
         Err(_) => {
             request.log(
@@ -40,6 +40,10 @@ pub fn interpret(request: &mut Request) -> bool {
 
 /// Chooses the virtual server by the request's host.
 pub fn choose_server(request: &mut Request, servers: &Virtual) {
+    // The only server is that of the request already.
+    if !servers.has_choice {
+        return;
+    }
     let host = request.head.host().unwrap_or_default();
     let found = servers.names.lookup(host, |regex| regex.search_in(request, host));
     match found {

@@ -154,8 +154,8 @@ pub(crate) fn server_of(connection: &Accepted, servers: &Virtual) -> ServerId {
         connection.stream.with_layer(name).flatten()
     };
     match connection.client.security.get() {
-        Security::Tls => named().unwrap_or(servers.default_server),
-        Security::Plain | Security::PlainOnTls => servers.default_server,
+        Security::Tls if servers.has_choice => named().unwrap_or(servers.default_server),
+        Security::Tls | Security::Plain | Security::PlainOnTls => servers.default_server,
     }
 }
 

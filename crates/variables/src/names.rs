@@ -174,6 +174,11 @@ impl<T: Clone, R> Names<T, R> {
             && self.regexes.is_empty()
     }
 
+    /// Whether there are expressions.
+    pub fn has_regexes(&self) -> bool {
+        !self.regexes.is_empty()
+    }
+
     /// Adds a plain name as [`parse`] returned it. The earlier entry wins a conflict.
     pub fn insert(&mut self, name: &[u8], value: T) -> Result<Inserted, NameError> {
         let stars = name.iter().filter(|&&b| b == b'*').count();

@@ -41,6 +41,7 @@ pub mod modules;
 pub mod nested;
 pub mod open_file_cache;
 pub mod order;
+mod out;
 pub mod outcome;
 pub mod partial;
 pub mod path;

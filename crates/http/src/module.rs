@@ -349,6 +349,12 @@ impl Handlers {
         if at < self.ends[phase] { self.all.get(at).map(|handler| &**handler) } else { None }
     }
 
+    /// Whether any take part in the rewriting of the server.
+    #[inline]
+    pub fn rewrite_server(&self) -> bool {
+        self.ends[Phase::PostRead as usize] < self.ends[Phase::ServerRewrite as usize]
+    }
+
     /// Whether any take part between the rewriting and the content.
     #[inline]
     pub fn precede_content(&self) -> bool {
@@ -500,6 +506,7 @@ mod tests {
         assert_eq!(count(Phase::Access), 0);
         assert_eq!(count(Phase::Content), 2);
         assert!(!handlers.names_content() && !handlers.precede_content());
+        assert!(!handlers.rewrite_server());
     }
 
     #[test]
@@ -516,6 +523,7 @@ mod tests {
         let mut parts = Parts::default();
         parts.handler(Phase::Content, Nothing);
         parts.handler(Phase::Access, Nothing);
+        parts.handler(Phase::ServerRewrite, Nothing);
         let named = Box::new(Named(0));
         let at = std::ptr::from_ref(&*named).cast::<()>();
         let (handlers, ..) = parts.finish(Some(named));
@@ -524,5 +532,6 @@ mod tests {
         assert!(handlers.get(Phase::Content, 1).is_some());
         assert!(handlers.get(Phase::Content, 2).is_none());
         assert!(handlers.names_content() && handlers.precede_content());
+        assert!(handlers.rewrite_server());
     }
 }

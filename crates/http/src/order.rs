@@ -39,11 +39,14 @@ pub struct Order {
 
 impl Default for Order {
     fn default() -> Self {
-        Self { places: [(Apart::Server, 0); PLACES_MAX], len: 0, placed: 0 }
+        Self::EMPTY
     }
 }
 
 impl Order {
+    /// No field has a place.
+    pub const EMPTY: Self = Self { places: [(Apart::Server, 0); PLACES_MAX], len: 0, placed: 0 };
+
     /// Whether a field has a place. Fields without one are written where nginx puts those of
     /// handlers.
     #[inline]

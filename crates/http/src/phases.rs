@@ -198,9 +198,9 @@ fn start_round(request: &mut Request, start: Start) {
 fn next<'r>(request: &'r mut Request, current: &'r Current) -> Step<'r> {
     loop {
         let Position { phase, handler, location } = request.position;
-        if handler == 0
+        if lacks_paths(request)
+            && handler == 0
             && matches!(phase, Phase::ServerRewrite | Phase::Rewrite)
-            && lacks_paths(request)
         {
             return Step::wait(async move {
                 request.realpath.of = Some(request.location);
@@ -232,8 +232,8 @@ enum End {
 #[inline]
 fn advance(request: &mut Request) -> Result<(), End> {
     match request.position.phase {
-        Phase::PostRead => enter(request, Phase::ServerRewrite),
-        Phase::ServerRewrite => match find_config(request) {
+        Phase::PostRead if rewrites_first(request) => enter(request, Phase::ServerRewrite),
+        Phase::PostRead | Phase::ServerRewrite => match find_config(request) {
             Some(outcome) => return Err(End::Outcome(outcome)),
             None => enter(request, Phase::Rewrite),
         },
@@ -260,6 +260,12 @@ fn advance(request: &mut Request) -> Result<(), End> {
         Phase::Content => return Err(End::Outcome(without_content(request))),
     }
     Ok(())
+}
+
+/// Whether anything happens in a request's server before its location is found.
+fn rewrites_first(request: &Request) -> bool {
+    let conf = &request.current.conf;
+    conf.wants_realpath || conf.location(request.server().root).handlers.rewrite_server()
 }
 
 /// Puts a request at the beginning of the content.
@@ -403,9 +409,14 @@ fn conclude<'r>(
                 match filters.run(first, request, &mut response) {
                     Ok(None) => return Concluded::Done(Some(response)),
                     Ok(Some((filter, next))) => {
+                        request.out.status = response.head.status;
                         return Concluded::Replace(response, filter, next);
                     }
-                    Err(special) => Outcome::Special(*special),
+                    Err(special) => {
+                        // As nginx: an error page that sets no status sees this one.
+                        request.out.status = response.head.status;
+                        Outcome::Special(*special)
+                    }
                 }
             }
             Outcome::Close => {

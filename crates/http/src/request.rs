@@ -23,6 +23,7 @@ use crate::generation::Current;
 use crate::log::Level;
 use crate::module::Position;
 use crate::nested::{Entry, Nested, Shared};
+use crate::out::Out;
 use crate::outcome::Special;
 use crate::progress::{Persistence, Realpath, Replaced, Rewriting};
 use crate::response::{Head, LocalFuture, Owner};
@@ -71,7 +72,7 @@ pub struct Request {
     /// Bytes of the request received so far: head and body.
     pub received: Cell<u64>,
     /// Head of the response, as the filters left it.
-    pub out: Box<Head>,
+    pub out: Out,
     /// What has been sent of the response.
     pub sent: Sent,
     /// The current URI comes from the server itself: `internal` locations are allowed.
@@ -238,7 +239,7 @@ impl Request {
             body_length: BodyLength::None,
             started,
             received: Cell::new(0),
-            out: Box::default(),
+            out: Out::default(),
             sent: Sent::default(),
             internal: false,
             header_only: false,
@@ -270,7 +271,7 @@ impl Request {
     pub fn end(&mut self) {
         self.state.clear();
         self.round.clear();
-        self.out.clear();
+        self.out.forget();
     }
 
     /// Makes a request that was [ended](Self::end) the next one of its connection, which reuses its
@@ -325,7 +326,9 @@ impl Request {
         self.host_port = None;
         self.uri.path.clear();
         self.uri.args = None;
-        self.body = RequestBody::None;
+        if !matches!(self.body, RequestBody::None) {
+            self.body = RequestBody::None;
+        }
         self.body_length = BodyLength::None;
         self.received.set(0);
         self.sent = Sent::default();
@@ -505,7 +508,7 @@ impl Request {
 
     /// Keeps the head that is sent, for logs and variables.
     pub fn set_out(&mut self, head: Box<Head>) {
-        std::mem::replace(&mut self.out, head).retire();
+        self.out.keep(head);
     }
 
     /// Status for logs. nginx: `ngx_http_variable_status`.

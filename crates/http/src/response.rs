@@ -60,7 +60,7 @@ pub struct Header {
 
 /// Status and header fields of a response. Fields that filters interpret have members of their own;
 /// all others are lines in `headers`. nginx: `ngx_http_headers_out_t`.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Clone)]
 pub struct Head {
     /// Status code; 0 before there is a response.
     pub status: u16,
@@ -150,7 +150,42 @@ pub enum AcceptRanges {
     Upstream,
 }
 
+impl Default for Head {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
 impl Head {
+    /// A head without anything.
+    pub const EMPTY: Self = Self {
+        status: 0,
+        status_line: None,
+        content_type: None,
+        charset: None,
+        content_type_text: None,
+        content_length: None,
+        last_modified: None,
+        last_modified_text: None,
+        etag: None,
+        location: None,
+        location_completed: false,
+        content_encoding: None,
+        accept_ranges: AcceptRanges::No,
+        varies_by_encoding: false,
+        headers: Vec::new(),
+        order: Order::EMPTY,
+        trailers: Vec::new(),
+        expects_trailers: false,
+        close: false,
+        server: Own::Ours,
+        date: Own::Ours,
+        is_upstreams: false,
+        has_upstreams_status: false,
+        trailers_follow: false,
+        resident: None,
+    };
+
     /// A head with only a status.
     pub fn new(status: u16) -> Box<Self> {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();

@@ -39,7 +39,7 @@ pub(super) async fn send(
         tunnel::open(&mut head);
         crate::response_head::complete(request, &mut head);
         write_head(stream, request, &head, false)?;
-        request.out = head;
+        request.set_out(head);
         tunnel::run(stream, request, tunnel).await?;
         stream.end();
         return Ok(());

@@ -39,7 +39,7 @@ impl Filter for HeadersConf {
 
 fn apply(headers: &HeadersConf, request: &mut Request, response: &mut Response) {
     // Values may refer to `$status` and `$sent_http_...`, including lines added before them.
-    std::mem::swap(&mut request.out, &mut response.head);
+    request.out.swap(&mut response.head);
     let usual = is_usual(request.out.status);
     if usual {
         expires(request, &headers.expires);
@@ -48,7 +48,7 @@ fn apply(headers: &HeadersConf, request: &mut Request, response: &mut Response) 
         let value = request.evaluate(&header.value);
         set(&mut request.out, &header.name, value);
     }
-    std::mem::swap(&mut request.out, &mut response.head);
+    request.out.swap(&mut response.head);
     // Their values are determined at the end of the body.
     response.head.expects_trailers =
         headers.add_trailer.iter().any(|trailer| usual || trailer.always);

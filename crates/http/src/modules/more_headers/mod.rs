@@ -76,7 +76,7 @@ impl Filter for Output {
             return Ok(());
         }
         // Values may refer to `$status` and `$sent_http_...`.
-        std::mem::swap(&mut request.out, &mut response.head);
+        request.out.swap(&mut response.head);
         for change in &self.0 {
             let head = &request.out;
             let suits =
@@ -85,7 +85,7 @@ impl Filter for Output {
                 change.fields.iter().for_each(|field| change_output(request, change, field));
             }
         }
-        std::mem::swap(&mut request.out, &mut response.head);
+        request.out.swap(&mut response.head);
         Ok(())
     }
 }

@@ -26,11 +26,20 @@ impl Return {
                 status => respond(request, status, Bytes::new()),
             };
         };
-        // The text may contain `$status`.
-        request.out.status = self.status;
-        let value = request.evaluate(text);
+        let value = match text.literal() {
+            Some(text) => text.clone(),
+            None => {
+                // It may contain `$status`.
+                request.out.status = self.status;
+                request.evaluate(text)
+            }
+        };
         match self.status {
-            status @ (301 | 302 | 303 | 307 | 308) => Outcome::moved(status, value),
+            status @ (301 | 302 | 303 | 307 | 308) => {
+                // What an error page for this status sees.
+                request.out.status = status;
+                Outcome::moved(status, value)
+            }
             status => respond(request, status, value),
         }
     }

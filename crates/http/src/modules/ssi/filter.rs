@@ -74,7 +74,7 @@ impl Filter for Wrap {
     fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
         if request.state.of(&APPLIES).0 && !request.header_only {
             let mut shadow = subrequest::shadow(request);
-            shadow.out = response.head.clone();
+            shadow.set_out(response.head.clone());
             let body = std::mem::take(&mut response.body);
             response.body = Body::Stream(Box::new(Page::new(&self.0, shadow, body)));
         }

@@ -41,7 +41,7 @@ fn main() {
         out.clear();
         let mut head = encode::HeadWriter::response(&mut out, black_box(200));
         head.lines("Server: nowait\r\n").field(b"Date", b"Mon, 01 Jan 2026 00:00:00 GMT");
-        head.field(b"Content-Type", b"text/plain").field_number("Content-Length", 1024);
+        head.field(b"Content-Type", b"text/plain").content_length(1024);
         head.lines("Connection: keep-alive\r\n").field(b"ETag", b"\"65a0b1c2-3d4\"");
         head.finish();
         black_box(&out);

@@ -43,6 +43,12 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
         HeadWriter { out }
     }
 
+    /// Goes on with a head that has begun in `out`.
+    #[inline]
+    pub fn resume(out: &'a mut B) -> Self {
+        HeadWriter { out }
+    }
+
     /// Begins a response with a given reason, for example an upstream's.
     pub fn response_with_reason(out: &'a mut B, status: u16, reason: &[u8]) -> Self {
         out.put_slice(b"HTTP/1.1 ");
@@ -90,20 +96,30 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
         self
     }
 
-    /// Adds a field with a number.
+    /// Adds `Content-Type`. CR, LF and NUL in the value become spaces.
     #[inline]
-    pub fn field_number(&mut self, name: &'static str, value: u64) -> &mut Self {
-        self.out.put_slice(name.as_bytes());
-        self.out.put_slice(b": ");
-        put_decimal(self.out, value);
+    pub fn content_type(&mut self, value: &[u8]) -> &mut Self {
+        self.out.put_slice(b"Content-Type: ");
+        put_clean(self.out, value);
         self.out.put_slice(b"\r\n");
+        self
+    }
+
+    /// Adds `Content-Length`.
+    #[inline]
+    pub fn content_length(&mut self, length: u64) -> &mut Self {
+        self.out.put_slice(b"Content-Length: ");
+        let mut line = [0; DECIMAL_MAX + 2];
+        line[DECIMAL_MAX..].copy_from_slice(b"\r\n");
+        let start = decimal_before(&mut line, DECIMAL_MAX, length);
+        self.out.put_slice(&line[start..]);
         self
     }
 
     /// Adds `Date`.
     #[inline]
     pub fn date(&mut self, date: &[u8; 29]) -> &mut Self {
-        if date.iter().any(|&c| c < b' ') {
+        if !nowait_message::scan::is_one_line(date) {
             return self.named("Date", date);
         }
         let mut line = *b"Date: xxx, xx xxx xxxx xx:xx:xx GMT\r\n";
@@ -155,19 +171,28 @@ pub fn last_chunk<B: BufMut>(out: &mut B, trailers: Fields<'_>) {
     writer.finish();
 }
 
+/// Digits of the largest number.
+const DECIMAL_MAX: usize = 20;
+
 /// Writes a number without allocating.
-pub fn put_decimal(out: &mut impl BufMut, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
+pub fn put_decimal(out: &mut impl BufMut, number: u64) {
+    let mut digits = [0; DECIMAL_MAX];
+    let start = decimal_before(&mut digits, DECIMAL_MAX, number);
+    out.put_slice(&digits[start..]);
+}
+
+/// Puts a number into `text` before `end`, and returns where it starts.
+#[inline]
+fn decimal_before(text: &mut [u8], end: usize, mut number: u64) -> usize {
+    let mut at = end;
     loop {
         at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
+        text[at] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
-            break;
+            return at;
         }
     }
-    out.put_slice(&digits[at..]);
 }
 
 #[inline]

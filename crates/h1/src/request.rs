@@ -7,7 +7,7 @@ use crate::reader::{FieldSpans, Head};
 use crate::{BodyLength, Limits};
 use nowait_message::name::Known;
 use nowait_message::scan::list;
-use nowait_message::{FieldError, Place, RequestHead, Span, TargetForm, Version};
+use nowait_message::{Control, FieldError, Place, RequestHead, Span, TargetForm, Version};
 
 /// Number of dropped fields that are kept for the log.
 const IGNORED_LINES_MAX: usize = 16;
@@ -131,13 +131,16 @@ impl Head for Reading<'_> {
     type Error = RequestError;
 
     fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, RequestError> {
-        let (line, length) = match request_line(bytes)? {
-            Line::Whole(line, length) => (line, length),
-            Line::Partial => return Ok(Line::Partial),
+        let control = self.head.control_mut();
+        let read = request_line(bytes, control);
+        let Ok(Line::Whole((), length)) = read else {
+            *control = Control::default();
+            return read;
         };
-        let named = matches!(line.form, TargetForm::Absolute | TargetForm::Authority);
-        let valid = self.head.set_control(bytes, line);
-        if valid.is_err() || (named && line.authority.is_empty()) {
+        let named = matches!(control.form, TargetForm::Absolute | TargetForm::Authority);
+        let has_name = !control.authority.is_empty();
+        let valid = self.head.accept_control(bytes);
+        if valid.is_err() || (named && !has_name) {
             return Err(RequestError::InvalidHostInRequestLine);
         }
         Ok(Line::Whole((), length))

@@ -195,7 +195,7 @@ fn bytes_without_a_request_are_no_response() {
 fn heads_are_written_in_order() {
     let mut out = Vec::new();
     let mut writer = HeadWriter::response(&mut out, 206);
-    writer.lines("Server: nowait\r\n").field_number("Content-Length", 1234567890123);
+    writer.lines("Server: nowait\r\n").content_length(1234567890123);
     writer.field(b"X-A", b"").field(b"X-B", b"b \xff");
     writer.finish();
     let expected = b"HTTP/1.1 206 Partial Content\r\nServer: nowait\r\n\

@@ -132,7 +132,13 @@ impl Connections {
     }
 
     /// Whether a connection that waits for a request must leave this worker.
+    #[inline]
     pub fn is_left_by(&self, connection: &impl Held) -> bool {
+        self.ending.get() != Ending::Serves && self.sends_away(connection)
+    }
+
+    #[inline(never)]
+    fn sends_away(&self, connection: &impl Held) -> bool {
         match self.ending.get() {
             Ending::Serves => false,
             Ending::HandsOver => true,

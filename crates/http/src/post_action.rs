@@ -40,10 +40,9 @@ pub(crate) async fn explain(request: &Request, trace: &mut Trace) {
 
 /// The subrequest, which has not seen the response yet.
 fn begin(request: &Request) -> Option<Box<Request>> {
+    request.location().client.post_action.as_ref()?;
     let current = request.current.clone();
-    let Some(uri) = &current.conf.location(request.location).client.post_action else {
-        return None;
-    };
+    let uri = current.conf.location(request.location).client.post_action.as_ref()?;
     let to = match uri.0.first() {
         None => return None,
         Some(b'/') => Subrequest::get(&uri.0[..], None),

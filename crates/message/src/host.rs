@@ -53,9 +53,10 @@ pub fn validate(host: &[u8]) -> Result<HostParts, InvalidHost> {
     let mut port = None;
 
     let mut i = 0;
-    while let Some(&c) = host.get(i) {
+    loop {
+        i += host[i..].iter().take_while(|&&c| CLASS[usize::from(c)] == PLAIN).count();
+        let Some(&c) = host.get(i) else { break };
         match CLASS[usize::from(c)] {
-            PLAIN => {}
             UPPER => has_upper = true,
             _ => match c {
                 b'.' => {

@@ -321,12 +321,35 @@ impl RequestHead {
     /// The host in the authority is malformed.
     pub fn set_control(&mut self, text: &[u8], control: Control) -> Result<(), host::InvalidHost> {
         self.read.control = control;
+        self.accept_control(text)
+    }
+
+    /// The control data, to be set in place before [`accept_control`](Self::accept_control). They remain
+    /// as they are by default if that is not called.
+    pub fn control_mut(&mut self) -> &mut Control {
+        &mut self.read.control
+    }
+
+    /// As [`set_control`](Self::set_control), with the control data that were set in place.
+    ///
+    /// # Errors
+    /// The host in the authority is malformed.
+    pub fn accept_control(&mut self, text: &[u8]) -> Result<(), host::InvalidHost> {
+        let authority = self.read.control.authority;
         self.read.has_control = true;
-        if !control.authority.is_empty() {
-            let parts = host::validate(control.authority.of(text))?;
-            self.set_host(control.authority, parts);
+        if !authority.is_empty() {
+            let parts = host::validate(authority.of(text))?;
+            self.set_host(authority, parts);
         }
         Ok(())
+    }
+
+    /// Adds the authority as `Host`, whose name is at `name`, unless it is malformed. There is no such
+    /// field yet.
+    pub fn repeat_authority(&mut self, name: Span) {
+        if !self.read.host.is_empty() {
+            self.fields.push(name, self.read.control.authority, Some(Known::Host));
+        }
     }
 
     /// Adds a field. `text` is the head's text so far, which may be appended later.

@@ -3,6 +3,8 @@
 //! Called by the HTTP/1.1 connection task after the filters. The encoder that it uses never emits
 //! a CR, LF or NUL inside of a value.
 
+use std::cell::RefCell;
+
 use nowait_h1::encode::HeadWriter;
 use nowait_message::{Method, Version};
 use nowait_runtime::clock;
@@ -11,6 +13,7 @@ use crate::order::Apart;
 use crate::request::Request;
 use crate::response::{Head, Own};
 use crate::response_head::{self, FieldWriter};
+use crate::special_pages::ServerTokens;
 
 /// Framing of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,25 +55,16 @@ pub fn framing(request: &mut Request, head: &Head) -> Framing {
 /// Appends the head. The fields are in nginx's order, since some clients and tests depend on it.
 pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>) {
     let location = request.location();
-    let mut writer = match &head.status_line {
-        Some(reason) => HeadWriter::response_with_reason(out, head.status, reason),
-        None => HeadWriter::response(out, head.status),
-    };
-    if head.server == Own::Ours {
-        writer.lines(location.server_line());
-    }
-    if head.date == Own::Ours {
-        writer.date(&clock().http_date());
-    }
+    let mut writer = begin(head, location.server_tokens(), out);
     match (&head.content_type, &head.charset) {
-        (Some(kind), None) => drop(writer.named("Content-Type", kind)),
+        (Some(kind), None) => drop(writer.content_type(kind)),
         (Some(_), Some(_)) => {
-            writer.named("Content-Type", &head.content_type_value().unwrap_or_default());
+            writer.content_type(&head.content_type_value().unwrap_or_default());
         }
         (None, _) => {}
     }
     if let Some(length) = head.content_length.filter(|_| framing != Framing::Chunked) {
-        writer.field_number("Content-Length", length);
+        writer.content_length(length);
     }
     if !head.order.has(Apart::LastModified) {
         response_head::apart(head, Apart::LastModified, &mut writer);
@@ -87,6 +81,57 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
     }
     response_head::lines(head, &mut writer);
     writer.finish();
+}
+
+thread_local! {
+    /// The beginning of heads with status 200, `Server` and `Date`, which are the same for a second.
+    static USUAL: RefCell<Usual> = const { RefCell::new(Usual { of: None, text: Vec::new() }) };
+}
+
+/// A beginning of heads, and what it depends on.
+struct Usual {
+    of: Option<(ServerTokens, u64)>,
+    text: Vec<u8>,
+}
+
+/// Appends the status line, `Server` and `Date`.
+fn begin<'a>(head: &Head, tokens: ServerTokens, out: &'a mut Vec<u8>) -> HeadWriter<'a, Vec<u8>> {
+    let is_usual = head.status == 200
+        && head.status_line.is_none()
+        && head.server == Own::Ours
+        && head.date == Own::Ours;
+    if !is_usual {
+        return begin_anew(head, tokens, out);
+    }
+    USUAL.with_borrow_mut(|usual| {
+        let of = Some((tokens, clock().unix_seconds()));
+        if usual.of != of {
+            usual.of = of;
+            usual.text.clear();
+            let _ = begin_anew(head, tokens, &mut usual.text);
+        }
+        out.extend_from_slice(&usual.text);
+    });
+    HeadWriter::resume(out)
+}
+
+#[inline(never)]
+fn begin_anew<'a>(
+    head: &Head,
+    tokens: ServerTokens,
+    out: &'a mut Vec<u8>,
+) -> HeadWriter<'a, Vec<u8>> {
+    let mut writer = match &head.status_line {
+        Some(reason) => HeadWriter::response_with_reason(out, head.status, reason),
+        None => HeadWriter::response(out, head.status),
+    };
+    if head.server == Own::Ours {
+        writer.lines(tokens.line());
+    }
+    if head.date == Own::Ours {
+        writer.date(&clock().http_date());
+    }
+    writer
 }
 
 /// Appends `Connection` and `Keep-Alive`.
@@ -113,5 +158,37 @@ impl FieldWriter for HeadWriter<'_, Vec<u8>> {
 
     fn named(&mut self, name: &'static str, value: &[u8]) {
         self.named(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(writer: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = b"before ".to_vec();
+        writer(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_is_kept_of_a_second_is_what_would_be_written() {
+        for tokens in [ServerTokens::On, ServerTokens::Off, ServerTokens::Off, ServerTokens::On] {
+            for status in [200, 404, 200] {
+                for server in [Own::Ours, Own::Absent] {
+                    let head = Head { status, server: server.clone(), ..Head::default() };
+                    // A second may end between the two.
+                    loop {
+                        let second = clock().unix_seconds();
+                        let kept = text(|out| drop(begin(&head, tokens, out)));
+                        let anew = text(|out| drop(begin_anew(&head, tokens, out)));
+                        if clock().unix_seconds() == second {
+                            assert_eq!(kept, anew);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -29,7 +29,7 @@ use crate::exchange::{Exchange, OnHangup};
 use crate::logs::debug;
 use crate::request::{Request, RequestBody};
 use crate::response::{
-    Body, BodyError, BodySource, Duplex, Elsewhere, FileBody, Head, LocalFuture, Part, Response,
+    Body, BodyError, BodySource, Duplex, Elsewhere, FileBody, Head, LocalFuture, Part,
 };
 use crate::sending::{Rate, SendError, left};
 
@@ -59,21 +59,22 @@ pub struct Rest {
 }
 
 /// Starts to send a response: appends the head to `out`, and the body if it is small and in memory.
-/// `None`: the response is complete. The caller sends `out`.
+/// `None`: the response is complete. Otherwise the body is taken. The caller sends `out`.
 ///
 /// # Errors
 /// [`SendError`]; the connection can only be closed then.
 pub fn start(
     connection: &Connection,
     request: &mut Request,
-    response: Response,
+    head: Box<Head>,
+    body: &mut Body,
     out: &mut OutBuf,
 ) -> Result<Option<Rest>, SendError> {
-    let Response { head, body } = response;
     connection.set_nodelay(request.location().client.tcp_nodelay);
     if let Body::Tunnel(_) = body {
         request.persistence.keep_alive = false;
         write_head(request, head, Framing::None, out);
+        let body = std::mem::take(body);
         return Ok(Some(Rest { framing: Framing::None, head: None, body }));
     }
     decide_keep_alive(connection, request, &head);
@@ -84,6 +85,7 @@ pub fn start(
             // it.
             request.persistence.keep_alive = false;
         } else {
+            let body = std::mem::take(body);
             return Ok(Some(Rest { framing, head: Some(head), body }));
         }
     }
@@ -91,7 +93,7 @@ pub fn start(
     if request.header_only || framing == Framing::None {
         return Ok(None);
     }
-    if let (Framing::Chunked, Body::Bytes(bytes)) = (framing, &body)
+    if let (Framing::Chunked, Body::Bytes(bytes)) = (framing, &*body)
         && bytes.len() <= CHUNK_COPY_BYTES_MAX
         && !Rate::applies(request)
     {
@@ -104,7 +106,7 @@ pub fn start(
         return Ok(None);
     }
     if framing == Framing::Length && !Rate::applies(request) {
-        match &body {
+        match &*body {
             Body::Empty => return Ok(None),
             Body::Bytes(bytes) if bytes.len() <= COPY_BYTES_MAX => {
                 out.extend_from_slice(bytes);
@@ -122,7 +124,7 @@ pub fn start(
             _ => {}
         }
     }
-    Ok(Some(Rest { framing, head: None, body }))
+    Ok(Some(Rest { framing, head: None, body: std::mem::take(body) }))
 }
 
 /// Sends the part that [`start`] left.

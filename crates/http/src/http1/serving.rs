@@ -92,7 +92,7 @@ pub(super) async fn one(
     counted.answering();
     let refused = prepare(connection, request);
     let current = request.current.clone();
-    let timeout = request.send_timeout();
+    let timeout = request.location().client.send_timeout;
     let answer = {
         let progress = match refused {
             None => phases::respond(request, &current),
@@ -102,26 +102,15 @@ pub(super) async fn one(
             Progress::Done(answer) => Some(answer),
             Progress::Wait(waiting) => {
                 connection.release_input();
-                wait(connection, waiting, out, timeout).await
+                wait(connection, waiting, out, timeout.duration()).await
             }
         }
     };
-    let Some(answer) = answer else {
-        let upstream = State::get(&request.state).and_then(|state| state.action());
-        let waited = match upstream {
-            Some(_) => ", so upstream connection is closed too",
-            None => " while waiting for a disk",
-        };
-        request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
-        request.closed_by_client();
-        end_request(request);
-        return Next::Close;
-    };
-    let answer = match request.body {
-        RequestBody::Unread(_) => Box::pin(discard_unwanted(connection, request, answer)).await,
-        _ => answer,
-    };
-    let Some(response) = answer else {
+    let Some(mut answer) = answer else { return abandon(request) };
+    if let RequestBody::Unread(_) = request.body {
+        answer = Box::pin(discard_unwanted(connection, request, answer)).await;
+    }
+    let Some(Response { head, mut body }) = answer else {
         match request.out.status {
             // The client has gone, or was too slow.
             408 | 499 => end_request(request),
@@ -132,7 +121,7 @@ pub(super) async fn one(
         let _ = flush(connection, out, request.send_timeout()).await;
         return Next::Close;
     };
-    let sent = match sender::start(connection, request, response, out) {
+    let sent = match sender::start(connection, request, head, &mut body, out) {
         Ok(None) => Ok(()),
         Ok(Some(rest)) => {
             connection.release_input();
@@ -157,7 +146,33 @@ pub(super) async fn one(
             };
         }
     };
-    finish(connection, request, out, keep).await
+    let flushed = flush_or_hold(connection, out, keep);
+    // Most responses leave at once, and nothing of the request is missing.
+    if keep && matches!(flushed, Ok(true)) && connection.h1().next_request() {
+        complete(request);
+        return Next::Idle;
+    }
+    finish(connection, request, out, keep, flushed).await
+}
+
+/// Ends a request whose response was sent.
+fn complete(request: &mut Request) {
+    request.sent.complete.set(true);
+    end_request(request);
+    request.body = RequestBody::None;
+}
+
+/// Ends a request whose client has left while a handler waited.
+fn abandon(request: &mut Request) -> Next {
+    let upstream = State::get(&request.state).and_then(|state| state.action());
+    let waited = match upstream {
+        Some(_) => ", so upstream connection is closed too",
+        None => " while waiting for a disk",
+    };
+    request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
+    request.closed_by_client();
+    end_request(request);
+    Next::Close
 }
 
 /// Ends a request: its response was sent or never will be.
@@ -228,14 +243,10 @@ async fn finish(
     request: &mut Request,
     out: &mut OutBuf,
     keep: bool,
+    flushed: io::Result<bool>,
 ) -> Next {
     let body_complete = connection.h1().is_body_complete();
     let more = !connection.input.borrow().is_empty();
-    let batch = keep && body_complete && more && out.len() < BATCH_BYTES_MAX;
-    let flushed = match batch {
-        true => Ok(true),
-        false => flush_at_once(connection, out),
-    };
     let flushed = match flushed {
         Ok(false) => flush(connection, out, request.send_timeout()).await,
         flushed => flushed.map(drop),
@@ -245,9 +256,10 @@ async fn finish(
         end_request(request);
         return Next::Close;
     }
-    request.sent.complete.set(true);
-    end_request(request);
-    request.body = RequestBody::None;
+    complete(request);
+    if keep && body_complete && connection.h1().next_request() {
+        return Next::Idle;
+    }
     let client = &request.location().client;
     let linger = Next::Linger {
         time: client.lingering_time.duration(),
@@ -260,14 +272,12 @@ async fn finish(
             client.lingering_timeout.duration(),
         );
         match reads.await {
+            Discarded::Whole if connection.h1().next_request() => return Next::Idle,
             Discarded::Whole => {}
             // The next request can't be found behind it, but the client must see the response.
             Discarded::Malformed if client.lingering_close != LingeringClose::Off => return linger,
             Discarded::Malformed | Discarded::Gone => return Next::Close,
         }
-    }
-    if keep && connection.h1().next_request() {
-        return Next::Idle;
     }
     let lingers = match client.lingering_close {
         LingeringClose::Off => false,
@@ -362,8 +372,8 @@ async fn refuse(
     request.header_only = request.method == Method::Head;
     let current = request.current.clone();
     let answer = phases::refuse(request, &current, error.status()).finish().await;
-    let Some(response) = answer else { return Next::Close };
-    let sent = match sender::start(connection, request, response, out) {
+    let Some(Response { head, mut body }) = answer else { return Next::Close };
+    let sent = match sender::start(connection, request, head, &mut body, out) {
         Ok(None) => Ok(()),
         Ok(Some(rest)) => sender::send_rest(connection, request, rest, out).await,
         Err(error) => Err(error),
@@ -396,7 +406,8 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
         misdirected = secured::misdirected(request, servers);
     }
     request.log_head();
-    for line in connection.h1().ignored_lines(&request.head) {
+    let h1 = connection.h1();
+    for line in h1.ignored_lines(&request.head) {
         request.log(
             Level::Info,
             format_args!(
@@ -405,12 +416,13 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
             ),
         );
     }
-    request.body_length = match connection.h1().body_length(&request.head) {
+    request.body_length = match h1.body_length(&request.head) {
         nowait_h1::BodyLength::Empty => BodyLength::None,
         nowait_h1::BodyLength::Known(length) => BodyLength::Known(length),
         _ => BodyLength::Unknown,
     };
-    request.persistence.keep_alive = connection.h1().keep_alive(&request.head);
+    request.persistence.keep_alive = h1.keep_alive(&request.head);
+    drop(h1);
     // A stated length of zero is no content, but `client_body_in_file_only` makes a file of it; and a client
     // that waits for `100 Continue` without content gets it, too.
     let is_read = request.body_length != BodyLength::None
@@ -431,6 +443,16 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
         request.persistence.keep_alive = false;
     }
     received::refused_method(request).or_else(|| secured::check(request))
+}
+
+/// Sends the output as [`flush_at_once`] does, unless another request has come with this one, whose
+/// response may follow.
+fn flush_or_hold(connection: &Connection, out: &mut OutBuf, keep: bool) -> io::Result<bool> {
+    let holds = keep
+        && !connection.input.borrow().is_empty()
+        && out.len() < BATCH_BYTES_MAX
+        && connection.h1().is_body_complete();
+    if holds { Ok(true) } else { flush_at_once(connection, out) }
 }
 
 /// Sends the output as far as the kernel takes it at once; returns whether that was all.

@@ -50,8 +50,8 @@ pub(super) enum Idle {
 /// Times of a connection's wait for a request.
 #[derive(Clone, Copy, Default)]
 pub(super) struct IdleTimes {
-    /// [`Idle::Since`]: from the connection's start to the beginning of the wait. [`Idle::Rest`]: the
-    /// remaining time.
+    /// [`Idle::Since`]: when the wait began, by the worker's clock in milliseconds, modulo 2³². [`Idle::Rest`]:
+    /// the remaining time.
     wait_ms: u32,
     /// How long the connection must be kept, or the rest of this time.
     keep_ms: u32,
@@ -103,7 +103,9 @@ impl Connection {
         match self.idle.get() {
             Idle::Since => {
                 let IdleTimes { wait_ms, keep_ms } = self.idle_times.get();
-                Some((self.client.started + of_ms(wait_ms), of_ms(keep_ms)))
+                let now = now();
+                let waited = (self.stream.clock_ms() as u32).wrapping_sub(wait_ms);
+                Some((now.checked_sub(of_ms(waited)).unwrap_or(now), of_ms(keep_ms)))
             }
             Idle::No | Idle::Rest => None,
         }
@@ -128,7 +130,7 @@ impl Connection {
         if !self.input.borrow().is_empty() {
             return Waiting::Known(Received::Bytes);
         }
-        let wait_ms = as_ms(now().saturating_duration_since(self.client.started));
+        let wait_ms = self.stream.clock_ms() as u32;
         self.idle_times.set(IdleTimes { wait_ms, keep_ms: as_ms(wait.keep) });
         self.idle.set(Idle::Since);
         Waiting::For(self, self.stream.recv(wait.timeout))

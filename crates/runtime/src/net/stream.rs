@@ -283,6 +283,12 @@ impl Stream {
         self.fd.as_ref().expect("present until drop").as_fd()
     }
 
+    /// The clock of the connection's worker as of this turn: milliseconds since its start. Cheaper than
+    /// [`now`](crate::now).
+    pub fn clock_ms(&self) -> u64 {
+        self.local.tick()
+    }
+
     /// Bytes sent so far; with a layer, those that it was given.
     pub fn bytes_sent(&self) -> u64 {
         self.sent.get()

@@ -62,6 +62,15 @@ impl Name {
         }
         let conf = &self.conf;
         let head = &mut response.head;
+        // Most responses have no charset.
+        if conf.charset == Charset::Off
+            && head.charset.is_none()
+            && request.override_charset.is_none()
+            && !request.is_nested()
+            && request.shared.charset.borrow().is_none()
+        {
+            return;
+        }
         let Some(kind) = &head.content_type else { return };
         let asked = request.override_charset.take().filter(|asked| !asked.is_empty());
         let wanted = match (asked, &conf.charset) {

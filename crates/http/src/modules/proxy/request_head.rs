@@ -61,7 +61,7 @@ pub fn write<B: BufMut>(
     let mut said = set(request, conf, &mut writer);
     if let Some(length) = framing.length.filter(|_| !conf.headers.sets(Known::ContentLength)) {
         said.length = Some(Some(length));
-        writer.field_number("Content-Length", length);
+        writer.content_length(length);
     }
     if framing.chunked && !conf.headers.sets(Known::TransferEncoding) {
         said.chunked = true;

@@ -139,7 +139,7 @@ impl Check {
             _ => return Err(Malformed::UnknownPseudo),
         };
         // Tokens are compared without case.
-        if field.name.iter().any(u8::is_ascii_uppercase) {
+        if bit != PROTOCOL && field.name != field.token.name() {
             return Err(Malformed::InvalidName);
         }
         // "All pseudo-header fields MUST appear in a field block before all regular field lines."
@@ -161,9 +161,9 @@ impl Check {
             PATH => {
                 self.asterisk = value == b"*";
                 let origin = value.first() == Some(&b'/') || self.asterisk;
-                check(origin && is_visible(value), Malformed::InvalidPath)
+                check(origin && scan::is_visible(value), Malformed::InvalidPath)
             }
-            AUTHORITY => check(is_visible(value), Malformed::InvalidAuthority),
+            AUTHORITY => check(scan::is_visible(value), Malformed::InvalidAuthority),
             PROTOCOL => check(scan::is_token(value), Malformed::UnexpectedProtocol),
             _ => match *value {
                 [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
@@ -186,7 +186,10 @@ impl Check {
         // whitespace character".
         let value = field.value;
         let blank = |octet: Option<&u8>| matches!(octet, Some(b' ' | b'\t'));
-        if blank(value.first()) || blank(value.last()) || scan::find_line_end(value, 0).is_some() {
+        if blank(value.first())
+            || blank(value.last())
+            || !scan::is_one_line(value) && scan::find_line_end(value, 0).is_some()
+        {
             return Err(Malformed::InvalidValue);
         }
         match field.token {
@@ -233,11 +236,6 @@ fn check(condition: bool, fault: Malformed) -> Result<(), Malformed> {
 #[inline]
 fn is_name(octet: u8) -> bool {
     matches!(octet, 0x21..=0x7e) && !octet.is_ascii_uppercase() && octet != b':'
-}
-
-/// No spaces and control characters.
-fn is_visible(value: &[u8]) -> bool {
-    value.iter().all(|&octet| octet > b' ' && octet != 0x7f)
 }
 
 /// RFC 3986 section 3.1.

@@ -175,6 +175,9 @@ impl Streams {
             };
             place.get_or_insert(stream.id);
         }
+        if urgency == u8::MAX {
+            return None;
+        }
         let candidates = [whole, first, behind].into_iter().flatten();
         let next = candidates.min_by_key(|id| (*id <= self.served, *id))?;
         self.served = next;

@@ -201,7 +201,7 @@ impl<R: Role, B: BufMut + AsMut<[u8]>> HeadWriter<'_, R, B> {
         debug_assert!(!is_connection_specific(token.name(), value), "not in HTTP/2: {token:?}");
         let encoder = &mut self.connection.encoder;
         let value = scan::trim(value);
-        if scan::find_line_end(value, 0).is_none() {
+        if is_clean(value) {
             encoder.repeated(self.out, token, value);
         } else {
             encoder.repeated(self.out, token, &cleaned(value));
@@ -227,7 +227,7 @@ impl<R: Role, B: BufMut + AsMut<[u8]>> HeadWriter<'_, R, B> {
             return self;
         }
         let encoder = &mut self.connection.encoder;
-        if scan::find_line_end(value, 0).is_none() {
+        if is_clean(value) {
             encoder.field(self.out, name, value, sensitive);
         } else {
             encoder.field(self.out, name, &cleaned(value), sensitive);
@@ -238,7 +238,7 @@ impl<R: Role, B: BufMut + AsMut<[u8]>> HeadWriter<'_, R, B> {
     /// Adds a pseudo-field. They come first.
     pub(crate) fn pseudo(&mut self, token: Token, value: &[u8]) {
         let encoder = &mut self.connection.encoder;
-        if scan::find_line_end(value, 0).is_none() {
+        if is_clean(value) {
             encoder.known(self.out, token, value, false);
         } else {
             encoder.known(self.out, token, &cleaned(value), false);
@@ -314,6 +314,12 @@ fn decimal(mut number: u64) -> ([u8; 20], usize) {
             return (digits, at);
         }
     }
+}
+
+/// Whether a value has neither CR nor LF nor NUL.
+#[inline]
+fn is_clean(value: &[u8]) -> bool {
+    scan::is_one_line(value) || scan::find_line_end(value, 0).is_none()
 }
 
 /// CR, LF and NUL as spaces.

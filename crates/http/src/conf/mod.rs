@@ -208,11 +208,6 @@ impl Location {
         self.pages.server_tokens
     }
 
-    /// The line of the `Server` field.
-    pub(crate) fn server_line(&self) -> &'static str {
-        self.server_tokens().line()
-    }
-
     /// The name, escaped for a `Location` header.
     pub fn escaped_name(&self) -> Vec<u8> {
         let mut out = Vec::new();

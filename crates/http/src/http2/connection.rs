@@ -16,6 +16,7 @@ use nowait_h2::{ErrorCode, Limits, StreamId, server};
 use nowait_runtime::now;
 
 use super::head::{Heads, Rules};
+use super::reused::Serving;
 use super::stream::{End, Outgoing, Stream};
 use super::window;
 use crate::accepted::Accepted;
@@ -65,6 +66,12 @@ pub(super) struct Connection {
     discarding: RefCell<Vec<(StreamId, usize)>>,
     /// The connection's task.
     task: RefCell<Waker>,
+    /// The task is at work: it looks at everything before it stops.
+    pub(super) working: Cell<bool>,
+    /// There is more for it to look at.
+    pub(super) more: Cell<bool>,
+    /// Memory for a request's future.
+    pub(super) spare: RefCell<Option<Box<dyn Serving>>>,
     /// Output is on its way to the socket.
     pub(super) sending: Cell<bool>,
     /// Streams that read files which are not in memory.
@@ -126,6 +133,9 @@ impl Connection {
             output: RefCell::default(),
             discarding: RefCell::default(),
             task: RefCell::new(Waker::noop().clone()),
+            working: Cell::new(false),
+            more: Cell::new(false),
+            spare: RefCell::new(None),
             sending: Cell::new(false),
             cold: Cell::new(0),
             grown: Cell::new(0),
@@ -146,7 +156,10 @@ impl Connection {
     }
 
     fn wake_task(&self) {
-        self.task.borrow().wake_by_ref();
+        match self.working.get() {
+            true => self.more.set(true),
+            false => self.task.borrow().wake_by_ref(),
+        }
     }
 
     /// The server whose settings hold for the connection: that of the name in the TLS handshake, or the
@@ -412,6 +425,7 @@ impl Connection {
     pub(super) fn shrink(&self) {
         self.h2.borrow_mut().shrink();
         self.heads.borrow_mut().shrink();
+        self.spare.take();
         self.streams.borrow_mut().shrink_to_fit();
         self.release_input();
     }

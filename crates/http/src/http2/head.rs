@@ -301,7 +301,7 @@ impl Heads {
             // Handlers, `$http_host` and servers behind this one find it there.
             None => {
                 let name = self.put(b"host");
-                self.add(Place { name, value: authority, known: Some(Known::Host) });
+                self.head.repeat_authority(name);
             }
         }
     }

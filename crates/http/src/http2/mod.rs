@@ -14,6 +14,7 @@ mod body_reader;
 mod connection;
 mod head;
 mod response_head;
+mod reused;
 mod sender;
 mod serving;
 mod stream;

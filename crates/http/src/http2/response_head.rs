@@ -37,10 +37,8 @@ pub(super) fn write(
     out: &mut Vec<u8>,
 ) -> Result<(), SendError> {
     let mut writer = Writer(h2.respond(stream, head.status, out)?);
-    if head.server == Own::Ours
-        && let Some(value) = request.location().server_line().strip_prefix("Server: ")
-    {
-        writer.0.known(Token::SERVER, value.trim_end().as_bytes());
+    if head.server == Own::Ours {
+        writer.0.known(Token::SERVER, request.location().server_tokens().text().as_bytes());
     }
     if head.date == Own::Ours {
         writer.0.known(Token::DATE, &clock().http_date());

@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 use nowait_h2::{ConnectionError, ErrorCode, Event, Priority, StreamError, StreamId};
 use nowait_message::RequestHead;
 use nowait_runtime::net::{NO_TIMEOUT, Recv, Send, SendOptions};
-use nowait_runtime::pool::metered;
 use nowait_runtime::{now, sleep, spawn};
 
 use super::connection::Connection;
 use super::head::Asked;
-use super::serving;
+use super::reused;
 use super::stream::Stream;
 use crate::accepted::Accepted;
 use crate::conf::client::{ClientConf, LingeringClose};
@@ -200,6 +199,14 @@ impl Work<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         let connection = self.connection;
         connection.register(cx.waker());
+        connection.working.set(true);
+        let next = self.turns(cx);
+        connection.working.set(false);
+        next
+    }
+
+    fn turns(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        let connection = self.connection;
         if let Some(last_call) = &mut self.last_call
             && last_call.as_mut().poll(cx).is_ready()
         {
@@ -207,6 +214,7 @@ impl Work<'_> {
             connection.h2.borrow_mut().shutdown();
         }
         for _ in 0..TURNS_MAX {
+            connection.more.set(false);
             if must_leave(connection) {
                 self.leave();
             }
@@ -218,7 +226,7 @@ impl Work<'_> {
                 Ok(sent) => sent,
                 Err(next) => return Poll::Ready(next),
             };
-            if !received && !sent {
+            if !received && !sent && !connection.more.get() {
                 return match self.is_done() {
                     true => Poll::Ready(Next::Linger),
                     false => Poll::Pending,
@@ -361,26 +369,33 @@ impl Work<'_> {
         connection.release_input();
     }
 
+    /// Goes on with what is being sent; whether it has been.
+    fn poll_sending(&mut self, cx: &mut Context<'_>) -> Result<bool, Next> {
+        let connection = self.connection;
+        let Some(send) = &mut self.sending else { return Ok(false) };
+        match Pin::new(send).poll(cx) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(())) => {
+                self.sending = None;
+                connection.sending.set(false);
+                Ok(true)
+            }
+            Poll::Ready(Err(error)) => {
+                if error.kind() == io::ErrorKind::TimedOut {
+                    let text = format_args!("client timed out (110: Connection timed out)");
+                    connection.log(Level::Info, text);
+                }
+                Err(Next::Close)
+            }
+        }
+    }
+
     /// Sends what is ready; whether anything was sent.
     fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, Next> {
         let connection = self.connection;
-        let mut progress = false;
-        if let Some(send) = &mut self.sending {
-            match Pin::new(send).poll(cx) {
-                Poll::Pending => return Ok(false),
-                Poll::Ready(Ok(())) => {
-                    self.sending = None;
-                    connection.sending.set(false);
-                    progress = true;
-                }
-                Poll::Ready(Err(error)) => {
-                    if error.kind() == io::ErrorKind::TimedOut {
-                        let text = format_args!("client timed out (110: Connection timed out)");
-                        connection.log(Level::Info, text);
-                    }
-                    return Err(Next::Close);
-                }
-            }
+        let progress = self.poll_sending(cx)?;
+        if self.sending.is_some() {
+            return Ok(false);
         }
         connection.collect();
         if !self.ends {
@@ -396,7 +411,8 @@ impl Work<'_> {
         let options = SendOptions { early: false, ..SendOptions::new(self.send_timeout) };
         self.sending = Some(connection.stream.send(chain, options));
         connection.sending.set(true);
-        Ok(true)
+        // Most sends are done at once.
+        Ok(self.poll_sending(cx)? || progress)
     }
 }
 
@@ -521,11 +537,13 @@ fn begin(connection: &Rc<Connection>, id: StreamId, end: bool, fault: Option<Str
     if last && !connection.leaving.replace(true) {
         connection.h2.borrow_mut().shutdown();
     }
-    let meter = request.spent.clone();
-    let mut serving = Box::pin(metered(meter, serving::serve(stream, request, refused)));
+    let spare = connection.spare.take();
+    let mut serving = spare.unwrap_or_else(reused::serving);
+    serving.begin(stream, request, refused);
     // Most requests need no task: this step completes them.
     let mut cx = Context::from_waker(Waker::noop());
-    if serving.as_mut().poll(&mut cx).is_pending() {
-        drop(spawn(serving));
+    match Pin::new(&mut serving).poll(&mut cx) {
+        Poll::Ready(()) => drop(connection.spare.replace(Some(serving))),
+        Poll::Pending => drop(spawn(serving)),
     }
 }

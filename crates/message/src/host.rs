@@ -9,7 +9,7 @@ use std::ops::Range;
 pub struct InvalidHost;
 
 /// The parts of a valid `host[:port]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostParts {
     /// The name without port and without one trailing dot; brackets of an IP literal included.
     /// Never empty.

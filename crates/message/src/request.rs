@@ -19,6 +19,9 @@ use crate::{Method, Version};
 const RECYCLED_BYTES_MAX: usize = 8192;
 const RECYCLED_FIELDS_MAX: usize = 128;
 
+/// The longest host that a head remembers for the next request, in bytes.
+const REMEMBERED_HOST_MAX: usize = 255;
+
 /// The form of a request target (RFC 9112 section 3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TargetForm {
@@ -83,6 +86,9 @@ pub struct RequestHead {
     text: Vec<u8>,
     fields: FieldTable,
     read: Read,
+    /// The last valid `host[:port]`: most requests of a connection name the same one.
+    last_host: Vec<u8>,
+    last_parts: HostParts,
 }
 
 /// The parsed part, apart from the memory that is reused.
@@ -338,10 +344,24 @@ impl RequestHead {
         let authority = self.read.control.authority;
         self.read.has_control = true;
         if !authority.is_empty() {
-            let parts = host::validate(authority.of(text))?;
+            let parts = self.validate_host(authority.of(text))?;
             self.set_host(authority, parts);
         }
         Ok(())
+    }
+
+    /// As [`host::validate`], which is called once for hosts that are repeated.
+    fn validate_host(&mut self, host: &[u8]) -> Result<HostParts, host::InvalidHost> {
+        if host == self.last_host && !host.is_empty() {
+            return Ok(self.last_parts.clone());
+        }
+        let parts = host::validate(host)?;
+        if host.len() <= REMEMBERED_HOST_MAX {
+            self.last_host.clear();
+            self.last_host.extend_from_slice(host);
+            self.last_parts = parts.clone();
+        }
+        Ok(parts)
     }
 
     /// Adds the authority as `Host`, whose name is at `name`, unless it is malformed. There is no such
@@ -406,7 +426,8 @@ impl RequestHead {
                 if self.fields.has(known) {
                     return Err(FieldError::DuplicateHost);
                 }
-                let parts = host::validate(value.of(text)).map_err(|_| FieldError::InvalidHost)?;
+                let parts =
+                    self.validate_host(value.of(text)).map_err(|_| FieldError::InvalidHost)?;
                 // "When an origin server receives a request with an absolute-form of
                 // request-target, the origin server MUST ignore the received Host header field"
                 // (RFC 9112 section 3.2.2).
@@ -561,6 +582,26 @@ mod tests {
         assert_eq!(add(&mut head, "content-length", "1"), Err(duplicate));
         assert_eq!(head.finish(0), Err(FieldError::InvalidContentLength));
         assert_eq!(head.host(), Some(&b"a"[..]));
+    }
+
+    #[test]
+    fn hosts_that_are_repeated_have_the_same_parts() {
+        let mut head = RequestHead::default();
+        let long = "x".repeat(REMEMBERED_HOST_MAX + 1);
+        for host in ["A.org:81", "A.org:81", "a b", "A.org:81", "", "[::1]", &long, &long, "[::1]"]
+        {
+            head.recycle();
+            let text = host.as_bytes();
+            let authority = Span::new(0, text.len());
+            let value = Place { name: Span::default(), value: authority, known: Some(Known::Host) };
+            assert_eq!(head.add(text, value).is_ok(), host::validate(text).is_ok(), "{host}");
+            head.text_mut().extend_from_slice(text);
+            head.finish(text.len()).unwrap();
+            let parts = host::validate(text).ok();
+            let name = parts.clone().map(|parts| text[parts.name].to_ascii_lowercase());
+            assert_eq!(head.host().map(<[u8]>::to_vec), name, "{host}");
+            assert_eq!(head.host_port(), parts.map_or(0, |parts| parts.port), "{host}");
+        }
     }
 
     #[test]

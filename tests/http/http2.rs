@@ -130,6 +130,26 @@ fn a_window_that_is_closed_stops_its_stream_only() {
 }
 
 #[test]
+fn a_small_response_is_the_same_if_it_has_to_wait_for_its_window() {
+    let site = http2("location / { add_header X y; return 200 small; }");
+    on_each_driver(&site, |server| {
+        let get = |stream_window| {
+            let mut client =
+                Http2::with(server.port(), Limits { stream_window, ..Limits::default() });
+            let stream = client.send_get("/");
+            let mut response = client.response(stream);
+            response.headers.retain(|(name, _)| name != "date");
+            (response.status, response.headers, response.body)
+        };
+        let at_once = get(5);
+        assert_eq!((at_once.0, &at_once.2[..]), (200, &b"small"[..]));
+        for window in [4, 1] {
+            assert_eq!(get(window), at_once);
+        }
+    });
+}
+
+#[test]
 fn bodies_of_requests_reach_servers_behind() {
     let origin = Server::of(Binary::under_test(env!("CARGO_BIN_EXE_nowait")))
         .http(

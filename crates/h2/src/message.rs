@@ -178,7 +178,12 @@ impl Check {
 
     fn regular(&mut self, field: &Field<'_>) -> Result<(), Malformed> {
         self.regular = true;
-        if !field.name.iter().all(|&octet| is_name(octet)) {
+        // Tokens are compared without case; names of the static table are valid otherwise.
+        let is_valid = match field.token {
+            Token::OTHER => field.name.iter().all(|&octet| is_name(octet)),
+            token => field.name == token.name(),
+        };
+        if !is_valid {
             return Err(Malformed::InvalidName);
         }
         // "A field value MUST NOT contain the zero value (ASCII NUL, 0x00), line feed (ASCII LF, 0x0a),

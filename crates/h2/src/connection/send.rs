@@ -123,6 +123,11 @@ impl<R: Role> Connection<R> {
         self.streams.next_ready()
     }
 
+    /// Whether any stream is set ready.
+    pub fn has_ready(&self) -> bool {
+        self.streams.iter().any(|stream| stream.ready)
+    }
+
     /// Our message is complete.
     pub(super) fn local_ends(&mut self, stream: StreamId) {
         let Some(open) = self.streams.get_mut(stream) else { return };

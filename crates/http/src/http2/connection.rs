@@ -11,6 +11,7 @@ use std::rc::{Rc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use nowait_h2::frame::{FRAME_SIZE_DEFAULT, HEADER_LEN};
 use nowait_h2::{ErrorCode, Limits, StreamId, server};
 use nowait_runtime::now;
@@ -346,6 +347,26 @@ impl Connection {
             self.fill();
         }
         self.wake_task();
+    }
+
+    /// Sends all of a response's content, which is in memory and small, if nothing precedes it: whether
+    /// that was possible.
+    pub(super) fn send_whole(&self, stream: &Stream, content: &Bytes) -> bool {
+        let len = content.len();
+        let mut h2 = self.h2.borrow_mut();
+        let mut output = self.output.borrow_mut();
+        let goes = len > 0
+            && len <= stream.frame_bytes_max.get()
+            && !self.sending.get()
+            && output.len() < OUTPUT_BYTES_MAX
+            && !h2.has_ready()
+            && h2.reserve(stream.id, len) == len;
+        if goes {
+            let header = h2.data_header(stream.id, len, true, output.tail());
+            debug_assert!(header.is_ok(), "the window was reserved");
+            output.content(content.clone());
+        }
+        goes
     }
 
     /// A stream's content can't be sent.

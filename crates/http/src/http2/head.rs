@@ -244,7 +244,9 @@ impl Heads {
             b'_' => self.rules.underscores,
             octet => octet.is_ascii_alphanumeric() || octet == b'-',
         };
-        if self.rules.ignore_invalid && !field.name.iter().all(valid) {
+        // Names of the static table are valid.
+        let is_odd = || field.token == Token::OTHER && !field.name.iter().all(valid);
+        if self.rules.ignore_invalid && is_odd() {
             if self.ignored.len() < IGNORED_MAX {
                 self.ignored.push(field.name.to_vec());
             }

@@ -61,6 +61,16 @@ pub(super) async fn send(
         return Ok(());
     }
     stream.frame_bytes_max.set(request.location().http2.bytes());
+    // Most small responses need no more than this.
+    if let Body::Bytes(content) = &body
+        && declared == Some(content.len() as u64)
+        && !has_trailers
+        && !Rate::applies(request)
+        && stream.connection.send_whole(stream, content)
+    {
+        count(request, content.len() as u64);
+        return Ok(());
+    }
     let mut sender = Sender {
         stream,
         request,

@@ -398,10 +398,10 @@ impl Work<'_> {
             return Ok(false);
         }
         connection.collect();
-        if !self.ends {
+        if !self.ends && !connection.is_idle() {
             connection.fill();
+            connection.collect();
         }
-        connection.collect();
         let mut output = connection.output.borrow_mut();
         if output.is_empty() {
             return Ok(progress);

@@ -69,18 +69,6 @@ pub trait Codec: 'static {
         true
     }
 
-    /// Whether [`poll_output`](Self::poll_output) has something to append.
-    fn has_output(&self) -> bool {
-        false
-    }
-
-    /// Appends the protocol's own output: replies to received frames, window updates, content that
-    /// had to wait. Called after each [`receive_head`](Self::receive_head) and each piece of a
-    /// body; the output is sent while the engine continues to receive. It must consist of whole
-    /// frames, since it may be sent between pieces of content. Output that is unsent when the
-    /// response is complete closes the connection.
-    fn poll_output(&mut self, _chain: &mut Chain) {}
-
     /// Whether there is a response as soon as the request was sent, whatever the upstream says:
     /// [`receive_head`](Self::receive_head) is called without input.
     fn responds_by_itself(&self) -> bool {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use nowait_runtime::buf::{Chain, RECV_BUF_BYTES, Received};
+use nowait_runtime::buf::{RECV_BUF_BYTES, Received};
 use nowait_runtime::net::NO_TIMEOUT;
 use nowait_runtime::now;
 use nowait_upstream::{Learning, Peer};
@@ -21,7 +21,7 @@ use nowait_upstream::{Learning, Peer};
 use super::connect::Link;
 use super::pipe::Pipe;
 use super::receive::HeadFault;
-use super::upload::{Limits, Sending, Upload};
+use super::upload::{Sending, Upload};
 use super::{BodyEvent, Cause, Codec, Fault, HeadEvent, Remark, Settings, State};
 use crate::request::ReadError;
 use crate::request_body::Resumed;
@@ -371,25 +371,6 @@ impl UpstreamExchange {
         Ok(())
     }
 
-    /// Queues the codec's own output; it is sent during the next receive or send.
-    pub(super) fn speak(&mut self) {
-        if !self.codec().has_output() {
-            return;
-        }
-        let mut said = Chain::new();
-        self.codec().poll_output(&mut said);
-        if said.is_empty() {
-            return;
-        }
-        match &mut self.upload {
-            Some(upload) => upload.say(said),
-            None => {
-                let limits = Limits::of_output(&self.settings);
-                self.upload = Some(Upload::whole(self.pipe(), said, limits));
-            }
-        }
-    }
-
     /// Decodes the input and leaves only content in it. At the end the exchange is finished.
     pub(super) fn decode(&mut self) -> More {
         let (codec, input) = self.codec_and_input();
@@ -428,7 +409,6 @@ impl UpstreamExchange {
             self.state.notice(level, format_args!("{text}"));
         }
         self.content += kept as u64;
-        self.speak();
         if matches!(more, More::Complete) {
             self.finish(leftover);
         }

@@ -101,7 +101,6 @@ fn parse(exchange: &mut UpstreamExchange) -> Result<HeadEvent, HeadFault> {
     if !matches!(step.event, HeadEvent::Apart(_)) {
         exchange.head_bytes += step.consumed;
     }
-    exchange.speak();
     let is_too_big = match step.event {
         HeadEvent::Apart(_) => false,
         HeadEvent::NeedMore => exchange.head_bytes >= max,

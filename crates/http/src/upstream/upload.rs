@@ -9,10 +9,10 @@ use nowait_runtime::buf::{Chain, FileRange};
 use nowait_runtime::net::SendOptions;
 use nowait_runtime::time::timeout;
 
+use super::Codec;
 use super::exchange::ReceiveFault;
 use super::http2::QUEUED_BYTES_MAX;
 use super::pipe::Pipe;
-use super::{Codec, Settings};
 use crate::filter::Pull;
 use crate::request::{BodyReader, ReadError};
 use crate::request_body::Resumed;
@@ -35,14 +35,6 @@ pub(super) struct Limits {
     pub(super) client_timeout: Duration,
     /// Most bytes of content; zero: no limit.
     pub(super) content_max: u64,
-}
-
-impl Limits {
-    /// The limits of a codec's own output.
-    pub(super) fn of_output(settings: &Settings) -> Self {
-        let client_timeout = Duration::ZERO;
-        Self { send_timeout: settings.send_timeout, client_timeout, content_max: 0 }
-    }
 }
 
 /// State of sending.
@@ -99,11 +91,6 @@ impl Upload {
             stored => read(stored, limits.client_timeout),
         });
         Box::new(Self { sending: None, reading, chain, limits, content: 0, kept, failed: false })
-    }
-
-    /// Queues this, too; it is sent after the write in progress.
-    pub(super) fn say(&mut self, said: Chain) {
-        self.chain.append(said);
     }
 
     /// The upstream accepts no more data: nothing else is sent, and the request is never complete.

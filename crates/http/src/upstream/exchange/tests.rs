@@ -1,11 +1,11 @@
-//! A protocol that has to send while it receives, and whose body waits for windows, as in HTTP/2: what
-//! backends other than HTTP/1.1 need from the engine.
+//! A protocol in which the content of a request waits until the upstream opens a window, while the response
+//! is already being received.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use bytes::Bytes;
-use nowait_runtime::buf::OutBuf;
+use nowait_runtime::buf::{Chain, OutBuf};
 use nowait_runtime::driver::DriverKind;
 use nowait_runtime::net::Stream;
 use nowait_runtime::worker::{self, WorkerConfig, Workers};
@@ -15,31 +15,14 @@ use super::*;
 use crate::filter::Pull;
 use crate::request::Request;
 use crate::response::Body;
-use crate::upstream::upload::Feed;
+use crate::upstream::upload::{Feed, Limits};
 use crate::upstream::{BodyStep, Content, HeadStep, Order};
 
-/// A protocol for tests. The upstream sends `P` (a ping, answered with `A`), `W` and a digit (opens
-/// the window for so many bytes), `D` and a byte of content, `E` (the end). It receives `C` and a
-/// byte of content, and `F` at the end.
+/// A protocol for tests. The upstream sends `W` (opens the window), `D` and a byte of content, `E` (the
+/// end). It receives `C` and a byte of content, and `F` at the end.
 #[derive(Default)]
 struct Windowed {
-    pings: usize,
-    window: usize,
-    waiting: Bytes,
-    ended: bool,
-    finished: bool,
-}
-
-impl Windowed {
-    fn drain(&mut self, chain: &mut Chain) {
-        let now = self.waiting.split_to(self.waiting.len().min(self.window));
-        self.window -= now.len();
-        let frames: Vec<u8> = now.iter().flat_map(|byte| [b'C', *byte]).collect();
-        chain.push(Bytes::from(frames));
-        if self.ended && self.waiting.is_empty() && !std::mem::replace(&mut self.finished, true) {
-            chain.push(Bytes::from_static(b"F"));
-        }
-    }
+    is_open: bool,
 }
 
 impl Codec for Windowed {
@@ -53,26 +36,16 @@ impl Codec for Windowed {
 
     fn encode_body(&mut self, piece: Bytes, chain: &mut Chain) {
         assert!(self.takes_content());
-        self.waiting = piece;
-        self.drain(chain);
+        let frames: Vec<u8> = piece.iter().flat_map(|byte| [b'C', *byte]).collect();
+        chain.push(Bytes::from(frames));
     }
 
     fn encode_end(&mut self, chain: &mut Chain) {
-        self.ended = true;
-        self.drain(chain);
+        chain.push(Bytes::from_static(b"F"));
     }
 
     fn takes_content(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    fn has_output(&self) -> bool {
-        true
-    }
-
-    fn poll_output(&mut self, chain: &mut Chain) {
-        chain.push(Bytes::from(vec![b'A'; std::mem::take(&mut self.pings)]));
-        self.drain(chain);
+        self.is_open
     }
 
     fn receive_head(&mut self, _input: &[u8]) -> Result<HeadStep, Fault> {
@@ -84,13 +57,9 @@ impl Codec for Windowed {
         loop {
             let rest = &input[consumed..];
             consumed += match rest {
-                [b'P', ..] => {
-                    self.pings += 1;
+                [b'W', ..] => {
+                    self.is_open = true;
                     1
-                }
-                [b'W', digit, ..] => {
-                    self.window += usize::from(digit - b'0');
-                    2
                 }
                 [b'D', _, ..] => {
                     let event = BodyEvent::Data(consumed + 1..consumed + 2);
@@ -155,7 +124,8 @@ fn exchange(
         let mut exchange =
             UpstreamExchange::new(link, codec, Arc::new(settings), state, (0, now()));
         let feed = Feed::Stored(Pull::new(Body::from_static(content.as_bytes())));
-        let limits = Limits::of_output(&exchange.settings);
+        let send_timeout = exchange.settings.send_timeout;
+        let limits = Limits { send_timeout, client_timeout: Duration::ZERO, content_max: 0 };
         exchange.upload = Some(Upload::streamed(Chain::new(), feed, limits, false));
         let mut got = Vec::new();
         let result = loop {
@@ -185,24 +155,13 @@ fn exchange(
 }
 
 #[test]
-fn a_codec_answers_while_it_only_receives() {
-    let script: &[_] = &[
-        // The window is closed.
-        ("P", "A"),
-        ("W2", "ChCe"),
-        ("DaPP", "AA"),
-        ("W1DbW1", "ClCl"),
-        ("PW9", "ACoF"),
-        // The whole request was sent.
-        ("P", "A"),
-        ("DcPDd", "A"),
-        ("E", ""),
-    ];
+fn content_is_sent_when_the_window_opens() {
+    let script: &[_] = &[("Da", ""), ("DbW", "ChCeClClCoF"), ("DcDd", ""), ("E", "")];
     assert_eq!(exchange("hello", script, Duration::from_secs(30)), Ok(b"abcd".to_vec()));
 }
 
 #[test]
 fn an_upstream_that_opens_no_window_is_too_slow() {
-    let result = exchange("hello", &[("W1", "Ch")], Duration::from_millis(200));
+    let result = exchange("hello", &[("Da", "")], Duration::from_millis(200));
     assert_eq!(result, Err("timed out".to_owned()));
 }

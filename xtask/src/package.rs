@@ -84,7 +84,8 @@ pub fn run(args: &[String]) -> Outcome {
             }
         };
         let pairs = [pair(Format::Deb, deb)?, pair(Format::Rpm, rpm)?];
-        trial::run(&folder, pairs, wants(Format::Image))?;
+        let position = options.formats.iter().position(|format| *format == Format::Image);
+        trial::run(&folder, pairs, position.map(|n| made[n].as_path()))?;
     }
     Ok(())
 }

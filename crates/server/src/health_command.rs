@@ -20,6 +20,15 @@ pub struct Check {
     authority: String,
     /// `/`
     target: String,
+    /// The lowest status that counts as a failure.
+    failure: u16,
+}
+
+impl Default for Check {
+    /// Whether the server answers at all: its front page may be missing, or for certain users only.
+    fn default() -> Check {
+        Check { authority: "127.0.0.1:8080".to_owned(), target: "/".to_owned(), failure: 500 }
+    }
 }
 
 impl FromStr for Check {
@@ -39,7 +48,7 @@ impl FromStr for Check {
         }
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let authority = if has_port { host.to_owned() } else { format!("{host}:80") };
-        Ok(Check { authority, target: target.to_owned() })
+        Ok(Check { authority, target: target.to_owned(), failure: 400 })
     }
 }
 
@@ -51,7 +60,7 @@ impl Check {
     pub fn run(&self) -> Result<(), String> {
         let url = format!("http://{}{}", self.authority, self.target);
         match self.status() {
-            Ok(status) if status < 400 => Ok(()),
+            Ok(status) if status < self.failure => Ok(()),
             Ok(status) => Err(format!("[error] {url} is answered with {status}")),
             Err(error) => Err(format!("[error] {url} is not answered: {error}")),
         }
@@ -64,7 +73,7 @@ impl Check {
             if left.is_zero() { Err(io::ErrorKind::TimedOut) } else { Ok(left) }
         };
         let mut stream = self.connect(TIMEOUT)?;
-        let Check { authority, target } = self;
+        let Check { authority, target, .. } = self;
         stream.set_write_timeout(Some(left()?))?;
         let request = format!(
             "GET {target} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: nowait-check-health\r\n\
@@ -110,8 +119,9 @@ mod tests {
 
     #[test]
     fn urls() {
-        let parts =
-            |url: &str| url.parse::<Check>().map(|Check { authority, target }| (authority, target));
+        let parts = |url: &str| {
+            url.parse::<Check>().map(|Check { authority, target, .. }| (authority, target))
+        };
         let pair = |authority: &str, target: &str| Ok((authority.to_owned(), target.to_owned()));
         assert_eq!(parts("http://localhost"), pair("localhost:80", "/"));
         assert_eq!(parts("http://[::1]:81/a?b"), pair("[::1]:81", "/a?b"));
@@ -125,7 +135,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
-            for answer in ["HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 503 x\r\n\r\n", "x\n"] {
+            for answer in [
+                "HTTP/1.1 204 No Content\r\n\r\n",
+                "HTTP/1.1 403 x\r\n\r\n",
+                "HTTP/1.1 403 x\r\n\r\n",
+                "HTTP/1.1 503 x\r\n\r\n",
+                "x\n",
+            ] {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut request = Vec::new();
                 while !request.ends_with(b"\r\n\r\n") {
@@ -137,6 +153,10 @@ mod tests {
             }
         });
         let check: Check = format!("http://{address}/").parse().unwrap();
+        assert_eq!(check.run(), Ok(()));
+        assert!(check.run().unwrap_err().contains("is answered with 403"));
+        // Without a URL, the page itself does not matter.
+        let check = Check { authority: address.to_string(), ..Check::default() };
         assert_eq!(check.run(), Ok(()));
         assert!(check.run().unwrap_err().contains("is answered with 503"));
         assert!(check.run().unwrap_err().contains("is not HTTP"));

@@ -2,7 +2,8 @@
 //! nobody can write to.
 //!
 //! A directory in the layout of the OCI image specification, packed as a tar file: `podman load` and `skopeo`
-//! read it. The configuration has Docker's `Healthcheck` beside OCI's fields.
+//! read it. `docker load` reads it by its `manifest.json`. The types are Docker's, because OCI's have no
+//! health check, and podman then ignores it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,11 @@ use crate::workspace::root;
 
 /// Where libraries are looked for, besides the loader's own place.
 const LIBRARIES: &[&str] = &["lib64", "lib", "usr/lib64", "usr/lib"];
+
+/// What the parts of the image are.
+const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+const CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+const LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
 
 /// The user of the server.
 const USER: &str = "65532:65532";
@@ -34,19 +40,25 @@ pub(super) fn make(stage: &Stage, machine: &Machine, version: &str) -> Result<Pa
     let manifest = blob(
         &layout,
         format!(
-            r#"{{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{},"layers":[{}]}}"#,
-            config.descriptor("application/vnd.oci.image.config.v1+json"),
-            layer.descriptor("application/vnd.oci.image.layer.v1.tar"),
+            r#"{{"schemaVersion":2,"mediaType":"{MANIFEST}","config":{},"layers":[{}]}}"#,
+            config.descriptor(CONFIG),
+            layer.descriptor(LAYER),
         )
         .as_bytes(),
     )?;
-    let of_manifest = manifest.descriptor("application/vnd.oci.image.manifest.v1+json");
+    let of_manifest = manifest.descriptor(MANIFEST);
     let of_manifest = of_manifest.trim_end_matches('}');
     let index = format!(
         r#"{{"schemaVersion":2,"manifests":[{of_manifest},"annotations":{{"org.opencontainers.image.ref.name":"nowait:{version}"}}}}]}}"#
     );
     stage::write(&layout.join("index.json"), index.as_bytes(), 0o644)?;
     stage::write(&layout.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644)?;
+    let for_docker = format!(
+        r#"[{{"Config":"{}","RepoTags":["nowait:{version}"],"Layers":["{}"]}}]"#,
+        config.path(),
+        layer.path()
+    );
+    stage::write(&layout.join("manifest.json"), for_docker.as_bytes(), 0o644)?;
     let made = stage.folder.join(format!("nowait_{version}_{}.oci.tar", machine.deb));
     pack(&layout, &made)?;
     Ok(made)
@@ -126,6 +138,11 @@ struct Blob {
 }
 
 impl Blob {
+    /// Where it is in the layout.
+    fn path(&self) -> String {
+        format!("blobs/sha256/{}", self.digest)
+    }
+
     fn descriptor(&self, kind: &str) -> String {
         format!(
             r#"{{"mediaType":"{kind}","digest":"sha256:{}","size":{}}}"#,
@@ -148,6 +165,6 @@ fn config(machine: &Machine, layer: &Blob) -> String {
     let architecture = machine.deb;
     let layer = &layer.digest;
     format!(
-        r#"{{"architecture":"{architecture}","os":"linux","config":{{"User":"{USER}","ExposedPorts":{{"8080/tcp":{{}}}},"Entrypoint":["/usr/sbin/nowait"],"Cmd":["-g","daemon off;"],"WorkingDir":"/srv","StopSignal":"SIGQUIT","Healthcheck":{{"Test":["CMD","/usr/sbin/nowait","check-health","http://127.0.0.1:8080/"],"Interval":30000000000,"Timeout":5000000000}}}},"rootfs":{{"type":"layers","diff_ids":["sha256:{layer}"]}}}}"#
+        r#"{{"architecture":"{architecture}","os":"linux","config":{{"User":"{USER}","ExposedPorts":{{"8080/tcp":{{}}}},"Entrypoint":["/usr/sbin/nowait"],"Cmd":["-g","daemon off;"],"WorkingDir":"/srv","StopSignal":"SIGQUIT","Healthcheck":{{"Test":["CMD","/usr/sbin/nowait","check-health"],"Interval":30000000000,"Timeout":5000000000}}}},"rootfs":{{"type":"layers","diff_ids":["sha256:{layer}"]}}}}"#
     )
 }

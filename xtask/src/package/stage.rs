@@ -38,6 +38,10 @@ const FILES: &[(&str, &str, u32)] = &[
     ("CHANGES.md", "usr/share/doc/nowait/CHANGES.md", 0o644),
 ];
 
+/// Directories from the repository whose files are installed, at any depth: source, destination.
+const TREES: &[(&str, &str)] =
+    &[("docs", "usr/share/doc/nowait/docs"), ("examples", "usr/share/doc/nowait/examples")];
+
 /// Texts that the program prints: name, destination, whether compressed.
 const TEXTS: &[(&str, &str, bool)] = &[
     ("nowait.8", "usr/share/man/man8/nowait.8.gz", true),
@@ -64,6 +68,9 @@ impl Stage {
         for (from, to, mode) in FILES {
             let text = fs::read(root().join(from)).map_err(|error| format!("{from}: {error}"))?;
             write(&stage.root.join(to), &text, *mode)?;
+        }
+        for (from, to) in TREES {
+            copy_tree(&root().join(from), &stage.root.join(to))?;
         }
         for name in DIRECTORIES {
             directory(&stage.root.join(name))?;
@@ -153,6 +160,20 @@ pub(super) fn write(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
     directory(path.parent().unwrap_or(path))?;
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     set_mode(path, mode)
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
+    for entry in fs::read_dir(from).map_err(|error| format!("{}: {error}", from.display()))? {
+        let path = entry.map_err(|error| format!("{}: {error}", from.display()))?.path();
+        let to = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            copy_tree(&path, &to)?;
+        } else {
+            let text = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            write(&to, &text, 0o644)?;
+        }
+    }
+    Ok(())
 }
 
 fn set_mode(path: &Path, mode: u32) -> Result<(), String> {

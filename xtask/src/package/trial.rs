@@ -7,8 +7,13 @@ use std::process::Command;
 use super::output;
 use crate::workspace::{Outcome, find_program, root, succeed};
 
-/// Tries what was made. `packages` are of Debian and of RPM, each with one of a newer version.
-pub(super) fn run(folder: &Path, packages: [Option<[PathBuf; 2]>; 2], has_image: bool) -> Outcome {
+/// Tries what was made. `packages` are of Debian and of RPM, each with one of a newer
+/// version; `of_image` is the file with the image.
+pub(super) fn run(
+    folder: &Path,
+    packages: [Option<[PathBuf; 2]>; 2],
+    of_image: Option<&Path>,
+) -> Outcome {
     unit()?;
     let [deb, rpm] = packages;
     if let Some(packages) = deb {
@@ -17,8 +22,8 @@ pub(super) fn run(folder: &Path, packages: [Option<[PathBuf; 2]>; 2], has_image:
     if let Some(packages) = rpm {
         red_hat(folder, &packages)?;
     }
-    if has_image {
-        image(folder)?;
+    if let Some(made) = of_image {
+        image(folder, made)?;
     }
     println!("all trials passed");
     Ok(())
@@ -87,7 +92,7 @@ fn red_hat(folder: &Path, packages: &[PathBuf; 2]) -> Outcome {
 }
 
 /// Starts the program of the image with a root file system that it can't write to, as an unprivileged user.
-fn image(folder: &Path) -> Outcome {
+fn image(folder: &Path, made: &Path) -> Outcome {
     let tree = folder.join("image/root");
     let script = "set -e
         ip link set lo up 2>/dev/null || true
@@ -104,5 +109,40 @@ fn image(folder: &Path) -> Outcome {
     let mut inside = Command::new("unshare");
     inside.args(["--mount", "--pid", "--net", "--fork", "--kill-child"]);
     inside.args(["/bin/sh", "-c", script, "image"]).arg(&tree);
-    succeed(&mut inside)
+    succeed(&mut inside)?;
+    loaded(folder, made)
+}
+
+/// What podman understands of the image. It is not started: that needs more of the machine.
+fn loaded(folder: &Path, made: &Path) -> Outcome {
+    if find_program("podman").is_none() {
+        println!("skipped: podman is missing, which loads the image");
+        return Ok(());
+    }
+    let store = TempStore(folder.join("podman"));
+    let podman = || {
+        let mut command = Command::new("podman");
+        command.args(["--storage-driver", "vfs", "--root"]).arg(store.0.join("root"));
+        command.arg("--runroot").arg(store.0.join("run"));
+        command
+    };
+    output(podman().args(["load", "--quiet", "--input"]).arg(made))?;
+    let names = output(podman().args(["images", "--format", "{{.Repository}}:{{.Tag}}"]))?;
+    let name = String::from_utf8_lossy(&names).trim().to_owned();
+    let format = "{{.HealthCheck.Test}} {{.Config.StopSignal}} {{.User}}";
+    let said = output(podman().args(["image", "inspect", &name, "--format", format]))?;
+    let said = String::from_utf8_lossy(&said).trim().to_owned();
+    match said.as_str() {
+        "[CMD /usr/sbin/nowait check-health] SIGQUIT 65532:65532" => Ok(()),
+        other => Err(format!("podman says of the image: {other}")),
+    }
+}
+
+/// A directory that does not outlive the trial.
+struct TempStore(PathBuf);
+
+impl Drop for TempStore {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }

@@ -9,7 +9,7 @@ use std::fs;
 use crate::workspace::{Outcome, cargo, root};
 
 /// The pages that the program can print, each `docs/reference/PAGE.md`.
-const PAGES: &[&str] = &["directives", "variables", "unsupported"];
+const PAGES: &[&str] = &["directives", "mistakes", "variables", "unsupported"];
 
 /// Writes the reference pages, or with `--check` fails when they are not up to date.
 pub fn run(args: &[String]) -> Outcome {

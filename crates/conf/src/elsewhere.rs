@@ -255,8 +255,8 @@ const TABLE: &[Origin] = &[
         names: "fancyindex fancyindex_*",
         files: "ngx_http_fancyindex_module",
         loss: "listings have nowait's own look",
-        advice: "use \"autoindex\"; \"autoindex_format xml\" or \"json\" with a page of your own \
-                 gives other looks",
+        advice: "use \"autoindex\" with \"autoindex_format page\", which can be sorted; formats \"xml\" and \"json\" \
+                 are for a page of your own",
         ..Origin::NONE
     },
     Origin {

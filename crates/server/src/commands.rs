@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use clap::builder::OsStringValueParser;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, ValueHint, value_parser};
 
+use nowait_conf::nearest;
+
 use crate::builtin::{self, Serve};
 use crate::cli::Options;
 use crate::domain::{self, Domain, Issuer};
@@ -45,6 +47,9 @@ pub enum Asked {
     /// `migrate`: what of an nginx configuration runs.
     Migrate(Migrate),
 }
+
+/// The values of `-s`.
+const SIGNALS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
 
 /// The exit code for wrong arguments.
 const USAGE: u8 = 2;
@@ -80,6 +85,21 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Option<Result<Ask
     Some(commands.try_get_matches_from(arguments).and_then(|matches| asked(&matches)))
 }
 
+/// What may have been meant by arguments that begin with a word which is no command.
+pub fn hint(mut arguments: impl Iterator<Item = OsString>) -> Option<String> {
+    let first = arguments.next()?;
+    let word = first.to_str().filter(|word| !word.starts_with('-'))?;
+    if SIGNALS.contains(&word) {
+        return Some(format!("did you mean \"-s {word}\"?"));
+    }
+    let commands = command();
+    let near = nearest(word, commands.get_subcommands().map(Command::get_name));
+    Some(match near {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => "\"nowait help\" lists the commands, \"nowait -h\" the options".to_owned(),
+    })
+}
+
 fn command() -> Command {
     Command::new("nowait")
         .no_binary_name(true)
@@ -89,12 +109,9 @@ fn command() -> Command {
         .subcommand(
             Command::new("reference")
                 .about("Print the reference: a page, a directive or a variable")
-                .arg(
-                    Arg::new("name")
-                        .required(true)
-                        .value_name("NAME")
-                        .help("directives, variables, unsupported, or a name such as root or $uri"),
-                ),
+                .arg(Arg::new("name").required(true).value_name("NAME").help(
+                    "directives, mistakes, unsupported, variables, or a name such as root or $uri",
+                )),
         )
         .subcommand(
             Command::new("cache")
@@ -105,14 +122,14 @@ fn command() -> Command {
         .subcommand(
             Command::new("check-health")
                 .about(
-                    "Ask a server on this machine for a page; succeed if the status is below 400",
+                    "Ask a server on this machine for a page; succeed if the status is below 400, or, without URL, \
+                     below 500",
                 )
                 .arg(
                     Arg::new("url")
                         .value_name("URL")
-                        .default_value("http://127.0.0.1:8080/")
                         .value_parser(|text: &str| text.parse::<Check>())
-                        .help("Page, such as http://127.0.0.1:8080/"),
+                        .help("Page [default: http://127.0.0.1:8080/]"),
                 ),
         )
         .subcommand(format_command::arguments())
@@ -147,10 +164,16 @@ pub fn command_line() -> Command {
         .arg(flag('V', "configure", "Show the version and what is built in, then exit"))
         .arg(flag('t', "test", "Test the configuration and exit; touches nothing"))
         .arg(flag('T', "dump", "Test the configuration, dump it and exit"))
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("Print the findings of the test as JSON"),
+        )
         .arg(flag('q', "quiet", "Suppress non-error messages during the test"))
         .arg(
             option('s', "signal", "SIGNAL", "Send a signal to the running master process")
-                .value_parser(["stop", "quit", "reopen", "reload"]),
+                .value_parser(SIGNALS),
         )
         .arg(
             option('p', "prefix", "PREFIX", "Prefix of relative paths")
@@ -286,8 +309,7 @@ fn asked(matches: &ArgMatches) -> Result<Asked, clap::Error> {
         Some(("serve", matches)) => serve_of(matches).map(Asked::Serve),
         Some(("reference", matches)) => Ok(Asked::Reference(text(matches, "name"))),
         Some(("check-health", matches)) => {
-            let check = matches.get_one::<Check>("url").cloned();
-            Ok(Asked::CheckHealth(check.expect("the argument has a default")))
+            Ok(Asked::CheckHealth(matches.get_one::<Check>("url").cloned().unwrap_or_default()))
         }
         Some(("fmt", matches)) => Ok(Asked::Format(Format::of(matches))),
         Some(("explain", matches)) => Explain::of(matches).map(Asked::Explain),

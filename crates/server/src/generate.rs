@@ -23,6 +23,40 @@ pub enum Text {
     Completions(Shell),
 }
 
+/// Signals to the master process.
+const SIGNALS: &[(&str, &str)] = &[
+    ("TERM, INT", "Fast shutdown."),
+    ("QUIT", "Graceful shutdown: requests under way are finished."),
+    ("HUP", "Reload the configuration. If it has an error, the old one stays."),
+    ("USR1", "Open the logs again."),
+    ("USR2", "Start the program anew beside the running one, with its sockets."),
+    ("WINCH", "Finish the requests under way and stop the server process."),
+];
+
+/// What the exit code means, for options as well as for commands.
+const EXIT_CODES: &[(&str, &str)] = &[
+    (
+        "0",
+        "Success: the server has started or was told to, a test found no error, a command found nothing.",
+    ),
+    (
+        "1",
+        "The server did not start or run, a test found an error, or a command found something (see there). Also \
+         wrong options without a command, as with nginx, and all failures of check-health.",
+    ),
+    ("2", "Wrong arguments of a command, or files that it could not read or write."),
+];
+
+/// Files whose places are built in.
+const FILES: &[(&str, &str)] = &[
+    ("/etc/nowait/nowait.conf", "Configuration, unless -c or -p names another one."),
+    ("/etc/nowait", "Prefix of relative paths, unless -p names another one."),
+    (
+        "/var/lib/nowait/acme",
+        "Account and certificates of nowait serve --domain, if root starts it without --state.",
+    ),
+];
+
 impl Text {
     /// The texts by their names on the command line.
     pub const NAMES: [(&'static str, Text); 5] = [
@@ -59,8 +93,24 @@ fn manual(out: &mut dyn Write) -> io::Result<()> {
     page("nowait", "8").to_writer(&mut out)?;
     let man = Man::new(line.clone());
     man.render_name_section(&mut out)?;
-    man.render_synopsis_section(&mut out)?;
     let mut intro = Roff::new();
+    intro.control("SH", ["SYNOPSIS"]);
+    intro.text([
+        bold("nowait"),
+        roman(" [-hvVtTq] [--json] [-s "),
+        italic("signal"),
+        roman("] [-p "),
+        italic("prefix"),
+        roman("] [-e "),
+        italic("file"),
+        roman("] [-c "),
+        italic("file"),
+        roman("] [-g "),
+        italic("directives"),
+        roman("]"),
+    ]);
+    intro.control("br", []);
+    intro.text([bold("nowait"), roman(" "), italic("command"), roman(" ...")]);
     intro.control("SH", ["DESCRIPTION"]);
     intro.text([roman(
         "Reads nginx configuration and behaves like nginx. Without options, and without an installed \
@@ -90,21 +140,26 @@ fn manual(out: &mut dyn Write) -> io::Result<()> {
     commands.to_writer(&mut out)?;
     let mut rest = Roff::new();
     rest.control("SH", ["SIGNALS"]);
-    for (signal, meaning) in [
-        ("TERM, INT", "Fast shutdown."),
-        ("QUIT", "Graceful shutdown: requests under way are finished."),
-        ("HUP", "Reload the configuration. If it has an error, the old one stays."),
-        ("USR1", "Open the logs again."),
-        ("USR2", "Start the program anew beside the running one, with its sockets."),
-        ("WINCH", "Finish the requests under way and stop the server process."),
-    ] {
-        rest.control("TP", []);
-        rest.text([bold(signal)]);
-        rest.text([roman(meaning)]);
+    for (signal, meaning) in SIGNALS {
+        entry(&mut rest, signal, meaning);
+    }
+    rest.control("SH", ["EXIT STATUS"]);
+    for (code, meaning) in EXIT_CODES {
+        entry(&mut rest, code, meaning);
+    }
+    rest.control("SH", ["FILES"]);
+    for (path, meaning) in FILES {
+        entry(&mut rest, path, meaning);
     }
     rest.control("SH", ["SEE ALSO"]);
     rest.text([bold("nowait.conf"), roman("(5)")]);
     rest.to_writer(&mut out)
+}
+
+fn entry(page: &mut Roff, name: &str, meaning: &str) {
+    page.control("TP", []);
+    page.text([bold(name)]);
+    page.text([roman(meaning)]);
 }
 
 /// The commands that have no commands of their own, with their full names.
@@ -215,9 +270,16 @@ mod tests {
     #[test]
     fn manual_pages_name_everything() {
         let manual = text("nowait.8");
-        for expected in
-            [".TH nowait 8", "nowait cache purge", "\\-\\-soft", "reopen", "USR2", "exit code is 0"]
-        {
+        for expected in [
+            ".TH nowait 8",
+            "nowait cache purge",
+            "\\-\\-soft",
+            "reopen",
+            "USR2",
+            "exit code is 0",
+            "findings of the test as JSON",
+            "SH \"EXIT STATUS\"",
+        ] {
             assert!(manual.contains(expected), "{expected}: {manual}");
         }
         let directives = text("nowait.conf.5");

@@ -96,7 +96,13 @@ fn run(inherited: Inherited) -> Result<u8, String> {
             return output::print(&text).map(|()| 0);
         }
     }
-    let options = cli::parse(std::env::args_os().skip(1))?;
+    let options =
+        cli::parse(std::env::args_os().skip(1)).map_err(|message| {
+            match commands::hint(std::env::args_os().skip(1)) {
+                Some(hint) => format!("{message}\n  = hint: {hint}"),
+                None => message,
+            }
+        })?;
     if options.version {
         show_version(&options);
         if !options.test {

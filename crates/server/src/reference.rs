@@ -16,17 +16,21 @@ type Writer = fn() -> String;
 /// The pages, each with its writer.
 const PAGES: &[(&str, Writer)] = &[
     ("directives", || docs::directives(&config::registry())),
+    ("mistakes", mistakes_page),
     ("unsupported", || docs::unsupported(&config::registry())),
     ("variables", variables_page),
 ];
 
-/// A page, or all entries of a directive or a variable.
+/// A page, all entries of a directive or a variable, or a kind of mistake.
 ///
 /// # Errors
 /// Nothing has this name; the text lists similar ones.
 pub fn text(name: &str) -> Result<String, String> {
     if let Some((_, write)) = PAGES.iter().find(|(page, _)| name == *page) {
         return Ok(write());
+    }
+    if let Some(rule) = nowait_lint::rule(name) {
+        return Ok(mistake(rule));
     }
     let registry = config::registry();
     let mut found = docs::directive_named(&registry, name);
@@ -50,6 +54,37 @@ pub fn text(name: &str) -> Result<String, String> {
     }
     let _ = write!(message, "\n  = hint: the pages are {}", pages.join(", "));
     Err(message)
+}
+
+/// The kinds of mistakes that `nowait lint` looks for, by topic.
+fn mistakes_page() -> String {
+    let mut page =
+        "# Mistakes\n\nWhat `nowait lint` looks for, in configurations that are valid.\n"
+            .to_owned();
+    for (topic, rules) in nowait_lint::topics() {
+        let _ = write!(page, "\n## {topic}\n\n| Kind | Level | Mistake |\n|---|---|---|\n");
+        for rule in *rules {
+            let (name, summary) = (rule.name, rule.summary.replace('|', "\\|"));
+            let _ = writeln!(page, "| [{name}](#{name}) | {} | {summary} |", rule.level.name());
+        }
+        for rule in *rules {
+            let _ = writeln!(page, "\n{}", mistake(rule));
+        }
+    }
+    page
+}
+
+fn mistake(rule: &nowait_lint::Rule) -> String {
+    let text = rule.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let fixes =
+        if rule.fixes { "\n`nowait lint --fix` changes it where that is safe.\n" } else { "" };
+    format!(
+        "### {}\n\n{text}\n\nWrong:\n\n```nginx\n{}\n```\n\nRight:\n\n```nginx\n{}\n```\n{fixes}\nSource: {}",
+        rule.name,
+        rule.wrong.trim_matches('\n'),
+        rule.right.trim_matches('\n'),
+        rule.source
+    )
 }
 
 /// One variable, or a family of variables with a common prefix.
@@ -116,6 +151,11 @@ mod tests {
         assert!(text("directives").unwrap().contains("worker_processes"));
         assert!(text("variables").unwrap().contains("| `$uri` |"));
         assert!(text("unsupported").is_ok());
+        let mistakes = text("mistakes").unwrap();
+        for rule in nowait_lint::rules() {
+            assert!(mistakes.contains(&format!("\n### {}\n", rule.name)), "{}", rule.name);
+            assert_eq!(text(rule.name), Ok(mistake(rule)));
+        }
     }
 
     #[test]

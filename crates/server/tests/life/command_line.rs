@@ -25,7 +25,7 @@ fn the_reference_is_in_the_binary() {
     let output = nowait(&["reference", "$uri"]);
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("### `$uri` in http\n"));
     let output = nowait(&["reference"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("Usage: nowait reference <NAME>"), "{}", stderr(&output));
     let output = nowait(&["reference", "autoindx"]);
     assert_eq!(output.status.code(), Some(1));
@@ -64,7 +64,16 @@ fn a_reader_that_has_gone_is_no_reason_to_panic() {
 #[test]
 fn wrong_options_are_refused_in_nginx_words() {
     for (arguments, message) in [
-        (&["stop"][..], "nowait: invalid option: \"stop\"\n"),
+        (&["stop"][..], "nowait: invalid option: \"stop\"\n  = hint: did you mean \"-s stop\"?\n"),
+        (
+            &["explian", "http://a/"],
+            "nowait: invalid option: \"explian\"\n  = hint: did you mean \"explain\"?\n",
+        ),
+        (
+            &["nothing"],
+            "nowait: invalid option: \"nothing\"\n  = hint: \"nowait help\" lists the commands, \
+             \"nowait -h\" the options\n",
+        ),
         (&["-tx"], "nowait: invalid option: \"x\"\n"),
         (&["-s", "halt"], "nowait: invalid option: \"-s halt\"\n"),
         (&["-c"], "nowait: option \"-c\" requires file name\n"),

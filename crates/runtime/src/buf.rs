@@ -14,7 +14,7 @@ mod large;
 mod small;
 
 pub use chain::{Chain, Chunk, FileRange};
-pub use few::copy_briefly;
+pub use few::join_briefly;
 pub use large::{LARGE_BUF_BYTES, LargeBuf, Received};
 pub use small::{OUT_BUF_BYTES, OutBuf, RECV_BUF_BYTES, RecvBuf};
 pub(crate) use small::{RecvMemory, put_recv_memory, take_recv_memory};

@@ -17,21 +17,29 @@ thread_local! {
 
 /// A copy for brief use. A small one may keep 1 KB in use until it is dropped.
 pub fn copy_briefly(bytes: &[u8]) -> Bytes {
-    let copy = || Bytes::copy_from_slice(bytes);
-    if bytes.len() > FEW_BYTES_MAX || bytes.is_empty() {
-        return copy();
+    join_briefly(&[bytes])
+}
+
+/// The same of several pieces, one after the other.
+#[inline]
+pub fn join_briefly(pieces: &[&[u8]]) -> Bytes {
+    let length = pieces.iter().map(|piece| piece.len()).sum();
+    if length > FEW_BYTES_MAX || length == 0 {
+        return pieces.concat().into();
     }
     let few = BLOCK.try_with(|block| {
         let mut block = block.borrow_mut();
-        if block.capacity() < bytes.len() {
+        if block.capacity() < length {
             // Takes the same block once nothing uses it any more.
             block.reserve(BLOCK_BYTES);
         }
-        block.extend_from_slice(bytes);
+        for piece in pieces {
+            block.extend_from_slice(piece);
+        }
         block.split().freeze()
     });
     // A thread at its end has no block.
-    few.unwrap_or_else(|_| copy())
+    few.unwrap_or_else(|_| pieces.concat().into())
 }
 
 #[cfg(test)]
@@ -43,7 +51,8 @@ mod tests {
         let mut addresses = Vec::new();
         for n in 0..1000u32 {
             let text = format!("a text and its number, {n}");
-            let (first, second) = (copy_briefly(text.as_bytes()), copy_briefly(b"x"));
+            let (begin, end) = text.as_bytes().split_at(n as usize % 20);
+            let (first, second) = (join_briefly(&[begin, b"", end]), copy_briefly(b"x"));
             assert_eq!((&first[..], &second[..]), (text.as_bytes(), &b"x"[..]));
             addresses.push(first.as_ptr().addr());
         }
@@ -54,7 +63,12 @@ mod tests {
     #[test]
     fn copies_in_use_are_left_alone() {
         let texts: Vec<String> = (0..300).map(|n| format!("{n}").repeat(n)).collect();
-        let copies: Vec<Bytes> = texts.iter().map(|text| copy_briefly(text.as_bytes())).collect();
+        let copies: Vec<Bytes> = texts
+            .iter()
+            .enumerate()
+            .map(|(n, text)| text.as_bytes().split_at(n / 2))
+            .map(|(begin, end)| join_briefly(&[begin, end]))
+            .collect();
         assert!(texts.iter().zip(&copies).all(|(text, copy)| text.as_bytes() == copy));
     }
 }

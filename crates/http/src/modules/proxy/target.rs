@@ -1,5 +1,7 @@
 //! The URI to request from a server. nginx: the beginning of `ngx_http_proxy_create_request`.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use crate::backend::url::Destination;
@@ -7,7 +9,7 @@ use crate::modules::proxy::conf::Pass;
 use crate::request::Request;
 use nowait_message::escape::{self, Set};
 use nowait_message::scan;
-use nowait_runtime::buf::{OutBuf, copy_briefly};
+use nowait_runtime::buf::join_briefly;
 
 /// A URI to request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,58 +38,59 @@ pub fn uri(request: &Request, pass: &Pass, destination: &Destination) -> Option<
     if is_unparsed(request, destination) {
         return Some(Target::Unparsed);
     }
-    let mut out = OutBuf::new();
-    Some(match append(request, pass, destination, &mut out)? {
-        Form::Unparsed => Target::Unparsed,
-        Form::Text => Target::Text(copy_briefly(&out)),
-    })
+    let text = join(request, pass, destination, join_briefly);
+    (!text.is_empty()).then_some(Target::Text(text))
 }
 
 /// Appends the URI to request; `None` if it is empty.
-///
-/// * Without a URI in `proxy_pass`: the client's, as it was sent, if it was not changed since.
-/// * With a URI that has variables: their value.
-/// * Otherwise: the URI in place of the location's name, and the rest of the path.
 pub fn append(
     request: &Request,
     pass: &Pass,
     destination: &Destination,
     out: &mut Vec<u8>,
 ) -> Option<Form> {
-    let own = &destination.uri[..];
-    let start = out.len();
-    let variable = matches!(pass, Pass::Variable { .. });
-    if variable && !own.is_empty() {
-        // `http://server?args` requests the root.
-        if own[0] == b'?' {
-            out.push(b'/');
-        }
-        out.extend_from_slice(own);
-        return Some(Form::Text);
-    }
     if is_unparsed(request, destination) {
         return Some(Form::Unparsed);
     }
-    let location = match pass {
-        Pass::Static(pass) => &pass.location[..],
-        Pass::Variable { .. } => b"",
-    };
-    let replaces = !request.rewriting.rewritten && !own.is_empty();
-    let skip = if replaces { location.len().min(request.uri.path.len()) } else { 0 };
-    let rest = &request.uri.path[skip..];
-    if replaces {
-        out.extend_from_slice(own);
-    }
-    if was_quoted(request) || request.internal {
-        escape::push_uri(out, Set::Uri, rest);
-    } else {
-        out.extend_from_slice(rest);
-    }
-    if !request.uri.query().is_empty() {
-        out.push(b'?');
-        out.extend_from_slice(request.uri.query());
-    }
+    let start = out.len();
+    join(request, pass, destination, |pieces| {
+        pieces.iter().for_each(|piece| out.extend_from_slice(piece));
+    });
     (out.len() > start).then_some(Form::Text)
+}
+
+/// Joins the pieces of the URI to request, unless it is the one that the client sent.
+///
+/// * Without a URI in `proxy_pass`: the changed one.
+/// * With a URI that has variables: their value.
+/// * Otherwise: the URI in place of the location's name, and the rest of the path.
+fn join<T>(
+    request: &Request,
+    pass: &Pass,
+    destination: &Destination,
+    with: impl FnOnce(&[&[u8]]) -> T,
+) -> T {
+    let own = &destination.uri[..];
+    let location = match pass {
+        // `http://server?args` requests the root.
+        Pass::Variable { .. } if own.first() == Some(&b'?') => return with(&[b"/", own]),
+        Pass::Variable { .. } if !own.is_empty() => return with(&[own]),
+        Pass::Variable { .. } => b"",
+        Pass::Static(pass) => &pass.location[..],
+    };
+    let path = &request.uri.path[..];
+    let (own, rest) = match !request.rewriting.rewritten && !own.is_empty() {
+        true => (own, &path[location.len().min(path.len())..]),
+        false => (&b""[..], path),
+    };
+    let rest = match was_quoted(request) || request.internal {
+        true => escape::uri(Set::Uri, rest),
+        false => Cow::Borrowed(rest),
+    };
+    match request.uri.query() {
+        b"" => with(&[own, &rest]),
+        query => with(&[own, &rest, b"?", query]),
+    }
 }
 
 /// Whether the URI is the one that the client sent.

@@ -55,7 +55,8 @@ pub(super) async fn request(
     order: &Order,
     exchange: &mut UpstreamExchange,
 ) -> Result<(), SendFault> {
-    let Some(chain) = prepare(request, order, exchange)? else { return Ok(()) };
+    let (head, source) = begin(request, order, exchange)?;
+    let Some(chain) = prepare(request, exchange, head, source) else { return Ok(()) };
     if chain.is_empty() {
         return Ok(());
     }
@@ -73,9 +74,21 @@ pub(super) fn at_once(
     order: &Order,
     exchange: &mut UpstreamExchange,
 ) -> Result<(), SendFault> {
-    let Some(mut chain) = prepare(request, order, exchange)? else { return Ok(()) };
-    let first = chain.front().map_or(&[][..], Chunk::memory);
-    let sent = exchange.pipe().try_send(first).map_err(SendFault::Upstream)?;
+    let (head, source) = begin(request, order, exchange)?;
+    let is_alone = matches!(source, Source::None) && !exchange.codec().frames_content();
+    let (mut chain, sent) = if is_alone && head.len() as u64 <= SIMPLE_BYTES_MAX {
+        let sent = exchange.pipe().try_send(&head).map_err(SendFault::Upstream)?;
+        // Most requests have no content, and the socket has room for them.
+        if sent == head.len() {
+            return Ok(());
+        }
+        (Chain::from(head), sent)
+    } else {
+        let Some(chain) = prepare(request, exchange, head, source) else { return Ok(()) };
+        let first = chain.front().map_or(&[][..], Chunk::memory);
+        let sent = exchange.pipe().try_send(first).map_err(SendFault::Upstream)?;
+        (chain, sent)
+    };
     chain.advance(sent as u64);
     if chain.is_empty() {
         return Ok(());
@@ -85,18 +98,29 @@ pub(super) fn at_once(
     exchange.begin_upload().map_err(SendFault::Upstream)
 }
 
-/// Assembles the request. `None`: it is sent while the response is awaited.
-fn prepare(
+/// The request's head, and the source of its content.
+#[inline]
+fn begin(
     request: &mut Request,
     order: &Order,
     exchange: &mut UpstreamExchange,
-) -> Result<Option<Chain>, SendFault> {
+) -> Result<(OutBuf, Source), SendFault> {
     let mut head = OutBuf::new();
     let content = exchange.codec().begin(request, order, &mut head).map_err(SendFault::Ours)?;
+    Ok((head, source(request, content)))
+}
+
+/// Assembles the request. `None`: it is sent while the response is awaited.
+fn prepare(
+    request: &Request,
+    exchange: &mut UpstreamExchange,
+    head: OutBuf,
+    source: Source,
+) -> Option<Chain> {
     let mut chain = Chain::from(head);
     let limits = limits(request, exchange);
     let codec = exchange.codec();
-    let feed = match (source(request, content), codec.frames_content()) {
+    let feed = match (source, codec.frames_content()) {
         (Source::None, false) => None,
         (Source::Memory(bytes), false) => {
             chain.push(Chunk::from(bytes));
@@ -119,9 +143,9 @@ fn prepare(
         None if chain.len() > SIMPLE_BYTES_MAX || chain.iter().any(|chunk| !chunk.is_memory()) => {
             Some(Upload::whole(exchange.pipe(), chain, limits))
         }
-        None => return Ok(Some(chain)),
+        None => return Some(chain),
     };
-    Ok(None)
+    None
 }
 
 fn limits(request: &Request, exchange: &UpstreamExchange) -> Limits {

@@ -31,8 +31,9 @@ const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 pub struct UpstreamBody {
     /// Content that has arrived already.
     first: Pieces,
-    /// `None`: the response is complete, and its connection was released.
-    rest: Option<Rest>,
+    /// `None`: the response is complete, and its connection was released. Boxed, since short responses,
+    /// which are handed from one to the next, rarely have it.
+    rest: Option<Box<Rest>>,
 }
 
 /// The rest of an incomplete body.
@@ -97,14 +98,14 @@ impl UpstreamBody {
                 exchange.retire();
                 None
             }
-            more => Some(Rest {
+            more => Some(Box::new(Rest {
                 // Boxed, since it is moved from one future to the next.
                 exchange: Box::new(exchange.into_inner()),
                 more,
                 limit_rate: 0,
                 io: request.temp_io(),
                 watch: None,
-            }),
+            })),
         };
         Self { first, rest }
     }
@@ -153,7 +154,7 @@ impl UpstreamBody {
     /// Reads the content that has arrived already.
     fn take_ready(&mut self) {
         let mut bytes = self.first.bytes();
-        while let Some(Rest { exchange, more: more @ More::Yes, .. }) = &mut self.rest
+        while let Some(Rest { exchange, more: more @ More::Yes, .. }) = self.rest.as_deref_mut()
             && exchange.upload.is_none()
             && bytes < AT_ONCE_BYTES_MAX
         {
@@ -185,8 +186,9 @@ impl UpstreamBody {
     /// The body for the client's response.
     pub fn into_body(mut self, options: BodyOptions) -> Body {
         if self.is_tunnel()
-            && let Some(Rest { exchange, watch, .. }) = self.rest
+            && let Some(rest) = self.rest
         {
+            let Rest { exchange, watch, .. } = *rest;
             return Body::Tunnel(Box::new(Tunnel::new(exchange, watch)));
         }
         // With a limit, time has to pass between two receives.
@@ -210,7 +212,7 @@ impl UpstreamBody {
                 None => whole(self.first.into_parts()),
             };
         };
-        let Rest { exchange, more, limit_rate, io, watch } = rest;
+        let Rest { exchange, more, limit_rate, io, watch } = *rest;
         let buffering = options.buffering.unwrap_or(exchange.settings.buffering);
         let first = self.first.into_parts();
         // A hang-up of the client must not end a response that has another user.
@@ -247,7 +249,8 @@ impl UpstreamBody {
         let first = self.first.into_parts();
         match self.rest {
             None => first.into_iter().try_for_each(&mut take)?,
-            Some(Rest { exchange, more, watch, .. }) => {
+            Some(rest) => {
+                let Rest { exchange, more, watch, .. } = *rest;
                 let mut source = Unbuffered::new(exchange, more, first, watch);
                 while let Some(part) = source.receive().await? {
                     take(part)?;

@@ -36,6 +36,9 @@ const EXAMPLE: &str = "examples/static-benchmark.conf";
 const SMOKE: &[&str] =
     &["files::", "ranges::", "gzip::", "lifecycle::", "proxy::response::", "cache::storing::"];
 
+/// The emulator takes `/` for [`SYSROOT`], so that the program cannot create the directories of a path from there.
+const SKIPPED_OF_SMOKE: [&str; 2] = ["--skip", "dav::files"];
+
 /// Needs more requests per second than an emulated program answers: it exceeds a rate limit.
 const SKIPPED: [&str; 2] = ["--skip", "api_gateway::api_gateway"];
 
@@ -58,7 +61,8 @@ pub fn run(args: &[String]) -> Outcome {
     if !args.is_empty() {
         return test(&script, &["http", "stream", "examples"], args);
     }
-    let smoke: Vec<_> = SMOKE.iter().map(|name| (*name).to_owned()).collect();
+    let smoke: Vec<_> =
+        SMOKE.iter().chain(&SKIPPED_OF_SMOKE).map(|name| (*name).to_owned()).collect();
     test(&script, &["http"], &smoke)?;
     test(&script, &["examples"], &SKIPPED.map(str::to_owned))
 }

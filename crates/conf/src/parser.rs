@@ -125,9 +125,10 @@ impl Parser<'_> {
                     Some(text) => text,
                     None => {
                         let refusal = Diagnostic::emerg(message);
-                        return Err(match Irregular::of(&error) {
-                            Some(_) => refusal.hint(Irregular::HINT),
-                            None => refusal,
+                        return Err(match (Irregular::of(&error), error.kind()) {
+                            (Some(_), _) => refusal.hint(Irregular::HINT),
+                            (None, io::ErrorKind::PermissionDenied) => refusal.hint(DENIED),
+                            (None, _) => refusal,
                         });
                     }
                 }
@@ -522,6 +523,9 @@ impl Nesting {
 }
 
 /// `2: No such file or directory`, as nginx prints an errno.
+/// The hint for a file that the user may not read.
+const DENIED: &str = "run this as root, or as a user who may read the file";
+
 pub(crate) fn errno_text(error: &io::Error) -> String {
     let text = error.to_string();
     match error.raw_os_error() {

@@ -3,11 +3,12 @@
 //! `UPDATE_GOLDEN=1 cargo test -p nowait-conf --test golden` writes the expectations anew; review
 //! the difference before committing it.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use nowait_conf::{
-    Buffers, Context, Cx, Diagnostic, Disk, Level, Msec, Node, Own, Paths, Regex, Registry, Size,
-    Template, Words, directives, parse, rows, setting_enum,
+    Buffers, Contents, Context, Cx, Diagnostic, Disk, Files, Level, Msec, Node, Own, Paths, Regex,
+    Registry, Size, Template, Words, directives, parse, rows, setting_enum,
 };
 
 setting_enum! {
@@ -151,5 +152,32 @@ fn main_file_missing() {
     assert_eq!(
         text,
         "nowait: [emerg] open() \"/nonexistent/main.conf\" failed (2: No such file or directory)\n"
+    );
+}
+
+/// Files that the user may not read.
+struct Denied;
+
+impl Files for Denied {
+    fn read(&self, _path: &Path) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn read_named(&self, path: &Path) -> io::Result<Contents> {
+        Disk.read_named(path)
+    }
+
+    fn glob(&self, _pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn files_that_the_user_may_not_read() {
+    let (_, diagnostics) = parse(&Denied, Path::new("/etc/main.conf"), None);
+    assert_eq!(
+        diagnostics.render(false),
+        "nowait: [emerg] open() \"/etc/main.conf\" failed (permission denied)\n  \
+         = hint: run this as root, or as a user who may read the file\n"
     );
 }

@@ -89,12 +89,10 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Option<Result<Ask
 pub fn hint(mut arguments: impl Iterator<Item = OsString>) -> Option<String> {
     let first = arguments.next()?;
     let word = first.to_str().filter(|word| !word.starts_with('-'))?;
-    if SIGNALS.contains(&word) {
-        return Some(format!("did you mean \"-s {word}\"?"));
-    }
     let commands = command();
-    let near = nearest(word, commands.get_subcommands().map(Command::get_name));
-    Some(match near {
+    let names = commands.get_subcommands().map(Command::get_name);
+    Some(match nearest(word, names.chain(SIGNALS)) {
+        Some(near) if SIGNALS.contains(&near) => format!("did you mean \"-s {near}\"?"),
         Some(near) => format!("did you mean \"{near}\"?"),
         None => "\"nowait help\" lists the commands, \"nowait -h\" the options".to_owned(),
     })

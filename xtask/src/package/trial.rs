@@ -56,11 +56,15 @@ fn unit() -> Outcome {
 /// A fresh Debian, made once.
 fn system(folder: &Path) -> Result<PathBuf, String> {
     let system = folder.join("debian");
-    if !system.join("etc/debian_version").exists() {
+    // One without this was not finished, or made by an older version.
+    if !system.join("usr/sbin/logrotate").exists() {
+        if system.exists() {
+            fs::remove_dir_all(&system).map_err(|error| error.to_string())?;
+        }
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let name = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
         let mut bootstrap = Command::new("mmdebstrap");
-        bootstrap.args(["--variant=minbase", "--include=adduser,curl,libgcc-s1"]);
+        bootstrap.args(["--variant=minbase", "--include=adduser,curl,libgcc-s1,logrotate"]);
         succeed(bootstrap.arg(name.unwrap_or("stable")).arg(&system))?;
     }
     Ok(system)

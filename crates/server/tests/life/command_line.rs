@@ -65,6 +65,7 @@ fn a_reader_that_has_gone_is_no_reason_to_panic() {
 fn wrong_options_are_refused_in_nginx_words() {
     for (arguments, message) in [
         (&["stop"][..], "nowait: invalid option: \"stop\"\n  = hint: did you mean \"-s stop\"?\n"),
+        (&["relod"], "nowait: invalid option: \"relod\"\n  = hint: did you mean \"-s reload\"?\n"),
         (
             &["explian", "http://a/"],
             "nowait: invalid option: \"explian\"\n  = hint: did you mean \"explain\"?\n",

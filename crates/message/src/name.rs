@@ -103,8 +103,9 @@ impl Known {
         let slot = HASH.slot(name.len(), first, name[name.len() / 2], last);
         let known = HASH.slots[slot]?;
         let usual = known.as_str().as_bytes();
-        // Most names have the usual spelling, which takes far fewer instructions to check.
-        (usual == name || usual.eq_ignore_ascii_case(name)).then_some(known)
+        // Most names have the usual spelling, or that of HTTP/2, which takes far fewer instructions to check.
+        let lower = LOWER[known as usize].get(..usual.len());
+        (usual == name || lower == Some(name) || usual.eq_ignore_ascii_case(name)).then_some(known)
     }
 
     /// The known name at the start of a field line, up to its colon, and its length. `line` may
@@ -208,6 +209,22 @@ static PATTERNS: [Pattern; Known::COUNT] = {
 
 const SLOTS: usize = 512;
 const LONGEST: usize = longest();
+
+/// The names in lower case.
+static LOWER: [[u8; LONGEST]; Known::COUNT] = {
+    let mut lower = [[0; LONGEST]; Known::COUNT];
+    let mut known = 0;
+    while known < Known::COUNT {
+        let name = NAMES[known].as_bytes();
+        let mut at = 0;
+        while at < name.len() {
+            lower[known][at] = name[at].to_ascii_lowercase();
+            at += 1;
+        }
+        known += 1;
+    }
+    lower
+};
 const _: () = assert!(Known::COUNT <= 128);
 
 /// A hash of length, first, middle and last letter under which no two known names collide.

@@ -294,7 +294,7 @@ fn decide_keep_alive(connection: &Connection, request: &mut Request, head: &crat
     let client = &request.location().client;
     let disabled = &client.keepalive_disable;
     let refused = head.close
-        || client.keepalive_timeout.timeout.duration().is_zero()
+        || client.keepalive_timeout.timeout.0 == 0
         || u64::from(connection.client.requests.get()) >= u64::from(client.keepalive_requests)
         || is_over(connection.client.started, client.keepalive_time.duration())
         || connection.common.is_closing()

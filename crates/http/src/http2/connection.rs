@@ -288,7 +288,11 @@ impl Connection {
 
     /// Moves control frames to the output.
     pub(super) fn collect(&self) {
-        self.h2.borrow_mut().poll_output(self.output.borrow_mut().tail());
+        let mut h2 = self.h2.borrow_mut();
+        // Otherwise the output needs no memory.
+        if h2.has_output() {
+            h2.poll_output(self.output.borrow_mut().tail());
+        }
     }
 
     /// A reader has taken content.

@@ -192,6 +192,13 @@ impl OutBuf {
     }
 }
 
+/// Takes memory for an output buffer: pooled, or freshly allocated.
+#[inline(never)]
+fn take_out_memory() -> Vec<u8> {
+    let pooled = POOL.with_borrow_mut(|pool| pool.out.take());
+    pooled.unwrap_or_else(|| Vec::with_capacity(OUT_BUF_BYTES))
+}
+
 /// Returns the memory of an output buffer to this thread's pool. Heads are never written into
 /// memory that has grown: a client that is slow to receive one would hold all of it.
 fn put_out_memory(mut bytes: Vec<u8>) {
@@ -223,10 +230,10 @@ impl Deref for OutBuf {
 }
 
 impl DerefMut for OutBuf {
+    #[inline]
     fn deref_mut(&mut self) -> &mut Vec<u8> {
         if self.bytes.capacity() == 0 {
-            let pooled = POOL.with_borrow_mut(|pool| pool.out.take());
-            self.bytes = pooled.unwrap_or_else(|| Vec::with_capacity(OUT_BUF_BYTES));
+            self.bytes = take_out_memory();
         }
         &mut self.bytes
     }

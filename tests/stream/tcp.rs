@@ -85,15 +85,14 @@ fn much_data_in_both_directions() {
     }
 
     fn much_data_passes(server: &mut Server) {
-        let stream = server.client().stream().try_clone().expect("a descriptor");
-        let mut writer = stream.try_clone().expect("a descriptor");
+        let mut reader = server.client();
+        let mut writer = reader.stream().try_clone().expect("a descriptor");
         let sender = std::thread::spawn(move || {
             let block: Vec<u8> = (0..65_536u32).map(|n| (n % 253) as u8).collect();
             for _ in 0..BYTES / block.len() {
                 writer.write_all(&block).expect("it is read");
             }
         });
-        let mut reader = stream;
         let mut block = vec![0; 65_536];
         for _ in 0..BYTES / block.len() {
             reader.read_exact(&mut block).expect("it comes back");

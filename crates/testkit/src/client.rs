@@ -4,7 +4,7 @@
 //! spells out the bytes to send, and the response is parsed strictly ([`crate::response`]). All
 //! waits end after [`Client::set_patience`] with a panic that shows the bytes received so far.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -191,7 +191,7 @@ impl Client {
 
     fn try_rest(&mut self) -> Result<Vec<u8>, String> {
         loop {
-            match self.read() {
+            match self.receive() {
                 Arrival::Bytes(_) => {}
                 Arrival::End => return Ok(std::mem::take(&mut self.pending)),
                 Arrival::Reset => return Err("the connection was reset".to_owned()),
@@ -204,7 +204,7 @@ impl Client {
     /// byte.
     #[track_caller]
     pub fn expect_closed(&mut self) {
-        let arrival = if self.pending.is_empty() { self.read() } else { Arrival::Bytes(0) };
+        let arrival = if self.pending.is_empty() { self.receive() } else { Arrival::Bytes(0) };
         assert!(
             matches!(arrival, Arrival::End | Arrival::Reset),
             "expected the end of the connection, got {arrival:?}: {}",
@@ -221,7 +221,7 @@ impl Client {
         let old = self.patience;
         let set = self.set_read_patience(duration);
         debug_assert!(set.is_ok(), "duration is not zero");
-        let arrival = self.read();
+        let arrival = self.receive();
         let _ = self.set_read_patience(old);
         arrival
     }
@@ -235,7 +235,7 @@ impl Client {
     #[track_caller]
     pub fn read_some(&mut self, limit: usize) -> Vec<u8> {
         if self.pending.is_empty() {
-            let arrival = self.read();
+            let arrival = self.receive();
             assert!(
                 !matches!(arrival, Arrival::Nothing | Arrival::Reset),
                 "expected bytes, got {arrival:?}"
@@ -257,13 +257,14 @@ impl Client {
             .expect("SO_LINGER can be set on an open socket");
     }
 
-    /// The socket itself.
+    /// The socket itself. Its reads wait for less than the patience of the client, which is to be read from
+    /// instead.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
     fn more(&mut self, what: &str) -> Result<(), String> {
-        match self.read() {
+        match self.receive() {
             Arrival::Bytes(_) => Ok(()),
             Arrival::End => Err(format!("the server closed the connection before {what}")),
             Arrival::Reset => Err(format!("the server reset the connection before {what}")),
@@ -271,7 +272,7 @@ impl Client {
         }
     }
 
-    fn read(&mut self) -> Arrival {
+    fn receive(&mut self) -> Arrival {
         if self.eof {
             return Arrival::End;
         }
@@ -296,6 +297,19 @@ impl Client {
         let shown = self.pending.len().min(500);
         let text = String::from_utf8_lossy(&self.pending[..shown]);
         format!("{} bytes {text:?}", self.pending.len())
+    }
+}
+
+/// Reads what the server sends, unchanged. After the patience, the error is that of a timeout.
+impl Read for Client {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.pending.is_empty() {
+            return wait::read(&self.stream, buffer, self.patience);
+        }
+        let n = buffer.len().min(self.pending.len());
+        buffer[..n].copy_from_slice(&self.pending[..n]);
+        self.pending.drain(..n);
+        Ok(n)
     }
 }
 

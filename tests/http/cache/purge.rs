@@ -133,7 +133,7 @@ fn from_the_command_line() {
         assert_eq!(code, Some(1));
         assert!(said.contains("cache \"two\" not found, there are: one"), "{said}");
         let (code, said) = command(&["one"]);
-        assert_eq!(code, Some(1));
+        assert_eq!(code, Some(2));
         assert!(said.contains("Usage: nowait cache purge"), "{said}");
     });
 }

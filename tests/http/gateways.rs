@@ -288,7 +288,7 @@ fn memcached_faults() {
     }
     let endless = "x".repeat(100_000);
     on_each(
-        || vec![answer("\r\n", &endless)],
+        || vec![vec![Step::expect("\r\n"), Step::reply_some(&endless)]],
         MEMCACHED,
         |server, _| {
             server.allow_log("upstream");

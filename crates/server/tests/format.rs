@@ -73,6 +73,6 @@ fn a_file_with_a_mistake_stays_and_others_do_not() {
 fn wrong_arguments_are_explained() {
     let dir = TempDir::new("fmt");
     let (code, _, error) = said(&fmt(&dir, &["--stdin", "a.conf"], ""));
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(2));
     assert!(error.contains("cannot be used with"), "{error}");
 }

@@ -6,8 +6,8 @@
 use nowait_conf::Span;
 
 use super::{
-    Concluded, Denied, End, Start, advance, conclude, enter, granted, lacks_paths, start_nested,
-    start_round, weigh,
+    Concluded, Denied, End, Start, advance, conclude, enter, granted, lacks_paths, rewrites_first,
+    start_nested, start_round, weigh,
 };
 use crate::conf::client::Satisfy;
 use crate::generation::Current;
@@ -196,9 +196,12 @@ async fn elsewhere(request: &mut Request, current: &Current, trace: &mut Trace) 
 
 /// Between two phases: the core's work, above all the choice of a location.
 fn between(request: &mut Request, trace: &mut Trace) -> Settled {
-    let phase = request.position.phase;
-    let chooses =
-        phase == Phase::ServerRewrite || (phase == Phase::Rewrite && request.rewriting.changed);
+    let chooses = match request.position.phase {
+        Phase::PostRead => !rewrites_first(request),
+        Phase::ServerRewrite => true,
+        Phase::Rewrite => request.rewriting.changed,
+        _ => false,
+    };
     let path = chooses.then(|| request.uri.path.clone());
     let result = advance(request);
     if let Some(path) = path {

@@ -44,6 +44,10 @@ use task::{Cell, Job};
 /// kernel (4 ms) or longer. It is not shorter, since a thread gives away its whole slice.
 const TURN: Duration = Duration::from_micros(200);
 
+/// How much nicer than the process threads are that compute. A nice value of 5 is worth a third of the
+/// processor time that 0 is worth: beside two such threads, a loop gets up to three fifths.
+const COMPUTING_NICE: i32 = 5;
+
 /// Settings of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
@@ -115,6 +119,8 @@ struct Inner {
     name: Arc<str>,
     threads: usize,
     max_queue: usize,
+    /// How much nicer its threads are than the process.
+    nice: i32,
     /// The queue's times are counted from here.
     created: Instant,
     state: Mutex<State>,
@@ -153,14 +159,25 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Pool {
     /// Creates a pool. No thread is started yet.
     pub fn new(config: PoolConfig) -> Pool {
+        Pool::nice(config, 0)
+    }
+
+    /// Creates a pool for work that keeps processors busy. Its threads are nicer than the process
+    /// ([`COMPUTING_NICE`]): an event loop that shares a processor with several of them would get no more
+    /// of it than each of them, and with less than it needs, its clients wait ever longer.
+    pub fn computing(config: PoolConfig) -> Pool {
+        Pool::nice(config, COMPUTING_NICE)
+    }
+
+    fn nice(config: PoolConfig, nice: i32) -> Pool {
         if let Some(world) = simulated::world_of_thread() {
             return Pool::simulated(config, world);
         }
         threads::prepare();
-        Pool::with(config, None)
+        Pool::with(config, nice, None)
     }
 
-    fn with(config: PoolConfig, simulated: Option<Box<Simulated>>) -> Pool {
+    fn with(config: PoolConfig, nice: i32, simulated: Option<Box<Simulated>>) -> Pool {
         let created = simulated.as_ref().map_or_else(Instant::now, |simulated| simulated.now());
         let threads = config.threads.max(1);
         let limits = match config.max_queue {
@@ -171,6 +188,7 @@ impl Pool {
             name: config.name.into(),
             threads,
             max_queue: config.max_queue,
+            nice,
             created,
             state: Mutex::new(State {
                 queue: Fair::new(limits),
@@ -359,7 +377,13 @@ impl Inner {
         let failed = self.clone();
         threads::start(
             self.name.to_string(),
-            Box::new(move || inner.serve()),
+            Box::new(move || {
+                if inner.nice != 0 {
+                    // It computes all the same if that is forbidden.
+                    let _ = nowait_sys::limits::add_nice(inner.nice);
+                }
+                inner.serve();
+            }),
             Box::new(move || failed.thread_failed()),
         );
     }

@@ -24,7 +24,7 @@ use crate::events::{Event, Events};
 use crate::heirs::Heirs;
 use crate::program::{Generation, Plan, Program};
 use crate::service::{Resources, Service};
-use crate::settings::{EventSettings, PoolSettings, Settings};
+use crate::settings::{EventSettings, POOL_COMPUTE, PoolSettings, Settings};
 use crate::watchdog::Question;
 use crate::wire::PurgeOrder;
 use crate::worker::{self, Join, Leave, Seat, Update};
@@ -184,11 +184,15 @@ impl Engine {
         let pool = |settings: &PoolSettings| {
             let known = self.pools.iter().find(|(known, _)| known == settings);
             let pool = known.map(|(_, pool)| pool.clone()).unwrap_or_else(|| {
-                Pool::new(PoolConfig {
+                let config = PoolConfig {
                     name: settings.name.clone(),
                     threads: settings.threads,
                     max_queue: settings.max_queue,
-                })
+                };
+                match settings.name == POOL_COMPUTE {
+                    true => Pool::computing(config),
+                    false => Pool::new(config),
+                }
             });
             (settings.clone(), pool)
         };

@@ -64,6 +64,15 @@ pub fn set_priority(nice: i32) -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, nice)?)
 }
 
+/// Adds to the nice value of the calling thread; threads that it starts inherit the sum.
+///
+/// # Errors
+/// Those of nice(2), such as `EPERM` when an unprivileged process asks for a higher priority.
+pub fn add_nice(more: i32) -> io::Result<()> {
+    rustix::process::nice(more)?;
+    Ok(())
+}
+
 /// Binds the calling thread to the processors given (numbers of [`CPUS_MAX`] and above are
 /// ignored).
 ///

@@ -74,7 +74,7 @@ impl Pool {
     /// A pool of a simulation.
     pub(crate) fn simulated(config: PoolConfig, world: Box<dyn World>) -> Pool {
         let (clients, files) = (Ordinals::default(), Ordinals::default());
-        Pool::with(config, Some(Box::new(Simulated { world, clients, files })))
+        Pool::with(config, 0, Some(Box::new(Simulated { world, clients, files })))
     }
 
     /// The world of the simulation that it belongs to, if it does.

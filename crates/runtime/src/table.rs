@@ -3,9 +3,11 @@
 //! They forget (a newer entry may replace an older one); they never invent: an entry holds 48 bits of
 //! a keyed 64-bit hash, and its position in the table encodes most of the rest.
 
+use std::cmp::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use foldhash::quality::RandomState;
 
@@ -52,15 +54,27 @@ impl<const N: usize> Table<N> {
     /// Sets the value of `hash`; 0 forgets it. Races between threads lose one of the entries, which
     /// has the same effect as forgetting it.
     pub(crate) fn set(&self, hash: u64, value: u16) {
+        self.set_for_the_least(hash, value, |_| 0);
+    }
+
+    /// The same, where values have a worth: of two others, the one that is worth less is forgotten.
+    pub(crate) fn set_for_the_least(&self, hash: u64, value: u16, worth: impl Fn(u16) -> u16) {
         let (places, tag) = self.places(hash);
         let holds = |place: &&&AtomicU64| place.load(Relaxed) >> VALUE_BITS << VALUE_BITS == tag;
         let is_free = |place: &&&AtomicU64| place.load(Relaxed) as u16 == 0;
         let place = match places.iter().find(holds).or_else(|| places.iter().find(is_free)) {
             Some(place) => place,
             None if value == 0 => return,
-            // The victim depends on the new entry, so that two rivals don't evict each other
-            // forever.
-            None => places[(hash >> 40) as usize & 1],
+            None => {
+                let [first, second] = places.map(|place| worth(place.load(Relaxed) as u16));
+                match first.cmp(&second) {
+                    Ordering::Less => places[0],
+                    Ordering::Greater => places[1],
+                    // The victim depends on the new entry, so that two rivals rarely evict each other
+                    // forever.
+                    Ordering::Equal => places[(hash >> 40) as usize & 1],
+                }
+            }
         };
         place.store(if value == 0 { 0 } else { tag | u64::from(value) }, Relaxed);
     }
@@ -89,6 +103,12 @@ mod tests {
             table.set(hash(n), 9);
             assert_eq!(table.find(hash(n)), Some(9), "the newest is always kept");
         }
+        let rivals = [hash(3), hash(11), hash(19)];
+        table.clear();
+        for (n, rival) in (5..).zip(rivals) {
+            table.set_for_the_least(rival, n, |value| 9 - value);
+        }
+        assert_eq!(rivals.map(|rival| table.find(rival)), [Some(5), None, Some(7)]);
         table.clear();
         assert!((0..100).all(|n| table.find(hash(n)).is_none()));
     }

@@ -67,9 +67,14 @@ impl Known {
     }
 }
 
+/// Takes the place of what has been asked for less lately: otherwise paths that are asked for in turn would
+/// displace each other for ever, beside one that nobody asks for any more.
 fn set(hash: u64, now: u16, short_life: bool, count: u16) {
     let mark = if short_life { SHORT_LIFE } else { 0 };
-    SEEN.set(hash, now << (COUNT_BITS + 1) | mark | count);
+    let value = now << (COUNT_BITS + 1) | mark | count;
+    SEEN.set_for_the_least(hash, value, |other| {
+        aged(other & (SHORT_LIFE - 1), other >> (COUNT_BITS + 1), now)
+    });
 }
 
 /// Counts, and returns the count; 0 for what is not worth an entry.
@@ -141,6 +146,18 @@ mod tests {
         assert_eq!((count(hash, 30), count(hash, 31)), (0, 1));
         let last = (TICKS - 1) as u16;
         assert_eq!((count(hash, last), count(hash, last), count(hash, 0)), (1, 2, 2));
+    }
+
+    #[test]
+    fn paths_in_turn_take_the_place_of_forgotten_ones() {
+        // All of these share two places, and the last two would take the same one.
+        let [forgotten, first, second] = [1u64, 2, 3].map(|n| n << 48 | 1 << 40 | 0x5a5a);
+        count(forgotten, 1);
+        count(forgotten, 1);
+        let asked = |now| (count(first, now), count(second, now));
+        assert_eq!((asked(1), asked(1)), ((1, 1), (1, 1)), "they displace each other");
+        assert_eq!((asked(2), asked(2), asked(3)), ((1, 1), (1, 1), (1, 1)));
+        assert_eq!(asked(3), (2, 2), "what was asked for twice is forgotten after two ticks");
     }
 
     #[test]

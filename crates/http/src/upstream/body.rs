@@ -266,7 +266,7 @@ fn decode(exchange: &mut UpstreamExchange, first: &mut Pieces) -> More {
     let more = exchange.decode();
     let received = std::mem::replace(&mut exchange.input, Received::empty());
     if !received.is_empty() {
-        first.push(received.into_bytes());
+        first.push(received.into_brief_bytes());
     }
     more
 }

@@ -15,12 +15,8 @@ thread_local! {
     static BLOCK: RefCell<BytesMut> = RefCell::new(BytesMut::new());
 }
 
-/// A copy for brief use. A small one may keep 1 KB in use until it is dropped.
-pub fn copy_briefly(bytes: &[u8]) -> Bytes {
-    join_briefly(&[bytes])
-}
-
-/// The same of several pieces, one after the other.
+/// A copy of several pieces, one after the other, for brief use: a small one may keep 1 KB in use until it is
+/// dropped.
 #[inline]
 pub fn join_briefly(pieces: &[&[u8]]) -> Bytes {
     let length = pieces.iter().map(|piece| piece.len()).sum();
@@ -52,7 +48,7 @@ mod tests {
         for n in 0..1000u32 {
             let text = format!("a text and its number, {n}");
             let (begin, end) = text.as_bytes().split_at(n as usize % 20);
-            let (first, second) = (join_briefly(&[begin, b"", end]), copy_briefly(b"x"));
+            let (first, second) = (join_briefly(&[begin, b"", end]), join_briefly(&[b"x"]));
             assert_eq!((&first[..], &second[..]), (text.as_bytes(), &b"x"[..]));
             addresses.push(first.as_ptr().addr());
         }

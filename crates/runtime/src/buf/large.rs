@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::few::copy_briefly;
+use super::few::join_briefly;
 use super::free::Free;
 use super::small::{RECV_BUF_BYTES, RecvBuf};
 
@@ -104,6 +104,9 @@ pub enum Received {
     Joined(BytesMut),
 }
 
+/// Up to this many bytes, a copy is cheaper than to share memory.
+const COPY_BYTES_MAX: usize = 2 * 1024;
+
 impl Received {
     /// Nothing.
     pub fn empty() -> Received {
@@ -155,12 +158,16 @@ impl Received {
         if self.len() <= memory / 2 { Bytes::copy_from_slice(&self) } else { self.into_bytes() }
     }
 
+    /// As [`into_bytes`](Self::into_bytes), for bytes that are passed on soon: few of them share memory with
+    /// others, and may keep 1 KB in use.
+    pub fn into_brief_bytes(self) -> Bytes {
+        if self.len() <= COPY_BYTES_MAX { join_briefly(&[&self]) } else { self.into_bytes() }
+    }
+
     /// The bytes, shared. A small number of bytes is copied, so that they do not pin large memory.
     pub fn into_bytes(self) -> Bytes {
-        /// Up to this many bytes, a copy is cheaper.
-        const COPY_BYTES_MAX: usize = 2 * 1024;
         if self.len() <= COPY_BYTES_MAX {
-            return copy_briefly(&self);
+            return Bytes::copy_from_slice(&self);
         }
         match self {
             Received::Lent(buf) => buf.into_bytes(),

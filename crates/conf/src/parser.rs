@@ -522,10 +522,10 @@ impl Nesting {
     }
 }
 
-/// `2: No such file or directory`, as nginx prints an errno.
 /// The hint for a file that the user may not read.
 const DENIED: &str = "run this as root, or as a user who may read the file";
 
+/// `2: No such file or directory`, as nginx prints an errno.
 pub(crate) fn errno_text(error: &io::Error) -> String {
     let text = error.to_string();
     match error.raw_os_error() {

@@ -44,8 +44,8 @@ use task::{Cell, Job};
 /// kernel (4 ms) or longer. It is not shorter, since a thread gives away its whole slice.
 const TURN: Duration = Duration::from_micros(200);
 
-/// How much nicer than the process threads are that compute. A nice value of 5 is worth a third of the
-/// processor time that 0 is worth: beside two such threads, a loop gets up to three fifths.
+/// What threads that compute add to the nice value of the process. A thread with 5 gets a third of the
+/// processor time of one with 0: beside two of them, a loop gets up to three fifths.
 const COMPUTING_NICE: i32 = 5;
 
 /// Settings of a pool.
@@ -119,7 +119,7 @@ struct Inner {
     name: Arc<str>,
     threads: usize,
     max_queue: usize,
-    /// How much nicer its threads are than the process.
+    /// What its threads add to the nice value of the process.
     nice: i32,
     /// The queue's times are counted from here.
     created: Instant,
@@ -162,9 +162,9 @@ impl Pool {
         Pool::nice(config, 0)
     }
 
-    /// Creates a pool for work that keeps processors busy. Its threads are nicer than the process
-    /// ([`COMPUTING_NICE`]): an event loop that shares a processor with several of them would get no more
-    /// of it than each of them, and with less than it needs, its clients wait ever longer.
+    /// Creates a pool for work that keeps processors busy. Its threads have a nice value 5 above that of the
+    /// process: otherwise an event loop that shares a processor with several of them would get no more of it
+    /// than each, and if it needs more, its clients wait ever longer.
     pub fn computing(config: PoolConfig) -> Pool {
         Pool::nice(config, COMPUTING_NICE)
     }

@@ -376,8 +376,10 @@ fn ssl_directive(model: &Model<'_>, report: &mut Report) {
         let finding = report.find(node.name.span, "\"ssl on\" was removed");
         finding.hint("listen 443 ssl;");
         let listens: Vec<&Node> = block.own("listen").collect();
-        // Without the server's own braces, it may have other addresses elsewhere.
-        if block.kind() == Kind::Server && block.node().is_some() && !listens.is_empty() {
+        // Without the server's own braces, it may have other addresses elsewhere. Braces of the
+        // directive itself are an error, and what is between them may be meant.
+        let is_whole = block.node().is_some() && node.block.is_none();
+        if block.kind() == Kind::Server && is_whole && !listens.is_empty() {
             let has_tls = |listen: &Node| has_word(listen, "ssl") || has_word(listen, "quic");
             for listen in listens.iter().filter(|listen| !has_tls(listen)) {
                 if let Some(last) = listen.args.last() {

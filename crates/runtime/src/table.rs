@@ -27,12 +27,13 @@ pub(crate) fn hash(value: impl Hash) -> u64 {
 /// An associative table of nonzero 16-bit values; two places per key.
 pub(crate) struct Table<const N: usize> {
     slots: [AtomicU64; N],
+    draws: AtomicU64,
 }
 
 impl<const N: usize> Table<N> {
     pub(crate) const fn new() -> Table<N> {
         assert!(N.is_power_of_two() && N >= 2);
-        Table { slots: [const { AtomicU64::new(0) }; N] }
+        Table { slots: [const { AtomicU64::new(0) }; N], draws: AtomicU64::new(0) }
     }
 
     /// The two places of `hash`, and the part of it that entries hold. The position comes from the
@@ -54,29 +55,44 @@ impl<const N: usize> Table<N> {
     /// Sets the value of `hash`; 0 forgets it. Races between threads lose one of the entries, which
     /// has the same effect as forgetting it.
     pub(crate) fn set(&self, hash: u64, value: u16) {
-        self.set_for_the_least(hash, value, |_| 0);
+        // The victim depends on the new entry, so that two rivals rarely evict each other forever.
+        self.set_instead(hash, value, |_| Some((hash >> 40) as usize & 1));
     }
 
-    /// The same, where values have a worth: of two others, the one that is worth less is forgotten.
+    /// The same, where values have a worth: of two others, the one that is worth less is forgotten. Among
+    /// equals it is left to chance, and may be the new one: if more are set in turn than have a place,
+    /// some are still there in the next turn.
     pub(crate) fn set_for_the_least(&self, hash: u64, value: u16, worth: impl Fn(u16) -> u16) {
+        self.set_instead(hash, value, |others| {
+            let [first, second] = others.map(&worth);
+            match first.cmp(&second) {
+                Ordering::Less => Some(0),
+                Ordering::Greater => Some(1),
+                Ordering::Equal if worth(value) > first => Some(self.draw() & 1),
+                Ordering::Equal => [None, None, Some(0), Some(1)][self.draw() & 3],
+            }
+        });
+    }
+
+    /// Sets the value of `hash`. If others have both places, `victim` says which of them is forgotten.
+    fn set_instead(&self, hash: u64, value: u16, victim: impl FnOnce([u16; 2]) -> Option<usize>) {
         let (places, tag) = self.places(hash);
         let holds = |place: &&&AtomicU64| place.load(Relaxed) >> VALUE_BITS << VALUE_BITS == tag;
         let is_free = |place: &&&AtomicU64| place.load(Relaxed) as u16 == 0;
         let place = match places.iter().find(holds).or_else(|| places.iter().find(is_free)) {
             Some(place) => place,
             None if value == 0 => return,
-            None => {
-                let [first, second] = places.map(|place| worth(place.load(Relaxed) as u16));
-                match first.cmp(&second) {
-                    Ordering::Less => places[0],
-                    Ordering::Greater => places[1],
-                    // The victim depends on the new entry, so that two rivals rarely evict each other
-                    // forever.
-                    Ordering::Equal => places[(hash >> 40) as usize & 1],
-                }
-            }
+            None => match victim(places.map(|place| place.load(Relaxed) as u16)) {
+                Some(victim) => places[victim],
+                None => return,
+            },
         };
         place.store(if value == 0 { 0 } else { tag | u64::from(value) }, Relaxed);
+    }
+
+    /// Bits by chance.
+    fn draw(&self) -> usize {
+        hash(self.draws.fetch_add(1, Relaxed)) as usize
     }
 
     pub(crate) fn clear(&self) {

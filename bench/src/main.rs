@@ -8,7 +8,9 @@
 
 mod bench;
 mod counts;
+mod encrypted;
 mod floor;
+mod h2;
 mod load;
 mod machine;
 mod options;

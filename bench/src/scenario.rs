@@ -45,8 +45,9 @@ const MB: usize = 1024 * KB;
 
 /// All scenarios, in the order of the report.
 pub fn all() -> Vec<Scenario> {
+    use crate::encrypted::Protocol;
     use handshake::Handshakes;
-    use multiplexed::{Multiplexed, Protocol};
+    use multiplexed::Multiplexed;
     use throughput::{Coding, Throughput, Uri};
     let tiny =
         Throughput { uri: Uri::Tiny, workers: 1, reuseport: false, connections: 64, close: false };

@@ -92,6 +92,11 @@ impl Connection {
         Ok(Connection(StreamOwned::new(connection, socket)))
     }
 
+    /// The socket, and what encrypts.
+    pub fn into_parts(self) -> (TcpStream, ClientConnection) {
+        (self.0.sock, self.0.conn)
+    }
+
     /// Whether it goes on with a session.
     pub fn is_resumed(&self) -> bool {
         self.0.conn.handshake_kind() == Some(HandshakeKind::Resumed)

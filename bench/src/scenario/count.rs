@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use super::multiplexed::{self, Multiplexed};
+use super::multiplexed::Multiplexed;
 use super::throughput::{Target, Throughput, Uri};
 use crate::bench::{Bench, Subject};
 use crate::load::Expect;
@@ -67,7 +67,7 @@ pub fn run(bench: &Bench, scenario: &Subject, what: &Throughput) -> Result<(), S
     Ok(())
 }
 
-/// As [`run`], for requests that h2load sends.
+/// As [`run`], for encrypted connections.
 pub fn run_multiplexed(
     bench: &Bench,
     scenario: &Subject,
@@ -78,9 +78,7 @@ pub fn run_multiplexed(
         let directory = bench.directory.join("server");
         let binary = bench.binary(variant.side);
         let server = Server::start_under(wrapper, binary, &directory, &setup, variant)?;
-        let send = |connections, requests| {
-            multiplexed::load(&Multiplexed { connections, ..*what }, requests)
-        };
+        let send = |connections, requests| Multiplexed { connections, ..*what }.requests(requests);
         Ok(Running { server, send: Box::new(send), counted: counted(what.bytes as u64) })
     };
     table(bench, scenario, &what.variants(bench), &start);

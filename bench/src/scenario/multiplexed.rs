@@ -1,27 +1,18 @@
-//! Server CPU per request of encrypted connections and of HTTP/2, loaded by h2load.
+//! Server CPU per request of encrypted connections and of HTTP/2.
 
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::throughput::{self, random_bytes, write_file};
 use crate::bench::{Bench, Subject};
+use crate::encrypted::{self, Load, Protocol};
 use crate::process;
 use crate::results::{Better, Outcome, Samples};
 use crate::server::{ADDRESS, Server, Setup, Variant};
 use crate::tls::{self, Key};
 
-/// Requests of the run that finds out how fast a server is, and warms it up.
-const FIRST_BYTES: usize = 64 << 20;
-const FIRST_REQUESTS_MAX: usize = 4000;
-
-/// What clients speak.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1 over TLS.
-    Https,
-    /// HTTP/2 over TLS.
-    Http2,
-}
+/// Part of a measurement's length that is spent before it, at most `WARM_UP_MAX`.
+const WARM_UP: f64 = 0.3;
+const WARM_UP_MAX: f64 = 1.0;
 
 /// One kind of load.
 #[derive(Clone, Copy)]
@@ -38,6 +29,7 @@ struct Sample {
     cpu_us: f64,
     requests_per_second: f64,
     used_percent: f64,
+    client_percent: f64,
 }
 
 impl Multiplexed {
@@ -58,6 +50,29 @@ impl Multiplexed {
             http: format!("{certificate} {files}"),
             ..bench.setup(1)
         })
+    }
+
+    fn path(&self) -> String {
+        match self.bytes {
+            0 => "/tiny".to_owned(),
+            bytes => format!("/{bytes}.bin"),
+        }
+    }
+
+    fn load<'a>(&self, path: &'a str) -> Load<'a> {
+        Load {
+            target: ADDRESS,
+            protocol: self.protocol,
+            path,
+            body_bytes: self.bytes.max("OK".len()) as u64,
+            connections: self.connections,
+            streams: self.streams,
+        }
+    }
+
+    /// Sends so many requests.
+    pub(super) fn requests(&self, count: usize) -> Result<(), String> {
+        encrypted::requests(&self.load(&self.path()), count as u64)
     }
 
     /// What is compared.
@@ -96,47 +111,32 @@ fn measure(
     let directory = bench.directory.join("server");
     let server = Server::start(bench.binary(variant.side), &directory, setup, variant)?;
     let failed = |error: String| format!("{error} {}", server.log());
-    let first = (FIRST_BYTES / what.bytes.max(1)).clamp(1, FIRST_REQUESTS_MAX);
-    let first = first.max(what.connections * what.streams);
-    let begin = Instant::now();
-    load(what, first).map_err(failed)?;
-    let rate = first as f64 / begin.elapsed().as_secs_f64();
-    let requests = ((rate * bench.options.seconds) as usize).max(first);
+    let seconds = bench.options.seconds;
+    let warm_up = Duration::from_secs_f64((seconds * WARM_UP).min(WARM_UP_MAX));
     let pids = server.processes();
-    let (begin, before) = (Instant::now(), process::cpu_time(&pids));
-    load(what, requests).map_err(failed)?;
-    let cpu = process::cpu_time(&pids).saturating_sub(before).as_secs_f64();
-    let wall = begin.elapsed().as_secs_f64();
-    Ok(Sample {
-        cpu_us: cpu * 1e6 / requests as f64,
-        requests_per_second: requests as f64 / wall,
-        used_percent: 100.0 * cpu / wall,
-    })
-}
-
-/// Runs h2load, which inherits the processors of this program, and checks what it says.
-pub(super) fn load(what: &Multiplexed, requests: usize) -> Result<(), String> {
-    let path = match what.bytes {
-        0 => "tiny".to_owned(),
-        bytes => format!("{bytes}.bin"),
+    let mut edges = Vec::new();
+    let edge = || {
+        edges.push((
+            Instant::now(),
+            process::cpu_time(&pids),
+            process::cpu_time(&[std::process::id()]),
+        ))
     };
-    let mut command = Command::new("h2load");
-    command.args(["-t", "1", "-n", &requests.to_string(), "-c", &what.connections.to_string()]);
-    command.args(["-m", &what.streams.to_string()]);
-    if what.protocol == Protocol::Https {
-        command.arg("--h1");
-    }
-    command.arg(format!("https://{ADDRESS}/{path}")).stdin(Stdio::null());
-    let output = command
-        .output()
-        .map_err(|error| format!("h2load: {error} (on Debian: apt-get install nghttp2-client)"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let succeeded = format!(" {requests} succeeded, 0 failed, 0 errored, 0 timeout");
-    let received = what.bytes.max("OK".len()) * requests;
-    let complete = text.contains(&succeeded)
-        && text.contains(&format!("status codes: {requests} 2xx,"))
-        && text.contains(&format!("({received}) data"));
-    if complete { Ok(()) } else { Err(format!("not all responses were right: {text}")) }
+    let path = what.path();
+    let length = Duration::from_secs_f64(seconds);
+    let responses = encrypted::run(&what.load(&path), warm_up, length, edge).map_err(failed)?;
+    let &[begin, end] = &edges[..] else {
+        return Err("the measurement has no two edges".to_owned());
+    };
+    let cpu = end.1.saturating_sub(begin.1).as_secs_f64();
+    let client = end.2.saturating_sub(begin.2).as_secs_f64();
+    let wall = (end.0 - begin.0).as_secs_f64();
+    Ok(Sample {
+        cpu_us: cpu * 1e6 / responses as f64,
+        requests_per_second: responses as f64 / wall,
+        used_percent: 100.0 * cpu / wall,
+        client_percent: 100.0 * client / wall,
+    })
 }
 
 impl Sample {
@@ -147,8 +147,12 @@ impl Sample {
 
 impl std::fmt::Display for Sample {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Sample { cpu_us, requests_per_second, used_percent } = self;
-        write!(f, "{cpu_us:9.2} µs  {requests_per_second:9.0}/s  server {used_percent:3.0} %")?;
+        let Sample { cpu_us, requests_per_second, used_percent, client_percent } = self;
+        write!(
+            f,
+            "{cpu_us:9.2} µs  {requests_per_second:9.0}/s  server {used_percent:3.0} %  \
+             client {client_percent:3.0} %"
+        )?;
         if *used_percent < throughput::SATURATED_PERCENT {
             write!(f, "  not saturated")?;
         }

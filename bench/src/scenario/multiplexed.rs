@@ -113,6 +113,8 @@ fn measure(
     let failed = |error: String| format!("{error} {}", server.log());
     let seconds = bench.options.seconds;
     let warm_up = Duration::from_secs_f64((seconds * WARM_UP).min(WARM_UP_MAX));
+    // When it answers, all its processes are there.
+    Multiplexed { connections: 1, streams: 1, ..*what }.requests(1).map_err(failed)?;
     let pids = server.processes();
     let mut edges = Vec::new();
     let edge = || {

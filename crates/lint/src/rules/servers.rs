@@ -259,11 +259,13 @@ fn url(model: &Model<'_>, report: &mut Report) {
             }
             _ => name,
         };
-        if name != text && !name.is_empty() && !name.contains(':') {
-            report
-                .find(word.span, format!("\"{text}\" never matches a host"))
-                .hint(format!("write \"{name}\""))
-                .replace(word.span, name);
+        if name == text || name.is_empty() || name.contains(':') {
+            continue;
+        }
+        let finding = report.find(word.span, format!("\"{text}\" never matches a host"));
+        // Anything else might need quotes, and is no host either.
+        if name.chars().all(|c| c.is_alphanumeric() || "-._*".contains(c)) {
+            finding.hint(format!("write \"{name}\"")).replace(word.span, name);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The load generator of encrypted connections: one thread, one epoll, HTTP/1.1 or HTTP/2.
 //!
-//! Like [`crate::load`] it must cost less than the server, though it decrypts as much: so responses are
-//! recognised by their lengths, and only the first of a connection is read.
+//! Like [`crate::load`] it must cost less than the server, though it decrypts as much: so of each response,
+//! only status and length are looked at.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

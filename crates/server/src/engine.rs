@@ -189,9 +189,10 @@ impl Engine {
                     threads: settings.threads,
                     max_queue: settings.max_queue,
                 };
-                match settings.name == POOL_COMPUTE {
-                    true => Pool::computing(config),
-                    false => Pool::new(config),
+                if settings.name == POOL_COMPUTE {
+                    Pool::computing(config)
+                } else {
+                    Pool::new(config)
                 }
             });
             (settings.clone(), pool)

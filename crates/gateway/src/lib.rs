@@ -27,5 +27,5 @@ pub mod uwsgi;
 
 pub use error::Error;
 pub use nowait_h1::ResponseError as HeadError;
-pub use params::ParamList;
+pub use params::ParamForm;
 pub use step::{BodyEvent, BodyStep, HeadEvent, HeadStep};

@@ -1,21 +1,36 @@
 //! The list of parameters with which a request to an application begins, whatever its form.
 //!
-//! Implemented for FastCGI, SCGI and uwsgi. Names and values are appended where they belong, so that
-//! nothing is copied on its way.
+//! Implemented for FastCGI, SCGI and uwsgi. Names and values are appended where they are sent from, so
+//! that nothing is copied on its way. What [`ParamForm::open`] and [`ParamForm::close`] write depends on
+//! nothing but the parameter: what is known before the request can be written before it.
 
-/// A list of names and values.
-pub trait ParamList {
-    /// Adds what `name` and `value` append to the bytes that they get, and must not touch. With
-    /// `if_not_empty`, nothing is added if the value is empty.
-    fn add(
-        &mut self,
-        if_not_empty: bool,
-        name: impl FnOnce(&mut Vec<u8>),
-        value: impl FnOnce(&mut Vec<u8>),
-    );
+/// The form of a list of names and values.
+///
+/// A parameter is written in three steps: [`open`](Self::open), the value, [`close`](Self::close). If it
+/// is dropped after all, its bytes are truncated.
+pub trait ParamForm {
+    /// Why a parameter cannot be sent.
+    type Error;
 
-    /// Adds a parameter.
-    fn push(&mut self, name: &[u8], value: &[u8]) {
-        self.add(false, |out| out.extend_from_slice(name), |out| out.extend_from_slice(value));
+    /// Appends what precedes the value of a parameter. `name` appends its name, which has `name_bytes`.
+    fn open(list: &mut Vec<u8>, name_bytes: usize, name: impl FnOnce(&mut Vec<u8>));
+
+    /// Completes the last parameter of the list, which was opened at `start`, and whose value begins at
+    /// `value`.
+    ///
+    /// # Errors
+    /// It cannot be sent; the list is unchanged.
+    fn close(list: &mut Vec<u8>, start: usize, value: usize) -> Result<(), Self::Error>;
+
+    /// Appends a parameter.
+    ///
+    /// # Errors
+    /// It cannot be sent.
+    fn push(list: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), Self::Error> {
+        let start = list.len();
+        Self::open(list, name.len(), |list| list.extend_from_slice(name));
+        let at = list.len();
+        list.extend_from_slice(value);
+        Self::close(list, start, at)
     }
 }

@@ -1,60 +1,62 @@
 //! The beginning of uwsgi requests: a packet with variables. nginx: `ngx_http_uwsgi_create_request`.
 
-use crate::ParamList;
+use std::convert::Infallible;
 
-/// Variables of a request.
-#[derive(Debug, Default)]
-pub struct Vars(Vec<u8>);
+use crate::ParamForm;
+
+/// What precedes the variables in a packet, in bytes: their length between the modifiers.
+const HEADER_BYTES: usize = 4;
+
+/// Variables of a request: where their packet begins.
+#[derive(Debug)]
+pub struct Vars(usize);
 
 /// The variables have this many bytes, which is more than a packet may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooBig(pub usize);
 
 impl Vars {
-    /// None yet.
-    pub fn new() -> Self {
-        Self::default()
+    /// Begins a packet.
+    pub fn begin(out: &mut Vec<u8>) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0; HEADER_BYTES]);
+        Self(start)
     }
 
-    /// Appends the packet.
+    /// Completes the packet; what follows the beginning are its variables.
     ///
     /// # Errors
     /// [`TooBig`]
-    pub fn write(&self, modifiers: [u8; 2], out: &mut Vec<u8>) -> Result<(), TooBig> {
-        let length = u16::try_from(self.0.len()).map_err(|_| TooBig(self.0.len()))?;
-        out.push(modifiers[0]);
-        out.extend_from_slice(&length.to_le_bytes());
-        out.push(modifiers[1]);
-        out.extend_from_slice(&self.0);
+    pub fn end(self, modifiers: [u8; 2], out: &mut [u8]) -> Result<(), TooBig> {
+        let Self(start) = self;
+        let bytes = out.len() - start - HEADER_BYTES;
+        let [low, high] = u16::try_from(bytes).map_err(|_| TooBig(bytes))?.to_le_bytes();
+        let header = [modifiers[0], low, high, modifiers[1]];
+        out[start..start + HEADER_BYTES].copy_from_slice(&header);
         Ok(())
     }
 }
 
-impl ParamList for Vars {
-    fn add(
-        &mut self,
-        if_not_empty: bool,
-        name: impl FnOnce(&mut Vec<u8>),
-        value: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let start = self.0.len();
-        append(&mut self.0, name);
-        if append(&mut self.0, value) == 0 && if_not_empty {
-            self.0.truncate(start);
-        }
+impl ParamForm for Vars {
+    type Error = Infallible;
+
+    fn open(list: &mut Vec<u8>, name_bytes: usize, name: impl FnOnce(&mut Vec<u8>)) {
+        list.extend_from_slice(&length(name_bytes));
+        name(list);
+        list.extend_from_slice(&[0; 2]);
+    }
+
+    fn close(list: &mut Vec<u8>, _: usize, value: usize) -> Result<(), Infallible> {
+        let length = length(list.len() - value);
+        list[value - 2..value].copy_from_slice(&length);
+        Ok(())
     }
 }
 
-/// Appends a name or a value with its length before it, which is returned.
-fn append(list: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) -> usize {
-    list.extend_from_slice(&[0; 2]);
-    let start = list.len();
-    text(list);
-    let bytes = list.len() - start;
-    // A longer one is too much for the packet, too: `write` refuses it.
-    let length = u16::try_from(bytes).unwrap_or(u16::MAX);
-    list[start - 2..start].copy_from_slice(&length.to_le_bytes());
-    bytes
+/// The length of a name or a value, as it stands before it. One that is too long is too much for the
+/// packet, too: [`Vars::end`] refuses it.
+fn length(bytes: usize) -> [u8; 2] {
+    u16::try_from(bytes).unwrap_or(u16::MAX).to_le_bytes()
 }
 
 #[cfg(test)]
@@ -63,21 +65,33 @@ mod tests {
 
     #[test]
     fn a_packet() {
-        let mut vars = Vars::new();
-        vars.push(b"A", b"bc");
-        vars.push(b"E", b"");
-        vars.add(true, |out| out.extend_from_slice(b"NONE"), |_| ());
-        let mut out = Vec::new();
-        vars.write([5, 7], &mut out).unwrap();
-        assert_eq!(out, b"\x05\x0c\x00\x07\x01\x00A\x02\x00bc\x01\x00E\x00\x00");
+        let mut out = b">".to_vec();
+        let vars = Vars::begin(&mut out);
+        let Ok(()) = Vars::push(&mut out, b"A", b"bc");
+        let Ok(()) = Vars::push(&mut out, b"E", b"");
+        vars.end([5, 7], &mut out).unwrap();
+        assert_eq!(out, b">\x05\x0c\x00\x07\x01\x00A\x02\x00bc\x01\x00E\x00\x00");
+    }
+
+    #[test]
+    fn lengths_have_two_bytes() {
+        let mut list = Vec::new();
+        let Ok(()) = Vars::push(&mut list, &[b'n'; 127], &[b'v'; 128]);
+        let Ok(()) = Vars::push(&mut list, b"L", &[b'v'; 258]);
+        let rest = &list[2 + 127 + 2 + 128..];
+        assert_eq!((&list[..2], &list[129..131]), (&[127, 0][..], &[128, 0][..]));
+        assert_eq!((&rest[..5], rest.len()), (&b"\x01\0L\x02\x01"[..], 5 + 258));
     }
 
     #[test]
     fn a_packet_has_at_most_64_kb() {
-        let mut vars = Vars::new();
-        vars.push(b"A", &vec![b'x'; 65_530]);
-        assert_eq!(vars.write([0, 0], &mut Vec::new()), Ok(()));
-        vars.push(b"", b"");
-        assert_eq!(vars.write([0, 0], &mut Vec::new()), Err(TooBig(65_539)));
+        for (bytes, expected) in
+            [(65_530, Ok(())), (65_531, Err(TooBig(65_536))), (70_000, Err(TooBig(70_005)))]
+        {
+            let mut out = Vec::new();
+            let vars = Vars::begin(&mut out);
+            let Ok(()) = Vars::push(&mut out, b"A", &vec![b'x'; bytes]);
+            assert_eq!(vars.end([0, 0], &mut out), expected);
+        }
     }
 }

@@ -334,13 +334,15 @@ pub(crate) fn field_line(bytes: &[u8], limits: &Limits) -> Parsed<FieldLine, Bad
 }
 
 /// A field line in the form of nearly all: a name without odd characters, one space, a value without
-/// control characters that needs no trimming, CRLF.
+/// control characters that needs no trimming, CRLF or, from many applications behind CGI, a line feed.
 pub(crate) struct PlainLine {
     pub(crate) known: Option<Known>,
     /// Where the name ends.
     pub(crate) name_end: usize,
-    /// Where the value ends, before CRLF.
+    /// Where the value ends.
     pub(crate) end: usize,
+    /// Where the line ends.
+    pub(crate) next: usize,
 }
 
 /// What the colon and the space after a name take.
@@ -361,8 +363,12 @@ pub(crate) fn plain_line(bytes: &[u8]) -> Option<PlainLine> {
         return None;
     }
     let end = find_unusual(bytes, start)?;
-    let is_plain = bytes.get(end..end + 2) == Some(b"\r\n") && is_visible(end - 1);
-    is_plain.then_some(PlainLine { known, name_end, end })
+    let next = match bytes.get(end..end + 2) {
+        Some(b"\r\n") => end + 2,
+        _ if bytes.get(end) == Some(&b'\n') => end + 1,
+        _ => return None,
+    };
+    is_visible(end - 1).then_some(PlainLine { known, name_end, end, next })
 }
 
 /// The end of a name without odd characters that is not a known one.
@@ -438,6 +444,7 @@ mod tests {
             "Host: example.org\r\n",
             "accept: */*\r\n\r\n",
             "X-Something-Longer-Than-Known-Names: some value\r\nA: b\r\n",
+            "Content-Type: text/plain\nA: b\n",
             "If-Unmodified-Since: \r\n\r\n",
         ];
         let interesting = b"\0\t\n\r :;A_a-\x0b\x7f\x80";
@@ -450,7 +457,7 @@ mod tests {
                 for (at, byte) in (0..cut).flat_map(|at| interesting.map(move |byte| (at, byte))) {
                     let mut line = line.as_bytes()[..cut].to_vec();
                     line[at] = byte;
-                    let Some(PlainLine { known, name_end, end }) = plain_line(&line) else {
+                    let Some(PlainLine { known, name_end, end, next }) = plain_line(&line) else {
                         continue;
                     };
                     let name = Span::new(0, name_end);
@@ -458,7 +465,7 @@ mod tests {
                     let field = FieldLine::Field { name, value, known, odd: false };
                     assert_eq!(
                         field_line(&line, &limits),
-                        Ok(Line::Whole(field, end + 2)),
+                        Ok(Line::Whole(field, next)),
                         "{line:?}"
                     );
                     plain += 1;

@@ -253,8 +253,11 @@ impl Reader {
                 at += CRLF.len();
                 break Ok(true);
             }
-            let Some(PlainLine { known, name_end, end }) = plain_line(rest) else {
-                break Ok(false);
+            let Some(PlainLine { known, name_end, end, next }) = plain_line(rest) else {
+                // Of lines that end without a carriage return, this is the last one.
+                let is_end = rest.first() == Some(&b'\n');
+                at += usize::from(is_end);
+                break Ok(is_end);
             };
             let name = Span::new(at, at + name_end);
             let value = Span::new(at + name_end + COLON_SPACE, at + end);
@@ -262,7 +265,7 @@ impl Reader {
             if let Err(error) = head.field(bytes, limits, field) {
                 break Err(error);
             }
-            at += end + CRLF.len();
+            at += next;
         };
         self.budget.take(limits, at - self.at);
         self.at = at;

@@ -93,6 +93,12 @@ impl Known {
         NAMES[self as usize]
     }
 
+    /// The name of the variable that has the field's value in CGI (RFC 3875 section 4.1.18).
+    #[inline]
+    pub fn cgi_name(self) -> &'static [u8] {
+        &CGI_NAMES[self as usize][..CGI_PREFIX.len() + self.as_str().len()]
+    }
+
     /// The number of `name`, compared without case (RFC 9110 section 5.1).
     #[inline]
     pub fn from_bytes(name: &[u8]) -> Option<Known> {
@@ -227,6 +233,34 @@ static LOWER: [[u8; LONGEST]; Known::COUNT] = {
 };
 const _: () = assert!(Known::COUNT <= 128);
 
+/// What the names of variables in CGI begin with that are header fields.
+pub const CGI_PREFIX: &[u8; 5] = b"HTTP_";
+
+/// The names in CGI.
+static CGI_NAMES: [[u8; CGI_PREFIX.len() + LONGEST]; Known::COUNT] = {
+    let mut all = [[0; CGI_PREFIX.len() + LONGEST]; Known::COUNT];
+    let mut known = 0;
+    while known < Known::COUNT {
+        let (name, cgi) = (NAMES[known].as_bytes(), &mut all[known]);
+        let mut at = 0;
+        while at < CGI_PREFIX.len() + name.len() {
+            cgi[at] = match at < CGI_PREFIX.len() {
+                true => CGI_PREFIX[at],
+                false => cgi_byte(name[at - CGI_PREFIX.len()]),
+            };
+            at += 1;
+        }
+        known += 1;
+    }
+    all
+};
+
+/// A byte of a field's name as it stands in CGI.
+#[inline]
+pub const fn cgi_byte(byte: u8) -> u8 {
+    if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }
+}
+
 /// A hash of length, first, middle and last letter under which no two known names collide.
 struct Hash {
     seed: u32,
@@ -296,6 +330,14 @@ mod tests {
             assert_eq!(Known::from_bytes(name.as_bytes()), Some(known), "{name}");
             assert_eq!(Known::from_bytes(name.to_ascii_lowercase().as_bytes()), Some(known));
             assert_eq!(Known::from_bytes(name.to_ascii_uppercase().as_bytes()), Some(known));
+        }
+    }
+
+    #[test]
+    fn every_name_has_one_in_cgi() {
+        for &known in KNOWN {
+            let name = known.as_str().to_ascii_uppercase().replace('-', "_");
+            assert_eq!(known.cgi_name(), format!("HTTP_{name}").as_bytes());
         }
     }
 

@@ -305,6 +305,11 @@ impl<N: Namespace> Table<N> {
         Ok(self.user.entry(lower.into_boxed_str()).or_insert_with(new))
     }
 
+    /// The name of a mentioned variable.
+    pub fn name(&self, index: Index) -> Option<&str> {
+        self.names.get(index.0 as usize).map(|name| &**name)
+    }
+
     /// Whether the configuration mentions a variable.
     pub fn mentions(&self, name: &str) -> bool {
         self.by_name.contains_key(name)

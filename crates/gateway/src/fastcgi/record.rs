@@ -114,13 +114,24 @@ impl Records {
             }
             match self.state {
                 State::Header(seen) => {
+                    // Mostly it is there as a whole.
+                    if seen == 0
+                        && let Some(header) = rest.first_chunk()
+                    {
+                        check(header)?;
+                        at += HEADER_BYTES;
+                        if let Some(event) = self.begin(*header) {
+                            return Ok(Step { consumed: at, event });
+                        }
+                        continue;
+                    }
                     let length = rest.len().min(HEADER_BYTES - seen);
                     self.bytes[seen..seen + length].copy_from_slice(&rest[..length]);
                     check(&self.bytes[..seen + length])?;
                     at += length;
                     self.state = State::Header(seen + length);
                     if seen + length == HEADER_BYTES
-                        && let Some(event) = self.header()
+                        && let Some(event) = self.begin(self.bytes)
                     {
                         return Ok(Step { consumed: at, event });
                     }
@@ -137,6 +148,13 @@ impl Records {
                     return Ok(Step { consumed: range.end, event: Event::Stderr(range, last) });
                 }
                 State::End(left, seen) => {
+                    if seen == 0
+                        && left as usize == HEADER_BYTES
+                        && let Some(&[_, _, _, _, status, ..]) = rest.first_chunk::<HEADER_BYTES>()
+                    {
+                        self.state = Self::padding(self.padding, true);
+                        return Ok(Step { consumed: at + HEADER_BYTES, event: Event::End(status) });
+                    }
                     let range = take(at, rest, left);
                     for (to, from) in self.bytes.iter_mut().skip(seen).zip(&input[range.clone()]) {
                         *to = *from;
@@ -169,9 +187,9 @@ impl Records {
         };
     }
 
-    /// Begins the content of the record whose header is complete.
-    fn header(&mut self) -> Option<Event> {
-        let [_, kind, _, _, high, low, padding, _] = self.bytes;
+    /// Begins the content of the record with this header.
+    fn begin(&mut self, header: [u8; HEADER_BYTES]) -> Option<Event> {
+        let [_, kind, _, _, high, low, padding, _] = header;
         let length = u16::from_be_bytes([high, low]);
         self.padding = padding;
         let is_end = kind == Kind::End as u8;
@@ -215,6 +233,7 @@ fn take(at: usize, rest: &[u8], left: u16) -> Range<usize> {
 }
 
 /// Checks the beginning of a header.
+#[inline]
 fn check(header: &[u8]) -> Result<(), Error> {
     let known = [Kind::Stdout as u8, Kind::Stderr as u8, Kind::End as u8];
     match *header {

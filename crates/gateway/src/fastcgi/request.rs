@@ -1,7 +1,9 @@
 //! Records of a request.
 
+use std::convert::Infallible;
+
 use super::record::{HEADER_BYTES, Kind, REQUEST, VERSION};
-use crate::ParamList;
+use crate::ParamForm;
 
 /// Most content of one record that is written, in bytes; the protocol allows 65,535. A multiple of
 /// eight, to which records are padded.
@@ -9,9 +11,6 @@ pub const CONTENT_BYTES_MAX: usize = 32 * 1024;
 
 /// Records are padded to a multiple of this.
 const ALIGNED: usize = 8;
-
-/// Memory that [`Params::clear`] keeps, in bytes: most requests need less.
-const KEPT_BYTES_MAX: usize = 4096;
 
 /// Lengths from here on have four bytes, smaller ones have one.
 const LONG: usize = 128;
@@ -29,64 +28,74 @@ pub fn begin(keep: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, RESPONDER, flags, 0, 0, 0, 0, 0]);
 }
 
-/// The parameters of a request.
-#[derive(Debug, Default)]
-pub struct Params(Vec<u8>);
+/// The parameters of a request: where their first record begins.
+#[derive(Debug)]
+pub struct Params(usize);
 
 impl Params {
-    /// None yet.
-    pub fn new() -> Self {
-        Self::default()
+    /// Begins them.
+    pub fn begin(out: &mut Vec<u8>) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&header(Kind::Params, 0, 0));
+        Self(start)
     }
 
-    /// Forgets all, and keeps a little memory.
-    pub fn clear(&mut self) {
-        self.0.clear();
-        self.0.shrink_to(KEPT_BYTES_MAX);
-    }
-
-    /// Appends them, and their end.
+    /// Completes the records of what follows the beginning, and appends the end.
     ///
     /// nginx differs: it refuses requests whose parameters do not fit one record.
-    pub fn write(&self, out: &mut Vec<u8>) {
-        out.reserve(self.0.len() + 4 * HEADER_BYTES);
-        write(Kind::Params, &self.0, out);
+    pub fn end(self, out: &mut Vec<u8>) {
+        let Self(start) = self;
+        let content = start + HEADER_BYTES;
+        let length = out.len() - content;
+        match length {
+            // The record without content is the end.
+            0 => return,
+            1..=CONTENT_BYTES_MAX => {
+                out[start..content].copy_from_slice(&head(Kind::Params, length));
+                out.extend_from_slice(padding(length));
+            }
+            _ => {
+                let all = out.split_off(content);
+                out.truncate(start);
+                write(Kind::Params, &all, out);
+            }
+        }
         end(Kind::Params, out);
     }
 }
 
-impl ParamList for Params {
+impl ParamForm for Params {
+    type Error = Infallible;
+
     #[inline]
-    fn add(
-        &mut self,
-        if_not_empty: bool,
-        name: impl FnOnce(&mut Vec<u8>),
-        value: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let list = &mut self.0;
-        let start = list.len();
-        list.extend_from_slice(&[0; 2]);
-        name(list);
-        let middle = list.len();
-        value(list);
-        let lengths = (middle - start - 2, list.len() - middle);
-        if if_not_empty && lengths.1 == 0 {
-            list.truncate(start);
-        } else if lengths.0 < LONG && lengths.1 < LONG {
-            list[start..start + 2].copy_from_slice(&[lengths.0 as u8, lengths.1 as u8]);
-        } else {
-            let lengths = [lengths.0, lengths.1].into_iter().flat_map(length);
-            list.splice(start..start + 2, lengths);
+    fn open(list: &mut Vec<u8>, name_bytes: usize, name: impl FnOnce(&mut Vec<u8>)) {
+        match name_bytes {
+            0..LONG => list.extend_from_slice(&[name_bytes as u8, 0]),
+            _ => {
+                list.extend_from_slice(&long(name_bytes));
+                list.push(0);
+            }
         }
+        name(list);
+    }
+
+    #[inline]
+    fn close(list: &mut Vec<u8>, start: usize, value: usize) -> Result<(), Infallible> {
+        let length = list.len() - value;
+        // Behind the length of the name.
+        let at = start + if usize::from(list[start]) < LONG { 1 } else { 4 };
+        match length {
+            0..LONG => list[at] = length as u8,
+            _ => drop(list.splice(at..=at, long(length))),
+        }
+        Ok(())
     }
 }
 
-/// The length of a name or a value, as it stands in the list.
-fn length(bytes: usize) -> impl Iterator<Item = u8> {
+/// The length of a name or a value, in four bytes.
+fn long(bytes: usize) -> [u8; 4] {
     // No text has 2 GB.
-    let long = (u32::try_from(bytes).unwrap_or(u32::MAX) | 1 << 31).to_be_bytes();
-    let (skipped, short) = if bytes < LONG { (4, Some(bytes as u8)) } else { (0, None) };
-    long.into_iter().skip(skipped).chain(short)
+    (u32::try_from(bytes).unwrap_or(u32::MAX) | 1 << 31).to_be_bytes()
 }
 
 /// Appends bytes of a stream in records.
@@ -128,11 +137,10 @@ mod tests {
     fn a_request() {
         let mut out = Vec::new();
         begin(true, &mut out);
-        let mut params = Params::new();
-        params.push(b"A", b"bc");
-        params.push(b"E", b"");
-        params.add(true, |out| out.extend_from_slice(b"NONE"), |_| ());
-        params.write(&mut out);
+        let params = Params::begin(&mut out);
+        let Ok(()) = Params::push(&mut out, b"A", b"bc");
+        let Ok(()) = Params::push(&mut out, b"E", b"");
+        params.end(&mut out);
         write(Kind::Stdin, b"12345678", &mut out);
         end(Kind::Stdin, &mut out);
         let expected = [
@@ -146,17 +154,46 @@ mod tests {
     }
 
     #[test]
-    fn long_parameters() {
-        let mut params = Params::new();
-        params.push(&[b'n'; 127], &[b'v'; 128]);
-        assert_eq!(params.0[..7], [127, 0x80, 0, 0, 128, b'n', b'n']);
-        assert_eq!(params.0.len(), 5 + 127 + 128);
-        params.push(b"large", &vec![b'x'; 100_000]);
+    fn no_parameters() {
         let mut out = Vec::new();
-        params.write(&mut out);
-        // Three full records, one that is padded, the end.
-        let rest = params.0.len() - 3 * CONTENT_BYTES_MAX;
-        assert_eq!(out.len(), params.0.len() + 5 * HEADER_BYTES + padding(rest).len());
-        assert_eq!(out.len() % ALIGNED, 0);
+        Params::begin(&mut out).end(&mut out);
+        assert_eq!(out, b"\x01\x04\0\x01\0\0\0\0");
+    }
+
+    #[test]
+    fn lengths_have_one_byte_or_four() {
+        for (name, value, lengths) in [
+            (0, 0, &b"\0\0"[..]),
+            (127, 127, b"\x7f\x7f"),
+            (127, 128, b"\x7f\x80\0\0\x80"),
+            (128, 127, b"\x80\0\0\x80\x7f"),
+            (128, 70_000, b"\x80\0\0\x80\x80\x01\x11\x70"),
+        ] {
+            let mut list = b">".to_vec();
+            let (name, value) = (vec![b'n'; name], vec![b'v'; value]);
+            let Ok(()) = Params::push(&mut list, &name, &value);
+            assert_eq!(list, [b">", lengths, &name, &value].concat());
+        }
+    }
+
+    #[test]
+    fn many_parameters_have_several_records() {
+        let list = |bytes: usize| {
+            let mut list = Vec::new();
+            let Ok(()) = Params::push(&mut list, b"large", &vec![b'x'; bytes]);
+            list
+        };
+        // The list has ten bytes more.
+        for bytes in [CONTENT_BYTES_MAX - 10, CONTENT_BYTES_MAX - 9, 100_000] {
+            let (list, mut expected) = (list(bytes), Vec::new());
+            write(Kind::Params, &list, &mut expected);
+            end(Kind::Params, &mut expected);
+            let mut out = Vec::new();
+            let params = Params::begin(&mut out);
+            out.extend_from_slice(&list);
+            params.end(&mut out);
+            assert_eq!(out.len() % ALIGNED, 0);
+            assert!(out == expected, "{bytes}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nowait_conf::Size;
-use nowait_message::{Version, http_date};
+use nowait_message::{Known, Version, http_date};
 use nowait_runtime::now;
 
 use super::{Builtin, Changeable, Family};
@@ -38,7 +38,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// `Content-Length` of the request.
     "content_length" => content_length;
     /// `Content-Type` of the request.
-    "content_type" => |r, out| header(r, b"content-type", out);
+    "content_type" => |r, out| known_header(r, Known::ContentType, out);
     /// The `root` or `alias` of the current location.
     "document_root" => |r, out| { r.location().path.append_root(r, out); true };
     /// The same as `$uri`.
@@ -64,7 +64,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Client address.
     "remote_addr" => |r, out| { address::append_ip(r.peer(), out); true };
     /// Client port.
-    "remote_port" => |r, out| { if let Some(port) = address::port(r.peer()) { number(u64::from(port), out); } true };
+    "remote_port" => |r, out| port(address::port(r.peer()), out);
     /// User name given by HTTP Basic authentication.
     "remote_user" => |r, out| append(Credentials::of(r).as_ref().map(|c| &c.user[..]), out);
     /// The request line as the client sent it.
@@ -90,7 +90,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Method of the request.
     "request_method" => request_method;
     /// Port in the request line or the `Host` field, if any.
-    "request_port" => |r, out| { if let Some(port) = r.host_port { number(u64::from(port), out); } true };
+    "request_port" => |r, out| port(r.host_port, out);
     /// Time since the first byte of the request was read, in seconds with millisecond resolution.
     "request_time" => |r, out| { seconds(since(r.started), out); true };
     /// The request target as the client sent it, with its query string.
@@ -102,7 +102,7 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Name of the server that accepted the request.
     "server_name" => |r, out| { out.extend_from_slice(r.server_name()); true };
     /// Server port that accepted the request.
-    "server_port" => |r, out| { if let Some(port) = address::port(r.exchange.local()) { number(u64::from(port), out); } true };
+    "server_port" => |r, out| port(address::port(r.exchange.local()), out);
     /// Protocol of the request, such as `HTTP/1.1`.
     "server_protocol" => |r, out| append(Some(r.head.protocol()).filter(|p| !p.is_empty()), out);
     /// Status of the response.
@@ -187,6 +187,14 @@ pub(crate) fn number(n: u64, out: &mut Vec<u8>) -> bool {
     true
 }
 
+/// Appends a port that may be missing.
+fn port(port: Option<u16>, out: &mut Vec<u8>) -> bool {
+    if let Some(port) = port {
+        out.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
+    }
+    true
+}
+
 /// Appends a duration as seconds with three decimals.
 pub(crate) fn seconds(elapsed: Duration, out: &mut Vec<u8>) {
     number(elapsed.as_secs(), out);
@@ -234,7 +242,7 @@ fn host(r: &Request, out: &mut Vec<u8>) -> bool {
 
 fn content_length(r: &Request, out: &mut Vec<u8>) -> bool {
     if r.body_length == BodyLength::None {
-        return header(r, b"content-length", out);
+        return known_header(r, Known::ContentLength, out);
     }
     match (r.body_length, &r.body) {
         (BodyLength::Known(n), _) => number(n, out),
@@ -294,6 +302,19 @@ fn request_id(r: &Request, out: &mut Vec<u8>) -> bool {
 fn header(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     let separator: &[u8] = if name == b"cookie" { b"; " } else { b", " };
     joined(r.head.fields().iter().map(|f| (f.name, f.value)), name, separator, out)
+}
+
+/// Appends all headers of the request with this name.
+fn known_header(r: &Request, name: Known, out: &mut Vec<u8>) -> bool {
+    let mut found = false;
+    for value in r.head.fields().all(name) {
+        if found {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(value);
+        found = true;
+    }
+    found
 }
 
 fn request_header(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {

@@ -32,6 +32,11 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "time_local" => |_, out| { out.extend_from_slice(&clock().log_time()); true };
 };
 
+/// The value of a variable that is the same for all requests.
+pub fn constant(name: &str) -> Option<&'static str> {
+    (name == "nginx_version").then_some(NGINX_VERSION)
+}
+
 fn tcp(r: &Request, part: fn(&TcpInfo) -> u32, out: &mut Vec<u8>) -> bool {
     r.exchange.tcp_info().is_ok_and(|info| number(u64::from(part(&info)), out))
 }

@@ -1,31 +1,31 @@
 //! `fastcgi_param` and its relatives: what an application learns about a request. nginx:
 //! `ngx_http_fastcgi_init_params` and the first half of `ngx_http_fastcgi_create_request`.
+//!
+//! A location's parameters are prepared when the configuration is read, in the form in which they are
+//! sent: names with their lengths, and all of those whose value is constant. A request adds the other
+//! values ([`list`]) and the client's header fields ([`fields`]).
 
-use std::hash::Hasher;
+mod fields;
+mod list;
+
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::marker::PhantomData;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
-use nowait_gateway::ParamList;
-use nowait_message::{Field, Known};
-use rustc_hash::FxHasher;
+use nowait_gateway::ParamForm;
+use nowait_message::name::CGI_PREFIX;
+use nowait_variables::Subject;
 
 use crate::request::Request;
 use crate::upstream::Wanted;
-use crate::variables::complex::Complex;
-
-/// What names of parameters begin with that are header fields of the client.
-const HTTP: &[u8] = b"HTTP_";
-
-/// Header fields of clients that are not passed on if the response is for a cache, which serves other
-/// clients, too.
-const CONDITIONS: &[Known] = &[
-    Known::IfModifiedSince,
-    Known::IfUnmodifiedSince,
-    Known::IfNoneMatch,
-    Known::IfMatch,
-    Known::Range,
-    Known::IfRange,
-];
+use crate::variables::complex::{Complex, Part, Table};
+use crate::variables::system;
+use fields::ClientFields;
+use list::{List, Value};
 
 /// One `fastcgi_param`.
 #[derive(Clone, Debug)]
@@ -52,73 +52,106 @@ impl Setting for Param {
         }
         let name = Bytes::copy_from_slice(&name.text);
         let value = crate::conf::complex(value, cx)?;
+        let value = with_constants(&value, cx.global::<Table>());
         Ok(Self { name, value, if_not_empty: third.is_some() })
     }
 }
 
-/// The parameters of a location.
-#[derive(Clone, Debug, Default)]
-pub struct Params {
-    list: Vec<Param>,
-    /// The names after `HTTP_` that directives set: the client's fields of these names are not sent.
-    fields: Vec<Bytes>,
+impl Param {
+    /// The name of the client's field that it replaces; a part of its own name.
+    fn field(&self) -> Option<Bytes> {
+        let rest = self.name.strip_prefix(CGI_PREFIX)?;
+        (!rest.is_empty()).then(|| self.name.slice_ref(rest))
+    }
+
+    /// An empty one only removes the client's field.
+    fn is_sent(&self) -> bool {
+        self.field().is_none() || !self.value.is_empty()
+    }
 }
 
-impl Params {
+/// The text with the values of variables that never change.
+fn with_constants(text: &Complex, table: &Table) -> Complex {
+    let constant = |part: &Part| match part {
+        Part::Variable(index) => table.name(*index).and_then(system::constant),
+        _ => None,
+    };
+    if !text.parts().iter().any(|part| constant(part).is_some()) {
+        return text.clone();
+    }
+    let mut parts: Vec<Part> = Vec::new();
+    for part in text.parts() {
+        let part = match constant(part) {
+            Some(value) => Part::Literal(Bytes::from_static(value.as_bytes())),
+            None => part.clone(),
+        };
+        match (parts.last_mut(), &part) {
+            (Some(Part::Literal(last)), Part::Literal(text)) => {
+                *last = [&last[..], text].concat().into()
+            }
+            _ => parts.push(part),
+        }
+    }
+    Complex::new(parts)
+}
+
+/// The parameters of a location, in a form.
+#[derive(Debug)]
+pub struct Params<F> {
+    /// Those of the directives, for an explanation.
+    given: Vec<Param>,
+    list: List,
+    fields: ClientFields,
+    form: PhantomData<fn() -> F>,
+}
+
+impl<F: ParamForm> Params<F> {
     /// From the directives of a block.
     pub fn new(given: Vec<Param>) -> Self {
-        let field = |param: &Param| match param.name.strip_prefix(HTTP) {
-            Some(rest) if !rest.is_empty() => Some(param.name.slice(HTTP.len()..)),
-            _ => None,
-        };
-        let fields = given.iter().filter_map(field).collect();
-        // An empty one only removes the client's field.
-        let list = given.into_iter().filter(|p| field(p).is_none() || !p.value.is_empty());
-        Self { list: list.collect(), fields }
+        let fields = ClientFields::without(given.iter().filter_map(Param::field));
+        let mut list = List::default();
+        for param in given.iter().filter(|param| param.is_sent()) {
+            list.add::<F>(param);
+        }
+        if !fields.are_without(b"HOST") {
+            list.add_host::<F>();
+        }
+        Self { given, list, fields, form: PhantomData }
     }
 
-    /// Whether a directive sets the parameter for this field.
-    fn sets(&self, field: &[u8]) -> bool {
-        let is_it = |name: &Bytes| {
-            name.len() == field.len() && name.iter().zip(field).all(|(a, b)| upper(*a) == upper(*b))
-        };
-        self.fields.iter().any(is_it)
-    }
-
-    /// Adds all parameters of a request to the list: those of directives, ours, the client's header
-    /// fields if they are passed on.
+    /// Appends all parameters of a request: those of directives, ours, the client's header fields if
+    /// they are passed on.
     ///
     /// nginx differs: the client's `Proxy` is passed on only by a directive, since applications take
     /// `HTTP_PROXY` for a setting of their own (CVE-2016-5385). A request that a cache has turned into
     /// another method has that method in `REQUEST_METHOD`.
+    ///
+    /// # Errors
+    /// One of them cannot be sent in this form.
     pub fn append(
         &self,
         request: &Request,
         wanted: &Wanted,
         passes_fields: bool,
-        list: &mut impl ParamList,
-    ) {
-        for param in &self.list {
-            let name = |out: &mut Vec<u8>| out.extend_from_slice(&param.name);
-            list.add(param.if_not_empty, name, |out| match wanted.method {
-                Some(method) if param.name == "REQUEST_METHOD" => {
-                    out.extend_from_slice(method.as_bytes());
-                }
-                _ => param.value.append(request, out),
-            });
-        }
-        if !self.sets(b"HOST") {
-            let name = |out: &mut Vec<u8>| out.extend_from_slice(b"HTTP_HOST");
-            list.add(true, name, |out| append_host(request, out));
-        }
-        for (_, name, value) in wanted.condition.iter().flat_map(|condition| condition.fields()) {
-            if !self.sets(name.as_bytes()) {
-                let value = |out: &mut Vec<u8>| out.extend_from_slice(value);
-                list.add(true, |out| append_name(name.as_bytes(), out), value);
+        out: &mut Vec<u8>,
+    ) -> Result<(), F::Error> {
+        let variables = request.variables();
+        self.list.write::<F>(out, |value, out| match (value, wanted.method) {
+            (Value::Variable(index), _) => {
+                variables.append(*index, request, out);
+            }
+            (Value::Method(_), Some(method)) => out.extend_from_slice(method.as_bytes()),
+            (Value::Method(text) | Value::Text(text), _) => text.append(request, out),
+            (Value::Host, _) => append_host(request, out),
+        })?;
+        if let Some(condition) = &wanted.condition {
+            for (_, name, value) in condition.fields() {
+                self.fields.append_own::<F>(name, value, out)?;
             }
         }
-        if passes_fields {
-            self.append_fields(request, wanted, list);
+        match passes_fields {
+            true => self.fields.append::<F>(request.head.fields(), wanted.for_cache, out),
+            false => Ok(()),
         }
     }
 
@@ -129,89 +162,51 @@ impl Params {
         passes_fields: bool,
         put: &mut dyn FnMut(&[u8], &[u8]),
     ) {
-        self.append(request, &Wanted::default(), passes_fields, &mut Told(put));
+        let params = Params::<Told>::new(self.given.clone());
+        let mut list = Vec::new();
+        let Ok(()) = params.append(request, &Wanted::default(), passes_fields, &mut list);
+        Told::read(&list, put);
     }
+}
 
-    /// Adds the client's header fields. Those of one name are joined.
-    fn append_fields(&self, request: &Request, wanted: &Wanted, list: &mut impl ParamList) {
-        let fields = request.head.fields();
-        // Most are known and not repeated, and need no comparison.
-        let is_single = |field: &Field<'_>| field.known.is_some_and(|k| !fields.is_repeated(k));
-        let others = fields.iter().filter(|field| !is_single(field));
-        let others: Vec<(u64, Field<'_>)> = others.map(|field| (hash(field.name), field)).collect();
-        let same = |a: &(u64, Field<'_>), b: &(u64, Field<'_>)| {
-            a.0 == b.0 && a.1.name.eq_ignore_ascii_case(b.1.name)
-        };
-        let mut seen = 0;
-        for field in fields.iter() {
-            let following = match is_single(&field) {
-                true => None,
-                false => {
-                    seen += 1;
-                    others.get(seen..)
-                }
-            };
-            match field.known {
-                Some(Known::Host) => continue,
-                Some(known) if wanted.for_cache && CONDITIONS.contains(&known) => continue,
-                None if field.name.eq_ignore_ascii_case(b"proxy") => continue,
-                _ => {}
-            }
-            if self.sets(field.name) {
-                continue;
-            }
-            let name = |out: &mut Vec<u8>| append_name(field.name, out);
-            let Some(following) = following else {
-                list.add(false, name, |out| out.extend_from_slice(field.value));
-                continue;
-            };
-            let one = &others[seen - 1];
-            if others[..seen - 1].iter().any(|other| same(other, one)) {
-                continue;
-            }
-            // RFC 9110 section 5.3; RFC 6265 section 5.4 for cookies.
-            let separator = if field.known == Some(Known::Cookie) { b"; " } else { b", " };
-            list.add(false, name, |out| {
-                out.extend_from_slice(field.value);
-                for (_, other) in following.iter().filter(|other| same(other, one)) {
-                    out.extend_from_slice(separator);
-                    out.extend_from_slice(other.value);
-                }
-            });
+/// A form that is told rather than sent: both lengths, the name, the value.
+struct Told;
+
+/// Bytes of a length.
+const LENGTH_BYTES: usize = size_of::<usize>();
+
+impl Told {
+    fn read(mut list: &[u8], put: &mut dyn FnMut(&[u8], &[u8])) {
+        while !list.is_empty() {
+            let (name, value) = (Self::read_length(&mut list), Self::read_length(&mut list));
+            let (name, rest) = list.split_at(name);
+            let (value, rest) = rest.split_at(value);
+            put(name, value);
+            list = rest;
         }
     }
-}
 
-/// A list that is told rather than sent.
-struct Told<'a>(&'a mut dyn FnMut(&[u8], &[u8]));
-
-impl ParamList for Told<'_> {
-    fn add(
-        &mut self,
-        if_not_empty: bool,
-        name: impl FnOnce(&mut Vec<u8>),
-        value: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let (mut name_text, mut value_text) = (Vec::new(), Vec::new());
-        name(&mut name_text);
-        value(&mut value_text);
-        if !(if_not_empty && value_text.is_empty()) {
-            (self.0)(&name_text, &value_text);
-        }
+    fn read_length(list: &mut &[u8]) -> usize {
+        let (length, rest) = list.split_first_chunk().expect("a list is complete");
+        *list = rest;
+        usize::from_ne_bytes(*length)
     }
 }
 
-/// Appends the name of the parameter for a header field.
-fn append_name(field: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(HTTP);
-    let start = out.len();
-    out.extend_from_slice(field);
-    out[start..].iter_mut().for_each(|b| *b = upper(*b));
-}
+impl ParamForm for Told {
+    type Error = Infallible;
 
-/// A byte of a field's name as it stands in that of a parameter.
-fn upper(b: u8) -> u8 {
-    if b == b'-' { b'_' } else { b.to_ascii_uppercase() }
+    fn open(list: &mut Vec<u8>, name_bytes: usize, name: impl FnOnce(&mut Vec<u8>)) {
+        list.extend_from_slice(&name_bytes.to_ne_bytes());
+        list.extend_from_slice(&[0; LENGTH_BYTES]);
+        name(list);
+    }
+
+    fn close(list: &mut Vec<u8>, start: usize, value: usize) -> Result<(), Infallible> {
+        let length = (list.len() - value).to_ne_bytes();
+        list[start + LENGTH_BYTES..][..LENGTH_BYTES].copy_from_slice(&length);
+        Ok(())
+    }
 }
 
 /// Appends the requested host with its port, if the client has named one.
@@ -224,11 +219,4 @@ pub(super) fn append_host(request: &Request, out: &mut Vec<u8>) {
         out.push(b':');
         out.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
     }
-}
-
-/// A name without regard to case.
-fn hash(name: &[u8]) -> u64 {
-    let mut hasher = FxHasher::default();
-    name.iter().for_each(|b| hasher.write_u8(b.to_ascii_lowercase()));
-    hasher.finish()
 }

@@ -45,27 +45,23 @@ thread_local! {
 pub(super) struct FastcgiFactory;
 
 impl CodecFactory for FastcgiFactory {
-    fn codec(&self, request: &Request, _: Option<&Rc<Lane>>) -> Box<dyn Codec> {
-        let mut codec = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+    fn codec(&self, _: &Request, _: Option<&Rc<Lane>>) -> Box<dyn Codec> {
+        SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
             Box::new(Fastcgi {
-                conf: None,
-                params: fastcgi::Params::new(),
+                catches: None,
                 response: Response::new(Asked::default()),
                 head: ResponseBuilder::new(),
                 frames: false,
                 logged: 0,
             })
-        });
-        codec.conf = FastcgiConf::of_location(request.location()).cloned();
-        codec
+        })
     }
 }
 
 /// One request to a FastCGI server.
 struct Fastcgi {
-    /// `None` only while the codec is unused.
-    conf: Option<Arc<FastcgiConf>>,
-    params: fastcgi::Params,
+    /// The settings of the request's location, if texts of the error stream make responses invalid.
+    catches: Option<Arc<FastcgiConf>>,
     response: Response,
     head: ResponseBuilder,
     /// The content is still to be sent, in records.
@@ -81,17 +77,22 @@ impl Codec for Fastcgi {
         order: &Order,
         out: &mut OutBuf,
     ) -> Result<Content, u16> {
-        let conf = self.conf.as_deref().ok_or(500u16)?;
-        self.response = Response::new(Asked {
+        let conf = FastcgiConf::of_location(request.location()).ok_or(500u16)?;
+        if !conf.catch_stderr.is_empty() {
+            self.catches = Some(conf.clone());
+        }
+        self.response.begin(Asked {
             head: cgi::is_head(request, order),
             keep: conf.keep_conn,
             head_bytes_max: conf.backend.settings.buffer_size,
         });
+        // Its memory is there from now on.
+        let out: &mut Vec<u8> = out;
         fastcgi::begin(conf.keep_conn, out);
-        let params = &mut self.params;
+        let params = fastcgi::Params::begin(out);
         let passes = conf.backend.pass_request_headers;
-        conf.params.append(request, &order.wanted, passes, params);
-        params.write(out);
+        let Ok(()) = conf.params.append(request, &order.wanted, passes, out);
+        params.end(out);
         let (content, _) = cgi::content(request, &conf.backend);
         let small: &[u8] = match (&content, &request.body) {
             (Content::None, _) => &[],
@@ -166,11 +167,9 @@ impl Codec for Fastcgi {
     }
 
     fn retire(mut self: Box<Self>) {
-        (self.conf, self.frames, self.logged) = (None, false, 0);
-        self.params.clear();
+        (self.catches, self.frames, self.logged) = (None, false, 0);
         self.head.clear();
-        // Most have none; that of others may be large.
-        self.response = Response::new(Asked::default());
+        self.response.end();
         // The thread may be at its end.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
@@ -205,7 +204,7 @@ impl Fastcgi {
 
     /// Whether a text of the error stream makes the response invalid.
     fn catches(&self, text: &[u8]) -> bool {
-        let patterns = self.conf.as_ref().map_or(&[][..], |conf| &conf.catch_stderr);
+        let patterns = self.catches.as_ref().map_or(&[][..], |conf| &conf.catch_stderr);
         patterns.iter().any(|Pattern(pattern)| memchr::memmem::find(text, pattern).is_some())
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
+use nowait_gateway::fastcgi;
 
 use super::split;
 use crate::backend::cgi::{self, Param, Params};
@@ -82,7 +83,7 @@ pub(super) struct FastcgiConf {
     /// Settings shared with other modules.
     pub(super) backend: Backend,
     /// Parameters of requests.
-    pub(super) params: Params,
+    pub(super) params: Params<fastcgi::Params>,
     /// Texts in the error stream that make a response invalid.
     pub(super) catch_stderr: Vec<Pattern>,
     /// Whether servers keep connections.

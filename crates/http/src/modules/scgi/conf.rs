@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Scope};
+use nowait_gateway::scgi::Headers;
 
 use crate::backend::cgi::{self, Param, Params};
 use crate::backend::conf::Backend;
@@ -74,7 +75,7 @@ pub(super) struct ScgiConf {
     /// Settings shared with other modules.
     pub(super) backend: Backend,
     /// Parameters of requests.
-    pub(super) params: Params,
+    pub(super) params: Params<Headers>,
 }
 
 /// The settings of locations that pass requests on, for codecs.

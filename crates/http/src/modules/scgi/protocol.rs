@@ -35,15 +35,17 @@ const WAY: plain::Way =
 /// Appends the head of a request.
 fn write(request: &Request, order: &Order, length: u64, out: &mut Vec<u8>) -> Result<(), u16> {
     let conf = conf(request).ok_or(500u16)?;
-    let mut headers = Headers::new(length);
+    let headers = Headers::begin(length, out);
     let passes = conf.backend.pass_request_headers;
-    conf.params.append(request, &order.wanted, passes, &mut headers);
-    headers.write(out).map_err(|Zero(name)| {
+    let appended = conf.params.append(request, &order.wanted, passes, out);
+    appended.map_err(|Zero(name)| {
         let name = String::from_utf8_lossy(&name);
         let text = format_args!("SCGI can't pass on a zero byte: in parameter \"{name}\"");
         request.log(Level::Error, text);
         400u16
-    })
+    })?;
+    headers.end(out);
+    Ok(())
 }
 
 impl Rewriter for ScgiConf {}

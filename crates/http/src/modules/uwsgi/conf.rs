@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
+use nowait_gateway::uwsgi::Vars;
 
 use crate::backend::cgi::{self, Param, Params};
 use crate::backend::conf::Backend;
@@ -115,7 +116,7 @@ pub(super) struct UwsgiConf {
     /// Settings shared with other modules.
     pub(super) backend: Backend,
     /// Parameters of requests.
-    pub(super) params: Params,
+    pub(super) params: Params<Vars>,
     /// The modifiers of packets.
     pub(super) modifiers: [u8; 2],
     /// Sent after the parameters.

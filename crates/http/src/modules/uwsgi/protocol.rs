@@ -35,15 +35,15 @@ const WAY: plain::Way =
 /// Appends the head of a request.
 fn write(request: &Request, order: &Order, _: u64, out: &mut Vec<u8>) -> Result<(), u16> {
     let conf = conf(request).ok_or(500u16)?;
-    let mut vars = Vars::new();
+    let vars = Vars::begin(out);
     let passes = conf.backend.pass_request_headers;
-    conf.params.append(request, &order.wanted, passes, &mut vars);
-    vars.write(conf.modifiers, out).map_err(|TooBig(bytes)| {
+    let Ok(()) = conf.params.append(request, &order.wanted, passes, out);
+    vars.end(conf.modifiers, out).map_err(|TooBig(bytes)| {
         request.log(Level::Alert, format_args!("uwsgi request is too big: {bytes}"));
         500u16
     })?;
     if let Some(text) = &conf.string {
-        out.extend_from_slice(&request.evaluate(text));
+        text.append(request, out);
     }
     Ok(())
 }

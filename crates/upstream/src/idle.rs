@@ -30,14 +30,13 @@ pub(crate) use owners::PeerIdle;
 pub(crate) use pools::PoolToken;
 
 /// The most recently used connection of this worker.
-pub(crate) fn take(group: &Group, peer: &Peer, tag: Tag) -> Option<IdleConnection> {
+pub(crate) fn take(group: &Group, peer: &Peer, tag: Tag) -> Option<Box<IdleConnection>> {
     let conf = &group.conf().keepalive;
     if conf.connections == 0 {
         return None;
     }
     let local = conf.local;
-    let entry =
-        POOLS.with_borrow_mut(|pools| pools.take(group.pool_id(), peer.state.id, tag, local))?;
+    let entry = POOLS.with_borrow_mut(|pools| pools.take(peer.state.id, tag, local))?;
     let mut connection = entry.connection;
     connection.stream.unwatch();
     connection.requests += 1;
@@ -45,20 +44,24 @@ pub(crate) fn take(group: &Group, peer: &Peer, tag: Tag) -> Option<IdleConnectio
 }
 
 /// One of another worker's connections.
-pub(crate) async fn take_remote(group: &Group, peer: &Peer, tag: Tag) -> Option<IdleConnection> {
+pub(crate) async fn take_remote(
+    group: &Group,
+    peer: &Peer,
+    tag: Tag,
+) -> Option<Box<IdleConnection>> {
     if group.conf().keepalive.connections == 0 {
         return None;
     }
     let me = POOLS.with_borrow(|pools| pools.id);
     let from = peer.state.idle.richest(me)?;
     let local = group.conf().keepalive.local;
-    let mut connection = moving::ask(&from, group.pool_id(), peer.state.id, tag, local).await?;
+    let mut connection = moving::ask(&from, peer.state.id, tag, local).await?;
     connection.requests += 1;
     Some(connection)
 }
 
 /// Keeps a connection, or closes it if it can't be reused.
-pub(crate) fn put(group: &Group, peer: &Peer, mut connection: IdleConnection, tag: Tag) {
+pub(crate) fn put(group: &Group, peer: &Peer, mut connection: Box<IdleConnection>, tag: Tag) {
     let conf = &group.conf().keepalive;
     let now = nowait_runtime::now();
     if conf.connections == 0
@@ -69,11 +72,10 @@ pub(crate) fn put(group: &Group, peer: &Peer, mut connection: IdleConnection, ta
     {
         return;
     }
-    let (pool, peer_id) = (group.pool_id(), peer.state.id);
-    let watch = keeper::watch(&mut connection, pool, peer_id);
-    let serial = watch.serial();
+    let peer_id = peer.state.id;
+    let serial = keeper::watch(&mut connection, peer_id);
     // There is unexpected data after the response.
-    if keeper::has_something(&connection.stream, watch) {
+    if keeper::has_something(&connection) {
         return;
     }
     let until = now + conf.timeout;
@@ -82,7 +84,7 @@ pub(crate) fn put(group: &Group, peer: &Peer, mut connection: IdleConnection, ta
         let id = pools.id;
         let shown = || peer.state.idle.enter(id, worker::remote());
         let dropped = match pools.put(group, peer_id, entry, shown) > conf.connections {
-            true => pools.shrink(pool, conf.connections),
+            true => pools.shrink(group.pool_id(), conf.connections),
             false => Vec::new(),
         };
         (dropped, pools.needs_alarm(until))

@@ -167,13 +167,13 @@ impl Picked {
     }
 
     /// An idle connection to the peer: the one most recently used by this worker.
-    pub fn idle_take(&self, tag: Tag) -> Option<IdleConnection> {
+    pub fn idle_take(&self, tag: Tag) -> Option<Box<IdleConnection>> {
         idle::take(&self.group, &self.peer, tag)
     }
 
     /// As [`idle_take`](Self::idle_take); if this worker has none, one of another worker, which
     /// takes some tens of microseconds.
-    pub async fn idle_take_any(&self, tag: Tag) -> Option<IdleConnection> {
+    pub async fn idle_take_any(&self, tag: Tag) -> Option<Box<IdleConnection>> {
         match self.idle_take(tag) {
             Some(connection) => Some(connection),
             None => idle::take_remote(&self.group, &self.peer, tag).await,
@@ -182,7 +182,7 @@ impl Picked {
 
     /// Keeps a connection for later requests if `keepalive` allows it; otherwise closes it. Nothing
     /// may be in flight on it: the response was read to its end and allows reuse.
-    pub fn idle_put(&self, connection: IdleConnection, tag: Tag) {
+    pub fn idle_put(&self, connection: Box<IdleConnection>, tag: Tag) {
         idle::put(&self.group, &self.peer, connection, tag);
     }
 }

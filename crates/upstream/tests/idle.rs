@@ -70,7 +70,7 @@ impl Origin {
     }
 
     /// A new connection: (the peer that is asked, our end, the origin's end).
-    async fn connect(&self, group: &Arc<Group>) -> (Picked, IdleConnection, Stream) {
+    async fn connect(&self, group: &Arc<Group>) -> (Picked, Box<IdleConnection>, Stream) {
         let picked = pick(group);
         let stream = Stream::connect(picked.address(), LONG).await.unwrap();
         let accepted = self.listener.accept().await.unwrap();

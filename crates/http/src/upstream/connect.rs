@@ -29,7 +29,7 @@ pub(super) struct Link {
 /// What is held.
 enum Hold {
     /// A connection.
-    Connection(IdleConnection),
+    Connection(Box<IdleConnection>),
     /// A stream of a shared one, which is left when this is dropped.
     Lane(#[expect(dead_code, reason = "it acts when it is dropped")] Held),
 }
@@ -43,7 +43,7 @@ enum Holder {
 }
 
 /// Where a probe finds its connection again.
-pub(super) type Slot = Rc<Cell<Option<IdleConnection>>>;
+pub(super) type Slot = Rc<Cell<Option<Box<IdleConnection>>>>;
 
 /// Why there is no connection.
 pub(super) enum Unconnected {
@@ -136,7 +136,7 @@ async fn lane(
             let connection = open(request, peer.address(), how).await?;
             let keepalive = peer.group().conf().keepalive;
             let usage = Usage { keepalive, send_timeout: how.settings.send_timeout };
-            Ok(opening.opened(connection, usage))
+            Ok(opening.opened(&connection, usage))
         }
         Err(Unfound::TimedOut) => Err(Unconnected::Failed(ConnectError::TimedOut)),
         Err(Unfound::Overflow) => Err(Unconnected::Overflow),
@@ -163,7 +163,7 @@ pub(super) async fn open(
     request: &Request,
     address: &Address,
     how: &How<'_>,
-) -> Result<IdleConnection, Unconnected> {
+) -> Result<Box<IdleConnection>, Unconnected> {
     let &How { bind, tls, settings, state, shares, .. } = how;
     let mut options = ConnectOptions::new(settings.connect_timeout);
     options.keepalive = settings.socket_keepalive;
@@ -200,18 +200,23 @@ pub(super) async fn open(
 
 impl Link {
     /// A connection to a peer.
-    pub(super) fn new(connection: IdleConnection, reused: bool, peer: Picked, tag: Tag) -> Self {
+    pub(super) fn new(
+        connection: Box<IdleConnection>,
+        reused: bool,
+        peer: Picked,
+        tag: Tag,
+    ) -> Self {
         Self::of(connection, reused, Holder::Request(peer, tag))
     }
 
     /// A connection for a probe, and the place where it is left if it can be reused.
-    pub(super) fn of_probe(connection: IdleConnection, reused: bool) -> (Self, Slot) {
+    pub(super) fn of_probe(connection: Box<IdleConnection>, reused: bool) -> (Self, Slot) {
         let slot = Slot::default();
         (Self::of(connection, reused, Holder::Probe(slot.clone())), slot)
     }
 
     /// The only stream of a connection for a probe, and the place where nothing is left.
-    pub(super) fn of_probe_alone(connection: IdleConnection, settings: &Settings) -> (Self, Slot) {
+    pub(super) fn of_probe_alone(connection: &IdleConnection, settings: &Settings) -> (Self, Slot) {
         let keepalive = Keepalive { connections: 0, ..Keepalive::default() };
         let usage = Usage { keepalive, send_timeout: settings.send_timeout };
         let lane = Opening::alone().opened(connection, usage);
@@ -219,7 +224,7 @@ impl Link {
         (Self::of_lane(lane, Holder::Probe(slot.clone())), slot)
     }
 
-    fn of(connection: IdleConnection, reused: bool, holder: Holder) -> Self {
+    fn of(connection: Box<IdleConnection>, reused: bool, holder: Holder) -> Self {
         let pipe = Pipe::Own(connection.stream.clone());
         Self { pipe, reused, holder, hold: Hold::Connection(connection) }
     }

@@ -69,7 +69,7 @@ pub enum ProbeFault {
 #[derive(Default)]
 pub struct Prober {
     /// The connection kept from the last probe.
-    kept: Option<IdleConnection>,
+    kept: Option<Box<IdleConnection>>,
 }
 
 /// A probe whose response's head has arrived. Dropping it closes the connection.
@@ -131,7 +131,7 @@ impl Prober {
             }
         })?;
         let link = match shares {
-            true => Link::of_probe_alone(connection, probing.settings()),
+            true => Link::of_probe_alone(&connection, probing.settings()),
             false => Link::of_probe(connection, false),
         };
         exchange(request, &**probing, link, &order).await

@@ -5,7 +5,6 @@ use std::task::{Context, Wake, Waker};
 
 /// Wakes the keeper for one connection.
 pub(super) struct Watch {
-    pub(super) pool: u64,
     pub(super) peer: u64,
     pub(super) serial: u64,
     pub(super) bell: Arc<Bell>,
@@ -19,8 +18,8 @@ pub(super) struct Bell {
 
 #[derive(Default)]
 struct Rung {
-    /// Pool, peer and number of connections with activity.
-    list: Vec<(u64, u64, u64)>,
+    /// Peer and number of connections with activity.
+    list: Vec<(u64, u64)>,
     keeper: Option<Waker>,
 }
 
@@ -29,24 +28,18 @@ thread_local! {
     pub(super) static BELL: Arc<Bell> = Arc::default();
 }
 
-impl Watch {
-    pub(super) fn serial(&self) -> u64 {
-        self.serial
-    }
-}
-
 impl Wake for Watch {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.bell.ring(Some((self.pool, self.peer, self.serial)));
+        self.bell.ring(Some((self.peer, self.serial)));
     }
 }
 
 impl Bell {
-    pub(super) fn ring(&self, what: Option<(u64, u64, u64)>) {
+    pub(super) fn ring(&self, what: Option<(u64, u64)>) {
         let keeper = {
             let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
             rung.list.extend(what);
@@ -58,7 +51,7 @@ impl Bell {
     }
 
     /// The connections to check; if none, the keeper is woken once there are any.
-    pub(super) fn listen(&self, cx: &Context<'_>) -> Vec<(u64, u64, u64)> {
+    pub(super) fn listen(&self, cx: &Context<'_>) -> Vec<(u64, u64)> {
         let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         if !rung.keeper.as_ref().is_some_and(|keeper| keeper.will_wake(cx.waker())) {
             rung.keeper = Some(cx.waker().clone());

@@ -2,12 +2,10 @@
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::task::Waker;
 use std::time::Instant;
 
 use nowait_runtime::net::Stream;
-
-use super::bell::Watch;
 
 /// Which requests may use a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +23,7 @@ impl Tag {
     }
 }
 
-/// A connection to a peer that may serve several requests.
+/// A connection to a peer that may serve several requests. It is handed on often, and so is in a box.
 pub struct IdleConnection {
     /// The connection. Only the holder of the only reference can return it.
     pub stream: Rc<Stream>,
@@ -33,14 +31,23 @@ pub struct IdleConnection {
     pub opened: Instant,
     /// Number of requests that it has served, including the current one.
     pub requests: u64,
-    /// Wakes the keeper on activity; created when the connection is first kept.
-    pub(super) watch: Option<Arc<Watch>>,
+    /// Created when the connection is first kept.
+    pub(super) watched: Option<Watched>,
+}
+
+/// How the keeper is woken on activity.
+pub(super) struct Watched {
+    /// The peer that the connection is kept for.
+    pub(super) peer: u64,
+    /// The number of the connection.
+    pub(super) serial: u64,
+    pub(super) waker: Waker,
 }
 
 impl IdleConnection {
     /// A connection for its first request.
-    pub fn new(stream: impl Into<Rc<Stream>>, now: Instant) -> IdleConnection {
-        IdleConnection { stream: stream.into(), opened: now, requests: 1, watch: None }
+    pub fn new(stream: impl Into<Rc<Stream>>, now: Instant) -> Box<IdleConnection> {
+        Box::new(IdleConnection { stream: stream.into(), opened: now, requests: 1, watched: None })
     }
 }
 

@@ -9,12 +9,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use nowait_runtime::net::Stream;
 use nowait_runtime::time::{Sleep, sleep_until};
 use nowait_runtime::worker;
 
 use super::bell::{BELL, Watch};
-use super::connection::IdleConnection;
+use super::connection::{IdleConnection, Watched};
 use super::pools::{POOLS, Pools};
 
 /// How long the keeper sleeps if there is nothing to wait for: practically forever.
@@ -24,25 +23,25 @@ thread_local! {
     static RUNS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The watch on a connection, created when it is first kept for this peer.
-pub(super) fn watch(connection: &mut IdleConnection, pool: u64, peer: u64) -> Arc<Watch> {
+/// Makes the connection wake the keeper when it is kept for this peer; returns its number.
+pub(super) fn watch(connection: &mut IdleConnection, peer: u64) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    if let Some(watch) = &connection.watch
-        && (watch.pool, watch.peer) == (pool, peer)
+    if let Some(watched) = &connection.watched
+        && watched.peer == peer
     {
-        return watch.clone();
+        return watched.serial;
     }
     let bell = BELL.with(Arc::clone);
     let serial = NEXT.fetch_add(1, Relaxed);
-    let watch = Arc::new(Watch { pool, peer, serial, bell });
-    connection.watch = Some(watch.clone());
-    watch
+    let waker = Waker::from(Arc::new(Watch { peer, serial, bell }));
+    connection.watched = Some(Watched { peer, serial, waker });
+    serial
 }
 
 /// Begins to watch a connection; true if there is activity already.
-pub(super) fn has_something(stream: &Stream, watch: Arc<Watch>) -> bool {
-    let waker = Waker::from(watch);
-    stream.poll_quiet(&mut Context::from_waker(&waker)).is_ready()
+pub(super) fn has_something(connection: &IdleConnection) -> bool {
+    let Some(Watched { waker, .. }) = &connection.watched else { return false };
+    connection.stream.poll_quiet(&mut Context::from_waker(waker)).is_ready()
 }
 
 /// Makes sure that the keeper runs; wakes it if it has to check again.
@@ -83,16 +82,11 @@ async fn keep() {
 
 /// Closes the connections with activity.
 fn look(cx: &Context<'_>) {
-    for (pool, peer, serial) in BELL.with(|bell| bell.listen(cx)) {
+    for (peer, serial) in BELL.with(|bell| bell.listen(cx)) {
         let closed = POOLS.with_borrow_mut(|pools| {
-            let entry = pools.get(pool, peer, serial)?;
-            let watch = entry.connection.watch.clone()?;
+            let entry = pools.get(peer, serial)?;
             // Wake-ups may be spurious.
-            if has_something(&entry.connection.stream, watch) {
-                pools.remove(pool, peer, serial)
-            } else {
-                None
-            }
+            if has_something(&entry.connection) { pools.remove(peer, serial) } else { None }
         });
         drop(closed);
     }

@@ -33,15 +33,14 @@ struct Moved {
 /// Asks a worker for one of its connections.
 pub(super) async fn ask(
     from: &Remote,
-    pool: u64,
     peer: u64,
     tag: Tag,
     local: bool,
-) -> Option<IdleConnection> {
+) -> Option<Box<IdleConnection>> {
     let parcel = Arc::<Parcel>::default();
     let sender = Sender(parcel.clone());
     let give = Box::new(move || -> nowait_runtime::worker::LocalFuture {
-        Box::pin(give(pool, peer, tag, local, sender))
+        Box::pin(give(peer, tag, local, sender))
     });
     from.spawn(give).ok()?;
     let Moved { fd, layer, opened, requests } =
@@ -59,15 +58,14 @@ pub(super) async fn ask(
             return None;
         }
     }
-    Some(IdleConnection { stream, opened, requests, watch: None })
+    Some(Box::new(IdleConnection { stream, opened, requests, watched: None }))
 }
 
 /// Hands a connection of this worker over, or reports that there is none.
-async fn give(pool: u64, peer: u64, tag: Tag, local: bool, sender: Sender) {
-    let entry = POOLS.with_borrow_mut(|pools| pools.take(pool, peer, tag, local));
-    let Some(IdleConnection { stream, opened, requests, .. }) = entry.map(|e| e.connection) else {
-        return;
-    };
+async fn give(peer: u64, tag: Tag, local: bool, sender: Sender) {
+    let entry = POOLS.with_borrow_mut(|pools| pools.take(peer, tag, local));
+    let Some(entry) = entry else { return };
+    let IdleConnection { stream, opened, requests, .. } = *entry.connection;
     stream.unwatch();
     let Some(stream) = Rc::into_inner(stream) else { return };
     if let Ok((fd, layer)) = stream.into_parts().await {

@@ -1,7 +1,8 @@
-//! The lists of one worker: connections by group and peer, newest last.
+//! The lists of one worker: connections by peer, newest last.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,8 +54,8 @@ impl Drop for PoolToken {
         for remote in workers.into_inner().unwrap_or_else(PoisonError::into_inner) {
             let close = Box::new(move || -> nowait_runtime::worker::LocalFuture {
                 Box::pin(async move {
-                    let pool = POOLS.with_borrow_mut(|pools| pools.pools.remove(&id));
-                    drop(pool.map(|pool| in_order([pool])));
+                    let closed = POOLS.with_borrow_mut(|pools| pools.remove_group(id));
+                    drop(closed);
                 })
             });
             // A worker that has ended has closed them.
@@ -65,7 +66,7 @@ impl Drop for PoolToken {
 
 /// A connection that is idle.
 pub(super) struct Entry {
-    pub(super) connection: IdleConnection,
+    pub(super) connection: Box<IdleConnection>,
     pub(super) tag: Tag,
     /// When it is closed.
     pub(super) until: Instant,
@@ -77,21 +78,27 @@ pub(super) struct Entry {
 pub(super) struct Pools {
     /// Unique in the process.
     pub(super) id: u64,
-    pools: FxHashMap<u64, Pool>,
+    /// By peer. All connections to a peer are of one group.
+    lists: FxHashMap<u64, List>,
+    /// By the number of a group's connections.
+    groups: FxHashMap<u64, Rc<Pool>>,
     /// When the keeper wakes by itself; `None`: never.
     alarm: Option<Instant>,
 }
 
-/// A group's lists.
+/// What the lists of a group have in common.
 #[derive(Default)]
 struct Pool {
-    lists: FxHashMap<u64, List>,
-    count: usize,
+    /// Their connections.
+    count: Cell<usize>,
+    /// Their peers.
+    peers: RefCell<Vec<u64>>,
 }
 
 /// A peer's connections, in the order of their last use.
-pub(super) struct List {
+struct List {
     entries: VecDeque<Entry>,
+    pool: Rc<Pool>,
     /// The counter that other workers see.
     shown: Arc<AtomicU32>,
 }
@@ -103,25 +110,51 @@ impl Drop for List {
 }
 
 impl List {
+    /// A connection was added.
+    fn added(&self) {
+        self.pool.count.update(|count| count + 1);
+        self.show();
+    }
+
+    /// A connection was removed.
+    fn removed(&self) {
+        self.pool.count.update(|count| count - 1);
+        self.show();
+    }
+
     fn show(&self) {
         self.shown.store(u32::try_from(self.entries.len()).unwrap_or(u32::MAX), Relaxed);
+    }
+
+    /// Takes the newest connection that may serve the tag.
+    fn take(&mut self, tag: Tag, local: bool) -> Option<Entry> {
+        // Mostly it is the last one.
+        match self.entries.back()?.tag.serves(tag, local) {
+            true => self.entries.pop_back(),
+            false => {
+                let at = self.entries.iter().rposition(|entry| entry.tag.serves(tag, local))?;
+                self.entries.remove(at)
+            }
+        }
     }
 }
 
 impl Pools {
     pub(super) fn new() -> Pools {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Pools { id: NEXT.fetch_add(1, Relaxed), pools: FxHashMap::default(), alarm: None }
+        Pools {
+            id: NEXT.fetch_add(1, Relaxed),
+            lists: FxHashMap::default(),
+            groups: FxHashMap::default(),
+            alarm: None,
+        }
     }
 
     /// Takes the newest connection to a peer that may serve the tag.
-    pub(super) fn take(&mut self, pool: u64, peer: u64, tag: Tag, local: bool) -> Option<Entry> {
-        let pool = self.pools.get_mut(&pool)?;
-        let list = pool.lists.get_mut(&peer)?;
-        let at = list.entries.iter().rposition(|entry| entry.tag.serves(tag, local))?;
-        let entry = list.entries.remove(at)?;
-        list.show();
-        pool.count -= 1;
+    pub(super) fn take(&mut self, peer: u64, tag: Tag, local: bool) -> Option<Entry> {
+        let list = self.lists.get_mut(&peer)?;
+        let entry = list.take(tag, local)?;
+        list.removed();
         Some(entry)
     }
 
@@ -134,78 +167,77 @@ impl Pools {
         entry: Entry,
         shown: impl FnOnce() -> Arc<AtomicU32>,
     ) -> usize {
-        let pool = self.pools.entry(group.pool_id()).or_insert_with(|| {
-            group.pool_token().enter(nowait_runtime::worker::remote());
-            Pool::default()
+        let list = self.lists.entry(peer).or_insert_with(|| {
+            let pool = self.groups.entry(group.pool_id()).or_insert_with(|| {
+                group.pool_token().enter(nowait_runtime::worker::remote());
+                Rc::default()
+            });
+            pool.peers.borrow_mut().push(peer);
+            List { entries: VecDeque::new(), pool: pool.clone(), shown: shown() }
         });
-        let list = pool
-            .lists
-            .entry(peer)
-            .or_insert_with(|| List { entries: VecDeque::new(), shown: shown() });
         list.entries.push_back(entry);
-        list.show();
-        pool.count += 1;
-        pool.count
+        list.added();
+        list.pool.count.get()
     }
 
     /// Removes the connections beyond the limit of a group, least recently used first.
     pub(super) fn shrink(&mut self, pool: u64, most: usize) -> Vec<Entry> {
         let mut out = Vec::new();
-        let Some(pool) = self.pools.get_mut(&pool) else { return out };
-        while pool.count > most {
-            let oldest = pool.lists.values_mut().min_by_key(|list| {
+        let Some(pool) = self.groups.get(&pool) else { return out };
+        while pool.count.get() > most {
+            let peers = pool.peers.borrow();
+            let firsts = peers.iter().filter_map(|peer| {
                 // Serial numbers do not reflect the last use; times are equal within a turn.
-                let age = list.entries.front().map(|entry| (entry.until, entry.serial));
-                (age.is_none(), age)
+                let first = self.lists.get(peer)?.entries.front()?;
+                Some((first.until, first.serial, *peer))
             });
-            let Some(entry) = oldest.and_then(|list| {
-                let entry = list.entries.pop_front();
-                list.show();
-                entry
-            }) else {
-                break;
-            };
-            pool.count -= 1;
-            out.push(entry);
+            let oldest = firsts.min().and_then(|(.., peer)| self.lists.get_mut(&peer));
+            let Some(list) = oldest else { break };
+            out.extend(list.entries.pop_front());
+            list.removed();
         }
         out
     }
 
     /// Removes the connection with this number.
-    pub(super) fn remove(&mut self, pool: u64, peer: u64, serial: u64) -> Option<Entry> {
-        let pool = self.pools.get_mut(&pool)?;
-        let list = pool.lists.get_mut(&peer)?;
+    pub(super) fn remove(&mut self, peer: u64, serial: u64) -> Option<Entry> {
+        let list = self.lists.get_mut(&peer)?;
         let at = list.entries.iter().position(|entry| entry.serial == serial)?;
         let entry = list.entries.remove(at)?;
-        list.show();
-        pool.count -= 1;
+        list.removed();
         Some(entry)
     }
 
+    /// Removes the connections of a group, least recently used first.
+    fn remove_group(&mut self, pool: u64) -> Vec<Entry> {
+        let pool = self.groups.remove(&pool).unwrap_or_default();
+        in_order(pool.peers.take().iter().filter_map(|peer| self.lists.remove(peer)))
+    }
+
     /// The connection of this number.
-    pub(super) fn get(&self, pool: u64, peer: u64, serial: u64) -> Option<&Entry> {
-        let list = self.pools.get(&pool)?.lists.get(&peer)?;
-        list.entries.iter().find(|entry| entry.serial == serial)
+    pub(super) fn get(&self, peer: u64, serial: u64) -> Option<&Entry> {
+        self.lists.get(&peer)?.entries.iter().find(|entry| entry.serial == serial)
     }
 
     /// Removes connections that were idle for too long, least recently used first, and lists of
     /// peers no longer in use. Sets the time of the next check.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Entry> {
         let mut out = Vec::new();
-        for pool in self.pools.values_mut() {
-            pool.lists.retain(|_, list| {
-                while list.entries.front().is_some_and(|entry| entry.until <= now) {
-                    out.extend(list.entries.pop_front());
-                    pool.count -= 1;
-                }
-                list.show();
-                !list.entries.is_empty()
-            });
-        }
+        self.lists.retain(|peer, list| {
+            while list.entries.front().is_some_and(|entry| entry.until <= now) {
+                out.extend(list.entries.pop_front());
+                list.removed();
+            }
+            let is_used = !list.entries.is_empty();
+            if !is_used {
+                list.pool.peers.borrow_mut().retain(|one| one != peer);
+            }
+            is_used
+        });
         // As in `in_order`.
         out.sort_by_key(|entry| (entry.until, entry.serial));
-        let lists = self.pools.values().flat_map(|pool| pool.lists.values());
-        self.alarm = lists.filter_map(|list| list.entries.front()).map(|e| e.until).min();
+        self.alarm =
+            self.lists.values().filter_map(|list| list.entries.front()).map(|e| e.until).min();
         out
     }
 
@@ -226,14 +258,14 @@ impl Pools {
     /// Removes everything.
     pub(super) fn clear(&mut self) -> Vec<Entry> {
         self.alarm = None;
-        in_order(std::mem::take(&mut self.pools).into_values())
+        self.groups.clear();
+        in_order(std::mem::take(&mut self.lists).into_values())
     }
 }
 
-/// All connections of these groups, least recently used first. (The order of the maps depends on
-/// numbers that differ between runs of a simulation.)
-fn in_order(pools: impl IntoIterator<Item = Pool>) -> Vec<Entry> {
-    let lists = pools.into_iter().flat_map(|pool| pool.lists.into_values());
+/// All connections of these lists, least recently used first. (The order of the map depends on numbers
+/// that differ between runs of a simulation.)
+fn in_order(lists: impl Iterator<Item = List>) -> Vec<Entry> {
     let mut all: Vec<Entry> =
         lists.flat_map(|mut list| std::mem::take(&mut list.entries)).collect();
     all.sort_by_key(|entry| (entry.until, entry.serial));

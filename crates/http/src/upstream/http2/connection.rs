@@ -84,7 +84,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(connection: IdleConnection, key: Option<Key>, usage: Usage) -> Rc<Self> {
+    pub(super) fn new(connection: &IdleConnection, key: Option<Key>, usage: Usage) -> Rc<Self> {
         let limits = Limits {
             stream_window: WINDOW_BYTES,
             string_bytes_max: STRING_BYTES_MAX,

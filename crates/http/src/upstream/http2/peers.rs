@@ -170,7 +170,7 @@ impl Opening {
     }
 
     /// The connection is open: its first stream.
-    pub(in crate::upstream) fn opened(self, connection: IdleConnection, usage: Usage) -> Held {
+    pub(in crate::upstream) fn opened(self, connection: &IdleConnection, usage: Usage) -> Held {
         let connection = Connection::new(connection, self.key, usage);
         if let Some(key) = self.key {
             change(key, |peer| peer.connections.push(connection.clone()));

@@ -1,8 +1,7 @@
 //! What the engine needs to know about a protocol, without sockets, clocks or files.
 //!
 //! Implemented by protocol modules, called only by the engine. A [`CodecFactory`] makes a codec for
-//! each try of a request, and says whether requests share connections; then the codec talks to its
-//! [`Lane`].
+//! each try of a request; if requests share connections, the codec talks to its [`Lane`].
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -22,11 +21,6 @@ use crate::response::Header;
 pub trait CodecFactory: Sync {
     /// A codec for one try; `lane`: its stream, if connections are shared.
     fn codec(&self, request: &Request, lane: Option<&Rc<Lane>>) -> Box<dyn Codec>;
-
-    /// Whether requests share connections, over HTTP/2, instead of having one at a time.
-    fn shares(&self, _request: &Request) -> bool {
-        false
-    }
 
     /// Whether a request asks for a tunnel over a shared connection, which servers have to offer
     /// (RFC 8441 section 3).

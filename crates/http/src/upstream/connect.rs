@@ -79,8 +79,6 @@ pub(super) struct How<'a> {
     /// What it needs, if it has TLS.
     pub(super) tls: Option<&'a Wish>,
     pub(super) settings: &'a Settings,
-    /// Whether requests share connections.
-    pub(super) shares: bool,
     /// Whether a stream becomes a tunnel.
     pub(super) tunnels: bool,
     /// Shows what is being done.
@@ -97,7 +95,7 @@ pub(super) async fn connect(
     how: How<'_>,
     tag: Tag,
 ) -> Result<Link, (Unconnected, Picked)> {
-    if how.shares {
+    if how.settings.shares_connections {
         return match lane(request, &peer, &how, tag).await {
             Ok(lane) if how.tunnels => match offers_tunnels(&lane, &how).await {
                 Ok(()) => Ok(Link::of_lane(lane, Holder::Request(peer, tag))),
@@ -164,7 +162,7 @@ pub(super) async fn open(
     address: &Address,
     how: &How<'_>,
 ) -> Result<Box<IdleConnection>, Unconnected> {
-    let &How { bind, tls, settings, state, shares, .. } = how;
+    let &How { bind, tls, settings, state, .. } = how;
     let mut options = ConnectOptions::new(settings.connect_timeout);
     options.keepalive = settings.socket_keepalive;
     options.receive_buffer = settings.socket_rcvbuf;
@@ -189,7 +187,7 @@ pub(super) async fn open(
         // Boxed: plain connections don't need its memory.
         let made = Box::pin(tls.connect(&stream, address, wish, &handshake, || request.io()));
         made.await.map_err(Unconnected::Tls)?;
-        if shares
+        if settings.shares_connections
             && stream.with_layer(|tls: &Tls| tls.session().alpn() == Some(b"h2")) != Some(true)
         {
             return Err(Unconnected::NoHttp2);

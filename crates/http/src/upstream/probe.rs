@@ -112,10 +112,8 @@ impl Prober {
         let bind = probing.bind(request);
         let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
         let tls = probing.tls(request);
-        let shares = probing.codecs().shares(request);
         let how = How {
             tunnels: false,
-            shares,
             bind: bind.as_ref(),
             tls: tls.as_deref(),
             settings: probing.settings(),
@@ -130,7 +128,7 @@ impl Prober {
                 ProbeFault::Protocol(Fault::Malformed(text.into()))
             }
         })?;
-        let link = match shares {
+        let link = match probing.settings().shares_connections {
             true => Link::of_probe_alone(&connection, probing.settings()),
             false => Link::of_probe(connection, false),
         };

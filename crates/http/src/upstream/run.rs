@@ -136,7 +136,7 @@ impl Run {
     /// next peer in turn must have an idle connection.
     pub fn begin(&mut self, request: &mut Request) {
         let queues = self.target.attempt.group().conf().queue.is_some();
-        let shares = self.factory.shares(request);
+        let shares = self.settings.shares_connections;
         if queues || shares || matches!(request.body, RequestBody::Unread(_)) {
             return;
         }
@@ -369,7 +369,6 @@ impl Run {
         opened: Opened,
     ) -> Result<Placed, Missed> {
         let how = How {
-            shares: self.factory.shares(request),
             tunnels: self.factory.tunnels(request),
             bind: self.target.bind.as_ref(),
             tls: self.target.tls.as_deref(),

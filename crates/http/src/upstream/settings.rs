@@ -64,6 +64,8 @@ pub struct Settings {
     pub socket_rcvbuf: u32,
     /// SO_SNDBUF in bytes; zero: the kernel's choice.
     pub socket_sndbuf: u32,
+    /// Whether requests share connections, over HTTP/2, instead of having one at a time.
+    pub shares_connections: bool,
     /// TLS, for requests that need it.
     pub tls: Option<Arc<UpstreamTls<HttpVariables>>>,
 }
@@ -90,6 +92,7 @@ impl Default for Settings {
             socket_keepalive: false,
             socket_rcvbuf: 0,
             socket_sndbuf: 0,
+            shares_connections: false,
             tls: None,
         }
     }

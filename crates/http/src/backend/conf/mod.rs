@@ -177,7 +177,14 @@ impl Backend {
     /// The same for servers with TLS.
     #[must_use]
     pub fn with_tls(mut self, tls: Arc<UpstreamTls<HttpVariables>>) -> Self {
-        self.settings = Arc::new(Settings { tls: Some(tls), ..Settings::clone(&self.settings) });
+        Arc::make_mut(&mut self.settings).tls = Some(tls);
+        self
+    }
+
+    /// The same for servers over HTTP/2, to which requests share connections.
+    #[must_use]
+    pub fn with_shared_connections(mut self) -> Self {
+        Arc::make_mut(&mut self.settings).shares_connections = true;
         self
     }
 }

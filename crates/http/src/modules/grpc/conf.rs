@@ -65,7 +65,7 @@ pub(super) static CONF: Key<Arc<GrpcConf>> = Key::new();
 impl GrpcConf {
     /// Resolves a chain of blocks for a location that passes calls on.
     pub(super) fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass) -> Self {
-        let mut backend = GrpcUpstreamConf::backend(cx, chain, HIDDEN);
+        let mut backend = GrpcUpstreamConf::backend(cx, chain, HIDDEN).with_shared_connections();
         if pass.may_need_tls() {
             let alpn = vec![Complex::from_literal("h2")];
             let tls = GrpcTlsConf::resolve(cx, chain).tls(cx, alpn);

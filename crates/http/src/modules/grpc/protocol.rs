@@ -30,10 +30,6 @@ impl CodecFactory for GrpcFactory {
         let lane = lane.expect("requests share connections");
         Http2::new(lane.clone(), WAY)
     }
-
-    fn shares(&self, _: &Request) -> bool {
-        true
-    }
 }
 
 const WAY: Way =

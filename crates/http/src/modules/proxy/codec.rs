@@ -21,7 +21,7 @@ use crate::backend::http2::{Http2, Way};
 use crate::conf::LocationId;
 use crate::exchange::Interim;
 use crate::generation::Current;
-use crate::modules::proxy::conf::{HttpVersion, ProxyConf};
+use crate::modules::proxy::conf::ProxyConf;
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Header;
 use crate::upstream::{
@@ -49,12 +49,8 @@ impl CodecFactory for HttpFactory {
         }
     }
 
-    fn shares(&self, request: &Request) -> bool {
-        context::conf(request).is_some_and(|conf| conf.http_version == HttpVersion::Http2)
-    }
-
     fn tunnels(&self, request: &Request) -> bool {
-        self.shares(request) && asks_for_socket(request)
+        asks_for_socket(request)
     }
 }
 

@@ -168,6 +168,9 @@ impl ProxyConf {
         if keeps::<ProxyBackendLayer, ProxyCacheConfLayer>(chain) == Some(Keeps::Cache) {
             backend.store = None;
         }
+        if conf.http_version == HttpVersion::Http2 {
+            backend = backend.with_shared_connections();
+        }
         if pass.may_need_tls() {
             let alpn = match conf.http_version {
                 HttpVersion::Http2 => vec![Complex::from_literal("h2")],

@@ -195,6 +195,17 @@ fn decimal_before(text: &mut [u8], end: usize, mut number: u64) -> usize {
     }
 }
 
+/// Makes each CR, LF and NUL of a value a space, for values that are in a head already.
+#[inline]
+pub fn clean(value: &mut [u8]) {
+    if nowait_message::scan::is_one_line(value) {
+        return;
+    }
+    for byte in value.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        *byte = b' ';
+    }
+}
+
 #[inline]
 fn put_clean(out: &mut impl BufMut, value: &[u8]) {
     if nowait_message::scan::is_one_line(value) {
@@ -258,7 +269,11 @@ mod tests {
                 let mut text = *b"a-value-of-20-bytes.";
                 text[at] = byte;
                 let changes = matches!(byte, b'\r' | b'\n' | 0);
-                assert_eq!(same(put_clean, put_cleaned, &text) != text, changes, "{byte}");
+                let cleaned = same(put_clean, put_cleaned, &text);
+                assert_eq!(cleaned != text, changes, "{byte}");
+                let mut in_place = text;
+                clean(&mut in_place);
+                assert_eq!(cleaned, in_place);
                 let changes = byte <= b' ' || byte == 0x7f;
                 assert_eq!(same(put_unspaced, put_encoded, &text) != text, changes, "{byte}");
             }

@@ -18,9 +18,7 @@ use super::context;
 use super::request_head::{self, Framing, Opening, Written};
 use crate::backend::early_hints;
 use crate::backend::http2::{Http2, Way};
-use crate::conf::LocationId;
 use crate::exchange::Interim;
-use crate::generation::Current;
 use crate::modules::proxy::conf::ProxyConf;
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Header;
@@ -42,9 +40,9 @@ thread_local! {
 pub struct HttpFactory;
 
 impl CodecFactory for HttpFactory {
-    fn codec(&self, request: &Request, lane: Option<&Rc<Lane>>) -> Box<dyn Codec> {
+    fn codec(&self, _: &Request, lane: Option<&Rc<Lane>>) -> Box<dyn Codec> {
         match lane {
-            None => Http1::new(request),
+            None => Http1::new(),
             Some(lane) => Http2::new(lane.clone(), HTTP2),
         }
     }
@@ -59,7 +57,7 @@ const HTTP2: Way = Way {
     open: |request, order, lane| {
         let conf = context::conf(request).ok_or(500u16)?;
         let (content, framing) = content(request, conf);
-        context::of(request).framing.set(framing);
+        context::set_framing(request, framing);
         let has_content = framing.chunked || framing.length.is_some_and(|length| length > 0);
         let protocol = asks_for_socket(request).then_some(&b"websocket"[..]);
         let way = Opening { framing, end: !has_content && protocol.is_none(), protocol };
@@ -93,8 +91,6 @@ fn uri<'a>(request: &'a Request, order: &'a Order) -> &'a [u8] {
 
 /// One request to an HTTP server.
 pub struct Http1 {
-    /// `None` only while the codec is unused.
-    asking: Option<Asking>,
     framing: Framing,
     connection: client::Connection,
     head: ResponseBuilder,
@@ -104,52 +100,28 @@ pub struct Http1 {
     hints: usize,
 }
 
-/// The location of a request.
-struct Asking {
-    current: Rc<Current>,
-    location: LocationId,
-}
-
-impl Asking {
-    fn conf(&self) -> &ProxyConf {
-        let location = self.current.conf.location(self.location);
-        context::of_location(location).expect("only locations that pass requests make this")
-    }
-}
-
 impl Http1 {
-    /// For a request in a location with `proxy_pass`.
-    fn new(request: &Request) -> Box<Self> {
-        let mut codec = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+    fn new() -> Box<Self> {
+        SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
             Box::new(Self {
-                asking: None,
                 framing: Framing::default(),
                 connection: client::Connection::new(Limits::default()),
                 head: ResponseBuilder::new(),
                 doubtful: false,
                 hints: 0,
             })
-        });
-        let (current, location) = (request.current.clone(), request.location);
-        codec.asking = Some(Asking { current, location });
-        codec
+        })
     }
+}
 
-    fn conf(&self) -> &ProxyConf {
-        self.asking.as_ref().expect("there until it is retired").conf()
-    }
-
-    /// The properties of the request that its response depends on.
-    fn asked(&self, request: &Request, written: &[u8]) -> Asked {
-        if written.get(..5).is_some_and(|method| method.eq_ignore_ascii_case(b"HEAD ")) {
-            Asked::Head
-        } else if request.head.header(Known::Upgrade).is_some()
-            && self.conf().headers.sets(Known::Upgrade)
-        {
-            Asked::Upgrade
-        } else {
-            Asked::Content
-        }
+/// The properties of the request that its response depends on.
+fn asked(request: &Request, conf: &ProxyConf, written: &[u8]) -> Asked {
+    if written.get(..5).is_some_and(|method| method.eq_ignore_ascii_case(b"HEAD ")) {
+        Asked::Head
+    } else if request.head.header(Known::Upgrade).is_some() && conf.headers.sets(Known::Upgrade) {
+        Asked::Upgrade
+    } else {
+        Asked::Content
     }
 }
 
@@ -160,13 +132,13 @@ impl Codec for Http1 {
         order: &Order,
         out: &mut OutBuf,
     ) -> Result<Content, u16> {
-        let conf = self.conf();
+        let conf = context::conf(request).ok_or(500u16)?;
         let (content, framing) = content(request, conf);
-        context::of(request).framing.set(framing);
+        context::set_framing(request, framing);
         let uri = uri(request, order);
         let start = out.len();
         let written = request_head::write(request, conf, &order.wanted, uri, framing, &mut **out);
-        let asked = self.asked(request, &out[start..]);
+        let asked = asked(request, conf, &out[start..]);
         // The head and the first bytes of the body share one buffer.
         let limits = Limits::one_buffer(conf.backend.settings.buffer_size);
         self.doubtful = written == Written::Doubtful;
@@ -207,7 +179,7 @@ impl Codec for Http1 {
 
     fn interim(&mut self, request: &Request, head: &ResponseHead) -> Option<Interim> {
         self.hints += head.length;
-        let backend = &self.conf().backend;
+        let backend = &context::conf(request)?.backend;
         if self.hints > backend.settings.buffer_size as usize {
             let text = format_args!("upstream sent too big early hints");
             request.log(crate::log::Level::Info, text);
@@ -252,7 +224,6 @@ impl Codec for Http1 {
     }
 
     fn retire(mut self: Box<Self>) {
-        self.asking = None;
         self.head.clear();
         // The thread may be at its end.
         let _ = SPARE.try_with(|spare| {

@@ -63,6 +63,14 @@ pub fn of_mut(request: &mut Request) -> &mut Context {
     request.round.of_mut(&CONTEXT)
 }
 
+/// Notes the framing of the content.
+pub fn set_framing(request: &Request, framing: Framing) {
+    // Most requests have no content, which is what the state says at first.
+    if framing != Framing::default() || request.round.get(&CONTEXT).is_some() {
+        of(request).framing.set(framing);
+    }
+}
+
 /// The same of a request that is passed on with these settings, the ones of its location.
 #[inline]
 pub fn destination_of<'a>(request: &'a Request, conf: &'a ProxyConf) -> Option<&'a Destination> {

@@ -12,7 +12,7 @@ use nowait_h1::encode::HeadWriter;
 use nowait_message::Known;
 
 use crate::backend::request_head::{Writer, pass};
-use crate::modules::proxy::conf::{HttpVersion, ProxyConf};
+use crate::modules::proxy::conf::{HttpVersion, ProxyConf, Said};
 use crate::request::Request;
 use crate::upstream::{Lane, Line, Wanted};
 
@@ -31,6 +31,19 @@ pub struct Framing {
     pub chunked: bool,
 }
 
+impl Framing {
+    /// Whether the fields about the content match it.
+    fn fits(self, said: Said) -> bool {
+        if said.other || said.chunked != self.chunked {
+            return false;
+        }
+        match (said.length, self.length) {
+            (None, length) => self.chunked || length.unwrap_or(0) == 0,
+            (Some(said), length) => !self.chunked && said == Some(length.unwrap_or(0)),
+        }
+    }
+}
+
 /// Whether the written head announces its content correctly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
@@ -42,23 +55,24 @@ pub enum Written {
 }
 
 /// Appends the head of a request in HTTP/1. `framing` is that of the content after it.
-pub fn write<B: BufMut>(
+pub fn write(
     request: &Request,
     conf: &ProxyConf,
     wanted: &Wanted,
     uri: &[u8],
     framing: Framing,
-    out: &mut B,
+    out: &mut Vec<u8>,
 ) -> Written {
     let http11 = conf.http_version == HttpVersion::Http11;
-    let method = method(request, conf, wanted);
-    let mut writer = HeadWriter::request(out, &method, uri, http11);
-    host(request, conf, http11, |host| {
-        if let Some(host) = host {
-            writer.named("Host", host);
-        }
+    let _ = HeadWriter::request(out, &method(request, conf, wanted), uri, http11);
+    let mut said = conf.set_fields.write(request, out, |out| {
+        host(request, conf, http11, |host| {
+            if let Some(host) = host {
+                HeadWriter::resume(out).named("Host", host);
+            }
+        });
     });
-    let mut said = set(request, conf, &mut writer);
+    let mut writer = HeadWriter::resume(out);
     if let Some(length) = framing.length.filter(|_| !conf.headers.sets(Known::ContentLength)) {
         said.length = Some(Some(length));
         writer.content_length(length);
@@ -69,7 +83,7 @@ pub fn write<B: BufMut>(
     }
     rest(request, conf, wanted, &mut writer);
     writer.finish();
-    if said.fits(framing) { Written::Sound } else { Written::Doubtful }
+    if framing.fits(said) { Written::Sound } else { Written::Doubtful }
 }
 
 /// The fields of a request without content, for an explanation.
@@ -156,17 +170,14 @@ fn method<'a>(request: &'a Request, conf: &ProxyConf, wanted: &Wanted) -> Cow<'a
     }
 }
 
-/// Writes the fields that directives set.
-fn set(request: &Request, conf: &ProxyConf, writer: &mut impl Writer) -> Said {
-    let mut said = Said::default();
+/// Writes the fields that directives set besides `Host`.
+fn set(request: &Request, conf: &ProxyConf, writer: &mut impl Writer) {
     for line in &conf.headers.lines {
         let value = request.evaluate(&line.value);
         if !value.is_empty() {
-            said.note(&line.name, &value);
             writer.field(&line.name, &value);
         }
     }
-    said
 }
 
 /// Writes the conditions and ranges of a cache, and the client's fields.
@@ -179,44 +190,6 @@ fn rest(request: &Request, conf: &ProxyConf, wanted: &Wanted, writer: &mut impl 
     }
     if conf.backend.pass_request_headers {
         pass(request.head.fields(), conf.headers.replaced(wanted.for_cache), writer);
-    }
-}
-
-/// The header fields about the content.
-#[derive(Debug, Default)]
-struct Said {
-    /// `Content-Length`, and its value if that is a number.
-    length: Option<Option<u64>>,
-    /// `Transfer-Encoding: chunked`
-    chunked: bool,
-    /// Any other field about it.
-    other: bool,
-}
-
-impl Said {
-    fn note(&mut self, name: &[u8], value: &[u8]) {
-        match Known::from_bytes(name) {
-            Some(Known::ContentLength) => {
-                self.other |= self.length.is_some();
-                self.length = Some(nowait_conf::number(value));
-            }
-            Some(Known::TransferEncoding) => {
-                let again = std::mem::replace(&mut self.chunked, true);
-                self.other |= again || !value.eq_ignore_ascii_case(b"chunked");
-            }
-            _ => {}
-        }
-    }
-
-    /// Whether the fields match the framing.
-    fn fits(&self, framing: Framing) -> bool {
-        if self.other || self.chunked != framing.chunked {
-            return false;
-        }
-        match (self.length, framing.length) {
-            (None, length) => framing.chunked || length.unwrap_or(0) == 0,
-            (Some(said), length) => !framing.chunked && said == Some(length.unwrap_or(0)),
-        }
     }
 }
 
@@ -248,10 +221,12 @@ mod tests {
         let known = Framing { length: Some(5), chunked: false };
         let chunked = Framing { length: None, chunked: true };
         let none = Framing { length: None, chunked: false };
-        let fits = |lines: &[(&str, &str)], framing| {
+        let fits = |lines: &[(&str, &str)], framing: Framing| {
             let mut said = Said::default();
-            lines.iter().for_each(|(name, value)| said.note(name.as_bytes(), value.as_bytes()));
-            said.fits(framing)
+            for (name, value) in lines {
+                said.note(Known::from_bytes(name.as_bytes()), value.as_bytes());
+            }
+            framing.fits(said)
         };
         assert!(fits(&[], none));
         assert!(fits(&[("content-length", "5")], known));

@@ -6,6 +6,7 @@
 mod cookies;
 mod pass;
 mod redirect;
+mod set_fields;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use nowait_conf::{Cx, Scope};
 pub use cookies::{CookieFlags, CookieName, CookiePattern, CookieRule, FlagsRule, Rules};
 pub use pass::{Pass, PassLayer, StaticPass};
 pub use redirect::{Redirect, Redirects, Rewrite};
+pub use set_fields::{Said, SetFields};
 
 use crate::backend::conf::keeping::{self, Keeps, keeps};
 use crate::backend::conf::{Backend, RequestHeaders, SendLowat, SetHeader, no_lowat};
@@ -133,6 +135,8 @@ pub struct ProxyConf {
     pub backend: Backend,
     /// Headers of requests.
     pub headers: RequestHeaders,
+    /// The fields that are set, as HTTP/1 writes them.
+    pub set_fields: SetFields,
     /// Body in place of the client's.
     pub set_body: Option<Complex>,
     /// Method in place of the client's.
@@ -181,11 +185,14 @@ impl ProxyConf {
                 backend = backend.with_tls(tls);
             }
         }
+        let headers = RequestHeaders::new(&conf.set_header);
+        let needs_host = conf.http_version == HttpVersion::Http11;
         Self {
             redirects: Redirects::resolve(conf.redirect, &pass),
+            set_fields: SetFields::new(&headers, pass.host(), needs_host),
             pass,
             backend,
-            headers: RequestHeaders::new(&conf.set_header),
+            headers,
             set_body: conf.set_body,
             method: conf.method,
             http_version: conf.http_version,

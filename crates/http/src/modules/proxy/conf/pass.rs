@@ -47,6 +47,14 @@ impl Pass {
         }
     }
 
+    /// The `Host` of the server, unless each request evaluates it.
+    pub fn host(&self) -> Option<&Bytes> {
+        match self {
+            Self::Static(pass) => Some(&pass.destination.host_header),
+            Self::Variable { .. } => None,
+        }
+    }
+
     /// Position of the directive.
     pub fn span(&self) -> Span {
         match self {

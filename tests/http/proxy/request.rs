@@ -108,6 +108,7 @@ fn headers_may_be_set_and_removed() {
             proxy_set_header X-Real-IP $remote_addr;
             proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
             proxy_set_header Accept "";
+            proxy_set_header X-Constant "a  b";
             proxy_set_header X-Empty $http_nothing;
             proxy_set_header Connection close;
         }
@@ -120,7 +121,7 @@ fn headers_may_be_set_and_removed() {
                 exchange: "GET / HTTP/1.1\nHost: A.example:81\nAccept: */*\nX-Real-IP: 1\n\
                            X-Forwarded-For: 1.2.3.4",
                 passed: "GET / HTTP/1.1\nHost: A.example:81\nX-Real-IP: 127.0.0.1\n\
-                         X-Forwarded-For: 1.2.3.4, 127.0.0.1\nConnection: close\n\n",
+                         X-Forwarded-For: 1.2.3.4, 127.0.0.1\nX-Constant: a  b\nConnection: close\n\n",
                 reply: OK,
                 expected: "200",
             },

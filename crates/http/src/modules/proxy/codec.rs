@@ -137,7 +137,7 @@ impl Codec for Http1 {
         context::set_framing(request, framing);
         let uri = uri(request, order);
         let start = out.len();
-        let written = request_head::write(request, conf, &order.wanted, uri, framing, &mut **out);
+        let written = request_head::write(request, conf, &order.wanted, uri, framing, out);
         let asked = asked(request, conf, &out[start..]);
         // The head and the first bytes of the body share one buffer.
         let limits = Limits::one_buffer(conf.backend.settings.buffer_size);

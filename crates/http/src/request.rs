@@ -21,7 +21,7 @@ use crate::conf::{Location, LocationId, Server, ServerId};
 use crate::exchange::{Exchange, OnHangup, Watch};
 use crate::generation::Current;
 use crate::log::Level;
-use crate::module::Position;
+use crate::module::{Phase, Position};
 use crate::nested::{Entry, Nested, Shared};
 use crate::out::Out;
 use crate::outcome::Special;
@@ -389,6 +389,16 @@ impl Request {
     pub fn path_was_escaped(&self) -> bool {
         let path = self.head.uri().split(|&b| b == b'?').next().unwrap_or_default();
         path.iter().any(|&b| b == b'%' || b == b'+')
+    }
+
+    /// Whether the content of its location is being produced, or was.
+    pub fn is_at_content(&self) -> bool {
+        self.position.phase == Phase::Content
+    }
+
+    /// The content of its location is going to be produced.
+    pub(crate) fn enter_content(&mut self) {
+        self.position.phase = Phase::Content;
     }
 
     /// The client's connection.

@@ -64,8 +64,7 @@ fn of_tries_before_and_after_a_redirect() {
 
 #[test]
 fn without_a_server_there_are_none() {
-    gets(
-        &server("location / { return 200 \"[$upstream_addr$proxy_host$upstream_http_x]\"; }"),
-        &[("/", "200\n\n[]")],
-    );
+    let locations = "location / { return 200 \"[$upstream_addr$proxy_host$upstream_http_x]\"; }
+        location /before { proxy_pass http://127.0.0.1:1; return 200 \"[$proxy_host]\"; }";
+    gets(&server(locations), &[("/", "200\n\n[]"), ("/before", "200\n\n[]")]);
 }

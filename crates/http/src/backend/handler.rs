@@ -65,7 +65,6 @@ impl<P: Protocol> Passing<P> {
         if matches!(request.body, RequestBody::Unread(_)) || gate::is_gated(request.location()) {
             return Box::pin(self.wait(request)).await;
         }
-        conf.settle(request);
         let uri = match conf.uri(request) {
             Ok(uri) => uri,
             Err(status) => return Outcome::status(status),
@@ -217,7 +216,8 @@ fn describe<P: Protocol>(request: &mut Request, conf: &P, trace: &mut Trace) {
 pub(super) fn server<P: Protocol>(request: &mut Request, conf: &P) -> Result<Server, u16> {
     match conf.group() {
         Some(group) => {
-            conf.settle(request);
+            // A request in the background gets here without phases.
+            request.enter_content();
             Ok(Server::Of(request.current.conf.upstreams.get(group).clone()))
         }
         None => conf.evaluate(request),

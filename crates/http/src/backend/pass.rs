@@ -110,8 +110,6 @@ impl<P: Addressed> Protocol for P {
         self.pass().group()
     }
 
-    fn settle(&self, _: &mut Request) {}
-
     fn evaluate(&self, request: &mut Request) -> Result<Server, u16> {
         self.pass().evaluate(request)
     }

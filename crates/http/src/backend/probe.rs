@@ -23,10 +23,6 @@ impl<P: Protocol> Probing for Probe<P> {
         Some((bind.address(request)?, bind.transparent))
     }
 
-    fn prepare(&self, request: &mut Request) {
-        self.0.settle(request);
-    }
-
     fn tls(&self, request: &Request) -> Option<Box<Wish>> {
         self.0.transport(request).tls
     }

@@ -42,9 +42,6 @@ pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     /// The group of servers; `None`: each request has to evaluate it.
     fn group(&self) -> Option<GroupId>;
 
-    /// Notes that the request goes to the group, for variables and for [`default_key`](Self::default_key).
-    fn settle(&self, request: &mut Request);
-
     /// Evaluates the destination of a request, if [`group`](Self::group) is `None`, and notes it.
     ///
     /// # Errors

@@ -131,8 +131,10 @@ impl Checker {
             request.body = RequestBody::Memory(grpc.message());
             grpc::prepare(&mut request.head);
         }
-        let probing = current.conf.location(health_check.location).settings.get(&PROBING)?;
-        probing.prepare(&mut request);
+        // Without it there are no servers.
+        current.conf.location(health_check.location).settings.get(&PROBING)?;
+        // For variables of its destination.
+        request.enter_content();
         let prober = Prober::default();
         Some(Self { request, check: health_check.check.clone(), prober })
     }

@@ -35,9 +35,6 @@ pub trait Probing: Send + Sync {
     /// What connections need, if they have TLS.
     fn tls(&self, request: &Request) -> Option<Box<Wish>>;
 
-    /// Prepares a request, which no client has sent, for the variables of probes.
-    fn prepare(&self, request: &mut Request);
-
     /// Whether it is gRPC, so that servers can be asked for their health.
     fn is_grpc(&self) -> bool;
 
@@ -83,8 +80,8 @@ pub struct Probed {
 
 impl Prober {
     /// Requests this URI with this method, on the kept connection unless it was opened more than
-    /// `keepalive_time` ago. `request`: of a location that passes requests on; see
-    /// [`Probing::prepare`]. If the kept connection turns out to have ended, a new one is opened.
+    /// `keepalive_time` ago. `request`: at the content of a location that passes requests on. If the kept
+    /// connection turns out to have ended, a new one is opened.
     ///
     /// # Errors
     /// [`ProbeFault`]

@@ -124,8 +124,6 @@ impl Protocol for Tiny {
         Some(GroupId(0))
     }
 
-    fn settle(&self, _: &mut Request) {}
-
     fn evaluate(&self, _: &mut Request) -> Result<Server, u16> {
         Err(500)
     }

@@ -15,37 +15,11 @@ use crate::slots::Key;
 /// State of a proxied request.
 #[derive(Debug, Default, Clone)]
 pub struct Context {
-    /// Its destination.
-    pub(super) destination: Where,
+    /// Its destination, if it was evaluated.
+    pub(super) destination: Option<Rc<Destination>>,
     /// The framing of the content in the request to the upstream, for `$proxy_internal_body_length`
     /// and `$proxy_internal_chunked`.
     pub(super) framing: Cell<Framing>,
-}
-
-/// Destination of a request.
-#[derive(Debug, Default, Clone)]
-pub(super) enum Where {
-    /// It is not passed on, or not yet.
-    #[default]
-    Nowhere,
-    /// That of the location's `proxy_pass`.
-    Location,
-    /// That of a `proxy_pass` with variables, evaluated.
-    Variable(Rc<Destination>),
-}
-
-impl Context {
-    /// The destination's values for requests.
-    fn destination<'a>(&'a self, request: &'a Request) -> Option<&'a Destination> {
-        match &self.destination {
-            Where::Nowhere => None,
-            Where::Location => match &conf(request)?.pass {
-                Pass::Static(pass) => Some(&pass.destination),
-                Pass::Variable { .. } => None,
-            },
-            Where::Variable(destination) => Some(destination),
-        }
-    }
 }
 
 static CONTEXT: Key<Context> = Key::reusing(|context| {
@@ -80,9 +54,12 @@ pub fn destination_of<'a>(request: &'a Request, conf: &'a ProxyConf) -> Option<&
     }
 }
 
-/// The values of a request's destination.
+/// The values of a request's destination; `None`: it is not passed on, or not yet.
 pub fn destination(request: &Request) -> Option<&Destination> {
-    request.round.get(&CONTEXT)?.destination(request)
+    match &conf(request)?.pass {
+        Pass::Static(pass) => request.is_at_content().then_some(&pass.destination),
+        Pass::Variable { .. } => request.round.get(&CONTEXT)?.destination.as_deref(),
+    }
 }
 
 /// The settings of locations that pass requests on, for what outlives the handler's call or is not

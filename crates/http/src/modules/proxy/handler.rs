@@ -8,7 +8,7 @@ use nowait_conf::{Cx, Scope};
 
 use super::codec::HttpFactory;
 use super::conf::{CACHE, HttpVersion, Pass, ProxyConf, SCHEMES, TLS_SCHEME};
-use super::context::{self, Where};
+use super::context;
 use super::target::{self, Form};
 use super::{cookies, redirect, request_head};
 use crate::backend::Passing;
@@ -54,10 +54,6 @@ impl Protocol for ProxyConf {
         }
     }
 
-    fn settle(&self, request: &mut Request) {
-        context::of_mut(request).destination = Where::Location;
-    }
-
     fn evaluate(&self, request: &mut Request) -> Result<Server, u16> {
         let Pass::Variable { url, .. } = &self.pass else { return Err(500) };
         let text = request.evaluate(url);
@@ -75,7 +71,7 @@ impl Protocol for ProxyConf {
             }
             500u16
         })?;
-        context::of_mut(request).destination = Where::Variable(Rc::new(parsed.destination));
+        context::of_mut(request).destination = Some(Rc::new(parsed.destination));
         let Url { server, host, port, default_port, .. } = parsed;
         Ok(Server::Named { server, host, port, default_port: Some(default_port) })
     }

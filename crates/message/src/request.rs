@@ -176,6 +176,11 @@ impl RequestHead {
         }
     }
 
+    /// Whether the path of [`uri`](Self::uri) may have escapes.
+    pub fn may_be_escaped(&self) -> bool {
+        self.read.control.shape.may_be_escaped()
+    }
+
     /// The path that locations see; respond to an error with 400.
     ///
     /// # Errors

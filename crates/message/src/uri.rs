@@ -132,6 +132,11 @@ impl Shape {
         (shape, at)
     }
 
+    /// Whether the path may have escapes.
+    pub fn may_be_escaped(self) -> bool {
+        self.complex
+    }
+
     /// In the query only the end and a fragment matter.
     fn scan_query(&mut self, query: &[u8]) -> usize {
         for (i, &c) in query.iter().enumerate() {

@@ -101,7 +101,6 @@ fn is_unparsed(request: &Request, destination: &Destination) -> bool {
 /// Whether the path in the request line had escapes, so that the decoded path may need them again.
 /// nginx: `r->quoted_uri`.
 fn was_quoted(request: &Request) -> bool {
-    let uri = request.head.uri();
-    scan::has_byte(uri, b'%')
-        && uri.split(|&b| b == b'?').next().is_some_and(|path| scan::has_byte(path, b'%'))
+    let path = || request.head.uri().split(|&b| b == b'?').next();
+    request.head.may_be_escaped() && path().is_some_and(|path| scan::has_byte(path, b'%'))
 }

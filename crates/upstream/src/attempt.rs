@@ -112,8 +112,8 @@ impl Attempt {
         let bound = self.bound(at);
         let group = self.group.clone();
         let mut state = group.lock();
-        let roster = match &self.roster {
-            Some(roster) => roster.clone(),
+        let roster = match self.roster.take() {
+            Some(roster) => roster,
             None => {
                 let roster = state.roster.clone();
                 if self.tries.is_none() {
@@ -122,7 +122,7 @@ impl Attempt {
                 if !self.asked.is_empty() {
                     self.look_anew(&roster);
                 }
-                self.roster.insert(roster).clone()
+                roster
             }
         };
         // Queued requests come first.
@@ -137,11 +137,13 @@ impl Attempt {
             picked = self.pick(&roster, bound.as_deref(), at);
         }
         if let Some(peer) = picked {
-            let left = self.tries_left().saturating_sub(1);
-            self.tries = Some(if roster.primary.single { 0 } else { left });
             drop(state);
+            let single = roster.primary.single;
+            self.roster = Some(roster);
+            let left = self.tries_left().saturating_sub(1);
+            self.tries = Some(if single { 0 } else { left });
             let inflight = balance::counts_inflight(&group.conf().balancer);
-            return Next::Peer(Picked::new(group, peer, at, roster.primary.single, inflight));
+            return Next::Peer(Picked::new(group, peer, at, single, inflight));
         }
         if roster.peers().next().is_none() && !state.is_resolved() {
             self.forget_roster();
@@ -153,11 +155,13 @@ impl Attempt {
                 self.forget_roster();
                 Next::Busy
             }
-            Some(_) => {
-                state.waiting.overflowed();
+            _ => {
+                if queue.is_some() {
+                    state.waiting.overflowed();
+                }
+                self.roster = Some(roster);
                 Next::NoLive
             }
-            None => Next::NoLive,
         }
     }
 

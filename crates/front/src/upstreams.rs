@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_conf::{Context, Cx, Diagnostic, Node, Span, Template, Word, nearest};
-use nowait_upstream::conf::{GroupConf, ServerConf, Sticky, StickyCookie};
+use nowait_upstream::conf::{Balancer, GroupConf, ServerConf, Sticky, StickyCookie};
 use nowait_upstream::{Ask, Attempt, Group, Learning, Peer};
 
 use nowait_variables::{Complex, Namespace, Subject};
@@ -295,7 +295,10 @@ impl<N: Namespace> Upstream<N> {
 
     /// Begins the search for a peer that serves the subject.
     pub fn begin(&self, subject: &N::Subject) -> Attempt {
-        let client = subject.peer_ip();
+        let client = match self.group.conf().balancer {
+            Balancer::IpHash => subject.peer_ip(),
+            _ => None,
+        };
         let Some(texts) = self.texts.as_deref() else {
             return self.group.begin(Ask { client, ..Ask::default() });
         };

@@ -58,7 +58,7 @@ impl<P: Protocol> Passing<P> {
     }
 
     /// Produces the response from an upstream server's.
-    async fn run(&self, request: &mut Request) -> Outcome {
+    async fn run<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
         let conf = &*self.conf;
         let Some(group) = conf.group() else { return Box::pin(self.wait(request)).await };
         // What has to wait before it is sent is not kept in this future, which should be small.
@@ -67,7 +67,7 @@ impl<P: Protocol> Passing<P> {
         }
         let uri = match conf.uri(request) {
             Ok(uri) => uri,
-            Err(status) => return Outcome::status(status),
+            Err(status) => return Step::Done(request, Outcome::status(status)),
         };
         let upstream = request.current.conf.upstreams.get(group).clone();
         let mut run = prepare(request, conf, upstream, uri, Wanted::default());
@@ -80,29 +80,32 @@ impl<P: Protocol> Passing<P> {
             && let Some(mut reply) = run.try_reply(request, received)
         {
             limit(request, conf, &mut reply.body);
-            return answer(request, conf, reply);
+            let outcome = answer(request, conf, reply);
+            return Step::Done(request, outcome);
         }
         // Boxed: a request that was sent at once rarely gets here.
-        match Box::pin(run.reply(request)).await {
+        let outcome = match Box::pin(run.reply(request)).await {
             Ok(mut reply) => {
                 limit(request, conf, &mut reply.body);
                 answer(request, conf, reply)
             }
             Err(failed) => Outcome::status(failed.status),
-        }
+        };
+        Step::Done(request, outcome)
     }
 
     /// The same for requests that can't be sent at once.
-    async fn wait(&self, request: &mut Request) -> Outcome {
+    async fn wait<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
         let conf = &*self.conf;
         let server = match server(request, conf) {
             Ok(server) => server,
-            Err(status) => return Outcome::status(status),
+            Err(status) => return Step::Done(request, Outcome::status(status)),
         };
-        match fetch(request, conf, server, Wanted::default()).await {
+        let outcome = match fetch(request, conf, server, Wanted::default()).await {
             Ok(reply) => answer(request, conf, reply),
             Err(failed) => Outcome::status(failed.status),
-        }
+        };
+        Step::Done(request, outcome)
     }
 
     /// Responds from a memory cache; `None`: the request has to wait for a disk or a server.
@@ -134,10 +137,7 @@ impl<P: Protocol> Handler for Passing<P> {
             return Step::Done(request, Outcome::status(status));
         }
         let Some(cache) = self.cache.as_deref() else {
-            return Step::wait(async move {
-                let outcome = self.run(request).await;
-                Step::Done(request, outcome)
-            });
+            return Step::wait(self.run(request));
         };
         match self.try_cached(request, cache) {
             Some(outcome) => Step::Done(request, outcome),

@@ -46,7 +46,7 @@ impl Sink for Heads {
         self.0 = format!("{stream}:");
     }
 
-    fn field(&mut self, field: Field<'_>) {
+    fn field(&mut self, field: &Field<'_>) {
         assert!(!field.name.is_empty());
         assert!(!field.value.iter().any(|c| matches!(c, b'\r' | b'\n' | 0)));
         assert!(!field.name.iter().any(u8::is_ascii_uppercase));

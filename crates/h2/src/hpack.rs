@@ -13,6 +13,11 @@ mod table;
 
 use std::fmt;
 
+use nowait_message::Known;
+
+use crate::error::Malformed;
+use crate::message;
+
 pub use decoder::{Block, Decoder};
 pub use encoder::Encoder;
 pub use static_table::Token;
@@ -28,11 +33,47 @@ pub struct Field<'a> {
     pub name: &'a [u8],
     /// Its value.
     pub value: &'a [u8],
-    /// The number of the name.
+    /// The number of the name in the static table.
     pub token: Token,
+    /// The name, if it is one that heads look up by number.
+    pub known: Option<Known>,
+    /// Why it is malformed in any block.
+    pub(crate) fault: Option<Malformed>,
     /// The sender wants it never to be indexed (RFC 7541 section 7.1.3); who forwards it must do the
     /// same.
     pub sensitive: bool,
+}
+
+/// What follows from the octets of a field. It is determined once for an entry of the dynamic table,
+/// however often the entry is referred to.
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    token: Token,
+    known: Option<Known>,
+    fault: Option<Malformed>,
+}
+
+impl Facts {
+    fn of(name: &[u8], value: &[u8], token: Token) -> Self {
+        Facts { token, known: known(name), fault: message::fault(name, value, token) }
+    }
+}
+
+/// The number by which heads look the name up, if they do; pseudo-fields have none.
+fn known(name: &[u8]) -> Option<Known> {
+    if name.first() == Some(&b':') { None } else { Known::from_bytes(name) }
+}
+
+impl<'a> Field<'a> {
+    /// A field that may be indexed.
+    pub fn new(name: &'a [u8], value: &'a [u8]) -> Self {
+        Field::with(name, value, Facts::of(name, value, Token::of(name)), false)
+    }
+
+    fn with(name: &'a [u8], value: &'a [u8], facts: Facts, sensitive: bool) -> Self {
+        let Facts { token, known, fault } = facts;
+        Field { name, value, token, known, fault, sensitive }
+    }
 }
 
 /// A field block that can't be decoded: the connection is lost. The peer's fault.

@@ -1,4 +1,5 @@
-//! Which messages are malformed (RFC 9113 section 8): checked field by field while a block is decoded.
+//! Which messages are malformed (RFC 9113 section 8): each field by itself, by [`fault`], and field by
+//! field while a block is decoded, by [`Check`].
 //!
 //! "Intermediaries that process HTTP requests or responses MUST NOT forward a malformed request or
 //! response": what passes here can be written as HTTP/1.1 without changing its meaning. Rules that
@@ -138,10 +139,6 @@ impl Check {
             }
             _ => return Err(Malformed::UnknownPseudo),
         };
-        // Tokens are compared without case.
-        if bit != PROTOCOL && field.name != field.token.name() {
-            return Err(Malformed::InvalidName);
-        }
         // "All pseudo-header fields MUST appear in a field block before all regular field lines."
         if self.regular {
             return Err(Malformed::PseudoOutOfOrder);
@@ -151,71 +148,102 @@ impl Check {
             return Err(Malformed::DuplicatePseudo);
         }
         self.seen |= bit;
+        if let Some(fault) = field.fault {
+            return Err(fault);
+        }
         match bit {
             METHOD => {
                 self.head.connect = value == b"CONNECT";
                 self.options = value == b"OPTIONS";
-                check(scan::is_token(value), Malformed::InvalidMethod)
             }
-            SCHEME => check(is_scheme(value), Malformed::InvalidScheme),
-            PATH => {
-                self.asterisk = value == b"*";
-                let origin = value.first() == Some(&b'/') || self.asterisk;
-                check(origin && scan::is_visible(value), Malformed::InvalidPath)
+            PATH => self.asterisk = value == b"*",
+            STATUS => {
+                let digit = |status, octet: &u8| status * 10 + u16::from(octet - b'0');
+                self.head.status = value.iter().fold(0, digit);
             }
-            AUTHORITY => check(scan::is_visible(value), Malformed::InvalidAuthority),
-            PROTOCOL => check(scan::is_token(value), Malformed::UnexpectedProtocol),
-            _ => match *value {
-                [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
-                    let digit = |octet: u8| u16::from(octet - b'0');
-                    self.head.status = digit(a) * 100 + digit(b) * 10 + digit(c);
-                    Ok(())
-                }
-                _ => Err(Malformed::InvalidStatus),
-            },
+            _ => {}
         }
+        Ok(())
     }
 
     fn regular(&mut self, field: &Field<'_>) -> Result<(), Malformed> {
         self.regular = true;
-        // Tokens are compared without case; names of the static table are valid otherwise.
-        let is_valid = match field.token {
-            Token::OTHER => field.name.iter().all(|&octet| is_name(octet)),
-            token => field.name == token.name(),
-        };
-        if !is_valid {
-            return Err(Malformed::InvalidName);
-        }
-        // "A field value MUST NOT contain the zero value (ASCII NUL, 0x00), line feed (ASCII LF, 0x0a),
-        // or carriage return (ASCII CR, 0x0d) at any position", nor "start or end with an ASCII
-        // whitespace character".
-        let value = field.value;
-        let blank = |octet: Option<&u8>| matches!(octet, Some(b' ' | b'\t'));
-        if blank(value.first())
-            || blank(value.last())
-            || !scan::is_one_line(value) && scan::find_line_end(value, 0).is_some()
-        {
-            return Err(Malformed::InvalidValue);
+        if let Some(fault) = field.fault {
+            return Err(fault);
         }
         match field.token {
             Token::CONTENT_LENGTH if self.expected != Expected::Trailers => {
-                let length = scan::decimal(value).ok_or(Malformed::InvalidContentLength)?;
+                let length = scan::decimal(field.value).ok_or(Malformed::InvalidContentLength)?;
                 self.head.content_length = Some(length);
                 let repeated = std::mem::replace(&mut self.has_length, true);
                 check(!repeated, Malformed::InvalidContentLength)
             }
             Token::TRANSFER_ENCODING => Err(Malformed::TransferEncoding),
-            // "An endpoint MUST NOT generate an HTTP/2 message containing connection-specific header
-            // fields" (RFC 9113 section 8.2.2).
-            Token::OTHER => match field.name {
-                b"connection" | b"keep-alive" | b"proxy-connection" | b"upgrade" => {
-                    Err(Malformed::ConnectionField)
-                }
-                b"te" => check(value.eq_ignore_ascii_case(b"trailers"), Malformed::InvalidTe),
-                _ => Ok(()),
-            },
             _ => Ok(()),
         }
+    }
+}
+
+/// Why a field is malformed in any block.
+pub(crate) fn fault(name: &[u8], value: &[u8], token: Token) -> Option<Malformed> {
+    let result = match name {
+        [b':', ..] => pseudo(name, value, token),
+        _ => regular(name, value, token),
+    };
+    result.err()
+}
+
+fn pseudo(name: &[u8], value: &[u8], token: Token) -> Result<(), Malformed> {
+    // Tokens are compared without case.
+    if token != Token::OTHER && name != token.name() {
+        return Err(Malformed::InvalidName);
+    }
+    match token {
+        Token::METHOD => check(scan::is_token(value), Malformed::InvalidMethod),
+        Token::SCHEME => check(is_scheme(value), Malformed::InvalidScheme),
+        Token::PATH => {
+            let origin = value.first() == Some(&b'/') || value == b"*";
+            check(origin && scan::is_visible(value), Malformed::InvalidPath)
+        }
+        Token::AUTHORITY => check(scan::is_visible(value), Malformed::InvalidAuthority),
+        Token::STATUS => {
+            let valid = matches!(*value, [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9']);
+            check(valid, Malformed::InvalidStatus)
+        }
+        // `:protocol`; there are no others.
+        _ => check(scan::is_token(value), Malformed::UnexpectedProtocol),
+    }
+}
+
+fn regular(name: &[u8], value: &[u8], token: Token) -> Result<(), Malformed> {
+    // Tokens are compared without case; names of the static table are valid otherwise.
+    let is_valid = match token {
+        Token::OTHER => name.iter().all(|&octet| is_name(octet)),
+        token => name == token.name(),
+    };
+    if !is_valid {
+        return Err(Malformed::InvalidName);
+    }
+    // "A field value MUST NOT contain the zero value (ASCII NUL, 0x00), line feed (ASCII LF, 0x0a),
+    // or carriage return (ASCII CR, 0x0d) at any position", nor "start or end with an ASCII
+    // whitespace character".
+    let blank = |octet: Option<&u8>| matches!(octet, Some(b' ' | b'\t'));
+    if blank(value.first())
+        || blank(value.last())
+        || !scan::is_one_line(value) && scan::find_line_end(value, 0).is_some()
+    {
+        return Err(Malformed::InvalidValue);
+    }
+    match (token, name) {
+        // "An endpoint MUST NOT generate an HTTP/2 message containing connection-specific header
+        // fields" (RFC 9113 section 8.2.2).
+        (Token::OTHER, b"connection" | b"keep-alive" | b"proxy-connection" | b"upgrade") => {
+            Err(Malformed::ConnectionField)
+        }
+        (Token::OTHER, b"te") => {
+            check(value.eq_ignore_ascii_case(b"trailers"), Malformed::InvalidTe)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -253,12 +281,13 @@ fn is_scheme(value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hpack::{Decoder, Encoder};
 
     fn checked(expected: Expected, fields: &[(&str, &str)]) -> Result<Head, Malformed> {
         let mut check = Check::new(expected);
         for (name, value) in fields {
             let (name, value) = (name.as_bytes(), value.as_bytes());
-            check.field(&Field { name, value, token: Token::of(name), sensitive: false });
+            check.field(&Field::new(name, value));
         }
         check.finish()
     }
@@ -341,6 +370,45 @@ mod tests {
         }
         let space = [(":method", "GET"), (":scheme", "http"), (":path", "/a b")];
         assert_eq!(checked(off, &space).unwrap_err(), InvalidPath);
+    }
+
+    #[test]
+    fn static_fields_are_like_others() {
+        let mut decoder = Decoder::default();
+        for index in 1..=61 {
+            let block = [0x80 | index];
+            let mut block = decoder.block(&block, 100);
+            let field = block.next().unwrap().unwrap();
+            assert_eq!(field, Field::new(field.name, field.value), "index {index}");
+        }
+    }
+
+    #[test]
+    fn a_field_is_the_same_however_it_is_sent() {
+        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+        let fields = [
+            (":method", "GET"),
+            (":path", "/a b"),
+            (":authority", "x"),
+            ("user-agent", "a"),
+            ("referer", "a\r"),
+            ("accept-encoding", "gzip, deflate"),
+            ("connection", "close"),
+            ("x-a", ""),
+        ];
+        for round in 0..4 {
+            let mut block = Vec::new();
+            encoder.begin(&mut block);
+            for (name, value) in fields {
+                encoder.field(&mut block, name.as_bytes(), value.as_bytes(), false);
+            }
+            assert!(round < 3 || block.len() == fields.len(), "all are indexed by now");
+            let mut block = decoder.block(&block, 100);
+            for (name, value) in fields {
+                let field = Field::new(name.as_bytes(), value.as_bytes());
+                assert_eq!(block.next().unwrap(), Some(field));
+            }
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!     fn begin(&mut self, _: StreamId) {
 //!         self.0.clear();
 //!     }
-//!     fn field(&mut self, field: Field<'_>) {
+//!     fn field(&mut self, field: &Field<'_>) {
 //!         self.0.push((field.name.to_vec(), field.value.to_vec()));
 //!     }
 //! }

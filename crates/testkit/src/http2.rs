@@ -47,7 +47,7 @@ impl Sink for Fields {
         self.0.clear();
     }
 
-    fn field(&mut self, field: Field<'_>) {
+    fn field(&mut self, field: &Field<'_>) {
         if field.name.first() != Some(&b':') {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
             self.0.push((text(field.name), text(field.value)));

@@ -107,7 +107,7 @@ impl Sink for Fields {
         self.0.clear();
     }
 
-    fn field(&mut self, field: Field<'_>) {
+    fn field(&mut self, field: &Field<'_>) {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         self.0.push((text(field.name), text(field.value)));
     }

@@ -16,7 +16,7 @@ pub trait Sink {
     fn size(&mut self, _bytes: usize) {}
 
     /// A field; the valid pseudo-fields come first. Each has been checked by itself.
-    fn field(&mut self, field: Field<'_>);
+    fn field(&mut self, field: &Field<'_>);
 }
 
 /// What [`super::Connection::receive`] has found.

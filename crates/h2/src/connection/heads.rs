@@ -188,7 +188,7 @@ impl<R: Role> Connection<R> {
                 && fits
                 && check.field(&field)
             {
-                sink.field(field);
+                sink.field(&field);
             }
         }
         Ok(bytes <= list_max && count <= usize::from(limits.fields_max))

@@ -4,12 +4,12 @@ use super::huffman;
 use super::integer::read;
 use super::static_table;
 use super::table::Table;
-use super::{Error, Field, TABLE_SIZE_DEFAULT, Token};
+use super::{Error, Facts, Field, TABLE_SIZE_DEFAULT, Token, known};
 
 /// One direction's state: the peer's table. Lives as long as its connection.
 #[derive(Debug)]
 pub struct Decoder {
-    table: Table,
+    table: Table<Facts>,
     /// The largest size that the peer may choose.
     allowed: u32,
     /// A whole octet of padding after Huffman codes is accepted.
@@ -78,11 +78,11 @@ impl Decoder {
         if let Some((name, _)) = static_table::field(index) {
             return Ok((name, Token::at(index)));
         }
-        let (name, _, token) = self.dynamic(index)?;
-        Ok((name, token))
+        let (name, _, facts) = self.dynamic(index)?;
+        Ok((name, facts.token))
     }
 
-    fn dynamic(&self, index: usize) -> Result<(&[u8], &[u8], Token), Error> {
+    fn dynamic(&self, index: usize) -> Result<(&[u8], &[u8], Facts), Error> {
         let at = index.checked_sub(static_table::LEN + 1).ok_or(Error::InvalidIndex)?;
         self.table.get(at).ok_or(Error::InvalidIndex)
     }
@@ -105,6 +105,7 @@ enum Literal<'b> {
 
 impl<'d> Block<'d> {
     /// The next field; none at the end of the block.
+    #[inline]
     #[allow(clippy::should_implement_trait, reason = "it lends its fields")]
     pub fn next(&mut self) -> Result<Option<Field<'_>>, Error> {
         loop {
@@ -140,15 +141,17 @@ impl<'d> Block<'d> {
         self.decoder.update_size(size)
     }
 
+    #[inline]
     fn indexed(&mut self) -> Result<Field<'_>, Error> {
         let (index, rest) = read(self.rest, 7)?;
         self.rest = rest;
         let index = index as usize;
         if let Some((name, value)) = static_table::field(index) {
-            return Ok(Field { name, value, token: Token::at(index), sensitive: false });
+            let facts = Facts { token: Token::at(index), known: known(name), fault: None };
+            return Ok(Field::with(name, value, facts, false));
         }
-        let (name, value, token) = self.decoder.dynamic(index)?;
-        Ok(Field { name, value, token, sensitive: false })
+        let (name, value, facts) = self.decoder.dynamic(index)?;
+        Ok(Field::with(name, value, facts, false))
     }
 
     fn literal(&mut self, prefix: u32, insert: bool, sensitive: bool) -> Result<Field<'_>, Error> {
@@ -175,10 +178,11 @@ impl<'d> Block<'d> {
         };
         let (name, value) = (of(name), of(value));
         let token = if token == Token::OTHER { Token::of(name) } else { token };
+        let facts = Facts::of(name, value, token);
         if insert {
-            table.insert(name, value, token);
+            table.insert(name, value, facts);
         }
-        Ok(Field { name, value, token, sensitive })
+        Ok(Field::with(name, value, facts, sensitive))
     }
 
     fn string(&mut self) -> Result<Literal<'d>, Error> {

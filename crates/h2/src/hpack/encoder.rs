@@ -30,7 +30,7 @@ const SEEN: usize = 32;
 /// One direction's state: our table, as the peer has it.
 #[derive(Debug)]
 pub struct Encoder {
-    table: Table,
+    table: Table<Token>,
     /// Hashes of the table's fields, the oldest at `first`. The upper half is the name's.
     hashes: Vec<u32>,
     first: usize,

@@ -1,12 +1,13 @@
 //! The dynamic table (RFC 7541 section 2.3.2), used by decoder and encoder.
 //!
+//! Each entry has a note of its user: what the decoder found out about the field, or the encoder's
+//! number of the name.
+//!
 //! Names and values stand one after another in one piece of memory, oldest first. Evicted bytes remain
 //! at its start until they would make it grow beyond twice the size of the table; then the others move
 //! down. So an entry is always in one piece, and inserting costs no allocation once the memory is there.
 
 use std::collections::VecDeque;
-
-use super::Token;
 
 /// What an entry counts for beyond its name and value (RFC 7541 section 4.1).
 const OVERHEAD: usize = 32;
@@ -16,33 +17,33 @@ pub(crate) const SIZE_MAX: u32 = 65_535;
 
 /// Where an entry is.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct Entry<N> {
     /// The position of its name among all bytes ever inserted.
     at: u32,
     name: u16,
     value: u16,
-    token: Token,
+    note: N,
 }
 
-impl Entry {
-    fn size(self) -> usize {
+impl<N> Entry<N> {
+    fn size(&self) -> usize {
         usize::from(self.name) + usize::from(self.value) + OVERHEAD
     }
 }
 
 /// The table.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct Table<N> {
     bytes: Vec<u8>,
     /// The position of the first of `bytes`.
     base: u32,
     /// Oldest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Entry<N>>,
     size: u32,
     size_max: u32,
 }
 
-impl Table {
+impl<N: Copy> Table<N> {
     /// An empty table without memory.
     pub(super) fn new(size_max: u32) -> Self {
         let size_max = size_max.min(SIZE_MAX);
@@ -59,19 +60,19 @@ impl Table {
 
     /// The entry at `index`, 0 being the newest.
     #[inline]
-    pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8], Token)> {
+    pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8], N)> {
         let at = self.entries.len().checked_sub(index + 1)?;
         let entry = self.entries.get(at)?;
         let start = entry.at.wrapping_sub(self.base) as usize;
         let value = start + usize::from(entry.name);
         let end = value + usize::from(entry.value);
-        Some((&self.bytes[start..value], &self.bytes[value..end], entry.token))
+        Some((&self.bytes[start..value], &self.bytes[value..end], entry.note))
     }
 
     /// Inserts an entry and evicts what does not fit beside it. Returns the number of evicted entries,
     /// and whether the entry is in the table: one larger than the table empties it (RFC 7541 section
     /// 4.4).
-    pub(super) fn insert(&mut self, name: &[u8], value: &[u8], token: Token) -> (usize, bool) {
+    pub(super) fn insert(&mut self, name: &[u8], value: &[u8], note: N) -> (usize, bool) {
         let size = name.len() + value.len() + OVERHEAD;
         let max = self.size_max as usize;
         if size > max {
@@ -86,7 +87,7 @@ impl Table {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
         let (name, value) = (name.len() as u16, value.len() as u16);
-        self.entries.push_back(Entry { at, name, value, token });
+        self.entries.push_back(Entry { at, name, value, note });
         self.size += size as u32;
         (evicted, true)
     }
@@ -106,7 +107,7 @@ impl Table {
 
     /// Bytes of heap memory.
     pub(super) fn heap(&self) -> usize {
-        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry<N>>()
     }
 
     fn evict_to(&mut self, size: usize) -> usize {
@@ -135,6 +136,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hpack::Token;
 
     #[test]
     fn the_newest_comes_first_and_the_oldest_goes() {
@@ -173,9 +175,9 @@ mod tests {
             let oldest = table.len() - 1;
             assert_eq!(table.get(oldest).unwrap().0, b"name");
         }
-        assert!(table.heap() <= 2 * 4096 + 128 * size_of::<Entry>(), "{}", table.heap());
+        assert!(table.heap() <= 2 * 4096 + 128 * size_of::<Entry<Token>>(), "{}", table.heap());
         table.shrink();
-        assert!(table.heap() <= 4096 + 128 * size_of::<Entry>(), "{}", table.heap());
+        assert!(table.heap() <= 4096 + 128 * size_of::<Entry<Token>>(), "{}", table.heap());
         table.resize(0);
         table.shrink();
         assert_eq!(table.heap(), 0);

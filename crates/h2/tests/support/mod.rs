@@ -22,7 +22,7 @@ impl Sink for Heads {
         self.fields.clear();
     }
 
-    fn field(&mut self, field: Field<'_>) {
+    fn field(&mut self, field: &Field<'_>) {
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
         self.fields.push(format!("{}: {}", text(field.name), text(field.value)));
     }

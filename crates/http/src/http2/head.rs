@@ -123,17 +123,17 @@ impl Sink for Heads {
         self.length = bytes;
     }
 
-    fn field(&mut self, field: Field<'_>) {
+    fn field(&mut self, field: &Field<'_>) {
         if self.stream != self.newest {
             return;
         }
         match field.token {
             Token::METHOD => {
                 let valid = |c: &u8| matches!(c, b'A'..=b'Z' | b'_' | b'-');
-                if !field.value.iter().all(valid) {
+                self.control.method = Method::from_bytes(field.value);
+                if self.control.method == Method::Other && !field.value.iter().all(valid) {
                     self.error.get_or_insert(HeadError::InvalidMethod);
                 }
-                self.control.method = Method::from_bytes(field.value);
                 self.control.method_name = self.put(field.value);
             }
             Token::SCHEME => self.control.scheme = self.put(field.value),
@@ -236,7 +236,7 @@ impl Heads {
         *self.head.text_mut() = text;
     }
 
-    fn regular(&mut self, field: Field<'_>) {
+    fn regular(&mut self, field: &Field<'_>) {
         if !self.head.has_control() {
             self.set_control();
         }
@@ -244,8 +244,8 @@ impl Heads {
             b'_' => self.rules.underscores,
             octet => octet.is_ascii_alphanumeric() || octet == b'-',
         };
-        // Names of the static table are valid.
-        let is_odd = || field.token == Token::OTHER && !field.name.iter().all(valid);
+        // Known names are valid.
+        let is_odd = || field.known.is_none() && !field.name.iter().all(valid);
         if self.rules.ignore_invalid && is_odd() {
             if self.ignored.len() < IGNORED_MAX {
                 self.ignored.push(field.name.to_vec());
@@ -253,7 +253,7 @@ impl Heads {
             return;
         }
         let (name, value) = (self.put(field.name), self.put(field.value));
-        let known = Known::from_bytes(field.name);
+        let known = field.known;
         if known != Some(Known::Cookie) {
             self.count += 1;
             if self.count > self.rules.fields_max {
@@ -319,7 +319,7 @@ mod tests {
         heads.begin(StreamId::new(1));
         for (name, value) in fields {
             let (name, value) = (name.as_bytes(), value.as_bytes());
-            heads.field(Field { name, value, token: Token::of(name), sensitive: false });
+            heads.field(&Field::new(name, value));
         }
         let mut head = RequestHead::default();
         let received = heads.take(&mut head);

@@ -28,7 +28,7 @@ impl Sink for Heads {
         self.0.clear();
     }
 
-    fn field(&mut self, field: Field<'_>) {
+    fn field(&mut self, field: &Field<'_>) {
         self.0.push_str(&String::from_utf8_lossy(field.name));
         self.0.push_str(": ");
         self.0.push_str(&String::from_utf8_lossy(field.value));

@@ -2,7 +2,7 @@
 
 use nowait_h2::hpack::{Field, Token};
 use nowait_h2::{Sink, StreamId};
-use nowait_message::{Known, ResponseBuilder, ResponseHead, Span, Version, status};
+use nowait_message::{ResponseBuilder, ResponseHead, Span, Version, status};
 
 use crate::response::Header;
 
@@ -22,9 +22,9 @@ impl Sink for Heads {
         self.length = bytes;
     }
 
-    fn field(&mut self, field: Field<'_>) {
+    fn field(&mut self, field: &Field<'_>) {
         if field.token != Token::STATUS {
-            self.builder.field(Known::from_bytes(field.name), field.name, field.value);
+            self.builder.field(field.known, field.name, field.value);
         }
     }
 }

@@ -14,6 +14,9 @@ const SYMBOLS: usize = 257;
 /// The longest code, in bits.
 const BITS_MAX: usize = 30;
 
+/// A mask of that many bits.
+const WINDOW: u32 = (1 << BITS_MAX) - 1;
+
 /// Bits of the look-up table's index.
 const FAST_BITS: usize = 9;
 
@@ -102,48 +105,40 @@ pub(super) fn decode(
     // The shortest code has 5 bits.
     out.reserve((input.len() * 8 / 5).min(max));
     let end = out.len().saturating_add(max);
-    let (mut bits, mut count) = (0u64, 0usize);
-    let mut rest = input.iter();
+    // The bits to be decoded, the next one on top. They are inverted, so that the zeros below them stand
+    // for ones, the code of EOS, behind the end of the string.
+    let (mut inverted, mut count, mut rest) = (0u64, 0usize, input);
     loop {
-        while count <= 56
-            && let Some(&octet) = rest.next()
-        {
-            bits = bits << 8 | u64::from(octet);
-            count += 8;
-        }
-        if count < BITS_MAX && rest.len() == 0 {
-            break;
-        }
         // The next 30 bits decide about any symbol.
-        let window = (bits >> (count - BITS_MAX)) as u32 & ((1 << BITS_MAX) - 1);
-        let (symbol, length) = symbol(window)?;
-        count -= length;
-        if out.len() == end {
-            return Err(Error::StringTooLong);
+        if count < BITS_MAX {
+            if let Some((word, behind)) = rest.split_first_chunk() {
+                inverted |= u64::from(!u32::from_be_bytes(*word)) << (32 - count);
+                (count, rest) = (count + 32, behind);
+            } else {
+                while let Some((octet, behind)) = rest.split_first() {
+                    inverted |= u64::from(!octet) << (56 - count);
+                    (count, rest) = (count + 8, behind);
+                }
+            }
         }
-        out.push(symbol);
-    }
-    // The end of the string, as if followed by EOS.
-    while count > 0 {
-        let filled = bits << (BITS_MAX - count) | ((1 << (BITS_MAX - count)) - 1);
-        let window = filled as u32 & ((1 << BITS_MAX) - 1);
         // "A padding strictly longer than 7 bits MUST be treated as a decoding error. A padding not
         // corresponding to the most significant bits of the code for the EOS symbol MUST be treated
         // as a decoding error" (RFC 7541 section 5.2).
-        if window == (1 << BITS_MAX) - 1 {
-            return if count <= padding_max { Ok(()) } else { Err(Error::InvalidHuffman) };
+        if inverted == 0 {
+            let ends = rest.is_empty() && count <= padding_max;
+            return if ends { Ok(()) } else { Err(Error::InvalidHuffman) };
         }
-        let (symbol, length) = symbol(window)?;
+        let (symbol, length) = symbol(!(inverted >> (64 - BITS_MAX)) as u32 & WINDOW)?;
         if length > count {
             return Err(Error::InvalidHuffman);
         }
+        inverted <<= length;
         count -= length;
         if out.len() == end {
             return Err(Error::StringTooLong);
         }
         out.push(symbol);
     }
-    Ok(())
 }
 
 /// The symbol that 30 bits begin with, and the length of its code.
@@ -257,6 +252,57 @@ mod tests {
         assert_eq!(decoded(&[0x1e], 99), bad); // padding with a zero
         assert_eq!(decoded(&[0x18], 99), bad); // padding of zeros
         assert_eq!(decoded(&[], 0), Ok(vec![]));
+    }
+
+    /// As [`decode`], one bit at a time.
+    fn decoded_plainly(input: &[u8], padding_max: usize) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        let (mut code, mut length) = (0, 0);
+        for bit in (0..input.len() * 8).map(|at| input[at / 8] >> (7 - at % 8) & 1) {
+            (code, length) = (code << 1 | u32::from(bit), length + 1);
+            let is_it = |&symbol: &usize| {
+                CODE.codes[symbol] == code && usize::from(LENGTHS[symbol]) == length
+            };
+            if let Some(symbol) = (0..SYMBOLS).find(is_it) {
+                // EOS is no octet.
+                out.push(u8::try_from(symbol).ok()?);
+                (code, length) = (0, 0);
+            }
+        }
+        (length <= padding_max && code == (1 << length) - 1).then_some(out)
+    }
+
+    #[test]
+    fn any_octets_are_decoded_as_one_bit_at_a_time() {
+        let check = |input: &[u8]| {
+            for padding_max in [7, 15] {
+                let mut out = Vec::new();
+                let result = decode(input, &mut out, usize::MAX, padding_max).map(|()| out);
+                assert_eq!(result.ok(), decoded_plainly(input, padding_max), "{input:x?}");
+            }
+        };
+        for pair in (0..=u16::MAX).step_by(37) {
+            check(&pair.to_be_bytes());
+        }
+        let mut random = 1u64;
+        for length in (0..16).cycle().take(200) {
+            let mut octet = || {
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                (random >> 56) as u8
+            };
+            let octets: Vec<u8> = (0..length).map(|_| octet()).collect();
+            check(&octets);
+            // Long codes, and many ones.
+            check(&octets.iter().map(|octet| octet | 0xf7).collect::<Vec<_>>());
+            // What is valid, cut and extended.
+            let mut valid = encoded(&octets);
+            check(&valid);
+            valid.push(0xff);
+            check(&valid);
+            valid.pop();
+            valid.pop();
+            check(&valid);
+        }
     }
 
     #[test]

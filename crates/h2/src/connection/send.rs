@@ -204,14 +204,22 @@ impl<R: Role, B: BufMut + AsMut<[u8]>> HeadWriter<'_, R, B> {
     pub fn known(&mut self, token: Token, value: &[u8]) -> &mut Self {
         debug_assert!(scan::is_token(token.name()), "not a regular field: {token:?}");
         debug_assert!(!is_connection_specific(token.name(), value), "not in HTTP/2: {token:?}");
+        // A value in the table was cleaned before it got there.
+        if !self.connection.encoder.repeat(self.out, token, value) {
+            self.known_anew(token, value);
+        }
+        self
+    }
+
+    #[inline(never)]
+    fn known_anew(&mut self, token: Token, value: &[u8]) {
         let encoder = &mut self.connection.encoder;
         let value = scan::trim(value);
         if is_clean(value) {
-            encoder.repeated(self.out, token, value);
+            encoder.known(self.out, token, value, false);
         } else {
-            encoder.repeated(self.out, token, &cleaned(value));
+            encoder.known(self.out, token, &cleaned(value), false);
         }
-        self
     }
 
     /// Adds a field with a number.

@@ -119,18 +119,20 @@ impl Encoder {
         self.named(out, token, token.name(), value, sensitive);
     }
 
-    /// Writes a field as [`known`](Self::known) does, and faster if the last field of this name had the
-    /// same value.
-    pub fn repeated(&mut self, out: &mut impl BufMut, token: Token, value: &[u8]) {
+    /// Writes a field whose name is in the static table as a reference to the last field of this name,
+    /// if that had the same value. Otherwise nothing is written, and the result is false.
+    #[must_use]
+    pub fn repeat(&mut self, out: &mut impl BufMut, token: Token, value: &[u8]) -> bool {
         let at = usize::from(self.inserted.wrapping_sub(self.last[token.index() % LAST]));
         // The number may be another name's, or its entry may be gone: only the entry itself counts.
         if let Some((_, last_value, last_token)) = self.table.get(at)
             && last_token == token
             && last_value == value
         {
-            return integer::write(out, 0x80, 7, static_table::LEN + 1 + at);
+            integer::write(out, 0x80, 7, static_table::LEN + 1 + at);
+            return true;
         }
-        self.known(out, token, value, false);
+        false
     }
 
     /// Empties the table and gives back its memory. The next block tells the peer.

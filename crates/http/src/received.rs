@@ -3,7 +3,7 @@
 //! Used by front ends. nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
 
 use nowait_front::servers::Virtual;
-use nowait_message::{Method, Version, scan};
+use nowait_message::{Method, Version};
 
 use crate::log::Level;
 use crate::request::{BodyLength, Request};
@@ -20,10 +20,9 @@ pub fn interpret(request: &mut Request) -> bool {
         Ok(normalized) => {
             request.uri.path.clear();
             request.uri.path.extend_from_slice(&normalized.path);
-            let sent = request.head.uri();
-            request.uri.args = scan::has_byte(sent, b'?').then(|| normalized.args.to_vec());
+            request.uri.args = normalized.args.map(<[u8]>::to_vec);
             // "http://host?args" has no path that could be passed on unchanged.
-            request.rewriting.unparsed = sent.first() != Some(&b'?');
+            request.rewriting.unparsed = request.head.uri().first() != Some(&b'?');
         }
         Err(_) => {
             request.log(

@@ -8,7 +8,6 @@
 //! and what was decoded is never decoded again.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use crate::scan::hex;
 
@@ -38,22 +37,8 @@ impl std::error::Error for UriError {}
 pub struct Normalized<'a> {
     /// The decoded path: `$uri`. Begins with `/`.
     pub path: Cow<'a, [u8]>,
-    /// The raw query without `?` and fragment: `$args`.
-    pub args: &'a [u8],
-    /// The extension, as a range of the path: what follows the last dot of the last segment.
-    /// Types are looked up by it.
-    pub exten: Option<Range<usize>>,
-    /// The path differs from what the client sent (`complex_uri` or `quoted_uri` of nginx).
-    pub changed: bool,
-    /// The path had `%XX`: it must be escaped again when it is sent on.
-    pub quoted: bool,
-}
-
-impl Normalized<'_> {
-    /// The extension's bytes, empty if there is none.
-    pub fn exten(&self) -> &[u8] {
-        self.exten.clone().and_then(|range| self.path.get(range)).unwrap_or_default()
-    }
+    /// The raw query without `?` and fragment, `$args`; `None` without `?`.
+    pub args: Option<&'a [u8]>,
 }
 
 /// Result of scanning a raw target; positions count from its first byte.
@@ -63,8 +48,6 @@ pub struct Shape {
     complex: bool,
     /// After the `?`; 0 if there is none.
     query: u32,
-    /// After the last dot of the last segment; 0 if there is none.
-    exten: u32,
 }
 
 const USUAL: u8 = 0;
@@ -96,7 +79,7 @@ impl Shape {
     /// end. Returns where it stopped.
     #[inline]
     pub fn scan(target: &[u8]) -> (Shape, usize) {
-        let mut shape = Shape { complex: target.first() != Some(&b'/'), query: 0, exten: 0 };
+        let mut shape = Shape { complex: target.first() != Some(&b'/'), query: 0 };
         let mut at = 0;
         let mut after_slash = false;
         loop {
@@ -108,12 +91,8 @@ impl Shape {
             let Some(&c) = target.get(at) else { break };
             match CLASS[c as usize] {
                 SLASH if after_slash => shape.complex = true,
-                SLASH => {
-                    after_slash = true;
-                    shape.exten = 0;
-                }
-                DOT if after_slash => shape.complex = true,
-                DOT => shape.exten = at as u32 + 1,
+                SLASH => after_slash = true,
+                DOT => shape.complex |= after_slash,
                 ESCAPE => {
                     shape.complex = true;
                     after_slash = false;
@@ -169,11 +148,10 @@ pub fn normalize_scanned(
         return decode(raw, merge_slashes);
     }
     let (path, args) = match shape.query as usize {
-        0 => (raw, &[][..]),
-        query => (raw.get(..query - 1).unwrap_or(raw), raw.get(query..).unwrap_or_default()),
+        0 => (raw, None),
+        query => (raw.get(..query - 1).unwrap_or(raw), raw.get(query..)),
     };
-    let exten = (shape.exten > 0).then_some(shape.exten as usize..path.len());
-    Ok(Normalized { path: Cow::Borrowed(path), args, exten, changed: false, quoted: false })
+    Ok(Normalized { path: Cow::Borrowed(path), args })
 }
 
 /// The last bytes written by the decoder.
@@ -188,9 +166,8 @@ enum Last {
 }
 
 fn decode(raw: &[u8], merge_slashes: bool) -> Result<Normalized<'_>, UriError> {
-    let mut out = Path { bytes: Vec::with_capacity(raw.len() + 1), exten: 0, last: Last::Other };
-    let mut quoted = false;
-    let mut args = &[][..];
+    let mut out = Path { bytes: Vec::with_capacity(raw.len() + 1), last: Last::Other };
+    let mut args = None;
     match raw.first() {
         Some(b'/') => {}
         // An absolute-form target without a path: `http://host?args` means `/`.
@@ -203,7 +180,6 @@ fn decode(raw: &[u8], merge_slashes: bool) -> Result<Normalized<'_>, UriError> {
         at += 1;
         match c {
             b'%' => {
-                quoted = true;
                 let high = raw.get(at).copied().and_then(hex).ok_or(UriError::BadEscape)?;
                 let low = raw.get(at + 1).copied().and_then(hex).ok_or(UriError::BadEscape)?;
                 at += 2;
@@ -215,7 +191,7 @@ fn decode(raw: &[u8], merge_slashes: bool) -> Result<Normalized<'_>, UriError> {
             }
             b'?' => {
                 let rest = &raw[at..];
-                args = &rest[..rest.iter().position(|&c| c == b'#').unwrap_or(rest.len())];
+                args = rest.split(|&c| c == b'#').next();
                 break;
             }
             b'#' => break,
@@ -224,15 +200,12 @@ fn decode(raw: &[u8], merge_slashes: bool) -> Result<Normalized<'_>, UriError> {
     }
     out.end_segment()?;
 
-    let exten = (out.exten > 0).then_some(out.exten..out.bytes.len());
-    Ok(Normalized { path: Cow::Owned(out.bytes), args, exten, changed: true, quoted })
+    Ok(Normalized { path: Cow::Owned(out.bytes), args })
 }
 
 /// A path under construction.
 struct Path {
     bytes: Vec<u8>,
-    /// After the last dot of the last segment; 0 if there is none.
-    exten: usize,
     last: Last,
 }
 
@@ -246,7 +219,6 @@ impl Path {
             }
             (b'/', _) => {
                 self.bytes.push(c);
-                self.exten = 0;
                 self.last = Last::Slash;
             }
             (b'.', Last::Slash) => {
@@ -256,11 +228,6 @@ impl Path {
             (b'.', Last::Dot) => {
                 self.bytes.push(c);
                 self.last = Last::DotDot;
-            }
-            (b'.', Last::Other) => {
-                self.bytes.push(c);
-                self.exten = self.bytes.len();
-                self.last = Last::Other;
             }
             (_, _) => {
                 self.bytes.push(c);
@@ -284,7 +251,6 @@ impl Path {
                 self.bytes.truncate(slash.ok_or(UriError::AboveRoot)? + 1);
             }
         }
-        self.exten = 0;
         self.last = Last::Slash;
         Ok(())
     }
@@ -294,17 +260,16 @@ impl Path {
 mod tests {
     use super::*;
 
-    /// `raw` -> path, args, extension.
-    fn check(raw: &str, merge_slashes: bool, path: &str, args: &str, exten: &str) {
+    /// `raw` -> path, args.
+    fn check(raw: &str, merge_slashes: bool, path: &str, args: Option<&str>) {
         let n = normalize(raw.as_bytes(), merge_slashes).unwrap_or_else(|e| panic!("{raw}: {e:?}"));
         assert_eq!(String::from_utf8_lossy(&n.path), path, "{raw}");
-        assert_eq!(String::from_utf8_lossy(n.args), args, "{raw}");
-        assert_eq!(String::from_utf8_lossy(n.exten()), exten, "{raw}");
+        assert_eq!(n.args, args.map(str::as_bytes), "{raw}");
     }
 
     /// As [`Shape::scan`], one byte at a time.
     fn scan_plainly(target: &[u8]) -> (Shape, usize) {
-        let mut shape = Shape { complex: target.first() != Some(&b'/'), query: 0, exten: 0 };
+        let mut shape = Shape { complex: target.first() != Some(&b'/'), query: 0 };
         let mut after_slash = false;
         for (at, &c) in target.iter().enumerate() {
             match c {
@@ -313,9 +278,9 @@ mod tests {
                 _ if shape.query > 0 => {}
                 b'?' => shape.query = at as u32 + 1,
                 b'/' if after_slash => shape.complex = true,
-                b'/' => (after_slash, shape.exten) = (true, 0),
+                b'/' => after_slash = true,
                 b'.' if after_slash => shape.complex = true,
-                b'.' => shape.exten = at as u32 + 1,
+                b'.' => {}
                 b'%' => (after_slash, shape.complex) = (false, true),
                 _ => after_slash = false,
             }
@@ -344,13 +309,12 @@ mod tests {
         for raw in ["/", "/a", "/a/b.html", "/a/?x=%2e%2e/", "/a.b/c?//", "/+/~a-b_c"] {
             let n = normalize(raw.as_bytes(), true).unwrap();
             assert!(matches!(n.path, Cow::Borrowed(_)), "{raw}");
-            assert!(!n.changed && !n.quoted);
         }
-        check("/a/b.html", true, "/a/b.html", "", "html");
-        check("/a.b/c?x.y=1", true, "/a.b/c", "x.y=1", "");
-        check("/a?", true, "/a", "", "");
-        check("/a.", true, "/a.", "", "");
-        check("/a.tar.gz", true, "/a.tar.gz", "", "gz");
+        check("/a/b.html", true, "/a/b.html", None);
+        check("/a.b/c?x.y=1", true, "/a.b/c", Some("x.y=1"));
+        check("/a?", true, "/a", Some(""));
+        check("/a.", true, "/a.", None);
+        check("/a.tar.gz", true, "/a.tar.gz", None);
     }
 
     #[test]
@@ -396,23 +360,27 @@ mod tests {
 
     #[test]
     fn slashes_kept() {
-        check("/a//b.c", false, "/a//b.c", "", "c");
-        check("//", false, "//", "", "");
-        check("//../x", false, "/x", "", "");
-        check("/a//../x", false, "/a/x", "", "");
-        check("/a/%2f/x", false, "/a///x", "", "");
+        check("/a//b.c", false, "/a//b.c", None);
+        check("//", false, "//", None);
+        check("//../x", false, "/x", None);
+        check("/a//../x", false, "/a/x", None);
+        check("/a/%2f/x", false, "/a///x", None);
     }
 
     #[test]
-    fn args_and_extension() {
-        check("?x=1", true, "/", "x=1", "");
-        check("/%61.html?x#y?z", true, "/a.html", "x", "html");
-        check("/a.b/%63", true, "/a.b/c", "", "");
-        check("/%61.b/..", true, "/", "", "");
-        check("/%2ehidden", true, "/.hidden", "", "");
-        check("/.hidden.txt", true, "/.hidden.txt", "", "txt");
-        check("/a%2eb", true, "/a.b", "", "b");
-        check("/a.b#c", true, "/a.b", "", "b");
+    fn args_are_what_follows_a_question_mark() {
+        check("?x=1", true, "/", Some("x=1"));
+        check("/%61.html?x#y?z", true, "/a.html", Some("x"));
+        check("/a.b/%63", true, "/a.b/c", None);
+        check("/%61.b/..", true, "/", None);
+        check("/%2ehidden", true, "/.hidden", None);
+        check("/.hidden.txt", true, "/.hidden.txt", None);
+        check("/a%2eb", true, "/a.b", None);
+        // nginx: the URI ends at the `#`, and a `?` behind it is no query.
+        check("/a.b#c?", true, "/a.b", None);
+        check("/a#?b", true, "/a", None);
+        check("/a#b?c#d", true, "/a", None);
+        check("/#?", true, "/", None);
     }
 
     #[test]

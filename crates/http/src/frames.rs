@@ -39,14 +39,14 @@ impl Output {
     }
 
     /// Appends content behind its frame header.
-    pub fn content(&mut self, bytes: Bytes) {
+    pub fn content(&mut self, bytes: &Bytes) {
         if bytes.len() <= COPY_BYTES_MAX {
-            self.tail.extend_from_slice(&bytes);
+            self.tail.extend_from_slice(bytes);
             return;
         }
         self.close_tail();
         self.chained += bytes.len();
-        self.chain.push(Chunk::from(bytes));
+        self.chain.push(Chunk::from(bytes.clone()));
     }
 
     fn close_tail(&mut self) {

@@ -11,7 +11,6 @@ use std::rc::{Rc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use nowait_h2::frame::{FRAME_SIZE_DEFAULT, HEADER_LEN};
 use nowait_h2::{ErrorCode, Limits, StreamId, server};
 use nowait_runtime::now;
@@ -27,7 +26,7 @@ use crate::frames::Output;
 use crate::generation::Current;
 use crate::log::Level;
 use crate::log::error::RequestDetails;
-use crate::response::{BodyError, Header, Part};
+use crate::response::{Body, BodyError, FileBody, Header, Part};
 use crate::secured;
 
 /// Frames with content are made until so much waits for the socket, in bytes.
@@ -353,10 +352,17 @@ impl Connection {
         self.wake_task();
     }
 
-    /// Sends all of a response's content, which is in memory and small, if nothing precedes it: whether
-    /// that was possible.
-    pub(super) fn send_whole(&self, stream: &Stream, content: &Bytes) -> bool {
-        let len = content.len();
+    /// Sends all of a response's content, if it is small and in memory, and nothing precedes it; returns
+    /// whether that was possible.
+    ///
+    /// # Errors
+    /// Its file can't be read, and there is no other source.
+    pub(super) fn send_whole(&self, stream: &Stream, content: &Body) -> Result<bool, BodyError> {
+        let len = match content {
+            Body::Bytes(bytes) => bytes.len(),
+            Body::File(file) => usize::try_from(file.len).unwrap_or(usize::MAX),
+            _ => return Ok(false),
+        };
         let mut h2 = self.h2.borrow_mut();
         let mut output = self.output.borrow_mut();
         let goes = len > 0
@@ -365,12 +371,20 @@ impl Connection {
             && output.len() < OUTPUT_BYTES_MAX
             && !h2.has_ready()
             && h2.reserve(stream.id, len) == len;
-        if goes {
-            let header = h2.data_header(stream.id, len, true, output.tail());
-            debug_assert!(header.is_ok(), "the window was reserved");
-            output.content(content.clone());
+        match content {
+            _ if !goes => Ok(false),
+            Body::File(file) => {
+                let sent = file_frame(stream.id, file, len, true, &mut output, &mut h2);
+                if file.elsewhere.is_some() { Ok(sent.unwrap_or(false)) } else { sent }
+            }
+            Body::Bytes(bytes) => {
+                let header = h2.data_header(stream.id, len, true, output.tail());
+                debug_assert!(header.is_ok(), "the window was reserved");
+                output.content(bytes);
+                Ok(true)
+            }
+            _ => Ok(false),
         }
-        goes
     }
 
     /// A stream's content can't be sent.
@@ -416,9 +430,9 @@ impl Connection {
                     let ends = outgoing.ends && outgoing.len() == 0;
                     let header = h2.data_header(stream.id, bytes.len(), ends, output.tail());
                     debug_assert!(header.is_ok(), "the window was reserved");
-                    output.content(bytes);
+                    output.content(&bytes);
                 }
-                None => match file_frame(stream.id, &mut outgoing, &mut output, &mut h2, allowed) {
+                None => match part_frame(stream.id, &mut outgoing, &mut output, &mut h2, allowed) {
                     Ok(true) => {}
                     Ok(false) if self.cold.get() < COLD_STREAMS => {
                         outgoing.cold = Some(COLD_BYTES.min(left));
@@ -476,9 +490,8 @@ impl Held for Connection {
     }
 }
 
-/// Makes a frame with the next bytes of a file, read into the output behind its header. False: they
-/// are not in memory.
-fn file_frame(
+/// Makes a frame with the next bytes of a file that is a stream's part. False: they are not in memory.
+fn part_frame(
     id: StreamId,
     outgoing: &mut Outgoing,
     output: &mut Output,
@@ -487,6 +500,24 @@ fn file_frame(
 ) -> Result<bool, BodyError> {
     let ends = outgoing.ends && outgoing.len() == bytes as u64;
     let Some(Part::File(file)) = &mut outgoing.part else { return Ok(true) };
+    let made = file_frame(id, file, bytes, ends, output, h2)?;
+    if made {
+        file.offset += bytes as u64;
+        file.len -= bytes as u64;
+    }
+    Ok(made)
+}
+
+/// Makes a frame with the first bytes of a file, read into the output behind its header. False: they
+/// are not in memory.
+fn file_frame(
+    id: StreamId,
+    file: &FileBody,
+    bytes: usize,
+    ends: bool,
+    output: &mut Output,
+    h2: &mut server::Connection,
+) -> Result<bool, BodyError> {
     let tail = output.tail_for(HEADER_LEN + bytes);
     h2.poll_output(&mut **tail);
     let start = tail.len();
@@ -503,8 +534,6 @@ fn file_frame(
             };
         }
     }
-    file.offset += bytes as u64;
-    file.len -= bytes as u64;
     let mut place = &mut tail[start..start + HEADER_LEN];
     let header = h2.data_header(id, bytes, ends, &mut place);
     debug_assert!(header.is_ok(), "the window was reserved");

@@ -18,20 +18,29 @@ use super::tunnel;
 use crate::log::Level;
 use crate::logs::debug;
 use crate::request::Request;
-use crate::response::{Body, BodyError, BodySource, Head, Part, Response};
+use crate::response::{Body, BodyError, BodySource, Head, Part};
 use crate::sending::{Rate, SendError, left};
 
-/// Sends a response.
+/// The part of a response that [`start`] left.
+pub(super) struct Rest {
+    body: Body,
+    /// The length that the head states.
+    declared: Option<u64>,
+    has_trailers: bool,
+}
+
+/// Starts to send a response: the head, and the body if it is small, in memory, and alone. `None`: the
+/// response is complete. Otherwise the body is taken.
 ///
 /// # Errors
 /// [`SendError`]; the stream can only be reset then.
-pub(super) async fn send(
-    stream: &Rc<Stream>,
+pub(super) fn start(
+    stream: &Stream,
     request: &mut Request,
-    response: Response,
-) -> Result<(), SendError> {
-    let Response { mut head, mut body } = response;
-    if let Body::Tunnel(tunnel) = body {
+    mut head: Box<Head>,
+    body: &mut Body,
+) -> Result<Option<Rest>, SendError> {
+    if let Body::Tunnel(_) = body {
         if !stream.asks_for_tunnel.get() {
             // HTTP/2 has no `Upgrade`.
             return Err(BodyError::Upstream("unexpected switch of protocols".to_owned()).into());
@@ -40,14 +49,13 @@ pub(super) async fn send(
         crate::response_head::complete(request, &mut head);
         write_head(stream, request, &head, false)?;
         request.set_out(head);
-        tunnel::run(stream, request, tunnel).await?;
-        stream.end();
-        return Ok(());
+        let body = std::mem::take(body);
+        return Ok(Some(Rest { body, declared: None, has_trailers: false }));
     }
     if stream.asks_for_tunnel.get() && (200..300).contains(&head.status) {
         request.log(Level::Info, format_args!("{} does not open a tunnel", head.status));
         *head = Head { status: 501, ..Head::default() };
-        body = Body::Empty;
+        *body = Body::Empty;
     }
     crate::response_head::complete(request, &mut head);
     let has_trailers = head.expects_trailers || head.trailers_follow || !head.trailers.is_empty();
@@ -58,17 +66,34 @@ pub(super) async fn send(
     let declared = head.content_length;
     request.set_out(head);
     if end {
-        return Ok(());
+        return Ok(None);
     }
     stream.frame_bytes_max.set(request.location().http2.bytes());
-    // Most small responses need no more than this.
-    if let Body::Bytes(content) = &body
-        && declared == Some(content.len() as u64)
+    if let Some(length) = declared
+        && body.len() == declared
         && !has_trailers
         && !Rate::applies(request)
-        && stream.connection.send_whole(stream, content)
+        && stream.connection.send_whole(stream, body)?
     {
-        count(request, content.len() as u64);
+        count(request, length);
+        return Ok(None);
+    }
+    Ok(Some(Rest { body: std::mem::take(body), declared, has_trailers }))
+}
+
+/// Sends the part that [`start`] left.
+///
+/// # Errors
+/// [`SendError`]; the stream can only be reset then.
+pub(super) async fn send_rest(
+    stream: &Rc<Stream>,
+    request: &mut Request,
+    rest: Rest,
+) -> Result<(), SendError> {
+    let Rest { body, declared, has_trailers } = rest;
+    if let Body::Tunnel(tunnel) = body {
+        tunnel::run(stream, request, tunnel).await?;
+        stream.end();
         return Ok(());
     }
     let mut sender = Sender {
@@ -95,20 +120,15 @@ pub(super) async fn send(
     Ok(())
 }
 
-fn write_head(
-    stream: &Stream,
-    request: &Request,
-    head: &crate::response::Head,
-    end: bool,
-) -> Result<(), SendError> {
+fn write_head(stream: &Stream, request: &Request, head: &Head, end: bool) -> Result<(), SendError> {
     let connection = &stream.connection;
     let mut output = connection.output.borrow_mut();
     let mut h2 = connection.h2.borrow_mut();
-    h2.poll_output(output.tail());
-    let start = output.tail().len();
-    response_head::write(&mut h2, stream.id, request, head, end, output.tail())
-        .map_err(|_| left())?;
-    let bytes = (output.tail().len() - start) as u64;
+    let out = output.tail();
+    h2.poll_output(out);
+    let start = out.len();
+    response_head::write(&mut h2, stream.id, request, head, end, out).map_err(|_| left())?;
+    let bytes = (out.len() - start) as u64;
     request.sent.head_bytes.set(bytes);
     request.sent.bytes.set(bytes);
     drop((h2, output));

@@ -15,6 +15,7 @@ use crate::log::Level;
 use crate::logs::debug;
 use crate::phases::{self, Progress};
 use crate::request::{BodyLength, Request, RequestBody};
+use crate::response::Response;
 use crate::sending::SendError;
 use crate::upstream::State;
 use crate::{received, secured, sending};
@@ -60,7 +61,7 @@ async fn one(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -
         end_request(request);
         return End::Reset(ErrorCode::CANCEL);
     };
-    let Some(response) = answer else {
+    let Some(Response { head, mut body }) = answer else {
         match request.out.status {
             // The client has gone, or was too slow.
             408 | 499 => end_request(request),
@@ -71,7 +72,13 @@ async fn one(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -
             _ => ErrorCode::INTERNAL_ERROR,
         });
     };
-    let end = match sender::send(stream, request, response).await {
+    let sent = match sender::start(stream, request, head, &mut body) {
+        Ok(None) => Ok(()),
+        // Boxed: most requests don't need it.
+        Ok(Some(rest)) => Box::pin(sender::send_rest(stream, request, rest)).await,
+        Err(error) => Err(error),
+    };
+    let end = match sent {
         Ok(()) => {
             request.sent.complete.set(true);
             match request.head.expects_continue() {

@@ -320,7 +320,7 @@ impl Connection {
             let header = h2.data_header(id, bytes, ends, output.tail());
             debug_assert!(header.is_ok(), "the window was reserved");
             lane.count_sent(bytes);
-            outgoing.take(bytes, |piece| output.content(piece));
+            outgoing.take(bytes, |piece| output.content(&piece));
         }
         if bytes == 0 || outgoing.bytes == 0 {
             h2.set_ready(id, false);

@@ -49,6 +49,21 @@ impl Output {
         self.chain.push(Chunk::from(bytes.clone()));
     }
 
+    /// All of it, if it is in one piece.
+    pub fn piece(&self) -> Option<&[u8]> {
+        (self.chained == 0).then_some(&self.tail[..])
+    }
+
+    /// This many bytes of the [piece](Self::piece) were sent.
+    pub fn sent(&mut self, bytes: usize) {
+        self.tail.drain(..bytes);
+    }
+
+    /// All of it was sent.
+    pub fn sent_all(&mut self) {
+        *self = Self::default();
+    }
+
     fn close_tail(&mut self) {
         self.chained += self.tail.len();
         self.chain.push(std::mem::take(&mut self.tail));

@@ -257,6 +257,14 @@ impl Driver {
         }
     }
 
+    /// Whether [`try_send`](Self::try_send) may send something.
+    pub(crate) fn sends_at_once(&self, key: Key) -> bool {
+        match self {
+            Driver::Epoll(driver) => driver.is_writable(key),
+            Driver::Uring(_) | Driver::Sim(_) => false,
+        }
+    }
+
     /// Sends as much as the kernel takes at once; 0 where sending is asynchronous.
     pub(crate) fn try_send(
         &mut self,

@@ -262,6 +262,25 @@ fn bytes_pass_in_both_directions() {
 }
 
 #[test]
+fn a_send_that_has_begun_is_finished_by_another() {
+    on_each(|| async {
+        let (client, server) = pair().await;
+        let text = pattern(5_000_000);
+        let send = async {
+            for part in text.chunks(50_001) {
+                // The socket is soon full: then the layer holds what it has sealed.
+                if let Some(sent) = client.begin_send(part).unwrap() {
+                    let rest = bytes::Bytes::copy_from_slice(&part[sent..]);
+                    client.send(rest, options()).await.unwrap();
+                }
+            }
+        };
+        both(send, async { assert!(take(&server, text.len()).await == text) }).await;
+        assert_eq!(client.bytes_sent(), text.len() as u64);
+    });
+}
+
+#[test]
 fn records_may_come_in_pieces() {
     on_each(|| async {
         let (far, near) = half().await;

@@ -31,6 +31,22 @@ fn requests_and_responses_are_encrypted() {
 }
 
 #[test]
+fn responses_wait_for_a_client_that_reads_late() {
+    const COUNT: usize = 2000;
+    let authority = Authority::new("CA");
+    let body = "x".repeat(3000);
+    let content = format!("keepalive_requests {COUNT};\nlocation / {{ return 200 {body}; }}");
+    on_each_driver(&secured(&authority, &content), |server| {
+        let mut client = TlsClient::new(server, &authority.client(None), "localhost");
+        // More than the sockets hold: the end of a response finds them full, now and then.
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(COUNT));
+        let received = String::from_utf8(client.rest()).unwrap();
+        assert_eq!(received.matches("HTTP/1.1 200 OK\r\n").count(), COUNT);
+        assert_eq!(received.matches(&body).count(), COUNT);
+    });
+}
+
+#[test]
 fn the_name_in_the_handshake_chooses_the_server() {
     let authority = Authority::new("CA");
     let other = authority.issue("other.example");

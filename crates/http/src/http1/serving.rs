@@ -248,7 +248,7 @@ async fn finish(
     let body_complete = connection.h1().is_body_complete();
     let more = !connection.input.borrow().is_empty();
     let flushed = match flushed {
-        Ok(false) => flush(connection, out, request.send_timeout()).await,
+        Ok(false) => flush_rest(connection, out, request.send_timeout()).await,
         flushed => flushed.map(drop),
     };
     if let Err(error) = flushed {
@@ -455,16 +455,16 @@ fn flush_or_hold(connection: &Connection, out: &mut OutBuf, keep: bool) -> io::R
     if holds { Ok(true) } else { flush_at_once(connection, out) }
 }
 
-/// Sends the output as far as the kernel takes it at once; returns whether that was all.
+/// Sends the output as far as the kernel takes it at once; returns whether that was all. If not,
+/// [`flush_rest`] must follow, even if the output is empty by then.
 fn flush_at_once(connection: &Connection, out: &mut OutBuf) -> io::Result<bool> {
     if out.is_empty() {
         return Ok(true);
     }
-    let sent = connection.stream.try_send(out)?;
-    if sent == out.len() {
+    let Some(sent) = connection.stream.begin_send(out)? else {
         drop(std::mem::take(out));
         return Ok(true);
-    }
+    };
     out.drain(..sent);
     Ok(false)
 }
@@ -478,6 +478,15 @@ pub(crate) async fn flush(
     if out.is_empty() {
         return Ok(());
     }
+    flush_rest(connection, out, timeout).await
+}
+
+/// Goes on where [`flush_at_once`] has stopped.
+async fn flush_rest(
+    connection: &Connection,
+    out: &mut OutBuf,
+    timeout: Duration,
+) -> io::Result<()> {
     let options = SendOptions::new(timeout);
     connection.stream.send(std::mem::take(out), options).await
 }

@@ -22,6 +22,7 @@ use super::stream::Stream;
 use crate::accepted::Accepted;
 use crate::conf::client::{ClientConf, LingeringClose};
 use crate::connections::Ending;
+use crate::frames::Output;
 use crate::log::Level;
 use crate::response::LocalFuture;
 
@@ -390,6 +391,18 @@ impl Work<'_> {
         }
     }
 
+    /// Sends the output as far as the kernel takes it at once, if it is in one piece; returns whether that
+    /// was all. If not, a send of the rest must follow.
+    fn send_at_once(&self, output: &mut Output) -> io::Result<bool> {
+        let Some(piece) = output.piece() else { return Ok(false) };
+        let Some(sent) = self.connection.stream.begin_send(piece)? else {
+            output.sent_all();
+            return Ok(true);
+        };
+        output.sent(sent);
+        Ok(false)
+    }
+
     /// Sends what is ready; whether anything was sent.
     fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, Next> {
         let connection = self.connection;
@@ -406,12 +419,14 @@ impl Work<'_> {
         if output.is_empty() {
             return Ok(progress);
         }
+        if self.send_at_once(&mut output).map_err(|_| Next::Close)? {
+            return Ok(true);
+        }
         let chain = output.take();
         drop(output);
         let options = SendOptions { early: false, ..SendOptions::new(self.send_timeout) };
         self.sending = Some(connection.stream.send(chain, options));
         connection.sending.set(true);
-        // Most sends are done at once.
         Ok(self.poll_sending(cx)? || progress)
     }
 }

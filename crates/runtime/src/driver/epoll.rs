@@ -274,6 +274,11 @@ impl Epoll {
             .map_or_else(|e| Poll::Ready(Err(e)), pending)
     }
 
+    /// Whether a write may succeed.
+    pub(crate) fn is_writable(&self, key: Key) -> bool {
+        self.slots[key.0 as usize].writable
+    }
+
     pub(crate) fn try_send(
         &mut self,
         key: Key,

@@ -24,7 +24,9 @@ use bytes::Bytes;
 use rustix::net::SendFlags;
 
 use super::Stream;
-use crate::buf::{Chain, LargeBuf, OutBuf, Received, RecvBuf, put_recv_memory, take_recv_memory};
+use crate::buf::{
+    Chain, Chunk, LargeBuf, OutBuf, Received, RecvBuf, put_recv_memory, take_recv_memory,
+};
 use crate::driver::Follows;
 
 /// Plaintext sealed at once: the records of one send to the kernel. With what they add, they fit
@@ -508,6 +510,28 @@ impl Layered {
             follows => follows,
         };
         (sealed, self.poll_output(stream, follows, cx))
+    }
+
+    /// Seals `data`, and sends as much of the result as the kernel takes at once; the rest stays in the
+    /// output. Returns the number of bytes of plaintext that were sealed: all or none.
+    pub(super) fn begin_send(&self, stream: &Stream, data: &[u8]) -> io::Result<usize> {
+        let begins = data.len() <= SEAL_BYTES_MAX
+            && stream.local.driver.borrow().sends_at_once(stream.key)
+            && !self.sending.get()
+            && self.is_flushed()
+            && !self.offloaded.get()
+            && !self.wants_offload(None);
+        if !begins {
+            return Ok(0);
+        }
+        let mut output = OutBuf::new();
+        output.make_room(data.len() + OVERHEAD_BYTES);
+        self.call(|layer| layer.seal(&[data], &mut output))?;
+        let sent = stream.local.driver.borrow_mut().try_send(stream.key, stream.fd(), &output)?;
+        if sent < output.len() {
+            self.output.borrow_mut().push(Chunk::Out(output, sent));
+        }
+        Ok(data.len())
     }
 
     /// The send is over.

@@ -141,6 +141,23 @@ impl Stream {
         Ok(sent)
     }
 
+    /// Begins a send while no other is in progress: sends as much as the kernel takes at once. `None`:
+    /// all of it was sent. Otherwise this many bytes are done with, and the caller must go on with
+    /// [`send`](Self::send) of the bytes behind them, even if there are none: a layer may hold sealed
+    /// bytes for which the socket had no room.
+    ///
+    /// # Errors
+    /// Errors reported by the network; the layer has failed.
+    pub fn begin_send(&self, data: &[u8]) -> io::Result<Option<usize>> {
+        let Some(layered) = self.layer.get() else {
+            let sent = self.try_send(data)?;
+            return Ok((sent < data.len()).then_some(sent));
+        };
+        let sealed = layered.begin_send(self, data)?;
+        self.sent.set(self.sent.get() + sealed as u64);
+        Ok((sealed < data.len() || !layered.is_flushed()).then_some(sealed))
+    }
+
     /// Watches a connection on which nothing is expected: ready when anything arrives, including
     /// the end or a failure. What the layer keeps for itself, such as late tickets, is no such
     /// thing. The waker stays registered until [`unwatch`](Self::unwatch); the

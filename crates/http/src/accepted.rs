@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_front::handover::Handover;
-use nowait_front::servers::Virtual;
+use nowait_front::servers::{Listen, Virtual};
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::net::{Address, Stream};
 use nowait_runtime::now;
@@ -30,6 +30,8 @@ pub struct Accepted {
     pub input: RefCell<RecvBuf>,
     /// Whether `TCP_NODELAY` is set, if known.
     pub nodelay: Cell<Option<bool>>,
+    /// Where its listening socket was last among those of the configuration: it is looked for there first.
+    listen: Cell<u16>,
     /// Its place among the worker's connections; [`NOWHERE`] before it has one.
     place: Cell<u32>,
     /// The worker's connections.
@@ -80,6 +82,7 @@ impl Accepted {
             stream,
             input: RefCell::new(RecvBuf::empty()),
             nodelay: Cell::new(None),
+            listen: Cell::new(0),
             place: Cell::new(NOWHERE),
             all,
         }
@@ -128,7 +131,17 @@ impl Accepted {
     /// The servers for this connection; `None` if its address is no longer listened on.
     pub fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
         let own = &*self.client.listen;
-        let listen = current.conf.listens().iter().find(|listen| listen.spec.address == *own)?;
+        let listens = current.conf.listens();
+        let is_own = |listen: &Listen| listen.spec.address == *own;
+        // A reload may have moved it.
+        let listen = match listens.get(usize::from(self.listen.get())) {
+            Some(listen) if is_own(listen) => listen,
+            _ => {
+                let at = listens.iter().position(is_own)?;
+                self.listen.set(u16::try_from(at).unwrap_or_default());
+                &listens[at]
+            }
+        };
         Some(listen.only().unwrap_or_else(|| listen.at(self.local_address())))
     }
 

@@ -57,6 +57,8 @@ const DISCARDING_STREAMS_MAX: usize = 32;
 /// A connection.
 pub(super) struct Connection {
     accepted: Accepted,
+    /// The result of [`default_server`](Self::default_server) for the generation with this number.
+    default_server: Cell<(u64, ServerId)>,
     pub(super) h2: RefCell<server::Connection>,
     pub(super) heads: RefCell<Heads>,
     /// In the order of their numbers.
@@ -97,8 +99,8 @@ impl Connection {
     /// default server; `None` if its address is no longer listened on.
     pub(super) fn new(accepted: Accepted) -> Option<Rc<Self>> {
         let current = accepted.all().current();
-        let server = secured::server_of(&accepted, accepted.virtual_servers(&current)?);
-        let server = current.conf.server(server);
+        let default_server = secured::server_of(&accepted, accepted.virtual_servers(&current)?);
+        let server = current.conf.server(default_server);
         let (head, http2) = (&server.head, &server.http2);
         let bytes = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
         let buffers = &head.large_client_header_buffers;
@@ -127,6 +129,7 @@ impl Connection {
         };
         let connection = Rc::new(Self {
             accepted,
+            default_server: Cell::new((current.number, default_server)),
             h2: RefCell::new(server::Connection::new(limits)),
             heads: RefCell::new(Heads::new(rules)),
             streams: RefCell::default(),
@@ -165,10 +168,17 @@ impl Connection {
     /// The server whose settings hold for the connection: that of the name in the TLS handshake, or the
     /// default server of its address.
     pub(super) fn default_server(&self, current: &Current) -> Option<ServerId> {
-        Some(secured::server_of(self, self.virtual_servers(current)?))
+        let (generation, server) = self.default_server.get();
+        if generation == current.number {
+            return Some(server);
+        }
+        let server = secured::server_of(self, self.virtual_servers(current)?);
+        self.default_server.set((current.number, server));
+        Some(server)
     }
 
     /// Writes a line about the connection to the error log.
+    #[cold]
     pub(super) fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
         let current = self.all().current();
         let Some(server) = self.default_server(&current) else { return };

@@ -4,9 +4,10 @@
 
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nowait_runtime::net::Address;
+use nowait_runtime::now;
 use nowait_sys::listen::ListenAddress;
 
 use crate::proxy_protocol::ProxyProtocol;
@@ -61,6 +62,11 @@ impl Client {
     /// Whether it speaks TLS.
     pub fn is_tls(&self) -> bool {
         self.security.get() == Security::Tls
+    }
+
+    /// Whether it was accepted longer ago than this.
+    pub(crate) fn is_older_than(&self, time: Duration) -> bool {
+        self.started.checked_add(time).is_some_and(|end| end < now())
     }
 
     /// `http` or `https`.

@@ -25,6 +25,8 @@ pub fn blocks(conf: &HttpConf) -> impl Iterator<Item = BlockLogs<'_>> {
 
 impl Request {
     /// Writes a line about this request to the error logs of its location.
+    // Cold: keeps it out of the code of requests that have nothing to log.
+    #[cold]
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         let about = logs::About {
             block: self.location.0 as usize,

@@ -213,7 +213,7 @@ fn next<'r>(request: &'r mut Request, current: &'r Current) -> Step<'r> {
             request.position.handler += 1;
             return handler.handle(request);
         }
-        match advance(request) {
+        match advance(request, current) {
             Ok(()) => {}
             Err(End::Outcome(outcome)) => return Step::Done(request, outcome),
             // Nothing has granted access.
@@ -230,15 +230,15 @@ enum End {
 
 /// Puts a request whose handlers of a phase have had their turns at the beginning of the next one.
 #[inline]
-fn advance(request: &mut Request) -> Result<(), End> {
+fn advance(request: &mut Request, current: &Current) -> Result<(), End> {
     match request.position.phase {
         Phase::PostRead if rewrites_first(request) => enter(request, Phase::ServerRewrite),
-        Phase::PostRead | Phase::ServerRewrite => match find_config(request) {
+        Phase::PostRead | Phase::ServerRewrite => match find_config(request, current) {
             Some(outcome) => return Err(End::Outcome(outcome)),
             None => enter(request, Phase::Rewrite),
         },
         Phase::Rewrite if request.rewriting.changed => {
-            match post_rewrite(request).or_else(|| find_config(request)) {
+            match post_rewrite(request).or_else(|| find_config(request, current)) {
                 Some(outcome) => return Err(End::Outcome(outcome)),
                 None => enter(request, Phase::Rewrite),
             }
@@ -533,9 +533,8 @@ fn limit_except(request: &mut Request) {
 }
 
 /// Chooses the location. nginx: `ngx_http_core_find_config_phase`.
-fn find_config(request: &mut Request) -> Option<Outcome> {
+fn find_config(request: &mut Request, current: &Current) -> Option<Outcome> {
     request.rewriting.changed = false;
-    let current = request.current.clone();
     let server = current.conf.server(request.server);
     let found = server
         .locations

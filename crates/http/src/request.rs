@@ -30,7 +30,7 @@ use crate::response::{Head, LocalFuture, Owner};
 use crate::slots::State;
 use crate::variables::complex::Complex;
 
-/// Most memory that a spare request keeps for its path.
+/// Most memory that a spare request keeps for each of its paths.
 const SPARE_PATH_BYTES_MAX: usize = 1024;
 
 /// A reference that a request holds while it is in use. A spare request holds none, so it keeps
@@ -293,11 +293,9 @@ impl Request {
         if Rc::get_mut(&mut self.spent).is_none() {
             self.spent = Rc::default();
         }
-        self.state = State::default();
-        self.round = State::default();
         // Their sizes depend on clients.
         self.uri.path.shrink_to(SPARE_PATH_BYTES_MAX);
-        self.path = Vec::new();
+        self.path.shrink_to(SPARE_PATH_BYTES_MAX);
         self.captures = RefCell::default();
     }
 

@@ -11,7 +11,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_h1::encode::{CHUNK_END, HeadWriter, chunk_start};
@@ -296,18 +296,13 @@ fn decide_keep_alive(connection: &Connection, request: &mut Request, head: &crat
     let refused = head.close
         || client.keepalive_timeout.timeout.0 == 0
         || u64::from(connection.client.requests.get()) >= u64::from(client.keepalive_requests)
-        || is_over(connection.client.started, client.keepalive_time.duration())
+        || connection.client.is_older_than(client.keepalive_time.duration())
         || connection.common.is_closing()
         || (disabled.msie6 && request.method == Method::Post && request.is_msie6())
         || (disabled.safari && request.is_safari());
     if refused {
         request.persistence.keep_alive = false;
     }
-}
-
-/// Whether more than this time has passed.
-fn is_over(since: Instant, time: Duration) -> bool {
-    since.checked_add(time).is_some_and(|end| end < now())
 }
 
 /// The state of sending one body.

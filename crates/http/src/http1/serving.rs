@@ -20,6 +20,7 @@ use super::body_reader::Reader;
 use super::connection::Connection;
 use super::sender;
 use crate::conf::client::LingeringClose;
+use crate::generation::Current;
 use crate::log::Level;
 use crate::logs::debug;
 use crate::phases::{self, Progress, Waiting};
@@ -90,8 +91,8 @@ pub(super) async fn one(
         }
     }
     counted.answering();
-    let refused = prepare(connection, request);
     let current = request.current.clone();
+    let refused = prepare(connection, request, &current);
     let timeout = request.location().client.send_timeout;
     let answer = {
         let progress = match refused {
@@ -394,14 +395,13 @@ async fn refuse(
 
 /// Interprets a complete head. Returns the status if the request must be refused. nginx:
 /// `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
-fn prepare(connection: &Rc<Connection>, request: &mut Request) -> Option<u16> {
+fn prepare(connection: &Rc<Connection>, request: &mut Request, current: &Current) -> Option<u16> {
     if !received::interpret(request) {
         request.persistence.keep_alive = false;
         return Some(400);
     }
-    let current = request.current.clone();
     let mut misdirected = None;
-    if let Some(servers) = connection.virtual_servers(&current) {
+    if let Some(servers) = connection.virtual_servers(current) {
         received::choose_server(request, servers);
         misdirected = secured::misdirected(request, servers);
     }

@@ -11,6 +11,7 @@ use nowait_runtime::task::{Either, select};
 use super::body_reader::Reader;
 use super::sender;
 use super::stream::{End, Ending, Stream};
+use crate::generation::Current;
 use crate::log::Level;
 use crate::logs::debug;
 use crate::phases::{self, Progress};
@@ -38,8 +39,8 @@ pub(super) async fn serve(stream: Rc<Stream>, mut request: Box<Request>, refused
 
 /// Returns how the stream ends.
 async fn one(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -> End {
-    let refused = prepare(stream, request, refused);
     let current = request.current.clone();
+    let refused = prepare(stream, request, &current, refused);
     let answer = {
         let progress = match refused {
             None => phases::respond(request, &current),
@@ -108,8 +109,12 @@ fn end_request(request: &Request) {
 }
 
 /// Interprets the head. Returns the status if the request must be refused.
-fn prepare(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -> Option<u16> {
-    let current = request.current.clone();
+fn prepare(
+    stream: &Rc<Stream>,
+    request: &mut Request,
+    current: &Current,
+    refused: Option<u16>,
+) -> Option<u16> {
     if refused.is_some() {
         request.persistence.body_discarded = true;
         request.received.set(request.head.length() as u64);
@@ -121,7 +126,7 @@ fn prepare(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -> 
         return Some(400);
     }
     let connection = &stream.connection;
-    let servers = connection.virtual_servers(&current);
+    let servers = connection.virtual_servers(current);
     let mut misdirected = None;
     if let Some(servers) = servers {
         received::choose_server(request, servers);

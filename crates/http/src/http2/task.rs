@@ -171,8 +171,8 @@ struct Work<'a> {
     send_timeout: Duration,
     /// When an incomplete frame began to arrive.
     begun: Option<Instant>,
-    /// Until when budgets against floods were refilled.
-    refilled: Instant,
+    /// Until when budgets against floods were refilled, by the worker's clock in milliseconds.
+    refilled_ms: u64,
     /// The client was asked to open no more streams; until then it may not have seen it.
     last_call: Option<LocalFuture<'static, ()>>,
     /// Nothing more is received; what is to be sent is sent.
@@ -188,7 +188,7 @@ async fn work(connection: &Rc<Connection>) -> Next {
         send_timeout: settings(connection, |client| client.send_timeout.duration())
             .unwrap_or_default(),
         begun: None,
-        refilled: now(),
+        refilled_ms: connection.stream.clock_ms(),
         last_call: None,
         ends: false,
     };
@@ -354,10 +354,10 @@ impl Work<'_> {
     /// Hands received frames to the protocol's core, and its events to streams.
     fn process(&mut self) {
         let connection = self.connection;
-        let elapsed = now().saturating_duration_since(self.refilled);
-        if elapsed >= Duration::from_secs(1) {
-            let seconds = elapsed.as_secs();
-            self.refilled += Duration::from_secs(seconds);
+        let elapsed_ms = connection.stream.clock_ms().saturating_sub(self.refilled_ms);
+        if elapsed_ms >= 1000 {
+            let seconds = elapsed_ms / 1000;
+            self.refilled_ms += seconds * 1000;
             let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
             connection.h2.borrow_mut().elapse(seconds);
         }
@@ -547,8 +547,7 @@ fn begin(connection: &Rc<Connection>, id: StreamId, end: bool, fault: Option<Str
     };
     let client = &request.location().client;
     let last = u64::from(requests.get()) >= u64::from(client.keepalive_requests)
-        || now().saturating_duration_since(connection.client.started)
-            > client.keepalive_time.duration();
+        || connection.client.is_older_than(client.keepalive_time.duration());
     if last && !connection.leaving.replace(true) {
         connection.h2.borrow_mut().shutdown();
     }

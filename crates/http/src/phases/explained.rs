@@ -96,7 +96,7 @@ async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> 
                     Explained::Unknown => Settled::Next,
                 }
             }
-            None => between(request, trace),
+            None => between(request, current, trace),
         };
         let outcome = match settled {
             Settled::Next => continue,
@@ -195,7 +195,7 @@ async fn elsewhere(request: &mut Request, current: &Current, trace: &mut Trace) 
 }
 
 /// Between two phases: the core's work, above all the choice of a location.
-fn between(request: &mut Request, trace: &mut Trace) -> Settled {
+fn between(request: &mut Request, current: &Current, trace: &mut Trace) -> Settled {
     let chooses = match request.position.phase {
         Phase::PostRead => !rewrites_first(request),
         Phase::ServerRewrite => true,
@@ -203,7 +203,7 @@ fn between(request: &mut Request, trace: &mut Trace) -> Settled {
         _ => false,
     };
     let path = chooses.then(|| request.uri.path.clone());
-    let result = advance(request);
+    let result = advance(request, current);
     if let Some(path) = path {
         let location = request.location();
         let text = match location.name.is_empty() {

@@ -119,11 +119,28 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
     /// Adds `Date`.
     #[inline]
     pub fn date(&mut self, date: &[u8; 29]) -> &mut Self {
+        self.date_line(*b"Date: xxx, xx xxx xxxx xx:xx:xx GMT\r\n", "Date", date)
+    }
+
+    /// Adds `Last-Modified`.
+    #[inline]
+    pub fn last_modified(&mut self, date: &[u8; 29]) -> &mut Self {
+        let line = *b"Last-Modified: xxx, xx xxx xxxx xx:xx:xx GMT\r\n";
+        self.date_line(line, "Last-Modified", date)
+    }
+
+    /// Adds a line whose length is known, in one piece: `line` with this date before its end.
+    #[inline]
+    fn date_line<const N: usize>(
+        &mut self,
+        mut line: [u8; N],
+        name: &'static str,
+        date: &[u8; 29],
+    ) -> &mut Self {
         if !nowait_message::scan::is_one_line(date) {
-            return self.named("Date", date);
+            return self.named(name, date);
         }
-        let mut line = *b"Date: xxx, xx xxx xxxx xx:xx:xx GMT\r\n";
-        line[6..35].copy_from_slice(date);
+        line[N - 31..N - 2].copy_from_slice(date);
         self.out.put_slice(&line);
         self
     }
@@ -260,6 +277,16 @@ mod tests {
         let [out, other] = outs;
         assert_eq!(out, other);
         out
+    }
+
+    #[test]
+    fn dates_are_written_as_any_field() {
+        for date in [b"Sun, 06 Nov 1994 08:49:37 GMT", b"Sun, 06 Nov 1994\r\n08:49:37 GM"] {
+            let [mut lines, mut fields] = [Vec::new(), Vec::new()];
+            HeadWriter::resume(&mut lines).date(date).last_modified(date);
+            HeadWriter::resume(&mut fields).field(b"Date", date).field(b"Last-Modified", date);
+            assert_eq!(lines, fields);
+        }
     }
 
     #[test]

@@ -17,6 +17,12 @@ pub trait FieldWriter {
 
     /// Writes a field whose name is valid.
     fn named(&mut self, name: &'static str, value: &[u8]);
+
+    /// Writes `Last-Modified`.
+    fn last_modified(&mut self, date: &[u8; http_date::LEN]);
+
+    /// Writes `Accept-Ranges: bytes`.
+    fn accept_ranges(&mut self);
 }
 
 /// Completes the head as it is sent, and as logs show it.
@@ -95,10 +101,9 @@ pub fn apart(head: &Head, field: Apart, writer: &mut impl FieldWriter) {
         Apart::Server => ("Server", head.server.given()),
         Apart::Date => ("Date", head.date.given()),
         Apart::LastModified => {
-            let name = "Last-Modified";
             match (head.last_modified, &head.last_modified_text) {
-                (Some(time), None) => writer.named(name, &http_date::format(time)),
-                (Some(_), Some(text)) => writer.named(name, text),
+                (Some(time), None) => writer.last_modified(&http_date::format(time)),
+                (Some(_), Some(text)) => writer.named("Last-Modified", text),
                 (None, _) => {}
             }
             return;
@@ -108,7 +113,7 @@ pub fn apart(head: &Head, field: Apart, writer: &mut impl FieldWriter) {
         Apart::ETag => ("ETag", head.etag.as_ref()),
         Apart::AcceptRanges => {
             if head.accept_ranges != AcceptRanges::No {
-                writer.named("Accept-Ranges", b"bytes");
+                writer.accept_ranges();
             }
             return;
         }

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use nowait_h1::encode::HeadWriter;
-use nowait_message::{Method, Version};
+use nowait_message::{Method, Version, http_date};
 use nowait_runtime::clock;
 
 use crate::order::Apart;
@@ -158,6 +158,14 @@ impl FieldWriter for HeadWriter<'_, Vec<u8>> {
 
     fn named(&mut self, name: &'static str, value: &[u8]) {
         self.named(name, value);
+    }
+
+    fn last_modified(&mut self, date: &[u8; http_date::LEN]) {
+        self.last_modified(date);
+    }
+
+    fn accept_ranges(&mut self) {
+        self.lines("Accept-Ranges: bytes\r\n");
     }
 }
 

@@ -4,6 +4,7 @@
 use nowait_h2::connection::Server;
 use nowait_h2::hpack::Token;
 use nowait_h2::{HeadWriter, SendError, StreamId, server};
+use nowait_message::http_date;
 use nowait_runtime::clock;
 
 use crate::order::Apart;
@@ -23,6 +24,14 @@ impl FieldWriter for Writer<'_> {
             Token::OTHER => self.0.field(name.as_bytes(), value),
             token => self.0.known(token, value),
         };
+    }
+
+    fn last_modified(&mut self, date: &[u8; http_date::LEN]) {
+        self.0.known(Token::LAST_MODIFIED, date);
+    }
+
+    fn accept_ranges(&mut self) {
+        self.named("Accept-Ranges", b"bytes");
     }
 }
 

@@ -235,10 +235,12 @@ fn take(at: usize, rest: &[u8], left: u16) -> Range<usize> {
 /// Checks the beginning of a header.
 #[inline]
 fn check(header: &[u8]) -> Result<(), Error> {
-    let known = [Kind::Stdout as u8, Kind::Stderr as u8, Kind::End as u8];
+    const STDOUT: u8 = Kind::Stdout as u8;
+    const STDERR: u8 = Kind::Stderr as u8;
+    const END: u8 = Kind::End as u8;
     match *header {
         [version, ..] if version != VERSION => Err(Error::Version(version)),
-        [_, kind, ..] if !known.contains(&kind) => Err(Error::Kind(kind)),
+        [_, kind, ..] if !matches!(kind, STDOUT | STDERR | END) => Err(Error::Kind(kind)),
         [_, _, high, low, ..] if u16::from_be_bytes([high, low]) != REQUEST => {
             Err(Error::RequestId(u16::from_be_bytes([high, low])))
         }

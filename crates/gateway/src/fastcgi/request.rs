@@ -86,10 +86,16 @@ impl ParamForm for Params {
         let at = start + if usize::from(list[start]) < LONG { 1 } else { 4 };
         match length {
             0..LONG => list[at] = length as u8,
-            _ => drop(list.splice(at..=at, long(length))),
+            _ => lengthen(list, at, length),
         }
         Ok(())
     }
+}
+
+/// Makes a length that has one byte, at `at`, one of four bytes.
+#[cold]
+fn lengthen(list: &mut Vec<u8>, at: usize, length: usize) {
+    list.splice(at..=at, long(length));
 }
 
 /// The length of a name or a value, in four bytes.

@@ -97,6 +97,8 @@ fn reason_of(status: u16) -> &'static str {
 impl Head for Reading<'_> {
     type Error = ResponseError;
 
+    const HAS_BARE_LINE_FEEDS: bool = true;
+
     fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, ResponseError> {
         Ok(match status_line(bytes) {
             Ok(Line::Whole(line, length)) => {

@@ -22,6 +22,9 @@ const APPEND_MAX: usize = 4096;
 pub(crate) trait Head {
     type Error;
 
+    /// Whether lines often end without a carriage return, as those of applications behind CGI do.
+    const HAS_BARE_LINE_FEEDS: bool = false;
+
     /// Parses the first line from `bytes`, which may continue after it.
     fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, Self::Error>;
 
@@ -253,11 +256,12 @@ impl Reader {
                 at += CRLF.len();
                 break Ok(true);
             }
+            if H::HAS_BARE_LINE_FEEDS && rest.first() == Some(&b'\n') {
+                at += 1;
+                break Ok(true);
+            }
             let Some(PlainLine { known, name_end, end, next }) = plain_line(rest) else {
-                // Of lines that end without a carriage return, this is the last one.
-                let is_end = rest.first() == Some(&b'\n');
-                at += usize::from(is_end);
-                break Ok(is_end);
+                break Ok(false);
             };
             let name = Span::new(at, at + name_end);
             let value = Span::new(at + name_end + COLON_SPACE, at + end);

@@ -375,8 +375,13 @@ impl<N: Namespace> nowait_conf::VariableNames for Table<N> {
 
 impl<N: Namespace> Resolved<N> {
     /// Appends the value of a variable; false when it is not found.
+    #[inline]
     pub fn append(&self, index: Index, subject: &N::Subject, out: &mut Vec<u8>) -> bool {
-        self.definitions[index.0 as usize].append(subject, out)
+        match &self.definitions[index.0 as usize] {
+            // Most are.
+            Definition::Builtin(get) => get(subject, out),
+            other => other.append(subject, out),
+        }
     }
 
     /// Appends the value of the variable with this name, in lower case; false when it is not found

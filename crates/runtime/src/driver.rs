@@ -183,7 +183,7 @@ impl Driver {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<bool>> {
         match self {
-            Driver::Epoll(driver) => Poll::Ready(driver.unregister(key, fd).map(|()| true)),
+            Driver::Epoll(driver) => Poll::Ready(driver.unregister(key, fd)),
             Driver::Uring(driver) => driver.poll_release(key, cx),
             Driver::Sim(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }

@@ -260,6 +260,50 @@ fn hangup_is_noticed_while_nobody_reads() {
     });
 }
 
+/// More tasks than a driver receives for at a time, some of which go on before they are woken.
+#[test]
+fn tasks_that_are_woken_together_receive_their_own() {
+    on_each(|_| async {
+        let mut pairs = Vec::new();
+        for _ in 0..80 {
+            pairs.push(pair().await);
+        }
+        let (clients, servers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        let mut tasks = Vec::new();
+        for (number, server) in servers.into_iter().enumerate() {
+            tasks.push(nowait_runtime::spawn(async move {
+                let expected: Vec<u8> = (0..50).flat_map(|round| [number as u8, round]).collect();
+                let mut all = Vec::new();
+                while all.len() < expected.len() {
+                    if (number + all.len()) % 7 > 0 {
+                        all.extend_from_slice(&server.recv(LONG).await.unwrap());
+                    } else if let Either::Left(buf) = select(server.recv(LONG), yield_now()).await {
+                        all.extend_from_slice(&buf.unwrap());
+                    }
+                }
+                assert_eq!(all, expected);
+                // What came last is dropped with the connection.
+                if number % 3 > 0 {
+                    assert!(server.recv(LONG).await.unwrap().is_empty());
+                }
+            }));
+        }
+        for round in 0..50u8 {
+            for (number, client) in clients.iter().enumerate() {
+                client
+                    .send(bytes::Bytes::from(vec![number as u8, round]), options())
+                    .await
+                    .unwrap();
+            }
+            yield_now().await;
+        }
+        drop(clients);
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_dropped_receive_loses_nothing() {
     on_each(|_| async {

@@ -9,8 +9,10 @@
 //! Listeners are level-triggered, so that one accepted connection per event is enough and other
 //! workers get theirs; shared ones are exclusive (one worker is woken per connection).
 
+mod early;
+
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -19,16 +21,17 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{self, SendFlags, SocketFlags};
 use slab::Slab;
 
 use super::calls::{accept, receive_large, retry, send_datagram, send_memory};
 use super::options::Options;
 use super::socket::{Ends, Follows, Key, Role, Wait};
 use super::waiters::{Waiters, remember};
-use crate::buf::{self, Chain, Received, RecvBuf};
+use crate::buf::{Chain, Received, RecvBuf};
 use crate::net::Address;
 use crate::received;
+use early::{Ahead, Early};
 
 /// Maximum number of events taken from the kernel per turn, whatever `epoll_events` says.
 const EVENTS_MAX: usize = 65536;
@@ -69,9 +72,10 @@ impl FirstReceives {
 struct Slot {
     /// Distinguishes events of an earlier socket in the same slot.
     generation: u32,
+    fd: RawFd,
     role: Role,
-    /// The interest registered with the kernel; empty: not registered.
-    interest: EventFlags,
+    /// The interest registered with the kernel.
+    interest: Interest,
     /// A read may succeed: assumed until a read comes up short.
     readable: bool,
     /// A write may succeed: assumed until one is refused.
@@ -80,12 +84,40 @@ struct Slot {
     peer_closed: bool,
     /// Nothing was received or waited for yet.
     fresh: bool,
+    ahead: Ahead,
     read: Option<Waker>,
     waiters: Waiters,
 }
 
 // Part of the memory cost of an idle connection.
 const _: () = assert!(size_of::<Slot>() <= 40);
+
+/// What of a socket is registered with the kernel, as bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Interest(u8);
+
+impl Interest {
+    const NOTHING: Interest = Interest(0);
+    const INPUT: Interest = Interest(1);
+    const OUTPUT: Interest = Interest(2);
+
+    fn and(self, other: Interest) -> Interest {
+        Interest(self.0 | other.0)
+    }
+
+    /// In the form of the kernel.
+    fn flags(self, role: Role) -> EventFlags {
+        let mut flags = match role {
+            Role::Listener { shared: true } => EventFlags::EXCLUSIVE,
+            Role::Listener { shared: false } => EventFlags::empty(),
+            Role::Datagram => EventFlags::ET,
+            Role::Stream | Role::Connecting | Role::Accepted => EventFlags::ET | EventFlags::RDHUP,
+        };
+        flags.set(EventFlags::IN, self.0 & Self::INPUT.0 != 0);
+        flags.set(EventFlags::OUT, self.0 & Self::OUTPUT.0 != 0);
+        flags
+    }
+}
 
 /// The driver; one per worker.
 pub(crate) struct Epoll {
@@ -94,6 +126,7 @@ pub(crate) struct Epoll {
     next_generation: u32,
     multi_accept: bool,
     first_receives: FirstReceives,
+    early: Early,
     events: Vec<Event>,
     /// Keeps the inbox's eventfd open for as long as it is watched.
     _event: Arc<OwnedFd>,
@@ -110,6 +143,7 @@ impl Epoll {
             next_generation: 0,
             multi_accept: options.multi_accept,
             first_receives: FirstReceives::default(),
+            early: Early::default(),
             events: Vec::with_capacity(options.events_max.clamp(1, EVENTS_MAX)),
             _event: event,
         })
@@ -121,6 +155,7 @@ impl Epoll {
             tv_nsec: i64::from(max.subsec_nanos()) as _,
         });
         self.events.clear();
+        self.early.begin();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -133,6 +168,9 @@ impl Epoll {
             let Some(slot) = self.slots.get_mut(index) else { continue };
             if data != INBOX && slot.generation == generation {
                 slot.take_event(event.flags, woken);
+                if slot.ahead == Ahead::Due {
+                    self.early.add(Key(index as u32));
+                }
             }
         }
         Ok(())
@@ -145,12 +183,14 @@ impl Epoll {
         self.next_generation = self.next_generation.wrapping_add(1) & (u32::MAX >> 1);
         let slot = Slot {
             generation: self.next_generation,
+            fd: fd.as_raw_fd(),
             role,
-            interest: EventFlags::empty(),
+            interest: Interest::NOTHING,
             readable: !matches!(role, Role::Listener { .. } | Role::Connecting),
             writable: true,
             peer_closed: false,
             fresh: role == Role::Accepted,
+            ahead: Ahead::No,
             read: None,
             waiters: Waiters::default(),
         };
@@ -158,31 +198,42 @@ impl Epoll {
     }
 
     pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) {
-        let mut slot = self.slots.remove(key.0 as usize);
-        let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
-        dropped.extend(slot.read.into_iter().chain(waiters.into_iter().flatten()));
+        let slot = self.remove(key, dropped);
         // A listener's description may be shared with other processes: closing our descriptor
         // would then not end its registration.
-        if matches!(slot.role, Role::Listener { .. }) && !slot.interest.is_empty() {
+        if matches!(slot.role, Role::Listener { .. }) && slot.interest != Interest::NOTHING {
             let _ = epoll::delete(&self.epoll, &fd);
         }
     }
 
-    /// Stops watching a socket that lives on elsewhere.
-    pub(crate) fn unregister(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<()> {
+    fn remove(&mut self, key: Key, dropped: &mut Vec<Waker>) -> Slot {
+        let mut slot = self.slots.remove(key.0 as usize);
+        if slot.ahead == Ahead::Done {
+            let _ = self.early.take(key);
+        }
+        let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
+        dropped.extend(slot.read.take().into_iter().chain(waiters.into_iter().flatten()));
+        slot
+    }
+
+    /// Stops watching a socket that lives on elsewhere; false: something was received for it, and it stays.
+    pub(crate) fn unregister(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<bool> {
         let slot = &mut self.slots[key.0 as usize];
-        if !slot.interest.is_empty() {
-            slot.interest = EventFlags::empty();
+        if slot.ahead == Ahead::Done {
+            return Ok(false);
+        }
+        // Whoever was woken finds nothing here any more.
+        slot.ahead = Ahead::No;
+        if slot.interest != Interest::NOTHING {
+            slot.interest = Interest::NOTHING;
             epoll::delete(&self.epoll, fd)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Forgets a socket that was unregistered.
     pub(crate) fn release(&mut self, key: Key, dropped: &mut Vec<Waker>) {
-        let mut slot = self.slots.remove(key.0 as usize);
-        let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
-        dropped.extend(slot.read.into_iter().chain(waiters.into_iter().flatten()));
+        self.remove(key, dropped);
     }
 
     pub(crate) fn poll_recv(
@@ -192,36 +243,31 @@ impl Epoll {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<RecvBuf>> {
         let slot = &mut self.slots[key.0 as usize];
+        if std::mem::replace(&mut slot.ahead, Ahead::No) == Ahead::Done {
+            return Poll::Ready(Ok(self.early.take(key)?));
+        }
         let fresh = std::mem::take(&mut slot.fresh);
         if fresh && !self.first_receives.is_worth_trying() {
             slot.readable = false;
         }
         if slot.readable {
-            let mut memory = buf::take_recv_memory();
-            let result = retry(|| net::recv(fd, &mut memory[..], RecvFlags::empty()));
+            let received = slot.receive(fd);
             if fresh {
-                self.first_receives.tried(result.is_ok());
+                self.first_receives.tried(received.is_ok());
             }
-            match result {
-                Ok((len, _)) => {
-                    received::add();
-                    // After a short read the queue was empty: later data raises an edge, and
-                    // registering reports the data present by then. Not so when the peer's end was
-                    // already announced: it may follow right behind the data.
-                    slot.readable = len == memory.len() || len == 0 || slot.peer_closed;
-                    return Poll::Ready(Ok(RecvBuf::filled(memory, len)));
+            match received {
+                Ok(received) => {
+                    self.early.receive(&mut self.slots);
+                    return Poll::Ready(Ok(received));
                 }
-                Err(Errno::AGAIN) => {
-                    buf::put_recv_memory(memory);
-                    slot.readable = false;
-                }
+                Err(Errno::AGAIN) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
+        slot.ahead = Ahead::Waits;
         remember(&mut slot.read, cx);
         slot.waiters.trim();
-        let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
+        self.register(key, fd, Interest::INPUT)
     }
 
     pub(crate) fn poll_recv_large(
@@ -232,10 +278,13 @@ impl Epoll {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Received>> {
         let slot = &mut self.slots[key.0 as usize];
+        if std::mem::replace(&mut slot.ahead, Ahead::No) == Ahead::Done {
+            return Poll::Ready(Ok(Received::Lent(self.early.take(key)?)));
+        }
         if slot.readable {
             match receive_large(fd, max) {
                 Ok((buf, full)) => {
-                    // As in `poll_recv`.
+                    // As for regular buffers.
                     slot.readable = full || buf.is_empty() || slot.peer_closed;
                     return Poll::Ready(Ok(buf));
                 }
@@ -244,8 +293,7 @@ impl Epoll {
             }
         }
         remember(&mut slot.read, cx);
-        let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
+        self.register(key, fd, Interest::INPUT)
     }
 
     pub(crate) fn poll_send(
@@ -270,8 +318,7 @@ impl Epoll {
             }
         }
         slot.waiters.remember_write(cx);
-        register(&self.epoll, fd, key, slot, EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET)
-            .map_or_else(|e| Poll::Ready(Err(e)), pending)
+        self.register(key, fd, Interest::OUTPUT)
     }
 
     /// Whether a write may succeed.
@@ -320,8 +367,7 @@ impl Epoll {
         }
         remember(&mut slot.read, cx);
         slot.waiters.trim();
-        register(&self.epoll, fd, key, slot, EventFlags::IN | EventFlags::ET)
-            .map_or_else(|e| Poll::Ready(Err(e)), pending)
+        self.register(key, fd, Interest::INPUT)
     }
 
     pub(crate) fn poll_send_to(
@@ -341,8 +387,7 @@ impl Epoll {
             }
         }
         slot.waiters.remember_write(cx);
-        register(&self.epoll, fd, key, slot, EventFlags::OUT | EventFlags::ET)
-            .map_or_else(|e| Poll::Ready(Err(e)), pending)
+        self.register(key, fd, Interest::OUTPUT)
     }
 
     pub(crate) fn poll_accept(
@@ -365,17 +410,15 @@ impl Epoll {
             }
         }
         remember(&mut slot.read, cx);
-        let mut wanted = EventFlags::IN;
-        wanted.set(EventFlags::EXCLUSIVE, slot.role == Role::Listener { shared: true });
-        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
+        self.register(key, fd, Interest::INPUT)
     }
 
     pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>) {
         let slot = &mut self.slots[key.0 as usize];
-        if !slot.interest.is_empty() {
+        if slot.interest != Interest::NOTHING {
             // Fails only if it was not registered.
             let _ = epoll::delete(&self.epoll, fd);
-            slot.interest = EventFlags::empty();
+            slot.interest = Interest::NOTHING;
         }
         slot.readable = false;
     }
@@ -391,8 +434,7 @@ impl Epoll {
             return Poll::Ready(Ok(()));
         }
         slot.waiters.remember_hangup(cx);
-        let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
+        self.register(key, fd, Interest::INPUT)
     }
 
     /// `armed` is the caller's memory between polls, false at first.
@@ -412,8 +454,7 @@ impl Epoll {
             return Poll::Ready(Ok(()));
         }
         remember(&mut slot.read, cx);
-        let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
+        self.register(key, fd, Interest::INPUT)
     }
 
     /// `armed` is the caller's memory between polls, false at first.
@@ -433,16 +474,49 @@ impl Epoll {
             return Poll::Ready(Ok(()));
         }
         slot.waiters.remember_write(cx);
-        let mut wanted = EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         // A connecting socket will also receive: one registration for both.
-        wanted.set(EventFlags::IN, slot.role == Role::Connecting);
-        register(&self.epoll, fd, key, slot, wanted).map_or_else(|e| Poll::Ready(Err(e)), pending)
+        let wanted = match slot.role {
+            Role::Connecting => Interest::INPUT.and(Interest::OUTPUT),
+            _ => Interest::OUTPUT,
+        };
+        self.register(key, fd, wanted)
+    }
+
+    /// Adds to the socket's registered interest. Registering reports the current state.
+    fn register<T>(
+        &mut self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        wanted: Interest,
+    ) -> Poll<io::Result<T>> {
+        let slot = &mut self.slots[key.0 as usize];
+        let interest = slot.interest.and(wanted);
+        if slot.interest == interest {
+            return Poll::Pending;
+        }
+        let data = EventData::new_u64(u64::from(key.0) | u64::from(slot.generation) << 32);
+        let flags = interest.flags(slot.role);
+        let registered = match slot.interest {
+            Interest::NOTHING => epoll::add(&self.epoll, fd, data, flags),
+            _ => epoll::modify(&self.epoll, fd, data, flags),
+        };
+        if let Err(error) = registered {
+            return Poll::Ready(Err(error.into()));
+        }
+        slot.interest = interest;
+        Poll::Pending
     }
 
     pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
         let slot = self.slots.get_mut(key.0 as usize)?;
         match wait {
-            Wait::Read => slot.read.take(),
+            Wait::Read => {
+                // What was received waits for the next future.
+                if slot.ahead != Ahead::Done {
+                    slot.ahead = Ahead::No;
+                }
+                slot.read.take()
+            }
             Wait::Write => slot.waiters.take_write(),
             Wait::Hangup => slot.waiters.take_hangup(),
         }
@@ -458,39 +532,17 @@ impl Slot {
         }
         if broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
             self.readable = true;
-            woken.extend(self.read.take());
+            let reader = self.read.take();
+            if self.ahead == Ahead::Waits && reader.is_some() {
+                self.ahead = Ahead::Due;
+            }
+            woken.extend(reader);
         }
         if broken || flags.contains(EventFlags::OUT) {
             self.writable = true;
             woken.extend(self.waiters.take_write());
         }
     }
-}
-
-/// Adds `wanted` to the socket's registered interest. Registering reports the current state.
-fn register(
-    epoll: &OwnedFd,
-    fd: BorrowedFd<'_>,
-    key: Key,
-    slot: &mut Slot,
-    wanted: EventFlags,
-) -> io::Result<()> {
-    if slot.interest.contains(wanted) {
-        return Ok(());
-    }
-    let interest = slot.interest | wanted;
-    let data = EventData::new_u64(u64::from(key.0) | u64::from(slot.generation) << 32);
-    if slot.interest.is_empty() {
-        epoll::add(epoll, fd, data, interest)?;
-    } else {
-        epoll::modify(epoll, fd, data, interest)?;
-    }
-    slot.interest = interest;
-    Ok(())
-}
-
-fn pending<T>((): ()) -> Poll<T> {
-    Poll::Pending
 }
 
 #[cfg(test)]

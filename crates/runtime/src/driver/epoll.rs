@@ -72,6 +72,7 @@ impl FirstReceives {
 struct Slot {
     /// Distinguishes events of an earlier socket in the same slot.
     generation: u32,
+    /// The descriptor, which belongs to the socket's owner: see `early.rs`.
     fd: RawFd,
     role: Role,
     /// The interest registered with the kernel.
@@ -84,6 +85,7 @@ struct Slot {
     peer_closed: bool,
     /// Nothing was received or waited for yet.
     fresh: bool,
+    /// Whether the next receive may be made before its task runs.
     ahead: Ahead,
     read: Option<Waker>,
     waiters: Waiters,
@@ -446,6 +448,11 @@ impl Epoll {
         armed: &mut bool,
     ) -> Poll<io::Result<()>> {
         let slot = &mut self.slots[key.0 as usize];
+        debug_assert_ne!(
+            slot.ahead,
+            Ahead::Done,
+            "a direct read would pass over what was received"
+        );
         if !*armed {
             *armed = true;
             slot.readable = false;

@@ -31,9 +31,9 @@ pub(super) enum Ahead {
     No,
     /// One does.
     Waits,
-    /// It was woken, and its socket is among those of [`Early::due`].
+    /// It was woken, and has not received yet.
     Due,
-    /// Its data are in [`Early::received`].
+    /// What was received for it is in [`Early::received`].
     Done,
 }
 
@@ -171,6 +171,15 @@ mod tests {
         }
     }
 
+    /// Sockets for whose tasks something was received early: all but the first, which has received.
+    fn received_for(count: usize) -> (Epoll, Vec<Socket>) {
+        let mut driver = driver();
+        let mut sockets = waiting(&mut driver, count);
+        send_numbers(&mut driver, &mut sockets);
+        assert_eq!(sockets[0].poll(&mut driver), Some(vec![0]));
+        (driver, sockets)
+    }
+
     /// All peers send their number, which the driver is told.
     fn send_numbers(driver: &mut Epoll, sockets: &mut [Socket]) {
         for (number, socket) in sockets.iter_mut().enumerate() {
@@ -203,10 +212,7 @@ mod tests {
 
     #[test]
     fn what_is_received_early_waits_for_the_next_receive() {
-        let mut driver = driver();
-        let mut sockets = waiting(&mut driver, 4);
-        send_numbers(&mut driver, &mut sockets);
-        assert_eq!(sockets[0].poll(&mut driver), Some(vec![0]));
+        let (mut driver, mut sockets) = received_for(4);
         // The future goes away, and more comes.
         driver.forget(sockets[2].key, Wait::Read);
         sockets[2].peer.write_all(b"more").unwrap();
@@ -226,10 +232,7 @@ mod tests {
 
     #[test]
     fn a_socket_with_early_data_is_not_given_away() {
-        let mut driver = driver();
-        let mut sockets = waiting(&mut driver, 3);
-        send_numbers(&mut driver, &mut sockets);
-        assert_eq!(sockets[0].poll(&mut driver), Some(vec![0]));
+        let (mut driver, sockets) = received_for(3);
         assert!(!driver.unregister(sockets[1].key, sockets[1].own.as_fd()).unwrap());
         assert_eq!(sockets[1].poll(&mut driver), Some(vec![1]));
         assert!(driver.unregister(sockets[1].key, sockets[1].own.as_fd()).unwrap());
@@ -237,10 +240,7 @@ mod tests {
 
     #[test]
     fn what_a_closed_socket_had_received_does_not_concern_the_next_one() {
-        let mut driver = driver();
-        let mut sockets = waiting(&mut driver, 3);
-        send_numbers(&mut driver, &mut sockets);
-        assert_eq!(sockets[0].poll(&mut driver), Some(vec![0]));
+        let (mut driver, mut sockets) = received_for(3);
         let closed = sockets.remove(1);
         driver.detach(closed.key, closed.own.into(), &mut Vec::new());
         let next = waiting(&mut driver, 1);

@@ -23,10 +23,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags};
 
-use crate::buf::{Chain, RECV_BUF_BYTES, Received, RecvBuf};
+use crate::buf::{Chain, OutBuf, RECV_BUF_BYTES, Received, RecvBuf};
 use crate::net::{Address, Packet};
 use calls::{accept, receive_datagram, receive_packet, shutdown};
 use epoll::Epoll;
@@ -265,16 +266,34 @@ impl Driver {
         }
     }
 
-    /// Sends as much as the kernel takes at once; 0 where sending is asynchronous.
+    /// Sends as much of two pieces, one behind the other, as the kernel takes at once; 0 where sending is
+    /// asynchronous.
     pub(crate) fn try_send(
         &mut self,
         key: Key,
         fd: BorrowedFd<'_>,
-        data: &[u8],
+        pieces: [&[u8]; 2],
     ) -> io::Result<usize> {
         match self {
-            Driver::Epoll(driver) => driver.try_send(key, fd, data),
+            Driver::Epoll(driver) => driver.try_send(key, fd, pieces),
             Driver::Uring(_) | Driver::Sim(_) => Ok(0),
+        }
+    }
+
+    /// Whether [`send_behind`](Self::send_behind) is possible for this many bytes.
+    pub(crate) fn sends_behind(&self, key: Key, len: usize) -> bool {
+        match self {
+            Driver::Epoll(_) | Driver::Sim(_) => false,
+            Driver::Uring(driver) => driver.sends_behind(key, len),
+        }
+    }
+
+    /// Submits both pieces, which are reported as sent, as by [`poll_send`](Self::poll_send) with nothing to
+    /// follow.
+    pub(crate) fn send_behind(&mut self, key: Key, first: OutBuf, second: Bytes) {
+        match self {
+            Driver::Epoll(_) | Driver::Sim(_) => debug_assert!(false, "sends nothing behind"),
+            Driver::Uring(driver) => driver.send_behind(key, first, second),
         }
     }
 

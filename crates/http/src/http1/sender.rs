@@ -58,6 +58,31 @@ pub struct Rest {
     body: Body,
 }
 
+impl Rest {
+    /// Sends as much as the kernel takes at once, behind `out`, if the rest is in memory and has a known
+    /// length. Returns what is left.
+    ///
+    /// # Errors
+    /// [`SendError`]; the connection can only be closed then.
+    pub fn send_at_once(
+        mut self,
+        connection: &Connection,
+        request: &Request,
+        out: &mut OutBuf,
+    ) -> Result<Option<Rest>, SendError> {
+        let is_plain =
+            self.framing == Framing::Length && self.head.is_none() && !Rate::applies(request);
+        let Body::Bytes(bytes) = &mut self.body else { return Ok(Some(self)) };
+        if !is_plain {
+            return Ok(Some(self));
+        }
+        let before = bytes.len();
+        let is_done = connection.stream.begin_response(out, bytes).map_err(SendError::Client)?;
+        count(request, (before - bytes.len()) as u64);
+        Ok((!is_done).then_some(self))
+    }
+}
+
 /// Starts to send a response: appends the head to `out`, and the body if it is small and in memory.
 /// `None`: the response is complete. Otherwise the body is taken. The caller sends `out`.
 ///

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use nowait_h1::{RequestError, Stage};
 use nowait_message::Method;
 use nowait_runtime::buf::OutBuf;
@@ -122,7 +123,12 @@ pub(super) async fn one(
         let _ = flush(connection, out, request.send_timeout()).await;
         return Next::Close;
     };
-    let sent = match sender::start(connection, request, head, &mut body, out) {
+    let started = sender::start(connection, request, head, &mut body, out);
+    let left = match started {
+        Ok(Some(rest)) => rest.send_at_once(connection, request, out),
+        started => started,
+    };
+    let sent = match left {
         Ok(None) => Ok(()),
         Ok(Some(rest)) => {
             connection.release_input();
@@ -461,12 +467,7 @@ fn flush_at_once(connection: &Connection, out: &mut OutBuf) -> io::Result<bool> 
     if out.is_empty() {
         return Ok(true);
     }
-    let Some(sent) = connection.stream.begin_send(out)? else {
-        drop(std::mem::take(out));
-        return Ok(true);
-    };
-    out.drain(..sent);
-    Ok(false)
+    connection.stream.begin_response(out, &mut Bytes::new())
 }
 
 /// Sends the output.

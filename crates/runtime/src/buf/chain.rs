@@ -8,6 +8,9 @@ use super::large::Received;
 use super::small::{OutBuf, RecvBuf};
 use crate::fs;
 
+/// A chain that is used again keeps room for this many chunks besides the first.
+const KEPT_CHUNKS_MAX: usize = 8;
+
 /// One piece of output. Memory chunks are consumed from the front as the socket takes them.
 #[derive(Debug)]
 pub enum Chunk {
@@ -146,6 +149,15 @@ impl Chain {
         match self.first {
             None => self.first = Some(chunk),
             Some(_) => self.rest.push_back(chunk),
+        }
+    }
+
+    /// Drops all chunks, and keeps the memory of the chain itself if it is little.
+    pub(crate) fn clear(&mut self) {
+        self.first = None;
+        match self.rest.capacity() <= KEPT_CHUNKS_MAX {
+            true => self.rest.clear(),
+            false => self.rest = VecDeque::new(),
         }
     }
 

@@ -71,6 +71,19 @@ pub(super) fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(Received,
     Ok((Received::Large(buf), full))
 }
 
+/// One `send` or `sendmsg` of one piece behind the other.
+pub(super) fn send_both(
+    fd: BorrowedFd<'_>,
+    [first, second]: [&[u8]; 2],
+    flags: SendFlags,
+) -> Result<usize, Errno> {
+    if second.is_empty() {
+        return net::send(fd, first, flags);
+    }
+    let slices = [IoSlice::new(first), IoSlice::new(second)];
+    net::sendmsg(fd, &slices, &mut net::SendAncillaryBuffer::default(), flags)
+}
+
 /// One `send` or `sendmsg` of the in-memory chunks at the front of the chain.
 pub(super) fn send_memory(
     fd: BorrowedFd<'_>,

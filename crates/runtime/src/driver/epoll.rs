@@ -21,10 +21,10 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{self, SendFlags, SocketFlags};
+use rustix::net::{SendFlags, SocketFlags};
 use slab::Slab;
 
-use super::calls::{accept, receive_large, retry, send_datagram, send_memory};
+use super::calls::{accept, receive_large, retry, send_both, send_datagram, send_memory};
 use super::options::Options;
 use super::socket::{Ends, Follows, Key, Role, Wait};
 use super::waiters::{Waiters, remember};
@@ -332,13 +332,13 @@ impl Epoll {
         &mut self,
         key: Key,
         fd: BorrowedFd<'_>,
-        data: &[u8],
+        pieces: [&[u8]; 2],
     ) -> io::Result<usize> {
         let slot = &mut self.slots[key.0 as usize];
         if !slot.writable {
             return Ok(0);
         }
-        match retry(|| net::send(fd, data, SendFlags::NOSIGNAL)) {
+        match retry(|| send_both(fd, pieces, SendFlags::NOSIGNAL)) {
             Err(Errno::AGAIN) => {
                 slot.writable = false;
                 Ok(0)

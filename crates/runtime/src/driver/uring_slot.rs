@@ -81,6 +81,10 @@ impl SendError {
         self.0 = u16::try_from(error.raw_os_error()).ok().and_then(NonZeroU16::new);
     }
 
+    pub(super) fn is_none(self) -> bool {
+        self.0.is_none()
+    }
+
     pub(super) fn take(&mut self) -> Option<Errno> {
         self.0.take().map(|error| Errno::from_raw_os_error(i32::from(error.get())))
     }

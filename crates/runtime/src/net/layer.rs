@@ -512,11 +512,12 @@ impl Layered {
         (sealed, self.poll_output(stream, follows, cx))
     }
 
-    /// Seals `data`, and sends as much of the result as the kernel takes at once; the rest stays in the
+    /// Seals `data`, and begins to send the result; what is neither sent nor reported as sent stays in the
     /// output. Returns the number of bytes of plaintext that were sealed: all or none.
     pub(super) fn begin_send(&self, stream: &Stream, data: &[u8]) -> io::Result<usize> {
+        let sealed_max = data.len() + OVERHEAD_BYTES;
         let begins = data.len() <= SEAL_BYTES_MAX
-            && stream.local.driver.borrow().sends_at_once(stream.key)
+            && stream.begins(sealed_max)
             && !self.sending.get()
             && self.is_flushed()
             && !self.offloaded.get()
@@ -525,11 +526,11 @@ impl Layered {
             return Ok(0);
         }
         let mut output = OutBuf::new();
-        output.make_room(data.len() + OVERHEAD_BYTES);
+        output.make_room(sealed_max);
         self.call(|layer| layer.seal(&[data], &mut output))?;
-        let sent = stream.local.driver.borrow_mut().try_send(stream.key, stream.fd(), &output)?;
-        if sent < output.len() {
-            self.output.borrow_mut().push(Chunk::Out(output, sent));
+        stream.begin(&mut output, &mut Bytes::new())?;
+        if !output.is_empty() {
+            self.output.borrow_mut().push(Chunk::Out(output, 0));
         }
         Ok(data.len())
     }

@@ -11,13 +11,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{self, sockopt};
 
 use super::Address;
 use super::layer::{DetachedLayer, Layered};
 use super::send::{Send, SendOptions};
-use crate::buf::{Chain, Received, RecvBuf};
+use crate::buf::{Chain, OutBuf, Received, RecvBuf};
 use crate::driver::{Key, Role, Wait};
 use crate::local::{self, Local};
 use crate::time::wheel::TimerId;
@@ -136,7 +137,8 @@ impl Stream {
         if self.layer.get().is_some() {
             return Ok(0);
         }
-        let sent = self.local.driver.borrow_mut().try_send(self.key, self.fd(), data)?;
+        let pieces = [data, &[]];
+        let sent = self.local.driver.borrow_mut().try_send(self.key, self.fd(), pieces)?;
         self.sent.set(self.sent.get() + sent as u64);
         Ok(sent)
     }
@@ -156,6 +158,48 @@ impl Stream {
         let sealed = layered.begin_send(self, data)?;
         self.sent.set(self.sent.get() + sealed as u64);
         Ok((sealed < data.len() || !layered.is_flushed()).then_some(sealed))
+    }
+
+    /// As [`begin_send`](Self::begin_send), of a head and the body behind it; also begins where sends are
+    /// asynchronous, if both together are small enough to be reported as sent when they are submitted. Takes
+    /// the bytes that are done with; returns whether that was all. With a layer, a head alone is begun.
+    ///
+    /// # Errors
+    /// Errors reported by the network; the layer has failed.
+    pub fn begin_response(&self, head: &mut OutBuf, body: &mut Bytes) -> io::Result<bool> {
+        let Some(layered) = self.layer.get() else {
+            let sent = self.begin(head, body)?;
+            self.sent.set(self.sent.get() + sent as u64);
+            return Ok(head.is_empty() && body.is_empty());
+        };
+        if !body.is_empty() {
+            return Ok(false);
+        }
+        let sealed = layered.begin_send(self, head)?;
+        self.sent.set(self.sent.get() + sealed as u64);
+        consume(head, sealed);
+        Ok(head.is_empty() && layered.is_flushed())
+    }
+
+    /// Whether [`begin`](Self::begin) may send something of this many bytes.
+    pub(super) fn begins(&self, len: usize) -> bool {
+        let driver = self.local.driver.borrow();
+        driver.sends_at_once(self.key) || driver.sends_behind(self.key, len)
+    }
+
+    /// Begins to send as the layer's socket, or without one. Returns the number of bytes taken.
+    pub(super) fn begin(&self, head: &mut OutBuf, body: &mut Bytes) -> io::Result<usize> {
+        let mut driver = self.local.driver.borrow_mut();
+        let len = head.len() + body.len();
+        if len > 0 && driver.sends_behind(self.key, len) {
+            driver.send_behind(self.key, std::mem::take(head), std::mem::take(body));
+            return Ok(len);
+        }
+        let sent = driver.try_send(self.key, self.fd(), [head, body])?;
+        let of_head = sent.min(head.len());
+        consume(head, of_head);
+        body.advance(sent - of_head);
+        Ok(sent)
     }
 
     /// Watches a connection on which nothing is expected: ready when anything arrives, including
@@ -552,5 +596,13 @@ impl Drop for Hangup<'_> {
     fn drop(&mut self) {
         let waker = self.stream.local.driver.borrow_mut().forget(self.stream.key, Wait::Hangup);
         drop(waker);
+    }
+}
+
+/// Takes bytes from the front of a buffer; its memory is free once it is empty.
+fn consume(buf: &mut OutBuf, count: usize) {
+    match count < buf.len() {
+        true => drop(buf.drain(..count)),
+        false => drop(std::mem::take(buf)),
     }
 }

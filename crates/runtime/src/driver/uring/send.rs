@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll, Waker};
 
+use bytes::Bytes;
 use io_uring::opcode;
 use io_uring::types::Fd;
 use rustix::io::Errno;
@@ -15,7 +16,7 @@ use super::super::calls::{SLICES_MAX, retry, send_memory, shutdown};
 use super::super::socket::{Follows, Key};
 use super::super::uring_slot::{Is, Op, Sending};
 use super::Uring;
-use crate::buf::{Chain, RECV_BUF_BYTES};
+use crate::buf::{Chain, OutBuf, RECV_BUF_BYTES};
 
 /// Boxes for sends kept for reuse.
 const SPARE_MAX: usize = 256;
@@ -68,12 +69,8 @@ impl Uring {
             let len = memory.len();
             let behind = follows == Follows::Nothing
                 && chain.is_empty()
-                && len <= BEHIND_BYTES_MAX
                 && memory.chunk_count() <= SLICES_MAX
-                // With a peer that does not keep up, the owner must wait, so that `send_timeout`
-                // applies.
-                && !self.slots[index].is(Is::Full)
-                && self.stragglers.have_room();
+                && self.may_be_behind(index, len);
             self.start_send(index, memory, follows == Follows::AtOnce, behind);
             if behind {
                 return Poll::Ready(Ok(len as usize));
@@ -81,6 +78,33 @@ impl Uring {
         }
         self.slots[index].waiters.remember_write(cx);
         Poll::Pending
+    }
+
+    /// Whether a send of this many bytes, with nothing to follow, may be reported as done when it is
+    /// submitted.
+    fn may_be_behind(&self, index: usize, len: u64) -> bool {
+        // With a peer that does not keep up, the owner must wait, so that `send_timeout` applies.
+        len <= BEHIND_BYTES_MAX && !self.slots[index].is(Is::Full) && self.stragglers.have_room()
+    }
+
+    /// Whether [`send_behind`](Self::send_behind) is possible.
+    pub(crate) fn sends_behind(&self, key: Key, len: usize) -> bool {
+        let index = key.0 as usize;
+        let slot = &self.slots[index];
+        !slot.has(Op::Send)
+            && slot.sending.is_none()
+            && !slot.is(Is::SendAbandoned)
+            && slot.send_error.is_none()
+            && self.may_be_behind(index, len as u64)
+    }
+
+    /// Submits both pieces, which are reported as sent.
+    pub(crate) fn send_behind(&mut self, key: Key, first: OutBuf, second: Bytes) {
+        debug_assert!(self.sends_behind(key, first.len() + second.len()));
+        let mut sending = self.take_sending();
+        sending.chain.push(first);
+        sending.chain.push(second);
+        self.submit_send(key.0 as usize, sending, false, true);
     }
 
     /// Resolves when everything reported as sent has been sent.
@@ -94,8 +118,16 @@ impl Uring {
     }
 
     fn start_send(&mut self, index: usize, chain: Chain, more: bool, behind: bool) {
-        let mut sending = self.spare.pop().unwrap_or_else(|| Box::new(Sending::new()));
+        let mut sending = self.take_sending();
         sending.chain = chain;
+        self.submit_send(index, sending, more, behind);
+    }
+
+    fn take_sending(&mut self) -> Box<Sending> {
+        self.spare.pop().unwrap_or_else(|| Box::new(Sending::new()))
+    }
+
+    fn submit_send(&mut self, index: usize, mut sending: Box<Sending>, more: bool, behind: bool) {
         sending.turn = self.turns;
         let slot = &mut self.slots[index];
         slot.make_blocking();
@@ -138,22 +170,20 @@ impl Uring {
         slot.set(Is::Full, !at_once || result.is_ok_and(|count| count < offered));
         if slot.is(Is::SendAbandoned) || slot.is(Is::SendBehind) {
             if let Some(mut sending) = slot.sending.take() {
-                let chain = std::mem::take(&mut sending.chain);
                 let after = std::mem::take(&mut sending.after);
                 if slot.is(Is::SendBehind) {
+                    let len = sending.chain.len();
                     match result {
-                        Ok(count) if count as u64 == chain.len() && !after.is_empty() => {
-                            drop(chain);
+                        Ok(count) if count as u64 == len && !after.is_empty() => {
                             self.keep(sending);
                             self.start_send(index, after, false, true);
                             return;
                         }
-                        Ok(count) if count as u64 == chain.len() => {}
+                        Ok(count) if count as u64 == len => {}
                         Ok(_) => slot.send_error.set(Errno::PIPE),
                         Err(error) => slot.send_error.set(error),
                     }
                 }
-                drop(chain);
                 self.keep(sending);
             }
             let slot = &mut self.slots[index];
@@ -198,7 +228,9 @@ impl Uring {
         shutdown(fd, how)
     }
 
-    fn keep(&mut self, sending: Box<Sending>) {
+    /// Releases the memory that was sent, and keeps the rest for the next send.
+    fn keep(&mut self, mut sending: Box<Sending>) {
+        sending.chain.clear();
         if self.spare.len() < SPARE_MAX {
             self.spare.push(sending);
         }

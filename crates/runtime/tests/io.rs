@@ -248,6 +248,88 @@ fn both_directions_at_once() {
     });
 }
 
+fn out(text: &[u8]) -> OutBuf {
+    let mut out = OutBuf::new();
+    out.extend_from_slice(text);
+    out
+}
+
+#[test]
+fn a_small_response_leaves_at_once() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        for body in [&b"body"[..], b"", &pattern(16 * 1024)] {
+            let (mut head, mut bytes) = (out(b"head "), bytes::Bytes::copy_from_slice(body));
+            assert!(server.begin_response(&mut head, &mut bytes).unwrap());
+            assert!(head.is_empty() && bytes.is_empty());
+            // The owner may close it at once, or send more.
+            server.send(&b" end"[..], options()).await.unwrap();
+            let expected = [b"head ", body, b" end"].concat();
+            assert!(recv_exactly(&client, expected.len()).await == expected);
+        }
+        assert_eq!(server.bytes_sent(), 3 * 9 + 4 + 16 * 1024);
+        let (mut head, mut bytes) = (out(b"last"), bytes::Bytes::new());
+        assert!(server.begin_response(&mut head, &mut bytes).unwrap());
+        drop(server);
+        assert_eq!(recv_exactly(&client, 4).await, b"last");
+        assert!(client.recv(LONG).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn a_response_that_has_begun_is_finished_by_a_send() {
+    on_each(|kind| async move {
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&near, 4096).unwrap();
+        let (client, server) = (Stream::from_fd(far.into()), Stream::from_fd(near.into()));
+        let (client, server) = (client.unwrap(), server.unwrap());
+        let text = pattern(3_000_000);
+        let send = async {
+            let mut left = 0;
+            for part in text.chunks(12_007) {
+                // The socket has less room: a part of the head or of the body stays.
+                let mut head = out(&part[..7]);
+                let mut body = bytes::Bytes::copy_from_slice(&part[7..]);
+                if !server.begin_response(&mut head, &mut body).unwrap() {
+                    left += 1;
+                    let mut chain = Chain::from(head);
+                    chain.push(body);
+                    server.send(chain, options()).await.unwrap();
+                }
+            }
+            assert!(left > 0, "always all at once on {kind}");
+        };
+        let receive = async {
+            assert!(recv_exactly(&client, text.len()).await == text);
+        };
+        both(send, receive).await;
+        assert_eq!(server.bytes_sent(), text.len() as u64);
+    });
+}
+
+#[test]
+fn a_response_to_somebody_who_has_gone_fails() {
+    on_each(|_| async {
+        let (client, server) = pair().await;
+        drop(client);
+        let failed = async {
+            loop {
+                let (mut head, mut body) = (out(b"head"), bytes::Bytes::from_static(b"body"));
+                match server.begin_response(&mut head, &mut body) {
+                    Ok(true) => yield_now().await,
+                    Ok(false) => {
+                        if server.send(Chain::from(head), options()).await.is_err() {
+                            return;
+                        }
+                    }
+                    Err(_) => return,
+                }
+            }
+        };
+        timeout(LONG, failed).await.unwrap();
+    });
+}
+
 #[test]
 fn hangup_is_noticed_while_nobody_reads() {
     on_each(|_| async {

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use nowait_runtime::buf::{Chain, FileRange};
+use nowait_runtime::buf::{Chain, FileRange, OutBuf};
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{
     Address, AfterEnd, Layer, Listener, ListenerOptions, Observer, Opened, RelayEnd, RelayOptions,
@@ -276,6 +276,37 @@ fn a_send_that_has_begun_is_finished_by_another() {
             }
         };
         both(send, async { assert!(take(&server, text.len()).await == text) }).await;
+        assert_eq!(client.bytes_sent(), text.len() as u64);
+    });
+}
+
+#[test]
+fn a_response_begins_with_its_head() {
+    on_each(|| async {
+        let (client, server) = pair().await;
+        let text = pattern(5_000_000);
+        let mut alone = 0;
+        let send = async {
+            for (number, part) in text.chunks(30_001).enumerate() {
+                let (first, second) = part.split_at(part.len() / 2);
+                let mut head = OutBuf::new();
+                head.extend_from_slice(first);
+                let mut body = bytes::Bytes::copy_from_slice(second);
+                // Every second one has no body.
+                let mut rest =
+                    if number % 2 == 0 { std::mem::take(&mut body) } else { bytes::Bytes::new() };
+                let done = client.begin_response(&mut head, &mut body).unwrap();
+                alone += usize::from(done);
+                if !done || !rest.is_empty() {
+                    let mut chain = Chain::from(head);
+                    chain.push(body);
+                    chain.push(std::mem::take(&mut rest));
+                    client.send(chain, options()).await.unwrap();
+                }
+            }
+        };
+        both(send, async { assert!(take(&server, text.len()).await == text) }).await;
+        assert!(alone > 0, "no head began");
         assert_eq!(client.bytes_sent(), text.len() as u64);
     });
 }

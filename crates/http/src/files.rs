@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
-use nowait_message::etag;
+use bytes::Bytes;
+use nowait_message::{etag, http_date};
 use nowait_runtime::fs::resident::{self, Resident};
 use nowait_runtime::fs::{self, File, Metadata, OpenOptions, Symlinks};
 use nowait_runtime::pool::PoolError;
@@ -137,6 +138,14 @@ fn check_name(path: &[u8]) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// The entity tag of a resident file, and the date of its last modification: kept with it.
+pub fn validators(resident: &Resident) -> Option<&[Bytes; 2]> {
+    resident.texts(|metadata| {
+        let date = http_date::format(metadata.mtime);
+        [etag::of_file(metadata.mtime, metadata.size), Bytes::copy_from_slice(&date)]
+    })
+}
+
 /// A response with a whole file, of which ranges can be served.
 pub fn whole(request: &Request, opened: impl Into<Opened>) -> Response {
     let opened = opened.into();
@@ -146,7 +155,11 @@ pub fn whole(request: &Request, opened: impl Into<Opened>) -> Response {
     head.content_length = Some(size);
     head.last_modified = Some(mtime);
     if location.files.etag {
-        head.etag = Some(etag::of_file(mtime, size));
+        let kept = match &opened {
+            Opened::Resident(resident) => validators(resident).map(|[tag, _]| tag.clone()),
+            Opened::File(_) => None,
+        };
+        head.etag = Some(kept.unwrap_or_else(|| etag::of_file(mtime, size)));
     }
     head.content_type = location.content_type(&request.uri);
     head.accept_ranges = AcceptRanges::Bytes;

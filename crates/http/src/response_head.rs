@@ -5,10 +5,10 @@
 
 use nowait_message::http_date;
 
-use crate::address;
 use crate::order::Apart;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Head, Header};
+use crate::{address, files};
 
 /// Writes fields in the form of a protocol.
 pub trait FieldWriter {
@@ -95,6 +95,14 @@ fn placed_field(head: &Head, field: Apart, writer: &mut impl FieldWriter) {
     }
 }
 
+/// The time as a date, if it is that of the resident file in the response.
+fn kept_date(head: &Head, time: i64) -> Option<&[u8; http_date::LEN]> {
+    let resident = head.resident.as_ref()?;
+    resident.file().filter(|(metadata, _)| metadata.mtime == time)?;
+    let [_, date] = files::validators(resident)?;
+    (&**date).try_into().ok()
+}
+
 /// Writes one of the fields that are stored apart, if present.
 pub fn apart(head: &Head, field: Apart, writer: &mut impl FieldWriter) {
     let (name, value) = match field {
@@ -102,7 +110,10 @@ pub fn apart(head: &Head, field: Apart, writer: &mut impl FieldWriter) {
         Apart::Date => ("Date", head.date.given()),
         Apart::LastModified => {
             match (head.last_modified, &head.last_modified_text) {
-                (Some(time), None) => writer.last_modified(&http_date::format(time)),
+                (Some(time), None) => match kept_date(head, time) {
+                    Some(date) => writer.last_modified(date),
+                    None => writer.last_modified(&http_date::format(time)),
+                },
                 (Some(_), Some(text)) => writer.named("Last-Modified", text),
                 (None, _) => {}
             }

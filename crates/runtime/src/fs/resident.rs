@@ -65,8 +65,8 @@ use crate::table as forgetful;
 /// milliseconds.
 const CHECK_MS: u64 = 1000;
 
-/// Memory of an entry beside its content, in bytes: path, watches, places in tables.
-const ENTRY_BYTES: usize = 1024;
+/// Memory of an entry beside its content, in bytes: path, watches, places in tables, texts.
+const ENTRY_BYTES: usize = 1280;
 
 /// Entries that are removed at once when watches run short, and how often that is tried for a path: it
 /// may need one for each of its directories.
@@ -225,6 +225,7 @@ pub struct Resident {
     checked_ms: AtomicU64,
     uses: AtomicU32,
     variants: Variants,
+    texts: OnceLock<[Bytes; 2]>,
     /// What its end is reported through.
     node: OnceLock<NodeId>,
 }
@@ -244,6 +245,7 @@ impl Resident {
             checked_ms: AtomicU64::new(now),
             uses: AtomicU32::new(0),
             variants: Variants::default(),
+            texts: OnceLock::new(),
             node: OnceLock::new(),
         }
     }
@@ -254,6 +256,13 @@ impl Resident {
             Some(Outcome::File(metadata, content)) => Some((metadata, content)),
             _ => None,
         }
+    }
+
+    /// Two short texts that depend only on the metadata of a file, such as its validators: made by the first
+    /// call, and kept with the entry. `None`: it is no file. All callers of a process make the same.
+    pub fn texts(&self, make: impl FnOnce(&Metadata) -> [Bytes; 2]) -> Option<&[Bytes; 2]> {
+        let (metadata, _) = self.file()?;
+        Some(self.texts.get_or_init(|| make(metadata)))
     }
 
     /// Metadata of the path.

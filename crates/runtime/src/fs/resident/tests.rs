@@ -305,6 +305,25 @@ fn other_forms_are_kept_and_counted() {
 }
 
 #[test]
+fn texts_are_made_once_and_go_with_their_entry() {
+    on_a_loop("texts", |io, dir| async move {
+        let page = dir.join("page");
+        fs::write(&page, "text").unwrap();
+        let found = settle(&io, &page).await;
+        let of_size = |metadata: &Metadata| [metadata.size.to_string().into(), Bytes::new()];
+        assert_eq!(found.texts(of_size).unwrap()[0], "4");
+        assert_eq!(found.texts(|_| panic!("made twice")).unwrap()[0], "4");
+        fs::write(&page, "another").unwrap();
+        let new = settle(&io, &page).await;
+        assert_eq!(new.texts(of_size).unwrap()[0], "7");
+        // The response that still has the old one says what it did.
+        assert_eq!(found.texts(of_size).unwrap()[0], "4");
+        let directory = settle(&io, &dir).await;
+        assert!(directory.texts(|_| panic!("not a file")).is_none());
+    });
+}
+
+#[test]
 fn watches_go_with_their_entries() {
     on_a_loop("watches", |io, dir| async move {
         for n in 0..20 {

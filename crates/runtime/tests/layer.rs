@@ -291,16 +291,16 @@ fn a_response_begins_with_its_head() {
                 let (first, second) = part.split_at(part.len() / 2);
                 let mut head = OutBuf::new();
                 head.extend_from_slice(first);
-                let mut body = bytes::Bytes::copy_from_slice(second);
-                // Every second one has no body.
-                let mut rest =
-                    if number % 2 == 0 { std::mem::take(&mut body) } else { bytes::Bytes::new() };
+                let (second, none) = (bytes::Bytes::copy_from_slice(second), bytes::Bytes::new());
+                // With every second head its body is not given, but sent later.
+                let (mut body, rest) =
+                    if number % 2 == 0 { (none, second) } else { (second, none) };
                 let done = client.begin_response(&mut head, &mut body).unwrap();
                 alone += usize::from(done);
                 if !done || !rest.is_empty() {
                     let mut chain = Chain::from(head);
                     chain.push(body);
-                    chain.push(std::mem::take(&mut rest));
+                    chain.push(rest);
                     client.send(chain, options()).await.unwrap();
                 }
             }

@@ -259,7 +259,7 @@ impl Resident {
     }
 
     /// Two short texts that depend only on the metadata of a file, such as its validators: made by the first
-    /// call, and kept with the entry. `None`: it is no file. All callers of a process make the same.
+    /// call, and kept with the entry, so every caller must make the same. `None`: it is not a file.
     pub fn texts(&self, make: impl FnOnce(&Metadata) -> [Bytes; 2]) -> Option<&[Bytes; 2]> {
         let (metadata, _) = self.file()?;
         Some(self.texts.get_or_init(|| make(metadata)))

@@ -187,7 +187,8 @@ impl Stream {
         driver.sends_at_once(self.key) || driver.sends_behind(self.key, len)
     }
 
-    /// Begins to send as the layer's socket, or without one. Returns the number of bytes taken.
+    /// Begins to send on the socket itself, beneath a layer if there is one. Returns the number of bytes that
+    /// were taken from the two.
     pub(super) fn begin(&self, head: &mut OutBuf, body: &mut Bytes) -> io::Result<usize> {
         let mut driver = self.local.driver.borrow_mut();
         let len = head.len() + body.len();

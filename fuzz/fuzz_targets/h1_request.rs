@@ -1,4 +1,5 @@
-//! Requests: the same events however the input is cut, and every promise of a head kept.
+//! Requests: the same events however the input is cut, whether or not fields are taken over from the
+//! request before, and every promise of a head kept.
 //!
 //! Input: limits, cuts, then the bytes of a connection.
 #![no_main]
@@ -21,12 +22,17 @@ fuzz_target!(|data: &[u8]| {
     let limits = limits(*choice);
     // A long unfinished line is judged when its end comes, so let there be one.
     let input = [rest, b"\n"].concat();
-    let whole = connection(limits, std::iter::once(&input[..]));
-    let cut = connection(limits, pieces(&input, *cuts));
-    assert_eq!(whole, cut);
+    let whole = connection(limits, std::iter::once(&input[..]), RequestHead::recycle);
+    assert_eq!(whole, connection(limits, pieces(&input, *cuts), RequestHead::recycle));
+    assert_eq!(whole, connection(limits, std::iter::once(&input[..]), RequestHead::follow));
+    assert_eq!(whole, connection(limits, pieces(&input, *cuts), RequestHead::follow));
 });
 
-fn connection<'a>(limits: Limits, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Event> {
+fn connection<'a>(
+    limits: Limits,
+    pieces: impl Iterator<Item = &'a [u8]>,
+    next: fn(&mut RequestHead),
+) -> Vec<Event> {
     let mut connection = Connection::new(limits);
     let mut head = RequestHead::new();
     let mut in_body = false;
@@ -77,7 +83,7 @@ fn connection<'a>(limits: Limits, pieces: impl Iterator<Item = &'a [u8]>) -> Vec
                             events.push(Event::End(format!("{received} {trailers:?}")));
                             let keep_alive = connection.keep_alive(&head);
                             assert!(connection.next_request());
-                            head.recycle();
+                            next(&mut head);
                             in_body = false;
                             if !keep_alive {
                                 return events;

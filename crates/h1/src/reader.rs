@@ -36,6 +36,12 @@ pub(crate) trait Head {
         true
     }
 
+    /// Takes over the fields of the head before, if the same section begins at `start`; returns where
+    /// it ends. Called after the first line.
+    fn repeat_fields(&mut self, _bytes: &[u8], _start: usize) -> Option<usize> {
+        None
+    }
+
     fn field(
         &mut self,
         bytes: &[u8],
@@ -221,8 +227,8 @@ impl Reader {
                     self.budget.take(limits, length);
                     self.at += length;
                     self.seen = 0;
-                    self.in_fields = true;
-                    if is_last {
+                    let is_first = !std::mem::replace(&mut self.in_fields, true);
+                    if is_last || (is_first && self.repeat(head, limits, bytes)) {
                         return Ok(true);
                     }
                 }
@@ -235,6 +241,19 @@ impl Reader {
                 }
             }
         }
+    }
+
+    /// Takes over the fields of the head before, if the same ones follow to the end of this head and
+    /// their budget is no question.
+    #[inline(always)]
+    fn repeat<H: Head>(&mut self, head: &mut H, limits: &Limits, bytes: &[u8]) -> bool {
+        if !self.budget.is_enough_for(bytes.len() - self.at) {
+            return false;
+        }
+        let Some(end) = head.repeat_fields(bytes, self.at) else { return false };
+        self.budget.take(limits, end - self.at);
+        self.at = end;
+        true
     }
 
     /// Hands over the fields on the plain lines that come next, if their budget is no question;

@@ -46,6 +46,8 @@ impl ConnectionTokens {
 #[derive(Debug, Default)]
 pub(crate) struct Framing {
     chunked: bool,
+    /// Where the fields begin.
+    fields_at: u32,
     pub(crate) options: ConnectionTokens,
     /// Lines for the log; few requests have any.
     pub(crate) odd: Option<Box<OddLines>>,
@@ -94,6 +96,9 @@ impl Framing {
             return Err(RequestError::MissingHost);
         }
         head.finish(length)?;
+        for value in head.fields().all(Known::Connection) {
+            self.options.add(value);
+        }
         if let Some(value) = head.header(Known::TransferEncoding) {
             if version < Version::Http11 {
                 return Err(RequestError::TransferEncodingInHttp10);
@@ -105,6 +110,10 @@ impl Framing {
                 return Err(RequestError::ContentLengthAndTransferEncoding);
             }
             self.chunked = true;
+        }
+        // Lines that were dropped are logged again.
+        if self.odd.is_none() {
+            head.may_repeat_fields(self.fields_at as usize);
         }
         Ok(())
     }
@@ -125,6 +134,8 @@ impl From<FieldError> for RequestError {
 pub(crate) struct Reading<'a> {
     pub(crate) head: &'a mut RequestHead,
     pub(crate) framing: &'a mut Framing,
+    /// Whether the head before was read with the same limits.
+    pub(crate) same_limits: bool,
 }
 
 impl Head for Reading<'_> {
@@ -143,11 +154,20 @@ impl Head for Reading<'_> {
         if valid.is_err() || (named && !has_name) {
             return Err(RequestError::InvalidHostInRequestLine);
         }
+        self.framing.fields_at = length as u32;
         Ok(Line::Whole((), length))
     }
 
     fn is_simple(&self) -> bool {
         self.head.version() == Version::Http09
+    }
+
+    #[inline(always)]
+    fn repeat_fields(&mut self, bytes: &[u8], start: usize) -> Option<usize> {
+        if !self.same_limits || self.is_simple() {
+            return None;
+        }
+        self.head.repeat_fields(bytes, start)
     }
 
     #[inline(always)]
@@ -168,11 +188,7 @@ impl Head for Reading<'_> {
         if self.head.fields().len() >= usize::from(limits.headers_max) {
             return Err(RequestError::TooManyHeaders);
         }
-        let known = field.known;
-        if known == Some(Known::Connection) {
-            self.framing.options.add(field.value.of(bytes));
-        }
-        let (name, value) = (field.name, field.value);
+        let FieldSpans { name, value, known, .. } = field;
         self.head.add(bytes, Place { name, value, known }).map_err(|error| {
             self.framing.fail(name.to(value), None);
             error.into()

@@ -56,6 +56,8 @@ pub struct Connection {
     limits: Limits,
     reader: Reader,
     head_complete: bool,
+    /// Whether the limits are those that the last complete head was read with.
+    same_limits: bool,
     framing: Framing,
     body: BodyDecoder,
 }
@@ -67,6 +69,7 @@ impl Connection {
             limits,
             reader: Reader::new(&limits),
             head_complete: false,
+            same_limits: false,
             framing: Framing::default(),
             body: BodyDecoder::new(BodyLength::Empty, &limits),
         }
@@ -75,6 +78,7 @@ impl Connection {
     /// Sets new limits, from the next head on.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
+        self.same_limits = false;
         if !self.reader.has_begun() {
             self.reader = Reader::new(&limits);
         }
@@ -99,10 +103,12 @@ impl Connection {
         if self.head_complete {
             return Ok(HeadStep { consumed: 0, complete: true });
         }
-        let mut reading = Reading { head, framing: &mut self.framing };
+        let same_limits = self.same_limits;
+        let mut reading = Reading { head, framing: &mut self.framing, same_limits };
         let (consumed, complete) = self.reader.receive(&mut reading, &self.limits, input)?;
         if complete {
             self.head_complete = true;
+            self.same_limits = true;
             self.body = BodyDecoder::new(self.framing.body_length(head), &self.limits);
         }
         Ok(HeadStep { consumed, complete })

@@ -144,6 +144,126 @@ fn requests_in_a_row() {
     check(b"GET /simple \n", &[head("GET /simple ", Empty), Event::End]);
 }
 
+/// Whatever a connection's first head is, the second one is read as if it were the first.
+#[test]
+fn a_head_after_another_one() {
+    let fields = [
+        "\r\n",
+        "Host: a\r\n\r\n",
+        "Host: b\r\n\r\n",
+        "Host: a.Example.ORG:8080\r\nAccept: */*\r\n\r\n",
+        "Host: a\r\nConnection: close\r\nConnection: upgrade\r\n\r\n",
+        "Host: a\r\nX-Some: 1\r\nCookie: a=b\r\nx-some: 2\r\nCookie: c=d\r\n\r\n",
+        "Host: a\r\nContent-Length: 0\r\n\r\n",
+        "Host: a\r\nContent-Length: 2\r\n\r\n",
+        "Host: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "Host: a\r\nodd$name: 1\r\n\r\n",
+        "Host: a\nAccept:  */* \r\n\n",
+        "Host: a\r\nHost: a\r\n\r\n",
+        "Host: a\r\nbad name: 1\r\n\r\n",
+    ];
+    let lines = [
+        "GET / HTTP/1.1\r\n",
+        "GET /longer?a=b HTTP/1.1\r\n",
+        "HEAD / HTTP/1.0\r\n",
+        "GET http://c/d HTTP/1.1\r\n",
+    ];
+    let heads = lines.iter().flat_map(|line| fields.map(|fields| format!("{line}{fields}")));
+    let heads: Vec<String> = heads.collect();
+    let body = |head: &str| match () {
+        () if head.contains("Content-Length: 2") => "hi",
+        () if head.contains("Transfer-Encoding") => "0\r\n\r\n",
+        () => "",
+    };
+    let mut taken_over = 0;
+    for first in &heads {
+        for second in &heads {
+            for cut in [0, 1, second.len() / 2] {
+                let mut connection = Connection::new(Limits::default());
+                let mut head = RequestHead::new();
+                if connection.receive_head(&mut head, first.as_bytes()).is_err() {
+                    continue;
+                }
+                let (_, ended) = connection.discard_body(body(first).as_bytes()).unwrap();
+                assert!(ended && connection.next_request());
+                head.follow();
+                assert!(head.is_empty() && head.fields().is_empty() && head.host().is_none());
+                let (fresh_connection, fresh) =
+                    (Connection::new(Limits::default()), RequestHead::new());
+                let read = |mut connection: Connection, mut head: RequestHead| {
+                    let (begin, rest) = second.as_bytes().split_at(cut);
+                    let mut result = connection.receive_head(&mut head, begin);
+                    if result.is_ok() {
+                        result = connection.receive_head(&mut head, rest);
+                    }
+                    (result.map(|step| step.complete), all_of(&connection, &head))
+                };
+                let expected = read(fresh_connection, fresh);
+                assert_eq!(read(connection, head), expected, "{second} after {first}");
+                taken_over += 1;
+            }
+        }
+    }
+    assert!(taken_over > 2000, "{taken_over}");
+}
+
+/// Everything that a head and its connection tell.
+fn all_of(connection: &Connection, head: &RequestHead) -> String {
+    let fields: Vec<_> = head.fields().iter().collect();
+    let cookies: Vec<_> = head.fields().all(Known::Cookie).collect();
+    let ignored: Vec<_> = connection.ignored_lines(head).collect();
+    format!(
+        "{:?} {:?} {:?} {:?} {:?} {} {:?} {:?} {:?} {} {fields:?} {cookies:?} {ignored:?} {:?}",
+        head.method(),
+        head.request_line(),
+        head.uri(),
+        head.version(),
+        head.host(),
+        head.host_port(),
+        head.content_length(),
+        connection.body_length(head),
+        connection.keep_alive(head),
+        head.length(),
+        connection.options(),
+    )
+}
+
+/// A handler may have changed fields, and a new configuration what may be one.
+#[test]
+fn fields_that_are_not_taken_over() {
+    let input = b"GET / HTTP/1.1\r\nHost: a\r\nAccept: x\r\nunder_score: 1\r\n\r\n";
+    let next = |mut connection: Connection, mut head: RequestHead| {
+        assert_eq!(connection.discard_body(b""), Ok((0, true)));
+        assert!(connection.next_request());
+        head.follow();
+        assert!(connection.receive_head(&mut head, input).unwrap().complete);
+        let fields = head.fields().iter().map(|field| field.name.to_vec());
+        let names = fields.collect::<Vec<_>>().join(&b' ');
+        (String::from_utf8(names).unwrap(), head.header(Known::Accept).unwrap().to_vec())
+    };
+    let limits = Limits { underscores_in_headers: true, ..Limits::default() };
+    let first = || {
+        let (mut connection, mut head) = (Connection::new(limits), RequestHead::new());
+        assert!(connection.receive_head(&mut head, input).unwrap().complete);
+        (connection, head)
+    };
+    let expected = ("Host Accept under_score".to_owned(), b"x".to_vec());
+    let (connection, head) = first();
+    assert_eq!(next(connection, head), expected);
+    let (connection, mut head) = first();
+    head.set_field(b"accept", b"y").unwrap();
+    assert_eq!(next(connection, head), expected);
+    let (connection, mut head) = first();
+    head.set_field(b"accept", b"").unwrap();
+    assert_eq!(next(connection, head), expected);
+    let (connection, mut head) = first();
+    head.remove_fields(|name| name.eq_ignore_ascii_case(b"accept"));
+    assert_eq!(next(connection, head), expected);
+    let (mut connection, head) = first();
+    connection.set_limits(Limits::default());
+    assert_eq!(next(connection, head), ("Host Accept".to_owned(), b"x".to_vec()));
+}
+
 #[test]
 fn accessors() {
     let (connection, head) = parse(

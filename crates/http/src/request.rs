@@ -277,6 +277,7 @@ impl Request {
     /// Makes a request that was [ended](Self::end) the next one of its connection, which reuses its
     /// memory.
     pub fn renew(&mut self, current: Rc<Current>, server: ServerId, started: Instant) {
+        self.head.follow();
         self.reset();
         self.location = current.conf.server(server).root;
         self.current = Attached(Some(current));
@@ -287,6 +288,7 @@ impl Request {
     /// Reduces a request that was [ended](Self::end) to memory that any connection may
     /// [reuse](Self::reuse). Nothing of its connection and its generation remains.
     pub(crate) fn detach(&mut self) {
+        self.head.recycle();
         self.reset();
         self.exchange = Attached(None);
         self.current = Attached(None);
@@ -316,10 +318,9 @@ impl Request {
         self.spent.reset();
     }
 
-    /// Clears everything but the connection and the configuration, and keeps the memory.
+    /// Clears everything but the head, the connection and the configuration, and keeps the memory.
     fn reset(&mut self) {
         // Field by field: a request is large, and most fields keep their memory.
-        self.head.recycle();
         self.method = Method::Get;
         self.host_port = None;
         self.uri.path.clear();

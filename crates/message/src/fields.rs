@@ -91,6 +91,37 @@ impl FieldTable {
         self.repeated = 0;
     }
 
+    /// Hands the fields over to `places`, and is empty then, with the memory of `places`.
+    pub(crate) fn hand_over(&mut self, places: &mut Vec<Place>) {
+        places.clear();
+        for known in self.entries.iter().filter_map(|entry| entry.known) {
+            self.first[known as usize] = 0;
+        }
+        self.repeated = 0;
+        std::mem::swap(&mut self.entries, places);
+    }
+
+    /// Takes fields back that were handed over, and is empty before. What began at `from` then begins
+    /// at `to` now.
+    pub(crate) fn take_back(&mut self, places: &mut Vec<Place>, from: usize, to: usize) {
+        std::mem::swap(&mut self.entries, places);
+        // Wrapping: fields may lie further ahead as well as further back.
+        let by = (to as u32).wrapping_sub(from as u32);
+        for (at, Place { name, value, known }) in self.entries.iter_mut().enumerate() {
+            for span in [name, value] {
+                span.start = span.start.wrapping_add(by);
+                span.end = span.end.wrapping_add(by);
+            }
+            let Some(known) = *known else { continue };
+            let first = &mut self.first[known as usize];
+            if *first == 0 {
+                *first = at as u16 + 1;
+            } else {
+                self.repeated |= 1 << known as u32;
+            }
+        }
+    }
+
     /// Gives memory for more than this many fields back. The table is empty.
     pub fn shrink(&mut self, entries_max: usize) {
         if self.entries.capacity() > entries_max {
@@ -126,6 +157,13 @@ impl FieldTable {
     #[inline]
     pub fn has(&self, known: Known) -> bool {
         self.first[known as usize] != 0
+    }
+
+    /// Where the first field of this name is.
+    #[inline]
+    pub(crate) fn place(&self, known: Known) -> Option<&Place> {
+        let index = usize::from(self.first[known as usize]).checked_sub(1)?;
+        self.entries.get(index)
     }
 
     /// Makes the first field that `is_it` the only one, with another value; false if there is none.
@@ -198,8 +236,7 @@ impl<'a> Fields<'a> {
     /// The value of the first field of this name; one load.
     #[inline]
     pub fn first(&self, known: Known) -> Option<&'a [u8]> {
-        let index = usize::from(self.table.first[known as usize]).checked_sub(1)?;
-        Some(self.table.entries.get(index)?.value.of(self.bytes))
+        Some(self.table.place(known)?.value.of(self.bytes))
     }
 
     /// Whether a field of this name occurs more than once.

@@ -5,6 +5,10 @@
 //! text, so nothing is copied twice. The head owns its text, and the receive buffer returns to the
 //! runtime at once; [`RequestHead::recycle`] prepares the head for the next request without freeing
 //! memory, unless an unusually large head grew it.
+//!
+//! The requests of a connection often have the same fields and differ in their targets alone.
+//! [`RequestHead::follow`] therefore remembers a field section, and [`RequestHead::repeat_fields`] takes
+//! it over if the next one consists of the same bytes.
 
 use std::borrow::Cow;
 
@@ -89,6 +93,18 @@ pub struct RequestHead {
     /// The last valid `host[:port]`: most requests of a connection name the same one.
     last_host: Vec<u8>,
     last_parts: HostParts,
+    /// Only requests that [follow](Self::follow) each other need its memory.
+    before: Option<Box<Before>>,
+}
+
+/// The fields of the request before.
+#[derive(Debug, Clone, Default)]
+struct Before {
+    /// The head that had them.
+    text: Vec<u8>,
+    /// Where in it they and the empty line behind them are; empty if none are remembered.
+    section: Span,
+    places: Vec<Place>,
 }
 
 /// The parsed part, apart from the memory that is reused.
@@ -99,6 +115,8 @@ struct Read {
     /// The target can't be normalised.
     refused: bool,
     length: usize,
+    /// The fields with the empty line behind them, if the next request may have the same ones.
+    section: Span,
     host: Span,
     host_has_upper: bool,
     host_port: u16,
@@ -119,6 +137,26 @@ impl RequestHead {
         }
         self.fields.clear();
         self.fields.shrink(RECYCLED_FIELDS_MAX);
+        self.read = Read::default();
+        if let Some(before) = &mut self.before {
+            before.section = Span::default();
+        }
+    }
+
+    /// As [`recycle`](Self::recycle), before the next request of the same connection: the fields are
+    /// remembered, if they may be.
+    pub fn follow(&mut self) {
+        let is_kept = !self.read.section.is_empty()
+            && self.text.capacity() <= RECYCLED_BYTES_MAX
+            && self.fields.len() <= RECYCLED_FIELDS_MAX;
+        if !is_kept {
+            return self.recycle();
+        }
+        let before = self.before.get_or_insert_default();
+        before.section = self.read.section;
+        std::mem::swap(&mut self.text, &mut before.text);
+        self.text.clear();
+        self.fields.hand_over(&mut before.places);
         self.read = Read::default();
     }
 
@@ -277,6 +315,7 @@ impl RequestHead {
     /// # Errors
     /// [`FieldError::InvalidHost`]: the value of `Host` is malformed; the head is unchanged.
     pub fn set_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), FieldError> {
+        self.read.section = Span::default();
         let known = Known::from_bytes(name);
         let start = self.text.len();
         let clean = value.iter().map(|&c| if matches!(c, b'\r' | b'\n' | 0) { b' ' } else { c });
@@ -301,6 +340,7 @@ impl RequestHead {
 
     /// Removes the fields that are `unwanted`. Without `Host`, there is no host name.
     pub fn remove_fields(&mut self, unwanted: impl Fn(&[u8]) -> bool) {
+        self.read.section = Span::default();
         let text = &self.text;
         self.fields.retain(|place| !unwanted(place.name.of(text)));
         if unwanted(b"host") {
@@ -390,12 +430,46 @@ impl RequestHead {
         Ok(())
     }
 
+    /// The fields that [`follow`](Self::follow) has remembered, if `text` has the same section at `start`;
+    /// returns where it ends. The control data are set, and there are no fields yet. As with
+    /// [`add`](Self::add), the text may be appended later.
+    #[inline]
+    pub fn repeat_fields(&mut self, text: &[u8], start: usize) -> Option<usize> {
+        let before = self.before.as_mut()?;
+        let section = before.section;
+        let same = section.of(&before.text);
+        let has_authority = !self.read.control.authority.is_empty();
+        if section.is_empty() || has_authority || !text.get(start..)?.starts_with(same) {
+            return None;
+        }
+        let end = start + same.len();
+        self.fields.take_back(&mut before.places, section.range().start, start);
+        before.section = Span::default();
+        if let Some(&Place { value, .. }) = self.fields.place(Known::Host) {
+            let Ok(parts) = self.validate_host(value.of(text)) else {
+                self.fields.clear();
+                return None;
+            };
+            self.set_host(value, parts);
+        }
+        Some(end)
+    }
+
+    /// Lets [`follow`](Self::follow) remember the fields, which begin at `start` and end with the head.
+    /// What the reader knows of them otherwise follows from the fields.
+    pub fn may_repeat_fields(&mut self, start: usize) {
+        if self.read.control.authority.is_empty() {
+            self.read.section = Span::new(start, self.read.length);
+        }
+    }
+
     /// Joins all fields of this name in the first one: the values of `Cookie` may come one by one in
     /// HTTP/2 (RFC 9113 section 8.2.3).
     pub fn join(&mut self, known: Known, separator: &[u8]) {
         if !self.fields().is_repeated(known) {
             return;
         }
+        self.read.section = Span::default();
         let joined = self.fields().all(known).collect::<Vec<_>>().join(separator);
         let start = self.text.len();
         self.text.extend_from_slice(&joined);

@@ -49,8 +49,14 @@ pub fn all() -> Vec<Scenario> {
     use handshake::Handshakes;
     use multiplexed::Multiplexed;
     use throughput::{Coding, Throughput, Uri};
-    let tiny =
-        Throughput { uri: Uri::Tiny, workers: 1, reuseport: false, connections: 64, close: false };
+    let tiny = Throughput {
+        uri: Uri::Tiny,
+        workers: 1,
+        reuseport: false,
+        connections: 64,
+        close: false,
+        fields: "",
+    };
     let file = |bytes| Throughput { uri: Uri::File(bytes), ..tiny };
     let coded = |coding, level, bytes| Throughput { uri: Uri::Coded(coding, level, bytes), ..tiny };
     let throughput = |name, title, what| Scenario {
@@ -74,6 +80,11 @@ pub fn all() -> Vec<Scenario> {
             "file-1k-10000",
             "10,000 files of 1 KB, keep-alive",
             Throughput { uri: Uri::Files(10_000, KB), ..tiny },
+        ),
+        throughput(
+            "file-1k-browser",
+            "100 files of 1 KB, with the fields of a browser, keep-alive",
+            Throughput { uri: Uri::Files(100, KB), fields: throughput::BROWSER, ..tiny },
         ),
         throughput("file-16k", "16 KB file, keep-alive", file(16 * KB)),
         throughput("file-1m", "1 MB file, keep-alive", file(MB)),

@@ -52,7 +52,24 @@ pub struct Throughput {
     pub connections: usize,
     /// A new connection for every request.
     pub close: bool,
+    /// Header lines besides `Host`.
+    pub fields: &'static str,
 }
+
+/// The fields of a browser that fetches an image of a page.
+pub const BROWSER: &str =
+    "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r
+Accept: image/avif,image/webp,image/png,image/svg+xml,image/*;q=0.8,*/*;q=0.5\r
+Accept-Language: de,en-US;q=0.7,en;q=0.3\r
+Accept-Encoding: gzip, deflate, br, zstd\r
+Connection: keep-alive\r
+Referer: http://localhost/gallery/\r
+Cookie: session=0123456789abcdef0123456789abcdef; theme=dark\r
+Sec-Fetch-Dest: image\r
+Sec-Fetch-Mode: no-cors\r
+Sec-Fetch-Site: same-origin\r
+Priority: u=5, i\r
+";
 
 impl Throughput {
     /// Whether several workers accept from one listening socket.
@@ -279,13 +296,14 @@ impl<'a> Target<'a> {
     /// one.
     pub(super) fn probe(&self) -> Result<(Vec<Vec<u8>>, Expect), String> {
         let what = self.what;
-        let request = match what.uri {
-            Uri::Coded(coding, ..) => {
-                let accepted = format!("Accept-Encoding: {}\r\n", coding.name());
-                probe::request_with(&what.uri.path(), &accepted)
-            }
-            _ => probe::request(&what.uri.path(), what.close),
-        };
+        let mut fields = what.fields.to_owned();
+        if what.close {
+            fields += "Connection: close\r\n";
+        }
+        if let Uri::Coded(coding, ..) = what.uri {
+            fields += &format!("Accept-Encoding: {}\r\n", coding.name());
+        }
+        let request = probe::request_with(&what.uri.path(), &fields);
         let expect = match what.uri {
             Uri::Cached(_) => fetch_hit(&request)?,
             _ => probe::fetch(ADDRESS, &request)?,
@@ -300,7 +318,7 @@ impl<'a> Target<'a> {
             return Err("the body is not the file".to_owned());
         }
         let Uri::Files(count, _) = what.uri else { return Ok((vec![request], expect)) };
-        let many = |nth| probe::request(&format!("/{}", file_of_many(nth)), what.close);
+        let many = |nth| probe::request_with(&format!("/{}", file_of_many(nth)), &fields);
         Ok(((0..count).map(many).collect(), expect))
     }
 }

@@ -21,6 +21,51 @@ fn a_connection_serves_one_request_after_the_other() {
     });
 }
 
+/// Fields that are those of the request before are not parsed again.
+#[test]
+fn each_request_has_its_own_fields() {
+    let site = server(
+        r#"
+        add_header X-Seen "$request_uri $host $http_x_a $http_cookie.";
+        location / { empty_gif; }
+        location /changed {
+            more_set_input_headers "X-A: other";
+            more_clear_input_headers Cookie;
+            empty_gif;
+        }
+        location /post/ { return 200; }
+        "#,
+    );
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        let fields = [
+            (
+                "Host: A.example\r\nX-A: 1\r\nCookie: a=b\r\nCookie: c=d\r\n",
+                "a.example 1 a=b; c=d.",
+            ),
+            ("Host: b\r\nX-A: 2\r\nCookie: a=b\r\nCookie: c=d\r\n", "b 2 a=b; c=d."),
+            ("Host: b\r\nX-A: 2\r\n", "b 2 ."),
+        ];
+        for (fields, seen) in fields {
+            for path in ["/", "/a/longer/path?with=arguments", "/changed", "/", "/changed"] {
+                client.send(format!("GET {path} HTTP/1.1\r\n{fields}\r\n"));
+                let host = seen.split(' ').next().unwrap_or_default();
+                let expected = match path {
+                    "/changed" => format!("{path} {host} other ."),
+                    _ => format!("{path} {seen}"),
+                };
+                assert_eq!(client.response().header("x-seen"), Some(&*expected));
+            }
+        }
+        // Content whose length is the same field, several requests at once.
+        let post = "HTTP/1.1\r\nHost: b\r\nContent-Length: 2\r\n\r\nhi";
+        client.send(format!("POST /post/ {post}POST /post/22 {post}POST /post/3 {post}"));
+        for path in ["/post/", "/post/22", "/post/3"] {
+            assert_eq!(client.response().header("x-seen"), Some(&*format!("{path} b  .")));
+        }
+    });
+}
+
 #[test]
 fn http_1_0_closes_unless_asked_to_stay() {
     let site = server("").file("html/a", "AA");

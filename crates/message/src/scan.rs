@@ -72,6 +72,26 @@ pub fn find_unusual(bytes: &[u8]) -> Option<usize> {
     tail.iter().position(|&c| c.is_ascii_control()).map(|i| at + i)
 }
 
+/// The position of the first space, control character or `#`.
+#[inline]
+pub fn find_query_break(bytes: &[u8]) -> Option<usize> {
+    let (words, tail) = bytes.as_chunks::<8>();
+    let mut at = 0;
+    for word in words {
+        let word = u64::from_le_bytes(*word);
+        let zeros = |word: u64| word.wrapping_sub(ONES) & !word;
+        let below = word.wrapping_sub(ONES * 0x21) & !word;
+        // The lowest flag is exact, those above it may be borrows.
+        let flags =
+            (below | zeros(word ^ (ONES * 0x7f)) | zeros(word ^ (ONES * u64::from(b'#')))) & HIGHS;
+        if flags != 0 {
+            return Some(at + (flags.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    tail.iter().position(|&c| c <= b' ' || matches!(c, 0x7f | b'#')).map(|i| at + i)
+}
+
 /// A control character that no field value may contain.
 #[inline]
 fn is_control(c: u8) -> bool {
@@ -249,6 +269,22 @@ mod tests {
                         bytes[at] = found;
                         assert_eq!(find_unusual(&bytes), Some(at));
                         assert_eq!(find_unusual(&bytes[at + 1..]), None);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_break_of_a_query_is_found() {
+        for len in 0..40 {
+            for at in 0..len {
+                for found in (0..=0x20).chain([0x7f, b'#']) {
+                    for filler in [b'a', b'"', b'$', b'!', b'~', 0x80, 0xa3, 0xff] {
+                        let mut bytes = vec![filler; len];
+                        bytes[at] = found;
+                        assert_eq!(find_query_break(&bytes), Some(at));
+                        assert_eq!(find_query_break(&bytes[at + 1..]), None);
                     }
                 }
             }

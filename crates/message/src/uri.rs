@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use crate::scan::hex;
+use crate::scan::{find_query_break, hex};
 
 /// Why a target is rejected: 400, "client sent invalid request".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,12 +118,14 @@ impl Shape {
 
     /// In the query only the end and a fragment matter.
     fn scan_query(&mut self, query: &[u8]) -> usize {
-        for (i, &c) in query.iter().enumerate() {
-            match CLASS[c as usize] {
-                STOP => return i,
-                FRAGMENT => self.complex = true,
-                _ => {}
+        let mut at = 0;
+        while let Some(found) = find_query_break(&query[at..]) {
+            at += found;
+            if query[at] != b'#' {
+                return at;
             }
+            self.complex = true;
+            at += 1;
         }
         query.len()
     }

@@ -49,19 +49,9 @@ impl Output {
         self.chain.push(Chunk::from(bytes.clone()));
     }
 
-    /// All of it, if it is in one piece.
-    pub fn piece(&self) -> Option<&[u8]> {
-        (self.chained == 0).then_some(&self.tail[..])
-    }
-
-    /// This many bytes of the [piece](Self::piece) were sent.
-    pub fn sent(&mut self, bytes: usize) {
-        self.tail.drain(..bytes);
-    }
-
-    /// All of it was sent.
-    pub fn sent_all(&mut self) {
-        *self = Self::default();
+    /// All of it, if it is in one piece; what of it was sent is taken away.
+    pub fn piece(&mut self) -> Option<&mut OutBuf> {
+        (self.chained == 0).then_some(&mut self.tail)
     }
 
     fn close_tail(&mut self) {

@@ -260,7 +260,7 @@ fn a_small_response_leaves_at_once() {
         let (client, server) = pair().await;
         for body in [&b"body"[..], b"", &pattern(16 * 1024)] {
             let (mut head, mut bytes) = (out(b"head "), bytes::Bytes::copy_from_slice(body));
-            assert!(server.begin_response(&mut head, &mut bytes).unwrap());
+            assert!(server.begin_send(&mut head, &mut bytes).unwrap());
             assert!(head.is_empty() && bytes.is_empty());
             // The owner may close it at once, or send more.
             server.send(&b" end"[..], options()).await.unwrap();
@@ -269,7 +269,7 @@ fn a_small_response_leaves_at_once() {
         }
         assert_eq!(server.bytes_sent(), 3 * 9 + 4 + 16 * 1024);
         let (mut head, mut bytes) = (out(b"last"), bytes::Bytes::new());
-        assert!(server.begin_response(&mut head, &mut bytes).unwrap());
+        assert!(server.begin_send(&mut head, &mut bytes).unwrap());
         drop(server);
         assert_eq!(recv_exactly(&client, 4).await, b"last");
         assert!(client.recv(LONG).await.unwrap().is_empty());
@@ -290,7 +290,7 @@ fn a_response_that_has_begun_is_finished_by_a_send() {
                 // The socket has less room: a part of the head or of the body stays.
                 let mut head = out(&part[..7]);
                 let mut body = bytes::Bytes::copy_from_slice(&part[7..]);
-                if !server.begin_response(&mut head, &mut body).unwrap() {
+                if !server.begin_send(&mut head, &mut body).unwrap() {
                     left += 1;
                     let mut chain = Chain::from(head);
                     chain.push(body);
@@ -315,7 +315,7 @@ fn a_response_to_somebody_who_has_gone_fails() {
         let failed = async {
             loop {
                 let (mut head, mut body) = (out(b"head"), bytes::Bytes::from_static(b"body"));
-                match server.begin_response(&mut head, &mut body) {
+                match server.begin_send(&mut head, &mut body) {
                     Ok(true) => yield_now().await,
                     Ok(false) => {
                         if server.send(Chain::from(head), options()).await.is_err() {

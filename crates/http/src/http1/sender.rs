@@ -77,7 +77,7 @@ impl Rest {
             return Ok(Some(self));
         }
         let before = bytes.len();
-        let is_done = connection.stream.begin_response(out, bytes).map_err(SendError::Client)?;
+        let is_done = connection.stream.begin_send(out, bytes).map_err(SendError::Client)?;
         count(request, (before - bytes.len()) as u64);
         Ok((!is_done).then_some(self))
     }

@@ -467,7 +467,7 @@ fn flush_at_once(connection: &Connection, out: &mut OutBuf) -> io::Result<bool> 
     if out.is_empty() {
         return Ok(true);
     }
-    connection.stream.begin_response(out, &mut Bytes::new())
+    connection.stream.begin_send(out, &mut Bytes::new())
 }
 
 /// Sends the output.

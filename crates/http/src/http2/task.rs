@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use nowait_h2::{ConnectionError, ErrorCode, Event, Priority, StreamError, StreamId};
 use nowait_message::RequestHead;
 use nowait_runtime::net::{NO_TIMEOUT, Recv, Send, SendOptions};
@@ -395,12 +396,7 @@ impl Work<'_> {
     /// was all. If not, a send of the rest must follow.
     fn send_at_once(&self, output: &mut Output) -> io::Result<bool> {
         let Some(piece) = output.piece() else { return Ok(false) };
-        let Some(sent) = self.connection.stream.begin_send(piece)? else {
-            output.sent_all();
-            return Ok(true);
-        };
-        output.sent(sent);
-        Ok(false)
+        self.connection.stream.begin_send(piece, &mut Bytes::new())
     }
 
     /// Sends what is ready; whether anything was sent.

@@ -143,42 +143,28 @@ impl Stream {
         Ok(sent)
     }
 
-    /// Begins a send while no other is in progress: sends as much as the kernel takes at once. `None`:
-    /// all of it was sent. Otherwise this many bytes are done with, and the caller must go on with
-    /// [`send`](Self::send) of the bytes behind them, even if there are none: a layer may hold sealed
-    /// bytes for which the socket had no room.
+    /// Begins to send two pieces, such as a head and the body behind it, while no send is in progress: as
+    /// much as the kernel takes at once; where sends are asynchronous, both if they are small enough to be
+    /// reported as sent when they are submitted. Takes the bytes that are done with; returns whether that was
+    /// all. If not, the caller must go on with [`send`](Self::send) of what is left, even if nothing is: a
+    /// layer may hold sealed bytes for which the socket had no room. With a layer, `first` is begun if it is
+    /// alone.
     ///
     /// # Errors
     /// Errors reported by the network; the layer has failed.
-    pub fn begin_send(&self, data: &[u8]) -> io::Result<Option<usize>> {
+    pub fn begin_send(&self, first: &mut OutBuf, second: &mut Bytes) -> io::Result<bool> {
         let Some(layered) = self.layer.get() else {
-            let sent = self.try_send(data)?;
-            return Ok((sent < data.len()).then_some(sent));
-        };
-        let sealed = layered.begin_send(self, data)?;
-        self.sent.set(self.sent.get() + sealed as u64);
-        Ok((sealed < data.len() || !layered.is_flushed()).then_some(sealed))
-    }
-
-    /// As [`begin_send`](Self::begin_send), of a head and the body behind it; also begins where sends are
-    /// asynchronous, if both together are small enough to be reported as sent when they are submitted. Takes
-    /// the bytes that are done with; returns whether that was all. With a layer, a head alone is begun.
-    ///
-    /// # Errors
-    /// Errors reported by the network; the layer has failed.
-    pub fn begin_response(&self, head: &mut OutBuf, body: &mut Bytes) -> io::Result<bool> {
-        let Some(layered) = self.layer.get() else {
-            let sent = self.begin(head, body)?;
+            let sent = self.begin(first, second)?;
             self.sent.set(self.sent.get() + sent as u64);
-            return Ok(head.is_empty() && body.is_empty());
+            return Ok(first.is_empty() && second.is_empty());
         };
-        if !body.is_empty() {
+        if !second.is_empty() {
             return Ok(false);
         }
-        let sealed = layered.begin_send(self, head)?;
+        let sealed = layered.begin_send(self, first)?;
         self.sent.set(self.sent.get() + sealed as u64);
-        consume(head, sealed);
-        Ok(head.is_empty() && layered.is_flushed())
+        consume(first, sealed);
+        Ok(first.is_empty() && layered.is_flushed())
     }
 
     /// Whether [`begin`](Self::begin) may send something of this many bytes.
@@ -189,17 +175,17 @@ impl Stream {
 
     /// Begins to send on the socket itself, beneath a layer if there is one. Returns the number of bytes that
     /// were taken from the two.
-    pub(super) fn begin(&self, head: &mut OutBuf, body: &mut Bytes) -> io::Result<usize> {
+    pub(super) fn begin(&self, first: &mut OutBuf, second: &mut Bytes) -> io::Result<usize> {
         let mut driver = self.local.driver.borrow_mut();
-        let len = head.len() + body.len();
+        let len = first.len() + second.len();
         if len > 0 && driver.sends_behind(self.key, len) {
-            driver.send_behind(self.key, std::mem::take(head), std::mem::take(body));
+            driver.send_behind(self.key, std::mem::take(first), std::mem::take(second));
             return Ok(len);
         }
-        let sent = driver.try_send(self.key, self.fd(), [head, body])?;
-        let of_head = sent.min(head.len());
-        consume(head, of_head);
-        body.advance(sent - of_head);
+        let sent = driver.try_send(self.key, self.fd(), [first, second])?;
+        let of_first = sent.min(first.len());
+        consume(first, of_first);
+        second.advance(sent - of_first);
         Ok(sent)
     }
 

@@ -83,7 +83,7 @@ pub enum FieldError {
 
 /// A request head. Before it is complete, and after an error, the accessors return the part read so
 /// far.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct RequestHead {
     /// The head as it was sent, then whatever had to be changed: the host name in lower case, joined
     /// fields.
@@ -98,13 +98,27 @@ pub struct RequestHead {
 }
 
 /// The fields of the request before.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 struct Before {
     /// The head that had them.
     text: Vec<u8>,
     /// Where in it they and the empty line behind them are; empty if none are remembered.
     section: Span,
     places: Vec<Place>,
+}
+
+impl Clone for RequestHead {
+    /// A copy remembers no request before.
+    fn clone(&self) -> Self {
+        RequestHead {
+            text: self.text.clone(),
+            fields: self.fields.clone(),
+            read: self.read,
+            last_host: self.last_host.clone(),
+            last_parts: self.last_parts.clone(),
+            before: None,
+        }
+    }
 }
 
 /// The parsed part, apart from the memory that is reused.

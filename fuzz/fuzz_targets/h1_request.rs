@@ -1,5 +1,5 @@
-//! Requests: the same events however the input is cut, whether or not fields are taken over from the
-//! request before, and every promise of a head kept.
+//! Requests: the same events however the input is cut, with and without reuse of the previous request's
+//! fields, and every promise of a head kept.
 //!
 //! Input: limits, cuts, then the bytes of a connection.
 #![no_main]
@@ -24,8 +24,8 @@ fuzz_target!(|data: &[u8]| {
     let input = [rest, b"\n"].concat();
     let whole = connection(limits, std::iter::once(&input[..]), RequestHead::recycle);
     assert_eq!(whole, connection(limits, pieces(&input, *cuts), RequestHead::recycle));
-    assert_eq!(whole, connection(limits, std::iter::once(&input[..]), RequestHead::follow));
-    assert_eq!(whole, connection(limits, pieces(&input, *cuts), RequestHead::follow));
+    assert_eq!(whole, connection(limits, std::iter::once(&input[..]), RequestHead::recycle_for_next));
+    assert_eq!(whole, connection(limits, pieces(&input, *cuts), RequestHead::recycle_for_next));
 });
 
 fn connection<'a>(

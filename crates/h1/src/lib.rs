@@ -9,8 +9,8 @@
 //!
 //! Ownership: a connection object owns no heap memory, so an idle one costs only its few bytes. A
 //! head is parsed into a [`RequestHead`](nowait_message::RequestHead) (or a response's builder) lent by the
-//! caller; heads are recycled, so a keep-alive request allocates nothing, and its fields are not parsed if
-//! they are those of the request before. Unconsumed input (pipelined requests, unexpected body bytes) stays
+//! caller. Heads are recycled: a keep-alive request allocates nothing, and fields identical to those of the
+//! previous request are not parsed again. Unconsumed input (pipelined requests, unexpected body bytes) stays
 //! with the caller, and body bytes are reported as ranges of the caller's input: nothing is copied.
 //!
 //! What it never does: decide policy (keep-alive timeouts, `client_max_body_size`, rejecting TRACE

@@ -36,9 +36,9 @@ pub(crate) trait Head {
         true
     }
 
-    /// Takes over the fields of the head before, if the same section begins at `start`; returns where
-    /// it ends. Called after the first line.
-    fn repeat_fields(&mut self, _bytes: &[u8], _start: usize) -> Option<usize> {
+    /// Reuses the fields of the previous head if the same section begins at `start`; returns its end.
+    /// Called after the first line.
+    fn reuse_fields(&mut self, _bytes: &[u8], _start: usize) -> Option<usize> {
         None
     }
 
@@ -228,7 +228,7 @@ impl Reader {
                     self.at += length;
                     self.seen = 0;
                     let is_first = !std::mem::replace(&mut self.in_fields, true);
-                    if is_last || (is_first && self.repeat(head, limits, bytes)) {
+                    if is_last || (is_first && self.reuse_fields(head, limits, bytes)) {
                         return Ok(true);
                     }
                 }
@@ -243,14 +243,14 @@ impl Reader {
         }
     }
 
-    /// Takes over the fields of the head before, if the same ones follow to the end of this head and
-    /// their budget is no question.
+    /// Reuses the fields of the previous head if all fields of this one are the same and their budget is
+    /// no question; returns whether that is the end of the head.
     #[inline(always)]
-    fn repeat<H: Head>(&mut self, head: &mut H, limits: &Limits, bytes: &[u8]) -> bool {
+    fn reuse_fields<H: Head>(&mut self, head: &mut H, limits: &Limits, bytes: &[u8]) -> bool {
         if !self.budget.is_enough_for(bytes.len() - self.at) {
             return false;
         }
-        let Some(end) = head.repeat_fields(bytes, self.at) else { return false };
+        let Some(end) = head.reuse_fields(bytes, self.at) else { return false };
         self.budget.take(limits, end - self.at);
         self.at = end;
         true

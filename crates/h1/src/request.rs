@@ -111,9 +111,9 @@ impl Framing {
             }
             self.chunked = true;
         }
-        // Lines that were dropped are logged again.
+        // Dropped lines are logged for each request: they have to be found again.
         if self.odd.is_none() {
-            head.may_repeat_fields(self.fields_at as usize);
+            head.allow_reuse(self.fields_at as usize);
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ impl From<FieldError> for RequestError {
 pub(crate) struct Reading<'a> {
     pub(crate) head: &'a mut RequestHead,
     pub(crate) framing: &'a mut Framing,
-    /// Whether the head before was read with the same limits.
+    /// Whether the previous head was read with the same limits.
     pub(crate) same_limits: bool,
 }
 
@@ -163,11 +163,11 @@ impl Head for Reading<'_> {
     }
 
     #[inline(always)]
-    fn repeat_fields(&mut self, bytes: &[u8], start: usize) -> Option<usize> {
+    fn reuse_fields(&mut self, bytes: &[u8], start: usize) -> Option<usize> {
         if !self.same_limits || self.is_simple() {
             return None;
         }
-        self.head.repeat_fields(bytes, start)
+        self.head.reuse_fields(bytes, start)
     }
 
     #[inline(always)]

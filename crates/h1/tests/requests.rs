@@ -144,9 +144,9 @@ fn requests_in_a_row() {
     check(b"GET /simple \n", &[head("GET /simple ", Empty), Event::End]);
 }
 
-/// Whatever a connection's first head is, the second one is read as if it were the first.
+/// Whatever the first head of a connection, the second is read as if it were the first.
 #[test]
-fn a_head_after_another_one() {
+fn a_head_after_another() {
     let fields = [
         "\r\n",
         "Host: a\r\n\r\n",
@@ -175,7 +175,7 @@ fn a_head_after_another_one() {
         () if head.contains("Transfer-Encoding") => "0\r\n\r\n",
         () => "",
     };
-    let mut taken_over = 0;
+    let mut compared = 0;
     for first in &heads {
         for second in &heads {
             for cut in [0, 1, second.len() / 2] {
@@ -186,7 +186,7 @@ fn a_head_after_another_one() {
                 }
                 let (_, ended) = connection.discard_body(body(first).as_bytes()).unwrap();
                 assert!(ended && connection.next_request());
-                head.follow();
+                head.recycle_for_next();
                 assert!(head.is_empty() && head.fields().is_empty() && head.host().is_none());
                 let (fresh_connection, fresh) =
                     (Connection::new(Limits::default()), RequestHead::new());
@@ -200,11 +200,11 @@ fn a_head_after_another_one() {
                 };
                 let expected = read(fresh_connection, fresh);
                 assert_eq!(read(connection, head), expected, "{second} after {first}");
-                taken_over += 1;
+                compared += 1;
             }
         }
     }
-    assert!(taken_over > 2000, "{taken_over}");
+    assert!(compared > 2000, "{compared}");
 }
 
 /// Everything that a head and its connection tell.
@@ -228,14 +228,36 @@ fn all_of(connection: &Connection, head: &RequestHead) -> String {
     )
 }
 
-/// A handler may have changed fields, and a new configuration what may be one.
 #[test]
-fn fields_that_are_not_taken_over() {
+fn identical_fields_are_reused() {
+    const FIRST: &[u8] = b"GET / HTTP/1.1\r\nHost: A\r\nAccept: x\r\n\r\n";
+    let fields_at = FIRST.iter().position(|&c| c == b'\n').unwrap() + 1;
+    // Whether the kept fields are still there after the next head.
+    let kept_after = |next: &[u8]| {
+        let (mut connection, mut head) = parse(FIRST);
+        assert_eq!(connection.discard_body(b""), Ok((0, true)));
+        assert!(connection.next_request());
+        head.recycle_for_next();
+        if !next.is_empty() {
+            assert!(connection.receive_head(&mut head, next).unwrap().complete);
+        }
+        head.reuse_fields(FIRST, fields_at) == Some(FIRST.len())
+    };
+    assert!(kept_after(b""));
+    assert!(!kept_after(FIRST));
+    assert!(!kept_after(b"HEAD /longer?a HTTP/1.0\r\nHost: A\r\nAccept: x\r\n\r\n"));
+    assert!(kept_after(b"GET / HTTP/1.1\r\nHost: A\r\nAccept: y\r\n\r\n"));
+    assert!(kept_after(b"GET / HTTP/1.1\r\nHost: A\r\nAccept: x\r\nB: c\r\n\r\n"));
+}
+
+/// A handler may have changed the fields, and a new configuration may accept others.
+#[test]
+fn changed_fields_and_limits_prevent_reuse() {
     let input = b"GET / HTTP/1.1\r\nHost: a\r\nAccept: x\r\nunder_score: 1\r\n\r\n";
     let next = |mut connection: Connection, mut head: RequestHead| {
         assert_eq!(connection.discard_body(b""), Ok((0, true)));
         assert!(connection.next_request());
-        head.follow();
+        head.recycle_for_next();
         assert!(connection.receive_head(&mut head, input).unwrap().complete);
         let fields = head.fields().iter().map(|field| field.name.to_vec());
         let names = fields.collect::<Vec<_>>().join(&b' ');

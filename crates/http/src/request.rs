@@ -277,7 +277,7 @@ impl Request {
     /// Makes a request that was [ended](Self::end) the next one of its connection, which reuses its
     /// memory.
     pub fn renew(&mut self, current: Rc<Current>, server: ServerId, started: Instant) {
-        self.head.follow();
+        self.head.recycle_for_next();
         self.reset();
         self.location = current.conf.server(server).root;
         self.current = Attached(Some(current));

@@ -91,8 +91,9 @@ impl FieldTable {
         self.repeated = 0;
     }
 
-    /// Hands the fields over to `places`, and is empty then, with the memory of `places`.
-    pub(crate) fn hand_over(&mut self, places: &mut Vec<Place>) {
+    /// Moves the fields to `places`, and takes the memory of `places` in exchange. The table is empty
+    /// afterwards.
+    pub(crate) fn save_to(&mut self, places: &mut Vec<Place>) {
         places.clear();
         for known in self.entries.iter().filter_map(|entry| entry.known) {
             self.first[known as usize] = 0;
@@ -101,11 +102,11 @@ impl FieldTable {
         std::mem::swap(&mut self.entries, places);
     }
 
-    /// Takes fields back that were handed over, and is empty before. What began at `from` then begins
-    /// at `to` now.
-    pub(crate) fn take_back(&mut self, places: &mut Vec<Place>, from: usize, to: usize) {
+    /// Restores fields that [`save_to`](Self::save_to) has moved to `places`; the byte that was at `from` is
+    /// at `to` now. The table must be empty.
+    pub(crate) fn restore_from(&mut self, places: &mut Vec<Place>, from: usize, to: usize) {
         std::mem::swap(&mut self.entries, places);
-        // Wrapping: fields may lie further ahead as well as further back.
+        // Wrapping: the distance may be negative.
         let by = (to as u32).wrapping_sub(from as u32);
         for (at, Place { name, value, known }) in self.entries.iter_mut().enumerate() {
             for span in [name, value] {

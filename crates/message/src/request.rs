@@ -6,9 +6,9 @@
 //! runtime at once; [`RequestHead::recycle`] prepares the head for the next request without freeing
 //! memory, unless an unusually large head grew it.
 //!
-//! The requests of a connection often have the same fields and differ in their targets alone.
-//! [`RequestHead::follow`] therefore remembers a field section, and [`RequestHead::repeat_fields`] takes
-//! it over if the next one consists of the same bytes.
+//! The requests of a connection often differ in nothing but their targets. [`RequestHead::recycle_for_next`]
+//! therefore keeps the field section, and [`RequestHead::reuse_fields`] takes it over if the next head has
+//! the same one, byte by byte: a comparison instead of parsing.
 
 use std::borrow::Cow;
 
@@ -93,22 +93,22 @@ pub struct RequestHead {
     /// The last valid `host[:port]`: most requests of a connection name the same one.
     last_host: Vec<u8>,
     last_parts: HostParts,
-    /// Only requests that [follow](Self::follow) each other need its memory.
-    before: Option<Box<Before>>,
+    /// Boxed, since heads of most protocols never [keep any](Self::recycle_for_next).
+    previous: Option<Box<Previous>>,
 }
 
-/// The fields of the request before.
+/// The fields of the previous request.
 #[derive(Debug, Default)]
-struct Before {
-    /// The head that had them.
+struct Previous {
+    /// The text of its head.
     text: Vec<u8>,
-    /// Where in it they and the empty line behind them are; empty if none are remembered.
+    /// The part of the text that holds the fields and the empty line after them; empty if none are kept.
     section: Span,
     places: Vec<Place>,
 }
 
 impl Clone for RequestHead {
-    /// A copy remembers no request before.
+    /// The copy has no previous request.
     fn clone(&self) -> Self {
         RequestHead {
             text: self.text.clone(),
@@ -116,7 +116,7 @@ impl Clone for RequestHead {
             read: self.read,
             last_host: self.last_host.clone(),
             last_parts: self.last_parts.clone(),
-            before: None,
+            previous: None,
         }
     }
 }
@@ -129,7 +129,7 @@ struct Read {
     /// The target can't be normalised.
     refused: bool,
     length: usize,
-    /// The fields with the empty line behind them, if the next request may have the same ones.
+    /// The fields and the empty line after them, if the next request may reuse them.
     section: Span,
     host: Span,
     host_has_upper: bool,
@@ -152,25 +152,26 @@ impl RequestHead {
         self.fields.clear();
         self.fields.shrink(RECYCLED_FIELDS_MAX);
         self.read = Read::default();
-        if let Some(before) = &mut self.before {
-            before.section = Span::default();
+        if let Some(previous) = &mut self.previous {
+            previous.section = Span::default();
         }
     }
 
-    /// As [`recycle`](Self::recycle), before the next request of the same connection: the fields are
-    /// remembered, if they may be.
-    pub fn follow(&mut self) {
+    /// Like [`recycle`](Self::recycle), before the next request of the same connection: keeps the fields for
+    /// [`reuse_fields`](Self::reuse_fields), if [`allow_reuse`](Self::allow_reuse) was called and nothing has
+    /// changed them since. At most 8 KB and 128 fields are kept.
+    pub fn recycle_for_next(&mut self) {
         let is_kept = !self.read.section.is_empty()
             && self.text.capacity() <= RECYCLED_BYTES_MAX
             && self.fields.len() <= RECYCLED_FIELDS_MAX;
         if !is_kept {
             return self.recycle();
         }
-        let before = self.before.get_or_insert_default();
-        before.section = self.read.section;
-        std::mem::swap(&mut self.text, &mut before.text);
+        let previous = self.previous.get_or_insert_default();
+        previous.section = self.read.section;
+        std::mem::swap(&mut self.text, &mut previous.text);
         self.text.clear();
-        self.fields.hand_over(&mut before.places);
+        self.fields.save_to(&mut previous.places);
         self.read = Read::default();
     }
 
@@ -444,22 +445,24 @@ impl RequestHead {
         Ok(())
     }
 
-    /// The fields that [`follow`](Self::follow) has remembered, if `text` has the same section at `start`;
-    /// returns where it ends. The control data are set, and there are no fields yet. As with
-    /// [`add`](Self::add), the text may be appended later.
+    /// Reuses the fields of the previous request if the same section begins at `start` of `text`; returns its
+    /// end. The control data are set, and there are no fields yet. The text may be appended later, as for
+    /// [`add`](Self::add).
     #[inline]
-    pub fn repeat_fields(&mut self, text: &[u8], start: usize) -> Option<usize> {
-        let before = self.before.as_mut()?;
-        let section = before.section;
-        let same = section.of(&before.text);
-        let has_authority = !self.read.control.authority.is_empty();
-        if section.is_empty() || has_authority || !text.get(start..)?.starts_with(same) {
+    pub fn reuse_fields(&mut self, text: &[u8], start: usize) -> Option<usize> {
+        let previous = self.previous.as_mut()?;
+        let section = previous.section;
+        let same = section.of(&previous.text);
+        if section.is_empty() || !text.get(start..)?.starts_with(same) {
             return None;
         }
         let end = start + same.len();
-        self.fields.take_back(&mut before.places, section.range().start, start);
-        before.section = Span::default();
-        if let Some(&Place { value, .. }) = self.fields.place(Known::Host) {
+        self.fields.restore_from(&mut previous.places, section.range().start, start);
+        previous.section = Span::default();
+        // A host in the target takes precedence.
+        if self.read.host.is_empty()
+            && let Some(&Place { value, .. }) = self.fields.place(Known::Host)
+        {
             let Ok(parts) = self.validate_host(value.of(text)) else {
                 self.fields.clear();
                 return None;
@@ -469,12 +472,10 @@ impl RequestHead {
         Some(end)
     }
 
-    /// Lets [`follow`](Self::follow) remember the fields, which begin at `start` and end with the head.
-    /// What the reader knows of them otherwise follows from the fields.
-    pub fn may_repeat_fields(&mut self, start: usize) {
-        if self.read.control.authority.is_empty() {
-            self.read.section = Span::new(start, self.read.length);
-        }
+    /// Allows the next request to reuse the fields, which extend from `start` to the end of the head. For
+    /// readers that can derive everything they keep of a request from its control data and fields.
+    pub fn allow_reuse(&mut self, start: usize) {
+        self.read.section = Span::new(start, self.read.length);
     }
 
     /// Joins all fields of this name in the first one: the values of `Cookie` may come one by one in

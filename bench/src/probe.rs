@@ -11,10 +11,12 @@ use crate::load::Expect;
 const TIMEOUT: Duration = Duration::from_secs(30);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// The text of a request as browsers of the lean kind send it.
+/// The header line that ends the connection after the response.
+pub const CLOSE: &str = "Connection: close\r\n";
+
+/// The text of a minimal request.
 pub fn request(uri: &str, close: bool) -> Vec<u8> {
-    let connection = if close { "Connection: close\r\n" } else { "" };
-    request_with(uri, connection)
+    request_with(uri, if close { CLOSE } else { "" })
 }
 
 /// A request with these header lines.

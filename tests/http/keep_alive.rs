@@ -21,7 +21,7 @@ fn a_connection_serves_one_request_after_the_other() {
     });
 }
 
-/// Fields that are those of the request before are not parsed again.
+/// Identical fields of the next request are not parsed again.
 #[test]
 fn each_request_has_its_own_fields() {
     let site = server(

@@ -25,9 +25,9 @@ const PHASES: u32 = 4;
 const WARM_UP: u32 = 2;
 /// Idle connections to upstream servers and open files of hot objects at rest differ so much.
 const DESCRIPTORS_MORE: usize = 24;
-/// Threads that later phases may add: pools start theirs as the load calls for them, the cache's up to 16
-/// and the default one up to the 8 that it is configured with, and none of them ends. Over a run of some
-/// minutes, one thread left behind by each reload would be more.
+/// Threads that later phases may add. Pools start threads on demand and keep them: the cache's pool up to
+/// 16, the default pool the 8 of the configuration. A run of two minutes or more exceeds this if each reload
+/// leaks a thread; shorter ones rely on `leaks.rs`.
 const THREADS_MORE: usize = 16 + 8;
 /// What the allocator keeps differs from run to run.
 const GROWTH_KB_MAX: u64 = 32 << 10;

@@ -42,6 +42,21 @@ const CACHED: &str = "
             add_header X-Cache $upstream_cache_status;
         }";
 
+/// The header lines of a browser that loads an image of a page, except `Host`.
+pub const BROWSER: &str = concat!(
+    "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n",
+    "Accept: image/avif,image/webp,image/png,image/svg+xml,image/*;q=0.8,*/*;q=0.5\r\n",
+    "Accept-Language: de,en-US;q=0.7,en;q=0.3\r\n",
+    "Accept-Encoding: gzip, deflate, br, zstd\r\n",
+    "Connection: keep-alive\r\n",
+    "Referer: http://localhost/gallery/\r\n",
+    "Cookie: session=0123456789abcdef0123456789abcdef; theme=dark\r\n",
+    "Sec-Fetch-Dest: image\r\n",
+    "Sec-Fetch-Mode: no-cors\r\n",
+    "Sec-Fetch-Site: same-origin\r\n",
+    "Priority: u=5, i\r\n",
+);
+
 /// One kind of load.
 #[derive(Clone, Copy)]
 pub struct Throughput {
@@ -55,21 +70,6 @@ pub struct Throughput {
     /// Header lines besides `Host`.
     pub fields: &'static str,
 }
-
-/// The fields of a browser that fetches an image of a page.
-pub const BROWSER: &str =
-    "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r
-Accept: image/avif,image/webp,image/png,image/svg+xml,image/*;q=0.8,*/*;q=0.5\r
-Accept-Language: de,en-US;q=0.7,en;q=0.3\r
-Accept-Encoding: gzip, deflate, br, zstd\r
-Connection: keep-alive\r
-Referer: http://localhost/gallery/\r
-Cookie: session=0123456789abcdef0123456789abcdef; theme=dark\r
-Sec-Fetch-Dest: image\r
-Sec-Fetch-Mode: no-cors\r
-Sec-Fetch-Site: same-origin\r
-Priority: u=5, i\r
-";
 
 impl Throughput {
     /// Whether several workers accept from one listening socket.
@@ -298,7 +298,7 @@ impl<'a> Target<'a> {
         let what = self.what;
         let mut fields = what.fields.to_owned();
         if what.close {
-            fields += "Connection: close\r\n";
+            fields += probe::CLOSE;
         }
         if let Uri::Coded(coding, ..) = what.uri {
             fields += &format!("Accept-Encoding: {}\r\n", coding.name());

@@ -49,7 +49,7 @@ impl Output {
         self.chain.push(Chunk::from(bytes.clone()));
     }
 
-    /// All of it, if it is in one piece; what of it was sent is taken away.
+    /// All of it, if it is in one piece. The caller removes the bytes that it sends.
     pub fn piece(&mut self) -> Option<&mut OutBuf> {
         (self.chained == 0).then_some(&mut self.tail)
     }

@@ -72,7 +72,7 @@ pub fn find_unusual(bytes: &[u8]) -> Option<usize> {
     tail.iter().position(|&c| c.is_ascii_control()).map(|i| at + i)
 }
 
-/// The position of the first space, control character or `#`.
+/// The position of the first space, control character or `#`: the end of a query, or of what counts of it.
 #[inline]
 pub fn find_query_break(bytes: &[u8]) -> Option<usize> {
     let (words, tail) = bytes.as_chunks::<8>();

@@ -143,12 +143,14 @@ impl Stream {
         Ok(sent)
     }
 
-    /// Begins to send two pieces, such as a head and the body behind it, while no send is in progress: as
-    /// much as the kernel takes at once; where sends are asynchronous, both if they are small enough to be
-    /// reported as sent when they are submitted. Takes the bytes that are done with; returns whether that was
-    /// all. If not, the caller must go on with [`send`](Self::send) of what is left, even if nothing is: a
-    /// layer may hold sealed bytes for which the socket had no room. With a layer, `first` is begun if it is
-    /// alone.
+    /// Begins to send two pieces, such as a head and its body, without waiting. No other send may be in
+    /// progress. With epoll, the socket takes as much as it has room for; with io_uring, both pieces are
+    /// submitted if they are small enough to be reported as sent then. With a layer, a send begins only if
+    /// `second` is empty.
+    ///
+    /// Removes the bytes that were sent from the pieces, and returns whether the send is complete. If it is
+    /// not, the caller must [`send`](Self::send) the remaining bytes, even if there are none: a layer may hold
+    /// sealed bytes that the socket had no room for.
     ///
     /// # Errors
     /// Errors reported by the network; the layer has failed.

@@ -24,7 +24,10 @@ fuzz_target!(|data: &[u8]| {
     let input = [rest, b"\n"].concat();
     let whole = connection(limits, std::iter::once(&input[..]), RequestHead::recycle);
     assert_eq!(whole, connection(limits, pieces(&input, *cuts), RequestHead::recycle));
-    assert_eq!(whole, connection(limits, std::iter::once(&input[..]), RequestHead::recycle_for_next));
+    assert_eq!(
+        whole,
+        connection(limits, std::iter::once(&input[..]), RequestHead::recycle_for_next)
+    );
     assert_eq!(whole, connection(limits, pieces(&input, *cuts), RequestHead::recycle_for_next));
 });
 

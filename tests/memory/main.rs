@@ -4,17 +4,15 @@
 //! The bounds are some way above what is measured, so that another allocator or kernel does not break
 //! a test, and below what a buffer that is kept for nothing would cost.
 
-mod cgroup;
 mod clients;
 mod many_files;
 
 use std::time::Duration;
 
-use cgroup::Cgroup;
 use clients::{Clients, Kind};
 use nowait_testkit::server::all_children;
 use nowait_testkit::wait::until;
-use nowait_testkit::{Binary, Driver, Server};
+use nowait_testkit::{Binary, Cgroup, Driver, Server};
 
 const KB: u64 = 1024;
 const MB: u64 = 1024 * KB;

@@ -22,6 +22,7 @@ mod loader;
 mod logs;
 mod names;
 mod overload;
+mod program;
 mod reads;
 mod stage;
 mod watchdog;

@@ -71,6 +71,12 @@ directives! {
     worker_rlimit_nofile: Option<u64>, in MAIN, args "number";
     /// Limit on the size of core files.
     worker_rlimit_core: Option<Offset>, in MAIN, args "size";
+    /// Keeps the program's own code and constants in memory. When memory is short, the kernel drops such pages
+    /// like any others of files, and then every request waits until the disk that the program is on has read
+    /// them again. Needs a limit of locked memory (`LimitMEMLOCK=` of systemd) that is at least as large as the
+    /// program; the master raises it if it runs as root. If the limit is too low, as much is locked as it
+    /// allows, code first. The error log says how much, at level `notice`. An extension of Nowait.
+    lock_program: bool = "on", in MAIN, args "on | off";
     /// Maximum time for a graceful shutdown; after that, open connections are closed, and their
     /// requests logged.
     worker_shutdown_timeout: Option<Msec>, in MAIN, args "time";
@@ -484,6 +490,7 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
             identity: main.user.and_then(|user| user.0),
             open_files: main.worker_rlimit_nofile.map(|n| n.saturating_mul(workers as u64)),
             core_bytes: main.worker_rlimit_core.map(|size| size.0),
+            lock_program: main.lock_program,
             priority: main.worker_priority.map(|priority| priority.0),
             working_directory,
             environment: main.env.into_iter().map(|entry| entry.0).collect(),

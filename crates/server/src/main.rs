@@ -34,6 +34,7 @@ mod pidfile;
 mod place;
 mod preflight;
 mod program;
+mod program_lock;
 mod read_once;
 mod reference;
 mod regular_files;

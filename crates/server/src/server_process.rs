@@ -26,6 +26,7 @@ use crate::log_process::{Lines, LogFile};
 use crate::logs::{Given, sinks};
 use crate::master::{EXIT_FATAL, ServerStart};
 use crate::place::Place;
+use crate::program_lock;
 use crate::settings::{ProcessSettings, Settings};
 use crate::watchdog::Watchdog;
 use crate::wire::{GenerationFrame, ToMaster, ToServer};
@@ -49,6 +50,9 @@ pub fn run(start: ServerStart) -> u8 {
     if forked && let Err(message) = settle(&process, &log) {
         log.log(Level::Emerg, message);
         return EXIT_FATAL;
+    }
+    if !forked && process.lock_program {
+        program_lock::lock(&log);
     }
     let opened = events::queue()
         .and_then(|queue| Ok((queue, if forked { Some(Signals::open()?) } else { None })));
@@ -102,6 +106,9 @@ fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
     }
     if let Some(bytes) = settings.core_bytes {
         alert(format!("setrlimit(RLIMIT_CORE, {bytes})"), limits::set_core_bytes(bytes));
+    }
+    if settings.lock_program {
+        program_lock::lock(log);
     }
     if user::effective_uid() == 0
         && let Some(identity) = &settings.identity

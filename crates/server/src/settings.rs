@@ -73,6 +73,8 @@ pub struct ProcessSettings {
     pub open_files: Option<u64>,
     /// `worker_rlimit_core`, bytes.
     pub core_bytes: Option<u64>,
+    /// `lock_program`.
+    pub lock_program: bool,
     /// `worker_priority`.
     pub priority: Option<i32>,
     /// `working_directory`.

@@ -12,6 +12,7 @@ pub mod listen;
 pub mod localtime;
 pub mod memory;
 pub mod process;
+pub mod program;
 pub mod seccomp;
 pub mod signal;
 pub mod slice;

@@ -15,6 +15,7 @@
 //! * [`movie`] writes and reads MP4 files.
 //! * [`slow_disk`] is a file system whose every operation can be delayed, failed, or held until
 //!   the test lets it go, directly or below an ordinary ext4.
+//! * [`Cgroup`] limits the memory of processes, and takes back pages of files.
 //! * [`NfsMount`] is a network file system whose server can be cut off.
 //!
 //! Everything here panics with a clear message when an expectation fails, like an assertion, and
@@ -22,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cgroup;
 pub mod check;
 pub mod client;
 mod client_hello;
@@ -40,6 +42,7 @@ pub mod slow_disk;
 pub mod temp;
 pub mod wait;
 
+pub use cgroup::Cgroup;
 pub use check::{check, check_on};
 pub use client::Client;
 pub use client_hello::client_hello;

@@ -39,6 +39,16 @@ impl Binary {
         Binary { path: other.map_or_else(|| path.into(), PathBuf::from), kind: Kind::Nowait }
     }
 
+    /// Nowait at this path, whatever the environment says.
+    pub fn exactly(path: impl Into<PathBuf>) -> Binary {
+        Binary { path: path.into(), kind: Kind::Nowait }
+    }
+
+    /// Where the program is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The program for tests of Nowait: Nowait itself, or the nginx named by `NOWAIT_TESTS_BINARY`,
     /// to compare its behaviour.
     pub fn under_test(nowait: impl Into<PathBuf>) -> Binary {

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nowait_testkit::skip::skip;
-use nowait_testkit::wait::{PATIENCE, try_until};
+use crate::skip::skip;
+use crate::wait::{PATIENCE, try_until};
 
 /// The control group; it is removed when it is dropped, if nothing runs in it any more.
+#[derive(Debug)]
 pub struct Cgroup(PathBuf);
 
 impl Cgroup {
@@ -32,10 +33,25 @@ impl Cgroup {
         None
     }
 
+    /// The file that takes the numbers of processes which shall belong to the group.
+    pub fn members(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
+    }
+
+    /// Makes the kernel take back as much of the group's memory as it can, such as pages of files that
+    /// processes have mapped.
+    pub fn reclaim(&self) {
+        // Version 1, then version 2. The write fails if less than was asked for could be taken.
+        for (file, bytes) in [("memory.force_empty", "0"), ("memory.reclaim", "1G")] {
+            if self.0.join(file).exists() {
+                let _ = fs::write(self.0.join(file), bytes);
+            }
+        }
+    }
+
     /// Counts what this process allocates from now on.
     pub fn take_in(&self, pid: u32) {
-        fs::write(self.0.join("cgroup.procs"), pid.to_string())
-            .expect("a process changes its group");
+        fs::write(self.members(), pid.to_string()).expect("a process changes its group");
     }
 }
 

@@ -132,3 +132,42 @@ fn clients_are_split_as_by_nginx() {
         ],
     );
 }
+
+/// Of many expressions, few are tried; the first that matches decides as before, with its captures.
+#[test]
+fn the_first_of_many_expressions_decides() {
+    let many: String = (0..200).map(|n| format!("~*crawler{n}x crawler-{n};\n")).collect();
+    let location =
+        |n| format!("location ~ ^/type{n}/(?<rest>.+)\\.x$ {{ return 200 {n}:$rest; }}\n");
+    let locations: String = (0..50).map(location).collect();
+    let names: String = (0..50).map(|n| format!("~^site{n}\\.(.+)\\.example$ ")).collect();
+    let http = format!(
+        "map $arg_agent $kind {{
+            default none;
+            ~^(?<word>[a-z]+)=(.*)$ $word-$2;
+            {many}
+            ~crawler first-is-later;
+        }}
+        server {{
+            listen 127.0.0.1:%%PORT%%;
+            location / {{ return 200 $kind; }}
+            {locations}
+        }}
+        server {{ listen 127.0.0.1:%%PORT%%; server_name {names}; return 200 site:$1; }}"
+    );
+    let server = site(&http).start();
+    for (path, expected) in [
+        ("/?agent=Crawler17X", "crawler-17"),
+        ("/?agent=a-crawler199x-b", "crawler-199"),
+        ("/?agent=crawler", "first-is-later"),
+        ("/?agent=key=crawler3x", "key-crawler3x"),
+        ("/?agent=other", "none"),
+        ("/type49/a/b.x", "49:a/b"),
+        ("/type4/.x", "none"),
+    ] {
+        assert_eq!(server.get(path).text(), expected, "{path}");
+    }
+    let mut client = server.client();
+    client.send("GET / HTTP/1.1\r\nHost: site7.of.mine.example\r\n\r\n");
+    assert_eq!(client.response().text(), "site:of.mine");
+}

@@ -275,6 +275,7 @@ fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens])
             }
         }
     }
+    names.seal(Regex::pattern);
     Virtual {
         default_server: entry.default.map_or(entry.first, |(id, _)| id),
         has_choice: entry.servers.len() > 1 || names.has_regexes(),

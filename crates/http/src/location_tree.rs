@@ -9,9 +9,13 @@
 //! locations.
 //!
 //! Prefixes are kept sorted; a look-up is one binary search and a walk along links to shorter
-//! prefixes. It allocates nothing. Regexes are compiled and run by the caller.
+//! prefixes. It allocates nothing. Regexes are compiled and run by the caller; of many, only those that can match
+//! are.
 
 use std::fmt;
+use std::ops::ControlFlow;
+
+use nowait_variables::candidates::{self, Candidates};
 
 /// How a location's text is compared with the URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,7 +225,7 @@ impl<T, R> Builder<T, R> {
     pub fn build(self) -> Result<Locations<T, R>, Vec<LocationError>> {
         let mut errors = Vec::new();
         let mut prefixes: Vec<Prefix<T, R>> = Vec::new();
-        let mut regexes = Vec::new();
+        let (mut regexes, mut regex_texts) = (Vec::new(), Vec::new());
         let mut named: Vec<(Box<[u8]>, T)> = Vec::new();
 
         // Sorting by text with the first-added first makes equal texts neighbours, and lets every
@@ -231,7 +235,12 @@ impl<T, R> Builder<T, R> {
             let Location { value, regex, auto_redirect, nested } = location;
             let entry = Entry { value, auto_redirect, nested: nested.map(Box::new) };
             match pattern.kind {
-                Kind::Regex { .. } => regexes.extend(regex.map(|regex| (regex, entry))),
+                Kind::Regex { .. } => {
+                    if let Some(regex) = regex {
+                        regexes.push((regex, entry));
+                        regex_texts.push(pattern.text);
+                    }
+                }
                 Kind::Named => {
                     if !named.iter().any(|(name, _)| *name == pattern.text) {
                         named.push((pattern.text, entry.value));
@@ -270,7 +279,8 @@ impl<T, R> Builder<T, R> {
                 || prefix.inclusive.as_ref().is_some_and(|(entry, _)| entry.auto_redirect)
         });
         let redirects = redirecting.fold(0, |bits, prefix| bits | length_bit(prefix.text.len()));
-        Ok(Locations { prefixes, redirects, regexes, named })
+        let candidates = Candidates::of(regex_texts.iter().map(|text| &**text));
+        Ok(Locations { prefixes, redirects, regexes, candidates, named })
     }
 }
 
@@ -305,12 +315,20 @@ pub struct Locations<T, R> {
     /// The lengths of the texts with `auto_redirect`: one [bit](length_bit) for each.
     redirects: u64,
     regexes: Vec<(R, Entry<T, R>)>,
+    /// Which of many regexes are worth trying.
+    candidates: Option<Candidates>,
     named: Vec<(Box<[u8]>, T)>,
 }
 
 impl<T, R> Default for Locations<T, R> {
     fn default() -> Self {
-        Locations { prefixes: Vec::new(), redirects: 0, regexes: Vec::new(), named: Vec::new() }
+        Locations {
+            prefixes: Vec::new(),
+            redirects: 0,
+            regexes: Vec::new(),
+            candidates: None,
+            named: Vec::new(),
+        }
     }
 }
 
@@ -342,11 +360,11 @@ impl<T, R> Locations<T, R> {
     }
 
     // Recursion is bounded by the nesting of blocks in the configuration file.
-    fn search<E>(
-        &self,
+    fn search<'s, E>(
+        &'s self,
         uri: &[u8],
         matches: &mut dyn FnMut(&R) -> Result<bool, E>,
-    ) -> Result<Option<Step<'_, T>>, E> {
+    ) -> Result<Option<Step<'s, T>>, E> {
         let mut result = None;
         match self.find_static(uri) {
             Static::End(found) => return Ok(Some(Step::End(found))),
@@ -366,10 +384,14 @@ impl<T, R> Locations<T, R> {
             }
             Static::None => {}
         }
-        for (regex, entry) in &self.regexes {
-            if !matches(regex)? {
-                continue;
-            }
+        let attempt = |(regex, entry): &'s (R, Entry<T, R>)| match matches(regex) {
+            Ok(true) => ControlFlow::Break(Ok(entry)),
+            Ok(false) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(Err(error)),
+        };
+        let matched =
+            candidates::try_in_order(self.candidates.as_ref(), &self.regexes, uri, attempt);
+        if let Some(entry) = matched.break_value().transpose()? {
             let mut found = Found { value: &entry.value, exact: false, auto_redirect: false };
             if let Some(nested) = &entry.nested {
                 match nested.search(uri, matches)? {

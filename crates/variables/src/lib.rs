@@ -15,6 +15,7 @@
 #![warn(missing_docs)]
 
 pub mod assigned;
+pub mod candidates;
 pub mod cidr;
 pub mod complex;
 pub mod geo;

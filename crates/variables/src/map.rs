@@ -59,6 +59,7 @@ pub fn map<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
             ),
         }
     }
+    map.keys.seal(Regex::pattern);
     cx.global::<Table<N>>()
         .define_computed(&variable, Arc::new(map), volatile)
         .map_err(|error| name.error(error.to_string()))

@@ -9,8 +9,11 @@
 //! type is the caller's, and so is running it.
 
 use std::fmt;
+use std::ops::ControlFlow;
 
 use rustc_hash::FxHashMap;
+
+use crate::candidates::{self, Candidates};
 
 /// One argument of `server_name`, checked and in lowercase unless it is a regex.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +150,8 @@ pub struct Names<T, R> {
     /// `www.example.*` as `www.example.`.
     tails: Keys<T>,
     regexes: Vec<(R, T)>,
+    /// Which of many expressions are worth trying; see [`Names::seal`].
+    candidates: Option<Candidates>,
 }
 
 impl<T, R> Default for Names<T, R> {
@@ -156,6 +161,7 @@ impl<T, R> Default for Names<T, R> {
             heads: Keys::default(),
             tails: Keys::default(),
             regexes: Vec::new(),
+            candidates: None,
         }
     }
 }
@@ -218,30 +224,40 @@ impl<T: Clone, R> Names<T, R> {
     /// Adds a regex; regexes are tried in the order in which they were added.
     pub fn insert_regex(&mut self, regex: R, value: T) {
         self.regexes.push((regex, value));
+        self.candidates = None;
+    }
+
+    /// Prepares the table for look-ups, when everything has been added: with many expressions, these then try
+    /// only those that can match. `pattern` tells the text of one.
+    pub fn seal<'a>(&'a mut self, pattern: impl Fn(&'a R) -> &'a [u8]) {
+        self.candidates = Candidates::of(self.regexes.iter().map(|(regex, _)| pattern(regex)));
     }
 
     /// The server for `host`: lowercase, without port and trailing dot; empty when the request
     /// names none. `None` means the default server.
     ///
-    /// `matches` runs one regex on `host`; it is called in order until it returns true, so that
-    /// captures it keeps are those of the match. Its error (a match limit, say) ends the look-up.
-    pub fn lookup<E>(
-        &self,
+    /// `matches` runs one regex on `host` (whose case may differ); it is called in order until it returns true,
+    /// so that captures it keeps are those of the match. Regexes that cannot match may be left out. Its error
+    /// (a match limit, say) ends the look-up.
+    pub fn lookup<'s, E>(
+        &'s self,
         host: &[u8],
         mut matches: impl FnMut(&R) -> Result<bool, E>,
-    ) -> Result<Option<&T>, E> {
+    ) -> Result<Option<&'s T>, E> {
         if let Some(value) = self.lookup_hashed(host) {
             return Ok(Some(value));
         }
         if host.is_empty() {
             return Ok(None);
         }
-        for (regex, value) in &self.regexes {
-            if matches(regex)? {
-                return Ok(Some(value));
-            }
-        }
-        Ok(None)
+        let attempt = |(regex, value): &'s (R, T)| match matches(regex) {
+            Ok(true) => ControlFlow::Break(Ok(value)),
+            Ok(false) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(Err(error)),
+        };
+        candidates::try_in_order(self.candidates.as_ref(), &self.regexes, host, attempt)
+            .break_value()
+            .transpose()
     }
 
     /// [`Names::lookup`] without the regexes.

@@ -21,7 +21,7 @@ fn main() -> std::io::Result<()> {
     let requested = match args.next().as_deref() {
         Some("epoll") => Requested::Epoll,
         Some("io_uring") => Requested::IoUring,
-        _ => Requested::Auto,
+        _ => Requested::Default,
     };
     let address = args.next().unwrap_or_else(|| "127.0.0.1:8081".to_owned());
     let (kind, why) = driver::choose(requested);

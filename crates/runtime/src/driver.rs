@@ -42,18 +42,21 @@ pub(crate) use socket::{Ends, Follows, Key, Role, Wait};
 /// The event mechanism requested by the configuration (`use`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requested {
-    /// io_uring if the kernel supports everything needed, else epoll.
-    Auto,
+    /// Nothing: epoll. io_uring gains 5 % or more of CPU time for few kinds of requests only (bench/results), and
+    /// needs several times the memory for clients that read slowly.
+    Default,
     /// `use epoll;`
     Epoll,
-    /// `use io_uring;`
+    /// `use io_uring;`: epoll if the kernel lacks something that is needed.
     IoUring,
 }
 
 /// Chooses the driver by trying it; the text gives the reason, for the startup log.
 pub fn choose(requested: Requested) -> (DriverKind, String) {
-    if requested == Requested::Epoll {
-        return (DriverKind::Epoll, "as configured".to_owned());
+    match requested {
+        Requested::Default => return (DriverKind::Epoll, "the default".to_owned()),
+        Requested::Epoll => return (DriverKind::Epoll, "as configured".to_owned()),
+        Requested::IoUring => {}
     }
     match uring_setup::probe() {
         Ok(()) => (DriverKind::IoUring, "the kernel provides everything it needs".to_owned()),

@@ -97,7 +97,7 @@ fn a_waiting_receive_is_woken_and_a_dropped_one_loses_nothing() {
 
 #[test]
 fn ports_that_nobody_serves_and_addresses_in_use_are_errors() {
-    let (kind, _) = driver::choose(Requested::Auto);
+    let (kind, _) = driver::choose(Requested::Default);
     for kind in [DriverKind::Epoll, kind] {
         worker::run(WorkerConfig::new(0, kind), &Workers::new(1).unwrap(), |_| async {
             let socket = Datagram::bind(loopback()).unwrap();

@@ -139,7 +139,7 @@ impl EventSettings {
     /// The driver that will be used, as the startup log names it.
     pub fn requested(&self) -> Requested {
         match self.driver {
-            None => Requested::Auto,
+            None => Requested::Default,
             Some(DriverChoice::Epoll) => Requested::Epoll,
             Some(DriverChoice::IoUring) => Requested::IoUring,
         }

@@ -70,8 +70,7 @@ impl Accepted {
         }
         all.services.counts.opened();
         let mut accepted = Self::uncounted(all, stream, client);
-        // The sender passes no more bytes than fit.
-        accepted.input = RefCell::new(RecvBuf::of(&input).unwrap_or_else(RecvBuf::empty));
+        accepted.input = RefCell::new(RecvBuf::of(&input));
         accepted
     }
 

@@ -77,8 +77,7 @@ pub(crate) async fn handshake(
         }
         Err(Failure::PlainHttp(received)) => {
             connection.client.security.set(Security::PlainOnTls);
-            // It is no more than was received into such a buffer.
-            connection.input.replace(RecvBuf::of(&received).unwrap_or_else(RecvBuf::empty));
+            connection.input.replace(RecvBuf::of(&received));
             Handshaken::Plain
         }
         Err(failure) => {

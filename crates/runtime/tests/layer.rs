@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use nowait_runtime::buf::{Chain, FileRange, OutBuf};
+use nowait_runtime::buf::{Chain, FileRange, OutBuf, RECV_BUF_BYTES};
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{
     Address, AfterEnd, Layer, Listener, ListenerOptions, Observer, Opened, RelayEnd, RelayOptions,
@@ -225,6 +225,50 @@ async fn both(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
         if a_done && b_done { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
+}
+
+/// Whatever waits in the layer, no receive returns more than was asked for, and nothing is lost.
+#[test]
+fn receives_are_bounded_and_complete() {
+    on_each(|| async {
+        for seed in 1..6_u64 {
+            let (client, server) = pair().await;
+            let text = pattern(1_500_000);
+            let mut state = seed;
+            let mut below = move |bound: usize| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 33) as usize % bound
+            };
+            let mut sizes = Vec::new();
+            while sizes.iter().sum::<usize>() < text.len() {
+                sizes.push(1 + below(90_000));
+            }
+            let sent = text.clone();
+            let send = async {
+                let mut at = 0;
+                for size in sizes {
+                    let end = sent.len().min(at + size);
+                    client
+                        .send(bytes::Bytes::copy_from_slice(&sent[at..end]), options())
+                        .await
+                        .unwrap();
+                    at = end;
+                }
+            };
+            let receive = async {
+                let mut all = Vec::new();
+                while all.len() < text.len() {
+                    let most = 1 + below(80_000);
+                    let piece = server.recv_large(LONG, most).await.unwrap();
+                    assert!(!piece.is_empty(), "ended after {} of {}", all.len(), text.len());
+                    assert!(piece.len() <= most.max(RECV_BUF_BYTES), "{} of {most}", piece.len());
+                    all.extend_from_slice(&piece);
+                }
+                assert!(all == text, "seed {seed}: other bytes");
+            };
+            both(send, receive).await;
+        }
+    });
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod origin;
 mod renewal;
 mod requests;
 mod responder;
+mod uploads;
 mod upstream;
 
 use client::{Authority, TlsClient};

@@ -36,8 +36,7 @@ impl Reader {
         let Some(limit) = self.limit else { return stream.recv(NO_TIMEOUT).await };
         Ok(match stream.recv_large(NO_TIMEOUT, limit.min(RECV_BUF_BYTES)).await? {
             Received::Lent(received) => received,
-            // Not asked for: it would be larger than the limit.
-            received => RecvBuf::of(&received).unwrap_or_else(RecvBuf::empty),
+            received => RecvBuf::of(&received),
         })
     }
 

@@ -41,13 +41,13 @@ pub(super) async fn switch(connection: Rc<Connection>) -> Result<(), Rc<Connecti
     let until = now() + connection.first_timeout();
     while connection.input.borrow().len() < PREFACE.len() {
         let left = until.saturating_duration_since(now());
-        // What comes has to fit behind what is there.
-        let received = connection.stream.recv_large(left, RECV_BUF_BYTES - PREFACE.len()).await;
-        let Ok(received) = received else { return Ok(()) };
-        let joined = [&connection.input.borrow()[..], &received[..]].concat();
-        let Some(input) = RecvBuf::of(&joined).filter(|_| !received.is_empty()) else {
+        let Ok(received) = connection.stream.recv_large(left, RECV_BUF_BYTES).await else {
             return Ok(());
         };
+        if received.is_empty() {
+            return Ok(());
+        }
+        let input = RecvBuf::of(&[&connection.input.borrow()[..], &received[..]].concat());
         let fits = begins(&input);
         connection.input.replace(input);
         if !fits {

@@ -151,7 +151,7 @@ impl Received {
     /// less than half of their memory, they are copied into an allocation of the exact size.
     pub fn into_compact_bytes(self) -> Bytes {
         let memory = match &self {
-            Received::Lent(buf) => buf.memory.as_ref().map_or(0, |memory| memory.len()),
+            Received::Lent(buf) => buf.memory_bytes(),
             Received::Large(buf) => buf.memory.len(),
             Received::Joined(buf) => buf.capacity(),
         };

@@ -76,36 +76,58 @@ pub(crate) fn put_recv_memory(memory: RecvMemory) {
 ///
 /// Dereferences to the bytes not yet consumed by [`advance`](RecvBuf::advance).
 pub struct RecvBuf {
-    /// `None`: nothing was received.
-    pub(super) memory: Option<RecvMemory>,
+    memory: Memory,
     start: u32,
     pub(super) end: u32,
+}
+
+/// The memory of a [`RecvBuf`].
+enum Memory {
+    /// Nothing was received.
+    Nothing,
+    /// Lent by this thread's pool.
+    Lent(RecvMemory),
+    /// Of its own: more than a receive brings at once. Boxed, because it is rare, and most buffers shall be small.
+    Own(Box<Vec<u8>>),
 }
 
 impl RecvBuf {
     /// The buffer that signals the end of the stream.
     pub fn empty() -> RecvBuf {
-        RecvBuf { memory: None, start: 0, end: 0 }
+        RecvBuf { memory: Memory::Nothing, start: 0, end: 0 }
     }
 
     /// Wraps `memory`, of which the first `len` bytes were received.
     pub(crate) fn filled(memory: RecvMemory, len: usize) -> RecvBuf {
         debug_assert!(len <= memory.len());
-        RecvBuf { memory: Some(memory), start: 0, end: len as u32 }
+        RecvBuf { memory: Memory::Lent(memory), start: 0, end: len as u32 }
     }
 
-    /// A buffer with these bytes, as if they had just been received; `None` if they do not fit
-    /// ([`RECV_BUF_BYTES`]).
-    pub fn of(bytes: &[u8]) -> Option<RecvBuf> {
+    /// A buffer with these bytes, as if they had just been received. More than fit into regular memory
+    /// ([`RECV_BUF_BYTES`]) have memory of their own: nothing is ever left out.
+    ///
+    /// # Panics
+    /// If there are 4 GB or more.
+    pub fn of(bytes: &[u8]) -> RecvBuf {
         if bytes.is_empty() {
-            return Some(RecvBuf::empty());
+            return RecvBuf::empty();
         }
         if bytes.len() > RECV_BUF_BYTES {
-            return None;
+            let end = u32::try_from(bytes.len()).expect("no more is in memory of one connection");
+            return RecvBuf { memory: Memory::Own(Box::new(bytes.to_vec())), start: 0, end };
         }
         let mut memory = take_recv_memory();
         memory[..bytes.len()].copy_from_slice(bytes);
-        Some(RecvBuf::filled(memory, bytes.len()))
+        RecvBuf::filled(memory, bytes.len())
+    }
+
+    /// How much memory it keeps, bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        match &self.memory {
+            Memory::Nothing => 0,
+            Memory::Lent(memory) => memory.len(),
+            Memory::Own(memory) => memory.len(),
+        }
     }
 
     /// Consumes `count` bytes from the front.
@@ -132,7 +154,9 @@ impl RecvBuf {
 
 impl Drop for RecvBuf {
     fn drop(&mut self) {
-        self.memory.take().into_iter().for_each(put_recv_memory);
+        if let Memory::Lent(memory) = std::mem::replace(&mut self.memory, Memory::Nothing) {
+            put_recv_memory(memory);
+        }
     }
 }
 
@@ -140,14 +164,22 @@ impl Deref for RecvBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         let range = self.start as usize..self.end as usize;
-        self.memory.as_ref().map_or(&[], |memory| &memory[range])
+        match &self.memory {
+            Memory::Nothing => &[],
+            Memory::Lent(memory) => &memory[range],
+            Memory::Own(memory) => &memory[range],
+        }
     }
 }
 
 impl DerefMut for RecvBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         let range = self.start as usize..self.end as usize;
-        self.memory.as_mut().map_or(&mut [], |memory| &mut memory[range])
+        match &mut self.memory {
+            Memory::Nothing => &mut [],
+            Memory::Lent(memory) => &mut memory[range],
+            Memory::Own(memory) => &mut memory[range],
+        }
     }
 }
 

@@ -25,7 +25,8 @@ use rustix::net::SendFlags;
 
 use super::Stream;
 use crate::buf::{
-    Chain, Chunk, LargeBuf, OutBuf, Received, RecvBuf, put_recv_memory, take_recv_memory,
+    Chain, Chunk, LargeBuf, OutBuf, RECV_BUF_BYTES, Received, RecvBuf, put_recv_memory,
+    take_recv_memory,
 };
 use crate::driver::Follows;
 
@@ -255,13 +256,18 @@ impl Layered {
         }
     }
 
-    /// Receives plaintext, perhaps into a large buffer.
+    /// Receives plaintext, perhaps into a large buffer. A record adds to what its beginning brought, so what
+    /// was received says nothing of how much plaintext there is: the bound is on what is returned, and the
+    /// rest stays here, sealed, until the next call.
     pub(super) fn poll_recv_large(
         &self,
         stream: &Stream,
         max_bytes: usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Received>> {
+        if max_bytes <= RECV_BUF_BYTES {
+            return self.poll_recv(stream, cx).map_ok(Received::Lent);
+        }
         loop {
             self.poll_own_output(stream, cx);
             if self.ended.get() {
@@ -281,8 +287,10 @@ impl Layered {
             if buf.is_empty() {
                 return Poll::Ready(Ok(buf));
             }
-            let mut plain = LargeBuf::take(self.input.borrow().len() + buf.len());
-            let written = self.open(stream, Some(&mut buf), plain.memory(), cx)?;
+            let most = max_bytes.min(self.input.borrow().len() + buf.len());
+            let mut plain = LargeBuf::take(most);
+            let room = plain.memory().len().min(max_bytes);
+            let written = self.open(stream, Some(&mut buf), &mut plain.memory()[..room], cx)?;
             if written > 0 {
                 plain.filled(written);
                 return Poll::Ready(Ok(Received::Large(plain)));

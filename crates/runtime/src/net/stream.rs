@@ -92,8 +92,8 @@ impl Stream {
         Recv { stream: self, deadline: self.local.tick_after(timeout), waiting: false }
     }
 
-    /// Like [`recv`](Self::recv), for potentially large amounts: at most `max_bytes` if the driver
-    /// can choose, and more than fits into a regular buffer.
+    /// Like [`recv`](Self::recv), for potentially large amounts: at most `max_bytes`, or
+    /// [`RECV_BUF_BYTES`](crate::buf::RECV_BUF_BYTES) if that is more, also with a layer.
     ///
     /// # Errors
     /// As for `recv`.

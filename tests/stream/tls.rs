@@ -88,6 +88,44 @@ fn a_client_needs_a_certificate() {
 }
 
 #[test]
+fn a_connection_that_is_passed_on_is_judged_by_its_new_server() {
+    let (authority, other) = (Authority::new("CA"), Authority::new("other CA"));
+    let mut block = String::from("error_log %%DIR%%/sessions.log info;");
+    for (from, to, file) in [("", "_1", "other.pem"), ("_2", "_3", "both.pem"), ("_4", "_5", "")] {
+        let verify = match file {
+            "" => String::new(),
+            file => {
+                format!("ssl_verify_client on; ssl_client_certificate %%DIR%%/{file};")
+            }
+        };
+        block.push_str(&format!(
+            "server {{ listen 127.0.0.1:%%PORT{from}%% ssl; ssl_verify_client on;
+                 ssl_client_certificate %%DIR%%/ca.pem; pass 127.0.0.1:%%PORT{to}%%; }}
+             server {{ listen 127.0.0.1:%%PORT{to}%% ssl; {verify}
+                 return \"$ssl_client_verify $ssl_client_s_dn\"; }}\n"
+        ));
+    }
+    let site = secured(&authority, &block).file("ca.pem", &authority.pem);
+    let site = site.file("other.pem", &other.pem);
+    let site = site.file("both.pem", format!("{}{}", other.pem, authority.pem));
+    let own = authority.issue("client");
+    on_each(&site, |server| {
+        let config = authority.client(Some(&own));
+        let rest = |n| {
+            let addr = ("127.0.0.1", server.port_n(n));
+            let socket = std::net::TcpStream::connect(addr).unwrap();
+            let text = TlsClient::over(socket, &config, "localhost").rest();
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(rest(0), "");
+        wait_file(server, "sessions.log", "client SSL certificate verify error");
+        assert_eq!(rest(2), "SUCCESS CN=client");
+        // This one asks for no certificates.
+        assert_eq!(rest(4), "NONE ");
+    });
+}
+
+#[test]
 fn variables_name_certificates() {
     let authority = Authority::new("CA");
     let own = authority.issue("a.example");

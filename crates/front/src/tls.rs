@@ -14,6 +14,7 @@ pub mod key_log;
 pub mod loading;
 pub mod ocsp;
 pub mod settings;
+pub mod trust;
 pub mod upstream;
 pub mod validation;
 pub mod variables;
@@ -38,9 +39,10 @@ pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Offered, Server,
 use self::kernel::{Kernel, KernelUse};
 use self::key_log::KeyLogFile;
 use self::ocsp::{Asking, ClientOcsp, FAILED};
+use self::trust::{ClientTrust, Verdicts};
 
 /// Handshakes in progress of a worker, at most; further connections are closed. One takes up to
-/// 64 KB until the client's hello is complete, and about 20 KB then.
+/// 18 KB until the client's hello is complete, and about 20 KB then.
 pub const HANDSHAKES_MAX: usize = 4096;
 
 /// How a handshake is made.
@@ -114,16 +116,19 @@ pub struct Tls {
     offered: Option<Box<Offered>>,
     /// What responders say of the client's certificate.
     status: Cell<Result<(), Distrust>>,
+    verdicts: Verdicts,
     kernel: Kernel,
 }
 
 impl Tls {
     fn new(session: Session, offered: Option<Box<Offered>>) -> Self {
-        Self { session, offered, status: Cell::new(Ok(())), kernel: Kernel::None }
+        let (status, verdicts) = (Cell::new(Ok(())), Verdicts::default());
+        Self { session, offered, status, verdicts, kernel: Kernel::None }
     }
 
-    /// What the client's certificate is worth; `None`: it presented none.
-    pub fn trust(&self) -> Option<Result<(), Distrust>> {
+    /// What the client's certificate is worth to the server of the handshake; `None`: it presented none.
+    /// For requests, see [`verdict`](Self::verdict).
+    fn trust(&self) -> Option<Result<(), Distrust>> {
         self.session.trust().map(|trust| trust.and(self.status.get()))
     }
 
@@ -153,6 +158,8 @@ pub struct Chosen {
     pub server: Server,
     /// Keep what the client offers: variables show it.
     pub keeps_offers: bool,
+    /// Who judges the client's certificate; `None`: it is not asked for one.
+    pub judge: Option<Arc<ClientTrust>>,
     /// Responders are asked about the client's certificate (`ssl_ocsp`).
     pub ocsp: Option<OcspCheck>,
     /// Where secrets are written (`ssl_key_log`).
@@ -265,7 +272,7 @@ pub async fn accept(
     }
     let chosen = timeout(wire.left(), choose(&hello)).await;
     let chosen = chosen.unwrap_or_else(|elapsed| Err(Failure::Io(elapsed.into())));
-    let Chosen { server, keeps_offers, ocsp, key_log, kernel, kernel_log } = match chosen {
+    let Chosen { server, keeps_offers, judge, ocsp, key_log, kernel, kernel_log } = match chosen {
         Ok(chosen) => chosen,
         Err(failure) => {
             let refusal = match failure {
@@ -284,6 +291,7 @@ pub async fn accept(
     }
     let (mut tls, input) = completed?;
     tls.kernel = Kernel::Wanted(kernel);
+    tls.verdicts = Verdicts::of(judge.as_deref());
     match kernel {
         KernelUse::Never => {}
         // There is time until a large file is sent.

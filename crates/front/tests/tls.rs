@@ -107,6 +107,7 @@ async fn pair(client: &Client, server: &Server, handshake: &Handshake) -> (Strea
         Ok(Chosen {
             server: server.clone(),
             keeps_offers: false,
+            judge: None,
             ocsp: None,
             key_log: None,
             kernel: KernelUse::Never,
@@ -215,6 +216,7 @@ fn failures_are_told() {
             Ok(Chosen {
                 server: server.clone(),
                 keeps_offers: false,
+                judge: None,
                 ocsp: None,
                 key_log: None,
                 kernel: KernelUse::Never,

@@ -9,11 +9,13 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use nowait_front::servers::ServerId;
 use nowait_front::tls::Tls;
 use nowait_runtime::net::Address;
 use nowait_sys::tcp_info::TcpInfo;
 
 use crate::client::Client;
+use crate::generation::Current;
 use crate::response::{Header, LocalFuture};
 use crate::services::Services;
 
@@ -36,6 +38,9 @@ pub trait Exchange {
 
     /// Looks at the session, if the client speaks TLS.
     fn with_tls(&self, look: &mut dyn FnMut(&Tls));
+
+    /// The default server of the address that the client has connected to.
+    fn default_server(&self, current: &Current) -> Option<ServerId>;
 
     /// The meaning of a hang-up for the request; [`Watch`] changes it.
     fn on_hangup(&self) -> &Cell<OnHangup>;
@@ -118,6 +123,10 @@ impl Exchange for Greeting {
         look(&self.expected);
     }
 
+    fn default_server(&self, current: &Current) -> Option<ServerId> {
+        self.exchange.default_server(current)
+    }
+
     fn on_hangup(&self) -> &Cell<OnHangup> {
         self.exchange.on_hangup()
     }
@@ -163,6 +172,10 @@ impl Exchange for Nobody {
     }
 
     fn with_tls(&self, _: &mut dyn FnMut(&Tls)) {}
+
+    fn default_server(&self, _: &Current) -> Option<ServerId> {
+        None
+    }
 
     fn on_hangup(&self) -> &Cell<OnHangup> {
         &self.on_hangup

@@ -8,10 +8,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use nowait_front::resolving::Resolving;
 use nowait_front::servers::{ServerId, Virtual};
 use nowait_front::tls::conf::VerifyClient;
 use nowait_front::tls::loading::NamedPairs;
 use nowait_front::tls::ocsp::Asking;
+use nowait_front::tls::trust::{ClientTrust, Verdict};
 use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Tls};
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::now;
@@ -124,12 +126,8 @@ async fn choose(
     let default = &current.conf.server(servers.default_server).tls;
     let own = named.map_or(default, |server| &current.conf.server(server).tls);
     let (own, server) = own.or_default(default).ok_or(Failure::Rejected)?;
-    let mut chosen = own.choice(server, current.conf.wants_offers, |resolving| Asking {
-        resolver: current.resolvers.get(resolving.resolver).clone(),
-        pool: current.compute_pool().clone(),
-        files: current.default_pool().clone(),
-        log: current.error_log(),
-    });
+    let mut chosen =
+        own.choice(server, current.conf.wants_offers, |resolving| asking(current, resolving));
     let Some(pairs) = &own.named else { return Ok(chosen) };
     let id = named.unwrap_or(servers.default_server);
     let expected = NamedPairs::<HttpVariables>::facts(hello, server)?;
@@ -193,37 +191,108 @@ pub(crate) fn misdirected(request: &Request, servers: &Virtual) -> Option<u16> {
     Some(421)
 }
 
+/// Who judges the client's certificate for the request's server; `None`: it does not ask for one.
+pub(crate) fn judge_of(request: &Request) -> Option<&ClientTrust> {
+    let current = &request.current;
+    let default = || {
+        let default = request.exchange.default_server(current)?;
+        Some(&current.conf.server(default).tls)
+    };
+    request.server().tls.judge_or_default(default).map(|judge| &**judge)
+}
+
+/// Whether a request may pass.
+pub(crate) enum Admission {
+    /// It may.
+    Passed,
+    /// It must be refused with this status.
+    Refused(u16),
+    /// The client's certificate has not been judged by those whom the request's server trusts: ask
+    /// [`judge`].
+    Pending,
+}
+
 /// Whether the connection is what the request's server demands: encrypted, with a certificate of the
-/// client. The status, if the request must be refused.
-pub(crate) fn check(request: &Request) -> Option<u16> {
+/// client.
+pub(crate) fn check(request: &Request) -> Admission {
     match request.client().security.get() {
-        Security::Plain => return None,
+        Security::Plain => return Admission::Passed,
         Security::PlainOnTls => {
             let text = "client sent plain HTTP request to HTTPS port";
             let step = "while reading client request headers";
             request.log(Level::Info, format_args!("{text} {step}"));
-            return Some(internal::TO_HTTPS);
+            return Admission::Refused(internal::TO_HTTPS);
         }
         Security::Tls => {}
     }
-    let verify = request.server().tls.verify;
-    if verify == VerifyClient::Off {
-        return None;
+    let (verify, judge) = (request.server().tls.verify, judge_of(request));
+    if verify == VerifyClient::Off && judge.is_none() {
+        return Admission::Passed;
     }
-    let mut trust = None;
-    request.exchange.with_tls(&mut |tls| trust = tls.trust());
-    let step = "while reading client request headers";
-    match trust {
-        Some(Err(why)) if verify != VerifyClient::OptionalNoCa || !why.is_missing_ca() => {
-            let text = "client SSL certificate verify error";
-            request.log(Level::Info, format_args!("{text}: ({why}) {step}"));
-            Some(internal::CERT_ERROR)
+    let (mut verdict, mut is_own) = (Verdict::NoCertificate, true);
+    request.exchange.with_tls(&mut |tls| {
+        verdict = judge.map_or(Verdict::NoCertificate, |judge| tls.verdict(judge));
+        is_own = tls.is_of(judge);
+    });
+    if verdict == Verdict::Pending {
+        return Admission::Pending;
+    }
+    match refusal(verify, &verdict) {
+        None => Admission::Passed,
+        Some((status, reason)) => {
+            let step = "while reading client request headers";
+            request.log(Level::Info, format_args!("{reason} {step}"));
+            // The handshake was made with other authorities: another one may lead to something else.
+            Admission::Refused(if is_own { status } else { 421 })
         }
-        None if verify == VerifyClient::On => {
-            let text = "client sent no required SSL certificate";
-            request.log(Level::Info, format_args!("{text} {step}"));
-            Some(internal::NO_CERT)
+    }
+}
+
+/// Why a request can't pass with such a verdict: the status, and the text for the log.
+fn refusal(verify: VerifyClient, verdict: &Verdict) -> Option<(u16, String)> {
+    match (verify, verdict) {
+        (VerifyClient::Off, _) => None,
+        (VerifyClient::OptionalNoCa, Verdict::Given(Err(why))) if why.is_missing_ca() => None,
+        (_, Verdict::Given(Err(why))) => {
+            Some((internal::CERT_ERROR, format!("client SSL certificate verify error: ({why})")))
+        }
+        (VerifyClient::On, Verdict::NoCertificate) => {
+            Some((internal::NO_CERT, "client sent no required SSL certificate".to_owned()))
         }
         _ => None,
+    }
+}
+
+/// Has the certificate that the client presented in its handshake judged for the request's server.
+/// Afterwards, the result is that of [`check`].
+pub(crate) async fn judge(request: &Request) -> Option<u16> {
+    let judge = judge_of(request)?;
+    let mut chain = Vec::new();
+    request.exchange.with_tls(&mut |tls| chain = tls.session().peer_certificates().to_vec());
+    let tls = &request.server().tls;
+    let asking = asking(&request.current, tls.resolving);
+    let verdict = match judge.verify(chain, request.client().number, &asking).await {
+        Ok(verdict) => verdict,
+        Err(failure) => {
+            let text = "while verifying client SSL certificate";
+            request.log(Level::Error, format_args!("{failure} {text}"));
+            return Some(503);
+        }
+    };
+    request.exchange.with_tls(&mut |tls| tls.remember(judge, verdict));
+    match check(request) {
+        Admission::Passed => None,
+        Admission::Refused(status) => Some(status),
+        // Other requests of the connection have displaced the verdict meanwhile.
+        Admission::Pending => Some(421),
+    }
+}
+
+fn asking(current: &Rc<Current>, resolving: Resolving) -> Asking {
+    Asking {
+        resolver: current.resolvers.get(resolving.resolver).clone(),
+        pool: current.compute_pool().clone(),
+        files: current.default_pool().clone(),
+        log: current.error_log(),
     }
 }

@@ -87,6 +87,15 @@ impl Http2 {
     #[track_caller]
     pub fn with(port: u16, limits: Limits) -> Http2 {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the server listens");
+        Http2::over(stream, limits)
+    }
+
+    /// Speaks over this connection, which may lead through a relay that adds TLS.
+    ///
+    /// # Panics
+    /// If it is broken.
+    #[track_caller]
+    pub fn over(stream: TcpStream, limits: Limits) -> Http2 {
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_read_timeout(Some(STEP)).expect("a TCP socket");
         stream.set_write_timeout(Some(PATIENCE)).expect("a TCP socket");
@@ -137,6 +146,15 @@ impl Http2 {
         end: bool,
     ) -> StreamId {
         self.open_with((method, b"localhost", path), None, fields, end)
+    }
+
+    /// Opens a stream for GET of another host.
+    ///
+    /// # Panics
+    /// If the server takes no more.
+    #[track_caller]
+    pub fn send_get_of(&mut self, host: &str, path: &str) -> StreamId {
+        self.open_with(("GET", host.as_bytes(), path), None, &[], true)
     }
 
     /// Asks for a tunnel with another protocol (RFC 8441).

@@ -213,7 +213,7 @@ fn context(settings: &ServerSettings) -> Vec<u8> {
     if let Some(wanted) = &settings.client_certificates {
         add(b"client certificates");
         wanted.named.iter().for_each(|certificate| add(certificate));
-        wanted.verifier.each_trusted(&mut add);
+        add(wanted.verifier.digest());
     }
     hash.finish().as_ref().to_vec()
 }

@@ -328,8 +328,10 @@ impl Session {
         }
         self.slow = false;
         self.early_data = false;
+        // The verifier is not kept: a later generation may have another one.
+        let wanted = self.client_certificates.take();
         if let (Some(wanted), Some(chain)) =
-            (&self.client_certificates, self.common().ok().and_then(CommonState::peer_certificates))
+            (&wanted, self.common().ok().and_then(CommonState::peer_certificates))
         {
             let (keeps_path, now) = (wanted.keeps_path, SystemTime::now());
             let path = wanted.verifier.find_path(chain, Role::Client, now);

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use aws_lc_rs::digest;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
     WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
@@ -135,6 +136,8 @@ pub struct Verifier {
     lists: Vec<List>,
     /// Maximum number of certificates between a peer's and a trusted one.
     depth: usize,
+    /// Of all of this.
+    digest: [u8; 32],
 }
 
 impl fmt::Debug for Verifier {
@@ -177,13 +180,13 @@ impl Verifier {
             }
             all.extend(parsed);
         }
-        Ok(Verifier { trusted, anchors, revoked, old_lists, lists: all, depth })
+        let digest = digest_of(&trusted, lists, depth);
+        Ok(Verifier { trusted, anchors, revoked, old_lists, lists: all, depth, digest })
     }
 
-    /// Calls `f` with all that decides whom it trusts.
-    pub(crate) fn each_trusted(&self, f: &mut dyn FnMut(&[u8])) {
-        self.trusted.iter().for_each(|certificate| f(certificate));
-        f(&self.depth.to_be_bytes());
+    /// Tells it from verifiers that may come to another result: the hash of all that it consists of.
+    pub fn digest(&self) -> &[u8; 32] {
+        &self.digest
     }
 
     /// Verifies a chain: the peer's own certificate, and those that it sent along.
@@ -395,6 +398,27 @@ impl Verifier {
         all.extend(self.trusted_of(path.anchor()).cloned());
         Ok(all)
     }
+}
+
+fn digest_of(
+    trusted: &[CertificateDer<'_>],
+    lists: &[CertificateRevocationListDer<'_>],
+    depth: usize,
+) -> [u8; 32] {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    let mut add = |parts: &mut dyn ExactSizeIterator<Item = &[u8]>| {
+        hash.update(&(parts.len() as u64).to_be_bytes());
+        for part in parts {
+            hash.update(&(part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+    };
+    add(&mut trusted.iter().map(AsRef::as_ref));
+    add(&mut lists.iter().map(AsRef::as_ref));
+    add(&mut std::iter::once(&(depth as u64).to_be_bytes()[..]));
+    let mut digest = [0; 32];
+    digest.copy_from_slice(hash.finish().as_ref());
+    digest
 }
 
 fn unix_time(time: SystemTime) -> UnixTime {

@@ -5,7 +5,10 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use nowait_testkit::{Server, wait};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
+};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -57,6 +60,12 @@ impl Authority {
     pub fn sign(&self, params: CertificateParams, key: KeyPair) -> Issued {
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Issued { chain: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// A revocation list, in PEM.
+    #[allow(dead_code, reason = "only some of the tests that include this file use it")]
+    pub fn list(&self, params: CertificateRevocationListParams) -> String {
+        params.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 
     fn roots(&self) -> RootCertStore {

@@ -12,6 +12,7 @@ mod renewal;
 mod requests;
 mod responder;
 mod uploads;
+mod trust;
 mod upstream;
 
 use client::{Authority, TlsClient};

@@ -88,6 +88,49 @@ fn requests_use_idle_connections_with_tls() {
 }
 
 #[test]
+fn idle_connections_do_not_outlive_the_trust_in_them() {
+    let (authority, other) = (Authority::new("ca"), Authority::new("other CA"));
+    let lists = [2090, 2022].map(|year| super::trust::list_until(&authority, &[], year));
+    let files = "proxy_ssl_verify on; proxy_ssl_trusted_certificate ca.pem; proxy_ssl_crl ca.crl;\n\
+                 proxy_ssl_certificate client.pem; proxy_ssl_certificate_key client.key;";
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let origin = TlsOrigin::start(&authority);
+        let group = format!("upstream kept {{ server {}; keepalive 4; }}\n{files}", origin.addr());
+        let location = |name: &str| {
+            format!("location / {{ proxy_pass https://kept; proxy_ssl_name {name}; }}")
+        };
+        let site = passing(&authority, &location("localhost"), "", &group);
+        let server = site.file("ca.crl", &lists[0]).driver(driver).start();
+        let certified = |number: u32| format!("{number} TLSv1_3 unnamed new certified");
+        for _ in 0..2 {
+            assert_eq!(said(&server, "/"), certified(1));
+        }
+        // What has not changed is kept.
+        server.reload();
+        assert_eq!(said(&server, "/"), certified(1));
+        server.write("ca.pem", &other.pem);
+        server.reload();
+        assert_eq!(ask(&server, "/", &[]).status, 502);
+        server.wait_log("upstream SSL certificate verify error");
+        server.write("ca.pem", format!("{}{}", other.pem, authority.pem));
+        server.reload();
+        let second = said(&server, "/");
+        assert_ne!(second, certified(1));
+        server.write("ca.crl", &lists[1]);
+        server.reload();
+        assert_eq!(ask(&server, "/", &[]).status, 502);
+        server.write("ca.crl", &lists[0]);
+        let own = authority.issue("another client");
+        server.write("client.pem", own.chain);
+        server.write("client.key", own.key);
+        server.reload();
+        let third = said(&server, "/");
+        assert_ne!(third, second);
+        server.stop();
+    }
+}
+
+#[test]
 fn names_and_versions() {
     let authority = Authority::new("ca");
     let locations = "location /named { proxy_pass ORIGIN; proxy_ssl_server_name on;\n\

@@ -29,6 +29,7 @@ use super::key_log::KeyLogFile;
 use super::loading::{CertificateCaching, NamedPairs};
 use super::ocsp::{Asking, ClientOcsp, Responder, Stapling, StatusCache};
 use super::settings::{CipherList, CurveList, Protocols};
+use super::trust::ClientTrust;
 use super::{Chosen, KeyLogging, OcspCheck};
 use crate::resolving::Resolving;
 use crate::servers::{Listen, ServerId};
@@ -195,6 +196,8 @@ pub struct ServerTls<N> {
     pub rejects: bool,
     /// `ssl_verify_client`
     pub verify: VerifyClient,
+    /// Who judges certificates of clients; `None`: they are not asked for any.
+    pub judge: Option<Arc<ClientTrust>>,
     /// `ssl_ocsp`
     pub ocsp: Option<Arc<ClientOcsp>>,
     /// `ssl_stapling` by responders.
@@ -210,13 +213,14 @@ pub struct ServerTls<N> {
 // Derived, these would ask the same of the namespace.
 impl<N> Clone for ServerTls<N> {
     fn clone(&self) -> Self {
-        let Self { server, named, rejects, verify, ocsp, staples, resolving, key_log, kernel } =
-            self;
+        let Self { server, named, rejects, verify, judge, ocsp, .. } = self;
+        let Self { staples, resolving, key_log, kernel, .. } = self;
         Self {
             server: server.clone(),
             named: named.clone(),
             rejects: *rejects,
             verify: *verify,
+            judge: judge.clone(),
             ocsp: ocsp.clone(),
             staples: staples.clone(),
             resolving: *resolving,
@@ -239,6 +243,7 @@ impl<N> Default for ServerTls<N> {
             named: None,
             rejects: false,
             verify: VerifyClient::Off,
+            judge: None,
             ocsp: None,
             staples: Vec::new(),
             resolving: Resolving::default(),
@@ -273,7 +278,20 @@ impl<N> ServerTls<N> {
         });
         let (kernel, server) = (self.kernel, server.clone());
         let kernel_log = (kernel == KernelUse::Always).then(|| asking().log);
-        Chosen { server, keeps_offers, ocsp, key_log, kernel, kernel_log }
+        let judge = self.judge.clone();
+        Chosen { server, keeps_offers, judge, ocsp, key_log, kernel, kernel_log }
+    }
+
+    /// Who judges certificates of clients in this server's requests: without a certificate and
+    /// authorities of its own, the judge of the default server, whose handshakes it shares.
+    pub fn judge_or_default<'s>(
+        &'s self,
+        default: impl FnOnce() -> Option<&'s Self>,
+    ) -> Option<&'s Arc<ClientTrust>> {
+        match &self.judge {
+            None if self.server.is_none() => default()?.judge.as_ref(),
+            own => own.as_ref(),
+        }
     }
 
     /// The settings for a client that has chosen this server: without a certificate, those of the
@@ -376,6 +394,14 @@ impl SslConf {
         };
         let pairs = self.pairs()?;
         if pairs.is_empty() && !tls.rejects {
+            // Its requests come by handshakes of other servers, but its authorities are its own.
+            let files = [&self.ssl_client_certificate, &self.ssl_trusted_certificate];
+            let named = files.iter().any(|file| file.as_ref().and_then(FileName::word).is_some());
+            if named && self.ssl_verify_client != VerifyClient::Off {
+                let (_, client_certificates) = self.client_certificates(cx)?;
+                let ocsp = self.client_ocsp(cx, added.resolving)?;
+                tls.judge = client_certificates.map(|wanted| judge(&wanted, ocsp));
+            }
             return Ok(tls);
         }
         tls.resolving = added.resolving;
@@ -393,6 +419,7 @@ impl SslConf {
             None => self.identities(cx, &pairs)?,
         };
         let (trusted, client_certificates) = self.client_certificates(cx)?;
+        tls.judge = client_certificates.as_ref().map(|wanted| judge(wanted, tls.ocsp.clone()));
         tls.staples = self.staples(cx, &identities, &trusted, added.resolving)?;
         if let Some(dhparam) = self.ssl_dhparam.as_ref().and_then(FileName::word) {
             files::der(cx, dhparam)?;
@@ -687,6 +714,10 @@ impl SslConf {
             warn("\"ssl_ech_file\" ignored", "Encrypted Client Hello does not exist here");
         }
     }
+}
+
+fn judge(wanted: &ClientCertificates, ocsp: Option<Arc<ClientOcsp>>) -> Arc<ClientTrust> {
+    Arc::new(ClientTrust::new(wanted.verifier.clone(), ocsp))
 }
 
 /// Reports addresses with `ssl` whose servers have no certificate. nginx: `ngx_http_ssl_init`,

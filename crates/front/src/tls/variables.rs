@@ -8,9 +8,20 @@ use std::time::SystemTime;
 use nowait_tls::Certificate;
 
 use super::Tls;
+use super::trust::{ClientTrust, Verdict};
+
+/// A session as the variables of a server show it.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    /// The session.
+    pub tls: &'a Tls,
+    /// Who judges the client's certificate for this server. `None`: the server asks for no certificates,
+    /// and knows of none that another one has asked for.
+    pub judge: Option<&'a ClientTrust>,
+}
 
 /// Appends the value of a variable.
-pub type Fact = fn(&Tls, &mut Vec<u8>) -> bool;
+pub type Fact = fn(Seen<'_>, &mut Vec<u8>) -> bool;
 
 /// The table of variables. `$of(subject, out, fact)` applies a fact to the subject's session; false
 /// if it has none.
@@ -68,14 +79,14 @@ fn text(value: Option<impl AsRef<[u8]>>, out: &mut Vec<u8>) -> bool {
 }
 
 /// There is no value.
-pub fn none(_: &Tls, _: &mut Vec<u8>) -> bool {
+pub fn none(_: Seen<'_>, _: &mut Vec<u8>) -> bool {
     false
 }
 
 macro_rules! facts {
-    ($($(#[$doc:meta])* $name:ident($tls:ident) => $value:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident($seen:ident) => $value:expr;)*) => {
         $($(#[$doc])*
-        pub fn $name($tls: &Tls, out: &mut Vec<u8>) -> bool {
+        pub fn $name($seen: Seen<'_>, out: &mut Vec<u8>) -> bool {
             text($value, out)
         })*
     };
@@ -83,69 +94,72 @@ macro_rules! facts {
 
 facts! {
     /// `$ssl_protocol`
-    protocol(tls) => tls.session().protocol();
+    protocol(seen) => seen.tls.session().protocol();
     /// `$ssl_cipher`
-    cipher(tls) => tls.session().cipher();
+    cipher(seen) => seen.tls.session().cipher();
     /// `$ssl_ciphers`
-    ciphers(tls) => tls.offered().map(|offered| &*offered.ciphers);
+    ciphers(seen) => seen.tls.offered().map(|offered| &*offered.ciphers);
     /// `$ssl_curve`
-    curve(tls) => tls.session().curve();
+    curve(seen) => seen.tls.session().curve();
     /// `$ssl_curves`
-    curves(tls) => tls.offered().map(|offered| &*offered.curves);
+    curves(seen) => seen.tls.offered().map(|offered| &*offered.curves);
     /// `$ssl_sigalg`
-    sigalg(tls) => tls.session().sigalg();
+    sigalg(seen) => seen.tls.session().sigalg();
     /// `$ssl_client_sigalg`
-    client_sigalg(tls) => tls.session().client_sigalg();
+    client_sigalg(seen) => seen.judge.and_then(|_| seen.tls.session().client_sigalg());
     /// `$ssl_sigalgs`
-    sigalgs(tls) => tls.offered().map(|offered| &*offered.sigalgs);
+    sigalgs(seen) => seen.tls.offered().map(|offered| &*offered.sigalgs);
     /// `$ssl_session_id`
-    session_id(tls) => tls.session().session_id().map(hex);
+    session_id(seen) => seen.tls.session().session_id().map(hex);
     /// `$ssl_session_reused`
-    session_reused(tls) => Some(if tls.session().is_reused() { "r" } else { "." });
+    session_reused(seen) => Some(if seen.tls.session().is_reused() { "r" } else { "." });
     /// `$ssl_early_data`
-    early_data(tls) => tls.session().is_handshaking().then_some("1");
+    early_data(seen) => seen.tls.session().is_handshaking().then_some("1");
     /// `$ssl_server_name`
-    server_name(tls) => tls.session().server_name();
+    server_name(seen) => seen.tls.session().server_name();
     /// `$ssl_alpn_protocol`
-    alpn_protocol(tls) => tls.session().alpn();
+    alpn_protocol(seen) => seen.tls.session().alpn();
     /// `$ssl_client_cert`
-    client_cert(tls) => certificate(tls).map(|own| own.folded_pem());
+    client_cert(seen) => certificate(seen).map(|own| own.folded_pem());
     /// `$ssl_client_raw_cert`
-    client_raw_cert(tls) => certificate(tls).map(|own| own.pem());
+    client_raw_cert(seen) => certificate(seen).map(|own| own.pem());
     /// `$ssl_client_escaped_cert`
-    client_escaped_cert(tls) => certificate(tls).map(|own| own.escaped_pem());
+    client_escaped_cert(seen) => certificate(seen).map(|own| own.escaped_pem());
     /// `$ssl_client_s_dn`
-    client_s_dn(tls) => certificate(tls).map(|own| own.subject());
+    client_s_dn(seen) => certificate(seen).map(|own| own.subject());
     /// `$ssl_client_i_dn`
-    client_i_dn(tls) => certificate(tls).map(|own| own.issuer());
+    client_i_dn(seen) => certificate(seen).map(|own| own.issuer());
     /// `$ssl_client_s_dn_legacy`
-    client_s_dn_legacy(tls) => certificate(tls).map(|own| own.legacy_subject());
+    client_s_dn_legacy(seen) => certificate(seen).map(|own| own.legacy_subject());
     /// `$ssl_client_i_dn_legacy`
-    client_i_dn_legacy(tls) => certificate(tls).map(|own| own.legacy_issuer());
+    client_i_dn_legacy(seen) => certificate(seen).map(|own| own.legacy_issuer());
     /// `$ssl_client_serial`
-    client_serial(tls) => certificate(tls).map(|own| own.serial());
+    client_serial(seen) => certificate(seen).map(|own| own.serial());
     /// `$ssl_client_fingerprint`
-    client_fingerprint(tls) => certificate(tls).map(|own| own.fingerprint());
+    client_fingerprint(seen) => certificate(seen).map(|own| own.fingerprint());
     /// `$ssl_client_verify`
-    client_verify(tls) => Some(match tls.trust() {
-        None => "NONE".to_owned(),
-        Some(Ok(())) => "SUCCESS".to_owned(),
-        Some(Err(why)) => format!("FAILED:{why}"),
+    client_verify(seen) => Some(match seen.judge.map(|judge| seen.tls.verdict(judge)) {
+        None | Some(Verdict::NoCertificate) => "NONE".to_owned(),
+        Some(Verdict::Given(Ok(()))) => "SUCCESS".to_owned(),
+        Some(Verdict::Given(Err(why))) => format!("FAILED:{why}"),
+        // The request was refused before it came to that.
+        Some(Verdict::Pending) => "FAILED:not verified".to_owned(),
     });
     /// `$ssl_client_v_start`
-    client_v_start(tls) => certificate(tls).map(|own| own.valid_from());
+    client_v_start(seen) => certificate(seen).map(|own| own.valid_from());
     /// `$ssl_client_v_end`
-    client_v_end(tls) => certificate(tls).map(|own| own.valid_to());
+    client_v_end(seen) => certificate(seen).map(|own| own.valid_to());
     /// `$ssl_client_v_remain`
-    client_v_remain(tls) => {
-        let days = certificate(tls).and_then(|own| own.remaining_days(SystemTime::now()));
+    client_v_remain(seen) => {
+        let days = certificate(seen).and_then(|own| own.remaining_days(SystemTime::now()));
         days.map(|days| days.to_string())
     };
 }
 
 /// The client's own certificate.
-fn certificate(tls: &Tls) -> Option<Certificate<'_>> {
-    Certificate::parse(tls.session().peer_certificates().first()?)
+fn certificate(seen: Seen<'_>) -> Option<Certificate<'_>> {
+    seen.judge?;
+    Certificate::parse(seen.tls.session().peer_certificates().first()?)
 }
 
 fn hex(bytes: &[u8]) -> String {

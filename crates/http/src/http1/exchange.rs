@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
+use nowait_front::servers::ServerId;
 use nowait_front::tls::Tls;
 use nowait_h1::encode::HeadWriter;
 use nowait_runtime::buf::OutBuf;
@@ -14,6 +15,7 @@ use nowait_sys::tcp_info::{TcpInfo, tcp_info};
 use super::connection::Connection;
 use crate::client::Client;
 use crate::exchange::{Exchange, Interim, OnHangup};
+use crate::generation::Current;
 use crate::response::LocalFuture;
 use crate::services::Services;
 
@@ -36,6 +38,10 @@ impl Exchange for Connection {
 
     fn with_tls(&self, look: &mut dyn FnMut(&Tls)) {
         self.stream.with_layer(|tls: &Tls| look(tls));
+    }
+
+    fn default_server(&self, current: &Current) -> Option<ServerId> {
+        self.virtual_servers(current).map(|servers| servers.default_server)
     }
 
     fn on_hangup(&self) -> &Cell<OnHangup> {

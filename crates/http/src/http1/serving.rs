@@ -27,6 +27,7 @@ use crate::logs::debug;
 use crate::phases::{self, Progress, Waiting};
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
+use crate::secured::Admission;
 use crate::upstream::State;
 use crate::{received, secured, sending};
 
@@ -93,7 +94,12 @@ pub(super) async fn one(
     }
     counted.answering();
     let current = request.current.clone();
-    let refused = prepare(connection, request, &current);
+    let refused = match prepare(connection, request, &current) {
+        Admission::Passed => None,
+        Admission::Refused(status) => Some(status),
+        // Boxed: most requests don't need it.
+        Admission::Pending => Box::pin(secured::judge(request)).await,
+    };
     let timeout = request.location().client.send_timeout;
     let answer = {
         let progress = match refused {
@@ -399,12 +405,12 @@ async fn refuse(
     }
 }
 
-/// Interprets a complete head. Returns the status if the request must be refused. nginx:
+/// Interprets a complete head. Returns whether the request may pass. nginx:
 /// `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
-fn prepare(connection: &Rc<Connection>, request: &mut Request, current: &Current) -> Option<u16> {
+fn prepare(connection: &Rc<Connection>, request: &mut Request, current: &Current) -> Admission {
     if !received::interpret(request) {
         request.persistence.keep_alive = false;
-        return Some(400);
+        return Admission::Refused(400);
     }
     let mut misdirected = None;
     if let Some(servers) = connection.virtual_servers(current) {
@@ -441,14 +447,17 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request, current: &Current
             request.send_timeout(),
         )));
     }
-    if misdirected.is_some() {
-        return misdirected;
+    if let Some(status) = misdirected {
+        return Admission::Refused(status);
     }
     if matches!(request.method, Method::Connect | Method::Trace) {
         // The bytes after the head may be meant for the other end of a tunnel.
         request.persistence.keep_alive = false;
     }
-    received::refused_method(request).or_else(|| secured::check(request))
+    match received::refused_method(request) {
+        Some(status) => Admission::Refused(status),
+        None => secured::check(request),
+    }
 }
 
 /// Sends the output as [`flush_at_once`] does, unless another request has come with this one, whose

@@ -17,6 +17,7 @@ use crate::logs::debug;
 use crate::phases::{self, Progress};
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Response;
+use crate::secured::Admission;
 use crate::sending::SendError;
 use crate::upstream::State;
 use crate::{received, secured, sending};
@@ -40,7 +41,12 @@ pub(super) async fn serve(stream: Rc<Stream>, mut request: Box<Request>, refused
 /// Returns how the stream ends.
 async fn one(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -> End {
     let current = request.current.clone();
-    let refused = prepare(stream, request, &current, refused);
+    let refused = match prepare(stream, request, &current, refused) {
+        Admission::Passed => None,
+        Admission::Refused(status) => Some(status),
+        // Boxed: most requests don't need it.
+        Admission::Pending => Box::pin(secured::judge(request)).await,
+    };
     let answer = {
         let progress = match refused {
             None => phases::respond(request, &current),
@@ -108,22 +114,22 @@ fn end_request(request: &Request) {
     crate::post_action::run(request);
 }
 
-/// Interprets the head. Returns the status if the request must be refused.
+/// Interprets the head. Returns whether the request may pass.
 fn prepare(
     stream: &Rc<Stream>,
     request: &mut Request,
     current: &Current,
     refused: Option<u16>,
-) -> Option<u16> {
-    if refused.is_some() {
+) -> Admission {
+    if let Some(status) = refused {
         request.persistence.body_discarded = true;
         request.received.set(request.head.length() as u64);
         request.method = request.head.method();
         request.header_only = request.method == nowait_message::Method::Head;
-        return refused;
+        return Admission::Refused(status);
     }
     if !received::interpret(request) {
-        return Some(400);
+        return Admission::Refused(400);
     }
     let connection = &stream.connection;
     let servers = connection.virtual_servers(current);
@@ -154,7 +160,10 @@ fn prepare(
                  disabled"
             ),
         );
-        return Some(421);
+        return Admission::Refused(421);
     }
-    misdirected.or_else(|| received::refused_method(request)).or_else(|| secured::check(request))
+    match misdirected.or_else(|| received::refused_method(request)) {
+        Some(status) => Admission::Refused(status),
+        None => secured::check(request),
+    }
 }

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use nowait_front::servers::ServerId;
 use nowait_front::tls::Tls;
 use nowait_h2::{ErrorCode, StreamId};
 use nowait_runtime::net::Address;
@@ -21,6 +22,7 @@ use super::connection::Connection;
 use super::window::{self, Window};
 use crate::client::Client;
 use crate::exchange::{Exchange, Interim, OnHangup};
+use crate::generation::Current;
 use crate::request::ReadError;
 use crate::response::{BodyError, FileBody, LocalFuture, Part};
 use crate::sending::{SendError, left};
@@ -402,6 +404,10 @@ impl Exchange for Stream {
 
     fn with_tls(&self, look: &mut dyn FnMut(&Tls)) {
         self.connection.stream.with_layer(|tls: &Tls| look(tls));
+    }
+
+    fn default_server(&self, current: &Current) -> Option<ServerId> {
+        self.connection.virtual_servers(current).map(|servers| servers.default_server)
     }
 
     fn on_hangup(&self) -> &Cell<OnHangup> {

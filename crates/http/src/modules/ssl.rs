@@ -1,10 +1,11 @@
 //! `$ssl_*`: the variables of a client's TLS connection. nginx: `ngx_http_ssl_module`, whose
 //! directives are in `nowait_front::tls::conf` and [`crate::conf::tls`].
 
-use nowait_front::tls::variables::Fact;
+use nowait_front::tls::variables::{Fact, Seen};
 
 use crate::module::Module;
 use crate::request::Request;
+use crate::secured;
 use crate::variables::Builtin;
 
 /// This module.
@@ -14,6 +15,9 @@ const BUILTINS: &[Builtin] = nowait_front::tls_variables!(Builtin, of);
 
 fn of(request: &Request, out: &mut Vec<u8>, fact: Fact) -> bool {
     let mut found = false;
-    request.exchange.with_tls(&mut |tls| found = fact(tls, out));
+    request.exchange.with_tls(&mut |tls| {
+        let judge = secured::judge_of(request);
+        found = fact(Seen { tls, judge }, out);
+    });
     found
 }

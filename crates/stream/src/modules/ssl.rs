@@ -8,11 +8,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nowait_front::log::Level;
+use nowait_front::resolving::Resolving;
 use nowait_front::servers::Virtual;
 use nowait_front::tls::conf::VerifyClient;
 use nowait_front::tls::loading::NamedPairs;
 use nowait_front::tls::ocsp::Asking;
-use nowait_front::tls::variables::Fact;
+use nowait_front::tls::trust::{ClientTrust, Verdict};
+use nowait_front::tls::variables::{Fact, Seen};
 use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Hello, Tls};
 use nowait_runtime::fs::Io;
 use nowait_runtime::net::Stream;
@@ -46,7 +48,7 @@ impl Handler for Ssl {
                 if !stream.has_layer() {
                     handshake(session, stream, servers).await?;
                 }
-                check_client(session)
+                check_client(session, stream, servers).await
             })),
             None => Step::Done(Ok(())),
         }
@@ -106,15 +108,8 @@ async fn choose(
     let default = &session.current.conf.server(servers.default_server).tls.server;
     let (own, server) = own.or_default(default).ok_or(Failure::Rejected)?;
     let current = &session.current;
-    let mut chosen = own.choice(server, current.conf.wants_offers, |resolving| {
-        let logs = current.logs.clone();
-        Asking {
-            resolver: current.resolvers.get(resolving.resolver).clone(),
-            pool: current.compute_pool.clone(),
-            files: current.default_pool.clone(),
-            log: Arc::new(move |message| logs.error(Level::Error, message)),
-        }
-    });
+    let mut chosen =
+        own.choice(server, current.conf.wants_offers, |resolving| asking(session, resolving));
     let Some(pairs) = &own.named else { return Ok(chosen) };
     let facts = NamedPairs::<StreamVariables>::facts(hello, server)?;
     session.expected.replace(Some(Box::new(facts)));
@@ -125,21 +120,43 @@ async fn choose(
     Ok(chosen)
 }
 
-/// Whether the client's certificate is what the server demands.
-fn check_client(session: &Session) -> Result<(), Status> {
-    let verify = session.server().tls.server.verify;
-    if verify == VerifyClient::Off {
-        return Ok(());
+fn asking(session: &Session, resolving: Resolving) -> Asking {
+    let current = &session.current;
+    let logs = current.logs.clone();
+    Asking {
+        resolver: current.resolvers.get(resolving.resolver).clone(),
+        pool: current.compute_pool.clone(),
+        files: current.default_pool.clone(),
+        log: Arc::new(move |message| logs.error(Level::Error, message)),
     }
-    let look = |tls: &Tls| tls.trust();
-    let trust = session.stream().and_then(|stream| stream.with_layer(look)).flatten();
-    match trust {
-        Some(Err(why)) if verify != VerifyClient::OptionalNoCa || !why.is_missing_ca() => {
+}
+
+/// Who judges the client's certificate for the session's server.
+fn judge_of<'s>(session: &'s Session, servers: Option<&Virtual>) -> Option<&'s ClientTrust> {
+    let default = || Some(&session.current.conf.server(servers?.default_server).tls.server);
+    session.server().tls.server.judge_or_default(default).map(|judge| &**judge)
+}
+
+/// Whether the client's certificate is what the server demands. The handshake of a connection that was
+/// passed on was made by another server, perhaps with other authorities.
+async fn check_client(session: &Session, stream: &Stream, servers: &Virtual) -> Result<(), Status> {
+    let tls = &session.server().tls.server;
+    let verify = tls.verify;
+    let judge = judge_of(session, Some(servers));
+    let verdict = match judge {
+        Some(judge) => judge_client(session, stream, judge, tls.resolving).await?,
+        None => Verdict::NoCertificate,
+    };
+    match verdict {
+        Verdict::Given(Err(why))
+            if verify != VerifyClient::Off
+                && (verify != VerifyClient::OptionalNoCa || !why.is_missing_ca()) =>
+        {
             let text = format_args!("client SSL certificate verify error: ({why})");
             session.log(Level::Info, text);
             Err(Status::InternalServerError)
         }
-        None if verify == VerifyClient::On => {
+        Verdict::NoCertificate if verify == VerifyClient::On => {
             session.log(Level::Info, format_args!("client sent no required SSL certificate"));
             Err(Status::InternalServerError)
         }
@@ -147,12 +164,45 @@ fn check_client(session: &Session) -> Result<(), Status> {
     }
 }
 
+/// What a judge says of the client, who is asked if that is not known.
+async fn judge_client(
+    session: &Session,
+    stream: &Stream,
+    judge: &ClientTrust,
+    resolving: Resolving,
+) -> Result<Verdict, Status> {
+    let known = stream.with_layer(|tls: &Tls| {
+        let chain = || tls.session().peer_certificates().to_vec();
+        match tls.verdict(judge) {
+            Verdict::Pending => Err(chain()),
+            verdict => Ok(verdict),
+        }
+    });
+    let chain = match known {
+        None => return Ok(Verdict::NoCertificate),
+        Some(Ok(verdict)) => return Ok(verdict),
+        Some(Err(chain)) => chain,
+    };
+    match judge.verify(chain, session.number, &asking(session, resolving)).await {
+        Ok(verdict) => {
+            stream.with_layer(|tls: &Tls| tls.remember(judge, verdict));
+            Ok(Verdict::Given(verdict))
+        }
+        Err(failure) => {
+            let text = format_args!("{failure} while verifying client SSL certificate");
+            session.log(Level::Error, text);
+            Err(Status::InternalServerError)
+        }
+    }
+}
+
 const BUILTINS: &[Builtin] = nowait_front::tls_variables!(Builtin, of);
 
 fn of(session: &Session, out: &mut Vec<u8>, fact: Fact) -> bool {
-    if let Some(expected) = &*session.expected.borrow() {
-        return fact(expected, out);
+    let judge = judge_of(session, session.virtual_servers());
+    if let Some(tls) = &*session.expected.borrow() {
+        return fact(Seen { tls, judge }, out);
     }
-    let look = |tls: &Tls| fact(tls, out);
+    let look = |tls: &Tls| fact(Seen { tls, judge }, out);
     session.stream().and_then(|stream| stream.with_layer(look)).unwrap_or(false)
 }

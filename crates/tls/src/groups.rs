@@ -4,6 +4,8 @@ use rustls::NamedGroup;
 use rustls::crypto::SupportedKxGroup;
 use rustls::crypto::aws_lc_rs::kx_group;
 
+use crate::p521::P521;
+
 /// A group, and its names; the first is that of `$ssl_curve`.
 struct Row {
     group: &'static dyn SupportedKxGroup,
@@ -11,7 +13,7 @@ struct Row {
 }
 
 /// In the default order: hybrid post-quantum first, and what nearly every client offers next.
-static TABLE: [Row; 7] = [
+static TABLE: [Row; 8] = [
     Row { group: kx_group::X25519MLKEM768, names: &["X25519MLKEM768"] },
     Row { group: kx_group::X25519, names: &["X25519"] },
     Row { group: kx_group::SECP256R1, names: &["prime256v1", "secp256r1", "P-256"] },
@@ -19,6 +21,8 @@ static TABLE: [Row; 7] = [
     Row { group: kx_group::SECP256R1MLKEM768, names: &["SecP256r1MLKEM768"] },
     Row { group: kx_group::MLKEM768, names: &["MLKEM768"] },
     Row { group: kx_group::MLKEM1024, names: &["MLKEM1024"] },
+    // Slow, and hardly anybody prefers it.
+    Row { group: &P521, names: &["secp521r1", "P-521"] },
 ];
 
 /// Number of groups in use by default.
@@ -26,8 +30,6 @@ const DEFAULTS: usize = 4;
 
 /// Groups that OpenSSL knows and that do not exist here.
 const ABSENT: &[&str] = &[
-    "secp521r1",
-    "P-521",
     "X448",
     "ffdhe2048",
     "ffdhe3072",
@@ -110,11 +112,11 @@ mod tests {
         };
         let defaults = ["X25519MLKEM768", "X25519", "prime256v1", "secp384r1"];
         assert_eq!(names(&Groups::parse("auto")), defaults);
-        let some = Groups::parse("P-384:x25519:secp521r1:?foo:bar");
-        assert_eq!(names(&some), ["secp384r1", "X25519"]);
+        let some = Groups::parse("P-384:x25519:P-521:X448:?foo:bar");
+        assert_eq!(names(&some), ["secp384r1", "X25519", "secp521r1"]);
         assert_eq!(
             (&some.absent[..], &some.unknown[..]),
-            (&["secp521r1".into()][..], &["bar".into()][..])
+            (&["X448".into()][..], &["bar".into()][..])
         );
         assert!(Groups::parse("X448").is_empty());
     }

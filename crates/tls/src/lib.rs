@@ -33,6 +33,7 @@ mod list;
 mod name;
 pub mod ocsp;
 mod offered;
+mod p521;
 mod path;
 pub mod pem;
 mod seal;

@@ -85,7 +85,6 @@ fn openssl_name(name: &str) -> Option<String> {
 fn curve(group: NamedGroup, out: &mut String) {
     match (groups::name(group), group) {
         (name, _) if name != "UNKNOWN" => out.push_str(name),
-        (_, NamedGroup::secp521r1) => out.push_str("secp521r1"),
         (_, NamedGroup::X448) => out.push_str("X448"),
         (_, NamedGroup::FFDHE2048) => out.push_str("ffdhe2048"),
         (_, NamedGroup::FFDHE3072) => out.push_str("ffdhe3072"),

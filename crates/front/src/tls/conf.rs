@@ -101,8 +101,8 @@ nowait_conf::directives! {
     /// Accepted for compatibility: no cipher suite uses these parameters.
     ssl_dhparam: Option<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";
     /// Groups for the key exchange, in order of preference. `auto` is
-    /// `X25519MLKEM768:X25519:prime256v1:secp384r1`; besides, there are `SecP256r1MLKEM768`,
-    /// `MLKEM768` and `MLKEM1024`. Others are ignored with a warning.
+    /// `X25519MLKEM768:X25519:prime256v1:secp384r1`; besides, there are `secp521r1`,
+    /// `SecP256r1MLKEM768`, `MLKEM768` and `MLKEM1024`. Others are ignored with a warning.
     ssl_ecdh_curve: CurveList = "auto", in HTTP | SERVER | STREAM | STREAM_SERVER, args "curve[:curve]...";
     /// Protocol versions. Those before TLS 1.2 do not exist here: they are ignored with a warning, or
     /// refused if no other one is named.

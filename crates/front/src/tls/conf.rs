@@ -90,7 +90,7 @@ nowait_conf::directives! {
     /// Certificates and keys whose names have variables are used without being looked up: at most `max`,
     /// each until it was not used for the time of `inactive` (10 seconds by default), or for the time of
     /// `valid` (60 seconds by default). A certificate and its key count as two. Without this directive, up
-    /// to 1,000 pairs are kept for as long as their files do not change.
+    /// to 1,000 pairs are kept for as long as their files do not change. Encrypted keys are kept decrypted.
     ssl_certificate_cache: CertificateCaching = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "off | max=number [inactive=time] [valid=time]";
     /// Encrypted Client Hello does not exist here: ignored with a warning.
     ssl_ech_file: Vec<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "file";

@@ -86,7 +86,8 @@ macro_rules! upstream_tls_rows {
             ssl_certificate_key: Option<$crate::tls::upstream::FileText<$variables>>, in $($context)|+, args "file | data:...";
             /// Keeps certificates and keys whose names have variables: at most `max`, each until it
             /// was not used for the time of `inactive` (10 seconds by default), or for the time of
-            /// `valid` (60 seconds by default). A certificate and its key count as two.
+            /// `valid` (60 seconds by default). A certificate and its key count as two. Encrypted keys
+            /// are kept decrypted.
             ssl_certificate_cache: $crate::tls::loading::CertificateCaching = "off", in $($context)|+, args "off | max=number [inactive=time] [valid=time]";
             /// The file with passwords of encrypted keys, one per line. They are tried in turn.
             ssl_password_file: Option<$crate::tls::files::Passwords>, in $($context)|+, args "file";

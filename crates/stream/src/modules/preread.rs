@@ -30,7 +30,9 @@ nowait_conf::directives! {
     /// Reads the first message of a TLS client before the session is routed, without taking part in
     /// the TLS connection: for the `$ssl_preread_` variables, and for the choice among the servers
     /// of an address by `server_name`. Clients of other protocols are served too; silent clients
-    /// wait until `preread_timeout`.
+    /// wait until `preread_timeout`. What was read goes to the upstream server, or with `pass` to the other
+    /// listening socket. In a server with `listen … ssl`, the decrypted data is examined, which has a
+    /// ClientHello only if TLS is used within TLS.
     ssl_preread: bool = "off", in STREAM | STREAM_SERVER, args "on | off";
 }
 

@@ -14,6 +14,7 @@
 
 mod along;
 mod cache;
+mod certificates;
 mod dav;
 mod faults;
 mod hits;

@@ -30,6 +30,12 @@ impl Irregular {
         error.get_ref()?.downcast_ref().copied()
     }
 
+    /// The reason with this text, from another process.
+    pub fn of_text(text: &str) -> Option<Irregular> {
+        let kinds = ["a FIFO", "a socket", "a device"].map(Irregular);
+        kinds.into_iter().find(|irregular| irregular.to_string() == text)
+    }
+
     fn kind(kind: FileType) -> &'static str {
         match kind {
             kind if kind.is_fifo() => "a FIFO",

@@ -93,24 +93,29 @@ pub fn load(place: &Place) -> Result<Loaded, Refused> {
     interpret(&WithBuiltIn, place)
 }
 
-/// The same, for a server that runs with `running`: what can be read only once is not read again.
+/// The same, for a server that runs; `files` are [`following`] its configuration.
 ///
 /// # Errors
 /// All problems found.
-pub fn load_again(place: &Place, running: &Bundle) -> Result<Loaded, Refused> {
+pub fn load_again(place: &Place, files: &dyn Files) -> Result<Loaded, Refused> {
     match place.serve {
         Some(_) => load(place),
-        None => interpret(&Known { files: &WithBuiltIn, running }, place),
+        None => interpret(files, place),
     }
 }
 
-/// The settings of a configuration, for a command to a running server: what can be read only once is left
-/// to that.
+/// The files for a configuration that follows `running`: what can be read only once is not read again.
+pub fn following(running: &Bundle) -> Known<'_> {
+    Known { files: &WithBuiltIn, running }
+}
+
+/// The settings of a configuration, for a command to a running server: files that directives name, such as
+/// certificates, are left to that. A disk that does not answer must not keep it from being stopped.
 ///
 /// # Errors
 /// All problems found.
 pub fn settings(place: &Place) -> Result<Settings, Refused> {
-    let files = Untouched::of(&WithBuiltIn);
+    let files = Untouched::without_named(&WithBuiltIn);
     let Interpreted { settings, diagnostics, .. } = run(&files, place);
     // What is lacking is missed by others, such as keys without their password.
     match diagnostics.has_errors() && !files.lacks_some() {

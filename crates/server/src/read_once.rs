@@ -14,7 +14,7 @@ use nowait_conf::{Bundle, Contents, Files};
 
 /// Whether a file keeps its contents when it is read. One that is not there does, for a message that says
 /// so.
-pub fn keeps_contents(path: &Path) -> bool {
+fn keeps_contents(path: &Path) -> bool {
     std::fs::metadata(path).map_or(true, |metadata| metadata.is_file() || metadata.is_dir())
 }
 
@@ -47,15 +47,21 @@ impl Files for Known<'_> {
     }
 }
 
-/// Files without those that can be read only once.
+/// Files without those that can be read only once, or without any that directives name.
 pub struct Untouched<'a> {
     files: &'a dyn Files,
+    without_named: bool,
     lacks_some: Cell<bool>,
 }
 
 impl<'a> Untouched<'a> {
     pub fn of(files: &'a dyn Files) -> Untouched<'a> {
-        Untouched { files, lacks_some: Cell::new(false) }
+        Untouched { files, without_named: false, lacks_some: Cell::new(false) }
+    }
+
+    /// Nothing but the configuration itself.
+    pub fn without_named(files: &'a dyn Files) -> Untouched<'a> {
+        Untouched { without_named: true, ..Untouched::of(files) }
     }
 
     /// Whether a file was left alone.
@@ -70,7 +76,7 @@ impl Files for Untouched<'_> {
     }
 
     fn read_named(&self, path: &Path) -> io::Result<Contents> {
-        if keeps_contents(path) {
+        if !self.without_named && keeps_contents(path) {
             return self.files.read_named(path);
         }
         self.lacks_some.set(true);

@@ -91,6 +91,7 @@ fn hint(error: &io::Error) -> &'static str {
             "run it as the user that starts the server, often root"
         }
         io::ErrorKind::IsADirectory => "name a file in the directory",
+        io::ErrorKind::TimedOut => "look after the disk or the file server",
         _ => "make the file readable",
     }
 }

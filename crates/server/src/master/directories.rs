@@ -52,6 +52,11 @@ pub(super) fn make(
     helpers.into_iter().try_for_each(|helper| helper.wait(deadline, log))
 }
 
+/// A child is no longer waited for.
+pub(super) fn note_late(pid: u32) {
+    LATE.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+}
+
 /// Whether an ended child is one that was no longer waited for.
 pub(super) fn was_late(pid: u32) -> bool {
     let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +104,7 @@ impl<'a> Helper<'a> {
     fn wait(self, deadline: Instant, log: &StartupLog) -> Result<(), String> {
         let Some(answer) = self.answer(deadline) else {
             let _ = process::kill(self.pid, Signal::SIGKILL);
-            LATE.lock().unwrap_or_else(PoisonError::into_inner).push(self.pid);
+            note_late(self.pid);
             let directory = self.directory.display();
             log.log(
                 Level::Error,

@@ -9,6 +9,7 @@
 mod child;
 mod directories;
 mod purge;
+mod reader;
 mod reload;
 mod renewal;
 mod upgrade;

@@ -18,6 +18,7 @@ use crate::sockets::Sockets;
 
 use super::child::Child;
 use super::directories;
+use super::reader::Reader;
 
 /// A generation that was sent but is not yet in use.
 pub struct Pending {
@@ -138,10 +139,9 @@ impl Master {
         }
         self.notifier.reloading();
         self.log.log(Level::Notice, "reconfiguring");
-        match self
-            .notifier
-            .patiently(|| config::load_again(&self.place, &self.running.loaded.bundle))
-        {
+        let known = config::following(&self.running.loaded.bundle);
+        let read = || config::load_again(&self.place, &Reader::of(&known));
+        match self.notifier.patiently(read) {
             Ok(loaded) => {
                 for warning in &loaded.warnings {
                     self.log.log(Level::Warn, warning);

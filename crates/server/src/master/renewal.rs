@@ -14,15 +14,29 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nowait_conf::{Bundle, Contents, Disk, Files};
+use nowait_sys::process;
+use rustix::event::PollFlags;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{Ended, Master, Running};
+use super::reader::Reader;
+use super::{Ended, Master, Running, directories};
 use crate::config;
 use crate::log::{Level, StartupLog};
-use crate::read_once::{Known, keeps_contents};
+use crate::log_process::wait_for;
+use crate::read_once::Known;
 
 /// Time between the first event and the look at the files.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Time until the next look if a disk did not answer.
+const LATE_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long the master waits until directories are watched.
+const WATCHED_MAX: Duration = Duration::from_secs(3);
+
+/// Maximum size of a report; a pipe takes it at once.
+const FAILURES_BYTES_MAX: usize = 16 * 1024;
 
 /// What befalls a file when it is replaced, in one of the usual ways.
 const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
@@ -46,14 +60,8 @@ impl Renewal {
         if !running.loaded.settings.certificate_watch {
             return Self::default();
         }
-        let mut directories = BTreeSet::new();
-        for (path, _) in running.loaded.bundle.named() {
-            // A link may be replaced, and so may the file that it leads to.
-            let target = std::fs::canonicalize(path).ok();
-            let parents = [Some(path), target.as_deref()].map(|path| path.and_then(Path::parent));
-            directories.extend(parents.into_iter().flatten().map(Path::to_owned));
-        }
-        match watch(&directories, log) {
+        let files: Vec<&Path> = running.loaded.bundle.named().map(|(path, _)| path).collect();
+        match watch(&files, log) {
             // The files may have changed since they were read.
             Ok(inotify) => Self { inotify: Some(inotify), look_at: Some(Instant::now() + PAUSE) },
             Err(error) => {
@@ -83,18 +91,60 @@ impl Renewal {
     }
 }
 
-fn watch(directories: &BTreeSet<PathBuf>, log: &StartupLog) -> io::Result<OwnedFd> {
+/// Watches the directories of files. Even that may wait for a disk, so it is left to a process of its own,
+/// which goes on if the master has waited long enough.
+fn watch(files: &[&Path], log: &StartupLog) -> io::Result<OwnedFd> {
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    for directory in directories {
-        if let Err(error) = inotify::add_watch(&inotify, directory, EVENTS) {
-            let directory = directory.display();
-            log.log(
-                Level::Error,
-                format_args!("inotify_add_watch(\"{directory}\") failed: {error}"),
-            );
-        }
+    let (answer, out) = pipe_with(PipeFlags::CLOEXEC)?;
+    let helper = process::fork_alone(vec![inotify.try_clone()?, out], |kept| {
+        let [inotify, out] = &kept[..] else { return };
+        let _ = rustix::io::write(out, watch_all(inotify, files).as_bytes());
+    });
+    let Ok(pid) = helper else {
+        // A process with several threads, or no process can be created.
+        report(&watch_all(&inotify, files), log);
+        return Ok(inotify);
+    };
+    let mut failures = vec![0; FAILURES_BYTES_MAX];
+    if wait_for(&answer, PollFlags::IN, Instant::now() + WATCHED_MAX) {
+        let count = rustix::io::read(&answer, &mut failures[..]).unwrap_or(0);
+        failures.truncate(count);
+        report(&String::from_utf8_lossy(&failures), log);
+        process::wait_for(pid);
+    } else {
+        let text =
+            "the disk of a certificate does not answer: its directory is watched when it does";
+        log.log(Level::Error, text);
+        directories::note_late(pid);
     }
     Ok(inotify)
+}
+
+/// Returns what has failed, in lines.
+fn watch_all(inotify: &OwnedFd, files: &[&Path]) -> String {
+    let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
+    for path in files {
+        // A link may be replaced, and so may the file that it leads to.
+        let target = std::fs::canonicalize(path).ok();
+        let parents = [Some(*path), target.as_deref()].map(|path| path.and_then(Path::parent));
+        directories.extend(parents.into_iter().flatten().map(Path::to_owned));
+    }
+    let mut failures = String::new();
+    for directory in directories {
+        if let Err(error) = inotify::add_watch(inotify, &directory, EVENTS)
+            && failures.len() < FAILURES_BYTES_MAX / 2
+        {
+            let directory = directory.display();
+            failures.push_str(&format!("inotify_add_watch(\"{directory}\") failed: {error}\n"));
+        }
+    }
+    failures
+}
+
+fn report(failures: &str, log: &StartupLog) {
+    for failure in failures.lines() {
+        log.log(Level::Error, failure);
+    }
 }
 
 /// The texts of a configuration in use, with files that directives name as they are now.
@@ -130,15 +180,28 @@ impl Master {
         }
         self.renewal.look_at = None;
         let bundle = &self.running.loaded.bundle;
-        // A file that is missing is about to be replaced.
-        let is_new = |(path, known): (&Path, &Contents)| {
-            keeps_contents(path) && Disk.read_named(path).is_ok_and(|contents| contents != *known)
+        let files = Renewed(bundle);
+        let interpreted = self.notifier.patiently(|| {
+            let reader = Reader::of(&files);
+            // A file that is missing is about to be replaced.
+            let is_new = |(path, known): (&Path, &Contents)| {
+                reader.read_named(path).is_ok_and(|contents| contents != *known)
+            };
+            let is_new = bundle.named().any(is_new);
+            let interpreted = is_new.then(|| config::interpret(&reader, &self.place));
+            if reader.is_late() { Err(()) } else { Ok(interpreted) }
+        });
+        let interpreted = match interpreted {
+            Ok(None) => return ControlFlow::Continue(()),
+            Ok(Some(interpreted)) => interpreted,
+            Err(()) => {
+                let text =
+                    "the disk of a certificate does not answer: the previous ones stay in use";
+                self.log.log(Level::Error, text);
+                self.renewal.look_at = Some(Instant::now() + LATE_PAUSE);
+                return ControlFlow::Continue(());
+            }
         };
-        if !self.notifier.patiently(|| bundle.named().any(is_new)) {
-            return ControlFlow::Continue(());
-        }
-        let interpreted =
-            self.notifier.patiently(|| config::interpret(&Renewed(bundle), &self.place));
         match interpreted {
             Ok(loaded) => {
                 let text = "files of certificates have changed, reconfiguring";

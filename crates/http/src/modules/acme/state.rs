@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nowait_acme::{Algorithm, External, Identifier, Schedule, Validity};
 use nowait_conf::Contents;
@@ -138,6 +139,35 @@ pub struct Shared {
     account: Mutex<Option<Account>>,
     /// By the certificate's file.
     schedules: Mutex<BTreeMap<String, Schedule>>,
+    /// Certificates that are in use and could not be written, by their file.
+    unstored: Mutex<BTreeMap<String, Unstored>>,
+}
+
+/// The first pause after a failure to write.
+const PAUSE_MIN: Duration = Duration::from_secs(60);
+
+/// The longest one.
+const PAUSE_MAX: Duration = Duration::from_secs(3600);
+
+/// When the next attempt is made to write a certificate.
+#[derive(Clone, Copy, Debug)]
+pub struct Unstored {
+    pause: Duration,
+    at: Instant,
+}
+
+impl Unstored {
+    /// It has failed now, and perhaps before.
+    fn after(before: Option<Self>, now: Instant) -> Self {
+        let pause =
+            before.map_or(PAUSE_MIN, |before| (before.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX));
+        Self { pause, at: now + pause }
+    }
+
+    /// How long nothing is to be done.
+    pub fn left(self, now: Instant) -> Duration {
+        self.at.saturating_duration_since(now)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -159,6 +189,31 @@ impl Shared {
 
     pub fn set_account(&self, account: Account) {
         *lock(&self.account) = Some(account);
+    }
+
+    /// A certificate that could not be written.
+    pub fn unstored(&self, file: &str) -> Option<Unstored> {
+        lock(&self.unstored).get(file).copied()
+    }
+
+    /// Writing a certificate has failed; returns the pause until the next attempt.
+    pub fn not_stored(&self, file: &str, now: Instant) -> Duration {
+        let mut unstored = lock(&self.unstored);
+        let next = Unstored::after(unstored.get(file).copied(), now);
+        unstored.insert(file.to_owned(), next);
+        next.pause
+    }
+
+    /// A certificate is in its file.
+    pub fn stored(&self, file: &str) {
+        lock(&self.unstored).remove(file);
+    }
+
+    /// After a reload, the next attempts are made at once.
+    pub fn store_at_once(&self, now: Instant) {
+        lock(&self.unstored).values_mut().for_each(|unstored| {
+            *unstored = Unstored { pause: Duration::ZERO, at: now };
+        });
     }
 
     /// The schedule of a certificate: a reload keeps it.
@@ -234,5 +289,31 @@ impl Issuers {
                 own.shared = known.shared.clone();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_to_write_are_repeated_with_growing_pauses() {
+        let (shared, mut now) = (Shared::default(), Instant::now());
+        assert!(shared.unstored("a").is_none());
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            let pause = shared.not_stored("a", now);
+            assert_eq!(shared.unstored("a").unwrap().left(now), pause);
+            now += pause;
+            assert!(shared.unstored("a").unwrap().left(now).is_zero());
+            pauses.push(pause.as_secs());
+        }
+        assert_eq!(pauses, [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]);
+        shared.not_stored("a", now);
+        shared.store_at_once(now);
+        assert!(shared.unstored("a").unwrap().left(now).is_zero());
+        assert_eq!(shared.not_stored("a", now), PAUSE_MIN);
+        shared.stored("a");
+        assert!(shared.unstored("a").is_none());
     }
 }

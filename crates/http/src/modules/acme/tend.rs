@@ -100,6 +100,7 @@ impl Tending {
                 own.push(certificate);
             }
         }
+        shared.store_at_once(now());
         for certificate in &own {
             let schedule = shared.schedule(&certificate.file).map(|mut schedule| {
                 schedule.reloaded();
@@ -115,6 +116,7 @@ impl Tending {
             let mut pause = LOOK;
             for certificate in &own {
                 pause = pause.min(self.attend(certificate).await);
+                pause = pause.min(self.store(certificate).await);
             }
             if own.is_empty() {
                 return;
@@ -248,13 +250,61 @@ impl Tending {
         let name = certificate.name();
         shared.put(file, pair);
         self.log(Level::Notice, format_args!("new certificate for {name}, valid for {days} days"));
-        if let Err(why) = ordering.state.write(file, &text).await {
-            self.log(
-                Level::Error,
-                format_args!("{why}; the certificate will be lost by a restart"),
-            );
+        match ordering.state.write(file, &text).await {
+            Ok(()) => shared.stored(file),
+            Err(why) => self.not_stored(file, &why),
         }
         Ok(())
+    }
+
+    fn not_stored(&self, file: &str, why: &str) {
+        let pause = self.issuer().shared.not_stored(file, now()).as_secs();
+        self.log(
+            Level::Error,
+            format_args!("{why}; a restart would lose the certificate; next attempt in {pause} s"),
+        );
+    }
+
+    /// Writes a certificate that could not be written before, if it is time; returns how long nothing else
+    /// is to be done.
+    async fn store(&self, certificate: &Certificate) -> Duration {
+        let (Certificate { file, .. }, shared) = (certificate, &self.issuer().shared);
+        let left = |now| shared.unstored(file).map(|unstored| unstored.left(now));
+        match left(now()) {
+            None => return LOOK,
+            Some(left) if !left.is_zero() => return left,
+            Some(_) => {}
+        }
+        match self.store_now(certificate).await {
+            Ok(true) => {
+                shared.stored(file);
+                let name = certificate.name();
+                self.log(Level::Notice, format_args!("the certificate for {name} is stored now"));
+            }
+            Ok(false) => self.not_stored(file, "another instance has the lock of the state"),
+            Err(why) => self.not_stored(file, &why),
+        }
+        left(now()).unwrap_or(LOOK)
+    }
+
+    /// False: another instance has the lock.
+    async fn store_now(&self, certificate: &Certificate) -> Result<bool, String> {
+        let (Certificate { file, .. }, shared) = (certificate, &self.issuer().shared);
+        let ordering = self.ordering();
+        let Some(lock) = ordering.state.lock().await? else { return Ok(false) };
+        let before = shared.pair(file);
+        // Another instance may have stored a newer one, which is in use then.
+        let written = match self.load(certificate).await {
+            Err(why) => Err(why),
+            Ok(_) => match (before, shared.pair(file)) {
+                (Some(before), Some(pair)) if Arc::ptr_eq(&before, &pair) => {
+                    ordering.state.write(file, &pair.text).await
+                }
+                _ => Ok(()),
+            },
+        };
+        lock.release().await;
+        written.map(|()| true)
     }
 
     /// Takes a certificate from the state, if it has one that is newer. `Some`: why the file is unusable.

@@ -177,3 +177,26 @@ fn what_the_server_says_of_itself() {
         assert!(said("/build").starts_with(&said("/on")));
     });
 }
+
+/// What a process that is not dumpable has in `/proc` belongs to root.
+#[test]
+fn a_server_process_gains_no_privileges_and_hides_its_memory() {
+    use std::os::unix::fs::MetadataExt;
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    for (core, is_open) in [("", false), ("worker_rlimit_core 1m;", true)] {
+        // As root, it changes to another user.
+        let site = site(&answering("ok")).main(core);
+        on_each_driver(&site, |server| {
+            if server.binary().is_nginx() {
+                return;
+            }
+            assert_eq!(server.get("/").text(), "ok");
+            for child in server.children() {
+                let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap();
+                assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+                let owner = std::fs::metadata(format!("/proc/{child}/maps")).unwrap().uid();
+                assert_eq!(owner != 0, is_open || !is_root, "{core}");
+            }
+        });
+    }
+}

@@ -69,7 +69,8 @@ directives! {
     worker_cpu_affinity: Option<Affinity>, in MAIN, args "cpumask ... | auto [cpumask]";
     /// Limit on open files, per worker: the server process gets it once for each.
     worker_rlimit_nofile: Option<u64>, in MAIN, args "number";
-    /// Limit on the size of core files.
+    /// Limit on the size of core files. Without this directive, a server process that has changed its user
+    /// leaves none, and other processes of that user can't look into its memory.
     worker_rlimit_core: Option<Offset>, in MAIN, args "size";
     /// Keeps the program's own code and constants in memory. When memory is short, the kernel drops such pages
     /// like any others of files, and then every request waits until the disk that the program is on has read

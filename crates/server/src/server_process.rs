@@ -124,7 +124,11 @@ fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
             DropError::User(error) => format!("setuid({}) failed {}", identity.uid, Reason(&error)),
         })?;
     }
-    alert("prctl(PR_SET_DUMPABLE)".to_owned(), process::set_dumpable());
+    // nginx differs: without core dumps, nobody who becomes this user may read keys by ptrace(2).
+    if settings.core_bytes.is_some() {
+        alert("prctl(PR_SET_DUMPABLE)".to_owned(), process::set_dumpable());
+    }
+    alert("prctl(PR_SET_NO_NEW_PRIVS)".to_owned(), process::set_no_new_privileges());
     if let Some(directory) = &settings.working_directory {
         std::env::set_current_dir(directory).map_err(|error| {
             format!("chdir(\"{}\") failed {}", directory.display(), Reason(&error))

@@ -194,6 +194,15 @@ pub fn set_dumpable() -> io::Result<()> {
     Ok(nix::sys::prctl::set_dumpable(true)?)
 }
 
+/// No program that the process executes gains privileges, such as by a set-user-ID bit
+/// (`PR_SET_NO_NEW_PRIVS`). Threads that are started later inherit it.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_no_new_privileges() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_no_new_privs()?)
+}
+
 /// Names the calling thread (the process, for its main thread) in `ps` and `top`: at most 15 bytes
 /// are kept.
 pub fn set_name(name: &str) {

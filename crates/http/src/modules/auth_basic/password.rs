@@ -56,8 +56,45 @@ pub(super) fn is_slow(entry: &[u8]) -> bool {
     !entry.starts_with(b"{")
 }
 
+/// The form of an entry, with its costs where it states them: entries of one kind take equally long.
+pub(super) fn kind(entry: &[u8]) -> &[u8] {
+    let end = if entry.starts_with(b"{") {
+        entry.iter().position(|&b| b == b'}')
+    } else if entry.starts_with(b"$argon2id$") {
+        // The version and the costs precede the salt.
+        dollars(entry, if entry.starts_with(b"$argon2id$v=") { 4 } else { 3 })
+    } else if entry.starts_with(b"$2")
+        || [&b"$5$rounds="[..], b"$6$rounds="].iter().any(|rounds| entry.starts_with(rounds))
+    {
+        dollars(entry, 3)
+    } else if entry.starts_with(b"$") {
+        dollars(entry, 2)
+    } else {
+        Some(0)
+    };
+    &entry[..end.unwrap_or(entry.len())]
+}
+
+/// Where the dollar sign with this number is.
+fn dollars(entry: &[u8], number: usize) -> Option<usize> {
+    entry.iter().enumerate().filter(|(_, b)| **b == b'$').nth(number - 1).map(|(at, _)| at)
+}
+
+#[cfg(test)]
+thread_local! {
+    static CHECKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How many passwords this thread has checked.
+#[cfg(test)]
+pub(super) fn checked() -> usize {
+    CHECKED.get()
+}
+
 /// Checks a password. nginx: `ngx_crypt`.
 pub(super) fn check(entry: &[u8], password: &[u8]) -> Check {
+    #[cfg(test)]
+    CHECKED.set(CHECKED.get() + 1);
     if password.len() > PASSWORD_BYTES_MAX {
         return Check::Wrong;
     }
@@ -262,6 +299,25 @@ mod tests {
                 let cut = check(&entry.as_bytes()[..at], password.as_bytes());
                 assert_ne!(cut, Check::Right, "{entry} cut at {at}");
             }
+        }
+    }
+
+    #[test]
+    fn entries_of_a_kind_cost_the_same() {
+        for (entry, expected) in [
+            ("{PLAIN}a", "{PLAIN"),
+            ("{SSHA}yI6cZ", "{SSHA"),
+            ("$apr1$salt$Xxd1", "$apr1"),
+            ("$5$salt$OH4", "$5"),
+            ("$6$rounds=10000$salt$DnM", "$6$rounds=10000"),
+            ("$2b$04$abcd", "$2b$04"),
+            ("$argon2id$v=19$m=256,t=2,p=1$c29t$nf65", "$argon2id$v=19$m=256,t=2,p=1"),
+            ("$argon2id$m=256,t=2,p=1$c29t$nf65", "$argon2id$m=256,t=2,p=1"),
+            ("sa3tHJ3/KuYvI", ""),
+            ("$", "$"),
+            ("", ""),
+        ] {
+            assert_eq!(kind(entry.as_bytes()), expected.as_bytes(), "{entry}");
         }
     }
 

@@ -26,6 +26,9 @@ const KEPT_FILES_MAX: usize = 16;
 /// Files up to this size are searched on the loop, which takes some microseconds.
 const SEARCHED_AT_ONCE_MAX: usize = 16 << 10;
 
+/// Entries that are looked at to find out what is usual in a file.
+const EXAMINED_MAX: usize = 32;
+
 /// Why a file can't be used.
 #[derive(Debug)]
 pub(super) enum LoadError {
@@ -107,10 +110,14 @@ pub(super) async fn load(request: &Request, path: &Bytes) -> Result<UserFile, Lo
 impl UserFile {
     /// Checks a password.
     pub(super) fn check(&self, user: &[u8], password: &[u8]) -> Check {
-        match self.entry(user) {
-            Some(entry) => password::check(entry, password),
-            None => Check::Unknown,
+        if let Some(entry) = self.entry(user) {
+            return password::check(entry, password);
         }
+        // The time must not tell whether there is such a user.
+        if let Some(entry) = self.usual_entry() {
+            password::check(entry, password);
+        }
+        Check::Unknown
     }
 
     /// Checks a password if that takes almost no time.
@@ -121,8 +128,26 @@ impl UserFile {
         match self.entry(user) {
             Some(entry) if password::is_slow(entry) => None,
             Some(entry) => Some(password::check(entry, password)),
-            None => Some(Check::Unknown),
+            None => match self.usual_entry() {
+                Some(entry) if password::is_slow(entry) => None,
+                _ => Some(Check::Unknown),
+            },
         }
+    }
+
+    /// The password of another user, whose check takes as long as that of most: the first of those whose
+    /// form and costs occur most often among the first [`EXAMINED_MAX`].
+    fn usual_entry(&self) -> Option<&[u8]> {
+        let mut kinds: Vec<(&[u8], &[u8], usize)> = Vec::new();
+        for entry in self.0.split(|&b| b == b'\n').filter_map(any_entry).take(EXAMINED_MAX) {
+            let kind = password::kind(entry);
+            match kinds.iter_mut().find(|(known, ..)| *known == kind) {
+                Some((.., count)) => *count += 1,
+                None => kinds.push((kind, entry, 1)),
+            }
+        }
+        let most = kinds.iter().map(|(.., count)| *count).max()?;
+        kinds.iter().find(|(.., count)| *count == most).map(|(_, entry, _)| *entry)
     }
 
     /// The encrypted password of a user: the text after the user's name and its colon, up to
@@ -136,6 +161,15 @@ impl UserFile {
             entry.split(|b| matches!(b, b'\r' | b':')).next()
         })
     }
+}
+
+/// The encrypted password in a line, whoever the user is.
+fn any_entry(line: &[u8]) -> Option<&[u8]> {
+    if matches!(line.first(), Some(b'#' | b'\r')) {
+        return None;
+    }
+    let colon = line.iter().position(|&b| b == b':')?;
+    line[colon + 1..].split(|b| matches!(b, b'\r' | b':')).next().filter(|entry| !entry.is_empty())
 }
 
 #[cfg(test)]
@@ -159,6 +193,29 @@ mod tests {
         assert_eq!(file.check_at_once(b"user", b"two"), Some(Check::Wrong));
         assert_eq!(file.check_at_once(b"nobody", b"p"), Some(Check::Unknown));
         assert_eq!(file.check(b"u", b""), Check::Unusable);
+    }
+
+    #[test]
+    fn unknown_users_cost_what_others_cost() {
+        let slow = "$2b$04$abcdefghijklmnopqrstuughE8Ev8uGFaUgY2cNEySvxngrb/Jzdm";
+        let costly = slow.replace("$04$", "$05$");
+        let file = |text: String| UserFile(Bytes::from(text.into_bytes()));
+        let of = |text: String| {
+            let file = file(text);
+            let usual = file.usual_entry().map(|entry| String::from_utf8_lossy(entry).into_owned());
+            let at_once = file.check_at_once(b"nobody", b"p");
+            let before = password::checked();
+            assert_eq!(file.check(b"nobody", b"p"), Check::Unknown);
+            (usual, at_once, password::checked() - before)
+        };
+        let unknown = Some(Check::Unknown);
+        assert_eq!(of("# no users\n\n".into()), (None, unknown, 0));
+        let plain = "a:{PLAIN}x\nb:{PLAIN}y".to_owned();
+        assert_eq!(of(plain), (Some("{PLAIN}x".into()), unknown, 1));
+        assert_eq!(of(format!("a:{slow}\n")), (Some(slow.into()), None, 1));
+        // Most users count; of as many, the first.
+        let mixed = format!("a:{{PLAIN}}x\nb:{costly}\nc:{slow}:more\r\nd:{costly}\n");
+        assert_eq!(of(mixed), (Some(costly), None, 1));
     }
 
     fn stamp(size: u64) -> Stamp {

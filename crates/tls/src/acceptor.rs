@@ -1,5 +1,6 @@
 //! The beginning of a server's connection: its ClientHello, by which the caller chooses a server.
 
+use rustls::InvalidMessage;
 use rustls::server::{Accepted, UnbufferedServerConnection};
 
 use crate::error::Error;
@@ -8,12 +9,21 @@ use crate::offered::{Offered, sigalg_name};
 use crate::server::Server;
 use crate::session::Session;
 
-/// Maximum size of a ClientHello with the headers of its records, and of what a client sends right
-/// behind it. OpenSSL accepts 131,396 bytes; hybrid key shares need less than 2 KB.
-pub const HELLO_BYTES_MAX: usize = 64 * 1024;
+/// Maximum size of a ClientHello. OpenSSL accepts 131,396 bytes. Hybrid key shares need less than 2 KB, and
+/// tickets little more: no client that is known sends 4 KB.
+pub const HELLO_BYTES_MAX: usize = 16 * 1024;
+
+/// Maximum size of the headers of its records: it may be split into a few hundred.
+const HEADERS_BYTES_MAX: usize = 2 * 1024;
+
+/// The memory of an incomplete hello grows in steps of this many bytes.
+const STEP_BYTES: usize = 2 * 1024;
 
 /// `content_type` of handshake records.
 const HANDSHAKE: u8 = 22;
+
+/// The type of the message.
+const CLIENT_HELLO: u8 = 1;
 
 /// The first bit of a ClientHello in the format of SSL 2.
 const SSL2: u8 = 0x80;
@@ -23,6 +33,12 @@ const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
 /// A fatal alert: none of the application protocols is spoken here (RFC 7301, 3.2).
 const NO_APPLICATION_PROTOCOL: [u8; 7] = [21, 3, 3, 0, 2, 2, 120];
+
+/// A fatal alert: this is no hello.
+const UNEXPECTED_MESSAGE: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
+
+/// A fatal alert: the hello is too long. As OpenSSL.
+const ILLEGAL_PARAMETER: [u8; 7] = [21, 3, 3, 0, 2, 2, 47];
 
 /// A fatal alert: the server's own fault.
 const INTERNAL_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
@@ -42,10 +58,84 @@ impl From<Error> for Refusal {
     }
 }
 
-/// Collects a ClientHello.
+/// What has arrived of a hello.
+enum Progress {
+    /// It is not complete.
+    Partial,
+    /// All of it; or what is no hello, for rustls to refuse it.
+    Whole,
+    /// More than is accepted is announced, or has come.
+    TooLong,
+}
+
+/// Looks at the records of a hello, each of them once.
+#[derive(Default)]
+struct Records {
+    /// Where the next record begins.
+    at: usize,
+    /// How much of the message the records before had.
+    message: usize,
+    /// The header of the message: its type and its length.
+    head: [u8; 4],
+}
+
+impl Records {
+    /// Looks at what was added to `received`.
+    fn look(&mut self, received: &[u8]) -> Progress {
+        loop {
+            let Some([kind, _, _, high, low]) = received.get(self.at..self.at + 5) else {
+                return self.partial(received, self.message);
+            };
+            let len = usize::from(u16::from_be_bytes([*high, *low]));
+            if *kind != HANDSHAKE || len == 0 {
+                return Progress::Whole;
+            }
+            let begin = self.at + 5;
+            let there = &received[begin..received.len().min(begin + len)];
+            for (n, byte) in there.iter().enumerate().take(self.head.len()) {
+                match self.head.get_mut(self.message + n) {
+                    Some(place) => *place = *byte,
+                    None => break,
+                }
+            }
+            let message = self.message + there.len();
+            if there.len() < len || self.is_whole(message) {
+                return self.partial(received, message);
+            }
+            (self.at, self.message) = (begin + len, message);
+        }
+    }
+
+    /// The judgement about this much of the message.
+    fn partial(&self, received: &[u8], message: usize) -> Progress {
+        let [kind, ..] = self.head;
+        if message > 0 && kind != CLIENT_HELLO || self.is_whole(message) {
+            return Progress::Whole;
+        }
+        let is_announced = message >= self.head.len() && self.announced() > HELLO_BYTES_MAX;
+        match is_announced || received.len() > HELLO_BYTES_MAX + HEADERS_BYTES_MAX {
+            true => Progress::TooLong,
+            false => Progress::Partial,
+        }
+    }
+
+    fn is_whole(&self, message: usize) -> bool {
+        let wanted = self.announced();
+        message >= self.head.len()
+            && wanted <= HELLO_BYTES_MAX
+            && message - self.head.len() >= wanted
+    }
+
+    fn announced(&self) -> usize {
+        let [_, high, middle, low] = self.head;
+        u32::from_be_bytes([0, high, middle, low]) as usize
+    }
+}
+
+/// Collects a ClientHello. It is kept once: rustls gets it when it is complete.
 #[derive(Default)]
 pub struct Acceptor {
-    inner: rustls::server::Acceptor,
+    records: Records,
     received: Vec<u8>,
 }
 
@@ -57,19 +147,30 @@ impl Acceptor {
     /// [`received`](Self::received). Otherwise the client's hello is malformed or too long.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Option<Hello>, Refusal> {
         let first = self.received.first().or(bytes.first()).copied();
+        let wanted = self.received.len() + bytes.len();
+        if wanted > self.received.capacity() {
+            let steps = wanted.next_multiple_of(STEP_BYTES);
+            self.received.reserve_exact(steps - self.received.len());
+        }
         self.received.extend_from_slice(bytes);
         // The same rule as nginx's.
         if first.is_some_and(|first| first != HANDSHAKE && first & SSL2 == 0) {
             return Err(Error::PlainHttp.into());
         }
-        if self.received.len() > HELLO_BYTES_MAX {
-            return Err(Error::TooLong.into());
+        match self.records.look(&self.received) {
+            Progress::Partial => return Ok(None),
+            Progress::Whole => {}
+            Progress::TooLong => {
+                let alert = ILLEGAL_PARAMETER.to_vec();
+                return Err(Refusal { error: Error::TooLong, alert });
+            }
         }
-        let mut rest = bytes;
+        let mut inner = rustls::server::Acceptor::default();
+        let mut rest = &self.received[..];
         while !rest.is_empty() {
             // Fails if its buffer is full, which is for a hello of the size above.
-            self.inner.read_tls(&mut rest).map_err(|_| Error::TooLong)?;
-            match self.inner.accept() {
+            inner.read_tls(&mut rest).map_err(|_| Error::TooLong)?;
+            match inner.accept() {
                 Ok(None) => {}
                 Ok(Some(accepted)) => {
                     let received = std::mem::take(&mut self.received);
@@ -83,7 +184,9 @@ impl Acceptor {
                 }
             }
         }
-        Ok(None)
+        // Something else stands where the hello should be, or in the middle of it.
+        let error = rustls::Error::InvalidMessage(InvalidMessage::UnexpectedMessage("ClientHello"));
+        Err(Refusal { error: error.into(), alert: UNEXPECTED_MESSAGE.to_vec() })
     }
 
     /// Everything received so far.

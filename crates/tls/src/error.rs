@@ -159,6 +159,7 @@ fn reason(error: &rustls::Error) -> Option<(u32, &'static str)> {
                 (198, "packet length too long")
             }
             InvalidMessage::InvalidContentType => (443, "bad record type"),
+            InvalidMessage::UnexpectedMessage(_) => (244, "unexpected message"),
             _ => (159, "length mismatch"),
         },
         E::InappropriateMessage { .. } | E::InappropriateHandshakeMessage { .. } => {

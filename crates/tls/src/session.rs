@@ -17,6 +17,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{CommonState, HandshakeKind, PeerIncompatible, ProtocolVersion, SupportedCipherSuite};
 
+use crate::acceptor::HELLO_BYTES_MAX;
 use crate::error::Error;
 use crate::established::{Established, Kept, NOT_HERE, Seen};
 use crate::identity::Identity;
@@ -39,6 +40,9 @@ pub(crate) const CIPHERTEXT_BYTES_MAX: usize = PLAINTEXT_BYTES_MAX + 2048;
 /// Maximum size of the records of one handshake message. rustls limits the message to 64 KB, but
 /// not the number of records.
 const JOINING_BYTES_MAX: usize = 128 * 1024;
+
+/// The same for a server that asks for no certificate: nothing is longer than a second hello.
+const JOINING_BYTES_MAX_ANONYMOUS: usize = HELLO_BYTES_MAX + 2 * 1024;
 
 /// The known values of `content_type` (RFC 8446, 5.1).
 const CONTENT_TYPES: RangeInclusive<u8> = 20..=23;
@@ -266,7 +270,10 @@ impl Session {
         if self.joining.is_empty() {
             self.joining = Vec::new();
         }
-        match self.joining.len() > JOINING_BYTES_MAX {
+        let is_anonymous =
+            matches!(self.connection, Connection::Server(_)) && self.client_certificates.is_none();
+        let bytes_max = if is_anonymous { JOINING_BYTES_MAX_ANONYMOUS } else { JOINING_BYTES_MAX };
+        match self.joining.len() > bytes_max {
             true => Err(Error::TooLong),
             false => Ok(()),
         }

@@ -24,17 +24,86 @@ fn plain_http_is_recognized() {
 
 #[test]
 fn hellos_are_bounded() {
-    // A handshake message of 60,000 bytes, in records of one byte.
-    let mut acceptor = Acceptor::default();
-    let mut message = vec![1, 0, 0xea, 0x60];
-    message.resize(60_004, 0);
-    let mut sent = 0;
-    let refused = message.iter().find_map(|byte| {
-        sent += 6;
-        acceptor.receive(&[22, 3, 1, 0, 1, *byte]).err()
-    });
-    assert_eq!(refused.unwrap().error, Error::TooLong);
-    assert!(sent <= HELLO_BYTES_MAX + 6);
+    // Records of one byte.
+    let refused = |len: usize| {
+        let mut acceptor = Acceptor::default();
+        let mut message = vec![1, 0, (len >> 8) as u8, len as u8];
+        message.resize(len + 4, 0);
+        let mut sent = 0;
+        let refused = message.iter().find_map(|byte| {
+            sent += 6;
+            acceptor.receive(&[22, 3, 1, 0, 1, *byte]).err()
+        });
+        let refused = refused.unwrap();
+        assert_eq!(refused.error, Error::TooLong);
+        assert_eq!(refused.alert, [21, 3, 3, 0, 2, 2, 47]);
+        sent
+    };
+    // What is announced is enough.
+    assert_eq!(refused(60_000), 4 * 6);
+    assert_eq!(refused(HELLO_BYTES_MAX + 1), 4 * 6);
+    assert!(refused(HELLO_BYTES_MAX) <= HELLO_BYTES_MAX + 4096);
+}
+
+#[test]
+fn nothing_else_may_stand_in_a_hello() {
+    let part = [22, 3, 1, 0, 2, 1, 0];
+    for other in [
+        // A warning, a change of ciphers, data, an empty fragment; each time more of the hello follows.
+        &[21, 3, 3, 0, 2, 1, 0][..],
+        &[20, 3, 3, 0, 1, 1],
+        &[23, 3, 3, 0, 1, 1],
+        &[22, 3, 1, 0, 0],
+    ] {
+        for behind in [&part[..], &[]] {
+            let mut acceptor = Acceptor::default();
+            let sent = [behind, other].concat();
+            let refusal = acceptor.receive(&sent).err().expect("it is refused at once");
+            assert_eq!(refusal.error.fault(), Fault::Peer);
+        }
+    }
+}
+
+#[test]
+fn large_hellos_are_accepted_in_any_pieces() {
+    let plain = {
+        let settings = ClientSettings { sends_name: true, ..ClientSettings::default() };
+        let mut client = End::new(client(settings).connect("example.com").unwrap(), Vec::new());
+        client.open().unwrap();
+        client.output
+    };
+    // With padding (RFC 7685), as the last extension but for none.
+    let message = &plain[5..];
+    let session_id = 4 + 2 + 32;
+    let suites = session_id + 1 + usize::from(message[session_id]);
+    let suites_len = usize::from(u16::from_be_bytes([message[suites], message[suites + 1]]));
+    let methods = suites + 2 + suites_len;
+    let extensions = methods + 1 + usize::from(message[methods]);
+    let of_len = |bytes: &[u8]| (bytes.len() as u16).to_be_bytes();
+    for size in [5_000, 12_000, HELLO_BYTES_MAX] {
+        let padding = vec![0; size + 4 - message.len() - 4];
+        let padding = [&[0, 21][..], &of_len(&padding), &padding].concat();
+        let all = [&padding, &message[extensions + 2..]].concat();
+        let body = [&message[4..extensions], &of_len(&all), &all].concat();
+        assert_eq!(body.len(), size);
+        let message = [&[1, 0][..], &of_len(&body), &body].concat();
+        for record in [100, 1_400, 16_384] {
+            let mut sent = Vec::new();
+            for part in message.chunks(record) {
+                sent.extend_from_slice(&[22, 3, 1]);
+                sent.extend_from_slice(&of_len(part));
+                sent.extend_from_slice(part);
+            }
+            // What follows the hello does not count.
+            sent.extend_from_slice(&[23, 3, 3, 0x40, 0]);
+            sent.extend_from_slice(&[0; 3_000]);
+            for piece in [7, 1_460, 16_384] {
+                let mut acceptor = Acceptor::default();
+                let hello = sent.chunks(piece).find_map(|part| acceptor.receive(part).unwrap());
+                assert_eq!(hello.unwrap().server_name().as_deref(), Some("example.com"));
+            }
+        }
+    }
 }
 
 #[test]

@@ -11,14 +11,19 @@ use crate::stage::{Authority, Background, DRIVERS, Issued, ca, on_each, program,
 
 /// Connects with these arguments and sends a request; what `s_client` reports.
 fn s_client(server: &Server, arguments: &[&str]) -> Option<String> {
+    let request = "GET /files/1000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    s_client_asks(server, request, arguments)
+}
+
+/// The same with another request.
+fn s_client_asks(server: &Server, request: &str, arguments: &[&str]) -> Option<String> {
     let mut openssl = program("openssl")?;
     openssl.args(["s_client", "-connect", &format!("127.0.0.1:{}", server.port())]);
     openssl.args(["-servername", "localhost", "-ign_eof", "-CAfile"]).arg(ca(server));
     openssl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = openssl.spawn().unwrap();
-    let request = b"GET /files/1000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     // It may have ended already, if the handshake has failed.
-    let _ = child.stdin.take().unwrap().write_all(request);
+    let _ = child.stdin.take().unwrap().write_all(request.as_bytes());
     Some(said(&child.wait_with_output().unwrap()))
 }
 
@@ -76,6 +81,111 @@ fn s_client_resumes() {
             assert!(second.contains("Reused, TLSv1."), "{second}");
             assert!(second.contains("HTTP/1.1 200 OK"), "{second}");
         }
+    });
+}
+
+/// A server on each driver that asks for certificates, and shows the session's facts.
+fn showing(content: &str, test: impl Fn(&Server)) {
+    let authority = Authority::new("Test CA");
+    let own = authority.issue("localhost");
+    for driver in DRIVERS {
+        let http = format!(
+            "ssl_certificate own.pem; ssl_certificate_key own.key; {content}
+             server {{ listen 127.0.0.1:%%PORT%% ssl default_server; server_name localhost;
+                 return 200 \"default $ssl_server_name $ssl_client_verify $ssl_curve.\"; }}
+             server {{ listen 127.0.0.1:%%PORT%% ssl; server_name -x.example.com;
+                 return 200 \"own $ssl_server_name $ssl_client_verify $ssl_curve.\"; }}"
+        );
+        let server = Server::of(Binary::nowait(env!("CARGO_BIN_EXE_nowait")))
+            .http(&http)
+            .file("ca.pem", &authority.pem)
+            .file("own.pem", &own.chain)
+            .file("own.key", &own.key)
+            .driver(driver)
+            .start();
+        test(&server);
+        server.stop();
+    }
+}
+
+#[test]
+fn odd_names_are_served() {
+    if program("openssl").is_none() {
+        return;
+    }
+    let long = "x".repeat(200);
+    let longer = "a.".repeat(127);
+    showing("ssl_verify_client optional_no_ca; ssl_client_certificate ca.pem;", |server| {
+        let own = server.dir().join("own");
+        let (chain, key) = (own.with_extension("pem"), own.with_extension("key"));
+        let (chain, key) = (chain.to_str().unwrap(), key.to_str().unwrap());
+        let file = server.dir().join("session");
+        let file = file.to_str().unwrap();
+        let ways: [&[&str]; 8] = [
+            &["-tls1_3"],
+            &["-tls1_2"],
+            // A second hello.
+            &["-tls1_3", "-curves", "X448:P-384"],
+            &["-tls1_3", "-cert", chain, "-key", key],
+            &["-tls1_2", "-cert", chain, "-key", key],
+            &["-tls1_3", "-sess_out", file],
+            &["-tls1_3", "-sess_in", file],
+            &["-tls1_3", "-sess_in", file, "-curves", "X448:P-384"],
+        ];
+        let names = [
+            "-x.example.com",
+            "x-.example.com",
+            "x..example.com",
+            "a b",
+            "*.example.com",
+            "1.2.3.456",
+            "caf\u{e9}.example",
+            "a/b",
+            &long,
+            &longer,
+        ];
+        for name in names {
+            for arguments in ways {
+                let arguments = [&["-servername", name], arguments].concat();
+                // Without a host, the name in the handshake chooses the server.
+                let said = s_client_asks(server, "GET / HTTP/1.0\r\n\r\n", &arguments);
+                let Some(said) = said else { return };
+                assert!(said.contains("HTTP/1.1 200 OK"), "{arguments:?}: {said}");
+                let shown = match name {
+                    "-x.example.com" => "own -x.example.com ",
+                    "x..example.com" | "a b" | "a/b" => "default  ",
+                    name => &format!("default {name} "),
+                };
+                assert!(said.contains(shown), "{arguments:?}: {said}");
+                if arguments.contains(&"-cert") {
+                    assert!(said.contains(" SUCCESS "), "{arguments:?}: {said}");
+                }
+                if arguments.contains(&"-sess_in") && !arguments.contains(&"-curves") {
+                    assert!(said.contains("Reused, TLSv1."), "{arguments:?}: {said}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn keys_are_exchanged_with_p521() {
+    if program("openssl").is_none() {
+        return;
+    }
+    showing("ssl_ecdh_curve secp521r1;", |server| {
+        let ways: [&[&str]; 3] = [
+            &["-tls1_3", "-curves", "P-521"],
+            &["-tls1_3", "-curves", "X25519:P-521"],
+            &["-tls1_2", "-curves", "P-256:P-521"],
+        ];
+        for arguments in ways {
+            let Some(said) = s_client(server, arguments) else { return };
+            assert!(said.contains("default localhost NONE secp521r1."), "{arguments:?}: {said}");
+            assert!(said.contains("Verify return code: 0"), "{arguments:?}: {said}");
+        }
+        let Some(said) = s_client(server, &["-curves", "X25519"]) else { return };
+        assert!(said.contains("alert"), "{said}");
     });
 }
 

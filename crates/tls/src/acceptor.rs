@@ -8,6 +8,7 @@ use crate::identity::Offer;
 use crate::offered::{Offered, sigalg_name};
 use crate::server::Server;
 use crate::session::Session;
+use crate::transcript::{self, Hidden};
 
 /// Maximum size of a ClientHello. OpenSSL accepts 131,396 bytes. Hybrid key shares need less than 2 KB, and
 /// tickets little more: no client that is known sends 4 KB.
@@ -165,6 +166,7 @@ impl Acceptor {
                 return Err(Refusal { error: Error::TooLong, alert });
             }
         }
+        let hidden = transcript::hide(&mut self.received);
         let mut inner = rustls::server::Acceptor::default();
         let mut rest = &self.received[..];
         while !rest.is_empty() {
@@ -174,7 +176,7 @@ impl Acceptor {
                 Ok(None) => {}
                 Ok(Some(accepted)) => {
                     let received = std::mem::take(&mut self.received);
-                    return Ok(Some(Hello { accepted, received }));
+                    return Ok(Some(Hello { accepted, received, hidden }));
                 }
                 Err((error, mut alert)) => {
                     let mut bytes = Vec::new();
@@ -199,12 +201,17 @@ impl Acceptor {
 pub struct Hello {
     accepted: Accepted,
     received: Vec<u8>,
+    /// The server name, if rustls does not see it, and where it is.
+    hidden: Option<(Hidden, Option<String>)>,
 }
 
 impl Hello {
     /// The server name that the client asks for (SNI), in lower case.
     pub fn server_name(&self) -> Option<String> {
-        self.accepted.client_hello().server_name().map(str::to_ascii_lowercase)
+        match &self.hidden {
+            Some((_, name)) => name.clone(),
+            None => self.accepted.client_hello().server_name().map(str::to_ascii_lowercase),
+        }
     }
 
     /// The application protocols that it offers.
@@ -247,7 +254,9 @@ impl Hello {
         let signer = identity.and_then(|identity| identity.key.key.choose_scheme(offer.schemes));
         let sigalg = signer.and_then(|signer| sigalg_name(signer.scheme()));
         let connection = UnbufferedServerConnection::new(server.config.clone())?;
-        Ok((Session::server(connection, server, server_name, identity, sigalg), self.received))
+        let mut session = Session::server(connection, server, server_name, identity, sigalg);
+        session.hide(self.hidden.map(|(hidden, _)| hidden));
+        Ok((session, self.received))
     }
 
     /// Refuses the client, because no server answers to the name (`ssl_reject_handshake`).

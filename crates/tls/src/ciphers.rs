@@ -68,6 +68,11 @@ static TLS13: [(&str, SupportedCipherSuite); 3] = [
     ("TLS_AES_128_GCM_SHA256", suites::TLS13_AES_128_GCM_SHA256),
 ];
 
+/// Every suite that exists here.
+pub(crate) fn all() -> impl Iterator<Item = SupportedCipherSuite> {
+    TLS13.iter().map(|(_, suite)| *suite).chain(TABLE.iter().map(|row| row.suite))
+}
+
 /// Words of OpenSSL's language that select nothing here.
 const ABSENT_WORDS: &[&str] = &[
     "3DES",

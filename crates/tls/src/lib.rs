@@ -41,6 +41,7 @@ mod server;
 mod session;
 mod steps;
 mod tickets;
+mod transcript;
 mod verify;
 
 /// What it is made of, for the text of `-V`.

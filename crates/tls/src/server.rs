@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::groups::Groups;
 use crate::identity::{self, Identities, Identity};
 use crate::tickets::{TicketKeys, Tickets};
+use crate::transcript;
 use crate::verify::{self, Presented, Verifier};
 
 /// nginx's default of `ssl_session_timeout`.
@@ -124,7 +125,8 @@ impl Server {
     /// # Errors
     /// They exclude each other, or leave nothing.
     pub fn new(settings: ServerSettings) -> Result<Server, Error> {
-        let provider = provider(&settings.ciphers, &settings.groups, settings.versions)?;
+        let mut provider = provider(&settings.ciphers, &settings.groups, settings.versions)?;
+        provider.cipher_suites.iter_mut().for_each(|suite| *suite = transcript::restoring(*suite));
         let algorithms = provider.signature_verification_algorithms;
         let versions = settings.versions.list();
         let config = ServerConfig::builder_with_provider(Arc::new(provider))

@@ -25,6 +25,7 @@ use crate::offered::sigalg_name;
 use crate::seal::{Sealing, SealingCipher};
 use crate::server::{ClientCertificates, Server};
 use crate::steps::{Plain, Step, early_data, is_idle, step, take_message, write};
+use crate::transcript::{self, Hidden};
 use crate::verify::{self, Distrust, Role};
 use crate::{ciphers, groups};
 
@@ -120,6 +121,8 @@ pub struct Session {
     session_id: Option<Box<[u8]>>,
     sigalg: Option<&'static str>,
     client_sigalg: Option<&'static str>,
+    /// Hellos of the client that rustls does not see as they were sent, until the handshake is complete.
+    hidden: Vec<Hidden>,
 }
 
 impl Session {
@@ -167,7 +170,13 @@ impl Session {
             session_id: None,
             sigalg: None,
             client_sigalg: None,
+            hidden: Vec::new(),
         }
+    }
+
+    /// The client's hello is not as it was sent.
+    pub(crate) fn hide(&mut self, hello: Option<Hidden>) {
+        self.hidden.extend(hello);
     }
 
     /// Opens the records at the beginning of `input`, which it changes: handshake messages are
@@ -257,6 +266,12 @@ impl Session {
             }
             return Ok(());
         }
+        if let [first] = &self.hidden[..]
+            && let Some(second) = transcript::hide_second(record, first)
+        {
+            // The first one comes here again at the beginning, and is hidden already.
+            self.hidden.push(second);
+        }
         if self.joining.is_empty() {
             let done = self.process(record, plain, output)?;
             self.joining.extend_from_slice(&record[done..]);
@@ -281,6 +296,20 @@ impl Session {
 
     /// Lets rustls process records; returns how many of their bytes it no longer needs.
     fn process(
+        &mut self,
+        records: &mut [u8],
+        plain: &mut Plain<'_>,
+        output: &mut Vec<u8>,
+    ) -> Result<usize, Error> {
+        let hidden = std::mem::take(&mut self.hidden);
+        let done = transcript::with(&hidden, || self.process_records(records, plain, output));
+        if self.is_handshaking() {
+            self.hidden = hidden;
+        }
+        done
+    }
+
+    fn process_records(
         &mut self,
         records: &mut [u8],
         plain: &mut Plain<'_>,

@@ -37,6 +37,7 @@ use crate::error::Error;
 use crate::hostname;
 use crate::list::List;
 use crate::path::Search;
+use crate::transcript;
 
 /// Whose certificate it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -554,7 +555,10 @@ impl ClientCertVerifier for Presented {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         VERIFIED.set(Some(dss.scheme));
-        signature_of_tls12(message, cert, dss, &self.algorithms)
+        // It begins with the client's hello.
+        let mut sent = Vec::with_capacity(message.len());
+        transcript::restored(message, |part| sent.extend_from_slice(part));
+        signature_of_tls12(&sent, cert, dss, &self.algorithms)
     }
 
     fn verify_tls13_signature(

@@ -6,6 +6,7 @@ mod early;
 mod established;
 mod hostile;
 mod link;
+mod names;
 mod ocsp;
 #[path = "../../../../tests/http/tls/responder.rs"]
 mod responder;

@@ -21,15 +21,15 @@ fn start(main: &str) -> Option<Running> {
     stage.start_as(Setup { main, http, locations })
 }
 
-/// Runs `nowait -s reload` and returns its exit status and standard error.
+/// Runs `nowait -s` and returns its exit status and standard error.
 #[track_caller]
-fn reload_command(run: &Running) -> (ExitStatus, String) {
-    let stderr = run.server.dir().join("reload.stderr");
+fn command(run: &Running, name: &str) -> (ExitStatus, String) {
+    let stderr = run.server.dir().join("command.stderr");
     let mut command = run.server.binary().command();
-    command.arg("-p").arg(run.server.dir()).args(["-c", "nginx.conf", "-s", "reload"]);
+    command.arg("-p").arg(run.server.dir()).args(["-c", "nginx.conf", "-s", name]);
     command.stdout(Stdio::null()).stderr(std::fs::File::create(&stderr).unwrap());
     let mut child = command.spawn().unwrap();
-    let status = until("the result of the reload", PATIENCE, || child.try_wait().unwrap());
+    let status = until("the result of the command", PATIENCE, || child.try_wait().unwrap());
     (status, std::fs::read_to_string(stderr).unwrap())
 }
 
@@ -42,7 +42,7 @@ fn a_reload_fails_in_time_and_the_master_hears() {
     let gate = run.hold(Ops::ALL);
     let http = run.http.replace("return 200 old;", "return 200 new;");
     run.server.set_http(&http);
-    let (status, stderr) = reload_command(&run);
+    let (status, stderr) = command(&run, "reload");
     assert_eq!(status.code(), Some(1), "{stderr}");
     let expected = "/tls/own.pem\": open() failed (its disk does not answer)";
     assert!(stderr.contains(expected), "{stderr}");
@@ -59,7 +59,7 @@ fn a_reload_fails_in_time_and_the_master_hears() {
     });
     assert_eq!(Client::to_port(port).get("/generation").text(), "old");
     gate.open();
-    let (status, stderr) = reload_command(&run);
+    let (status, stderr) = command(&run, "reload");
     assert!(status.success(), "{stderr}");
     assert_eq!(run.server.get("/generation").text(), "new");
     run.server.stop();
@@ -67,14 +67,20 @@ fn a_reload_fails_in_time_and_the_master_hears() {
 
 #[test]
 fn the_master_ends_when_asked_to() {
-    for main in ["", "ssl_certificate_watch on;"] {
+    for (main, by_command) in [("", false), ("ssl_certificate_watch on;", false), ("", true)] {
         let Some(mut run) = start(main) else { return };
         for text in ["its disk does not answer", "the disk of a certificate does not answer"] {
             run.server.allow_log(text);
         }
         let gate = run.hold(Ops::ALL);
         run.server.signal(Signal::HUP);
-        run.server.signal(Signal::TERM);
+        match by_command {
+            false => run.server.signal(Signal::TERM),
+            true => {
+                let (status, stderr) = command(&run, "stop");
+                assert!(status.success(), "{stderr}");
+            }
+        }
         assert_eq!(run.server.wait_exit(PATIENCE).code(), Some(0));
         gate.open();
     }

@@ -14,7 +14,8 @@ use crate::log::Level;
 use crate::place::Place;
 use crate::program::Plan;
 use crate::program::Program;
-use crate::read_once::{Known, Untouched};
+use crate::read_once::{Incomplete, Known, Untouched};
+use crate::reader::Reader;
 use crate::service::{Needs, Service};
 use crate::settings::Settings;
 
@@ -109,13 +110,15 @@ pub fn following(running: &Bundle) -> Known<'_> {
     Known { files: &WithBuiltIn, running }
 }
 
-/// The settings of a configuration, for a command to a running server: files that directives name, such as
-/// certificates, are left to that. A disk that does not answer must not keep it from being stopped.
+/// The settings of a configuration, for a command to a running server: what can be read only once is left
+/// to that, and a disk that does not answer must not keep it from being stopped.
 ///
 /// # Errors
 /// All problems found.
 pub fn settings(place: &Place) -> Result<Settings, Refused> {
-    let files = Untouched::without_named(&WithBuiltIn);
+    let untouched = Untouched::of(&WithBuiltIn);
+    let reader = Reader::of(&untouched);
+    let files = Incomplete::of(&reader);
     let Interpreted { settings, diagnostics, .. } = run(&files, place);
     // What is lacking is missed by others, such as keys without their password.
     match diagnostics.has_errors() && !files.lacks_some() {

@@ -36,6 +36,7 @@ mod preflight;
 mod program;
 mod program_lock;
 mod read_once;
+mod reader;
 mod reference;
 mod regular_files;
 mod request_lines;

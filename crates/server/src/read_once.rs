@@ -47,26 +47,56 @@ impl Files for Known<'_> {
     }
 }
 
-/// Files without those that can be read only once, or without any that directives name.
+/// Why such a file was not read.
+pub const ONCE: &str = "it can be read only once, which is for the server";
+
+/// Files of which some may be missing, because of [`ONCE`] or because a disk does not answer.
+pub struct Incomplete<'a> {
+    files: &'a dyn Files,
+    lacks_some: Cell<bool>,
+}
+
+impl<'a> Incomplete<'a> {
+    pub fn of(files: &'a dyn Files) -> Incomplete<'a> {
+        Incomplete { files, lacks_some: Cell::new(false) }
+    }
+
+    /// Whether a file was missing.
+    pub fn lacks_some(&self) -> bool {
+        self.lacks_some.get()
+    }
+}
+
+impl Files for Incomplete<'_> {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.files.read(path)
+    }
+
+    fn read_named(&self, path: &Path) -> io::Result<Contents> {
+        self.files.read_named(path).inspect_err(|error| {
+            if error.kind() == io::ErrorKind::TimedOut || error.to_string() == ONCE {
+                self.lacks_some.set(true);
+            }
+        })
+    }
+
+    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
+        self.files.glob(pattern)
+    }
+
+    fn fallback(&self, path: &Path) -> Option<&'static [u8]> {
+        self.files.fallback(path)
+    }
+}
+
+/// Files without those that can be read only once.
 pub struct Untouched<'a> {
     files: &'a dyn Files,
-    without_named: bool,
-    lacks_some: Cell<bool>,
 }
 
 impl<'a> Untouched<'a> {
     pub fn of(files: &'a dyn Files) -> Untouched<'a> {
-        Untouched { files, without_named: false, lacks_some: Cell::new(false) }
-    }
-
-    /// Nothing but the configuration itself.
-    pub fn without_named(files: &'a dyn Files) -> Untouched<'a> {
-        Untouched { without_named: true, ..Untouched::of(files) }
-    }
-
-    /// Whether a file was left alone.
-    pub fn lacks_some(&self) -> bool {
-        self.lacks_some.get()
+        Untouched { files }
     }
 }
 
@@ -76,11 +106,10 @@ impl Files for Untouched<'_> {
     }
 
     fn read_named(&self, path: &Path) -> io::Result<Contents> {
-        if !self.without_named && keeps_contents(path) {
+        if keeps_contents(path) {
             return self.files.read_named(path);
         }
-        self.lacks_some.set(true);
-        Err(io::Error::other("it can be read only once, which is for the server"))
+        Err(io::Error::other(ONCE))
     }
 
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {

@@ -9,7 +9,6 @@
 mod child;
 mod directories;
 mod purge;
-mod reader;
 mod reload;
 mod renewal;
 mod upgrade;

@@ -14,11 +14,11 @@ use crate::log::{Level, Sink, StartupLog};
 use crate::logs::{Absent, Logs};
 use crate::pidfile::PidFile;
 use crate::place::Place;
+use crate::reader::Reader;
 use crate::sockets::Sockets;
 
 use super::child::Child;
 use super::directories;
-use super::reader::Reader;
 
 /// A generation that was sent but is not yet in use.
 pub struct Pending {
@@ -140,8 +140,11 @@ impl Master {
         self.notifier.reloading();
         self.log.log(Level::Notice, "reconfiguring");
         let known = config::following(&self.running.loaded.bundle);
-        let read = || config::load_again(&self.place, &Reader::of(&known));
-        match self.notifier.patiently(read) {
+        let reader = Reader::of(&known);
+        let loaded = self.notifier.patiently(|| config::load_again(&self.place, &reader));
+        reader.late().into_iter().for_each(directories::note_late);
+        drop(reader);
+        match loaded {
             Ok(loaded) => {
                 for warning in &loaded.warnings {
                     self.log.log(Level::Warn, warning);

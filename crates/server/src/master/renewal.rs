@@ -19,12 +19,12 @@ use rustix::event::PollFlags;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::reader::Reader;
 use super::{Ended, Master, Running, directories};
 use crate::config;
 use crate::log::{Level, StartupLog};
 use crate::log_process::wait_for;
 use crate::read_once::Known;
+use crate::reader::Reader;
 
 /// Time between the first event and the look at the files.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -189,7 +189,10 @@ impl Master {
             };
             let is_new = bundle.named().any(is_new);
             let interpreted = is_new.then(|| config::interpret(&reader, &self.place));
-            if reader.is_late() { Err(()) } else { Ok(interpreted) }
+            match reader.late() {
+                Some(pid) => Err(directories::note_late(pid)),
+                None => Ok(interpreted),
+            }
         });
         let interpreted = match interpreted {
             Ok(None) => return ControlFlow::Continue(()),

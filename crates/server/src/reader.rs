@@ -1,10 +1,9 @@
-//! Reads the files of a configuration for the master, which must not wait for disks: it has to hear
-//! signals, and to replace a server process that has ended.
+//! Reads the files of a configuration for those who must not wait for disks: the master, which has to hear
+//! signals and to replace a server process that has ended, and commands to a running server.
 //!
-//! A process of its own opens and reads; the master waits [`ANSWER_MAX`] for each file, and
-//! [`ALL_MAX`] for all of them. After that it reads nothing more: the reload fails, and what runs goes
-//! on. Used by [`super::reload`] and [`super::renewal`]. The first start reads for itself, as there is
-//! nothing to be heard yet.
+//! A process of its own opens and reads; whoever needs the files waits [`ANSWER_MAX`] for each, and
+//! [`ALL_MAX`] for all of them. After that nothing more is read: a reload fails, and what runs goes on.
+//! The first start reads for itself, as there is nothing to be heard yet.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -20,7 +19,6 @@ use nowait_sys::process;
 use nowait_sys::signal::Signal;
 use rustix::event::PollFlags;
 
-use super::directories;
 use crate::log_process::wait_for;
 
 /// How long the master waits for a file.
@@ -44,12 +42,12 @@ enum Wanted {
 }
 
 /// Files that a process of its own reads.
-pub(super) struct Reader<'a> {
+pub struct Reader<'a> {
     files: &'a dyn Files,
     process: RefCell<Option<Process>>,
     until: Instant,
-    /// A disk did not answer.
-    late: Cell<bool>,
+    /// A disk did not answer this process, which ends when it does.
+    late: Cell<Option<u32>>,
 }
 
 struct Process {
@@ -59,18 +57,18 @@ struct Process {
 
 impl<'a> Reader<'a> {
     /// Reads these files.
-    pub(super) fn of(files: &'a dyn Files) -> Self {
+    pub fn of(files: &'a dyn Files) -> Self {
         let process = RefCell::new(start(files).ok());
-        Self { files, process, until: Instant::now() + ALL_MAX, late: Cell::new(false) }
+        Self { files, process, until: Instant::now() + ALL_MAX, late: Cell::new(None) }
     }
 
-    /// Whether a disk did not answer.
-    pub(super) fn is_late(&self) -> bool {
+    /// If a disk did not answer: the process that waits for it, whose end is still to come.
+    pub fn late(&self) -> Option<u32> {
         self.late.get()
     }
 
     fn ask(&self, wanted: Wanted, path: &[u8]) -> io::Result<Contents> {
-        if self.late.get() {
+        if self.late.get().is_some() {
             return Err(io::Error::new(ErrorKind::TimedOut, "another disk does not answer"));
         }
         let mut process = self.process.borrow_mut();
@@ -81,9 +79,9 @@ impl<'a> Reader<'a> {
         let until = self.until.min(Instant::now() + ANSWER_MAX);
         let received = reader.exchange(wanted, path, until);
         let is_late = received.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut);
-        if is_late && let Some(reader) = process.take() {
-            self.late.set(true);
-            reader.abandon();
+        if is_late && let Some(Process { pid, .. }) = process.take() {
+            let _ = process::kill(pid, Signal::SIGKILL);
+            self.late.set(Some(pid));
         }
         decoded(received?)
     }
@@ -143,12 +141,6 @@ impl Process {
             }
         }
         Ok(())
-    }
-
-    /// Its disk does not answer: it ends when that lets it.
-    fn abandon(self) {
-        let _ = process::kill(self.pid, Signal::SIGKILL);
-        directories::note_late(self.pid);
     }
 }
 

@@ -12,6 +12,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::io;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -33,6 +34,9 @@ const SERVERS_MAX: usize = 256;
 
 /// Keys of the hashes that tell connections apart: requests may choose the names.
 static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// Tells settings with variables in the names of certificates from those of other generations.
+static VARIABLE: AtomicU64 = AtomicU64::new(0);
 
 /// Generates the rows of a module for TLS to its upstream servers, under its prefix, and a function
 /// that converts them to [`Rows`].
@@ -254,6 +258,8 @@ impl<N: Namespace> Rows<N> {
                     let settings = ClientSettings { identity, ..settings };
                     Own::Fixed(Clients::new(client(settings)?))
                 } else {
+                    // What the files will contain is not known: no connection survives a reload.
+                    VARIABLE.fetch_add(1, Ordering::Relaxed).hash(&mut hasher);
                     Own::Variable(Box::new(Variable {
                         settings,
                         certificate: certificate.text,

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use super::pebble::{Stage, wait_for_other};
+use super::issuer::Issuer;
+use super::pebble::{Stage, presented, wait_for_other};
 
 #[test]
 fn damaged_files_are_kept_aside_and_replaced() {
@@ -57,5 +58,33 @@ fn without_a_readable_state_nothing_is_ordered() {
     server.wait_log("next attempt in");
     let expected = format!("no certificate for localhost: \"{}\" can't be read", file.display());
     assert!(server.log().contains(&expected), "{}", server.log());
+    server.stop();
+}
+
+#[test]
+fn a_certificate_that_could_not_be_stored_is_stored_later() {
+    let Some(issuer) = Issuer::start(&["honest"]) else { return };
+    let site = || issuer.site("", "").start();
+    let server = site();
+    let first = wait_for_other(&server, None);
+    server.stop();
+    let mut files = fs::read_dir(issuer.state()).unwrap().map(|file| file.unwrap().path());
+    let file = files.find(|file| file.extension().is_some_and(|kind| kind == "pem")).unwrap();
+    fs::remove_file(&file).unwrap();
+    // Where it is written first, something is in the way.
+    let obstacle = file.with_extension("pem.tmp");
+    fs::create_dir_all(obstacle.join("full")).unwrap();
+    let server = site();
+    let own = wait_for_other(&server, Some(&first));
+    server.wait_log("a restart would lose the certificate; next attempt in 60 s");
+    assert!(!file.exists());
+    fs::remove_dir_all(&obstacle).unwrap();
+    server.reload();
+    server.wait_log("the certificate for localhost is stored now");
+    assert_eq!(presented(&server).as_ref(), Some(&own));
+    server.stop();
+    let server = site();
+    assert_eq!(wait_for_other(&server, None), own);
+    assert_eq!(server.log().matches("new certificate for localhost").count(), 0);
     server.stop();
 }

@@ -34,6 +34,7 @@ mod heads;
 mod health;
 mod hostile;
 mod http2;
+mod http2_limits;
 mod image_filter;
 mod keep_alive;
 mod lifecycle;

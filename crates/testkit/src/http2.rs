@@ -5,8 +5,9 @@
 //! would not send is sent as bytes ([`Http2::send_raw`]).
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
 
 use nowait_h2::hpack::Field;
 pub use nowait_h2::{ErrorCode, Limits, StreamId};
@@ -14,6 +15,9 @@ use nowait_h2::{Event, Sink, client};
 
 use crate::response::Response;
 use crate::wait::{self, PATIENCE, STEP};
+
+/// How long a client with nothing else to do looks for input.
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// Bytes read from the socket at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -271,7 +275,7 @@ impl Http2 {
     #[track_caller]
     pub fn send_raw(&mut self, bytes: &[u8]) {
         self.flush(Vec::new());
-        self.stream.write_all(bytes).expect("the server accepts bytes");
+        self.flush(bytes.to_vec());
     }
 
     /// The response to a request, once it is complete.
@@ -366,6 +370,33 @@ impl Http2 {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => self.closed = true,
             Err(error) => panic!("no {what}: {error}; {:?}", self.exchanges),
         }
+        self.process()
+    }
+
+    /// Receives what comes within a moment, if anything does.
+    #[track_caller]
+    pub fn receive_for_a_moment(&mut self) {
+        let end = Instant::now() + MOMENT;
+        let mut buffer = vec![0; READ_BYTES];
+        while !self.closed
+            && let left = end.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+        {
+            self.stream.set_read_timeout(Some(left)).expect("a TCP socket");
+            match self.stream.read(&mut buffer) {
+                Ok(0) => self.closed = true,
+                Ok(count) => self.pending.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => self.closed = true,
+                Err(_) => {}
+            }
+            self.process();
+        }
+        self.stream.set_read_timeout(Some(STEP)).expect("a TCP socket");
+    }
+
+    /// Processes what has been received; whether the answer to a PING was in it.
+    #[track_caller]
+    fn process(&mut self) -> bool {
         let mut ponged = false;
         loop {
             let step = self.h2.receive(&self.pending, &mut self.fields);

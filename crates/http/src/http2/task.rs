@@ -99,9 +99,20 @@ fn lingers(connection: &Connection) -> Option<(Duration, Duration)> {
     })?
 }
 
+/// Whether it has had no request.
+fn is_new(connection: &Connection) -> bool {
+    connection.client.requests.get() == 0
+}
+
+/// How long it has been idle. Frames that begin no request change nothing.
+fn idle_time(connection: &Connection) -> Duration {
+    let since = connection.idle_since().map(|(since, _)| since);
+    since.map_or(Duration::ZERO, |since| now().saturating_duration_since(since))
+}
+
 /// How long an idle connection is kept.
 fn keepalive_timeout(connection: &Connection) -> Duration {
-    if connection.client.requests.get() == 0 {
+    if is_new(connection) {
         return header_timeout(connection);
     }
     let time = settings(connection, |client| client.keepalive_timeout.timeout.duration());
@@ -116,10 +127,7 @@ fn header_timeout(connection: &Connection) -> Duration {
 
 /// Waits for input on an idle connection. False: it has to be closed.
 async fn wait(connection: &Connection) -> bool {
-    let idle = connection
-        .idle_since()
-        .map_or(Duration::ZERO, |(since, _)| now().saturating_duration_since(since));
-    let timeout = keepalive_timeout(connection).saturating_sub(idle);
+    let timeout = keepalive_timeout(connection).saturating_sub(idle_time(connection));
     let mut recv = connection.stream.recv(timeout);
     poll_fn(|cx| {
         connection.register(cx.waker());
@@ -288,6 +296,9 @@ impl Work<'_> {
             return Ok(true);
         }
         if self.receiving.as_ref().is_none_or(|(before, _)| *before != expects) {
+            if self.is_overdue(expects) {
+                return self.timed_out(expects);
+            }
             let timeout = self.receive_timeout(expects);
             self.receiving = Some((expects, connection.stream.recv(timeout)));
         }
@@ -315,18 +326,34 @@ impl Work<'_> {
         Next::Close
     }
 
+    /// Whether what is expected should have come already. Input that is no request must not be received for
+    /// ever.
+    fn is_overdue(&self, expects: Expects) -> bool {
+        let connection = self.connection;
+        match (expects, self.begun) {
+            (Expects::Request, _) => idle_time(connection) > keepalive_timeout(connection),
+            (Expects::Rest, Some(begun)) => {
+                now().saturating_duration_since(begun) > header_timeout(connection)
+            }
+            _ => false,
+        }
+    }
+
     fn receive_timeout(&mut self, expects: Expects) -> Duration {
         let connection = self.connection;
         if expects != Expects::Rest {
             self.begun = None;
         }
         match expects {
-            Expects::Request if connection.client.requests.get() > 0 => {
-                BUSY.min(keepalive_timeout(connection))
+            Expects::Request => {
+                let left = keepalive_timeout(connection).saturating_sub(idle_time(connection));
+                if is_new(connection) { left } else { BUSY.min(left) }
             }
-            Expects::Request => header_timeout(connection),
             Expects::Rest => {
-                let begun = *self.begun.get_or_insert_with(now);
+                // That of the first request counts from the start.
+                let idle = connection.idle_since().filter(|_| is_new(connection));
+                let begun = idle.map_or_else(now, |(since, _)| since);
+                let begun = *self.begun.get_or_insert(begun);
                 header_timeout(connection).saturating_sub(now().saturating_duration_since(begun))
             }
             Expects::Anything | Expects::Nothing => NO_TIMEOUT,
@@ -335,10 +362,9 @@ impl Work<'_> {
 
     fn timed_out(&mut self, expects: Expects) -> Result<bool, Next> {
         let connection = self.connection;
-        let kept = keepalive_timeout(connection);
         if expects == Expects::Request
-            && connection.client.requests.get() > 0
-            && kept > BUSY
+            && !is_new(connection)
+            && keepalive_timeout(connection) > idle_time(connection)
             && self.sending.is_none()
         {
             return Err(Next::Idle);

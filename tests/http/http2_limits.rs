@@ -1,0 +1,59 @@
+//! What an HTTP/2 client may hold, and for how long; and that a limit loses no request.
+
+use nowait_testkit::http2::{ErrorCode, Http2, Limits};
+use nowait_testkit::{Server, ServerBuilder};
+
+use crate::stage::{on_each_driver, server};
+
+fn http2(content: &str) -> ServerBuilder {
+    server(&format!("http2 on;\n{content}"))
+}
+
+fn client(server: &Server) -> Http2 {
+    Http2::to_port(server.port())
+}
+
+/// A frame.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+#[test]
+fn a_connection_without_a_request_ends_in_time_whatever_it_sends() {
+    let site = http2("client_header_timeout 200ms; keepalive_timeout 200ms;").file("html/a", "A");
+    on_each_driver(&site, |server| {
+        let ping = frame(6, 0, 0, b"testkit.");
+        let settings = frame(4, 0, 0, &[]);
+        let window = frame(8, 0, 0, &[0, 0, 0, 1]);
+        let priority = frame(2, 0, 1, &[0; 5]);
+        // Frames that end within the next one leave one incomplete all the time.
+        let shifted = [&ping[9..], &ping[..9]].concat();
+        for (name, before, repeated) in [
+            ("PING", &[][..], &ping),
+            ("SETTINGS", &[], &settings),
+            ("WINDOW_UPDATE", &[], &window),
+            ("PRIORITY", &[], &priority),
+            ("a part of PING", &ping[..9], &shifted),
+        ] {
+            for requests in 0..2 {
+                // The server may still be given more window.
+                let limits = Limits { connection_window: 65_535, ..Limits::default() };
+                let mut client = Http2::with(server.port(), limits);
+                for _ in 0..requests {
+                    assert_eq!(client.get("/a").text(), "A");
+                }
+                // Nothing else is sent from here on.
+                client.round_trip();
+                client.send_raw(before);
+                while client.goaway.is_none() && !client.closed {
+                    client.send_raw(repeated);
+                    // Slow enough that it is no flood.
+                    client.receive_for_a_moment();
+                }
+                let Some((_, code)) = client.goaway else { panic!("{name}: no GOAWAY") };
+                assert_eq!(code, ErrorCode::NO_ERROR, "{name} after {requests} requests");
+            }
+        }
+    });
+}

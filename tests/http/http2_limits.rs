@@ -57,3 +57,21 @@ fn a_connection_without_a_request_ends_in_time_whatever_it_sends() {
         }
     });
 }
+
+#[test]
+fn requests_on_their_way_are_served_when_a_connection_is_used_up() {
+    for limit in ["keepalive_requests 2;", "keepalive_time 1ms;"] {
+        let site = http2(limit).file("html/a", "A");
+        on_each_driver(&site, |server| {
+            let mut client = client(server);
+            assert_eq!(client.get("/a").text(), "A");
+            client.receive_for_a_moment();
+            let streams = [(); 5].map(|()| client.send_get("/a"));
+            for stream in streams {
+                assert_eq!(client.response(stream).text(), "A", "{limit}");
+            }
+            client.until_closed();
+            assert_eq!(client.goaway, Some((11, ErrorCode::NO_ERROR)), "{limit}");
+        });
+    }
+}

@@ -82,8 +82,10 @@ pub(super) struct Connection {
     grown: Cell<u32>,
     /// Since when it has no streams, and how long it must be kept; `None` if it has.
     idle: Cell<Option<(Instant, Duration)>>,
-    /// The client was asked to open no more streams.
+    /// The client was asked to open no more streams, or is about to be.
     pub(super) leaving: Cell<bool>,
+    /// It has had as many requests, or as much time, as one connection may.
+    pub(super) used_up: Cell<bool>,
 }
 
 impl Deref for Connection {
@@ -144,6 +146,7 @@ impl Connection {
             grown: Cell::new(0),
             idle: Cell::new(Some((now(), Duration::ZERO))),
             leaving: Cell::new(false),
+            used_up: Cell::new(false),
         });
         let held: Weak<dyn Held> = Rc::<Self>::downgrade(&connection);
         connection.accepted.enter(held);

@@ -228,6 +228,9 @@ impl Work<'_> {
             if must_leave(connection) {
                 self.leave();
             }
+            if connection.used_up.take() {
+                self.ask_to_leave();
+            }
             let received = match self.receive(cx) {
                 Ok(received) => received,
                 Err(next) => return Poll::Ready(next),
@@ -258,15 +261,19 @@ impl Work<'_> {
     fn leave(&mut self) {
         let connection = self.connection;
         connection.leaving.set(true);
-        let mut h2 = connection.h2.borrow_mut();
         if connection.is_idle() {
-            h2.shutdown();
+            connection.h2.borrow_mut().shutdown();
         } else {
-            // Requests that are on their way are still served.
-            h2.announce_shutdown();
-            h2.ping(LAST_CALL);
-            self.last_call = Some(Box::pin(sleep(LAST_CALL_TIME)));
+            self.ask_to_leave();
         }
+    }
+
+    /// Requests that are on their way are still served: the client may be unable to repeat them.
+    fn ask_to_leave(&mut self) {
+        let mut h2 = self.connection.h2.borrow_mut();
+        h2.announce_shutdown();
+        h2.ping(LAST_CALL);
+        self.last_call = Some(Box::pin(sleep(LAST_CALL_TIME)));
     }
 
     /// What is expected next.
@@ -366,6 +373,7 @@ impl Work<'_> {
             && !is_new(connection)
             && keepalive_timeout(connection) > idle_time(connection)
             && self.sending.is_none()
+            && self.last_call.is_none()
         {
             return Err(Next::Idle);
         }
@@ -571,7 +579,7 @@ fn begin(connection: &Rc<Connection>, id: StreamId, end: bool, fault: Option<Str
     let last = u64::from(requests.get()) >= u64::from(client.keepalive_requests)
         || connection.client.is_older_than(client.keepalive_time.duration());
     if last && !connection.leaving.replace(true) {
-        connection.h2.borrow_mut().shutdown();
+        connection.used_up.set(true);
     }
     let spare = connection.spare.take();
     let mut serving = spare.unwrap_or_else(reused::serving);

@@ -20,6 +20,28 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn an_upload_that_nobody_reads_is_ended_with_its_response() {
+    let site = http2("client_max_body_size 1k; location / { return 200 early; }");
+    on_each_driver(&site, |server| {
+        let mut client = client(server);
+        for (length, status) in [("100000", 413), ("", 200)] {
+            let fields = [("content-length", length)];
+            let fields = if length.is_empty() { &[][..] } else { &fields };
+            let stream = client.open("POST", "/", fields, false);
+            assert_eq!(client.response(stream).status, status);
+            client.until("a reset", |client| client.so_far(stream).reset.is_some());
+            assert_eq!(client.so_far(stream).reset, Some(ErrorCode::NO_ERROR));
+        }
+        // What is on its way and short is simply dropped.
+        let stream = client.open("POST", "/", &[("content-length", "3")], false);
+        assert_eq!(client.response(stream).text(), "early");
+        client.data(stream, b"abc", true);
+        client.round_trip();
+        assert_eq!(client.so_far(stream).reset, None);
+    });
+}
+
+#[test]
 fn a_connection_without_a_request_ends_in_time_whatever_it_sends() {
     let site = http2("client_header_timeout 200ms; keepalive_timeout 200ms;").file("html/a", "A");
     on_each_driver(&site, |server| {

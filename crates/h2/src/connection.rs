@@ -293,6 +293,13 @@ impl<R: Role> Connection<R> {
         self.streams.iter().map(|stream| stream.id)
     }
 
+    /// How much of a stream's content is to come, if its message says so and the peer may send all of it
+    /// without another window.
+    pub fn content_left(&self, stream: StreamId) -> Option<u64> {
+        let open = self.streams.get(stream)?;
+        open.left.filter(|&left| left <= open.receive.open().into())
+    }
+
     /// Our own settings and bounds, as they are in force.
     pub fn limits(&self) -> &Limits {
         &self.limits

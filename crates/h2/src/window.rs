@@ -52,7 +52,6 @@ impl ReceiveWindow {
     }
 
     /// The bytes that may still arrive.
-    #[cfg(test)]
     pub(crate) fn open(&self) -> u32 {
         self.open
     }

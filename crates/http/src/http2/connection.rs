@@ -48,8 +48,9 @@ const HEAD_BYTES_DEFAULT: u32 = 32 * 1024;
 /// Fields that a request may have beyond `max_headers`: those that are not counted.
 const FIELDS_MORE: u16 = 128;
 
-/// How much of a request is discarded after its response; then the stream is reset.
-const DISCARD_BYTES_MAX: usize = 32 * 1024;
+/// How much of a request is discarded after its response, so that clients that send everything first see no
+/// reset. If more is to come, or nobody knows how much, the stream is reset.
+const DISCARD_BYTES_MAX: u64 = 32 * 1024;
 
 /// Streams of a connection whose requests are being discarded; further ones are reset at once.
 const DISCARDING_STREAMS_MAX: usize = 32;
@@ -64,8 +65,8 @@ pub(super) struct Connection {
     /// In the order of their numbers.
     streams: RefCell<Vec<Rc<Stream>>>,
     pub(super) output: RefCell<Output>,
-    /// Streams whose response is complete and whose request is not, and how much of it was discarded.
-    discarding: RefCell<Vec<(StreamId, usize)>>,
+    /// Streams whose response is complete, and whose request soon will be.
+    discarding: RefCell<Vec<StreamId>>,
     /// The connection's task.
     task: RefCell<Waker>,
     /// The task is at work: it looks at everything before it stops.
@@ -228,9 +229,11 @@ impl Connection {
             let mut discarding = self.discarding.borrow_mut();
             match end {
                 End::Complete
-                    if stream.is_incomplete() && discarding.len() < DISCARDING_STREAMS_MAX =>
+                    if stream.is_incomplete()
+                        && discarding.len() < DISCARDING_STREAMS_MAX
+                        && h2.content_left(stream.id).is_some_and(|n| n <= DISCARD_BYTES_MAX) =>
                 {
-                    discarding.push((stream.id, 0));
+                    discarding.push(stream.id);
                 }
                 // "A server MAY request that the client abort transmission of a request without error
                 // by sending a RST_STREAM with an error code of NO_ERROR after sending a complete
@@ -251,27 +254,18 @@ impl Connection {
         self.wake_task();
     }
 
-    /// Content has arrived for a stream whose response was complete before. A little of it is
-    /// discarded, so that clients that send everything first see no reset.
+    /// Content has arrived for a stream whose response was complete before. The protocol's core has checked
+    /// that it is no more than was announced.
     pub(super) fn discard(&self, id: StreamId, bytes: usize, end: bool) {
-        let mut discarding = self.discarding.borrow_mut();
-        let mut h2 = self.h2.borrow_mut();
-        let Some(at) = discarding.iter().position(|(stream, _)| *stream == id) else {
-            return h2.taken(id, bytes);
-        };
-        discarding[at].1 += bytes;
-        let too_much = discarding[at].1 > DISCARD_BYTES_MAX;
-        if too_much {
-            h2.reset(id, ErrorCode::NO_ERROR);
-        }
-        if end || too_much {
-            discarding.swap_remove(at);
+        self.h2.borrow_mut().taken(id, bytes);
+        if end {
+            self.forget(id);
         }
     }
 
     /// A stream is gone.
     pub(super) fn forget(&self, id: StreamId) {
-        self.discarding.borrow_mut().retain(|(stream, _)| *stream != id);
+        self.discarding.borrow_mut().retain(|stream| *stream != id);
     }
 
     /// How long an idle connection must be kept.

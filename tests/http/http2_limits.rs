@@ -3,7 +3,7 @@
 use nowait_testkit::http2::{ErrorCode, Http2, Limits};
 use nowait_testkit::{Server, ServerBuilder};
 
-use crate::stage::{on_each_driver, server};
+use crate::stage::{on_each_driver, server, site};
 
 fn http2(content: &str) -> ServerBuilder {
     server(&format!("http2 on;\n{content}"))
@@ -17,6 +17,41 @@ fn client(server: &Server) -> Http2 {
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+#[test]
+fn content_that_differs_from_its_length_is_not_forwarded() {
+    let to_itself = "location / { proxy_pass http://127.0.0.1:%%PORT%%/to/; }
+        location /cached/ { proxy_pass http://127.0.0.1:%%PORT%%/to/; proxy_cache zone; }
+        location /unbuffered/ {
+            proxy_pass http://127.0.0.1:%%PORT%%/to/; proxy_request_buffering off;
+        }
+        location /to/ { return 200 \"$request_method $content_length\"; }";
+    let site = site(&format!(
+        "proxy_cache_path %%DIR%%/cache keys_zone=zone:1m;
+        server {{ listen 127.0.0.1:%%PORT%%; http2 on; {to_itself} }}"
+    ));
+    on_each_driver(&site, |server| {
+        let mut client = client(server);
+        for path in ["/", "/cached/", "/unbuffered/"] {
+            for method in ["GET", "POST"] {
+                let stream = client.open(method, path, &[("content-length", "0")], false);
+                client.send_raw(&frame(0, 1, stream.get(), b"smuggled"));
+                let exchange = client.end_of(stream);
+                assert_eq!(exchange.status, 400, "{path} {exchange:?}");
+                // Content of no bytes is as long as it says.
+                let stream = client.open(method, path, &[("content-length", "0")], false);
+                client.data(stream, b"", true);
+                assert_eq!(client.response(stream).text(), format!("{method} 0"), "{path}");
+            }
+        }
+        for (length, content) in [("5", &b"four"[..]), ("5", b"sixsix"), ("1", b"")] {
+            let stream = client.open("POST", "/", &[("content-length", length)], false);
+            client.send_raw(&frame(0, 1, stream.get(), content));
+            let exchange = client.end_of(stream);
+            assert_eq!(exchange.status, 400, "{length} {exchange:?}");
+        }
+    });
 }
 
 #[test]

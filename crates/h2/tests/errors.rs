@@ -400,6 +400,32 @@ fn responses() {
     );
 }
 
+/// "A request or response is also malformed if the value of a content-length header field does not equal the
+/// sum of the DATA frame payload lengths" (section 8.1.1), and some responses have no content whatever they
+/// say.
+#[test]
+fn responses_are_as_long_as_they_say() {
+    let head = |status, length| block(&[(":status", status), ("content-length", length)]);
+    for (status, length, content, fault) in [
+        ("200", "3", &b"four"[..], "ContentTooLong"),
+        ("200", "3", b"ab", "ContentTooShort"),
+        ("200", "0", b"x", "ContentTooLong"),
+        ("204", "1", b"x", "ContentTooLong"),
+        ("304", "1", b"x", "ContentTooLong"),
+    ] {
+        to_client(
+            &[headers(1, false, &head(status, length)), data(1, true, content)],
+            &[&format!("response 1 {status}"), &format!("broken 1 Malformed({fault})")],
+            &["RST_STREAM 1 PROTOCOL_ERROR"],
+        );
+    }
+    let mut client = nowait_h2::client::Connection::new(Limits::default());
+    client.open(&request(b"HEAD"), &mut Vec::new()).unwrap().finish(true);
+    let input = [settings(&[]), headers(1, false, &head("200", "1")), data(1, true, b"x")].concat();
+    let events = feed(&mut client, &input);
+    assert_eq!(events[events.len() - 1], "broken 1 Malformed(ContentTooLong)", "{events:?}");
+}
+
 /// What an upstream server may do.
 #[test]
 fn lawful_responses() {

@@ -19,7 +19,7 @@ use crate::conf::upstream::{PASSES_TO, Upstream};
 use crate::log::Level;
 use crate::module::{Explained, Handler, Parts, Place, Step};
 use crate::outcome::Outcome;
-use crate::request::{Request, RequestBody};
+use crate::request::{BodyLength, Request, RequestBody};
 use crate::request_body;
 use crate::response::{LocalFuture, Response};
 use crate::trace::{About, Trace};
@@ -252,7 +252,10 @@ pub(super) async fn fetch<P: Protocol>(
     wanted: Wanted,
 ) -> Result<Reply, Failed> {
     let failed = |status| Failed { status, cause: None };
-    if conf.backend().settings.request_buffering || !conf.streams(request) {
+    // Content beyond "Content-Length: 0" would be seen too late: the server takes the head for all of the
+    // request.
+    let says_empty = request.body_length == BodyLength::Known(0);
+    if says_empty || conf.backend().settings.request_buffering || !conf.streams(request) {
         request_body::read(request).await.map_err(failed)?;
     }
     let uri = conf.uri(request).map_err(failed)?;

@@ -141,7 +141,8 @@ pub(super) fn is_served(request: &Request, conf: &CacheConf) -> bool {
     // RFC 9110 section 9.3.1: "content received in a GET request has no generally defined
     // semantics". An origin may still evaluate it, but the key does not contain it: the response
     // must not be served to other requests.
-    request.method != Method::Post && request.body_length == BodyLength::None
+    request.method != Method::Post
+        && matches!(request.body_length, BodyLength::None | BodyLength::Known(0))
 }
 
 /// The time in Unix seconds.

@@ -145,7 +145,8 @@ fn prepare(
         _ if stream.asks_for_tunnel.get() => BodyLength::None,
         None if ended => BodyLength::None,
         None => BodyLength::Unknown,
-        Some(0) => BodyLength::None,
+        Some(0) if ended => BodyLength::None,
+        // Whether it is as long as it says is known at its end, even if it says that it is empty.
         Some(length) => BodyLength::Known(length),
     };
     if request.body_length != BodyLength::None {

@@ -19,6 +19,9 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
+/// RFC 9113 section 8.1.1: "A request or response that includes message content can include a
+/// content-length header field. A request or response is also malformed if the value of a
+/// content-length header field does not equal the sum of the DATA frame payload lengths".
 #[test]
 fn content_that_differs_from_its_length_is_not_forwarded() {
     let to_itself = "location / { proxy_pass http://127.0.0.1:%%PORT%%/to/; }
@@ -54,6 +57,7 @@ fn content_that_differs_from_its_length_is_not_forwarded() {
     });
 }
 
+/// A client that waits for the server to say that it need not send the rest learns it at once.
 #[test]
 fn an_upload_that_nobody_reads_is_ended_with_its_response() {
     let site = http2("client_max_body_size 1k; location / { return 200 early; }");
@@ -76,6 +80,7 @@ fn an_upload_that_nobody_reads_is_ended_with_its_response() {
     });
 }
 
+/// Frames that begin no request.
 #[test]
 fn a_connection_without_a_request_ends_in_time_whatever_it_sends() {
     let site = http2("client_header_timeout 200ms; keepalive_timeout 200ms;").file("html/a", "A");
@@ -115,6 +120,40 @@ fn a_connection_without_a_request_ends_in_time_whatever_it_sends() {
     });
 }
 
+/// Fields of earlier requests cost a client one byte each, and the server all of their length.
+#[test]
+fn heads_of_one_connection_are_bounded() {
+    let content = "location / { proxy_pass http://127.0.0.1:1; } location /a { return 200 A; }";
+    let site = http2(content);
+    on_each_driver(&site, |server| {
+        let mut client = client(server);
+        let value = "x".repeat(3500);
+        let field = [("x-large", value.as_str()); 9];
+        let mut streams = Vec::new();
+        // Their content never comes, so they stay.
+        for _ in 0..60 {
+            streams.push(client.open("POST", "/", &field, false));
+        }
+        client.round_trip();
+        let count = |client: &Http2, code| {
+            streams.iter().filter(|stream| client.so_far(**stream).reset == code).count()
+        };
+        let refused = count(&client, Some(ErrorCode::REFUSED_STREAM));
+        assert!((20..40).contains(&refused), "{refused} streams were refused");
+        assert_eq!(count(&client, None), 60 - refused);
+        // What was held is free again.
+        for stream in streams {
+            client.reset(stream, ErrorCode::CANCEL);
+        }
+        client.round_trip();
+        for _ in 0..60 {
+            let stream = client.open("GET", "/a", &field, true);
+            assert_eq!(client.response(stream).text(), "A");
+        }
+    });
+}
+
+/// A client may have sent requests that it can't repeat before it sees GOAWAY.
 #[test]
 fn requests_on_their_way_are_served_when_a_connection_is_used_up() {
     for limit in ["keepalive_requests 2;", "keepalive_time 1ms;"] {

@@ -300,6 +300,20 @@ impl<R: Role> Connection<R> {
         open.left.filter(|&left| left <= open.receive.open().into())
     }
 
+    /// Refuses a stream that the peer has just opened: it may try again.
+    ///
+    /// # Errors
+    /// The peer opens too many such streams.
+    pub fn refuse(&mut self, stream: StreamId) -> Result<(), ConnectionError> {
+        if let Err(error) = self.budgets.spend(Flood::Refused) {
+            self.failed = Some(error);
+            self.go_away(error.code());
+            return Err(error);
+        }
+        self.reset(stream, ErrorCode::REFUSED_STREAM);
+        Ok(())
+    }
+
     /// Our own settings and bounds, as they are in force.
     pub fn limits(&self) -> &Limits {
         &self.limits

@@ -285,6 +285,11 @@ impl RequestHead {
         self.read.length
     }
 
+    /// What the head takes in memory, in bytes.
+    pub fn memory(&self) -> usize {
+        self.text.len() + self.fields.len() * size_of::<Place>()
+    }
+
     /// The validated host name, in lower case, without port and trailing dot: from the target,
     /// else from `Host`. `None` if there is neither.
     pub fn host(&self) -> Option<&[u8]> {

@@ -52,6 +52,11 @@ const FIELDS_MORE: u16 = 128;
 /// reset. If more is to come, or nobody knows how much, the stream is reset.
 const DISCARD_BYTES_MAX: u64 = 32 * 1024;
 
+/// What the heads of a connection's requests take at once, in bytes: 8 KB for each of 128 streams. Further
+/// streams are refused. A head that refers to fields of earlier ones costs a client a few hundred bytes,
+/// and the server all that `large_client_header_buffers` allows.
+const HEADS_BYTES_MAX: usize = 1024 * 1024;
+
 /// Streams of a connection whose requests are being discarded; further ones are reset at once.
 const DISCARDING_STREAMS_MAX: usize = 32;
 
@@ -81,6 +86,9 @@ pub(super) struct Connection {
     cold: Cell<usize>,
     /// By how much windows of streams have grown, in bytes.
     grown: Cell<u32>,
+    /// What the heads of its requests take, in bytes, and how much they may.
+    heads_bytes: Cell<usize>,
+    heads_bytes_max: usize,
     /// Since when it has no streams, and how long it must be kept; `None` if it has.
     idle: Cell<Option<(Instant, Duration)>>,
     /// The client was asked to open no more streams, or is about to be.
@@ -145,6 +153,9 @@ impl Connection {
             sending: Cell::new(false),
             cold: Cell::new(0),
             grown: Cell::new(0),
+            heads_bytes: Cell::new(0),
+            // One more request is taken as soon as all others have ended.
+            heads_bytes_max: HEADS_BYTES_MAX.max(list_bytes_max as usize),
             idle: Cell::new(Some((now(), Duration::ZERO))),
             leaving: Cell::new(false),
             used_up: Cell::new(false),
@@ -215,6 +226,18 @@ impl Connection {
         Some(streams[at].clone())
     }
 
+    /// Counts the head of a stream that begins. False: it must not, since all heads together would take too
+    /// much.
+    pub(super) fn count_head(&self, stream: &Stream, bytes: usize) -> bool {
+        let all = self.heads_bytes.get() + bytes;
+        let fits = all <= self.heads_bytes_max || self.is_idle();
+        if fits {
+            self.heads_bytes.set(all);
+            stream.head_bytes.set(bytes);
+        }
+        fits
+    }
+
     /// Adds a stream, whose number is above all others'.
     pub(super) fn add(&self, stream: Rc<Stream>) {
         self.idle.set(None);
@@ -243,6 +266,7 @@ impl Connection {
             }
         }
         self.grown.set(self.grown.get() - stream.window_grown());
+        self.heads_bytes.set(self.heads_bytes.get() - stream.head_bytes.take());
         let mut streams = self.streams.borrow_mut();
         if let Ok(at) = streams.binary_search_by_key(&stream.id, |stream| stream.id) {
             streams.remove(at);

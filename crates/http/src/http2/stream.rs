@@ -44,6 +44,8 @@ pub(super) struct Stream {
     pub(super) asks_for_tunnel: Cell<bool>,
     /// Once its content is being read.
     window: Cell<Option<Window>>,
+    /// What its request's head takes, in bytes.
+    pub(super) head_bytes: Cell<usize>,
 }
 
 /// Content received and not yet read.
@@ -128,6 +130,7 @@ impl Stream {
             frame_bytes_max: Cell::new(usize::MAX),
             asks_for_tunnel: Cell::new(false),
             window: Cell::new(None),
+            head_bytes: Cell::new(0),
         })
     }
 

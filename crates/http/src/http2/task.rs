@@ -488,13 +488,13 @@ fn process(connection: &Rc<Connection>) -> Result<(), ConnectionError> {
         match step.event {
             Event::NeedMore => return Ok(()),
             Event::OutputFull => connection.collect(),
-            Event::Request { stream, end } => begin(connection, stream, end, None),
+            Event::Request { stream, end } => begin(connection, stream, end, None)?,
             Event::Trailers { stream } => match connection.stream(stream) {
                 Some(stream) => stream.receive(&[], true, false),
                 None => connection.forget(stream),
             },
             Event::StreamError { stream, error, answerable } => {
-                faulty(connection, stream, error, answerable);
+                faulty(connection, stream, error, answerable)?;
             }
             Event::Reset { stream, .. } => {
                 connection.forget(stream);
@@ -511,7 +511,12 @@ fn process(connection: &Rc<Connection>) -> Result<(), ConnectionError> {
 }
 
 /// The client has broken the rules of a stream.
-fn faulty(connection: &Rc<Connection>, id: StreamId, error: StreamError, answerable: bool) {
+fn faulty(
+    connection: &Rc<Connection>,
+    id: StreamId,
+    error: StreamError,
+    answerable: bool,
+) -> Result<(), ConnectionError> {
     match connection.stream(id) {
         Some(stream) => {
             connection.log(Level::Info, format_args!("client sent {error}"));
@@ -520,12 +525,13 @@ fn faulty(connection: &Rc<Connection>, id: StreamId, error: StreamError, answera
                 stream.leave();
             }
         }
-        None if answerable => begin(connection, id, true, Some(error)),
+        None if answerable => return begin(connection, id, true, Some(error)),
         None => {
             connection.forget(id);
             connection.log(Level::Info, format_args!("client sent {error}"));
         }
     }
+    Ok(())
 }
 
 /// The priority that the request states (RFC 9218 section 5).
@@ -543,18 +549,33 @@ fn priority(head: &RequestHead) -> Option<Priority> {
 }
 
 /// Begins a request. Malformed ones are refused.
-fn begin(connection: &Rc<Connection>, id: StreamId, end: bool, fault: Option<StreamError>) {
+///
+/// # Errors
+/// The client opens too many streams that it may not open.
+fn begin(
+    connection: &Rc<Connection>,
+    id: StreamId,
+    end: bool,
+    fault: Option<StreamError>,
+) -> Result<(), ConnectionError> {
     let all = connection.all();
     let current = all.current();
     let Some(server) = connection.default_server(&current) else {
-        return connection.h2.borrow_mut().reset(id, ErrorCode::REFUSED_STREAM);
+        connection.h2.borrow_mut().reset(id, ErrorCode::REFUSED_STREAM);
+        return Ok(());
     };
-    let requests = &connection.client.requests;
-    requests.set(requests.get().saturating_add(1));
     let stream = Stream::new(connection.clone(), id, end);
-    connection.add(stream.clone());
     let mut request = all.first_request(stream.clone(), current, server);
     let received = connection.heads.borrow_mut().take(&mut request.head);
+    if !connection.count_head(&stream, request.head.memory()) {
+        all.keep_spare(request);
+        let text = "client sent requests whose headers together are too large";
+        connection.log(Level::Info, format_args!("{text}, so one is refused"));
+        return connection.h2.borrow_mut().refuse(id);
+    }
+    let requests = &connection.client.requests;
+    requests.set(requests.get().saturating_add(1));
+    connection.add(stream.clone());
     if let Some(priority) = priority(&request.head) {
         connection.h2.borrow_mut().set_priority(id, priority);
     }
@@ -590,4 +611,5 @@ fn begin(connection: &Rc<Connection>, id: StreamId, end: bool, fault: Option<Str
         Poll::Ready(()) => drop(connection.spare.replace(Some(serving))),
         Poll::Pending => drop(spawn(serving)),
     }
+    Ok(())
 }

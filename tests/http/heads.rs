@@ -1,8 +1,9 @@
 //! Request heads: what is refused, with which status, and its limits.
 
 use nowait_testkit::check_on;
+use nowait_testkit::http2::Http2;
 
-use crate::stage::{exchanges, on_each_driver, server};
+use crate::stage::{ask, exchanges, on_each_driver, server, site};
 
 const ECHO: &str = "location / { return 200 $uri; }";
 
@@ -82,6 +83,42 @@ fn the_fragment_of_a_target_is_ignored() {
             ("GET http://x#b HTTP/1.1\nHost: x", "400"),
         ],
     );
+}
+
+/// RFC 3986 section 2: a URI is ASCII. Servers behind this one, and caches, see what it should have been.
+#[test]
+fn other_octets_of_a_target_are_escaped() {
+    let site = site(
+        "proxy_cache_path %%DIR%%/cache keys_zone=zone:1m;
+        server {
+            listen 127.0.0.1:%%PORT%%;
+            http2 on;
+            add_header X-Cache $upstream_cache_status;
+            location / { proxy_pass http://127.0.0.1:%%PORT_1%%; }
+            location /cached { proxy_pass http://127.0.0.1:%%PORT_1%%; proxy_cache zone;
+                proxy_cache_valid 1m; }
+            location /to/ { proxy_pass http://127.0.0.1:%%PORT_1%%/new/; }
+        }
+        server { listen 127.0.0.1:%%PORT_1%%; location / { return 200 $request_uri; } }",
+    );
+    let cases = [
+        ("/\u{e9}?\u{e9}=\u{fc}%20", "/%C3%A9?%C3%A9=%C3%BC%20", ""),
+        ("/to/\u{e9}?\u{e9}", "/new/%C3%A9?%C3%A9", ""),
+        ("/cached%C3%A9?%C3%A9", "/cached%C3%A9?%C3%A9", "MISS"),
+        ("/cached\u{e9}?\u{e9}", "/cached%C3%A9?%C3%A9", "HIT"),
+    ];
+    on_each_driver(&site, |server| {
+        for (target, forwarded, cache) in cases {
+            let response = ask(server, target, &[]);
+            assert_eq!(response.text(), forwarded);
+            assert_eq!(response.header("x-cache").unwrap_or_default(), cache);
+            let mut client = Http2::to_port(server.port());
+            assert_eq!(client.get(target).text(), forwarded);
+        }
+        let mut client = server.client();
+        client.send(b"GET /\xff?\x80\xfe HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().text(), "/%FF?%80%FE");
+    });
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub enum Set {
     Memcached,
     /// An SMTP xtext (RFC 3461): `+XX` of space, `+`, `=`.
     MailXtext,
+    /// What a URI never has, and nothing that it may have.
+    Foreign,
 }
 
 const fn table(also: &[u8], high: bool) -> [bool; 256] {
@@ -49,6 +51,7 @@ static HTML: [bool; 256] = table(b" \"#%'<>\\^`{|}", true);
 static REFRESH: [bool; 256] = table(b" \"'<>\\^`{|~", true);
 static MEMCACHED: [bool; 256] = table(b" %", false);
 static MAIL_XTEXT: [bool; 256] = table(b" +=", true);
+static FOREIGN: [bool; 256] = table(b" ", true);
 
 impl Set {
     fn table(self) -> &'static [bool; 256] {
@@ -60,6 +63,7 @@ impl Set {
             Set::Refresh => &REFRESH,
             Set::Memcached => &MEMCACHED,
             Set::MailXtext => &MAIL_XTEXT,
+            Set::Foreign => &FOREIGN,
         }
     }
 }

@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 
+use crate::escape::{self, Set};
 use crate::fields::{FieldTable, Fields, Place, Span};
 use crate::host::{self, HostParts};
 use crate::name::Known;
@@ -508,7 +509,26 @@ impl RequestHead {
             self.read.content_length = Some(length);
         }
         self.lower_host();
+        self.escape_uri();
         Ok(())
+    }
+
+    /// Makes the path and the query what they should have been: "a URI is composed from a limited set of
+    /// characters" (RFC 3986 section 2), all of them ASCII. The target and the line stay as they were sent.
+    //
+    // nginx differs: it sends other octets to servers behind it, and what they make of them is anybody's
+    // guess.
+    fn escape_uri(&mut self) {
+        let Control { uri, .. } = self.read.control;
+        if uri.of(&self.text).is_ascii() {
+            return;
+        }
+        let start = self.text.len();
+        let escaped = escape::uri(Set::Foreign, uri.of(&self.text)).into_owned();
+        self.text.extend_from_slice(&escaped);
+        let uri = Span::new(start, self.text.len());
+        self.read.control.uri = uri;
+        self.read.control.shape = Shape::scan(uri.of(&self.text)).0;
     }
 
     /// Ends a head with an error, after this many bytes. Its text is there.

@@ -7,7 +7,7 @@
 use crate::Limits;
 use crate::error::{RequestError, ResponseError};
 use nowait_message::scan::{find_control, find_line_end, find_unusual, trim_end};
-use nowait_message::uri::Shape;
+use nowait_message::uri::{Shape, is_served_scheme};
 use nowait_message::{Control, Known, Method, Span, TargetForm, Version};
 
 /// Result of parsing a line.
@@ -121,6 +121,10 @@ fn target(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestE
                 }
                 at += 1;
             }
+            // nginx differs: it takes any scheme, and responds with what it has under HTTP's.
+            if !is_served_scheme(line.scheme.of(bytes)) {
+                return Err(RequestError::InvalidRequest);
+            }
             match authority(bytes, at, line)? {
                 Line::Whole((), end) => at = end,
                 Line::Partial => return Ok(Line::Partial),
@@ -156,11 +160,13 @@ fn has_port(authority: &[u8]) -> bool {
 }
 
 /// Path and query from `start`; ends before a space or line terminator.
+//
+// nginx differs: it takes a fragment, which it cuts off for its own purposes and sends to servers behind it.
 fn path(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestError> {
     let (shape, length) = Shape::scan(&bytes[start..]);
     let end = start + length;
     match byte!(bytes, end) {
-        b' ' | b'\r' | b'\n' => {}
+        b' ' | b'\r' | b'\n' if !shape.has_fragment() => {}
         _ => return Err(RequestError::InvalidRequest),
     }
     line.uri = Span::new(start, end);

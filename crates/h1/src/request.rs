@@ -6,7 +6,7 @@ use crate::line::{Line, request_line};
 use crate::reader::{FieldSpans, Head};
 use crate::{BodyLength, Limits};
 use nowait_message::name::Known;
-use nowait_message::scan::list;
+use nowait_message::scan::{is_token, list};
 use nowait_message::{Control, FieldError, Place, RequestHead, Span, TargetForm, Version};
 
 /// Number of dropped fields that are kept for the log.
@@ -130,6 +130,22 @@ impl From<FieldError> for RequestError {
     }
 }
 
+impl Reading<'_> {
+    /// "field-name = token" (RFC 9110 section 5.1).
+    //
+    // nginx differs: it drops other names, or passes them on if `ignore_invalid_headers` is off.
+    #[cold]
+    fn check_name(&mut self, bytes: &[u8], field: &FieldSpans) -> Result<(), RequestError> {
+        let name = field.name.of(bytes);
+        let Some(bad) = name.iter().position(|octet| !is_token(std::slice::from_ref(octet))) else {
+            return Ok(());
+        };
+        let line = field.name.part(0..bad);
+        self.framing.fail(line, name.get(bad).copied());
+        Err(RequestError::InvalidHeaderLine)
+    }
+}
+
 /// A head that is being read.
 pub(crate) struct Reading<'a> {
     pub(crate) head: &'a mut RequestHead,
@@ -177,6 +193,9 @@ impl Head for Reading<'_> {
         limits: &Limits,
         field: FieldSpans,
     ) -> Result<(), RequestError> {
+        if field.odd {
+            self.check_name(bytes, &field)?;
+        }
         if field.odd && limits.ignore_invalid_headers {
             let odd = self.framing.odd.get_or_insert_default();
             odd.ignored += 1;

@@ -32,7 +32,7 @@ static CLASS: [u8; 256] = {
     while c < 0x80 {
         class[c as usize] = match c {
             b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' => PLAIN,
-            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => PLAIN,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b';' | b'=' => PLAIN,
             b'A'..=b'Z' => UPPER,
             _ => OTHER,
         };
@@ -43,8 +43,11 @@ static CLASS: [u8; 256] = {
 
 /// Checks `host[:port]` and finds its parts.
 ///
-/// Allows the `reg-name` and `IP-literal` of RFC 3986 section 3.2.2, except two consecutive dots;
+/// Allows the `reg-name` and `IP-literal` of RFC 3986 section 3.2.2, except two consecutive dots and commas;
 /// in particular nothing that could act as a separator in a file system.
+//
+// nginx differs: it takes commas. `Host: a,b` is what some make of two fields, of which others take the
+// first or the last.
 pub fn validate(host: &[u8]) -> Result<HostParts, InvalidHost> {
     let literal = host.first() == Some(&b'[');
     let mut has_upper = false;

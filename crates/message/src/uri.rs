@@ -46,6 +46,8 @@ pub struct Normalized<'a> {
 pub struct Shape {
     /// `/.`, `//`, `%`, `#` or no leading `/`: needs decoding.
     complex: bool,
+    /// There is a `#`.
+    fragment: bool,
     /// After the `?`; 0 if there is none.
     query: u32,
 }
@@ -79,7 +81,7 @@ impl Shape {
     /// end. Returns where it stopped.
     #[inline]
     pub fn scan(target: &[u8]) -> (Shape, usize) {
-        let mut shape = Shape { complex: target.first() != Some(&b'/'), query: 0 };
+        let mut shape = Shape { complex: target.first() != Some(&b'/'), ..Shape::default() };
         let mut at = 0;
         let mut after_slash = false;
         loop {
@@ -103,7 +105,7 @@ impl Shape {
                     at += shape.scan_query(&target[at..]);
                     break;
                 }
-                FRAGMENT => shape.complex = true,
+                FRAGMENT => (shape.complex, shape.fragment) = (true, true),
                 _ => break,
             }
             at += 1;
@@ -116,6 +118,11 @@ impl Shape {
         self.complex
     }
 
+    /// Whether there is a fragment, which has no place in a request (RFC 9112 section 3.2).
+    pub fn has_fragment(self) -> bool {
+        self.fragment
+    }
+
     /// In the query only the end and a fragment matter.
     fn scan_query(&mut self, query: &[u8]) -> usize {
         let mut at = 0;
@@ -124,11 +131,16 @@ impl Shape {
             if query[at] != b'#' {
                 return at;
             }
-            self.complex = true;
+            (self.complex, self.fragment) = (true, true);
             at += 1;
         }
         query.len()
     }
+}
+
+/// Whether targets of this scheme are what this server has: HTTP's.
+pub fn is_served_scheme(scheme: &[u8]) -> bool {
+    scheme.eq_ignore_ascii_case(b"http") || scheme.eq_ignore_ascii_case(b"https")
 }
 
 /// Normalises a raw target, for example that of an internal redirect or of another protocol.
@@ -271,12 +283,12 @@ mod tests {
 
     /// As [`Shape::scan`], one byte at a time.
     fn scan_plainly(target: &[u8]) -> (Shape, usize) {
-        let mut shape = Shape { complex: target.first() != Some(&b'/'), query: 0 };
+        let mut shape = Shape { complex: target.first() != Some(&b'/'), ..Shape::default() };
         let mut after_slash = false;
         for (at, &c) in target.iter().enumerate() {
             match c {
                 0..=b' ' | 0x7f => return (shape, at),
-                b'#' => shape.complex = true,
+                b'#' => (shape.complex, shape.fragment) = (true, true),
                 _ if shape.query > 0 => {}
                 b'?' => shape.query = at as u32 + 1,
                 b'/' if after_slash => shape.complex = true,

@@ -5,7 +5,8 @@
 
 use nowait_h2::hpack::{Field, Token};
 use nowait_h2::{Sink, StreamId};
-use nowait_message::uri::Shape;
+use nowait_message::scan::is_token;
+use nowait_message::uri::{Shape, is_served_scheme};
 use nowait_message::{
     Control, FieldError, Known, Method, Place, RequestHead, Span, TargetForm, Version,
 };
@@ -36,6 +37,10 @@ pub(super) enum HeadError {
     TwoHosts,
     /// Something that is no path.
     InvalidPath,
+    /// A scheme that is none of HTTP.
+    InvalidScheme,
+    /// A name that is no token.
+    InvalidName,
     /// A method that HTTP/1.1 would not take either.
     InvalidMethod,
     /// More fields than `max_headers`, cookies not counted.
@@ -59,6 +64,8 @@ impl std::fmt::Display for HeadError {
             }
             Self::InvalidMethod => "client sent invalid method",
             Self::TooManyFields => "client sent too many header lines",
+            Self::InvalidScheme => "client sent invalid \":scheme\" header",
+            Self::InvalidName => "client sent invalid header line",
             Self::InvalidPath => "client sent invalid \":path\" header",
         })
     }
@@ -136,7 +143,12 @@ impl Sink for Heads {
                 }
                 self.control.method_name = self.put(field.value);
             }
-            Token::SCHEME => self.control.scheme = self.put(field.value),
+            Token::SCHEME => {
+                if !is_served_scheme(field.value) {
+                    self.error.get_or_insert(HeadError::InvalidScheme);
+                }
+                self.control.scheme = self.put(field.value);
+            }
             Token::AUTHORITY => self.control.authority = self.put(field.value),
             Token::PATH => self.path(field.value),
             _ if field.name == b":protocol" => {
@@ -206,7 +218,7 @@ impl Heads {
             return;
         }
         let (shape, length) = Shape::scan(value);
-        if length != value.len() {
+        if length != value.len() || shape.has_fragment() {
             self.error.get_or_insert(HeadError::InvalidPath);
         }
         self.control.uri = self.control.target;
@@ -246,7 +258,14 @@ impl Heads {
         };
         // Known names are valid.
         let is_odd = || field.known.is_none() && !field.name.iter().all(valid);
-        if self.rules.ignore_invalid && is_odd() {
+        let is_odd = is_odd();
+        // "HTTP/2 implementations SHOULD validate field names [...] according to their definitions in
+        // Section 5.1 of [HTTP]" (RFC 9113 section 8.2.1).
+        if is_odd && !is_token(field.name) {
+            self.error.get_or_insert(HeadError::InvalidName);
+            return;
+        }
+        if self.rules.ignore_invalid && is_odd {
             if self.ignored.len() < IGNORED_MAX {
                 self.ignored.push(field.name.to_vec());
             }
@@ -372,6 +391,24 @@ mod tests {
         ];
         assert_eq!(get(&some).1, None);
         assert_eq!(get(&[&some[..], &[("x", "")]].concat()).1, Some(HeadError::TooManyFields));
+    }
+
+    #[test]
+    fn names_schemes_and_paths_are_those_of_http() {
+        for name in ["x(y", "x@y", "\"", "x/y", "{x}"] {
+            let error = get(&[(":authority", "a"), (name, "")]).1;
+            assert_eq!(error, Some(HeadError::InvalidName), "{name}");
+        }
+        let asked = |scheme, path| {
+            let fields =
+                [(":method", "GET"), (":scheme", scheme), (":path", path), (":authority", "a")];
+            let (head, received) = head(&fields);
+            (received.error, head.uri().to_vec())
+        };
+        assert_eq!(asked("ftp", "/").0, Some(HeadError::InvalidScheme));
+        assert_eq!(asked("https", "/a#b").0, Some(HeadError::InvalidPath));
+        assert_eq!(asked("https", "/a?b#c").0, Some(HeadError::InvalidPath));
+        assert_eq!(asked("HTTP", "/\u{e9}"), (None, b"/%C3%A9".to_vec()));
     }
 
     #[test]

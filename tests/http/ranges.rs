@@ -1,6 +1,7 @@
 //! `Range`, `If-Range`, `max_ranges`: RFC 9110, section 14.
 
-use nowait_testkit::check_on;
+use nowait_testkit::http2::Http2;
+use nowait_testkit::{Response, check_on};
 
 use crate::stage::{ask, asks_nginx, on_each_driver, pattern, server, site};
 
@@ -219,5 +220,63 @@ fn ranges_of_what_a_filter_changes() {
         }
         let length = response.header("content-length").unwrap();
         assert_eq!(length, response.body.len().to_string());
+    });
+}
+
+/// Scripts of other sites see a response only if it says so, also this one.
+#[test]
+fn an_unsatisfied_range_has_the_fields_of_the_whole() {
+    let site = site(
+        "proxy_cache_path %%DIR%%/cache keys_zone=zone:1m;
+         add_header Access-Control-Allow-Origin $scheme://a;
+         add_header X-Always 1 always;
+         expires 1h;
+         server {
+             listen 127.0.0.1:%%PORT%%; http2 on; root %%DIR%%/html;
+             location /cached/ {
+                 proxy_pass http://127.0.0.1:%%PORT_1%%/; proxy_cache zone; proxy_cache_valid 1h;
+             }
+             location /forced/ {
+                 proxy_pass http://127.0.0.1:%%PORT_1%%/; proxy_force_ranges on;
+                 proxy_set_header Range \"\";
+             }
+             location /page/ { alias %%DIR%%/html/; error_page 416 /416; }
+             location /named/ { alias %%DIR%%/html/; error_page 416 =200 @named; }
+             location /416 { return 200 page; }
+             location @named { return 200 page; }
+         }
+         server {
+             listen 127.0.0.1:%%PORT_1%%; root %%DIR%%/html; expires off;
+             add_header X-Origin 1; add_header Content-Language en;
+             add_header_inherit off;
+         }",
+    )
+    .file("html/a", "0123456789");
+    on_each_driver(&site, |server| {
+        // The second time from the cache.
+        for path in ["/a", "/cached/a", "/cached/a", "/forced/a", "/page/a", "/named/a"] {
+            let check = |response: Response| {
+                eprintln!("{path}: {response}");
+                let status = if path == "/named/a" { 200 } else { 416 };
+                assert_eq!(response.status, status);
+                let only = |name: &str| {
+                    let all: Vec<String> = response.all(name).map(str::to_owned).collect();
+                    assert!(all.len() <= 1, "{name}: {all:?}");
+                    all.concat()
+                };
+                assert_eq!(only("access-control-allow-origin"), "http://a");
+                assert_eq!(only("x-always"), "1");
+                assert_eq!(only("cache-control"), "max-age=3600");
+                assert!(!only("expires").is_empty());
+                assert_eq!(only("content-range"), "bytes */10");
+                assert_eq!(only("content-language"), "");
+                let from_origin = path.starts_with("/cached") || path.starts_with("/forced");
+                assert_eq!(only("x-origin"), if from_origin { "1" } else { "" });
+            };
+            check(ask(server, path, &["Range: bytes=10-"]));
+            let mut client = Http2::to_port(server.port());
+            let stream = client.open("GET", path, &[("range", "bytes=10-")], true);
+            check(client.response(stream));
+        }
     });
 }

@@ -48,6 +48,8 @@ pub struct Replaced {
     pub by_error_page: bool,
     /// Status to send instead of the status of the response in progress.
     pub status: Option<u16>,
+    /// No part of the response is in the requested range. Its 416 has its header fields.
+    pub unsatisfied: bool,
     /// The status that an error page replaces, with its header fields.
     pub special: Option<Box<Special>>,
     /// The head whose fields the response of another location takes over.

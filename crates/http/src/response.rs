@@ -277,6 +277,11 @@ impl Head {
             .push(Header { name: Bytes::from_static(name.as_bytes()), value: value.into() });
     }
 
+    /// Whether there is a line with this name.
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.headers.iter().any(|header| header.name.eq_ignore_ascii_case(name))
+    }
+
     /// Places a field after the current lines, unless it has a place already.
     pub fn place(&mut self, field: Apart) {
         self.order.place(field, self.headers.len());

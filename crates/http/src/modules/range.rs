@@ -65,7 +65,13 @@ fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Speci
                 name: Bytes::from_static(b"Content-Range"),
                 value: range::unsatisfied(size).into(),
             };
-            return Err(Box::new(Special { status: 416, location: None, headers: vec![header] }));
+            // What was added to the whole response, or came from an upstream: scripts see a response
+            // only if its fields say so.
+            let mut headers = std::mem::take(&mut response.head.headers);
+            headers.retain(|header| !is_about_content(&header.name));
+            headers.push(header);
+            request.replaced.unsatisfied = true;
+            return Err(Box::new(Special { status: 416, location: None, headers }));
         }
         Selection::Single(wanted) => {
             let Some(body) = single(&mut response.body, &wanted) else { return Ok(()) };
@@ -103,6 +109,15 @@ fn multiple(response: &mut Response, wanted: Vec<Range<u64>>, size: u64) {
     response.head.content_length = Some(frame.length);
     response.head.accept_ranges = AcceptRanges::No;
     response.body = Body::Parts(parts);
+}
+
+/// Whether a field describes the content, which a 416 does not have.
+fn is_about_content(name: &[u8]) -> bool {
+    let prefix = name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"content-"));
+    let policy = name.get(8..).is_some_and(|rest| {
+        rest.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"security"))
+    });
+    prefix && !policy || name.eq_ignore_ascii_case(b"repr-digest")
 }
 
 /// Removes a `Content-Range` of another origin, which does not describe this response.

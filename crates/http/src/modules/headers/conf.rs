@@ -14,7 +14,8 @@ nowait_conf::directives! {
     pub struct HeadersConf with HeadersConfLayer;
 
     /// Adds a field to the header of responses with status 200, 201, 204, 206, 301, 302, 303, 304,
-    /// 307 or 308; with `always`, of every response. An empty value adds nothing.
+    /// 307 or 308; with `always`, of every response. An empty value adds nothing. When a requested range is
+    /// not in a response, the resulting 416 has the fields that the response would have had.
     add_header: Vec<AddHeader>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "name value [always]";
     /// Adds a field to the trailer of chunked responses, by the rules of `add_header`.
     add_trailer: Vec<AddHeader>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "name value [always]";

@@ -45,6 +45,10 @@ fn apply(headers: &HeadersConf, request: &mut Request, response: &mut Response) 
         expires(request, &headers.expires);
     }
     for header in headers.add_header.iter().filter(|header| usual || header.always) {
+        // nginx differs: it sends it twice.
+        if request.replaced.unsatisfied && request.out.has(&header.name) {
+            continue;
+        }
         let value = request.evaluate(&header.value);
         set(&mut request.out, &header.name, value);
     }

@@ -35,6 +35,21 @@ fn both_directions_pass() {
     });
 }
 
+/// What follows is no content, of which a client could ask for ranges.
+#[test]
+fn nothing_of_another_protocol_is_a_range() {
+    let script = || {
+        vec![vec![Step::expect("\r\n\r\n"), Step::reply(format!("{SWITCH}bye")), Step::HalfClose]]
+    };
+    on_each(script, &format!("{UPGRADE} proxy_force_ranges on;"), |server, _| {
+        let mut client = server.client();
+        client.send(REQUEST);
+        let head = client.response_to_head();
+        assert_eq!((head.status, head.header("accept-ranges")), (101, None));
+        assert_eq!(client.rest(), b"bye");
+    });
+}
+
 #[test]
 fn each_side_may_end_its_sending_first() {
     let script = || {

@@ -264,7 +264,8 @@ fn pass(
             };
         }
     }
-    if backend.force_ranges {
+    // A 101 passes no filter that would know better.
+    if backend.force_ranges && head.status == 200 {
         head.accept_ranges = AcceptRanges::Bytes;
     }
     let nominates = received.all(Known::Connection).any(is_nomination);

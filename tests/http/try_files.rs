@@ -79,3 +79,41 @@ fn no_escape_through_variables() {
     let site = server("location / { try_files /$arg_f =404; }").file("html/a", "A");
     gets(&site, &[("/?f=a", "200\n\nA"), ("/?f=none", "404")]);
 }
+
+/// nginx's argument `/` is a directory without a name: the root.
+#[test]
+fn the_root_itself_may_be_tried() {
+    let site = server(
+        r#"
+        location /alias/ { alias %%DIR%%/app/; try_files $uri / =404; }
+        location /bare { alias %%DIR%%/app; try_files $uri / =404; }
+        location /none/ { alias %%DIR%%/none/; try_files $uri / =404; }
+        location /file/ { alias %%DIR%%/app/index.html; try_files / =404; }
+        location /slash/ { alias %%DIR%%/app/; try_files $uri $uri/ =404; }
+        location ~ ^/re/(.*)$ { alias %%DIR%%/app/$1; try_files "" / =404; }
+        location ~ ^/sub/ { root %%DIR%%/html; try_files $uri / =404; }
+        "#,
+    )
+    .file("app/index.html", "app")
+    .file("app/file", "F")
+    .file("app/dir/index.html", "dir")
+    .file("html/index.html", "html");
+    gets(
+        &site,
+        &[
+            ("/alias/none", "200\n\napp"),
+            ("/alias/", "200\n\napp"),
+            ("/alias/file", "200\n\nF"),
+            ("/bare", "200\n\napp"),
+            ("/bare/none", "200\n\napp"),
+            ("/none/x", "404"),
+            ("/file/x", "404"),
+            ("/slash/dir/", "200\n\ndir"),
+            ("/slash/dir", "301"),
+            ("/slash/none", "404"),
+            ("/re/file", "200\n\nF"),
+            ("/re/dir/", "200\n\ndir"),
+            ("/sub/none", "200\n\nhtml"),
+        ],
+    );
+}

@@ -27,7 +27,7 @@ pub struct TryFiles {
 /// One file to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name below the root, without the final slash of a directory.
+    /// Its name below the root, without the final slash of a directory: of the root itself nothing.
     pub name: Complex,
     /// Whether the candidate is a directory.
     pub directory: bool,
@@ -50,7 +50,7 @@ impl Setting for TryFiles {
         let mut candidates = Vec::with_capacity(files.len());
         for word in files {
             let mut word = word.clone();
-            let directory = word.text.len() > 1 && word.text.last() == Some(&b'/');
+            let directory = word.text.last() == Some(&b'/');
             if directory {
                 word.text.pop();
             }

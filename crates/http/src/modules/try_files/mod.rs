@@ -110,7 +110,13 @@ async fn look_up(request: &Request, path: &[u8]) -> Option<Kind> {
     }
 }
 
-fn adopt(request: &mut Request, append: Append, name: Vec<u8>, candidate: &Candidate) {
+fn adopt(request: &mut Request, append: Append, mut name: Vec<u8>, candidate: &Candidate) {
+    // nginx differs: without the slash it would redirect to the URI that leads here again.
+    if candidate.directory && candidate.name.literal().is_some_and(|name| name.is_empty()) {
+        let has_slash = matches!(append, Append::After(len)
+            if request.uri.path.get(..len).is_some_and(|part| part.ends_with(b"/")));
+        name.extend((!has_slash).then_some(b'/'));
+    }
     match append {
         Append::Uri => request.uri.path = name,
         Append::After(len) => {

@@ -3,6 +3,7 @@
 mod conf;
 mod connection;
 mod cookies;
+mod hops;
 mod request;
 mod response;
 mod store;

@@ -5,7 +5,7 @@
 //! cookies) are supplied as a [`Rewriter`]. Pure except for the state of the request.
 
 use bytes::Bytes;
-use nowait_message::{Field, Known, ResponseHead};
+use nowait_message::{Field, Known, ResponseHead, Version};
 
 use super::accel;
 use crate::backend::conf::{Backend, IgnoreHeaders};
@@ -14,6 +14,7 @@ use crate::order::Apart;
 use crate::outcome::{Outcome, Special};
 use crate::request::Request;
 use crate::response::{AcceptRanges, Head, Header, Own};
+use crate::variables::complex::Complex;
 use nowait_message::http_date;
 
 /// A module's changes to header fields.
@@ -178,7 +179,10 @@ fn obey(
     received: &ResponseHead,
     fields: &Single,
 ) -> Wishes {
-    let constant = !received.has_any(PERSONAL) && fields.ignored.is_empty();
+    let is_constant = |name: &Complex| name.literal().is_some();
+    let constant = !received.has_any(PERSONAL)
+        && fields.ignored.is_empty()
+        && backend.via.as_ref().is_none_or(is_constant);
     let mut wishes = Wishes { constant, ..Wishes::default() };
     if !received.has_any(OBEYED) {
         return wishes;
@@ -282,8 +286,22 @@ fn pass(
         }
         copy(request, backend, rewriter, (received, field), &mut head);
     }
+    if let Some(name) = &backend.via
+        && !backend.hide.contains(b"Via", Some(Known::Via))
+        && let Some(value) = via(received.version, &request.evaluate(name))
+    {
+        head.add("Via", value);
+    }
     rewriter.complete(request, &mut head);
     head
+}
+
+/// The value of `Via` for a message that was received in this version, by a server of this name.
+pub fn via(version: Version, name: &[u8]) -> Option<Vec<u8>> {
+    // "The protocol-name is omitted if and only if the received protocol would be "HTTP"" (RFC 9110
+    // section 7.6.3).
+    let version = version.as_str().strip_prefix("HTTP/").unwrap_or("0.9");
+    (!name.is_empty()).then(|| [version.as_bytes(), name].join(&b' '))
 }
 
 /// Whether this value of `Connection` names header fields of this hop only.

@@ -24,7 +24,7 @@ pub use store::{Store, StoreAccess, StoreTarget};
 use crate::conf::body::{TempPath, TempPaths};
 use crate::conf::predicates::{EarlyHintsConf, Predicates};
 use crate::upstream::{self, Cause, Settings};
-use crate::variables::complex::HttpVariables;
+use crate::variables::complex::{Complex, HttpVariables};
 
 /// Size of a memory page, from which nginx derives its defaults.
 const PAGE_BYTES: u64 = 4096;
@@ -139,6 +139,8 @@ pub struct Backend {
     pub intercept_errors: bool,
     /// Whether ranges are cut out of responses whatever the server states.
     pub force_ranges: bool,
+    /// The name of this server in `Via` of messages that it forwards, if it is there.
+    pub via: Option<Complex>,
     /// Whether the client's header fields are passed on.
     pub pass_request_headers: bool,
     /// Whether the client's body is passed on.
@@ -165,6 +167,7 @@ impl Backend {
             ignore: IgnoreHeaders::default(),
             intercept_errors: false,
             force_ranges: false,
+            via: None,
             pass_request_headers: true,
             pass_request_body: true,
             early_hints: Predicates::default(),

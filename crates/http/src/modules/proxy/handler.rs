@@ -10,7 +10,7 @@ use super::codec::HttpFactory;
 use super::conf::{CACHE, HttpVersion, Pass, ProxyConf, SCHEMES, TLS_SCHEME};
 use super::context;
 use super::target::{self, Form};
-use super::{cookies, redirect, request_head};
+use super::{cookies, hops, redirect, request_head};
 use crate::backend::Passing;
 use crate::backend::conf::Backend;
 use crate::backend::protocol::{Protocol, Server, Transport};
@@ -30,9 +30,10 @@ pub(super) fn content(
     parts: &mut Parts,
     pass: Pass,
 ) -> Passing<ProxyConf> {
-    let conf = Arc::new(ProxyConf::resolve(cx, chain, pass));
-    parts.settings.set(&context::CONF, conf.clone());
     let cache = parts.settings.get(&CACHE).cloned();
+    let strict = cache.as_ref().is_some_and(|cache| cache.strict);
+    let conf = Arc::new(ProxyConf::resolve(cx, chain, pass, strict));
+    parts.settings.set(&context::CONF, conf.clone());
     Passing::new(conf, cache, parts)
 }
 
@@ -74,6 +75,10 @@ impl Protocol for ProxyConf {
         context::of_mut(request).destination = Some(Rc::new(parsed.destination));
         let Url { server, host, port, default_port, .. } = parsed;
         Ok(Server::Named { server, host, port, default_port: Some(default_port) })
+    }
+
+    fn refusal(&self, request: &Request) -> Option<u16> {
+        hops::ends_here(request, self).then_some(204)
     }
 
     fn transport(&self, request: &Request) -> Transport {

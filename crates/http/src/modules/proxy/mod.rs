@@ -10,6 +10,7 @@ pub mod conf;
 pub mod context;
 pub mod cookies;
 mod handler;
+mod hops;
 mod pass;
 pub mod redirect;
 pub mod request_head;

@@ -13,6 +13,7 @@ use nowait_message::Known;
 
 use crate::backend::request_head::{Writer, pass};
 use crate::modules::proxy::conf::{HttpVersion, ProxyConf, Said};
+use crate::modules::proxy::hops::Forwarded;
 use crate::request::Request;
 use crate::upstream::{Lane, Line, Wanted};
 
@@ -188,9 +189,11 @@ fn rest(request: &Request, conf: &ProxyConf, wanted: &Wanted, writer: &mut impl 
             writer.field(name, value);
         }
     }
+    let mut writer = Forwarded::new(request, conf, writer);
     if conf.backend.pass_request_headers {
-        pass(request.head.fields(), conf.headers.replaced(wanted.for_cache), writer);
+        pass(request.head.fields(), conf.headers.replaced(wanted.for_cache), &mut writer);
     }
+    writer.finish(request, conf);
 }
 
 /// `Host`: as set, otherwise `$proxy_host`; `required`: the version of the protocol needs one.

@@ -22,6 +22,7 @@ use crate::backend::conf::{Backend, RequestHeaders, SendLowat, SetHeader, no_low
 use crate::backend::url::Schemes;
 use crate::cache::conf::CacheConf;
 use crate::module::Parts;
+use crate::modules::proxy::hops::Via;
 use crate::slots::Key;
 use crate::variables::complex::{Complex, HttpVariables};
 
@@ -96,6 +97,14 @@ nowait_conf::directives! {
     /// others must take HTTP/2 without being asked (h2c with prior knowledge). The `keepalive`
     /// directives of the upstream apply; without `keepalive`, a connection ends with its last request.
     http_version: HttpVersion = "1.1", in HTTP | SERVER | LOCATION, args "1.0 | 1.1 | 2";
+    /// Adds this server to `Via` of requests and responses that it forwards, with the version of the
+    /// protocol by which it has received them: `1.1 nowait`, or with another name, which may have
+    /// variables. It also counts `Max-Forwards` down; an OPTIONS request that has `0` is answered with
+    /// 204 instead of being forwarded, and TRACE never is forwarded. RFC 9110, section 7.6, demands all
+    /// this. By default it is `on` in locations with `proxy_cache_rfc9111 on`, elsewhere `off`. nginx
+    /// does not have it. A `Via` of `proxy_set_header` replaces that of requests, and with
+    /// `proxy_hide_header Via` responses have none.
+    via: Option<Via>, in HTTP | SERVER | LOCATION, args "on | off | name";
     /// Controls whether trailers of chunked responses are passed on.
     pass_trailers: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Changes `Location` and `Refresh` of responses: in a value that begins with the first
@@ -164,8 +173,8 @@ pub fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 }
 
 impl ProxyConf {
-    /// Resolves a chain of blocks for a location that passes requests on.
-    pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass) -> Self {
+    /// Resolves a chain of blocks for a location that passes requests on. `strict`: it follows RFCs.
+    pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass, strict: bool) -> Self {
         let conf = ProxyRequestConf::resolve(cx, chain);
         let backend = ProxyUpstreamConf::backend(cx, chain, HIDDEN);
         let mut backend = ProxyBackendConf::complete(cx, chain, pass.span(), backend);
@@ -185,6 +194,7 @@ impl ProxyConf {
                 backend = backend.with_tls(tls);
             }
         }
+        backend.via = Via::name(conf.via, strict);
         let headers = RequestHeaders::new(&conf.set_header);
         let needs_host = conf.http_version == HttpVersion::Http11;
         Self {

@@ -71,6 +71,7 @@ mod status;
 mod stub_status;
 mod sub_filter;
 mod subrequests;
+mod substitution;
 mod symlinks;
 mod timeouts;
 mod tls;

@@ -17,6 +17,7 @@ use crate::paths::Paths;
 use crate::recovery;
 use crate::registry::{Registry, Row};
 use crate::source::Span;
+use crate::substitution;
 use crate::tree::{Node, Tree, Word};
 use crate::unsupported::{self, Unsupported};
 
@@ -183,9 +184,13 @@ impl<'a> Cx<'a> {
         let swallowed = recovery::swallowed(self.registry, self.context(), node);
         let error = match self.checked_row(node) {
             Ok(row) => {
-                let result = (row.apply)(self, node);
+                let checked = substitution::check(row.name, node);
+                let result = checked.and_then(|()| (row.apply)(self, node));
                 self.scope_mut().seen.entry(row.name).or_insert(node.name.span);
-                result.err().map(|error| error.or_at(node.name.span).or_syntax(row))
+                result.err().map(|error| {
+                    let error = error.or_at(node.name.span);
+                    error.or_hint(substitution::advice(node)).or_syntax(row)
+                })
             }
             Err(error) => Some(error),
         };

@@ -142,6 +142,14 @@ impl Diagnostic {
         self.hint(row.syntax())
     }
 
+    /// Adds a hint, unless there is one already.
+    pub(crate) fn or_hint(self, hint: Option<&'static str>) -> Diagnostic {
+        match hint {
+            Some(hint) if self.0.hints.is_empty() => self.hint(hint),
+            _ => self,
+        }
+    }
+
     pub(crate) fn follows_from_nesting(mut self) -> Diagnostic {
         self.0.follows_from_nesting = true;
         self

@@ -36,6 +36,7 @@ mod recovery;
 mod regex;
 mod registry;
 mod source;
+mod substitution;
 mod tables;
 mod template;
 mod tree;

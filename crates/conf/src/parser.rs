@@ -19,6 +19,7 @@ use crate::irregular::Irregular;
 use crate::lexer::{LexError, Lexer, Token};
 use crate::paths::Paths;
 use crate::source::{FileId, Span};
+use crate::substitution;
 use crate::tree::{Node, Tree, Word};
 
 /// Maximum depth of `include` within `include`.
@@ -403,6 +404,8 @@ impl Parser<'_> {
         let [argument] = node.args.as_slice() else {
             return Err(node.arity_error().expected("one file name or pattern"));
         };
+        // Such a pattern would simply match nothing.
+        substitution::check("include", node)?;
         if self.including.len() >= INCLUDE_DEPTH_MAX {
             let message = format!("more than {INCLUDE_DEPTH_MAX} files include each other");
             return Err(argument.error(message));

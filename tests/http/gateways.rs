@@ -325,3 +325,24 @@ fn another_server_may_have_the_value() {
     assert_eq!(server.get("/").text(), "value");
     server.stop();
 }
+
+#[test]
+fn names_of_fields_may_be_odd() {
+    let reply = "Status: 200\r\nX_User: me\r\nX.Y: 1\r\nX@Y: 2\r\nX/Y: 3\r\n\r\nok";
+    for (module, until) in [("scgi", "\0,"), ("uwsgi", "HTTP_HOST")] {
+        let conf =
+            format!("location / {{ {module}_pass u; add_header X-Who $upstream_http_x_user; }}");
+        on_each(
+            || vec![answer(until, reply)],
+            &conf,
+            |server, _| {
+                let response = server.get("/");
+                for (name, value) in
+                    [("x_user", "me"), ("x.y", "1"), ("x@y", "2"), ("x/y", "3"), ("x-who", "me")]
+                {
+                    assert_eq!(response.header(name), Some(value), "{module} {name}");
+                }
+            },
+        );
+    }
+}

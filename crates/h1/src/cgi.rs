@@ -21,8 +21,7 @@ pub struct HeadReader {
 impl HeadReader {
     /// Of a head of at most `max` bytes, which may begin with a status line.
     pub fn new(max: u32, may_have_status_line: bool) -> Self {
-        // Applications name fields as they like; so does nginx let them.
-        let limits = Limits { underscores_in_headers: true, ..Limits::one_buffer(max) };
+        let limits = Limits::one_buffer(max);
         let reader = match may_have_status_line {
             true => Reader::new(&limits),
             false => Reader::fields_only(&limits),
@@ -100,7 +99,7 @@ impl Head for Reading<'_> {
     const HAS_BARE_LINE_FEEDS: bool = true;
 
     fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, ResponseError> {
-        Ok(match status_line(bytes) {
+        Ok(match status_line(bytes, false) {
             Ok(Line::Whole(line, length)) => {
                 *self.has_status_line = true;
                 self.head.set_status(line.status, line.reason, line.version);

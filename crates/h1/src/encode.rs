@@ -2,14 +2,14 @@
 //!
 //! The caller decides which fields to write, in which order. Two things are never emitted, whatever
 //! the caller passes: a CR, LF or NUL inside a value (each becomes a space, as RFC 9110 section 5.5
-//! advises), and a field whose name is not a token (it is omitted). So no variable in `add_header`
-//! can split a response.
+//! advises), and a field whose name has other characters than visible ASCII, or a colon (it is omitted).
+//! So no variable in `add_header` can split a response.
 
 use bytes::BufMut;
 
 use crate::status_line;
 use nowait_message::Fields;
-use nowait_message::scan::is_token;
+use nowait_message::scan::is_passable_name;
 
 /// What follows the data of a chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
@@ -75,9 +75,10 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
         HeadWriter { out }
     }
 
-    /// Adds a field. Omitted if the name is not a token; CR, LF and NUL in the value become spaces.
+    /// Adds a field. Omitted unless the name [may be passed on](is_passable_name); CR, LF and NUL in the
+    /// value become spaces.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
-        if is_token(name) {
+        if is_passable_name(name) {
             self.out.put_slice(name);
             self.out.put_slice(b": ");
             put_clean(self.out, value);

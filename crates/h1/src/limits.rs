@@ -41,13 +41,15 @@ impl Default for Limits {
 
 impl Limits {
     /// Limits for the head of an upstream's response that must fit in one buffer of `size` bytes
-    /// (`proxy_buffer_size`). Control characters pass, as they do in nginx: the operator has chosen
-    /// the upstream and often can't change it.
+    /// (`proxy_buffer_size`). Control characters in values pass, and so do odd characters in names, as
+    /// they do in nginx: the operator has chosen the upstream and often can't change it.
     pub fn one_buffer(size: u32) -> Self {
         Limits {
             header_buffer: size,
             large_buffers: 0,
             large_buffer: size,
+            ignore_invalid_headers: false,
+            underscores_in_headers: true,
             control_characters: true,
             ..Limits::default()
         }

@@ -219,6 +219,16 @@ pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&c| TOKEN[c as usize])
 }
 
+/// Whether a field of this name may be passed on in HTTP/1.1: visible ASCII without a colon. Servers send,
+/// and nginx passes, names such as `X@User`, which are no tokens.
+///
+/// nginx differs: it passes octets from 0x80 on, too, which some peers take for white space or letters.
+#[inline]
+pub fn is_passable_name(name: &[u8]) -> bool {
+    is_token(name)
+        || !name.is_empty() && name.iter().all(|c| matches!(c, 0x21..=0x7e) && *c != b':')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

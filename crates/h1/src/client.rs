@@ -10,9 +10,9 @@ use crate::response::{Framing, Reading};
 use crate::{Limits, ResponseError};
 use nowait_message::{ResponseBuilder, Version};
 
-/// Maximum total size in bytes of the interim (1xx) responses before the final one. Their number is
-/// not limited: a long job may send 102 (Processing) every few seconds for days.
-pub const INTERIM_BYTES_MAX: usize = 1024 * 1024;
+/// Maximum number of interim (1xx) responses before the final one. Each renews the time for the next
+/// head, so without a limit a request could be held forever.
+pub const INTERIM_MAX: u8 = 32;
 
 /// The kind of request, as far as it affects the framing of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,8 +68,8 @@ pub struct Connection {
     body: BodyDecoder,
     state: State,
     asked: Asked,
-    /// Bytes of interim responses so far.
-    interim_bytes: usize,
+    /// Interim responses so far.
+    interim: u8,
     keep_alive: bool,
 }
 
@@ -83,7 +83,7 @@ impl Connection {
             body: BodyDecoder::new(BodyLength::Empty, &limits),
             state: State::Idle,
             asked: Asked::Content,
-            interim_bytes: 0,
+            interim: 0,
             keep_alive: true,
         }
     }
@@ -93,7 +93,7 @@ impl Connection {
     pub fn request_sent(&mut self, asked: Asked) {
         self.begin_head();
         self.asked = asked;
-        self.interim_bytes = 0;
+        self.interim = 0;
         self.state = State::Head;
     }
 
@@ -139,10 +139,10 @@ impl Connection {
             if head.version() < Version::Http11 {
                 return Err(ResponseError::UnexpectedInterimResponse);
             }
-            self.interim_bytes += head.length();
-            if self.interim_bytes > INTERIM_BYTES_MAX {
+            if self.interim == INTERIM_MAX {
                 return Err(ResponseError::TooManyInterimResponses);
             }
+            self.interim += 1;
             self.begin_head();
             return Ok(HeadEvent::Interim);
         }

@@ -221,7 +221,7 @@ pub enum ResponseError {
     ContentLengthAndTransferEncoding,
     /// A transfer coding other than `chunked`.
     UnknownTransferEncoding,
-    /// Interim (1xx) responses of more than [`crate::client::INTERIM_BYTES_MAX`] bytes in total.
+    /// More interim (1xx) responses than [`crate::client::INTERIM_MAX`].
     TooManyInterimResponses,
     /// An unsolicited 101, or a 1xx in HTTP/1.0.
     UnexpectedInterimResponse,

@@ -1,10 +1,10 @@
 //! Responses of upstreams: framing (RFC 9112 section 6.3), interim responses, reuse; what the
 //! encoders write; and a client and a server core talking to each other.
 
-use nowait_h1::client::{Asked, Connection, HeadEvent, INTERIM_BYTES_MAX};
+use nowait_h1::client::{Asked, Connection, HeadEvent, INTERIM_MAX};
 use nowait_h1::encode::{self, HeadWriter};
 use nowait_h1::{BodyEvent, BodyLength, Limits, ResponseError, server};
-use nowait_message::{Known, RequestHead, ResponseBuilder};
+use nowait_message::{Known, RequestHead, ResponseBuilder, Version};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
@@ -123,8 +123,8 @@ fn interim_responses() {
     let early = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
     check(Asked::Content, &format!("{early}{last}"), whole(200, "x", true));
-    // Their number has no bound: a long job may report its progress for as long as it takes.
-    let many = "HTTP/1.1 102 Processing\r\n\r\n".repeat(20);
+    // A long job may report its progress.
+    let many = "HTTP/1.1 102 Processing\r\n\r\n".repeat(usize::from(INTERIM_MAX));
     check(Asked::Content, &format!("{many}{last}"), whole(200, "x", true));
     let error = Outcome::Error(ResponseError::UnexpectedInterimResponse);
     check(Asked::Content, "HTTP/1.1 101 x\r\n\r\n", error.clone());
@@ -133,18 +133,62 @@ fn interim_responses() {
 }
 
 #[test]
-fn interim_responses_have_a_total_size() {
+fn interim_responses_have_a_total_number() {
     let mut connection = Connection::new(Limits::one_buffer(4096));
     connection.request_sent(Asked::Content);
     let mut head = ResponseBuilder::new();
-    let large = format!("HTTP/1.1 102 Processing\r\nX: {}\r\n\r\n", "x".repeat(3000));
-    for _ in 0..INTERIM_BYTES_MAX / large.len() {
-        let step = connection.receive_head(&mut head, large.as_bytes()).unwrap();
-        assert_eq!((step.event, step.consumed), (HeadEvent::Interim, large.len()));
-        assert_eq!((head.take().length, head.length()), (large.len(), 0));
+    let interim = b"HTTP/1.1 102 Processing\r\n\r\n";
+    for _ in 0..INTERIM_MAX {
+        let step = connection.receive_head(&mut head, interim).unwrap();
+        assert_eq!((step.event, step.consumed), (HeadEvent::Interim, interim.len()));
+        assert_eq!((head.take().length, head.length()), (interim.len(), 0));
     }
-    let error = connection.receive_head(&mut head, large.as_bytes()).unwrap_err();
+    let error = connection.receive_head(&mut head, interim).unwrap_err();
     assert_eq!(error, ResponseError::TooManyInterimResponses);
+    // Those of the next request are counted anew.
+    let mut connection = Connection::new(Limits::one_buffer(4096));
+    for _ in 0..2 {
+        connection.request_sent(Asked::Content);
+        for _ in 0..INTERIM_MAX {
+            assert!(connection.receive_head(&mut head, interim).is_ok());
+            head.clear();
+        }
+    }
+}
+
+#[test]
+fn icy_is_a_status_line_where_it_is_allowed() {
+    let limits = Limits { icy: true, ..Limits::one_buffer(4096) };
+    let text = b"ICY 200 OK\r\nicy-name: radio\r\n\r\n";
+    for cut in 0..text.len() {
+        let mut connection = Connection::new(limits);
+        connection.request_sent(Asked::Content);
+        let mut head = ResponseBuilder::new();
+        let step = connection.receive_head(&mut head, &text[..cut]).unwrap();
+        assert_eq!((step.event, step.consumed), (HeadEvent::NeedMore, cut));
+        let step = connection.receive_head(&mut head, &text[cut..]).unwrap();
+        assert_eq!(step.event, HeadEvent::Final);
+        assert_eq!((head.status(), head.version()), (200, Version::Http10));
+        assert!(connection.body().is_until_close());
+    }
+    for bad in ["ICX 200 OK\r\n", "IC 200", "ICY200 OK\r\n", "ICY x\r\n", "ICY/1.0 200 OK\r\n"] {
+        let mut connection = Connection::new(limits);
+        connection.request_sent(Asked::Content);
+        let result = connection.receive_head(&mut ResponseBuilder::new(), bad.as_bytes());
+        assert_eq!(result.unwrap_err(), ResponseError::InvalidStatusLine, "{bad}");
+    }
+}
+
+#[test]
+fn names_of_fields_may_be_odd() {
+    let text = "HTTP/1.1 200 OK\r\nX_User: a\r\nX.Y: b\r\nX@Y: c\r\nX/Y: d\r\n!: e\r\n\r\n";
+    let mut connection = Connection::new(Limits::one_buffer(4096));
+    connection.request_sent(Asked::Content);
+    let mut builder = ResponseBuilder::new();
+    connection.receive_head(&mut builder, text.as_bytes()).unwrap();
+    let head = builder.take();
+    let names: Vec<&[u8]> = head.fields().map(|field| field.name).collect();
+    assert_eq!(names, [&b"X_User"[..], b"X.Y", b"X@Y", b"X/Y", b"!"]);
 }
 
 #[test]

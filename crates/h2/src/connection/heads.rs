@@ -258,13 +258,15 @@ impl<R: Role> Connection<R> {
         let interim_max = self.limits.interim_max;
         let Some(open) = self.streams.get_mut(stream) else { return Ok(Event::NeedMore) };
         let fault = if status < 200 {
-            open.interim = open.interim.saturating_add(1);
             match status {
                 // "HTTP/2 does not support the 101 (Switching Protocols) informational status code".
                 101 => Malformed::InvalidInterim,
                 _ if end => Malformed::InvalidInterim,
-                _ if open.interim > interim_max => Malformed::TooManyInterim,
-                _ => return Ok(Event::Interim { stream, status }),
+                _ if open.interim >= interim_max => Malformed::TooManyInterim,
+                _ => {
+                    open.interim += 1;
+                    return Ok(Event::Interim { stream, status });
+                }
             }
         } else {
             open.remote = Remote::Open;

@@ -28,7 +28,8 @@ macro_rules! connection_rows {
             send_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
             /// Maximum time for receiving the response head as a whole, and then between two reads
             /// of the body. If the head is late, the client gets 504 unless another server is
-            /// tried; if the body is late, the response is cut off.
+            /// tried; if the body is late, the response is cut off. An interim response (1xx) renews
+            /// the time for the head; more than 32 of them are an error (502).
             read_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
             /// Maximum number of servers to try per request; zero means all of them.
             next_upstream_tries: u32 = "0", in HTTP | SERVER | LOCATION, args "number";

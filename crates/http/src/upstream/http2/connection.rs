@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use nowait_h1::client::INTERIM_MAX;
 use nowait_h2::frame::FRAME_SIZE_DEFAULT;
 use nowait_h2::{ErrorCode, Limits, StreamId, client};
 use nowait_runtime::buf::Received;
@@ -91,7 +92,7 @@ impl Connection {
             list_bytes_max: HEAD_BYTES_MAX,
             block_bytes_max: HEAD_BYTES_MAX,
             fields_max: FIELDS_MAX,
-            interim_max: u8::MAX,
+            interim_max: INTERIM_MAX,
             long_padding: true,
             ..Limits::default()
         };

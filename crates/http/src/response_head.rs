@@ -3,7 +3,7 @@
 //!
 //! Called after the filters, by front ends and for subrequests.
 
-use nowait_message::http_date;
+use nowait_message::{http_date, may_be_trailer};
 
 use crate::order::Apart;
 use crate::request::Request;
@@ -62,6 +62,16 @@ fn absolute(request: &Request, to: &[u8]) -> Vec<u8> {
     }
     out.extend_from_slice(to);
     out
+}
+
+/// Completes the trailers at the end of the body: those of an upstream and those of `add_trailer`, but
+/// none that only a head may have.
+pub fn complete_trailers(request: &mut Request) {
+    if request.out.expects_trailers || request.out.trailers_follow {
+        let current = request.current.clone();
+        current.conf.location(request.location).filters.trailers(request);
+    }
+    request.out.trailers.retain(|trailer| may_be_trailer(&trailer.name));
 }
 
 /// Writes the lines that are written in the order of their addition.

@@ -33,7 +33,7 @@ pub mod version;
 pub use fields::{Field, FieldTable, Fields, Place, Span};
 pub use host::{HostParts, InvalidHost};
 pub use method::Method;
-pub use name::Known;
+pub use name::{Known, may_be_trailer};
 pub use request::{Control, FieldError, RequestHead, TargetForm};
 pub use response::{ResponseBuilder, ResponseHead};
 pub use version::Version;

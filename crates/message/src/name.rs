@@ -131,6 +131,31 @@ impl Known {
     }
 }
 
+/// Whether a field of this name means anything after the content. "Many fields cannot be processed outside
+/// the header section because their evaluation is necessary prior to receiving the content, such as
+/// those that describe message framing, routing, authentication, request modifiers, response controls, or
+/// content format" (RFC 9110 section 6.5.1): those of framing, routing and content format are refused,
+/// since they make messages malformed, or mislead recipients that merge trailers into heads.
+pub fn may_be_trailer(name: &[u8]) -> bool {
+    !matches!(
+        Known::from_bytes(name),
+        Some(
+            Known::Connection
+                | Known::ContentEncoding
+                | Known::ContentLength
+                | Known::ContentRange
+                | Known::ContentType
+                | Known::Host
+                | Known::KeepAlive
+                | Known::ProxyConnection
+                | Known::Te
+                | Known::Trailer
+                | Known::TransferEncoding
+                | Known::Upgrade
+        )
+    )
+}
+
 /// How much of a line [`Known::before_colon`] looks at, in bytes: more than the longest name.
 const NAME_WINDOW: usize = 24;
 const _: () = assert!(LONGEST < NAME_WINDOW);

@@ -224,10 +224,7 @@ fn write_head(request: &mut Request, mut head: Box<Head>, framing: Framing, out:
 
 /// Ends a chunked body, with the trailers of an upstream and those of `add_trailer`.
 fn last_chunk(request: &mut Request, out: &mut OutBuf) {
-    if request.out.expects_trailers || request.out.trailers_follow {
-        let current = request.current.clone();
-        current.conf.location(request.location).filters.trailers(request);
-    }
+    crate::response_head::complete_trailers(request);
     let before = out.len();
     let mut writer = HeadWriter::trailers(&mut **out);
     for trailer in &request.out.trailers {

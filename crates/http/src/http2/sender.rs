@@ -139,10 +139,7 @@ fn write_head(stream: &Stream, request: &Request, head: &Head, end: bool) -> Res
 /// Ends the response with the trailers of an upstream and those of `add_trailer`; false: there are
 /// none.
 fn send_trailers(stream: &Stream, request: &mut Request) -> bool {
-    if request.out.expects_trailers || request.out.trailers_follow {
-        let current = request.current.clone();
-        current.conf.location(request.location).filters.trailers(request);
-    }
+    crate::response_head::complete_trailers(request);
     if request.out.trailers.is_empty() {
         return false;
     }

@@ -115,7 +115,7 @@ impl Connection {
             self.state = State::Failed;
             return Err(ResponseError::InvalidStatusLine);
         }
-        let mut reading = Reading { head, framing: &mut self.framing };
+        let mut reading = Reading { head, framing: &mut self.framing, icy: self.limits.icy };
         let received = self.reader.receive(&mut reading, &self.limits, input);
         let result = received.and_then(|(consumed, done)| {
             let event = if done { self.head_complete(head)? } else { HeadEvent::NeedMore };

@@ -22,6 +22,8 @@ pub struct Limits {
     pub underscores_in_headers: bool,
     /// Control characters other than CR, LF and NUL pass in field values.
     pub control_characters: bool,
+    /// `ICY 200 OK`, with which SHOUTcast servers begin their responses, is a status line.
+    pub icy: bool,
 }
 
 impl Default for Limits {
@@ -35,6 +37,7 @@ impl Default for Limits {
             ignore_invalid_headers: true,
             underscores_in_headers: false,
             control_characters: false,
+            icy: false,
         }
     }
 }

@@ -391,12 +391,18 @@ pub(crate) struct StatusLine {
     pub(crate) reason: Span,
 }
 
-/// Parses a status line (RFC 9112 section 4), HTTP/1.x only.
-pub(crate) fn status_line(bytes: &[u8]) -> Parsed<StatusLine, ResponseError> {
+/// What SHOUTcast servers send instead of an HTTP version.
+const ICY: &[u8; 4] = b"ICY ";
+
+/// Parses a status line (RFC 9112 section 4), HTTP/1.x only. `icy`: or `ICY 200 OK`, which is read as
+/// HTTP/1.0.
+pub(crate) fn status_line(bytes: &[u8], icy: bool) -> Parsed<StatusLine, ResponseError> {
     const BAD: ResponseError = ResponseError::InvalidStatusLine;
     let (version, mut at) = match bytes.first_chunk::<9>() {
         // By far the most frequent beginning.
         Some(b"HTTP/1.1 ") => (Version::Http11, 9),
+        _ if icy && bytes.starts_with(ICY) => (Version::Http10, ICY.len()),
+        _ if icy && ICY.starts_with(bytes) => return Ok(Line::Partial),
         _ => match status_version(bytes)? {
             Line::Whole(version, end) => (version, end),
             Line::Partial => return Ok(Line::Partial),

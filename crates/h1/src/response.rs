@@ -30,13 +30,15 @@ impl Framing {
 pub(crate) struct Reading<'a> {
     pub(crate) head: &'a mut ResponseBuilder,
     pub(crate) framing: &'a mut Framing,
+    /// Whether the status line may be that of SHOUTcast.
+    pub(crate) icy: bool,
 }
 
 impl Head for Reading<'_> {
     type Error = ResponseError;
 
     fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, ResponseError> {
-        match status_line(bytes)? {
+        match status_line(bytes, self.icy)? {
             Line::Whole(line, length) => {
                 self.head.set_status(line.status, line.reason, line.version);
                 Ok(Line::Whole((), length))

@@ -4,6 +4,7 @@ mod conf;
 mod connection;
 mod cookies;
 mod hops;
+mod fields;
 mod request;
 mod response;
 mod store;

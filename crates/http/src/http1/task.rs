@@ -131,6 +131,7 @@ fn limits(head: &HeadConf) -> Limits {
         ignore_invalid_headers: head.ignore_invalid_headers,
         underscores_in_headers: head.underscores_in_headers,
         control_characters: false,
+        icy: false,
     }
 }
 

@@ -141,6 +141,7 @@ impl Codec for Http1 {
         let asked = asked(request, conf, &out[start..]);
         // The head and the first bytes of the body share one buffer.
         let limits = Limits::one_buffer(conf.backend.settings.buffer_size);
+        let limits = Limits { icy: conf.allow_icy, ..limits };
         self.doubtful = written == Written::Doubtful;
         self.framing = framing;
         self.connection = client::Connection::new(limits);

@@ -106,6 +106,12 @@ nowait_conf::directives! {
     /// `proxy_hide_header Via` responses have none.
     via: Option<Via>, in HTTP | SERVER | LOCATION, args "on | off | name";
     /// Controls whether trailers of chunked responses are passed on.
+    /// Accepts `ICY 200 OK`, with which SHOUTcast servers and many radio stations begin their responses,
+    /// as the status line of an HTTP/1.0 response: its header fields are passed on as those of any
+    /// response, and clients get HTTP. Without it such a response is 502.
+    allow_icy: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Controls whether trailers are passed on. Fields that only a head may have, such as
+    /// `Content-Length` and `Transfer-Encoding`, never are.
     pass_trailers: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Changes `Location` and `Refresh` of responses: in a value that begins with the first
     /// argument, this beginning is replaced by the second; a value that matches a regular
@@ -152,6 +158,8 @@ pub struct ProxyConf {
     pub method: Option<Complex>,
     /// Version of the protocol.
     pub http_version: HttpVersion,
+    /// Whether `ICY 200 OK` is a status line.
+    pub allow_icy: bool,
     /// Whether trailers are passed on.
     pub pass_trailers: bool,
     /// How `Location` and `Refresh` are changed.
@@ -206,6 +214,7 @@ impl ProxyConf {
             set_body: conf.set_body,
             method: conf.method,
             http_version: conf.http_version,
+            allow_icy: conf.allow_icy,
             pass_trailers: conf.pass_trailers,
             cookie_domains: Rules::list(conf.cookie_domain),
             cookie_paths: Rules::list(conf.cookie_path),

@@ -24,7 +24,7 @@ pub use relay::{
     AfterEnd, Channel, ChannelFuture, End, Observer, RelayEnd, RelayOptions, Side, Sides, relay,
 };
 pub use send::{Send, SendOptions};
-pub use stream::{Hangup, Recv, RecvLarge, Stream};
+pub use stream::{Hangup, Recv, RecvLarge, Stream, Unread};
 
 use std::time::Duration;
 

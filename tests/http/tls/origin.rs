@@ -1,8 +1,8 @@
 //! An upstream server with TLS, which tells what it sees of a connection.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -15,6 +15,8 @@ use super::client::Authority;
 /// have to be, too. It runs until the tests end.
 pub struct TlsOrigin {
     addr: SocketAddr,
+    /// The connections.
+    sockets: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl TlsOrigin {
@@ -30,13 +32,23 @@ impl TlsOrigin {
         let config = Arc::new(config.with_single_cert(chain, key).unwrap());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let addr = listener.local_addr().unwrap();
+        let sockets = Arc::<Mutex<Vec<TcpStream>>>::default();
+        let accepted = sockets.clone();
         std::thread::spawn(move || {
             for (n, socket) in listener.incoming().enumerate() {
                 let (socket, config) = (socket.unwrap(), config.clone());
+                accepted.lock().unwrap().push(socket.try_clone().unwrap());
                 std::thread::spawn(move || serve(n + 1, socket, config));
             }
         });
-        TlsOrigin { addr }
+        TlsOrigin { addr, sockets }
+    }
+
+    /// Ends all connections.
+    pub fn hang_up(&self) {
+        for socket in self.sockets.lock().unwrap().drain(..) {
+            socket.shutdown(Shutdown::Both).unwrap();
+        }
     }
 
     pub fn addr(&self) -> SocketAddr {

@@ -1,6 +1,7 @@
 //! `proxy_pass https://…`: TLS to upstream servers, which are other servers of the same program.
 
 use nowait_testkit::origin::Step;
+use nowait_testkit::server::{Signal, freeze, signal};
 use nowait_testkit::{Client, Driver, Origin, Server, ServerBuilder, wait};
 
 use super::client::Authority;
@@ -425,6 +426,30 @@ fn uwsgi_over_tls() {
         assert_eq!((response.status, response.text()), (201, "body".to_owned()));
         server.allow_log("upstream");
         assert_eq!(server.get("/other").status, 502);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_post_does_not_go_out_on_a_connection_that_has_ended() {
+    const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    let authority = Authority::new("authority");
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let origin = TlsOrigin::start(&authority);
+        let group = format!("upstream kept {{ server {}; keepalive 4; }}", origin.addr());
+        let locations = "location / { proxy_pass https://kept; }";
+        let server = passing(&authority, locations, "", &group).driver(driver).start();
+        let mut client = server.client();
+        client.send(POST);
+        assert_eq!(client.response().status, 200);
+        let worker = server.children()[0];
+        for _ in 0..3 {
+            freeze(worker);
+            client.send(POST);
+            origin.hang_up();
+            signal(worker, Signal::CONT);
+            assert_eq!(client.response().status, 200);
+        }
         server.stop();
     }
 }

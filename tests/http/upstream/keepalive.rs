@@ -1,10 +1,13 @@
 //! Connections that are used again.
 
+use std::sync::mpsc::channel;
+
 use nowait_testkit::origin::Step;
-use nowait_testkit::{Driver, Origin, Server};
+use nowait_testkit::server::{Signal, freeze, signal};
+use nowait_testkit::{Driver, Http2Origin, Origin, Server};
 
 use super::group;
-use crate::stage::ask;
+use crate::stage::{ask, asks_nginx, on_each_driver, site};
 
 /// A server that was started for an origin with these connections: how many requests each of them
 /// answers.
@@ -109,4 +112,96 @@ fn a_reload_keeps_connections() {
 #[test]
 fn idle_connections_do_not_keep_the_server_from_ending() {
     with_origin("server ORIGIN; keepalive 4;", "", &[1], |server, _| ok(server, 1));
+}
+
+/// A request that must not be repeated.
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+
+/// The server finds a request and, behind it, the end of the connection on which the request would go out.
+#[test]
+fn a_post_does_not_go_out_on_a_connection_that_has_ended() {
+    const ROUNDS: usize = 5;
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        for buffering in ["on", "off"] {
+            let (mut scripts, mut ends) = (Vec::new(), Vec::new());
+            // A connection whose response has overtaken the request is not kept.
+            for _ in 0..3 * ROUNDS {
+                let (end, ended) = channel();
+                scripts.push(vec![
+                    Step::expect("hi"),
+                    Step::reply("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+                    Step::Wait(ended),
+                ]);
+                ends.push(end);
+            }
+            let origin = Origin::start(scripts);
+            let more = format!(
+                "proxy_http_version 1.1; proxy_set_header Connection ''; \
+                 proxy_request_buffering {buffering};"
+            );
+            let block = format!("server {}; keepalive 4;", origin.addr());
+            let server = group(&block, &more).driver(driver).start();
+            let mut client = server.client();
+            client.send(POST);
+            assert_eq!(client.response().status, 200);
+            let worker = server.children()[0];
+            for _ in 0..ROUNDS {
+                freeze(worker);
+                client.send(POST);
+                let connections = origin.received().len();
+                for end in &ends[..connections] {
+                    // It may have ended already.
+                    let _ = end.send(());
+                }
+                origin.wait_played(connections);
+                signal(worker, Signal::CONT);
+                let response = client.response();
+                assert_eq!((response.status, response.text()), (200, "ok".to_owned()));
+            }
+            drop(ends);
+            server.stop();
+            origin.finish();
+        }
+    }
+}
+
+#[test]
+fn nor_on_a_connection_of_http2() {
+    if asks_nginx() {
+        return;
+    }
+    let origin = Http2Origin::start();
+    let site = site(&format!(
+        "upstream u {{ server 127.0.0.1:{}; keepalive 4; }}
+         server {{ listen 127.0.0.1:%%PORT%%; proxy_http_version 2;
+             location / {{ proxy_pass http://u; }} }}",
+        origin.port()
+    ));
+    on_each_driver(&site, |server| {
+        let mut client = server.client();
+        client.send(POST);
+        let mut peer = origin.accept();
+        let worker = server.children()[0];
+        let stream = peer.request();
+        peer.complete(stream);
+        peer.answer(stream, "ok");
+        assert_eq!(client.response().text(), "ok");
+        for with_bytes in [false, true, false] {
+            // What was sent before has been processed.
+            peer.round_trip();
+            freeze(worker);
+            client.send(POST);
+            if with_bytes {
+                // PING
+                peer.send_raw(b"\0\0\x08\x06\0\0\0\0\0nowait..");
+            }
+            drop(peer);
+            signal(worker, Signal::CONT);
+            peer = origin.accept();
+            let stream = peer.request();
+            assert_eq!(peer.complete(stream).body, b"hi");
+            peer.answer(stream, "ok");
+            assert_eq!(client.response().text(), "ok");
+        }
+    });
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nowait_front::tls::upstream::{ConnectFailure, Wish};
 use nowait_front::tls::{Handshake, Tls};
-use nowait_runtime::net::{Address, ConnectError, ConnectOptions, Stream};
+use nowait_runtime::net::{Address, ConnectError, ConnectOptions, Stream, Unread};
 use nowait_runtime::now;
 use nowait_upstream::{IdleConnection, Keepalive, Peer, Picked, Tag, Times};
 
@@ -61,15 +61,34 @@ pub(super) enum Unconnected {
     Overflow,
 }
 
-/// Takes an idle connection of this worker to the peer.
+/// Which kept connections serve a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reuse {
+    /// Any: if the server has closed it meanwhile, the request is repeated.
+    Any,
+    /// For a request that can't be repeated: those on which nothing has arrived, not even their end,
+    /// which costs a system call.
+    Silent,
+}
+
+impl Reuse {
+    /// Whether a connection that was kept for one request at a time may serve.
+    fn allows(self, connection: &IdleConnection) -> bool {
+        self == Self::Any || connection.stream.unread() == Unread::Nothing
+    }
+}
+
+/// Takes an idle connection of this worker to the peer; those that may not serve are closed.
 ///
 /// # Errors
 /// Returns the peer if it has no idle connection.
-pub(super) fn idle(peer: Picked, tag: Tag) -> Result<Link, Picked> {
-    match peer.idle_take(tag) {
-        Some(idle) => Ok(Link::new(idle, true, peer, tag)),
-        None => Err(peer),
+pub(super) fn idle(peer: Picked, tag: Tag, reuse: Reuse) -> Result<Link, Picked> {
+    while let Some(idle) = peer.idle_take(tag) {
+        if reuse.allows(&idle) {
+            return Ok(Link::new(idle, true, peer, tag));
+        }
     }
+    Err(peer)
 }
 
 /// How a connection is opened.
@@ -81,6 +100,8 @@ pub(super) struct How<'a> {
     pub(super) settings: &'a Settings,
     /// Whether a stream becomes a tunnel.
     pub(super) tunnels: bool,
+    /// Which kept connections serve.
+    pub(super) reuse: Reuse,
     /// Shows what is being done.
     pub(super) state: &'a State,
 }
@@ -105,11 +126,11 @@ pub(super) async fn connect(
             Err(error) => Err((error, peer)),
         };
     }
-    let peer = match idle(peer, tag) {
+    let peer = match idle(peer, tag, how.reuse) {
         Ok(link) => return Ok(link),
         Err(peer) => peer,
     };
-    if let Some(idle) = peer.idle_take_any(tag).await {
+    if let Some(idle) = peer.idle_take_any(tag).await.filter(|idle| how.reuse.allows(idle)) {
         return Ok(Link::new(idle, true, peer, tag));
     }
     match open(request, peer.address(), &how).await {
@@ -128,16 +149,24 @@ async fn lane(
     how: &How<'_>,
     tag: Tag,
 ) -> Result<Held, Unconnected> {
-    match http2::find(Key::new(peer, tag), how.settings.connect_timeout).await {
-        Ok(Found::Lane(lane)) => Ok(lane),
-        Ok(Found::Open(opening)) => {
-            let connection = open(request, peer.address(), how).await?;
-            let keepalive = peer.group().conf().keepalive;
-            let usage = Usage { keepalive, send_timeout: how.settings.send_timeout };
-            Ok(opening.opened(&connection, usage))
+    let key = Key::new(peer, tag);
+    loop {
+        match http2::find(key, how.settings.connect_timeout).await {
+            Ok(Found::Lane(lane)) => {
+                if how.reuse == Reuse::Any || lane.is_fit().await {
+                    return Ok(lane);
+                }
+                // The connection takes no more requests: the next one found is another.
+            }
+            Ok(Found::Open(opening)) => {
+                let connection = open(request, peer.address(), how).await?;
+                let keepalive = peer.group().conf().keepalive;
+                let usage = Usage { keepalive, send_timeout: how.settings.send_timeout };
+                return Ok(opening.opened(&connection, usage));
+            }
+            Err(Unfound::TimedOut) => return Err(Unconnected::Failed(ConnectError::TimedOut)),
+            Err(Unfound::Overflow) => return Err(Unconnected::Overflow),
         }
-        Err(Unfound::TimedOut) => Err(Unconnected::Failed(ConnectError::TimedOut)),
-        Err(Unfound::Overflow) => Err(Unconnected::Overflow),
     }
 }
 

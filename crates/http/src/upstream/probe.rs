@@ -16,7 +16,7 @@ use nowait_runtime::net::{Address, ConnectError};
 use nowait_runtime::now;
 use nowait_upstream::IdleConnection;
 
-use super::connect::{self, How, Link, Unconnected};
+use super::connect::{self, How, Link, Reuse, Unconnected};
 use super::exchange::{More, ReceiveFault, UpstreamExchange};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
@@ -114,6 +114,7 @@ impl Prober {
             bind: bind.as_ref(),
             tls: tls.as_deref(),
             settings: probing.settings(),
+            reuse: Reuse::Any,
             state: &State::default(),
         };
         let opened = connect::open(request, address, &how).await;

@@ -16,7 +16,7 @@ use nowait_runtime::time::timeout;
 use nowait_upstream::{Next, Picked, Tag};
 
 use super::body::UpstreamBody;
-use super::connect::{self, How, Link, Unconnected};
+use super::connect::{self, How, Link, Reuse, Unconnected};
 use super::exchange::{Placed, ReceiveFault};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
@@ -144,7 +144,7 @@ impl Run {
         self.state.set_action(Some("connecting to upstream"));
         let Next::Peer(peer) = self.target.attempt.next(now()) else { return };
         let opened = self.open(request, &peer, None);
-        let begun = match connect::idle(peer, self.tag) {
+        let begun = match connect::idle(peer, self.tag, self.reuse(request)) {
             Ok(link) => Begun::Sent(self.exchange(request, link, opened), Ok(())),
             Err(peer) => Begun::Picked(peer, opened),
         };
@@ -295,6 +295,16 @@ impl Run {
             && (limit.is_zero() || now().saturating_duration_since(self.started) < limit)
     }
 
+    /// Which kept connections may serve: if the server has closed one meanwhile, most requests are sent
+    /// again, but not those that may then have their effect twice, or whose content would be gone.
+    fn reuse(&self, request: &Request) -> Reuse {
+        let non_idempotent = is_non_idempotent(request.method);
+        match self.streamed || !self.settings.next_upstream.allows(Cause::Error, non_idempotent) {
+            true => Reuse::Silent,
+            false => Reuse::Any,
+        }
+    }
+
     /// Whether the part of the client's content that was read is gone.
     fn was_streamed(&self, request: &Request) -> bool {
         self.streamed && matches!(request.body, RequestBody::None)
@@ -370,6 +380,7 @@ impl Run {
     ) -> Result<Placed, Missed> {
         let how = How {
             tunnels: self.factory.tunnels(request),
+            reuse: self.reuse(request),
             bind: self.target.bind.as_ref(),
             tls: self.target.tls.as_deref(),
             settings: &self.settings,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::{self, sockopt};
 
 use super::Address;
@@ -39,6 +40,17 @@ pub struct Stream {
     pub(super) send_timer: Cell<Option<TimerId>>,
     pub(super) sent: Cell<u64>,
     pub(super) received: Cell<u64>,
+}
+
+/// What a socket has that was not yet received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unread {
+    /// Nothing.
+    Nothing,
+    /// Bytes.
+    Bytes,
+    /// The peer has ended its side, or the connection has failed.
+    End,
 }
 
 impl Stream {
@@ -275,6 +287,21 @@ impl Stream {
         }
         let flags = net::RecvFlags::PEEK | net::RecvFlags::DONTWAIT;
         matches!(net::recv(self.fd(), &mut [0u8; 1][..], flags), Ok((_, 1..)))
+    }
+
+    /// Looks at the socket itself for what has arrived and was not yet received, in one system call: the
+    /// driver may learn of it only in the next turn. Bytes hide an end that follows them.
+    pub fn unread(&self) -> Unread {
+        if self.layer.get().is_some_and(|layered| layered.has_input()) {
+            return Unread::Bytes;
+        }
+        let flags = net::RecvFlags::PEEK | net::RecvFlags::DONTWAIT;
+        match net::recv(self.fd(), &mut [0u8; 1][..], flags) {
+            Ok((_, 1..)) => Unread::Bytes,
+            // A connection of the simulation has no socket.
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOTSOCK) => Unread::Nothing,
+            Ok(_) | Err(_) => Unread::End,
+        }
     }
 
     /// Makes the task that waits in [`recv`](Self::recv) look at what else it waits for.

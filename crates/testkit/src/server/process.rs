@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::wait::{PATIENCE, until};
+
 /// Sends a signal to any process, like kill(1), which is not installed on every system.
 ///
 /// # Panics
@@ -150,4 +152,23 @@ fn parent_of(pid: u32) -> Option<u32> {
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     (state != "Z").then_some(parent)
+}
+
+/// Stops a process, and waits until all its threads stand still: what arrives meanwhile is found at once
+/// when it continues (`Signal::CONT`).
+///
+/// # Panics
+/// If it is gone, or goes on.
+#[track_caller]
+pub fn freeze(pid: u32) {
+    signal(pid, Signal::STOP);
+    let stopped = |task: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The name in parentheses may contain anything.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    };
+    until("a process to stop", PATIENCE, || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        tasks.flatten().all(stopped).then_some(())
+    });
 }

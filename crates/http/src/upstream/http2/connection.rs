@@ -188,6 +188,16 @@ impl Connection {
         self.reserved.get() == 0 && self.lanes.borrow().is_empty()
     }
 
+    /// Whether the one stream that was just reserved is its only one.
+    pub(super) fn is_alone(&self) -> bool {
+        self.reserved.get() == 1 && self.lanes.borrow().is_empty()
+    }
+
+    /// Whether it has ended.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.get()
+    }
+
     /// Since when it has none.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         self.idle.get()

@@ -15,8 +15,9 @@ use nowait_h2::client::{Client, Request};
 use nowait_h2::{HeadWriter, StreamId};
 use nowait_message::ResponseHead;
 use nowait_runtime::buf::{Chain, Chunk, RECV_BUF_BYTES, Received};
-use nowait_runtime::net::{Channel, ChannelFuture, NO_TIMEOUT, SendOptions};
+use nowait_runtime::net::{Channel, ChannelFuture, NO_TIMEOUT, SendOptions, Unread};
 use nowait_runtime::time::timeout;
+use nowait_runtime::yield_now;
 
 use super::connection::{Connection, WINDOW_BYTES, WINDOW_BYTES_MAX};
 use crate::response::Header;
@@ -446,6 +447,26 @@ impl Held {
     /// Whether the connection had carried requests before.
     pub(in crate::upstream) fn is_reused(&self) -> bool {
         self.0.connection.requests() > 1
+    }
+
+    /// Whether a request that can't be repeated may go out: looks at the socket of a connection that was
+    /// idle. If the server has closed it, it takes no more requests.
+    pub(in crate::upstream) async fn is_fit(&self) -> bool {
+        let connection = &self.0.connection;
+        if !self.is_reused() || !connection.is_alone() {
+            return true;
+        }
+        let mut unread = connection.stream.unread();
+        if unread == Unread::Bytes {
+            // Perhaps the end is behind them: the connection's task comes first.
+            yield_now().await;
+            unread = connection.stream.unread();
+        }
+        let ended = unread == Unread::End || connection.has_failed();
+        if ended {
+            connection.retire();
+        }
+        !ended
     }
 
     /// The lane.

@@ -330,3 +330,37 @@ fn clients_of_http_1_get_trailers_too() {
         assert_eq!((response.text(), response.trailers.len()), ("answer".to_owned(), 1));
     });
 }
+
+#[test]
+fn a_silent_server_is_not_waited_for_while_the_client_may_still_send() {
+    let more = "grpc_read_timeout 200ms;";
+    with_origin(more, |server, origin| {
+        server.allow_log("upstream timed out (110: Connection timed out)");
+        let mut client = Http2::to_port(server.port());
+        // Before the head: neither side sends anything.
+        let stream = call(&mut client, "/before", &[], false);
+        client.data(stream, b"question", false);
+        let mut peer = origin.accept();
+        let asked = peer.request();
+        if !asks_nginx() {
+            assert_eq!(client.response(stream).status, 504);
+            peer.until("a reset", |peer| peer.asked(asked).reset.is_some());
+        }
+        // After the head.
+        let stream = call(&mut client, "/head", &[], false);
+        let asked = peer.request();
+        peer.respond(asked, 200, &[], false);
+        peer.until("a reset", |peer| peer.asked(asked).reset.is_some());
+        assert!(client.end_of(stream).reset.is_some());
+        // Within the content.
+        let stream = call(&mut client, "/content", &[], false);
+        let asked = peer.request();
+        peer.respond(asked, 200, &[], false);
+        peer.data(asked, b"answer", false);
+        peer.until("a reset", |peer| peer.asked(asked).reset.is_some());
+        let end = client.end_of(stream);
+        assert!(end.reset.is_some());
+        assert_eq!(end.body, b"answer");
+        server.wait_log("upstream timed out (110: Connection timed out)");
+    });
+}

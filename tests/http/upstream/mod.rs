@@ -6,6 +6,7 @@ mod conf;
 mod failures;
 mod http2;
 mod keepalive;
+mod left;
 mod sticky;
 
 use std::sync::Mutex;

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use nowait_runtime::buf::{RECV_BUF_BYTES, Received};
 use nowait_runtime::net::NO_TIMEOUT;
-use nowait_runtime::now;
+use nowait_runtime::time::Sleep;
+use nowait_runtime::{now, sleep};
 use nowait_upstream::{Learning, Peer};
 
 use super::connect::Link;
@@ -127,6 +128,83 @@ impl Deref for Placed {
 impl DerefMut for Placed {
     fn deref_mut(&mut self) -> &mut UpstreamExchange {
         self.0.as_mut().as_mut().expect(PLACED)
+    }
+}
+
+/// The time without any sign of the upstream while the request is still being sent. In the body it counts
+/// from the last receive, as in nginx. Before the head, only the time counts in which the client does not
+/// send anything either, since a server may want all of the content before it responds. nginx differs: it
+/// has no limit then, but `client_body_timeout`.
+struct Pause {
+    limit: Duration,
+    has_head: bool,
+    /// The end, and the bytes of the client's content when it was set.
+    end: Option<(Sleep, u64)>,
+}
+
+impl Pause {
+    fn new(limit: Duration, has_head: bool) -> Self {
+        Self { limit, has_head, end: None }
+    }
+
+    /// Ready when it was too long.
+    fn poll(&mut self, upload: &Upload, cx: &mut Context<'_>) -> Poll<()> {
+        let content = match (self.has_head, upload.waits_for_client()) {
+            (true, _) => 0,
+            (false, Some(content)) => content,
+            (false, None) => {
+                self.end = None;
+                return Poll::Pending;
+            }
+        };
+        let (sleep, since) = self.end.get_or_insert_with(|| (sleep(self.limit), content));
+        if *since != content {
+            (*sleep, *since) = (nowait_runtime::sleep(self.limit), content);
+        }
+        Pin::new(sleep).poll(cx)
+    }
+}
+
+/// A try, for a client that may leave before its end.
+pub(super) struct Attempt {
+    state: Rc<State>,
+    number: usize,
+    began: Instant,
+}
+
+impl Attempt {
+    pub(super) fn new(state: Rc<State>, (number, began): (usize, Instant)) -> Self {
+        Self { state, number, began }
+    }
+
+    /// The client has left: the try has taken this long, unless it has ended.
+    pub(super) fn left(&self) {
+        let elapsed = now().saturating_duration_since(self.began);
+        self.state.update(self.number, |one| {
+            one.response.get_or_insert(elapsed);
+        });
+    }
+}
+
+/// A try that has no connection yet. Dropped, it records that the client has left.
+pub(super) struct Connecting(Option<Attempt>);
+
+impl Connecting {
+    pub(super) fn new(state: &Rc<State>, opened: (usize, Instant)) -> Self {
+        Self(Some(Attempt::new(state.clone(), opened)))
+    }
+
+    /// There is a connection, or none can be made.
+    pub(super) fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        if let Some(attempt) = &self.0 {
+            attempt.left();
+        }
     }
 }
 
@@ -325,14 +403,19 @@ impl UpstreamExchange {
         let max = if large == 0 { RECV_BUF_BYTES } else { large };
         let mut recv = pin!(pipe.recv(NO_TIMEOUT, max));
         let mut sent = false;
+        let mut pause = Pause::new(self.settings.read_timeout, self.header_time.is_some());
         let outcome = poll_fn(|cx| {
             if let Poll::Ready(received) = recv.as_mut().poll(cx) {
                 return Poll::Ready(received.map(Some).map_err(ReceiveFault::Network));
             }
-            upload.poll(&mut **codec, &pipe, cx).map_ok(|sending| {
-                sent = sending == Sending::Done;
-                None
-            })
+            if let Poll::Ready(sending) = upload.poll(&mut **codec, &pipe, cx) {
+                return Poll::Ready(sending.map(|sending| {
+                    sent = sending == Sending::Done;
+                    None
+                }));
+            }
+            let ended = pause.poll(upload, cx);
+            ended.map(|()| Err(ReceiveFault::Network(io::ErrorKind::TimedOut.into())))
         })
         .await;
         match outcome {
@@ -409,10 +492,27 @@ impl UpstreamExchange {
             self.state.notice(level, format_args!("{text}"));
         }
         self.content += kept as u64;
-        if matches!(more, More::Complete) {
-            self.finish(leftover);
+        match more {
+            More::Complete => self.finish(leftover),
+            // The log line may be written before the end.
+            More::Yes | More::Broken(_) => self.note_bytes(),
         }
         more
+    }
+
+    /// This try, for the client's side.
+    pub(super) fn attempt(&self) -> Attempt {
+        Attempt::new(self.state.clone(), (self.number, self.began))
+    }
+
+    /// Records the bytes until now.
+    fn note_bytes(&self) {
+        let (sent, received) = (self.bytes_sent(), self.bytes_received());
+        self.state.update(self.number, |one| {
+            one.bytes_sent = sent;
+            one.bytes_received = received;
+            one.response_length = self.content;
+        });
     }
 
     /// The upstream has closed its side.
@@ -455,16 +555,9 @@ impl UpstreamExchange {
         }
         self.held.clear();
         let Some(link) = &self.link else { return };
-        let sent = link.pipe.bytes_sent() - self.before.0;
-        let received = link.pipe.bytes_received() - self.before.1;
-        link.count_bytes(sent, received);
-        let content = self.content;
-        self.state.update(self.number, |one| {
-            one.response = Some(elapsed);
-            one.bytes_sent = sent;
-            one.bytes_received = received;
-            one.response_length = content;
-        });
+        link.count_bytes(self.bytes_sent(), self.bytes_received());
+        self.note_bytes();
+        self.state.update(self.number, |one| one.response = Some(elapsed));
     }
 }
 

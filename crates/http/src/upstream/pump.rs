@@ -24,7 +24,7 @@ use nowait_runtime::{now, sleep, spawn, yield_now};
 
 use super::Tee;
 use super::body::{broken, unreceived};
-use super::exchange::{More, UpstreamExchange};
+use super::exchange::{Attempt, More, UpstreamExchange};
 use super::settings::Settings;
 use crate::exchange::Watch;
 use crate::log::Level;
@@ -79,6 +79,7 @@ pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
         Some(_) => first.iter().filter_map(bytes_of).collect(),
     };
     *queue.parts.borrow_mut() = first;
+    let attempt = exchange.attempt();
     let pump = Pump {
         exchange,
         queue: queue.clone(),
@@ -92,7 +93,7 @@ pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
     };
     let task = spawn(pump.run(more, early));
     let task = Some(task);
-    Box::new(Ahead { queue, task, busy_max, handed: None, _watch: watch })
+    Box::new(Ahead { queue, task, attempt, busy_max, handed: None, _watch: watch })
 }
 
 pub(super) fn bytes_of(part: &Part) -> Option<Bytes> {
@@ -205,6 +206,8 @@ struct Ahead {
     handed: Option<Instant>,
     /// The task, which may end with the client.
     task: Option<JoinHandle<()>>,
+    /// What it receives, for the client's log line.
+    attempt: Attempt,
     _watch: Option<Watch>,
 }
 
@@ -245,6 +248,8 @@ impl BodySource for Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
+        // The task ends later than the client's log line is written, or goes on.
+        self.attempt.left();
         self.queue.abandoned.set(true);
         self.queue.parts.borrow_mut().clear();
         self.queue.writing.borrow_mut().clear();

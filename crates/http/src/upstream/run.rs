@@ -17,7 +17,7 @@ use nowait_upstream::{Next, Picked, Tag};
 
 use super::body::UpstreamBody;
 use super::connect::{self, How, Link, Reuse, Unconnected};
-use super::exchange::{Placed, ReceiveFault};
+use super::exchange::{Connecting, Placed, ReceiveFault};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
 use super::state::PeerName;
@@ -386,7 +386,10 @@ impl Run {
             settings: &self.settings,
             state: &self.state,
         };
-        match connect::connect(request, peer, how, self.tag).await {
+        let connecting = Connecting::new(&self.state, opened);
+        let connected = connect::connect(request, peer, how, self.tag).await;
+        connecting.done();
+        match connected {
             Ok(link) => Ok(self.exchange(request, link, opened)),
             Err((error, peer)) => {
                 let miss = self.connect_miss(request, error, peer);

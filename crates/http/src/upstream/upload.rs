@@ -68,6 +68,8 @@ pub(super) struct Upload {
     limits: Limits,
     /// Bytes of content read until now.
     content: u64,
+    /// The content comes from a client, which is still sending it.
+    is_live: bool,
     /// The content read from a client until now, if another try may need it.
     kept: Option<Vec<Bytes>>,
     /// The upstream accepts no more data.
@@ -79,18 +81,27 @@ impl Upload {
     pub(super) fn whole(pipe: &Pipe, chain: Chain, limits: Limits) -> Box<Self> {
         let sending = Some(send(pipe, chain, limits.send_timeout));
         let (reading, chain) = (None, Chain::new());
-        Box::new(Self { sending, reading, chain, limits, content: 0, kept: None, failed: false })
+        let (content, is_live, kept, failed) = (0, false, None, false);
+        Box::new(Self { sending, reading, chain, limits, content, is_live, kept, failed })
     }
 
     /// Sends the chain, and then content as it is read. `keeps`: so much of the client's content is kept
     /// that a server which has not acted on the request can be followed by another one.
     pub(super) fn streamed(chain: Chain, feed: Feed, limits: Limits, keeps: bool) -> Box<Self> {
-        let kept = (keeps && matches!(feed, Feed::Client(_))).then(Vec::new);
+        let is_live = matches!(feed, Feed::Client(_));
+        let kept = (keeps && is_live).then(Vec::new);
         let reading = Some(match feed {
             Feed::Client(reader) => invite(reader, limits.client_timeout),
             stored => read(stored, limits.client_timeout),
         });
-        Box::new(Self { sending: None, reading, chain, limits, content: 0, kept, failed: false })
+        let (sending, content, failed) = (None, 0, false);
+        Box::new(Self { sending, reading, chain, limits, content, is_live, kept, failed })
+    }
+
+    /// The bytes of content read until now if everything was handed over and the client is waited for.
+    pub(super) fn waits_for_client(&self) -> Option<u64> {
+        let waits = self.is_live && self.reading.is_some() && self.sending.is_none();
+        (waits && self.chain.is_empty()).then_some(self.content)
     }
 
     /// The upstream accepts no more data: nothing else is sent, and the request is never complete.

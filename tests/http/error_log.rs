@@ -102,3 +102,44 @@ fn wrong_levels_are_refused() {
     let said = failure.stderr + &failure.log;
     assert!(said.contains("invalid log level \"loud\""), "{said}");
 }
+
+/// Error logs are read at terminals, which obey escape sequences.
+#[test]
+fn a_line_controls_no_terminal() {
+    let site = site(
+        "server {
+             listen 127.0.0.1:%%PORT%%;
+             root %%DIR%%/html;
+             error_log %%DIR%%/own.log;
+             error_log stderr;
+             location /cgi { fastcgi_pass 127.0.0.1:%%PORT_1%%; }
+         }",
+    );
+    // (target, what the log says of it)
+    let cases = [
+        ("/private/%1b%5d0;x%07", r"/private/\x1B]0;x\x07"),
+        ("/a%7fb", r"/a\x7Fb"),
+        ("/c1%c2%9b31m", r"/c1\xC2\x9B31m"),
+        ("/raw%9b31m", r"/raw"),
+        ("/bidi%e2%80%aeb", r"/bidi\xE2\x80\xAEb"),
+        ("/separators%e2%80%a8b%c2%85", r"/separators\xE2\x80\xA8b\xC2\x85"),
+        ("/text%c3%a4%e2%9c%93", "/textä✓"),
+        ("/lines%0d%0a2000/01/01", "/lines  2000/01/01"),
+    ];
+    on_each_driver(&site, |server| {
+        for (target, _) in cases {
+            ask(server, target, &["Referer: http://a/\u{9b}2J"]);
+        }
+        // Heads that are refused, and a server that answers with something else.
+        for head in ["GET /\u{1b}[31m HTTP/1.1\r\n\r\n", "\u{1b}c\u{9b}\r\n\r\n"] {
+            server.client().send(head);
+        }
+        let log = server.wait_file("own.log", "/lines") + &server.stderr();
+        for (_, text) in cases {
+            assert!(log.contains(text), "{text}: {log}");
+        }
+        let controls: Vec<char> = log.chars().filter(|c| c.is_control() && *c != '\n').collect();
+        assert_eq!(controls, [], "{log}");
+        assert!(!log.contains(['\u{202e}', '\u{2028}']), "{log}");
+    });
+}

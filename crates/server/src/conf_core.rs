@@ -95,7 +95,8 @@ directives! {
     /// to standard error (`stderr`) or to a syslog server (`syslog:server=address`). Levels in
     /// ascending order: `debug`, `info`, `notice`, `warn`, `error` (the default), `crit`, `alert`,
     /// `emerg`. By default a daemon logs to `logs/error.log` under the prefix, and a program in the
-    /// foreground to standard error.
+    /// foreground to standard error. A message is one line: line breaks become spaces, and other
+    /// control characters (also separators of lines and marks for the direction of text) `\xXX`.
     error_log: Vec<ErrorLogTo>, in MAIN, args "file [level]";
     /// Defines a pool of threads for work that may wait for a disk. While all threads are busy,
     /// tasks wait in the queue; when the queue is full, the request of a further task fails. The

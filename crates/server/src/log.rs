@@ -13,8 +13,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use nowait_front::log::syslog;
 use nowait_front::log::time::with_now;
+use nowait_front::log::{escape, syslog};
 use nowait_sys::localtime::LocalTime;
 
 use crate::log_process::{LogFile, LogProcess, Opened, late};
@@ -137,6 +137,7 @@ impl StartupLog {
     /// Writes a line.
     pub fn log(&self, level: Level, message: impl fmt::Display) {
         let message = message.to_string();
+        let message = escape::line(&message);
         let line = render(level, &message);
         let for_people = self.to_stderr && level <= Level::Warn;
         for sink in self.sinks.iter().filter(|sink| sink.level >= level) {
@@ -209,18 +210,21 @@ impl StartupLog {
     }
 }
 
-/// A line of the log, with its time and process. Long messages are cut.
+/// A line of the log, with its time and process. Long messages are cut; control characters, of file
+/// names for example, are escaped.
 pub fn render(level: Level, message: &str) -> String {
     let time = LocalTime::now().error_log();
+    let message = escape::line(message);
     let mut line = format!("{time} [{level}] {}#{}: {message}", std::process::id(), thread_id());
     cut(&mut line, LINE_BYTES_MAX);
     line.push('\n');
     line
 }
 
-/// Prints a line with the program's name to standard error.
+/// Prints lines, of which the first begins with the program's name, to standard error.
 pub fn complain(message: &str) {
-    let _ = writeln!(std::io::stderr(), "nowait: {message}");
+    let lines: Vec<_> = message.split('\n').map(escape::line).collect();
+    let _ = writeln!(std::io::stderr(), "nowait: {}", lines.join("\n"));
 }
 
 /// Mode of a new log. A daemon has no umask, so the mode alone keeps other users from writing.

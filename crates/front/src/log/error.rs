@@ -9,12 +9,14 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, Write};
 
+use super::escape;
 use super::syslog;
 use super::time;
 use super::writer::Sink;
 use super::{Level, OsError, Report};
 
-/// Longest line with its line feed, bytes (`NGX_MAX_ERROR_STR`); longer messages are cut.
+/// Longest line with its line feed, bytes (`NGX_MAX_ERROR_STR`), escapes included; longer messages are
+/// cut.
 pub const LINE_MAX: usize = 2048;
 /// Longest syslog datagram, bytes: a line and its header.
 const SYSLOG_MAX: usize = LINE_MAX + 128;
@@ -213,11 +215,13 @@ fn render(
     {
         details.append(line);
     }
-    line.truncate(LINE_MAX - 1);
-    // One message is one line, whatever a client or a file name put into it.
-    for byte in line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
-        *byte = b' ';
-    }
+    // Escapes make a line longer, never shorter: what is cut off here has no place anyway.
+    escape::cut(line, LINE_MAX - 1);
+    // One message is one line, and no terminal that shows the log obeys it, whatever a client, an
+    // upstream server or a file name has put into it.
+    // nginx differs: it writes the bytes as they are.
+    escape::line_from(line, 0);
+    escape::cut(line, LINE_MAX - 1);
     line.push(b'\n');
 }
 

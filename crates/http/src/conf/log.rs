@@ -41,8 +41,9 @@ nowait_conf::rows! {
 
     /// Names a format for `access_log`: text with variables, joined if given as several strings.
     /// `escape` selects how values are written. By default `"`, `\` and anything but printable
-    /// ASCII become `\xXX`, and a missing value becomes `-`. `json` escapes them for JSON strings,
-    /// `none` does not change them; with both a missing value is empty. The format `combined` is
+    /// ASCII become `\xXX`, and a missing value becomes `-`. `json` escapes them for JSON strings
+    /// (bytes from 0x80 are copied, except control characters), `none` does not change them; with both
+    /// a missing value is empty. The format `combined` is
     /// predefined.
     "log_format" => log_format::<HttpVariables>, in HTTP, take at_least(2),
     default "combined \"...\"", args "name [escape=default | json | none] string ...";

@@ -76,6 +76,76 @@ fn links_are_refused_where_the_operator_says_so() {
 }
 
 #[test]
+fn links_may_stay_inside() {
+    let site = server(
+        r#"
+        location / { root %%DIR%%/www; disable_symlinks outside; autoindex on; }
+        location /hidden/ { alias %%DIR%%/www/; disable_symlinks outside hidden; autoindex on; }
+        location /cached/ { alias %%DIR%%/www/; disable_symlinks outside hidden;
+                            open_file_cache max=10; }
+        location /from/ { alias %%DIR%%/www/; disable_symlinks outside from=%%DIR%%; }
+        location /other/ { alias %%DIR%%/www/; disable_symlinks outside from=/other; }
+        location /random/ { alias %%DIR%%/random/; disable_symlinks outside; random_index on; }
+        location ~ ^/captured/(.+)$ { alias %%DIR%%/www/$1; disable_symlinks outside; }
+        "#,
+    )
+    .file("www/file", "F")
+    .file("www/dir/file", "D")
+    .file("www/.secret/file", "H")
+    .file("random/.keep", "")
+    .file("elsewhere/secret", "S");
+    on_each_driver(&site, |server| {
+        let www = server.dir().join("www");
+        symlink("../elsewhere/secret", www.join("out")).unwrap();
+        symlink("../elsewhere", www.join("out-dir")).unwrap();
+        symlink("dir", www.join("linked")).unwrap();
+        symlink(www.join("dir/file"), www.join("absolute")).unwrap();
+        symlink(".secret/file", www.join("dotted")).unwrap();
+        symlink("nowhere", www.join("broken")).unwrap();
+        symlink("../elsewhere/secret", server.dir().join("random/only")).unwrap();
+        for (path, expected) in [
+            ("/file", "200\n\nF"),
+            ("/linked/file", "200\n\nD"),
+            ("/absolute", "200\n\nD"),
+            ("/dotted", "200\n\nH"),
+            ("/broken", "404"),
+            ("/out", "403"),
+            ("/out-dir/secret", "403"),
+            ("/out-dir/", "403"),
+            ("/hidden/absolute", "200\n\nD"),
+            ("/hidden/dotted", "403"),
+            ("/hidden/out", "403"),
+            ("/cached/linked/file", "200\n\nD"),
+            ("/cached/dotted", "403"),
+            ("/cached/out", "403"),
+            ("/from/out", "200\n\nS"),
+            ("/other/file", "200\n\nF"),
+            ("/other/linked/file", "403"),
+            // Links in the root are trusted: here, all.
+            ("/captured/out", "200\n\nS"),
+            ("/random/", "403"),
+        ] {
+            eprintln!("{path}");
+            // Once from the disk, then from memory.
+            for _ in 0..3 {
+                check_on(server, &format!("GET {path} HTTP/1.1\nHost: x"), expected);
+            }
+        }
+        let names = |path: &str| {
+            let list = server.get(path).text();
+            ["out", "out-dir/", "linked/", "absolute", "dotted", "broken"]
+                .map(|name| list.contains(&format!("\"{name}\"")))
+        };
+        assert_eq!(names("/"), [false, false, true, true, true, true]);
+        assert_eq!(names("/hidden/"), [false, false, true, true, false, true]);
+        // A link that is turned leads elsewhere at once.
+        std::fs::remove_file(www.join("absolute")).unwrap();
+        symlink("../elsewhere/secret", www.join("absolute")).unwrap();
+        check_on(server, "GET /absolute HTTP/1.1\nHost: x", "403");
+    });
+}
+
+#[test]
 fn the_whole_path_can_be_trusted_and_a_slash_wants_a_directory() {
     let site = server(
         r#"

@@ -21,6 +21,7 @@ pub fn refuse(request: &Request, path: &[u8], error: &std::io::Error) -> Outcome
     let status = match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => 404,
         ErrorKind::PermissionDenied => 403,
+        _ if files::is_symlink(error) => 403,
         _ => 500,
     };
     let level = if status == 500 { Level::Crit } else { Level::Error };

@@ -19,6 +19,7 @@ use crate::open_file_cache::Cached;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Body, FileBody, Head, Response};
+use crate::variables::complex::Complex;
 
 /// Bytes read in the same pool task that opens a cold file.
 const PREFETCH: usize = 64 * 1024;
@@ -179,29 +180,41 @@ pub fn whole(request: &Request, opened: impl Into<Opened>) -> Response {
 
 /// The symbolic links that `disable_symlinks` forbids in a path.
 pub fn symlinks(request: &Request, path: &[u8]) -> Symlinks {
-    let from = |from: &Option<crate::variables::complex::Complex>| match from {
-        None => 0,
-        Some(from) => {
-            let from = request.evaluate(from);
-            let from = from.strip_suffix(b"/").unwrap_or(&from);
-            // Only a whole part of the path is trusted.
-            let trusted =
-                path.starts_with(from) && matches!(path.get(from.len()), None | Some(b'/'));
-            if trusted { from.len() } else { 0 }
-        }
-    };
+    let text = |from: &Complex| request.evaluate(from);
     // If the whole path is trusted, no link in it is forbidden.
     match &request.location().files.disable_symlinks {
         DisableSymlinks::Off => Symlinks::Follow,
-        DisableSymlinks::On(trusted) => match from(trusted) {
-            from if from == path.len() => Symlinks::Follow,
-            from => Symlinks::Deny { from },
+        DisableSymlinks::On(from) => match trusted(path, from.as_ref().map(text)) {
+            Some(from) if from == path.len() => Symlinks::Follow,
+            from => Symlinks::Deny { from: from.unwrap_or(0) },
         },
-        DisableSymlinks::IfNotOwner(trusted) => match from(trusted) {
-            from if from == path.len() => Symlinks::Follow,
-            from => Symlinks::IfNotOwner { from },
+        DisableSymlinks::IfNotOwner(from) => match trusted(path, from.as_ref().map(text)) {
+            Some(from) if from == path.len() => Symlinks::Follow,
+            from => Symlinks::IfNotOwner { from: from.unwrap_or(0) },
         },
+        DisableSymlinks::Outside { hidden, from } => {
+            let from = from.as_ref().map(text).unwrap_or_else(|| {
+                let mut root = Vec::new();
+                request.location().path.append_root(request, &mut root);
+                Bytes::from(root)
+            });
+            match trusted(path, Some(from)) {
+                Some(from) if from == path.len() => Symlinks::Follow,
+                Some(from) => Symlinks::Inside { from, hidden: *hidden },
+                // There is no directory in which they might stay.
+                None => Symlinks::Deny { from: 0 },
+            }
+        }
     }
+}
+
+/// The length of the trusted part of a path, if it begins with that part.
+fn trusted(path: &[u8], from: Option<Bytes>) -> Option<usize> {
+    let from = from?;
+    let from = from.strip_suffix(b"/").unwrap_or(&from);
+    // Only a whole part of the path is trusted.
+    let is_part = path.starts_with(from) && matches!(path.get(from.len()), None | Some(b'/'));
+    is_part.then_some(from.len())
 }
 
 /// Fills `$realpath_root`.
@@ -248,6 +261,11 @@ mod libc_errno {
     pub const ELOOP: i32 = 40;
 }
 
+/// Whether a path leads through a symbolic link that `disable_symlinks` forbids.
+pub fn is_symlink(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc_errno::EMLINK | libc_errno::ELOOP))
+}
+
 impl OpenError {
     fn code(&self) -> Option<i32> {
         self.0.raw_os_error()
@@ -273,7 +291,7 @@ impl OpenError {
 
     /// A forbidden symbolic link is in the path.
     pub fn is_symlink(&self) -> bool {
-        matches!(self.code(), Some(libc_errno::EMLINK | libc_errno::ELOOP))
+        is_symlink(&self.0)
     }
 
     /// The queue of the thread pool is full.

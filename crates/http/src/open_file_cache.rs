@@ -256,8 +256,9 @@ impl Cached<'_> {
 fn symlinks_code(symlinks: Symlinks) -> u64 {
     match symlinks {
         Symlinks::Follow => 0,
-        Symlinks::Deny { from } => 1 + 2 * from as u64,
-        Symlinks::IfNotOwner { from } => 2 + 2 * from as u64,
+        Symlinks::Deny { from } => 1 + 4 * from as u64,
+        Symlinks::IfNotOwner { from } => 2 + 4 * from as u64,
+        Symlinks::Inside { from, hidden } => 3 + u64::from(hidden) + 4 * from as u64,
     }
 }
 

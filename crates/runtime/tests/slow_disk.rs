@@ -241,7 +241,8 @@ fn actions() -> Vec<Action> {
         }),
         action!("read_dir", Ops::READDIR, |io, root| {
             let options = ReadDirOptions { entries_max: 10, metadata: true };
-            fs::read_dir(&io, &below(&root, "dir"), &options).await
+            let name = fs::Name { path: below(&root, "dir"), symlinks: Symlinks::Follow };
+            fs::read_dir(&io, &name, &options).await
         }),
         action!("create", Ops::CREATE, |io, root| {
             fs::create(&io, &below(&root, "dir/new"), &CreateOptions::default()).await

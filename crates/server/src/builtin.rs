@@ -63,6 +63,32 @@ http {
     }
 ";
 
+/// What `Host` may be in any case: the name of this machine, addresses, which no site can claim, and nothing
+/// (old programs).
+const LOCAL_NAMES: &str =
+    r#""" localhost *.localhost "~^[0-9]+(\.[0-9]+){3}$" "~^\[[0-9a-f:.]+\]$""#;
+
+/// The response to other names.
+const STRANGE: &str = "This server answers to localhost and to IP addresses only. The option --host of nowait serve \
+                       allows another name.\n";
+
+/// A name for [`Serve::hosts`], in lower case.
+///
+/// # Errors
+/// Why it is none.
+pub fn host(text: &str) -> Result<String, String> {
+    let name = text.to_ascii_lowercase();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let labels = name.strip_prefix("*.").unwrap_or(&name);
+    match !name.is_empty()
+        && labels.bytes().all(is_plain)
+        && labels.split('.').all(|l| !l.is_empty())
+    {
+        true => Ok(name),
+        false => Err("expected a name such as box.example or *.example, without port".to_owned()),
+    }
+}
+
 /// A directory to serve without a configuration, and the addresses to serve it on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serve {
@@ -72,6 +98,11 @@ pub struct Serve {
     pub addresses: Vec<SocketAddr>,
     /// Also serve names that begin with a dot.
     pub hidden: bool,
+    /// Follow symbolic links out of the directory, and to hidden names.
+    pub follow_links: bool,
+    /// Names that `Host` may have. If there are any, or if only this machine reaches the server, requests
+    /// for names besides these, `localhost` and addresses are refused.
+    pub hosts: Vec<String>,
     /// A public site with a certificate.
     pub domain: Option<Domain>,
 }
@@ -82,6 +113,8 @@ impl Default for Serve {
             directory: PathBuf::from("."),
             addresses: loopback(PORT),
             hidden: false,
+            follow_links: false,
+            hosts: Vec::new(),
             domain: None,
         }
     }
@@ -148,12 +181,22 @@ impl Serve {
         let ssl = if self.domain.is_some() { " ssl" } else { "" };
         let own = self.domain.as_ref();
         text.push_str(&own.map(|own| own.blocks(&self.addresses)).unwrap_or_default());
+        text.push_str(&self.strangers());
         text.push_str("    server {\n");
         for address in &self.addresses {
             text.push_str(&format!("        listen {address}{ssl};\n"));
         }
         text.push_str(&own.map(Domain::directives).unwrap_or_default());
+        if self.checks_host() {
+            text.push_str(&format!("        server_name {LOCAL_NAMES}"));
+            self.hosts.iter().for_each(|host| text.push_str(&format!(" {host}")));
+            text.push_str(";\n");
+        }
         text.push_str("        root .;\n        autoindex on;\n");
+        if !self.follow_links {
+            let hidden = if self.hidden { "" } else { " hidden" };
+            text.push_str(&format!("        disable_symlinks outside{hidden};\n"));
+        }
         if !self.hidden {
             // Repositories, passwords of tools, histories. Directory listings never show such
             // names.
@@ -161,6 +204,27 @@ impl Serve {
         }
         text.push_str("    }\n}\n");
         text
+    }
+
+    /// Whether `Host` has to be a known one. A site in a browser may let its own name lead to a loopback
+    /// address (DNS rebinding), and would then read the files as if they were its own. What is open to
+    /// everybody needs no such protection, and may have names that are unknown here.
+    fn checks_host(&self) -> bool {
+        let is_local = self.addresses.iter().all(|address| address.ip().is_loopback());
+        self.domain.is_none() && (is_local || !self.hosts.is_empty())
+    }
+
+    /// The server for other names.
+    fn strangers(&self) -> String {
+        if !self.checks_host() {
+            return String::new();
+        }
+        let listens = self.addresses.iter();
+        let listens = listens.map(|address| format!("        listen {address} default_server;\n"));
+        format!(
+            "    server {{\n{}        server_name _;\n        default_type text/plain;\n        return 421 \"{STRANGE}\";\n    }}\n",
+            listens.collect::<String>()
+        )
     }
 
     /// The text shown at a terminal. `directory` is the full path.
@@ -308,6 +372,26 @@ mod tests {
         assert!(!text.contains("daemon") && !text.contains("worker_processes"), "{text}");
         assert!(text.contains("error_log stderr warn;"), "{text}");
         assert!(!Serve { hidden: true, ..serve }.configuration(None).contains("404"));
+    }
+
+    #[test]
+    fn hosts_are_checked_where_no_stranger_reaches() {
+        let checks = |addresses: &[&str], hosts: &[&str]| {
+            let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+            let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+            let text = Serve { addresses, hosts, ..Serve::default() }.configuration(None);
+            text.contains("return 421")
+        };
+        assert!(checks(&["127.0.0.1:80", "[::1]:80", "127.3.2.1:80"], &[]));
+        assert!(!checks(&["127.0.0.1:80", "0.0.0.0:81"], &[]) && !checks(&["192.0.2.1:80"], &[]));
+        assert!(checks(&["0.0.0.0:81"], &["box.example"]));
+        for good in ["box", "Box.Example", "*.box.example", "a-b_c.example"] {
+            assert_eq!(host(good), Ok(good.to_ascii_lowercase()));
+        }
+        for wrong in ["", ".", "*", "*.", "a..b", "box:80", "a b", "a;b", "~x", "[::1]", "\"", "$x"]
+        {
+            assert!(host(wrong).is_err(), "{wrong}");
+        }
     }
 
     /// Certificates have private keys, which other programs of `nobody` could read.

@@ -214,6 +214,22 @@ fn serve() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Serve files and directories whose names begin with a dot"),
         )
+        .arg(
+            Arg::new("follow-links")
+                .long("follow-links")
+                .action(ArgAction::SetTrue)
+                .help("Follow symbolic links out of the directory, and to hidden names"),
+        )
+        .arg(
+            Arg::new("host")
+                .long("host")
+                .value_name("NAME")
+                .action(ArgAction::Append)
+                .conflicts_with("domain")
+                .help(
+                    "Answer to this name, to localhost and to IP addresses only; may be repeated",
+                ),
+        )
         .args(domain_arguments())
 }
 
@@ -345,7 +361,12 @@ fn serve_of(matches: &ArgMatches) -> Result<Serve, clap::Error> {
     }
     let domain = is_public.then(|| domain_of(matches, &addresses)).transpose()?;
     let directory = matches.get_one::<PathBuf>("directory").cloned().unwrap_or_default();
-    Ok(Serve { directory, addresses, hidden: matches.get_flag("hidden"), domain })
+    let mut hosts = Vec::new();
+    for host in matches.get_many::<String>("host").into_iter().flatten() {
+        hosts.push(builtin::host(host).map_err(|why| invalid(host, "host", &why))?);
+    }
+    let [hidden, follow_links] = ["hidden", "follow-links"].map(|name| matches.get_flag(name));
+    Ok(Serve { directory, addresses, hidden, follow_links, hosts, domain })
 }
 
 fn invalid(value: &str, option: &str, why: &str) -> clap::Error {

@@ -44,10 +44,14 @@ nowait_conf::directives! {
     if_modified_since: ImsConf = "exact", in HTTP | SERVER | LOCATION, args "off | exact | before";
     /// Maximum number of ranges in a request; zero disables ranges.
     max_ranges: u32 = "2147483647", in HTTP | SERVER | LOCATION, args "number";
-    /// Controls whether symbolic links in paths are refused: all of them, or with `if_not_owner`
-    /// those whose owner differs from that of their target. Links in the part of the path given by
-    /// `from` are followed. The kernel performs the check while it opens the file.
-    disable_symlinks: DisableSymlinks = "off", in HTTP | SERVER | LOCATION, args "off | on | if_not_owner [from=part]";
+    /// Controls whether symbolic links in paths are refused: all of them, with `if_not_owner`
+    /// those whose owner differs from that of their target, or with `outside` those that lead out of a
+    /// directory, and with `hidden` also those to names in it that begin with a dot, or below such
+    /// names. Links in the part of the path given by `from` are followed; for `outside`, it is the
+    /// directory, by default that of `root` or `alias`. Listings leave out what `outside` refuses. The
+    /// kernel performs the check while it opens the file. `outside` is an extension of Nowait.
+    disable_symlinks: DisableSymlinks = "off", in HTTP | SERVER | LOCATION,
+    args "off | on | if_not_owner | outside [hidden] [from=part]";
     /// Caches descriptors, sizes and modification times of files and, with
     /// `open_file_cache_errors`, failed look-ups: at most `max` entries per worker, each until it
     /// has not been used for `inactive` (60s). Each directive has its own cache, which all blocks
@@ -161,31 +165,40 @@ pub enum DisableSymlinks {
     On(Option<Complex>),
     /// Links are followed if they have the same owner as their targets.
     IfNotOwner(Option<Complex>),
+    /// Links are followed if they stay inside a directory.
+    Outside {
+        /// They may lead to hidden names there.
+        hidden: bool,
+        /// The directory; otherwise the root.
+        from: Option<Complex>,
+    },
 }
 
 impl Setting for DisableSymlinks {
-    const ARITY: arity::Arity = arity::between(1, 2);
+    const ARITY: arity::Arity = arity::between(1, 3);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let word = node.args.first().ok_or_else(|| node.arity_error())?;
-        let from = match node.args.get(1) {
-            None => None,
-            Some(word) => match word.strip_prefix("from=") {
-                Some(from) => Some(super::complex(&from, cx)?),
-                None => {
-                    return Err(word
-                        .error(format!("invalid parameter \"{word}\""))
-                        .expected("from=PART"));
-                }
-            },
-        };
+        let (word, parameters) = node.args.split_first().ok_or_else(|| node.arity_error())?;
+        let is_outside = *word == *"outside";
+        let (mut from, mut hidden) = (None, true);
+        for word in parameters {
+            if let Some(part) = word.strip_prefix("from=").filter(|_| from.is_none()) {
+                from = Some(super::complex(&part, cx)?);
+            } else if *word == *"hidden" && is_outside && hidden {
+                hidden = false;
+            } else {
+                let expected = if is_outside { "hidden or from=PART" } else { "from=PART" };
+                return Err(word.error(format!("invalid parameter \"{word}\"")).expected(expected));
+            }
+        }
         match &word.text[..] {
             b"off" => Ok(Self::Off),
             b"on" => Ok(Self::On(from)),
             b"if_not_owner" => Ok(Self::IfNotOwner(from)),
+            b"outside" => Ok(Self::Outside { hidden, from }),
             _ => Err(word
                 .error(format!("invalid parameter \"{word}\""))
-                .expected("off, on or if_not_owner")),
+                .expected("off, on, if_not_owner or outside")),
         }
     }
 }

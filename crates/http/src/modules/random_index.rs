@@ -1,9 +1,10 @@
 //! `random_index`: serves a random file of a directory. nginx: `ngx_http_random_index_module`.
 
 use nowait_conf::{Cx, Scope};
-use nowait_runtime::fs::{self, Kind, ReadDirOptions};
+use nowait_runtime::fs::{self, Kind, Name, ReadDirOptions};
 
 use crate::directories::{ENTRIES_MAX, refuse};
+use crate::files;
 use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
 use crate::outcome::{Outcome, Target};
 use crate::request::Request;
@@ -54,11 +55,13 @@ impl Handler for RandomIndex {
 async fn run(request: &mut Request) -> Option<Outcome> {
     let mut path = Vec::new();
     request.append_file(&mut path);
+    let symlinks = files::symlinks(request, &path);
+    let name = Name { path, symlinks };
     let io = request.io();
     let options = ReadDirOptions { entries_max: ENTRIES_MAX, metadata: true };
-    let listing = match fs::read_dir(&io, &path, &options).await {
+    let listing = match fs::read_dir(&io, &name, &options).await {
         Ok(listing) => listing,
-        Err(error) => return Some(refuse(request, &path, &error)),
+        Err(error) => return Some(refuse(request, &name.path, &error)),
     };
     let files: Vec<&[u8]> = listing
         .entries

@@ -1,14 +1,16 @@
 //! Listing directories: the whole listing in one task of the pool, or in several.
 
-use std::ffi::CStr;
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, CWD, Dir, DirEntry, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, statat};
+use rustix::io::Errno;
 
 use super::symlinks::open_path;
-use super::{Io, Kind, Metadata, Name, known, names, offload};
+use super::{Io, Kind, Metadata, Name, Symlinks, names, offload};
 use crate::pool::{Class, Op};
 
 /// What to list.
@@ -16,7 +18,8 @@ use crate::pool::{Class, Op};
 pub struct ReadDirOptions {
     /// Maximum number of entries; the listing tells whether there were more.
     pub entries_max: usize,
-    /// Look at each entry (following links): kind, size and times.
+    /// Look at each entry (following links): kind, size and times. Links that [`Symlinks::Inside`] forbids
+    /// are left out then.
     pub metadata: bool,
 }
 
@@ -32,7 +35,7 @@ pub struct ListingEntry {
     pub metadata: Option<Metadata>,
 }
 
-/// A directory's entries, in the directory's order.
+/// A directory's entries, in no particular order.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     pub entries: Vec<ListingEntry>,
@@ -40,17 +43,13 @@ pub struct Listing {
     pub truncated: bool,
 }
 
-/// Lists the directory `path`.
+/// Lists a directory.
 ///
 /// # Errors
-/// `NotADirectory`, and those of openat(2) and getdents(2).
-pub async fn read_dir(io: &Io, path: &[u8], options: &ReadDirOptions) -> io::Result<Listing> {
-    let (id, path, options) = (known::path_id(path), path.to_vec(), *options);
-    offload(io, Class::Bulk, Op::ReadDir, id, move || list(&path, options)).await
-}
-
-fn list(path: &[u8], options: ReadDirOptions) -> io::Result<Listing> {
-    Open::new(path)?.list(options)
+/// `NotADirectory`, and those of openat2(2) and getdents(2).
+pub async fn read_dir(io: &Io, name: &Name, options: &ReadDirOptions) -> io::Result<Listing> {
+    let (id, name, options) = (name.id(), name.clone(), *options);
+    offload(io, Class::Bulk, Op::ReadDir, id, move || Open::new(name)?.list(options)).await
 }
 
 /// A directory that is listed in several trips, for directories with more entries than should be in
@@ -68,13 +67,8 @@ impl DirReader {
     /// # Errors
     /// `NotADirectory`, and those of openat(2).
     pub async fn open(io: &Io, path: &[u8]) -> io::Result<DirReader> {
-        let id = known::path_id(path);
-        let path = path.to_vec();
-        let work = move || {
-            let open = Arc::new(Mutex::new(Open::new(&path)?));
-            Ok(DirReader { open, id })
-        };
-        offload(io, Class::Path, Op::Open, id, work).await
+        let name = Name { path: path.to_vec(), symlinks: Symlinks::Follow };
+        DirReader::open_name(io, &name).await
     }
 
     /// Opens the directory that a name leads to, under its rules for links.
@@ -84,9 +78,8 @@ impl DirReader {
     pub async fn open_name(io: &Io, name: &Name) -> io::Result<DirReader> {
         let (id, name) = (name.id(), name.clone());
         let work = move || {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let open = Open::of(open_path(&name.path, name.symlinks, flags)?)?;
-            Ok(DirReader { open: Arc::new(Mutex::new(open)), id })
+            let open = Arc::new(Mutex::new(Open::new(name)?));
+            Ok(DirReader { open, id })
         };
         offload(io, Class::Path, Op::Open, id, work).await
     }
@@ -130,57 +123,99 @@ impl DirReader {
     }
 }
 
+/// Bytes of entries that are asked for at once: some hundred names.
+const BUFFER_BYTES: usize = 64 * 1024;
+
 #[derive(Debug)]
 struct Open {
     fd: OwnedFd,
-    dir: Dir,
+    /// Where it is, if rules apply to the links in it.
+    ruled: Option<Name>,
     /// Already read, but did not fit into the last listing.
-    kept: Option<DirEntry>,
+    kept: VecDeque<Found>,
+}
+
+/// An entry as the directory has it.
+#[derive(Debug)]
+struct Found {
+    name: CString,
+    kind: Kind,
+    ino: u64,
 }
 
 impl Open {
-    fn new(path: &[u8]) -> io::Result<Open> {
+    fn new(name: Name) -> io::Result<Open> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Open::of(openat(CWD, path, flags, Mode::empty())?)
-    }
-
-    fn of(fd: OwnedFd) -> io::Result<Open> {
-        let dir = Dir::read_from(&fd)?;
-        Ok(Open { fd, dir, kept: None })
+        let fd = open_path(&name.path, name.symlinks, flags)?;
+        let ruled = matches!(name.symlinks, Symlinks::Inside { .. }).then_some(name);
+        Ok(Open { fd, ruled, kept: VecDeque::new() })
     }
 
     fn list(&mut self, options: ReadDirOptions) -> io::Result<Listing> {
-        let mut listing = Listing::default();
-        loop {
-            let entry = match self.kept.take() {
-                Some(entry) => entry,
-                None => match self.dir.read() {
-                    Some(entry) => entry?,
-                    None => return Ok(listing),
-                },
+        let mut found = Vec::new();
+        let truncated = self.read(options.entries_max, &mut found)?;
+        if options.metadata {
+            // Most file systems keep inodes in this order: a cold directory is then read from one end of
+            // the disk to the other.
+            found.sort_unstable_by_key(|found| found.ino);
+        }
+        let entry = |found: Found| {
+            let metadata = match options.metadata {
+                true => self.look(&found).ok()?,
+                false => None,
             };
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
+            Some(ListingEntry { name: found.name.into_bytes(), kind: found.kind, metadata })
+        };
+        Ok(Listing { entries: found.into_iter().filter_map(entry).collect(), truncated })
+    }
+
+    /// Reads at most `max` entries; true: there are more.
+    fn read(&mut self, max: usize, found: &mut Vec<Found>) -> io::Result<bool> {
+        let kept = self.kept.len().min(max);
+        found.extend(self.kept.drain(..kept));
+        if !self.kept.is_empty() {
+            return Ok(true);
+        }
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+        let mut dir = RawDir::new(&self.fd, buffer.spare_capacity_mut());
+        // What the kernel has handed out is taken, even if the listing is full: it won't come again.
+        while found.len() <= max || !dir.is_buffer_empty() {
+            let Some(entry) = dir.next() else { break };
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            if listing.entries.len() == options.entries_max {
-                listing.truncated = true;
-                self.kept = Some(entry);
-                return Ok(listing);
-            }
-            let metadata = if options.metadata { look(self.fd.as_fd(), name) } else { None };
-            listing.entries.push(ListingEntry {
-                name: name.to_vec(),
-                kind: Kind::from_type(entry.file_type()),
-                metadata,
-            });
+            let kind = Kind::from_type(entry.file_type());
+            found.push(Found { name: name.to_owned(), kind, ino: entry.ino() });
+        }
+        if found.len() > max {
+            self.kept.extend(found.drain(max..));
+        }
+        Ok(!self.kept.is_empty())
+    }
+
+    /// Metadata of what a name leads to; an error if the rules forbid to look.
+    fn look(&self, found: &Found) -> io::Result<Option<Metadata>> {
+        let stat =
+            |flags| statat(&self.fd, &found.name, flags).map(|stat| Metadata::from_stat(&stat));
+        let own = || stat(AtFlags::SYMLINK_NOFOLLOW).ok();
+        let Some(dir) = self.ruled.as_ref().filter(|_| may_be_link(found.kind)) else {
+            return Ok(stat(AtFlags::empty()).ok().or_else(own));
+        };
+        if own().is_some_and(|own| own.kind != Kind::Symlink) {
+            return Ok(own());
+        }
+        let path = [&dir.path, &b"/"[..], found.name.to_bytes()].concat();
+        match open_path(&path, dir.symlinks, OFlags::PATH | OFlags::CLOEXEC) {
+            Ok(target) => Ok(Some(Metadata::from_stat(&fstat(&target)?))),
+            Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Err(error),
+            Err(_) => Ok(own()),
         }
     }
 }
 
-fn look(dir: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> Option<Metadata> {
-    statat(dir, name, AtFlags::empty())
-        .or_else(|_| statat(dir, name, AtFlags::SYMLINK_NOFOLLOW))
-        .ok()
-        .map(|stat| Metadata::from_stat(&stat))
+/// Whether an entry may be a link: some file systems store no kinds.
+fn may_be_link(kind: Kind) -> bool {
+    matches!(kind, Kind::Symlink | Kind::Other)
 }

@@ -53,8 +53,10 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
     let result = match symlinks {
         Symlinks::Follow => open_following(path, flags),
         Symlinks::Deny { from: 0 } => open_strict(CWD, path, flags),
-        // With no links on the path, owners are irrelevant.
-        Symlinks::Deny { from } | Symlinks::IfNotOwner { from } => {
+        // With no links on the path, owners and targets are irrelevant.
+        Symlinks::Deny { from }
+        | Symlinks::IfNotOwner { from }
+        | Symlinks::Inside { from, hidden: _ } => {
             let (dir, rest) = split_trusted(path, from);
             open_cached(CWD, dir, DIR_FLAGS, ResolveFlags::empty())
                 .and_then(|dir| open_strict(dir.as_fd(), rest, flags))
@@ -63,8 +65,12 @@ pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<i
     let outcome = match result {
         Ok(fd) => examine(path, fd, place, flags),
         Err(Errno::AGAIN | Errno::INTR | Errno::PERM) => None,
-        // A link whose owner matters.
-        Err(Errno::LOOP) if matches!(symlinks, Symlinks::IfNotOwner { .. }) => None,
+        // A link whose owner or target matters.
+        Err(Errno::LOOP)
+            if matches!(symlinks, Symlinks::IfNotOwner { .. } | Symlinks::Inside { .. }) =>
+        {
+            None
+        }
         // A link with an unknown target: the pool learns it.
         Err(Errno::LOOP) if symlinks == Symlinks::Follow => None,
         Err(Errno::NOSYS | Errno::TOOBIG | Errno::INVAL) => {

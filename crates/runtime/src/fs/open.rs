@@ -108,8 +108,7 @@ pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Resul
     Some(Ok(file))
 }
 
-/// Metadata of the target of `path`. With [`Symlinks::Deny`] or [`Symlinks::IfNotOwner`] a
-/// forbidden link is ELOOP.
+/// Metadata of the target of `path`. A link that `symlinks` forbids is ELOOP.
 ///
 /// # Errors
 /// Those of openat2(2).

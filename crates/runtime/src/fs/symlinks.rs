@@ -1,7 +1,7 @@
 //! Opening a path that may lead through symbolic links only as far as `disable_symlinks` allows.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -18,6 +18,9 @@ pub enum Symlinks {
     Deny { from: usize },
     /// Only those owned by the owner of their target: otherwise ELOOP.
     IfNotOwner { from: usize },
+    /// Only those that end inside the trusted part, and unless `hidden`, at no name there that begins
+    /// with a dot, or below one: otherwise ELOOP.
+    Inside { from: usize, hidden: bool },
 }
 
 /// Opens `path` under these rules; may wait.
@@ -29,6 +32,9 @@ pub(super) fn open_path(path: &[u8], symlinks: Symlinks, flags: OFlags) -> io::R
         }
         Symlinks::IfNotOwner { from } => {
             open_below(path, from, |dir, rest| open_owned_links(dir, rest, flags))
+        }
+        Symlinks::Inside { from, hidden } => {
+            open_below(path, from, |dir, rest| open_inside(dir, rest, flags, hidden))
         }
     }
 }
@@ -110,4 +116,41 @@ fn open_owned_links(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Resu
         return Ok(rustix::fs::openat(&current, ".", flags, Mode::empty())?);
     }
     Ok(current)
+}
+
+/// Opens what `path` leads to, if that is below `dir`. RESOLVE_BENEATH alone would refuse every absolute
+/// link, and follow those to hidden names.
+fn open_inside(
+    dir: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    hidden: bool,
+) -> io::Result<OwnedFd> {
+    match open_without_links(dir, path, flags) {
+        Err(Errno::LOOP) => {}
+        result => return Ok(result?),
+    }
+    // With O_PATH, nothing outside is opened: that might have effects.
+    let target = rustix::fs::openat(dir, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let (top, real) = (real_path(dir)?, real_path(target.as_fd())?);
+    let top = top.strip_suffix(b"/").unwrap_or(&top);
+    let below = match real.strip_prefix(top) {
+        Some(b"") => &b"."[..],
+        Some([b'/', below @ ..]) if !below.is_empty() => below,
+        _ => return Err(Errno::LOOP.into()),
+    };
+    let is_hidden = |name: &[u8]| name.first() == Some(&b'.') && name != b".";
+    if !hidden && below.split(|byte| *byte == b'/').any(is_hidden) {
+        return Err(Errno::LOOP.into());
+    }
+    // By the path that was checked, without links: what is moved meanwhile is not found.
+    let flags = if path.last() == Some(&b'/') { flags | OFlags::DIRECTORY } else { flags };
+    Ok(open_without_links(dir, below, flags)?)
+}
+
+/// The path of an open file without links, as the kernel knows it. It is no absolute one for a file that
+/// this process cannot reach by any path.
+fn real_path(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    Ok(rustix::fs::readlinkat(CWD, link, Vec::new())?.into_bytes())
 }

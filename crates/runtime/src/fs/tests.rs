@@ -19,6 +19,7 @@ fn a_file_lives_and_dies() {
     let dir = std::env::temp_dir().join(format!("nowait-fs-{}", std::process::id()));
     let dir = dir.to_str().unwrap().to_owned();
     let path = |name: &str| format!("{dir}/{name}").into_bytes();
+    let name = |name: &str| Name { path: path(name), symlinks: Symlinks::Follow };
     block_on(async {
         mkdir_parents(&io, &path("a/b/file"), 0o755).await.unwrap();
         let file = create(&io, &path("a/b/tmp"), &CreateOptions::default()).await.unwrap();
@@ -35,7 +36,7 @@ fn a_file_lives_and_dies() {
         assert!(open_in_pool(&io, &path("a/b/none"), &options).await.is_err());
         assert_eq!(stat(&io, &path("a/b"), Symlinks::Follow).await.unwrap().kind, Kind::Directory);
         let options = ReadDirOptions { entries_max: 10, metadata: true };
-        let listing = read_dir(&io, &path("a/b"), &options).await.unwrap();
+        let listing = read_dir(&io, &name("a/b"), &options).await.unwrap();
         assert_eq!(listing.entries.len(), 1);
         assert_eq!(listing.entries[0].metadata.unwrap().size, 11);
         unlink(&io, &path("a/b/file")).await.unwrap();
@@ -154,6 +155,55 @@ fn links_are_followed_as_far_as_allowed() {
 }
 
 #[test]
+fn links_stay_inside() {
+    let (io, dir) = (io(), Dir::new());
+    dir.write("top/real/file", b"content");
+    dir.write("top/.hidden/file", b"content");
+    dir.write("topless/file", b"content");
+    let top = dir.0.join("top");
+    let link = |to: &str, name: &str| symlink(to, top.join(name)).unwrap();
+    link("real", "inside");
+    link("../file", "real/loop");
+    link(top.join("real/file").to_str().unwrap(), "absolute");
+    link("../topless/file", "outside");
+    link("/etc/passwd", "passwd");
+    link("..", "up");
+    link("../top/real", "back");
+    link(".hidden/file", "hidden");
+    link(".", "same");
+    link("nowhere", "dangling");
+    symlink("top", dir.0.join("above")).unwrap();
+    // (name, whether it may be opened: by default, if hidden names are served)
+    for (name, expected) in [
+        ("real/file", (true, true)),
+        ("inside/file", (true, true)),
+        ("inside/", (true, true)),
+        ("absolute", (true, true)),
+        ("absolute/", (false, false)),
+        ("back/file", (true, true)),
+        ("same/same/real/file", (true, true)),
+        ("same", (true, true)),
+        ("outside", (false, false)),
+        ("passwd", (false, false)),
+        ("up", (false, false)),
+        ("up/topless/file", (false, false)),
+        ("up/top/real/file", (true, true)),
+        ("hidden", (false, true)),
+        ("dangling", (false, false)),
+    ] {
+        // The directory itself may be reached by a link.
+        for below in ["top", "above"] {
+            let from = dir.path(below).len();
+            let open = |hidden| {
+                let path = dir.path(&format!("{below}/{name}"));
+                open_repeatedly(&io, &path, Symlinks::Inside { from, hidden }).is_ok()
+            };
+            assert_eq!((open(false), open(true)), expected, "{below}/{name}");
+        }
+    }
+}
+
+#[test]
 fn a_link_that_is_turned_leads_to_the_new_place() {
     let (io, dir) = (io(), Dir::new());
     dir.write("1/file", b"first");
@@ -243,9 +293,10 @@ fn listings_are_bounded() {
         dir.write(&format!("file{n}"), b"x");
     }
     symlink("nowhere", dir.0.join("file0-link")).unwrap();
+    let name = |name: &str| Name { path: dir.path(name), symlinks: Symlinks::Follow };
     let list = |entries_max| {
         let options = ReadDirOptions { entries_max, metadata: true };
-        block_on(read_dir(&io, &dir.path(""), &options)).unwrap()
+        block_on(read_dir(&io, &name(""), &options)).unwrap()
     };
     assert_eq!((list(5).entries.len(), list(5).truncated), (5, true));
     let mut reader = block_on(DirReader::open(&io, &dir.path(""))).unwrap();
@@ -261,12 +312,24 @@ fn listings_are_bounded() {
     names.sort();
     names.dedup();
     assert_eq!(names.len(), 21, "every entry once, over four listings");
+    let inside = Symlinks::Inside { from: dir.path("").len() - 1, hidden: true };
+    let below = Name { path: dir.path(""), symlinks: inside };
+    symlink("file1", dir.0.join("file1-link")).unwrap();
+    symlink("/etc/passwd", dir.0.join("passwd")).unwrap();
+    let options = ReadDirOptions { entries_max: 100, metadata: true };
+    let listing = block_on(read_dir(&io, &below, &options)).unwrap();
+    assert_eq!(listing.entries.len(), 22, "the link that leads out is left out");
+    let is_file = |entry: &ListingEntry| entry.metadata.unwrap().is_file();
+    let link = listing.entries.iter().find(|entry| entry.name == b"file1-link").unwrap();
+    assert!(is_file(link) && link.kind == Kind::Symlink);
+    std::fs::remove_file(dir.0.join("file1-link")).unwrap();
+    std::fs::remove_file(dir.0.join("passwd")).unwrap();
     let all = list(21);
     assert_eq!((all.entries.len(), all.truncated), (21, false));
     let link = all.entries.iter().find(|entry| entry.name == b"file0-link").unwrap();
     assert_eq!(link.metadata.unwrap().kind, Kind::Symlink, "it leads nowhere");
     let options = ReadDirOptions { entries_max: 5, metadata: false };
-    let error = block_on(read_dir(&io, &dir.path("file1"), &options)).unwrap_err();
+    let error = block_on(read_dir(&io, &name("file1"), &options)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotADirectory);
 }
 

@@ -100,6 +100,92 @@ fn dot_files_and_other_addresses_are_served_on_demand() {
     }
 }
 
+/// A site whose name leads to a loopback address would otherwise read the files in the visitor's browser.
+#[test]
+fn only_names_of_this_machine_are_answered() {
+    let dir = TempDir::new("here");
+    dir.write("x", "hello");
+    let port = nowait_testkit::ports::free_port();
+    let status = |host: &str| {
+        let mut client = nowait_testkit::Client::to_port(port);
+        client.send(format!("GET /x HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        let response = client.response();
+        assert_eq!(response.text().contains("--host"), response.status == 421, "{host}");
+        response.status
+    };
+    let here = ["localhost", "LOCALHOST.", "a.localhost", "127.0.0.1", "[::1]", "192.0.2.7"];
+    let others = ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "1.2.3.4.5"];
+    let serving = serve(&dir, &["serve", "--port", &port.to_string()]);
+    for host in here {
+        assert_eq!((status(host), status(&format!("{host}:{port}"))), (200, 200), "{host}");
+    }
+    for host in others.iter().chain(&["box.example"]) {
+        assert_eq!((status(host), status(&format!("{host}:{port}"))), (421, 421), "{host}");
+    }
+    let mut client = nowait_testkit::Client::to_port(port);
+    client.send("GET http://evil.example/x HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(client.response().status, 421);
+    client = nowait_testkit::Client::to_port(port);
+    client.send("GET /x HTTP/1.0\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    drop(serving);
+    let arguments = ["serve", "--port", &port.to_string(), "--host", "Box.example"];
+    let serving = serve(&dir, &arguments);
+    assert_eq!(["box.example", "localhost", "evil.example"].map(status), [200, 200, 421]);
+    drop(serving);
+    let _serving = serve(&dir, &["serve", "-l", &format!("0.0.0.0:{port}")]);
+    assert_eq!(status("box.example"), 200, "everybody may come in anyway");
+}
+
+/// What lies outside the directory is not served because a link leads there.
+#[test]
+fn links_are_followed_inside_the_directory_only() {
+    use std::os::unix::fs::symlink;
+    let dir = TempDir::new("here");
+    dir.write("served/real/page", "hello");
+    dir.write("served/.git/config", "secret");
+    dir.write("outside/secret", "secret");
+    let served = dir.path().join("served");
+    let link = |to: &str, name: &str| symlink(to, served.join(name)).unwrap();
+    link("real/page", "page");
+    link("real", "real-dir");
+    link(served.join("real/page").to_str().unwrap(), "absolute");
+    link("../outside/secret", "secret");
+    link("../outside", "out-dir");
+    link(".git/config", "config");
+    link(".git", "repository");
+    let port = nowait_testkit::ports::free_port();
+    let get = |path: &str| nowait_testkit::Client::to_port(port).get(path);
+    let inside = ["/page", "/real-dir/page", "/absolute"];
+    let listed = ["\"real-dir/\"", "\"absolute\"", "\"page\""];
+    let refused = ["/secret", "/out-dir/secret", "/out-dir/", "/config", "/repository/config"];
+    let unlisted = ["\"secret\"", "out-dir", "config", "repository"];
+    // (options, how many of those are served)
+    let hidden: &[&str] = &["--hidden"];
+    for (options, served) in [(&[][..], 0), (hidden, 2), (&["--follow-links"], 5)] {
+        let port = port.to_string();
+        let arguments = [&["serve", "served", "--port", &port], options].concat();
+        let mut serving = serve(&dir, &arguments);
+        for path in inside {
+            assert_eq!(get(path).text(), "hello", "{options:?} {path}");
+        }
+        let answered = refused.map(|path| get(path).status);
+        let found = answered.iter().filter(|status| **status == 200).count();
+        assert_eq!(found, served, "{options:?} {answered:?}");
+        assert_eq!(answered.iter().filter(|status| **status == 403).count(), 5 - served);
+        let list = get("/").text();
+        assert!(listed.iter().all(|name| list.contains(name)), "{options:?} {list}");
+        let shown = unlisted.iter().filter(|name| list.contains(**name)).count();
+        assert_eq!(
+            shown,
+            [0, 2, 4][[0, 2, 5].iter().position(|n| *n == served).unwrap()],
+            "{list}"
+        );
+        signal(serving.child.id(), Signal::TERM);
+        serving.child.wait().unwrap();
+    }
+}
+
 /// Root's files are not for everybody who can reach the port, if only from this machine.
 #[test]
 fn root_serves_as_nobody() {
@@ -214,7 +300,7 @@ fn pages_for_browsers() {
     let mut serving = serve(&dir, &["serve", "--port", &port.to_string()]);
     let get = |path: &str| {
         let mut client = nowait_testkit::Client::to_port(port);
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n\r\n"));
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n"));
         client.response()
     };
     assert!(get("/").text().contains("this directory is empty"));

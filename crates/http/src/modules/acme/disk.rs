@@ -9,7 +9,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use nowait_acme::BODY_BYTES_MAX;
 use nowait_conf::Contents;
-use nowait_runtime::fs::{self, CreateOptions, Io, ReadDirOptions};
+use nowait_runtime::fs::{self, CreateOptions, Io, Name, ReadDirOptions, Symlinks};
 
 use crate::generation::Current;
 use crate::log::Level;
@@ -108,7 +108,8 @@ impl State<'_> {
     pub async fn clean(&self, prefix: &str) {
         let Some(dir) = self.dir else { return };
         let options = ReadDirOptions { entries_max: FILES_MAX, metadata: false };
-        let Ok(listing) = fs::read_dir(&self.io(), dir, &options).await else { return };
+        let dir = Name { path: dir.to_vec(), symlinks: Symlinks::Follow };
+        let Ok(listing) = fs::read_dir(&self.io(), &dir, &options).await else { return };
         for entry in listing.entries {
             if let Ok(name) = std::str::from_utf8(&entry.name)
                 && name.starts_with(prefix)

@@ -8,11 +8,12 @@ mod sort;
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_message::{Known, Method};
-use nowait_runtime::fs::{self, Kind, ListingEntry, ReadDirOptions};
+use nowait_runtime::fs::{self, Kind, ListingEntry, Name, ReadDirOptions};
 use nowait_runtime::pool;
 
 use self::conf::{AutoindexConf, ListingFormat};
 use crate::directories::{ENTRIES_MAX, refuse};
+use crate::files;
 use crate::log::Level;
 use crate::look;
 use crate::mime::CHARSET;
@@ -69,18 +70,20 @@ async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
     };
     let mut path = Vec::new();
     request.append_file(&mut path);
+    let symlinks = files::symlinks(request, &path);
+    let name = Name { path, symlinks };
     let io = request.io();
     let options = ReadDirOptions { entries_max: ENTRIES_MAX, metadata: true };
-    let listing = match fs::read_dir(&io, &path, &options).await {
+    let listing = match fs::read_dir(&io, &name, &options).await {
         Ok(listing) => listing,
-        Err(error) => return refuse(request, &path, &error),
+        Err(error) => return refuse(request, &name.path, &error),
     };
     if listing.truncated {
         request.log(
             Level::Warn,
             format_args!(
                 "\"{}\" has more than {ENTRIES_MAX} entries, the listing is incomplete",
-                String::from_utf8_lossy(&path)
+                String::from_utf8_lossy(&name.path)
             ),
         );
         if let Format::Page(page) = &mut format {

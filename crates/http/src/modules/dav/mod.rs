@@ -243,9 +243,7 @@ fn failed(
     let (level, status) = match error.kind() {
         Kind::NotFound | Kind::NotADirectory | Kind::InvalidFilename => (Level::Error, not_found),
         Kind::PermissionDenied | Kind::ReadOnlyFilesystem => (Level::Error, 403),
-        // A link that `disable_symlinks` forbids.
-        Kind::TooManyLinks => (Level::Error, 403),
-        _ if error.raw_os_error() == Some(ELOOP) => (Level::Error, 403),
+        _ if files::is_symlink(error) => (Level::Error, 403),
         Kind::AlreadyExists => (Level::Error, 405),
         Kind::StorageFull | Kind::QuotaExceeded => (Level::Crit, 507),
         _ => (Level::Crit, 500),
@@ -254,9 +252,6 @@ fn failed(
     request.log(level, format_args!("{call} \"{path}\" failed {errno}"));
     Outcome::status(status)
 }
-
-/// ELOOP
-const ELOOP: i32 = 40;
 
 /// Finishes the walk through a tree. The error is the response to the first failure.
 async fn walk(request: &Request, io: &Io, mut tree: Tree) -> Result<(), Outcome> {

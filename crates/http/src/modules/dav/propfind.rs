@@ -96,7 +96,7 @@ pub(super) async fn propfind(request: &mut Request, dav: &Dav) -> Outcome {
                     io,
                     reader,
                     with_set,
-                    follow: name.symlinks == Symlinks::Follow,
+                    follow: matches!(name.symlinks, Symlinks::Follow | Symlinks::Inside { .. }),
                     entries: VecDeque::new(),
                     ended: false,
                     finished: false,

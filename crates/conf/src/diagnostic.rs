@@ -20,6 +20,9 @@ pub enum Level {
 }
 
 impl Level {
+    /// All levels, the most severe first.
+    const ALL: [Level; 4] = [Level::Emerg, Level::Error, Level::Warn, Level::Notice];
+
     pub fn name(self) -> &'static str {
         match self {
             Level::Notice => "notice",
@@ -27,6 +30,29 @@ impl Level {
             Level::Error => "error",
             Level::Emerg => "emerg",
         }
+    }
+
+    /// What findings of the level are called.
+    fn noun(self) -> &'static str {
+        match self {
+            Level::Notice => "notice",
+            Level::Warn => "warning",
+            Level::Error | Level::Emerg => "error",
+        }
+    }
+}
+
+/// How many findings there are of each level.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts([usize; Level::ALL.len()]);
+
+impl Counts {
+    fn of(&self, level: Level) -> usize {
+        self.0[level as usize]
+    }
+
+    fn add(&mut self, level: Level) {
+        self.0[level as usize] += 1;
     }
 }
 
@@ -234,7 +260,10 @@ pub struct Diagnostics {
     list: Vec<Diagnostic>,
     /// Whether there is no limit.
     keeps_all: bool,
-    dropped: usize,
+    /// What `list` holds.
+    kept: Counts,
+    /// Findings beyond [`Diagnostics::MAX`].
+    dropped: Counts,
     missing: Missing,
     pub(crate) sources: Sources,
     pub(crate) unbalanced: bool,
@@ -246,8 +275,8 @@ impl Diagnostics {
         Diagnostics { sources, keeps_all: true, ..Diagnostics::default() }
     }
 
-    /// Maximum number of problems kept while a configuration is read; more are only counted, so that the
-    /// output for a binary file stays readable.
+    /// Maximum number of findings of each level kept while a configuration is read; more are only counted,
+    /// so that the output for a binary file stays readable. Warnings take no room from errors.
     pub const MAX: usize = 100;
 
     pub fn push(&mut self, diagnostic: Diagnostic) {
@@ -257,10 +286,12 @@ impl Diagnostics {
         if let Some((module, name)) = &diagnostic.0.missing {
             self.missing.note(module, name);
         }
-        if self.keeps_all || self.list.len() < Self::MAX {
+        let level = diagnostic.level();
+        if self.keeps_all || self.kept.of(level) < Self::MAX {
+            self.kept.add(level);
             self.list.push(diagnostic);
         } else {
-            self.dropped += 1;
+            self.dropped.add(level);
         }
     }
 
@@ -279,7 +310,17 @@ impl Diagnostics {
 
     /// Number of findings beyond [`Diagnostics::MAX`].
     pub fn dropped(&self) -> usize {
-        self.dropped
+        self.dropped.0.iter().sum()
+    }
+
+    /// A line for each level with findings beyond [`Diagnostics::MAX`], the most severe first: `7 more
+    /// warnings not shown`.
+    pub fn omissions(&self) -> impl Iterator<Item = (Level, String)> {
+        Level::ALL.into_iter().filter_map(|level| {
+            let (count, noun) = (self.dropped.of(level), level.noun());
+            let plural = if count == 1 { "" } else { "s" };
+            (count > 0).then(|| (level, format!("{count} more {noun}{plural} not shown")))
+        })
     }
 
     /// The texts that the findings point into.
@@ -289,7 +330,7 @@ impl Diagnostics {
 
     /// Whether the configuration has to be refused.
     pub fn has_errors(&self) -> bool {
-        self.dropped > 0 || self.list.iter().any(|d| d.level() == Level::Emerg)
+        self.kept.of(Level::Emerg) > 0
     }
 
     /// The findings in the order in which the configuration is read; those without a place last.
@@ -325,8 +366,9 @@ impl Diagnostics {
         for diagnostic in self.iter() {
             self.render_one(&mut out, diagnostic, color);
         }
-        if self.dropped > 0 {
-            let _ = writeln!(out, "nowait: [emerg] {} more problems not shown", self.dropped);
+        for (level, text) in self.omissions() {
+            let paint = Paint { color };
+            let _ = writeln!(out, "nowait: {} {}", paint.level(level), paint.bold(&text));
         }
         out.push_str(&self.missing.summary());
         out

@@ -193,16 +193,17 @@ fn rendered(diagnostics: &Diagnostics) -> String {
 }
 
 fn lines(diagnostics: &Diagnostics) -> Vec<Line> {
-    let line = |diagnostic| Line {
-        level: match nowait_conf::Diagnostic::level(diagnostic) {
+    let findings = diagnostics.iter().map(|found| (found.level(), diagnostics.classic(found)));
+    let line = |(level, text)| Line {
+        level: match level {
             nowait_conf::Level::Notice => Level::Notice,
             nowait_conf::Level::Warn => Level::Warn,
             nowait_conf::Level::Error => Level::Error,
             nowait_conf::Level::Emerg => Level::Emerg,
         },
-        text: diagnostics.classic(diagnostic),
+        text,
     };
-    diagnostics.iter().map(line).collect()
+    findings.chain(diagnostics.omissions()).map(line).collect()
 }
 
 /// The output of `-T`: every file once, each after a line with its name, as in nginx.

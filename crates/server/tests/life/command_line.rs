@@ -180,6 +180,38 @@ fn findings_are_available_as_json() {
 }
 
 #[test]
+fn findings_beyond_the_limit_are_counted_by_level() {
+    let dir = TempDir::new("many");
+    let path = dir.path().to_str().unwrap();
+    let network = |n: usize| format!("10.{n}.0.0/16 a;\n10.{n}.0.0/16 b;\n");
+    let networks: String = (0..150).map(network).collect();
+    let configuration = |more: &str| {
+        let server = "server { listen 127.0.0.1:8080; }";
+        format!(
+            "pid x.pid; events {{}} http {{ access_log off; geo $g {{ {networks} }} {server} {more} }}"
+        )
+    };
+    dir.write("nginx.conf", configuration(""));
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("\nnowait: [warn] 50 more warnings not shown\n"));
+    assert!(stderr(&output).ends_with("test is successful\n"));
+    let (code, found) = findings(&dir);
+    assert_eq!((code, &found["ok"], &found["not_listed"]), (Some(0), &true.into(), &50.into()));
+
+    let unknown: String = (0..101).map(|n| format!("frob{n};\n")).collect();
+    dir.write("nginx.conf", configuration(&unknown));
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+    assert_eq!(output.status.code(), Some(1));
+    let summary = "\nnowait: [emerg] 1 more error not shown\n\
+                   nowait: [warn] 50 more warnings not shown\n";
+    assert!(stderr(&output).contains(summary), "{}", stderr(&output));
+    let (code, found) = findings(&dir);
+    assert_eq!((code, &found["ok"], &found["not_listed"]), (Some(1), &false.into(), &51.into()));
+    assert_eq!(found["findings"].as_array().unwrap().len(), 200);
+}
+
+#[test]
 fn a_name_given_twice_is_shown_where_it_is_ignored() {
     let dir = TempDir::new("twice");
     let server = "server { listen 127.0.0.1:8080; server_name a; }\n";

@@ -39,6 +39,34 @@ fn a_broken_configuration_changes_nothing_and_says_why() {
     assert_eq!(server.get("/").text(), "one");
 }
 
+#[test]
+fn warnings_refuse_nothing_however_many_there_are() {
+    let duplicates = |count: usize| {
+        let line = |n: usize| format!("10.0.{n}.0/24 a;\n10.0.{n}.0/24 b;\n");
+        let networks: String = (0..count).map(line).collect();
+        format!("geo $g {{\n{networks}}}\n")
+    };
+    let configuration = |name: &str, count| format!("{}{}", duplicates(count), serving(name));
+    let mut server = server("").http(&configuration("one", 101)).start();
+    assert_eq!(server.get("/").text(), "one");
+    let log = server.log();
+    assert_eq!(log.matches("duplicate network").count(), 100);
+    assert!(log.contains("[warn] ") && log.contains(": 1 more warning not shown\n"), "{log}");
+    server.set_http(&configuration("two", 250));
+    let output = control(&server, &["-s", "reload"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(server.get("/").text(), "two");
+    assert!(server.log().contains(": 150 more warnings not shown\n"), "{}", server.log());
+    assert!(!server.log().contains("[emerg]"), "{}", server.log());
+    // An error among them is shown, and refuses the configuration.
+    server.allow_log("unknown directive");
+    server.set_http(&format!("{} frob;", configuration("three", 250)));
+    let output = control(&server, &["-e", "stderr", "-s", "reload"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("unknown directive \"frob\""), "{}", stderr(&output));
+    assert_eq!(server.get("/").text(), "two");
+}
+
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

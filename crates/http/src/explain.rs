@@ -29,7 +29,7 @@ use nowait_sys::listen::ListenAddress;
 use crate::client::{Client, Security};
 use crate::conf::{HttpConf, Listen};
 use crate::exchange::Nobody;
-use crate::generation::{Current, DEFAULT_POOL, Generation};
+use crate::generation::{Contents, Current, DEFAULT_POOL, Generation};
 use crate::phases::explained::{self, Ended};
 use crate::post_action;
 use crate::received;
@@ -120,7 +120,7 @@ pub fn explain(
     let main = ErrorLog::new(Vec::new());
     let logs = Logs::open(blocks, Arc::new(writer), main, Default::default(), &mut |_| None);
     let resolvers = Resolvers::new(&conf.resolvers, &pools[DEFAULT_POOL], None);
-    let generation = Arc::new(Generation {
+    let generation = Arc::new(Generation::new(Contents {
         number: 1,
         caches: Vec::new(),
         resolvers,
@@ -129,7 +129,7 @@ pub fn explain(
         logs,
         sessions: None,
         lifeline: Box::new(()),
-    });
+    }));
     let (tell, told) = std::sync::mpsc::channel();
     let config = WorkerConfig::new(0, DriverKind::Epoll);
     let workers = Workers::new(1).map_err(|error| error.to_string())?;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use nowait_cache::Store;
 use nowait_runtime::fs::{Aio, Io};
 use nowait_runtime::pool::Pool;
+use nowait_runtime::reaper::Reaped;
 use nowait_variables::Subject;
 
 use crate::conf::files::AioConf;
@@ -19,8 +20,12 @@ use crate::conf::{HttpConf, LocationId};
 use crate::open_file_cache::Caches;
 use crate::variables::complex::HttpVariables;
 
-/// A configuration in use, shared by all workers.
-pub struct Generation {
+/// A configuration in use, shared by all workers. Whoever drops the last reference, often an event loop,
+/// does not wait until it is freed.
+pub type Generation = Reaped<Contents>;
+
+/// What belongs to a [`Generation`].
+pub struct Contents {
     /// Counted from 1.
     pub number: u64,
     /// The `http` block.

@@ -15,6 +15,7 @@ pub mod loops;
 pub mod mounts;
 pub mod net;
 pub mod pool;
+pub mod reaper;
 pub mod sim;
 pub mod stats;
 pub mod task;

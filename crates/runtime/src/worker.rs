@@ -134,6 +134,11 @@ pub fn set_connections_max(max: usize) {
     waiters.into_iter().for_each(Waker::wake);
 }
 
+/// Whether this thread is running an event loop.
+pub fn is_here() -> bool {
+    local::with(|_| ()).is_some()
+}
+
 /// Whether this worker was told to stop.
 pub fn is_stopping() -> bool {
     local::with(|local| local.stopping.get()).unwrap_or(false)

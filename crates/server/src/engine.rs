@@ -16,7 +16,7 @@ use std::time::Duration;
 use nowait_runtime::driver;
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::stats::Blocked;
-use nowait_runtime::worker::Workers;
+use nowait_runtime::worker::{self as runtime_worker, Workers};
 use nowait_sys::listen::ListenAddress;
 
 use crate::counters;
@@ -97,6 +97,10 @@ struct Lifeline {
 
 impl Drop for Lifeline {
     fn drop(&mut self) {
+        if runtime_worker::is_here() {
+            let message = format!("generation {} is freed by an event loop", self.number);
+            self.events.alert(message);
+        }
         self.events.send(Event::Drained { number: self.number, workers: self.workers });
     }
 }

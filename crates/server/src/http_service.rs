@@ -12,7 +12,7 @@ use nowait_front::resolvers::Resolvers;
 use nowait_http::blocks;
 use nowait_http::cache::purge::Aim;
 use nowait_http::conf::{HttpConf, PoolsWanted};
-use nowait_http::generation::Generation;
+use nowait_http::generation::{Contents, Generation};
 use nowait_http::logs as http_logs;
 use nowait_runtime::fs::resident;
 
@@ -71,7 +71,8 @@ pub fn activate(
     let resolvers = Resolvers::new(&plan.resolvers, pool, resolvers);
     let (number, pools, lifeline) = (*number, pools.clone(), Box::new(lifeline.clone()));
     let sessions = sessions.take();
-    Generation { number, conf: plan, pools, caches, resolvers, logs, sessions, lifeline }
+    let conf = plan;
+    Generation::new(Contents { number, conf, pools, caches, resolvers, logs, sessions, lifeline })
 }
 
 /// Sets the bounds of resident files.

@@ -23,6 +23,7 @@ use nowait_front::sessions::ReportSessions;
 use nowait_http::conf::HttpConf;
 use nowait_runtime::net::{Accepted, Address};
 use nowait_runtime::pool::Pool;
+use nowait_runtime::reaper::Reaped;
 use nowait_runtime::spawn;
 use nowait_stream::conf::StreamConf;
 use nowait_sys::listen::ListenAddress;
@@ -53,7 +54,10 @@ impl Plan {
 }
 
 /// A configuration in use.
-pub struct Generation {
+pub type Generation = Reaped<Contents>;
+
+/// What belongs to a [`Generation`].
+pub struct Contents {
     http: Arc<nowait_http::generation::Generation>,
     stream: Arc<nowait_stream::generation::Generation>,
     databases: Arc<Databases>,
@@ -151,7 +155,7 @@ impl Service for Services {
         let http = Arc::new(http_service::activate(plan.http, &mut shared, http));
         let stream = previous.map(|previous| &previous.stream);
         let stream = stream_service::activate(plan.stream, &mut shared, &http.resolvers, stream);
-        Ok(Generation { http, stream: Arc::new(stream), databases })
+        Ok(Generation::new(Contents { http, stream: Arc::new(stream), databases }))
     }
 
     fn worker(generation: Arc<Generation>) -> Rc<Worker> {

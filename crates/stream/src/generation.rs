@@ -16,12 +16,17 @@ use std::time::Duration;
 use nowait_front::logs::Logs;
 use nowait_front::resolvers::Resolvers;
 use nowait_runtime::pool::Pool;
+use nowait_runtime::reaper::Reaped;
 use slab::Slab;
 
 use crate::conf::StreamConf;
 
-/// A configuration in use, shared by all workers.
-pub struct Generation {
+/// A configuration in use, shared by all workers. Whoever drops the last reference, often an event loop,
+/// does not wait until it is freed.
+pub type Generation = Reaped<Contents>;
+
+/// What belongs to a [`Generation`].
+pub struct Contents {
     /// The `stream` block.
     pub conf: StreamConf,
     /// The resolvers.

@@ -15,7 +15,7 @@ use nowait_runtime::{JoinHandle, sleep, spawn, worker};
 use nowait_sys::listen::ListenAddress;
 
 use crate::counts::Counts;
-use crate::generation::{Current, Generation};
+use crate::generation::{Contents, Current, Generation};
 use crate::phases;
 use crate::session::{Arrival, Session, Transport};
 
@@ -57,7 +57,7 @@ impl Worker {
                 logs.error(Level::Error, message);
             }
         });
-        let Generation { conf, resolvers, .. } = &*generation;
+        let Contents { conf, resolvers, .. } = &**generation;
         let tasks = resolvers::watch_names(&conf.upstreams, resolvers, conf.resolving, &log);
         self.tasks.replace(tasks).into_iter().for_each(JoinHandle::abort);
         let limit = generation.shutdown_timeout;

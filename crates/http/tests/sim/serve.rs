@@ -16,7 +16,7 @@ use nowait_front::log::writer::Writer;
 use nowait_front::logs::Logs;
 use nowait_front::resolvers::Resolvers;
 use nowait_http::blocks;
-use nowait_http::generation::{DEFAULT_POOL, Generation};
+use nowait_http::generation::{Contents, DEFAULT_POOL, Generation};
 use nowait_http::worker::Worker;
 use nowait_runtime::net::{Accepted, Listener, ListenerOptions};
 use nowait_runtime::pool::{Pool, PoolConfig};
@@ -138,5 +138,7 @@ fn make(
     let resolvers = Resolvers::new(&conf.resolvers, pool, resolvers);
     let pools = HashMap::from([(DEFAULT_POOL.to_owned(), pool.clone())]);
     let lifeline = Box::new(());
-    Arc::new(Generation { number, conf, pools, caches, resolvers, logs, sessions: None, lifeline })
+    let sessions = None;
+    let contents = Contents { number, conf, pools, caches, resolvers, logs, sessions, lifeline };
+    Arc::new(Generation::new(contents))
 }

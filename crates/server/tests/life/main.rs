@@ -4,6 +4,7 @@
 //! root the server process runs as nobody.
 
 mod command_line;
+mod freed;
 mod modes;
 mod no_configuration;
 mod reload;

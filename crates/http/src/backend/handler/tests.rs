@@ -30,7 +30,7 @@ use crate::conf::upstream::GroupId;
 use crate::conf::{HttpConf, Location, ServerId};
 use crate::exchange::Nobody;
 use crate::filter::Pull;
-use crate::generation::{Current, DEFAULT_POOL, Generation};
+use crate::generation::{Contents, Current, DEFAULT_POOL, Generation};
 use crate::services::Services;
 use crate::upstream::{
     BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane,
@@ -235,7 +235,7 @@ fn generation(port: u16, dir: &Path) -> Arc<Generation> {
     let writer = Arc::new(Writer::start().unwrap());
     let log = ErrorLog::stderr(Level::Info);
     let logs = Logs::open(blocks, writer, log, Default::default(), &mut |_| None);
-    Arc::new(Generation {
+    Arc::new(Generation::new(Contents {
         number: 1,
         caches: crate::cache::zone::open(&conf, &[]),
         resolvers: Resolvers::new(&conf.resolvers, &pool, None),
@@ -244,7 +244,7 @@ fn generation(port: u16, dir: &Path) -> Arc<Generation> {
         logs,
         sessions: None,
         lifeline: Box::new(()),
-    })
+    }))
 }
 
 /// A server of the protocol. Each body says how many connections there were, and which request of

@@ -3,8 +3,8 @@
 mod conf;
 mod connection;
 mod cookies;
-mod hops;
 mod fields;
+mod hops;
 mod request;
 mod response;
 mod store;

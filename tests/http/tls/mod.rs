@@ -11,8 +11,8 @@ mod origin;
 mod renewal;
 mod requests;
 mod responder;
-mod uploads;
 mod trust;
+mod uploads;
 mod upstream;
 
 use client::{Authority, TlsClient};

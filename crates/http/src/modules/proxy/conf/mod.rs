@@ -105,7 +105,6 @@ nowait_conf::directives! {
     /// does not have it. A `Via` of `proxy_set_header` replaces that of requests, and with
     /// `proxy_hide_header Via` responses have none.
     via: Option<Via>, in HTTP | SERVER | LOCATION, args "on | off | name";
-    /// Controls whether trailers of chunked responses are passed on.
     /// Accepts `ICY 200 OK`, with which SHOUTcast servers and many radio stations begin their responses,
     /// as the status line of an HTTP/1.0 response: its header fields are passed on as those of any
     /// response, and clients get HTTP. Without it such a response is 502.

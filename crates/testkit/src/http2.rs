@@ -13,8 +13,9 @@ use nowait_h2::hpack::Field;
 pub use nowait_h2::{ErrorCode, Limits, StreamId};
 use nowait_h2::{Event, Sink, client};
 
+use crate::link::{Link, Patient, data_frame};
 use crate::response::Response;
-use crate::wait::{self, PATIENCE, STEP};
+use crate::wait::{PATIENCE, STEP};
 
 /// How long a client with nothing else to do looks for input.
 const MOMENT: Duration = Duration::from_millis(20);
@@ -61,7 +62,11 @@ impl Sink for Fields {
 
 /// A connection to a server.
 pub struct Http2 {
-    stream: TcpStream,
+    link: Box<dyn Link>,
+    /// The socket below, if there is nothing between.
+    socket: Option<TcpStream>,
+    /// `:scheme` of requests.
+    scheme: &'static str,
     h2: client::Connection,
     fields: Fields,
     pending: Vec<u8>,
@@ -103,8 +108,16 @@ impl Http2 {
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_read_timeout(Some(STEP)).expect("a TCP socket");
         stream.set_write_timeout(Some(PATIENCE)).expect("a TCP socket");
+        let socket = stream.try_clone().expect("a descriptor");
+        Http2 { socket: Some(socket), ..Http2::above(Patient(stream), "http", limits) }
+    }
+
+    /// Speaks above a connection, such as TLS, with these settings. Its reads wait as long as the test does.
+    pub fn above(link: impl Link + 'static, scheme: &'static str, limits: Limits) -> Http2 {
         Http2 {
-            stream,
+            link: Box::new(link),
+            socket: None,
+            scheme,
             h2: client::Connection::new(limits),
             fields: Fields::default(),
             pending: Vec::new(),
@@ -191,7 +204,7 @@ impl Http2 {
         let request = client::Request {
             method: method.as_bytes(),
             // CONNECT has neither.
-            scheme: if path.is_empty() { b"" } else { b"http" },
+            scheme: if path.is_empty() { b"" } else { self.scheme.as_bytes() },
             authority,
             path: path.as_bytes(),
             protocol: protocol.map(str::as_bytes),
@@ -246,6 +259,40 @@ impl Http2 {
                 return;
             }
         }
+    }
+
+    /// Sends the beginning of the content in one frame, as far as windows and frame sizes allow, with
+    /// this padding if it fits. Returns how many bytes were sent; `None` if the stream takes none now.
+    /// `end` ends the request with the last byte.
+    ///
+    /// # Panics
+    /// If the stream is gone.
+    #[track_caller]
+    pub fn frame(
+        &mut self,
+        stream: StreamId,
+        content: &[u8],
+        padding: Option<u8>,
+        end: bool,
+    ) -> Option<usize> {
+        let mut out = Vec::new();
+        let sent = data_frame(&mut self.h2, stream, content, padding, end, &mut out)?;
+        self.flush(out);
+        Some(sent)
+    }
+
+    /// Receives once.
+    ///
+    /// # Panics
+    /// If nothing more comes.
+    #[track_caller]
+    pub fn receive_more(&mut self) {
+        self.receive("anything");
+    }
+
+    /// Forgets a stream. Returns what has come for it.
+    pub fn forget(&mut self, stream: StreamId) -> Exchange {
+        self.exchanges.remove(&stream).unwrap_or_default()
     }
 
     /// How much content may be sent at once.
@@ -352,7 +399,7 @@ impl Http2 {
             self.h2.poll_output(&mut out);
         }
         out.extend_from_slice(&frames);
-        if let Err(error) = self.stream.write_all(&out)
+        if let Err(error) = self.link.write_all(&out)
             && !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
         {
             panic!("send: {error}");
@@ -362,28 +409,34 @@ impl Http2 {
     /// Receives something; whether it was the answer to a PING.
     #[track_caller]
     fn receive(&mut self, what: &str) -> bool {
-        assert!(!self.closed, "the server has closed instead of {what}; {:?}", self.exchanges);
+        if self.closed {
+            panic!("the server has closed instead of {what} ({:?}); {}", self.goaway, self.shown());
+        }
         let mut buffer = vec![0; READ_BYTES];
-        match wait::read(&self.stream, &mut buffer, PATIENCE) {
+        match self.link.read(&mut buffer) {
             Ok(0) => self.closed = true,
             Ok(count) => self.pending.extend_from_slice(&buffer[..count]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => self.closed = true,
-            Err(error) => panic!("no {what}: {error}; {:?}", self.exchanges),
+            Err(error) => panic!("no {what}: {error}; {}", self.shown()),
         }
         self.process()
     }
 
     /// Receives what comes within a moment, if anything does.
+    ///
+    /// # Panics
+    /// If it speaks over another connection than its own socket.
     #[track_caller]
     pub fn receive_for_a_moment(&mut self) {
+        let socket = self.socket.take().expect("a socket of its own");
         let end = Instant::now() + MOMENT;
         let mut buffer = vec![0; READ_BYTES];
         while !self.closed
             && let left = end.saturating_duration_since(Instant::now())
             && !left.is_zero()
         {
-            self.stream.set_read_timeout(Some(left)).expect("a TCP socket");
-            match self.stream.read(&mut buffer) {
+            socket.set_read_timeout(Some(left)).expect("a TCP socket");
+            match (&socket).read(&mut buffer) {
                 Ok(0) => self.closed = true,
                 Ok(count) => self.pending.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => self.closed = true,
@@ -391,7 +444,8 @@ impl Http2 {
             }
             self.process();
         }
-        self.stream.set_read_timeout(Some(STEP)).expect("a TCP socket");
+        socket.set_read_timeout(Some(STEP)).expect("a TCP socket");
+        self.socket = Some(socket);
     }
 
     /// Processes what has been received; whether the answer to a PING was in it.
@@ -447,6 +501,16 @@ impl Http2 {
         }
         self.flush(Vec::new());
         ponged
+    }
+
+    /// What has come so far, without contents.
+    fn shown(&self) -> String {
+        let shown = self.exchanges.iter().map(|(stream, exchange)| {
+            let Exchange { status, headers, body, ended, reset, .. } = exchange;
+            let length = body.len();
+            format!("\n  stream {stream}: {status} {headers:?}, {length} bytes, ended: {ended}, {reset:?}")
+        });
+        shown.collect()
     }
 
     fn exchange(&mut self, stream: StreamId) -> &mut Exchange {

@@ -12,6 +12,7 @@ use std::time::Instant;
 use nowait_h2::hpack::Field;
 use nowait_h2::{ErrorCode, Event, Limits, Sink, StreamId, server};
 
+use crate::link::{Link, data_frame};
 use crate::wait::PATIENCE;
 
 /// Bytes read from the socket at once.
@@ -115,7 +116,7 @@ impl Sink for Fields {
 
 /// A connection of a client.
 pub struct Http2Peer {
-    stream: TcpStream,
+    link: Box<dyn Link>,
     h2: server::Connection,
     fields: Fields,
     pending: Vec<u8>,
@@ -137,8 +138,13 @@ impl Http2Peer {
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_read_timeout(Some(PATIENCE)).expect("a TCP socket");
         stream.set_write_timeout(Some(PATIENCE)).expect("a TCP socket");
+        Http2Peer::above(stream, limits)
+    }
+
+    /// Speaks above a connection, such as TLS, with these settings. Its reads wait as long as the test does.
+    pub fn above(link: impl Link + 'static, limits: Limits) -> Http2Peer {
         let mut peer = Http2Peer {
-            stream,
+            link: Box::new(link),
             h2: server::Connection::new(limits),
             fields: Fields::default(),
             pending: Vec::new(),
@@ -190,6 +196,16 @@ impl Http2Peer {
     /// The requests so far.
     pub fn count(&self) -> usize {
         self.requests.len()
+    }
+
+    /// The streams of the requests so far.
+    pub fn streams(&self) -> Vec<StreamId> {
+        self.requests.keys().copied().collect()
+    }
+
+    /// Forgets a request.
+    pub fn forget(&mut self, stream: StreamId) {
+        self.requests.remove(&stream);
     }
 
     /// A request, once it is complete.
@@ -252,6 +268,35 @@ impl Http2Peer {
                 return;
             }
         }
+    }
+
+    /// Sends the beginning of the content in one frame, as far as windows and frame sizes allow, with
+    /// this padding if it fits. Returns how many bytes were sent; `None` if the stream takes none now.
+    /// `end` ends the response with the last byte.
+    ///
+    /// # Panics
+    /// If the stream is gone.
+    #[track_caller]
+    pub fn frame(
+        &mut self,
+        stream: StreamId,
+        content: &[u8],
+        padding: Option<u8>,
+        end: bool,
+    ) -> Option<usize> {
+        let mut out = Vec::new();
+        let sent = data_frame(&mut self.h2, stream, content, padding, end, &mut out)?;
+        self.flush(out);
+        Some(sent)
+    }
+
+    /// Receives once.
+    ///
+    /// # Panics
+    /// If nothing more comes.
+    #[track_caller]
+    pub fn receive_more(&mut self) {
+        self.receive("anything");
     }
 
     /// How much content may be sent at once.
@@ -336,22 +381,34 @@ impl Http2Peer {
         // Those that precede the frames may be in them already.
         self.h2.poll_output(&mut out);
         out.extend_from_slice(&frames);
-        if let Err(error) = self.stream.write_all(&out)
+        if let Err(error) = self.link.write_all(&out)
             && !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
         {
             panic!("send: {error}");
         }
     }
 
+    /// What has come so far, without contents.
+    fn shown(&self) -> String {
+        let shown = self.requests.iter().map(|(stream, asked)| {
+            let Asked { fields, body, ended, reset } = asked;
+            format!(
+                "\n  stream {stream}: {fields:?}, {} bytes, ended: {ended}, {reset:?}",
+                body.len()
+            )
+        });
+        shown.collect()
+    }
+
     #[track_caller]
     fn receive(&mut self, what: &str) {
-        assert!(!self.closed, "the client has closed instead of {what}; {:?}", self.requests);
+        assert!(!self.closed, "the client has closed instead of {what}; {}", self.shown());
         let mut buffer = vec![0; READ_BYTES];
-        match self.stream.read(&mut buffer) {
+        match self.link.read(&mut buffer) {
             Ok(0) => self.closed = true,
             Ok(count) => self.pending.extend_from_slice(&buffer[..count]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => self.closed = true,
-            Err(error) => panic!("no {what}: {error}; {:?}", self.requests),
+            Err(error) => panic!("no {what}: {error}; {}", self.shown()),
         }
         loop {
             let step = self.h2.receive(&self.pending, &mut self.fields);

@@ -19,6 +19,7 @@ mod peers;
 mod sim;
 mod soak;
 mod tidy;
+mod transports;
 mod vm;
 mod workspace;
 
@@ -33,6 +34,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                          run simulated workers by seed; --trace replays one and prints its trace
   soak [--minutes N] [--seed N]
                          mixed load with reloads: bytes are checked, resources are watched
+  transports [--minutes N] [--count N] [--seed N] [--driver NAME] [--print]
+                         every transport, task and length by seed, on both drivers; --count 1 replays
   disks [TEST]...        run tests/slow_disk with every disk, driver and number of workers
   nfs [OPTIONS] [TEST]...
                          run tests/nfs in a virtual machine whose kernel has NFS
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(rest),
         "sim" => sim::run(rest),
         "soak" => soak::run(rest),
+        "transports" => transports::run(rest),
         "aarch64" => aarch64::run(rest),
         "disks" => disks::run(rest),
         "nfs" => nfs::SUITE.run(rest),

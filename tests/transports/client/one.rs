@@ -1,0 +1,116 @@
+//! A client of HTTP/1.1 and of sessions of `stream`.
+
+use std::io::{self, Write};
+
+use super::{Response, Score, connect};
+use crate::duplex;
+use crate::http1::{Framing, Reader, send};
+use crate::plan::{Ask, Plan, Task};
+use crate::random::Random;
+use crate::site::Site;
+use crate::wire::Wire;
+
+/// Requests that are sent before their responses are read.
+const PIPELINED_MAX: usize = 3;
+
+/// Carries out a plan.
+pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
+    let asks: Vec<&Ask> = plan.rounds.iter().flatten().collect();
+    let mut wire = connect(plan, site).map_err(|error| format!("connecting: {error}"))?;
+    let mut reader = Reader::default();
+    let mut random = Random::new(plan.seed ^ 2);
+    let mut at = 0;
+    while at < asks.len() {
+        let ask = asks[at];
+        if let (Some(duplex), true) = (&ask.duplex, matches!(ask.task, Task::Stream { .. })) {
+            duplex::client(&mut wire, ask.id, duplex, Vec::new())
+                .map_err(|why| format!("{why}\n  of {ask:?}"))?;
+            score.count(ask, &Response::default());
+            return Ok(());
+        }
+        let is_plain = |ask: &&&Ask| ask.upload.is_none() && ask.duplex.is_none();
+        let alike = asks[at..].iter().take(PIPELINED_MAX).take_while(is_plain).count();
+        let together = if plan.pipelined { alike.max(1) } else { 1 };
+        for ask in &asks[at..at + together] {
+            let sent = request(&mut wire, &mut reader, &mut random, ask);
+            sent.map_err(|error| format!("sending: {error}\n  of {ask:?}"))?;
+        }
+        for ask in &asks[at..at + together] {
+            let response = response(&mut wire, &mut reader, ask)
+                .map_err(|error| format!("receiving: {error}\n  of {ask:?}"))?;
+            response.check(ask)?;
+            if let Some(duplex) = &ask.duplex {
+                duplex::client(&mut wire, ask.id, duplex, reader.rest())
+                    .map_err(|why| format!("{why}\n  of {ask:?}"))?;
+            }
+            score.count(ask, &response);
+        }
+        at += together;
+    }
+    Ok(())
+}
+
+/// Sends a request.
+fn request(wire: &mut Wire, reader: &mut Reader, random: &mut Random, ask: &Ask) -> io::Result<()> {
+    let mut head = match ask.task {
+        Task::Tunnel => "CONNECT tunnel.test:1 HTTP/1.1\r\nHost: tunnel.test:1\r\n".to_owned(),
+        _ => format!("{} {} HTTP/1.1\r\nHost: localhost\r\n", ask.method, ask.target),
+    };
+    if ask.task == Task::Upgraded {
+        head.push_str("Upgrade: echo\r\nConnection: upgrade\r\n");
+    }
+    for (name, value) in &ask.fields {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let Some(upload) = ask.upload else {
+        head.push_str("\r\n");
+        return wire.write_all(head.as_bytes());
+    };
+    let framing = match random.one_in(3) {
+        true => Framing::Chunked,
+        false => Framing::Length(upload.len),
+    };
+    match framing {
+        Framing::Chunked => head.push_str("Transfer-Encoding: chunked\r\n"),
+        _ => head.push_str(&format!("Content-Length: {}\r\n", upload.len)),
+    }
+    // 100 comes at once only where the content is wanted.
+    let asks_first = upload.len > 0 && ask.task != Task::Discarded && random.one_in(6);
+    if asks_first {
+        head.push_str("Expect: 100-continue\r\n");
+    }
+    head.push_str("\r\n");
+    wire.write_all(head.as_bytes())?;
+    if asks_first {
+        let interim = reader.head(wire)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if !interim.line.starts_with("HTTP/1.1 100 ") {
+            return Err(io::Error::other(format!("{} instead of 100", interim.line)));
+        }
+    }
+    send(wire, random, &upload.bytes(), framing)
+}
+
+/// Receives a response.
+fn response(wire: &mut Wire, reader: &mut Reader, ask: &Ask) -> io::Result<Response> {
+    let mut head = reader.head(wire)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let is_tunnel = ask.duplex.is_some();
+    let mut status = status_of(&head.line)?;
+    while status == 100 && ask.status != 100 {
+        head = reader.head(wire)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        status = status_of(&head.line)?;
+    }
+    let framing = match (head.field("content-length"), head.field("transfer-encoding")) {
+        _ if status == 204 || is_tunnel && status == ask.status => Framing::Length(0),
+        (None, Some("chunked")) => Framing::Chunked,
+        (Some(length), None) => Framing::Length(length.parse().map_err(io::Error::other)?),
+        (None, None) => Framing::Close,
+        both => return Err(io::Error::other(format!("framing by {both:?}"))),
+    };
+    let body = reader.content(wire, framing)?;
+    Ok(Response { status, fields: head.fields, body, trailers: Vec::new() })
+}
+
+fn status_of(line: &str) -> io::Result<u16> {
+    let status = line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+    status.ok_or_else(|| io::Error::other(format!("status line {line:?}")))
+}

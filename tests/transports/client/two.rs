@@ -32,7 +32,7 @@ pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
         frame_size: plan.frame_size,
         ..Limits::default()
     };
-    let mut client = Http2::over(wire, scheme, limits);
+    let mut client = Http2::above(wire, scheme, limits);
     let mut random = Random::new(plan.seed ^ 3);
     let extended = plan.rounds.iter().flatten().any(|ask| ask.task == Task::Upgraded);
     if extended {

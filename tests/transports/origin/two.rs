@@ -35,7 +35,7 @@ pub fn serve(wire: Wire, seed: u64) -> io::Result<()> {
         frame_size: random.pick(&[16_384, 16_385, 1 << 20]),
         ..Limits::default()
     };
-    let mut peer = Http2Peer::over(wire, limits);
+    let mut peer = Http2Peer::above(wire, limits);
     let mut answers: Vec<Answer> = Vec::new();
     while !peer.closed {
         for stream in peer.streams() {

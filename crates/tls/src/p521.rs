@@ -53,7 +53,7 @@ impl ActiveKeyExchange for Exchange {
             return Err(invalid());
         }
         let peer = UnparsedPublicKey::new(&ECDH_P521, peer);
-        agree_ephemeral(self.private, &peer, invalid(), |secret| Ok(SharedSecret::from(secret)))
+        agree_ephemeral(self.private, peer, invalid(), |secret| Ok(SharedSecret::from(secret)))
     }
 
     fn ffdhe_group(&self) -> Option<FfdheGroup<'static>> {

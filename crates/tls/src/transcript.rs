@@ -152,8 +152,11 @@ pub(crate) fn hide_second(received: &mut [u8], first: &Hidden) -> Option<Hidden>
     if is_second { hide(received).map(|(hidden, _)| hidden) } else { None }
 }
 
-/// The first message in records: where each piece of it begins in `received`, and how long it is.
-fn message(received: &[u8]) -> Option<(Cow<'_, [u8]>, Vec<(usize, usize)>)> {
+/// Where each piece of a message begins, and how long it is.
+type Pieces = Vec<(usize, usize)>;
+
+/// The first message in records, and where it is in them.
+fn message(received: &[u8]) -> Option<(Cow<'_, [u8]>, Pieces)> {
     const HANDSHAKE: u8 = 22;
     let mut fields = Fields(received);
     let (mut joined, mut records) = (Cow::Borrowed(&[][..]), Vec::new());

@@ -190,7 +190,10 @@ impl Master {
             let is_new = bundle.named().any(is_new);
             let interpreted = is_new.then(|| config::interpret(&reader, &self.place));
             match reader.late() {
-                Some(pid) => Err(directories::note_late(pid)),
+                Some(pid) => {
+                    directories::note_late(pid);
+                    Err(())
+                }
                 None => Ok(interpreted),
             }
         });

@@ -354,6 +354,25 @@ impl<T, R> Locations<T, R> {
         self.named.iter().find(|(text, _)| **text == *name).map(|(_, value)| value)
     }
 
+    /// Calls `each` with the texts of locations that begin with `text`, and are longer: those below a
+    /// directory. Regexes are left out.
+    pub fn below<'a>(&'a self, text: &[u8], each: &mut dyn FnMut(&'a [u8])) {
+        for prefix in &self.prefixes {
+            let own = &prefix.text;
+            if own.len() > text.len() && own.starts_with(text) {
+                each(own);
+            } else if !text.starts_with(own) {
+                continue;
+            }
+            let inclusive = prefix.inclusive.as_ref().map(|(entry, _)| entry);
+            for entry in prefix.exact.iter().chain(inclusive) {
+                if let Some(nested) = &entry.nested {
+                    nested.below(text, each);
+                }
+            }
+        }
+    }
+
     /// Whether a named location exists.
     pub fn has_named(&self) -> bool {
         !self.named.is_empty()

@@ -80,6 +80,21 @@ pub struct Nested {
     pub bare: bool,
     /// Whether the range filter applies. nginx: `r->subrequest_ranges`.
     pub ranges: bool,
+    /// What it is for.
+    pub(crate) aim: Aim,
+}
+
+/// What a subrequest is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// Its response.
+    #[default]
+    Response,
+    /// To learn whether a client's request would be granted access: unlike others it has an access phase,
+    /// and it ends before the content.
+    Access,
+    /// Access has been granted.
+    Granted,
 }
 
 /// Where a subrequest enters the phases.

@@ -26,7 +26,7 @@ use crate::generation::Current;
 use crate::log::Level;
 use crate::logs::debug;
 use crate::module::{Filter, Phase, Position, Step};
-use crate::nested::Entry;
+use crate::nested::{Aim, Entry};
 use crate::outcome::{Outcome, Special, Target};
 use crate::request::{BodyLength, Request};
 use crate::request_body;
@@ -198,6 +198,9 @@ fn start_round(request: &mut Request, start: Start) {
 fn next<'r>(request: &'r mut Request, current: &'r Current) -> Step<'r> {
     loop {
         let Position { phase, handler, location } = request.position;
+        if phase >= Phase::Precontent && asks_for_access(request) {
+            return Step::Done(request, Outcome::status(204));
+        }
         if lacks_paths(request)
             && handler == 0
             && matches!(phase, Phase::ServerRewrite | Phase::Rewrite)
@@ -247,7 +250,11 @@ fn advance(request: &mut Request, current: &Current) -> Result<(), End> {
         Phase::Rewrite if !request.location().handlers.precede_content() => {
             return enter_content(request);
         }
-        Phase::Rewrite => enter(request, Phase::Preaccess),
+        // Limits count what clients send.
+        Phase::Rewrite => {
+            let next = if asks_for_access(request) { Phase::Access } else { Phase::Preaccess };
+            enter(request, next);
+        }
         // Access to the main request includes access to its subrequests. nginx:
         // `ngx_http_core_access_phase`
         Phase::Preaccess if request.is_nested() => enter(request, Phase::Precontent),
@@ -260,6 +267,17 @@ fn advance(request: &mut Request, current: &Current) -> Result<(), End> {
         Phase::Content => return Err(End::Outcome(without_content(request))),
     }
     Ok(())
+}
+
+/// Whether a request is made only to learn whether it is granted access. If it has come to the content, it is.
+fn asks_for_access(request: &mut Request) -> bool {
+    let Some(nested) = request.nested.as_mut().filter(|nested| nested.aim != Aim::Response) else {
+        return false;
+    };
+    if request.position.phase >= Phase::Precontent {
+        nested.aim = Aim::Granted;
+    }
+    true
 }
 
 /// Whether anything happens in a request's server before its location is found.

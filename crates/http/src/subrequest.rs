@@ -12,15 +12,17 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
-use nowait_message::Method;
+use nowait_message::{Method, escape};
 use nowait_runtime::{now, spawn};
 
 use crate::filter::Pull;
 use crate::log::Level;
+use crate::nested::Aim;
 pub use crate::nested::{Entry, Nested, Refused, Shared};
+use crate::outcome::{Outcome, Special};
 use crate::phases;
 use crate::request::{BodyLength, Request, RequestBody, Uri};
-use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
+use crate::response::{Body, BodyError, BodySource, LocalFuture, Part, Response};
 
 /// Deepest nesting of subrequests. nginx: `NGX_HTTP_MAX_SUBREQUESTS`.
 pub const NESTED_MAX: u8 = 50;
@@ -113,6 +115,7 @@ impl Subrequest {
             switched: parent.is_switched_to_get(),
             bare: self.bare,
             ranges: false,
+            aim: Aim::Response,
         });
         request.method = self.method;
         request.header_only = self.header_only;
@@ -157,6 +160,56 @@ fn copy_place(request: &mut Request, other: &Request) {
     request.captures = RefCell::new(other.captures.borrow().clone());
     request.realpath.root = other.realpath.root.clone();
     request.realpath.of = other.realpath.of;
+}
+
+/// The result of [`access`].
+pub struct Access {
+    /// The request, with its URI and location at the end of the access phase.
+    pub request: Box<Request>,
+    /// The response that the client would get; `None`: access is granted.
+    pub refused: Option<Outcome>,
+}
+
+/// Whether the client may send a request with this method and URI, by the rules of its location: it goes
+/// through the phases as if the client had sent it, with the same fields, up to the access phase.
+///
+/// # Errors
+/// [`Refused`]
+pub async fn access(parent: &Request, method: Method, path: &[u8]) -> Result<Access, Refused> {
+    let wanted = Subrequest {
+        method,
+        header_only: true,
+        with_body: false,
+        bare: true,
+        ..Subrequest::get(path, None)
+    };
+    let mut request = wanted.begin(parent)?;
+    let uri = escape::uri(escape::Set::Uri, path);
+    request.head.replace_target(method, &uri);
+    request.internal = false;
+    if let Some(nested) = &mut request.nested {
+        nested.aim = Aim::Access;
+    }
+    request.started = now();
+    let current = request.current.clone();
+    let response = phases::respond_nested(&mut request, &current);
+    // Boxed, since the phases may ask for access in turn.
+    let response = Box::pin(response.finish()).await;
+    let is_granted = request.nested.is_some_and(|nested| nested.aim == Aim::Granted);
+    let refused = (!is_granted).then(|| response.map_or(Outcome::Close, refusal));
+    Ok(Access { request, refused })
+}
+
+/// What becomes of the response to a request that was not granted access.
+fn refusal(response: Response) -> Outcome {
+    let status = match response.head.status {
+        status @ (401 | 403 | 404 | 429 | 500..=599) => status,
+        // A redirect, for example: nothing is under that URI.
+        _ => 403,
+    };
+    let asks = |name: &[u8]| status == 401 && name.eq_ignore_ascii_case(b"www-authenticate");
+    let headers = response.head.headers.iter().filter(|header| asks(&header.name));
+    Outcome::Special(Special { status, location: None, headers: headers.cloned().collect() })
 }
 
 /// A copy of a request in its current state, for a body that evaluates variables or makes

@@ -396,6 +396,22 @@ impl RequestHead {
         self.accept_control(text)
     }
 
+    /// Makes it the head of another request with the same fields: with this method, for this path and query.
+    pub fn replace_target(&mut self, method: Method, uri: &[u8]) {
+        let mut put = |bytes: &[u8]| {
+            let start = self.text.len();
+            self.text.extend_from_slice(bytes);
+            Span::new(start, self.text.len())
+        };
+        let (method_name, target) = (put(method.as_str().as_bytes()), put(uri));
+        let control = &mut self.read.control;
+        (control.method, control.method_name) = (method, method_name);
+        (control.target, control.uri, control.line) = (target, target, Span::default());
+        (control.form, control.shape) = (TargetForm::Origin, Shape::scan(uri).0);
+        self.read.has_control = true;
+        self.read.section = Span::default();
+    }
+
     /// The control data, to be set in place before [`accept_control`](Self::accept_control). They remain
     /// as they are by default if that is not called.
     pub fn control_mut(&mut self) -> &mut Control {

@@ -1,5 +1,6 @@
 //! WebDAV: `dav_methods` and what belongs to it.
 
+mod access;
 mod files;
 mod hostile;
 mod locks;

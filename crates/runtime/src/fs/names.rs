@@ -2,13 +2,13 @@
 //! its last component in the directory that was found. The last component itself is never followed.
 
 use std::ffi::CStr;
-use std::io;
+use std::io::{self, ErrorKind::NotADirectory, ErrorKind::NotFound};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::symlinks::open_path;
+use super::symlinks::{open_path, real_path};
 use super::{File, Io, Metadata, Symlinks, known, offload};
 use crate::pool::{Class, Op};
 
@@ -53,6 +53,42 @@ impl Name {
             let (dir, last) = name.split()?;
             let stat = rustix::fs::statat(&dir, last, AtFlags::SYMLINK_NOFOLLOW)?;
             Ok(Metadata::from_stat(&stat))
+        };
+        offload(io, Class::Path, Op::Stat, self.id(), work).await
+    }
+
+    /// The path without links on the way, where it exists; of a link to a directory that of its target, if
+    /// `follow`, otherwise its own. Two names of a file in linked directories have the same one.
+    ///
+    /// # Errors
+    /// Those of openat2(2); of readlinkat(2) where /proc is missing.
+    pub async fn real(&self, io: &Io, follow: bool) -> io::Result<Vec<u8>> {
+        let name = self.clone();
+        let work = move || {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let end = name.path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
+            let path = &name.path[..end];
+            let parent =
+                |end: usize| path[..end].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            let mut end = if follow { end } else { parent(end) };
+            loop {
+                let dir = if end == 0 { &b"/"[..] } else { &path[..end] };
+                match open_path(dir, name.symlinks, flags) {
+                    Ok(dir) => {
+                        let mut real = real_path(dir.as_fd())?;
+                        if real.last() == Some(&b'/') {
+                            real.pop();
+                        }
+                        real.extend_from_slice(&path[end..]);
+                        return Ok(real);
+                    }
+                    Err(error) if end == 0 => return Err(error),
+                    Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {
+                        end = parent(end)
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
         };
         offload(io, Class::Path, Op::Stat, self.id(), work).await
     }

@@ -150,7 +150,7 @@ fn open_inside(
 
 /// The path of an open file without links, as the kernel knows it. It is no absolute one for a file that
 /// this process cannot reach by any path.
-fn real_path(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+pub(super) fn real_path(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     Ok(rustix::fs::readlinkat(CWD, link, Vec::new())?.into_bytes())
 }

@@ -5,12 +5,13 @@ use std::io::ErrorKind;
 use nowait_message::{Known, Method};
 use nowait_runtime::fs::{CopyOptions, Io, Metadata, Name, Tree};
 
+use super::access::{self, Destination};
 use super::lock::{Change, permit, seconds};
 use super::locks::Reach;
 use super::properties::ATTRIBUTE;
 use super::put::replace;
 use super::remove::remove;
-use super::{Dav, Depth, empty, failed, file, has_body, io, lock_path, refuse, walk};
+use super::{Dav, Depth, clean, empty, failed, file, has_body, io, refuse, walk};
 use crate::files;
 use crate::outcome::Outcome;
 use crate::path::{self, Append};
@@ -20,7 +21,8 @@ use crate::request::Request;
 pub(super) async fn copy_or_move(request: &mut Request, dav: &Dav) -> Outcome {
     let result = async {
         let (destination, depth, overwrite) = wanted(request, dav)?;
-        let (from, to) = names(request, &destination)?;
+        let from = merged(request, file(request)?);
+        let to = access::destination(request, &destination).await?;
         run(request, dav, &destination, from, to, depth, overwrite).await
     };
     match result.await {
@@ -69,18 +71,24 @@ pub enum Refused {
     Invalid,
 }
 
-/// The decoded path of a `Destination`, or of a URI in `If`, on the server with this scheme and host.
+/// The decoded path of a `Destination`, or of a URI in `If`, on the server with this host.
 ///
 /// # Errors
 /// [`Refused`].
-pub fn parse_destination(text: &[u8], scheme: &[u8], host: &[u8]) -> Result<Vec<u8>, Refused> {
+pub fn parse_destination(text: &[u8], host: &[u8]) -> Result<Vec<u8>, Refused> {
     let local = if text.first() == Some(&b'/') {
         text
     } else {
         if host.is_empty() {
             return Err(Refused::NoHost);
         }
-        let rest = text.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(b"://"));
+        // nginx differs: it wants its own scheme, in lower case. Behind a proxy that ends TLS, clients
+        // name the proxy's. RFC 3986 3.1: schemes are case-insensitive.
+        let is_scheme = |at: &usize| {
+            [&b"http"[..], b"https"].iter().any(|known| text[..*at].eq_ignore_ascii_case(known))
+        };
+        let colon = text.iter().position(|byte| *byte == b':').filter(is_scheme);
+        let rest = colon.and_then(|at| text[at..].strip_prefix(b"://"));
         let rest = rest.ok_or(Refused::Invalid)?;
         let end = rest.iter().position(|byte| *byte == b'/');
         let (authority, path) = rest.split_at(end.unwrap_or(rest.len()));
@@ -94,7 +102,23 @@ pub fn parse_destination(text: &[u8], scheme: &[u8], host: &[u8]) -> Result<Vec<
         }
         path
     };
-    path::from_outside(local).map(|(path, _)| path).ok_or(Refused::Invalid)
+    let (path, _) = path::from_outside(local).ok_or(Refused::Invalid)?;
+    Ok(normal(&path))
+}
+
+/// A path as that of a request would be: without empty elements and dots, which lead to the same file, but
+/// may lead to another location.
+fn normal(path: &[u8]) -> Vec<u8> {
+    let elements = path.split(|byte| *byte == b'/');
+    let mut out = Vec::with_capacity(path.len());
+    for element in elements.filter(|element| !matches!(*element, b"" | b".")) {
+        out.push(b'/');
+        out.extend_from_slice(element);
+    }
+    if out.is_empty() || path.ends_with(b"/") || path.ends_with(b"/.") {
+        out.push(b'/');
+    }
+    out
 }
 
 /// The decoded path of the request's `Destination`.
@@ -107,8 +131,7 @@ fn destination(request: &Request, dav: &Dav) -> Result<Vec<u8>, Outcome> {
         let text = format_args!("client sent invalid \"Destination\" header: \"{shown}\"");
         refuse(request, 400, text)
     };
-    let scheme = request.client().scheme().as_bytes();
-    let path = match parse_destination(text, scheme, request.host()) {
+    let path = match parse_destination(text, request.host()) {
         Ok(path) => path,
         Err(Refused::NoHost) => {
             return Err(refuse(request, 400, format_args!("client sent no \"Host\" header")));
@@ -140,17 +163,9 @@ fn destination(request: &Request, dav: &Dav) -> Result<Vec<u8>, Outcome> {
     Ok(path)
 }
 
-/// The files of the URI and of the destination, without repeated slashes and slashes at the end.
-fn names(request: &mut Request, destination: &[u8]) -> Result<(Name, Name), Outcome> {
-    let from = merged(request, file(request)?);
-    let uri = std::mem::replace(&mut request.uri.path, destination.to_vec());
-    let to = file(request).map(|to| merged(request, to));
-    request.uri.path = uri;
-    Ok((from, to?))
-}
-
+/// A name without repeated slashes and slashes at its end.
 fn merged(request: &Request, name: Name) -> Name {
-    let path = lock_path(&name.path);
+    let path = clean(&name.path);
     let symlinks = files::symlinks(request, &path);
     Name { path, symlinks }
 }
@@ -189,10 +204,11 @@ async fn run(
     dav: &Dav,
     destination: &[u8],
     from: Name,
-    to: Name,
+    to: Destination,
     depth: Depth,
     overwrite: bool,
 ) -> Result<u16, Outcome> {
+    let Destination { name: to, dav: there } = to;
     let moves = request.method == Method::Move;
     let uri = String::from_utf8_lossy(&request.uri.path).into_owned();
     let shown = String::from_utf8_lossy(destination);
@@ -242,17 +258,24 @@ async fn run(
     if removed || moves && found.is_dir() && inside(request, &io, &to, &found).await? {
         return Err(refuse(request, 403, into_itself));
     }
-    let source = lock_path(&from.path);
+    if found.is_dir() && depth == Depth::Infinity {
+        let method = if moves { Method::Delete } else { Method::Get };
+        access::below(request, &io, (method, &request.uri.path), &[&from]).await?;
+    }
+    if found.is_dir() || target.is_some_and(|target| target.is_dir()) {
+        access::below(request, &io, (Method::Put, destination), &[&from, &to]).await?;
+    }
     let reach = Reach { parent: target.is_none(), below: true };
-    let mut changes = vec![Change { path: lock_path(&to.path), reach }];
+    let mut changes = vec![Change::of(request, &there, &to, reach).await];
     if moves {
         let reach = Reach { parent: true, below: true };
-        changes.push(Change { path: source.clone(), reach });
+        changes.push(Change::of(request, dav, &from, reach).await);
     }
     permit(request, dav, &changes).await?;
+    let source = changes.pop().filter(|_| moves);
     let status = place(request, dav, &io, &from, &to, (found, target), depth).await?;
-    if moves && let Some(locks) = dav.locks(request) {
-        locks.forget(&source, seconds());
+    if let Some(Change { path, locks: Some(locks), .. }) = source {
+        locks.forget(&path, seconds());
     }
     Ok(status)
 }
@@ -350,14 +373,23 @@ mod tests {
 
     #[test]
     fn destinations() {
-        let parse = |text: &str| parse_destination(text.as_bytes(), b"http", b"host");
+        let parse = |text: &str| parse_destination(text.as_bytes(), b"host");
         for (text, expected) in [
             ("/a%20b", Ok("/a b")),
             ("/a?b", Ok("/a")),
+            ("//a/.//./b/", Ok("/a/b/")),
+            ("/a/.", Ok("/a/")),
+            ("/%2e/%2fa", Ok("/a")),
+            ("/.", Ok("/")),
+            ("/.a/b.", Ok("/.a/b.")),
             ("http://host/a/", Ok("/a/")),
             ("http://HOST:8080/a", Ok("/a")),
             ("http://host", Err(Refused::Invalid)),
-            ("https://host/a", Err(Refused::Invalid)),
+            ("https://host/a", Ok("/a")),
+            ("HTTPs://host:443/a", Ok("/a")),
+            ("ftp://host/a", Err(Refused::Invalid)),
+            ("https:/host/a", Err(Refused::Invalid)),
+            ("://host/a", Err(Refused::Invalid)),
             ("host/a", Err(Refused::Invalid)),
             ("http://hostess/a", Err(Refused::OtherHost)),
             ("http://user@host/a", Err(Refused::OtherHost)),
@@ -369,7 +401,7 @@ mod tests {
         ] {
             assert_eq!(parse(text), expected.map(|path| path.as_bytes().to_vec()), "{text}");
         }
-        assert_eq!(parse_destination(b"http://host/a", b"http", b""), Err(Refused::NoHost));
+        assert_eq!(parse_destination(b"http://host/a", b""), Err(Refused::NoHost));
     }
 
     #[test]

@@ -1,17 +1,19 @@
 //! LOCK, UNLOCK, and the locks that are in the way of other methods.
 
+use std::sync::Arc;
+
 use nowait_message::{escape, etag};
-use nowait_runtime::fs::stat;
+use nowait_runtime::fs::{Name, stat};
 use nowait_runtime::now;
 use nowait_runtime::time::process_start;
 
 use super::copy::parse_destination;
 use super::if_header::{If, Test};
-use super::locks::{Lock, OWNER_BYTES_MAX, Reach, Refused, Token};
+use super::locks::{Lock, Locks, OWNER_BYTES_MAX, Reach, Refused, Token};
 use super::properties::push_lock;
 use super::propfind::body;
 use super::xml::{self, Element, push_text};
-use super::{Dav, Depth, empty, failed, file, io, lock_path, refuse, xml_response};
+use super::{Dav, Depth, clean, empty, failed, file, io, refuse, xml_response};
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::Body;
@@ -23,9 +25,33 @@ pub(super) fn seconds() -> u64 {
 
 /// What a request is about to change.
 pub(super) struct Change {
-    /// The path, without a slash at its end.
+    /// The path of its locks.
     pub path: Vec<u8>,
     pub reach: Reach,
+    /// The zone of its location.
+    pub locks: Option<Arc<Locks>>,
+}
+
+impl Change {
+    /// That of a name in a location with these settings.
+    pub async fn of(request: &Request, dav: &Dav, name: &Name, reach: Reach) -> Change {
+        let path = lock_path(request, dav, name, false).await;
+        Change { path, reach, locks: dav.locks(request).cloned() }
+    }
+}
+
+/// The path under which a file's locks are kept: without repeated slashes, a slash at its end, and links on
+/// the way, so that all names of a file have the same one. A link to a directory is the directory, if
+/// `follow`: it is what is locked, but not what is removed.
+pub(super) async fn lock_path(request: &Request, dav: &Dav, name: &Name, follow: bool) -> Vec<u8> {
+    let path = clean(&name.path);
+    if dav.locks(request).is_none() {
+        return path;
+    }
+    let name = Name { path, symlinks: name.symlinks };
+    // Whatever can't be reached is not changed either.
+    let real = name.real(&io(request), follow).await.ok();
+    real.filter(|real| real.first() == Some(&b'/')).unwrap_or(name.path)
 }
 
 /// Checks the conditions of `If`, and that no lock is in the way of these changes. The error is the
@@ -35,9 +61,12 @@ pub(super) async fn permit(
     dav: &Dav,
     changes: &[Change],
 ) -> Result<(), Outcome> {
-    let Some(locks) = dav.locks(request).cloned() else { return Ok(()) };
+    if changes.iter().all(|change| change.locks.is_none()) {
+        return Ok(());
+    }
     let tokens = conditions(request, dav).await?;
     for change in changes {
+        let Some(locks) = &change.locks else { continue };
         if let Err(root) = locks.check(&change.path, change.reach, &tokens, seconds()) {
             return Err(locked(&root));
         }
@@ -106,8 +135,7 @@ impl State {
         let name = match resource {
             None => file(request)?,
             Some(uri) => {
-                let scheme = request.client().scheme().as_bytes();
-                let Ok(path) = parse_destination(uri, scheme, request.host()) else {
+                let Ok(path) = parse_destination(uri, request.host()) else {
                     return Ok(State::default());
                 };
                 let own = std::mem::replace(&mut request.uri.path, path);
@@ -116,7 +144,8 @@ impl State {
                 name?
             }
         };
-        let tokens = dav.locks(request).map(|locks| locks.of(&lock_path(&name.path), seconds()));
+        let path = lock_path(request, dav, &name, true).await;
+        let tokens = dav.locks(request).map(|locks| locks.of(&path, seconds()));
         let tokens = tokens.into_iter().flatten().map(|lock| lock.token).collect();
         let found = stat(&io(request), &name.path, name.symlinks).await;
         let tag = found.ok().filter(|found| found.is_file() && request.location().files.etag);
@@ -179,7 +208,7 @@ async fn take(request: &mut Request, dav: &Dav, body: &[u8]) -> Result<Outcome, 
     let Some(zone) = dav.zone(request) else { return Ok(Outcome::status(405)) };
     let (locks, max) = (zone.locks.clone(), zone.timeout);
     let name = file(request)?;
-    let path = lock_path(&name.path);
+    let path = lock_path(request, dav, &name, true).await;
     let wish = request.head.fields().named(b"Timeout").next().unwrap_or_default();
     let time = timeout(wish, max);
     let tokens = conditions(request, dav).await?;
@@ -280,7 +309,7 @@ pub(super) async fn unlock(request: &mut Request, dav: &Dav) -> Outcome {
     if let Err(outcome) = conditions(request, dav).await {
         return outcome;
     }
-    let path = lock_path(&name.path);
+    let path = lock_path(request, dav, &name, true).await;
     match token {
         Some(token) if locks.remove(&path, token, seconds()) => empty(204),
         _ => refuse(request, 409, format_args!("there is no such lock to UNLOCK")),

@@ -6,6 +6,7 @@
 //! Paths are resolved under `disable_symlinks`; the last component is never followed by what removes,
 //! renames or creates it.
 
+mod access;
 mod conf;
 mod copy;
 pub mod if_header;
@@ -48,7 +49,7 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-/// Handles the methods of a location.
+/// What is allowed in a location, and how.
 struct Dav {
     conf: DavConf,
     ext: DavExtConf,
@@ -56,10 +57,18 @@ struct Dav {
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let (conf, ext) = (DavConf::resolve(cx, chain), DavExtConf::resolve(cx, chain));
-    if conf.dav_methods.any() || ext.dav_ext_methods.any() {
-        parts.handler(Phase::Content, Dav { conf, ext });
+    let dav = Arc::new(Dav { conf, ext });
+    if dav.conf.dav_methods.any() || dav.ext.dav_ext_methods.any() {
+        parts.handler(Phase::Content, Own(dav.clone()));
+        parts.settings.set(&DAV, dav);
     }
 }
+
+/// The settings of a location, for requests to others that change something there.
+static DAV: Key<Arc<Dav>> = Key::new();
+
+/// The handler of a location.
+struct Own(Arc<Dav>);
 
 /// The zones of the configuration.
 static ZONES: Key<LockZones> = Key::new();
@@ -124,28 +133,29 @@ impl Dav {
     }
 }
 
-impl Handler for Dav {
+impl Handler for Own {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        let dav = &*self.0;
         match request.method {
-            method if !self.allows(method) => return Step::Next(request),
-            Method::Options => return Step::Done(request, self.options()),
+            method if !dav.allows(method) => return Step::Next(request),
+            Method::Options => return Step::Done(request, dav.options()),
             _ => {}
         }
         Step::wait(async move {
             nowait_runtime::stats::set_label("dav");
             let outcome = match request.method {
-                Method::Put => put::put(request, self).await,
-                Method::Propfind => propfind::propfind(request, self).await,
-                Method::Proppatch => propfind::proppatch(request, self).await,
-                Method::Lock => lock::lock(request, self).await,
-                Method::Unlock => lock::unlock(request, self).await,
+                Method::Put => put::put(request, dav).await,
+                Method::Propfind => propfind::propfind(request, dav).await,
+                Method::Proppatch => propfind::proppatch(request, dav).await,
+                Method::Lock => lock::lock(request, dav).await,
+                Method::Unlock => lock::unlock(request, dav).await,
                 _ => {
                     // Half of a change is worse than a response that nobody reads.
                     let _watch = request.watch(OnHangup::Ignore);
                     match request.method {
-                        Method::Delete => remove::delete(request, self).await,
-                        Method::Mkcol => make_collection(request, self).await,
-                        _ => copy::copy_or_move(request, self).await,
+                        Method::Delete => remove::delete(request, dav).await,
+                        Method::Mkcol => make_collection(request, dav).await,
+                        _ => copy::copy_or_move(request, dav).await,
                     }
                 }
             };
@@ -167,7 +177,7 @@ async fn make_collection(request: &mut Request, dav: &Dav) -> Outcome {
         Err(outcome) => return outcome,
     };
     let reach = Reach { parent: true, below: false };
-    let change = Change { path: lock_path(&name.path), reach };
+    let change = Change::of(request, dav, &name, reach).await;
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
     }
@@ -177,8 +187,8 @@ async fn make_collection(request: &mut Request, dav: &Dav) -> Outcome {
     }
 }
 
-/// The path under which a file's locks are kept: without repeated slashes and a slash at its end.
-fn lock_path(path: &[u8]) -> Vec<u8> {
+/// A path without repeated slashes and a slash at its end.
+fn clean(path: &[u8]) -> Vec<u8> {
     let mut path = path.to_vec();
     path.dedup_by(|byte, last| *byte == b'/' && *last == b'/');
     if path.last() == Some(&b'/') {

@@ -11,14 +11,14 @@ use nowait_runtime::fs::{
 };
 use nowait_runtime::pool::PoolError;
 
-use super::lock::{Change, permit, seconds};
+use super::lock::{Change, lock_path, permit, seconds};
 use super::locks::{Locks, Reach};
 use super::properties::{
     ATTRIBUTE, BEGIN, END, Find, Patch, Resource, is_live, load, push_name, push_status, push_uri,
     save,
 };
 use super::xml::{Element, XML_BYTES_MAX};
-use super::{Dav, Depth, failed, file, io, lock_path, refuse, xml_response};
+use super::{Dav, Depth, failed, file, io, refuse, xml_response};
 use crate::conf::LocationId;
 use crate::files;
 use crate::generation::Current;
@@ -84,7 +84,7 @@ pub(super) async fn propfind(request: &mut Request, dav: &Dav) -> Outcome {
         locks: dav.locks(request).cloned(),
         find,
         uri,
-        path: lock_path(&name.path),
+        path: lock_path(request, dav, &name, true).await,
         text: BEGIN.to_owned(),
     };
     description.write(b"", &metadata, &value.unwrap_or_default());
@@ -244,7 +244,10 @@ pub(super) async fn proppatch(request: &mut Request, dav: &Dav) -> Outcome {
         Ok(_) => return Outcome::status(404),
         Err(error) => return failed(request, &error, 404, "stat()", &name.path),
     };
-    let change = Change { path: lock_path(&name.path), reach: Reach::default() };
+    // What a link leads to is described and changed.
+    let path = lock_path(request, dav, &name, true).await;
+    let locks = dav.locks(request).cloned();
+    let change = Change { path, reach: Reach::default(), locks };
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
     }

@@ -8,7 +8,7 @@ use nowait_runtime::fs::{CopyOptions, Io, Name, Symlinks, copy_file};
 use super::lock::{Change, permit};
 use super::locks::Reach;
 use super::properties::ATTRIBUTE;
-use super::{Dav, created, empty, failed, file, io, lock_path, refuse};
+use super::{Dav, created, empty, failed, file, io, refuse};
 use crate::exchange::OnHangup;
 use crate::files;
 use crate::log::Level;
@@ -30,7 +30,7 @@ pub(super) async fn put(request: &mut Request, dav: &Dav) -> Outcome {
         Err(outcome) => return outcome,
     };
     // Before the upload, so that it need not be sent in vain.
-    let change = Change { path: lock_path(&name.path), reach: Reach::default() };
+    let change = Change::of(request, dav, &name, Reach::default()).await;
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
     }
@@ -53,7 +53,7 @@ async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name)
         found => found.is_ok(),
     };
     let reach = Reach { parent: !exists, below: false };
-    let change = Change { path: lock_path(&name.path), reach };
+    let change = Change::of(request, dav, &name, reach).await;
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
     }

@@ -1,10 +1,12 @@
 //! DELETE.
 
+use nowait_message::Method;
 use nowait_runtime::fs::{Io, Name, Tree};
 
+use super::access;
 use super::lock::{Change, permit, seconds};
 use super::locks::Reach;
-use super::{Dav, Depth, empty, failed, file, has_body, io, lock_path, refuse, walk};
+use super::{Dav, Depth, empty, failed, file, has_body, io, refuse, walk};
 use crate::outcome::Outcome;
 use crate::request::Request;
 
@@ -50,8 +52,14 @@ pub(super) async fn delete(request: &mut Request, dav: &Dav) -> Outcome {
         let word = if found.is_dir() { "infinity" } else { "0 or infinity" };
         return refuse(request, 400, format_args!("\"Depth\" header must be {word}"));
     }
-    let path = lock_path(&name.path);
-    let change = Change { path: path.clone(), reach: Reach { parent: true, below: true } };
+    if found.is_dir() {
+        let what = (Method::Delete, &request.uri.path[..]);
+        if let Err(outcome) = access::below(request, &io, what, &[&name]).await {
+            return outcome;
+        }
+    }
+    let change = Change::of(request, dav, &name, Reach { parent: true, below: true }).await;
+    let path = change.path.clone();
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
     }

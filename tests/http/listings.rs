@@ -85,6 +85,49 @@ fn an_index_comes_first() {
     gets(&site, &[("/", "200\n\nI"), ("/d/", "200\n\n*Index of /d/*"), ("/d", "301")]);
 }
 
+/// Names are any bytes; lists for programs stay valid.
+#[test]
+fn names_that_are_no_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let site = server(
+        "autoindex on;
+         location /json/ { alias %%DIR%%/html/; autoindex_format json; }
+         location /jsonp/ { alias %%DIR%%/html/; autoindex_format jsonp; }
+         location /xml/ { alias %%DIR%%/html/; autoindex_format xml; }",
+    )
+    .file("html/gr\u{fc}n", "");
+    on_each_driver(&site, |server| {
+        for name in [&b"a\xff<b"[..], b"c\x01\n", b"d\xc3", "e\u{ffff}".as_bytes()] {
+            std::fs::write(server.dir().join("html").join(OsStr::from_bytes(name)), "").unwrap();
+        }
+        let body = |path: &str| String::from_utf8(server.get(path).body).expect("a list of UTF-8");
+        for path in ["/json/", "/jsonp/?callback=f"] {
+            let json = body(path);
+            for part in [
+                "{ \"name\":\"a\u{fffd}<b\", \"uri\":\"a%FF%3Cb\", \"type\":\"file\"",
+                "{ \"name\":\"c\\u0001\\n\", \"type\"",
+                "{ \"name\":\"d\u{fffd}\", \"uri\":\"d%C3\", \"type\"",
+                "{ \"name\":\"gr\u{fc}n\", \"type\"",
+            ] {
+                assert!(json.contains(part), "{part}: {json}");
+            }
+        }
+        let xml = body("/xml/");
+        for part in [
+            " size=\"0\" uri=\"a%FF%3Cb\">a\u{fffd}&lt;b</file>",
+            " size=\"0\" uri=\"c%01%0A\">c\u{fffd}\u{fffd}</file>",
+            " size=\"0\" uri=\"d%C3\">d\u{fffd}</file>",
+            " size=\"0\" uri=\"e%EF%BF%BF\">e\u{fffd}</file>",
+            " size=\"0\">gr\u{fc}n</file>",
+        ] {
+            assert!(xml.contains(part), "{part}: {xml}");
+        }
+        // What is listed can be asked for.
+        assert_eq!(server.get("/a%FF%3Cb").status, 200);
+    });
+}
+
 const BROWSER: &str = "Accept: text/html,application/xhtml+xml,*/*;q=0.8";
 
 /// The names of a page's rows, from top to bottom.

@@ -15,7 +15,8 @@ nowait_conf::directives! {
     autoindex_localtime: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// The format of listings. `html` is nginx's page; `json`, `jsonp` and `xml` list names, types,
     /// times and sizes for programs. `jsonp` calls the function named by the request argument
-    /// `callback`.
+    /// `callback`. What is no text in a name is a replacement character (U+FFFD) there: bytes that are not
+    /// UTF-8, and control characters in XML. Such an entry also has `uri`, the percent-encoded name.
     ///
     /// `page` (Nowait's own) is a page for browsers, which are recognised by `text/html` in `Accept`;
     /// other clients, such as `curl` and `wget`, get `html`. The page can be sorted by

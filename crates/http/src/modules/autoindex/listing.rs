@@ -5,6 +5,7 @@
 //! Bodies are made chunk by chunk, as they are sent, so that of a large directory no more than its
 //! entries is in memory.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Write as _;
 
@@ -323,8 +324,20 @@ fn xml_entry(out: &mut Vec<u8>, entry: &Entry) {
     if entry.kind == Kind::File {
         put!(out, "\" size=\"{}", entry.size);
     }
+    // nginx differs: it writes every byte, and no parser reads the list then. XML 1.0 2.2 has neither
+    // other bytes than text nor most control characters, and 2.11 changes line ends.
+    let is_text = |c: char| !c.is_ascii_control() && !matches!(c, '\u{fffe}' | '\u{ffff}');
+    let text = match std::str::from_utf8(&entry.name) {
+        Ok(name) if name.chars().all(is_text) => Cow::Borrowed(name),
+        _ => {
+            out.extend_from_slice(b"\" uri=\"");
+            escape::push_uri(out, Set::Component, &entry.name);
+            let text = String::from_utf8_lossy(&entry.name);
+            Cow::Owned(text.replace(|c| !is_text(c), "\u{fffd}"))
+        }
+    };
     out.extend_from_slice(b"\">");
-    escape::push_html(out, &entry.name);
+    escape::push_html(out, text.as_bytes());
     put!(out, "</{name}>\r\n");
 }
 
@@ -341,7 +354,13 @@ fn json_begin(out: &mut Vec<u8>, callback: Option<&[u8]>) {
 
 fn json_entry(out: &mut Vec<u8>, entry: &Entry, is_first: bool) {
     out.extend_from_slice(if is_first { b"\r\n{ \"name\":\"" } else { b",\r\n{ \"name\":\"" });
-    nowait_front::log::escape::push_json(out, &entry.name);
+    let text = String::from_utf8_lossy(&entry.name);
+    nowait_front::log::escape::push_json(out, text.as_bytes());
+    // nginx differs: it writes every byte. RFC 8259 8.1: JSON is UTF-8.
+    if let Cow::Owned(_) = text {
+        out.extend_from_slice(b"\", \"uri\":\"");
+        escape::push_uri(out, Set::Component, &entry.name);
+    }
     put!(out, "\", \"type\":\"{}\", \"mtime\":\"", type_name(entry.kind));
     out.extend_from_slice(&http_date::format(entry.mtime));
     if entry.kind == Kind::File {

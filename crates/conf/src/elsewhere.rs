@@ -306,6 +306,31 @@ const TABLE: &[Origin] = &[
         ..Origin::NONE
     },
     Origin {
+        name: "Kaltura's modules",
+        names: "secure_token secure_token_* akamai_token_validate* parallel parallel_*",
+        files: "ngx_http_secure_token_filter_module ngx_http_akamai_token_validate_module \
+                ngx_http_parallel_module",
+        guards: "akamai_token_validate",
+        protects: true,
+        loss: "tokens are neither made nor checked, and files are fetched by one request",
+        advice: "check tokens by \"secure_link\" or \"auth_request\"; fetch parts by \"slice\"",
+        ..Origin::NONE
+    },
+    Origin {
+        name: "Angie",
+        names: "auto_redirect",
+        loss: "a location whose name ends in a slash redirects as in nginx",
+        advice: "add \"location = /NAME { return 301 /NAME/; }\" where redirects are missing",
+        ..Origin::NONE
+    },
+    Origin {
+        name: "NGINX Plus (status)",
+        names: "status_zone",
+        loss: "requests are not counted by zone",
+        advice: "remove the line: \"status_api\" and \"metrics\" need none",
+        ..Origin::NONE
+    },
+    Origin {
         name: "VOD module",
         names: "vod vod_*",
         files: "ngx_http_vod_module",

@@ -4,7 +4,7 @@ use nowait_conf::{Level, Node, Word};
 
 use crate::model::{Block, Kind, Model};
 use crate::rule::{Report, Rule};
-use crate::values::condition;
+use crate::values::{condition, is_from_client, variables};
 use crate::words::{PASSES, has_word};
 
 pub(crate) static RULES: &[Rule] = &[
@@ -248,6 +248,34 @@ server {
         check: status,
     },
     Rule {
+        name: "tunnel-for-everybody",
+        level: Level::Error,
+        fixes: false,
+        summary: "everybody may open connections through this server to any other",
+        text: "A proxy for CONNECT that anybody may use sends mail, scans networks and reaches servers \
+               that only this machine can reach, all under its address. Let in known addresses \
+               (`allow`, `deny all`), ask for passwords (`auth_basic`) or client certificates, and \
+               choose the destinations by a `map`.",
+        wrong: "
+server {
+    listen 3128;
+    resolver 127.0.0.53;
+    tunnel_pass;
+}
+",
+        right: "
+server {
+    listen 3128;
+    resolver 127.0.0.53;
+    allow 192.0.2.0/24;
+    deny all;
+    tunnel_pass;
+}
+",
+        source: "https://www.rfc-editor.org/rfc/rfc9110#section-9.3.6",
+        check: tunnel,
+    },
+    Rule {
         name: "dav-for-everybody",
         level: Level::Error,
         fixes: false,
@@ -432,26 +460,49 @@ fn status(model: &Model<'_>, report: &mut Report) {
     }
 }
 
+/// Whether anything in these blocks keeps clients out.
+fn is_checked(blocks: &[Block<'_>]) -> bool {
+    let has = |name: &str| blocks.iter().any(|block| block.has(name));
+    is_on(blocks, "auth_basic")
+        || is_on(blocks, "auth_request")
+        || has("deny")
+        || has("internal")
+        || blocks.iter().any(|block| block.is_set("ssl_verify_client", "on"))
+}
+
+/// Whether only this machine reaches the server of a block.
+fn is_local(block: Block<'_>) -> bool {
+    block.server().is_some_and(|server| server.listens().iter().all(|listen| listen.is_local))
+}
+
+fn tunnel(model: &Model<'_>, report: &mut Report) {
+    for (block, node) in model.directives("tunnel_pass") {
+        // Without an argument, it is $host:$request_port.
+        let is_open = |text: &str| {
+            variables(text.as_bytes())
+                .iter()
+                .any(|name| matches!(name.as_str(), "host" | "http_host") || is_from_client(name))
+        };
+        let is_open = node.args.first().is_none_or(|word| is_open(&word.lossy()));
+        let around: Vec<Block<'_>> = block.chain().collect();
+        if is_open && !is_local(block) && !is_checked(&around) {
+            report
+                .find(node.name.span, "everybody may open connections to any server here")
+                .hint("restrict addresses by \"allow\" and \"deny all\", or ask for passwords by \"auth_basic\"")
+                .hint("choose the destinations by a \"map\" of $host:$request_port");
+        }
+    }
+}
+
 fn dav(model: &Model<'_>, report: &mut Report) {
     for (block, node) in model.directives("dav_methods") {
         let writes = !has_word(node, "off") && !node.args.is_empty();
         let around: Vec<Block<'_>> = block.chain().collect();
         let inner: Vec<Block<'_>> =
             block.inner().filter(|inner| inner.kind() == Kind::LimitExcept).collect();
-        let is_checked = |blocks: &[Block<'_>]| {
-            let has = |name: &str| blocks.iter().any(|block| block.has(name));
-            is_on(blocks, "auth_basic")
-                || is_on(blocks, "auth_request")
-                || has("deny")
-                || has("internal")
-                || blocks.iter().any(|block| block.is_set("ssl_verify_client", "on"))
-        };
         // An "off" of its own takes the outer password away.
         let is_off = block.is_set("auth_basic", "off") && !block.has_any(&["deny", "auth_request"]);
-        let is_local = block
-            .server()
-            .is_some_and(|server| server.listens().iter().all(|listen| listen.is_local));
-        if writes && !is_local && !is_checked(&inner) && (is_off || !is_checked(&around)) {
+        if writes && !is_local(block) && !is_checked(&inner) && (is_off || !is_checked(&around)) {
             report
                 .find(node.name.span, "everybody may change files here")
                 .hint("ask for passwords by \"auth_basic\", or restrict addresses in \"limit_except GET\"");

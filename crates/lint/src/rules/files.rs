@@ -6,6 +6,7 @@ use nowait_conf::{Level, Node, Word};
 
 use crate::model::{Block, Kind, Model, Modifier};
 use crate::rule::{Report, Rule};
+use crate::values::{Leaf, leaves};
 use crate::words::append;
 
 pub(crate) static RULES: &[Rule] = &[
@@ -29,6 +30,32 @@ location /img/ {
 ",
         source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#alias",
         check: alias_traversal,
+    },
+    Rule {
+        name: "path-from-client",
+        level: Level::Error,
+        fixes: false,
+        summary: "an argument, a cookie or a header field chooses the directory of files",
+        text: "Unlike the path of a request, these values are used as they are: `../` in them leads out of \
+               the directory, to every file that the server may read. Choose from known names by a `map`.",
+        wrong: "
+location /img/ {
+    alias /srv/img/$arg_size/;
+}
+",
+        right: "
+map $arg_size $size {
+    large large;
+    default small;
+}
+server {
+    location /img/ {
+        alias /srv/img/$size/;
+    }
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#alias",
+        check: path_from_client,
     },
     Rule {
         name: "alias-without-slash",
@@ -370,6 +397,24 @@ fn aliases<'m>(
         let node = block.own("alias").next()?;
         Some((block.location()?, node, node.args.first()?))
     })
+}
+
+fn path_from_client(model: &Model<'_>, report: &mut Report) {
+    for (block, node) in ["alias", "root"].iter().flat_map(|name| model.directives(name)) {
+        let Some(word) = node.args.first() else { continue };
+        let is_raw = |leaf: &Leaf| {
+            let prefixes = ["http_", "arg_", "cookie_"];
+            matches!(leaf, Leaf::Variable(name) if prefixes.iter().any(|p| name.starts_with(p)))
+        };
+        // A host has no slashes, whatever the client sends.
+        let is_host = |leaf: &Leaf| matches!(leaf, Leaf::Variable(name) if name == "http_host");
+        let mut leaves = leaves(block, &word.text).into_iter();
+        if let Some(leaf) = leaves.find(|leaf| is_raw(leaf) && !is_host(leaf)) {
+            report
+                .find(word.span, format!("{} may contain \"../\"", leaf.shown()))
+                .hint("choose from known names by a \"map\"");
+        }
+    }
 }
 
 fn alias_traversal(model: &Model<'_>, report: &mut Report) {

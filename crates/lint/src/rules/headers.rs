@@ -222,10 +222,11 @@ add_header Content-Security-Policy \"frame-ancestors https://example.org\" alway
         level: Level::Error,
         fixes: true,
         summary: "a decoded path in a header field lets clients write fields of their own",
-        text: "`$uri` and `$document_uri` are decoded: `%0d%0a` in a request is a line end there. In a \
-               redirect or another field it ends the line, and the rest of the path becomes a field or \
-               a body of the client's choice. So does a group such as `[^/]+` that matched the path. \
-               `$request_uri` is as the client sent it, without line ends.",
+        text: "`$uri` and `$document_uri` are decoded: `%0d%0a` in a request is a line end there. In \
+               nginx, it ends the line of a redirect or another field, and the rest of the path becomes a \
+               field or a body of the client's choice. So does a group such as `[^/]+` that matched the \
+               path. Nowait writes a space instead, or `%0A` in the line of a request, so that only the \
+               value is wrong. `$request_uri` is as the client sent it, without line ends.",
         wrong: "
 server {
     listen 80;
@@ -406,7 +407,8 @@ fn content_type(model: &Model<'_>, report: &mut Report) {
 }
 
 fn line_break(model: &Model<'_>, report: &mut Report) {
-    for name in LISTS {
+    // Parameters of FastCGI and its kin are no header fields: PHP_VALUE has a setting in each line.
+    for name in LISTS.iter().filter(|name| !name.ends_with("_param")) {
         for (_, node) in model.directives(name) {
             let Some(value) = node.args.get(1) else { continue };
             if value.text.iter().any(|b| matches!(b, b'\n' | b'\r')) {
@@ -515,7 +517,9 @@ fn injection(model: &Model<'_>, report: &mut Report) {
             false => format!("{shown} is decoded, and may end the line of \"{}\"", node.name),
         };
         let finding = report.find(word.span, message);
-        finding.label("\"%0a\" in the path is a line end here");
+        finding.label(
+            "nginx ends the line at \"%0a\" in the path; nowait escapes it, or writes a space",
+        );
         let text = word.lossy();
         let ends = ["$uri$is_args$args", "$uri?$args", "$uri?$query_string"];
         let end = ends.iter().find_map(|end| text.strip_suffix(end).map(|rest| (end, rest)));

@@ -14,13 +14,13 @@ use crate::words::{PASSES, field, is_this_machine, passed};
 pub(crate) static RULES: &[Rule] = &[
     Rule {
         name: "host-from-client",
-        level: Level::Warn,
+        level: Level::Notice,
         fixes: false,
         summary: "`Host` is passed on as the client wrote it (`$http_host`)",
         text: "`$http_host` is the field as it was received, even where the line of the request names \
                another host, which is the one the server was chosen by. Applications build links and \
-               password mails from it. `$host` is the name that counts; with a port, \
-               `$host:$server_port`.",
+               password mails from it. Most applications check the name themselves. `$host` is the name \
+               that counts; with a port, `$host:$server_port`.",
         wrong: "
 location / {
     proxy_set_header Host $http_host;
@@ -59,6 +59,46 @@ location / {
 ",
         source: "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#var_proxy_add_x_forwarded_for",
         check: address_from_client,
+    },
+    Rule {
+        name: "cache-for-any-host",
+        level: Level::Warn,
+        fixes: false,
+        summary: "a cache passes requests to whatever host clients name",
+        text: "This is how a cache in a local network works whose name server answers with its address \
+               for the names of download servers. But everybody who reaches it may name any other host, \
+               among them those that only this machine can reach. Name the hosts by `server_name` or a \
+               `map`, let only the network in by `allow` and `deny`, and use a `resolver` that does not \
+               know internal names.",
+        wrong: "
+proxy_cache_path /srv/cache keys_zone=lan:16m;
+server {
+    listen 80 default_server;
+    resolver 192.0.2.53;
+    location / {
+        proxy_cache lan;
+        proxy_pass http://$host$request_uri;
+    }
+}
+",
+        right: "
+proxy_cache_path /srv/cache keys_zone=lan:16m;
+server {
+    listen 80 default_server;
+    return 444;
+}
+server {
+    listen 80;
+    server_name .steamcontent.com;
+    resolver 192.0.2.53;
+    location / {
+        proxy_cache lan;
+        proxy_pass http://$host$request_uri;
+    }
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_pass",
+        check: cache_for_any_host,
     },
     Rule {
         name: "server-side-request-forgery",
@@ -393,6 +433,39 @@ fn chosen_servers<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (Block<'m>, 
     words.filter(|(_, word)| word.text.contains(&b'$'))
 }
 
+/// Whether a block serves clients of a network from a cache, for hosts that they name by `Host`: the client
+/// chooses the server by design.
+fn is_network_cache(block: Block<'_>, leaf: &Leaf) -> bool {
+    let is_host =
+        matches!(leaf, Leaf::Variable(name) if matches!(name.as_str(), "host" | "http_host"));
+    let caches = block.chain().find(|outer| outer.has("proxy_cache"));
+    is_host && caches.is_some_and(|outer| !outer.is_set("proxy_cache", "off"))
+}
+
+/// Whether only some clients may use a block.
+fn is_restricted(block: Block<'_>) -> bool {
+    let denies = |outer: &Block<'_>| {
+        outer.own("deny").any(|node| node.args.first().is_some_and(|word| *word == *"all"))
+    };
+    block
+        .chain()
+        .find(|outer| outer.has_any(&["allow", "deny"]))
+        .is_some_and(|outer| denies(&outer))
+}
+
+fn cache_for_any_host(model: &Model<'_>, report: &mut Report) {
+    for (block, word) in chosen_servers(model) {
+        let takes_any = block.server().is_none_or(|server| server.takes_any_name());
+        let mut leaves = host_leaves(block, &word.lossy()).into_iter().map(|(leaf, _)| leaf);
+        let leaf = leaves.find(|leaf| is_network_cache(block, leaf));
+        if let Some(leaf) = leaf.filter(|_| takes_any && !is_restricted(block)) {
+            report
+                .find(word.span, format!("every client chooses any server by {}", leaf.shown()))
+                .hint("name the hosts by \"server_name\", or the clients by \"allow\" and \"deny all\"");
+        }
+    }
+}
+
 fn forgery(model: &Model<'_>, report: &mut Report) {
     for (block, word) in chosen_servers(model) {
         let is_internal = block.chain().any(|outer| outer.has("internal"));
@@ -406,7 +479,8 @@ fn forgery(model: &Model<'_>, report: &mut Report) {
                 },
                 Leaf::Capture(_, bodies) => bodies.iter().any(|body| is_open(body, *is_whole)),
             });
-        if let Some((leaf, _)) = bad.filter(|_| !is_internal) {
+        let bad = bad.filter(|(leaf, _)| !is_internal && !is_network_cache(block, leaf));
+        if let Some((leaf, _)) = bad {
             report
                 .find(word.span, format!("the client chooses the server by {}", leaf.shown()))
                 .hint("choose from known names by a \"map\", or make the location \"internal\"");

@@ -326,9 +326,12 @@ fn default_missing(model: &Model<'_>, report: &mut Report) {
     let mut reported = HashSet::new();
     for (address, servers) in at {
         let (first, span) = servers[0];
+        // A first server for any name is meant to be the default.
+        let is_any = |name: &Word| name.text.is_empty() || *name == *"_";
+        let is_meant = first.names().is_empty() || first.names().iter().any(|name| is_any(name));
         let is_chosen = model.default_server(address).is_some_and(|(_, is_chosen)| is_chosen);
         // IPv4 and IPv6 are one finding.
-        if !is_chosen && reported.insert(first.span()) {
+        if !is_chosen && !is_meant && reported.insert(first.span()) {
             let message = format!("requests for unknown names reach this server on {address}");
             report.find(span, message).note(servers[1].1, "another server of the address").hint(
                 "state \"default_server\", best in a server with \"ssl_reject_handshake on\"",

@@ -77,6 +77,7 @@ mod timeouts;
 mod tls;
 mod try_files;
 mod tunnel;
+mod turns;
 mod upstream;
 mod userid;
 mod variables;

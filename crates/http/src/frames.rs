@@ -66,3 +66,31 @@ impl Output {
         std::mem::take(&mut self.chain)
     }
 }
+
+/// How much of a peer's input a connection processes before others get their turn. Counted by work, since
+/// small frames and small requests cost far more than their bytes.
+#[derive(Debug, Default)]
+pub struct Turn {
+    spent: usize,
+}
+
+impl Turn {
+    /// Of a frame, whatever it brings.
+    pub const FRAME: usize = 1;
+
+    /// Of the head of a message besides: a request may be served at once.
+    pub const MESSAGE: usize = 15;
+
+    /// Of a turn: 32 requests, or 512 other frames.
+    const WORK_MAX: usize = 512;
+
+    /// Work was done.
+    pub fn spend(&mut self, work: usize) {
+        self.spent += work;
+    }
+
+    /// Whether the rest has to wait.
+    pub fn is_over(&self) -> bool {
+        self.spent >= Self::WORK_MAX
+    }
+}

@@ -132,7 +132,10 @@ impl<R: Role> Connection<R> {
         match self.streams.get(stream).map(|open| open.remote) {
             Some(Remote::Open | Remote::Waiting) => Ok(Purpose::Trailers),
             Some(Remote::Ended) => Ok(Purpose::HalfClosed),
-            Some(Remote::Faulty(_)) => Ok(Purpose::Dropped),
+            Some(Remote::Faulty(_)) => {
+                self.budgets.spend(Flood::Frames)?;
+                Ok(Purpose::Dropped)
+            }
             None if stream > self.admitted => Ok(Purpose::Dropped),
             None if self.streams.was_reset(stream) => {
                 self.budgets.spend(Flood::Frames)?;
@@ -153,8 +156,7 @@ impl<R: Role> Connection<R> {
             Some(Remote::Waiting) => Ok(Purpose::Response),
             Some(Remote::Open) => Ok(Purpose::Trailers),
             Some(Remote::Ended) => Ok(Purpose::HalfClosed),
-            Some(Remote::Faulty(_)) => Ok(Purpose::Dropped),
-            None => {
+            Some(Remote::Faulty(_)) | None => {
                 self.budgets.spend(Flood::Frames)?;
                 Ok(Purpose::Dropped)
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nowait_h1::Limits;
 use nowait_runtime::buf::{OutBuf, RecvBuf};
 use nowait_runtime::pool::metered;
-use nowait_runtime::{now, spawn};
+use nowait_runtime::{now, spawn, yield_now};
 
 use super::common::Common;
 use super::connection::Connection;
@@ -29,6 +29,9 @@ const BUSY: Duration = Duration::from_secs(1);
 
 /// Most connections of a worker that keep this memory meanwhile; further ones release it at once.
 const BUSY_MAX: usize = 256;
+
+/// Pipelined requests that are served before others get their turn.
+const PIPELINED_MAX: usize = 32;
 
 /// Serves a connection until it is closed. An idle connection keeps this future, hence no `async
 /// fn`, which would hold its argument twice.
@@ -163,6 +166,7 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
     // The memory of a request is reused for the next one.
     let mut kept = Kept(&connection.common, None);
     let mut default_server = ServerId(0);
+    let mut served = 0;
     let _idle = Forget(connection);
     loop {
         let current = connection.common.current();
@@ -205,6 +209,11 @@ async fn active(connection: &Rc<Connection>) -> (Next, Wait) {
         }
         pipelined = !connection.input.borrow().is_empty();
         if pipelined {
+            served += 1;
+            if served == PIPELINED_MAX {
+                served = 0;
+                yield_now().await;
+            }
             continue;
         }
         // The buffer goes back to the runtime: idle connections hold none.

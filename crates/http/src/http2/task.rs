@@ -23,7 +23,7 @@ use super::stream::Stream;
 use crate::accepted::Accepted;
 use crate::conf::client::{ClientConf, LingeringClose};
 use crate::connections::Ending;
-use crate::frames::Output;
+use crate::frames::{Output, Turn};
 use crate::log::Level;
 use crate::response::LocalFuture;
 
@@ -223,6 +223,7 @@ impl Work<'_> {
             self.last_call = None;
             connection.h2.borrow_mut().shutdown();
         }
+        let mut turn = Turn::default();
         for _ in 0..TURNS_MAX {
             connection.more.set(false);
             if must_leave(connection) {
@@ -231,7 +232,7 @@ impl Work<'_> {
             if connection.used_up.take() {
                 self.ask_to_leave();
             }
-            let received = match self.receive(cx) {
+            let received = match self.receive(cx, &mut turn) {
                 Ok(received) => received,
                 Err(next) => return Poll::Ready(next),
             };
@@ -239,6 +240,9 @@ impl Work<'_> {
                 Ok(sent) => sent,
                 Err(next) => return Poll::Ready(next),
             };
+            if turn.is_over() {
+                break;
+            }
             if !received && !sent && !connection.more.get() {
                 return match self.is_done() {
                     true => Poll::Ready(Next::Linger),
@@ -290,7 +294,7 @@ impl Work<'_> {
     }
 
     /// Receives and processes input; whether there was any.
-    fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, Next> {
+    fn receive(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, Next> {
         let connection = self.connection;
         let expects = self.expects();
         if expects == Expects::Nothing {
@@ -299,7 +303,7 @@ impl Work<'_> {
         }
         // Left when too much was waiting to be sent, or received with the preface.
         if !connection.input.borrow().is_empty() {
-            self.process();
+            self.process(turn);
             return Ok(true);
         }
         if self.receiving.as_ref().is_none_or(|(before, _)| *before != expects) {
@@ -316,7 +320,7 @@ impl Work<'_> {
             Ok(bytes) if bytes.is_empty() => Err(self.closed()),
             Ok(bytes) => {
                 connection.input.replace(bytes);
-                self.process();
+                self.process(turn);
                 Ok(true)
             }
             Err(error) if error.kind() != io::ErrorKind::TimedOut => Err(self.closed()),
@@ -387,7 +391,7 @@ impl Work<'_> {
     }
 
     /// Hands received frames to the protocol's core, and its events to streams.
-    fn process(&mut self) {
+    fn process(&mut self, turn: &mut Turn) {
         let connection = self.connection;
         let elapsed_ms = connection.stream.clock_ms().saturating_sub(self.refilled_ms);
         if elapsed_ms >= 1000 {
@@ -396,7 +400,7 @@ impl Work<'_> {
             let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
             connection.h2.borrow_mut().elapse(seconds);
         }
-        if let Err(error) = process(connection) {
+        if let Err(error) = process(connection, turn) {
             connection.log(Level::Info, format_args!("client sent {error}"));
             connection.abandon();
             drop(connection.take_input());
@@ -461,12 +465,13 @@ impl Work<'_> {
     }
 }
 
-/// Processes all input, or as much as may be before something is sent.
-fn process(connection: &Rc<Connection>) -> Result<(), ConnectionError> {
+/// Processes all input, or as much as may be in this turn and before something is sent.
+fn process(connection: &Rc<Connection>, turn: &mut Turn) -> Result<(), ConnectionError> {
     loop {
-        if connection.is_full() {
+        if connection.is_full() || turn.is_over() {
             return Ok(());
         }
+        turn.spend(Turn::FRAME);
         let step = {
             let input = connection.input.borrow();
             let mut heads = connection.heads.borrow_mut();
@@ -488,12 +493,16 @@ fn process(connection: &Rc<Connection>) -> Result<(), ConnectionError> {
         match step.event {
             Event::NeedMore => return Ok(()),
             Event::OutputFull => connection.collect(),
-            Event::Request { stream, end } => begin(connection, stream, end, None)?,
+            Event::Request { stream, end } => {
+                turn.spend(Turn::MESSAGE);
+                begin(connection, stream, end, None)?;
+            }
             Event::Trailers { stream } => match connection.stream(stream) {
                 Some(stream) => stream.receive(&[], true, false),
                 None => connection.forget(stream),
             },
             Event::StreamError { stream, error, answerable } => {
+                turn.spend(Turn::MESSAGE);
                 faulty(connection, stream, error, answerable)?;
             }
             Event::Reset { stream, .. } => {

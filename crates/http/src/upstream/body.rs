@@ -12,7 +12,7 @@ use bytes::Bytes;
 use nowait_runtime::buf::Received;
 use nowait_runtime::fs::Io;
 use nowait_runtime::task::{Gone, JoinHandle};
-use nowait_runtime::{now, spawn};
+use nowait_runtime::{now, spawn, yield_now};
 use nowait_upstream::Learning;
 
 use super::exchange::{More, Placed, ReceiveFault, UpstreamExchange};
@@ -383,8 +383,10 @@ impl Unbuffered {
             self.exchange.input = received;
             self.more = self.exchange.decode();
             let received = std::mem::replace(&mut self.exchange.input, Received::empty());
-            if !received.is_empty() {
-                self.first.push_back(Part::Bytes(received.into_bytes()));
+            match received.is_empty() {
+                false => self.first.push_back(Part::Bytes(received.into_bytes())),
+                // A server may send framing without content as fast as it is received.
+                true => yield_now().await,
             }
         }
     }

@@ -338,6 +338,8 @@ impl Pump {
             more = self.exchange.decode();
             let received = std::mem::replace(&mut self.exchange.input, Received::empty());
             if received.is_empty() {
+                // A server may send framing without content as fast as it is received.
+                yield_now().await;
                 continue;
             }
             // Content that a client does not take at once may be kept for long.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use nowait_message::ResponseHead;
 use nowait_runtime::buf::{Received, RecvBuf};
+use nowait_runtime::yield_now;
 
 use super::exchange::{ReceiveFault, UpstreamExchange};
 use super::{Fault, HeadEvent, Remark};
@@ -33,10 +34,15 @@ pub(super) async fn head(
     request: &Request,
     exchange: &mut UpstreamExchange,
 ) -> Result<Rc<ResponseHead>, HeadFault> {
+    let mut again = false;
     loop {
         let event = match exchange.early.take() {
             Some(event) => *event,
             None if exchange.input.is_empty() && !exchange.responds_by_itself() => {
+                // A server may send what is no head, such as messages, as fast as it is received.
+                if std::mem::replace(&mut again, true) {
+                    yield_now().await;
+                }
                 match exchange.receive(0).await {
                     Ok(received) => next(exchange, received),
                     Err(fault) => Err(HeadFault::Receive(fault)),

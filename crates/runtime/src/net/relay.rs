@@ -24,6 +24,9 @@ use crate::{now, sleep, yield_now};
 /// After this many bytes in one direction without a pause, the relay yields to other tasks.
 const TURN_BYTES_MAX: usize = 1024 * 1024;
 
+/// As so many bytes counts a receive of fewer: the system calls cost as much.
+const PIECE_BYTES_MIN: usize = 8 * 1024;
+
 /// Number of bytes without a pause after which a pipe pays off.
 const SPLICE_AFTER_BYTES: usize = 256 * 1024;
 
@@ -343,7 +346,7 @@ impl Shared<'_> {
                 self.pass_end_on(from);
                 return Ok(());
             }
-            turn += bytes;
+            turn += bytes.max(PIECE_BYTES_MIN);
             if turn >= TURN_BYTES_MAX {
                 turn = 0;
                 yield_now().await;

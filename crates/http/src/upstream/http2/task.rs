@@ -14,6 +14,7 @@ use nowait_runtime::{now, worker};
 
 use super::connection::Connection;
 use super::lane::Broken;
+use crate::frames::Turn;
 use crate::response::LocalFuture;
 use crate::upstream::Fault;
 
@@ -75,10 +76,14 @@ impl Work<'_> {
         if !connection.is_leaving() && self.stopping.as_mut().poll(cx).is_ready() {
             connection.retire();
         }
+        let mut turn = Turn::default();
         for _ in 0..TURNS_MAX {
-            let (Ok(received), Ok(sent)) = (self.receive(cx), self.send(cx)) else {
+            let (Ok(received), Ok(sent)) = (self.receive(cx, &mut turn), self.send(cx)) else {
                 return Poll::Ready(());
             };
+            if turn.is_over() {
+                break;
+            }
             if received || sent {
                 continue;
             }
@@ -126,14 +131,14 @@ impl Work<'_> {
     }
 
     /// Receives and processes input; whether there was any.
-    fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, Close> {
+    fn receive(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, Close> {
         let connection = self.connection;
         if self.ends || connection.is_full() {
             self.receiving = None;
             return Ok(false);
         }
         if !connection.input.borrow().is_empty() {
-            self.process();
+            self.process(turn);
             return Ok(true);
         }
         let recv = self
@@ -145,7 +150,7 @@ impl Work<'_> {
             Ok(bytes) if bytes.is_empty() => Err(Close),
             Ok(bytes) => {
                 connection.input.replace(bytes);
-                self.process();
+                self.process(turn);
                 Ok(true)
             }
             Err(error) => {
@@ -156,7 +161,7 @@ impl Work<'_> {
     }
 
     /// Hands received frames to the protocol's core, and its events to lanes.
-    fn process(&mut self) {
+    fn process(&mut self, turn: &mut Turn) {
         let connection = self.connection;
         let elapsed = now().saturating_duration_since(self.refilled).as_secs();
         if elapsed > 0 {
@@ -164,7 +169,7 @@ impl Work<'_> {
             let seconds = u32::try_from(elapsed).unwrap_or(u32::MAX);
             connection.h2.borrow_mut().elapse(seconds);
         }
-        if let Err(error) = process(connection) {
+        if let Err(error) = process(connection, turn) {
             connection.fault(Fault::Malformed(format!("upstream sent {error}").into()));
             connection.input.replace(Received::empty());
             self.ends = true;
@@ -206,9 +211,10 @@ impl Work<'_> {
     }
 }
 
-/// Processes all input, or as much as may be before something is sent.
-fn process(connection: &Rc<Connection>) -> Result<(), ConnectionError> {
-    while !connection.is_full() {
+/// Processes all input, or as much as may be in this turn and before something is sent.
+fn process(connection: &Rc<Connection>, turn: &mut Turn) -> Result<(), ConnectionError> {
+    while !connection.is_full() && !turn.is_over() {
+        turn.spend(Turn::FRAME);
         let step = {
             let input = connection.input.borrow();
             let mut heads = connection.heads.borrow_mut();
@@ -225,8 +231,14 @@ fn process(connection: &Rc<Connection>) -> Result<(), ConnectionError> {
         match step.event {
             Event::NeedMore => return Ok(()),
             Event::OutputFull => connection.collect(),
-            Event::Interim { stream, status } => head(connection, stream, status, true, false),
-            Event::Response { stream, status, end } => head(connection, stream, status, false, end),
+            Event::Interim { stream, status } => {
+                turn.spend(Turn::MESSAGE);
+                head(connection, stream, status, true, false);
+            }
+            Event::Response { stream, status, end } => {
+                turn.spend(Turn::MESSAGE);
+                head(connection, stream, status, false, end);
+            }
             Event::Trailers { stream } => {
                 let trailers = connection.heads.borrow_mut().trailers();
                 if let Some(lane) = connection.lane(stream) {

@@ -70,7 +70,7 @@ pub struct Request {
     /// When the first byte was received.
     pub started: Instant,
     /// Bytes of the request received so far: head and body.
-    pub received: Cell<u64>,
+    pub received: Rc<Cell<u64>>,
     /// Head of the response, as the filters left it.
     pub out: Out,
     /// What has been sent of the response.
@@ -238,7 +238,7 @@ impl Request {
             body: RequestBody::None,
             body_length: BodyLength::None,
             started,
-            received: Cell::new(0),
+            received: Rc::default(),
             out: Out::default(),
             sent: Sent::default(),
             internal: false,

@@ -1,6 +1,7 @@
 //! Request bodies: reading them into memory or into a temporary file, and discarding them.
 //! nginx: `ngx_http_request_body.c`.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -324,6 +325,41 @@ impl BodyReader for Resumed {
             Some(piece) => Box::pin(std::future::ready(Ok(Some(piece)))),
             None => self.reader.next(),
         }
+    }
+
+    fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {
+        self.reader.wanted()
+    }
+}
+
+/// Counts the content that is read, for `$request_length`.
+///
+/// nginx differs: it also counts the framing of chunks.
+pub(crate) struct Counted<R> {
+    reader: R,
+    received: Rc<Cell<u64>>,
+}
+
+impl<R: BodyReader + 'static> Counted<R> {
+    /// The content of a request of which only the head was received.
+    pub(crate) fn unread(reader: R, received: &Rc<Cell<u64>>) -> RequestBody {
+        RequestBody::Unread(Box::new(Self { reader, received: received.clone() }))
+    }
+}
+
+impl<R: BodyReader> BodyReader for Counted<R> {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Bytes>, ReadError>> {
+        Box::pin(async move {
+            let piece = self.reader.next().await;
+            if let Ok(Some(piece)) = &piece {
+                self.received.set(self.received.get() + piece.len() as u64);
+            }
+            piece
+        })
+    }
+
+    fn limit(&mut self, bytes: Option<usize>) {
+        self.reader.limit(bytes);
     }
 
     fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {

@@ -5,13 +5,18 @@ use std::fmt;
 use std::net::IpAddr;
 
 use nowait_variables::cidr::Cidr;
-use nowait_variables::{Captures, Namespace, Slots, Subject};
+use nowait_variables::{Captures, Late, Namespace, Slots, Subject};
 
 use crate::log::Level;
-use crate::request::Request;
+use crate::request::{Request, RequestBody};
 use crate::variables::complex::{HttpVariables, Resolved};
 use crate::variables::{Builtin, Changeable, Family, UNINITIALIZED_ALLOWED};
 use crate::{forwarded, modules};
+
+/// The content of a request that is in memory.
+pub(crate) const IN_MEMORY: Late = Late(1);
+/// The file with the content of a request.
+pub(crate) const IN_FILE: Late = Late(2);
 
 impl Namespace for HttpVariables {
     type Subject = Request;
@@ -36,6 +41,14 @@ impl Subject for Request {
 
     fn replaceable() -> impl Iterator<Item = &'static str> {
         modules::replaceable()
+    }
+
+    fn late() -> impl Iterator<Item = (&'static str, Late)> {
+        [("request_body", IN_MEMORY), ("request_body_file", IN_FILE)].into_iter()
+    }
+
+    fn awaits_content(&self) -> bool {
+        matches!(self.body, RequestBody::Unread(_))
     }
 
     fn variables(&self) -> &Resolved {

@@ -247,6 +247,10 @@ impl Geo {
 }
 
 impl<S: Subject> Compute<S> for Geo {
+    fn sources(&self, add: &mut dyn FnMut(Index)) {
+        self.address.into_iter().for_each(add);
+    }
+
     fn compute(&self, subject: &S) -> Option<Bytes> {
         let address = self.address(subject).map(|ip| ip.to_canonical());
         let address = address.unwrap_or(IpAddr::V4(NO_ADDRESS));

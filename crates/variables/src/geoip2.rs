@@ -251,6 +251,10 @@ impl<N: Namespace> Field<N> {
 }
 
 impl<N: Namespace<Subject = S>, S: Subject<Namespace = N>> Compute<S> for Field<N> {
+    fn sources(&self, add: &mut dyn FnMut(crate::Index)) {
+        self.source.iter().for_each(|source| source.each_variable(add));
+    }
+
     fn compute(&self, subject: &S) -> Option<Bytes> {
         let address = self.address(subject).map(|address| address.to_canonical());
         let value = address.and_then(|address| self.database.find(address, &self.path));

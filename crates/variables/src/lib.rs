@@ -21,6 +21,7 @@ pub mod complex;
 pub mod geo;
 pub mod geoip2;
 mod interned;
+pub mod late;
 pub mod map;
 pub mod names;
 pub mod regex;
@@ -36,6 +37,7 @@ use nowait_conf::{Cx, Diagnostic, Template, Word};
 
 pub use complex::Complex;
 pub use interned::interned;
+pub use late::Late;
 pub use regex::{Captures, Regex};
 pub use subject::{Namespace, Slots, Subject};
 
@@ -85,6 +87,9 @@ pub type Setter<S> = fn(&mut S, Bytes);
 pub trait Compute<S>: Send + Sync {
     /// The value for a subject; `None` when it is not found.
     fn compute(&self, subject: &S) -> Option<Bytes>;
+
+    /// Calls `add` with each variable that the value is derived from.
+    fn sources(&self, _add: &mut dyn FnMut(Index)) {}
 }
 
 /// The initial state of a variable of the configuration.
@@ -99,6 +104,8 @@ pub enum Unset<N: Namespace> {
         by: Arc<dyn Compute<N::Subject>>,
         /// Evaluated every time, otherwise once per request.
         volatile: bool,
+        /// Derived from a late variable: not kept before the subject has its content.
+        late: bool,
     },
 }
 
@@ -108,8 +115,8 @@ impl<N: Namespace> Clone for Unset<N> {
         match self {
             Self::Missing => Self::Missing,
             Self::Uninitialized => Self::Uninitialized,
-            Self::Computed { by, volatile } => {
-                Self::Computed { by: by.clone(), volatile: *volatile }
+            Self::Computed { by, volatile, late } => {
+                Self::Computed { by: by.clone(), volatile: *volatile, late: *late }
             }
         }
     }
@@ -199,11 +206,18 @@ pub struct Table<N: Namespace> {
     by_name: HashMap<Box<str>, Index>,
     names: Vec<Box<str>>,
     user: HashMap<Box<str>, User<N>>,
+    /// The variables in the values that `set` gives to others.
+    assigned: HashMap<Box<str>, Vec<Index>>,
 }
 
 impl<N: Namespace> Default for Table<N> {
     fn default() -> Self {
-        Self { by_name: HashMap::new(), names: Vec::new(), user: HashMap::new() }
+        Self {
+            by_name: HashMap::new(),
+            names: Vec::new(),
+            user: HashMap::new(),
+            assigned: HashMap::new(),
+        }
     }
 }
 
@@ -212,11 +226,13 @@ pub struct Resolved<N: Namespace> {
     definitions: Box<[Definition<N>]>,
     /// The definitions of the configuration, for names that are learnt at run time.
     named: HashMap<Box<str>, Definition<N>>,
+    /// What each of the definitions depends on; empty: none on anything late.
+    late: Box<[Late]>,
 }
 
 impl<N: Namespace> Default for Resolved<N> {
     fn default() -> Self {
-        Self { definitions: Box::default(), named: HashMap::new() }
+        Self { definitions: Box::default(), named: HashMap::new(), late: Box::default() }
     }
 }
 
@@ -257,7 +273,7 @@ impl<N: Namespace> Table<N> {
     ) -> Result<(), DuplicateVariable> {
         let user = self.user(name)?;
         user.weak = false;
-        user.unset = Some(Unset::Computed { by, volatile });
+        user.unset = Some(Unset::Computed { by, volatile, late: false });
         Ok(())
     }
 
@@ -323,16 +339,26 @@ impl<N: Namespace> Table<N> {
     pub fn resolve(&self) -> Result<Resolved<N>, Vec<String>> {
         let mut unknown = Vec::new();
         let mut definitions = Vec::with_capacity(self.names.len());
-        for name in &self.names {
+        let late = self.late();
+        for (at, name) in self.names.iter().enumerate() {
             match self.definition(name) {
-                Some(definition) => definitions.push(definition),
+                Some(mut definition) => {
+                    if let Definition::Slot(
+                        _,
+                        Fallback::Unset(Unset::Computed { late: is_late, .. }, _),
+                    ) = &mut definition
+                    {
+                        *is_late = late.get(at).is_some_and(|late| late.is_late());
+                    }
+                    definitions.push(definition);
+                }
                 None => unknown.push(name.to_string()),
             }
         }
         if unknown.is_empty() {
             let named = self.user.keys();
             let named = named.filter_map(|name| Some((name.clone(), self.definition(name)?)));
-            Ok(Resolved { definitions: definitions.into(), named: named.collect() })
+            Ok(Resolved { definitions: definitions.into(), named: named.collect(), late })
         } else {
             Err(unknown)
         }
@@ -436,7 +462,7 @@ impl<N: Namespace> Unset<N> {
                 subject.set_slot(slot, Some(Bytes::new()));
                 Some(Bytes::new())
             }
-            Self::Computed { by, volatile } => {
+            Self::Computed { by, volatile, late } => {
                 let depth = subject.depth().get();
                 if depth >= DEPTH_MAX {
                     subject.fault(format_args!("cycle while evaluating variable \"{name}\""));
@@ -445,7 +471,7 @@ impl<N: Namespace> Unset<N> {
                 subject.depth().set(depth + 1);
                 let value = by.compute(subject);
                 subject.depth().set(depth);
-                if !volatile {
+                if !volatile && !(*late && subject.awaits_content()) {
                     subject.set_slot(slot, value.clone());
                 }
                 value

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Word};
 
 use crate::names::{Inserted, Names};
-use crate::{Complex, Compute, Namespace, Regex, Subject, Table, assigned, text, variable_name};
+use crate::{
+    Complex, Compute, Index, Namespace, Regex, Subject, Table, assigned, text, variable_name,
+};
 
 /// A table of `map`.
 struct Map<N> {
@@ -92,6 +94,12 @@ impl<N: Namespace> Map<N> {
 }
 
 impl<N: Namespace<Subject = S>, S: Subject<Namespace = N>> Compute<S> for Map<N> {
+    fn sources(&self, add: &mut dyn FnMut(Index)) {
+        self.source.each_variable(add);
+        self.default.each_variable(add);
+        self.values.iter().for_each(|value| value.each_variable(add));
+    }
+
     fn compute(&self, subject: &S) -> Option<Bytes> {
         let text = subject.evaluate(&self.source);
         let mut text = &text[..];

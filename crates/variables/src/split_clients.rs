@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Word};
 
-use crate::{Complex, Compute, Namespace, Subject, Table, text, variable_name};
+use crate::{Complex, Compute, Index, Namespace, Subject, Table, text, variable_name};
 
 /// Shares are counted in hundredths of a percent.
 const WHOLE: u32 = 10_000;
@@ -97,6 +97,10 @@ fn parts(shares: Vec<(Option<u32>, Bytes)>) -> Option<Vec<Part>> {
 }
 
 impl<N: Namespace<Subject = S>, S: Subject<Namespace = N>> Compute<S> for Split<N> {
+    fn sources(&self, add: &mut dyn FnMut(Index)) {
+        self.source.each_variable(add);
+    }
+
     fn compute(&self, subject: &S) -> Option<Bytes> {
         let hash = murmur2(&subject.evaluate(&self.source));
         let part = self.parts.iter().find(|part| part.below.is_none_or(|below| hash < below));

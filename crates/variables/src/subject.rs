@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::cidr::Cidr;
 use crate::complex::Complex;
 use crate::regex::Captures;
-use crate::{Builtin, Changeable, Family, Resolved, Slot};
+use crate::{Builtin, Changeable, Family, Late, Resolved, Slot};
 
 /// The variables of one kind of subject. `http` and `stream` have one each, and a name may mean
 /// something else in each of them.
@@ -42,6 +42,16 @@ pub trait Subject: Sized + 'static {
     /// one, the built-in value applies until then. nginx: `NGX_HTTP_VAR_CHANGEABLE`.
     fn replaceable() -> impl Iterator<Item = &'static str> {
         std::iter::empty()
+    }
+
+    /// The built-in variables whose value is known only when the content was read.
+    fn late() -> impl Iterator<Item = (&'static str, Late)> {
+        std::iter::empty()
+    }
+
+    /// Whether there is content that was not read yet.
+    fn awaits_content(&self) -> bool {
+        false
     }
 
     /// The variables of the configuration that the subject is served with.

@@ -1,6 +1,7 @@
 //! `proxy_cache` and its family: what is stored, for how long, for whom, and who waits for whom. With a few
 //! exceptions the tests run twice, the second time as tests of `fastcgi_cache` and its family.
 
+mod bodies;
 mod conf;
 mod damaged;
 mod filling;

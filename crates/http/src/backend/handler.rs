@@ -7,6 +7,7 @@ use nowait_conf::{Size, Value};
 use nowait_front::resolvers::{self, Named};
 use nowait_message::Method;
 use nowait_runtime::net::Address;
+use nowait_variables::Subject;
 
 use super::cached::Cached;
 use super::probe::Probe;
@@ -94,9 +95,21 @@ impl<P: Protocol> Passing<P> {
         Step::Done(request, outcome)
     }
 
+    /// Whether content that was not read is read before anything is evaluated: the destination, the fields,
+    /// the key of a cache.
+    fn reads_first(&self, request: &Request) -> bool {
+        request.awaits_content()
+            && (self.conf.backend().settings.request_buffering || !self.conf.streams(request))
+    }
+
     /// The same for requests that can't be sent at once.
     async fn wait<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
         let conf = &*self.conf;
+        if self.reads_first(request)
+            && let Err(status) = request_body::read(request).await
+        {
+            return Step::Done(request, Outcome::status(status));
+        }
         let server = match server(request, conf) {
             Ok(server) => server,
             Err(status) => return Step::Done(request, Outcome::status(status)),
@@ -119,6 +132,11 @@ impl<P: Protocol> Passing<P> {
     /// Produces the response with a cache.
     async fn cached(&self, request: &mut Request, cache: &CacheConf) -> Outcome {
         let conf = &*self.conf;
+        if (self.reads_first(request) || cache.awaits_content(request))
+            && let Err(status) = request_body::read(request).await
+        {
+            return Outcome::status(status);
+        }
         match server(request, conf) {
             Ok(server) => crate::cache::serve(request, &mut Cached { conf, server }, cache).await,
             Err(status) => Outcome::status(status),

@@ -16,6 +16,7 @@
 
 mod along;
 pub mod conf;
+mod content;
 mod decoded;
 pub mod explain;
 mod fetch;

@@ -28,6 +28,7 @@ use nowait_message::Method;
 use nowait_runtime::fs::Io;
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{clock, now, sleep};
+use nowait_variables::Subject;
 
 use super::find::{Begun, Found, Object, Waits};
 use super::origin::{Origin, Source};
@@ -81,7 +82,11 @@ pub fn try_serve(
     origin: &mut dyn Origin,
     conf: &CacheConf,
 ) -> Option<Outcome> {
+    // Content is read first: the settings may depend on it.
     let Zone::Fixed(at) = &conf.zone else { return None };
+    if request.awaits_content() {
+        return None;
+    }
     let store = request.current.caches.get(*at)?.clone();
     if !is_served(request, conf) || conf.purge.asked(request).is_some() || conf.bypass.any(request)
     {
@@ -129,7 +134,7 @@ pub async fn serve(request: &mut Request, origin: &mut dyn Origin, conf: &CacheC
 
 /// Whether a request may be served from the cache, and its response stored.
 pub(super) fn is_served(request: &Request, conf: &CacheConf) -> bool {
-    if !conf.methods.allows(request.method) {
+    if !conf.methods.allows(request.method) || conf.is_blind(request) {
         return false;
     }
     if !conf.strict {

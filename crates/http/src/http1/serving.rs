@@ -26,6 +26,7 @@ use crate::log::Level;
 use crate::logs::debug;
 use crate::phases::{self, Progress, Waiting};
 use crate::request::{BodyLength, Request, RequestBody};
+use crate::request_body::Counted;
 use crate::response::Response;
 use crate::secured::Admission;
 use crate::upstream::State;
@@ -441,11 +442,9 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request, current: &Current
         || request.head.content_length().is_some()
         || request.head.expects_continue();
     if is_read {
-        request.body = RequestBody::Unread(Box::new(Reader::new(
-            connection.clone(),
-            request.head.expects_continue(),
-            request.send_timeout(),
-        )));
+        let expects_continue = request.head.expects_continue();
+        let reader = Reader::new(connection.clone(), expects_continue, request.send_timeout());
+        request.body = Counted::unread(reader, &request.received);
     }
     if let Some(status) = misdirected {
         return Admission::Refused(status);

@@ -16,6 +16,7 @@ use crate::log::Level;
 use crate::logs::debug;
 use crate::phases::{self, Progress};
 use crate::request::{BodyLength, Request, RequestBody};
+use crate::request_body::Counted;
 use crate::response::Response;
 use crate::secured::Admission;
 use crate::sending::SendError;
@@ -151,7 +152,7 @@ fn prepare(
     };
     if request.body_length != BodyLength::None {
         let reader = Reader::new(stream.clone(), request.head.expects_continue());
-        request.body = RequestBody::Unread(Box::new(reader));
+        request.body = Counted::unread(reader, &request.received);
     }
     if !request.server().http2.http2 && !servers.is_some_and(|servers| servers.http2) {
         request.log(

@@ -193,6 +193,7 @@ fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         cx.global::<Table>().define_set(variable).map_err(|error| name.error(error.to_string()))?;
     assigned::note(cx, variable, value);
     let value = complex(value, cx)?;
+    cx.global::<Table>().note_assigned(variable, &value);
     push(cx, node, Op::Set { place, value });
     Ok(())
 }

@@ -22,6 +22,7 @@ use crate::response::LocalFuture;
 use crate::trace::Trace;
 use crate::variables::UNINITIALIZED_ALLOWED;
 use crate::variables::complex::{Complex, Groups, Place};
+use nowait_variables::Subject;
 
 pub use answer::Return;
 pub use condition::{Condition, FileTest};
@@ -85,6 +86,19 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Whether it stores the content of the request in a variable, which may decide about more than this
+    /// program: it may be in the key of a cache. `if` and `return` have it with `client_body_early_read`.
+    ///
+    /// nginx differs: there the variable is empty, and different content has the same key.
+    fn is_late(&self, request: &Request) -> bool {
+        match self {
+            Self::Set { value, .. } => request.variables().late_in(value).is_late(),
+            Self::Rewrite(_) | Self::Return(_) | Self::Break | Self::If { .. } => false,
+        }
+    }
+}
+
 /// Position in a program.
 #[derive(Debug, Clone, Copy)]
 struct Cursor {
@@ -104,6 +118,14 @@ impl Program {
     fn run<'r>(&'r self, request: &'r mut Request, mut cursor: Cursor) -> Step<'r> {
         // Every step moves forward, so the length of the program bounds the loop.
         while let Some(op) = self.ops.get(cursor.at) {
+            if request.awaits_content() && op.is_late(request) {
+                return Step::wait(async move {
+                    match crate::phases::early_body(request).await {
+                        Ok(()) => self.run(request, cursor),
+                        Err(status) => Step::Done(request, Outcome::status(status)),
+                    }
+                });
+            }
             cursor.at += 1;
             match self.apply(op, request, &mut cursor) {
                 Flow::Continue => {}

@@ -186,6 +186,11 @@ impl Fill {
         Fill { store, growth, io, hold: Some(hold), begun: 0, open: true }
     }
 
+    /// The head that was announced.
+    pub fn stored(&self) -> Option<Arc<Head>> {
+        self.growth.head()
+    }
+
     /// The object that it fills.
     pub fn target(&self) -> &Target {
         self.growth.target()

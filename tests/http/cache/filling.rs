@@ -313,3 +313,104 @@ fn large_responses_come_whole() {
         assert_eq!(part.text(), body[2_000_000..2_000_010]);
     });
 }
+
+const TAGGED: &str = "HTTP/1.1 200 OK\nCache-Control: max-age=60\nETag: \"a\"\nContent-Length: 9\nConnection: close\n\n";
+
+/// The origin breaks off twice, and has the rest: nobody is cut off.
+#[test]
+fn a_fill_that_breaks_off_goes_on_where_it_was() {
+    let rest = |at: u64, length: u64, text: &str| {
+        format!(
+            "HTTP/1.1 206 Partial Content\nETag: \"a\"\nContent-Range: bytes {at}-8/9\n\
+             Content-Length: {length}\nConnection: close\n\n{text}"
+        )
+    };
+    let rests = [rest(3, 6, "def"), rest(6, 3, "ghi")];
+    let rests: Vec<&str> = rests.iter().map(String::as_str).collect();
+    on_drivers(
+        "proxy_force_ranges on; location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_age 1h; }",
+        |backend| breaking(backend, &format!("{TAGGED}abc"), &rests),
+        |server, origin, go| {
+            server.allow_log("prematurely closed");
+            let mut clients: Vec<_> = (0..8).map(|_| server.client()).collect();
+            for client in &mut clients {
+                client.send_get("/a");
+                half(client);
+            }
+            let mut part = server.client();
+            send(&mut part, "/a", &["Range: bytes=7-"]);
+            go.send(()).unwrap();
+            for client in &mut clients {
+                let mut text = client.read_some(1024);
+                while text.len() < 6 {
+                    text.extend(client.read_some(1024));
+                }
+                assert_eq!(text, b"defghi");
+            }
+            let part = part.response();
+            assert_eq!((part.status, part.text()), (206, "hi".into()));
+            let stored = get(server, "/a");
+            assert_eq!(
+                (stored.header("X-Cache"), stored.text()),
+                (Some("HIT"), "abcdefghi".into())
+            );
+            let received = origin.received();
+            let asked =
+                |at: usize, text: &str| String::from_utf8_lossy(&received[at]).contains(text);
+            assert_eq!(received.len(), 3);
+            assert!(asked(1, "bytes=3-") && asked(1, "\"a\"") && asked(2, "bytes=6-"));
+        },
+    );
+}
+
+/// An origin that breaks off when the test says so; then the next replies.
+fn breaking(backend: Backend, first: &str, next: &[&str]) -> (Origin, Sender<()>) {
+    let (go, halt) = channel();
+    let mut scripts = vec![vec![backend.asked(), backend.begin(first), Step::Wait(halt)]];
+    scripts.extend(backend.scripts(next));
+    (Origin::start(scripts), go)
+}
+
+/// What the origin has is not the rest: the response is cut, nothing is stored, and it is asked once.
+#[test]
+fn a_fill_is_not_completed_with_something_else() {
+    let other = "HTTP/1.1 200 OK\nETag: \"b\"\nContent-Length: 9\nConnection: close\n\nABCDEFGHI";
+    let whole = format!("{}ABCDEFGHI", TAGGED.replace("\"a\"", "\"b\""));
+    let weak = TAGGED.replace("\"a\"", "W/\"a\"");
+    let off = "proxy_next_upstream off;";
+    for (settings, first, next) in [
+        ("proxy_force_ranges on;", TAGGED, vec![other, &whole]),
+        ("proxy_force_ranges on;", &weak, vec![&*whole]),
+        (off, TAGGED, vec![&*whole]),
+        ("proxy_next_upstream_tries 1;", TAGGED, vec![&*whole]),
+    ] {
+        let content = format!(
+            "{settings} location / {{ proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; }}"
+        );
+        on_drivers(
+            &content,
+            |backend| breaking(backend, &format!("{first}abc"), &next),
+            |server, _, go| {
+                for text in
+                    ["prematurely closed", "the rest of a response", "could not be completed"]
+                {
+                    server.allow_log(text);
+                }
+                let mut client = server.client();
+                client.send_get("/a");
+                half(&mut client);
+                let mut other = server.client();
+                other.send_get("/a");
+                half(&mut other);
+                go.send(()).unwrap();
+                assert_eq!(client.read_some(1024), b"");
+                assert_eq!(other.read_some(1024), b"");
+                let after = get(server, "/a");
+                assert_eq!(
+                    (after.header("X-Cache"), after.text()),
+                    (Some("MISS"), "ABCDEFGHI".into())
+                );
+            },
+        );
+    }
+}

@@ -12,6 +12,7 @@ use super::decoded::Decoded;
 use super::filling::{FillTee, Storing};
 use super::find::Object;
 use super::origin::Source;
+use super::rest::Rest;
 use super::serve::{Place, Run, is_head, unix_now};
 use crate::outcome::Outcome;
 use crate::response::Response;
@@ -92,7 +93,13 @@ impl Run<'_> {
             &mut head,
             Report { forward: Some(why), stored: fill.is_some(), ..Report::default() },
         );
-        let tee = fill.map(FillTee::boxed);
+        let is_complete = reply.body.is_complete();
+        let tee = fill.map(|fill| {
+            let stored = fill.stored().filter(|_| !is_complete);
+            let rest =
+                stored.and_then(|stored| Rest::of_fill(self.request, self.origin.again(), &stored));
+            FillTee::boxed(fill, rest)
+        });
         // A client that requested only the head must not end the storing.
         let options = BodyOptions { buffering: Some(answer.buffering), tee };
         Response { head, body: reply.body.into_body(options) }.into()

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use nowait_cache::format::State;
 use nowait_cache::index::Tag;
 use nowait_cache::{Fill, Hit, Target, UnixMs};
+use nowait_caching::combining::Missing;
 use nowait_caching::facts::ResponseFacts;
 use nowait_caching::meta::{self, Field, Meta};
 use nowait_caching::{freshness, storing, updating, validity};
@@ -13,8 +14,9 @@ use nowait_runtime::clock;
 
 use super::fields;
 use super::find::Object;
+use super::rest::Rest;
 use super::serve::{Run, is_head};
-use crate::response::LocalFuture;
+use crate::response::{BodySource, LocalFuture};
 use crate::upstream::Tee;
 
 /// The maximum number of tags of one response; more are ignored.
@@ -244,17 +246,22 @@ fn state(status: u16, rules: &Rules, meta: &Meta, header: Bytes) -> State {
 pub(super) struct FillTee {
     /// `None`: the store has given up.
     fill: Option<Fill>,
+    /// Fetches the rest, should the origin break off.
+    rest: Option<Box<Rest>>,
+    /// Bytes of content until now.
+    received: u64,
 }
 
 impl FillTee {
-    pub(super) fn boxed(fill: Fill) -> Box<dyn Tee> {
-        Box::new(Self { fill: Some(fill) })
+    pub(super) fn boxed(fill: Fill, rest: Option<Box<Rest>>) -> Box<dyn Tee> {
+        Box::new(Self { fill: Some(fill), rest, received: 0 })
     }
 }
 
 impl Tee for FillTee {
     fn write(&mut self, piece: Bytes) -> LocalFuture<'_, ()> {
         Box::pin(async move {
+            self.received += piece.len() as u64;
             if let Some(fill) = &mut self.fill
                 && fill.write(piece).await.is_err()
             {
@@ -272,6 +279,13 @@ impl Tee for FillTee {
                 fill => drop(fill),
             }
         })
+    }
+
+    /// Without this, everybody who reads the growing object would be cut off with it.
+    fn resume(&mut self) -> Option<Box<dyn BodySource>> {
+        let rest = self.rest.as_ref()?.copy()?;
+        let received = self.received;
+        Some(Box::new(rest.ask(Missing { start: received, end: None, length: None, received })))
     }
 
     /// A client that has received the whole response finds it in the cache on its next request.

@@ -1,11 +1,12 @@
-//! The rest of a response whose object was lost while it was read: its disk failed, and the
-//! reader's next bytes are not in memory. They are fetched from the origin by a range request.
+//! The rest of a response that broke off: the disk of its object failed while it was read, and the
+//! reader's next bytes are not in memory; or the origin failed while it was stored. It is fetched from the
+//! origin by a range request.
 //!
 //! Bytes of two responses are combined only if they certainly belong to one representation, which
 //! [`nowait_caching::combining`] decides; in any doubt the connection is cut. The stored response may
 //! be a part itself (206: `slice`, or `Range` in the key).
 //!
-//! Called by [`super::along`]. Never stores anything.
+//! Called by [`super::along`] and [`super::filling`]. Never stores anything.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use super::origin::Again;
 use crate::log::Level;
 use crate::partial;
 use crate::request::Request;
-use crate::response::{Body, BodyError, LocalFuture, Part};
+use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
 use crate::subrequest::Subrequest;
 use crate::upstream::{BodyOptions, Condition, Wanted};
 
@@ -28,6 +29,8 @@ pub(super) struct Rest {
     request: Box<Request>,
     again: Again,
     stored: Arc<Stored>,
+    /// It completes a response that is being stored.
+    completes: bool,
 }
 
 /// The rest, as it comes from the origin.
@@ -60,6 +63,16 @@ impl FromOrigin {
             State::Got(got) => got.next().await,
             State::Asking(_) => Err(BodyError::Truncated),
         }
+    }
+}
+
+impl BodySource for FromOrigin {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
+        Box::pin(Self::next(self))
+    }
+
+    fn is_urgent(&self) -> bool {
+        false
     }
 }
 
@@ -98,13 +111,31 @@ impl Rest {
         if slice.is_some() {
             partial::set(&request, slice);
         }
-        Some(Box::new(Self { request, again, stored: stored.clone() }))
+        Some(Box::new(Self { request, again, stored: stored.clone(), completes: false }))
+    }
+
+    /// For the response to a request that is being stored, where the origin can tell its representation
+    /// from others.
+    pub(super) fn of_fill(
+        request: &Request,
+        again: Again,
+        stored: &Arc<Stored>,
+    ) -> Option<Box<Self>> {
+        let stored = Some(stored).filter(|stored| is_certain(stored))?;
+        let rest = Self::of(request, again, stored)?;
+        Some(Box::new(Self { completes: true, ..*rest }))
+    }
+
+    /// The same once more.
+    pub(super) fn copy(&self) -> Option<Box<Self>> {
+        let rest = Self::of(&self.request, self.again, &self.stored)?;
+        Some(Box::new(Self { completes: self.completes, ..*rest }))
     }
 
     /// Requests the rest from the origin. A failure is logged with the response that can't be
     /// completed.
     pub(super) fn ask(self, missing: Missing) -> FromOrigin {
-        let Self { mut request, again, stored } = self;
+        let Self { mut request, again, stored, completes } = self;
         FromOrigin(State::Asking(Box::pin(async move {
             let Some(identity) = identity(&stored) else {
                 return Err(lost("it has no strong validator"));
@@ -117,7 +148,8 @@ impl Rest {
                 format_args!("cache: the rest of the response is fetched from the origin"),
             );
             let rest = Some((missing.range(), identity.if_range()));
-            let condition = Some(Box::new(Condition { rest, ..Condition::default() }));
+            let condition = Condition { rest, completes, ..Condition::default() };
+            let condition = Some(Box::new(condition));
             let wanted = Wanted { for_cache: true, condition, ..Wanted::default() };
             let reply = again(&mut request, wanted).await;
             let reply = reply.map_err(|failed| {
@@ -125,7 +157,9 @@ impl Rest {
             })?;
             match identity.continues(&transfer(&reply.head), &missing) {
                 Ok((skip, end)) => {
-                    let body = reply.body.into_body(BodyOptions::default());
+                    // The pump of a fill is a buffer of its own.
+                    let buffering = completes.then_some(false);
+                    let body = reply.body.into_body(BodyOptions { buffering, tee: None });
                     Ok(Got { body, skip, at: missing.start, end })
                 }
                 Err(why) => Err(lost(why)),
@@ -152,7 +186,5 @@ fn transfer(head: &ResponseHead) -> Transfer {
 }
 
 fn lost(why: &str) -> BodyError {
-    BodyError::Upstream(format!(
-        "cache: a response can't be completed after its disk failed: {why}"
-    ))
+    BodyError::Upstream(format!("cache: the rest of a response can't be fetched: {why}"))
 }

@@ -31,8 +31,10 @@ pub struct Condition {
     pub if_modified_since: Option<Bytes>,
     /// `If-None-Match`, likewise.
     pub if_none_match: Option<Bytes>,
-    /// `Range` and `If-Range`: only the rest of a response is needed, which is not stored.
+    /// `Range` and `If-Range`: only the rest of a response is needed, which is not stored on its own.
     pub rest: Option<(Bytes, Bytes)>,
+    /// The rest completes a response that is being stored.
+    pub completes: bool,
 }
 
 impl Condition {
@@ -55,6 +57,7 @@ impl Condition {
 impl Wanted {
     /// Whether the request continues after its client has left, whatever the settings say.
     pub fn outlives_client(&self) -> bool {
-        self.for_cache && self.condition.as_ref().is_none_or(|only| only.rest.is_none())
+        let is_kept = |only: &Condition| only.rest.is_none() || only.completes;
+        self.for_cache && self.condition.as_deref().is_none_or(is_kept)
     }
 }

@@ -22,14 +22,17 @@ use nowait_runtime::task::{Gone, JoinHandle};
 use nowait_runtime::time::timeout;
 use nowait_runtime::{now, sleep, spawn, yield_now};
 
-use super::Tee;
 use super::body::{broken, unreceived};
-use super::exchange::{Attempt, More, UpstreamExchange};
+use super::exchange::{Attempt, More, ReceiveFault, UpstreamExchange};
 use super::settings::Settings;
+use super::{Cause, Fault, Tee};
 use crate::exchange::Watch;
 use crate::log::Level;
 use crate::response::{BodyError, BodySource, LocalFuture, Part};
 use crate::temp_file::TempFile;
+
+/// How often the rest of a response that broke off is fetched; each time must bring something.
+const RESUMES_MAX: u32 = 3;
 
 /// The smallest piece for a client that keeps up.
 const PIECE_BYTES_MIN: usize = LARGE_BUF_BYTES / 4;
@@ -90,6 +93,7 @@ pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
         file_full: false,
         writing: None,
         slow_at: 0,
+        started: now(),
     };
     let task = spawn(pump.run(more, early));
     let task = Some(task);
@@ -274,6 +278,21 @@ struct Pump {
     writing: Option<JoinHandle<Written>>,
     /// Bytes of content that had arrived when the client was last slow.
     slow_at: u64,
+    /// When reading began.
+    started: Instant,
+}
+
+/// Why reading ended early.
+struct Break {
+    error: BodyError,
+    /// `None`: it is not the upstream's fault, or the content is not wanted.
+    cause: Option<Cause>,
+}
+
+impl From<BodyError> for Break {
+    fn from(error: BodyError) -> Self {
+        Self { error, cause: None }
+    }
 }
 
 /// Result of a write to the file.
@@ -305,7 +324,10 @@ impl Pump {
             }
             self.queue.outlives.set(tee.outlives_client());
         }
-        let end = self.read(more).await;
+        let end = match self.read(more).await {
+            Ok(()) => Ok(()),
+            Err(broke) => self.resume(broke).await,
+        };
         let complete = end.is_ok();
         if let Some(tee) = self.tee.take_if(|tee| tee.comes_first()) {
             tee.end(complete).await;
@@ -318,18 +340,22 @@ impl Pump {
     }
 
     /// Reads to the end.
-    async fn read(&mut self, mut more: More) -> Result<(), BodyError> {
+    async fn read(&mut self, mut more: More) -> Result<(), Break> {
         loop {
             match more {
                 More::Complete => return Ok(()),
-                More::Broken(fault) => return Err(broken(&fault)),
+                More::Broken(fault) => {
+                    let closed = matches!(fault, Fault::PrematureClose);
+                    let cause = closed.then_some(Cause::Error);
+                    return Err(Break { error: broken(&fault), cause });
+                }
                 More::Yes => {}
             }
             let mut max = self.room().await;
             if let Some(rate) = &self.rate {
                 max = rate.wait(self.exchange.content, max).await;
             }
-            let received = self.exchange.receive(max).await.map_err(unreceived)?;
+            let received = self.exchange.receive(max).await.map_err(unreached)?;
             if received.is_empty() {
                 more = self.exchange.eof();
                 continue;
@@ -347,20 +373,70 @@ impl Pump {
                 true => received.into_bytes(),
                 false => received.into_compact_bytes(),
             };
-            self.queue.push(Part::Bytes(piece.clone()));
-            if let Some(tee) = &mut self.tee {
-                tee.write(piece).await;
-                self.queue.outlives.set(tee.outlives_client());
-                if self.queue.abandoned.get() && !self.queue.outlives.get() {
-                    return Err(BodyError::Upstream("the rest is no longer wanted".into()));
-                }
-            }
-            // The client's side first: most clients take new content at once.
-            yield_now().await;
-            while self.is_over() && self.client_patience().is_none() {
-                self.spill().await;
+            self.deliver(piece).await?;
+        }
+    }
+
+    /// Passes content on to both sides.
+    async fn deliver(&mut self, piece: Bytes) -> Result<(), BodyError> {
+        self.queue.push(Part::Bytes(piece.clone()));
+        if let Some(tee) = &mut self.tee {
+            tee.write(piece).await;
+            self.queue.outlives.set(tee.outlives_client());
+            if self.queue.abandoned.get() && !self.queue.outlives.get() {
+                return Err(BodyError::Upstream("the rest is no longer wanted".into()));
             }
         }
+        // The client's side first: most clients take new content at once.
+        yield_now().await;
+        while self.is_over() && self.client_patience().is_none() {
+            self.spill().await;
+        }
+        Ok(())
+    }
+
+    /// The upstream has broken off: goes on with the rest from elsewhere, if the second destination knows
+    /// it, and as often as the rules for another try allow.
+    async fn resume(&mut self, broke: Break) -> Result<(), BodyError> {
+        let Break { mut error, cause } = broke;
+        let Some(cause) = cause else { return Err(error) };
+        let settings = self.exchange.settings.clone();
+        let tries = match settings.next_upstream_tries {
+            0 => RESUMES_MAX,
+            tries => RESUMES_MAX.min(tries - 1),
+        };
+        let limit = settings.next_upstream_timeout;
+        for _ in 0..tries {
+            let is_late =
+                !limit.is_zero() && now().saturating_duration_since(self.started) >= limit;
+            if is_late || !settings.next_upstream.allows(cause, false) {
+                break;
+            }
+            let Some(mut rest) = self.tee.as_mut().and_then(|tee| tee.resume()) else { break };
+            self.exchange.state.notice(Level::Error, format_args!("{error}"));
+            let mut is_new = false;
+            loop {
+                // Content goes to the client as before; its size is up to the source.
+                self.room().await;
+                match rest.next().await {
+                    Ok(None) => return Ok(()),
+                    Ok(Some(Part::Bytes(piece))) => {
+                        is_new = true;
+                        self.deliver(piece).await?;
+                    }
+                    Ok(Some(Part::File(_))) => return Err(BodyError::Truncated),
+                    Err(again) => {
+                        error = again;
+                        break;
+                    }
+                }
+            }
+            // The origin has another representation, or nothing to say.
+            if !is_new {
+                break;
+            }
+        }
+        Err(error)
     }
 
     /// Remaining time before a client that takes nothing counts as slow; `None` if it is slow.
@@ -553,6 +629,18 @@ impl Pump {
         }
         wake(&queue.reader);
     }
+}
+
+/// The upstream can't be read.
+fn unreached(fault: ReceiveFault) -> Break {
+    let cause = match &fault {
+        ReceiveFault::Network(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+            Some(Cause::Timeout)
+        }
+        ReceiveFault::Network(_) => Some(Cause::Error),
+        ReceiveFault::Client(_) | ReceiveFault::Ours(_) => None,
+    };
+    Break { error: unreceived(fault), cause }
 }
 
 /// The nearest number of bytes that is received at once for a client that does not keep up.

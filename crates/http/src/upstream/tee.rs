@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::response::LocalFuture;
+use crate::response::{BodySource, LocalFuture};
 
 /// Receives the content of a response while it is sent to the client.
 ///
@@ -16,6 +16,12 @@ pub trait Tee {
     /// The content has ended. `complete`: all of it was received, as confirmed by its framing or by
     /// an end that is normal for such responses; `false`: the upstream or the client broke off.
     fn end(self: Box<Self>, complete: bool) -> LocalFuture<'static, ()>;
+
+    /// The upstream has broken off: the source of the content behind what was
+    /// [written](Self::write), in memory. `None`: there is none.
+    fn resume(&mut self) -> Option<Box<dyn BodySource>> {
+        None
+    }
 
     /// Whether the client's response ends only after [`end`](Self::end) has.
     fn comes_first(&self) -> bool {

@@ -87,7 +87,11 @@ enum Memory {
     Nothing,
     /// Lent by this thread's pool.
     Lent(RecvMemory),
-    /// Of its own: more than a receive brings at once. Boxed, because it is rare, and most buffers shall be small.
+    /// Of its own: more than a receive brings at once.
+    #[expect(
+        clippy::box_collection,
+        reason = "rare, and the buffer of each connection is to be small"
+    )]
     Own(Box<Vec<u8>>),
 }
 

@@ -33,6 +33,11 @@ macro_rules! cache_path_rows {
             /// after a start (`loader_…`), and, with `purger=on`, searched for objects purged by the beginning of
             /// their key (`purger_…`).
             ///
+            /// `max_size` counts the blocks that the files occupy on the file system, heads of responses included.
+            /// It may be exceeded for a moment: objects are removed after another one was stored, and files that
+            /// are still being written are not counted. A response larger than `max_size` is passed on, but not
+            /// stored.
+            ///
             /// `memory` also keeps the most requested small objects in memory, up to this many bytes. `tier` names
             /// the zone of a slower cache behind this one. Objects that are not here are looked up there, and
             /// copied here when they are requested again; an object that has to make room here goes back there if

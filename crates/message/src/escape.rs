@@ -85,14 +85,15 @@ pub fn uri(set: Set, input: &[u8]) -> Cow<'_, [u8]> {
 pub fn push_uri(out: &mut Vec<u8>, set: Set, input: &[u8]) {
     let table = set.table();
     let prefix = if set == Set::MailXtext { b'+' } else { b'%' };
-    for &byte in input {
-        if table[byte as usize] {
-            let escaped = [prefix, HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
-            out.extend_from_slice(&escaped);
-        } else {
-            out.push(byte);
-        }
+    // Most bytes stay: copy runs.
+    let mut rest = input;
+    while let Some(at) = rest.iter().position(|&byte| table[byte as usize]) {
+        let byte = rest[at];
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(&[prefix, HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        rest = &rest[at + 1..];
     }
+    out.extend_from_slice(rest);
 }
 
 /// Limits of [`unescape`].
@@ -158,15 +159,18 @@ fn hex(digit: u8) -> Option<u8> {
 
 /// Appends `input` with `<`, `>`, `&` and `"` as character references.
 pub fn push_html(out: &mut Vec<u8>, input: &[u8]) {
-    for &byte in input {
-        match byte {
-            b'<' => out.extend_from_slice(b"&lt;"),
-            b'>' => out.extend_from_slice(b"&gt;"),
-            b'&' => out.extend_from_slice(b"&amp;"),
-            b'"' => out.extend_from_slice(b"&quot;"),
-            _ => out.push(byte),
-        }
+    let mut rest = input;
+    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'<' | b'>' | b'&' | b'"')) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(match rest[at] {
+            b'<' => b"&lt;",
+            b'>' => b"&gt;",
+            b'&' => b"&amp;",
+            _ => b"&quot;",
+        });
+        rest = &rest[at + 1..];
     }
+    out.extend_from_slice(rest);
 }
 
 #[cfg(test)]

@@ -19,6 +19,12 @@ use super::sort::directories_first;
 
 /// Width of the name column of the HTML format, in characters.
 const NAME_WIDTH: usize = 50;
+/// Blanks to fill columns with.
+const BLANKS: [u8; NAME_WIDTH] = [b' '; NAME_WIDTH];
+/// Width of exact sizes.
+const SIZE_WIDTH: usize = 19;
+/// Width of rounded ones.
+const SCALED_WIDTH: usize = 7;
 /// A chunk is closed once it is this long; bytes.
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Longest `callback` argument of the JSONP format, bytes.
@@ -270,20 +276,51 @@ fn html_entry(out: &mut Vec<u8>, entry: &Entry, options: Options) {
             out.push(b'/');
             width += 1;
         }
-        put!(out, "</a>{:1$}", "", NAME_WIDTH - width);
+        out.extend_from_slice(b"</a>");
+        out.extend_from_slice(&BLANKS[..NAME_WIDTH - width]);
     }
 
     let time = Civil::from_unix(entry.mtime.saturating_add(i64::from(options.offset_seconds)));
-    let month = std::str::from_utf8(http_date::MONTHS[time.month as usize - 1])
-        .expect("names of months are ASCII");
-    put!(out, " {:02}-{month}-{} {:02}:{:02} ", time.day, time.year, time.hour, time.minute);
+    // Formatting by `write!` took most of the time of a large listing.
+    out.push(b' ');
+    push_two(out, time.day);
+    out.push(b'-');
+    out.extend_from_slice(http_date::MONTHS[time.month as usize - 1]);
+    put!(out, "-{} ", time.year);
+    push_two(out, time.hour);
+    out.push(b':');
+    push_two(out, time.minute);
+    out.push(b' ');
     match (directory, options.exact_size) {
-        (true, true) => put!(out, "{:>19}", "-"),
-        (true, false) => put!(out, "{:>7}", "-"),
-        (false, true) => put!(out, "{:>19}", entry.size),
+        (true, exact) => {
+            out.extend_from_slice(&BLANKS[..if exact { SIZE_WIDTH } else { SCALED_WIDTH } - 1]);
+            out.push(b'-');
+        }
+        (false, true) => push_size(out, entry.size),
         (false, false) => push_scaled(out, entry.size),
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// A number below 100 in two digits.
+fn push_two(out: &mut Vec<u8>, number: u32) {
+    let digit = |number: u32| b'0' + u8::try_from(number % 10).unwrap_or_default();
+    out.extend_from_slice(&[digit(number / 10), digit(number)]);
+}
+
+/// A size, on the right of its column.
+fn push_size(out: &mut Vec<u8>, mut size: u64) {
+    let mut column = [b' '; SIZE_WIDTH];
+    for place in column.iter_mut().rev() {
+        *place = b'0' + u8::try_from(size % 10).unwrap_or_default();
+        size /= 10;
+        if size == 0 {
+            return out.extend_from_slice(&column);
+        }
+    }
+    // Larger than any file.
+    put!(out, "{size}");
+    out.extend_from_slice(&column);
 }
 
 /// A size in seven columns, rounded to the nearest K, M or G from 10,000 bytes on.

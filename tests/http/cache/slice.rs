@@ -98,3 +98,17 @@ fn a_file_that_changes_meanwhile_is_noticed() {
         server.wait_log("etag mismatch in slice response");
     });
 }
+
+/// The origin has no first byte; the client has asked for none in particular.
+#[test]
+fn an_empty_response_is_no_error() {
+    on_each_driver(&sliced().file("html/empty", ""), |server| {
+        for target in ["/empty", "/cache/empty", "/cache/empty"] {
+            let whole = ask(server, target, &[]);
+            assert_eq!((whole.status, whole.text()), (200, String::new()), "{target}");
+            assert_eq!(whole.header("Content-Length"), Some("0"));
+            assert_eq!(whole.header("Content-Range"), None);
+            assert_eq!(ask(server, target, &["Range: bytes=0-"]).status, 416, "{target}");
+        }
+    });
+}

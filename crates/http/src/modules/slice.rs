@@ -141,6 +141,11 @@ fn begin(request: &mut Request, response: &mut Response) -> bool {
     if response.head.status != 206 {
         // The whole content, or an error: it is sent unchanged.
         partial::set(request, None);
+        // nginx differs: it sends the 416, although the client has not asked for a range.
+        let asked = request.head.header(Known::Range).is_some();
+        if slice.start == 0 && response.head.status == 416 && !asked {
+            be_empty(response);
+        }
         return true;
     }
     let whole = match check(slice, &response.head, None) {
@@ -174,6 +179,16 @@ fn begin(request: &mut Request, response: &mut Response) -> bool {
     };
     response.body = Body::Stream(Box::new(parts));
     true
+}
+
+/// RFC 9110 section 15.5.17: a range that begins with the first byte is unsatisfiable only if there is none.
+fn be_empty(response: &mut Response) {
+    let head = &mut response.head;
+    head.status = 200;
+    head.status_line = None;
+    head.content_length = Some(0);
+    head.remove(|header| header.name.eq_ignore_ascii_case(b"content-range"));
+    response.body = Body::Empty;
 }
 
 /// Checks that a response is the part; returns the length of the whole.

@@ -258,6 +258,16 @@ impl FillTee {
     }
 }
 
+impl Drop for FillTee {
+    /// The request for a rest that nobody needed does not count among the subrequests: a response in
+    /// slices has one for each of them.
+    fn drop(&mut self) {
+        if let Some(rest) = &self.rest {
+            rest.give_up();
+        }
+    }
+}
+
 impl Tee for FillTee {
     fn write(&mut self, piece: Bytes) -> LocalFuture<'_, ()> {
         Box::pin(async move {
@@ -270,9 +280,10 @@ impl Tee for FillTee {
         })
     }
 
-    fn end(self: Box<Self>, complete: bool) -> LocalFuture<'static, ()> {
+    fn end(mut self: Box<Self>, complete: bool) -> LocalFuture<'static, ()> {
+        let fill = self.fill.take();
         Box::pin(async move {
-            match self.fill {
+            match fill {
                 // The rest is written in the background: the client's connection does not wait for
                 // it.
                 Some(fill) if complete => drop(fill.commit()),

@@ -126,6 +126,11 @@ impl Rest {
         Some(Box::new(Self { completes: true, ..*rest }))
     }
 
+    /// It is not needed.
+    pub(super) fn give_up(&self) {
+        self.request.shared.ended();
+    }
+
     /// The same once more.
     pub(super) fn copy(&self) -> Option<Box<Self>> {
         let rest = Self::of(&self.request, self.again, &self.stored)?;

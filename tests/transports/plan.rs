@@ -161,6 +161,8 @@ pub struct Plan {
     pub frame_size: u32,
     /// Whether requests without content are sent before the response to the one before.
     pub pipelined: bool,
+    /// The client leaves in the middle of the last request.
+    pub abandoned: bool,
     /// Requests of a round may be on their way together.
     pub rounds: Vec<Vec<Ask>>,
 }
@@ -213,6 +215,7 @@ impl Plan {
             connection_window: random.pick(&[default.connection_window, 65_535, 70_000]),
             frame_size: random.pick(&[default.frame_size, 16_385, 32 * 1024, 1 << 20]),
             pipelined: random.one_in(3),
+            abandoned: random.one_in(8),
             rounds,
         }
     }
@@ -240,6 +243,10 @@ fn steps(task: Task, transport: Transport, id: u64) -> Vec<Ask> {
             ask.target = format!("/{root}/{}", content.len);
             ask.download = Some(content);
             cut(&mut ask, &mut random);
+            if random.one_in(8) {
+                ask.method = "HEAD";
+                ask.download = Some(content.part(0, 0));
+            }
             vec![ask]
         }
         Task::Put => {

@@ -13,6 +13,9 @@ use crate::wire::Wire;
 /// Requests that are sent before their responses are read.
 const PIPELINED_MAX: usize = 3;
 
+/// What is read of a response that nobody waits for, at most.
+const ABANDONED_BYTES_MAX: usize = 40_000;
+
 /// Carries out a plan.
 pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
     let asks: Vec<&Ask> = plan.rounds.iter().flatten().collect();
@@ -31,11 +34,19 @@ pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
         let is_plain = |ask: &&&Ask| ask.upload.is_none() && ask.duplex.is_none();
         let alike = asks[at..].iter().take(PIPELINED_MAX).take_while(is_plain).count();
         let together = if plan.pipelined { alike.max(1) } else { 1 };
-        for ask in &asks[at..at + together] {
-            let sent = request(&mut wire, &mut reader, &mut random, ask);
+        for (n, ask) in asks[at..at + together].iter().enumerate() {
+            // Half of those who leave do so before the upload is complete.
+            let abandons = plan.abandoned && at + n + 1 == asks.len() && random.one_in(2);
+            let sent = request(&mut wire, &mut reader, &mut random, ask, abandons);
             sent.map_err(|error| format!("sending: {error}\n  of {ask:?}"))?;
         }
-        for ask in &asks[at..at + together] {
+        at += together;
+        if plan.abandoned && at == asks.len() {
+            // With something unread, which resets the connection, or without.
+            let _ = wire.read_early(&mut vec![0; random.within(1, ABANDONED_BYTES_MAX)]);
+            return Ok(());
+        }
+        for ask in &asks[at - together..at] {
             let response = response(&mut wire, &mut reader, ask)
                 .map_err(|error| format!("receiving: {error}\n  of {ask:?}"))?;
             response.check(ask)?;
@@ -45,13 +56,18 @@ pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
             }
             score.count(ask, &response);
         }
-        at += together;
     }
     Ok(())
 }
 
-/// Sends a request.
-fn request(wire: &mut Wire, reader: &mut Reader, random: &mut Random, ask: &Ask) -> io::Result<()> {
+/// Sends a request, or the beginning of one.
+fn request(
+    wire: &mut Wire,
+    reader: &mut Reader,
+    random: &mut Random,
+    ask: &Ask,
+    abandons: bool,
+) -> io::Result<()> {
     let mut head = match ask.task {
         Task::Tunnel => "CONNECT tunnel.test:1 HTTP/1.1\r\nHost: tunnel.test:1\r\n".to_owned(),
         _ => format!("{} {} HTTP/1.1\r\nHost: localhost\r\n", ask.method, ask.target),
@@ -87,7 +103,12 @@ fn request(wire: &mut Wire, reader: &mut Reader, random: &mut Random, ask: &Ask)
             return Err(io::Error::other(format!("{} instead of 100", interim.line)));
         }
     }
-    send(wire, random, &upload.bytes(), framing)
+    let bytes = upload.bytes();
+    if abandons {
+        let sent = random.below(bytes.len() + 1);
+        return wire.write_all(&bytes[..sent]).and_then(|()| wire.flush());
+    }
+    send(wire, random, &bytes, framing)
 }
 
 /// Receives a response.
@@ -100,7 +121,9 @@ fn response(wire: &mut Wire, reader: &mut Reader, ask: &Ask) -> io::Result<Respo
         status = status_of(&head.line)?;
     }
     let framing = match (head.field("content-length"), head.field("transfer-encoding")) {
-        _ if status == 204 || is_tunnel && status == ask.status => Framing::Length(0),
+        _ if status == 204 || ask.method == "HEAD" || is_tunnel && status == ask.status => {
+            Framing::Length(0)
+        }
         (None, Some("chunked")) => Framing::Chunked,
         (Some(length), None) => Framing::Length(length.parse().map_err(io::Error::other)?),
         (None, None) => Framing::Close,

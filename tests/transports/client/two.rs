@@ -39,7 +39,8 @@ pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
         // Only servers that offer it may be asked.
         client.round_trip();
     }
-    for round in &plan.rounds {
+    for (number, round) in plan.rounds.iter().enumerate() {
+        let is_last = number + 1 == plan.rounds.len();
         let mut streams: Vec<Stream<'_>> = Vec::new();
         for ask in round {
             streams.push(open(&mut client, &mut random, ask));
@@ -47,7 +48,17 @@ pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
                 advance(&mut client, &mut random, &mut streams);
             }
         }
+        // After so many frames, the client leaves a stream; the others go on.
+        let mut patience = (plan.abandoned && is_last).then(|| random.below(20));
         while !streams.is_empty() {
+            if patience == Some(0) {
+                patience = None;
+                let stream = streams.swap_remove(random.below(streams.len()));
+                client.reset(stream.id, ErrorCode::CANCEL);
+                client.forget(stream.id);
+                continue;
+            }
+            patience = patience.map(|frames| frames - 1);
             if !advance(&mut client, &mut random, &mut streams) {
                 client.receive_more();
             }

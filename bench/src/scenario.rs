@@ -2,6 +2,7 @@
 
 mod cold;
 mod count;
+mod growth;
 mod handshake;
 mod idle;
 mod lifecycle;
@@ -34,6 +35,8 @@ pub enum What {
     Slow(slow::Slow, usize),
     Start,
     Reload,
+    /// A large configuration.
+    Growth(growth::Large, growth::Figure),
     /// Hot files while cold ones wait for a slow disk.
     Cold,
     /// Hot objects of a cache while cold ones meet the spikes of its disk.
@@ -46,6 +49,7 @@ const MB: usize = 1024 * KB;
 /// All scenarios, in the order of the report.
 pub fn all() -> Vec<Scenario> {
     use crate::encrypted::Protocol;
+    use growth::{Figure, Large};
     use handshake::Handshakes;
     use multiplexed::Multiplexed;
     use throughput::{Coding, Throughput, Uri};
@@ -73,6 +77,12 @@ pub fn all() -> Vec<Scenario> {
         subject: Subject { name, title },
         what: What::Handshakes(Handshakes { key, resumed }),
     };
+    let growth = |name, title, large, figure| Scenario {
+        subject: Subject { name, title },
+        what: What::Growth(large, figure),
+    };
+    let (servers, entries) = (Large::Servers(10_000), Large::Entries(50_000));
+    let networks = Large::Networks(1_000_000);
     vec![
         throughput("tiny", "return 200, keep-alive", tiny),
         throughput("file-1k", "1 KB file, keep-alive", file(KB)),
@@ -251,6 +261,15 @@ pub fn all() -> Vec<Scenario> {
             subject: Subject { name: "reload", title: "Reload to first new answer" },
             what: What::Reload,
         },
+        growth("servers-start", "Start with 10,000 servers", servers, Figure::Start),
+        growth("servers-reload", "Reload of 10,000 servers", servers, Figure::Reload),
+        growth("servers-memory", "Memory with 10,000 servers", servers, Figure::Memory),
+        growth("map-start", "Start with 50,000 entries of map", entries, Figure::Start),
+        growth("map-reload", "Reload of 50,000 entries of map", entries, Figure::Reload),
+        growth("map-memory", "Memory with 50,000 entries of map", entries, Figure::Memory),
+        growth("geo-start", "Start with a million networks of geo", networks, Figure::Start),
+        growth("geo-reload", "Reload of a million networks of geo", networks, Figure::Reload),
+        growth("geo-memory", "Memory with a million networks of geo", networks, Figure::Memory),
         Scenario {
             subject: Subject {
                 name: "cold",
@@ -297,6 +316,7 @@ impl Scenario {
             What::Slow(kind, clients) => slow::run(bench, &self.subject, *kind, *clients),
             What::Start => lifecycle::start(bench, &self.subject),
             What::Reload => lifecycle::reload(bench, &self.subject),
+            What::Growth(large, figure) => growth::run(bench, &self.subject, *large, *figure),
             What::Cold => cold::run(bench, &self.subject),
             What::Tail => tail::run(bench, &self.subject),
         }

@@ -4,10 +4,13 @@
 //! whole configuration, paths, and the collected diagnostics.
 
 use std::any::{Any, TypeId};
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::context::Context;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -33,15 +36,34 @@ fn foreign_error(name: &Word, origin: &'static str) -> Diagnostic {
 /// An error of a regular expression that begins a block.
 const QUOTE: &str = "a regular expression with \"{\" or \"}\" has to be quoted";
 
-/// One value per type.
+/// Hashes the identity of a type, which is a hash already.
 #[derive(Default)]
-struct TypeMap(HashMap<TypeId, Box<dyn Any>>);
+struct TypeHasher(u64);
 
-impl TypeMap {
-    fn get<T: 'static>(&self) -> Option<&T> {
-        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+impl Hasher for TypeHasher {
+    fn finish(&self) -> u64 {
+        self.0
     }
 
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+/// Values by the identity of a type.
+type ByType<V> = HashMap<TypeId, V, BuildHasherDefault<TypeHasher>>;
+
+/// One value per type.
+#[derive(Default)]
+struct TypeMap(ByType<Box<dyn Any>>);
+
+impl TypeMap {
     fn get_mut<T: 'static>(&mut self) -> Option<&mut T> {
         self.0.get_mut(&TypeId::of::<T>())?.downcast_mut()
     }
@@ -52,17 +74,65 @@ impl TypeMap {
     }
 }
 
+/// One value per type, of few types: a block rarely has directives of more than a handful of tables.
+#[derive(Default)]
+struct FewTypes(Vec<(TypeId, Box<dyn Any>)>);
+
+impl FewTypes {
+    fn get<T: 'static>(&self) -> Option<&T> {
+        let id = TypeId::of::<T>();
+        self.0.iter().find(|(known, _)| *known == id)?.1.downcast_ref()
+    }
+
+    fn get_or_default<T: Default + 'static>(&mut self) -> &mut T {
+        let id = TypeId::of::<T>();
+        let at = self.0.iter().position(|(known, _)| *known == id).unwrap_or_else(|| {
+            self.0.push((id, Box::<T>::default()));
+            self.0.len() - 1
+        });
+        self.0[at].1.downcast_mut().expect("the value under a type's id has that type")
+    }
+
+    fn set<T: 'static>(&mut self, value: T) {
+        self.0.push((TypeId::of::<T>(), Box::new(value)));
+    }
+}
+
+/// The resolved settings of a table, for all blocks that give nothing else of it.
+struct Resolved<C> {
+    conf: Arc<C>,
+    /// Number of the blocks that gave something.
+    given: usize,
+}
+
+impl<C> Clone for Resolved<C> {
+    fn clone(&self) -> Self {
+        Self { conf: self.conf.clone(), given: self.given }
+    }
+}
+
+/// The same for blocks inside of the one that gave the settings, where directives that are not inherited
+/// differ.
+struct Inherited<C>(Resolved<C>);
+
 /// The result of a block: the layers written by its directives.
 pub struct Scope {
     context: Context,
-    layers: TypeMap,
+    layers: FewTypes,
     /// First use of each directive here.
-    seen: HashMap<&'static str, Span>,
+    seen: Vec<(&'static str, Span)>,
+    /// What was resolved from the layers, see [`Cx::resolved`].
+    resolved: RefCell<FewTypes>,
 }
 
 impl Scope {
     fn new(context: Context) -> Scope {
-        Scope { context, layers: TypeMap::default(), seen: HashMap::new() }
+        Scope {
+            context,
+            layers: FewTypes::default(),
+            seen: Vec::new(),
+            resolved: RefCell::default(),
+        }
     }
 
     /// The kind of block.
@@ -77,17 +147,30 @@ impl Scope {
 
     /// The layer of type `L`, created on first use.
     pub fn layer<L: Default + 'static>(&mut self) -> &mut L {
+        // What was resolved from it may change.
+        self.resolved.get_mut().0.clear();
         self.layers.get_or_default()
     }
 
     /// Takes the layer of type `L` out.
     pub fn take<L: Default + 'static>(&mut self) -> L {
-        std::mem::take(self.layers.get_or_default())
+        match self.layers.get::<L>() {
+            Some(_) => std::mem::take(self.layer()),
+            None => L::default(),
+        }
     }
 
     /// Where a directive was first used in the block.
     pub fn seen(&self, name: &str) -> Option<Span> {
-        self.seen.get(name).copied()
+        self.seen.iter().find(|(known, _)| *known == name).map(|(_, span)| *span)
+    }
+
+    /// Notes the first use of a directive.
+    fn note(&mut self, name: &'static str, span: Span) {
+        // Each directive has one row, whose name is always the same text.
+        if !self.seen.iter().any(|(known, _)| std::ptr::eq(*known, name)) {
+            self.seen.push((name, span));
+        }
     }
 }
 
@@ -101,7 +184,9 @@ pub struct Cx<'a> {
     diagnostics: &'a mut Diagnostics,
     scopes: Vec<Scope>,
     globals: TypeMap,
-    defaults: HashMap<TypeId, Rc<dyn Any>>,
+    defaults: ByType<Rc<dyn Any>>,
+    /// Settings that no block gives.
+    untouched: RefCell<FewTypes>,
 }
 
 impl<'a> Cx<'a> {
@@ -114,7 +199,8 @@ impl<'a> Cx<'a> {
             diagnostics,
             scopes: Vec::new(),
             globals: TypeMap::default(),
-            defaults: HashMap::new(),
+            defaults: ByType::default(),
+            untouched: RefCell::default(),
         }
     }
 
@@ -186,7 +272,7 @@ impl<'a> Cx<'a> {
             Ok(row) => {
                 let checked = substitution::check(row.name, node);
                 let result = checked.and_then(|()| (row.apply)(self, node));
-                self.scope_mut().seen.entry(row.name).or_insert(node.name.span);
+                self.scope_mut().note(row.name, node.name.span);
                 result.err().map(|error| {
                     let error = error.or_at(node.name.span);
                     error.or_hint(substitution::advice(node)).or_syntax(row)
@@ -360,8 +446,19 @@ impl<'a> Cx<'a> {
         node.directive_error("is duplicate").follows_from_nesting()
     }
 
-    /// The entries of a data block (`types`, `map`): directives without blocks. Entries with
-    /// blocks are reported and left out.
+    /// Calls `each` with every entry of a data block that may be large (`geo`, `map`). Entries with blocks
+    /// are reported and left out.
+    pub fn each_entry(&mut self, node: &Node, mut each: impl FnMut(&mut Self, &Node)) {
+        for entry in self.entries(node) {
+            each(self, entry);
+        }
+        if let Some(entries) = &node.entries {
+            entries.for_each(|entry| each(self, entry));
+        }
+    }
+
+    /// The entries of a data block (`types`): directives without blocks. Entries with blocks are reported
+    /// and left out.
     pub fn entries<'n>(&mut self, node: &'n Node) -> Vec<&'n Node> {
         let (flat, nested): (Vec<_>, Vec<_>) =
             node.children().iter().partition(|entry| entry.block.is_none());
@@ -374,6 +471,49 @@ impl<'a> Cx<'a> {
             self.report(error);
         }
         flat
+    }
+
+    /// The settings of a table for a chain of blocks, the outermost first. All blocks for which they are
+    /// the same share them: the innermost block that gives something keeps what it resolves to.
+    ///
+    /// `has_own`: some directives of the table are not inherited.
+    pub(crate) fn resolved<L: Default + 'static, C: 'static>(
+        &mut self,
+        scopes: &[&Scope],
+        has_own: bool,
+        defaults: fn(&mut Cx<'_>) -> L,
+        merge: fn(&[&L]) -> C,
+    ) -> Arc<C> {
+        let layers: Vec<&L> = scopes.iter().filter_map(|scope| scope.get::<L>()).collect();
+        let given = layers.len();
+        let giving = scopes.iter().rposition(|scope| scope.get::<L>().is_some());
+        let inherits = giving.is_none_or(|at| at + 1 < scopes.len());
+        let kept = giving.map(|at| &scopes[at].resolved);
+        let known = {
+            let kept = kept.unwrap_or(&self.untouched).borrow();
+            match has_own && inherits {
+                true => kept.get::<Inherited<C>>().map(|Inherited(known)| known.clone()),
+                false => kept.get::<Resolved<C>>().cloned(),
+            }
+        };
+        if let Some(known) = known {
+            debug_assert_eq!(known.given, given, "a table is resolved for chains of one kind");
+            return known.conf;
+        }
+        let (defaults, empty) = (self.cached_defaults(defaults), L::default());
+        let mut all = vec![&*defaults];
+        all.extend(layers);
+        if has_own && inherits {
+            all.push(&empty);
+        }
+        let conf = Arc::new(merge(&all));
+        let resolved = Resolved { conf: conf.clone(), given };
+        let mut kept = kept.unwrap_or(&self.untouched).borrow_mut();
+        match has_own && inherits {
+            true => kept.set(Inherited(resolved)),
+            false => kept.set(resolved),
+        }
+        conf
     }
 
     /// The defaults of a table, parsed once per configuration.

@@ -10,6 +10,7 @@ use std::fmt;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use zeroize::{Zeroize, Zeroizing};
 
@@ -25,6 +26,14 @@ pub trait Files {
     /// # Errors
     /// It can't be read, or could be waited for forever: it is [irregular](crate::Irregular).
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// The same, shared with others who have read it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn shared(&self, path: &Path) -> io::Result<Arc<Vec<u8>>> {
+        self.read(path).map(Arc::new)
+    }
 
     /// The whole content of a file that a directive names, which may be a secret.
     ///
@@ -93,7 +102,7 @@ impl Files for Disk {
 /// Recorded texts and glob results, in the order of their first reading.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Bundle {
-    files: Vec<(PathBuf, Vec<u8>)>,
+    files: Vec<(PathBuf, Arc<Vec<u8>>)>,
     index: HashMap<PathBuf, usize>,
     globs: HashMap<Vec<u8>, Vec<PathBuf>>,
     named: HashMap<PathBuf, Contents>,
@@ -112,10 +121,21 @@ impl fmt::Debug for Bundle {
 impl Bundle {
     /// Adds a file; a path that is there already keeps its first text.
     pub fn add(&mut self, path: impl Into<PathBuf>, text: impl Into<Vec<u8>>) {
-        let path = path.into();
-        if !self.index.contains_key(&path) {
-            self.index.insert(path.clone(), self.files.len());
-            self.files.push((path, text.into()));
+        self.add_shared(path.into(), Arc::new(text.into()));
+    }
+
+    /// As [`add`](Self::add); returns the kept text if it is the same.
+    pub(crate) fn add_shared(&mut self, path: PathBuf, text: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
+        match self.index.get(&path) {
+            Some(&at) => match &self.files[at].1 {
+                known if *known == text => known.clone(),
+                _ => text,
+            },
+            None => {
+                self.index.insert(path.clone(), self.files.len());
+                self.files.push((path, text.clone()));
+                text
+            }
         }
     }
 
@@ -218,6 +238,11 @@ impl Bundle {
 impl Files for Bundle {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.get(path).map(<[u8]>::to_vec).ok_or_else(|| io::Error::from_raw_os_error(ENOENT))
+    }
+
+    fn shared(&self, path: &Path) -> io::Result<Arc<Vec<u8>>> {
+        let known = self.index.get(path).map(|&at| self.files[at].1.clone());
+        known.ok_or_else(|| io::Error::from_raw_os_error(ENOENT))
     }
 
     fn read_named(&self, path: &Path) -> io::Result<Contents> {

@@ -32,6 +32,15 @@ pub(crate) enum LexError {
 /// Maximum length of a word. nginx reads words through a buffer of this size.
 pub(crate) const WORD_BYTES_MAX: usize = 4096;
 
+/// A place in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Bytes before it.
+    start: u32,
+    /// Its line, counted from 1.
+    line: u32,
+}
+
 pub(crate) struct Lexer<'t> {
     text: &'t [u8],
     pos: usize,
@@ -54,6 +63,17 @@ impl<'t> Lexer<'t> {
         // The command line comes as a whole and is not limited by nginx's buffer.
         let word_bytes_max = if file == FileId::COMMAND_LINE { usize::MAX } else { WORD_BYTES_MAX };
         Lexer { text, pos: 0, line: 1, file, word_bytes_max, indentation: None }
+    }
+
+    /// Continues at a place of the text.
+    pub fn at(file: FileId, text: &'t [u8], place: Place) -> Lexer<'t> {
+        let Place { start, line } = place;
+        Lexer { pos: start as usize, line, ..Lexer::new(file, text) }
+    }
+
+    /// Where the next token is looked for.
+    pub fn place(&self) -> Place {
+        Place { start: self.pos as u32, line: self.line }
     }
 
     fn peek(&self) -> Option<u8> {

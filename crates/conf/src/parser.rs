@@ -10,15 +10,17 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::elsewhere;
+use crate::entries::Entries;
 use crate::files::{Bundle, Files};
 use crate::glob;
 use crate::irregular::Irregular;
 use crate::lexer::{LexError, Lexer, Token};
 use crate::paths::Paths;
-use crate::source::{FileId, Span};
+use crate::source::{FileId, Source, Span};
 use crate::substitution;
 use crate::tree::{Node, Tree, Word};
 
@@ -27,21 +29,24 @@ pub const INCLUDE_DEPTH_MAX: usize = 64;
 /// Maximum depth of blocks, over all files of an include chain.
 pub const BLOCK_DEPTH_MAX: usize = 128;
 /// Maximum number of files; a file counts each time it is included.
-pub const FILES_MAX: usize = 10_000;
+pub const FILES_MAX: usize = 200_000;
+
+/// Blocks of data, which may have millions of entries.
+const DATA_BLOCKS: [&str; 2] = ["geo", "map"];
 
 /// Reads `main` and all it includes. `globals` is the text of `-g`; its directives come first.
 /// Relative includes start at the directory of `main`, as nginx's do.
 pub fn parse(files: &dyn Files, main: &Path, globals: Option<&str>) -> (Tree, Diagnostics) {
+    Parser::new(files, main).all(main, globals)
+}
+
+/// As [`parse`], for a configuration that is put to use: the entries of large data blocks, `geo` and `map`,
+/// are checked and left as text, which takes a tenth of the memory. [`Cx::each_entry`](crate::Cx::each_entry)
+/// reads them.
+pub fn parse_for_use(files: &dyn Files, main: &Path, globals: Option<&str>) -> (Tree, Diagnostics) {
     let mut parser = Parser::new(files, main);
-    let mut nodes = Vec::new();
-    if let Some(globals) = globals {
-        let source = parser.tree.sources.set_command_line(globals.as_bytes().to_vec());
-        parser.text(FileId::COMMAND_LINE, &source.text, &mut nodes);
-    }
-    if let Err(error) = parser.file(main.as_os_str().as_bytes(), &mut nodes) {
-        parser.diagnostics.push(error);
-    }
-    parser.end(nodes)
+    parser.leaves_entries = true;
+    parser.all(main, globals)
 }
 
 /// Reads one text alone, called `name` in messages: `include` stays a directive.
@@ -50,8 +55,9 @@ pub fn parse_text(name: &Path, text: &[u8]) -> (Tree, Diagnostics) {
     let mut parser = Parser::new(&nothing, name);
     parser.includes_stay = true;
     let mut nodes = Vec::new();
-    let (id, source) = parser.tree.sources.add(name.to_owned(), text.to_vec(), None);
-    parser.text(id, &source.text, &mut nodes);
+    let text = Arc::new(text.to_vec());
+    let (id, source) = parser.tree.sources.add(name.to_owned(), text, None);
+    parser.text(id, &source, &mut nodes);
     parser.end(nodes)
 }
 
@@ -68,6 +74,10 @@ struct Parser<'a> {
     is_bare: bool,
     /// `include` is a directive like others.
     includes_stay: bool,
+    /// The entries of data blocks stay text.
+    leaves_entries: bool,
+    /// The data block being read, perhaps in an included file.
+    data: Option<Entries>,
     files_read: usize,
     depth: usize,
 }
@@ -93,9 +103,23 @@ impl Parser<'_> {
             reading: Vec::new(),
             is_bare: false,
             includes_stay: false,
+            leaves_entries: false,
+            data: None,
             files_read: 0,
             depth: 0,
         }
+    }
+
+    fn all(mut self, main: &Path, globals: Option<&str>) -> (Tree, Diagnostics) {
+        let mut nodes = Vec::new();
+        if let Some(globals) = globals {
+            let source = self.tree.sources.set_command_line(globals.as_bytes().to_vec());
+            self.text(FileId::COMMAND_LINE, &source, &mut nodes);
+        }
+        if let Err(error) = self.file(main.as_os_str().as_bytes(), &mut nodes) {
+            self.diagnostics.push(error);
+        }
+        self.end(nodes)
     }
 
     fn end(self, nodes: Vec<Node>) -> (Tree, Diagnostics) {
@@ -117,13 +141,13 @@ impl Parser<'_> {
         if self.reading.iter().any(|outer| outer == path) {
             return Err(Diagnostic::emerg(format!("\"{}\" includes itself", path.display())));
         }
-        let text = match self.files.read(path) {
+        let text = match self.files.shared(path) {
             Ok(text) => text,
             Err(error) => {
                 let shown = path.display();
                 let message = format!("open() \"{shown}\" failed ({})", errno_text(&error));
                 match self.fallback(path, &error) {
-                    Some(text) => text,
+                    Some(text) => Arc::new(text),
                     None => {
                         let refusal = Diagnostic::emerg(message);
                         return Err(match (Irregular::of(&error), error.kind()) {
@@ -135,11 +159,11 @@ impl Parser<'_> {
                 }
             }
         };
-        self.tree.files.add(path, text.as_slice());
+        let text = self.tree.files.add_shared(path.to_owned(), text);
         let (id, source) =
             self.tree.sources.add(path.to_owned(), text, self.including.last().copied());
         self.reading.push(path.to_owned());
-        self.text(id, &source.text, nodes);
+        self.text(id, &source, nodes);
         self.reading.pop();
         Ok(())
     }
@@ -158,7 +182,8 @@ impl Parser<'_> {
     }
 
     /// Parses one text; blocks open and close within it.
-    fn text(&mut self, file: FileId, text: &[u8], nodes: &mut Vec<Node>) {
+    fn text(&mut self, file: FileId, source: &Arc<Source>, nodes: &mut Vec<Node>) {
+        let text = &source.text[..];
         if u32::try_from(text.len()).is_err() {
             self.diagnostics.push(Diagnostic::emerg("configuration text is too long"));
             return;
@@ -166,13 +191,31 @@ impl Parser<'_> {
         let mut lexer = Lexer::new(file, text);
         let mut nesting = Nesting::default();
         let mut words: Vec<Word> = Vec::new();
+        // Number of open blocks of this text where the entries of a data block are read.
+        let mut data = self.data.is_some().then_some(0);
+        if let Some(entries) = &mut self.data {
+            entries.begin(file, source, lexer.place());
+        }
         loop {
+            let in_data = data == Some(nesting.open.len());
             match lexer.next() {
                 Ok(Token::Word(word)) => {
                     if words.is_empty() {
                         nesting.directive_starts(lexer.indentation(), word.span);
                     }
                     words.push(word);
+                }
+                Ok(Token::Semicolon(at)) if in_data && !words.is_empty() => {
+                    if words[0] == "include" && !self.includes_stay {
+                        self.end_piece(words[0].span.start);
+                        if let Some(node) = node(&mut words, at) {
+                            self.directive(node, nodes);
+                        }
+                        if let Some(entries) = &mut self.data {
+                            entries.begin(file, source, lexer.place());
+                        }
+                    }
+                    words.clear();
                 }
                 Ok(Token::Semicolon(at)) => match node(&mut words, at) {
                     Some(node) => self.directive(node, nodes),
@@ -183,7 +226,16 @@ impl Parser<'_> {
                     if words.first().is_some_and(|name| elsewhere::contains_lua(&name.text)) {
                         lexer.skip_lua();
                     }
+                    let is_data = self.leaves_entries
+                        && self.data.is_none()
+                        && words.first().is_some_and(|name| DATA_BLOCKS.iter().any(|d| name == d));
                     self.open(&mut words, at, &mut nesting, nodes);
+                    if is_data {
+                        let mut entries = Entries::default();
+                        entries.begin(file, source, lexer.place());
+                        self.data = Some(entries);
+                        data = Some(nesting.open.len());
+                    }
                 }
                 Ok(Token::Close(at)) => {
                     if !words.is_empty() {
@@ -191,6 +243,11 @@ impl Parser<'_> {
                         if let Some(node) = node(&mut words, at) {
                             self.directive(node, nodes);
                         }
+                    }
+                    if in_data && let Some(open) = nesting.open.last_mut() {
+                        self.end_piece(at.start);
+                        open.node.entries = self.data.take().map(Box::new);
+                        data = None;
                     }
                     self.close(&lexer, at, &mut nesting, nodes);
                 }
@@ -202,6 +259,10 @@ impl Parser<'_> {
                         }
                     }
                     self.unclosed(at, &mut nesting, nodes);
+                    self.end_piece(at.start);
+                    if data.is_some_and(|level| level > 0) {
+                        self.data = None;
+                    }
                     return;
                 }
                 Err(LexError::EndInWord { word, quote: Some(quote), end }) => {
@@ -209,6 +270,7 @@ impl Parser<'_> {
                     // The string may have swallowed the braces that would now be reported as
                     // missing.
                     nesting.end_silently(self, nodes);
+                    self.data = None;
                     return;
                 }
                 Err(LexError::EndInWord { word, quote: None, end }) => {
@@ -230,6 +292,13 @@ impl Parser<'_> {
         }
     }
 
+    /// The entries of a data block are interrupted here.
+    fn end_piece(&mut self, end: u32) {
+        if let Some(entries) = &mut self.data {
+            entries.end(end);
+        }
+    }
+
     fn open(
         &mut self,
         words: &mut Vec<Word>,
@@ -241,7 +310,8 @@ impl Parser<'_> {
             self.diagnostics.push(Diagnostic::emerg("unexpected \"{\"").at(at));
             // Keep the braces balanced: the block is read and dropped.
             let name = Word { text: Vec::new(), span: at, quoted: false };
-            let node = Node { name, args: Vec::new(), block: None, span: at, close: None };
+            let node =
+                Node { name, args: Vec::new(), block: None, span: at, close: None, entries: None };
             return self.push_block(node, at, nesting, nodes);
         };
         if at.file == FileId::COMMAND_LINE {
@@ -456,7 +526,7 @@ fn node(words: &mut Vec<Word>, end: Span) -> Option<Node> {
     let mut words = std::mem::take(words).into_iter();
     let name = words.next()?;
     let span = name.span.to(end);
-    Some(Node { name, args: words.collect(), block: None, span, close: None })
+    Some(Node { name, args: words.collect(), block: None, span, close: None, entries: None })
 }
 
 /// After a broken word: drops the directive up to its `;` or the end of the line. A block is kept,

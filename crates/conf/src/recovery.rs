@@ -34,6 +34,7 @@ pub(crate) fn swallowed(registry: &Registry, context: Context, node: &Node) -> O
         name,
         args: words[at + 1..].iter().map(|&word| word.clone()).collect(),
         block: node.block.clone(),
+        entries: node.entries.clone(),
         close: node.close,
     };
     Some(Swallowed { before: words[at - 1].span, rest })

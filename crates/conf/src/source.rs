@@ -39,14 +39,14 @@ impl Span {
 #[derive(Debug)]
 pub(crate) struct Source {
     pub name: PathBuf,
-    pub text: Vec<u8>,
+    pub text: Arc<Vec<u8>>,
     /// The directive that included it.
     included_at: Option<Span>,
     marks: OnceLock<Marks>,
 }
 
 impl Source {
-    fn new(name: PathBuf, text: Vec<u8>, included_at: Option<Span>) -> Source {
+    fn new(name: PathBuf, text: Arc<Vec<u8>>, included_at: Option<Span>) -> Source {
         Source { name, text, included_at, marks: OnceLock::new() }
     }
 
@@ -66,7 +66,7 @@ impl Sources {
     pub(crate) fn add(
         &mut self,
         name: PathBuf,
-        text: Vec<u8>,
+        text: Arc<Vec<u8>>,
         included_at: Option<Span>,
     ) -> (FileId, Arc<Source>) {
         let id = FileId(u32::try_from(self.files.len()).expect("files are bounded by FILES_MAX"));
@@ -76,7 +76,7 @@ impl Sources {
     }
 
     pub(crate) fn set_command_line(&mut self, text: Vec<u8>) -> Arc<Source> {
-        let source = Arc::new(Source::new(PathBuf::from("command line"), text, None));
+        let source = Arc::new(Source::new(PathBuf::from("command line"), Arc::new(text), None));
         self.command_line = Some(Arc::clone(&source));
         source
     }

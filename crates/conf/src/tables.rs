@@ -112,22 +112,25 @@ macro_rules! directives {
             }),*];
 
             /// Merges a chain of blocks, the outermost first: the innermost value wins, the
-            /// default fills what none gives.
+            /// default fills what none gives. Blocks that inherit everything share the result.
             #[allow(dead_code)]
-            $vis fn resolve(cx: &mut $crate::Cx<'_>, scopes: &[&$crate::Scope]) -> $conf {
-                let defaults = $crate::__private::defaults::<$layer>(cx, |cx| {
+            $vis fn resolve(
+                cx: &mut $crate::Cx<'_>,
+                scopes: &[&$crate::Scope],
+            ) -> ::std::sync::Arc<$conf> {
+                const HAS_OWN: bool = false $(|| matches!(
+                    <$type as $crate::Field>::INHERITANCE,
+                    $crate::Inheritance::Own
+                ))*;
+                $crate::__private::resolved::<$layer, $conf>(cx, scopes, HAS_OWN, |cx| {
                     $($crate::__row!(@apply cx, $conf, $layer, $field, $type,
                         [$crate::__row!(@name $prefix, $field $($name)?)] $($default $(=> $computed)?)?);)*
                     cx.layer::<$layer>().clone()
-                });
-                let empty = $layer::default();
-                let mut layers: Vec<&$layer> = vec![&*defaults];
-                layers.extend(scopes.iter().map(|scope| scope.get::<$layer>().unwrap_or(&empty)));
-                $conf {
+                }, |layers| $conf {
                     $($field: <$type as $crate::Field>::resolve(
                         &mut layers.iter().map(|layer| &layer.$field),
                     ).expect("a field without default is optional: asserted above"),)*
-                }
+                })
             }
         }
 
@@ -338,13 +341,20 @@ macro_rules! __row {
 #[doc(hidden)]
 pub mod private {
     use super::*;
+    use crate::cx::Scope;
     use crate::field::Invalid;
     use crate::nearest::nearest;
-    use std::rc::Rc;
+    use std::sync::Arc;
 
-    /// The layer with the defaults of a table, made once per configuration.
-    pub fn defaults<L: 'static>(cx: &mut Cx<'_>, make: fn(&mut Cx<'_>) -> L) -> Rc<L> {
-        cx.cached_defaults(make)
+    /// The settings of a table for a chain of blocks.
+    pub fn resolved<L: Default + 'static, C: 'static>(
+        cx: &mut Cx<'_>,
+        scopes: &[&Scope],
+        has_own: bool,
+        defaults: fn(&mut Cx<'_>) -> L,
+        merge: fn(&[&L]) -> C,
+    ) -> Arc<C> {
+        cx.resolved(scopes, has_own, defaults, merge)
     }
 
     /// Applies the default text of a row.
@@ -360,6 +370,7 @@ pub mod private {
             block: None,
             span: crate::Span::BUILT_IN,
             close: None,
+            entries: None,
         };
         assert!(row.arity.allows(node.args.len()), "default of \"{name}\": number of arguments");
         if let Err(error) = (row.apply)(cx, &node) {

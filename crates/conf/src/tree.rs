@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::diagnostic::Diagnostic;
+use crate::entries::Entries;
 use crate::files::Bundle;
 use crate::source::{Sources, Span};
 
@@ -84,6 +85,9 @@ pub struct Node {
     pub span: Span,
     /// The `}` of the block; `None` without one, or if it is missing.
     pub close: Option<Span>,
+    /// The entries of a data block that were left as text; its `block` then has only what should not be
+    /// there, blocks.
+    pub entries: Option<Box<Entries>>,
 }
 
 impl Node {

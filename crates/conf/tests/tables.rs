@@ -1,6 +1,7 @@
 //! Tables as other crates write them: rows, inheritance, defaults, structural blocks.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use nowait_conf::{
     Bundle, Context, Cx, Diagnostic, Diagnostics, Msec, Node, Own, Paths, Registry, Scope, Setting,
@@ -135,7 +136,7 @@ fn with<T>(text: &str, check: impl FnOnce(&mut Cx<'_>, Blocks) -> T) -> (T, Diag
 }
 
 /// The configuration of the first location.
-fn resolved(text: &str) -> TestConf {
+fn resolved(text: &str) -> Arc<TestConf> {
     let (conf, diagnostics) = with(text, |cx, blocks| {
         let http = blocks.http.unwrap();
         TestConf::resolve(cx, &[&http, &blocks.servers[0], &blocks.locations[0]])
@@ -176,7 +177,35 @@ fn inner_blocks_win() {
     assert_eq!(conf.satisfy, Satisfy::Any);
     assert_eq!(conf.root.as_bytes(), b"/one");
     assert_eq!(conf.chain.0, ["default", "http", "s1", "s2"]);
-    assert!(!conf.answer.unwrap().is_constant());
+    assert!(!conf.answer.as_ref().unwrap().is_constant());
+}
+
+#[test]
+fn blocks_that_inherit_everything_share_the_settings() {
+    let text = "http { sendfile on; server { try_files a b; location / { } location /a { }
+                location /b { back_buffering off; } location /c { limit_rate 1k; } }
+                server { location / { } } }";
+    let ((), diagnostics) = with(text, |cx, blocks| {
+        let http = blocks.http.unwrap();
+        let server = TestConf::resolve(cx, &[&http, &blocks.servers[0]]);
+        let inner: Vec<_> = blocks.locations[..4]
+            .iter()
+            .map(|location| TestConf::resolve(cx, &[&http, &blocks.servers[0], location]))
+            .collect();
+        assert!(Arc::ptr_eq(&inner[0], &inner[1]) && Arc::ptr_eq(&inner[0], &inner[2]));
+        assert!(!Arc::ptr_eq(&inner[0], &inner[3]) && inner[3].limit_rate == Some(Size(1024)));
+        assert!(inner.iter().all(|conf| conf.sendfile));
+        // A directive that is not inherited makes the difference to the block that has it.
+        assert!(server.try_files.is_some() && inner[0].try_files.is_none());
+        let other = TestConf::resolve(cx, &[&http, &blocks.servers[1]]);
+        let inside = TestConf::resolve(cx, &[&http, &blocks.servers[1], &blocks.locations[4]]);
+        assert!(Arc::ptr_eq(&other, &inside) && other.try_files.is_none());
+        let back = |cx: &mut Cx<'_>, n: usize| {
+            BackConf::resolve(cx, &[&http, &blocks.servers[0], &blocks.locations[n]])
+        };
+        assert!(Arc::ptr_eq(&back(cx, 0), &back(cx, 3)) && !back(cx, 2).buffering);
+    });
+    assert!(diagnostics.is_empty(), "{}", diagnostics.render(false));
 }
 
 #[test]

@@ -114,8 +114,17 @@ struct Nested {
 #[derive(Default)]
 struct OwnLayer {
     root: Option<(FilePath, Span)>,
-    types: Option<Types>,
+    types: Option<Arc<Types>>,
     internal: bool,
+}
+
+/// The types without any `types` block.
+struct DefaultTypes(Arc<Types>);
+
+impl Default for DefaultTypes {
+    fn default() -> Self {
+        Self(Arc::new(Types::builtin()))
+    }
 }
 
 /// The `http` block as it was read, until it is resolved.
@@ -231,7 +240,8 @@ fn internal(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 }
 
 fn types(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    let mut types = cx.layer::<OwnLayer>().types.take().unwrap_or_default();
+    let types = cx.layer::<OwnLayer>().types.take().unwrap_or_default();
+    let mut types = Arc::unwrap_or_clone(types);
     for entry in cx.entries(node) {
         let kind = nowait_variables::interned(&entry.name.text);
         for extension in &entry.args {
@@ -241,7 +251,7 @@ fn types(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             }
         }
     }
-    cx.layer::<OwnLayer>().types = Some(types);
+    cx.layer::<OwnLayer>().types = Some(Arc::new(types));
     Ok(())
 }
 
@@ -379,7 +389,7 @@ impl Build<'_> {
         let http2 = http2::Http2Conf::resolve(cx, &[http, &scope]);
         let tls = crate::conf::tls::resolve(cx, &[http, &scope], http2.http2 || listens_http2);
         let early_read = crate::conf::predicates::EarlyReadConf::resolve(cx, &[http, &scope]);
-        let early_read = early_read.client_body_early_read.unwrap_or_default();
+        let early_read = early_read.client_body_early_read.clone().unwrap_or_default();
         let chain = [self.main, http, &scope];
         self.in_server_with_locations = !nested.is_empty();
         let first = self.locations.len();
@@ -522,7 +532,7 @@ impl Build<'_> {
             span,
             internal: last.is_some_and(|own| own.internal),
             path,
-            types: Arc::new(types.unwrap_or_else(Types::builtin)),
+            types: types.unwrap_or_else(|| cx.global::<DefaultTypes>().0.clone()),
             client: client::ClientConf::resolve(cx, chain),
             http2: http2::Http2LocationConf::resolve(cx, chain),
             body,

@@ -2,7 +2,7 @@
 //! request.
 //!
 //! A module names each of its values with a [`Key`], a static of its own. Access costs an index and a
-//! comparison of types.
+//! comparison of types; of settings, a comparison of a few numbers.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell};
@@ -45,34 +45,42 @@ impl<T> Default for Key<T> {
 }
 
 /// Settings of a location or of the whole configuration, shared by all workers.
+///
+/// Most locations have a few at most, so they are a short list, and not a table with a place for every
+/// key.
 #[derive(Default)]
-pub struct Settings(Vec<Option<Box<dyn Any + Send + Sync>>>);
+pub struct Settings(Vec<(usize, Box<dyn Any + Send + Sync>)>);
 
 impl Settings {
     /// Keeps a value; replaces an earlier one.
     pub fn set<T: Send + Sync + 'static>(&mut self, key: &Key<T>, value: T) {
-        let at = key.number();
-        if self.0.len() <= at {
-            self.0.resize_with(at + 1, || None);
+        let number = key.number();
+        match self.0.iter_mut().find(|(known, _)| *known == number) {
+            Some((_, old)) => *old = Box::new(value),
+            None => {
+                self.0.reserve_exact(1);
+                self.0.push((number, Box::new(value)));
+            }
         }
-        self.0[at] = Some(Box::new(value));
     }
 
     /// The value, if there is one.
     #[inline]
     pub fn get<T: 'static>(&self, key: &Key<T>) -> Option<&T> {
-        self.0.get(key.number())?.as_deref()?.downcast_ref()
+        let number = key.number();
+        self.0.iter().find(|(known, _)| *known == number)?.1.downcast_ref()
     }
 
     /// The value, if there is one.
     pub fn get_mut<T: 'static>(&mut self, key: &Key<T>) -> Option<&mut T> {
-        self.0.get_mut(key.number())?.as_deref_mut()?.downcast_mut()
+        let number = key.number();
+        self.0.iter_mut().find(|(known, _)| *known == number)?.1.downcast_mut()
     }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Settings").field(&self.0.iter().flatten().count()).finish()
+        f.debug_tuple("Settings").field(&self.0.len()).finish()
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use nowait_sys::slice;
+use nowait_sys::{memory, slice};
 
 use crate::local;
 
@@ -31,10 +31,11 @@ fn start() -> Option<Sender<Garbage>> {
     let thread = thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
         let _ = slice::set(SLICE);
         // One by one: a value that panics while it is dropped takes no other with it.
-        for garbage in receiver {
+        while let Ok(garbage) = receiver.recv() {
             let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(garbage)));
             // The panic hook has reported it.
             let _ = dropped;
+            memory::give_back();
         }
     });
     thread.is_ok().then_some(sender)

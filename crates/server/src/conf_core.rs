@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_conf::elsewhere::{self, SharedObject};
@@ -428,7 +429,7 @@ impl Setting for DebugConnection {
 pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
     let events = cx.take_global::<EventsScope>().0;
     let events = EventsConf::resolve(cx, events.as_ref().as_slice());
-    let main = MainConf::resolve(cx, &[main]);
+    let main = Arc::unwrap_or_clone(MainConf::resolve(cx, &[main]));
     let workers = main.worker_processes.0;
     let msec = |time: Msec| Duration::from_millis(time.0);
     let mut pools: Vec<PoolSettings> = main.thread_pool.into_iter().map(|pool| pool.0).collect();

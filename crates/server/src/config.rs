@@ -5,7 +5,9 @@
 
 use std::path::Path;
 
-use nowait_conf::{Bundle, Cx, Diagnostic, Diagnostics, Files, Paths, Registry, Tree, parse};
+use nowait_conf::{
+    Bundle, Cx, Diagnostic, Diagnostics, Files, Paths, Registry, Tree, parse, parse_for_use,
+};
 
 use crate::builtin::{WithBuiltIn, Written};
 use crate::conf_core;
@@ -25,10 +27,8 @@ pub struct Loaded {
     pub bundle: Bundle,
     /// The main and `events` contexts.
     pub settings: Settings,
-    /// What has to be opened for the plan.
+    /// What has to be opened for it.
     pub needs: Needs,
-    /// The service's plan.
-    pub plan: Plan,
     /// Accepted but questionable settings: `MESSAGE in FILE:LINE`.
     pub warnings: Vec<String>,
     /// The warnings in their human-readable form.
@@ -132,6 +132,17 @@ pub fn settings(place: &Place) -> Result<Settings, Refused> {
 /// # Errors
 /// All problems found.
 pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
+    let loaded = interpret_with_plan(files, place).map(|(loaded, _)| loaded);
+    // Of a large configuration the plan is the largest part, and the master never needs it.
+    nowait_sys::memory::give_back();
+    loaded
+}
+
+/// The same for the process that puts the plan to use.
+///
+/// # Errors
+/// All problems found.
+pub fn interpret_with_plan(files: &dyn Files, place: &Place) -> Result<(Loaded, Plan), Refused> {
     let Interpreted { tree, settings, plan, needs, diagnostics } = run(files, place);
     if diagnostics.has_errors() {
         return Err(Refused::of(&diagnostics));
@@ -139,7 +150,7 @@ pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
     let warnings = lines(&diagnostics).into_iter().map(|line| line.text).collect();
     let (rendered, findings) = (rendered(&diagnostics), Findings::of(&diagnostics));
     let bundle = tree.files;
-    Ok(Loaded { bundle, settings, needs, plan, warnings, rendered, findings })
+    Ok((Loaded { bundle, settings, needs, warnings, rendered, findings }, plan))
 }
 
 /// Every finding about a configuration, for those who want nothing else of it.
@@ -153,7 +164,7 @@ pub fn findings(files: &dyn Files, place: &Place) -> Diagnostics {
 /// All problems found.
 pub fn with_tree(place: &Place) -> Result<(Tree, Settings, Plan), Refused> {
     let files = Untouched::of(&WithBuiltIn);
-    let Interpreted { tree, settings, plan, diagnostics, .. } = run(&files, place);
+    let Interpreted { tree, settings, plan, diagnostics, .. } = run_with(&files, place, parse);
     match diagnostics.has_errors() {
         true => Err(Refused::of(&diagnostics)),
         false => Ok((tree, settings, plan)),
@@ -170,6 +181,13 @@ struct Interpreted {
 }
 
 fn run(files: &dyn Files, place: &Place) -> Interpreted {
+    run_with(files, place, parse_for_use)
+}
+
+/// How texts become a tree.
+type Parse = fn(&dyn Files, &Path, Option<&str>) -> (Tree, Diagnostics);
+
+fn run_with(files: &dyn Files, place: &Place, parse: Parse) -> Interpreted {
     let (mut tree, mut diagnostics) = parse(files, &place.conf_file, place.globals.as_deref());
     let registry = registry();
     let paths = Paths::new(&place.prefix, &place.conf_file);

@@ -18,7 +18,7 @@ use nowait_sys::user::{self, DropError};
 use nowait_sys::{limits, process};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::config;
+use crate::config::{self, Loaded};
 use crate::engine::{Activation, Engine};
 use crate::events::{self, Event, EventQueue};
 use crate::log::{Level, Reason, Sink, StartupLog};
@@ -305,14 +305,18 @@ impl Control {
             pid_default: PathBuf::new(),
         };
         let bundle = Bundle::from_bytes(&frame.bundle).ok_or("the texts are malformed")?;
-        let loaded = config::interpret(&bundle, &place).map_err(|refused| {
+        // Their first copy, which may be large, is not needed any more.
+        drop(frame.bundle);
+        let interpreted = config::interpret_with_plan(&bundle, &place);
+        let (loaded, plan) = interpreted.map_err(|refused| {
             // Errors before warnings.
             let worst = refused.lines.into_iter().min_by_key(|line| line.level);
             worst.map(|line| line.text).unwrap_or_else(|| "the texts are refused here".to_owned())
         })?;
         let addresses: Vec<_> =
             loaded.needs.listens.iter().map(|spec| spec.address.clone()).collect();
-        let settings = loaded.settings;
+        let Loaded { settings, .. } = loaded;
+        drop(bundle);
         let sinks = self.sinks(&settings.error_logs, &logs);
         let (timeout, error_logs) = (settings.shutdown_timeout, settings.error_logs.clone());
         let workers = settings.workers;
@@ -322,7 +326,7 @@ impl Control {
         self.engine.activate(Activation {
             number,
             settings,
-            plan: loaded.plan,
+            plan,
             addresses,
             sockets: listeners,
             logs,
@@ -332,6 +336,8 @@ impl Control {
         self.error_logs = error_logs;
         self.log.set_sinks(sinks);
         self.applying = Some((number, workers));
+        // What was needed to read it.
+        nowait_sys::memory::give_back();
         Ok(())
     }
 

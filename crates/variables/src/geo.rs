@@ -10,7 +10,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Word};
 
 use crate::cidr::Cidr;
 use crate::{Compute, Index, Mentions, Namespace, Subject, Table, variable_name};
-use table::{Added, Networks, Ranges};
+use table::{Added, Networks, Ranges, ValueId, Values};
 
 /// Stands for clients without an IP address; it matches only if it is listed.
 const NO_ADDRESS: Ipv4Addr = Ipv4Addr::BROADCAST;
@@ -20,12 +20,13 @@ struct Geo {
     address: Option<Index>,
     proxies: Vec<Cidr>,
     recursive: bool,
+    values: Values,
     entries: Entries,
 }
 
 enum Entries {
     Networks(Networks),
-    Ranges { ranges: Ranges, default: Bytes },
+    Ranges { ranges: Ranges, default: Option<ValueId> },
 }
 
 /// The state of the block being read.
@@ -34,11 +35,12 @@ struct Block {
     proxies: Vec<Cidr>,
     recursive: bool,
     volatile: bool,
+    values: Values,
     networks: Networks,
     /// Whether `networks` has an entry.
     begun: bool,
     ranges: Option<Ranges>,
-    default: Option<Bytes>,
+    default: Option<ValueId>,
 }
 
 /// Reads a `geo` block and defines its variable.
@@ -61,7 +63,7 @@ pub fn geo<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
     };
     let variable = variable_name(name)?.to_owned();
     let mut block = Block::default();
-    for entry in cx.entries(node) {
+    cx.each_entry(node, |cx, entry| {
         let done = match &entry.name.text[..] {
             b"proxy" | b"proxy_recursive" if !N::Subject::HAS_PROXIES => Err(entry
                 .error(format!("\"{}\" is not allowed here", entry.name))
@@ -69,13 +71,16 @@ pub fn geo<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
             _ => block.entry(cx, entry),
         };
         cx.accept(done);
-    }
-    let Block { proxies, recursive, volatile, networks, ranges, default, .. } = block;
+    });
+    let Block { proxies, recursive, volatile, mut values, mut networks, ranges, default, .. } =
+        block;
+    values.finish();
+    networks.finish();
     let entries = match ranges {
-        Some(ranges) => Entries::Ranges { ranges, default: default.unwrap_or_default() },
+        Some(ranges) => Entries::Ranges { ranges, default },
         None => Entries::Networks(networks),
     };
-    let geo = Geo { address, proxies, recursive, entries };
+    let geo = Geo { address, proxies, recursive, values, entries };
     cx.global::<Table<N>>()
         .define_computed(&variable, Arc::new(geo), volatile)
         .map_err(|error| name.error(error.to_string()))
@@ -125,7 +130,6 @@ impl Block {
 
     fn network(&mut self, cx: &mut Cx<'_>, name: &Word, value: &Word) -> Result<(), Diagnostic> {
         self.begun = true;
-        let text = Bytes::copy_from_slice(&value.text);
         let everything: &[Cidr] = match &name.text[..] {
             b"delete" => {
                 let network = parse_network(cx, value)?;
@@ -138,9 +142,10 @@ impl Block {
             b"default" => &[Cidr::V4 { address: 0, mask: 0 }, Cidr::V6 { address: 0, mask: 0 }],
             _ => &[parse_network(cx, name)?],
         };
+        let number = self.values.number(&value.text);
         for network in everything {
-            if let Some(old) = self.networks.insert(*network, text.clone()) {
-                let old = String::from_utf8_lossy(&old);
+            if let Some(old) = self.networks.insert(*network, number) {
+                let old = String::from_utf8_lossy(self.values.get(old));
                 let text = format!(
                     "duplicate network \"{name}\", value: \"{value}\", old value: \"{old}\""
                 );
@@ -157,17 +162,16 @@ impl Block {
         name: &Word,
         value: &Word,
     ) -> Result<(), Diagnostic> {
-        let text = Bytes::copy_from_slice(&value.text);
         match &name.text[..] {
             b"default" => {
-                if let Some(old) = &self.default {
-                    let old = String::from_utf8_lossy(old);
+                if let Some(old) = self.default {
+                    let old = String::from_utf8_lossy(self.values.get(old));
                     let text = format!(
                         "duplicate default geo range value: \"{value}\", old value: \"{old}\""
                     );
                     cx.report(Diagnostic::warn(text).at(name.span));
                 }
-                self.default = Some(text);
+                self.default = Some(self.values.number(&value.text));
             }
             b"delete" => {
                 let (start, end) = parse_range(value)?;
@@ -178,10 +182,10 @@ impl Block {
             }
             _ => {
                 let (start, end) = parse_range(name)?;
-                match ranges.insert(start, end, &text) {
+                match ranges.insert(start, end, self.values.number(&value.text)) {
                     Added::New => {}
                     Added::Replaced(old) => {
-                        let old = String::from_utf8_lossy(&old);
+                        let old = String::from_utf8_lossy(self.values.get(old));
                         let text = format!(
                             "duplicate range \"{name}\", value: \"{value}\", old value: \"{old}\""
                         );
@@ -254,15 +258,16 @@ impl<S: Subject> Compute<S> for Geo {
     fn compute(&self, subject: &S) -> Option<Bytes> {
         let address = self.address(subject).map(|ip| ip.to_canonical());
         let address = address.unwrap_or(IpAddr::V4(NO_ADDRESS));
-        Some(match &self.entries {
-            Entries::Networks(networks) => networks.find(address).cloned().unwrap_or_default(),
+        let found = match &self.entries {
+            Entries::Networks(networks) => networks.find(address),
             Entries::Ranges { ranges, default } => {
                 let ip = match address {
                     IpAddr::V4(ip) => ip,
                     IpAddr::V6(_) => NO_ADDRESS,
                 };
-                ranges.find(ip.into()).unwrap_or(default).clone()
+                ranges.find(ip.into()).or(*default)
             }
-        })
+        };
+        Some(found.map(|value| self.values.get(value).clone()).unwrap_or_default())
     }
 }

@@ -38,29 +38,27 @@ pub fn map<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
     };
     let mut volatile = false;
     let mut default = false;
-    for entry in cx.entries(node) {
-        match (&entry.name.text[..], &entry.args[..]) {
-            (b"hostnames", []) => map.hostnames = true,
-            (b"volatile", []) => volatile = true,
-            (b"default", [_]) if default => {
-                cx.report(entry.error("duplicate default map parameter"));
-            }
-            (b"default", [value]) => {
-                default = true;
-                assigned::note(cx, &variable, value);
-                let value = text(value, cx);
-                map.default = cx.accept(value).unwrap_or_else(|| Complex::from_literal(""));
-            }
-            (_, [value]) => {
-                assigned::note(cx, &variable, value);
-                let added = map.add(cx, &entry.name, value);
-                cx.accept(added);
-            }
-            _ => cx.report(
-                entry.error("invalid number of the map parameters").expected("a key and a value"),
-            ),
+    cx.each_entry(node, |cx, entry| match (&entry.name.text[..], &entry.args[..]) {
+        (b"hostnames", []) => map.hostnames = true,
+        (b"volatile", []) => volatile = true,
+        (b"default", [_]) if default => {
+            cx.report(entry.error("duplicate default map parameter"));
         }
-    }
+        (b"default", [value]) => {
+            default = true;
+            assigned::note(cx, &variable, value);
+            let value = text(value, cx);
+            map.default = cx.accept(value).unwrap_or_else(|| Complex::from_literal(""));
+        }
+        (_, [value]) => {
+            assigned::note(cx, &variable, value);
+            let added = map.add(cx, &entry.name, value);
+            cx.accept(added);
+        }
+        _ => cx.report(
+            entry.error("invalid number of the map parameters").expected("a key and a value"),
+        ),
+    });
     map.keys.seal(Regex::pattern);
     cx.global::<Table<N>>()
         .define_computed(&variable, Arc::new(map), volatile)

@@ -2,7 +2,8 @@
 
 use std::cell::RefMut;
 
-use nowait_conf::{Cx, Diagnostic, Regex as Compiled, Word};
+use nowait_conf::{Cx, Diagnostic, Regex as Compiled, RegexError, Word};
+use rustc_hash::FxHashMap;
 
 use crate::{DuplicateVariable, Namespace, Slot, Subject, Table};
 
@@ -25,6 +26,27 @@ impl Captures {
     /// The text of a group.
     pub fn group(&self, n: usize) -> Option<&[u8]> {
         self.groups.text(n, &self.subject)
+    }
+}
+
+/// The expressions of the configuration so far: of thousands of servers, most have the same few.
+#[derive(Default)]
+struct Expressions {
+    exact: FxHashMap<Vec<u8>, Compiled>,
+    caseless: FxHashMap<Vec<u8>, Compiled>,
+}
+
+impl Expressions {
+    /// The compiled expression, which all who write it share.
+    fn compile(cx: &mut Cx<'_>, pattern: &[u8], caseless: bool) -> Result<Compiled, RegexError> {
+        let all = cx.global::<Self>();
+        let known = if caseless { &mut all.caseless } else { &mut all.exact };
+        if let Some(compiled) = known.get(pattern) {
+            return Ok(compiled.clone());
+        }
+        let compiled = Compiled::new(pattern, caseless)?;
+        known.insert(pattern.to_vec(), compiled.clone());
+        Ok(compiled)
     }
 }
 
@@ -51,8 +73,8 @@ impl Regex {
         pattern: &[u8],
         caseless: bool,
     ) -> Result<Regex, Diagnostic> {
-        let compiled =
-            Compiled::new(pattern, caseless).map_err(|error| word.error(error.to_string()))?;
+        let compiled = Expressions::compile(cx, pattern, caseless)
+            .map_err(|error| word.error(error.to_string()))?;
         let table = cx.global::<Table<N>>();
         let named = compiled.names().map(|(name, group)| Ok((group, table.define_capture(name)?)));
         match named.collect::<Result<_, DuplicateVariable>>() {

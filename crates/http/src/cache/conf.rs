@@ -124,7 +124,8 @@ macro_rules! cache_rows {
             ) -> Option<std::sync::Arc<$crate::cache::conf::CacheConf>> {
                 use $crate::cache::conf::{CacheConf, Valid};
                 let conf = $conf::resolve(cx, chain);
-                let zone = conf.cache.resolve(cx, concat!($prefix, "cache"))?;
+                let zone = conf.cache.clone().resolve(cx, concat!($prefix, "cache"))?;
+                let conf = std::sync::Arc::unwrap_or_clone(conf);
                 Some(std::sync::Arc::new(CacheConf {
                     names: &$crate::cache::conf::Names {
                         cache: concat!($prefix, "cache"),

@@ -21,6 +21,8 @@ pub mod tls;
 pub mod upstream;
 pub mod values;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::location_tree::Locations;
@@ -78,11 +80,11 @@ pub struct Server {
     /// Where it stands.
     pub span: nowait_conf::Span,
     /// Settings for reading request heads.
-    pub head: client::HeadConf,
+    pub head: Arc<client::HeadConf>,
     /// TLS.
     pub tls: nowait_front::tls::conf::ServerTls<HttpVariables>,
     /// HTTP/2.
-    pub http2: http2::Http2Conf,
+    pub http2: Arc<http2::Http2Conf>,
     /// When bodies are read before the location is known.
     pub early_read: predicates::Predicates,
     /// A location takes CONNECT, which otherwise no request of the server may be.
@@ -104,19 +106,19 @@ pub struct Location {
     /// The directory of its files.
     pub path: FilePath,
     /// Content types by extension.
-    pub types: std::sync::Arc<Types>,
+    pub types: Arc<Types>,
     /// Connections and sending.
-    pub client: client::ClientConf,
+    pub client: Arc<client::ClientConf>,
     /// HTTP/2.
-    pub http2: http2::Http2LocationConf,
+    pub http2: Arc<http2::Http2LocationConf>,
     /// Request bodies.
-    pub body: body::BodyConf,
+    pub body: Arc<body::BodyConf>,
     /// Files.
-    pub files: files::FileConf,
+    pub files: Arc<files::FileConf>,
     /// Error pages and redirects.
-    pub pages: pages::PagesConf,
+    pub pages: Arc<pages::PagesConf>,
     /// Which clients accept compressed content.
-    pub accept_encoding: accept_encoding::AcceptEncodingConf,
+    pub accept_encoding: Arc<accept_encoding::AcceptEncodingConf>,
     /// How names in variables are resolved.
     pub resolving: nowait_front::resolving::Resolving,
     /// `limit_except`.
@@ -126,9 +128,9 @@ pub struct Location {
     /// CONNECT has a meaning here: `tunnel_pass`.
     pub takes_connect: bool,
     /// `types` and `default_type`.
-    pub mime: mime::MimeConf,
+    pub mime: Arc<mime::MimeConf>,
     /// Error logs.
-    pub log: log::LogConf,
+    pub log: Arc<log::LogConf>,
     /// Access logs.
     pub access_logs: AccessLogs,
     /// The handlers of its phases.

@@ -186,7 +186,7 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     };
     if layer.kind != Kind::Off {
         let conf = Conf::resolve(cx, chain);
-        parts.filter(Place::Replacement, Images { layer: layer.clone(), conf: Arc::new(conf) });
+        parts.filter(Place::Replacement, Images { layer: layer.clone(), conf });
     }
 }
 

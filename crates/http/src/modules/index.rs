@@ -3,6 +3,7 @@
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 use nowait_message::Method;
 use nowait_runtime::fs::Kind;
+use std::sync::Arc;
 
 use crate::conf::complex;
 use crate::files::{self, OpenError};
@@ -64,7 +65,7 @@ pub static MODULE: Module =
     Module { rows: &[IndexConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 /// The index files of a location.
-struct IndexFiles(IndexConf);
+struct IndexFiles(Arc<IndexConf>);
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     parts.handler(Phase::Content, IndexFiles(IndexConf::resolve(cx, chain)));

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Invalid, Msec, Node, Size, Value};
@@ -86,7 +87,7 @@ fn mp4(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Responds with the request's file, or a part of it.
-struct Mp4(Conf);
+struct Mp4(Arc<Conf>);
 
 impl Handler for Mp4 {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {

@@ -52,7 +52,7 @@ pub struct Server {
     /// The first `server_name`.
     pub name: Bytes,
     /// Settings of connections, up to the content phase.
-    pub core: core::CoreConf,
+    pub core: Arc<core::CoreConf>,
     /// TLS.
     pub tls: ssl::SessionTls,
     /// Resolution of names in variables.
@@ -62,7 +62,7 @@ pub struct Server {
     /// What happens to sessions; without it they end at once.
     pub content: Option<Box<dyn Content>>,
     /// Logs.
-    pub log: log::LogConf,
+    pub log: Arc<log::LogConf>,
     /// Access logs, not yet open.
     pub access_logs: nowait_front::log::access::AccessLogs,
 }

@@ -4,6 +4,7 @@
 use nowait_conf::{Cx, Diagnostic, Node, Scope};
 use nowait_front::limit::connections::{self, Answer, ConnectionLimit, ConnectionLimits, Refused};
 use nowait_front::limit::{Decision, LimitLevel, Parameters};
+use std::sync::Arc;
 
 use crate::conf::ZonesNamed;
 use crate::module::{Handler, Module, Phase, Step};
@@ -63,7 +64,7 @@ struct Limits {
     /// Maximum number of concurrent sessions.
     connections: Box<[ConnectionLimit]>,
     /// Related settings.
-    conf: LimitConnConf,
+    conf: Arc<LimitConnConf>,
 }
 
 /// The limits of the innermost block that sets any.

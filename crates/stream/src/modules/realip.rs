@@ -5,6 +5,7 @@ use nowait_conf::{Cx, Scope};
 use nowait_front::address;
 use nowait_front::realip::{Trusted, trusts};
 use nowait_runtime::net::Address;
+use std::sync::Arc;
 
 use crate::module::{Handler, Module, Phase, Step};
 use crate::session::Session;
@@ -30,14 +31,17 @@ nowait_conf::directives! {
 
 fn handler(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<dyn Handler>> {
     let conf = RealIpConf::resolve(cx, chain);
-    (!conf.set_real_ip_from.is_empty()).then(|| Box::new(conf) as _)
+    (!conf.set_real_ip_from.is_empty()).then(|| Box::new(RealIp(conf)) as _)
 }
 
-impl Handler for RealIpConf {
+/// Replaces the client's address.
+struct RealIp(Arc<RealIpConf>);
+
+impl Handler for RealIp {
     /// Replaces the client's address if the peer is trusted and has stated another one.
     fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>> {
         if let Some(header) = session.proxy_protocol.get()
-            && trusts(&self.set_real_ip_from, &session.connection_peer)
+            && trusts(&self.0.set_real_ip_from, &session.connection_peer)
         {
             // The cell is filled here only, once.
             let _ = session.real_peer.set(Box::new(Address::Inet(header.source)));

@@ -1,4 +1,7 @@
 //! The tables of `geo`: networks by longest prefix, and ranges of IPv4 addresses.
+//!
+//! Lists have up to millions of entries with few different values. So an entry is its address and the number
+//! of its value, eight bytes for IPv4, and each value is kept once.
 
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,6 +10,43 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
 use crate::cidr::Cidr;
+
+/// The number of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ValueId(u32);
+
+/// The values of a block, each once.
+#[derive(Default)]
+pub(super) struct Values {
+    list: Vec<Bytes>,
+    numbers: FxHashMap<Bytes, ValueId>,
+}
+
+impl Values {
+    /// The number of a value.
+    pub fn number(&mut self, text: &[u8]) -> ValueId {
+        if let Some(known) = self.numbers.get(text) {
+            return *known;
+        }
+        let id = ValueId(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
+        let text = Bytes::copy_from_slice(text);
+        self.list.push(text.clone());
+        self.numbers.insert(text, id);
+        id
+    }
+
+    /// The value of a number.
+    pub fn get(&self, id: ValueId) -> &Bytes {
+        static NONE: Bytes = Bytes::new();
+        self.list.get(id.0 as usize).unwrap_or(&NONE)
+    }
+
+    /// No further value is added.
+    pub fn finish(&mut self) {
+        self.numbers = FxHashMap::default();
+        self.list.shrink_to_fit();
+    }
+}
 
 /// Networks and their values. A look-up costs one probe for each length of prefix that occurs.
 #[derive(Default)]
@@ -17,11 +57,17 @@ pub(super) struct Networks {
 
 impl Networks {
     /// Adds a network, or replaces its value and returns the old one.
-    pub fn insert(&mut self, network: Cidr, value: Bytes) -> Option<Bytes> {
+    pub fn insert(&mut self, network: Cidr, value: ValueId) -> Option<ValueId> {
         match network {
             Cidr::V4 { address, mask } => self.v4.insert(address, mask, value),
             Cidr::V6 { address, mask } => self.v6.insert(address, mask, value),
         }
+    }
+
+    /// No further network is added.
+    pub fn finish(&mut self) {
+        self.v4.finish();
+        self.v6.finish();
     }
 
     /// Removes a network; false if it does not exist.
@@ -33,7 +79,7 @@ impl Networks {
     }
 
     /// The value of the smallest network with this address.
-    pub fn find(&self, address: IpAddr) -> Option<&Bytes> {
+    pub fn find(&self, address: IpAddr) -> Option<ValueId> {
         match address {
             IpAddr::V4(ip) => self.v4.find(ip.into()),
             IpAddr::V6(ip) => self.v6.find(ip.into()),
@@ -42,7 +88,7 @@ impl Networks {
 }
 
 /// One table per length of prefix, the longest first.
-struct Prefixes<A>(Vec<(A, FxHashMap<A, Bytes>)>);
+struct Prefixes<A>(Vec<(A, FxHashMap<A, ValueId>)>);
 
 impl<A> Default for Prefixes<A> {
     fn default() -> Self {
@@ -51,7 +97,7 @@ impl<A> Default for Prefixes<A> {
 }
 
 impl<A: Copy + Ord + Hash + std::ops::BitAnd<Output = A>> Prefixes<A> {
-    fn insert(&mut self, address: A, mask: A, value: Bytes) -> Option<Bytes> {
+    fn insert(&mut self, address: A, mask: A, value: ValueId) -> Option<ValueId> {
         let at = match self.0.binary_search_by(|(known, _)| mask.cmp(known)) {
             Ok(at) => at,
             Err(at) => {
@@ -67,8 +113,13 @@ impl<A: Copy + Ord + Hash + std::ops::BitAnd<Output = A>> Prefixes<A> {
         length.is_some_and(|(_, networks)| networks.remove(&address).is_some())
     }
 
-    fn find(&self, address: A) -> Option<&Bytes> {
-        self.0.iter().find_map(|(mask, networks)| networks.get(&(address & *mask)))
+    fn find(&self, address: A) -> Option<ValueId> {
+        self.0.iter().find_map(|(mask, networks)| networks.get(&(address & *mask)).copied())
+    }
+
+    /// Gives back the room of entries that do not come.
+    fn finish(&mut self) {
+        self.0.iter_mut().for_each(|(_, networks)| networks.shrink_to_fit());
     }
 }
 
@@ -78,11 +129,11 @@ impl<A: Copy + Ord + Hash + std::ops::BitAnd<Output = A>> Prefixes<A> {
 pub(super) struct Ranges(FxHashMap<u16, Vec<Range>>);
 
 /// A range within a /16 network.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Range {
     start: u16,
     end: u16,
-    value: Bytes,
+    value: ValueId,
 }
 
 /// The result of [`Ranges::insert`].
@@ -90,21 +141,21 @@ struct Range {
 pub(super) enum Added {
     New,
     /// The range existed, with this value.
-    Replaced(Bytes),
+    Replaced(ValueId),
     /// The range overlaps this one without being inside it.
     Overlaps(Ipv4Addr, Ipv4Addr),
 }
 
 impl Ranges {
     /// Adds a range. A range inside another one replaces that part of it.
-    pub fn insert(&mut self, start: u32, end: u32, value: &Bytes) -> Added {
+    pub fn insert(&mut self, start: u32, end: u32, value: ValueId) -> Added {
         let mut added = Added::New;
         for (network, start, end) in parts(start, end) {
             let ranges = self.0.entry(network).or_default();
-            let new = Range { start, end, value: value.clone() };
+            let new = Range { start, end, value };
             let at = ranges.partition_point(|range| range.end < start);
             let old = match ranges.get(at) {
-                Some(old) if old.start <= end => old.clone(),
+                Some(old) if old.start <= end => *old,
                 _ => {
                     ranges.insert(at, new);
                     continue;
@@ -114,8 +165,8 @@ impl Ranges {
                 ranges[at] = new;
                 added = Added::Replaced(old.value);
             } else if old.start <= start && end <= old.end {
-                let before = (old.start < start).then(|| Range { end: start - 1, ..old.clone() });
-                let after = (end < old.end).then(|| Range { start: end + 1, ..old.clone() });
+                let before = (old.start < start).then(|| Range { end: start - 1, ..old });
+                let after = (end < old.end).then(|| Range { start: end + 1, ..old });
                 ranges.splice(at..=at, before.into_iter().chain([new]).chain(after));
             } else {
                 let whole = |low: u16| Ipv4Addr::from(u32::from(network) << 16 | u32::from(low));
@@ -139,11 +190,11 @@ impl Ranges {
     }
 
     /// The value of the range with this address.
-    pub fn find(&self, address: u32) -> Option<&Bytes> {
+    pub fn find(&self, address: u32) -> Option<ValueId> {
         let (network, low) = split(address);
         let ranges = self.0.get(&network)?;
         let range = ranges.get(ranges.partition_point(|range| range.end < low))?;
-        (range.start <= low).then_some(&range.value)
+        (range.start <= low).then_some(range.value)
     }
 }
 
@@ -171,25 +222,33 @@ mod tests {
         text.parse::<Ipv4Addr>().expect("an address").into()
     }
 
-    fn value(text: &'static str) -> Bytes {
-        Bytes::from_static(text.as_bytes())
+    fn value(values: &mut Values, text: &str) -> ValueId {
+        values.number(text.as_bytes())
+    }
+
+    fn text(values: &Values, id: ValueId) -> String {
+        String::from_utf8_lossy(values.get(id)).into_owned()
     }
 
     #[test]
     fn the_longest_prefix_decides() {
         let mut networks = Networks::default();
+        let mut values = Values::default();
         let mut add = |network: &str, text| {
             let (network, _) = Cidr::parse(network.as_bytes()).expect("a network");
-            networks.insert(network, value(text))
+            networks.insert(network, value(&mut values, text))
         };
         assert_eq!(add("192.0.2.0/24", "net"), None);
         assert_eq!(add("192.0.2.7", "one"), None);
         assert_eq!(add("0.0.0.0/0", "all"), None);
         assert_eq!(add("2001:db8::/32", "six"), None);
-        assert_eq!(add("192.0.2.0/24", "new"), Some(value("net")));
-        let find = |text: &str| {
-            let found = networks.find(text.parse().expect("an address"));
-            found.map(|value| String::from_utf8_lossy(value).into_owned())
+        let old = add("192.0.2.0/24", "new");
+        assert_eq!(old.map(|old| text(&values, old)).as_deref(), Some("net"));
+        values.finish();
+        networks.finish();
+        let find = |address: &str| {
+            let found = networks.find(address.parse().expect("an address"));
+            found.map(|value| text(&values, value))
         };
         assert_eq!(find("192.0.2.7").as_deref(), Some("one"));
         assert_eq!(find("192.0.2.8").as_deref(), Some("new"));
@@ -201,17 +260,20 @@ mod tests {
     #[test]
     fn a_range_takes_its_part_of_the_one_around_it() {
         let mut ranges = Ranges::default();
-        let mut add =
-            |start: &str, end: &str, text| ranges.insert(ip(start), ip(end), &value(text));
+        let mut values = Values::default();
+        let middle = value(&mut values, "middle");
+        let mut add = |start: &str, end: &str, text| {
+            ranges.insert(ip(start), ip(end), value(&mut values, text))
+        };
         assert_eq!(add("10.0.0.0", "10.2.0.255", "outer"), Added::New);
         assert_eq!(add("10.0.0.0", "10.0.0.9", "first"), Added::New);
         assert_eq!(add("10.0.0.20", "10.0.0.29", "middle"), Added::New);
         assert_eq!(add("10.2.0.250", "10.2.0.255", "last"), Added::New);
-        assert_eq!(add("10.0.0.20", "10.0.0.29", "again"), Added::Replaced(value("middle")));
+        assert_eq!(add("10.0.0.20", "10.0.0.29", "again"), Added::Replaced(middle));
         let overlaps = add("10.0.0.25", "10.0.0.35", "x");
         let (start, end) = (Ipv4Addr::new(10, 0, 0, 20), Ipv4Addr::new(10, 0, 0, 29));
         assert_eq!(overlaps, Added::Overlaps(start, end));
-        let find = |text: &str| ranges.find(ip(text)).map(|value| value.to_vec());
+        let find = |address: &str| ranges.find(ip(address)).map(|value| text(&values, value));
         for (address, expected) in [
             ("9.255.255.255", None),
             ("10.0.0.9", Some("first")),
@@ -223,14 +285,14 @@ mod tests {
             ("10.2.0.255", Some("last")),
             ("10.2.1.0", None),
         ] {
-            assert_eq!(find(address), expected.map(|text| text.as_bytes().to_vec()), "{address}");
+            assert_eq!(find(address).as_deref(), expected, "{address}");
         }
     }
 
     #[test]
     fn only_what_is_there_is_removed() {
         let mut ranges = Ranges::default();
-        ranges.insert(ip("10.0.0.0"), ip("10.1.0.0"), &value("a"));
+        ranges.insert(ip("10.0.0.0"), ip("10.1.0.0"), value(&mut Values::default(), "a"));
         assert!(!ranges.remove(ip("10.0.0.0"), ip("10.0.0.1")));
         assert!(ranges.remove(ip("10.0.0.0"), ip("10.1.0.0")));
         assert_eq!(ranges.find(ip("10.0.5.0")), None);

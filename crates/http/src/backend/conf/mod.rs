@@ -303,7 +303,7 @@ pub fn eight_pages(_cx: &mut Cx<'_>) -> BackendBuffers {
 
 /// `early_hints`, which belongs to no backend's table.
 pub fn early_hints(cx: &mut Cx<'_>, chain: &[&Scope]) -> Predicates {
-    EarlyHintsConf::resolve(cx, chain).early_hints.unwrap_or_default()
+    EarlyHintsConf::resolve(cx, chain).early_hints.clone().unwrap_or_default()
 }
 
 /// Notes a directory for temporary files, which is made at the start.

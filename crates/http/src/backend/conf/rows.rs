@@ -116,7 +116,7 @@ macro_rules! upstream_rows {
                 hidden: &[&str],
             ) -> $crate::backend::conf::Backend {
                 use $crate::backend::conf::{Backend, NameSet, early_hints};
-                let own = Self::resolve(cx, chain);
+                let own = std::sync::Arc::unwrap_or_clone(Self::resolve(cx, chain));
                 let settings = $crate::upstream::Settings {
                     next_upstream: own.next_upstream.causes(),
                     ..own.settings()
@@ -215,7 +215,7 @@ macro_rules! backend_rows {
                 backend: $crate::backend::conf::Backend,
             ) -> $crate::backend::conf::Backend {
                 use $crate::backend::conf::{Backend, Sizes, Store, bytes32, note_temp_path};
-                let own = Self::resolve(cx, chain);
+                let own = std::sync::Arc::unwrap_or_clone(Self::resolve(cx, chain));
                 let sizes = Sizes {
                     buffer: nowait_conf::Size(backend.settings.buffer_size.into()),
                     buffers: own.buffers.0,

@@ -24,7 +24,7 @@ pub static MODULE: Module =
     Module { rows: &[AdditionConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
-    let conf = Arc::new(AdditionConf::resolve(cx, chain));
+    let conf = AdditionConf::resolve(cx, chain);
     if conf.uris() == [None, None] {
         return;
     }

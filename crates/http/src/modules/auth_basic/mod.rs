@@ -17,6 +17,7 @@ use nowait_conf::{Cx, Scope};
 use nowait_front::access::Verdict;
 use nowait_message::Method;
 use nowait_runtime::pool::{Class, Op};
+use std::sync::Arc;
 
 use self::conf::AuthConf;
 use crate::credentials::Credentials;
@@ -37,7 +38,7 @@ const POOL_KEY: u64 = u64::MAX;
 pub static MODULE: Module = Module { rows: &[AuthConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 /// `auth_basic`
-struct Basic(AuthConf);
+struct Basic(Arc<AuthConf>);
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let conf = AuthConf::resolve(cx, chain);

@@ -7,6 +7,7 @@ pub mod conf;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
+use std::sync::Arc;
 
 use self::conf::AuthRequestConf;
 use crate::log::Level;
@@ -25,7 +26,7 @@ pub static MODULE: Module =
     Module { rows: &[AuthRequestConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 /// Sends the authorisation subrequest.
-struct Ask(AuthRequestConf);
+struct Ask(Arc<AuthRequestConf>);
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let conf = AuthRequestConf::resolve(cx, chain);

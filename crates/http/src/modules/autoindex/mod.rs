@@ -10,6 +10,7 @@ use nowait_conf::{Cx, Scope};
 use nowait_message::{Known, Method};
 use nowait_runtime::fs::{self, Kind, ListingEntry, Name, ReadDirOptions};
 use nowait_runtime::pool;
+use std::sync::Arc;
 
 use self::conf::{AutoindexConf, ListingFormat};
 use crate::directories::{ENTRIES_MAX, refuse};
@@ -35,7 +36,7 @@ pub static MODULE: Module =
     Module { rows: &[AutoindexConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 /// Lists directories.
-struct Autoindex(AutoindexConf);
+struct Autoindex(Arc<AutoindexConf>);
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let conf = AutoindexConf::resolve(cx, chain);

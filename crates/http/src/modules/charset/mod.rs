@@ -44,7 +44,7 @@ static CONVERSION: Key<Option<(Bytes, Bytes)>> = Key::new();
 
 /// Sets the charset, and stores the conversion for [`Convert`].
 struct Name {
-    conf: CharsetConf,
+    conf: Arc<CharsetConf>,
     maps: Arc<Maps>,
 }
 

@@ -47,7 +47,7 @@ pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
         enabled.push(Enabled {
             coding: Coding::Brotli,
             bytes_min: brotli.brotli_min_length.0,
-            types: brotli.brotli_types,
+            types: brotli.brotli_types.clone(),
             recipe: Recipe::Brotli {
                 level: u32::try_from(brotli.brotli_comp_level.get()).unwrap_or(6),
                 window: brotli.brotli_window.0,
@@ -58,10 +58,10 @@ pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
         enabled.push(Enabled {
             coding: Coding::Zstd,
             bytes_min: zstd.zstd_min_length.0,
-            types: zstd.zstd_types,
+            types: zstd.zstd_types.clone(),
             recipe: Recipe::Zstd {
                 level: u32::try_from(zstd.zstd_comp_level.get()).unwrap_or(1),
-                dictionary: zstd.zstd_dict_file.map(|file| file.0),
+                dictionary: zstd.zstd_dict_file.as_ref().map(|file| file.0.clone()),
             },
         });
     }

@@ -1,6 +1,7 @@
 //! `gzip`: decides which responses are compressed for clients that accept it.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_coding::Recipe;
@@ -41,7 +42,7 @@ pub(super) fn ratio(request: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 /// Decides whether the response is compressed, and adjusts its head.
-struct Decide(GzipConf);
+struct Decide(Arc<GzipConf>);
 
 impl Filter for Decide {
     fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {

@@ -51,8 +51,8 @@ pub static MODULE: Module = Module {
 
 /// What is allowed in a location, and how.
 struct Dav {
-    conf: DavConf,
-    ext: DavExtConf,
+    conf: Arc<DavConf>,
+    ext: Arc<DavExtConf>,
 }
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {

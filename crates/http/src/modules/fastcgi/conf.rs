@@ -115,8 +115,9 @@ impl FastcgiConf {
             backend.store = None;
         }
         let conf = FastcgiRequestConf::resolve(cx, chain);
-        let params = Params::new(conf.param);
-        let FastcgiRequestConf { catch_stderr, keep_conn, .. } = conf;
+        let params = Params::new(conf.param.clone());
+        let catch_stderr = conf.catch_stderr.clone();
+        let keep_conn = conf.keep_conn;
         Self { pass, backend, params, catch_stderr, keep_conn }
     }
 }

@@ -61,7 +61,7 @@ static SPLIT: Key<Arc<SplitConf>> = Key::new();
 pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let conf = SplitConf::resolve(cx, chain);
     if conf.index.is_some() || conf.split_path_info.is_some() {
-        parts.settings.set(&SPLIT, Arc::new(conf));
+        parts.settings.set(&SPLIT, conf);
     }
 }
 

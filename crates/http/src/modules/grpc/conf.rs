@@ -68,7 +68,7 @@ impl GrpcConf {
         let mut backend = GrpcUpstreamConf::backend(cx, chain, HIDDEN).with_shared_connections();
         if pass.may_need_tls() {
             let alpn = vec![Complex::from_literal("h2")];
-            let tls = GrpcTlsConf::resolve(cx, chain).tls(cx, alpn);
+            let tls = Arc::unwrap_or_clone(GrpcTlsConf::resolve(cx, chain)).tls(cx, alpn);
             if let Some(tls) = cx.accept(tls) {
                 backend = backend.with_tls(tls);
             }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
+use std::sync::Arc;
 
 use crate::request::Request;
 use crate::variables::complex::Complex;
@@ -47,12 +48,18 @@ nowait_conf::setting_enum! {
 
 impl HeadersConf {
     /// Resolves a chain of blocks according to their inheritance settings.
-    pub fn inherit(cx: &mut Cx<'_>, chain: &[&Scope]) -> Self {
+    pub fn inherit(cx: &mut Cx<'_>, chain: &[&Scope]) -> Arc<Self> {
+        let resolved = Self::resolve(cx, chain);
         let layers: Vec<&HeadersConfLayer> = chain.iter().filter_map(|scope| scope.get()).collect();
+        let rules =
+            |l: &&HeadersConfLayer| l.add_header_inherit.or(l.add_trailer_inherit).is_some();
+        if !layers.iter().any(rules) {
+            return resolved;
+        }
         let headers = layers.iter().map(|l| (l.add_header_inherit, l.add_header.as_deref()));
         let trailers = layers.iter().map(|l| (l.add_trailer_inherit, l.add_trailer.as_deref()));
         let (add_header, add_trailer) = (inherited(headers), inherited(trailers));
-        Self { add_header, add_trailer, ..Self::resolve(cx, chain) }
+        Arc::new(Self { add_header, add_trailer, ..Self::clone(&resolved) })
     }
 
     /// Whether nothing is added.

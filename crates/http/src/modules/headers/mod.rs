@@ -4,6 +4,7 @@ pub mod conf;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
+use std::sync::Arc;
 
 use self::conf::{Expires, HeadersConf};
 use crate::module::{Filter, Module, Parts, Place};
@@ -20,20 +21,23 @@ pub static MODULE: Module =
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let conf = HeadersConf::inherit(cx, chain);
     if !conf.is_empty() {
-        parts.filter(Place::Fields, conf);
+        parts.filter(Place::Fields, Add(conf));
     }
 }
 
-impl Filter for HeadersConf {
+/// Adds the fields.
+struct Add(Arc<HeadersConf>);
+
+impl Filter for Add {
     fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
         if !request.is_nested() {
-            apply(self, request, response);
+            apply(&self.0, request, response);
         }
         Ok(())
     }
 
     fn trailers(&self, request: &mut Request) {
-        trailers(self, request);
+        trailers(&self.0, request);
     }
 }
 

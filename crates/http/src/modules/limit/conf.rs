@@ -6,6 +6,7 @@
 use nowait_conf::{Bounded, Cx, Diagnostic, Node, Scope, Span, Word};
 use nowait_front::limit::connections::{self, ConnectionLimit, ConnectionLimits};
 use nowait_front::limit::{self, LimitLevel, LimitZone, Milli, ONE, Parameters, Slots, positive};
+use std::sync::Arc;
 
 use super::requests::{self, Bucket};
 use crate::variables::complex::HttpVariables;
@@ -85,11 +86,11 @@ pub struct Limits {
     /// Limits of the request rate.
     pub requests: Box<[RequestLimit]>,
     /// Other settings of `limit_req`.
-    pub request_conf: LimitReqConf,
+    pub request_conf: Arc<LimitReqConf>,
     /// Limits of concurrent requests.
     pub connections: Box<[ConnectionLimit]>,
     /// Other settings of `limit_conn`.
-    pub connection_conf: LimitConnConf,
+    pub connection_conf: Arc<LimitConnConf>,
     /// Limits of the rate of requests to upstream servers.
     pub fetches: Box<[RequestLimit]>,
     /// Limits of concurrent requests to upstream servers.

@@ -95,7 +95,7 @@ pub(super) static CONF: Key<Arc<Memcached>> = Key::new();
 impl Memcached {
     /// Resolves a chain of blocks.
     fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass, key: Complex) -> Self {
-        let own = MemcachedConf::resolve(cx, chain);
+        let own = Arc::unwrap_or_clone(MemcachedConf::resolve(cx, chain));
         let settings =
             Settings { next_upstream: own.next_upstream.conditions().causes(), ..own.settings() };
         let backend = Backend {

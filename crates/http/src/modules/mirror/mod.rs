@@ -8,6 +8,7 @@
 pub mod conf;
 
 use nowait_conf::{Cx, Scope};
+use std::sync::Arc;
 
 use self::conf::MirrorConf;
 use crate::module::{Explained, Handler, Module, Parts, Phase, Step};
@@ -24,7 +25,7 @@ pub static MODULE: Module =
     Module { rows: &[MirrorConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 /// Sends the copies.
-struct Mirror(MirrorConf);
+struct Mirror(Arc<MirrorConf>);
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let conf = MirrorConf::resolve(cx, chain);

@@ -31,7 +31,7 @@ pub static MODULE: Module =
 struct RealIp(Arc<RealIpConf>);
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
-    let conf = Arc::new(RealIpConf::resolve(cx, chain));
+    let conf = RealIpConf::resolve(cx, chain);
     if !conf.set_real_ip_from.is_empty() {
         parts.handler(Phase::PostRead, RealIp(conf.clone()));
         parts.handler(Phase::Preaccess, RealIp(conf));

@@ -102,6 +102,6 @@ impl ScgiConf {
             backend.store = None;
         }
         let conf = ScgiRequestConf::resolve(cx, chain);
-        Self { pass, backend, params: Params::new(conf.param) }
+        Self { pass, backend, params: Params::new(conf.param.clone()) }
     }
 }

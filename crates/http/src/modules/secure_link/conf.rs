@@ -1,6 +1,7 @@
 //! Settings of `secure_link`. nginx: `ngx_http_secure_link_module`.
 
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
+use std::sync::Arc;
 
 use crate::variables::complex::Complex;
 
@@ -39,7 +40,7 @@ impl Setting for Secret {
 impl SecureLinkConf {
     /// Resolves a chain of blocks. Links of one kind cancel links of the other kind that an outer
     /// block configures.
-    pub fn inherit(cx: &mut Cx<'_>, chain: &[&Scope]) -> Self {
+    pub fn inherit(cx: &mut Cx<'_>, chain: &[&Scope]) -> Arc<Self> {
         let mut conf = Self::resolve(cx, chain);
         let layers: Vec<&SecureLinkConfLayer> =
             chain.iter().filter_map(|scope| scope.get()).collect();
@@ -53,8 +54,13 @@ impl SecureLinkConf {
                 "\"secure_link_secret\" cannot be mixed with \"secure_link\" and \
                  \"secure_link_md5\"",
             )),
-            (Some(old), Some(new)) if old < new => conf.secure_link_secret = None,
-            (Some(_), Some(_)) => (conf.secure_link, conf.secure_link_md5) = (None, None),
+            (Some(old), Some(new)) if old < new => {
+                Arc::make_mut(&mut conf).secure_link_secret = None
+            }
+            (Some(_), Some(_)) => {
+                let conf = Arc::make_mut(&mut conf);
+                (conf.secure_link, conf.secure_link_md5) = (None, None);
+            }
             _ => {}
         }
         conf

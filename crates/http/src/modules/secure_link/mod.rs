@@ -7,6 +7,7 @@ pub mod conf;
 
 use md5::{Digest, Md5};
 use nowait_conf::{Cx, Scope};
+use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
 use self::conf::SecureLinkConf;
@@ -29,7 +30,7 @@ pub static MODULE: Module = Module {
 };
 
 /// The settings of locations that have any.
-static CONF: Key<SecureLinkConf> = Key::new();
+static CONF: Key<Arc<SecureLinkConf>> = Key::new();
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let conf = SecureLinkConf::inherit(cx, chain);

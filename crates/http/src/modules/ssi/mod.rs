@@ -78,7 +78,6 @@ static SETTINGS: Key<Arc<SsiConf>> = Key::new();
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     let conf = SsiConf::resolve(cx, chain);
     if conf.ssi {
-        let conf = Arc::new(conf);
         parts.filter(Place::Content, filter::Decide(conf.clone()));
         parts.filter(Place::Inclusion, filter::Wrap(conf.clone()));
         parts.settings.set(&SETTINGS, conf);

@@ -60,7 +60,7 @@ impl Setting for Pair {
 #[derive(Debug)]
 pub struct SubFilter {
     /// The settings as given.
-    pub conf: SubConf,
+    pub conf: Arc<SubConf>,
     /// The search strings, if they contain no variables.
     pub fixed: Option<Arc<Patterns>>,
 }

@@ -114,7 +114,7 @@ pub(super) static CONF: Key<Arc<Tunnel>> = Key::new();
 impl Tunnel {
     /// Resolves a chain of blocks.
     fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass) -> Self {
-        let own = TunnelConf::resolve(cx, chain);
+        let own = Arc::unwrap_or_clone(TunnelConf::resolve(cx, chain));
         let settings = Settings {
             connect_timeout: own.connect_timeout.duration(),
             send_timeout: own.send_timeout.duration(),

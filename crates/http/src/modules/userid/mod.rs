@@ -48,7 +48,7 @@ static CONF: Key<Arc<UserIdConf>> = Key::new();
 static IDS: Key<RefCell<Option<Ids>>> = Key::new();
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
-    let conf = Arc::new(UserIdConf::resolve(cx, chain));
+    let conf = UserIdConf::resolve(cx, chain);
     if conf.userid == UserId::Off {
         return;
     }

@@ -147,14 +147,14 @@ impl UwsgiConf {
             backend.store = None;
         }
         if pass.may_need_tls() {
-            let tls = UwsgiTlsConf::resolve(cx, chain).tls(cx, Vec::new());
+            let tls = Arc::unwrap_or_clone(UwsgiTlsConf::resolve(cx, chain)).tls(cx, Vec::new());
             if let Some(tls) = cx.accept(tls) {
                 backend = backend.with_tls(tls);
             }
         }
         let conf = UwsgiRequestConf::resolve(cx, chain);
-        let params = Params::new(conf.param);
+        let params = Params::new(conf.param.clone());
         let modifiers = [conf.modifier1.0, conf.modifier2.0];
-        Self { pass, backend, params, modifiers, string: conf.string }
+        Self { pass, backend, params, modifiers, string: conf.string.clone() }
     }
 }

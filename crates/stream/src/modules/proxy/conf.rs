@@ -149,7 +149,7 @@ pub struct Proxy {
     /// The destination.
     pub pass: Pass,
     /// Its settings.
-    pub conf: ProxyConf,
+    pub conf: Arc<ProxyConf>,
     /// TLS to the server.
     pub tls: Option<ProxyTls>,
 }
@@ -166,10 +166,10 @@ pub struct ProxyTls {
 impl Proxy {
     /// Resolves a chain of blocks. `host`: that of `proxy_pass`, if it has no variables.
     fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass, host: Bytes) -> Self {
-        let mut conf = ProxyConf::resolve(cx, chain);
+        let conf = ProxyConf::resolve(cx, chain);
         let tls = conf.ssl.then(|| {
-            let alpn = conf.ssl_alpn.take().map_or_else(Vec::new, |alpn| alpn.0);
-            let settings = TlsConf::resolve(cx, chain).tls(cx, alpn);
+            let alpn = conf.ssl_alpn.clone().map_or_else(Vec::new, |alpn| alpn.0);
+            let settings = Arc::unwrap_or_clone(TlsConf::resolve(cx, chain)).tls(cx, alpn);
             cx.accept(settings).map(|settings| ProxyTls { settings, host })
         });
         Self { pass, conf, tls: tls.flatten() }

@@ -182,7 +182,7 @@ pub fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 impl ProxyConf {
     /// Resolves a chain of blocks for a location that passes requests on. `strict`: it follows RFCs.
     pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], pass: Pass, strict: bool) -> Self {
-        let conf = ProxyRequestConf::resolve(cx, chain);
+        let conf = Arc::unwrap_or_clone(ProxyRequestConf::resolve(cx, chain));
         let backend = ProxyUpstreamConf::backend(cx, chain, HIDDEN);
         let mut backend = ProxyBackendConf::complete(cx, chain, pass.span(), backend);
         if keeps::<ProxyBackendLayer, ProxyCacheConfLayer>(chain) == Some(Keeps::Cache) {
@@ -196,7 +196,7 @@ impl ProxyConf {
                 HttpVersion::Http2 => vec![Complex::from_literal("h2")],
                 HttpVersion::Http10 | HttpVersion::Http11 => Vec::new(),
             };
-            let tls = ProxyTlsConf::resolve(cx, chain).tls(cx, alpn);
+            let tls = Arc::unwrap_or_clone(ProxyTlsConf::resolve(cx, chain)).tls(cx, alpn);
             if let Some(tls) = cx.accept(tls) {
                 backend = backend.with_tls(tls);
             }

@@ -462,7 +462,7 @@ mod tests {
         cx.run(&tree);
         let blocks = cx.take_global::<Blocks>();
         let conf = LogConf::resolve(&mut cx, &[&blocks.0[0]]);
-        messages(&diagnostics).map_or(Ok(conf), Err)
+        messages(&diagnostics).map_or(Ok(std::sync::Arc::unwrap_or_clone(conf)), Err)
     }
 
     fn messages(diagnostics: &Diagnostics) -> Option<Vec<String>> {

@@ -446,17 +446,6 @@ impl<'a> Cx<'a> {
         node.directive_error("is duplicate").follows_from_nesting()
     }
 
-    /// Calls `each` with every entry of a data block that may be large (`geo`, `map`). Entries with blocks
-    /// are reported and left out.
-    pub fn each_entry(&mut self, node: &Node, mut each: impl FnMut(&mut Self, &Node)) {
-        for entry in self.entries(node) {
-            each(self, entry);
-        }
-        if let Some(entries) = &node.entries {
-            entries.for_each(|entry| each(self, entry));
-        }
-    }
-
     /// The entries of a data block (`types`): directives without blocks. Entries with blocks are reported
     /// and left out.
     pub fn entries<'n>(&mut self, node: &'n Node) -> Vec<&'n Node> {

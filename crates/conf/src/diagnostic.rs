@@ -44,15 +44,15 @@ impl Level {
 
 /// How many findings there are of each level.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts([usize; Level::ALL.len()]);
+struct Counts([u32; Level::ALL.len()]);
 
 impl Counts {
     fn of(&self, level: Level) -> usize {
-        self.0[level as usize]
+        self.0[level as usize] as usize
     }
 
     fn add(&mut self, level: Level) {
-        self.0[level as usize] += 1;
+        self.0[level as usize] = self.0[level as usize].saturating_add(1);
     }
 }
 
@@ -310,7 +310,7 @@ impl Diagnostics {
 
     /// Number of findings beyond [`Diagnostics::MAX`].
     pub fn dropped(&self) -> usize {
-        self.dropped.0.iter().sum()
+        self.dropped.0.iter().map(|count| *count as usize).sum()
     }
 
     /// A line for each level with findings beyond [`Diagnostics::MAX`], the most severe first: `7 more

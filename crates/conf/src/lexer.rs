@@ -5,7 +5,7 @@
 //! a block, and a backslash takes any special meaning from the next byte.
 
 use crate::lua;
-use crate::source::{FileId, Span};
+use crate::source::{FileId, Place, Span};
 use crate::tree::Word;
 
 /// The next token.
@@ -31,15 +31,6 @@ pub(crate) enum LexError {
 
 /// Maximum length of a word. nginx reads words through a buffer of this size.
 pub(crate) const WORD_BYTES_MAX: usize = 4096;
-
-/// A place in a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Bytes before it.
-    start: u32,
-    /// Its line, counted from 1.
-    line: u32,
-}
 
 pub(crate) struct Lexer<'t> {
     text: &'t [u8],

@@ -14,13 +14,12 @@ use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::elsewhere;
-use crate::entries::Entries;
 use crate::files::{Bundle, Files};
 use crate::glob;
 use crate::irregular::Irregular;
 use crate::lexer::{LexError, Lexer, Token};
 use crate::paths::Paths;
-use crate::source::{FileId, Source, Span};
+use crate::source::{Entries, FileId, Source, Span};
 use crate::substitution;
 use crate::tree::{Node, Tree, Word};
 

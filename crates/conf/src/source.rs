@@ -1,5 +1,6 @@
 //! The texts that diagnostics point into: names, contents, positions.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -52,6 +53,72 @@ impl Source {
 
     fn marks(&self) -> &Marks {
         self.marks.get_or_init(|| Marks::of(&self.text))
+    }
+}
+
+/// A place in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Bytes before it.
+    pub start: u32,
+    /// Its line, counted from 1.
+    pub line: u32,
+}
+
+/// The entries of a large data block (`geo`, `map`) as text: pieces of texts in the order of reading, which
+/// are what stands between `include` directives, and the included files. `entries.rs` reads them.
+#[derive(Clone, Default)]
+pub struct Entries(Vec<Piece>);
+
+/// A piece of a text.
+#[derive(Clone)]
+pub(crate) struct Piece {
+    pub file: FileId,
+    source: Arc<Source>,
+    pub place: Place,
+    /// `None`: it is being read.
+    end: Option<u32>,
+}
+
+impl Entries {
+    pub(crate) fn begin(&mut self, file: FileId, source: &Arc<Source>, place: Place) {
+        self.0.push(Piece { file, source: source.clone(), place, end: None });
+    }
+
+    pub(crate) fn end(&mut self, end: u32) {
+        if let Some(piece) = self.0.last_mut() {
+            piece.end.get_or_insert(end);
+        }
+    }
+
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.0
+    }
+}
+
+impl Piece {
+    /// The text of the file up to the end of the piece.
+    pub fn text(&self) -> &[u8] {
+        let text = &self.source.text[..];
+        &text[..self.end.map_or(text.len(), |end| (end as usize).min(text.len()))]
+    }
+}
+
+/// They are the same if they stand in the same places.
+impl PartialEq for Entries {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(one, two): (&Piece, &Piece)| {
+            (one.file, one.place) == (two.file, two.place) && one.text() == two.text()
+        };
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
+    }
+}
+
+impl Eq for Entries {}
+
+impl fmt::Debug for Entries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entries").field("pieces", &self.0.len()).finish_non_exhaustive()
     }
 }
 

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::diagnostic::Diagnostic;
-use crate::entries::Entries;
 use crate::files::Bundle;
-use crate::source::{Sources, Span};
+use crate::source::{Entries, Sources, Span};
 
 /// One token after removal of quotes and escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]

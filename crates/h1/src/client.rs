@@ -10,9 +10,7 @@ use crate::response::{Framing, Reading};
 use crate::{Limits, ResponseError};
 use nowait_message::{ResponseBuilder, Version};
 
-/// Maximum number of interim (1xx) responses before the final one. Each renews the time for the next
-/// head, so without a limit a request could be held forever.
-pub const INTERIM_MAX: u8 = 32;
+pub use nowait_message::response::INTERIM_MAX;
 
 /// The kind of request, as far as it affects the framing of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

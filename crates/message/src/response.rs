@@ -12,6 +12,10 @@ use crate::fields::{Field, Place, Span};
 use crate::scan::decimal;
 use crate::{Known, Version, status};
 
+/// Maximum number of interim (1xx) responses before the final one. Each renews the time for the next
+/// head, so without a limit a request could be held forever.
+pub const INTERIM_MAX: u8 = 32;
+
 /// Places for fields that a head gets with its first one; more than most heads have.
 const PLACES: usize = 16;
 

@@ -471,7 +471,7 @@ impl<N: Namespace> Unset<N> {
                 subject.depth().set(depth + 1);
                 let value = by.compute(subject);
                 subject.depth().set(depth);
-                if !volatile && !(*late && subject.awaits_content()) {
+                if !(*volatile || *late && subject.awaits_content()) {
                     subject.set_slot(slot, value.clone());
                 }
                 value

@@ -42,7 +42,7 @@ fn post(server: &Server, method: &str, body: &str, chunked: bool) -> (Option<Str
         ),
     };
     // The head is on its way first, so that a look-up can't have seen the body by chance.
-    client.send(&format!("{head}{framing}\r\n\r\n"));
+    client.send(format!("{head}{framing}\r\n\r\n"));
     client.send(&content);
     let response = client.response();
     (response.header("X-Cache").map(str::to_owned), response.text())

@@ -29,7 +29,7 @@ const UNKNOWN: &str = "unknown.example";
 
 /// A connection with one of the protocols.
 enum Connection {
-    Http1(TlsClient),
+    Http1(Box<TlsClient>),
     Http2(Http2),
 }
 
@@ -37,7 +37,10 @@ impl Connection {
     /// One of each protocol.
     fn both(server: &Server, config: &Arc<ClientConfig>, name: &str) -> [Connection; 2] {
         let http2 = Http2::over(relay(server, config, name), Limits::default());
-        [Connection::Http1(TlsClient::new(server, config, name)), Connection::Http2(http2)]
+        [
+            Connection::Http1(Box::new(TlsClient::new(server, config, name))),
+            Connection::Http2(http2),
+        ]
     }
 
     /// The status and the body of a response.

@@ -89,7 +89,7 @@ fn advance(peer: &mut Http2Peer, random: &mut Random, answers: &mut [Answer]) ->
         }
         let complete = request.ended;
         // Calls may be answered while they are still being made.
-        let early = answer.is_grpc && answer.asked.id % 2 == 0;
+        let early = answer.is_grpc && answer.asked.id.is_multiple_of(2);
         if !complete && !early {
             continue;
         }

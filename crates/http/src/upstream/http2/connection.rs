@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use nowait_h1::client::INTERIM_MAX;
 use nowait_h2::frame::FRAME_SIZE_DEFAULT;
 use nowait_h2::{ErrorCode, Limits, StreamId, client};
+use nowait_message::response::INTERIM_MAX;
 use nowait_runtime::buf::Received;
 use nowait_runtime::net::Stream;
 use nowait_runtime::now;

@@ -220,9 +220,10 @@ fn a_bomb_of_an_upstream_is_taken_piece_by_piece() {
         assert!(!slow.read_some(1000).is_empty());
         // Nobody else waits for it, and it is not made faster than it is taken.
         assert_eq!(ask(server, "/none", &[]).status, 404);
+        // The program itself is locked in memory, and does not count.
         let resident = |pid: u32| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
             line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0)
         };
         for pid in server.children() {

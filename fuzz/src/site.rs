@@ -12,7 +12,7 @@ use nowait_front::log::writer::Writer;
 use nowait_front::logs::Logs;
 use nowait_front::resolvers::Resolvers;
 use nowait_http::blocks;
-use nowait_http::generation::{DEFAULT_POOL, Generation};
+use nowait_http::generation::{Contents, DEFAULT_POOL, Generation};
 use nowait_runtime::net::{Listener, ListenerOptions, SendOptions};
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::{JoinHandle, sim, spawn};
@@ -69,16 +69,9 @@ pub fn generation(settings: &str, listen: SocketAddr) -> Arc<Generation> {
     let resolvers = Resolvers::new(&conf.resolvers, &pool, None);
     let pools = HashMap::from([(DEFAULT_POOL.to_owned(), pool)]);
     let (caches, lifeline) = (Vec::new(), Box::new(()));
-    Arc::new(Generation {
-        number: 1,
-        conf,
-        pools,
-        caches,
-        resolvers,
-        logs,
-        sessions: None,
-        lifeline,
-    })
+    let (number, sessions) = (1, None);
+    let contents = Contents { number, conf, pools, caches, resolvers, logs, sessions, lifeline };
+    Arc::new(Generation::new(contents))
 }
 
 /// Starts an origin that answers each connection once, and closes it.

@@ -307,7 +307,7 @@ const TABLE: &[Origin] = &[
     },
     Origin {
         name: "Kaltura's modules",
-        names: "secure_token secure_token_* akamai_token_validate* parallel parallel_*",
+        names: "secure_token secure_token_* akamai_token_validate akamai_token_validate_* parallel parallel_*",
         files: "ngx_http_secure_token_filter_module ngx_http_akamai_token_validate_module \
                 ngx_http_parallel_module",
         guards: "akamai_token_validate",

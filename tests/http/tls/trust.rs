@@ -30,7 +30,7 @@ const UNKNOWN: &str = "unknown.example";
 /// A connection with one of the protocols.
 enum Connection {
     Http1(Box<TlsClient>),
-    Http2(Http2),
+    Http2(Box<Http2>),
 }
 
 impl Connection {
@@ -39,7 +39,7 @@ impl Connection {
         let http2 = Http2::over(relay(server, config, name), Limits::default());
         [
             Connection::Http1(Box::new(TlsClient::new(server, config, name))),
-            Connection::Http2(http2),
+            Connection::Http2(Box::new(http2)),
         ]
     }
 

@@ -63,8 +63,10 @@ impl From<Error> for Refusal {
 enum Progress {
     /// It is not complete.
     Partial,
-    /// All of it; or what is no hello, for rustls to refuse it.
+    /// All of it; or a record that is no handshake, for rustls to refuse it.
     Whole,
+    /// Another message. It is refused here, so that the reason does not depend on how much has come.
+    Other,
     /// More than is accepted is announced, or has come.
     TooLong,
 }
@@ -110,7 +112,10 @@ impl Records {
     /// The judgement about this much of the message.
     fn partial(&self, received: &[u8], message: usize) -> Progress {
         let [kind, ..] = self.head;
-        if message > 0 && kind != CLIENT_HELLO || self.is_whole(message) {
+        if message > 0 && kind != CLIENT_HELLO {
+            return Progress::Other;
+        }
+        if self.is_whole(message) {
             return Progress::Whole;
         }
         let is_announced = message >= self.head.len() && self.announced() > HELLO_BYTES_MAX;
@@ -161,6 +166,7 @@ impl Acceptor {
         match self.records.look(&self.received) {
             Progress::Partial => return Ok(None),
             Progress::Whole => {}
+            Progress::Other => return Err(unexpected()),
             Progress::TooLong => {
                 let alert = ILLEGAL_PARAMETER.to_vec();
                 return Err(Refusal { error: Error::TooLong, alert });
@@ -187,14 +193,19 @@ impl Acceptor {
             }
         }
         // Something else stands where the hello should be, or in the middle of it.
-        let error = rustls::Error::InvalidMessage(InvalidMessage::UnexpectedMessage("ClientHello"));
-        Err(Refusal { error: error.into(), alert: UNEXPECTED_MESSAGE.to_vec() })
+        Err(unexpected())
     }
 
     /// Everything received so far.
     pub fn received(&self) -> &[u8] {
         &self.received
     }
+}
+
+/// Something else than a hello.
+fn unexpected() -> Refusal {
+    let error = rustls::Error::InvalidMessage(InvalidMessage::UnexpectedMessage("ClientHello"));
+    Refusal { error: error.into(), alert: UNEXPECTED_MESSAGE.to_vec() }
 }
 
 /// A client's hello.

@@ -176,13 +176,20 @@ impl Acceptor {
         let mut inner = rustls::server::Acceptor::default();
         let mut rest = &self.received[..];
         while !rest.is_empty() {
-            // Fails if its buffer is full, which is for a hello of the size above.
-            inner.read_tls(&mut rest).map_err(|_| Error::TooLong)?;
+            // Fails if its buffer is full, which is for a hello of the size above: more follows behind one.
+            inner.read_tls(&mut rest).map_err(|_| unexpected())?;
             match inner.accept() {
                 Ok(None) => {}
                 Ok(Some(accepted)) => {
                     let received = std::mem::take(&mut self.received);
                     return Ok(Some(Hello { accepted, received, hidden }));
+                }
+                // A hello of such a length was refused above, so this is behind one.
+                Err((
+                    rustls::Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge),
+                    _,
+                )) => {
+                    return Err(unexpected());
                 }
                 Err((error, mut alert)) => {
                     let mut bytes = Vec::new();

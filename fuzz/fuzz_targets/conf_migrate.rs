@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use libfuzzer_sys::fuzz_target;
-use nowait_conf::{Context, Cx, Diagnostic, Node, Registry, parse_text, rows};
+use nowait_conf::{Cx, Diagnostic, Node, Registry, parse_text, rows};
 use nowait_migrate::{Adaptation, Class, Source, Survey};
 
 rows! {

@@ -149,23 +149,23 @@ impl<'a> Plan<'a> {
                 }
                 return false;
             }
-            Treatment::Remove => self.comment(file, node, &why, None),
             Treatment::Instead(instead) => {
                 let why = format!("{why}; requests are refused until it is replaced");
-                self.comment(file, node, &why, Some(instead));
+                self.comment(file, node, &why, Some(instead.as_bytes()));
             }
-            Treatment::Rename(other) => {
+            Treatment::Rename(other) if node.close.is_none() => {
                 let text = &self.survey.files[file].text;
                 let rest = &text[node.name.span.end as usize..node.span.end as usize];
-                let line = format!("{other}{}", String::from_utf8_lossy(rest));
-                self.comment(file, node, &why, Some(&line));
+                self.comment(file, node, &why, Some(&[other.as_bytes(), rest].concat()));
             }
+            // The other directive has no block.
+            Treatment::Remove | Treatment::Rename(_) => self.comment(file, node, &why, None),
         }
         true
     }
 
     /// Turns a directive into a comment.
-    fn comment(&mut self, file: usize, node: &Node, why: &str, instead: Option<&str>) {
+    fn comment(&mut self, file: usize, node: &Node, why: &str, instead: Option<&[u8]>) {
         let text = &self.survey.files[file].text;
         let end = node.close.map_or(node.span.end, |close| close.end) as usize;
         let edit = comment(text, node.span.start as usize, end, &printable(why), instead);
@@ -352,7 +352,7 @@ fn indentation(text: &[u8], start: usize) -> (&[u8], bool) {
 }
 
 /// Turns the bytes from `start` to `end` into a comment, on lines of its own.
-fn comment(text: &[u8], start: usize, end: usize, why: &str, instead: Option<&str>) -> Edit {
+fn comment(text: &[u8], start: usize, end: usize, why: &str, instead: Option<&[u8]>) -> Edit {
     let (indent, alone) = indentation(text, start);
     let mut rest = text[end..].iter().filter(|byte| **byte == b'\n' || !byte.is_ascii_whitespace());
     let next = rest.next();
@@ -372,7 +372,7 @@ fn comment(text: &[u8], start: usize, end: usize, why: &str, instead: Option<&st
     if let Some(instead) = instead {
         out.push(b'\n');
         out.extend_from_slice(indent);
-        out.extend_from_slice(instead.as_bytes());
+        out.extend_from_slice(instead);
     }
     if !matches!(next, None | Some(b'\n' | b'#')) {
         out.push(b'\n');
@@ -407,6 +407,7 @@ mod tests {
     fn comments_stand_on_lines_of_their_own() {
         let check = |text: &str, what: &str, instead: Option<&str>, expected: &str| {
             let start = text.find(what).unwrap();
+            let instead = instead.map(str::as_bytes);
             let edit = comment(text.as_bytes(), start, start + what.len(), "why", instead);
             let out = apply(text.as_bytes(), vec![edit]);
             assert_eq!(String::from_utf8(out).unwrap(), expected);

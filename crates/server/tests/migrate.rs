@@ -354,6 +354,7 @@ http {
         location /app { passenger_enabled on; }
         location /ldap { auth_ldap \"Restricted\"; auth_ldap_servers one; }
         location /list/ { fancyindex on; }
+        location /block/ { fancyindex on { a; } }
         location /x { if ($arg_a) { auth_pam \"x\"; } log_by_lua_file conf/log.lua; }
     }
 }",
@@ -383,6 +384,7 @@ http {
         "# passenger_enabled on;\n        return 501;\n",
         "# auth_ldap \"Restricted\";\n        return 403;\n",
         "# fancyindex on;\n        autoindex on;\n",
+        "# fancyindex on { a; }\n         }",
         "# auth_pam \"x\";\n        return 403;\n",
         "    # init_by_lua_block {\n    #     -- a brace } in a comment; and \"; in a string\"\n",
         "    # nowait: ModSecurity module is missing: requests reach applications unfiltered\n    # modsecurity on;\n",

@@ -63,8 +63,8 @@ impl From<Error> for Refusal {
 enum Progress {
     /// It is not complete.
     Partial,
-    /// All of it; or a record that is no handshake, for rustls to refuse it.
-    Whole,
+    /// All of it, up to here; or a record that no version has, for rustls to refuse it.
+    Whole(usize),
     /// Another message. It is refused here, so that the reason does not depend on how much has come.
     Other,
     /// More than is accepted is announced, or has come.
@@ -83,15 +83,19 @@ struct Records {
 }
 
 impl Records {
-    /// Looks at what was added to `received`.
+    /// Looks at what was added to `received`. The judgement does not depend on how it is split.
     fn look(&mut self, received: &[u8]) -> Progress {
+        let received = &received[..received.len().min(HELLO_BYTES_MAX + HEADERS_BYTES_MAX)];
         loop {
             let Some([kind, _, _, high, low]) = received.get(self.at..self.at + 5) else {
-                return self.partial(received, self.message);
+                return self.partial(received);
             };
             let len = usize::from(u16::from_be_bytes([*high, *low]));
+            if *kind != HANDSHAKE && *kind & SSL2 == 0 {
+                return Progress::Other;
+            }
             if *kind != HANDSHAKE || len == 0 {
-                return Progress::Whole;
+                return Progress::Whole(self.at + 5);
             }
             let begin = self.at + 5;
             let there = &received[begin..received.len().min(begin + len)];
@@ -102,34 +106,35 @@ impl Records {
                 }
             }
             let message = self.message + there.len();
-            if there.len() < len || self.is_whole(message) {
-                return self.partial(received, message);
+            if message > 0 && self.head[0] != CLIENT_HELLO {
+                return Progress::Other;
+            }
+            if message >= self.head.len() {
+                let wanted = self.head.len() + self.announced();
+                if self.announced() > HELLO_BYTES_MAX {
+                    return Progress::TooLong;
+                }
+                // The keys of what follows are others: a hello ends with its record (RFC 8446, 5.1).
+                if self.message + len > wanted {
+                    return Progress::Other;
+                }
+                if message == wanted {
+                    return Progress::Whole(begin + len);
+                }
+            }
+            if there.len() < len {
+                return self.partial(received);
             }
             (self.at, self.message) = (begin + len, message);
         }
     }
 
-    /// The judgement about this much of the message.
-    fn partial(&self, received: &[u8], message: usize) -> Progress {
-        let [kind, ..] = self.head;
-        if message > 0 && kind != CLIENT_HELLO {
-            return Progress::Other;
-        }
-        if self.is_whole(message) {
-            return Progress::Whole;
-        }
-        let is_announced = message >= self.head.len() && self.announced() > HELLO_BYTES_MAX;
-        match is_announced || received.len() > HELLO_BYTES_MAX + HEADERS_BYTES_MAX {
+    /// The judgement where the message is known to go on.
+    fn partial(&self, received: &[u8]) -> Progress {
+        match received.len() >= HELLO_BYTES_MAX + HEADERS_BYTES_MAX {
             true => Progress::TooLong,
             false => Progress::Partial,
         }
-    }
-
-    fn is_whole(&self, message: usize) -> bool {
-        let wanted = self.announced();
-        message >= self.head.len()
-            && wanted <= HELLO_BYTES_MAX
-            && message - self.head.len() >= wanted
     }
 
     fn announced(&self) -> usize {
@@ -163,33 +168,26 @@ impl Acceptor {
         if first.is_some_and(|first| first != HANDSHAKE && first & SSL2 == 0) {
             return Err(Error::PlainHttp.into());
         }
-        match self.records.look(&self.received) {
+        let end = match self.records.look(&self.received) {
             Progress::Partial => return Ok(None),
-            Progress::Whole => {}
+            Progress::Whole(end) => end,
             Progress::Other => return Err(unexpected()),
             Progress::TooLong => {
                 let alert = ILLEGAL_PARAMETER.to_vec();
                 return Err(Refusal { error: Error::TooLong, alert });
             }
-        }
+        };
         let hidden = transcript::hide(&mut self.received);
         let mut inner = rustls::server::Acceptor::default();
-        let mut rest = &self.received[..];
+        let mut rest = &self.received[..end];
         while !rest.is_empty() {
-            // Fails if its buffer is full, which is for a hello of the size above: more follows behind one.
+            // Fails if its buffer is full, which is for a hello of the size above.
             inner.read_tls(&mut rest).map_err(|_| unexpected())?;
             match inner.accept() {
                 Ok(None) => {}
                 Ok(Some(accepted)) => {
                     let received = std::mem::take(&mut self.received);
                     return Ok(Some(Hello { accepted, received, hidden }));
-                }
-                // A hello of such a length was refused above, so this is behind one.
-                Err((
-                    rustls::Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge),
-                    _,
-                )) => {
-                    return Err(unexpected());
                 }
                 Err((error, mut alert)) => {
                     let mut bytes = Vec::new();

@@ -64,6 +64,27 @@ fn nothing_else_may_stand_in_a_hello() {
     }
 }
 
+/// RFC 8446, 5.1: a message before a change of keys ends with its record.
+#[test]
+fn a_hello_ends_with_its_record() {
+    for len in [0, 1, 101, 300] {
+        let hello = [&[1, 0, (len >> 8) as u8, len as u8][..], &vec![0; len]].concat();
+        for behind in [&[1][..], &[2, 0x68, 0x32, 8], &[20, 0, 0, 12, 0, 0]] {
+            let message = [&hello[..], behind].concat();
+            let mut sent = vec![22, 3, 1];
+            sent.extend_from_slice(&(message.len() as u16).to_be_bytes());
+            sent.extend_from_slice(&message);
+            for piece in 1..=sent.len() {
+                let mut acceptor = Acceptor::default();
+                let refused = sent.chunks(piece).find_map(|part| acceptor.receive(part).err());
+                let refusal = refused.expect("what follows is refused");
+                assert_eq!(refusal.alert, [21, 3, 3, 0, 2, 2, 10], "{len} {piece}");
+                assert_eq!(refusal.error.fault(), Fault::Peer);
+            }
+        }
+    }
+}
+
 #[test]
 fn large_hellos_are_accepted_in_any_pieces() {
     let plain = {

@@ -336,10 +336,14 @@ fn below(path: &[u8], root: &Path) -> Option<usize> {
 /// indented: long lines would be read, and wide indentation written, again for each directive.
 const INDENT_BYTES_MAX: usize = 200;
 
+/// Whether a byte separates words, within a line. Others that are white space elsewhere belong to words.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r')
+}
+
 /// The blanks that a line begins with, and whether nothing else is before `start`.
 fn indentation(text: &[u8], start: usize) -> (&[u8], bool) {
-    let is_blank = |byte: &&u8| byte.is_ascii_whitespace() && **byte != b'\n';
-    let blanks = text[..start].iter().rev().take_while(is_blank).count();
+    let blanks = text[..start].iter().rev().take_while(|byte| is_blank(**byte)).count();
     let alone = matches!(text[..start - blanks].last(), None | Some(b'\n'));
     let from = start.saturating_sub(INDENT_BYTES_MAX);
     let line_start = match text[from..start].iter().rposition(|byte| *byte == b'\n') {
@@ -347,14 +351,14 @@ fn indentation(text: &[u8], start: usize) -> (&[u8], bool) {
         None if from == 0 => 0,
         None => return (b"", alone),
     };
-    let length = text[line_start..start].iter().take_while(is_blank).count();
+    let length = text[line_start..start].iter().take_while(|byte| is_blank(**byte)).count();
     (&text[line_start..line_start + length], alone)
 }
 
 /// Turns the bytes from `start` to `end` into a comment, on lines of its own.
 fn comment(text: &[u8], start: usize, end: usize, why: &str, instead: Option<&[u8]>) -> Edit {
     let (indent, alone) = indentation(text, start);
-    let mut rest = text[end..].iter().filter(|byte| **byte == b'\n' || !byte.is_ascii_whitespace());
+    let mut rest = text[end..].iter().filter(|byte| !is_blank(**byte));
     let next = rest.next();
     let mut out = Vec::new();
     if !alone {
@@ -414,6 +418,7 @@ mod tests {
         };
         check("a;\n  b c;\nd;\n", "b c;", None, "a;\n  # nowait: why\n  # b c;\nd;\n");
         check("  a; b; c;\n", "b;", None, "  a; \n  # nowait: why\n  # b;\n   c;\n");
+        check("\x0ca; b;\n", "b;", Some("d;"), "\x0ca; \n# nowait: why\n# b;\nd;\n");
         check("b; # x\n", "b;", Some("d;"), "# nowait: why\n# b;\nd; # x\n");
         check(
             "\tb {\n\t\tx;\n\t}",

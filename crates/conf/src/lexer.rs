@@ -244,8 +244,10 @@ impl<'t> Lexer<'t> {
 /// nginx's escapes: `\"`, `\'`, `\\` lose the backslash, `\t`, `\r`, `\n` become control bytes, any
 /// other backslash stays.
 fn unescape(raw: &[u8]) -> Vec<u8> {
+    let Some(first) = memchr::memchr(b'\\', raw) else { return raw.to_vec() };
     let mut out = Vec::with_capacity(raw.len());
-    let mut at = 0;
+    out.extend_from_slice(&raw[..first]);
+    let mut at = first;
     while at < raw.len() {
         let (byte, length) = match (raw[at], raw.get(at + 1)) {
             (b'\\', Some(&next @ (b'"' | b'\'' | b'\\'))) => (next, 2),

@@ -3,10 +3,10 @@
 //! Called while configurations are built. Cloning counted bytes writes to the counter, and workers
 //! that send the same text at the same time would contend for its cache line.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use bytes::Bytes;
+use rustc_hash::FxHashSet;
 
 /// Maximum length of a kept text: copying longer ones costs more than counting.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -14,20 +14,17 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// Maximum total size of all kept texts, in bytes. Further ones are counted.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-static KEPT: Mutex<Kept> = Mutex::new(Kept::new());
+static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
 
 /// The texts kept for the life of the process: most texts of one configuration recur in the next.
+#[derive(Default)]
 struct Kept {
-    texts: BTreeSet<&'static [u8]>,
+    texts: FxHashSet<&'static [u8]>,
     /// Of all texts.
     bytes: usize,
 }
 
 impl Kept {
-    const fn new() -> Self {
-        Self { texts: BTreeSet::new(), bytes: 0 }
-    }
-
     fn intern(&mut self, text: &[u8]) -> Bytes {
         if let Some(kept) = self.texts.get(text) {
             return Bytes::from_static(kept);
@@ -53,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_same_text_is_kept_once_and_not_without_end() {
-        let mut kept = Kept::new();
+        let mut kept = Kept::default();
         let text = [b'x'; TEXT_BYTES_MAX];
         let one = kept.intern(&text);
         assert_eq!(one.as_ptr(), kept.intern(&text).as_ptr());

@@ -498,6 +498,10 @@ impl<N> Default for Mentions<N> {
 /// # Errors
 /// Malformed variables.
 pub fn text<N: Namespace>(word: &Word, cx: &mut Cx<'_>) -> Result<Complex<N>, Diagnostic> {
+    // Large tables consist of such texts.
+    if !word.text.contains(&b'$') {
+        return Ok(Complex::from_literal(interned::interned(&word.text)));
+    }
     compile(&Template::parse(word)?, cx)
 }
 

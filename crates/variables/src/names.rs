@@ -8,6 +8,7 @@
 //! length of the client's `Host`. This module compiles and runs no regular expressions: the regex
 //! type is the caller's, and so is running it.
 
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::ops::ControlFlow;
 
@@ -121,12 +122,14 @@ impl<T> Default for Keys<T> {
 
 impl<T> Keys<T> {
     fn insert(&mut self, key: &[u8], value: T) -> Inserted {
-        if self.map.contains_key(key) {
-            return Inserted::Conflict;
+        match self.map.entry(key.into()) {
+            Entry::Occupied(_) => Inserted::Conflict,
+            Entry::Vacant(place) => {
+                place.insert(value);
+                self.longest = self.longest.max(key.len());
+                Inserted::New
+            }
         }
-        self.longest = self.longest.max(key.len());
-        self.map.insert(key.into(), value);
-        Inserted::New
     }
 }
 

@@ -21,6 +21,10 @@ pub(crate) struct Swallowed {
 /// Looks for an argument that starts a line, is not quoted, and names a directive that could stand
 /// in this context.
 pub(crate) fn swallowed(registry: &Registry, context: Context, node: &Node) -> Option<Swallowed> {
+    // Most directives are in one line.
+    if node.args.last().is_none_or(|word| word.span.line == node.name.span.line) {
+        return None;
+    }
     let words: Vec<&Word> = node.words().collect();
     let at = (1..words.len()).find(|&n| {
         let word = words[n];

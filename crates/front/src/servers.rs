@@ -171,7 +171,8 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
                     http2: false,
                 }
             });
-            if entry.servers.contains(&server.id) {
+            // Those of one server follow each other.
+            if entry.servers.last() == Some(&server.id) {
                 cx.report(
                     Diagnostic::emerg(format!("a duplicate listen {address}")).at(directive.span),
                 );

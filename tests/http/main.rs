@@ -75,6 +75,7 @@ mod substitution;
 mod symlinks;
 mod timeouts;
 mod tls;
+mod transport;
 mod try_files;
 mod tunnel;
 mod turns;

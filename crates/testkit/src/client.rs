@@ -64,7 +64,14 @@ impl Client {
     /// # Errors
     /// As `connect(2)`.
     pub fn try_to(addr: SocketAddr) -> std::io::Result<Client> {
-        let stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
+        Client::over(TcpStream::connect_timeout(&addr, PATIENCE)?)
+    }
+
+    /// Speaks over this connection, which may lead through a relay that adds TLS.
+    ///
+    /// # Errors
+    /// As `setsockopt(2)`.
+    pub fn over(stream: TcpStream) -> std::io::Result<Client> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut client = Client { stream, pending: Vec::new(), eof: false, patience: PATIENCE };

@@ -128,6 +128,12 @@ impl Http2 {
         }
     }
 
+    /// The same with another `:scheme` in its requests.
+    #[must_use]
+    pub fn scheme(self, scheme: &'static str) -> Http2 {
+        Http2 { scheme, ..self }
+    }
+
     /// Leaves content untaken from now on, so that windows close.
     pub fn take_nothing(&mut self) {
         self.takes = false;

@@ -3,6 +3,7 @@
 
 mod bodies;
 mod conf;
+mod contents;
 mod damaged;
 mod filling;
 mod limits;

@@ -85,6 +85,11 @@ impl Asked {
         all
     }
 
+    /// The content of the last request of a connection.
+    pub fn content(bytes: &[u8]) -> Vec<u8> {
+        Asked::all(bytes).pop().expect("a request").content
+    }
+
     fn read_params(&mut self, mut bytes: &[u8]) {
         let length = |bytes: &mut &[u8]| {
             let (length, rest) = match **bytes {

@@ -1,7 +1,7 @@
 //! `listen ... ssl`: as clients see it, with certificates made for each test.
 
 mod certificates;
-mod client;
+pub mod client;
 mod compression;
 mod configuration;
 mod key_log;

@@ -1,9 +1,8 @@
 //! A verdict on a client's certificate belongs to the verifier that gave it: reloads withdraw it, and
 //! other servers do not inherit it.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::TcpStream;
+use std::sync::Arc;
 
 use nowait_testkit::http2::{Http2, Limits};
 use nowait_testkit::{Server, ServerBuilder};
@@ -11,12 +10,12 @@ use rcgen::{
     CertificateParams, CertificateRevocationListParams, DnType, KeyIdMethod, KeyPair,
     RevokedCertParams, SerialNumber, date_time_ymd,
 };
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::ClientConfig;
 
 use super::client::Issued;
 use super::{Authority, TlsClient};
 use crate::stage::{on_each_driver, site};
+use crate::transport;
 
 /// The serial number of the client's certificate.
 const SERIAL: u64 = 77;
@@ -72,51 +71,7 @@ fn shown(status: u16, body: &[u8]) -> String {
 fn relay(server: &Server, config: &Arc<ClientConfig>, name: &str) -> TcpStream {
     let mut config = ClientConfig::clone(config);
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    let mut tls = ClientConnection::new(Arc::new(config), name).unwrap();
-    let mut socket = TcpStream::connect(server.addr()).unwrap();
-    while tls.is_handshaking() {
-        tls.complete_io(&mut socket).unwrap();
-    }
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (mut far, _) = listener.accept().unwrap();
-    let tls = Arc::new(Mutex::new(tls));
-    let (mut from, mut to) = (far.try_clone().unwrap(), socket.try_clone().unwrap());
-    let shared = tls.clone();
-    std::thread::spawn(move || {
-        let mut buffer = [0; 16384];
-        while let Ok(count @ 1..) = from.read(&mut buffer) {
-            let mut tls = shared.lock().unwrap();
-            tls.writer().write_all(&buffer[..count]).unwrap();
-            while tls.wants_write() {
-                if tls.write_tls(&mut to).is_err() {
-                    return;
-                }
-            }
-        }
-        let _ = to.shutdown(Shutdown::Both);
-    });
-    std::thread::spawn(move || {
-        let mut buffer = [0; 16384];
-        while let Ok(count @ 1..) = socket.read(&mut buffer) {
-            let mut plain = Vec::new();
-            let mut rest = &buffer[..count];
-            let mut tls = tls.lock().unwrap();
-            while !rest.is_empty() {
-                tls.read_tls(&mut rest).unwrap();
-                tls.process_new_packets().unwrap();
-                // Fails when there is no more for now.
-                let _ = tls.reader().read_to_end(&mut plain);
-            }
-            drop(tls);
-            if far.write_all(&plain).is_err() {
-                return;
-            }
-        }
-        let _ = far.shutdown(Shutdown::Both);
-    });
-    near
+    transport::relay(TcpStream::connect(server.addr()).unwrap(), config, name)
 }
 
 /// A certificate of a client that a list can name.

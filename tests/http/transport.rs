@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use nowait_testkit::http2::{Http2, Limits};
-use nowait_testkit::{Client, Response, Server, ServerBuilder};
+use nowait_testkit::{Client, Response, Server, ServerBuilder, wait};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
@@ -85,6 +85,12 @@ impl Transport {
         }
     }
 
+    /// A client of HTTP/2.
+    #[track_caller]
+    pub fn http2(self, server: &Server) -> Http2 {
+        self.http2_with(server, Limits::default(), None)
+    }
+
     /// A client of HTTP/2 with these settings and this certificate.
     #[track_caller]
     pub fn http2_with(self, server: &Server, limits: Limits, own: Option<&Issued>) -> Http2 {
@@ -127,6 +133,12 @@ impl Transport {
     #[track_caller]
     pub fn ask(self, server: &Server, request: &Request<'_>) -> Response {
         self.send(server, request).response()
+    }
+
+    /// Asks for a target.
+    #[track_caller]
+    pub fn get(self, server: &Server, target: &str) -> Response {
+        self.ask(server, &Request { target, ..Request::default() })
     }
 }
 
@@ -181,6 +193,26 @@ impl Pending {
         match self {
             Pending::Http1(mut client) => client.response(),
             Pending::Http2(mut client, stream) => client.response(stream),
+        }
+    }
+
+    /// Waits until the content begins like this. What has come stays for [`Self::response`].
+    #[track_caller]
+    pub fn until(&mut self, content: &[u8]) {
+        match self {
+            Pending::Http1(client) => {
+                let mut seen = vec![0; 64 * 1024];
+                wait::until("content", wait::PATIENCE, || {
+                    let count = client.stream().peek(&mut seen).unwrap_or(0);
+                    let head = seen[..count].windows(4).position(|part| part == b"\r\n\r\n")?;
+                    let mut parts = seen[head + 4..count].windows(content.len());
+                    parts.any(|part| part == content).then_some(())
+                });
+            }
+            Pending::Http2(client, stream) => {
+                let stream = *stream;
+                client.until("content", |client| client.so_far(stream).body.starts_with(content));
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ mod filling;
 mod limits;
 mod paths;
 mod purge;
+mod resuming;
 mod slice;
 mod stale;
 mod storing;

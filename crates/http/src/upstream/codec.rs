@@ -189,6 +189,9 @@ pub enum Fault {
     HeadTooBig,
     /// The connection was closed before the response was complete.
     PrematureClose,
+    /// The upstream has given up the response, and the connection stays: RST_STREAM of HTTP/2. The text is
+    /// for the error log.
+    Reset(Cow<'static, str>),
     /// The upstream has not acted on the request, and never will: another try is safe, whatever the
     /// request. The text is for the error log.
     Unprocessed(Cow<'static, str>),
@@ -197,7 +200,7 @@ pub enum Fault {
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Malformed(text) | Self::Unprocessed(text) => text,
+            Self::Malformed(text) | Self::Reset(text) | Self::Unprocessed(text) => text,
             Self::HeadTooBig => "upstream sent too big header",
             Self::PrematureClose => "upstream prematurely closed connection",
         })

@@ -345,8 +345,8 @@ impl Pump {
             match more {
                 More::Complete => return Ok(()),
                 More::Broken(fault) => {
-                    let closed = matches!(fault, Fault::PrematureClose);
-                    let cause = closed.then_some(Cause::Error);
+                    let broke = matches!(fault, Fault::PrematureClose | Fault::Reset(_));
+                    let cause = broke.then_some(Cause::Error);
                     return Err(Break { error: broken(&fault), cause });
                 }
                 More::Yes => {}

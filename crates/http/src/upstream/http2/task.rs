@@ -298,7 +298,7 @@ fn reset(connection: &Connection, id: StreamId, code: ErrorCode) {
             Fault::Unprocessed(format!("upstream sent goaway with error {}", code.0).into())
         }
         (ErrorCode::REFUSED_STREAM, false) => Fault::Unprocessed(rejected(code).into()),
-        _ => Fault::Malformed(rejected(code).into()),
+        _ => Fault::Reset(rejected(code).into()),
     };
     lane.fail(Broken::Fault(fault));
 }

@@ -7,6 +7,7 @@ use nowait_testkit::http2::Http2;
 
 use super::{put, request, status, www};
 use crate::stage::on_each_driver;
+use crate::transport::{self, AUTHORITY, Request, Transport, on_each};
 
 const ALL: &str = "dav_methods PUT DELETE MKCOL COPY MOVE;";
 
@@ -121,6 +122,74 @@ fn a_destination_has_the_rules_of_its_location() {
             assert_eq!(client.response(stream).status, expected, "{destination}");
         }
         assert!(www.join("put/z").is_file() && !www.join("denied/z").exists());
+    });
+}
+
+/// What the rules of a destination see of the client is the connection of the request, whatever it is.
+#[test]
+fn a_destination_has_its_rules_over_each_transport() {
+    let site = transport::site(&format!(
+        "map $ssl_client_verify $unverified {{ default 1; SUCCESS ''; }}
+         server {{
+             %%LISTEN%%
+             server_name localhost;
+             root %%DIR%%/html;
+             ssl_verify_client optional;
+             ssl_client_certificate ca.pem;
+             location / {{ {ALL} }}
+             location /denied/ {{ {ALL} deny all; }}
+             location /verified/ {{ {ALL} if ($unverified) {{ return 403; }} }}
+             location /asked/ {{ {ALL} auth_request /auth; }}
+             location = /auth {{ internal; if ($unverified) {{ return 403; }} return 204; }}
+             location /secure/ {{ {ALL} if ($scheme != https) {{ return 403; }} }}
+             location /second/ {{ {ALL} if ($server_protocol != HTTP/2.0) {{ return 403; }} }}
+         }}"
+    ))
+    .file("html/.keep", "")
+    .allow_log("access");
+    let own = AUTHORITY.issue("client");
+    on_each(&Transport::ALL, &site, |server, transport| {
+        let www = www(server);
+        for name in ["denied", "verified", "asked", "secure", "second"] {
+            super::open_to_all(&www.join(name));
+        }
+        for own in [None, Some(&own)] {
+            let verified = own.is_some() && transport.is_secure();
+            for (place, allowed) in [
+                ("", true),
+                ("denied/", false),
+                ("verified/", verified),
+                ("asked/", verified),
+                ("secure/", transport.is_secure()),
+                ("second/", transport.is_http2()),
+            ] {
+                for start in ["", "http://localhost", "https://localhost", "https://localhost:8443"]
+                {
+                    for method in ["COPY", "MOVE"] {
+                        let destination = format!("{start}/{place}x");
+                        let fields = [("destination", &*destination)];
+                        let ask = |method, target, fields, content| {
+                            let request = Request {
+                                method,
+                                target,
+                                fields,
+                                content,
+                                own,
+                                ..Request::default()
+                            };
+                            transport.ask(server, &request).status
+                        };
+                        assert_eq!(ask("PUT", "/a", &[], &b"content"[..]) / 100, 2);
+                        let _ = std::fs::remove_file(www.join(place).join("x"));
+                        let status = ask(method, "/a", &fields, b"");
+                        let expected = if allowed { 204 } else { 403 };
+                        assert_eq!(status, expected, "{method} {destination}, {verified}");
+                        assert_eq!(www.join(place).join("x").is_file(), allowed);
+                        assert_eq!(www.join("a").is_file(), method == "COPY" || !allowed);
+                    }
+                }
+            }
+        }
     });
 }
 

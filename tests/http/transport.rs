@@ -8,8 +8,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use nowait_testkit::http2::{Http2, Limits};
 use nowait_testkit::{Client, Response, Server, ServerBuilder, wait};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, ServerConfig};
 
 use crate::stage;
 use crate::tls::client::{Authority, Issued};
@@ -59,6 +60,9 @@ impl Transport {
     pub const ALL: [Transport; 4] =
         [Transport::Http1, Transport::Http1Tls, Transport::Http2, Transport::Http2Tls];
 
+    /// Those of HTTP/1.1.
+    pub const HTTP1: [Transport; 2] = [Transport::Http1, Transport::Http1Tls];
+
     /// Those of HTTP/2.
     pub const HTTP2: [Transport; 2] = [Transport::Http2, Transport::Http2Tls];
 
@@ -83,6 +87,13 @@ impl Transport {
                 relay(socket, config, "localhost")
             }
         }
+    }
+
+    /// A client of HTTP/1.1.
+    #[track_caller]
+    pub fn client(self, server: &Server) -> Client {
+        assert!(!self.is_http2());
+        Client::over(self.connect(server, None)).unwrap()
     }
 
     /// A client of HTTP/2.
@@ -196,6 +207,20 @@ impl Pending {
         }
     }
 
+    /// Receives what there is of a response. Whether it is complete, and no error.
+    #[track_caller]
+    pub fn ends_well(self) -> bool {
+        match self {
+            Pending::Http1(mut client) => {
+                client.try_response(false).is_ok_and(|response| response.status < 500)
+            }
+            Pending::Http2(mut client, stream) => {
+                let exchange = client.end_of(stream);
+                exchange.ended && exchange.status < 500
+            }
+        }
+    }
+
     /// Waits until the content begins like this. What has come stays for [`Self::response`].
     #[track_caller]
     pub fn until(&mut self, content: &[u8]) {
@@ -215,6 +240,17 @@ impl Pending {
             }
         }
     }
+}
+
+/// Settings of an origin with TLS, for HTTP/2 or HTTP/1.1.
+pub fn origin_tls(http2: bool) -> Arc<ServerConfig> {
+    let own = AUTHORITY.issue("localhost");
+    let chain = vec![CertificateDer::from_pem_slice(own.chain.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
+    let config = ServerConfig::builder().with_no_client_auth();
+    let mut config = config.with_single_cert(chain, key).unwrap();
+    config.alpn_protocols = if http2 { vec![b"h2".to_vec()] } else { Vec::new() };
+    Arc::new(config)
 }
 
 /// A plain connection that leads on to this one, with TLS.

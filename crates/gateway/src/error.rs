@@ -27,6 +27,8 @@ pub enum Error {
     Refused(u8),
     /// More than [`STDERR_BYTES_MAX`](crate::fastcgi::STDERR_BYTES_MAX) bytes of FastCGI's stderr.
     EndlessStderr,
+    /// Too many FastCGI records without content.
+    EmptyRecords,
     /// The line of memcached is none of its responses.
     Line(Vec<u8>),
     /// It is a response for another key.
@@ -71,6 +73,7 @@ impl fmt::Display for Error {
                 };
                 write!(f, "upstream refused the FastCGI request: {why} (protocol status {status})")
             }
+            Self::EmptyRecords => f.write_str("upstream sent too many empty FastCGI records"),
             Self::EndlessStderr => f.write_str("upstream sent too much in FastCGI stderr"),
             Self::Line(line) => {
                 write!(f, "memcached sent invalid response: \"{}\"", text(line))

@@ -1,7 +1,6 @@
 //! A fill that breaks off and is completed by a range request: every way of the origin's to send and to
 //! break off, with clients over every transport.
 
-use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -9,11 +8,9 @@ use std::thread;
 use nowait_testkit::http2::{ErrorCode, Limits};
 use nowait_testkit::http2_origin::Http2Peer;
 use nowait_testkit::{Driver, Link, ServerBuilder, wait};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::transport::{AUTHORITY, Request, Transport, site};
+use crate::transport::{Request, Transport, origin_tls, site};
 
 /// How the first response ends too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +55,7 @@ impl Origin {
         let port = listener.local_addr().unwrap().port();
         let origin = Arc::new(Origin { way, port, state: Mutex::default() });
         let shared = origin.clone();
-        let tls = tls(way.http2);
+        let tls = origin_tls(way.http2);
         thread::spawn(move || {
             for socket in listener.incoming() {
                 let (origin, tls) = (shared.clone(), tls.clone());
@@ -166,17 +163,6 @@ impl Origin {
             }
         }
     }
-}
-
-/// Settings of an origin with TLS.
-fn tls(http2: bool) -> Arc<ServerConfig> {
-    let own = AUTHORITY.issue("localhost");
-    let chain = vec![CertificateDer::from_pem_slice(own.chain.as_bytes()).unwrap()];
-    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
-    let config = ServerConfig::builder().with_no_client_auth();
-    let mut config = config.with_single_cert(chain, key).unwrap();
-    config.alpn_protocols = if http2 { vec![b"h2".to_vec()] } else { Vec::new() };
-    Arc::new(config)
 }
 
 /// Everything that an origin can do.

@@ -4,6 +4,7 @@
 mod balancing;
 mod conf;
 mod failures;
+mod floods;
 mod http2;
 mod keepalive;
 mod left;

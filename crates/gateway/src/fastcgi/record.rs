@@ -13,6 +13,10 @@ pub(super) const VERSION: u8 = 1;
 /// The one request of a connection.
 pub(super) const REQUEST: u16 = 1;
 
+/// Records without content that may follow each other, of any kind: an application could send them as fast
+/// as they are received.
+const EMPTY_RECORDS_MAX: u16 = 1000;
+
 /// Types of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -63,6 +67,8 @@ pub struct Records {
     bytes: [u8; HEADER_BYTES],
     /// Padding after the content of the current record.
     padding: u8,
+    /// Records without content since the last one that had some.
+    empty: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +126,7 @@ impl Records {
                     {
                         check(header)?;
                         at += HEADER_BYTES;
-                        if let Some(event) = self.begin(*header) {
+                        if let Some(event) = self.begin(*header)? {
                             return Ok(Step { consumed: at, event });
                         }
                         continue;
@@ -131,7 +137,7 @@ impl Records {
                     at += length;
                     self.state = State::Header(seen + length);
                     if seen + length == HEADER_BYTES
-                        && let Some(event) = self.begin(self.bytes)
+                        && let Some(event) = self.begin(self.bytes)?
                     {
                         return Ok(Step { consumed: at, event });
                     }
@@ -188,10 +194,14 @@ impl Records {
     }
 
     /// Begins the content of the record with this header.
-    fn begin(&mut self, header: [u8; HEADER_BYTES]) -> Option<Event> {
+    fn begin(&mut self, header: [u8; HEADER_BYTES]) -> Result<Option<Event>, Error> {
         let [_, kind, _, _, high, low, padding, _] = header;
         let length = u16::from_be_bytes([high, low]);
         self.padding = padding;
+        self.empty = if length == 0 { self.empty + 1 } else { 0 };
+        if self.empty > EMPTY_RECORDS_MAX {
+            return Err(Error::EmptyRecords);
+        }
         let is_end = kind == Kind::End as u8;
         self.state = match (kind, length) {
             (_, 0) => Self::padding(padding, is_end),
@@ -199,7 +209,7 @@ impl Records {
             (kind, _) if kind == Kind::Stderr as u8 => State::Stderr(length),
             _ => State::Stdout(length),
         };
-        match (kind, length) {
+        Ok(match (kind, length) {
             (kind, 0) if kind == Kind::Stdout as u8 => Some(Event::StdoutEnd),
             _ if !is_end => None,
             (_, 0) => Some(Event::End(0)),
@@ -207,7 +217,7 @@ impl Records {
                 self.bytes = [0; HEADER_BYTES];
                 None
             }
-        }
+        })
     }
 
     /// Counts this content, of which `left` bytes were due.

@@ -1,5 +1,6 @@
 //! What an HTTP/2 client may hold, and for how long; and that a limit loses no request.
 
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use nowait_testkit::http2::{ErrorCode, Http2, Limits};
@@ -187,4 +188,68 @@ fn requests_on_their_way_are_served_when_a_connection_is_used_up() {
             assert_eq!(client.goaway, Some((11, ErrorCode::NO_ERROR)), "{limit}");
         });
     }
+}
+
+/// A stream that is open does not keep an incomplete field block: nothing else can come before the rest of it.
+#[test]
+fn an_incomplete_field_block_ends_a_connection_in_time() {
+    let site = http2("client_header_timeout 300ms; location / { proxy_pass http://127.0.0.1:1; }");
+    on_both(&site, |server, transport| {
+        // Nothing comes on it, and nothing is incomplete.
+        let mut quiet = transport.http2(server);
+        quiet.open("POST", "/", &[("content-length", "9")], false);
+        // A method, and no more.
+        let begun = frame(1, 1, 3, &[0x82]);
+        let cut = &frame(1, 1, 3, &[0x82, 0x84, 0x86])[..10];
+        let trailers = frame(1, 1, 1, &[]);
+        let continued = [frame(1, 1, 3, &[0x82]), frame(9, 0, 3, &[0x84])].concat();
+        for block in [&begun[..], cut, &trailers, &continued] {
+            let mut client = transport.http2(server);
+            let stream = client.open("POST", "/", &[("content-length", "9")], false);
+            client.round_trip();
+            client.send_raw(block);
+            client.until_closed();
+            assert_eq!(client.goaway.map(|(_, code)| code), Some(ErrorCode::NO_ERROR));
+            assert_eq!(client.so_far(stream).status, 0);
+        }
+        quiet.round_trip();
+        assert_eq!(quiet.goaway, None);
+    });
+}
+
+/// A client whose requests are cut anywhere, and whose connection always has an incomplete one, sends complete
+/// ones all the time.
+#[test]
+fn cut_field_blocks_that_are_completed_may_go_on() {
+    let site = http2(
+        "client_header_timeout 300ms; location / { return 204; }
+        location /open { proxy_pass http://127.0.0.1:1; }",
+    );
+    on_both(&site, |server, transport| {
+        let mut stream = transport.connect(server, None);
+        let mut send = |bytes: &[u8]| stream.write_all(bytes).unwrap();
+        send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        send(&frame(4, 0, 0, &[]));
+        // POST, http, the path and the authority; its content never comes.
+        send(&frame(1, 4, 1, b"\x83\x86\x04\x05/open\x01\x09localhost"));
+        let request = |stream| frame(1, 5, stream, b"\x82\x86\x84\x01\x09localhost");
+        let until = Instant::now() + Duration::from_millis(1200);
+        let mut number = 3;
+        send(&request(number)[..12]);
+        while Instant::now() < until {
+            let next = request(number + 2);
+            send(&[&request(number)[12..], &next[..12]].concat());
+            number += 2;
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        send(&[&request(number)[12..], &frame(6, 0, 0, b"all sent")].concat());
+        let mut received = Vec::new();
+        while !received.ends_with(b"all sent") {
+            let mut buffer = [0; 4096];
+            match stream.read(&mut buffer) {
+                Ok(count @ 1..) => received.extend_from_slice(&buffer[..count]),
+                other => panic!("the connection has ended: {other:?}"),
+            }
+        }
+    });
 }

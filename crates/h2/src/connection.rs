@@ -25,7 +25,7 @@ use bytes::BufMut;
 use crate::budget::Budgets;
 use crate::error::{ConnectionError, ErrorCode, Flood, StreamError};
 use crate::frame::{
-    FRAME_SIZE_DEFAULT, FRAME_SIZE_MAX, HEADER_LEN, PREFACE, StreamId, WINDOW_DEFAULT,
+    FRAME_SIZE_DEFAULT, FRAME_SIZE_MAX, HEADER_LEN, Kind, PREFACE, StreamId, WINDOW_DEFAULT,
 };
 use crate::frames::{self, Parameters, Setting};
 use crate::hpack::{Decoder, Encoder};
@@ -336,6 +336,14 @@ impl<R: Role> Connection<R> {
     /// Whether a frame or a field block is incomplete: for the caller's `client_header_timeout`.
     pub fn has_begun(&self) -> bool {
         self.header_len > 0 || self.block.is_some() || !matches!(self.reading, Reading::Header)
+    }
+
+    /// The stream whose field block is incomplete: nothing else can come before the rest of it.
+    pub fn open_block(&self) -> Option<StreamId> {
+        match self.reading {
+            Reading::Payload(header) if header.kind == Kind::Headers => Some(header.stream),
+            _ => self.block.map(|block| block.stream),
+        }
     }
 
     /// Bytes of content ever sent. A caller's timer that sees no change while

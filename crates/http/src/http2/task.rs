@@ -166,6 +166,8 @@ enum Expects {
     Request,
     /// The rest of a frame or field block, while there are no streams.
     Rest,
+    /// The rest of a field block, while there are streams: nothing else can come before it.
+    Block(StreamId),
     /// Whatever streams need: their tasks have timeouts of their own.
     Anything,
     /// Nothing: the client is to read first, or the connection ends.
@@ -178,8 +180,8 @@ struct Work<'a> {
     receiving: Option<(Expects, Recv<'a>)>,
     sending: Option<Send<'a>>,
     send_timeout: Duration,
-    /// When an incomplete frame began to arrive.
-    begun: Option<Instant>,
+    /// When an incomplete frame or field block began to arrive, and what was expected then.
+    begun: Option<(Instant, Expects)>,
     /// Until when budgets against floods were refilled, by the worker's clock in milliseconds.
     refilled_ms: u64,
     /// The client was asked to open no more streams; until then it may not have seen it.
@@ -286,10 +288,12 @@ impl Work<'_> {
         if self.ends || connection.is_full() {
             return Expects::Nothing;
         }
-        match (connection.is_idle(), connection.h2.borrow().has_begun()) {
-            (false, _) => Expects::Anything,
-            (true, true) => Expects::Rest,
-            (true, false) => Expects::Request,
+        let h2 = connection.h2.borrow();
+        match (connection.is_idle(), h2.open_block()) {
+            (false, Some(stream)) => Expects::Block(stream),
+            (false, None) => Expects::Anything,
+            (true, _) if h2.has_begun() => Expects::Rest,
+            (true, _) => Expects::Request,
         }
     }
 
@@ -343,7 +347,7 @@ impl Work<'_> {
         let connection = self.connection;
         match (expects, self.begun) {
             (Expects::Request, _) => idle_time(connection) > keepalive_timeout(connection),
-            (Expects::Rest, Some(begun)) => {
+            (Expects::Rest | Expects::Block(_), Some((begun, before))) if before == expects => {
                 now().saturating_duration_since(begun) > header_timeout(connection)
             }
             _ => false,
@@ -352,7 +356,7 @@ impl Work<'_> {
 
     fn receive_timeout(&mut self, expects: Expects) -> Duration {
         let connection = self.connection;
-        if expects != Expects::Rest {
+        if self.begun.is_some_and(|(_, before)| before != expects) {
             self.begun = None;
         }
         match expects {
@@ -360,11 +364,11 @@ impl Work<'_> {
                 let left = keepalive_timeout(connection).saturating_sub(idle_time(connection));
                 if is_new(connection) { left } else { BUSY.min(left) }
             }
-            Expects::Rest => {
+            Expects::Rest | Expects::Block(_) => {
                 // That of the first request counts from the start.
                 let idle = connection.idle_since().filter(|_| is_new(connection));
                 let begun = idle.map_or_else(now, |(since, _)| since);
-                let begun = *self.begun.get_or_insert(begun);
+                let (begun, _) = *self.begun.get_or_insert((begun, expects));
                 header_timeout(connection).saturating_sub(now().saturating_duration_since(begun))
             }
             Expects::Anything | Expects::Nothing => NO_TIMEOUT,
@@ -381,7 +385,7 @@ impl Work<'_> {
         {
             return Err(Next::Idle);
         }
-        if expects == Expects::Rest {
+        if matches!(expects, Expects::Rest | Expects::Block(_)) {
             connection
                 .log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
         }

@@ -1,6 +1,7 @@
 //! Request bodies: framing, `Expect`, limits, and bodies that nobody reads.
 
 use crate::stage::{exchanges, on_each_driver, pattern, server};
+use crate::transport::{self, Transport, on_each};
 use nowait_testkit::http2::Http2;
 
 const ECHO: &str = "location / { return 200 $uri; }";
@@ -271,4 +272,43 @@ fn the_static_handler_drops_what_comes_chunked() {
         assert_eq!(client.response().text(), "A");
         assert_eq!(client.get("/a").text(), "A");
     });
+}
+
+/// RFC 9110 section 5.1: names are tokens, also in trailers.
+#[test]
+fn trailers_with_names_that_are_none() {
+    for buffering in ["on", "off"] {
+        let site = transport::site(&format!(
+            "server {{
+                 %%LISTEN%%
+                 proxy_request_buffering {buffering};
+                 proxy_http_version 1.1;
+                 location / {{ proxy_pass http://127.0.0.1:%%PORT%%/to; }}
+                 location /to {{ return 200 passed; }}
+             }}"
+        ));
+        on_each(&Transport::HTTP1, &site, |server, transport| {
+            for (name, status) in [
+                ("a-b", 200),
+                ("a_b", 200),
+                ("a!b", 200),
+                ("a(b", 400),
+                ("a/b", 400),
+                ("\"a\"", 400),
+                ("a b", 400),
+                ("a ", 400),
+                ("\u{e9}", 400),
+            ] {
+                let mut client = transport.client(server);
+                client.send(format!(
+                    "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n\
+                     3\r\nabc\r\n0\r\nx: y\r\n{name}: z\r\n\r\n"
+                ));
+                assert_eq!(client.response().status, status, "{name}");
+                if status == 400 {
+                    client.expect_closed();
+                }
+            }
+        });
+    }
 }

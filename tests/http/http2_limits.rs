@@ -253,3 +253,33 @@ fn cut_field_blocks_that_are_completed_may_go_on() {
         }
     });
 }
+
+/// RFC 9113 section 8.2.1: names of trailers, like those of heads.
+#[test]
+fn trailers_with_names_that_are_none() {
+    let site = http2(
+        "location / { proxy_pass http://127.0.0.1:%%PORT%%/to; }
+        location /to { return 200 passed; }",
+    );
+    on_both(&site, |server, transport| {
+        for (name, valid) in
+            [("a-b", true), ("a!b", true), ("A", false), ("a(b", false), ("a b", false)]
+        {
+            let mut client = transport.http2(server);
+            let stream = client.open("POST", "/", &[], false);
+            client.data(stream, b"content", false);
+            let length = name.len() as u8;
+            let block = [&[0, length], name.as_bytes(), &[1, b'v']].concat();
+            client.send_raw(&frame(1, 5, stream.get(), &block));
+            if valid {
+                assert_eq!(client.response(stream).text(), "passed", "{name}");
+                continue;
+            }
+            // "a server MAY send an HTTP response prior to closing or resetting the stream"
+            assert_eq!(client.end_of(stream).status, 400, "{name}");
+            client.until("a reset", |client| client.so_far(stream).reset.is_some());
+            assert_eq!(client.so_far(stream).reset, Some(ErrorCode::PROTOCOL_ERROR), "{name}");
+            assert_eq!(client.goaway, None);
+        }
+    });
+}

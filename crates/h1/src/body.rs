@@ -10,7 +10,7 @@ use crate::Limits;
 use crate::error::{RequestError, ResponseError};
 use crate::line::Line;
 use crate::reader::{FieldSpans, Head, Reader};
-use nowait_message::scan::hex;
+use nowait_message::scan::{hex, is_token};
 use nowait_message::{FieldTable, Fields, Span};
 
 /// Maximum number of bytes between the size of a chunk and the end of its line: white space and
@@ -107,6 +107,8 @@ pub struct BodyDecoder {
     state: State,
     received: u64,
     limits: Limits,
+    /// Names in trailers have to be tokens.
+    only_tokens: bool,
     trailers: Option<Box<Trailers>>,
 }
 
@@ -119,7 +121,12 @@ impl BodyDecoder {
             BodyLength::Chunked => State::Size { size: 0, digits: 0 },
             BodyLength::UntilClose => State::UntilClose,
         };
-        BodyDecoder { state, received: 0, limits: *limits, trailers: None }
+        BodyDecoder { state, received: 0, limits: *limits, only_tokens: false, trailers: None }
+    }
+
+    /// The same for a request: as in heads, names that are no tokens are refused. Those of responses pass.
+    pub fn of_request(length: BodyLength, limits: &Limits) -> Self {
+        BodyDecoder { only_tokens: true, ..Self::new(length, limits) }
     }
 
     /// Body bytes reported so far, without framing.
@@ -254,8 +261,10 @@ impl BodyDecoder {
         self.state = State::Trailers;
         let limits =
             Limits { header_buffer: self.limits.large_buffer, large_buffers: 0, ..self.limits };
+        let only_tokens = self.only_tokens;
         let trailers = self.trailers.get_or_insert_with(|| {
-            Box::new(Trailers { reader: Reader::fields_only(&limits), ..Trailers::default() })
+            let reader = Reader::fields_only(&limits);
+            Box::new(Trailers { reader, only_tokens, ..Trailers::default() })
         });
         let mut reader = trailers.reader;
         let (consumed, complete) = reader.receive(trailers.as_mut(), &limits, input)?;
@@ -273,6 +282,7 @@ pub struct Trailers {
     bytes: Vec<u8>,
     fields: FieldTable,
     reader: Reader,
+    only_tokens: bool,
 }
 
 impl Trailers {
@@ -293,7 +303,10 @@ impl Head for Trailers {
         false
     }
 
-    fn field(&mut self, _: &[u8], limits: &Limits, field: FieldSpans) -> Result<(), BodyError> {
+    fn field(&mut self, bytes: &[u8], limits: &Limits, field: FieldSpans) -> Result<(), BodyError> {
+        if field.odd && self.only_tokens && !is_token(field.name.of(bytes)) {
+            return Err(BodyError::InvalidTrailers);
+        }
         if field.odd && limits.ignore_invalid_headers {
             return Ok(());
         }

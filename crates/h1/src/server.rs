@@ -71,7 +71,7 @@ impl Connection {
             head_complete: false,
             same_limits: false,
             framing: Framing::default(),
-            body: BodyDecoder::new(BodyLength::Empty, &limits),
+            body: BodyDecoder::of_request(BodyLength::Empty, &limits),
         }
     }
 
@@ -109,7 +109,7 @@ impl Connection {
         if complete {
             self.head_complete = true;
             self.same_limits = true;
-            self.body = BodyDecoder::new(self.framing.body_length(head), &self.limits);
+            self.body = BodyDecoder::of_request(self.framing.body_length(head), &self.limits);
         }
         Ok(HeadStep { consumed, complete })
     }
@@ -181,7 +181,7 @@ impl Connection {
         self.reader = Reader::new(&self.limits);
         self.head_complete = false;
         self.framing = Framing::default();
-        self.body = BodyDecoder::new(BodyLength::Empty, &self.limits);
+        self.body = BodyDecoder::of_request(BodyLength::Empty, &self.limits);
         true
     }
 

@@ -13,9 +13,14 @@ use crate::hpack::{Field, Token};
 /// What a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
-    Request { extended_connect: bool },
+    Request {
+        extended_connect: bool,
+    },
     Response,
-    Trailers,
+    /// `only_tokens`: names that are no tokens are refused, as in the heads of requests.
+    Trailers {
+        only_tokens: bool,
+    },
 }
 
 /// What the protocol itself needs to know of a head.
@@ -85,7 +90,7 @@ impl Check {
         }
         let has = |pseudo| self.seen & pseudo != 0;
         match self.expected {
-            Expected::Trailers => {}
+            Expected::Trailers { .. } => {}
             Expected::Response if !has(STATUS) => return Err(Malformed::MissingStatus),
             Expected::Response => {}
             Expected::Request { .. } if !has(METHOD) => return Err(Malformed::MissingMethod),
@@ -122,7 +127,7 @@ impl Check {
     fn pseudo(&mut self, field: &Field<'_>) -> Result<(), Malformed> {
         let value = field.value;
         let bit = match (field.token, self.expected) {
-            (_, Expected::Trailers) => return Err(Malformed::PseudoInTrailers),
+            (_, Expected::Trailers { .. }) => return Err(Malformed::PseudoInTrailers),
             (Token::STATUS, Expected::Response) => STATUS,
             (_, Expected::Response) => return Err(Malformed::UnknownPseudo),
             (Token::METHOD, _) => METHOD,
@@ -172,7 +177,15 @@ impl Check {
             return Err(fault);
         }
         match field.token {
-            Token::CONTENT_LENGTH if self.expected != Expected::Trailers => {
+            // "HTTP/2 implementations SHOULD validate field names and values according to their
+            // definitions" (RFC 9113 section 8.2.1). Heads are checked by those who read them.
+            Token::OTHER
+                if self.expected == (Expected::Trailers { only_tokens: true })
+                    && !scan::is_token(field.name) =>
+            {
+                Err(Malformed::InvalidName)
+            }
+            Token::CONTENT_LENGTH if !matches!(self.expected, Expected::Trailers { .. }) => {
                 let length = scan::decimal(field.value).ok_or(Malformed::InvalidContentLength)?;
                 self.head.content_length = Some(length);
                 let repeated = std::mem::replace(&mut self.has_length, true);
@@ -422,8 +435,14 @@ mod tests {
         assert_eq!(checked(Expected::Response, &[]).unwrap_err(), MissingStatus);
         let method = [(":status", "200"), (":method", "GET")];
         assert_eq!(checked(Expected::Response, &method).unwrap_err(), UnknownPseudo);
-        assert!(checked(Expected::Trailers, &[("grpc-status", "0")]).is_ok());
-        let status = [(":status", "200")];
-        assert_eq!(checked(Expected::Trailers, &status).unwrap_err(), PseudoInTrailers);
+        let [loose, strict] = [false, true].map(|only_tokens| Expected::Trailers { only_tokens });
+        for expected in [loose, strict] {
+            assert!(checked(expected, &[("grpc-status", "0")]).is_ok());
+            let status = [(":status", "200")];
+            assert_eq!(checked(expected, &status).unwrap_err(), PseudoInTrailers);
+            assert_eq!(checked(expected, &[("A", "0")]).unwrap_err(), InvalidName);
+        }
+        assert!(checked(loose, &[("a(b", "0")]).is_ok());
+        assert_eq!(checked(strict, &[("a(b", "0")]).unwrap_err(), InvalidName);
     }
 }

@@ -98,7 +98,7 @@ impl<R: Role> Connection<R> {
                 Expected::Request { extended_connect: self.limits.extended_connect }
             }
             Purpose::Response => Expected::Response,
-            Purpose::Trailers => Expected::Trailers,
+            Purpose::Trailers => Expected::Trailers { only_tokens: !R::CLIENT },
             Purpose::Refused | Purpose::HalfClosed | Purpose::Dropped => {
                 self.decode(block, None, sink)?;
                 return self.unwanted(stream, purpose);

@@ -84,11 +84,13 @@ pub(crate) struct Reader {
     seen: usize,
     budget: Budget,
     in_fields: bool,
+    /// The last byte before the head was a carriage return.
+    after_return: bool,
 }
 
 impl Reader {
     pub(crate) fn new(limits: &Limits) -> Self {
-        Reader { at: 0, seen: 0, budget: Budget::new(limits), in_fields: false }
+        Reader { budget: Budget::new(limits), ..Reader::default() }
     }
 
     /// A reader of a section without first line.
@@ -130,7 +132,7 @@ impl Reader {
         // "a server that is expecting to receive and parse a request-line SHOULD ignore at least
         // one empty line (CRLF) received prior to the request-line" (RFC 9112 section 2.2).
         let skipped = match head.may_follow_empty_lines() {
-            true => input.iter().take_while(|&&c| c == b'\r' || c == b'\n').count(),
+            true => self.empty_lines(head, input)?,
             false => 0,
         };
         let input = &input[skipped..];
@@ -153,6 +155,33 @@ impl Reader {
             head.finish(kept)?;
         }
         Ok((skipped + kept, complete))
+    }
+
+    /// How much of the input is empty lines. What follows a carriage return that ends none is for two servers
+    /// two different requests.
+    // nginx differs: it skips any number of carriage returns.
+    fn empty_lines<H: Head>(&mut self, head: &mut H, input: &[u8]) -> Result<usize, H::Error> {
+        let mut at = 0;
+        if self.after_return && !input.is_empty() {
+            self.after_return = false;
+            match input[0] {
+                b'\n' => at = 1,
+                _ => {
+                    head.first_line(b"\r")?;
+                }
+            }
+        }
+        loop {
+            match &input[at..] {
+                [b'\n', ..] => at += 1,
+                [b'\r', b'\n', ..] => at += 2,
+                [b'\r'] => {
+                    self.after_return = true;
+                    return Ok(at + 1);
+                }
+                _ => return Ok(at),
+            }
+        }
     }
 
     /// The slow path: the beginning of the head is already in its memory.

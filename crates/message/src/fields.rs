@@ -68,6 +68,9 @@ pub struct Place {
     pub known: Option<Known>,
 }
 
+/// Places whose memory is kept when fields are removed.
+const ENTRIES_KEPT: usize = 64;
+
 /// Where the fields are. `first` holds index + 1 of the first field of each known name.
 #[derive(Debug, Clone)]
 pub struct FieldTable {
@@ -167,6 +170,11 @@ impl FieldTable {
         self.entries.get(index)
     }
 
+    /// What the places take in memory, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<Place>()
+    }
+
     /// Makes the first field that `is_it` the only one, with another value; false if there is none.
     pub(crate) fn replace(&mut self, value: Span, is_it: impl Fn(&Place) -> bool) -> bool {
         let Some(first) = self.entries.iter().position(&is_it) else { return false };
@@ -185,6 +193,10 @@ impl FieldTable {
         self.entries.retain(keep);
         if self.entries.len() == before {
             return;
+        }
+        // Hundreds of cookies that came one by one are one field now (CVE-2026-49975).
+        if self.entries.capacity() > ENTRIES_KEPT {
+            self.entries.shrink_to(ENTRIES_KEPT);
         }
         // Fields behind those have moved.
         (self.first, self.repeated) = ([0; Known::COUNT], 0);

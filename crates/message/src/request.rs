@@ -288,7 +288,7 @@ impl RequestHead {
 
     /// What the head takes in memory, in bytes.
     pub fn memory(&self) -> usize {
-        self.text.len() + self.fields.len() * size_of::<Place>()
+        self.text.len() + self.fields.memory()
     }
 
     /// The validated host name, in lower case, without port and trailing dot: from the target,
@@ -717,6 +717,18 @@ mod tests {
         assert_eq!(add(&mut head, "content-length", "1"), Err(duplicate));
         assert_eq!(head.finish(0), Err(FieldError::InvalidContentLength));
         assert_eq!(head.host(), Some(&b"a"[..]));
+    }
+
+    #[test]
+    fn joined_fields_take_no_memory() {
+        let mut head = begin("a", "/");
+        for _ in 0..1000 {
+            add(&mut head, "cookie", "").unwrap();
+        }
+        assert!(head.memory() > 1000 * size_of::<Place>());
+        head.join(Known::Cookie, b"; ");
+        assert_eq!(head.header(Known::Cookie).map(<[u8]>::len), Some(2 * 999));
+        assert!(head.memory() <= head.text().len() + 64 * size_of::<Place>());
     }
 
     #[test]

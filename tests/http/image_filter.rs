@@ -8,7 +8,7 @@ use flate2::{Compression, Crc};
 use crate::stage::{ask, asks_nginx, on_each_driver, refused, server};
 
 /// A PNG image.
-fn png(width: u32, height: u32) -> Vec<u8> {
+pub fn png(width: u32, height: u32) -> Vec<u8> {
     let row = [&[0][..], &[200, 100, 50].repeat(width as usize)].concat();
     let mut data = ZlibEncoder::new(Vec::new(), Compression::fast());
     data.write_all(&row.repeat(height as usize)).unwrap();

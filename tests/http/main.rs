@@ -9,6 +9,7 @@
 mod access;
 mod access_log;
 mod addition;
+mod attacks;
 mod auth;
 mod auth_request;
 mod bodies;

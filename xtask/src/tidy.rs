@@ -35,6 +35,7 @@ const CHECKS: &[Check] = &[
     ("workplace", text::workplace),
     ("links", links::links),
     ("paths", links::paths),
+    ("attacks", links::attacks),
 ];
 
 /// Runs every check and reports all findings at once.

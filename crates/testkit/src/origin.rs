@@ -189,7 +189,11 @@ fn play(
                 let _ = receiver.recv_timeout(PATIENCE);
             }
             Step::Closed => read_to_end(&mut stream, index, shared)?,
-            Step::HalfClose => stream.shutdown(Shutdown::Write).map_err(text)?,
+            Step::HalfClose => match stream.shutdown(Shutdown::Write) {
+                // The peer has reset the connection: it has seen enough.
+                Err(e) if e.kind() == std::io::ErrorKind::NotConnected => {}
+                other => other.map_err(text)?,
+            },
             Step::Reset => {
                 rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO))
                     .map_err(|e| e.to_string())?;

@@ -10,7 +10,7 @@ mod ocsp;
 mod origin;
 mod renewal;
 mod requests;
-mod responder;
+pub mod responder;
 mod trust;
 mod uploads;
 mod upstream;

@@ -1,4 +1,6 @@
-//! Links of Markdown pages: what they point at in the repository exists.
+//! Links of Markdown pages, and tests that they name: what they point at in the repository exists.
+
+use std::collections::BTreeSet;
 
 use super::tree::{Finding, Tree};
 
@@ -41,6 +43,43 @@ pub fn paths(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The tests that the page of known attacks names exist, and it names all tests made for it.
+pub fn attacks(tree: &Tree) -> Vec<Finding> {
+    const PAGE: &str = "docs/security/known-attacks.md";
+    const TESTS: &str = "tests/http/attacks/";
+    let page = tree.text(PAGE).unwrap_or_default();
+    let mut named = BTreeSet::new();
+    let mut findings = Vec::new();
+    for (index, line) in page.lines().enumerate() {
+        // Between backticks stand the odd parts.
+        for span in line.split('`').skip(1).step_by(2) {
+            let Some((file, test)) = span.rsplit_once("::").filter(|(file, _)| file.contains('/'))
+            else {
+                continue;
+            };
+            let text = tree.text(&format!("{file}.rs")).unwrap_or_default();
+            if !tests(text).any(|name| name == test) {
+                findings.push(Finding::at(PAGE, index + 1, format!("no such test: {span}")));
+            }
+            named.insert(span);
+        }
+    }
+    for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| path.starts_with(TESTS)) {
+        for test in tests(text) {
+            if !named.contains(&*format!("{}::{test}", path.trim_end_matches(".rs"))) {
+                findings.push(Finding::file(path, format!("{test} is not named in {PAGE}")));
+            }
+        }
+    }
+    findings
+}
+
+/// The names of the tests of a file.
+fn tests(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split("#[test]").skip(1);
+    parts.filter_map(|part| part.split_once("fn ")?.1.split('(').next())
 }
 
 /// The targets of inline links and images, `](target)`, outside fenced blocks.
@@ -115,6 +154,21 @@ mod tests {
         let page = "| `crates/a/src/` | `crates/a/src/old.rs`, `nothing` |\n";
         let tree = Tree::of(&[("ARCHITECTURE.md", page), ("crates/a/src/new.rs", "")]);
         assert_eq!(paths(&tree).len(), 1);
+    }
+
+    #[test]
+    fn attacks_and_tests_belong_together() {
+        let page = "| `tests/http/attacks/a::one` | `crates/b::gone`, `none` |\n";
+        let (attacks, other) =
+            ("#[test]\nfn one() {}\n#[test]\n#[x]\nfn two() {}\n", "fn gone() {}\n");
+        let tree = Tree::of(&[
+            ("docs/security/known-attacks.md", page),
+            ("tests/http/attacks/a.rs", attacks),
+            ("crates/b.rs", other),
+        ]);
+        let messages: Vec<_> = super::attacks(&tree).into_iter().map(|f| f.message).collect();
+        assert_eq!(messages.len(), 2, "{messages:?}");
+        assert!(messages[0].contains("crates/b::gone") && messages[1].starts_with("two "));
     }
 
     #[test]

@@ -37,6 +37,10 @@ impl Growing {
         self.growth.store()
     }
 
+    pub(crate) fn growth(&self) -> &Arc<Growth> {
+        &self.growth
+    }
+
     /// Body bytes received from the origin so far, and whether they are all.
     pub fn received(&self) -> (u64, bool) {
         self.growth.received()

@@ -69,7 +69,7 @@ pub use index::Index;
 pub use key::{Key, Levels};
 pub use lookup::Pending;
 pub use options::{Steps, StoreOptions};
-pub use purge::Purged;
+pub use purge::{Purged, Served};
 pub use statistics::Statistics;
 pub use store::{Hit, HitBody, Lookup, LookupOptions, Store, Target, Why};
 pub use time::UnixMs;

@@ -253,7 +253,7 @@ impl Store {
         read.await.is_ok()
     }
 
-    fn has_stamp(&self, key: Key, stamp: u64) -> bool {
+    pub(crate) fn has_stamp(&self, key: Key, stamp: u64) -> bool {
         self.index().peek(&key).is_some_and(|stored| stored.stamp == stamp)
     }
 

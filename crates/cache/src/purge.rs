@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::growing::Growing;
 use crate::growth::Growth;
 use crate::index::{How, Purge, PurgeError, Verified, What};
 use crate::key::Key;
@@ -13,7 +14,7 @@ use crate::object::{NoObject, names_of};
 use crate::options::Steps;
 use crate::pace::Pace;
 use crate::statistics::count;
-use crate::store::{Store, now};
+use crate::store::{Hit, Store, now};
 
 /// Index entries handled per step.
 const ENTRIES: usize = 1000;
@@ -27,7 +28,71 @@ pub struct Purged {
     pub fills: u64,
 }
 
+/// An object that was served, for a caller that may find out that its origin has replaced it.
+#[derive(Clone)]
+pub struct Served {
+    store: Arc<Store>,
+    key: Key,
+    main: Key,
+    state: ServedState,
+}
+
+#[derive(Clone)]
+enum ServedState {
+    /// It was stored, with this stamp.
+    Stored(u64),
+    /// It was being stored.
+    Growing(Arc<Growth>),
+}
+
+impl Served {
+    /// The [stamp](Hit::stamp) of a stored object.
+    pub fn stamp(&self) -> Option<u64> {
+        match self.state {
+            ServedState::Stored(stamp) => Some(stamp),
+            ServedState::Growing(_) => None,
+        }
+    }
+
+    /// Removes the object with all its variants, in the background, unless another one has taken its
+    /// place.
+    pub fn purge(&self) {
+        let (store, key) = (self.store.clone(), self.key);
+        let is_current = match &self.state {
+            ServedState::Stored(stamp) => store.has_stamp(key, *stamp),
+            ServedState::Growing(growth) => {
+                store.fills().find(key).is_none_or(|other| Arc::ptr_eq(growth, &other))
+            }
+        };
+        if is_current {
+            let what = What::Key(self.main);
+            drop(nowait_runtime::spawn(async move { store.purge(what, How::Hard).await }));
+        }
+    }
+}
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Served").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
 impl Store {
+    /// An object that this store, or the slower one behind it, has found.
+    pub fn served(self: &Arc<Self>, hit: &Hit) -> Served {
+        let identity = &hit.head().identity;
+        let (key, main) = (identity.key, identity.main);
+        Served { store: self.store_of(hit), key, main, state: ServedState::Stored(hit.stamp) }
+    }
+
+    /// An object that is being stored here or in the slower store.
+    pub fn served_growing(self: &Arc<Self>, growing: &Growing) -> Served {
+        let identity = &growing.head().identity;
+        let (key, main) = (identity.key, identity.main);
+        let state = ServedState::Growing(growing.growth().clone());
+        Served { store: self.store_of_growing(growing), key, main, state }
+    }
+
     /// Purges; resolves when all of it is done.
     ///
     /// # Errors

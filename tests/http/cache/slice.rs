@@ -1,6 +1,6 @@
 //! `slice`: large responses in parts.
 
-use nowait_testkit::ServerBuilder;
+use nowait_testkit::{Server, ServerBuilder, wait};
 
 use crate::stage::{ask, on_each_driver, pattern, site, wait_file};
 
@@ -21,13 +21,21 @@ fn sliced() -> ServerBuilder {
                  proxy_cache one;
                  proxy_cache_key $uri$is_args$args$slice_range;
                  proxy_cache_valid 200 206 1h;
+                 proxy_cache_bypass $http_x_new;
+                 proxy_cache_lock on;
+                 proxy_cache_use_stale updating;
+                 proxy_cache_background_update on;
+                 proxy_cache_purge $purges;
+                 proxy_cache_purge_soft 1;
              }
          }
+         map $request_method $purges { PURGE 1; default 0; }
          server {
              listen 127.0.0.1:%%PORT_1%%;
              root %%DIR%%/html;
              access_log %%DIR%%/origin.log asked;
              location /whole { max_ranges 0; }
+             location /dated { etag off; }
          }",
     )
     .file("html/f", pattern(BYTES))
@@ -86,17 +94,92 @@ fn only_the_parts_of_a_range_are_fetched() {
     });
 }
 
+/// The client that notices the change has got a part of the old file; the next one gets the new file.
 #[test]
 fn a_file_that_changes_meanwhile_is_noticed() {
     let site = sliced().allow_log("etag mismatch in slice response");
     on_each_driver(&site, |server| {
         assert_eq!(ask(server, "/cache/f", &["Range: bytes=0-9"]).text(), text(0, 10));
-        server.write("html/f", pattern(BYTES + 1));
-        let mut client = server.client();
-        client.send_get("/cache/f");
-        assert!(client.try_response(false).is_err());
+        server.write("html/f", changed(BYTES + 1));
+        is_cut(server, "/cache/f");
         server.wait_log("etag mismatch in slice response");
+        let whole = ask(server, "/cache/f", &[]);
+        assert_eq!(whole.header("X-Cache"), Some("MISS"));
+        assert!(whole.body == changed(BYTES + 1), "the new file");
+        assert!(ask(server, "/cache/f", &[]).body == changed(BYTES + 1), "the new file");
     });
+}
+
+/// Parts of the old file behind the first new one are replaced when they are met.
+#[test]
+fn parts_of_an_old_file_are_replaced_by_those_of_the_new_one() {
+    let site = sliced().allow_log("etag mismatch in slice response");
+    on_each_driver(&site, |server| {
+        assert!(ask(server, "/cache/f", &[]).body == pattern(BYTES), "the old file");
+        server.write("html/f", changed(BYTES + 1));
+        let new = ask(server, "/cache/f", &["Range: bytes=500-509", "X-New: 1"]);
+        assert_eq!(new.header("Content-Range"), Some("bytes 500-509/1001"));
+        assert!(new.body == changed(BYTES + 1)[500..510], "a part of the new file");
+        // All parts of this range are old ones.
+        let old = ask(server, "/cache/f", &["Range: bytes=100-299"]);
+        assert!(old.body == pattern(BYTES)[100..300], "the old file");
+        is_cut(server, "/cache/f");
+        assert!(ask(server, "/cache/f", &[]).body == changed(BYTES + 1), "the new file");
+        let last = ask(server, "/cache/f", &["Range: bytes=900-999"]);
+        assert_eq!(last.header("X-Cache"), Some("HIT"), "the old part was replaced");
+        assert!(last.body == changed(BYTES + 1)[900..1000], "the new file");
+    });
+}
+
+/// Without `ETag`, the times tell old parts from new ones.
+#[test]
+fn a_changed_file_without_tag_is_noticed_by_its_time() {
+    let site = sliced()
+        .file("html/dated", pattern(BYTES))
+        .allow_log("last modification time mismatch in slice response");
+    on_each_driver(&site, |server| {
+        assert_eq!(ask(server, "/cache/dated", &["Range: bytes=0-9"]).text(), text(0, 10));
+        server.write("html/dated", changed(BYTES));
+        let hour = std::time::Duration::from_secs(3600);
+        let file = std::fs::File::options().write(true).open(server.dir().join("html/dated"));
+        file.unwrap().set_modified(std::time::SystemTime::now() - hour).unwrap();
+        is_cut(server, "/cache/dated");
+        assert!(ask(server, "/cache/dated", &[]).body == changed(BYTES), "the new file");
+    });
+}
+
+/// The background update asks for the part, and replaces it.
+#[test]
+fn a_stale_part_is_updated_in_the_background() {
+    on_each_driver(&sliced(), |server| {
+        let range = "Range: bytes=250-259";
+        assert_eq!(ask(server, "/cache/f", &[range]).header("X-Cache"), Some("MISS"));
+        let mut purge = server.client();
+        purge.send(format!("PURGE /cache/f HTTP/1.1\r\nHost: localhost\r\n{range}\r\n\r\n"));
+        assert_eq!(purge.response().status, 204);
+        let stale = ask(server, "/cache/f", &[range]);
+        assert_eq!((stale.header("X-Cache"), stale.text()), (Some("STALE"), text(250, 260)));
+        wait::until("the part is fresh", wait::PATIENCE, || {
+            let part = ask(server, "/cache/f", &[range]);
+            assert_eq!(part.text(), text(250, 260));
+            (part.header("X-Cache") == Some("HIT")).then_some(())
+        });
+        let log = server.read("origin.log");
+        assert_eq!(log, "bytes=200-299 206\n".repeat(2));
+    });
+}
+
+/// A file with other bytes than the first one.
+fn changed(length: usize) -> Vec<u8> {
+    pattern(length).iter().map(|byte| byte + 40).collect()
+}
+
+/// The response breaks off.
+#[track_caller]
+fn is_cut(server: &Server, target: &str) {
+    let mut client = server.client();
+    client.send_get(target);
+    assert!(client.try_response(false).is_err(), "a whole response");
 }
 
 /// The origin has no first byte; the client has asked for none in particular.

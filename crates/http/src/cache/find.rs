@@ -14,6 +14,7 @@ use nowait_message::Known;
 use super::decoded::Decoded;
 use super::serve::{Run, is_head};
 use crate::log::Level;
+use crate::partial;
 
 /// How often a look-up waits for an object that is getting its name.
 const SETTLED_MAX: u32 = 4;
@@ -175,7 +176,10 @@ impl Run<'_> {
         self.vary_miss = false;
         Step::Found(match lookup {
             Lookup::Memory(hit) | Lookup::File(hit) => {
-                let usable = self.judge(&head, meta, hit.soft_purged);
+                let mut usable = self.judge(&head, meta, hit.soft_purged);
+                if partial::outdated(self.request) == Some(hit.stamp()) {
+                    usable = Use::Validate(Stale::default());
+                }
                 let object = Object { inner: hit, decoded };
                 match usable {
                     Use::Fresh | Use::Accepted => Found::Fresh(object),

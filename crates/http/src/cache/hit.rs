@@ -15,6 +15,7 @@ use super::find::Object;
 use super::kept::Kept;
 use super::origin::Source;
 use super::serve::Run;
+use super::state::State;
 use crate::log::Level;
 use crate::order::Apart;
 use crate::outcome::Outcome;
@@ -31,6 +32,9 @@ impl Run<'_> {
         self.note(status);
         let Object { inner: hit, decoded } = object;
         let length = hit.body_length();
+        if crate::partial::of(self.request).is_some() {
+            State::of(self.request).served = Some(self.store.served(&hit));
+        }
         let report = Report {
             forward: forward.filter(|_| status != Status::Hit),
             forward_status: self.validated_by.filter(|_| status == Status::Revalidated),
@@ -63,6 +67,9 @@ impl Run<'_> {
     pub(super) fn grow(&mut self, object: Object<Growing>, collapsed: Option<Forward>) -> Outcome {
         self.note(Status::Hit);
         let Object { inner: growing, decoded } = object;
+        if crate::partial::of(self.request).is_some() {
+            State::of(self.request).served = Some(self.store.served_growing(&growing));
+        }
         let length = match growing.received() {
             (length, true) => Some(length),
             (_, false) => None,
@@ -151,7 +158,7 @@ impl Run<'_> {
     }
 
     fn respond(&mut self, mut head: Box<Head>, report: Report, body: Body) -> Outcome {
-        super::state::State::of(self.request).age = self.age;
+        State::of(self.request).age = self.age;
         if let Some(age) = self.age.filter(|_| self.conf.strict) {
             head.add("Age", age.to_string());
         }

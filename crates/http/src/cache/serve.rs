@@ -36,6 +36,7 @@ use super::state::State;
 use crate::cache::conf::{CacheConf, Zone};
 use crate::log::Level;
 use crate::outcome::Outcome;
+use crate::partial;
 use crate::request::{BodyLength, Request};
 use crate::response::Response;
 use crate::subrequest::{self, Entry, Subrequest};
@@ -400,7 +401,11 @@ impl<'a> Run<'a> {
             header_only: true,
             ..Subrequest::copy(self.request)
         };
-        update.begin(self.request).and_then(subrequest::background).is_ok()
+        let update = update.begin(self.request);
+        // Of the same part.
+        let part = partial::of(self.request);
+        let update = update.inspect(|update| part.iter().for_each(|_| partial::set(update, part)));
+        update.and_then(subrequest::background).is_ok()
     }
 
     /// Waits for another request's fetch, at most `proxy_cache_lock_timeout`.

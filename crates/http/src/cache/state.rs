@@ -1,6 +1,7 @@
 //! The cache state of a request, for `$upstream_cache_status` and related variables.
 
 use bytes::Bytes;
+use nowait_cache::Served;
 use nowait_caching::status::Status;
 
 use super::find::Begun;
@@ -65,8 +66,15 @@ pub struct State {
     pub etag: Option<Bytes>,
     /// Age of the stored response in seconds.
     pub age: Option<u64>,
+    /// The stored object that was served, if it is a part of a response.
+    pub(super) served: Option<Served>,
     /// The result of a look-up before the request had to wait.
     pub(super) begun: Option<Begun>,
+}
+
+/// The stored object that was served to a request for a part of a response ([`crate::partial`]).
+pub fn served(request: &Request) -> Option<Served> {
+    request.state.get(&STATE)?.served.clone()
 }
 
 impl State {

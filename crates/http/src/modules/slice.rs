@@ -4,14 +4,20 @@
 //! resulting 206 into the beginning of a whole response. The other parts are subrequests, each started
 //! when it is due, so no more is fetched than the client accepts. A part is stored under its own key,
 //! which should contain `$slice_range`.
+//!
+//! A part that does not belong to the first one shows that the content has changed at the origin. If it
+//! was stored, it is fetched anew, and the response may continue. If the origin has sent it, the earlier parts
+//! are outdated: those that were stored are purged, so that the next request gets the new content.
 
 use std::ops::Range;
 
 use bytes::Bytes;
+use nowait_cache::Served;
 use nowait_conf::{Cx, Scope, Size};
 use nowait_message::Known;
 use nowait_message::range::parse_content_range;
 
+use crate::cache::state;
 use crate::log::Level;
 use crate::module::{self, Module, Place};
 use crate::outcome::Special;
@@ -59,6 +65,10 @@ fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Speci
     // nginx closes the connection.
     Err(Box::new(Special { status: 502, ..Special::default() }))
 }
+
+/// The number of stored parts that a response remembers, to purge them if they turn out to be outdated.
+/// More stay until a response begins with them or meets them.
+const SERVED_MAX: usize = 1000;
 
 /// The variables of this module.
 const BUILTINS: &[Builtin] = &[Builtin {
@@ -113,6 +123,8 @@ fn first_byte(field: &[u8]) -> Option<u64> {
 enum Fault {
     Status(u16),
     ETag,
+    Time,
+    Length,
     NoRange,
     NoLength,
     Range { got: (u64, u64), expected: (u64, u64) },
@@ -123,6 +135,8 @@ impl std::fmt::Display for Fault {
         match self {
             Self::Status(status) => write!(f, "unexpected status code {status} in slice response"),
             Self::ETag => f.write_str("etag mismatch in slice response"),
+            Self::Time => f.write_str("last modification time mismatch in slice response"),
+            Self::Length => f.write_str("complete length mismatch in slice response"),
             Self::NoRange => f.write_str("invalid range in slice response"),
             Self::NoLength => f.write_str("no complete length in slice response"),
             Self::Range { got, expected } => write!(
@@ -130,6 +144,38 @@ impl std::fmt::Display for Fault {
                 "unexpected range in slice response: {}-{}, expected: {}-{}",
                 got.0, got.1, expected.0, expected.1
             ),
+        }
+    }
+}
+
+impl Fault {
+    /// Whether the origin no longer has the content to which the other parts belong.
+    fn is_change(self) -> bool {
+        matches!(self, Self::ETag | Self::Time | Self::Length | Self::Status(200 | 404 | 410 | 416))
+    }
+}
+
+/// What distinguishes the content of one part from that of others.
+#[derive(Debug)]
+struct Validators {
+    etag: Option<Bytes>,
+    last_modified: Option<i64>,
+}
+
+impl Validators {
+    fn of(head: &Head) -> Self {
+        Self { etag: head.etag.clone(), last_modified: head.last_modified }
+    }
+
+    /// Whether a part with this head belongs to the same content.
+    fn check(&self, head: &Head) -> Result<(), Fault> {
+        if self.etag.is_some() {
+            return if self.etag == head.etag { Ok(()) } else { Err(Fault::ETag) };
+        }
+        // nginx differs: it compares entity tags only.
+        match (self.last_modified, head.last_modified) {
+            (Some(first), Some(this)) if first != this => Err(Fault::Time),
+            _ => Ok(()),
         }
     }
 }
@@ -168,7 +214,9 @@ fn begin(request: &mut Request, response: &mut Response) -> bool {
     head.accept_ranges = crate::response::AcceptRanges::Bytes;
     let parts = Parts {
         template,
-        etag: head.etag.clone(),
+        validators: Validators::of(head),
+        served: state::served(request).into_iter().collect(),
+        rejected: None,
         slice,
         whole,
         wanted: 0..whole,
@@ -192,12 +240,12 @@ fn be_empty(response: &mut Response) {
 }
 
 /// Checks that a response is the part; returns the length of the whole.
-fn check(slice: Slice, head: &Head, etag: Option<&Option<Bytes>>) -> Result<u64, Fault> {
+fn check(slice: Slice, head: &Head, first: Option<&Validators>) -> Result<u64, Fault> {
     if head.status != 206 {
         return Err(Fault::Status(head.status));
     }
-    if etag.is_some_and(|etag| etag.is_some() && *etag != head.etag) {
-        return Err(Fault::ETag);
+    if let Some(first) = first {
+        first.check(head)?;
     }
     let (range, whole) =
         head.header(b"content-range").and_then(parse_content_range).ok_or(Fault::NoRange)?;
@@ -214,7 +262,11 @@ fn check(slice: Slice, head: &Head, etag: Option<&Option<Bytes>>) -> Result<u64,
 struct Parts {
     /// The template of the subrequests; never run itself.
     template: Box<Request>,
-    etag: Option<Bytes>,
+    validators: Validators,
+    /// The parts that came from a cache, at most [`SERVED_MAX`].
+    served: Vec<Served>,
+    /// The stored part that did not fit: it is fetched once more.
+    rejected: Option<u64>,
     /// The part whose body this is, or that comes next.
     slice: Slice,
     whole: u64,
@@ -246,17 +298,36 @@ impl Parts {
         self.at = self.slice.start;
         let next = Subrequest::copy(&self.template).begin(&self.template)?;
         partial::set(&next, Some(self.slice));
+        if let Some(stamp) = self.rejected {
+            partial::reject(&next, stamp);
+        }
         Ok(subrequest::run(next))
     }
 
-    /// The body of a response, if it is the expected part.
-    fn fetched(&mut self, answer: Answer) -> Result<Body, BodyError> {
+    /// The body of a response, if it is the expected part; `None`: it has to be fetched once more.
+    fn fetched(&mut self, answer: Answer) -> Result<Option<Body>, BodyError> {
         self.template.shared.ended();
-        match check(self.slice, &answer.request().out, Some(&self.etag)) {
-            Ok(whole) if whole == self.whole => Ok(answer.into_body()),
-            Ok(_) => Err(self.fault(Fault::NoRange)),
-            Err(fault) => Err(self.fault(fault)),
+        let served = state::served(answer.request());
+        let fault = match check(self.slice, &answer.request().out, Some(&self.validators)) {
+            Ok(whole) if whole == self.whole => {
+                let is_kept = self.served.len() < SERVED_MAX;
+                self.served.extend(served.filter(|_| is_kept));
+                self.rejected = None;
+                return Ok(Some(answer.into_body()));
+            }
+            Ok(_) => Fault::Length,
+            Err(fault) => fault,
+        };
+        // It may be older than the first part, or newer: the origin knows.
+        let stamp = served.and_then(|served| served.stamp());
+        if stamp.is_some() && self.rejected.is_none() {
+            self.rejected = stamp;
+            return Ok(None);
         }
+        if fault.is_change() {
+            self.served.iter().for_each(Served::purge);
+        }
+        Err(self.fault(fault))
     }
 
     fn fault(&self, fault: Fault) -> BodyError {
@@ -289,7 +360,9 @@ impl BodySource for Parts {
                     Content::Coming(answer) => {
                         let answer = answer.await;
                         self.body = Content::Wanted;
-                        self.body = Content::Here(self.fetched(answer?)?);
+                        if let Some(body) = self.fetched(answer?)? {
+                            self.body = Content::Here(body);
+                        }
                         continue;
                     }
                     Content::Wanted => {
@@ -357,11 +430,12 @@ mod tests {
     #[test]
     fn a_part_has_to_be_the_one_that_was_asked_for() {
         let slice = Slice { start: 10, size: 10 };
+        let first = Validators { etag: Some(Bytes::from("\"a\"")), last_modified: Some(1) };
         let answer = |status, range: &'static str, etag: Option<&'static str>| {
             let mut head = Head::new(status);
             head.add("Content-Range", range);
-            head.etag = etag.map(Bytes::from);
-            check(slice, &head, Some(&Some(Bytes::from("\"a\""))))
+            (head.etag, head.last_modified) = (etag.map(Bytes::from), Some(2));
+            check(slice, &head, Some(&first))
         };
         let etag = Some("\"a\"");
         assert_eq!(answer(206, "bytes 10-19/30", etag), Ok(30));
@@ -371,5 +445,9 @@ mod tests {
         assert_eq!(answer(206, "bytes 10-19/*", etag), Err(Fault::NoLength));
         let got = Fault::Range { got: (10, 19), expected: (10, 20) };
         assert_eq!(answer(206, "bytes 10-18/30", etag), Err(got));
+        let untagged = Validators { etag: None, last_modified: Some(1) };
+        let dated = |last_modified| untagged.check(&Head { last_modified, ..Head::EMPTY });
+        assert_eq!((dated(Some(1)), dated(None)), (Ok(()), Ok(())));
+        assert_eq!(dated(Some(2)), Err(Fault::Time));
     }
 }

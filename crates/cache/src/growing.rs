@@ -19,12 +19,17 @@ pub struct Growing {
     slot: Slot,
     /// The part already in the file may be read there.
     file: bool,
+    /// The piece at this position, whose arrival was awaited.
+    begun: Option<Box<(u64, Piece)>>,
 }
+
+/// Bytes of a piece that is awaited before the reader says how many it takes.
+const BEGUN_BYTES_MAX: u64 = 64 * 1024;
 
 impl Growing {
     pub(crate) fn new(growth: Arc<Growth>, head: Arc<Head>) -> Growing {
         growth.enter();
-        Growing { growth, head, position: 0, slot: Slot::default(), file: true }
+        Growing { growth, head, position: 0, slot: Slot::default(), file: true, begun: None }
     }
 
     /// The object's head. Its `body_len` is not known before the end.
@@ -60,6 +65,7 @@ impl Growing {
     /// the rest.
     pub fn lose_file(&mut self) {
         self.file = false;
+        self.begun = None;
     }
 
     /// Resolves when the object is in the cache, or will not be: then look it up again.
@@ -69,15 +75,32 @@ impl Growing {
         let _ = poll_fn(|cx| growth.poll_known(cx, slot, false)).await;
     }
 
+    /// Waits until the bytes at `position` of the body have arrived, or its end. False: the fill ended
+    /// without an object before that.
+    pub async fn begins(&mut self, position: u64) -> bool {
+        let Growing { growth, slot, file, begun, .. } = self;
+        let read = poll_fn(|cx| growth.poll_read(cx, slot, position, BEGUN_BYTES_MAX, *file)).await;
+        match read {
+            Ok(piece) => *begun = piece.map(|piece| Box::new((position, piece))),
+            Err(Cut::Ended) => return false,
+            // The rest may come from elsewhere.
+            Err(Cut::Lost) => {}
+        }
+        true
+    }
+
     /// The next bytes, at most `max` of them, as soon as there are any; `None` at the end of the
     /// body.
     ///
     /// # Errors
     /// [`Cut`]: the fill ended without an object, or the next bytes are lost.
     pub async fn next(&mut self, max: u64) -> Result<Option<Piece>, Cut> {
-        let Growing { growth, position, slot, file, .. } = self;
+        let Growing { growth, position, slot, file, begun, .. } = self;
         let (at, max, file) = (*position, max.max(1), *file);
-        let piece = poll_fn(|cx| growth.poll_read(cx, slot, at, max, file)).await?;
+        let piece = match begun.take().map(|begun| *begun) {
+            Some((begin, piece)) if begin == at => Some(piece.first(max)),
+            _ => poll_fn(|cx| growth.poll_read(cx, slot, at, max, file)).await?,
+        };
         if let Some(piece) = &piece {
             *position += piece.len();
         }

@@ -63,6 +63,15 @@ impl Piece {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// At most `max` bytes of it.
+    pub(crate) fn first(mut self, max: u64) -> Piece {
+        match &mut self {
+            Piece::Bytes(bytes) => bytes.truncate(usize::try_from(max).unwrap_or(usize::MAX)),
+            Piece::File { len, .. } => *len = max.min(*len),
+        }
+        self
+    }
 }
 
 /// The fill ended without an object: a reader gets nothing more from here. Its connection is closed

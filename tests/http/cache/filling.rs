@@ -414,3 +414,56 @@ fn a_fill_is_not_completed_with_something_else() {
         );
     }
 }
+
+/// Without a strong validator nothing completes the response. Whoever has nothing of it yet, waits for the
+/// one request that asks anew.
+#[test]
+fn a_fill_that_breaks_off_cuts_only_who_has_a_part() {
+    let head = HEAD.replace("Cache-Control", "Accept-Ranges: bytes\nCache-Control");
+    let whole = format!("{head}second");
+    for (sent, field, rest) in [
+        ("", "X-None: 1", "second"),
+        ("abc", "Range: bytes=4-", "nd"),
+        ("abc", "Range: bytes=-2", "nd"),
+    ] {
+        eprintln!("sent: {sent:?}, {field}");
+        on_drivers(
+            "location / { proxy_pass http://%%ORIGIN%%; proxy_cache_lock on; proxy_cache_lock_age 1h; }
+             location /status/ { status_api; }",
+            |backend| breaking(backend, &format!("{head}{sent}"), &[&whole]),
+            |server, origin, go| {
+                server.allow_log("prematurely closed");
+                server.allow_log("could not be completed");
+                // Without a part, only the client of the fill gets the head.
+                let readers = if sent.is_empty() { 0..1 } else { 0..2 };
+                let mut readers: Vec<_> = readers.map(|_| server.client()).collect();
+                for reader in &mut readers {
+                    reader.send_get("/a");
+                    let mut read = Vec::new();
+                    while !read.ends_with(format!("\r\n\r\n{sent}").as_bytes()) {
+                        read.extend(reader.read_some(1024));
+                    }
+                }
+                let joined = readers.len() - 1 + 6;
+                let mut others: Vec<_> = (0..6).map(|_| server.client()).collect();
+                for other in &mut others {
+                    send(other, "/a", &[field]);
+                }
+                wait::until("the others to join", wait::PATIENCE, || {
+                    let status: serde_json::Value =
+                        serde_json::from_str(&server.get("/status/caches/one").text()).unwrap();
+                    (status["operations"]["hits_filling"] == joined).then_some(())
+                });
+                go.send(()).unwrap();
+                for reader in &mut readers {
+                    assert_eq!(reader.read_some(1024), b"");
+                }
+                for other in &mut others {
+                    assert_eq!(other.response().text(), rest);
+                }
+                assert_eq!(get(server, "/a").header("X-Cache"), Some("HIT"));
+                asked(origin, 2);
+            },
+        );
+    }
+}

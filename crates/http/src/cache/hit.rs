@@ -6,6 +6,8 @@ use nowait_cache::{Growing, Hit, HitBody};
 use nowait_caching::freshness::Use;
 use nowait_caching::meta;
 use nowait_caching::status::{Forward, Report, Status};
+use nowait_message::conditional::{self, Validators};
+use nowait_message::range::{self, Selection};
 use nowait_message::{Known, ResponseHead};
 
 use super::along::Along;
@@ -19,7 +21,7 @@ use super::state::State;
 use crate::log::Level;
 use crate::order::Apart;
 use crate::outcome::Outcome;
-use crate::response::{Body, FileBody, Head, Own, Response};
+use crate::response::{AcceptRanges, Body, FileBody, Head, Own, Response};
 
 impl Run<'_> {
     /// Serves a stored response. `forward`: a request was sent to the origin, or is in progress.
@@ -63,10 +65,15 @@ impl Run<'_> {
         self.respond(head, report, body)
     }
 
-    /// Serves a response that is being stored. `collapsed`: after waiting for it.
-    pub(super) fn grow(&mut self, object: Object<Growing>, collapsed: Option<Forward>) -> Outcome {
+    /// Serves a response that is being stored, as soon as there is something of it for the client.
+    /// `collapsed`: after waiting for it. `None`: the origin broke off before that.
+    pub(super) async fn grow(
+        &mut self,
+        object: Object<Growing>,
+        collapsed: Option<Forward>,
+    ) -> Option<Outcome> {
         self.note(Status::Hit);
-        let Object { inner: growing, decoded } = object;
+        let Object { inner: mut growing, decoded } = object;
         if crate::partial::of(self.request).is_some() {
             State::of(self.request).served = Some(self.store.served_growing(&growing));
         }
@@ -76,8 +83,12 @@ impl Run<'_> {
         };
         let head = match self.head(growing.head(), &decoded, length) {
             Ok(head) => head,
-            Err(outcome) => return outcome,
+            Err(outcome) => return Some(outcome),
         };
+        if !self.request.header_only && !growing.begins(self.first_byte(&head)).await {
+            self.note(Status::Miss);
+            return None;
+        }
         let report = Report {
             forward: collapsed,
             collapsed: collapsed.is_some(),
@@ -88,7 +99,26 @@ impl Run<'_> {
         let kept = Kept::growing(self.store.store_of_growing(&growing), stored, again);
         let rest = kept.rest(self.request);
         let along = Along::growing(growing, self.io.clone(), kept, rest);
-        self.respond(head, report, Body::Stream(Box::new(along)))
+        Some(self.respond(head, report, Body::Stream(Box::new(along))))
+    }
+
+    /// The first byte of a response that is sent: its ranges are cut later.
+    fn first_byte(&self, head: &Head) -> u64 {
+        let request = &self.request.head;
+        let (Some(size), Some(field)) = (head.content_length, request.header(Known::Range)) else {
+            return 0;
+        };
+        let validators =
+            Validators { etag: head.etag.as_deref(), last_modified: head.last_modified };
+        let holds = request
+            .header(Known::IfRange)
+            .is_none_or(|if_range| conditional::if_range_holds(if_range, &validators));
+        let has_ranges = head.accept_ranges == AcceptRanges::Bytes && holds;
+        let max_ranges = self.request.location().files.max_ranges.min(1);
+        match range::select(field, size, max_ranges) {
+            Selection::Single(wanted) if has_ranges => wanted.start,
+            _ => 0,
+        }
     }
 
     /// A growing object as a found response; `None`: it is another variant, or may not be used for

@@ -282,7 +282,10 @@ impl<'a> Run<'a> {
         for _ in 0..ROUNDS_MAX {
             let waiter = match self.find().await {
                 Found::Fresh(object) => return self.hit(object, Status::Hit, None),
-                Found::Growing(object) => return self.grow(object, None),
+                Found::Growing(object) => match self.grow(object, None).await {
+                    Some(outcome) => return outcome,
+                    None => continue,
+                },
                 Found::Error(status) => {
                     self.note(Status::Hit);
                     return Outcome::status(status);
@@ -329,7 +332,9 @@ impl<'a> Run<'a> {
                 Waited::Growing(growing) => {
                     if let Some(object) = self.join(growing) {
                         let why = self.miss();
-                        return self.grow(object, Some(why));
+                        if let Some(outcome) = self.grow(object, Some(why)).await {
+                            return outcome;
+                        }
                     }
                 }
                 Waited::Fetch => break,

@@ -95,7 +95,8 @@ impl Store {
         options: FillOptions,
     ) -> FillStart {
         // New objects go to the slower disk: most are never requested again.
-        if let Some(slower) = self.slower().filter(|slower| slower.health.why().is_none()) {
+        if let Some(slower) = self.slower().filter(|slower| slower.health.why_not_store().is_none())
+        {
             let io = slower.io_from(self, io);
             let asked = options.asked.map(|moment| moment.slower);
             return slower.begin_fill_here(&io, target, options, asked);
@@ -118,7 +119,7 @@ impl Store {
         options: FillOptions,
         asked: Option<u64>,
     ) -> FillStart {
-        if let Some(why) = self.health.why() {
+        if let Some(why) = self.health.why_not_store() {
             return FillStart::Unavailable(why);
         }
         if self.is_short_of_space() {

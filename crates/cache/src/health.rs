@@ -7,13 +7,17 @@
 //! tries the disk, with pauses from [`PAUSE_MIN`] to [`PAUSE_MAX`], and returns it to use; no
 //! client ever waits for such a try.
 //!
+//! Errors of operations that [change](Access::Write) the disk count apart. After as many of them, or at
+//! once if the file system is read-only, the store is *sealed*: what it has is served, but it takes no new
+//! objects until a try of the disk succeeds.
+//!
 //! Errors not caused by the disk do not count: a missing file, no space, too many open files, a
 //! full pool queue.
 
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
@@ -51,6 +55,9 @@ pub enum Why {
     ZoneFull,
     /// The object's old file is being removed.
     Removing,
+    /// The disk can't be written: its file system is read-only, or it failed [`ERRORS_MAX`] times in a
+    /// row.
+    Sealed,
 }
 
 impl Why {
@@ -63,6 +70,7 @@ impl Why {
             Why::Full => "full",
             Why::ZoneFull => "out of keys",
             Why::Removing => "removing the object",
+            Why::Sealed => "not writable",
         }
     }
 }
@@ -122,6 +130,11 @@ impl Fault {
         matches!(errno, Some(Errno::IO | Errno::BADMSG))
     }
 
+    /// Whether the file system is mounted read-only, or has become so after an error.
+    pub(crate) fn is_read_only(error: &io::Error) -> bool {
+        error.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::ROFS)
+    }
+
     /// Whether removing files would help.
     pub(crate) fn is_lack_of_space(error: &io::Error) -> bool {
         let errno = error.raw_os_error().map(Errno::from_raw_os_error);
@@ -129,11 +142,22 @@ impl Fault {
     }
 }
 
+/// What an operation does with the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    /// It creates, changes or removes files.
+    Write,
+}
+
 /// The breaker of one store.
 pub(crate) struct Health {
     /// 0: in use; else one more than the [`Why`]'s number.
     out: AtomicU32,
     errors: AtomicU32,
+    /// No object is stored for the time being.
+    sealed: AtomicBool,
+    write_errors: AtomicU32,
     /// When an operation last completed, in milliseconds since `start`.
     came_back: AtomicU64,
     start: Instant,
@@ -154,6 +178,8 @@ struct State {
 pub(crate) enum Change {
     None,
     OutOfUse(Why),
+    /// It takes no new objects; whether that is because the file system is read-only.
+    Sealed(bool),
 }
 
 impl Health {
@@ -161,6 +187,8 @@ impl Health {
         Health {
             out: AtomicU32::new(0),
             errors: AtomicU32::new(0),
+            sealed: AtomicBool::new(false),
+            write_errors: AtomicU32::new(0),
             came_back: AtomicU64::new(0),
             start: nowait_runtime::now(),
             hang_after,
@@ -182,6 +210,11 @@ impl Health {
         }
     }
 
+    /// Why the store takes no new objects; `None`: it does.
+    pub(crate) fn why_not_store(&self) -> Option<Why> {
+        self.why().or_else(|| self.sealed.load(Relaxed).then_some(Why::Sealed))
+    }
+
     /// Runs `operation` while the store is in use, for at most the time after which a disk counts
     /// as hanging.
     ///
@@ -190,6 +223,7 @@ impl Health {
     /// the operation has cancelled it if it had not started.
     pub(crate) async fn watch<T>(
         &self,
+        access: Access,
         operation: impl Future<Output = io::Result<T>>,
     ) -> (io::Result<T>, Change) {
         if self.why().is_some() {
@@ -217,7 +251,7 @@ impl Health {
         drop(place);
         match outcome {
             Some(result) => {
-                let change = self.note(&result);
+                let change = self.note(access, &result);
                 (result, change)
             }
             None => (Err(io::ErrorKind::TimedOut.into()), self.note_hang(begun)),
@@ -231,22 +265,41 @@ impl Health {
     }
 
     /// An operation completed.
-    fn note<T>(&self, result: &io::Result<T>) -> Change {
+    fn note<T>(&self, access: Access, result: &io::Result<T>) -> Change {
         self.note_answer();
-        match result.as_ref().err().map(Fault::of) {
-            None | Some(Fault::File) => {
-                if self.errors.load(Relaxed) != 0 {
-                    self.errors.store(0, Relaxed);
-                }
-                Change::None
+        let errors = match access {
+            Access::Read => &self.errors,
+            Access::Write => &self.write_errors,
+        };
+        let error = match result {
+            Err(error) => error,
+            Ok(_) => {
+                clear(errors);
+                return Change::None;
             }
-            Some(Fault::Limit | Fault::Pool) => Change::None,
-            Some(Fault::Disk) => {
-                if self.errors.fetch_add(1, Relaxed) + 1 >= ERRORS_MAX {
-                    return self.trip(Why::Failing);
+        };
+        match Fault::of(error) {
+            Fault::File => clear(errors),
+            Fault::Limit | Fault::Pool => {}
+            Fault::Disk => {
+                let is_last = errors.fetch_add(1, Relaxed) + 1 >= ERRORS_MAX;
+                match access {
+                    Access::Read if is_last => return self.trip(Why::Failing),
+                    Access::Write if is_last || Fault::is_read_only(error) => {
+                        return self.seal(Fault::is_read_only(error));
+                    }
+                    _ => {}
                 }
-                Change::None
             }
+        }
+        Change::None
+    }
+
+    /// From now on no object is stored.
+    pub(crate) fn seal(&self, is_read_only: bool) -> Change {
+        match self.sealed.swap(true, Relaxed) {
+            true => Change::None,
+            false => Change::Sealed(is_read_only),
         }
     }
 
@@ -282,6 +335,8 @@ impl Health {
     pub(crate) fn restore(&self) -> Duration {
         let since = self.lock().since.take();
         self.errors.store(0, Relaxed);
+        self.write_errors.store(0, Relaxed);
+        self.sealed.store(false, Relaxed);
         self.out.store(0, Relaxed);
         since.map_or(Duration::ZERO, |since| nowait_runtime::now().saturating_duration_since(since))
     }
@@ -289,6 +344,13 @@ impl Health {
     /// Operations under way.
     pub(crate) fn under_way(&self) -> usize {
         self.lock().under_way.len()
+    }
+}
+
+/// Another operation has succeeded.
+fn clear(errors: &AtomicU32) {
+    if errors.load(Relaxed) != 0 {
+        errors.store(0, Relaxed);
     }
 }
 

@@ -18,7 +18,7 @@ use nowait_runtime::task::{Either, select};
 use nowait_runtime::worker::stopping;
 use nowait_runtime::{now, sleep, spawn};
 
-use crate::health::{PAUSE_MAX, PAUSE_MIN};
+use crate::health::{Fault, PAUSE_MAX, PAUSE_MIN};
 use crate::index::Victim;
 use crate::key::Key;
 use crate::pace::Pace;
@@ -40,7 +40,7 @@ pub(crate) async fn run(store: Weak<Store>) {
     loop {
         let Some(this) = store.upgrade() else { return };
         let work = async {
-            match this.health.why() {
+            match this.health.why_not_store() {
                 None => this.manage().await,
                 Some(_) => this.probe_when_due(&mut probes).await,
             }
@@ -85,7 +85,7 @@ impl Store {
             if removed == 0 && !expired.next.is_zero() {
                 return expired.next.min(IDLE);
             }
-            if !pace.did(removed).await || self.health.why().is_some() {
+            if !pace.did(removed).await || self.health.why_not_store().is_some() {
                 return IDLE;
             }
         }
@@ -152,14 +152,15 @@ impl Store {
         // No time limit: a second try beside one that hangs would only occupy another thread.
         match self.probe().await {
             Ok(()) => {
-                let outage = self.health.restore();
-                self.rescan();
+                self.return_to_use();
                 *probes = Probes { next: None, pause: PAUSE_MIN };
-                let directory = String::from_utf8_lossy(self.names().directory());
-                let seconds = outage.as_secs();
-                self.notice(format_args!(
-                    "cache \"{directory}\" is in use again after {seconds} s"
-                ));
+                Duration::ZERO
+            }
+            // It responds again, but can't be written.
+            Err(error) if Fault::is_read_only(&error) && self.health.why().is_some() => {
+                self.return_to_use();
+                self.note_change(self.health.seal(true));
+                *probes = Probes { next: None, pause: PAUSE_MIN };
                 Duration::ZERO
             }
             Err(_) => {
@@ -167,6 +168,20 @@ impl Store {
                 probes.next = Some(now() + probes.pause);
                 probes.pause
             }
+        }
+    }
+
+    /// The disk responds again.
+    fn return_to_use(&self) {
+        let was_sealed = self.health.why() != self.health.why_not_store();
+        let outage = self.health.restore();
+        self.rescan();
+        let directory = String::from_utf8_lossy(self.names().directory());
+        if was_sealed {
+            self.notice(format_args!("cache \"{directory}\" stores objects again"));
+        } else {
+            let seconds = outage.as_secs();
+            self.notice(format_args!("cache \"{directory}\" is in use again after {seconds} s"));
         }
     }
 

@@ -202,7 +202,7 @@ impl Store {
         stamp: u64,
         part: Unreadable,
     ) {
-        if !self.has_stamp(target.key, stamp) || self.health.why().is_some() {
+        if !self.has_stamp(target.key, stamp) || self.health.why_not_store().is_some() {
             return;
         }
         let (turn, target) = (Turn::new(self, target.key), target.clone());
@@ -283,10 +283,11 @@ impl Store {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             let next = offset + bytes.len() as u64;
-            self.watch(to.write_at(io, offset, vec![bytes])).await?;
+            self.watch_write(to.write_at(io, offset, vec![bytes])).await?;
             offset = next;
         }
-        let metadata = self.watch(to.publish(io, Bytes::new(), beside, path, DIR_MODE)).await?;
+        let metadata =
+            self.watch_write(to.publish(io, Bytes::new(), beside, path, DIR_MODE)).await?;
         self.remove_file(io, temp).await;
         Ok(metadata)
     }
@@ -294,10 +295,10 @@ impl Store {
     /// Creates a new temporary file and any missing directories.
     pub(crate) async fn create_temp(&self, io: &Io, path: &[u8]) -> io::Result<File> {
         let options = CreateOptions { mode: FILE_MODE, ..CreateOptions::default() };
-        match self.watch(fs::create(io, path, &options)).await {
+        match self.watch_write(fs::create(io, path, &options)).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.watch(fs::mkdir_parents(io, path, DIR_MODE)).await?;
-                self.watch(fs::create(io, path, &options)).await
+                self.watch_write(fs::mkdir_parents(io, path, DIR_MODE)).await?;
+                self.watch_write(fs::create(io, path, &options)).await
             }
             result => result,
         }

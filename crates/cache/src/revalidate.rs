@@ -47,7 +47,7 @@ impl Store {
                     object.file.as_ref().map(|file| *file.metadata()).ok_or(FillEnded)?;
                 let path = self.names().object(target.key);
                 let write = fs::patch(io, &path, &metadata, patch.offset, patch.bytes);
-                match self.watch(write).await {
+                match self.watch_write(write).await {
                     Ok(Patched::Done) => {}
                     // Another file has the name now, or none.
                     Ok(Patched::Replaced) => return Err(FillEnded),
@@ -154,7 +154,7 @@ impl Store {
     ) -> io::Result<u64> {
         let from = object.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let to = self.create_temp(io, temp).await?;
-        self.watch(to.write_at(io, 0, vec![encoded.bytes.clone()])).await?;
+        self.watch_write(to.write_at(io, 0, vec![encoded.bytes.clone()])).await?;
         let (begin, old) = (encoded.bytes.len() as u64, u64::from(object.head.layout.body_offset));
         let mut done = 0;
         while done < object.body_length {
@@ -164,12 +164,12 @@ impl Store {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             let len = bytes.len() as u64;
-            self.watch(to.write_at(io, begin + done, vec![bytes])).await?;
+            self.watch_write(to.write_at(io, begin + done, vec![bytes])).await?;
             done += len;
         }
         let patch = encoded.completed(object.body_length);
         let path = self.names().object(target.key);
         let publish = to.publish(io, patch.bytes, temp, &path, DIR_MODE);
-        Ok(self.watch(publish).await?.blocks)
+        Ok(self.watch_write(publish).await?.blocks)
     }
 }

@@ -42,7 +42,7 @@ pub(crate) async fn run(store: Weak<Store>) {
 impl Store {
     async fn save_if_changed(&self) {
         let stored = self.counters.stored.load(Relaxed);
-        if self.health.why().is_some() || self.saved.swap(stored, Relaxed) == stored {
+        if self.health.why_not_store().is_some() || self.saved.swap(stored, Relaxed) == stored {
             return;
         }
         if let Err(error) = self.save(false).await {
@@ -63,7 +63,7 @@ impl Store {
     pub(crate) async fn keep_purge(&self, stamp: u64, how: How) {
         // A softly purged object stays on the disk, and its file does not record that it is stale.
         let needed = how == How::Soft || self.index().must_keep_purges();
-        if !needed || self.health.why().is_some() {
+        if !needed || self.health.why_not_store().is_some() {
             return;
         }
         let Some(_held) = self.keeping.take().await else { return };
@@ -212,7 +212,7 @@ impl Store {
     /// Saves the index for the next start. Called once when the program ends, after all workers
     /// have stopped using the store, on a thread that may wait; for at most `limit`.
     pub fn close(&self, limit: Duration) {
-        if self.health.why().is_some() {
+        if self.health.why_not_store().is_some() {
             return;
         }
         // Until the disk has been checked, the contents of the index are uncertain.

@@ -28,7 +28,7 @@ use crate::fills::Fills;
 use crate::format::HeadError;
 use crate::growing::Growing;
 pub use crate::health::Why;
-use crate::health::{Change, Fault, Health};
+use crate::health::{Access, Change, Fault, Health};
 use crate::hit::Object;
 pub use crate::hit::{Hit, HitBody};
 use crate::index::{self, BYTES_MIN, Index, Victim};
@@ -283,17 +283,46 @@ impl Store {
         &self,
         operation: impl Future<Output = io::Result<T>>,
     ) -> io::Result<T> {
-        let (result, change) = self.health.watch(operation).await;
+        let (result, change) = self.health.watch(Access::Read, operation).await;
         self.note_change(change);
         result
     }
 
-    fn note_change(&self, change: Change) {
-        if let Change::OutOfUse(why) = change {
-            count(&self.counters.outages);
-            let path = String::from_utf8_lossy(self.names.directory()).into_owned();
-            self.error(format_args!("cache \"{path}\" is out of use: its disk is {}", why.name()));
+    /// The same for an operation that creates, changes or removes files.
+    pub(crate) async fn watch_write<T>(
+        &self,
+        operation: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<T> {
+        let (result, change) = self.health.watch(Access::Write, operation).await;
+        self.note_change(change);
+        result
+    }
+
+    pub(crate) fn note_change(&self, change: Change) {
+        let path = || String::from_utf8_lossy(self.names.directory()).into_owned();
+        match change {
+            Change::None => {}
+            Change::OutOfUse(why) => {
+                count(&self.counters.outages);
+                let (path, why) = (path(), why.name());
+                self.error(format_args!("cache \"{path}\" is out of use: its disk is {why}"));
+            }
+            Change::Sealed(is_read_only) => {
+                let why = if is_read_only { "read-only" } else { "not writable" };
+                let path = path();
+                self.error(format_args!(
+                    "cache \"{path}\" stores no new objects: its disk is {why}"
+                ));
+                // It tries the disk from now on.
+                self.index.wake_manager();
+            }
         }
+    }
+
+    /// Whether new objects can be stored, as far as the disk is concerned.
+    pub fn takes_objects(&self) -> bool {
+        self.slower().is_some_and(|slower| slower.health.why_not_store().is_none())
+            || self.health.why_not_store().is_none()
     }
 
     /// The disk recently had no room.
@@ -309,7 +338,9 @@ impl Store {
     /// Counts an error, and logs it if it matters and the last log line is old enough.
     pub(crate) fn note_error(&self, operation: &str, path: &[u8], error: &io::Error) {
         count(&self.counters.errors);
-        if self.may_log() {
+        // This was logged once, when the store was sealed.
+        let is_known = Fault::is_read_only(error) && self.health.why_not_store().is_some();
+        if !is_known && self.may_log() {
             let path = String::from_utf8_lossy(path);
             self.error(format_args!("cache: {operation} \"{path}\" failed: {error}"));
         }
@@ -429,7 +460,7 @@ impl Store {
     /// is found by the next walk, and becomes an object again unless it was purged.
     pub(crate) async fn remove_victim(&self, io: &Io, victim: Victim) {
         let path = self.names.object(*victim.key());
-        match self.watch(fs::unlink(io, &path)).await {
+        match self.watch_write(fs::unlink(io, &path)).await {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {

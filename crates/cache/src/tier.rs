@@ -151,7 +151,7 @@ impl Store {
         bytes: u64,
         stamp: u64,
     ) {
-        let is_wanted = faster.health.why().is_none()
+        let is_wanted = faster.health.why_not_store().is_none()
             && !faster.is_short_of_space()
             && policy::promote(uses, bytes, faster.room());
         if !is_wanted || !faster.begin_copy(key) {
@@ -182,7 +182,10 @@ impl Store {
         let on_slower = slower.index().peek(&key).is_some();
         // Every object here was requested twice.
         let fate = policy::demote(policy::PROMOTE_USES, victim.length(), on_slower, slower.room());
-        if fate == Demotion::Drop || slower.health.why().is_some() || slower.is_short_of_space() {
+        if fate == Demotion::Drop
+            || slower.health.why_not_store().is_some()
+            || slower.is_short_of_space()
+        {
             return;
         }
         match self.copy_to(&slower, key, Source::Victim).await {
@@ -226,7 +229,7 @@ impl Store {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
                 let next = offset + bytes.len() as u64;
-                to.watch(copy.write_at(&to_io, offset, vec![bytes])).await?;
+                to.watch_write(copy.write_at(&to_io, offset, vec![bytes])).await?;
                 offset = next;
             }
             // An object fetched meanwhile either precedes the copy, and stays, or follows it, and
@@ -248,7 +251,9 @@ impl Store {
                 return Ok(None);
             }
             let path = to.names().object(key);
-            to.watch(copy.publish(&to_io, Bytes::new(), &temp, &path, DIR_MODE)).await.map(Some)
+            to.watch_write(copy.publish(&to_io, Bytes::new(), &temp, &path, DIR_MODE))
+                .await
+                .map(Some)
         };
         let metadata = match copied.await {
             Ok(Some(metadata)) => metadata,

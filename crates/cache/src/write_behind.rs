@@ -211,7 +211,7 @@ impl Writer {
         let path = self.store.names().object(key);
         let modes = PutModes { file: FILE_MODE, dir: DIR_MODE };
         let put = fs::put(&self.io, &self.temp, &path, chunks, modes);
-        let metadata = self.store.watch(put).await?;
+        let metadata = self.store.watch_write(put).await?;
         self.temp.clear();
         Ok(Outcome::Stored { body_length, blocks: metadata.blocks })
     }
@@ -222,7 +222,7 @@ impl Writer {
         match &self.file {
             Some(file) => {
                 let write = file.write_at(&self.io, begin + offset, pieces);
-                self.store.watch(write).await?;
+                self.store.watch_write(write).await?;
             }
             None => {
                 self.temp = self.store.names().temp(self.growth.key());
@@ -230,7 +230,7 @@ impl Writer {
                 let mut chunks = Vec::with_capacity(count + 1);
                 chunks.push(self.encoded.bytes.clone());
                 chunks.extend(pieces);
-                self.store.watch(file.write_at(&self.io, 0, chunks)).await?;
+                self.store.watch_write(file.write_at(&self.io, 0, chunks)).await?;
                 self.growth.set_file(file.clone(), begin);
                 self.file = Some(file);
             }
@@ -248,7 +248,7 @@ impl Writer {
         let patch = self.encoded.completed(body_length);
         let path = self.store.names().object(self.growth.key());
         let publish = file.publish(&self.io, patch.bytes, &self.temp, &path, DIR_MODE);
-        let metadata = match self.store.watch(publish).await {
+        let metadata = match self.store.watch_write(publish).await {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
                 let beside = self.store.names().temp_beside(self.growth.key());
                 self.store.copy_into_place(&self.io, &self.temp, &path, &beside).await?

@@ -9,6 +9,7 @@ mod filling;
 mod limits;
 mod paths;
 mod purge;
+mod read_only;
 mod resuming;
 mod slice;
 mod stale;

@@ -375,7 +375,9 @@ impl<'a> Run<'a> {
             if object.inner.updating {
                 return Next::Answer(self.hit(object, Status::Updating, Some(Forward::Stale)));
             }
-            if self.conf.background_update && self.update_in_background() {
+            // An update that can't be stored is of no use to others.
+            let is_useful = self.conf.background_update && self.store.takes_objects();
+            if is_useful && self.update_in_background() {
                 return Next::Answer(self.hit(object, Status::Stale, Some(Forward::Stale)));
             }
         }

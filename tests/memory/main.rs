@@ -1,11 +1,13 @@
 //! Memory per client: what clients hold that send or take little and stay for long, and what is left
-//! when they have gone. Memory of many files ([`many_files`]).
+//! when they have gone. Memory of many files ([`many_files`]), and of clients that all ask at once and take
+//! nothing ([`slow_readers`]).
 //!
 //! The bounds are some way above what is measured, so that another allocator or kernel does not break
 //! a test, and below what a buffer that is kept for nothing would cost.
 
 mod clients;
 mod many_files;
+mod slow_readers;
 
 use std::time::Duration;
 

@@ -236,14 +236,6 @@ impl Chain {
         std::mem::replace(&mut self.first, self.rest.pop_front())
     }
 
-    /// Removes and returns the in-memory chunks that precede any file range.
-    pub(crate) fn take_memory_prefix(&mut self) -> Chain {
-        match self.first_file() {
-            None => std::mem::take(self),
-            Some((index, _)) => (0..index).map_while(|_| self.pop_front()).collect(),
-        }
-    }
-
     /// Puts all chunks of `front` before this chain's.
     pub(crate) fn prepend(&mut self, mut front: Chain) {
         front.append(std::mem::take(self));

@@ -1,8 +1,9 @@
 //! The io_uring driver: one `io_uring_enter` per turn submits, waits and reaps.
 //!
 //! Receive is single-shot with memory from the provided buffers (multishot receive gained 1 % and
-//! cost 10 % on short connections); sends own their memory until they complete; hang-up,
-//! writability and accepting are polls, the last followed by direct calls (`uring/accept.rs`).
+//! cost 10 % on short connections); small sends own their memory until they complete, and larger ones
+//! are direct calls (`uring/send.rs`); hang-up, writability and accepting are polls, the last followed
+//! by direct calls (`uring/accept.rs`).
 //!
 //! Sockets are in blocking mode: on a non-blocking one the ring would return EAGAIN instead of
 //! waiting for readiness. For direct system calls (`sendfile`) [`Uring::prepare_direct`] makes a

@@ -1,5 +1,13 @@
-//! Sending on the ring. A small send is reported as done when it is submitted; everything that
-//! follows on the socket, including its close, waits for it. The ownership rules are in `uring.rs`.
+//! Sending: small amounts on the ring, everything else by direct calls, with a poll when the socket
+//! is full, as with epoll.
+//!
+//! A send on the ring owns its memory until the end of the turn. If larger ones did, all connections
+//! that send in one turn would hold their memory at the same time, where direct calls use the same
+//! memory one after the other; and for 32 KB and more, the copy costs so much that saving a call is
+//! no gain. For a peer that does not keep up, the ring does no more than a poll.
+//!
+//! A small send is reported as done when it is submitted; everything that follows on the socket,
+//! including its close, waits for it. The ownership rules are in `uring.rs`.
 
 use std::io;
 use std::net::Shutdown;
@@ -9,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use io_uring::opcode;
 use io_uring::types::Fd;
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -16,16 +25,16 @@ use super::super::calls::{SLICES_MAX, retry, send_memory, shutdown};
 use super::super::socket::{Follows, Key};
 use super::super::uring_slot::{Is, Op, Sending};
 use super::Uring;
-use crate::buf::{Chain, OutBuf, RECV_BUF_BYTES};
+use crate::buf::{Chain, Chunk, OutBuf, RECV_BUF_BYTES};
 
 /// Boxes for sends kept for reuse.
 const SPARE_MAX: usize = 256;
 
-/// A send of at most this many bytes, with nothing to follow, is reported as done when it is
-/// submitted, so that it and the next receive go to the kernel in one call. The size of a receive
-/// buffer: 16 KB and a head. A connection holds at most this much beyond what its owner knows of, and
-/// nothing once its peer was slow: until a send completes at once again, none is reported early.
-const BEHIND_BYTES_MAX: u64 = RECV_BUF_BYTES as u64;
+/// A send of at most this many bytes goes to the ring. With nothing to follow, it is reported as done
+/// when it is submitted, so that it and the next receive go to the kernel in one call. The size of a
+/// receive buffer: 16 KB and a head. A connection holds at most this much beyond what its owner knows
+/// of, and nothing once its peer was slow: until a send completes at once again, all are direct.
+const RING_BYTES_MAX: u64 = RECV_BUF_BYTES as u64;
 
 impl Uring {
     pub(crate) fn poll_send(
@@ -52,25 +61,14 @@ impl Uring {
                 chain.advance(count as u64);
                 return Poll::Ready(Ok(count));
             }
-            // Direct calls for a file follow: sending its head directly as well saves waiting for a
-            // turn.
-            if chain.first_file().is_some() {
-                let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::MORE;
-                match retry(|| send_memory(fd, chain, flags)) {
-                    Ok(sent) => {
-                        chain.advance(sent as u64);
-                        return Poll::Ready(Ok(sent));
-                    }
-                    Err(Errno::AGAIN) => {}
-                    Err(error) => return Poll::Ready(Err(error.into())),
-                }
+            if !self.is_for_ring(index, chain) {
+                return self.send_direct(index, fd, chain, follows, cx);
             }
-            let memory = chain.take_memory_prefix();
-            let len = memory.len();
             let behind = follows == Follows::Nothing
-                && chain.is_empty()
-                && memory.chunk_count() <= SLICES_MAX
-                && self.may_be_behind(index, len);
+                && chain.chunk_count() <= SLICES_MAX
+                && self.stragglers.have_room();
+            let memory = std::mem::take(chain);
+            let len = memory.len();
             self.start_send(index, memory, follows == Follows::AtOnce, behind);
             if behind {
                 return Poll::Ready(Ok(len as usize));
@@ -80,22 +78,56 @@ impl Uring {
         Poll::Pending
     }
 
-    /// Whether a send of this many bytes, with nothing to follow, may be reported as done when it is
-    /// submitted.
-    fn may_be_behind(&self, index: usize, len: u64) -> bool {
-        // With a peer that does not keep up, the owner must wait, so that `send_timeout` applies.
-        len <= BEHIND_BYTES_MAX && !self.slots[index].is(Is::Full) && self.stragglers.have_room()
+    /// Whether a chain is sent by the ring: few bytes, and a peer that keeps up. Otherwise the owner
+    /// must wait, so that `send_timeout` applies. The calls for a file are direct: so is that for its
+    /// head, which saves waiting for a turn.
+    fn is_for_ring(&self, index: usize, chain: &Chain) -> bool {
+        !self.slots[index].is(Is::Full)
+            && chain.first_file().is_none()
+            && chain.len() <= RING_BYTES_MAX
+    }
+
+    /// Sends as much of the memory at the front of the chain as there is room for.
+    fn send_direct(
+        &mut self,
+        index: usize,
+        fd: BorrowedFd<'_>,
+        chain: &mut Chain,
+        follows: Follows,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let slot = &mut self.slots[index];
+        if !slot.has(Op::Writable) {
+            let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            flags.set(SendFlags::MORE, follows == Follows::AtOnce);
+            match retry(|| send_memory(fd, chain, flags)) {
+                Ok(sent) => {
+                    let offered = chain.memory_prefix().take(SLICES_MAX).map(Chunk::len).sum();
+                    slot.set(Is::Full, (sent as u64) < offered);
+                    chain.advance(sent as u64);
+                    return Poll::Ready(Ok(sent));
+                }
+                Err(Errno::AGAIN) => slot.set(Is::Full, true),
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        slot.waiters.remember_write(cx);
+        if !slot.has(Op::Writable) {
+            self.poll_for(index, Op::Writable, PollFlags::OUT);
+        }
+        Poll::Pending
     }
 
     /// Whether [`send_behind`](Self::send_behind) is possible.
     pub(crate) fn sends_behind(&self, key: Key, len: usize) -> bool {
-        let index = key.0 as usize;
-        let slot = &self.slots[index];
+        let slot = &self.slots[key.0 as usize];
         !slot.has(Op::Send)
             && slot.sending.is_none()
             && !slot.is(Is::SendAbandoned)
             && slot.send_error.is_none()
-            && self.may_be_behind(index, len as u64)
+            && !slot.is(Is::Full)
+            && len as u64 <= RING_BYTES_MAX
+            && self.stragglers.have_room()
     }
 
     /// Submits both pieces, which are reported as sent.

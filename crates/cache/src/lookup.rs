@@ -152,9 +152,7 @@ impl Store {
         // An object whose tags are not in memory must be checked by its head each time.
         if let Known::Stored(stored) = &known
             && !stored.names_in_file
-            && let Some(object) = hot::find(self.id(), target, stored, true)
-                .filter(|object| object.is_whole())
-                .or_else(|| self.in_memory(target, stored))
+            && let Some(object) = self.find_in_memory(io, target, stored)
         {
             count(&self.counters.hits_memory);
             return Looked::Is(Lookup::Memory(self.hit(object, stored)));
@@ -192,6 +190,29 @@ impl Store {
         }
         count(&self.counters.hits_memory);
         Some(Lookup::Memory(self.hit(object, stored)))
+    }
+
+    /// The memory copy of an object, or its open file if that was opened recently.
+    fn find_in_memory(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &Target,
+        stored: &Stored,
+    ) -> Option<Arc<Object>> {
+        let opened = hot::find(self.id(), target, stored, true).filter(|object| object.is_whole());
+        if opened.as_ref().is_some_and(|object| object.body.is_some()) {
+            return opened;
+        }
+        let Some(object) = self.in_memory(target, stored) else { return opened };
+        // The file may have been removed by another program: that is found out meanwhile.
+        if opened.is_none() && self.begin_copy(target.key) {
+            let (store, io, target, stored) = (self.clone(), io.clone(), target.clone(), *stored);
+            drop(nowait_runtime::spawn(async move {
+                store.clone().check(&io, &target, &stored).await;
+                store.lock_copies().remove(&target.key);
+            }));
+        }
+        Some(object)
     }
 
     /// Checks whether the file of an object in memory still exists.

@@ -51,6 +51,38 @@ fn objects_are_kept_in_memory() {
     });
 }
 
+/// The file is checked while the copy in memory is served; then the object is fetched anew.
+#[test]
+fn objects_in_memory_go_with_their_files() {
+    let content = "proxy_cache_path %%DIR%%/other keys_zone=other:1m memory=1m;
+        %%SERVER%%
+        location / { proxy_pass http://%%ORIGIN%%; proxy_cache other; }
+        location /status/ { status_api; }";
+    let reply = |text: &str| {
+        format!("HTTP/1.1 200 OK\nCache-Control: max-age=3600\nConnection: close\n\n{text}")
+    };
+    let (old, new) = (reply("old"), reply("new"));
+    with_origin(content, &[&old, &new], |server, _| {
+        wait::until("the object to be in memory", wait::PATIENCE, || {
+            assert_eq!(server.get("/a").text(), "old");
+            let state: serde_json::Value =
+                serde_json::from_str(&server.get("/status/caches/other").text()).unwrap();
+            (state["memory"]["objects"] == 1).then_some(())
+        });
+        let is_object =
+            |path: &std::path::Path| path.file_name().is_some_and(|name| name.len() == 32);
+        for entry in std::fs::read_dir(server.dir().join("other")).unwrap() {
+            let path = entry.unwrap().path();
+            if is_object(&path) {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        wait::until("the removal to be noticed", wait::PATIENCE, || {
+            (server.get("/a").text() == "new").then_some(())
+        });
+    });
+}
+
 #[test]
 fn chunked_responses_get_their_length_in_the_cache() {
     let chunked = "200 OK\nCache-Control: max-age=60\nTransfer-Encoding: chunked\n\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";

@@ -222,7 +222,19 @@ pub fn pool(config: PoolConfig, disk: Disk) -> Pool {
 /// # Panics
 /// Outside of [`run`].
 pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
-    with(|sim| sim.listen(address))
+    with(|sim| sim.listen(address, false))
+}
+
+/// The same for connections whose bytes are encrypted, and differ between two runs of a seed: the trace has
+/// their numbers only.
+///
+/// # Errors
+/// As [`listen`].
+///
+/// # Panics
+/// Outside of [`run`].
+pub fn listen_encrypted(address: SocketAddr) -> io::Result<OwnedFd> {
+    with(|sim| sim.listen(address, true))
 }
 
 /// Connects a client with the address `from` to a listening socket. The code under test connects by

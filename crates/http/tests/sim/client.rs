@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use nowait_runtime::net::SendOptions;
+use nowait_runtime::net::{SendOptions, Stream};
 use nowait_runtime::{sim, sleep, spawn};
 
 use super::ask::{Ask, Response};
 use super::serve::Server;
 use super::wire::{Broken, PATIENCE, Reader, field};
-use super::{client_http2, origin};
+use super::{ADDRESS, SECURE_ADDRESS, client_http2, origin, tls};
 
 /// What excuses an incomplete answer, besides what the request asked for.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +43,8 @@ pub struct Score {
     pub hits: u64,
     /// Complete answers over HTTP/2.
     pub over_http2: u64,
+    /// Complete answers with TLS.
+    pub over_tls: u64,
     /// Complete answers over HTTP/1.1 by FastCGI, uwsgi and SCGI.
     pub by_gateways: u64,
 }
@@ -53,6 +55,7 @@ impl Score {
         self.excused += other.excused;
         self.hits += other.hits;
         self.over_http2 += other.over_http2;
+        self.over_tls += other.over_tls;
         self.by_gateways += other.by_gateways;
     }
 }
@@ -78,15 +81,11 @@ enum Manners {
 ///
 /// # Errors
 /// What was wrong.
-pub async fn run(
-    server: Rc<Server>,
-    number: u16,
-    address: SocketAddr,
-    excuses: Excuses,
-) -> Result<Score, String> {
-    use Manners::*;
-    let mut score = Score::default();
+pub async fn run(server: Rc<Server>, number: u16, excuses: Excuses) -> Result<Score, String> {
+    let score = Score::default();
     let from = SocketAddr::from(([203, 0, 113, (number % 4) as u8], 1024 + number));
+    let secure = sim::random(2) == 0;
+    let address = if secure { SECURE_ADDRESS } else { ADDRESS };
     let stream = match sim::connect(from, address, Duration::from_secs(60)).await {
         Ok(stream) => Rc::new(stream),
         Err(error) if server.is_stopped() => {
@@ -95,9 +94,32 @@ pub async fn run(
         }
         Err(error) => return Err(format!("connect: {error}")),
     };
-    if sim::random(2) == 0 {
-        return client_http2::run(server, number, stream, excuses).await;
+    let http2 = sim::random(2) == 0;
+    if secure && let Err(failure) = tls::connect(&stream, server.pool(), http2).await {
+        // Threads may hang, and a server that ends accepts no more.
+        if excuses.resets || sim::disk_faults() > 0 || server.is_stopped() {
+            sim::note(format_args!("client {number}: handshake: {failure}"));
+            return Ok(score);
+        }
+        return Err(format!("client {number}: handshake: {failure}"));
     }
+    let mut score = match http2 {
+        true => client_http2::run(server, number, stream, excuses).await,
+        false => run_http1(server, number, stream, excuses).await,
+    }?;
+    score.over_tls = if secure { score.complete } else { 0 };
+    Ok(score)
+}
+
+/// Runs a client of HTTP/1.1 on a connection.
+async fn run_http1(
+    server: Rc<Server>,
+    number: u16,
+    stream: Rc<Stream>,
+    excuses: Excuses,
+) -> Result<Score, String> {
+    use Manners::*;
+    let mut score = Score::default();
     let all = [Good, Good, Good, Slow, HalfClosing, Leaving, Stalling, Pipelining];
     let manners = all[sim::random(all.len() as u64) as usize];
     let mut asks: Vec<Ask> = (0..1 + sim::random(6)).map(|at| Ask::draw(number, at)).collect();
@@ -225,7 +247,7 @@ fn options() -> SendOptions {
 }
 
 /// Sends in pieces, with pauses.
-async fn send(stream: &nowait_runtime::net::Stream, data: Vec<u8>) -> std::io::Result<()> {
+async fn send(stream: &Stream, data: Vec<u8>) -> std::io::Result<()> {
     let mut data = Bytes::from(data);
     while !data.is_empty() {
         let most = data.len() as u64;

@@ -1,6 +1,6 @@
 //! A whole worker under the simulated driver: network, disk and time are decided by a seed.
 //!
-//! Clients connect, ask, dawdle, stop half-way and leave, over HTTP/1.1 and HTTP/2; origins, of both
+//! Clients connect, ask, dawdle, stop half-way and leave, over HTTP/1.1 and HTTP/2, with and without TLS; origins, of both
 //! protocols and of FastCGI, uwsgi, SCGI and memcached, answer slowly, wrongly or not at all; the disk is slow, fails or hangs; the configuration is reloaded in between, and the server
 //! may end before its clients do. In every run
 //!
@@ -22,6 +22,7 @@ mod origin_http2;
 mod plan;
 mod serve;
 mod site;
+mod tls;
 mod wire;
 
 use std::net::SocketAddr;
@@ -41,6 +42,10 @@ use serve::Server;
 /// Where the server listens.
 const ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 80);
+
+/// Where it listens with TLS.
+const SECURE_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 443);
 
 /// Seeds of the test; each runs twice.
 const SEEDS: u64 = 20;
@@ -110,7 +115,7 @@ async fn simulate(seed: u64, prints: bool) -> Result<Run, String> {
     let _ = std::fs::remove_dir_all(&plan.dir);
     let tasks = sim::tasks();
     let origins = origin::start();
-    let server = Server::start(plan.clone(), ADDRESS);
+    let server = Server::start(plan.clone(), ADDRESS, SECURE_ADDRESS);
     let excuses = Excuses {
         resets: plan::weather(seed).reset_one_in > 0,
         closes_unread: plan.closes_unread(),
@@ -121,7 +126,7 @@ async fn simulate(seed: u64, prints: bool) -> Result<Run, String> {
             let (server, arrival_max) = (server.clone(), plan.arrival_max);
             spawn(async move {
                 sleep(Duration::from_millis(sim::random(arrival_max.as_millis() as u64))).await;
-                let score = client::run(server, number as u16, ADDRESS, excuses).await;
+                let score = client::run(server, number as u16, excuses).await;
                 sim::note(format_args!("client {number} ends"));
                 score
             })
@@ -214,6 +219,7 @@ fn workers_by_seed() {
         || score.complete > count
             && score.hits > 0
             && score.over_http2 > count
+            && score.over_tls > count
             && score.by_gateways > count / 2;
     assert!(says_enough, "the runs say too little: {score:?}");
 }

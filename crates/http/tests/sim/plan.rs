@@ -164,6 +164,10 @@ impl Plan {
     }}
     server {{
         listen 192.0.2.1:80;
+        listen 192.0.2.1:443 ssl;
+        ssl_certificate /etc/own.pem;
+        ssl_certificate_key /etc/own.key;
+        ssl_conf_command Options -KTLS;
         root {root};
         add_header X-Generation {generation} always;
         location /files/ {{ }}

@@ -36,12 +36,12 @@ pub struct Server {
     newest: RefCell<Arc<Generation>>,
     number: Cell<u64>,
     /// Until it is told to end.
-    listener: RefCell<Option<Rc<Listener>>>,
+    listeners: RefCell<Option<[Rc<Listener>; 2]>>,
 }
 
 impl Server {
     /// Starts to serve the first generation.
-    pub fn start(plan: Plan, address: SocketAddr) -> Rc<Server> {
+    pub fn start(plan: Plan, address: SocketAddr, secure: SocketAddr) -> Rc<Server> {
         let config =
             PoolConfig { name: "default".to_owned(), threads: plan.threads, max_queue: 65_536 };
         // Caches have pools of their own.
@@ -50,14 +50,18 @@ impl Server {
         let generation = make(&plan, 1, &pool, None);
         let worker = Worker::new(generation.clone());
         worker.activate(generation.clone());
-        let fd = sim::listen(address).unwrap();
-        let options = ListenerOptions { id: 1, shared: false };
-        let listener = Rc::new(Listener::from_fd(fd, options).unwrap());
-        let address = Arc::new(ListenAddress::Inet(address));
-        drop(spawn(accept(listener.clone(), address, worker.clone())));
+        let sockets =
+            [(1, sim::listen(address), address), (2, sim::listen_encrypted(secure), secure)];
+        let listeners = sockets.map(|(id, fd, address)| {
+            let options = ListenerOptions { id, shared: false };
+            let listener = Rc::new(Listener::from_fd(fd.unwrap(), options).unwrap());
+            let address = Arc::new(ListenAddress::Inet(address));
+            drop(spawn(accept(listener.clone(), address, worker.clone())));
+            listener
+        });
         let (newest, number) = (RefCell::new(generation), Cell::new(1));
-        let listener = RefCell::new(Some(listener));
-        Rc::new(Server { plan, pool, worker, newest, number, listener })
+        let listeners = RefCell::new(Some(listeners));
+        Rc::new(Server { plan, pool, worker, newest, number, listeners })
     }
 
     /// The newest generation.
@@ -65,9 +69,14 @@ impl Server {
         self.number.get()
     }
 
+    /// Its threads, for the handshakes of clients.
+    pub fn pool(&self) -> Pool {
+        self.pool.clone()
+    }
+
     /// Whether it has been told to end.
     pub fn is_stopped(&self) -> bool {
-        self.listener.borrow().is_none()
+        self.listeners.borrow().is_none()
     }
 
     /// Puts the next generation to use.
@@ -83,8 +92,8 @@ impl Server {
     /// Ends gracefully.
     pub fn stop(&self) {
         sim::note(format_args!("graceful stop"));
-        // The socket is closed when the loop that accepts has taken what is queued.
-        if let Some(listener) = self.listener.take() {
+        // A socket is closed when the loop that accepts has taken what is queued.
+        for listener in self.listeners.take().into_iter().flatten() {
             listener.stop();
         }
         self.worker.close(None);
@@ -109,9 +118,13 @@ fn make(
     let mut files = Bundle::default();
     let main = Path::new("/etc/sim.conf");
     files.add(main, text.clone());
+    for (path, text) in super::tls::FILES {
+        files.add_named(path, text.as_bytes().to_vec().into());
+    }
     let (tree, mut diagnostics) = parse(&files, main, None);
     let registry = Registry::new(&blocks::rows());
-    let mut cx = Cx::new(&registry, Paths::new(&plan.dir, main), &mut diagnostics);
+    let paths = Paths::new(&plan.dir, main);
+    let mut cx = Cx::new(&registry, paths, &mut diagnostics).reading(&files);
     let scope = cx.run(&tree);
     let built = blocks::build(&mut cx, &scope);
     drop(cx);

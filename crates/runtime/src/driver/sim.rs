@@ -110,6 +110,8 @@ struct Socket {
     read: Option<Waker>,
     write: Option<Waker>,
     hangup: Option<Waker>,
+    /// What arrives is encrypted, and differs between two runs of a seed: only its length counts.
+    encrypted: bool,
     /// Additional state of a UDP socket.
     datagram: Option<Box<Mailbox>>,
     /// Additional state of a listening socket.
@@ -212,7 +214,7 @@ impl Sim {
             let Some(Reverse((at, _, index, serial, arrival))) = self.events.pop() else { break };
             let socket = self.sockets.get_mut(index).filter(|socket| socket.serial == serial);
             let Some(socket) = socket else { continue };
-            record(&mut self.trace, at, serial, &arrival);
+            record(&mut self.trace, at, socket, &arrival);
             match arrival {
                 Arrival::Connection { from, to } => self.establish(index, from, to, woken),
                 arrival => socket.arrive(arrival, woken),
@@ -485,7 +487,7 @@ impl Sim {
 /// attached, since the code under test passes descriptors around; they are never read or written.
 impl Sim {
     /// Starts listening at this address; returns the socket's descriptor.
-    pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<OwnedFd> {
+    pub(crate) fn listen(&mut self, address: SocketAddr, encrypted: bool) -> io::Result<OwnedFd> {
         if self.listening.contains_key(&address) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
@@ -493,6 +495,7 @@ impl Sim {
         let index = self.socket(None);
         let queue = Queue { address, arrived: VecDeque::new() };
         self.sockets[index].listens = Some(Box::new(queue));
+        self.sockets[index].encrypted = encrypted;
         self.listening.insert(address, index);
         self.unattached.insert(fd.as_raw_fd(), index);
         Ok(fd)
@@ -528,6 +531,9 @@ impl Sim {
             Some(listener) => {
                 let server = self.socket(Some(client));
                 self.sockets[client].peer = Some(server);
+                let encrypted = self.sockets[listener].encrypted;
+                self.sockets[client].encrypted = encrypted;
+                self.sockets[server].encrypted = encrypted;
                 self.sockets[client].progress = Progress::Connected;
                 let socket = &mut self.sockets[listener];
                 if let Some(queue) = &mut socket.listens {
@@ -629,12 +635,15 @@ impl Socket {
 }
 
 /// Records what arrives at a socket.
-fn record(trace: &mut Trace, at: Duration, serial: u32, arrival: &Arrival) {
+fn record(trace: &mut Trace, at: Duration, socket: &Socket, arrival: &Arrival) {
+    let serial = socket.serial;
     match arrival {
         // Wake-ups only matter by what they cause.
         Arrival::Nothing => {}
         Arrival::Data(data) => {
-            trace.data(data);
+            if !socket.encrypted {
+                trace.data(data);
+            }
             trace.line(at, format_args!("socket {serial}: {} bytes", data.len()));
         }
         Arrival::End => trace.line(at, format_args!("socket {serial}: end")),

@@ -38,6 +38,7 @@ mod http2;
 mod http2_limits;
 mod image_filter;
 mod keep_alive;
+mod late;
 mod lifecycle;
 mod limit;
 mod listings;

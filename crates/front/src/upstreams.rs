@@ -293,6 +293,11 @@ impl<N: Namespace> Upstream<N> {
         Ok(Self { group: Group::new(conf), explicit: true, resolver, texts })
     }
 
+    /// The key of `hash`.
+    pub fn hash_key(&self) -> Option<&Complex<N>> {
+        self.texts.as_deref()?.hash_key.as_ref()
+    }
+
     /// Begins the search for a peer that serves the subject.
     pub fn begin(&self, subject: &N::Subject) -> Attempt {
         let client = match self.group.conf().balancer {

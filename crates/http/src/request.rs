@@ -383,6 +383,11 @@ impl Request {
         Subject::evaluate(self, text)
     }
 
+    /// Whether a text with variables depends on the content of the request.
+    pub fn depends_on_content(&self, text: &Complex) -> bool {
+        self.variables().late_in(text).is_late()
+    }
+
     /// Whether the path of the request line was escaped: captures of it are escaped again where
     /// they become part of a URI. nginx: `r->quoted_uri || r->plus_in_uri`.
     pub fn path_was_escaped(&self) -> bool {

@@ -280,6 +280,14 @@ pub(super) async fn fetch<P: Protocol>(
     let held = gate::pass(request, wanted.outlives_client()).await;
     let held = held.map_err(|status| Failed { status, cause: Cause::of_status(status) })?;
     let upstream = upstream(request, server).await.map_err(failed)?;
+    // The content of a call or a tunnel may have no end before the response has one.
+    if !P::IS_GRPC
+        && !P::TAKES_CONNECT
+        && request.awaits_content()
+        && upstream.hash_key().is_some_and(|key| request.depends_on_content(key))
+    {
+        request_body::read(request).await.map_err(failed)?;
+    }
     let mut run = prepare(request, conf, upstream, uri, wanted);
     let mut reply = Box::pin(run.reply(request)).await?;
     reply.body.hold(held);

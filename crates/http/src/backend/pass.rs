@@ -244,6 +244,14 @@ impl Pass {
         }
     }
 
+    /// Whether it depends on the content of the request.
+    pub fn depends_on_content(&self, request: &Request) -> bool {
+        match &self.to {
+            To::Static { .. } => false,
+            To::Variable(text) => request.depends_on_content(text),
+        }
+    }
+
     /// The group of servers; `None`: each request has to evaluate it.
     pub fn group(&self) -> Option<GroupId> {
         match self.to {

@@ -57,7 +57,11 @@ pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     /// The status to respond with; the reason was logged.
     fn uri(&self, request: &Request) -> Result<LogUri, u16>;
 
-    /// Whether the client's content may be passed on while it arrives.
+    /// Whether the client's content may be passed on while it arrives: not if the request to the server
+    /// depends on it.
+    ///
+    /// nginx differs: there `$request_body` has the content then only if it came with the head, and never in
+    /// an address.
     fn streams(&self, request: &Request) -> bool;
 
     /// Appends the default key of a cache: what identifies the response besides the settings.

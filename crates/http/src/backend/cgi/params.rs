@@ -119,6 +119,11 @@ impl<F: ParamForm> Params<F> {
         Self { given, list, fields, form: PhantomData }
     }
 
+    /// Whether one of the directives depends on the content of the request.
+    pub fn depend_on_content(&self, request: &Request) -> bool {
+        self.given.iter().any(|param| request.depends_on_content(&param.value))
+    }
+
     /// Appends all parameters of a request: those of directives, ours, the client's header fields if
     /// they are passed on.
     ///

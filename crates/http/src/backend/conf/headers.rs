@@ -5,6 +5,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
 use nowait_message::Known;
 
 use super::names::NameSet;
+use crate::request::Request;
 use crate::variables::complex::Complex;
 
 /// Client header fields that are never passed on unchanged: they concern the connection to the
@@ -77,6 +78,12 @@ pub struct RequestHeaders {
 }
 
 impl RequestHeaders {
+    /// Whether one that is set depends on the content of the request.
+    pub fn depend_on_content(&self, request: &Request) -> bool {
+        let values = self.lines.iter().map(|line| &line.value);
+        values.chain(&self.host).any(|value| request.depends_on_content(value))
+    }
+
     /// From the directives of a block.
     pub fn new(given: &[SetHeader]) -> Self {
         let is_host = |header: &&SetHeader| header.name.eq_ignore_ascii_case(b"host");

@@ -160,7 +160,8 @@ macro_rules! backend_rows {
             buffering: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
             /// Controls whether the whole request body is read before a server is contacted.
             /// Otherwise it is forwarded as it arrives, and no other server can be tried once a
-            /// part of it was sent.
+            /// part of it was sent. If an address, a field or parameter of the request, or the key
+            /// of `hash` has `$request_body`, the body is read before in any case.
             request_buffering: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
             /// Number and size of the buffers for a response body; at least two.
             buffers: $crate::backend::conf::BackendBuffers = "8 4k" => $crate::backend::conf::eight_pages, in HTTP | SERVER | LOCATION, args "number size";

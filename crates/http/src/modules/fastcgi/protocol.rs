@@ -30,7 +30,9 @@ impl Addressed for FastcgiConf {
         self.params.explain(request, passes, put);
     }
 
-    fn streams(&self, _: &Request) -> bool {
+    fn streams(&self, request: &Request) -> bool {
         self.backend.pass_request_body
+            && !self.pass.depends_on_content(request)
+            && !self.params.depend_on_content(request)
     }
 }

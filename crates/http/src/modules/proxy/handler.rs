@@ -114,6 +114,9 @@ impl Protocol for ProxyConf {
             // HTTP/1.0 can't send a body of unknown length.
             && (request.body_length != BodyLength::Unknown
                 || self.http_version != HttpVersion::Http10)
+            && !self.pass.depends_on_content(request)
+            && !self.method.as_ref().is_some_and(|text| request.depends_on_content(text))
+            && !self.headers.depend_on_content(request)
     }
 
     fn default_key(&self, request: &Request, out: &mut Vec<u8>) {

@@ -69,6 +69,9 @@ impl Addressed for ScgiConf {
     }
 
     fn streams(&self, request: &Request) -> bool {
-        self.backend.pass_request_body && request.body_length != BodyLength::Unknown
+        self.backend.pass_request_body
+            && request.body_length != BodyLength::Unknown
+            && !self.pass.depends_on_content(request)
+            && !self.params.depend_on_content(request)
     }
 }

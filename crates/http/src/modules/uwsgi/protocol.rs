@@ -69,6 +69,10 @@ impl Addressed for UwsgiConf {
     }
 
     fn streams(&self, request: &Request) -> bool {
-        self.backend.pass_request_body && request.body_length != BodyLength::Unknown
+        self.backend.pass_request_body
+            && request.body_length != BodyLength::Unknown
+            && !self.pass.depends_on_content(request)
+            && !self.params.depend_on_content(request)
+            && !self.string.as_ref().is_some_and(|text| request.depends_on_content(text))
     }
 }

@@ -7,6 +7,7 @@ use nowait_conf::Span;
 
 use crate::backend::url::Destination;
 use crate::conf::upstream::GroupId;
+use crate::request::Request;
 use crate::variables::complex::Complex;
 
 /// Destination of requests.
@@ -21,6 +22,16 @@ pub enum Pass {
         /// Position in the configuration.
         span: Span,
     },
+}
+
+impl Pass {
+    /// Whether it depends on the content of the request.
+    pub fn depends_on_content(&self, request: &Request) -> bool {
+        match self {
+            Pass::Static(_) => false,
+            Pass::Variable { url, .. } => request.depends_on_content(url),
+        }
+    }
 }
 
 /// A URL without variables.

@@ -752,17 +752,9 @@ fn chunk_framing_is_strict() {
         "a : b\r\n\r\n",
         "a: \0\r\n",
         "a: \x01\r\n",
-        "a(b): c\r\n",
-        "a/b: c\r\n",
-        "a: b\r\n\"a\": c\r\n",
-        "\u{e9}: c\r\n",
     ] {
         let expected = [start(), Event::Error(RequestError::InvalidTrailers)];
         check(&chunked(&format!("0\r\n{bad}")), &expected);
-    }
-    // Tokens, though nginx calls them invalid.
-    for odd in ["a_b: c\r\n", "a!b: c\r\n"] {
-        check(&chunked(&format!("0\r\n{odd}\r\n")), &[start(), Event::End]);
     }
     let extension = format!("1;{}\r\nx\r\n0\r\n\r\n", "e".repeat(1024));
     check(&chunked(&extension), &[start(), body(b"x"), Event::End]);

@@ -34,7 +34,10 @@ use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op, Pool, PoolError};
 use nowait_runtime::time::timeout;
 use nowait_tls::{Acceptor, Distrust, Session, Stop};
-pub use nowait_tls::{Certificate, Error, Fault, Hello, LIBRARY, Offered, Server, prepare_thread};
+pub use nowait_tls::{
+    Certificate, Client, ClientSettings, Error, Fault, Hello, LIBRARY, Offered, Server,
+    prepare_thread,
+};
 
 use self::kernel::{Kernel, KernelUse};
 use self::key_log::KeyLogFile;

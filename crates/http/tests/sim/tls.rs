@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use nowait_front::tls::{self, Handshake};
+use nowait_front::tls::{self, Client, ClientSettings, Handshake};
 use nowait_runtime::net::Stream;
 use nowait_runtime::pool::Pool;
-use nowait_tls::{Client, ClientSettings};
 
 /// The names of the files with the certificate and its key.
 pub const FILES: [(&str, &str); 2] = [("/etc/own.pem", CERTIFICATE), ("/etc/own.key", KEY)];

@@ -17,7 +17,7 @@ mod storing;
 mod strict;
 
 use nowait_testkit::origin::Step;
-use nowait_testkit::{Driver, Origin, Response, Server, check_on};
+use nowait_testkit::{Driver, Origin, Response, Server, check_on, wait};
 
 use crate::fastcgi;
 use crate::proxy::wire;
@@ -250,6 +250,17 @@ fn closing(reply: &str) -> String {
         false => format!("\nContent-Length: {}", body.len()),
     };
     format!("HTTP/1.1 {head}{length}\nConnection: close\n\n{body}")
+}
+
+/// Waits until so many objects are stored: a response reaches its client before. The server has
+/// `location = /objects { status_api; }`.
+pub fn wait_objects(server: &Server, count: u64) {
+    wait::until("objects to be stored", wait::PATIENCE, || {
+        let report: serde_json::Value =
+            serde_json::from_str(&server.get("/objects").text()).ok()?;
+        let cache = &report["caches"][0];
+        (cache["objects"] == count && cache["filling"] == 0).then_some(())
+    });
 }
 
 /// Requests a target on a connection of its own.

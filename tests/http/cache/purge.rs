@@ -1,8 +1,8 @@
 //! `proxy_cache_purge` and its relatives.
 
-use nowait_testkit::{Server, wait};
+use nowait_testkit::Server;
 
-use super::{get, with_origin};
+use super::{get, wait_objects, with_origin};
 
 const PURGING: &str = "map $request_method $purge { PURGE 1; default ''; }
     %%SERVER%%
@@ -25,16 +25,6 @@ fn purge(server: &Server, target: &str, lines: &str) -> (u16, Option<String>) {
     client.send(format!("PURGE {target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
     let response = client.response();
     (response.status, response.header("X-Purged").map(str::to_owned))
-}
-
-/// Waits until so many objects are stored: a response reaches its client before.
-fn wait_objects(server: &Server, count: u64) {
-    wait::until("objects to be stored", wait::PATIENCE, || {
-        let report: serde_json::Value =
-            serde_json::from_str(&server.get("/objects").text()).ok()?;
-        let cache = &report["caches"][0];
-        (cache["objects"] == count && cache["filling"] == 0).then_some(())
-    });
 }
 
 fn status(server: &Server, target: &str) -> String {

@@ -3,7 +3,7 @@
 use nowait_testkit::origin::Step;
 use nowait_testkit::{Origin, Server, wait};
 
-use super::{Backend, get, gets, now, on_each, with_origin};
+use super::{Backend, get, gets, now, on_each, wait_objects, with_origin};
 use crate::stage::ask;
 
 /// Stored, and too old at once.
@@ -167,7 +167,8 @@ fn what_is_updated_has_the_same_key() {
 
 #[test]
 fn others_are_served_while_one_updates() {
-    let content = "location / { proxy_pass http://%%ORIGIN%%; }";
+    let content = "location = /objects { status_api; }
+                   location / { proxy_pass http://%%ORIGIN%%; }";
     for backend in Backend::of(content) {
         let (go, wait) = std::sync::mpsc::channel();
         let origin = Origin::start([
@@ -176,6 +177,7 @@ fn others_are_served_while_one_updates() {
         ]);
         let server = backend.builder(content, &origin.addr().to_string()).workers(2).start();
         assert_eq!(get(&server, "/a").header("X-Cache"), Some("MISS"));
+        wait_objects(&server, 1);
         let mut updating = server.client();
         updating.send_get("/a");
         wait::until("the origin is asked", wait::PATIENCE, || {

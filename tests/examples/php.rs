@@ -28,7 +28,9 @@ fn php_application() {
         "X-Accel-Redirect: /protected/report.txt\r\n\r\n",
     ])]);
     let text = include_str!("../../examples/php.conf")
-        .replace("127.0.0.1:9000", &origin.addr().to_string());
+        .replace("127.0.0.1:9000", &origin.addr().to_string())
+        // The application takes one connection, which a worker keeps for itself.
+        .replace("worker_processes auto;", "worker_processes 1;");
     let server = example(&text)
         .file("srv/app/public/index.php", "<?php")
         .file("srv/app/public/logo.txt", "logo")

@@ -138,7 +138,11 @@ impl Wire {
             tls.send_close_notify();
             self.send_records()?;
         }
-        self.socket.shutdown(Shutdown::Write)
+        match self.socket.shutdown(Shutdown::Write) {
+            // The peer has reset the connection: it has what it wanted, which whoever receives it compares.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            other => other,
+        }
     }
 
     /// Reads what is there, without waiting. `None`: nothing.

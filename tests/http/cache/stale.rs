@@ -192,7 +192,10 @@ fn others_are_served_while_one_updates() {
         let response = updating.response();
         assert_eq!(response.header("X-Cache"), Some("EXPIRED"));
         assert_eq!(response.text(), "new");
-        assert_eq!(ask(&server, "/a", &[]).header("X-Cache"), Some("HIT"));
+        // Stored a moment later.
+        wait::until("a hit", wait::PATIENCE, || {
+            (ask(&server, "/a", &[]).header("X-Cache") == Some("HIT")).then_some(())
+        });
         server.stop();
         origin.finish();
     }

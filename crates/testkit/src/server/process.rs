@@ -91,7 +91,8 @@ pub struct Usage {
     pub descriptors: usize,
     /// Threads.
     pub threads: usize,
-    /// Memory in kilobytes; shared pages are counted proportionally (PSS).
+    /// Anonymous memory in kilobytes; pages that processes share are counted proportionally. The share of a
+    /// file's pages, such as the program's, depends on who else has them at the moment.
     pub memory_kb: u64,
 }
 
@@ -115,8 +116,9 @@ pub fn usage(pid: u32) -> io::Result<Usage> {
     let count =
         |what: &str| Ok::<_, io::Error>(std::fs::read_dir(format!("/proc/{pid}/{what}"))?.count());
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or_default();
-    let memory_kb = line.trim().trim_end_matches(" kB").parse().map_err(io::Error::other)?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss_Anon:"));
+    let line = line.unwrap_or_default().trim().trim_end_matches(" kB");
+    let memory_kb = line.parse().map_err(io::Error::other)?;
     Ok(Usage { descriptors: count("fd")?, threads: count("task")?, memory_kb })
 }
 

@@ -66,17 +66,18 @@ fn sample(knot: &[&str]) -> String {
 }
 
 /// Modules that take part in the core's work, each in a file or a folder below `src/modules/` of their
-/// crate, are named by the list `src/modules.rs` alone, and by each other not at all: whoever adds,
+/// crate, are named by the list `src/modules/mod.rs` alone, and by each other not at all: whoever adds,
 /// changes or removes one need not know another.
 pub fn modules_apart(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (manifest, _) in members(tree) {
         let directory = manifest.trim_end_matches("Cargo.toml");
-        let list = format!("{directory}src/modules.rs");
+        let list = format!("{directory}src/modules/mod.rs");
         let below = format!("{directory}src/modules/");
         let module = |file: &str| {
             let inside = file.strip_prefix(&below)?;
-            Some(inside.split('/').next()?.trim_end_matches(".rs").to_owned())
+            let name = inside.split('/').next()?.trim_end_matches(".rs");
+            (name != "mod").then(|| name.to_owned())
         };
         let modules = modules(tree, directory);
         let mut unlisted: BTreeMap<String, &str> =
@@ -89,7 +90,7 @@ pub fn modules_apart(tree: &Tree) -> Vec<Finding> {
                 }
                 (None, Some(module)) => {
                     format!(
-                        "the core imports module \"{module}\"; only src/modules.rs names modules"
+                        "the core imports module \"{module}\"; only src/modules/mod.rs names modules"
                     )
                 }
                 (Some(own), Some(other)) if own != other => {
@@ -103,7 +104,10 @@ pub fn modules_apart(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::file(from, message));
         }
         findings.extend(unlisted.into_iter().map(|(module, file)| {
-            Finding::file(file, format!("module \"{module}\" is not in the list of src/modules.rs"))
+            Finding::file(
+                file,
+                format!("module \"{module}\" is not in the list of src/modules/mod.rs"),
+            )
         }));
     }
     findings
@@ -500,7 +504,7 @@ mod tests {
             ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"),
             ("crates/a/src/lib.rs", "mod core;\nmod modules;\n"),
             ("crates/a/src/core.rs", core),
-            ("crates/a/src/modules.rs", list),
+            ("crates/a/src/modules/mod.rs", list),
             ("crates/a/src/modules/b/mod.rs", b),
             ("crates/a/src/modules/b/conf.rs", ""),
             ("crates/a/src/modules/c.rs", ""),
@@ -536,7 +540,7 @@ mod tests {
             "fn f() { crate::modules::b::conf::g() }\n",
             "use crate::modules;\nfn f() { modules::b::conf::g() }\n",
         ] {
-            let expected = "crates/a/src/core.rs: the core imports module \"b\"; only src/modules.rs \
+            let expected = "crates/a/src/core.rs: the core imports module \"b\"; only src/modules/mod.rs \
                             names modules";
             assert_eq!(found(text), [expected], "{text}");
         }
@@ -546,7 +550,7 @@ mod tests {
     fn every_module_is_in_the_list() {
         let list = "pub mod b;\npub mod c;\nstatic MODULES: &[&Module] = &[&b::MODULE];\n";
         let expected =
-            "crates/a/src/modules/c.rs: module \"c\" is not in the list of src/modules.rs";
+            "crates/a/src/modules/c.rs: module \"c\" is not in the list of src/modules/mod.rs";
         assert_eq!(about_modules("", "", list), [expected]);
     }
 

@@ -189,13 +189,13 @@ mod tests {
             ("crates/h1/src/lib.rs", "//! As in `use nowait_h1::X`.\nuse nowait_h1::X;\n"),
             ("crates/http/src/http1/sender.rs", "use nowait_h1::encode;\n"),
             ("crates/http/src/old.rs", "// nowait_h1\n"),
-            ("crates/http/src/phases.rs", "fn f(head: &nowait_h1::Head) {}\n"),
+            ("crates/http/src/phases/mod.rs", "fn f(head: &nowait_h1::Head) {}\n"),
         ]);
         let found: Vec<String> = users(&tree).iter().map(ToString::to_string).collect();
         assert_eq!(
             found,
             [
-                "crates/http/src/phases.rs: uses \"h1\", but is not in the table \"users\"",
+                "crates/http/src/phases/mod.rs: uses \"h1\", but is not in the table \"users\"",
                 "ARCHITECTURE.md: the table \"users\" lets crates/http/src/old.rs use \"h1\": it does \
                  not",
             ]

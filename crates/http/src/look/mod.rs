@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::base64;
 
 /// The style of every page; what only one needs follows it.
-pub const STYLE: &str = include_str!("look/base.css");
+pub const STYLE: &str = include_str!("base.css");
 
 /// The value of `Content-Security-Policy` for a page with exactly these elements: the content of
 /// its `<style>` and of its `<script>`.

@@ -92,7 +92,7 @@ impl Machine<'_> {
         let mut initrd = Initrd::new();
         initrd.directory("bin");
         initrd.program("bin/busybox", &busybox);
-        initrd.program("init", include_bytes!("vm/init.sh"));
+        initrd.program("init", include_bytes!("init.sh"));
         initrd.program("command", script(variables, command).as_bytes());
         initrd.directory("modules");
         let modules: Vec<_> = MODULES.iter().chain(self.modules).copied().collect();

@@ -11,6 +11,7 @@ use nowait_front::log::error::ErrorLog;
 use nowait_front::log::writer::Writer;
 use nowait_front::logs::Logs;
 use nowait_front::resolvers::Resolvers;
+use nowait_http::modules::MODULES;
 use nowait_http::blocks;
 use nowait_http::generation::{Contents, DEFAULT_POOL, Generation};
 use nowait_runtime::net::{Listener, ListenerOptions, SendOptions};
@@ -53,10 +54,11 @@ pub fn generation(settings: &str, listen: SocketAddr) -> Arc<Generation> {
     let main = Path::new("/etc/fuzz.conf");
     files.add(main, text.clone());
     let (tree, mut diagnostics) = parse(&files, main, None);
-    let registry = Registry::new(&blocks::rows());
+    let registry = Registry::new(&blocks::rows(MODULES));
     let mut cx = Cx::new(&registry, Paths::new(Path::new("/nowhere"), main), &mut diagnostics);
+    blocks::prepare(&mut cx, MODULES);
     let scope = cx.run(&tree);
-    let built = blocks::build(&mut cx, &scope);
+    let built = blocks::build(&mut cx, &scope, MODULES);
     drop(cx);
     let Some(conf) = built.filter(|_| !diagnostics.has_errors()) else {
         panic!("{}\n{text}", diagnostics.render(false));

@@ -22,7 +22,7 @@ use crate::conf::{body, client, files, http2, mime, pages};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::mime::Types;
 use crate::module::{Content, ContentLayer, Parts};
-use crate::modules;
+use crate::module_list::ModuleList;
 use crate::path::{Append, FilePath};
 use crate::slots::Settings;
 use crate::variables::complex::{Complex, HttpVariables, Mentions, Table};
@@ -263,10 +263,11 @@ fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 /// Resolves the `http` block, if there is one.
 ///
 /// Errors are reported to `cx`; the result is usable only if there were none.
-pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
+pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpConf> {
     let mut http = cx.global::<Pending>().0.take()?;
     let servers = std::mem::take(&mut http.layer::<HttpLayer>().servers);
-    let mut build = Build { locations: Vec::new(), in_server_with_locations: false, main };
+    let locations = Vec::new();
+    let mut build = Build { locations, in_server_with_locations: false, main, modules };
     let mut made = Vec::new();
     let mut listens = Vec::new();
     for (n, (mut scope, span)) in servers.into_iter().enumerate() {
@@ -329,9 +330,9 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<HttpConf> {
         state_paths: Vec::new(),
         sessions: cx.take_global::<nowait_front::tls::conf::Shared>(),
         settings: Settings::default(),
-        modules: modules::MODULES,
+        modules,
     };
-    modules::finish(cx, &mut conf);
+    modules.finish(cx, &mut conf);
     Some(conf)
 }
 
@@ -344,7 +345,8 @@ fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
         if let Some((_, span)) = span {
             error = error.at(*span);
         }
-        let known = modules::builtins().map(|row| row.name);
+        let table = cx.global::<Table>();
+        let known = table.vocabulary().builtins().map(|row| row.name);
         if let Some(near) = nowait_conf::nearest(name, known) {
             error = error.hint(format!("did you mean \"${near}\"?"));
         }
@@ -358,6 +360,7 @@ struct Build<'a> {
     /// The settings being resolved are those of a server that has locations.
     in_server_with_locations: bool,
     main: &'a Scope,
+    modules: ModuleList,
 }
 
 /// A location, and what names the handler of its content.
@@ -521,7 +524,7 @@ impl Build<'_> {
         let body = body::BodyConf::resolve(cx, chain);
         cx.global::<body::TempPaths>().add(&body.client_body_temp_path);
         let mut parts = Parts::new(self.in_server_with_locations, self.next());
-        modules::build(cx, chain, &mut parts);
+        self.modules.build(cx, chain, &mut parts);
         let handler = content.as_ref().map(|content| content.make(cx, chain, &mut parts));
         let (follows_rfcs, takes_connect) = (parts.follows_rfcs, parts.takes_connect);
         let inside: Vec<_> =
@@ -557,8 +560,13 @@ impl Build<'_> {
     }
 }
 
-/// Rows of all tables of this crate, for the registry and the reference.
-pub fn rows() -> Vec<&'static [nowait_conf::Row]> {
+/// Tells the variables of requests. Called before the directives are read.
+pub fn prepare(cx: &mut Cx<'_>, modules: ModuleList) {
+    cx.set_global(Table::new(modules.vocabulary()));
+}
+
+/// Rows of all tables of the core and of these modules, for the registry and the reference.
+pub fn rows(modules: ModuleList) -> Vec<&'static [nowait_conf::Row]> {
     let core = [
         HTTP_ROWS,
         conf::client::HeadConf::ROWS,
@@ -584,5 +592,5 @@ pub fn rows() -> Vec<&'static [nowait_conf::Row]> {
         conf::log::LogConf::ROWS,
         conf::log::LOG_ROWS,
     ];
-    core.into_iter().chain(modules::rows()).collect()
+    core.into_iter().chain(modules.rows()).collect()
 }

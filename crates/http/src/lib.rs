@@ -37,6 +37,7 @@ pub mod logs;
 pub mod look;
 pub mod mime;
 pub mod module;
+pub mod module_list;
 pub mod modules;
 pub mod nested;
 pub mod open_file_cache;

@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use nowait_variables::cidr::Cidr;
 use nowait_variables::{Captures, Late, Namespace, Slots, Subject};
 
+use crate::forwarded;
 use crate::log::Level;
 use crate::request::{Request, RequestBody};
+use crate::variables::UNINITIALIZED_ALLOWED;
 use crate::variables::complex::{HttpVariables, Resolved};
-use crate::variables::{Builtin, Changeable, Family, UNINITIALIZED_ALLOWED};
-use crate::{forwarded, modules};
 
 /// The content of a request that is in memory.
 pub(crate) const IN_MEMORY: Late = Late(1);
@@ -26,22 +26,6 @@ impl Subject for Request {
     type Namespace = HttpVariables;
 
     const HAS_PROXIES: bool = true;
-
-    fn builtins() -> impl Iterator<Item = &'static Builtin> {
-        modules::builtins()
-    }
-
-    fn families() -> impl Iterator<Item = &'static Family> {
-        modules::families()
-    }
-
-    fn changeable() -> impl Iterator<Item = &'static Changeable> {
-        modules::changeable()
-    }
-
-    fn replaceable() -> impl Iterator<Item = &'static str> {
-        modules::replaceable()
-    }
 
     fn late() -> impl Iterator<Item = (&'static str, Late)> {
         [("request_body", IN_MEMORY), ("request_body_file", IN_FILE)].into_iter()

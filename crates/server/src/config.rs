@@ -192,6 +192,7 @@ fn run_with(files: &dyn Files, place: &Place, parse: Parse) -> Interpreted {
     let registry = registry();
     let paths = Paths::new(&place.prefix, &place.conf_file);
     let mut cx = Cx::new(&registry, paths, &mut diagnostics).reading(files);
+    Program::prepare(&mut cx);
     let main = cx.run(&tree);
     let settings = conf_core::resolve(&mut cx, &main, place);
     let plan = Program::plan(&mut cx, &main, &settings);

@@ -23,7 +23,7 @@ use crate::wire::{PurgeKind, PurgeOrder};
 
 /// The plan of the `http` block.
 pub fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> HttpConf {
-    let http = blocks::build(cx, main).unwrap_or_default();
+    let http = blocks::build(cx, main, nowait_http::modules::MODULES).unwrap_or_default();
     for (name, word) in cx.take_global::<PoolsWanted>().0 {
         if !settings.pools.iter().any(|pool| pool.name == name) {
             let known = settings.pools.iter().map(|pool| pool.name.as_str());

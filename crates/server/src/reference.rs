@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use nowait_conf::docs;
-use nowait_variables::Subject;
+use nowait_variables::Vocabulary;
 
 use crate::config;
 
@@ -36,8 +36,8 @@ pub fn text(name: &str) -> Result<String, String> {
     let mut found = docs::directive_named(&registry, name);
     let variable = name.trim_start_matches('$');
     if !name.is_empty() {
-        let http = entries::<nowait_http::request::Request>();
-        let stream = entries::<nowait_stream::session::Session>();
+        let http = entries(&nowait_http::modules::MODULES.vocabulary());
+        let stream = entries(&nowait_stream::modules::vocabulary());
         for (place, entries) in [("http", http), ("stream", stream)] {
             for entry in entries.into_iter().filter(|entry| entry.is(variable)) {
                 let _ = writeln!(found, "\n### {} in {place}\n\n{}", entry.name(), entry.doc());
@@ -112,11 +112,11 @@ impl Entry {
 }
 
 /// Every variable, then the families.
-fn entries<S: Subject>() -> Vec<Entry> {
+fn entries<S>(vocabulary: &Vocabulary<S>) -> Vec<Entry> {
     let single = |name, doc| Entry { prefix: name, is_family: false, doc };
     let family = |prefix, doc| Entry { prefix, is_family: true, doc };
-    let mut entries: Vec<Entry> = S::builtins().map(|v| single(v.name, v.doc)).collect();
-    entries.extend(S::families().map(|f| family(f.prefix, f.doc)));
+    let mut entries: Vec<Entry> = vocabulary.builtins().map(|v| single(v.name, v.doc)).collect();
+    entries.extend(vocabulary.families().map(|f| family(f.prefix, f.doc)));
     entries
 }
 
@@ -124,15 +124,15 @@ fn entries<S: Subject>() -> Vec<Entry> {
 fn variables_page() -> String {
     format!(
         "# Variables\n\n## In http\n\n{}\n## In stream\n\n{}",
-        table::<nowait_http::request::Request>(),
-        table::<nowait_stream::session::Session>()
+        table(&nowait_http::modules::MODULES.vocabulary()),
+        table(&nowait_stream::modules::vocabulary())
     )
 }
 
 /// Variables and families by name.
-fn table<S: Subject>() -> String {
+fn table<S>(vocabulary: &Vocabulary<S>) -> String {
     let mut rows: Vec<(String, String)> =
-        entries::<S>().iter().map(|entry| (entry.name(), entry.doc())).collect();
+        entries(vocabulary).iter().map(|entry| (entry.name(), entry.doc())).collect();
     rows.sort();
     let mut page = "| Variable | Meaning |\n|---|---|\n".to_owned();
     for (name, doc) in rows {

@@ -80,6 +80,9 @@ pub trait Service: 'static {
     /// The directive tables, for the registry.
     fn tables() -> Vec<&'static [Row]>;
 
+    /// Tells the variables of every protocol. Called before the directives are read.
+    fn prepare(cx: &mut Cx<'_>);
+
     /// Resolves the directives, after all were read. Errors go to `cx`; `settings.pools` has the
     /// names that `aio threads=` may use.
     fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> Self::Plan;

@@ -97,9 +97,14 @@ impl Service for Services {
     type Moved = Box<nowait_http::worker::Moved>;
 
     fn tables() -> Vec<&'static [Row]> {
-        let mut tables = nowait_http::blocks::rows();
+        let mut tables = nowait_http::blocks::rows(nowait_http::modules::MODULES);
         tables.extend(nowait_stream::blocks::rows());
         tables
+    }
+
+    fn prepare(cx: &mut Cx<'_>) {
+        nowait_http::blocks::prepare(cx, nowait_http::modules::MODULES);
+        nowait_stream::blocks::prepare(cx);
     }
 
     fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> Plan {

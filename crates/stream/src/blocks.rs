@@ -7,14 +7,12 @@ use nowait_conf::{Context, Cx, Diagnostic, Node, Row, Scope, Span};
 use nowait_front::listen::{self, ListenDirective, Rules};
 use nowait_front::servers::{self, Named, ServerId, ServerListens};
 use nowait_front::upstreams::Groups;
-use nowait_variables::Subject;
 
 use crate::conf::core::{CoreConf, ResolverConf, accepted, resolving};
 use crate::conf::log::{LOG_ROWS, LogConf};
 use crate::conf::{Server, StreamConf, ZonesNamed};
 use crate::module::ContentLayer;
 use crate::modules;
-use crate::session::Session;
 use crate::variables::complex::{Mentions, StreamVariables, Table};
 
 nowait_conf::rows! {
@@ -184,12 +182,18 @@ fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
         if let Some((_, span)) = span {
             error = error.at(*span);
         }
-        let known = Session::builtins().map(|row| row.name);
+        let table = cx.global::<Table>();
+        let known = table.vocabulary().builtins().map(|row| row.name);
         if let Some(near) = nowait_conf::nearest(name, known) {
             error = error.hint(format!("did you mean \"${near}\"?"));
         }
         cx.report(error);
     }
+}
+
+/// Tells the variables of sessions. Called before the directives are read.
+pub fn prepare(cx: &mut Cx<'_>) {
+    cx.set_global(Table::new(modules::vocabulary()));
 }
 
 /// Rows of all tables of this crate, for the registry and the reference.

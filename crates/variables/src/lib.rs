@@ -27,6 +27,7 @@ pub mod names;
 pub mod regex;
 pub mod split_clients;
 mod subject;
+mod vocabulary;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -40,6 +41,7 @@ pub use interned::interned;
 pub use late::Late;
 pub use regex::{Captures, Regex};
 pub use subject::{Namespace, Slots, Subject};
+pub use vocabulary::Vocabulary;
 
 /// How deep variables may refer to other variables. nginx: `ngx_http_variable_depth`.
 pub const DEPTH_MAX: u8 = 100;
@@ -203,6 +205,7 @@ struct User<N: Namespace> {
 
 /// The variables of one configuration.
 pub struct Table<N: Namespace> {
+    vocabulary: Arc<Vocabulary<N::Subject>>,
     by_name: HashMap<Box<str>, Index>,
     names: Vec<Box<str>>,
     user: HashMap<Box<str>, User<N>>,
@@ -210,9 +213,18 @@ pub struct Table<N: Namespace> {
     assigned: HashMap<Box<str>, Vec<Index>>,
 }
 
+/// Without built-in variables.
 impl<N: Namespace> Default for Table<N> {
     fn default() -> Self {
+        Self::new(Vocabulary::default())
+    }
+}
+
+impl<N: Namespace> Table<N> {
+    /// For a configuration with these built-in variables.
+    pub fn new(vocabulary: Vocabulary<N::Subject>) -> Self {
         Self {
+            vocabulary: Arc::new(vocabulary),
             by_name: HashMap::new(),
             names: Vec::new(),
             user: HashMap::new(),
@@ -223,6 +235,7 @@ impl<N: Namespace> Default for Table<N> {
 
 /// The variables of one configuration after it was read: every index has a meaning.
 pub struct Resolved<N: Namespace> {
+    vocabulary: Arc<Vocabulary<N::Subject>>,
     definitions: Box<[Definition<N>]>,
     /// The definitions of the configuration, for names that are learnt at run time.
     named: HashMap<Box<str>, Definition<N>>,
@@ -232,7 +245,12 @@ pub struct Resolved<N: Namespace> {
 
 impl<N: Namespace> Default for Resolved<N> {
     fn default() -> Self {
-        Self { definitions: Box::default(), named: HashMap::new(), late: Box::default() }
+        Self {
+            vocabulary: Arc::default(),
+            definitions: Box::default(),
+            named: HashMap::new(),
+            late: Box::default(),
+        }
     }
 }
 
@@ -284,7 +302,7 @@ impl<N: Namespace> Table<N> {
     pub fn define_set(&mut self, name: &str) -> Result<Place<N>, DuplicateVariable> {
         let lower = name.to_ascii_lowercase();
         if !self.user.contains_key(lower.as_str())
-            && let Some(builtin) = N::Subject::changeable().find(|row| row.name == lower)
+            && let Some(builtin) = self.vocabulary.changeable(&lower)
         {
             return Ok(Place::Builtin(builtin.set));
         }
@@ -300,7 +318,7 @@ impl<N: Namespace> Table<N> {
     pub fn define_result(&mut self, name: &str) -> Result<Place<N>, DuplicateVariable> {
         let lower = name.to_ascii_lowercase();
         if !self.user.contains_key(lower.as_str())
-            && let Some(builtin) = N::Subject::changeable().find(|row| row.name == lower)
+            && let Some(builtin) = self.vocabulary.changeable(&lower)
         {
             return Ok(Place::Builtin(builtin.set));
         }
@@ -311,15 +329,20 @@ impl<N: Namespace> Table<N> {
 
     fn user(&mut self, name: &str) -> Result<&mut User<N>, DuplicateVariable> {
         let lower = name.to_ascii_lowercase();
-        if N::Subject::builtins().any(|row| row.name == lower)
-            && !N::Subject::changeable().any(|row| row.name == lower)
-            && !N::Subject::replaceable().any(|replaceable| replaceable == lower)
+        if self.vocabulary.builtin(&lower).is_some()
+            && self.vocabulary.changeable(&lower).is_none()
+            && !self.vocabulary.is_replaceable(&lower)
         {
             return Err(DuplicateVariable(name.to_owned()));
         }
         let next = Slot(u16::try_from(self.user.len()).unwrap_or(u16::MAX));
         let new = || User { slot: next, unset: None, weak: true };
         Ok(self.user.entry(lower.into_boxed_str()).or_insert_with(new))
+    }
+
+    /// The built-in variables.
+    pub fn vocabulary(&self) -> &Vocabulary<N::Subject> {
+        &self.vocabulary
     }
 
     /// The name of a mentioned variable.
@@ -358,7 +381,8 @@ impl<N: Namespace> Table<N> {
         if unknown.is_empty() {
             let named = self.user.keys();
             let named = named.filter_map(|name| Some((name.clone(), self.definition(name)?)));
-            Ok(Resolved { definitions: definitions.into(), named: named.collect(), late })
+            let (definitions, named) = (definitions.into(), named.collect());
+            Ok(Resolved { vocabulary: self.vocabulary.clone(), definitions, named, late })
         } else {
             Err(unknown)
         }
@@ -366,11 +390,9 @@ impl<N: Namespace> Table<N> {
 
     fn definition(&self, name: &str) -> Option<Definition<N>> {
         let family = || {
-            N::Subject::families().find_map(|row| {
-                let rest = name.strip_prefix(row.prefix)?;
-                // As in nginx the rest may be empty: such a variable is never found.
-                Some((row.get, Box::<[u8]>::from(rest.as_bytes())))
-            })
+            // As in nginx the rest may be empty: such a variable is never found.
+            let (row, rest) = self.vocabulary.families_of(name).next()?;
+            Some((row.get, Box::<[u8]>::from(rest.as_bytes())))
         };
         if let Some(user) = self.user.get(name) {
             if user.weak
@@ -379,15 +401,14 @@ impl<N: Namespace> Table<N> {
                 return Some(Definition::Slot(user.slot, Fallback::Family(get, rest)));
             }
             if user.weak
-                && let Some(row) = N::Subject::builtins().find(|row| row.name == name)
+                && let Some(row) = self.vocabulary.builtin(name)
             {
                 return Some(Definition::Slot(user.slot, Fallback::Builtin(row.get)));
             }
             let unset = user.unset.clone().unwrap_or(Unset::Missing);
             return Some(Definition::Slot(user.slot, Fallback::Unset(unset, name.into())));
         }
-        let builtin = N::Subject::builtins().find(|row| row.name == name);
-        if let Some(row) = builtin {
+        if let Some(row) = self.vocabulary.builtin(name) {
             return Some(Definition::Builtin(row.get));
         }
         family().map(|(get, rest)| Definition::Family(get, rest))
@@ -417,13 +438,11 @@ impl<N: Namespace> Resolved<N> {
         if let Some(definition) = self.named.get(name) {
             return definition.append(subject, out);
         }
-        if let Some(row) = N::Subject::builtins().find(|row| row.name == name) {
+        if let Some(row) = self.vocabulary.builtin(name) {
             return (row.get)(subject, out);
         }
-        N::Subject::families().any(|row| {
-            name.strip_prefix(row.prefix)
-                .is_some_and(|rest| (row.get)(subject, rest.as_bytes(), out))
-        })
+        let mut families = self.vocabulary.families_of(name);
+        families.any(|(row, rest)| (row.get)(subject, rest.as_bytes(), out))
     }
 }
 
@@ -566,60 +585,6 @@ mod tests {
 
         const HAS_PROXIES: bool = false;
 
-        fn builtins() -> impl Iterator<Item = &'static Builtin<Self>> {
-            const ROWS: &[Builtin<Sample>] = &[
-                Builtin {
-                    name: "fixed",
-                    doc: "",
-                    get: |_, out| {
-                        out.push(b'f');
-                        true
-                    },
-                },
-                Builtin {
-                    name: "replaceable",
-                    doc: "",
-                    get: |_, out| {
-                        out.push(b'r');
-                        true
-                    },
-                },
-                Builtin {
-                    name: "changeable",
-                    doc: "",
-                    get: |sample, out| {
-                        out.extend_from_slice(sample.changed.as_deref().unwrap_or_default());
-                        true
-                    },
-                },
-            ];
-            ROWS.iter()
-        }
-
-        fn families() -> impl Iterator<Item = &'static Family<Self>> {
-            const ROWS: &[Family<Sample>] = &[Family {
-                prefix: "echo_",
-                doc: "",
-                get: |_, rest, out| {
-                    out.extend_from_slice(rest);
-                    !rest.is_empty()
-                },
-            }];
-            ROWS.iter()
-        }
-
-        fn changeable() -> impl Iterator<Item = &'static Changeable<Self>> {
-            const ROWS: &[Changeable<Sample>] = &[Changeable {
-                name: "changeable",
-                set: |sample, value| sample.changed = Some(value),
-            }];
-            ROWS.iter()
-        }
-
-        fn replaceable() -> impl Iterator<Item = &'static str> {
-            std::iter::once("replaceable")
-        }
-
         fn variables(&self) -> &Resolved<Samples> {
             &self.variables
         }
@@ -649,6 +614,53 @@ mod tests {
         }
     }
 
+    const BUILTINS: &[Builtin<Sample>] = &[
+        Builtin {
+            name: "fixed",
+            doc: "",
+            get: |_, out| {
+                out.push(b'f');
+                true
+            },
+        },
+        Builtin {
+            name: "replaceable",
+            doc: "",
+            get: |_, out| {
+                out.push(b'r');
+                true
+            },
+        },
+        Builtin {
+            name: "changeable",
+            doc: "",
+            get: |sample, out| {
+                out.extend_from_slice(sample.changed.as_deref().unwrap_or_default());
+                true
+            },
+        },
+    ];
+
+    const FAMILIES: &[Family<Sample>] = &[Family {
+        prefix: "echo_",
+        doc: "",
+        get: |_, rest, out| {
+            out.extend_from_slice(rest);
+            !rest.is_empty()
+        },
+    }];
+
+    const CHANGEABLE: &[Changeable<Sample>] =
+        &[Changeable { name: "changeable", set: |sample, value| sample.changed = Some(value) }];
+
+    /// A table with the variables of samples.
+    fn table() -> Table<Samples> {
+        let mut vocabulary = Vocabulary::default();
+        vocabulary.add(BUILTINS, FAMILIES, CHANGEABLE);
+        vocabulary.replaceable(["replaceable"]);
+        Table::new(vocabulary)
+    }
+
     fn value(sample: &Sample, index: Index) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         sample.variables.append(index, sample, &mut out).then_some(out)
@@ -656,7 +668,7 @@ mod tests {
 
     #[test]
     fn a_name_is_resolved_once_and_in_any_case() {
-        let mut table = Table::<Samples>::default();
+        let mut table = table();
         let first = table.index("Fixed");
         assert_eq!(first, table.index("fixed"));
         assert_ne!(first, table.index("changeable"));
@@ -665,7 +677,7 @@ mod tests {
 
     #[test]
     fn unknown_names_are_all_reported() {
-        let mut table = Table::<Samples>::default();
+        let mut table = table();
         for name in ["nosuch", "echo_x", "echo_", "such"] {
             table.index(name);
         }
@@ -675,7 +687,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_defined_later_is_known() {
-        let mut table = Table::<Samples>::default();
+        let mut table = table();
         table.index("name");
         assert!(table.resolve().is_err());
         table.define_capture("Name").unwrap();
@@ -684,7 +696,7 @@ mod tests {
 
     #[test]
     fn only_changeable_builtins_are_set() {
-        let mut table = Table::<Samples>::default();
+        let mut table = table();
         assert!(matches!(table.define_set("Changeable"), Ok(Place::Builtin(_))));
         assert!(matches!(table.define_set("mine"), Ok(Place::Slot(_))));
         let error = table.define_set("fixed").expect_err("it is not changeable");
@@ -694,7 +706,7 @@ mod tests {
 
     #[test]
     fn a_builtin_may_be_replaced() {
-        let mut table = Table::<Samples>::default();
+        let mut table = table();
         let index = table.index("replaceable");
         let Ok(Place::Slot(slot)) = table.define_set("Replaceable") else { panic!("it is a slot") };
         let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
@@ -708,7 +720,7 @@ mod tests {
 
     #[test]
     fn a_set_leaves_a_family_visible_and_a_capture_hides_it() {
-        let mut table = Table::<Samples>::default();
+        let mut table = table();
         let index = table.index("echo_x");
         let Ok(Place::Slot(slot)) = table.define_set("echo_x") else { panic!("it is a slot") };
         let mut sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
@@ -722,7 +734,7 @@ mod tests {
 
     #[test]
     fn what_is_set_nowhere_is_told_once() {
-        let mut table = Table::<Samples>::default();
+        let mut table = table();
         let index = table.index("mine");
         table.define_set("mine").unwrap();
         let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
@@ -742,7 +754,7 @@ mod tests {
 
     #[test]
     fn cycles_end() {
-        let mut table = Table::<Samples>::default();
+        let mut table = table();
         let index = table.index("loop");
         table.define_computed("loop", Arc::new(Cycle(index)), false).unwrap();
         let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };

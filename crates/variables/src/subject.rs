@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::cidr::Cidr;
 use crate::complex::Complex;
 use crate::regex::Captures;
-use crate::{Builtin, Changeable, Family, Late, Resolved, Slot};
+use crate::{Late, Resolved, Slot};
 
 /// The variables of one kind of subject. `http` and `stream` have one each, and a name may mean
 /// something else in each of them.
@@ -28,21 +28,6 @@ pub trait Subject: Sized + 'static {
 
     /// Whether a header may tell the address of a client behind proxies.
     const HAS_PROXIES: bool;
-
-    /// All built-in variables, module by module.
-    fn builtins() -> impl Iterator<Item = &'static Builtin<Self>>;
-
-    /// All families of variables.
-    fn families() -> impl Iterator<Item = &'static Family<Self>>;
-
-    /// The built-in variables that `set` may change.
-    fn changeable() -> impl Iterator<Item = &'static Changeable<Self>>;
-
-    /// The names of built-in variables that the configuration may define itself. Where it only sets
-    /// one, the built-in value applies until then. nginx: `NGX_HTTP_VAR_CHANGEABLE`.
-    fn replaceable() -> impl Iterator<Item = &'static str> {
-        std::iter::empty()
-    }
 
     /// The built-in variables whose value is known only when the content was read.
     fn late() -> impl Iterator<Item = (&'static str, Late)> {

@@ -28,7 +28,8 @@ use bytes::Bytes;
 use crate::location_tree::Locations;
 use crate::log::access::AccessLogs;
 use crate::mime::Types;
-use crate::module::{Filters, Handlers, Module};
+use crate::module::{Filters, Handlers};
+use crate::module_list::ModuleList;
 use crate::path::FilePath;
 use crate::request::Uri;
 use crate::slots::Settings;
@@ -70,7 +71,7 @@ pub struct HttpConf {
     /// What modules keep for it besides.
     pub settings: Settings,
     /// The modules.
-    pub modules: &'static [&'static Module],
+    pub modules: ModuleList,
 }
 
 /// A virtual server.
@@ -157,7 +158,7 @@ impl HttpConf {
     /// Takes over what outlives a configuration: its modules' state, and what is known of upstream
     /// servers. Call it before the configuration is used.
     pub fn adopt(&mut self, previous: &Self) {
-        for adopt in self.modules.iter().filter_map(|module| module.adopt) {
+        for adopt in self.modules.0.iter().filter_map(|module| module.adopt) {
             adopt(self, previous);
         }
         self.upstreams.adopt(&previous.upstreams);

@@ -47,15 +47,11 @@ pub mod tunnel;
 pub mod userid;
 pub mod uwsgi;
 
-use nowait_conf::{Cx, Row, Scope};
-
-use crate::conf::HttpConf;
-use crate::module::{Module, Parts};
-use crate::variables::{Builtin, Changeable, Family, core, proxy_protocol, system, upstream};
+use crate::module_list::ModuleList;
 use crate::{cache, health};
 
 /// The list.
-pub static MODULES: &[&Module] = &[
+pub static MODULES: ModuleList = ModuleList(&[
     &map::MODULE,
     &geoip2::MODULE,
     &acme::MODULE,
@@ -104,48 +100,7 @@ pub static MODULES: &[&Module] = &[
     &ssi::MODULE,
     &compression::MODULE,
     &range::MODULE,
-];
-
-/// The tables of all modules' directives.
-pub fn rows() -> impl Iterator<Item = &'static [Row]> {
-    MODULES.iter().flat_map(|module| module.rows).copied()
-}
-
-/// Adds what takes part in the requests of the location that a chain of blocks describes.
-pub fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
-    MODULES.iter().filter_map(|module| module.build).for_each(|build| build(cx, chain, parts));
-}
-
-/// Lets the modules check and add what only the whole configuration shows.
-pub fn finish(cx: &mut Cx<'_>, conf: &mut HttpConf) {
-    MODULES.iter().filter_map(|module| module.finish).for_each(|finish| finish(cx, conf));
-}
-
-/// All built-in variables: those of the core, then module by module.
-pub fn builtins() -> impl Iterator<Item = &'static Builtin> {
-    let core = [core::BUILTINS, system::BUILTINS, proxy_protocol::BUILTINS, upstream::BUILTINS];
-    let modules = MODULES.iter().map(|module| module.variables);
-    core.into_iter().chain(modules).flatten()
-}
-
-/// All families of variables.
-pub fn families() -> impl Iterator<Item = &'static Family> {
-    let core = [core::FAMILIES, proxy_protocol::FAMILIES, upstream::FAMILIES];
-    core.into_iter().chain(MODULES.iter().map(|module| module.families)).flatten()
-}
-
-/// The built-in variables that `set` may change.
-pub fn changeable() -> impl Iterator<Item = &'static Changeable> {
-    core::CHANGEABLE.iter().chain(MODULES.iter().flat_map(|module| module.changeable))
-}
-
-/// The names of built-in variables that the configuration may define itself.
-pub fn replaceable() -> impl Iterator<Item = &'static str> {
-    MODULES.iter().flat_map(|module| {
-        let names = module.variables.iter().map(|row| row.name);
-        names.filter(|name| (module.replaceable)(name))
-    })
-}
+]);
 
 #[cfg(test)]
 mod tests {
@@ -154,17 +109,19 @@ mod tests {
 
     #[test]
     fn no_two_rows_have_one_name() {
-        let mut names: Vec<&str> = builtins().map(|row| row.name).collect();
+        let vocabulary = MODULES.vocabulary();
+        let mut names: Vec<&str> = vocabulary.builtins().map(|row| row.name).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert!(changeable().all(|row| names.binary_search(&row.name).is_ok()));
+        let changeable = MODULES.iter().flat_map(|module| module.changeable);
+        assert!(changeable.into_iter().all(|row| names.binary_search(&row.name).is_ok()));
     }
 
     #[test]
     fn families_accept_an_empty_name() {
-        let mut table = Table::default();
+        let mut table = Table::new(MODULES.vocabulary());
         for name in ["arg_x", "arg_", "http_host", "Host"] {
             table.index(name);
         }

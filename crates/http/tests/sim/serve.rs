@@ -17,6 +17,7 @@ use nowait_front::logs::Logs;
 use nowait_front::resolvers::Resolvers;
 use nowait_http::blocks;
 use nowait_http::generation::{Contents, DEFAULT_POOL, Generation};
+use nowait_http::modules::MODULES;
 use nowait_http::worker::Worker;
 use nowait_runtime::net::{Accepted, Listener, ListenerOptions};
 use nowait_runtime::pool::{Pool, PoolConfig};
@@ -122,11 +123,12 @@ fn make(
         files.add_named(path, text.as_bytes().to_vec().into());
     }
     let (tree, mut diagnostics) = parse(&files, main, None);
-    let registry = Registry::new(&blocks::rows());
+    let registry = Registry::new(&blocks::rows(MODULES));
     let paths = Paths::new(&plan.dir, main);
     let mut cx = Cx::new(&registry, paths, &mut diagnostics).reading(&files);
+    blocks::prepare(&mut cx, MODULES);
     let scope = cx.run(&tree);
-    let built = blocks::build(&mut cx, &scope);
+    let built = blocks::build(&mut cx, &scope, MODULES);
     drop(cx);
     let Some(mut conf) = built.filter(|_| !diagnostics.has_errors()) else {
         panic!("{}\n{text}", diagnostics.render(false));

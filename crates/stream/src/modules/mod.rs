@@ -18,12 +18,12 @@ use std::net::IpAddr;
 
 use nowait_conf::{Cx, Row, Scope};
 use nowait_front::log::Level;
-use nowait_variables::{Captures, Changeable, Namespace, Resolved, Slots, Subject};
+use nowait_variables::{Captures, Namespace, Resolved, Slots, Subject, Vocabulary};
 
 use crate::module::{Handler, Module};
 use crate::session::Session;
+use crate::variables;
 use crate::variables::complex::StreamVariables;
-use crate::variables::{self, Builtin, Family};
 
 static MODULES: &[&Module] = &[
     &access::MODULE,
@@ -54,28 +54,20 @@ impl Namespace for StreamVariables {
     type Subject = Session;
 }
 
-/// The variables of sessions are those of the core and of all modules.
+/// The variables of sessions: those of the core, then module by module.
+pub fn vocabulary() -> Vocabulary<Session> {
+    let mut vocabulary = Vocabulary::default();
+    vocabulary.add(variables::core::BUILTINS, variables::core::FAMILIES, &[]);
+    vocabulary.add(variables::upstream::BUILTINS, &[], &[]);
+    MODULES.iter().for_each(|module| vocabulary.add(module.variables, &[], &[]));
+    vocabulary.replaceable(ssl::MODULE.variables.iter().map(|row| row.name));
+    vocabulary
+}
+
 impl Subject for Session {
     type Namespace = StreamVariables;
 
     const HAS_PROXIES: bool = false;
-
-    fn builtins() -> impl Iterator<Item = &'static Builtin> {
-        let core = variables::core::BUILTINS.iter().chain(variables::upstream::BUILTINS);
-        core.chain(MODULES.iter().flat_map(|module| module.variables))
-    }
-
-    fn families() -> impl Iterator<Item = &'static Family> {
-        variables::core::FAMILIES.iter()
-    }
-
-    fn changeable() -> impl Iterator<Item = &'static Changeable<Self>> {
-        std::iter::empty()
-    }
-
-    fn replaceable() -> impl Iterator<Item = &'static str> {
-        ssl::MODULE.variables.iter().map(|row| row.name)
-    }
 
     fn variables(&self) -> &Resolved<StreamVariables> {
         &self.current.conf.variables
@@ -111,7 +103,7 @@ mod tests {
 
     #[test]
     fn no_two_variables_have_one_name() {
-        let mut names: Vec<&str> = Session::builtins().map(|row| row.name).collect();
+        let mut names: Vec<&str> = vocabulary().builtins().map(|row| row.name).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();

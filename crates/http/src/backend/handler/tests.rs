@@ -31,6 +31,7 @@ use crate::conf::{HttpConf, Location, ServerId};
 use crate::exchange::Nobody;
 use crate::filter::Pull;
 use crate::generation::{Contents, Current, DEFAULT_POOL, Generation};
+use crate::modules::MODULES;
 use crate::services::Services;
 use crate::upstream::{
     BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane,
@@ -194,10 +195,11 @@ fn build(text: &str, dir: &Path) -> HttpConf {
     let main = dir.join("nginx.conf");
     files.add(&main, text);
     let (tree, mut diagnostics) = parse(&files, &main, None);
-    let registry = Registry::new(&crate::blocks::rows());
+    let registry = Registry::new(&crate::blocks::rows(MODULES));
     let mut cx = Cx::new(&registry, Paths::new(dir, &main), &mut diagnostics);
+    crate::blocks::prepare(&mut cx, MODULES);
     let scope = cx.run(&tree);
-    let built = crate::blocks::build(&mut cx, &scope);
+    let built = crate::blocks::build(&mut cx, &scope, MODULES);
     drop(cx);
     built.unwrap_or_else(|| panic!("{}", diagnostics.render(false)))
 }

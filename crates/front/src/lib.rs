@@ -10,6 +10,7 @@
 pub mod access;
 pub mod address;
 pub mod bind;
+pub mod frames;
 pub mod handover;
 pub mod limit;
 pub mod listen;

@@ -12,6 +12,7 @@ use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span, Word};
 use nowait_front::listen::{ListenDirective, Rules};
 use nowait_front::servers::{self, Named, ServerListens, Virtual};
 use nowait_sys::listen::ListenAddress;
+use nowait_variables::Vocabulary;
 
 use crate::conf;
 use crate::conf::limit_except::{LimitExcept, LimitExceptLayer};
@@ -21,11 +22,12 @@ use crate::conf::{HttpConf, Location, LocationId, Regex, Server, ServerId};
 use crate::conf::{body, client, files, http2, mime, pages};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::mime::Types;
-use crate::module::{Content, ContentLayer, Parts};
-use crate::module_list::ModuleList;
+use crate::module::{Content, ContentLayer, ModuleList, Parts};
 use crate::path::{Append, FilePath};
+use crate::request::Request;
 use crate::slots::Settings;
 use crate::variables::complex::{Complex, HttpVariables, Mentions, Table};
+use crate::variables::{core, proxy_protocol, system, upstream};
 
 nowait_conf::rows! {
     pub static HTTP_ROWS, module "core";
@@ -300,7 +302,6 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpC
         let inet = matches!(listen.spec.address, ListenAddress::Inet(_));
         listen.spec.nodelay = inet && listen.only().is_none_or(nodelay);
     }
-    let caches = cx.take_global::<crate::cache::path::CachePaths>().resolve(cx);
     let upstreams = cx.take_global::<crate::conf::upstream::Groups>().resolve(cx);
     let resolving = crate::conf::resolver::resolve(cx, &[&http]);
     let resolvers = cx.global::<nowait_front::resolving::Named>().settings().to_vec();
@@ -322,7 +323,6 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpC
         variables,
         wants_realpath,
         wants_offers,
-        caches,
         resolvers,
         resolving,
         upstreams,
@@ -562,7 +562,22 @@ impl Build<'_> {
 
 /// Tells the variables of requests. Called before the directives are read.
 pub fn prepare(cx: &mut Cx<'_>, modules: ModuleList) {
-    cx.set_global(Table::new(modules.vocabulary()));
+    cx.set_global(Table::new(vocabulary(modules)));
+}
+
+/// The variables of requests: those of the core, then module by module.
+pub fn vocabulary(modules: ModuleList) -> Vocabulary<Request> {
+    let mut all = Vocabulary::default();
+    all.add(core::BUILTINS, core::FAMILIES, core::CHANGEABLE);
+    all.add(system::BUILTINS, &[], &[]);
+    all.add(proxy_protocol::BUILTINS, proxy_protocol::FAMILIES, &[]);
+    all.add(upstream::BUILTINS, upstream::FAMILIES, &[]);
+    for module in modules.iter() {
+        all.add(module.variables, module.families, module.changeable);
+        let names = module.variables.iter().map(|row| row.name);
+        all.replaceable(names.filter(|name| (module.replaceable)(name)));
+    }
+    all
 }
 
 /// Rows of all tables of the core and of these modules, for the registry and the reference.

@@ -30,12 +30,12 @@ use crate::client::{Client, Security};
 use crate::conf::{HttpConf, Listen};
 use crate::exchange::Nobody;
 use crate::generation::{Contents, Current, DEFAULT_POOL, Generation};
+use crate::interpret;
+use crate::limit_rate::Rate;
 use crate::phases::explained::{self, Ended};
 use crate::post_action;
-use crate::received;
 use crate::request::Request;
 use crate::response::Head;
-use crate::sending::Rate;
 use crate::services::Services;
 use crate::trace::{About, Trace};
 
@@ -172,8 +172,8 @@ async fn answer(current: &Rc<Current>, question: &Question) -> Result<Explanatio
     let nobody = Nobody::new(client, services);
     let mut request = Request::new(nobody, current.clone(), servers.default_server, now());
     request.head = head(question)?;
-    received::choose_server(&mut request, servers);
-    if !received::interpret(&mut request) {
+    interpret::choose_server(&mut request, servers);
+    if !interpret::head(&mut request) {
         return Err("the URL is malformed: the server responds with 400".to_owned());
     }
     let server = request.server;
@@ -181,7 +181,7 @@ async fn answer(current: &Rc<Current>, question: &Question) -> Result<Explanatio
     let is_default = server == servers.default_server;
     let count = servers.all.len();
     let mut trace = Trace::default();
-    let end = match received::refused_method(&request) {
+    let end = match interpret::refused_method(&request) {
         Some(status) => Finish::Response(status, Vec::new()),
         None => match explained::explain(&mut request, current, &mut trace).await {
             Ended::Response(Some(head)) => Finish::Response(head.status, fields(&head)),

@@ -32,7 +32,7 @@ pub struct Contents {
     pub conf: HttpConf,
     /// Thread pools by name; `default` always exists.
     pub pools: HashMap<String, Pool>,
-    /// The caches, by their numbers in [`HttpConf::caches`].
+    /// The caches, by their numbers in the configuration.
     pub caches: Vec<Arc<nowait_cache::Store>>,
     /// The resolvers.
     pub resolvers: crate::resolvers::Resolvers,

@@ -14,7 +14,7 @@ use crate::log::error::{Details, RequestDetails};
 use crate::log::{Level, Logged};
 use crate::request::Request;
 use crate::response::BodyError;
-use crate::upstream::{Notice, State};
+use crate::upstream_state::{Notice, UpstreamState};
 
 /// The logs of all locations.
 pub fn blocks(conf: &HttpConf) -> impl Iterator<Item = BlockLogs<'_>> {
@@ -77,7 +77,7 @@ impl Details for About<'_> {
         } else {
             request.server_name()
         };
-        let state = State::get(&request.state);
+        let state = UpstreamState::get(&request.state);
         let mut upstream = Vec::new();
         if let Some(state) = state {
             state.append_url(request.head.uri(), &mut upstream);
@@ -111,7 +111,7 @@ pub fn body_error(request: &Request, error: &BodyError) {
 /// Writes the access log lines of a finished request, after the error log lines that were kept
 /// until then.
 pub fn access(request: &Request) {
-    if let Some(state) = State::get(&request.state) {
+    if let Some(state) = UpstreamState::get(&request.state) {
         for Notice { level, text, action } in state.take_notices() {
             state.set_action(action);
             request.log(level, format_args!("{text}"));

@@ -6,7 +6,7 @@
 //! settings, so nothing is looked up while a request runs.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Row, Scope, Span};
@@ -65,6 +65,35 @@ impl Module {
         adopt: None,
         start: None,
     };
+}
+
+/// Modules. Handlers of one phase have their turns, and filters of one place apply, in this order.
+#[derive(Clone, Copy, Default)]
+pub struct ModuleList(pub &'static [&'static Module]);
+
+impl Deref for ModuleList {
+    type Target = [&'static Module];
+
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+impl ModuleList {
+    /// The tables of all modules' directives.
+    pub fn rows(self) -> impl Iterator<Item = &'static [Row]> {
+        self.0.iter().flat_map(|module| module.rows).copied()
+    }
+
+    /// Adds what takes part in the requests of the location that a chain of blocks describes.
+    pub fn build(self, cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+        self.iter().filter_map(|module| module.build).for_each(|build| build(cx, chain, parts));
+    }
+
+    /// Lets the modules check and add what only the whole configuration shows.
+    pub fn finish(self, cx: &mut Cx<'_>, conf: &mut HttpConf) {
+        self.iter().filter_map(|module| module.finish).for_each(|finish| finish(cx, conf));
+    }
 }
 
 /// The phases in which handlers take part, in order. Between them the core finds the location.

@@ -13,14 +13,14 @@ use crate::phases::explained;
 use crate::request::Request;
 use crate::subrequest::{self, Entry, Subrequest};
 use crate::trace::Trace;
-use crate::upstream::State;
+use crate::upstream_state::UpstreamState;
 
 /// Starts the `post_action` of the request's location, if it has one. Failures are logged.
 pub(crate) fn run(request: &Request) {
     let Some(mut action) = begin(request) else { return };
     action.started = request.started;
     action.out = request.out.clone();
-    if let Some(tries) = State::get(&request.state) {
+    if let Some(tries) = UpstreamState::get(&request.state) {
         tries.clone().share(&mut action.state);
     }
     action.sent.bytes.set(request.sent.bytes.get());

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use nowait_front::tls::trust::ClientTrust;
 use nowait_message::{Known, Method, RequestHead, Version};
 use nowait_runtime::fs::{Aio, Io};
 use nowait_runtime::net::Address;
@@ -350,6 +351,16 @@ impl Request {
         self.nested = None;
         self.entry = Entry::Server;
         self.spent.reset();
+    }
+
+    /// The authorities and lists that decide about the client's certificate for the request's server;
+    /// `None`: it does not ask for one.
+    pub fn client_trust(&self) -> Option<&ClientTrust> {
+        let default = || {
+            let default = self.exchange.default_server(&self.current)?;
+            Some(&self.current.conf.server(default).tls)
+        };
+        self.server().tls.judge_or_default(default).map(|trust| &**trust)
     }
 
     /// Settings of the virtual server.

@@ -13,7 +13,7 @@ use nowait_front::servers::{ServerId, Virtual};
 use nowait_front::tls::conf::VerifyClient;
 use nowait_front::tls::loading::NamedPairs;
 use nowait_front::tls::ocsp::Asking;
-use nowait_front::tls::trust::{ClientTrust, Verdict};
+use nowait_front::tls::trust::Verdict;
 use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Tls};
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::now;
@@ -191,16 +191,6 @@ pub(crate) fn misdirected(request: &Request, servers: &Virtual) -> Option<u16> {
     Some(421)
 }
 
-/// Who judges the client's certificate for the request's server; `None`: it does not ask for one.
-pub(crate) fn judge_of(request: &Request) -> Option<&ClientTrust> {
-    let current = &request.current;
-    let default = || {
-        let default = request.exchange.default_server(current)?;
-        Some(&current.conf.server(default).tls)
-    };
-    request.server().tls.judge_or_default(default).map(|judge| &**judge)
-}
-
 /// Whether a request may pass.
 pub(crate) enum Admission {
     /// It may.
@@ -225,7 +215,7 @@ pub(crate) fn check(request: &Request) -> Admission {
         }
         Security::Tls => {}
     }
-    let (verify, judge) = (request.server().tls.verify, judge_of(request));
+    let (verify, judge) = (request.server().tls.verify, request.client_trust());
     if verify == VerifyClient::Off && judge.is_none() {
         return Admission::Passed;
     }
@@ -266,7 +256,7 @@ fn refusal(verify: VerifyClient, verdict: &Verdict) -> Option<(u16, String)> {
 /// Has the certificate that the client presented in its handshake judged for the request's server.
 /// Afterwards, the result is that of [`check`].
 pub(crate) async fn judge(request: &Request) -> Option<u16> {
-    let judge = judge_of(request)?;
+    let judge = request.client_trust()?;
     let mut chain = Vec::new();
     request.exchange.with_tls(&mut |tls| chain = tls.session().peer_certificates().to_vec());
     let tls = &request.server().tls;

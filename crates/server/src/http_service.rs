@@ -9,11 +9,11 @@ use nowait_front::log::Level;
 use nowait_front::log::error::{Entry, ErrorLog};
 use nowait_front::logs::{self, Logs};
 use nowait_front::resolvers::Resolvers;
-use nowait_http::blocks;
 use nowait_http::cache::purge::Aim;
 use nowait_http::conf::{HttpConf, PoolsWanted};
 use nowait_http::generation::{Contents, Generation};
 use nowait_http::logs as http_logs;
+use nowait_http::{blocks, cache};
 use nowait_runtime::fs::resident;
 
 use crate::service::Needs;
@@ -108,6 +108,8 @@ pub async fn purge(generation: &Generation, order: PurgeOrder) -> Result<u64, St
 /// Required directories: for temporary files, for caches, and for the state of modules.
 fn directories(plan: &HttpConf) -> Vec<PathBuf> {
     let temp = plan.temp_paths.iter().map(|temp| &temp.path);
-    let paths = temp.chain(plan.caches.iter().map(|cache| &cache.path)).chain(&plan.state_paths);
+    let paths = temp
+        .chain(cache::path::paths(plan).iter().map(|cache| &cache.path))
+        .chain(&plan.state_paths);
     paths.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path.clone()))).collect()
 }

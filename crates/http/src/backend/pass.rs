@@ -18,7 +18,8 @@ use crate::log::Level;
 use crate::module::{set_auto_redirect, set_content};
 use crate::request::Request;
 use crate::slots::Key;
-use crate::upstream::{CodecFactory, LogUri};
+use crate::upstream::CodecFactory;
+use crate::upstream_state::LogUri;
 use crate::variables::complex::Complex;
 
 /// The destination of a location's requests.

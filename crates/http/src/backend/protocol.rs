@@ -15,7 +15,8 @@ use super::response::Rewriter;
 use crate::conf::Location;
 use crate::conf::upstream::{GroupId, Upstream};
 use crate::request::Request;
-use crate::upstream::{CodecFactory, LogUri};
+use crate::upstream::CodecFactory;
+use crate::upstream_state::LogUri;
 
 /// A protocol with the settings of a location.
 pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {

@@ -10,7 +10,7 @@ use crate::module::Filter;
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
-use crate::upstream::State;
+use crate::upstream_state::UpstreamState;
 
 /// Adds the trailers of the finished upstream response to ours, except hidden ones.
 pub(super) struct Trailers<P>(pub(super) Arc<P>);
@@ -21,7 +21,7 @@ impl<P: Protocol> Filter for Trailers<P> {
     }
 
     fn trailers(&self, request: &mut Request) {
-        let Some(state) = State::get(&request.state) else { return };
+        let Some(state) = UpstreamState::get(&request.state) else { return };
         if !request.out.trailers_follow {
             return;
         }

@@ -7,6 +7,7 @@ use nowait_conf::Seconds;
 
 use super::conf::{CacheConf, Texts};
 use super::origin::Origin;
+use super::path::paths;
 use super::purge::conf::Asked;
 use super::serve::{is_served, key, position};
 use crate::request::Request;
@@ -27,7 +28,7 @@ pub fn explain(request: &Request, origin: &dyn Origin, conf: &CacheConf, trace: 
             return add(names.cache, text);
         }
     };
-    if let Some(path) = request.current.conf.caches.get(at) {
+    if let Some(path) = paths(&request.current.conf).get(at) {
         let (zone, path) = (quoted(path.zone.as_bytes()), quoted(&path.path));
         add(names.cache, format!("{}: zone {zone} in {path}", names.cache));
     }

@@ -38,5 +38,9 @@ pub use serve::{serve, try_serve};
 use crate::module::Module;
 
 /// This module.
-pub static MODULE: Module =
-    Module { variables: state::BUILTINS, start: Some(zone::tend), ..Module::EMPTY };
+pub static MODULE: Module = Module {
+    variables: state::BUILTINS,
+    finish: Some(path::finish),
+    start: Some(zone::tend),
+    ..Module::EMPTY
+};

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use nowait_conf::{Cx, Diagnostic, Msec, Node, Offset, Seconds, Size, Span, Value, Word, number};
 
+use crate::conf::HttpConf;
+use crate::slots::Key;
+
 /// The smallest `keys_zone`, in bytes. nginx: two pages.
 const ZONE_BYTES_MIN: u64 = 2 * 4096;
 
@@ -110,6 +113,20 @@ pub struct CachePaths {
     pub(super) unknown: BTreeSet<Span>,
 }
 
+/// The caches of a configuration.
+static PATHS: Key<Vec<CachePath>> = Key::new();
+
+/// The caches of a configuration, by their numbers.
+pub fn paths(conf: &HttpConf) -> &[CachePath] {
+    conf.settings.get(&PATHS).map_or(&[], Vec::as_slice)
+}
+
+/// Completes the caches, when the whole configuration was read.
+pub(super) fn finish(cx: &mut Cx<'_>, conf: &mut HttpConf) {
+    let paths = cx.take_global::<CachePaths>().resolve(cx);
+    conf.settings.set(&PATHS, paths);
+}
+
 impl CachePaths {
     /// The cache with a zone of this name.
     pub fn position(&self, zone: &[u8]) -> Option<usize> {
@@ -117,7 +134,7 @@ impl CachePaths {
     }
 
     /// All caches; at this point every tier must be defined.
-    pub fn resolve(self, cx: &mut Cx<'_>) -> Vec<CachePath> {
+    fn resolve(self, cx: &mut Cx<'_>) -> Vec<CachePath> {
         for path in &self.paths {
             let Some(tier) = &path.tier else { continue };
             let behind = self.paths.iter().find(|other| other.zone == *tier);

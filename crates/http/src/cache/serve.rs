@@ -32,6 +32,7 @@ use nowait_variables::Subject;
 
 use super::find::{Begun, Found, Object, Waits};
 use super::origin::{Origin, Source};
+use super::path::paths;
 use super::state::State;
 use crate::cache::conf::{CacheConf, Zone};
 use crate::log::Level;
@@ -185,7 +186,7 @@ pub(super) fn position(request: &Request, conf: &CacheConf) -> Result<Option<usi
             if name.is_empty() || name == "off" {
                 return Ok(None);
             }
-            let named = request.current.conf.caches.iter();
+            let named = paths(&request.current.conf).iter();
             let Some(at) = named.map(|path| path.zone.as_bytes()).position(|zone| zone == name)
             else {
                 let name = String::from_utf8_lossy(&name);

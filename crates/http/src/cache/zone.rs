@@ -12,17 +12,18 @@ use nowait_cache::store::Log;
 use nowait_cache::{Levels, Steps, Store, StoreOptions};
 use nowait_runtime::JoinHandle;
 
-use crate::cache::path::{CachePath, Pace};
+use crate::cache::path::{CachePath, Pace, paths};
 use crate::conf::HttpConf;
 use crate::generation::{Current, Generation};
 use crate::log::Level;
 use crate::services::Services;
 
-/// The stores of the caches, by their numbers in [`HttpConf::caches`].
+/// The stores of the caches, by their numbers in [`paths`].
 pub fn open(conf: &HttpConf, previous: &[Arc<Store>]) -> Vec<Arc<Store>> {
-    let stores: Vec<_> = conf.caches.iter().map(|path| one(options(path), previous)).collect();
-    for (path, store) in conf.caches.iter().zip(&stores) {
-        let behind = |tier: &String| conf.caches.iter().position(|other| other.zone == *tier);
+    let paths = paths(conf);
+    let stores: Vec<_> = paths.iter().map(|path| one(options(path), previous)).collect();
+    for (path, store) in paths.iter().zip(&stores) {
+        let behind = |tier: &String| paths.iter().position(|other| other.zone == *tier);
         store.set_slower(path.tier.as_ref().and_then(behind).map(|at| &stores[at]));
     }
     stores

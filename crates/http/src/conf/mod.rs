@@ -28,8 +28,7 @@ use bytes::Bytes;
 use crate::location_tree::Locations;
 use crate::log::access::AccessLogs;
 use crate::mime::Types;
-use crate::module::{Filters, Handlers};
-use crate::module_list::ModuleList;
+use crate::module::{Filters, Handlers, ModuleList};
 use crate::path::FilePath;
 use crate::request::Uri;
 use crate::slots::Settings;
@@ -60,8 +59,6 @@ pub struct HttpConf {
     pub resolving: nowait_front::resolving::Resolving,
     /// Groups of upstream servers.
     pub upstreams: upstream::Upstreams,
-    /// Caches, by their numbers.
-    pub caches: Vec<crate::cache::path::CachePath>,
     /// Sessions of TLS.
     pub sessions: nowait_front::tls::conf::Shared,
     /// Directories for temporary files.

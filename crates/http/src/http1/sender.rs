@@ -26,12 +26,13 @@ use super::connection::Connection;
 use super::response_head::{self, Framing};
 use super::serving::flush;
 use crate::exchange::{Exchange, OnHangup};
+use crate::limit_rate::Rate;
 use crate::logs::debug;
 use crate::request::{Request, RequestBody};
 use crate::response::{
     Body, BodyError, BodySource, Duplex, Elsewhere, FileBody, Head, LocalFuture, Part,
 };
-use crate::sending::{Rate, SendError, left};
+use crate::sending::{SendError, left};
 
 /// A part of a file up to this size is read and sent together with the head; larger ones are worth
 /// a `sendfile`.

@@ -29,8 +29,8 @@ use crate::request::{BodyLength, Request, RequestBody};
 use crate::request_body::Counted;
 use crate::response::Response;
 use crate::secured::Admission;
-use crate::upstream::State;
-use crate::{received, secured, sending};
+use crate::upstream_state::UpstreamState;
+use crate::{interpret, secured, sending};
 
 /// Number of bytes received to find out whether unread input is waiting.
 const UNREAD_BYTES_MAX: usize = 4096;
@@ -178,7 +178,7 @@ fn complete(request: &mut Request) {
 
 /// Ends a request whose client has left while a handler waited.
 fn abandon(request: &mut Request) -> Next {
-    let upstream = State::get(&request.state).and_then(|state| state.action());
+    let upstream = UpstreamState::get(&request.state).and_then(|state| state.action());
     let waited = match upstream {
         Some(_) => ", so upstream connection is closed too",
         None => " while waiting for a disk",
@@ -375,7 +375,7 @@ async fn refuse(
     if error.stage() == Stage::Headers
         && let Some(servers) = connection.virtual_servers(&request.current.clone())
     {
-        received::choose_server(request, servers);
+        interpret::choose_server(request, servers);
     }
     // An error page is requested with GET, which then shows in `$request_method`.
     request.method = match request.head.method() {
@@ -409,13 +409,13 @@ async fn refuse(
 /// Interprets a complete head. Returns whether the request may pass. nginx:
 /// `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
 fn prepare(connection: &Rc<Connection>, request: &mut Request, current: &Current) -> Admission {
-    if !received::interpret(request) {
+    if !interpret::head(request) {
         request.persistence.keep_alive = false;
         return Admission::Refused(400);
     }
     let mut misdirected = None;
     if let Some(servers) = connection.virtual_servers(current) {
-        received::choose_server(request, servers);
+        interpret::choose_server(request, servers);
         misdirected = secured::misdirected(request, servers);
     }
     request.log_head();
@@ -453,7 +453,7 @@ fn prepare(connection: &Rc<Connection>, request: &mut Request, current: &Current
         // The bytes after the head may be meant for the other end of a tunnel.
         request.persistence.keep_alive = false;
     }
-    match received::refused_method(request) {
+    match interpret::refused_method(request) {
         Some(status) => Admission::Refused(status),
         None => secured::check(request),
     }

@@ -22,12 +22,12 @@ use super::window;
 use crate::accepted::Accepted;
 use crate::conf::ServerId;
 use crate::connections::Held;
-use crate::frames::Output;
 use crate::generation::Current;
 use crate::log::Level;
 use crate::log::error::RequestDetails;
 use crate::response::{Body, BodyError, FileBody, Header, Part};
 use crate::secured;
+use nowait_front::frames::Output;
 
 /// Frames with content are made until so much waits for the socket, in bytes.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;

@@ -15,11 +15,12 @@ use nowait_runtime::{now, sleep};
 use super::response_head;
 use super::stream::Stream;
 use super::tunnel;
+use crate::limit_rate::Rate;
 use crate::log::Level;
 use crate::logs::debug;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, Head, Part};
-use crate::sending::{Rate, SendError, left};
+use crate::sending::{SendError, left};
 
 /// The part of a response that [`start`] left.
 pub(super) struct Rest {

@@ -20,8 +20,8 @@ use crate::request_body::Counted;
 use crate::response::Response;
 use crate::secured::Admission;
 use crate::sending::SendError;
-use crate::upstream::State;
-use crate::{received, secured, sending};
+use crate::upstream_state::UpstreamState;
+use crate::{interpret, secured, sending};
 
 /// Responds to a request whose head is known; `refused`: with this status.
 pub(super) async fn serve(stream: Rc<Stream>, mut request: Box<Request>, refused: Option<u16>) {
@@ -62,7 +62,7 @@ async fn one(stream: &Rc<Stream>, request: &mut Request, refused: Option<u16>) -
         }
     };
     let Some(answer) = answer else {
-        let upstream = State::get(&request.state).and_then(|state| state.action());
+        let upstream = UpstreamState::get(&request.state).and_then(|state| state.action());
         let waited = upstream.map_or("", |_| ", so upstream connection is closed too");
         request.log(Level::Info, format_args!("client prematurely closed connection{waited}"));
         request.closed_by_client();
@@ -129,14 +129,14 @@ fn prepare(
         request.header_only = request.method == nowait_message::Method::Head;
         return Admission::Refused(status);
     }
-    if !received::interpret(request) {
+    if !interpret::head(request) {
         return Admission::Refused(400);
     }
     let connection = &stream.connection;
     let servers = connection.virtual_servers(current);
     let mut misdirected = None;
     if let Some(servers) = servers {
-        received::choose_server(request, servers);
+        interpret::choose_server(request, servers);
         misdirected = secured::misdirected(request, servers);
     }
     request.log_head();
@@ -164,7 +164,7 @@ fn prepare(
         );
         return Admission::Refused(421);
     }
-    match misdirected.or_else(|| received::refused_method(request)) {
+    match misdirected.or_else(|| interpret::refused_method(request)) {
         Some(status) => Admission::Refused(status),
         None => secured::check(request),
     }

@@ -23,9 +23,9 @@ use super::stream::Stream;
 use crate::accepted::Accepted;
 use crate::conf::client::{ClientConf, LingeringClose};
 use crate::connections::Ending;
-use crate::frames::{Output, Turn};
 use crate::log::Level;
 use crate::response::LocalFuture;
+use nowait_front::frames::{Output, Turn};
 
 /// After this time without a stream a connection releases its memory.
 const BUSY: Duration = Duration::from_secs(1);

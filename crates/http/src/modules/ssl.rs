@@ -5,7 +5,6 @@ use nowait_front::tls::variables::{Fact, Seen};
 
 use crate::module::Module;
 use crate::request::Request;
-use crate::secured;
 use crate::variables::Builtin;
 
 /// This module.
@@ -16,7 +15,7 @@ const BUILTINS: &[Builtin] = nowait_front::tls_variables!(Builtin, of);
 fn of(request: &Request, out: &mut Vec<u8>, fact: Fact) -> bool {
     let mut found = false;
     request.exchange.with_tls(&mut |tls| {
-        let judge = secured::judge_of(request);
+        let judge = request.client_trust();
         found = fact(Seen { tls, judge }, out);
     });
     found

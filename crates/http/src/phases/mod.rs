@@ -32,7 +32,7 @@ use crate::request::{BodyLength, Request};
 use crate::request_body;
 use crate::response::{Body, Head, LocalFuture, Response};
 use crate::special_pages;
-use crate::upstream;
+use crate::upstream_state::UpstreamState;
 
 /// Status of a request that is not allowed.
 const FORBIDDEN: u16 = 403;
@@ -464,7 +464,7 @@ fn conclude<'r>(
 /// `ngx_http_named_location`.
 fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
     request.round.clear();
-    if let Some(state) = upstream::State::get(&request.state) {
+    if let Some(state) = UpstreamState::get(&request.state) {
         state.redirected();
     }
     request.rewriting.changes_left = request.rewriting.changes_left.saturating_sub(1);

@@ -14,8 +14,8 @@ use nowait_upstream::{IdleConnection, Keepalive, Peer, Picked, Tag, Times};
 use super::http2::{self, Found, Held, Key, Opening, Unfound, Usage};
 use super::pipe::Pipe;
 use super::settings::Settings;
-use super::state::State;
 use crate::request::Request;
+use crate::upstream_state::UpstreamState;
 
 /// A connection, held for one request.
 pub(super) struct Link {
@@ -103,7 +103,7 @@ pub(super) struct How<'a> {
     /// Which kept connections serve.
     pub(super) reuse: Reuse,
     /// Shows what is being done.
-    pub(super) state: &'a State,
+    pub(super) state: &'a UpstreamState,
 }
 
 /// Takes an idle connection to the peer, or opens one.

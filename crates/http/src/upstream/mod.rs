@@ -17,7 +17,7 @@
 //! | the body is received: at once, at the client's pace, or ahead of the client | `body.rs`, `pump.rs` |
 //! | another protocol takes over in both directions | `tunnel.rs` |
 //! | a try's bytes are carried by a connection of its own, or by a stream of a shared one | `pipe.rs`, `http2/` |
-//! | the tries are recorded for variables and logs | `state.rs` |
+//! | the tries are recorded for variables and logs | `upstream_state.rs` of the core |
 
 mod body;
 mod codec;
@@ -33,7 +33,6 @@ mod receive;
 mod run;
 mod send;
 mod settings;
-mod state;
 pub(crate) mod sticky_cookie;
 mod target;
 mod tee;
@@ -48,6 +47,5 @@ pub use http2::{Fields, Lane, Line};
 pub use order::{Condition, Order, Wanted};
 pub use run::{Failed, Reply, Run};
 pub use settings::{Buffers, Cause, NextUpstream, Settings};
-pub use state::{LogUri, Notice, PeerName, State, Try};
 pub use target::Target;
 pub use tee::Tee;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::LogUri;
+use crate::upstream_state::LogUri;
 
 /// A request to an upstream server, as far as it differs from the client's.
 #[derive(Debug, Default, Clone)]

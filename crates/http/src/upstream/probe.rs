@@ -20,9 +20,10 @@ use super::connect::{self, How, Link, Reuse, Unconnected};
 use super::exchange::{More, ReceiveFault, UpstreamExchange};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
-use super::{CodecFactory, Fault, LogUri, Order, Settings, State, Wanted};
+use super::{CodecFactory, Fault, Order, Settings, Wanted};
 use crate::request::Request;
 use crate::slots::Key;
+use crate::upstream_state::{LogUri, UpstreamState};
 
 /// What a backend gives to probes.
 pub trait Probing: Send + Sync {
@@ -115,7 +116,7 @@ impl Prober {
             tls: tls.as_deref(),
             settings: probing.settings(),
             reuse: Reuse::Any,
-            state: &State::default(),
+            state: &UpstreamState::default(),
         };
         let opened = connect::open(request, address, &how).await;
         let connection = opened.map_err(|error| match error {
@@ -146,7 +147,7 @@ async fn exchange(
     (link, slot): (Link, connect::Slot),
     order: &Order,
 ) -> Result<Probed, ProbeFault> {
-    let state = Rc::new(State::default());
+    let state = Rc::new(UpstreamState::default());
     let began = (state.begin_try(None), now());
     let codec = probing.codecs().codec(request, link.pipe.lane());
     let settings = probing.settings().clone();

@@ -107,7 +107,7 @@ pub(super) fn bytes_of(part: &Part) -> Option<Bytes> {
     }
 }
 
-/// State shared by both sides.
+/// UpstreamState shared by both sides.
 #[derive(Default)]
 struct Queue {
     parts: RefCell<VecDeque<Part>>,

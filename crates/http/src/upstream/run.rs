@@ -20,21 +20,22 @@ use super::connect::{self, How, Link, Reuse, Unconnected};
 use super::exchange::{Connecting, Placed, ReceiveFault};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
-use super::state::PeerName;
 use super::sticky_cookie;
-use super::{Cause, CodecFactory, Fault, HeadEvent, Settings, State, Target};
+use super::{Cause, CodecFactory, Fault, HeadEvent, Settings, Target};
 use crate::exchange::{OnHangup, Watch};
 use crate::log::{Level, OsError};
 use crate::logs::debug;
 use crate::request::{ReadError, Request, RequestBody};
 use crate::request_body;
+use crate::upstream_state::PeerName;
+use crate::upstream_state::UpstreamState;
 
 /// Tries that upstreams have not acted on, and which therefore don't count.
 const UNPROCESSED_MAX: u8 = 3;
 
 /// The response of an upstream.
 pub struct Reply {
-    /// Its head; [`State::head`] has it, too.
+    /// Its head; [`UpstreamState::head`] has it, too.
     pub head: Rc<ResponseHead>,
     /// Its body.
     pub body: UpstreamBody,
@@ -61,7 +62,7 @@ pub struct Run {
     settings: Arc<Settings>,
     target: Target,
     tag: Tag,
-    state: Rc<State>,
+    state: Rc<UpstreamState>,
     /// The client's content is passed on while it arrives.
     streamed: bool,
     /// A peer was chosen before: this is a retry.
@@ -114,7 +115,7 @@ impl Run {
         settings: &Arc<Settings>,
         target: Target,
     ) -> Self {
-        let state = State::of(&mut request.state).clone();
+        let state = UpstreamState::of(&mut request.state).clone();
         state.set_url(target.scheme, target.order.uri.clone());
         let tag = target.tag(request, settings);
         Self {

@@ -5,12 +5,12 @@ use nowait_conf::{Cx, Scope};
 use nowait_upstream::Peer;
 use nowait_upstream::conf::{Expires, StickyCookie};
 
-use super::State;
 use crate::conf::upstream::Upstream;
 use crate::module::{Module, Parts, Place};
 use crate::outcome::Special;
 use crate::request::Request;
 use crate::response::Response;
+use crate::upstream_state::UpstreamState;
 
 /// This module.
 pub(crate) static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
@@ -22,7 +22,7 @@ fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
 /// Adds the cookie to the response.
 fn send(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
     if !request.is_nested()
-        && let Some(cookie) = State::get(&request.state).and_then(|state| state.cookie())
+        && let Some(cookie) = UpstreamState::get(&request.state).and_then(|state| state.cookie())
     {
         response.head.add("Set-Cookie", cookie);
     }

@@ -37,7 +37,7 @@ pub(super) struct Limits {
     pub(super) content_max: u64,
 }
 
-/// State of sending.
+/// UpstreamState of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sending {
     /// Everything was sent.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::core::{joined, number, seconds};
 use super::{Builtin, Family};
 use crate::request::Request;
-use crate::upstream::{PeerName, State, Try};
+use crate::upstream_state::{PeerName, Try, UpstreamState};
 
 /// The variables of this module.
 pub const BUILTINS: &[Builtin] = &[
@@ -103,7 +103,7 @@ pub const FAMILIES: &[Family] = &[
         doc: "A header field of the upstream response: the rest of the name in lower case with \
               underscores for dashes.",
         get: |r, name, out| {
-            let Some(head) = State::get(&r.state).and_then(|state| state.head()) else {
+            let Some(head) = UpstreamState::get(&r.state).and_then(|state| state.head()) else {
                 return false;
             };
             let lines = head.fields().map(|field| (field.name, field.value));
@@ -114,7 +114,7 @@ pub const FAMILIES: &[Family] = &[
         prefix: "upstream_trailer_",
         doc: "A trailer field of the upstream response.",
         get: |r, name, out| {
-            let Some(state) = State::get(&r.state) else { return false };
+            let Some(state) = UpstreamState::get(&r.state) else { return false };
             let trailers = state.trailers();
             joined(trailers.iter().map(|h| (&h.name[..], &h.value[..])), name, b", ", out)
         },
@@ -124,7 +124,7 @@ pub const FAMILIES: &[Family] = &[
 
 /// Appends a value for each try; false if there was none.
 fn each(r: &Request, out: &mut Vec<u8>, append: impl Fn(&Try, &mut Vec<u8>)) -> bool {
-    let Some(state) = State::get(&r.state) else { return false };
+    let Some(state) = UpstreamState::get(&r.state) else { return false };
     let tries = state.tries();
     for (n, one) in tries.iter().enumerate() {
         if n > 0 {
@@ -137,7 +137,7 @@ fn each(r: &Request, out: &mut Vec<u8>, append: impl Fn(&Try, &mut Vec<u8>)) -> 
 
 /// Evaluates the server that was tried last.
 fn last<T>(r: &Request, look: impl FnOnce(&PeerName) -> T) -> Option<T> {
-    let state = State::get(&r.state)?;
+    let state = UpstreamState::get(&r.state)?;
     let tries = state.tries();
     tries.last()?.peer.as_ref().map(look)
 }
@@ -164,7 +164,9 @@ fn blanks(text: &[u8]) -> &[u8] {
 
 /// nginx: `ngx_http_parse_set_cookie_lines`.
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    let Some(head) = State::get(&r.state).and_then(|state| state.head()) else { return false };
+    let Some(head) = UpstreamState::get(&r.state).and_then(|state| state.head()) else {
+        return false;
+    };
     let mut lines = head.fields().filter(|f| f.name.eq_ignore_ascii_case(b"set-cookie"));
     let found = lines.find_map(|line| {
         let (start, rest) = line.value.split_at_checked(name.len())?;

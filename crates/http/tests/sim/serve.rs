@@ -134,7 +134,8 @@ fn make(
         panic!("{}\n{text}", diagnostics.render(false));
     };
     let paths = conf.temp_paths.iter().map(|temp| &temp.path);
-    for path in paths.chain(conf.caches.iter().map(|cache| &cache.path)) {
+    for path in paths.chain(nowait_http::cache::path::paths(&conf).iter().map(|cache| &cache.path))
+    {
         std::fs::create_dir_all(Path::new(std::ffi::OsStr::from_bytes(path))).unwrap();
     }
     if let Some(previous) = previous {

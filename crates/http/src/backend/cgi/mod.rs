@@ -92,6 +92,6 @@ pub fn check_key(cx: &mut Cx<'_>, module: &'static str, chain: &[&Scope], cache:
 }
 
 /// No URI: that of the request is one of its parameters.
-pub fn no_uri() -> crate::upstream::LogUri {
-    crate::upstream::LogUri::Text(Bytes::new())
+pub fn no_uri() -> crate::upstream_state::LogUri {
+    crate::upstream_state::LogUri::Text(Bytes::new())
 }

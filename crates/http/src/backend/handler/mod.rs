@@ -26,9 +26,9 @@ use crate::response::{LocalFuture, Response};
 use crate::trace::{About, Trace};
 use crate::upstream::probe::PROBING;
 use crate::upstream::{
-    BodyOptions, Cause, Failed, LogUri, Order, Reply, Run, State, Target, UpstreamBody, Wanted,
-    gate,
+    BodyOptions, Cause, Failed, Order, Reply, Run, Target, UpstreamBody, Wanted, gate,
 };
+use crate::upstream_state::{LogUri, UpstreamState};
 
 /// The directives that name this handler.
 const PASSES: &str =
@@ -334,7 +334,7 @@ fn answer<P: Protocol>(request: &mut Request, conf: &P, reply: Reply) -> Outcome
     // A complete response has its trailers already, or none.
     head.trailers_follow = conf.passes_trailers()
         && (!reply.body.is_complete()
-            || State::get(&request.state).is_some_and(|state| state.has_trailers()));
+            || UpstreamState::get(&request.state).is_some_and(|state| state.has_trailers()));
     let tee = match &backend.store {
         Some(store) if reply.head.status == 200 && !reply.body.is_tunnel() => {
             store::begin(request, backend, store, &reply.head)

@@ -19,6 +19,7 @@ use self::conf::Asked;
 use super::origin::{Origin, Source};
 use super::serve;
 use crate::cache::conf::CacheConf;
+use crate::cache::path::paths;
 use crate::conf::HttpConf;
 use crate::log::Level;
 use crate::outcome::Outcome;
@@ -64,9 +65,9 @@ pub async fn by_name(
     aim: &Aim,
     soft: bool,
 ) -> Result<u64, String> {
-    let at = conf.caches.iter().position(|path| path.zone == zone);
+    let at = paths(conf).iter().position(|path| path.zone == zone);
     let Some(store) = at.and_then(|at| stores.get(at)) else {
-        let known: Vec<&str> = conf.caches.iter().map(|path| path.zone.as_str()).collect();
+        let known: Vec<&str> = paths(conf).iter().map(|path| path.zone.as_str()).collect();
         return Err(match known.is_empty() {
             true => format!("cache \"{zone}\" not found: no cache is defined"),
             false => format!("cache \"{zone}\" not found, there are: {}", known.join(", ")),

@@ -16,7 +16,8 @@ use crate::backend::request_head::{Writer, pass};
 use crate::backend::response::Rewriter;
 use crate::request::{Request, RequestBody};
 use crate::slots::Key;
-use crate::upstream::{Codec, CodecFactory, Content, Lane, Line, LogUri, Order};
+use crate::upstream::{Codec, CodecFactory, Content, Lane, Line, Order};
+use crate::upstream_state::LogUri;
 
 fn conf(request: &Request) -> Option<&GrpcConf> {
     request.location().settings.get(&CONF).map(|conf| &**conf)

@@ -23,9 +23,9 @@ use crate::modules::proxy::conf::ProxyConf;
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::Header;
 use crate::upstream::{
-    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, LogUri,
-    Order,
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Order,
 };
+use crate::upstream_state::LogUri;
 
 /// Most unused codecs that a worker keeps; the memory of a large head is not kept.
 const SPARE_MAX: usize = 128;

@@ -21,7 +21,8 @@ use crate::conf::upstream::GroupId;
 use crate::log::Level;
 use crate::module::Parts;
 use crate::request::{BodyLength, Request};
-use crate::upstream::{CodecFactory, LogUri};
+use crate::upstream::CodecFactory;
+use crate::upstream_state::LogUri;
 
 /// The content of a location with `proxy_pass`, with the settings of a chain of blocks.
 pub(super) fn content(

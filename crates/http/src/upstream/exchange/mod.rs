@@ -23,10 +23,11 @@ use super::connect::Link;
 use super::pipe::Pipe;
 use super::receive::HeadFault;
 use super::upload::{Sending, Upload};
-use super::{BodyEvent, Cause, Codec, Fault, HeadEvent, Remark, Settings, State};
+use super::{BodyEvent, Cause, Codec, Fault, HeadEvent, Remark, Settings};
 use crate::request::ReadError;
 use crate::request_body::Resumed;
 use crate::response::BodyError;
+use crate::upstream_state::UpstreamState;
 use nowait_front::limit::connections::Held;
 
 /// A request under way on a connection to an upstream.
@@ -44,7 +45,7 @@ pub(super) struct UpstreamExchange {
     /// `None` once the response is complete.
     codec: Option<Box<dyn Codec>>,
     pub(super) settings: Arc<Settings>,
-    pub(super) state: Rc<State>,
+    pub(super) state: Rc<UpstreamState>,
     /// The part of the request that is still being sent.
     pub(super) upload: Option<Box<Upload>>,
     /// The upload, sent completely, until the upstream has responded.
@@ -84,7 +85,7 @@ impl Placed {
         link: Link,
         codec: Box<dyn Codec>,
         settings: Arc<Settings>,
-        state: Rc<State>,
+        state: Rc<UpstreamState>,
         opened: (usize, Instant),
     ) -> Self {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
@@ -167,13 +168,13 @@ impl Pause {
 
 /// A try, for a client that may leave before its end.
 pub(super) struct Attempt {
-    state: Rc<State>,
+    state: Rc<UpstreamState>,
     number: usize,
     began: Instant,
 }
 
 impl Attempt {
-    pub(super) fn new(state: Rc<State>, (number, began): (usize, Instant)) -> Self {
+    pub(super) fn new(state: Rc<UpstreamState>, (number, began): (usize, Instant)) -> Self {
         Self { state, number, began }
     }
 
@@ -190,7 +191,7 @@ impl Attempt {
 pub(super) struct Connecting(Option<Attempt>);
 
 impl Connecting {
-    pub(super) fn new(state: &Rc<State>, opened: (usize, Instant)) -> Self {
+    pub(super) fn new(state: &Rc<UpstreamState>, opened: (usize, Instant)) -> Self {
         Self(Some(Attempt::new(state.clone(), opened)))
     }
 
@@ -208,7 +209,7 @@ impl Drop for Connecting {
     }
 }
 
-/// State of a response's content.
+/// UpstreamState of a response's content.
 #[derive(Debug)]
 pub(super) enum More {
     /// More content follows.
@@ -234,7 +235,7 @@ impl UpstreamExchange {
         link: Link,
         codec: Box<dyn Codec>,
         settings: Arc<Settings>,
-        state: Rc<State>,
+        state: Rc<UpstreamState>,
         (number, began): (usize, Instant),
     ) -> Self {
         let before = (link.pipe.bytes_sent(), link.pipe.bytes_received());

@@ -120,7 +120,7 @@ fn exchange(
         let link = Link::new(connection, false, peer, Tag { kind: 0, owner: 0 });
         let settings = Settings { read_timeout, ..Settings::default() };
         let codec = Box::new(Windowed::default());
-        let state = Rc::new(State::default());
+        let state = Rc::new(UpstreamState::default());
         let mut exchange =
             UpstreamExchange::new(link, codec, Arc::new(settings), state, (0, now()));
         let feed = Feed::Stored(Pull::new(Body::from_static(content.as_bytes())));

@@ -17,8 +17,8 @@ use nowait_upstream::{IdleConnection, Keepalive};
 use super::heads::Heads;
 use super::lane::{Broken, Lane};
 use super::peers::{self, Key};
-use crate::frames::Output;
 use crate::upstream::Fault;
+use nowait_front::frames::Output;
 
 /// Streams at most, whatever the server allows.
 pub(super) const STREAMS_MAX: usize = 128;

@@ -14,9 +14,9 @@ use nowait_runtime::{now, worker};
 
 use super::connection::Connection;
 use super::lane::Broken;
-use crate::frames::Turn;
 use crate::response::LocalFuture;
 use crate::upstream::Fault;
+use nowait_front::frames::Turn;
 
 /// How often a connection receives and sends before others get their turn.
 const TURNS_MAX: usize = 16;

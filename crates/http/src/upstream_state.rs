@@ -85,7 +85,7 @@ pub enum LogUri {
 
 /// Records of all tries of a request.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct UpstreamState {
     tries: RefCell<Vec<Try>>,
     /// An internal redirect has happened since the last try.
     redirected: Cell<bool>,
@@ -102,17 +102,18 @@ pub struct State {
 }
 
 /// Those of a request. Most requests of a connection reuse the memory of the one before.
-static STATE: Key<Rc<State>> = Key::reusing(|state| Rc::get_mut(state).map(State::clear).is_some());
+static STATE: Key<Rc<UpstreamState>> =
+    Key::reusing(|state| Rc::get_mut(state).map(UpstreamState::clear).is_some());
 
-impl State {
+impl UpstreamState {
     /// The state of a request; `None` if no upstream was used.
     #[inline]
-    pub fn get(kept: &slots::State) -> Option<&Rc<State>> {
+    pub fn get(kept: &slots::State) -> Option<&Rc<UpstreamState>> {
         kept.get(&STATE)
     }
 
     /// The state of a request, made when it is first needed.
-    pub fn of(kept: &mut slots::State) -> &Rc<State> {
+    pub fn of(kept: &mut slots::State) -> &Rc<UpstreamState> {
         kept.of_mut(&STATE)
     }
 

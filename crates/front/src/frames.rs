@@ -23,6 +23,7 @@ impl Output {
         self.chained + self.tail.len()
     }
 
+    /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -10,7 +10,7 @@ use crate::request::{BodyLength, Request};
 
 /// Takes method and target over from the head. False: the target is malformed, and the request must be
 /// refused with 400.
-pub fn interpret(request: &mut Request) -> bool {
+pub fn head(request: &mut Request) -> bool {
     let merge = request.server().head.merge_slashes;
     request.received.set(request.head.length() as u64);
     request.method = request.head.method();

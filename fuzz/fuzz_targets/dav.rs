@@ -5,9 +5,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use nowait_http::modules::dav::if_header::If;
-use nowait_http::modules::dav::properties::{Find, Patch, load, save};
-use nowait_http::modules::dav::{parse_destination, xml};
+use nowait_modules::dav::if_header::If;
+use nowait_modules::dav::properties::{Find, Patch, load, save};
+use nowait_modules::dav::{parse_destination, xml};
 
 fuzz_target!(|data: &[u8]| {
     let [choice, text @ ..] = data else { return };

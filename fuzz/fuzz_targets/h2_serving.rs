@@ -12,12 +12,12 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
+use nowait_connections::worker::Worker;
 use nowait_fuzz::h2::check_output;
 use nowait_fuzz::pieces;
 use nowait_fuzz::site::{generation, serve_origin};
 use nowait_h2::frame::PREFACE;
 use nowait_http::generation::Generation;
-use nowait_http::worker::Worker;
 use nowait_runtime::driver::DriverKind;
 use nowait_runtime::net::{Address, SendOptions};
 use nowait_runtime::worker::{Hooks, WorkerConfig};

@@ -26,7 +26,7 @@ pub fn run(args: &[String]) -> Outcome {
     }
     let mut command = cargo();
     command
-        .args(["test", "--locked", "-p", "nowait-http", "--test", "sim", "--"])
+        .args(["test", "--locked", "-p", "nowait-connections", "--test", "sim", "--"])
         .args(["--exact", "workers_by_seed", "--nocapture"])
         .env("NOWAIT_SIM_SEED", seed.to_string())
         .env("NOWAIT_SIM_SEEDS", seeds.to_string());

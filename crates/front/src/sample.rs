@@ -1,12 +1,10 @@
-//! A subject for tests: its variables are `$uri`, `$host` and those of a family, `$arg_`.
+//! A subject for tests.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::IpAddr;
 
-use nowait_variables::{
-    Builtin, Captures, Changeable, Family, Namespace, Resolved, Slots, Subject,
-};
+use nowait_variables::{Captures, Namespace, Resolved, Slots, Subject};
 
 use crate::log::{Formats, Logged};
 
@@ -30,23 +28,6 @@ impl Subject for Sample {
     type Namespace = Samples;
 
     const HAS_PROXIES: bool = false;
-
-    fn builtins() -> impl Iterator<Item = &'static Builtin<Self>> {
-        const ROWS: &[Builtin<Sample>] = &[
-            Builtin { name: "uri", doc: "", get: |_, _| true },
-            Builtin { name: "host", doc: "", get: |_, _| true },
-        ];
-        ROWS.iter()
-    }
-
-    fn families() -> impl Iterator<Item = &'static Family<Self>> {
-        const ROWS: &[Family<Sample>] = &[Family { prefix: "arg_", doc: "", get: |_, _, _| true }];
-        ROWS.iter()
-    }
-
-    fn changeable() -> impl Iterator<Item = &'static Changeable<Self>> {
-        std::iter::empty()
-    }
 
     fn variables(&self) -> &Resolved<Samples> {
         &self.variables

@@ -2,7 +2,7 @@
 
 /// Decodes; padding may be missing. `None` for bytes outside the alphabet and impossible lengths.
 /// nginx: `ngx_decode_base64`.
-pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
+pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let length = text.iter().position(|&b| b == b'=').unwrap_or(text.len());
     let (digits, padding) = text.split_at(length);
     if digits.len() % 4 == 1 || padding.len() > 2 || padding.iter().any(|&b| b != b'=') {
@@ -21,7 +21,7 @@ pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Encodes, with padding.
-pub(crate) fn encode(bytes: &[u8]) -> Vec<u8> {
+pub fn encode(bytes: &[u8]) -> Vec<u8> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {

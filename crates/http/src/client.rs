@@ -25,7 +25,7 @@ pub struct Client {
     /// The header of the PROXY protocol.
     pub proxy_protocol: OnceCell<Box<ProxyProtocol>>,
     /// Its local address, once it was needed.
-    pub(crate) local: OnceCell<Box<Address>>,
+    pub local: OnceCell<Box<Address>>,
     /// Requests so far, the current one included.
     pub requests: Cell<u32>,
     /// Whether it speaks TLS.
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Whether it was accepted longer ago than this.
-    pub(crate) fn is_older_than(&self, time: Duration) -> bool {
+    pub fn is_older_than(&self, time: Duration) -> bool {
         self.started.checked_add(time).is_some_and(|end| end < now())
     }
 
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// The local address; `look_up` finds it, if the listening socket has no definite one.
-    pub(crate) fn local_or(&self, look_up: impl FnOnce() -> Address) -> &Address {
+    pub fn local_or(&self, look_up: impl FnOnce() -> Address) -> &Address {
         self.local.get_or_init(|| match &*self.listen {
             ListenAddress::Inet(address) if !address.ip().is_unspecified() => {
                 Box::new(Address::Inet(*address))

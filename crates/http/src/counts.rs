@@ -23,7 +23,7 @@ struct Counters {
 }
 
 /// A worker's handle to its counters.
-pub(crate) struct Counts(Arc<Counters>);
+pub struct Counts(Arc<Counters>);
 
 impl Default for Counts {
     fn default() -> Self {
@@ -81,38 +81,38 @@ impl Counts {
     }
 
     /// A connection was accepted.
-    pub(crate) fn opened(&self) {
+    pub fn opened(&self) {
         add(&self.0.accepted);
         add(&self.0.active);
     }
 
     /// A connection has moved here from another worker, which has counted it as accepted.
-    pub(crate) fn moved(&self) {
+    pub fn moved(&self) {
         add(&self.0.active);
     }
 
     /// A connection ends.
-    pub(crate) fn closed(&self) {
+    pub fn closed(&self) {
         take(&self.0.active);
     }
 
     /// A TLS handshake has succeeded.
-    pub(crate) fn handshaken(&self) {
+    pub fn handshaken(&self) {
         add(&self.0.handshakes);
     }
 
     /// A TLS handshake has failed.
-    pub(crate) fn handshake_failed(&self) {
+    pub fn handshake_failed(&self) {
         add(&self.0.handshakes_failed);
     }
 
     /// A connection is closed because too many handshakes are in progress.
-    pub(crate) fn handshake_refused(&self) {
+    pub fn handshake_refused(&self) {
         add(&self.0.handshakes_refused);
     }
 
     /// A request begins to be read; it is counted until the result is dropped.
-    pub(crate) fn request(&self) -> Counted<'_> {
+    pub fn request(&self) -> Counted<'_> {
         add(&self.0.requests);
         add(&self.0.reading);
         Counted { counters: &self.0, of: &self.0.reading }
@@ -120,14 +120,14 @@ impl Counts {
 }
 
 /// A request that is counted.
-pub(crate) struct Counted<'a> {
+pub struct Counted<'a> {
     counters: &'a Counters,
     of: &'a AtomicU64,
 }
 
 impl Counted<'_> {
     /// The request was read; from now on it is being processed.
-    pub(crate) fn answering(&mut self) {
+    pub fn answering(&mut self) {
         take(self.of);
         self.of = &self.counters.writing;
         add(self.of);

@@ -8,15 +8,15 @@ use crate::request::Request;
 
 /// User name and password sent by a client. RFC 7617 section 2.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Credentials {
+pub struct Credentials {
     /// Never empty; has no colon.
-    pub(crate) user: Vec<u8>,
-    pub(crate) password: Vec<u8>,
+    pub user: Vec<u8>,
+    pub password: Vec<u8>,
 }
 
 impl Credentials {
     /// The credentials of a request; `None` if they are missing or malformed.
-    pub(crate) fn of(request: &Request) -> Option<Self> {
+    pub fn of(request: &Request) -> Option<Self> {
         let fields = request.head.fields();
         // CONNECT is for a proxy (RFC 9110 section 11.7.2).
         let name: &[u8] = match request.method {

@@ -72,12 +72,12 @@ impl Current {
     }
 
     /// The generation, for what must not keep it.
-    pub(crate) fn generation(&self) -> Weak<Generation> {
+    pub fn generation(&self) -> Weak<Generation> {
         Arc::downgrade(&self.generation)
     }
 
     /// The error log, for tasks that must not keep the generation.
-    pub(crate) fn error_log(&self) -> nowait_resolver::Log {
+    pub fn error_log(&self) -> nowait_resolver::Log {
         let generation = Arc::downgrade(&self.generation);
         Arc::new(move |message| {
             if let Some(generation) = generation.upgrade() {
@@ -121,7 +121,7 @@ impl Current {
 
     /// How a location that reads files with `io` reads those of its cache, `store`; `fixed`: all
     /// requests of the location have the same one.
-    pub(crate) fn cache_io(
+    pub fn cache_io(
         &self,
         location: LocationId,
         io: impl FnOnce() -> Rc<Io>,

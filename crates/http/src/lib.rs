@@ -1,25 +1,23 @@
-//! The HTTP server: servers, locations, phases, variables, handlers, filters, logs.
+//! The core of the HTTP server: requests, servers, locations, phases, filters, variables, logs.
 //!
-//! The flow of a request is one way: a front end (`http1`, `http2`) receives a head, [`phases`] let the
-//! location's handler make a [`response::Response`], [`filter`]s change it, and the front end sends it.
-//! The program makes a [`conf::HttpConf`] per generation and one [`worker::Worker`] per worker thread.
+//! The flow of a request is one way: a front end receives a head, [`phases`] let the location's handler
+//! make a [`response::Response`], [`filter`]s change it, and the front end sends it. The core knows no
+//! module and no protocol: modules are in `nowait-modules`, what they need to reach servers behind this one
+//! in `nowait-backend`, front ends in `nowait-connections`. The program makes a [`conf::HttpConf`] for each
+//! generation from the list of modules.
 #![forbid(unsafe_code)]
 
 pub use nowait_front::{address, log, proxy_protocol, resolvers};
 pub use nowait_variables::{cidr, names as server_name};
 
 pub mod accept_encoding;
-pub mod accepted;
-mod backend;
-mod base64;
+pub mod base64;
 pub mod blocks;
 pub mod body;
-pub mod cache;
 pub mod client;
 pub mod conf;
-pub mod connections;
 pub mod counts;
-mod credentials;
+pub mod credentials;
 pub mod directories;
 pub mod error_page;
 pub mod exchange;
@@ -28,9 +26,6 @@ pub mod files;
 pub mod filter;
 pub mod forwarded;
 pub mod generation;
-pub mod health;
-mod http1;
-mod http2;
 pub mod interpret;
 pub mod limit_rate;
 pub mod location_tree;
@@ -38,7 +33,6 @@ pub mod logs;
 pub mod look;
 pub mod mime;
 pub mod module;
-pub mod modules;
 pub mod nested;
 pub mod open_file_cache;
 pub mod order;
@@ -47,7 +41,7 @@ pub mod outcome;
 pub mod partial;
 pub mod path;
 pub mod phases;
-mod post_action;
+pub mod post_action;
 pub mod progress;
 pub mod random;
 pub mod readable_pages;
@@ -55,16 +49,12 @@ pub mod request;
 pub mod request_body;
 pub mod response;
 pub mod response_head;
-mod secured;
-pub mod sending;
 pub mod services;
 pub mod slots;
 pub mod special_pages;
-mod subject;
+pub mod subject;
 pub mod subrequest;
 pub mod temp_file;
 pub mod trace;
-pub mod upstream;
 pub mod upstream_state;
 pub mod variables;
-pub mod worker;

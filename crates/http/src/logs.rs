@@ -38,7 +38,7 @@ impl Request {
     }
 
     /// Logs the received head at level debug.
-    pub(crate) fn log_head(&self) {
+    pub fn log_head(&self) {
         if !self.current.logs.debugs() {
             return;
         }
@@ -52,6 +52,7 @@ impl Request {
 }
 
 /// Logs a line about a request at level debug. Its text is only formatted if the level is enabled.
+#[macro_export]
 macro_rules! debug {
     ($request:expr, $($message:tt)+) => {
         if $request.current.logs.debugs() {
@@ -59,7 +60,7 @@ macro_rules! debug {
         }
     };
 }
-pub(crate) use debug;
+pub use crate::debug;
 
 /// The description of a request in error lines.
 struct About<'a>(&'a Request);

@@ -24,24 +24,24 @@ pub struct Shared {
     /// Values that `set` assigned to variables of modules.
     changed: RefCell<Vec<(&'static str, Bytes)>>,
     /// Charset of the main response; the other responses are converted to it.
-    pub(crate) charset: RefCell<Option<Bytes>>,
+    pub charset: RefCell<Option<Bytes>>,
 }
 
 impl Shared {
     /// A subrequest has ended and no longer counts: for modules that start an unlimited number of
     /// them, one after the other.
-    pub(crate) fn ended(&self) {
+    pub fn ended(&self) {
         self.made.set(self.made.get().saturating_sub(1));
     }
 
     /// The value that `set` assigned to a variable of a module.
-    pub(crate) fn changed(&self, name: &'static str) -> Option<Bytes> {
+    pub fn changed(&self, name: &'static str) -> Option<Bytes> {
         let changed = self.changed.borrow();
         changed.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
     }
 
     /// Assigns a value to a variable of a module.
-    pub(crate) fn change(&self, name: &'static str, value: Bytes) {
+    pub fn change(&self, name: &'static str, value: Bytes) {
         let mut changed = self.changed.borrow_mut();
         match changed.iter_mut().find(|(known, _)| *known == name) {
             Some((_, old)) => *old = value,

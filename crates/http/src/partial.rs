@@ -34,22 +34,22 @@ static SLICE: Key<Cell<Option<Slice>>> = Key::new();
 static OUTDATED: Key<Cell<Option<u64>>> = Key::new();
 
 /// The requested part of the response.
-pub(crate) fn of(request: &Request) -> Option<Slice> {
+pub fn of(request: &Request) -> Option<Slice> {
     request.state.get(&SLICE)?.get()
 }
 
 /// Requests a part of the response, or all of it.
-pub(crate) fn set(request: &Request, slice: Option<Slice>) {
+pub fn set(request: &Request, slice: Option<Slice>) {
     request.state.of(&SLICE).set(slice);
 }
 
 /// The [stamp](nowait_cache::Hit::stamp) of a stored part that the cache must not use for this request
 /// unless the origin confirms it.
-pub(crate) fn outdated(request: &Request) -> Option<u64> {
+pub fn outdated(request: &Request) -> Option<u64> {
     request.state.get(&OUTDATED)?.get()
 }
 
 /// Rejects a stored part: it does not belong to the others.
-pub(crate) fn reject(request: &Request, stamp: u64) {
+pub fn reject(request: &Request, stamp: u64) {
     request.state.of(&OUTDATED).set(Some(stamp));
 }

@@ -16,7 +16,7 @@ use crate::trace::Trace;
 use crate::upstream_state::UpstreamState;
 
 /// Starts the `post_action` of the request's location, if it has one. Failures are logged.
-pub(crate) fn run(request: &Request) {
+pub fn run(request: &Request) {
     let Some(mut action) = begin(request) else { return };
     action.started = request.started;
     action.out = request.out.clone();

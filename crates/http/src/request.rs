@@ -288,7 +288,7 @@ impl Request {
 
     /// Reduces a request that was [ended](Self::end) to memory that any connection may
     /// [reuse](Self::reuse). Nothing of its connection and its generation remains.
-    pub(crate) fn detach(&mut self) {
+    pub fn detach(&mut self) {
         self.head.recycle();
         self.reset();
         self.exchange = Attached(None);
@@ -303,7 +303,7 @@ impl Request {
     }
 
     /// Turns a [detached](Self::detach) request into the first one of a connection.
-    pub(crate) fn reuse(
+    pub fn reuse(
         &mut self,
         exchange: Rc<dyn Exchange>,
         current: Rc<Current>,
@@ -412,7 +412,7 @@ impl Request {
     }
 
     /// The content of its location is going to be produced.
-    pub(crate) fn enter_content(&mut self) {
+    pub fn enter_content(&mut self) {
         self.position.phase = Phase::Content;
     }
 

@@ -307,14 +307,14 @@ pub async fn read_ready(request: &mut Request) -> Result<(), u16> {
 }
 
 /// A body that was read in part.
-pub(crate) struct Resumed {
+pub struct Resumed {
     pieces: VecDeque<Bytes>,
     reader: Box<dyn BodyReader>,
 }
 
 impl Resumed {
     /// One that begins with these pieces.
-    pub(crate) fn new(pieces: Vec<Bytes>, reader: Box<dyn BodyReader>) -> Self {
+    pub fn new(pieces: Vec<Bytes>, reader: Box<dyn BodyReader>) -> Self {
         Self { pieces: pieces.into(), reader }
     }
 }
@@ -335,14 +335,14 @@ impl BodyReader for Resumed {
 /// Counts the content that is read, for `$request_length`.
 ///
 /// nginx differs: it also counts the framing of chunks.
-pub(crate) struct Counted<R> {
+pub struct Counted<R> {
     reader: R,
     received: Rc<Cell<u64>>,
 }
 
 impl<R: BodyReader + 'static> Counted<R> {
     /// The content of a request of which only the head was received.
-    pub(crate) fn unread(reader: R, received: &Rc<Cell<u64>>) -> RequestBody {
+    pub fn unread(reader: R, received: &Rc<Cell<u64>>) -> RequestBody {
         RequestBody::Unread(Box::new(Self { reader, received: received.clone() }))
     }
 }
@@ -379,7 +379,7 @@ fn take_unread(request: &mut Request) -> Option<Box<dyn BodyReader>> {
 }
 
 /// Logs why a body could not be read, and returns the status to respond with.
-pub(crate) fn answer(request: &Request, error: &ReadError) -> u16 {
+pub fn answer(request: &Request, error: &ReadError) -> u16 {
     match error {
         ReadError::Closed(error) => {
             request.log(

@@ -475,6 +475,15 @@ pub enum Part {
     File(FileBody),
 }
 
+impl From<Part> for Body {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::Bytes(bytes) => Self::Bytes(bytes),
+            Part::File(file) => Self::File(file),
+        }
+    }
+}
+
 /// Produces a body piece by piece.
 pub trait BodySource {
     /// The next piece; `None` after the last one. Called only after the previous piece was sent.

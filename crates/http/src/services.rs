@@ -22,7 +22,7 @@ pub struct Services {
     /// Background subrequests in flight.
     background: Rc<Cell<usize>>,
     /// Counts of connections and requests.
-    pub(crate) counts: Counts,
+    pub counts: Counts,
     /// What modules keep for the worker.
     pub state: State,
 }
@@ -38,7 +38,7 @@ impl Drop for InBackground {
 
 impl Services {
     /// The next connection's number.
-    pub(crate) fn next_number(&self) -> u64 {
+    pub fn next_number(&self) -> u64 {
         next_number(&mut self.numbers.borrow_mut(), &CONNECTIONS)
     }
 

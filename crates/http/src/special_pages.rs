@@ -41,7 +41,7 @@ impl ServerTokens {
     }
 
     /// The line of the `Server` field.
-    pub(crate) fn line(self) -> &'static str {
+    pub fn line(self) -> &'static str {
         match self {
             ServerTokens::On | ServerTokens::Build => {
                 concat!("Server: nowait/", env!("CARGO_PKG_VERSION"), "\r\n")

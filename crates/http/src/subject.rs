@@ -14,9 +14,9 @@ use crate::variables::UNINITIALIZED_ALLOWED;
 use crate::variables::complex::{HttpVariables, Resolved};
 
 /// The content of a request that is in memory.
-pub(crate) const IN_MEMORY: Late = Late(1);
+pub const IN_MEMORY: Late = Late(1);
 /// The file with the content of a request.
-pub(crate) const IN_FILE: Late = Late(2);
+pub const IN_FILE: Late = Late(2);
 
 impl Namespace for HttpVariables {
     type Subject = Request;

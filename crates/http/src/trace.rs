@@ -52,7 +52,7 @@ impl About {
 }
 
 /// A text in quotes; one that is not readable, such as `$binary_remote_addr`, with escapes.
-pub(crate) fn quoted(text: &[u8]) -> String {
+pub fn quoted(text: &[u8]) -> String {
     match std::str::from_utf8(text) {
         Ok(text) if !text.contains(char::is_control) => format!("\"{text}\""),
         _ => format!("\"{}\"", text.escape_ascii()),
@@ -107,13 +107,13 @@ impl Trace {
     }
 
     /// A file was looked for.
-    pub(crate) fn file(&mut self, path: &[u8], found: bool) {
+    pub fn file(&mut self, path: &[u8], found: bool) {
         let found = if found { "exists" } else { "does not exist" };
         self.add(About::File, None, format!("\"{}\" {found}", String::from_utf8_lossy(path)));
     }
 
     /// A directory, or anything but a directory, was looked for; this was found.
-    pub(crate) fn file_of_kind(&mut self, path: &[u8], directory: bool, found: Option<Kind>) {
+    pub fn file_of_kind(&mut self, path: &[u8], directory: bool, found: Option<Kind>) {
         let other = match (directory, found) {
             (true, Some(kind)) if kind != Kind::Directory => "is a file, not a directory",
             (false, Some(Kind::Directory)) => "is a directory, not a file",
@@ -138,7 +138,7 @@ impl Trace {
     }
 
     /// The settings of a block in it apply.
-    pub(crate) fn inside(&mut self, span: Span) {
+    pub fn inside(&mut self, span: Span) {
         self.blocks.truncate(1);
         self.blocks.push(span);
     }

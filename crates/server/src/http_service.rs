@@ -4,16 +4,17 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nowait_backend::cache;
+use nowait_backend::cache::purge::Aim;
 use nowait_conf::{Cx, Scope};
 use nowait_front::log::Level;
 use nowait_front::log::error::{Entry, ErrorLog};
 use nowait_front::logs::{self, Logs};
 use nowait_front::resolvers::Resolvers;
-use nowait_http::cache::purge::Aim;
+use nowait_http::blocks;
 use nowait_http::conf::{HttpConf, PoolsWanted};
 use nowait_http::generation::{Contents, Generation};
 use nowait_http::logs as http_logs;
-use nowait_http::{blocks, cache};
 use nowait_runtime::fs::resident;
 
 use crate::service::Needs;
@@ -23,7 +24,7 @@ use crate::wire::{PurgeKind, PurgeOrder};
 
 /// The plan of the `http` block.
 pub fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> HttpConf {
-    let http = blocks::build(cx, main, nowait_http::modules::MODULES).unwrap_or_default();
+    let http = blocks::build(cx, main, nowait_modules::MODULES).unwrap_or_default();
     for (name, word) in cx.take_global::<PoolsWanted>().0 {
         if !settings.pools.iter().any(|pool| pool.name == name) {
             let known = settings.pools.iter().map(|pool| pool.name.as_str());
@@ -57,7 +58,7 @@ pub fn activate(
     if let Some(previous) = previous {
         plan.adopt(&previous.conf);
     }
-    nowait_http::health::prepare(&plan);
+    nowait_backend::health::prepare(&plan);
     keep_files(&plan, &shared.main);
     let Shared { number, settings, pools, writer, main, files, sessions, lifeline } = shared;
     let mut opened = |path: &Path| files.remove(path);
@@ -65,7 +66,7 @@ pub fn activate(
     let logs =
         Logs::open(http_logs::blocks(&plan), writer.clone(), main.clone(), debug, &mut opened);
     let stores = previous.map_or(&[][..], |previous| &previous.caches);
-    let caches = nowait_http::cache::zone::open(&plan, stores);
+    let caches = nowait_backend::cache::zone::open(&plan, stores);
     let pool = &pools[nowait_http::generation::DEFAULT_POOL];
     let resolvers = previous.map(|previous| &previous.resolvers);
     let resolvers = Resolvers::new(&plan.resolvers, pool, resolvers);
@@ -102,7 +103,7 @@ pub async fn purge(generation: &Generation, order: PurgeOrder) -> Result<u64, St
         PurgeKind::All => Aim::All,
     };
     let (conf, caches) = (&generation.conf, &generation.caches);
-    nowait_http::cache::purge::by_name(conf, caches, &zone, &aim, soft).await
+    nowait_backend::cache::purge::by_name(conf, caches, &zone, &aim, soft).await
 }
 
 /// Required directories: for temporary files, for caches, and for the state of modules.

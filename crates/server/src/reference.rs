@@ -36,7 +36,7 @@ pub fn text(name: &str) -> Result<String, String> {
     let mut found = docs::directive_named(&registry, name);
     let variable = name.trim_start_matches('$');
     if !name.is_empty() {
-        let http = entries(&nowait_http::blocks::vocabulary(nowait_http::modules::MODULES));
+        let http = entries(&nowait_http::blocks::vocabulary(nowait_modules::MODULES));
         let stream = entries(&nowait_stream::modules::vocabulary());
         for (place, entries) in [("http", http), ("stream", stream)] {
             for entry in entries.into_iter().filter(|entry| entry.is(variable)) {
@@ -124,7 +124,7 @@ fn entries<S>(vocabulary: &Vocabulary<S>) -> Vec<Entry> {
 fn variables_page() -> String {
     format!(
         "# Variables\n\n## In http\n\n{}\n## In stream\n\n{}",
-        table(&nowait_http::blocks::vocabulary(nowait_http::modules::MODULES)),
+        table(&nowait_http::blocks::vocabulary(nowait_modules::MODULES)),
         table(&nowait_stream::modules::vocabulary())
     )
 }

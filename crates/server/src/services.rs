@@ -65,7 +65,7 @@ pub struct Contents {
 
 /// The state of the protocols on a worker's thread.
 pub struct Worker {
-    http: Rc<nowait_http::worker::Worker>,
+    http: Rc<nowait_connections::worker::Worker>,
     stream: Rc<nowait_stream::worker::Worker>,
 }
 
@@ -94,16 +94,16 @@ impl Service for Services {
     type Generation = Generation;
     type Worker = Worker;
     type Receiving = nowait_stream::udp::Receiving;
-    type Moved = Box<nowait_http::worker::Moved>;
+    type Moved = Box<nowait_connections::worker::Moved>;
 
     fn tables() -> Vec<&'static [Row]> {
-        let mut tables = nowait_http::blocks::rows(nowait_http::modules::MODULES);
+        let mut tables = nowait_http::blocks::rows(nowait_modules::MODULES);
         tables.extend(nowait_stream::blocks::rows());
         tables
     }
 
     fn prepare(cx: &mut Cx<'_>) {
-        nowait_http::blocks::prepare(cx, nowait_http::modules::MODULES);
+        nowait_http::blocks::prepare(cx, nowait_modules::MODULES);
         nowait_stream::blocks::prepare(cx);
     }
 
@@ -165,7 +165,7 @@ impl Service for Services {
 
     fn worker(generation: Arc<Generation>) -> Rc<Worker> {
         let worker = Rc::new(Worker {
-            http: nowait_http::worker::Worker::new(generation.http.clone()),
+            http: nowait_connections::worker::Worker::new(generation.http.clone()),
             stream: nowait_stream::worker::Worker::new(generation.stream.clone()),
         });
         let doors: Weak<Worker> = Rc::downgrade(&worker);
@@ -184,7 +184,7 @@ impl Service for Services {
     }
 
     /// Sessions of `stream` continue until they end, as in nginx.
-    fn close(worker: &Rc<Worker>, heir: Option<Heir<Box<nowait_http::worker::Moved>>>) {
+    fn close(worker: &Rc<Worker>, heir: Option<Heir<Box<nowait_connections::worker::Moved>>>) {
         worker.http.close(heir);
     }
 
@@ -193,7 +193,7 @@ impl Service for Services {
         worker.stream.cut();
     }
 
-    fn arrive(worker: &Rc<Worker>, moved: Box<nowait_http::worker::Moved>) {
+    fn arrive(worker: &Rc<Worker>, moved: Box<nowait_connections::worker::Moved>) {
         worker.http.arrive(*moved);
     }
 

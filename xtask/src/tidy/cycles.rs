@@ -66,18 +66,19 @@ fn sample(knot: &[&str]) -> String {
 }
 
 /// Modules that take part in the core's work, each in a file or a folder below `src/modules/` of their
-/// crate, are named by the list `src/modules/mod.rs` alone, and by each other not at all: whoever adds,
-/// changes or removes one need not know another.
+/// crate or in the crate `modules`, are named by their list alone, and by each other not at all: adding,
+/// changing or removing one needs no other.
 pub fn modules_apart(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (manifest, _) in members(tree) {
         let directory = manifest.trim_end_matches("Cargo.toml");
-        let list = format!("{directory}src/modules/mod.rs");
-        let below = format!("{directory}src/modules/");
+        let (below, list) = match directory.ends_with("/modules/") {
+            true => (format!("{directory}src/"), format!("{directory}src/lib.rs")),
+            false => (format!("{directory}src/modules/"), format!("{directory}src/modules/mod.rs")),
+        };
         let module = |file: &str| {
-            let inside = file.strip_prefix(&below)?;
-            let name = inside.split('/').next()?.trim_end_matches(".rs");
-            (name != "mod").then(|| name.to_owned())
+            let inside = file.strip_prefix(&below).filter(|_| file != list)?;
+            Some(inside.split('/').next()?.trim_end_matches(".rs").to_owned())
         };
         let modules = modules(tree, directory);
         let mut unlisted: BTreeMap<String, &str> =
@@ -89,9 +90,7 @@ pub fn modules_apart(tree: &Tree) -> Vec<Finding> {
                     continue;
                 }
                 (None, Some(module)) => {
-                    format!(
-                        "the core imports module \"{module}\"; only src/modules/mod.rs names modules"
-                    )
+                    format!("the core imports module \"{module}\"; only {list} names modules")
                 }
                 (Some(own), Some(other)) if own != other => {
                     format!("module \"{own}\" imports module \"{other}\"")
@@ -104,10 +103,7 @@ pub fn modules_apart(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::file(from, message));
         }
         findings.extend(unlisted.into_iter().map(|(module, file)| {
-            Finding::file(
-                file,
-                format!("module \"{module}\" is not in the list of src/modules/mod.rs"),
-            )
+            Finding::file(file, format!("module \"{module}\" is not in the list, {list}"))
         }));
     }
     findings
@@ -540,8 +536,7 @@ mod tests {
             "fn f() { crate::modules::b::conf::g() }\n",
             "use crate::modules;\nfn f() { modules::b::conf::g() }\n",
         ] {
-            let expected = "crates/a/src/core.rs: the core imports module \"b\"; only src/modules/mod.rs \
-                            names modules";
+            let expected = "crates/a/src/core.rs: the core imports module \"b\"; only crates/a/src/modules/mod.rs names modules";
             assert_eq!(found(text), [expected], "{text}");
         }
     }
@@ -549,8 +544,7 @@ mod tests {
     #[test]
     fn every_module_is_in_the_list() {
         let list = "pub mod b;\npub mod c;\nstatic MODULES: &[&Module] = &[&b::MODULE];\n";
-        let expected =
-            "crates/a/src/modules/c.rs: module \"c\" is not in the list of src/modules/mod.rs";
+        let expected = "crates/a/src/modules/c.rs: module \"c\" is not in the list, crates/a/src/modules/mod.rs";
         assert_eq!(about_modules("", "", list), [expected]);
     }
 

@@ -16,11 +16,18 @@ const UNWRAP: &[(&str, &str)] = &[];
 const UNFINISHED: &[&str] = &["dbg!", "todo!", "unimplemented!"];
 const MARKERS: &[&str] = &[concat!("FIX", "ME"), concat!("XX", "X:")];
 
-/// Paths in crates of the loop where files may be touched without the runtime's `fs`, and why.
-const FILE_CALLS: &[(&str, &str)] = &[
-    ("crates/http/src/log/", "runs on the log thread, which exists in order to wait for disks"),
-    ("crates/http/src/files.rs", "resolves symbolic links, within blocking() of a pool"),
+/// Crates whose code runs on event loops.
+const LOOP_CRATES: &[&str] = &[
+    "crates/http/src/",
+    "crates/backend/src/",
+    "crates/connections/src/",
+    "crates/modules/src/",
+    "crates/stream/src/",
 ];
+
+/// Paths in crates of the loop where files may be touched without the runtime's `fs`, and why.
+const FILE_CALLS: &[(&str, &str)] =
+    &[("crates/http/src/files.rs", "resolves symbolic links, within blocking() of a pool")];
 
 /// `unsafe` stands only under the paths of the table `unsafe`; crates without such a path
 /// forbid it in their root.
@@ -117,7 +124,8 @@ pub fn file_calls(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.with_suffix(".rs") {
         let off_the_loop = FILE_CALLS.iter().any(|(prefix, _)| path.starts_with(prefix));
-        if !path.starts_with("crates/http/src/") || is_test(path) || off_the_loop {
+        let in_loop = LOOP_CRATES.iter().any(|crates| path.starts_with(crates));
+        if !in_loop || is_test(path) || off_the_loop {
             continue;
         }
         for (number, line) in Code::of(text).production() {

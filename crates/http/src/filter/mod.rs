@@ -2,14 +2,14 @@
 
 mod pull;
 
-pub(crate) use pull::Pull;
+pub use pull::Pull;
 
 use nowait_message::etag;
 
 use crate::response::{AcceptRanges, Response};
 
 /// Removes the fields of a head that describe the bytes of the body as they were: it is changed.
-pub(crate) fn recode(response: &mut Response) {
+pub fn recode(response: &mut Response) {
     let head = &mut response.head;
     head.content_length = None;
     head.accept_ranges = AcceptRanges::No;

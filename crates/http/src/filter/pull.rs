@@ -11,13 +11,13 @@ use crate::response::{Body, BodyError, BodySource, Part};
 const PIECE_BYTES_MAX: u64 = 32 * 1024;
 
 /// Yields a body in memory, piece by piece.
-pub(crate) struct Pull {
+pub struct Pull {
     parts: VecDeque<Part>,
     source: Option<Box<dyn BodySource>>,
 }
 
 impl Pull {
-    pub(crate) fn new(body: Body) -> Self {
+    pub fn new(body: Body) -> Self {
         let mut source = None;
         let parts = match body {
             Body::Empty | Body::Tunnel(_) => VecDeque::new(),
@@ -33,7 +33,7 @@ impl Pull {
     }
 
     /// Whether the pieces taken must be sent before the wait for more.
-    pub(crate) fn is_urgent(&self) -> bool {
+    pub fn is_urgent(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.is_urgent())
     }
 
@@ -43,7 +43,7 @@ impl Pull {
     ///
     /// # Errors
     /// The body can't be completed.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
+    pub async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
             match self.parts.front_mut() {
                 Some(Part::Bytes(bytes)) => {

@@ -603,7 +603,7 @@ fn is_too_large(request: &mut Request) -> bool {
 
 /// Reads the body with the settings of the server. Returns the status to respond with if that
 /// fails. nginx: `ngx_http_read_early_body`.
-pub(crate) async fn early_body(request: &mut Request) -> Result<(), u16> {
+pub async fn early_body(request: &mut Request) -> Result<(), u16> {
     if is_too_large(request) {
         return Err(413);
     }

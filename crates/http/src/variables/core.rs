@@ -14,12 +14,14 @@ use crate::log::Level;
 use crate::request::{BodyLength, Request, RequestBody};
 use crate::response::AcceptRanges;
 
+/// A table of built-in variables: `/// TEXT` `"name" => function;` for each.
+#[macro_export]
 macro_rules! builtins {
     ($($(#[doc = $doc:literal])+ $name:literal => $get:expr;)+) => {
-        &[$(Builtin { name: $name, doc: concat!($($doc),+), get: $get }),+]
+        &[$($crate::variables::Builtin { name: $name, doc: concat!($($doc),+), get: $get }),+]
     };
 }
-pub(crate) use builtins;
+pub use crate::builtins;
 
 /// The table of this module.
 pub const BUILTINS: &[Builtin] = builtins! {
@@ -181,7 +183,7 @@ fn append(value: Option<&[u8]>, out: &mut Vec<u8>) -> bool {
 }
 
 /// Appends a number in decimal.
-pub(crate) fn number(n: u64, out: &mut Vec<u8>) -> bool {
+pub fn number(n: u64, out: &mut Vec<u8>) -> bool {
     let mut digits = itoa::Buffer::new();
     out.extend_from_slice(digits.format(n).as_bytes());
     true
@@ -386,7 +388,7 @@ fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
 }
 
 /// The value of a cookie of the request.
-pub(crate) fn cookie_value<'a>(r: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
+pub fn cookie_value<'a>(r: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
     if name.is_empty() {
         return None;
     }

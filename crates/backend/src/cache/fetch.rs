@@ -1,0 +1,353 @@
+//! Requests to the origin: how they are made, and what follows from the response or the failure.
+//! Called by [`super::serve`].
+
+use bytes::Bytes;
+use nowait_cache::{Fill, FillStart, Hit, Lookup, LookupOptions, UnixMs};
+use nowait_caching::freshness::Stale;
+use nowait_caching::status::{Forward, Report, Status};
+use nowait_caching::updating;
+use nowait_http::outcome::Outcome;
+use nowait_http::response::Response;
+use nowait_message::{Known, Method, http_date};
+
+use super::decoded::Decoded;
+use super::filling::{FillTee, Storing};
+use super::find::Object;
+use super::origin::Source;
+use super::rest::Rest;
+use super::serve::{Place, Run, is_head, unix_now};
+use crate::upstream::{BodyOptions, Cause, Condition, Failed, Reply, Wanted};
+
+/// A stale response, and when it may still be served.
+pub(super) type Old = Option<(Object<Hit>, Stale)>;
+
+impl Run<'_> {
+    /// Sends the request to the origin, stores the response where allowed, and serves it.
+    pub(super) async fn fetch(&mut self, mut place: Place, old: Old, why: Forward) -> Outcome {
+        if self.range_is_far() {
+            place.decline();
+            place = Place::Nowhere;
+        }
+        let wanted = self.wanted(&place, &old);
+        let conditional = wanted.condition.as_ref().is_some_and(|condition| {
+            condition.if_none_match.is_some() || condition.if_modified_since.is_some()
+        });
+        let for_cache = wanted.for_cache;
+        let asked_at = unix_now();
+        let fetched = self.origin.fetch(self.request, wanted).await;
+        self.now = unix_now();
+        let reply = match fetched {
+            Ok(reply) => reply,
+            Err(failed) => return self.failed(failed, place, old),
+        };
+        let status = reply.head.status;
+        let cause = Cause::of_status(status);
+        let old = match old {
+            Some((object, stale)) if cause.is_some_and(|cause| self.hides(cause, stale)) => {
+                return self.hit(object, Status::Stale, Some(Forward::Stale));
+            }
+            Some((object, _)) if status == 304 && conditional => {
+                return self.revalidated(place, object, &reply, asked_at).await;
+            }
+            Some((object, _)) if self.is_renewed_by_head(&object, &reply) => {
+                return self.revalidated(place, object, &reply, asked_at).await;
+            }
+            old => old,
+        };
+        drop(old);
+        self.answer(place, reply, for_cache, asked_at, why)
+    }
+
+    /// Makes our response from the origin's.
+    fn answer(
+        &mut self,
+        place: Place,
+        reply: Reply,
+        for_cache: bool,
+        asked_at: i64,
+        why: Forward,
+    ) -> Outcome {
+        let tunnel = reply.body.is_tunnel();
+        let storing = match for_cache && !tunnel {
+            true => self.decide(&reply.head, asked_at),
+            false => Storing::no(false),
+        };
+        let source = Source::Origin { cacheable: for_cache && !storing.refused };
+        let answer = match self.origin.respond(self.request, &reply.head, source) {
+            Ok(answer) => answer,
+            Err(outcome) => {
+                self.remember(place, reply.head.status, &outcome, &storing);
+                return outcome;
+            }
+        };
+        let mut head = answer.head;
+        self.keep_date(&mut head, &reply.head);
+        let fill = match storing.entry {
+            Some(entry) if answer.buffering => self.open(place, entry),
+            _ => {
+                place.decline();
+                None
+            }
+        };
+        self.report(
+            &mut head,
+            Report { forward: Some(why), stored: fill.is_some(), ..Report::default() },
+        );
+        let is_complete = reply.body.is_complete();
+        let tee = fill.map(|fill| {
+            let stored = fill.stored().filter(|_| !is_complete);
+            let rest =
+                stored.and_then(|stored| Rest::of_fill(self.request, self.origin.again(), &stored));
+            FillTee::boxed(fill, rest)
+        });
+        // A client that requested only the head must not end the storing.
+        let options = BodyOptions { buffering: Some(answer.buffering), tee };
+        Response { head, body: reply.body.into_body(options) }.into()
+    }
+
+    /// Whether this is the origin's response to a HEAD that was not converted to GET, and matches
+    /// the stored response, which it then renews: otherwise a response with a body would be
+    /// replaced by one without.
+    fn is_renewed_by_head(&self, object: &Object<Hit>, reply: &Reply) -> bool {
+        let asked = self.conf.strict && is_head(self.request.method) && !self.conf.convert_head;
+        let meta = &object.decoded.meta;
+        if !asked || reply.head.status != 200 || meta.headless {
+            return false;
+        }
+        let time = reply.head.known(Known::LastModified).and_then(http_date::parse);
+        let length = reply.head.known(Known::ContentLength).and_then(nowait_conf::number);
+        updating::head_is_about(
+            (meta.etag.as_deref(), meta.last_modified, object.inner.body_length()),
+            (reply.head.known(Known::ETag), time, length),
+        )
+    }
+
+    /// The fill for a response, which may have to continue under another key.
+    fn open(&self, place: Place, entry: super::filling::Entry) -> Option<Fill> {
+        let mut fill = match place {
+            Place::Fill(fill) => fill,
+            Place::Later(_) if self.displaces_content(&entry) => return None,
+            Place::Later(asked) => match self.begin(Some(asked)) {
+                FillStart::Fill(fill) => fill,
+                FillStart::Busy(_) | FillStart::Unavailable(_) => return None,
+            },
+            Place::Nowhere => return None,
+        };
+        // nginx: `ngx_http_file_cache_update_variant`. The first variant stands under the plain key.
+        let own = fill.target().clone();
+        let stays =
+            own.key == self.main.key || entry.variant.as_ref().is_some_and(|v| v.key == own.key);
+        if !stays {
+            fill.rekey(&self.main).ok()?;
+        }
+        fill.head(entry.state, entry.tags).ok()?;
+        Some(fill)
+    }
+
+    /// Whether a response without a body, to HEAD, would replace one with a body that was not
+    /// looked up (BYPASS).
+    ///
+    /// nginx differs: there it does.
+    fn displaces_content(&self, entry: &super::filling::Entry) -> bool {
+        if !entry.headless {
+            return false;
+        }
+        let has_content = |head| Decoded::of(head).is_none_or(|decoded| !decoded.meta.headless);
+        let options = LookupOptions { read_while_filling: true, ..LookupOptions::default() };
+        match self.store.try_lookup(&self.io, &self.main, options) {
+            Ok(Lookup::Memory(hit) | Lookup::File(hit)) => has_content(hit.head()),
+            Ok(Lookup::Filling(growing)) => has_content(growing.head()),
+            Ok(_) => false,
+            // No waiting for the disk to find out.
+            Err(_) => true,
+        }
+    }
+
+    /// An intercepted error is remembered while it is valid. nginx:
+    /// `ngx_http_upstream_intercept_errors`.
+    fn remember(&self, place: Place, status: u16, outcome: &Outcome, storing: &Storing) {
+        let intercepted = matches!(outcome, Outcome::Special(special) if special.status == status);
+        match (place, &storing.entry) {
+            (Place::Fill(fill), Some(entry)) if intercepted => {
+                fill.remember_error(status, entry.state.valid_until);
+            }
+            (place, _) => place.decline(),
+        }
+    }
+
+    /// Adds `Cache-Status`.
+    pub(super) fn report(&self, head: &mut nowait_http::response::Head, report: Report) {
+        let Some(name) = &self.conf.status else { return };
+        let name = self.request.evaluate(name);
+        if !name.is_empty() {
+            // RFC 9211 section 2: each cache appends its member to the list.
+            head.add("Cache-Status", report.member(&name));
+        }
+    }
+
+    /// How the request to the origin is made.
+    fn wanted(&mut self, place: &Place, old: &Old) -> Wanted {
+        let for_cache = !matches!(place, Place::Nowhere);
+        let mut wanted = Wanted { for_cache, ..Wanted::default() };
+        if !for_cache {
+            return wanted;
+        }
+        if self.request.method == Method::Head && self.conf.convert_head {
+            wanted.method = Some("GET");
+        }
+        if let Some((object, _)) = old
+            && (self.conf.revalidate || self.conf.strict)
+        {
+            let meta = &object.decoded.meta;
+            let if_modified_since =
+                meta.last_modified.map(|time| Bytes::copy_from_slice(&http_date::format(time)));
+            let condition = Condition {
+                if_none_match: meta.etag.clone(),
+                if_modified_since,
+                ..Condition::default()
+            };
+            let state = super::state::State::of(self.request);
+            state.etag = condition.if_none_match.clone();
+            state.last_modified = condition.if_modified_since.clone();
+            wanted.condition = Some(Box::new(condition));
+        }
+        wanted
+    }
+
+    /// Whether the requested range begins too far in for everything before it to be fetched.
+    /// nginx: `ngx_http_upstream_cache_check_range`.
+    fn range_is_far(&self) -> bool {
+        let (Some(max), Some(range)) =
+            (self.conf.max_range_offset, self.request.head.header(Known::Range))
+        else {
+            return false;
+        };
+        range_is_far(range, max)
+    }
+
+    /// Whether the stale response is served in place of an error sent by the origin.
+    ///
+    /// nginx: `stale-if-error` concerns origins that can't be reached, not the responses that they
+    /// send.
+    fn hides(&self, cause: Cause, stale: Stale) -> bool {
+        self.serves_stale(cause, Stale { if_error: stale.if_error && self.conf.strict, ..stale })
+    }
+
+    /// Whether the stale response is served after a failure.
+    fn serves_stale(&self, cause: Cause, stale: Stale) -> bool {
+        (stale.by_configuration && self.conf.use_stale.after(cause))
+            || (stale.if_error && is_error(cause))
+    }
+
+    /// There is no response: serves the stale one, or responds with the failure and remembers it
+    /// while it is valid.
+    fn failed(&mut self, failed: Failed, place: Place, old: Old) -> Outcome {
+        if let (Some(cause), Some((object, stale))) = (failed.cause, old)
+            && self.serves_stale(cause, stale)
+        {
+            // The next request may try again.
+            drop(place);
+            return self.hit(object, Status::Stale, Some(Forward::Stale));
+        }
+        let seconds = self.conf.valid.seconds(failed.status);
+        match place {
+            // nginx: the end of `ngx_http_upstream_finalize_request`.
+            Place::Fill(fill) if seconds > 0 && matches!(failed.status, 502 | 504) => {
+                let until = self.now.saturating_add_unsigned(seconds);
+                fill.remember_error(failed.status, UnixMs::from_secs(until));
+            }
+            place => drop(place),
+        }
+        Outcome::status(failed.status)
+    }
+
+    /// The origin confirmed the stored response: its times and fields are renewed, and it is
+    /// served.
+    async fn revalidated(
+        &mut self,
+        place: Place,
+        object: Object<Hit>,
+        reply: &Reply,
+        asked_at: i64,
+    ) -> Outcome {
+        self.validated_by = Some(reply.head.status);
+        let renewed = self.renew(&object, &reply.head, asked_at);
+        let hit = match (place, renewed) {
+            (Place::Fill(fill), Some(state)) => fill.revalidated(&object.inner, state).await.ok(),
+            (place, _) => {
+                place.decline();
+                None
+            }
+        };
+        let object = match hit {
+            Some(hit) => match Decoded::of(hit.head()) {
+                Some(decoded) => Object { inner: hit, decoded },
+                None => object,
+            },
+            None => object,
+        };
+        let head = object.inner.head().clone();
+        // Age and remaining time are those of this moment.
+        let _ = self.judge(&head, &object.decoded.meta, false);
+        self.hit(object, Status::Revalidated, Some(Forward::Stale))
+    }
+}
+
+impl Place {
+    /// The response can't be stored.
+    pub(super) fn decline(self) {
+        if let Self::Fill(fill) = self {
+            fill.decline();
+        }
+    }
+}
+
+/// RFC 5861 section 4: "an error is any situation that would result in a 500, 502, 503, or 504 HTTP
+/// response status code being returned."
+fn is_error(cause: Cause) -> bool {
+    !matches!(cause, Cause::Http403 | Cause::Http404 | Cause::Http429)
+}
+
+fn range_is_far(range: &[u8], max: u64) -> bool {
+    if max == 0 {
+        return true;
+    }
+    let Some((unit, ranges)) = range.split_at_checked(6) else { return false };
+    if !unit.eq_ignore_ascii_case(b"bytes=") || ranges.is_empty() {
+        return false;
+    }
+    let ranges = ranges.trim_ascii_start();
+    if ranges.first() == Some(&b'-') {
+        return true;
+    }
+    let digits = ranges.iter().take_while(|b| b.is_ascii_digit()).count();
+    nowait_conf::number(&ranges[..digits]).is_none_or(|offset| offset >= max) && digits > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn far_ranges() {
+        for (range, far) in [
+            (&b"bytes=0-"[..], false),
+            (b"bytes=9-20", false),
+            (b"bytes=10-20", true),
+            (b"BYTES= 10-", true),
+            (b"bytes=-5", true),
+            (b"bytes=99999999999999999999-", true),
+            (b"bytes=x", false),
+            (b"lines=99-", false),
+            (b"bytes=", false),
+        ] {
+            assert_eq!(range_is_far(range, 10), far, "{}", range.escape_ascii());
+            assert!(range_is_far(range, 0));
+        }
+    }
+
+    #[test]
+    fn which_failures_are_errors() {
+        assert!(is_error(Cause::Timeout) && is_error(Cause::Http503) && !is_error(Cause::Http404));
+    }
+}

@@ -1,0 +1,85 @@
+//! The cache state of a request, for `$upstream_cache_status` and related variables.
+
+use bytes::Bytes;
+use nowait_cache::Served;
+use nowait_caching::status::Status;
+use nowait_http::request::Request;
+use nowait_http::slots::Key;
+use nowait_http::variables::Builtin;
+use nowait_http::variables::core::number;
+
+use super::find::Begun;
+
+/// The variables of this module.
+pub(super) const BUILTINS: &[Builtin] = &[
+    Builtin {
+        name: "upstream_cache_status",
+        doc: "Cache status of the response: `MISS`, `BYPASS`, `EXPIRED`, `STALE`, \
+              `UPDATING`, `REVALIDATED` or `HIT`.",
+        get: |r, out| text(r, out, |state| state.status.map(|status| status.as_str().as_bytes())),
+    },
+    Builtin {
+        name: "upstream_cache_key",
+        doc: "The cache key of the response.",
+        get: |r, out| text(r, out, |state| Some(&state.key)),
+    },
+    Builtin {
+        name: "upstream_cache_last_modified",
+        doc: "`Last-Modified` of a stored response that is being revalidated.",
+        get: |r, out| text(r, out, |state| state.last_modified.as_deref()),
+    },
+    Builtin {
+        name: "upstream_cache_etag",
+        doc: "`ETag` of a stored response that is being revalidated.",
+        get: |r, out| text(r, out, |state| state.etag.as_deref()),
+    },
+    Builtin {
+        name: "upstream_cache_age",
+        doc: "Age of the stored response that was served, in seconds.",
+        get: |r, out| {
+            r.state.get(&STATE).and_then(|state| state.age).is_some_and(|age| number(age, out))
+        },
+    },
+];
+
+fn text<'a>(
+    request: &'a Request,
+    out: &mut Vec<u8>,
+    part: fn(&'a State) -> Option<&'a [u8]>,
+) -> bool {
+    let value = request.state.get(&STATE).and_then(part);
+    value.map(|value| out.extend_from_slice(value)).is_some()
+}
+
+static STATE: Key<State> = Key::new();
+
+/// Kept in the request once a cache was used.
+#[derive(Debug, Default)]
+pub struct State {
+    /// The cache status.
+    pub status: Option<Status>,
+    /// The text of the key.
+    pub key: Bytes,
+    /// `Last-Modified` of the stored response that is being revalidated, as sent to the origin.
+    pub last_modified: Option<Bytes>,
+    /// `ETag` of the stored response that is being revalidated.
+    pub etag: Option<Bytes>,
+    /// Age of the stored response in seconds.
+    pub age: Option<u64>,
+    /// The stored object that was served, if it is a part of a response.
+    pub(super) served: Option<Served>,
+    /// The result of a look-up before the request had to wait.
+    pub(super) begun: Option<Begun>,
+}
+
+/// The stored object that was served to a request for a part of a response ([`nowait_http::partial`]).
+pub fn served(request: &Request) -> Option<Served> {
+    request.state.get(&STATE)?.served.clone()
+}
+
+impl State {
+    /// The state of a request, made when it is first needed.
+    pub(super) fn of(request: &mut Request) -> &mut State {
+        request.state.of_mut(&STATE)
+    }
+}

@@ -1,0 +1,110 @@
+//! Requests to SCGI and uwsgi servers: a head that each of them writes in its own way, the content as it
+//! is, and a response in the form of CGI.
+
+use std::rc::Rc;
+
+use nowait_gateway::cgi::{Asked, Response};
+use nowait_gateway::{BodyEvent as Body, Error, HeadEvent as Head};
+use nowait_http::request::Request;
+use nowait_message::{Known, ResponseBuilder};
+use nowait_runtime::buf::OutBuf;
+
+use super::excess;
+use crate::conf::Backend;
+use crate::upstream::{BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep, Order};
+
+/// What such a protocol has of its own.
+#[derive(Clone, Copy)]
+pub struct Way {
+    /// Appends the head of a request whose content has this length.
+    pub write: fn(&Request, &Order, u64, &mut Vec<u8>) -> Result<(), u16>,
+    /// The settings of the request's location.
+    pub backend: fn(&Request) -> Option<&Backend>,
+    /// Whether 101 turns the connection into a tunnel for a client that has asked for it.
+    pub upgrades: bool,
+}
+
+/// One request to such a server.
+pub struct Plain {
+    way: Way,
+    response: Response,
+    head: ResponseBuilder,
+}
+
+impl Plain {
+    /// A codec for one try.
+    pub fn new(way: Way) -> Box<Self> {
+        let response = Response::new(Asked::default());
+        Box::new(Self { way, response, head: ResponseBuilder::new() })
+    }
+}
+
+/// How the engine logs and handles a mistake of an application.
+pub fn fault(error: Error) -> Fault {
+    match error {
+        Error::Closed => Fault::PrematureClose,
+        Error::Head(nowait_gateway::HeadError::HeaderTooLarge) => Fault::HeadTooBig,
+        other => Fault::Malformed(other.to_string().into()),
+    }
+}
+
+impl Codec for Plain {
+    fn begin(
+        &mut self,
+        request: &Request,
+        order: &Order,
+        out: &mut OutBuf,
+    ) -> Result<Content, u16> {
+        let backend = (self.way.backend)(request).ok_or(500u16)?;
+        let (content, length) = super::content(request, backend);
+        // Content of unknown length is not streamed.
+        let length = length.ok_or(500u16)?;
+        (self.way.write)(request, order, length, out)?;
+        self.response = Response::new(Asked {
+            head: super::is_head(request, order),
+            upgrade: self.way.upgrades && request.head.header(Known::Upgrade).is_some(),
+            head_bytes_max: backend.settings.buffer_size,
+        });
+        Ok(content)
+    }
+
+    fn receive_head(&mut self, input: &[u8]) -> Result<HeadStep, Fault> {
+        let step = self.response.receive_head(&mut self.head, input).map_err(fault)?;
+        let event = match step.event {
+            Head::NeedMore => HeadEvent::NeedMore,
+            // There is no such stream.
+            Head::Stderr(_) | Head::StderrPart => HeadEvent::Apart(None),
+            Head::Done => HeadEvent::Final(Rc::new(self.head.take())),
+        };
+        Ok(HeadStep { consumed: step.consumed, event })
+    }
+
+    fn receive_body(&mut self, input: &[u8]) -> Result<BodyStep, Fault> {
+        let step = self.response.receive_body(input).map_err(fault)?;
+        let event = match step.event {
+            Body::NeedMore => BodyEvent::NeedMore,
+            Body::Data(range) => BodyEvent::Data(range),
+            Body::Stderr(_) => BodyEvent::Apart(None),
+            Body::Excess => BodyEvent::Apart(Some(excess())),
+            Body::End => BodyEvent::End,
+        };
+        Ok(BodyStep { consumed: step.consumed, event })
+    }
+
+    fn receive_eof(&mut self) -> Result<(), Fault> {
+        self.response.receive_eof().map_err(fault)
+    }
+
+    fn body_left(&self) -> Option<u64> {
+        self.response.body_left()
+    }
+
+    fn is_tunnel(&self) -> bool {
+        self.response.is_switched()
+    }
+
+    /// Its server closes the connection after the response.
+    fn is_reusable(&self, _: bool) -> bool {
+        false
+    }
+}

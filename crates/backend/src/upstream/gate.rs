@@ -1,0 +1,49 @@
+//! What a request has to pass before a backend sends it to an upstream server: limits.
+//!
+//! A module leaves its [`Gate`] in the settings of a location; backends call it once per request to a
+//! server, when everything else is ready. Responses from a cache never come here.
+
+use nowait_front::limit::connections::Held;
+use nowait_http::conf::Location;
+use nowait_http::request::Request;
+use nowait_http::response::LocalFuture;
+use nowait_http::slots::Key;
+use nowait_http::trace::Trace;
+
+/// Lets requests to upstream servers wait, or refuses them.
+pub trait Gate: Send + Sync {
+    /// Waits for the turn of a request. It counts until the returned values are dropped.
+    ///
+    /// `outlives_client`: it continues after the client has left.
+    ///
+    /// # Errors
+    /// The status to respond with; the reason was logged.
+    fn pass<'a>(
+        &'a self,
+        request: &'a mut Request,
+        outlives_client: bool,
+    ) -> LocalFuture<'a, Result<Vec<Held>, u16>>;
+
+    /// Tells `nowait explain` what a request has to pass; it counts nowhere.
+    fn explain(&self, request: &Request, trace: &mut Trace);
+}
+
+/// The gate of a location.
+pub static GATE: Key<Box<dyn Gate>> = Key::new();
+
+/// Whether requests of a location have to pass a gate.
+pub fn is_gated(location: &Location) -> bool {
+    location.settings.get(&GATE).is_some()
+}
+
+/// Waits for the turn of a request, where its location has a gate: see [`Gate::pass`].
+///
+/// # Errors
+/// The status to respond with.
+pub async fn pass(request: &mut Request, outlives_client: bool) -> Result<Vec<Held>, u16> {
+    let current = request.current.clone();
+    match current.conf.location(request.location).settings.get(&GATE) {
+        Some(gate) => gate.pass(request, outlives_client).await,
+        None => Ok(Vec::new()),
+    }
+}

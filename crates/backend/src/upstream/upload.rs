@@ -1,0 +1,274 @@
+//! The part of a request that is sent while the response may already be arriving.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use nowait_http::filter::Pull;
+use nowait_http::request::{BodyReader, ReadError};
+use nowait_http::request_body::Resumed;
+use nowait_http::response::{FileBody, LocalFuture};
+use nowait_runtime::buf::{Chain, FileRange};
+use nowait_runtime::net::SendOptions;
+use nowait_runtime::time::timeout;
+
+use super::Codec;
+use super::exchange::ReceiveFault;
+use super::http2::QUEUED_BYTES_MAX;
+use super::pipe::Pipe;
+
+/// Most bytes collected from a client that sends without pause, before they are sent on.
+const COLLECT_BYTES_MAX: u64 = 64 * 1024;
+
+/// Most content of a client that is kept until the upstream responds, in case that it has not acted on
+/// the request; one piece more may exceed it. A server that refuses a request usually does so when it has
+/// its head; by then, as much as this is in the first window and in the queue behind it.
+const KEPT_BYTES_MAX: u64 = 2 * QUEUED_BYTES_MAX as u64;
+
+/// Limits of sending.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Longest pause between two writes to the upstream.
+    pub(super) send_timeout: Duration,
+    /// Longest pause between two reads from the client.
+    pub(super) client_timeout: Duration,
+    /// Most bytes of content; zero: no limit.
+    pub(super) content_max: u64,
+}
+
+/// UpstreamState of sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// Everything was sent.
+    Done,
+    /// The rest has to wait for the upstream, or will never be sent.
+    Waits,
+}
+
+/// Source of content that is framed piece by piece.
+pub(super) enum Feed {
+    /// The client, which is still sending it.
+    Client(Box<dyn BodyReader>),
+    /// Memory or a file.
+    Stored(Pull),
+}
+
+/// The feed, and the piece read from it.
+type Read = (Feed, Result<Option<Bytes>, ReceiveFault>);
+
+/// The part of a request that is still to be sent. Boxed, since most exchanges have none.
+pub(super) struct Upload {
+    /// A write to the upstream in progress.
+    sending: Option<LocalFuture<'static, io::Result<()>>>,
+    /// A read of content in progress; `None` when all of it was read.
+    reading: Option<LocalFuture<'static, Read>>,
+    /// Framed, but not yet handed to the stream.
+    chain: Chain,
+    limits: Limits,
+    /// Bytes of content read until now.
+    content: u64,
+    /// The content comes from a client, which is still sending it.
+    is_live: bool,
+    /// The content read from a client until now, if another try may need it.
+    kept: Option<Vec<Bytes>>,
+    /// The upstream accepts no more data.
+    failed: bool,
+}
+
+impl Upload {
+    /// Sends a request that is already complete.
+    pub(super) fn whole(pipe: &Pipe, chain: Chain, limits: Limits) -> Box<Self> {
+        let sending = Some(send(pipe, chain, limits.send_timeout));
+        let (reading, chain) = (None, Chain::new());
+        let (content, is_live, kept, failed) = (0, false, None, false);
+        Box::new(Self { sending, reading, chain, limits, content, is_live, kept, failed })
+    }
+
+    /// Sends the chain, and then content as it is read. `keeps`: so much of the client's content is kept
+    /// that a server which has not acted on the request can be followed by another one.
+    pub(super) fn streamed(chain: Chain, feed: Feed, limits: Limits, keeps: bool) -> Box<Self> {
+        let is_live = matches!(feed, Feed::Client(_));
+        let kept = (keeps && is_live).then(Vec::new);
+        let reading = Some(match feed {
+            Feed::Client(reader) => invite(reader, limits.client_timeout),
+            stored => read(stored, limits.client_timeout),
+        });
+        let (sending, content, failed) = (None, 0, false);
+        Box::new(Self { sending, reading, chain, limits, content, is_live, kept, failed })
+    }
+
+    /// The bytes of content read until now if everything was handed over and the client is waited for.
+    pub(super) fn waits_for_client(&self) -> Option<u64> {
+        let waits = self.is_live && self.reading.is_some() && self.sending.is_none();
+        (waits && self.chain.is_empty()).then_some(self.content)
+    }
+
+    /// The upstream accepts no more data: nothing else is sent, and the request is never complete.
+    pub(super) fn fail(&mut self) {
+        (self.sending, self.reading, self.failed) = (None, None, true);
+    }
+
+    /// Whether it may be [resumed](Self::resume).
+    pub(super) fn keeps(&self) -> bool {
+        self.kept.is_some() && !self.failed
+    }
+
+    /// The upstream has responded: there will be no other try.
+    pub(super) fn forget(&mut self) {
+        self.kept = None;
+    }
+
+    /// The content as it was before anything of it was read; `None`: a part of it is gone.
+    pub(super) fn resume(self) -> Option<Resumed> {
+        if self.failed {
+            return None;
+        }
+        let rest = Rest { reading: self.reading, timeout: self.limits.client_timeout };
+        Some(Resumed::new(self.kept?, Box::new(rest)))
+    }
+
+    /// Continues; ready when everything was sent, or when nothing can be sent before something is
+    /// received. Never reads more than it can send: a slow upstream stops the reading.
+    pub(super) fn poll(
+        &mut self,
+        codec: &mut dyn Codec,
+        pipe: &Pipe,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Sending, ReceiveFault>> {
+        if self.failed {
+            return Poll::Ready(Ok(Sending::Waits));
+        }
+        loop {
+            if let Some(sending) = &mut self.sending {
+                ready!(sending.as_mut().poll(cx)).map_err(ReceiveFault::Network)?;
+                self.sending = None;
+            }
+            let Some(reading) = &mut self.reading else {
+                if self.chain.is_empty() {
+                    return Poll::Ready(Ok(Sending::Done));
+                }
+                self.flush(pipe);
+                continue;
+            };
+            if !codec.takes_content() {
+                if let Some(lane) = pipe.lane() {
+                    let (lane, timeout) = (lane.clone(), self.limits.send_timeout);
+                    self.sending = Some(Box::pin(async move { lane.room(timeout).await }));
+                    continue;
+                }
+                if self.chain.is_empty() {
+                    return Poll::Ready(Ok(Sending::Waits));
+                }
+                self.flush(pipe);
+                continue;
+            }
+            match reading.as_mut().poll(cx) {
+                Poll::Ready((feed, piece)) => {
+                    self.reading = None;
+                    self.take(feed, piece, codec)?;
+                    if self.chain.len() >= COLLECT_BYTES_MAX {
+                        self.flush(pipe);
+                    }
+                }
+                Poll::Pending if self.chain.is_empty() => return Poll::Pending,
+                Poll::Pending => self.flush(pipe),
+            }
+        }
+    }
+
+    fn flush(&mut self, pipe: &Pipe) {
+        let chain = std::mem::take(&mut self.chain);
+        self.sending = Some(send(pipe, chain, self.limits.send_timeout));
+    }
+
+    /// Takes the piece that was read.
+    fn take(
+        &mut self,
+        feed: Feed,
+        piece: Result<Option<Bytes>, ReceiveFault>,
+        codec: &mut dyn Codec,
+    ) -> Result<(), ReceiveFault> {
+        let Some(piece) = piece? else {
+            codec.encode_end(&mut self.chain);
+            return Ok(());
+        };
+        match &mut self.kept {
+            Some(kept) if self.content < KEPT_BYTES_MAX => kept.push(piece.clone()),
+            kept => *kept = None,
+        }
+        self.content += piece.len() as u64;
+        if self.limits.content_max != 0 && self.content > self.limits.content_max {
+            return Err(ReceiveFault::Client(ReadError::TooLarge));
+        }
+        codec.encode_body(piece, &mut self.chain);
+        self.reading = Some(read(feed, self.limits.client_timeout));
+        Ok(())
+    }
+}
+
+fn send(pipe: &Pipe, chain: Chain, timeout: Duration) -> LocalFuture<'static, io::Result<()>> {
+    let pipe = pipe.clone();
+    Box::pin(async move { pipe.send(chain, SendOptions::new(timeout)).await })
+}
+
+fn read(mut feed: Feed, limit: Duration) -> LocalFuture<'static, Read> {
+    Box::pin(async move {
+        let piece = match &mut feed {
+            Feed::Client(reader) => {
+                let piece = timeout(limit, reader.next()).await;
+                piece.unwrap_or(Err(ReadError::TimedOut)).map_err(ReceiveFault::Client)
+            }
+            Feed::Stored(pull) => pull.next().await.map_err(ReceiveFault::Ours),
+        };
+        (feed, piece)
+    })
+}
+
+/// The rest of a client's content, of which a read may be in progress.
+struct Rest {
+    /// `None` at the end.
+    reading: Option<LocalFuture<'static, Read>>,
+    /// Longest pause between two reads.
+    timeout: Duration,
+}
+
+impl BodyReader for Rest {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Bytes>, ReadError>> {
+        Box::pin(async {
+            let Some(reading) = &mut self.reading else { return Ok(None) };
+            let (feed, piece) = reading.await;
+            self.reading = matches!(piece, Ok(Some(_))).then(|| read(feed, self.timeout));
+            match piece {
+                Ok(piece) => Ok(piece),
+                Err(ReceiveFault::Client(error)) => Err(error),
+                // Of other feeds.
+                Err(ReceiveFault::Network(error)) => Err(ReadError::Closed(error)),
+                Err(ReceiveFault::Ours(_)) => Err(ReadError::Malformed("unreadable content")),
+            }
+        })
+    }
+
+    fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {
+        // It was invited before.
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// Invites the client to send, if it waits for `100 Continue`, and reads the first piece.
+fn invite(mut reader: Box<dyn BodyReader>, limit: Duration) -> LocalFuture<'static, Read> {
+    Box::pin(async move {
+        let wanted = reader.wanted().await;
+        let feed = Feed::Client(reader);
+        match wanted {
+            Ok(()) => read(feed, limit).await,
+            Err(error) => (feed, Err(ReceiveFault::Client(error))),
+        }
+    })
+}
+
+/// A part of a file as a chunk.
+pub(super) fn file_range(part: FileBody, client: u64) -> FileRange {
+    let io = part.io.for_client(client);
+    FileRange { file: part.file, io, offset: part.offset, len: part.len }
+}

@@ -1,0 +1,572 @@
+//! A client's HTTP/2 connection: the protocol's state, its streams, and what it is about to send.
+//! [`task`](super::task) serves it; the tasks of its streams call it.
+//!
+//! What a connection can hold is bounded: streams by `http2_max_concurrent_streams`, content received
+//! for each by its window, content to be sent by [`OUTPUT_BYTES_MAX`] and one frame's worth of file per
+//! stream, and everything else by [`RECEIVE_BYTES_MAX`], beyond which nothing more is received.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
+use std::rc::{Rc, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use nowait_front::frames::Output;
+use nowait_h2::frame::{FRAME_SIZE_DEFAULT, HEADER_LEN};
+use nowait_h2::{ErrorCode, Limits, StreamId, server};
+use nowait_http::conf::ServerId;
+use nowait_http::generation::Current;
+use nowait_http::log::Level;
+use nowait_http::log::error::RequestDetails;
+use nowait_http::response::{Body, BodyError, FileBody, Header, Part};
+use nowait_runtime::now;
+
+use super::head::{Heads, Rules};
+use super::reused::Serving;
+use super::stream::{End, Outgoing, Stream};
+use super::window;
+use crate::accepted::Accepted;
+use crate::connections::Held;
+use crate::secured;
+
+/// Frames with content are made until so much waits for the socket, in bytes.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// Nothing is received while more than this waits for the socket, in bytes: heads and control frames
+/// provoked by a client that does not read.
+const RECEIVE_BYTES_MAX: usize = 256 * 1024;
+
+/// Bytes that are read at once from a file that is not in memory, for the first few streams.
+const COLD_BYTES: usize = 64 * 1024;
+
+/// Streams of a connection that read so much.
+const COLD_STREAMS: usize = 4;
+
+/// All of `large_client_header_buffers` by default, in bytes.
+const HEAD_BYTES_DEFAULT: u32 = 32 * 1024;
+
+/// Fields that a request may have beyond `max_headers`: those that are not counted.
+const FIELDS_MORE: u16 = 128;
+
+/// How much of a request is discarded after its response, so that clients that send everything first see no
+/// reset. If more is to come, or nobody knows how much, the stream is reset.
+const DISCARD_BYTES_MAX: u64 = 32 * 1024;
+
+/// What the heads of a connection's requests take at once, in bytes: 8 KB for each of 128 streams. Further
+/// streams are refused. A head that refers to fields of earlier ones costs a client a few hundred bytes,
+/// and the server all that `large_client_header_buffers` allows.
+const HEADS_BYTES_MAX: usize = 1024 * 1024;
+
+/// Streams of a connection whose requests are being discarded; further ones are reset at once.
+const DISCARDING_STREAMS_MAX: usize = 32;
+
+/// A connection.
+pub(super) struct Connection {
+    accepted: Accepted,
+    /// The result of [`default_server`](Self::default_server) for the generation with this number.
+    default_server: Cell<(u64, ServerId)>,
+    pub(super) h2: RefCell<server::Connection>,
+    pub(super) heads: RefCell<Heads>,
+    /// In the order of their numbers.
+    streams: RefCell<Vec<Rc<Stream>>>,
+    pub(super) output: RefCell<Output>,
+    /// Streams whose response is complete, and whose request soon will be.
+    discarding: RefCell<Vec<StreamId>>,
+    /// The connection's task.
+    task: RefCell<Waker>,
+    /// The task is at work: it looks at everything before it stops.
+    pub(super) working: Cell<bool>,
+    /// There is more for it to look at.
+    pub(super) more: Cell<bool>,
+    /// Memory for a request's future.
+    pub(super) spare: RefCell<Option<Box<dyn Serving>>>,
+    /// Output is on its way to the socket.
+    pub(super) sending: Cell<bool>,
+    /// Streams that read files which are not in memory.
+    cold: Cell<usize>,
+    /// By how much windows of streams have grown, in bytes.
+    grown: Cell<u32>,
+    /// What the heads of its requests take, in bytes, and how much they may.
+    heads_bytes: Cell<usize>,
+    heads_bytes_max: usize,
+    /// Since when it has no streams, and how long it must be kept; `None` if it has.
+    idle: Cell<Option<(Instant, Duration)>>,
+    /// The client was asked to open no more streams, or is about to be.
+    pub(super) leaving: Cell<bool>,
+    /// It has had as many requests, or as much time, as one connection may.
+    pub(super) used_up: Cell<bool>,
+}
+
+impl Deref for Connection {
+    type Target = Accepted;
+
+    fn deref(&self) -> &Accepted {
+        &self.accepted
+    }
+}
+
+impl Connection {
+    /// A connection whose client begins with the preface. The limits are those of the address's
+    /// default server; `None` if its address is no longer listened on.
+    pub(super) fn new(accepted: Accepted) -> Option<Rc<Self>> {
+        let current = accepted.all().current();
+        let default_server = secured::server_of(&accepted, accepted.virtual_servers(&current)?);
+        let server = current.conf.server(default_server);
+        let (head, http2) = (&server.head, &server.http2);
+        let bytes = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
+        let buffers = &head.large_client_header_buffers;
+        let list_bytes_max = bytes(buffers.size.0.saturating_mul(buffers.count as u64));
+        let limits = Limits {
+            // Heads that may be larger than by default need not be split.
+            frame_size: match list_bytes_max {
+                ..=HEAD_BYTES_DEFAULT => FRAME_SIZE_DEFAULT,
+                more => more,
+            },
+            concurrent_streams: http2.http2_max_concurrent_streams,
+            stream_window: bytes(http2.http2_body_preread_size.0),
+            string_bytes_max: bytes(buffers.size.0),
+            list_bytes_max,
+            // With pseudo-fields, and cookies, which may come one by one.
+            fields_max: u16::try_from(head.max_headers)
+                .unwrap_or(u16::MAX)
+                .saturating_add(FIELDS_MORE),
+            extended_connect: true,
+            ..Limits::default()
+        };
+        let rules = Rules {
+            fields_max: usize::try_from(head.max_headers).unwrap_or(usize::MAX),
+            ignore_invalid: head.ignore_invalid_headers,
+            underscores: head.underscores_in_headers,
+        };
+        let connection = Rc::new(Self {
+            accepted,
+            default_server: Cell::new((current.number, default_server)),
+            h2: RefCell::new(server::Connection::new(limits)),
+            heads: RefCell::new(Heads::new(rules)),
+            streams: RefCell::default(),
+            output: RefCell::default(),
+            discarding: RefCell::default(),
+            task: RefCell::new(Waker::noop().clone()),
+            working: Cell::new(false),
+            more: Cell::new(false),
+            spare: RefCell::new(None),
+            sending: Cell::new(false),
+            cold: Cell::new(0),
+            grown: Cell::new(0),
+            heads_bytes: Cell::new(0),
+            // One more request is taken as soon as all others have ended.
+            heads_bytes_max: HEADS_BYTES_MAX.max(list_bytes_max as usize),
+            idle: Cell::new(Some((now(), Duration::ZERO))),
+            leaving: Cell::new(false),
+            used_up: Cell::new(false),
+        });
+        let held: Weak<dyn Held> = Rc::<Self>::downgrade(&connection);
+        connection.accepted.enter(held);
+        Some(connection)
+    }
+
+    /// Registers the connection's task.
+    pub(super) fn register(&self, waker: &Waker) {
+        let mut task = self.task.borrow_mut();
+        if !task.will_wake(waker) {
+            task.clone_from(waker);
+        }
+    }
+
+    fn wake_task(&self) {
+        match self.working.get() {
+            true => self.more.set(true),
+            false => self.task.borrow().wake_by_ref(),
+        }
+    }
+
+    /// The server whose settings hold for the connection: that of the name in the TLS handshake, or the
+    /// default server of its address.
+    pub(super) fn default_server(&self, current: &Current) -> Option<ServerId> {
+        let (generation, server) = self.default_server.get();
+        if generation == current.number {
+            return Some(server);
+        }
+        let server = secured::server_of(self, self.virtual_servers(current)?);
+        self.default_server.set((current.number, server));
+        Some(server)
+    }
+
+    /// Writes a line about the connection to the error log.
+    #[cold]
+    pub(super) fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
+        let current = self.all().current();
+        let Some(server) = self.default_server(&current) else { return };
+        let (mut client, listen) = (Vec::new(), self.client.listen.to_string());
+        nowait_http::address::append_ip(&self.client.peer, &mut client);
+        let details =
+            RequestDetails { client: &client, server: listen.as_bytes(), ..Default::default() };
+        let about = nowait_front::logs::About {
+            block: current.conf.server(server).root.0 as usize,
+            connection: self.client.number,
+            peer: &self.client.peer,
+            details: Some(&details),
+        };
+        current.logs.about(about, level, message);
+    }
+
+    /// Whether so much waits for the socket that nothing is received.
+    pub(super) fn is_full(&self) -> bool {
+        self.output.borrow().len() > RECEIVE_BYTES_MAX
+    }
+
+    /// Whether it has no streams.
+    pub(super) fn is_idle(&self) -> bool {
+        self.streams.borrow().is_empty()
+    }
+
+    pub(super) fn stream(&self, id: StreamId) -> Option<Rc<Stream>> {
+        let streams = self.streams.borrow();
+        let at = streams.binary_search_by_key(&id, |stream| stream.id).ok()?;
+        Some(streams[at].clone())
+    }
+
+    /// Counts the head of a stream that begins. False: it must not, since all heads together would take too
+    /// much.
+    pub(super) fn count_head(&self, stream: &Stream, bytes: usize) -> bool {
+        let all = self.heads_bytes.get() + bytes;
+        let fits = all <= self.heads_bytes_max || self.is_idle();
+        if fits {
+            self.heads_bytes.set(all);
+            stream.head_bytes.set(bytes);
+        }
+        fits
+    }
+
+    /// Adds a stream, whose number is above all others'.
+    pub(super) fn add(&self, stream: Rc<Stream>) {
+        self.idle.set(None);
+        self.streams.borrow_mut().push(stream);
+    }
+
+    /// Ends a stream: its request's task has ended.
+    pub(super) fn finish(&self, stream: &Stream, end: End) {
+        {
+            let mut h2 = self.h2.borrow_mut();
+            h2.set_ready(stream.id, false);
+            let mut discarding = self.discarding.borrow_mut();
+            match end {
+                End::Complete
+                    if stream.is_incomplete()
+                        && discarding.len() < DISCARDING_STREAMS_MAX
+                        && h2.content_left(stream.id).is_some_and(|n| n <= DISCARD_BYTES_MAX) =>
+                {
+                    discarding.push(stream.id);
+                }
+                // "A server MAY request that the client abort transmission of a request without error
+                // by sending a RST_STREAM with an error code of NO_ERROR after sending a complete
+                // response" (RFC 9113 section 8.1).
+                End::Complete => h2.reset(stream.id, ErrorCode::NO_ERROR),
+                End::Reset(code) => h2.reset(stream.id, code),
+            }
+        }
+        self.grown.set(self.grown.get() - stream.window_grown());
+        self.heads_bytes.set(self.heads_bytes.get() - stream.head_bytes.take());
+        let mut streams = self.streams.borrow_mut();
+        if let Ok(at) = streams.binary_search_by_key(&stream.id, |stream| stream.id) {
+            streams.remove(at);
+        }
+        if streams.is_empty() {
+            self.idle.set(Some((now(), Duration::ZERO)));
+        }
+        drop(streams);
+        self.wake_task();
+    }
+
+    /// Content has arrived for a stream whose response was complete before. The protocol's core has checked
+    /// that it is no more than was announced.
+    pub(super) fn discard(&self, id: StreamId, bytes: usize, end: bool) {
+        self.h2.borrow_mut().taken(id, bytes);
+        if end {
+            self.forget(id);
+        }
+    }
+
+    /// A stream is gone.
+    pub(super) fn forget(&self, id: StreamId) {
+        self.discarding.borrow_mut().retain(|stream| *stream != id);
+    }
+
+    /// How long an idle connection must be kept.
+    pub(super) fn keep(&self, keep: Duration) {
+        self.idle.set(self.idle.get().map(|(since, _)| (since, keep)));
+    }
+
+    /// Since when it is idle, and how long it must be kept.
+    pub(super) fn idle_since(&self) -> Option<(Instant, Duration)> {
+        self.idle.get()
+    }
+
+    /// The client has reset a stream.
+    pub(super) fn reset_by_client(&self, id: StreamId) {
+        if let Some(stream) = self.stream(id) {
+            stream.leave();
+        }
+    }
+
+    /// The connection ends: so do its requests.
+    pub(super) fn abandon(&self) {
+        for stream in self.streams.take() {
+            stream.leave();
+        }
+    }
+
+    /// Moves control frames to the output.
+    pub(super) fn collect(&self) {
+        let mut h2 = self.h2.borrow_mut();
+        // Otherwise the output needs no memory.
+        if h2.has_output() {
+            h2.poll_output(self.output.borrow_mut().tail());
+        }
+    }
+
+    /// A reader has taken content.
+    pub(super) fn taken(&self, id: StreamId, bytes: usize) {
+        let mut h2 = self.h2.borrow_mut();
+        h2.taken(id, bytes);
+        if h2.has_output() {
+            self.wake_task();
+        }
+    }
+
+    /// Whether a stream's window may grow by so much; counts it.
+    pub(super) fn grow_within_bounds(&self, bytes: u32) -> bool {
+        let grown = self.grown.get() + bytes;
+        let fits = grown <= window::GROWN_BYTES_MAX;
+        if fits {
+            self.grown.set(grown);
+        }
+        fits
+    }
+
+    /// A reader wants more.
+    pub(super) fn grow_window(&self, id: StreamId, size: u32) {
+        let mut h2 = self.h2.borrow_mut();
+        h2.grow_window(id, size);
+        if h2.has_output() {
+            self.wake_task();
+        }
+    }
+
+    /// Sends an interim response, unless the final one was sent, or nobody receives it.
+    pub(super) fn interim(&self, stream: &Stream, status: u16, headers: &[Header]) {
+        let mut output = self.output.borrow_mut();
+        let mut h2 = self.h2.borrow_mut();
+        let Ok(mut head) = h2.interim(stream.id, status, output.tail()) else { return };
+        for header in headers {
+            head.field(&header.name, &header.value);
+        }
+        head.finish(false);
+        self.wake_task();
+    }
+
+    /// Something is to be sent.
+    pub(super) fn flush(&self) {
+        self.wake_task();
+    }
+
+    /// A stream has content to be sent. Small content that nothing precedes becomes frames at once.
+    pub(super) fn offer(&self, stream: &Stream) {
+        if stream.outgoing.borrow().len() == 0 {
+            return self.end_content(stream);
+        }
+        self.h2.borrow_mut().set_ready(stream.id, true);
+        // Large content waits for the connection's task, which has heard all requests by then.
+        if !self.sending.get() && stream.is_small() {
+            self.fill();
+        }
+        self.wake_task();
+    }
+
+    /// Sends all of a response's content, if it is small and in memory, and nothing precedes it; returns
+    /// whether that was possible.
+    ///
+    /// # Errors
+    /// Its file can't be read, and there is no other source.
+    pub(super) fn send_whole(&self, stream: &Stream, content: &Body) -> Result<bool, BodyError> {
+        let len = match content {
+            Body::Bytes(bytes) => bytes.len(),
+            Body::File(file) => usize::try_from(file.len).unwrap_or(usize::MAX),
+            _ => return Ok(false),
+        };
+        let mut h2 = self.h2.borrow_mut();
+        let mut output = self.output.borrow_mut();
+        let goes = len > 0
+            && len <= stream.frame_bytes_max.get()
+            && !self.sending.get()
+            && output.len() < OUTPUT_BYTES_MAX
+            && !h2.has_ready()
+            && h2.reserve(stream.id, len) == len;
+        match content {
+            _ if !goes => Ok(false),
+            Body::File(file) => {
+                let sent = file_frame(stream.id, file, len, true, &mut output, &mut h2);
+                if file.elsewhere.is_some() { Ok(sent.unwrap_or(false)) } else { sent }
+            }
+            Body::Bytes(bytes) => {
+                let header = h2.data_header(stream.id, len, true, output.tail());
+                debug_assert!(header.is_ok(), "the window was reserved");
+                output.content(bytes);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// A stream's content can't be sent.
+    pub(super) fn withdraw(&self, stream: &Stream) {
+        self.h2.borrow_mut().set_ready(stream.id, false);
+    }
+
+    /// Ends a stream's content.
+    pub(super) fn end_content(&self, stream: &Stream) {
+        if stream.outgoing.borrow().ends {
+            // The stream may be gone: then there is nothing to end.
+            let _ = self.h2.borrow_mut().data_header(
+                stream.id,
+                0,
+                true,
+                self.output.borrow_mut().tail(),
+            );
+            self.wake_task();
+        }
+    }
+
+    /// Makes frames with content, as windows allow, of all streams in turn.
+    pub(super) fn fill(&self) {
+        while self.output.borrow().len() < OUTPUT_BYTES_MAX {
+            let Some(id) = self.h2.borrow_mut().next_ready() else { return };
+            match self.stream(id) {
+                Some(stream) => self.frame(&stream),
+                None => self.h2.borrow_mut().set_ready(id, false),
+            }
+        }
+    }
+
+    /// Makes a frame of a stream that has content and a window.
+    fn frame(&self, stream: &Stream) {
+        let mut outgoing = stream.outgoing.borrow_mut();
+        let mut h2 = self.h2.borrow_mut();
+        let left = usize::try_from(outgoing.len()).unwrap_or(usize::MAX);
+        let allowed = h2.reserve(stream.id, left.min(stream.frame_bytes_max.get()));
+        if allowed > 0 {
+            let mut output = self.output.borrow_mut();
+            match outgoing.take(allowed) {
+                Some(bytes) => {
+                    let ends = outgoing.ends && outgoing.len() == 0;
+                    let header = h2.data_header(stream.id, bytes.len(), ends, output.tail());
+                    debug_assert!(header.is_ok(), "the window was reserved");
+                    output.content(&bytes);
+                }
+                None => match part_frame(stream.id, &mut outgoing, &mut output, &mut h2, allowed) {
+                    Ok(true) => {}
+                    Ok(false) if self.cold.get() < COLD_STREAMS => {
+                        outgoing.cold = Some(COLD_BYTES.min(left));
+                    }
+                    Ok(false) => outgoing.cold = Some(allowed),
+                    Err(error) => outgoing.failed = Some(error),
+                },
+            }
+        }
+        if allowed == 0 || outgoing.stops() {
+            h2.set_ready(stream.id, false);
+        }
+        outgoing.advanced();
+    }
+
+    /// A stream reads a file that is not in memory.
+    pub(super) fn reading(&self) -> impl Drop + '_ {
+        struct Reading<'a>(&'a Cell<usize>);
+        impl Drop for Reading<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() - 1);
+            }
+        }
+        self.cold.set(self.cold.get() + 1);
+        Reading(&self.cold)
+    }
+
+    /// Gives memory back while the connection is idle.
+    pub(super) fn shrink(&self) {
+        self.h2.borrow_mut().shrink();
+        self.heads.borrow_mut().shrink();
+        self.spare.take();
+        self.streams.borrow_mut().shrink_to_fit();
+        self.release_input();
+    }
+}
+
+impl Held for Connection {
+    /// One with streams looks at once whether it has to leave: it asks the client to open no more.
+    fn waits(&self) -> Option<(Instant, Duration)> {
+        Some(self.idle.get().unwrap_or((self.client.started, Duration::ZERO)))
+    }
+
+    fn idle(&self) -> Option<(Instant, Duration)> {
+        self.idle.get().filter(|_| self.client.requests.get() > 0)
+    }
+
+    fn wake(&self) {
+        self.wake_task();
+    }
+
+    fn hang_up(&self) {
+        // A socket that can't be shut down is closed already.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Makes a frame with the next bytes of a file that is a stream's part. False: they are not in memory.
+fn part_frame(
+    id: StreamId,
+    outgoing: &mut Outgoing,
+    output: &mut Output,
+    h2: &mut server::Connection,
+    bytes: usize,
+) -> Result<bool, BodyError> {
+    let ends = outgoing.ends && outgoing.len() == bytes as u64;
+    let Some(Part::File(file)) = &mut outgoing.part else { return Ok(true) };
+    let made = file_frame(id, file, bytes, ends, output, h2)?;
+    if made {
+        file.offset += bytes as u64;
+        file.len -= bytes as u64;
+    }
+    Ok(made)
+}
+
+/// Makes a frame with the first bytes of a file, read into the output behind its header. False: they
+/// are not in memory.
+fn file_frame(
+    id: StreamId,
+    file: &FileBody,
+    bytes: usize,
+    ends: bool,
+    output: &mut Output,
+    h2: &mut server::Connection,
+) -> Result<bool, BodyError> {
+    let tail = output.tail_for(HEADER_LEN + bytes);
+    h2.poll_output(&mut **tail);
+    let start = tail.len();
+    tail.extend_from_slice(&[0; HEADER_LEN]);
+    let read = file.file.try_read(&file.io, file.offset, bytes, tail);
+    match read {
+        Ok(Some(read)) if read == bytes => {}
+        result => {
+            tail.truncate(start);
+            return match result {
+                Ok(None) => Ok(false),
+                Ok(Some(_)) => Err(BodyError::Truncated),
+                Err(error) => Err(BodyError::File(error)),
+            };
+        }
+    }
+    let mut place = &mut tail[start..start + HEADER_LEN];
+    let header = h2.data_header(id, bytes, ends, &mut place);
+    debug_assert!(header.is_ok(), "the window was reserved");
+    Ok(true)
+}

@@ -1,0 +1,106 @@
+//! Settings of HTTP Basic authentication. nginx: `ngx_http_auth_basic_module`.
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node, Setting, Span, arity};
+use nowait_http::request::Request;
+use nowait_http::variables::complex::Complex;
+
+nowait_conf::directives! {
+    /// User names and passwords.
+    #[derive(Debug)]
+    module "auth_basic";
+    pub struct AuthConf with AuthConfLayer;
+
+    /// Requires a user name and password; the string is the realm that browsers display. `off`
+    /// cancels the setting of an outer block. Variables are allowed. Without `auth_basic_user_file`
+    /// everyone is admitted, with a warning when the configuration is read.
+    ///
+    /// Passwords are verified by the thread pool `compute`, except for formats that take no time.
+    auth_basic: Option<Realm>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "string | off";
+    /// The file with user names and passwords: one `name:password` per line, comments after `#`.
+    /// Relative names are resolved against the directory of the configuration file. The limit is 16
+    /// MB. Variables are allowed. A changed file is read again.
+    ///
+    /// Passwords are hashed as by crypt(3): bcrypt (`$2a$`, `$2b$`, `$2y$`), SHA-512 (`$6$`),
+    /// SHA-256 (`$5$`), MD5 (`$1$`) and DES; as by Apache (`$apr1$`); or as `$argon2id$`, `{SSHA}`,
+    /// `{SHA}` and `{PLAIN}`. Hashes that would take many seconds to verify (bcrypt above cost 16,
+    /// SHA above five million rounds, Argon2 above 256 MB or 64 passes) are refused.
+    auth_basic_user_file: Option<UserFile>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "file";
+}
+
+/// `auth_basic`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Realm {
+    /// The realm that browsers display.
+    pub text: Complex,
+    /// Position in the configuration.
+    span: Span,
+}
+
+impl Setting for Realm {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        Ok(Self { text: nowait_http::conf::complex(word, cx)?, span: node.name.span })
+    }
+}
+
+/// Directives that were warned about: one that many locations inherit is reported once.
+#[derive(Default)]
+struct Warned(Vec<Span>);
+
+impl AuthConf {
+    /// Warns about a location that looks protected but is not. nginx has no such warning.
+    pub fn warn_if_open(&self, cx: &mut Cx<'_>) {
+        let Some(realm) = &self.auth_basic else { return };
+        let is_off = realm.text.literal().is_some_and(|text| *text == b"off"[..]);
+        if is_off || self.auth_basic_user_file.is_some() {
+            return;
+        }
+        let warned = &mut cx.global::<Warned>().0;
+        if warned.contains(&realm.span) {
+            return;
+        }
+        warned.push(realm.span);
+        cx.report(
+            Diagnostic::warn("\"auth_basic\" has no effect without \"auth_basic_user_file\"")
+                .at(realm.span)
+                .hint("no password is required; name the file, or remove the line"),
+        );
+    }
+}
+
+/// `auth_basic_user_file`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserFile {
+    name: Complex,
+    /// Base of relative names.
+    prefix: Bytes,
+}
+
+impl Setting for UserFile {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        let mut name = nowait_http::conf::complex(word, cx)?;
+        if let Some(path) = name.literal() {
+            name = Complex::from_literal(cx.paths().conf_full(path));
+        }
+        Ok(Self { name, prefix: Bytes::copy_from_slice(cx.paths().conf_prefix()) })
+    }
+}
+
+impl UserFile {
+    /// The path for a request.
+    pub fn path(&self, request: &Request) -> Bytes {
+        let name = request.evaluate(&self.name);
+        if name.first() == Some(&b'/') {
+            return name;
+        }
+        let mut path = self.prefix.to_vec();
+        path.extend_from_slice(&name);
+        path.into()
+    }
+}

@@ -1,0 +1,120 @@
+//! Monitoring: the state of connections, loops, pools, file systems and upstreams, for `status_api`
+//! (JSON) and `metrics` (OpenMetrics).
+//!
+//! With thread pools the load average is meaningless, because threads that wait for disks count towards
+//! it. Meaningful are the time that loops ran without returning to the kernel, the time that tasks
+//! waited for a thread, and the time that disks took; they are here. Everything is read from counters
+//! that exist anyway; a page costs only its formatting, and reading resets nothing.
+
+mod caches;
+mod json;
+mod openmetrics;
+mod report;
+mod resolvers;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node};
+use nowait_http::counts;
+use nowait_http::module::{Handler, Module, Step, set_content};
+use nowait_http::outcome::Outcome;
+use nowait_http::request::Request;
+use nowait_http::response::{Body, Head, Response};
+use nowait_message::Method;
+use nowait_runtime::fs::resident;
+use nowait_runtime::{loops, mounts};
+use report::Report;
+use resolvers::ResolverReport;
+
+/// Media type of OpenMetrics text.
+const OPENMETRICS: &[u8] = b"application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// This module.
+pub static MODULE: Module = Module { rows: &[STATUS_ROWS], ..Module::EMPTY };
+
+nowait_conf::rows! {
+    static STATUS_ROWS, module "status";
+
+    /// Responds with the state of the server as JSON: connections and requests; per worker the
+    /// `event_loop_blocked` histogram; per thread pool and operation the queue, busy threads and
+    /// times; per file system what ran on the loop and what in a pool; and the state of upstream
+    /// servers, caches and resolvers. The rest of the URI after the location's name selects a part:
+    /// `/status/thread_pools/default/busy`.
+    "status_api" => status_api, in LOCATION, take none(), inheritance Own, args "";
+    /// Responds with the data of `status_api` as OpenMetrics text for Prometheus.
+    "metrics" => metrics, in LOCATION, take none(), inheritance Own, args "";
+}
+
+fn status_api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    set_content(cx, node, |_, _, _| Format::Json);
+    Ok(())
+}
+
+fn metrics(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    set_content(cx, node, |_, _, _| Format::OpenMetrics);
+    Ok(())
+}
+
+/// Responds with the report.
+enum Format {
+    Json,
+    OpenMetrics,
+}
+
+impl Handler for Format {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        let outcome = refuse(request).unwrap_or_else(|| match self {
+            Self::Json => api(request),
+            Self::OpenMetrics => page(OPENMETRICS, openmetrics::render(&report(request)).into()),
+        });
+        Step::Done(request, outcome)
+    }
+}
+
+fn report(request: &Request) -> Report {
+    let pools: BTreeMap<_, _> = request.current.pools.iter().collect();
+    Report {
+        generation: request.current.number,
+        totals: counts::totals(),
+        kernel: nowait_front::tls::kernel::totals(),
+        workers: loops::snapshot(),
+        pools: pools.values().map(|pool| pool.snapshot()).collect(),
+        mounts: mounts::snapshot(),
+        resident: resident::snapshot(),
+        sessions: request.current.sessions.as_ref().map(|report| report()),
+        upstreams: request.current.conf.upstreams.of_blocks().cloned().collect(),
+        caches: request.current.caches.iter().map(|store| store.statistics()).collect(),
+        resolvers: request.current.resolvers.iter().map(ResolverReport::new).collect(),
+    }
+}
+
+/// Everything as JSON, or the part that the rest of the URI names.
+fn api(request: &Request) -> Outcome {
+    let Some(part) = part(request) else { return Outcome::status(404) };
+    match json::render(&report(request), &part) {
+        Some(text) => page(b"application/json", text.into()),
+        None => Outcome::status(404),
+    }
+}
+
+fn refuse(request: &Request) -> Option<Outcome> {
+    let reads = matches!(request.method, Method::Get | Method::Head);
+    (!reads).then(|| Outcome::status(405))
+}
+
+/// The part of the URI after the location's name, without slashes at its ends. An exact or
+/// regular-expression location reports everything.
+fn part(request: &Request) -> Option<String> {
+    let rest = request.uri.path.strip_prefix(&request.location().name[..]).unwrap_or_default();
+    let text = std::str::from_utf8(rest).ok()?;
+    Some(text.trim_matches('/').to_owned())
+}
+
+fn page(kind: &'static [u8], text: Bytes) -> Outcome {
+    let mut head = Head::new(200);
+    head.content_type = Some(Bytes::from_static(kind));
+    head.content_length = Some(text.len() as u64);
+    head.add("Cache-Control", Bytes::from_static(b"no-cache"));
+    Response { head, body: Body::Bytes(text) }.into()
+}

@@ -1,0 +1,49 @@
+//! What the pages of monitoring show: made by [`super`], written by its formats.
+
+use std::sync::Arc;
+
+use nowait_cache::Statistics;
+use nowait_front::sessions::SessionsReport;
+use nowait_front::tls::kernel::KernelTotals;
+use nowait_http::counts::Totals;
+use nowait_runtime::fs::resident;
+use nowait_runtime::loops::LoopSnapshot;
+use nowait_runtime::mounts::MountSnapshot;
+use nowait_runtime::pool::PoolSnapshot;
+use nowait_runtime::stats::BlockedSnapshot;
+use nowait_upstream::Group;
+
+use super::resolvers::ResolverReport;
+
+/// Everything reported, read at one time; concurrent changes may show in one part and not in
+/// another.
+pub(super) struct Report {
+    /// Number of the generation that serves the request.
+    pub(super) generation: u64,
+    /// Connections and requests.
+    pub(super) totals: Totals,
+    /// Connections that the kernel seals.
+    pub(super) kernel: KernelTotals,
+    pub(super) workers: Vec<LoopSnapshot>,
+    /// The generation's pools, by name.
+    pub(super) pools: Vec<PoolSnapshot>,
+    /// File systems that were used.
+    pub(super) mounts: Vec<MountSnapshot>,
+    /// Files in memory.
+    pub(super) resident: resident::Snapshot,
+    /// Groups of upstream servers with an `upstream` block.
+    pub(super) upstreams: Vec<Arc<Group>>,
+    /// The state of `stream`, if configured.
+    pub(super) sessions: Option<SessionsReport>,
+    /// Caches, by their numbers.
+    pub(super) caches: Vec<Statistics>,
+    /// Resolvers in the configuration.
+    pub(super) resolvers: Vec<ResolverReport>,
+}
+
+/// The non-empty buckets of a histogram, with their upper bounds in microseconds; the last bucket
+/// has none.
+pub(super) fn buckets(blocked: &BlockedSnapshot) -> impl Iterator<Item = (Option<u64>, u64)> {
+    let counts = blocked.buckets.iter().enumerate();
+    counts.map(|(n, count)| (BlockedSnapshot::bound_us(n), *count))
+}

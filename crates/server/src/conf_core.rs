@@ -16,7 +16,7 @@ use nowait_front::log::debug_connection::DebugConnections;
 use nowait_front::log::directives::{ErrorLogTo, ErrorTarget};
 use nowait_front::log::syslog::system_resolver;
 use nowait_sys::limits;
-use nowait_sys::user::{self, Identity};
+use nowait_sys::user::{self, ProcessIdentity};
 
 use crate::log::Level;
 use crate::place::Place;
@@ -229,7 +229,7 @@ impl Value for Priority {
 
 /// `user`.
 #[derive(Clone, Debug)]
-pub struct UserSetting(Option<Identity>);
+pub struct UserSetting(Option<ProcessIdentity>);
 
 impl Setting for UserSetting {
     const ARITY: Arity = arity::between(1, 2);
@@ -258,7 +258,7 @@ impl Setting for UserSetting {
             // nginx differs: it fails when no group has the user's name.
             None => user::gid_of(name.to_str()?).ok().flatten().unwrap_or(account.gid),
         };
-        Ok(UserSetting(Some(Identity { gid, ..account })))
+        Ok(UserSetting(Some(ProcessIdentity { gid, ..account })))
     }
 }
 
@@ -269,7 +269,7 @@ fn default_user(_cx: &mut Cx<'_>) -> Option<UserSetting> {
     }
     let account = user::account(USER_DEFAULT).ok().flatten()?;
     let gid = user::gid_of(USER_DEFAULT).ok().flatten().unwrap_or(account.gid);
-    Some(UserSetting(Some(Identity { gid, ..account })))
+    Some(UserSetting(Some(ProcessIdentity { gid, ..account })))
 }
 
 /// `worker_cpu_affinity`.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nowait_front::log::debug_connection::DebugConnections;
 use nowait_front::log::directives::ErrorLogTo;
 use nowait_runtime::driver::Requested;
-use nowait_sys::user::Identity;
+use nowait_sys::user::ProcessIdentity;
 
 /// Name of the pool that always exists.
 pub const POOL_DEFAULT: &str = "default";
@@ -67,7 +67,7 @@ impl Settings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessSettings {
     /// `user`; `None` when the master is not privileged.
-    pub identity: Option<Identity>,
+    pub identity: Option<ProcessIdentity>,
     /// `worker_rlimit_nofile` times the number of workers, since nginx gives it to each of its
     /// worker processes.
     pub open_files: Option<u64>,

@@ -20,11 +20,11 @@ const CONTROL_BYTES: usize = 128;
 
 /// Control data, aligned as its headers have to be.
 #[repr(C, align(16))]
-struct Control([u8; CONTROL_BYTES]);
+struct ControlBuffer([u8; CONTROL_BYTES]);
 
 /// A datagram that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedDatagram {
     /// Bytes that were written to the buffer.
     pub len: usize,
     /// It was longer than the buffer; the rest is lost.
@@ -64,8 +64,8 @@ pub fn set_packet_info(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
 /// # Errors
 /// `WouldBlock` when there is none; otherwise the kernel's, such as a refusal of an earlier
 /// datagram.
-pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
-    let mut control = Control([0; CONTROL_BYTES]);
+pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<ReceivedDatagram> {
+    let mut control = ControlBuffer([0; CONTROL_BYTES]);
     let mut name = MaybeUninit::<libc::sockaddr_storage>::zeroed();
     let mut slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: all-zero is a valid `msghdr`: null pointers and lengths of 0.
@@ -91,7 +91,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
     };
     // SAFETY: zeroed at first, and what the kernel has written is a socket address: initialized.
     let name = unsafe { name.assume_init() };
-    Ok(Received {
+    Ok(ReceivedDatagram {
         len: len.min(buffer.len()),
         truncated: message.msg_flags & libc::MSG_TRUNC != 0,
         from: inet_of(&name, message.msg_namelen),
@@ -167,7 +167,7 @@ pub fn send(
     to: Option<SocketAddr>,
     local: Option<IpAddr>,
 ) -> io::Result<()> {
-    let mut control = Control([0; CONTROL_BYTES]);
+    let mut control = ControlBuffer([0; CONTROL_BYTES]);
     let mut slice = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
     // SAFETY: all-zero is a valid `msghdr`.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -202,8 +202,14 @@ pub fn send(
 }
 
 /// Writes the local address into the control data of a message to be sent.
-fn push_local(message: &mut libc::msghdr, control: &mut Control, local: IpAddr) {
-    fn put<T>(message: &mut libc::msghdr, control: &mut Control, level: i32, kind: i32, info: T) {
+fn push_local(message: &mut libc::msghdr, control: &mut ControlBuffer, local: IpAddr) {
+    fn put<T>(
+        message: &mut libc::msghdr,
+        control: &mut ControlBuffer,
+        level: i32,
+        kind: i32,
+        info: T,
+    ) {
         let bytes = size_of::<T>() as u32;
         message.msg_control = (&raw mut *control).cast();
         // SAFETY: a computation only.

@@ -34,7 +34,7 @@ const FS_IOC_FIEMAP: u32 = 0xC020_660B;
 
 /// When a call is stopped. Arguments count from 0; only their lower halves are compared.
 #[derive(Clone, Copy, Debug)]
-enum Rule {
+enum CallRule {
     Always,
     /// Unless the argument has one of these bits.
     UnlessBits {
@@ -54,11 +54,11 @@ enum Rule {
     },
 }
 
-use Rule::{Always, IfEqual, UnlessBits, UnlessEqual};
+use CallRule::{Always, IfEqual, UnlessBits, UnlessEqual};
 
 /// The stopped calls, with their names in section 2 of the manual pages.
 #[rustfmt::skip]
-const CALLS: &[(&str, c_long, Rule)] = &[
+const CALLS: &[(&str, c_long, CallRule)] = &[
     #[cfg(target_arch = "x86_64")]
     ("open", libc::SYS_open, Always),
     #[cfg(target_arch = "x86_64")]

@@ -54,13 +54,13 @@ impl Signals {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn next(&self) -> io::Result<Option<Received>> {
+    pub fn next(&self) -> io::Result<Option<ReceivedSignal>> {
         loop {
             match self.fd.read_signal() {
                 Ok(None) => return Ok(None),
                 Ok(Some(info)) => {
                     if let Ok(signal) = Signal::try_from(info.ssi_signo as i32) {
-                        return Ok(Some(Received { signal, sender: info.ssi_pid }));
+                        return Ok(Some(ReceivedSignal { signal, sender: info.ssi_pid }));
                     }
                 }
                 Err(nix::errno::Errno::EINTR) => {}
@@ -78,7 +78,7 @@ impl AsFd for Signals {
 
 /// A signal and the process that sent it (0: the kernel).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedSignal {
     /// Which signal.
     pub signal: Signal,
     /// Process id of the sender.

@@ -10,7 +10,7 @@ use nix::unistd::{Gid, Group, Uid, User};
 
 /// The identity that the server process takes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// The user whose supplementary groups are used.
     pub name: String,
     /// User id.
@@ -39,8 +39,8 @@ pub fn effective_uid() -> u32 {
 ///
 /// # Errors
 /// When the user database cannot be read.
-pub fn account(name: &str) -> io::Result<Option<Identity>> {
-    Ok(User::from_name(name)?.map(|user| Identity {
+pub fn account(name: &str) -> io::Result<Option<ProcessIdentity>> {
+    Ok(User::from_name(name)?.map(|user| ProcessIdentity {
         name: name.to_owned(),
         uid: user.uid.as_raw(),
         gid: user.gid.as_raw(),
@@ -60,7 +60,7 @@ pub fn gid_of(name: &str) -> io::Result<Option<u32>> {
 ///
 /// # Errors
 /// The step that failed; the process must not start serving then.
-pub fn become_identity(identity: &Identity) -> Result<(), DropError> {
+pub fn become_identity(identity: &ProcessIdentity) -> Result<(), DropError> {
     let gid = Gid::from_raw(identity.gid);
     nix::unistd::setgid(gid).map_err(|e| DropError::Group(e.into()))?;
     let name = CString::new(identity.name.as_str())

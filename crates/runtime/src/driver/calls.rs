@@ -131,7 +131,7 @@ thread_local! {
 pub(super) fn receive_packet(fd: BorrowedFd<'_>) -> Result<Packet, Errno> {
     SCRATCH.with_borrow_mut(|scratch| {
         let received = nowait_sys::datagram::receive(fd, scratch).map_err(errno)?;
-        let nowait_sys::datagram::Received { len, from, local, .. } = received;
+        let nowait_sys::datagram::ReceivedDatagram { len, from, local, .. } = received;
         Ok(Packet { data: Bytes::copy_from_slice(&scratch[..len]), from, local })
     })
 }

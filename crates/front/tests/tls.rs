@@ -16,7 +16,7 @@ use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::fs;
 use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Stream};
 use nowait_runtime::pool::{Op, Pool, PoolConfig};
-use nowait_runtime::worker::{self, End, WorkerConfig, Workers};
+use nowait_runtime::worker::{self, WorkerConfig, WorkerEnd, Workers};
 use nowait_tls::{
     CertificateDer, Client, ClientSettings, Error, Identity, Server, ServerSettings, SessionCache,
     TicketKeys, Versions, pem,
@@ -39,7 +39,7 @@ fn on_each<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
             body.await;
             *set.borrow_mut() = true;
         });
-        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(end.unwrap(), WorkerEnd::Graceful);
         assert!(*passed.borrow(), "the root task panicked on {kind}");
     }
 }

@@ -288,7 +288,7 @@ fn a_lookup_that_nobody_wants_does_not_hold_up_the_end_of_its_worker() {
         });
         told.recv_timeout(TIMEOUT).unwrap();
         remote.stop();
-        assert_eq!(worker.join().unwrap(), worker::End::Graceful);
+        assert_eq!(worker.join().unwrap(), worker::WorkerEnd::Graceful);
     }
     assert_eq!(dns.queries().len(), drivers().len());
 }

@@ -39,10 +39,10 @@ pub struct Violation {
 
 /// Called for each violation on the thread that commits it, between two instructions of the code
 /// that made the call: it must not take locks that a caller of system calls may hold.
-pub type Report = fn(&Violation);
+pub type ViolationReport = fn(&Violation);
 
 static VIOLATIONS: AtomicU64 = AtomicU64::new(0);
-static REPORT: OnceLock<Report> = OnceLock::new();
+static REPORT: OnceLock<ViolationReport> = OnceLock::new();
 
 thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::Off) };
@@ -52,7 +52,7 @@ thread_local! {
 }
 
 /// Sets the receiver of violations, once per process; without one they go to standard error.
-pub fn set_report(report: Report) {
+pub fn set_report(report: ViolationReport) {
     let _ = REPORT.set(report);
 }
 
@@ -86,14 +86,14 @@ pub fn violations_here() -> u64 {
 /// Runs `work` with the guard suspended: for `aio blocking` and `aio_open off`, where the operator
 /// chose calls on the loop, and for the end of a loop.
 pub fn exempt<T>(work: impl FnOnce() -> T) -> T {
-    struct Leave;
-    impl Drop for Leave {
+    struct ExemptGuard;
+    impl Drop for ExemptGuard {
         fn drop(&mut self) {
             EXEMPT.set(EXEMPT.get() - 1);
         }
     }
     EXEMPT.set(EXEMPT.get() + 1);
-    let _leave = Leave;
+    let _leave = ExemptGuard;
     work()
 }
 

@@ -9,11 +9,11 @@ use rustc_hash::FxHashMap;
 /// Connections handed to this worker, per listener identity.
 #[derive(Default)]
 pub(crate) struct Handovers {
-    queues: FxHashMap<u64, Queue>,
+    queues: FxHashMap<u64, HandoverQueue>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct HandoverQueue {
     listeners: usize,
     connections: VecDeque<OwnedFd>,
     waker: Option<Waker>,

@@ -40,7 +40,7 @@ pub(crate) enum Message {
 pub(crate) struct Inbox {
     /// Unique id of the worker in the process, for the check "is this its thread?".
     pub(crate) id: u64,
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
     /// Whether `state` holds messages: saves the lock in turns without any.
     filled: AtomicBool,
     /// Whether the worker is about to wait in the kernel, so that a message needs the eventfd.
@@ -51,7 +51,7 @@ pub(crate) struct Inbox {
 }
 
 #[derive(Default)]
-struct State {
+struct InboxState {
     messages: VecDeque<Message>,
     /// Listeners served by this worker: only connections for these may be handed over.
     listeners: Vec<u64>,
@@ -191,7 +191,7 @@ impl Inbox {
     }
 
     /// The state is plain data, valid after every statement: a panic elsewhere cannot break it.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -28,7 +28,7 @@ mod inbox;
 mod local;
 mod panic;
 mod peak;
-mod received;
+mod receive_epoch;
 mod table;
 mod workers;
 

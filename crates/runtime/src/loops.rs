@@ -10,9 +10,9 @@ use crate::driver::DriverKind;
 use crate::stats::{Blocked, BlockedSnapshot};
 use crate::workers::Workers;
 
-static LOOPS: RwLock<Vec<Arc<Entry>>> = RwLock::new(Vec::new());
+static LOOPS: RwLock<Vec<Arc<LoopEntry>>> = RwLock::new(Vec::new());
 
-struct Entry {
+struct LoopEntry {
     index: usize,
     driver: DriverKind,
     workers: Arc<Workers>,
@@ -50,7 +50,7 @@ pub fn snapshot() -> Vec<LoopSnapshot> {
 }
 
 /// A loop's registration in the list.
-pub(crate) struct Entered(Arc<Entry>);
+pub(crate) struct LoopRegistration(Arc<LoopEntry>);
 
 /// Registers a loop that starts.
 pub(crate) fn enter(
@@ -58,14 +58,14 @@ pub(crate) fn enter(
     driver: DriverKind,
     workers: &Arc<Workers>,
     blocked: &Arc<Blocked>,
-) -> Entered {
+) -> LoopRegistration {
     let entry =
-        Arc::new(Entry { index, driver, workers: workers.clone(), blocked: blocked.clone() });
+        Arc::new(LoopEntry { index, driver, workers: workers.clone(), blocked: blocked.clone() });
     LOOPS.write().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
-    Entered(entry)
+    LoopRegistration(entry)
 }
 
-impl Drop for Entered {
+impl Drop for LoopRegistration {
     fn drop(&mut self) {
         let mut loops = LOOPS.write().unwrap_or_else(PoisonError::into_inner);
         loops.retain(|entry| !Arc::ptr_eq(entry, &self.0));

@@ -120,14 +120,14 @@ mod tests {
 
     #[test]
     fn a_value_that_panics_takes_no_other_with_it() {
-        struct Bomb;
-        impl Drop for Bomb {
+        struct PanicOnDrop;
+        impl Drop for PanicOnDrop {
             fn drop(&mut self) {
                 panic!("while it is dropped: this is part of the test");
             }
         }
         let (tell, told) = channel();
-        drop(Reaped::new(Bomb));
+        drop(Reaped::new(PanicOnDrop));
         drop(Reaped::new(Probe(tell)));
         assert_eq!(told.recv().unwrap().as_deref(), Some(THREAD));
     }

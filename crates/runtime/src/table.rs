@@ -25,15 +25,15 @@ pub(crate) fn hash(value: impl Hash) -> u64 {
 }
 
 /// An associative table of nonzero 16-bit values; two places per key.
-pub(crate) struct Table<const N: usize> {
+pub(crate) struct AtomicTable<const N: usize> {
     slots: [AtomicU64; N],
     draws: AtomicU64,
 }
 
-impl<const N: usize> Table<N> {
-    pub(crate) const fn new() -> Table<N> {
+impl<const N: usize> AtomicTable<N> {
+    pub(crate) const fn new() -> AtomicTable<N> {
         assert!(N.is_power_of_two() && N >= 2);
-        Table { slots: [const { AtomicU64::new(0) }; N], draws: AtomicU64::new(0) }
+        AtomicTable { slots: [const { AtomicU64::new(0) }; N], draws: AtomicU64::new(0) }
     }
 
     /// The two places of `hash`, and the part of it that entries hold. The position comes from the
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_table_finds_what_it_was_told() {
-        let table = Table::<8>::new();
+        let table = AtomicTable::<8>::new();
         let hash = |n: u64| (n << 32) | (n % 8);
         table.set(hash(3), 7);
         assert_eq!(table.find(hash(3)), Some(7));

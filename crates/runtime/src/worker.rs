@@ -26,11 +26,11 @@ use crate::peak::Peak;
 use crate::stats::{Blocked, TurnTimer};
 use crate::time::wheel::Wheel;
 use crate::time::{WallClock, turn};
-use crate::{buf, fs, loops, mounts, received, task};
+use crate::{buf, fs, loops, mounts, receive_epoch, task};
 
 pub use crate::hooks::{Hooks, NoHooks};
 pub use crate::inbox::{LocalFuture, Spawner};
-pub use crate::workers::{Berth, Ended, Remote, Workers};
+pub use crate::workers::{Remote, WorkerEnded, WorkerSlot, Workers};
 
 /// Maximum number of tasks run per turn before the driver is polled for events again.
 const RUN_MAX: usize = 256;
@@ -82,7 +82,7 @@ impl WorkerConfig {
 
 /// How a worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum WorkerEnd {
     /// It was told to stop, and its last task has ended.
     Graceful,
     /// [`Remote::kill`]: its tasks were dropped.
@@ -200,12 +200,12 @@ impl Drop for Stopping {
 ///
 /// # Errors
 /// When the driver cannot be set up, or fails permanently (EBADF and the like).
-pub fn run<M, F>(config: WorkerConfig, workers: &Arc<Workers>, main: M) -> io::Result<End>
+pub fn run<M, F>(config: WorkerConfig, workers: &Arc<Workers>, main: M) -> io::Result<WorkerEnd>
 where
     M: FnOnce(Remote) -> F,
     F: Future<Output = ()> + 'static,
 {
-    let options = driver::Options {
+    let options = driver::DriverOptions {
         kind: config.driver,
         multi_accept: config.multi_accept,
         events_max: config.events_max,
@@ -220,7 +220,7 @@ pub(crate) fn run_on<M, F>(
     config: WorkerConfig,
     workers: &Arc<Workers>,
     main: M,
-) -> io::Result<End>
+) -> io::Result<WorkerEnd>
 where
     M: FnOnce(Remote) -> F,
     F: Future<Output = ()> + 'static,
@@ -258,7 +258,7 @@ where
     mounts::count_as_worker(config.index);
     let outer = local::set(Some(local.clone()));
     assert!(outer.is_none(), "one worker per thread");
-    let leave = Leave(local.clone());
+    let leave = DetachGuard(local.clone());
     local.refresh_clocks();
     drop(task::spawn_on(&local, main(Remote::new(inbox))));
     let _entered = loops::enter(local.index, config.driver, workers, &config.blocked);
@@ -268,11 +268,11 @@ where
 }
 
 /// Detaches the worker from its thread, even after a panic of `main` or of a hook.
-struct Leave(Rc<Local>);
+struct DetachGuard(Rc<Local>);
 
-impl Drop for Leave {
+impl Drop for DetachGuard {
     fn drop(&mut self) {
-        let Leave(local) = self;
+        let DetachGuard(local) = self;
         // Refused connections and tasks are dropped here, while the worker still exists.
         drop(local.inbox.close());
         task::drop_all(local);
@@ -300,18 +300,18 @@ impl Loop {
         Loop { local, messages, woken, trimmed, peak: Peak::default(), timer }
     }
 
-    fn run(mut self) -> io::Result<End> {
+    fn run(mut self) -> io::Result<WorkerEnd> {
         loop {
             self.run_tasks();
             self.take_messages();
             // Before the loop waits, or ends: a file holds its pool.
-            fs::shared::clear();
+            fs::shared_lookups::clear();
             if self.local.killed.get() {
-                return Ok(End::Killed);
+                return Ok(WorkerEnd::Killed);
             }
             // Responses reported as sent must reach the kernel, too.
             if self.local.tasks.borrow().is_empty() && !self.local.driver.borrow().is_sending() {
-                return Ok(End::Graceful);
+                return Ok(WorkerEnd::Graceful);
             }
             self.wait()?;
             self.fire_timers();
@@ -331,7 +331,7 @@ impl Loop {
     fn take_messages(&mut self) {
         self.local.inbox.take(&mut self.messages);
         if !self.messages.is_empty() {
-            received::add();
+            receive_epoch::add();
         }
         while let Some(message) = self.messages.pop_front() {
             match message {
@@ -367,7 +367,7 @@ impl Loop {
             let mut driver = local.driver.borrow_mut();
             (driver.turn(max, &mut self.woken), driver.take_gone())
         };
-        received::add();
+        receive_epoch::add();
         local.inbox.awake();
         local.refresh_clocks();
         (0..gone).for_each(|_| local.connection_closed());
@@ -413,6 +413,6 @@ mod tests {
             remote.stop();
             stopping().await;
         });
-        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(end.unwrap(), WorkerEnd::Graceful);
     }
 }

@@ -10,14 +10,14 @@ use crate::inbox::{Inbox, Message, Spawner};
 /// Information that the workers of a process share.
 pub struct Workers {
     inboxes: Vec<Arc<Inbox>>,
-    loads: Vec<Load>,
+    loads: Vec<WorkerLoad>,
 }
 
 /// Number of open connections of one worker. It changes with every connection: it has cache lines
 /// to itself, so that this slows no other worker down.
 #[derive(Default)]
 #[repr(align(128))]
-struct Load(AtomicUsize);
+struct WorkerLoad(AtomicUsize);
 
 /// A worker with at most this many connections hands none over, whatever the others have.
 const RELIEF_MIN: usize = 8;
@@ -32,7 +32,7 @@ impl Workers {
         let inboxes = (0..count)
             .map(|_| Inbox::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)).map(Arc::new))
             .collect::<io::Result<Vec<_>>>()?;
-        let loads = (0..count).map(|_| Load::default()).collect();
+        let loads = (0..count).map(|_| WorkerLoad::default()).collect();
         Ok(Arc::new(Workers { inboxes, loads }))
     }
 
@@ -53,15 +53,15 @@ impl Workers {
 
     /// Open connections of each worker.
     pub fn loads(&self) -> impl Iterator<Item = usize> {
-        self.loads.iter().map(|Load(load)| load.load(Ordering::Relaxed))
+        self.loads.iter().map(|WorkerLoad(load)| load.load(Ordering::Relaxed))
     }
 
     /// A place for a connection at the worker with the fewest.
-    pub fn berth(self: &Arc<Self>) -> Berth {
+    pub fn berth(self: &Arc<Self>) -> WorkerSlot {
         let least = self.loads().enumerate().min_by_key(|(_, load)| *load);
         let index = least.map_or(0, |(index, _)| index);
         self.load(index).fetch_add(1, Ordering::Relaxed);
-        Berth { workers: self.clone(), index }
+        WorkerSlot { workers: self.clone(), index }
     }
 
     /// Open connections of a worker, including those on their way to it.
@@ -97,19 +97,19 @@ impl Workers {
 /// A place for a connection that is on its way to a worker. It counts as one of its connections, so
 /// that not all go to the same worker meanwhile; to be dropped when the connection has arrived, or
 /// is lost.
-pub struct Berth {
+pub struct WorkerSlot {
     workers: Arc<Workers>,
     index: usize,
 }
 
-impl Berth {
+impl WorkerSlot {
     /// The worker.
     pub fn remote(&self) -> Remote {
         self.workers.remote(self.index)
     }
 }
 
-impl Drop for Berth {
+impl Drop for WorkerSlot {
     fn drop(&mut self) {
         self.workers.load(self.index).fetch_sub(1, Ordering::Relaxed);
     }
@@ -123,7 +123,7 @@ pub struct Remote {
 
 /// The worker has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended;
+pub struct WorkerEnded;
 
 impl Remote {
     pub(crate) fn new(inbox: Arc<Inbox>) -> Remote {
@@ -134,8 +134,8 @@ impl Remote {
     ///
     /// # Errors
     /// When the worker has ended; `build` is dropped.
-    pub fn spawn(&self, build: Spawner) -> Result<(), Ended> {
-        self.inbox.push(Message::Spawn(build)).map_err(|_| Ended)
+    pub fn spawn(&self, build: Spawner) -> Result<(), WorkerEnded> {
+        self.inbox.push(Message::Spawn(build)).map_err(|_| WorkerEnded)
     }
 
     /// Whether the worker has ended and no longer takes messages.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{SendOptions, Stream};
 use nowait_runtime::sleep;
-use nowait_runtime::worker::{self, End, WorkerConfig, Workers};
+use nowait_runtime::worker::{self, WorkerConfig, WorkerEnd, Workers};
 use nowait_testkit::wait::{PATIENCE, until};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ fn drivers() -> Vec<DriverKind> {
 }
 
 /// Runs a future as the root task of a worker; a panic in it fails the test.
-fn run<F: Future<Output = ()> + 'static>(kind: DriverKind, main: F) -> End {
+fn run<F: Future<Output = ()> + 'static>(kind: DriverKind, main: F) -> WorkerEnd {
     let passed = Rc::new(Cell::new(false));
     let set = passed.clone();
     let end = worker::run(WorkerConfig::new(0, kind), &Workers::new(1).unwrap(), |_| async move {
@@ -109,7 +109,7 @@ fn a_worker_ends_when_all_has_been_sent() {
         let mut received = Vec::new();
         peer.read_to_end(&mut received).unwrap();
         assert_eq!(received.len(), before + LAST, "{kind}");
-        assert_eq!(thread.join().unwrap(), End::Graceful);
+        assert_eq!(thread.join().unwrap(), WorkerEnd::Graceful);
     }
 }
 
@@ -127,7 +127,7 @@ fn a_killed_worker_waits_for_nobody() {
                 remote.kill();
             },
         );
-        assert_eq!(end.unwrap(), End::Killed);
+        assert_eq!(end.unwrap(), WorkerEnd::Killed);
         drop(peer);
     }
 }
@@ -160,7 +160,7 @@ fn the_end_of_what_a_slow_peer_reads_is_waited_for() {
             .await;
             assert_eq!(read + waiting(&peer), total, "{kind}");
         });
-        assert_eq!(end, End::Graceful);
+        assert_eq!(end, WorkerEnd::Graceful);
     }
 }
 
@@ -181,7 +181,7 @@ fn a_closed_connection_counts_until_all_has_been_sent() {
                 a_turn().await;
             }
         });
-        assert_eq!(end, End::Graceful);
+        assert_eq!(end, WorkerEnd::Graceful);
     }
 }
 
@@ -203,6 +203,6 @@ fn few_closed_connections_are_still_sending() {
             assert!(reported <= 64, "{kind}: {reported}");
             drop(peers);
         });
-        assert_eq!(end, End::Graceful);
+        assert_eq!(end, WorkerEnd::Graceful);
     }
 }

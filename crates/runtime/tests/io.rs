@@ -14,7 +14,7 @@ use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Strea
 use nowait_runtime::pool::{Class, Op, Pool, PoolConfig};
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::time::timeout;
-use nowait_runtime::worker::{self, End, WorkerConfig, Workers};
+use nowait_runtime::worker::{self, WorkerConfig, WorkerEnd, Workers};
 use nowait_runtime::{fs, yield_now};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ fn on_each<F: Future<Output = ()> + 'static>(test: impl Fn(DriverKind) -> F) {
                 body.await;
                 *set.borrow_mut() = true;
             });
-        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(end.unwrap(), WorkerEnd::Graceful);
         eprintln!("passed on {kind} in {:?}", start.elapsed());
         assert!(*passed.borrow(), "the root task panicked on {kind}");
     }

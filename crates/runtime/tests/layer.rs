@@ -14,12 +14,12 @@ use std::time::Duration;
 use nowait_runtime::buf::{Chain, FileRange, OutBuf, RECV_BUF_BYTES};
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{
-    Address, AfterEnd, Layer, Listener, ListenerOptions, Observer, Opened, RelayEnd, RelayOptions,
-    SendOptions, Side, Sides, Stream, relay,
+    Address, AfterEnd, Layer, Listener, ListenerOptions, Observer, OpenProgress, RelayEnd,
+    RelayOptions, SendOptions, Side, Sides, Stream, relay,
 };
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::sim::{self, Weather};
-use nowait_runtime::worker::{self, End, WorkerConfig, Workers};
+use nowait_runtime::worker::{self, WorkerConfig, WorkerEnd, Workers};
 use nowait_runtime::{fs, spawn, yield_now};
 use rustix::net::SendFlags;
 
@@ -72,8 +72,8 @@ impl Layer for Toy {
         input: &mut [u8],
         plain: &mut [u8],
         output: &mut Vec<u8>,
-    ) -> io::Result<Opened> {
-        let mut opened = Opened { consumed: 0, written: 0, ended: false };
+    ) -> io::Result<OpenProgress> {
+        let mut opened = OpenProgress { consumed: 0, written: 0, ended: false };
         while let Some([kind, high, low, rest @ ..]) = input.get_mut(opened.consumed..) {
             let len = usize::from(u16::from_be_bytes([*high, *low]));
             let Some(content) = rest.get_mut(..len) else { break };
@@ -159,7 +159,7 @@ fn on_each<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
             body.await;
             *set.borrow_mut() = true;
         });
-        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(end.unwrap(), WorkerEnd::Graceful);
         assert!(*passed.borrow(), "the root task panicked on {kind}");
     }
 }

@@ -14,7 +14,7 @@ use nowait_runtime::net::{
     Side, Sides, Stream, relay,
 };
 use nowait_runtime::sim::{self, Weather};
-use nowait_runtime::worker::{self, End, WorkerConfig, Workers};
+use nowait_runtime::worker::{self, WorkerConfig, WorkerEnd, Workers};
 use nowait_runtime::{JoinHandle, now, spawn};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ fn on_each<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
             body.await;
             *set.borrow_mut() = true;
         });
-        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(end.unwrap(), WorkerEnd::Graceful);
         assert!(*passed.borrow(), "the root task panicked on {kind}");
     }
 }
@@ -51,9 +51,9 @@ async fn pair() -> (Stream, Stream) {
 }
 
 #[derive(Default)]
-struct Log(RefCell<Vec<String>>);
+struct MessageLog(RefCell<Vec<String>>);
 
-impl Observer for Log {
+impl Observer for MessageLog {
     fn failed(&self, side: Side, call: &'static str, _error: &io::Error) {
         self.0.borrow_mut().push(format!("{call} {side:?}"));
     }
@@ -81,7 +81,7 @@ fn between(
     first: Sides<Chain>,
 ) -> JoinHandle<(RelayEnd, Vec<String>)> {
     spawn(async move {
-        let log = Log::default();
+        let log = MessageLog::default();
         let ends = Sides { client: (&ours).into(), upstream: (&theirs).into() };
         let end = relay(ends, first, &options, &log).await;
         (end, log.0.take())

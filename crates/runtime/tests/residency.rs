@@ -16,7 +16,9 @@ use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use nowait_runtime::fs::{self, File, Io, OpenOptions, Sent, Steps, Symlinks, try_open, try_stat};
+use nowait_runtime::fs::{
+    self, File, Io, OpenOptions, SendSteps, Sent, Symlinks, try_open, try_stat,
+};
 use nowait_runtime::guard;
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_testkit::slow_disk::{DiskImage, ImageOptions, evict, quiet};
@@ -145,7 +147,7 @@ fn send_whole(io: &Io, file: &File) -> (Vec<u8>, bool) {
         far.read_to_end(&mut got).unwrap();
         got
     });
-    let (mut offset, mut inline, mut steps) = (0, true, Steps::default());
+    let (mut offset, mut inline, mut steps) = (0, true, SendSteps::default());
     while offset < file.size() {
         let left = file.size() - offset;
         let sent = match file.try_send(io, near.as_fd(), offset, left, &mut steps).unwrap() {
@@ -202,7 +204,7 @@ fn only_what_is_in_memory_is_sent_inline() {
         let (near, mut far) = connection();
         let mut offset = 0;
         let mut buffer = vec![0; MIB];
-        let mut steps = Steps::default();
+        let mut steps = SendSteps::default();
         while let Some(sent) =
             file.try_send(&io, near.as_fd(), offset, file.size() - offset, &mut steps).unwrap()
         {
@@ -234,7 +236,7 @@ fn pages_under_way_are_not_in_memory() {
         let mut buffer = Vec::new();
         for _ in 0..3 {
             assert_eq!(file.try_read(&io, 0, 4096, &mut buffer).unwrap(), None);
-            let sent = file.try_send(&io, near.as_fd(), 0, 64 * 1024, &mut Steps::default());
+            let sent = file.try_send(&io, near.as_fd(), 0, 64 * 1024, &mut SendSteps::default());
             assert_eq!(sent.unwrap(), None);
         }
     });

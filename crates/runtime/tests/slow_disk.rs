@@ -18,7 +18,7 @@ use bytes::Bytes;
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::fs::{self, CreateOptions, File, Io, OpenOptions, ReadDirOptions, Symlinks};
 use nowait_runtime::pool::{Pool, PoolConfig};
-use nowait_runtime::worker::{self, End, Remote, WorkerConfig, Workers};
+use nowait_runtime::worker::{self, Remote, WorkerConfig, WorkerEnd, Workers};
 use nowait_runtime::{guard, mounts, worker::stopping};
 use nowait_testkit::slow_disk::{
     DiskImage, DiskOptions, EIO, Format, Gate, ImageOptions, Ops, Quiet, SlowDisk, alone, evict,
@@ -35,7 +35,7 @@ const TURNS: usize = 20;
 /// A worker on a separate thread.
 struct Loop {
     remote: Remote,
-    thread: JoinHandle<io::Result<End>>,
+    thread: JoinHandle<io::Result<WorkerEnd>>,
 }
 
 impl Loop {
@@ -78,7 +78,7 @@ impl Loop {
     fn finish(self) {
         self.remote.stop();
         let end = self.thread.join().unwrap().unwrap();
-        assert_eq!(end, End::Graceful);
+        assert_eq!(end, WorkerEnd::Graceful);
         assert_eq!(guard::violations(), 0, "blocking calls on the loop");
     }
 }
@@ -131,27 +131,27 @@ fn result<T>(receiver: &Receiver<T>, of: &str) -> T {
 }
 
 /// A disk with a directory tree that each action works on.
-enum Disk {
+enum TestDisk {
     Ext(Box<DiskImage>),
     Fuse(SlowDisk),
 }
 
-impl Disk {
-    fn local(format: Format) -> Option<Disk> {
+impl TestDisk {
+    fn local(format: Format) -> Option<TestDisk> {
         let options = ImageOptions { format, synchronous: true, ..ImageOptions::default() };
-        DiskImage::or_skip(options).map(|image| Disk::Ext(Box::new(image)))
+        DiskImage::or_skip(options).map(|image| TestDisk::Ext(Box::new(image)))
     }
 
-    fn fuse() -> Option<Disk> {
+    fn fuse() -> Option<TestDisk> {
         // Nothing is cached: each action reaches the disk.
         let options = DiskOptions { pages_cached: false, ..DiskOptions::default() };
-        SlowDisk::or_skip(options).map(Disk::Fuse)
+        SlowDisk::or_skip(options).map(TestDisk::Fuse)
     }
 
     fn root(&self) -> PathBuf {
         match self {
-            Disk::Ext(image) => image.path().to_owned(),
-            Disk::Fuse(disk) => disk.path(),
+            TestDisk::Ext(image) => image.path().to_owned(),
+            TestDisk::Fuse(disk) => disk.path(),
         }
     }
 
@@ -159,16 +159,16 @@ impl Disk {
         let files = ["dir/file", "dir/old", "dir/doomed"];
         for file in files {
             match self {
-                Disk::Ext(image) => image.write(file, "content"),
-                Disk::Fuse(disk) => disk.write_cold(file, "content"),
+                TestDisk::Ext(image) => image.write(file, "content"),
+                TestDisk::Fuse(disk) => disk.write_cold(file, "content"),
             };
         }
         let empty = match self {
-            Disk::Ext(image) => image.path().join("dir/empty"),
-            Disk::Fuse(disk) => disk.backing().join("dir/empty"),
+            TestDisk::Ext(image) => image.path().join("dir/empty"),
+            TestDisk::Fuse(disk) => disk.backing().join("dir/empty"),
         };
         std::fs::create_dir_all(empty).unwrap();
-        if let Disk::Ext(image) = self {
+        if let TestDisk::Ext(image) = self {
             image.make_cold();
         }
     }
@@ -176,8 +176,8 @@ impl Disk {
     /// Holds `ops`; on ext4, which only sees blocks, everything.
     fn hold(&self, ops: Ops) -> Gate {
         match self {
-            Disk::Ext(image) => image.hold(),
-            Disk::Fuse(disk) => disk.hold(ops),
+            TestDisk::Ext(image) => image.hold(),
+            TestDisk::Fuse(disk) => disk.hold(ops),
         }
     }
 }
@@ -282,7 +282,7 @@ fn actions() -> Vec<Action> {
 const EXISTING: CreateOptions =
     CreateOptions { mode: 0o600, exclusive: false, truncate: false, append: false };
 
-fn every_operation_leaves_the_loop_alone(driver: DriverKind, mut disk: Disk) {
+fn every_operation_leaves_the_loop_alone(driver: DriverKind, mut disk: TestDisk) {
     let io = io_with(2);
     for action in actions() {
         disk.fill();
@@ -310,7 +310,7 @@ fn every_operation_leaves_the_loop_alone(driver: DriverKind, mut disk: Disk) {
 /// Not on btrfs: its tree fits into one block for so few names, and once that is read, nothing
 /// waits.
 fn every_operation_on(driver: DriverKind, format: Format) {
-    if let Some(disk) = Disk::local(format) {
+    if let Some(disk) = TestDisk::local(format) {
         every_operation_leaves_the_loop_alone(driver, disk);
     }
 }
@@ -324,18 +324,18 @@ fn every_operation_on_xfs(driver: DriverKind) {
 }
 
 fn every_operation_on_fuse(driver: DriverKind) {
-    if let Some(disk) = Disk::fuse() {
+    if let Some(disk) = TestDisk::fuse() {
         every_operation_leaves_the_loop_alone(driver, disk);
     }
 }
 
 fn every_operation_reports_a_broken_disk(driver: DriverKind) {
-    let Some(mut disk) = Disk::fuse() else { return };
+    let Some(mut disk) = TestDisk::fuse() else { return };
     let io = io_with(2);
     let the_loop = Loop::start(driver);
     for action in actions() {
         disk.fill();
-        let Disk::Fuse(slow) = &disk else { unreachable!("made as such above") };
+        let TestDisk::Fuse(slow) = &disk else { unreachable!("made as such above") };
         slow.fail(action.held, EIO);
         let (io, root) = (io.clone(), disk.root());
         let acting = the_loop.spawn(move || (action.act)(io, root));

@@ -12,7 +12,7 @@ use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Stream};
 use nowait_runtime::task::{Either, Gone, select};
 use nowait_runtime::time::{Elapsed, sleep, timeout};
-use nowait_runtime::worker::{self, End, Ended, Hooks, WorkerConfig, Workers};
+use nowait_runtime::worker::{self, Hooks, WorkerConfig, WorkerEnd, WorkerEnded, Workers};
 use nowait_runtime::{now, spawn, yield_now};
 use nowait_testkit::wait::{PATIENCE, until};
 
@@ -27,7 +27,7 @@ fn drivers() -> Vec<DriverKind> {
     vec![DriverKind::Epoll]
 }
 
-fn run<F: Future<Output = ()> + 'static>(kind: DriverKind, main: F) -> End {
+fn run<F: Future<Output = ()> + 'static>(kind: DriverKind, main: F) -> WorkerEnd {
     let config = WorkerConfig::new(0, kind);
     worker::run(config, &Workers::new(1).unwrap(), |_| main).unwrap()
 }
@@ -44,14 +44,14 @@ impl Drop for OnDrop {
 #[test]
 fn a_panic_ends_one_task_and_is_reported() {
     #[derive(Default)]
-    struct Log(RefCell<Vec<String>>);
-    impl Hooks for Log {
+    struct PanicLog(RefCell<Vec<String>>);
+    impl Hooks for PanicLog {
         fn task_panicked(&self, message: &str) {
             self.0.borrow_mut().push(message.to_owned());
         }
     }
     for kind in drivers() {
-        let log = Rc::new(Log::default());
+        let log = Rc::new(PanicLog::default());
         let dropped = Rc::new(Cell::new(0));
         let guard = OnDrop(dropped.clone());
         let config = WorkerConfig { hooks: log.clone(), ..WorkerConfig::new(0, kind) };
@@ -68,7 +68,7 @@ fn a_panic_ends_one_task_and_is_reported() {
             assert_eq!(task.await, Err::<(), _>(Gone));
             assert_eq!(other.await, Ok("well"));
         });
-        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(end.unwrap(), WorkerEnd::Graceful);
         assert_eq!(*log.0.borrow(), ["number 13"]);
         assert_eq!(dropped.get(), 1);
     }
@@ -93,7 +93,7 @@ fn abort_drops_the_future_and_detach_does_not() {
             sleep(Duration::from_millis(1)).await;
         }));
     });
-    assert_eq!(end, End::Graceful);
+    assert_eq!(end, WorkerEnd::Graceful);
     assert_eq!(dropped.get(), 2);
 }
 
@@ -154,9 +154,9 @@ fn other_threads_wake_tasks_and_spawn_them() {
             });
             worker::stopping().await;
         });
-        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(end.unwrap(), WorkerEnd::Graceful);
         assert_eq!(receive.iter().collect::<Vec<_>>(), ["early", "late"]);
-        assert_eq!(remote.spawn(Box::new(|| Box::pin(pending()))), Err(Ended));
+        assert_eq!(remote.spawn(Box::new(|| Box::pin(pending()))), Err(WorkerEnded));
     }
 }
 
@@ -229,7 +229,7 @@ fn a_killed_worker_drops_everything() {
             remote.kill();
             pending::<()>().await;
         });
-        assert_eq!(end.unwrap(), End::Killed);
+        assert_eq!(end.unwrap(), WorkerEnd::Killed);
         assert_eq!(dropped.get(), 4);
         drop(client);
     }
@@ -288,7 +288,7 @@ fn load_is_levelled_and_nothing_is_lost() {
         drop(clients);
         (0..WORKERS).for_each(|index| workers.remote(index).stop());
         for thread in threads {
-            assert_eq!(thread.join().unwrap(), End::Graceful);
+            assert_eq!(thread.join().unwrap(), WorkerEnd::Graceful);
         }
         let counts = served.each_ref().map(|count| count.load(SeqCst));
         assert_eq!(counts.iter().sum::<usize>(), CLIENTS);
@@ -378,7 +378,9 @@ fn what_comes_while_a_listener_is_stopped_is_not_forgotten() {
         both.store(true, SeqCst);
         until("the connection", PATIENCE, || (served.load(SeqCst) == 1).then_some(()));
         (0..2).for_each(|index| workers.remote(index).stop());
-        threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), End::Graceful));
+        threads
+            .into_iter()
+            .for_each(|thread| assert_eq!(thread.join().unwrap(), WorkerEnd::Graceful));
     }
 }
 
@@ -403,7 +405,7 @@ fn a_worker_at_its_limit_does_not_spin() {
             assert_eq!(both, Either::<(), ()>::Right(()));
             assert!(timeout(Duration::from_millis(50), pending::<()>()).await.is_err());
         });
-        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(end.unwrap(), WorkerEnd::Graceful);
         let turns = blocked.snapshot().turns();
         assert!(turns < 50, "{kind}: {turns} turns");
         drop(clients);
@@ -426,7 +428,7 @@ fn the_restricted_ring_serves_as_well() {
         }
         assert!(timeout(Duration::from_millis(1), left.hangup()).await.is_err());
     });
-    assert_eq!(end.unwrap(), End::Graceful);
+    assert_eq!(end.unwrap(), WorkerEnd::Graceful);
 }
 
 /// Otherwise they would wait for this worker, holding a descriptor each, while other workers have
@@ -455,7 +457,7 @@ fn a_worker_takes_no_more_connections_than_it_may_have() {
             queue.set_nonblocking(true).unwrap();
             counted.set(Some(std::iter::from_fn(|| queue.accept().ok()).count()));
         });
-        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(end.unwrap(), WorkerEnd::Graceful);
         assert_eq!(rest.get(), Some(7), "{kind}");
         drop(clients);
     }
@@ -486,7 +488,7 @@ fn a_connection_that_is_reset_in_the_queue_is_no_failure() {
             let listener = Listener::from_fd(socket.into(), options).unwrap();
             while listener.accept().await.unwrap().peer != expected {}
         });
-        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(end.unwrap(), WorkerEnd::Graceful);
         assert_eq!(failures.0.get(), 0, "{kind}");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nowait_conf::Msec;
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Stream};
-use nowait_runtime::worker::{self, End, LocalFuture, WorkerConfig, Workers};
+use nowait_runtime::worker::{self, LocalFuture, WorkerConfig, WorkerEnd, Workers};
 use nowait_runtime::{now, sleep, spawn, yield_now};
 use nowait_upstream::conf::QueueConf;
 use nowait_upstream::{
@@ -44,7 +44,7 @@ fn on_each<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
                 remote.stop();
             },
         );
-        assert_eq!(end.unwrap(), End::Graceful);
+        assert_eq!(end.unwrap(), WorkerEnd::Graceful);
         assert!(passed.load(Ordering::Relaxed), "the root task panicked on {kind}");
     }
 }
@@ -323,7 +323,7 @@ fn another_worker_gives_a_connection_away() {
         workers.remote(0).stop();
         workers.remote(1).stop();
         for thread in threads {
-            assert_eq!(thread.join().unwrap().unwrap(), End::Graceful);
+            assert_eq!(thread.join().unwrap().unwrap(), WorkerEnd::Graceful);
         }
         assert_eq!(origin.join().unwrap(), 4);
     }

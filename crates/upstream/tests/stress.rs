@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{SendOptions, Stream};
-use nowait_runtime::worker::{self, End, WorkerConfig, Workers};
+use nowait_runtime::worker::{self, WorkerConfig, WorkerEnd, Workers};
 use nowait_runtime::{now, spawn};
 use nowait_upstream::{
     Ask, Group, GroupConf, IdleConnection, Keepalive, Next, ServerConf, Tag, Target,
@@ -119,7 +119,7 @@ fn on(kind: DriverKind) {
         })
         .collect();
     for thread in threads {
-        assert_eq!(thread.join().unwrap().unwrap(), End::Graceful);
+        assert_eq!(thread.join().unwrap().unwrap(), WorkerEnd::Graceful);
     }
     let stats = group.stats()[0].1.clone();
     assert_eq!((stats.active, stats.idle), (0, 0));

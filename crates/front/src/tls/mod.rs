@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_resolver::Log;
-use nowait_runtime::net::{Layer, Opened, SendOptions, Stream};
+use nowait_runtime::net::{Layer, OpenProgress, SendOptions, Stream};
 use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op, Pool, PoolError};
 use nowait_runtime::time::timeout;
@@ -197,13 +197,13 @@ impl Layer for Tls {
         input: &mut [u8],
         plain: &mut [u8],
         output: &mut Vec<u8>,
-    ) -> io::Result<Opened> {
+    ) -> io::Result<OpenProgress> {
         let opened = self.session.open(input, plain, output, true).map_err(io_error)?;
         let nowait_tls::Opened { consumed, written, stop } = opened;
         if stop == Stop::Ended && self.session.needs_keys() {
             kernel::keys_refused();
         }
-        Ok(Opened { consumed, written, ended: stop == Stop::Ended })
+        Ok(OpenProgress { consumed, written, ended: stop == Stop::Ended })
     }
 
     fn seal(&mut self, plain: &[&[u8]], output: &mut Vec<u8>) -> io::Result<()> {

@@ -8,9 +8,9 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::few::join_briefly;
 use super::free::Free;
 use super::small::{RECV_BUF_BYTES, RecvBuf};
+use super::small_copies::join_briefly;
 
 /// Size of the largest buffer in bytes. Measured for a proxied megabyte: receives and sends of this
 /// size cost less per byte than smaller ones, and larger ones no longer stay in the CPU's cache.

@@ -8,16 +8,16 @@
 //! buffer on behalf of an idle connection.
 
 mod chain;
-mod few;
 mod free;
 mod large;
 mod small;
+mod small_copies;
 
 pub use chain::{Chain, Chunk, FileRange};
-pub use few::join_briefly;
 pub use large::{LARGE_BUF_BYTES, LargeBuf, Received};
 pub use small::{OUT_BUF_BYTES, OutBuf, RECV_BUF_BYTES, RecvBuf};
 pub(crate) use small::{RecvMemory, put_recv_memory, take_recv_memory};
+pub use small_copies::join_briefly;
 
 /// Shrinks this thread's pools towards recent demand. The worker calls it once per second.
 pub(crate) fn trim() {

@@ -32,20 +32,20 @@ const POOL_GROWN_MAX: usize = 64;
 const POOL_FREE_MIN: usize = 16;
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool::new()) };
+    static POOL: RefCell<BufferPool> = const { RefCell::new(BufferPool::new()) };
 }
 
 /// Unused buffers of this thread, last in, first out, so that memory stays warm in the CPU's cache.
-struct Pool {
+struct BufferPool {
     recv: Free<RecvMemory>,
     out: Free<Vec<u8>>,
     /// Output buffers that have grown.
     grown: Free<Vec<u8>>,
 }
 
-impl Pool {
-    const fn new() -> Pool {
-        Pool { recv: Free::new(), out: Free::new(), grown: Free::new() }
+impl BufferPool {
+    const fn new() -> BufferPool {
+        BufferPool { recv: Free::new(), out: Free::new(), grown: Free::new() }
     }
 }
 

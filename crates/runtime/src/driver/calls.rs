@@ -9,10 +9,10 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 
-use super::socket::Ends;
+use super::socket::DatagramAddresses;
 use crate::buf::{self, Chain, Chunk, LargeBuf, Received, RecvBuf};
 use crate::net::{Address, Packet};
-use crate::received;
+use crate::receive_epoch;
 
 /// Maximum number of slices passed to the kernel per send.
 pub(super) const SLICES_MAX: usize = 16;
@@ -52,7 +52,7 @@ pub(super) fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(Received,
     let receive = |memory: &mut [u8]| {
         let max = max.clamp(1, memory.len());
         let received = retry(|| net::recv(fd, &mut memory[..max], RecvFlags::DONTWAIT));
-        received::add();
+        receive_epoch::add();
         received.map(|(len, _)| (len, len == max))
     };
     if max <= buf::RECV_BUF_BYTES {
@@ -137,7 +137,11 @@ pub(super) fn receive_packet(fd: BorrowedFd<'_>) -> Result<Packet, Errno> {
 }
 
 /// Sends one datagram without waiting.
-pub(super) fn send_datagram(fd: BorrowedFd<'_>, data: &[u8], ends: Ends) -> Result<(), Errno> {
+pub(super) fn send_datagram(
+    fd: BorrowedFd<'_>,
+    data: &[u8],
+    ends: DatagramAddresses,
+) -> Result<(), Errno> {
     // A datagram is sent whole or not at all.
     nowait_sys::datagram::send(fd, data, ends.to, ends.local).map_err(errno)
 }

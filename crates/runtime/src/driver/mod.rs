@@ -36,8 +36,8 @@ pub(crate) use sim::{Sim, placeholder};
 use uring::Uring;
 
 pub use options::DriverKind;
-pub(crate) use options::Options;
-pub(crate) use socket::{Ends, Follows, Key, Role, Wait};
+pub(crate) use options::DriverOptions;
+pub(crate) use socket::{AfterSend, DatagramAddresses, Role, SocketKey, Wait};
 
 /// The event mechanism requested by the configuration (`use`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(crate) enum Driver {
 
 impl Driver {
     /// A driver whose wait also ends when `event`, an eventfd, is written to. It never reads `event`.
-    pub(crate) fn new(options: Options, event: Arc<OwnedFd>) -> io::Result<Driver> {
+    pub(crate) fn new(options: DriverOptions, event: Arc<OwnedFd>) -> io::Result<Driver> {
         match options.kind {
             DriverKind::Epoll => Epoll::new(options, event).map(Driver::Epoll),
             DriverKind::IoUring => Ok(Driver::Uring(Box::new(Uring::new(options, event)?))),
@@ -115,7 +115,7 @@ impl Driver {
     }
 
     /// Registers a socket. The caller keeps its descriptor until it calls `detach`.
-    pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
+    pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<SocketKey> {
         match self {
             Driver::Epoll(driver) => driver.attach(fd, role),
             Driver::Uring(driver) => driver.attach(fd, role),
@@ -152,7 +152,7 @@ impl Driver {
     /// `dropped` so that the caller drops them outside the borrow. Returns whether data reported as
     /// sent is still being sent: [`take_gone`](Self::take_gone) then counts the socket once it is
     /// closed.
-    pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) -> bool {
+    pub(crate) fn detach(&mut self, key: SocketKey, fd: OwnedFd, dropped: &mut Vec<Waker>) -> bool {
         match self {
             Driver::Epoll(driver) => driver.detach(key, fd, dropped),
             Driver::Uring(driver) => return driver.detach(key, fd, dropped),
@@ -182,7 +182,7 @@ impl Driver {
     /// something was received before: the next receive returns it.
     pub(crate) fn poll_release(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<bool>> {
@@ -194,7 +194,7 @@ impl Driver {
     }
 
     /// Removes a socket from the driver without closing it, after `poll_release`.
-    pub(crate) fn release(&mut self, key: Key, dropped: &mut Vec<Waker>) {
+    pub(crate) fn release(&mut self, key: SocketKey, dropped: &mut Vec<Waker>) {
         match self {
             Driver::Epoll(driver) => driver.release(key, dropped),
             Driver::Uring(driver) => driver.release(key, dropped),
@@ -206,7 +206,7 @@ impl Driver {
     /// Dropping a receive loses nothing: the next one continues where it stopped.
     pub(crate) fn poll_recv(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<RecvBuf>> {
@@ -221,7 +221,7 @@ impl Driver {
     /// the driver can choose.
     pub(crate) fn poll_recv_large(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         max: usize,
         cx: &mut Context<'_>,
@@ -239,10 +239,10 @@ impl Driver {
     /// error, or when dropped midway, the stream is unusable.
     pub(crate) fn poll_send(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         chain: &mut Chain,
-        follows: Follows,
+        follows: AfterSend,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         match self {
@@ -254,7 +254,7 @@ impl Driver {
 
     /// Adds a few bytes to what was reported as sent and is still under way; they stay in `chain` if
     /// nothing is.
-    pub(crate) fn append_behind(&mut self, key: Key, chain: &mut Chain) {
+    pub(crate) fn append_behind(&mut self, key: SocketKey, chain: &mut Chain) {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => {}
             Driver::Uring(driver) => driver.append_behind(key, chain),
@@ -262,7 +262,7 @@ impl Driver {
     }
 
     /// Whether [`try_send`](Self::try_send) may send something.
-    pub(crate) fn sends_at_once(&self, key: Key) -> bool {
+    pub(crate) fn sends_at_once(&self, key: SocketKey) -> bool {
         match self {
             Driver::Epoll(driver) => driver.is_writable(key),
             Driver::Uring(_) | Driver::Sim(_) => false,
@@ -273,7 +273,7 @@ impl Driver {
     /// asynchronous.
     pub(crate) fn try_send(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         pieces: [&[u8]; 2],
     ) -> io::Result<usize> {
@@ -284,7 +284,7 @@ impl Driver {
     }
 
     /// Whether [`send_behind`](Self::send_behind) is possible for this many bytes.
-    pub(crate) fn sends_behind(&self, key: Key, len: usize) -> bool {
+    pub(crate) fn sends_behind(&self, key: SocketKey, len: usize) -> bool {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => false,
             Driver::Uring(driver) => driver.sends_behind(key, len),
@@ -293,7 +293,7 @@ impl Driver {
 
     /// Submits both pieces, which are reported as sent, as by [`poll_send`](Self::poll_send) with nothing to
     /// follow.
-    pub(crate) fn send_behind(&mut self, key: Key, first: OutBuf, second: Bytes) {
+    pub(crate) fn send_behind(&mut self, key: SocketKey, first: OutBuf, second: Bytes) {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => debug_assert!(false, "sends nothing behind"),
             Driver::Uring(driver) => driver.send_behind(key, first, second),
@@ -304,7 +304,7 @@ impl Driver {
     /// truncated.
     pub(crate) fn poll_recv_from(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<(RecvBuf, Option<SocketAddr>)>> {
@@ -318,7 +318,7 @@ impl Driver {
     /// Like `poll_recv_from`, but nothing is truncated, and the local address is returned as well.
     pub(crate) fn poll_recv_packet(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Packet>> {
@@ -336,10 +336,10 @@ impl Driver {
     /// an address that the kernel chooses.
     pub(crate) fn poll_send_to(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         data: &[u8],
-        ends: Ends,
+        ends: DatagramAddresses,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         match self {
@@ -351,7 +351,11 @@ impl Driver {
 
     /// Resolves when a direct call may follow the preceding sends: a driver may report small sends
     /// as done as soon as they are submitted.
-    pub(crate) fn poll_flush(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_flush(
+        &mut self,
+        key: SocketKey,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => Poll::Ready(Ok(())),
             Driver::Uring(driver) => driver.poll_flush(key, cx),
@@ -361,7 +365,7 @@ impl Driver {
     /// Shuts down one or both sides of a connection, after pending sends.
     pub(crate) fn shutdown(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         how: Shutdown,
     ) -> io::Result<()> {
@@ -375,7 +379,7 @@ impl Driver {
     /// Accepts a connection.
     pub(crate) fn poll_accept(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<(OwnedFd, Option<Address>)>> {
@@ -387,7 +391,7 @@ impl Driver {
     }
 
     /// Stops watching a listener, so that queued connections are left to other workers.
-    pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>) {
+    pub(crate) fn pause_accept(&mut self, key: SocketKey, fd: BorrowedFd<'_>) {
         match self {
             Driver::Epoll(driver) => driver.pause_accept(key, fd),
             Driver::Uring(driver) => driver.pause_accept(key),
@@ -400,7 +404,7 @@ impl Driver {
     /// no other was notified. `None`: nothing is queued.
     pub(crate) fn poll_queued(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<(OwnedFd, Option<Address>)>> {
@@ -423,7 +427,7 @@ impl Driver {
     /// Resolves when the peer has closed its side, or the connection has failed.
     pub(crate) fn poll_hangup(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
@@ -435,7 +439,7 @@ impl Driver {
     }
 
     /// Prepares the descriptor for direct non-blocking system calls, until `finish_direct`.
-    pub(crate) fn prepare_direct(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn prepare_direct(&mut self, key: SocketKey, fd: BorrowedFd<'_>) -> io::Result<()> {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => Ok(()),
             Driver::Uring(driver) => driver.prepare_direct(key, fd),
@@ -443,7 +447,7 @@ impl Driver {
     }
 
     /// Ends the period of direct calls.
-    pub(crate) fn finish_direct(&mut self, key: Key) {
+    pub(crate) fn finish_direct(&mut self, key: SocketKey) {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => {}
             Driver::Uring(driver) => driver.finish_direct(key),
@@ -454,7 +458,7 @@ impl Driver {
     /// EAGAIN.
     pub(crate) fn poll_readable(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
         armed: &mut bool,
@@ -470,7 +474,7 @@ impl Driver {
     /// just seen EAGAIN.
     pub(crate) fn poll_writable(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
         armed: &mut bool,
@@ -483,7 +487,7 @@ impl Driver {
     }
 
     /// Returns the waker of a waiting future that was dropped.
-    pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
+    pub(crate) fn forget(&mut self, key: SocketKey, wait: Wait) -> Option<Waker> {
         match self {
             Driver::Epoll(driver) => driver.forget(key, wait),
             Driver::Uring(driver) => driver.forget(key, wait),

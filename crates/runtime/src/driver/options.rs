@@ -22,7 +22,7 @@ impl fmt::Display for DriverKind {
 
 /// Settings of a driver: see [`WorkerConfig`](crate::worker::WorkerConfig), which they come from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
+pub(crate) struct DriverOptions {
     pub(crate) kind: DriverKind,
     pub(crate) multi_accept: bool,
     pub(crate) events_max: usize,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Identifies a socket within its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key(pub(super) u32);
+pub(crate) struct SocketKey(pub(super) u32);
 
 /// The role of a socket, which decides how it is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Role {
 
 /// What follows a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Follows {
+pub(crate) enum AfterSend {
     /// More data, at once: the kernel may hold back a partial segment.
     AtOnce,
     /// More data, fetched when this has been sent.
@@ -45,7 +45,7 @@ pub(crate) enum Wait {
 
 /// Destination and source of a datagram.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ends {
+pub(crate) struct DatagramAddresses {
     /// `None`: the peer that the socket is connected to.
     pub(crate) to: Option<SocketAddr>,
     /// `None`: the kernel chooses.

@@ -9,16 +9,16 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::calls::send_datagram;
-use super::socket::{Ends, Key};
+use super::socket::{DatagramAddresses, SocketKey};
 use super::uring::Uring;
-use super::uring_slot::Op;
+use super::uring_slot::UringOp;
 use super::waiters::remember;
 
 impl Uring {
     /// Receives a datagram by `receive`, which returns EAGAIN when there is none.
     pub(crate) fn poll_datagram<T>(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
         receive: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
@@ -31,18 +31,18 @@ impl Uring {
         let slot = &mut self.slots[key.0 as usize];
         remember(&mut slot.read, cx);
         slot.waiters.trim();
-        if !slot.has(Op::Recv) {
-            self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN);
+        if !slot.has(UringOp::Recv) {
+            self.poll_for(key.0 as usize, UringOp::Recv, PollFlags::IN);
         }
         Poll::Pending
     }
 
     pub(crate) fn poll_send_to(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         data: &[u8],
-        ends: Ends,
+        ends: DatagramAddresses,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         match send_datagram(fd, data, ends) {
@@ -52,8 +52,8 @@ impl Uring {
         }
         let slot = &mut self.slots[key.0 as usize];
         slot.waiters.remember_write(cx);
-        if !slot.has(Op::Writable) {
-            self.poll_for(key.0 as usize, Op::Writable, PollFlags::OUT);
+        if !slot.has(UringOp::Writable) {
+            self.poll_for(key.0 as usize, UringOp::Writable, PollFlags::OUT);
         }
         Poll::Pending
     }

@@ -15,13 +15,13 @@ use super::waiters::Waiters;
 use crate::buf::{self, Chain, Chunk, RecvBuf};
 
 /// The largest serial of a socket: the 64 bits of user data also hold the slot's 32 bits and the 3
-/// of an [`Op`].
+/// of an [`UringOp`].
 pub(super) const SERIAL_MAX: u32 = u32::MAX >> 3;
 
 /// What an operation is for; part of its user data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Op {
+pub(super) enum UringOp {
     Recv = 0,
     Send = 1,
     Accept = 2,
@@ -32,8 +32,9 @@ pub(super) enum Op {
     Inbox = 6,
 }
 
-impl Op {
-    pub(super) const OF_SLOTS: [Op; 5] = [Op::Recv, Op::Send, Op::Accept, Op::Hangup, Op::Writable];
+impl UringOp {
+    pub(super) const OF_SLOTS: [UringOp; 5] =
+        [UringOp::Recv, UringOp::Send, UringOp::Accept, UringOp::Hangup, UringOp::Writable];
 
     pub(super) fn bit(self) -> u8 {
         1 << self as u8
@@ -51,9 +52,12 @@ impl Op {
         (user_data >> 35) as u32
     }
 
-    pub(super) fn of(user_data: u64) -> Option<Op> {
+    pub(super) fn of(user_data: u64) -> Option<UringOp> {
         let kind = (user_data >> 32) as u8 & 0b111;
-        Op::OF_SLOTS.into_iter().chain([Op::Cancel, Op::Inbox]).find(|op| *op as u8 == kind)
+        UringOp::OF_SLOTS
+            .into_iter()
+            .chain([UringOp::Cancel, UringOp::Inbox])
+            .find(|op| *op as u8 == kind)
     }
 }
 
@@ -93,7 +97,7 @@ impl SendError {
 /// Flags of a socket: a bit each.
 #[derive(Clone, Copy)]
 #[repr(u8)]
-pub(super) enum Is {
+pub(super) enum SlotFlag {
     /// O_NONBLOCK is set, or may be.
     Nonblocking,
     /// A direct send is under way: O_NONBLOCK must stay.
@@ -127,11 +131,11 @@ pub(super) enum Is {
 }
 
 /// One socket.
-pub(super) struct Slot {
+pub(super) struct UringSlot {
     pub(super) fd: RawFd,
     /// Distinguishes the socket from earlier ones in this slot; at most [`SERIAL_MAX`].
     pub(super) serial: u32,
-    /// Bits of [`Is`].
+    /// Bits of [`SlotFlag`].
     facts: u16,
     /// Error of a send that had been reported as done; the next send returns it.
     pub(super) send_error: SendError,
@@ -149,12 +153,12 @@ pub(super) struct Slot {
 }
 
 // Part of the memory cost of an idle connection.
-const _: () = assert!(size_of::<Slot>() <= 56);
+const _: () = assert!(size_of::<UringSlot>() <= 56);
 
-impl Slot {
+impl UringSlot {
     /// A socket without operations in flight.
-    pub(super) fn new(fd: RawFd, role: Role, serial: u32) -> Slot {
-        let mut slot = Slot {
+    pub(super) fn new(fd: RawFd, role: Role, serial: u32) -> UringSlot {
+        let mut slot = UringSlot {
             fd,
             serial,
             facts: 0,
@@ -167,41 +171,41 @@ impl Slot {
             read: None,
             waiters: Waiters::default(),
         };
-        slot.set(Is::Nonblocking, matches!(role, Role::Stream | Role::Connecting));
-        slot.set(Is::Datagram, role == Role::Datagram);
-        slot.set(Is::Shared, role == Role::Listener { shared: true });
-        slot.set(Is::TryFirst, role != Role::Connecting);
+        slot.set(SlotFlag::Nonblocking, matches!(role, Role::Stream | Role::Connecting));
+        slot.set(SlotFlag::Datagram, role == Role::Datagram);
+        slot.set(SlotFlag::Shared, role == Role::Listener { shared: true });
+        slot.set(SlotFlag::TryFirst, role != Role::Connecting);
         slot
     }
 
-    pub(super) fn is(&self, what: Is) -> bool {
+    pub(super) fn is(&self, what: SlotFlag) -> bool {
         self.facts & 1 << what as u8 != 0
     }
 
     /// Returns the flag and clears it.
-    pub(super) fn take(&mut self, what: Is) -> bool {
+    pub(super) fn take(&mut self, what: SlotFlag) -> bool {
         let so = self.is(what);
         self.set(what, false);
         so
     }
 
-    pub(super) fn set(&mut self, what: Is, so: bool) {
+    pub(super) fn set(&mut self, what: SlotFlag, so: bool) {
         let bit = 1 << what as u8;
         self.facts = if so { self.facts | bit } else { self.facts & !bit };
     }
 
     /// Whether this operation is in flight.
-    pub(super) fn has(&self, op: Op) -> bool {
+    pub(super) fn has(&self, op: UringOp) -> bool {
         self.in_flight & op.bit() != 0
     }
 
     pub(super) fn make_blocking(&mut self) {
-        if self.is(Is::Nonblocking) {
+        if self.is(SlotFlag::Nonblocking) {
             // SAFETY: the descriptor is open: its slot is there, and closes it only on removal.
             let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
             // Cannot fail on a socket; if it did, operations would return EAGAIN and be repeated.
             let _ = rustix::io::ioctl_fionbio(fd, false);
-            self.set(Is::Nonblocking, false);
+            self.set(SlotFlag::Nonblocking, false);
         }
     }
 

@@ -49,14 +49,14 @@ pub struct Listing {
 /// `NotADirectory`, and those of openat2(2) and getdents(2).
 pub async fn read_dir(io: &Io, name: &Name, options: &ReadDirOptions) -> io::Result<Listing> {
     let (id, name, options) = (name.id(), name.clone(), *options);
-    offload(io, Class::Bulk, Op::ReadDir, id, move || Open::new(name)?.list(options)).await
+    offload(io, Class::Bulk, Op::ReadDir, id, move || OpenDirectory::new(name)?.list(options)).await
 }
 
 /// A directory that is listed in several trips, for directories with more entries than should be in
 /// memory at once.
 #[derive(Debug)]
 pub struct DirReader {
-    open: Arc<Mutex<Open>>,
+    open: Arc<Mutex<OpenDirectory>>,
     /// See [`known::path_id`].
     id: u64,
 }
@@ -78,7 +78,7 @@ impl DirReader {
     pub async fn open_name(io: &Io, name: &Name) -> io::Result<DirReader> {
         let (id, name) = (name.id(), name.clone());
         let work = move || {
-            let open = Arc::new(Mutex::new(Open::new(name)?));
+            let open = Arc::new(Mutex::new(OpenDirectory::new(name)?));
             Ok(DirReader { open, id })
         };
         offload(io, Class::Path, Op::Open, id, work).await
@@ -127,28 +127,28 @@ impl DirReader {
 const BUFFER_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
-struct Open {
+struct OpenDirectory {
     fd: OwnedFd,
     /// Where it is, if rules apply to the links in it.
     ruled: Option<Name>,
     /// Already read, but did not fit into the last listing.
-    kept: VecDeque<Found>,
+    kept: VecDeque<RawEntry>,
 }
 
 /// An entry as the directory has it.
 #[derive(Debug)]
-struct Found {
+struct RawEntry {
     name: CString,
     kind: Kind,
     ino: u64,
 }
 
-impl Open {
-    fn new(name: Name) -> io::Result<Open> {
+impl OpenDirectory {
+    fn new(name: Name) -> io::Result<OpenDirectory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = open_path(&name.path, name.symlinks, flags)?;
         let ruled = matches!(name.symlinks, Symlinks::Inside { .. }).then_some(name);
-        Ok(Open { fd, ruled, kept: VecDeque::new() })
+        Ok(OpenDirectory { fd, ruled, kept: VecDeque::new() })
     }
 
     fn list(&mut self, options: ReadDirOptions) -> io::Result<Listing> {
@@ -159,7 +159,7 @@ impl Open {
             // the disk to the other.
             found.sort_unstable_by_key(|found| found.ino);
         }
-        let entry = |found: Found| {
+        let entry = |found: RawEntry| {
             let metadata = match options.metadata {
                 true => self.look(&found).ok()?,
                 false => None,
@@ -170,7 +170,7 @@ impl Open {
     }
 
     /// Reads at most `max` entries; true: there are more.
-    fn read(&mut self, max: usize, found: &mut Vec<Found>) -> io::Result<bool> {
+    fn read(&mut self, max: usize, found: &mut Vec<RawEntry>) -> io::Result<bool> {
         let kept = self.kept.len().min(max);
         found.extend(self.kept.drain(..kept));
         if !self.kept.is_empty() {
@@ -187,7 +187,7 @@ impl Open {
                 continue;
             }
             let kind = Kind::from_type(entry.file_type());
-            found.push(Found { name: name.to_owned(), kind, ino: entry.ino() });
+            found.push(RawEntry { name: name.to_owned(), kind, ino: entry.ino() });
         }
         if found.len() > max {
             self.kept.extend(found.drain(max..));
@@ -196,7 +196,7 @@ impl Open {
     }
 
     /// Metadata of what a name leads to; an error if the rules forbid to look.
-    fn look(&self, found: &Found) -> io::Result<Option<Metadata>> {
+    fn look(&self, found: &RawEntry) -> io::Result<Option<Metadata>> {
         let stat =
             |flags| statat(&self.fd, &found.name, flags).map(|stat| Metadata::from_stat(&stat));
         let own = || stat(AtFlags::SYMLINK_NOFOLLOW).ok();

@@ -22,12 +22,12 @@ const QUICK_BLOCKS: u64 = 16 * 1024;
 /// An open file. Clones share the descriptor; it is closed with the last of them.
 #[derive(Clone)]
 pub struct File {
-    pub(super) handle: Arc<Handle>,
+    pub(super) handle: Arc<FileHandle>,
     /// The first bytes, if they were read as part of opening.
     pub(super) head: Bytes,
 }
 
-pub(super) struct Handle {
+pub(super) struct FileHandle {
     /// `None` only while it is being dropped.
     fd: Option<OwnedFd>,
     pub(super) metadata: Metadata,
@@ -53,15 +53,15 @@ pub(super) struct Handle {
     written_end: AtomicU64,
 }
 
-impl Handle {
+impl FileHandle {
     pub(super) fn new(
         fd: OwnedFd,
         metadata: Metadata,
         mount: &'static Mount,
         direct: Option<u32>,
         pool: Pool,
-    ) -> Handle {
-        Handle {
+    ) -> FileHandle {
+        FileHandle {
             fd: Some(fd),
             metadata,
             mount,
@@ -94,7 +94,7 @@ impl Handle {
     }
 
     /// Marks a file that this process writes.
-    pub(super) fn written(mut self) -> Handle {
+    pub(super) fn written(mut self) -> FileHandle {
         self.written = true;
         self
     }
@@ -138,13 +138,13 @@ impl Handle {
     }
 }
 
-impl AsFd for Handle {
+impl AsFd for FileHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("the descriptor is there until the drop").as_fd()
     }
 }
 
-impl Drop for Handle {
+impl Drop for FileHandle {
     fn drop(&mut self) {
         self.set_missing(false);
         if !self.is_slow_to_close() {

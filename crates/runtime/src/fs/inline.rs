@@ -31,7 +31,7 @@ static UNSUPPORTED: AtomicBool = AtomicBool::new(false);
 
 const DIR_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-pub(super) type Found = (OwnedFd, Metadata, &'static Mount);
+pub(super) type InlineOpen = (OwnedFd, Metadata, &'static Mount);
 
 /// Whether names are looked up inline at all; known after the first attempt.
 pub fn is_supported() -> bool {
@@ -39,7 +39,11 @@ pub fn is_supported() -> bool {
 }
 
 /// Opens `path` with `flags` if the whole walk is in memory. `None`: needs a pool thread.
-pub(super) fn lookup(path: &[u8], symlinks: Symlinks, flags: OFlags) -> Option<io::Result<Found>> {
+pub(super) fn lookup(
+    path: &[u8],
+    symlinks: Symlinks,
+    flags: OFlags,
+) -> Option<io::Result<InlineOpen>> {
     if UNSUPPORTED.load(Relaxed) {
         return None;
     }
@@ -143,7 +147,7 @@ fn examine(
     fd: OwnedFd,
     place: &'static Mount,
     flags: OFlags,
-) -> Option<io::Result<Found>> {
+) -> Option<io::Result<InlineOpen>> {
     // On an unexpected file system this may wait; see the gap described above.
     let metadata = match fstat(&fd) {
         Ok(stat) => Metadata::from_stat(&stat),

@@ -1,6 +1,6 @@
 //! Knowledge about files: where contents may be read inline.
 //!
-//! In tables that forget ([`Table`]), which costs a trip to the pool:
+//! In tables that forget ([`AtomicTable`]), which costs a trip to the pool:
 //!
 //! * files whose extent map was loaded ([`is_touched`]). An inode that leaves memory takes its names
 //!   along, so that the next open goes to the pool and touches it again.
@@ -10,7 +10,7 @@
 
 use super::Metadata;
 use crate::mounts;
-use crate::table::{self, Table};
+use crate::table::{self, AtomicTable};
 
 /// Entries for touched files: two megabytes at most.
 const TOUCHED: usize = 1 << 18;
@@ -28,8 +28,8 @@ const TICK_MS: u64 = 125;
 /// Number of ticks per second.
 pub(super) const TICKS_PER_SECOND: u16 = (1000 / TICK_MS) as u16;
 
-static TOUCHED_TABLE: Table<TOUCHED> = Table::new();
-static PIECES_TABLE: Table<PIECES> = Table::new();
+static TOUCHED_TABLE: AtomicTable<TOUCHED> = AtomicTable::new();
+static PIECES_TABLE: AtomicTable<PIECES> = AtomicTable::new();
 
 /// Identifies a path in the accounts of pools: never 0.
 pub(super) fn path_id(path: &[u8]) -> u64 {
@@ -62,7 +62,7 @@ fn piece_hash(file: u64, piece: u64) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tick(u16);
 
-/// Number of different ticks: one bit of a table's value is used for [`Use::whole`].
+/// Number of different ticks: one bit of a table's value is used for [`LastUse::whole`].
 const TICKS: u16 = u16::MAX >> 1;
 
 impl Tick {
@@ -80,13 +80,13 @@ impl Tick {
 
 /// When and how a piece was last used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Use {
+pub(super) struct LastUse {
     at: Tick,
     /// The whole piece was used: otherwise only its end is certain.
     pub(super) whole: bool,
 }
 
-impl Use {
+impl LastUse {
     pub(super) fn idle(self, now: Tick) -> u16 {
         self.at.idle(now)
     }
@@ -95,14 +95,14 @@ impl Use {
         self.at.0 << 1 | u16::from(self.whole)
     }
 
-    fn of_value(value: u16) -> Use {
-        Use { at: Tick(value >> 1), whole: value & 1 == 1 }
+    fn of_value(value: u16) -> LastUse {
+        LastUse { at: Tick(value >> 1), whole: value & 1 == 1 }
     }
 }
 
 /// The last use of the piece of `file` around `offset`; `None`: not known.
-pub(super) fn last_use(file: u64, offset: u64) -> Option<Use> {
-    PIECES_TABLE.find(piece_hash(file, offset / PIECE_BYTES)).map(Use::of_value)
+pub(super) fn last_use(file: u64, offset: u64) -> Option<LastUse> {
+    PIECES_TABLE.find(piece_hash(file, offset / PIECE_BYTES)).map(LastUse::of_value)
 }
 
 /// Records that the bytes from `offset` up to `end` were used now, and those from `begin` on a
@@ -112,10 +112,10 @@ pub(super) fn learn_used(file: u64, begin: u64, offset: u64, end: u64, size: u64
     let last = if end >= size { end.div_ceil(PIECE_BYTES) } else { end / PIECE_BYTES };
     for piece in offset / PIECE_BYTES..last {
         let hash = piece_hash(file, piece);
-        let known = PIECES_TABLE.find(hash).map(Use::of_value).filter(|known| known.at == now);
+        let known = PIECES_TABLE.find(hash).map(LastUse::of_value).filter(|known| known.at == now);
         let whole = begin <= piece * PIECE_BYTES;
         if known.is_none_or(|known| whole && !known.whole) {
-            PIECES_TABLE.set(hash, Use { at: now, whole }.to_value());
+            PIECES_TABLE.set(hash, LastUse { at: now, whole }.to_value());
         }
     }
 }

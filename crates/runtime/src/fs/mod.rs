@@ -33,7 +33,7 @@ mod read;
 mod residency;
 pub mod resident;
 mod send;
-pub(crate) mod shared;
+pub(crate) mod shared_lookups;
 mod splice;
 mod symlinks;
 mod touch;
@@ -48,10 +48,10 @@ pub use names::{ATTRIBUTE_BYTES_MAX, Name};
 pub use open::{
     OpenOptions, PREFETCH_MAX, open, open_in_pool, read, stat, stat_only, try_open, try_stat,
 };
-pub use send::{STEP_BYTES_MAX, Sent, Steps};
+pub use send::{STEP_BYTES_MAX, SendSteps, Sent};
 pub(crate) use splice::Claim;
 pub use symlinks::Symlinks;
-pub use tree::{CopyOptions, Failure, TREE_DEPTH_MAX, Tree, TreeStep, copy_file};
+pub use tree::{CopyOptions, TREE_DEPTH_MAX, Tree, TreeFailure, TreeStep, copy_file};
 pub use write::{CreateOptions, Lock, Patched, PutModes, create, lock, patch, put};
 
 use std::io;
@@ -134,7 +134,7 @@ where
 {
     if io.aio == Aio::Blocking {
         // It may change what was looked up before in this turn.
-        crate::received::add();
+        crate::receive_epoch::add();
         return crate::guard::exempt(work);
     }
     let owner = owner(io, file);

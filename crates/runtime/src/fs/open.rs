@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::file::Handle;
-use super::shared::{self, Key};
+use super::file::FileHandle;
+use super::shared_lookups::{self, LookupKey};
 use super::symlinks::open_path;
 use super::touch::touch;
 use super::{Aio, File, Io, Metadata, Symlinks, inline, known, offload, owner, resident};
@@ -59,7 +59,7 @@ pub async fn open(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<Fil
 /// # Errors
 /// As [`open`].
 pub async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<File> {
-    let key = Key { path, symlinks: options.symlinks, settings: Settings::of(io) };
+    let key = LookupKey { path, symlinks: options.symlinks, settings: OpenSettings::of(io) };
     let id = known::path_id(path);
     let open = {
         let (path, options, pool) = (path.to_vec(), *options, io.pool.clone());
@@ -69,11 +69,11 @@ pub async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) -> io::Re
     if io.aio == Aio::Blocking || io.pool.world().is_some() {
         return open.await;
     }
-    if let Some(result) = shared::join(key, options.prefetch).await {
+    if let Some(result) = shared_lookups::join(key, options.prefetch).await {
         return result;
     }
     match io.pool.starts_at_once(owner(io, id)) {
-        true => shared::lead(key, options.prefetch, open).await,
+        true => shared_lookups::lead(key, options.prefetch, open).await,
         // Nobody waits for another client's turn.
         false => open.await,
     }
@@ -82,16 +82,16 @@ pub async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) -> io::Re
 /// Opens like [`open`] if that needs no disk; `None`: [`open_in_pool`] has to be called.
 pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Result<File>> {
     if io.opens_inline() {
-        let open = || open_waiting(io.pool.clone(), path, options, Settings::of(io));
+        let open = || open_waiting(io.pool.clone(), path, options, OpenSettings::of(io));
         return Some(crate::guard::exempt(open));
     }
     if let Some(world) = io.pool.world() {
         let options = OpenOptions { prefetch: 0, ..*options };
-        let open = || open_waiting(io.pool.clone(), path, &options, Settings::of(io));
+        let open = || open_waiting(io.pool.clone(), path, &options, OpenSettings::of(io));
         return world.is_hit().then(open);
     }
-    let key = Key { path, symlinks: options.symlinks, settings: Settings::of(io) };
-    if let Some(file) = shared::file(key) {
+    let key = LookupKey { path, symlinks: options.symlinks, settings: OpenSettings::of(io) };
+    if let Some(file) = shared_lookups::file(key) {
         return Some(Ok(file));
     }
     let (fd, metadata, mount) = match inline::lookup(path, options.symlinks, FLAGS)? {
@@ -99,12 +99,12 @@ pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Resul
         Err(error) => return Some(Err(error)),
     };
     let direct = set_direct(fd.as_fd(), &metadata, key.settings);
-    let handle = Handle::new(fd, metadata, mount, direct, io.pool.clone());
+    let handle = FileHandle::new(fd, metadata, mount, direct, io.pool.clone());
     if mount.is_memory() || known::is_touched(handle.id) {
         handle.touched.store(true, Relaxed);
     }
     let file = File { handle: Arc::new(handle), head: Bytes::new() };
-    shared::opened(key, &file);
+    shared_lookups::opened(key, &file);
     Some(Ok(file))
 }
 
@@ -148,12 +148,15 @@ pub fn try_stat(io: &Io, path: &[u8], symlinks: Symlinks) -> Option<io::Result<M
     if let Some(world) = io.pool.world() {
         return world.is_hit().then(|| stat_waiting(path, symlinks));
     }
-    if let Some(metadata) = shared::metadata(path, symlinks) {
+    if let Some(metadata) = shared_lookups::metadata(path, symlinks) {
         return Some(Ok(metadata));
     }
     let found = inline::lookup(path, symlinks, STAT_FLAGS)?;
     Some(found.map(|(_, metadata, _)| {
-        shared::seen(Key { path, symlinks, settings: Settings::of(io) }, metadata);
+        shared_lookups::seen(
+            LookupKey { path, symlinks, settings: OpenSettings::of(io) },
+            metadata,
+        );
         metadata
     }))
 }
@@ -191,15 +194,15 @@ pub async fn read(io: &Io, path: &[u8], max: usize) -> io::Result<Bytes> {
 
 /// The part of [`Io`] that opening in the pool needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(super) struct OpenSettings {
     directio: Option<u64>,
     directio_alignment: u32,
     read_ahead: u64,
 }
 
-impl Settings {
-    pub(super) fn of(io: &Io) -> Settings {
-        Settings {
+impl OpenSettings {
+    pub(super) fn of(io: &Io) -> OpenSettings {
+        OpenSettings {
             directio: io.directio,
             directio_alignment: io.directio_alignment,
             read_ahead: io.read_ahead,
@@ -212,7 +215,7 @@ fn open_waiting(
     pool: Pool,
     path: &[u8],
     options: &OpenOptions,
-    settings: Settings,
+    settings: OpenSettings,
 ) -> io::Result<File> {
     let fd = match open_path(path, options.symlinks, FLAGS) {
         Ok(fd) => fd,
@@ -230,7 +233,7 @@ fn open_waiting(
         // As in nginx on Linux, where the kernel chooses the amount.
         let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Sequential);
     }
-    let handle = Handle::new(fd, metadata, mount, direct, pool);
+    let handle = FileHandle::new(fd, metadata, mount, direct, pool);
     let mut head = Vec::new();
     if metadata.is_file() {
         touch(&handle);
@@ -247,7 +250,7 @@ fn open_waiting(
 
 /// Turns on direct I/O for large files. Not every file system supports it; otherwise the page cache
 /// is used, as in nginx (which logs an alert).
-fn set_direct(fd: BorrowedFd<'_>, metadata: &Metadata, settings: Settings) -> Option<u32> {
+fn set_direct(fd: BorrowedFd<'_>, metadata: &Metadata, settings: OpenSettings) -> Option<u32> {
     if !metadata.is_file() || settings.directio.is_none_or(|least| metadata.size < least) {
         return None;
     }

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 
-use super::file::Handle;
+use super::file::FileHandle;
 use super::touch::touch;
-use super::{Aio, File, Io, known, offload, residency, shared};
+use super::{Aio, File, Io, known, offload, residency, shared_lookups};
 use crate::mounts;
 use crate::pool::{Class, Op, World};
 
 /// Result of an inline attempt.
-enum Attempt {
+enum ReadAttempt {
     /// Everything available.
     Whole(usize),
     /// Only this many bytes, which are in the buffer; the rest needs the disk.
@@ -47,24 +47,24 @@ impl File {
         let before = buffer.len();
         let is_shared = self.handle.shared.load(Relaxed) && offset == 0;
         if is_shared
-            && let Some(content) = shared::content(self)
+            && let Some(content) = shared_lookups::content(self)
             && content.len() == len
         {
             buffer.extend_from_slice(&content);
             return Ok(Some(len));
         }
         match self.handle.attempt(io, offset, len, buffer)? {
-            Attempt::Whole(count) => {
+            ReadAttempt::Whole(count) => {
                 if is_shared && count as u64 == self.handle.size() {
-                    shared::read(self, &buffer[before..]);
+                    shared_lookups::read(self, &buffer[before..]);
                 }
                 Ok(Some(count))
             }
-            Attempt::Part(_) => {
+            ReadAttempt::Part(_) => {
                 buffer.truncate(before);
                 Ok(None)
             }
-            Attempt::No => Ok(None),
+            ReadAttempt::No => Ok(None),
         }
     }
 
@@ -83,9 +83,9 @@ impl File {
         }
         let mut buffer = Vec::new();
         let done = match self.handle.attempt(io, offset, len, &mut buffer)? {
-            Attempt::Whole(_) => return Ok(Bytes::from(buffer)),
-            Attempt::Part(count) => count,
-            Attempt::No => {
+            ReadAttempt::Whole(_) => return Ok(Bytes::from(buffer)),
+            ReadAttempt::Part(count) => count,
+            ReadAttempt::No => {
                 mounts::count(&self.handle.mount.counters().read_pool);
                 0
             }
@@ -136,29 +136,29 @@ impl File {
     }
 }
 
-impl Handle {
+impl FileHandle {
     fn attempt(
         &self,
         io: &Io,
         offset: u64,
         len: usize,
         buffer: &mut Vec<u8>,
-    ) -> io::Result<Attempt> {
+    ) -> io::Result<ReadAttempt> {
         if self.direct.is_some() {
-            return Ok(Attempt::No);
+            return Ok(ReadAttempt::No);
         }
         if io.aio == Aio::Blocking {
             let read = || nowait_sys::fs::read_at(self.as_fd(), offset, len, buffer);
-            return crate::guard::exempt(read).map(Attempt::Whole);
+            return crate::guard::exempt(read).map(ReadAttempt::Whole);
         }
         if let Some(world) = io.pool.world() {
             return self.attempt_in(world, offset, len, buffer);
         }
         if !self.mount.reads_inline() || !self.is_touched() {
-            return Ok(Attempt::No);
+            return Ok(ReadAttempt::No);
         }
         if !residency::is_likely(self, offset, len) {
-            return Ok(Attempt::No);
+            return Ok(ReadAttempt::No);
         }
         let counters = self.mount.counters();
         let mut done = 0;
@@ -175,18 +175,18 @@ impl Handle {
                     self.set_missing(true);
                     known::forget_used(self.id, offset);
                     mounts::count(&counters.read_fallback);
-                    return Ok(Attempt::Part(done));
+                    return Ok(ReadAttempt::Part(done));
                 }
                 Err(error) if error.raw_os_error() == Some(OPNOTSUPP) => {
                     self.mount.forbid_nowait();
-                    return Ok(Attempt::No);
+                    return Ok(ReadAttempt::No);
                 }
                 Err(error) => return Err(error),
             }
         }
         self.used(offset, offset + done as u64);
         mounts::count(&counters.read_inline);
-        Ok(Attempt::Whole(done))
+        Ok(ReadAttempt::Whole(done))
     }
 
     /// An attempt on a simulated disk: the range is in memory, in part, or not at all.
@@ -196,14 +196,14 @@ impl Handle {
         offset: u64,
         len: usize,
         buffer: &mut Vec<u8>,
-    ) -> io::Result<Attempt> {
+    ) -> io::Result<ReadAttempt> {
         let hit = world.is_hit();
         let part = if hit { len } else { world.part_in_memory(len) };
         let read = nowait_sys::fs::read_at(self.as_fd(), offset, part, buffer)?;
         Ok(match part {
-            _ if hit => Attempt::Whole(read),
-            0 => Attempt::No,
-            _ => Attempt::Part(read),
+            _ if hit => ReadAttempt::Whole(read),
+            0 => ReadAttempt::No,
+            _ => ReadAttempt::Part(read),
         })
     }
 }

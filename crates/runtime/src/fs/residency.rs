@@ -22,7 +22,7 @@ use std::os::fd::AsFd;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::file::Handle;
+use super::file::FileHandle;
 use super::known;
 
 /// Distance of samples in bytes. The kernel mostly reads ahead and evicts in larger pieces; at this
@@ -51,7 +51,7 @@ const FRESH: u16 = 2 * known::TICKS_PER_SECOND;
 const KEPT: u16 = 60 * known::TICKS_PER_SECOND;
 
 /// Whether an attempt to read the range inline will most likely succeed.
-pub(super) fn is_likely(handle: &Handle, offset: u64, len: usize) -> bool {
+pub(super) fn is_likely(handle: &FileHandle, offset: u64, len: usize) -> bool {
     let len = len as u64;
     if handle.mount.is_memory() || offset >= handle.size() {
         return true;
@@ -65,7 +65,7 @@ pub(super) fn is_likely(handle: &Handle, offset: u64, len: usize) -> bool {
 }
 
 /// How many of the `len` bytes from `offset`, counted from the first, are known to be in memory.
-pub(super) fn known_resident(handle: &Handle, offset: u64, len: usize) -> io::Result<usize> {
+pub(super) fn known_resident(handle: &FileHandle, offset: u64, len: usize) -> io::Result<usize> {
     let len = handle.size().saturating_sub(offset).min(len as u64);
     if len == 0 {
         // Past the end: sendfile finds that out without a disk.
@@ -94,19 +94,19 @@ pub(super) fn known_resident(handle: &Handle, offset: u64, len: usize) -> io::Re
 }
 
 /// How long a piece may have been idle and still be worth an attempt.
-fn idle_max(handle: &Handle) -> u16 {
+fn idle_max(handle: &FileHandle) -> u16 {
     if handle.mount.is_missing() { FRESH } else { KEPT }
 }
 
 /// How many of the `len` bytes from `offset` are in pieces used in the last `ticks`.
-fn used_len(handle: &Handle, offset: u64, len: u64, ticks: u16) -> u64 {
+fn used_len(handle: &FileHandle, offset: u64, len: u64, ticks: u16) -> u64 {
     let (now, end) = (known::Tick::now(), offset + len);
     let is_used = |at| known::last_use(handle.id, at).is_some_and(|used| used.idle(now) <= ticks);
     pieces(offset, end).find(|at| !is_used(*at)).unwrap_or(end) - offset
 }
 
 /// Whether all pieces of the range were entirely used in the last moment.
-fn whole_just_used(handle: &Handle, offset: u64, len: u64) -> bool {
+fn whole_just_used(handle: &FileHandle, offset: u64, len: u64) -> bool {
     let now = known::Tick::now();
     let is_just_used = |at| {
         known::last_use(handle.id, at).is_some_and(|used| used.whole && used.idle(now) <= JUST)
@@ -115,7 +115,7 @@ fn whole_just_used(handle: &Handle, offset: u64, len: u64) -> bool {
 }
 
 /// The leading whole pieces from `offset` on that cachestat finds in memory.
-fn first_pieces(handle: &Handle, offset: u64, len: u64) -> u64 {
+fn first_pieces(handle: &FileHandle, offset: u64, len: u64) -> u64 {
     let end = offset + len;
     let is_missing = |at: &u64| {
         let piece_end = (at / known::PIECE_BYTES + 1) * known::PIECE_BYTES;
@@ -131,7 +131,7 @@ fn pieces(offset: u64, end: u64) -> impl Iterator<Item = u64> {
 }
 
 /// Whether all pages of the range are in the cache; `None`: not known.
-fn whole_by_cachestat(handle: &Handle, offset: u64, len: u64) -> Option<bool> {
+fn whole_by_cachestat(handle: &FileHandle, offset: u64, len: u64) -> Option<bool> {
     if handle.no_cachestat.load(Relaxed) || NO_CACHESTAT.load(Relaxed) {
         return None;
     }
@@ -156,7 +156,7 @@ fn is_missing(error: &io::Error) -> bool {
 }
 
 /// Samples one byte of each piece and the last one; only a few pieces of recently used ranges.
-fn by_samples(handle: &Handle, offset: u64, len: u64) -> io::Result<u64> {
+fn by_samples(handle: &FileHandle, offset: u64, len: u64) -> io::Result<u64> {
     if !handle.mount.reads_inline() || len == 0 {
         return Ok(0);
     }
@@ -186,7 +186,7 @@ fn by_samples(handle: &Handle, offset: u64, len: u64) -> io::Result<u64> {
     Ok(len)
 }
 
-fn is_cached(handle: &Handle, offset: u64) -> io::Result<bool> {
+fn is_cached(handle: &FileHandle, offset: u64) -> io::Result<bool> {
     match nowait_sys::fs::is_byte_cached(handle.as_fd(), offset) {
         Err(error) if error.raw_os_error() == Some(OPNOTSUPP) => {
             handle.mount.forbid_nowait();

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::SendFlags;
 
-use super::file::Handle;
+use super::file::FileHandle;
 use super::known::Tick;
 use super::touch::touch;
 use super::{Aio, File, Io, offload, residency};
@@ -42,7 +42,7 @@ pub enum Sent {
 /// State shared by the inline steps of one send, so that none rechecks what was found in memory a
 /// moment ago. One value may be used for any files and ranges.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Steps {
+pub struct SendSteps {
     /// The file, and up to where it was sent.
     file: u64,
     end: u64,
@@ -54,11 +54,12 @@ pub struct Steps {
     looked: Tick,
 }
 
-impl Steps {
+impl SendSteps {
     /// Discards state that is of no use for a step from `offset` at `now`.
     fn renew(&mut self, file: u64, offset: u64, now: Tick) {
         if self.file != file || self.end != offset {
-            *self = Steps { file, end: offset, begin: offset, begun: now, ..Steps::default() };
+            *self =
+                SendSteps { file, end: offset, begin: offset, begun: now, ..SendSteps::default() };
         }
         if self.begun.idle(now) > residency::JUST {
             (self.begin, self.begun) = (offset, now);
@@ -81,7 +82,7 @@ impl File {
         socket: BorrowedFd<'_>,
         offset: u64,
         len: u64,
-        steps: &mut Steps,
+        steps: &mut SendSteps,
     ) -> io::Result<Option<Sent>> {
         let handle = &*self.handle;
         let len = step_len(len, STEP_BYTES_MAX);
@@ -128,7 +129,7 @@ impl File {
         S: AsFd + Send + 'static,
     {
         let len = step_len(len, POOL_STEP_BYTES_MAX);
-        let step = move |handle: &Handle| {
+        let step = move |handle: &FileHandle| {
             let (socket, file) = (socket.as_fd(), handle.as_fd());
             match handle.direct {
                 Some(alignment) => send_direct(socket, file, offset, len, alignment as usize),
@@ -143,7 +144,7 @@ impl File {
         &self,
         io: &Io,
         offset: u64,
-        step: impl FnOnce(&Handle) -> io::Result<Sent> + Send + 'static,
+        step: impl FnOnce(&FileHandle) -> io::Result<Sent> + Send + 'static,
     ) -> io::Result<Sent> {
         let handle = self.handle.clone();
         handle.mount.will_read();
@@ -168,17 +169,17 @@ impl File {
     where
         S: AsFd + Clone + Send + 'static,
     {
-        match self.try_send(io, socket.as_fd(), offset, len, &mut Steps::default())? {
+        match self.try_send(io, socket.as_fd(), offset, len, &mut SendSteps::default())? {
             Some(sent) => Ok(sent),
             None => self.send_in_pool(io, socket.clone(), offset, len).await,
         }
     }
 }
 
-impl Handle {
+impl FileHandle {
     /// How many of the `len` bytes from `offset` are known to be in memory, from this check or a
     /// very recent one.
-    fn look_ahead(&self, offset: u64, len: usize, steps: &mut Steps) -> io::Result<usize> {
+    fn look_ahead(&self, offset: u64, len: usize, steps: &mut SendSteps) -> io::Result<usize> {
         let now = Tick::now();
         steps.renew(self.id, offset, now);
         let known = steps.resident_end.saturating_sub(offset);

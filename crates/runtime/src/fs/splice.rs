@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rustix::io::{Errno, retry_on_intr as retry};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
-use super::file::Handle;
+use super::file::FileHandle;
 use super::send::{Sent, sent};
 use super::{File, Io};
 
@@ -64,30 +64,31 @@ impl File {
         S: AsFd + Send + 'static,
     {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(PIPE_BYTES);
-        let step = move |handle: &Handle| step(handle.as_fd(), socket.as_fd(), offset, len, &claim);
+        let step =
+            move |handle: &FileHandle| step(handle.as_fd(), socket.as_fd(), offset, len, &claim);
         self.send_by(io, offset, step).await
     }
 }
 
 /// An empty pipe.
-struct Pipe {
+struct EmptyPipe {
     read: OwnedFd,
     write: OwnedFd,
 }
 
 thread_local! {
     /// The pipe that this thread used before.
-    static SPARE: Cell<Option<Pipe>> = const { Cell::new(None) };
+    static SPARE: Cell<Option<EmptyPipe>> = const { Cell::new(None) };
 }
 
-impl Pipe {
+impl EmptyPipe {
     /// `None`: no descriptors left.
-    fn take() -> Option<Pipe> {
+    fn take() -> Option<EmptyPipe> {
         SPARE.take().or_else(|| {
             let (read, write) = pipe_with(PipeFlags::CLOEXEC).ok()?;
             // A user with many pipes gets small ones.
             let _ = fcntl_setpipe_size(&write, PIPE_BYTES);
-            Some(Pipe { read, write })
+            Some(EmptyPipe { read, write })
         })
     }
 }
@@ -99,7 +100,7 @@ fn step(
     len: usize,
     claim: &Claim,
 ) -> io::Result<Sent> {
-    let Some(pipe) = Pipe::take() else {
+    let Some(pipe) = EmptyPipe::take() else {
         return match claim.begin() {
             true => sent(nowait_sys::fs::send_file(socket, file, offset, len)),
             false => Err(given_up()),

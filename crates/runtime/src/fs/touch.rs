@@ -6,14 +6,14 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::file::Handle;
+use super::file::FileHandle;
 use super::known;
 use crate::mounts::FsType;
 
 /// Loads the extent map of a regular file on a file system where files are read inline, unless that
 /// was done before. ext4 has a call for it; elsewhere counting the extents reads the map, and a
 /// first read loads the per-file state.
-pub(super) fn touch(handle: &Handle) {
+pub(super) fn touch(handle: &FileHandle) {
     let metadata = &handle.metadata;
     if handle.is_touched() || !metadata.is_file() || !handle.mount.reads_inline() {
         return;
@@ -25,7 +25,7 @@ pub(super) fn touch(handle: &Handle) {
     known::learn_touched(handle.id);
 }
 
-fn load_map(handle: &Handle) -> bool {
+fn load_map(handle: &FileHandle) -> bool {
     let fd = handle.as_fd();
     if handle.mount.fs_type == FsType::Ext4 {
         return nowait_sys::fiemap::load(fd).is_ok();

@@ -28,7 +28,7 @@ const STEP_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A call that failed for a name of a tree. The walk goes on.
 #[derive(Debug)]
-pub struct Failure {
+pub struct TreeFailure {
     /// The system call, as `unlink()`.
     pub call: &'static str,
     pub path: Vec<u8>,
@@ -39,7 +39,7 @@ pub struct Failure {
 #[derive(Debug, Default)]
 pub struct TreeStep {
     /// At most a few for each name.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<TreeFailure>,
     /// The tree is finished: that of its removal is the removal of the directory itself.
     pub done: bool,
 }
@@ -58,7 +58,7 @@ pub struct CopyOptions {
 /// A tree of files on its way to another place, or to its end.
 #[derive(Debug)]
 pub struct Tree {
-    walk: Arc<Mutex<Walk>>,
+    walk: Arc<Mutex<TreeWalk>>,
     op: Op,
     id: u64,
     /// Where it is closed.
@@ -90,7 +90,7 @@ impl Tree {
             let dir = open_dir(&parent, last)?;
             let root =
                 Level { name: last.to_vec(), dir, to: None, mtime: 0, pass: Pass::default() };
-            Ok(Walk::new(parent, from.path, root, None, CopyOptions::default()))
+            Ok(TreeWalk::new(parent, from.path, root, None, CopyOptions::default()))
         };
         let walk = offload(io, Class::Path, Op::Open, id, work).await?;
         Ok(Tree { walk: Arc::new(Mutex::new(walk)), op: Op::Unlink, id, pool: io.pool.clone() })
@@ -128,7 +128,7 @@ impl Tree {
                 pass: Pass::default(),
             };
             let copying = Copying { root: (id.dev, id.ino), path: to.path };
-            let mut walk = Walk::new(parent, from.path, root, Some(copying), options);
+            let mut walk = TreeWalk::new(parent, from.path, root, Some(copying), options);
             if !members {
                 walk.levels.clear();
             }
@@ -150,7 +150,7 @@ impl Tree {
 }
 
 #[derive(Debug)]
-struct Walk {
+struct TreeWalk {
     /// The directory that holds the root of a tree that is removed.
     parent: OwnedFd,
     /// The path of the root, without a slash at its end, for messages.
@@ -200,17 +200,17 @@ fn dir_access(mode: u32) -> u32 {
     mode | (mode & 0o444) >> 2
 }
 
-impl Walk {
+impl TreeWalk {
     fn new(
         parent: OwnedFd,
         mut path: Vec<u8>,
         root: Level,
         copying: Option<Copying>,
         options: CopyOptions,
-    ) -> Walk {
+    ) -> TreeWalk {
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
         path.truncate(end);
-        Walk { parent, path, levels: vec![root], copying, options, file: None }
+        TreeWalk { parent, path, levels: vec![root], copying, options, file: None }
     }
 
     fn step(&mut self) -> TreeStep {
@@ -227,7 +227,7 @@ impl Walk {
                     Err((call, error)) => {
                         let path = std::mem::take(&mut file.path);
                         self.discard(&path);
-                        step.failures.push(Failure { call, path, error });
+                        step.failures.push(TreeFailure { call, path, error });
                     }
                 }
             }
@@ -281,7 +281,7 @@ impl Walk {
         error: impl Into<io::Error>,
     ) {
         let path = self.path_of(&self.path, name);
-        step.failures.push(Failure { call, path, error: error.into() });
+        step.failures.push(TreeFailure { call, path, error: error.into() });
         if let Some(level) = self.levels.last_mut() {
             level.pass.failed = true;
         }
@@ -472,7 +472,7 @@ pub async fn copy_file(
     from: &Name,
     to: &Name,
     options: CopyOptions,
-) -> Result<(), Failure> {
+) -> Result<(), TreeFailure> {
     let id = from.id();
     let (source, target) = (from.clone(), to.clone());
     let work = move || {
@@ -490,9 +490,9 @@ pub async fn copy_file(
             });
         Ok(begun)
     };
-    let pool = |error: io::Error| Failure { call: "copy", path: from.path.clone(), error };
+    let pool = |error: io::Error| TreeFailure { call: "copy", path: from.path.clone(), error };
     let begun = offload(io, Class::Path, Op::Open, id, work).await.map_err(pool)?;
-    let transfer = begun.map_err(|((call, error), path)| Failure { call, path, error })?;
+    let transfer = begun.map_err(|((call, error), path)| TreeFailure { call, path, error })?;
     let mut transfer = Some(transfer);
     loop {
         let copying = transfer.take();
@@ -511,7 +511,7 @@ pub async fn copy_file(
                 transfer = copying;
                 continue;
             }
-            Ok(Err((call, error))) => Failure { call, path: to.path.clone(), error },
+            Ok(Err((call, error))) => TreeFailure { call, path: to.path.clone(), error },
             Err(failure) => failure,
         };
         // Nothing more can be done if this fails, too.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 
-use super::file::Handle;
+use super::file::FileHandle;
 use super::{File, Io, Metadata, known, offload};
 use crate::mounts;
 use crate::pool::{Class, Op, Pool};
@@ -261,7 +261,7 @@ fn rename_into(from: &[u8], to: &[u8], dir_mode: u32) -> io::Result<()> {
 }
 
 /// The renamed file will be opened soon: its extent map and pages are in memory.
-fn learn_published(handle: &Handle) -> io::Result<Metadata> {
+fn learn_published(handle: &FileHandle) -> io::Result<Metadata> {
     // Renaming has changed its ctime, which is part of its key in the tables.
     let metadata = Metadata::from_stat(&rustix::fs::fstat(handle)?);
     if metadata.is_file() && handle.mount.reads_inline() && !handle.mount.is_memory() {
@@ -279,7 +279,7 @@ fn create_file(
     options: CreateOptions,
     dir_mode: u32,
     pool: Pool,
-) -> io::Result<Handle> {
+) -> io::Result<FileHandle> {
     match open_new(path, options, pool.clone()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             super::make_parents(path, dir_mode)?;
@@ -289,7 +289,7 @@ fn create_file(
     }
 }
 
-fn open_new(path: &[u8], options: CreateOptions, pool: Pool) -> io::Result<Handle> {
+fn open_new(path: &[u8], options: CreateOptions, pool: Pool) -> io::Result<FileHandle> {
     let mut flags =
         OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     flags.set(OFlags::EXCL, options.exclusive);
@@ -298,10 +298,10 @@ fn open_new(path: &[u8], options: CreateOptions, pool: Pool) -> io::Result<Handl
     let fd = openat(CWD, path, flags, Mode::from_raw_mode(options.mode))?;
     let metadata = Metadata::from_stat(&rustix::fs::fstat(&fd)?);
     let mount = mounts::of(fd.as_fd(), metadata.dev);
-    Ok(Handle::new(fd, metadata, mount, None, pool).written())
+    Ok(FileHandle::new(fd, metadata, mount, None, pool).written())
 }
 
-fn write_chunks(handle: &Handle, begin: u64, chunks: &[Bytes]) -> io::Result<()> {
+fn write_chunks(handle: &FileHandle, begin: u64, chunks: &[Bytes]) -> io::Result<()> {
     let mut offset = begin;
     for chunk in chunks {
         write_all(handle, offset, chunk)?;

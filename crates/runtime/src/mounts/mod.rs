@@ -101,7 +101,7 @@ pub struct Mount {
     misses: AtomicU64,
     /// Mounted, as far as known; otherwise the number may have a new owner.
     mounted: AtomicBool,
-    counters: [Counters; SHARDS],
+    counters: [MountCounters; SHARDS],
 }
 
 /// Number of counter sets per file system, so that workers counting at the same time rarely write
@@ -124,7 +124,7 @@ macro_rules! counters {
         /// How often the inline forms succeeded and how often the pool was needed.
         #[derive(Debug, Default)]
         #[repr(align(128))]
-        pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* }
+        pub(crate) struct MountCounters { $(pub(crate) $name: AtomicU64,)* }
 
         /// One file system's state and counts.
         #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ macro_rules! counters {
 
         impl Mount {
             pub fn snapshot(&self) -> MountSnapshot {
-                let sum = |counter: fn(&Counters) -> &AtomicU64| {
+                let sum = |counter: fn(&MountCounters) -> &AtomicU64| {
                     self.counters.iter().map(|shard| counter(shard).load(Relaxed)).sum()
                 };
                 MountSnapshot {
@@ -258,7 +258,7 @@ impl Mount {
     }
 
     /// The counters for this thread.
-    pub(crate) fn counters(&self) -> &Counters {
+    pub(crate) fn counters(&self) -> &MountCounters {
         &self.counters[SHARD.get()]
     }
 }

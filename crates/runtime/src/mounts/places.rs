@@ -10,12 +10,12 @@
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::Relaxed};
 
 use super::{MOUNT_BITS, Mount, by_index};
-use crate::table::{self, Table, VALUE_BITS};
+use crate::table::{self, AtomicTable, VALUE_BITS};
 
 /// Entries for directories and names: half a megabyte, of which only the used pages occupy memory.
 const PLACES: usize = 1 << 16;
 
-static PLACES_TABLE: Table<PLACES> = Table::new();
+static PLACES_TABLE: AtomicTable<PLACES> = AtomicTable::new();
 
 /// Number of entries ever made for names that differ from their directory.
 static NAMES: AtomicUsize = AtomicUsize::new(0);
@@ -43,7 +43,7 @@ fn name_hash(path: &[u8]) -> u64 {
     table::hash((1u8, path))
 }
 
-/// A [`Table`] value: a file system's slot number, and the [`AGE`] in which it was seen.
+/// A [`AtomicTable`] value: a file system's slot number, and the [`AGE`] in which it was seen.
 fn place_value(mount: &Mount) -> u16 {
     AGE.load(Relaxed) << MOUNT_BITS | mount.index()
 }

@@ -23,14 +23,14 @@ const READS_MAX: usize = 8;
 const STACK_BYTES: usize = 64 * 1024;
 
 /// The mounted file systems, by the kernel's list.
-struct Mounted {
+struct MountList {
     /// By device number.
     list: HashMap<u64, FsType>,
     /// No btrfs was unmounted since the last look.
     has_all_btrfs: bool,
 }
 
-impl Mounted {
+impl MountList {
     /// Whether `mount` is one of them.
     fn has(&self, mount: &Mount) -> bool {
         match mount.fs_type {
@@ -71,7 +71,7 @@ fn watch_file(mut mountinfo: File) {
             *fs_type != FsType::Btrfs || now.get(dev) == Some(fs_type)
         };
         let has_all_btrfs = before.iter().all(is_kept);
-        let mounted = Mounted { list: now, has_all_btrfs };
+        let mounted = MountList { list: now, has_all_btrfs };
         slots().for_each(|mount| note(mount, &mounted));
         before = mounted.list;
     }
@@ -99,7 +99,7 @@ fn read_doubting(mountinfo: &mut File) -> HashMap<u64, FsType> {
 
 /// A file system missing in an earlier list may be back, or may never have been away if that list
 /// was stale.
-fn note(mount: &Mount, mounted: &Mounted) {
+fn note(mount: &Mount, mounted: &MountList) {
     let is_mounted = mounted.has(mount);
     // For subvolumes, the list only tells that they are gone.
     if !is_mounted || mount.fs_type != FsType::Btrfs {
@@ -149,8 +149,8 @@ mod tests {
     #[test]
     fn what_comes_back_is_mounted_again() {
         let list = |types: &[(u64, FsType)]| types.iter().copied().collect::<HashMap<_, _>>();
-        let mounted = |types, has_all_btrfs| Mounted { list: list(types), has_all_btrfs };
-        let after = |mount: &Mount, mounted: &Mounted| {
+        let mounted = |types, has_all_btrfs| MountList { list: list(types), has_all_btrfs };
+        let after = |mount: &Mount, mounted: &MountList| {
             note(mount, mounted);
             mount.mounted.load(Relaxed)
         };

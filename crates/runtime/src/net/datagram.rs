@@ -16,7 +16,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto};
 
 use super::{ConnectError, ConnectOptions, Packet};
 use crate::buf::RecvBuf;
-use crate::driver::{Driver, Ends, Key, Role, Wait};
+use crate::driver::{DatagramAddresses, Driver, Role, SocketKey, Wait};
 use crate::local::{self, Local};
 
 /// A UDP socket. It does not count against `connections_max`. Closed on drop.
@@ -26,7 +26,7 @@ pub struct Datagram {
     local: Rc<Local>,
     /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
-    key: Key,
+    key: SocketKey,
 }
 
 impl Datagram {
@@ -168,7 +168,7 @@ impl Datagram {
     /// `ConnectionRefused` for an earlier send; errors reported by the network (too long, no
     /// route).
     pub async fn send(&self, data: &[u8]) -> io::Result<()> {
-        self.transmit(data, Ends::default()).await
+        self.transmit(data, DatagramAddresses::default()).await
     }
 
     /// Sends a datagram to this address.
@@ -176,7 +176,7 @@ impl Datagram {
     /// # Errors
     /// As [`send`](Datagram::send).
     pub async fn send_to(&self, data: &[u8], to: SocketAddr) -> io::Result<()> {
-        self.transmit(data, Ends { to: Some(to), local: None }).await
+        self.transmit(data, DatagramAddresses { to: Some(to), local: None }).await
     }
 
     /// Sends a datagram to this address, from `local` (one of the addresses of a wildcard socket),
@@ -190,7 +190,7 @@ impl Datagram {
         to: SocketAddr,
         local: Option<IpAddr>,
     ) -> io::Result<bool> {
-        let ends = Ends { to: Some(to), local };
+        let ends = DatagramAddresses { to: Some(to), local };
         let mut cx = Context::from_waker(Waker::noop());
         let mut driver = self.local.driver.borrow_mut();
         match driver.poll_send_to(self.key, self.fd(), data, ends, &mut cx) {
@@ -199,7 +199,7 @@ impl Datagram {
         }
     }
 
-    async fn transmit(&self, data: &[u8], ends: Ends) -> io::Result<()> {
+    async fn transmit(&self, data: &[u8], ends: DatagramAddresses) -> io::Result<()> {
         let _interest = Interest { socket: self, wait: Wait::Write };
         poll_fn(|cx| {
             let mut driver = self.local.driver.borrow_mut();

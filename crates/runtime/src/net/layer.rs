@@ -28,7 +28,7 @@ use crate::buf::{
     Chain, Chunk, LargeBuf, OutBuf, RECV_BUF_BYTES, Received, RecvBuf, put_recv_memory,
     take_recv_memory,
 };
-use crate::driver::Follows;
+use crate::driver::AfterSend;
 
 /// Plaintext sealed at once: the records of one send to the kernel. With what they add, they fit
 /// into pooled memory.
@@ -45,7 +45,7 @@ const OVERHEAD_BYTES: usize = 512;
 
 /// The result of [`Layer::open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenProgress {
     /// Bytes of the input that are done with.
     pub consumed: usize,
     /// Bytes of plaintext written.
@@ -69,7 +69,7 @@ pub trait Layer: Send {
         input: &mut [u8],
         plain: &mut [u8],
         output: &mut Vec<u8>,
-    ) -> io::Result<Opened>;
+    ) -> io::Result<OpenProgress>;
 
     /// Appends all of `plain`, sealed, to `output`.
     ///
@@ -379,7 +379,7 @@ impl Layered {
     /// woken, and the next call continues. A failure is left to the next send to find.
     fn poll_own_output(&self, stream: &Stream, cx: &mut Context<'_>) {
         while !self.sending.get() && !self.is_flushed() {
-            if !matches!(self.poll_output(stream, Follows::Nothing, cx), Poll::Ready(Ok(()))) {
+            if !matches!(self.poll_output(stream, AfterSend::Nothing, cx), Poll::Ready(Ok(()))) {
                 break;
             }
         }
@@ -393,7 +393,7 @@ impl Layered {
     fn poll_output(
         &self,
         stream: &Stream,
-        follows: Follows,
+        follows: AfterSend,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let (key, fd) = (stream.key, stream.fd());
@@ -502,7 +502,7 @@ impl Layered {
         &self,
         stream: &Stream,
         chain: &mut Chain,
-        follows: Follows,
+        follows: AfterSend,
         cx: &mut Context<'_>,
     ) -> (usize, Poll<io::Result<()>>) {
         self.sending.set(true);
@@ -514,7 +514,7 @@ impl Layered {
             }
         }
         let follows = match follows {
-            Follows::Nothing if !chain.is_empty() => Follows::Later,
+            AfterSend::Nothing if !chain.is_empty() => AfterSend::Later,
             follows => follows,
         };
         (sealed, self.poll_output(stream, follows, cx))
@@ -614,7 +614,7 @@ impl Layered {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         while !self.is_flushed() {
-            std::task::ready!(self.poll_output(stream, Follows::Nothing, cx))?;
+            std::task::ready!(self.poll_output(stream, AfterSend::Nothing, cx))?;
         }
         Poll::Ready(Ok(()))
     }

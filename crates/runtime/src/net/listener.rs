@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use rustix::io::Errno;
 
 use super::{Address, Stream};
-use crate::driver::{Key, Role};
+use crate::driver::{Role, SocketKey};
 use crate::local::{self, Local};
 use crate::time::{Sleep, sleep};
 
@@ -41,7 +41,7 @@ pub struct Accepted {
 /// A listening socket of this worker.
 pub struct Listener {
     local: Rc<Local>,
-    key: Key,
+    key: SocketKey,
     /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
     id: u64,

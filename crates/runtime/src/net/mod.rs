@@ -17,7 +17,7 @@ mod stream;
 pub use address::Address;
 pub use connect::{ConnectError, ConnectOptions};
 pub use datagram::Datagram;
-pub use layer::{DetachedLayer, Layer, Opened};
+pub use layer::{DetachedLayer, Layer, OpenProgress};
 pub use listener::{Accepted, Listener, ListenerOptions};
 pub use packet::Packet;
 pub use relay::{

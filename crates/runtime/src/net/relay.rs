@@ -15,7 +15,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use super::splice::{Pipe, Splice};
+use super::splice::{PooledPipe, Splice};
 use super::{NO_TIMEOUT, SendOptions, Stream};
 use crate::buf::{Chain, LARGE_BUF_BYTES, RECV_BUF_BYTES, Received};
 use crate::time::timeout;
@@ -208,7 +208,7 @@ pub async fn relay(
     options: &RelayOptions,
     observer: &dyn Observer,
 ) -> RelayEnd {
-    let shared = Shared {
+    let shared = RelayState {
         ends,
         options,
         observer,
@@ -247,14 +247,14 @@ pub async fn relay(
 }
 
 /// Why a direction ended early.
-enum Fault {
+enum RelayFault {
     Broken,
     Stuck,
 }
 
 /// Result of passing bytes through a pipe.
 #[derive(PartialEq, Eq)]
-enum Passed {
+enum SpliceResult {
     /// Everything was passed; the source has ended.
     All,
     /// More may come.
@@ -262,7 +262,7 @@ enum Passed {
 }
 
 /// State shared by both directions and the idle watch.
-struct Shared<'a> {
+struct RelayState<'a> {
     ends: Sides<End<'a>>,
     options: &'a RelayOptions,
     observer: &'a dyn Observer,
@@ -277,12 +277,17 @@ struct Shared<'a> {
     started: Instant,
 }
 
-impl Shared<'_> {
+impl RelayState<'_> {
     /// How the end of one direction affects the relay; `None`: the other direction continues.
-    fn ended(&self, from: Side, ended: Result<(), Fault>, other_is_open: bool) -> Option<RelayEnd> {
+    fn ended(
+        &self,
+        from: Side,
+        ended: Result<(), RelayFault>,
+        other_is_open: bool,
+    ) -> Option<RelayEnd> {
         match ended {
-            Err(Fault::Broken) => return Some(RelayEnd::Broken(from.other())),
-            Err(Fault::Stuck) => return Some(RelayEnd::Stuck(from.other())),
+            Err(RelayFault::Broken) => return Some(RelayEnd::Broken(from.other())),
+            Err(RelayFault::Stuck) => return Some(RelayEnd::Stuck(from.other())),
             Ok(()) => {}
         }
         if let (AfterEnd::Linger(pause), Side::Upstream) = (self.options.after_end, from) {
@@ -294,7 +299,7 @@ impl Shared<'_> {
 
     /// Passes bytes from one side to the other, until it has ended and the other has received
     /// everything.
-    async fn pump(&self, from: Side, first: Chain) -> Result<(), Fault> {
+    async fn pump(&self, from: Side, first: Chain) -> Result<(), RelayFault> {
         let rate = *self.options.rate.of(from);
         self.forward(from, first).await?;
         let mut taken = 0;
@@ -341,7 +346,7 @@ impl Shared<'_> {
                 && run >= SPLICE_AFTER_BYTES
                 && let Some(source) = self.ends.of(from).plain()
                 && let Some(sink) = self.ends.of(from.other()).plain()
-                && Box::pin(self.splice(from, source, sink)).await? == Passed::All
+                && Box::pin(self.splice(from, source, sink)).await? == SpliceResult::All
             {
                 self.pass_end_on(from);
                 return Ok(());
@@ -355,7 +360,7 @@ impl Shared<'_> {
     }
 
     /// Sends to the other side.
-    async fn forward(&self, from: Side, chain: Chain) -> Result<(), Fault> {
+    async fn forward(&self, from: Side, chain: Chain) -> Result<(), RelayFault> {
         if chain.is_empty() {
             return Ok(());
         }
@@ -372,39 +377,44 @@ impl Shared<'_> {
                 self.observer.sent(to, bytes);
                 Ok(())
             }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Fault::Stuck),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(RelayFault::Stuck),
             Err(error) => {
                 self.observer.failed(to, "send()", &error);
-                Err(Fault::Broken)
+                Err(RelayFault::Broken)
             }
         }
     }
 
     /// Passes bytes through a pipe for as long as much data arrives.
-    async fn splice(&self, from: Side, source: &Stream, sink: &Stream) -> Result<Passed, Fault> {
+    async fn splice(
+        &self,
+        from: Side,
+        source: &Stream,
+        sink: &Stream,
+    ) -> Result<SpliceResult, RelayFault> {
         let broken = |error: io::Error| {
             self.observer.failed(from.other(), "send()", &error);
-            Fault::Broken
+            RelayFault::Broken
         };
         let splice = Splice::begin(source, sink).await.map_err(broken)?;
         let mut turn = 0;
         loop {
-            let Some(mut pipe) = Pipe::take() else { return Ok(Passed::SomeOfIt) };
+            let Some(mut pipe) = PooledPipe::take() else { return Ok(SpliceResult::SomeOfIt) };
             let taken = match splice.take(&mut pipe) {
-                Ok(0) => return Ok(Passed::All),
+                Ok(0) => return Ok(SpliceResult::All),
                 Ok(taken) => taken,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // A waiting direction holds no pipe.
                     drop(pipe);
                     if let Err(error) = source.readable().await {
                         self.observer.failed(from, "recv()", &error);
-                        return Ok(Passed::All);
+                        return Ok(SpliceResult::All);
                     }
                     continue;
                 }
                 Err(error) => {
                     self.observer.failed(from, "recv()", &error);
-                    return Ok(Passed::All);
+                    return Ok(SpliceResult::All);
                 }
             };
             self.note_move();
@@ -423,7 +433,7 @@ impl Shared<'_> {
             }
             // Data arrives in small pieces again.
             if taken < RECV_BUF_BYTES {
-                return Ok(Passed::SomeOfIt);
+                return Ok(SpliceResult::SomeOfIt);
             }
             turn += taken;
             if turn >= TURN_BYTES_MAX {
@@ -434,16 +444,16 @@ impl Shared<'_> {
     }
 
     /// Waits until a side accepts data again.
-    async fn has_room(&self, side: Side, stream: &Stream) -> Result<(), Fault> {
+    async fn has_room(&self, side: Side, stream: &Stream) -> Result<(), RelayFault> {
         let writable = stream.writable();
         let stuck = *self.options.stuck.of(side);
         let waited = match stuck == NO_TIMEOUT {
             true => writable.await,
-            false => timeout(stuck, writable).await.map_err(|_| Fault::Stuck)?,
+            false => timeout(stuck, writable).await.map_err(|_| RelayFault::Stuck)?,
         };
         waited.map_err(|error| {
             self.observer.failed(side, "send()", &error);
-            Fault::Broken
+            RelayFault::Broken
         })
     }
 
@@ -455,7 +465,7 @@ impl Shared<'_> {
         mut chain: Chain,
         rate: u64,
         taken: &mut u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), RelayFault> {
         let pause = |bytes: u64| {
             let ms = u128::from(bytes) * 1000 / u128::from(rate);
             Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))

@@ -13,8 +13,8 @@ use std::time::Duration;
 use super::Stream;
 use super::layer::Layered;
 use crate::buf::{Chain, Chunk, FileRange, OutBuf};
-use crate::driver::{Follows, Wait};
-use crate::fs::{Claim, Sent, Steps};
+use crate::driver::{AfterSend, Wait};
+use crate::fs::{Claim, SendSteps, Sent};
 
 /// File ranges of at most this many bytes are read into memory; `sendfile` only pays off above.
 const READ_BYTES_MAX: u64 = 64 * 1024;
@@ -65,10 +65,10 @@ pub struct Send<'a> {
     options: SendOptions,
     /// A tick of the wheel.
     deadline: Option<u64>,
-    state: State,
+    state: SendState,
     /// Direct calls are being made on the descriptor.
     direct: bool,
-    steps: Steps,
+    steps: SendSteps,
     /// Bytes that the layer has sealed, and that have not left yet.
     sealed: u64,
     /// The pool's right to send the bytes it reads; `None`: it only reads.
@@ -76,7 +76,7 @@ pub struct Send<'a> {
 }
 
 /// What the send is waiting for.
-enum State {
+enum SendState {
     /// Nothing.
     Ready,
     /// The driver sends memory.
@@ -102,9 +102,9 @@ impl<'a> Send<'a> {
             chain,
             options,
             deadline: None,
-            state: State::Ready,
+            state: SendState::Ready,
             direct: false,
-            steps: Steps::default(),
+            steps: SendSteps::default(),
             sealed: 0,
             claim: None,
         }
@@ -112,7 +112,7 @@ impl<'a> Send<'a> {
 
     /// Whether the pool is working on a file. [`give_up`](Self::give_up) may be called only then.
     pub fn waits_for_disk(&self) -> bool {
-        matches!(self.state, State::File(_))
+        matches!(self.state, SendState::File(_))
     }
 
     /// Stops waiting for the disk. True: [`Stream::bytes_sent`] counts everything that has been or
@@ -123,7 +123,7 @@ impl<'a> Send<'a> {
             && self.waits_for_disk()
             && self.claim.as_ref().is_none_or(Claim::give_up);
         if stops {
-            self.state = State::Ready;
+            self.state = SendState::Ready;
         }
         stops
     }
@@ -131,12 +131,12 @@ impl<'a> Send<'a> {
     /// Does one step: `Ready(true)` when the chain has been sent.
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         match &mut self.state {
-            State::Ready if self.chain.is_empty() && !self.stream.has_output() => {
+            SendState::Ready if self.chain.is_empty() && !self.stream.has_output() => {
                 return Poll::Ready(self.complete());
             }
-            State::Ready => {}
-            State::Memory => return self.poll_memory(cx),
-            State::Full { armed } => {
+            SendState::Ready => {}
+            SendState::Memory => return self.poll_memory(cx),
+            SendState::Full { armed } => {
                 let (key, fd) = (self.stream.key, self.stream.fd());
                 let polled =
                     self.stream.local.driver.borrow_mut().poll_writable(key, fd, cx, armed);
@@ -144,11 +144,11 @@ impl<'a> Send<'a> {
                     return self.poll_timeout(cx);
                 }
                 ready!(polled)?;
-                self.state = State::Ready;
+                self.state = SendState::Ready;
             }
-            State::File(work) => {
+            SendState::File(work) => {
                 let done = ready!(work.as_mut().poll(cx));
-                self.state = State::Ready;
+                self.state = SendState::Ready;
                 self.claim = None;
                 return Poll::Ready(match done? {
                     Done::Sent(sent) => self.file_sent(sent),
@@ -216,23 +216,23 @@ impl<'a> Send<'a> {
         }
         let has_room = self.stream.has_room()?;
         if !has_room {
-            self.state = State::Full { armed: false };
+            self.state = SendState::Full { armed: false };
         }
         Ok(has_room)
     }
 
     fn poll_memory(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let follows = match self.options.more || self.chain.first_file().is_some() {
-            true => Follows::AtOnce,
-            false if self.options.early => Follows::Nothing,
-            false => Follows::Later,
+            true => AfterSend::AtOnce,
+            false if self.options.early => AfterSend::Nothing,
+            false => AfterSend::Later,
         };
         let follows = match self.stream.layer.get() {
             Some(layered) if !layered.is_offloaded() => {
                 return self.poll_sealed(layered, follows, cx);
             }
             // Nothing is sent early: the kernel's TLS refuses MSG_WAITALL.
-            Some(_) if follows == Follows::Nothing => Follows::Later,
+            Some(_) if follows == AfterSend::Nothing => AfterSend::Later,
             _ => follows,
         };
         let (key, fd) = (self.stream.key, self.stream.fd());
@@ -240,12 +240,12 @@ impl<'a> Send<'a> {
         let polled = self.stream.local.driver.borrow_mut().poll_send(key, fd, chain, follows, cx);
         match polled {
             Poll::Ready(result) => {
-                self.state = State::Ready;
+                self.state = SendState::Ready;
                 self.progress(result? as u64)?;
                 Poll::Ready(Ok(false))
             }
             Poll::Pending => {
-                self.state = State::Memory;
+                self.state = SendState::Memory;
                 self.poll_timeout(cx)
             }
         }
@@ -255,7 +255,7 @@ impl<'a> Send<'a> {
     fn poll_sealed(
         &mut self,
         layered: &Layered,
-        follows: Follows,
+        follows: AfterSend,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<bool>> {
         let (sealed, polled) = layered.poll_send(self.stream, &mut self.chain, follows, cx);
@@ -263,13 +263,13 @@ impl<'a> Send<'a> {
         match polled {
             Poll::Ready(result) => {
                 result?;
-                self.state = State::Ready;
+                self.state = SendState::Ready;
                 let sent = if layered.is_flushed() { std::mem::take(&mut self.sealed) } else { 0 };
                 self.progress(sent)?;
                 Poll::Ready(Ok(false))
             }
             Poll::Pending => {
-                self.state = State::Memory;
+                self.state = SendState::Memory;
                 self.poll_timeout(cx)
             }
         }
@@ -326,7 +326,7 @@ impl<'a> Send<'a> {
         buf.make_room(len.min(READ_BYTES_MAX as usize));
         match part.file.try_read(&part.io, part.offset, len, &mut buf) {
             Ok(None) => {
-                self.state = State::File(Box::pin(async move {
+                self.state = SendState::File(Box::pin(async move {
                     let bytes = part.file.read_at(&part.io, part.offset, len).await?;
                     Ok(Done::Read { index, len, chunk: Chunk::from(bytes) })
                 }));
@@ -362,7 +362,7 @@ impl<'a> Send<'a> {
         let range = range.clone();
         let claim = self.options.gives_up.then(Claim::default);
         self.claim.clone_from(&claim);
-        self.state = State::File(Box::pin(async move {
+        self.state = SendState::File(Box::pin(async move {
             let FileRange { file, io, offset, len } = range;
             Ok(Done::Sent(match claim {
                 Some(claim) => file.splice_in_pool(&io, socket, offset, len, claim).await?,
@@ -378,7 +378,7 @@ impl<'a> Send<'a> {
                 self.chain.advance(count as u64);
                 self.progress(count as u64)?;
             }
-            Sent::Full => self.state = State::Full { armed: false },
+            Sent::Full => self.state = SendState::Full { armed: false },
             Sent::Ended => return Err(shrunk()),
         }
         Ok(false)
@@ -411,11 +411,11 @@ impl Future for Send<'_> {
 impl Drop for Send<'_> {
     fn drop(&mut self) {
         self.end_turn();
-        if matches!(self.state, State::Memory | State::Full { .. }) {
+        if matches!(self.state, SendState::Memory | SendState::Full { .. }) {
             self.stream.forget(Wait::Write, &self.stream.send_timer);
         }
         // If the pool is working on it, it continues: then the descriptor stays as it is.
-        if self.direct && !matches!(self.state, State::File(_)) {
+        if self.direct && !matches!(self.state, SendState::File(_)) {
             self.stream.local.driver.borrow_mut().finish_direct(self.stream.key);
         }
     }

@@ -22,33 +22,33 @@ pub(super) const PIPE_BYTES: usize = 256 * 1024;
 const PIPES_MAX: usize = 64;
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool { free: Vec::new(), made: 0 }) };
+    static POOL: RefCell<PipePool> = const { RefCell::new(PipePool { free: Vec::new(), made: 0 }) };
 }
 
 /// The pipes of this thread.
-struct Pool {
-    free: Vec<Ends>,
+struct PipePool {
+    free: Vec<PipeEnds>,
     /// Number of existing pipes.
     made: usize,
 }
 
 /// Both ends of a pipe.
-struct Ends {
+struct PipeEnds {
     read: OwnedFd,
     write: OwnedFd,
 }
 
 /// A pipe in use.
-pub(super) struct Pipe {
+pub(super) struct PooledPipe {
     /// `None` only while it is dropped.
-    ends: Option<Ends>,
+    ends: Option<PipeEnds>,
     /// Bytes in it.
     held: usize,
 }
 
-impl Pipe {
+impl PooledPipe {
     /// Takes an empty pipe; `None`: all are in use, or descriptors have run out.
-    pub(super) fn take() -> Option<Pipe> {
+    pub(super) fn take() -> Option<PooledPipe> {
         let ends = POOL.with_borrow_mut(|pool| {
             if let Some(ends) = pool.free.pop() {
                 return Some(ends);
@@ -60,9 +60,9 @@ impl Pipe {
             // A user with many pipes gets small ones.
             let _ = fcntl_setpipe_size(&write, PIPE_BYTES);
             pool.made += 1;
-            Some(Ends { read, write })
+            Some(PipeEnds { read, write })
         })?;
-        Some(Pipe { ends: Some(ends), held: 0 })
+        Some(PooledPipe { ends: Some(ends), held: 0 })
     }
 
     /// Bytes that are in the pipe.
@@ -70,12 +70,12 @@ impl Pipe {
         self.held
     }
 
-    fn ends(&self) -> &Ends {
+    fn ends(&self) -> &PipeEnds {
         self.ends.as_ref().expect("present until drop")
     }
 }
 
-impl Drop for Pipe {
+impl Drop for PooledPipe {
     fn drop(&mut self) {
         let ends = self.ends.take();
         let held = self.held;
@@ -108,7 +108,7 @@ impl<'a> Splice<'a> {
     ///
     /// # Errors
     /// `WouldBlock`: nothing is available; errors reported by the network.
-    pub(super) fn take(&self, pipe: &mut Pipe) -> io::Result<usize> {
+    pub(super) fn take(&self, pipe: &mut PooledPipe) -> io::Result<usize> {
         // Each time: a concurrent send on the connection may have changed it.
         self.from.local.driver.borrow_mut().prepare_direct(self.from.key, self.from.fd())?;
         let into = &pipe.ends().write;
@@ -122,7 +122,7 @@ impl<'a> Splice<'a> {
     ///
     /// # Errors
     /// `WouldBlock`: it accepts nothing now; errors reported by the network.
-    pub(super) fn give(&self, pipe: &mut Pipe) -> io::Result<usize> {
+    pub(super) fn give(&self, pipe: &mut PooledPipe) -> io::Result<usize> {
         self.to.local.driver.borrow_mut().prepare_direct(self.to.key, self.to.fd())?;
         let out_of = &pipe.ends().read;
         let given = retry(|| splice(out_of, None, self.to.fd(), None, pipe.held, FLAGS))?;

@@ -20,7 +20,7 @@ use super::Address;
 use super::layer::{DetachedLayer, Layered};
 use super::send::{Send, SendOptions};
 use crate::buf::{Chain, OutBuf, Received, RecvBuf};
-use crate::driver::{Key, Role, Wait};
+use crate::driver::{Role, SocketKey, Wait};
 use crate::local::{self, Local};
 use crate::time::wheel::TimerId;
 
@@ -33,7 +33,7 @@ pub struct Stream {
     pub(super) local: Rc<Local>,
     /// `None` only while it is dropped or given up.
     fd: Option<OwnedFd>,
-    pub(super) key: Key,
+    pub(super) key: SocketKey,
     /// What stands between the user and the socket, such as TLS.
     pub(super) layer: OnceCell<Box<Layered>>,
     recv_timer: Cell<Option<TimerId>>,
@@ -77,12 +77,12 @@ impl Stream {
     }
 
     /// A connection of the simulation; `fd` is only a placeholder.
-    pub(crate) fn simulated(local: &Rc<Local>, key: Key, fd: OwnedFd) -> Stream {
+    pub(crate) fn simulated(local: &Rc<Local>, key: SocketKey, fd: OwnedFd) -> Stream {
         local.connection_opened(false);
         Stream::new(local, key, fd)
     }
 
-    fn new(local: &Rc<Local>, key: Key, fd: OwnedFd) -> Stream {
+    fn new(local: &Rc<Local>, key: SocketKey, fd: OwnedFd) -> Stream {
         Stream {
             local: local.clone(),
             fd: Some(fd),

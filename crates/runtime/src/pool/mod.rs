@@ -15,9 +15,9 @@ mod accounts;
 mod counters;
 mod op;
 mod ordinals;
+mod pool_times;
 mod queue;
 mod simulated;
-mod spent;
 mod task;
 pub(crate) mod threads;
 
@@ -30,14 +30,14 @@ use std::time::{Duration, Instant};
 
 pub use counters::{OpSnapshot, PoolSnapshot};
 pub use op::{Class, Op, Owner};
+pub use pool_times::{Meter, Metered, PoolTimes, metered};
 pub(crate) use simulated::{Thread, World, set_worlds};
-pub use spent::{Meter, Metered, Spent, metered};
-pub use task::Run;
+pub use task::TaskFuture;
 
 use counters::OpCounters;
-use queue::{Fair, Limits, Ticket};
-use simulated::Simulated;
-use task::{Cell, Job};
+use queue::{Fair, QueueLimits, Ticket};
+use simulated::SimulatedPool;
+use task::{Job, TaskCell};
 
 /// A thread that has computed for this long lets others run. Event loops that share its processor
 /// would otherwise wait for the end of its time slice, which takes until the next tick of the
@@ -105,11 +105,11 @@ impl PoolError {
 ///
 /// When the last handle is dropped, accepted tasks are still run, then the threads end.
 #[derive(Clone)]
-pub struct Pool(Arc<Handle>);
+pub struct Pool(Arc<PoolHandle>);
 
-struct Handle(Arc<Inner>);
+struct PoolHandle(Arc<Inner>);
 
-impl Drop for Handle {
+impl Drop for PoolHandle {
     fn drop(&mut self) {
         self.0.close(false);
     }
@@ -123,14 +123,14 @@ struct Inner {
     nice: i32,
     /// The queue's times are counted from here.
     created: Instant,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     work: Condvar,
     counters: Vec<OpCounters>,
     /// In a simulation.
-    simulated: Option<Box<Simulated>>,
+    simulated: Option<Box<SimulatedPool>>,
 }
 
-struct State {
+struct PoolState {
     queue: Fair<Queued>,
     /// Threads that exist or are being started.
     alive: usize,
@@ -177,20 +177,20 @@ impl Pool {
         Pool::with(config, nice, None)
     }
 
-    fn with(config: PoolConfig, nice: i32, simulated: Option<Box<Simulated>>) -> Pool {
+    fn with(config: PoolConfig, nice: i32, simulated: Option<Box<SimulatedPool>>) -> Pool {
         let created = simulated.as_ref().map_or_else(Instant::now, |simulated| simulated.now());
         let threads = config.threads.max(1);
         let limits = match config.max_queue {
-            0 => Limits::none(),
-            _ => Limits::shared(threads),
+            0 => QueueLimits::none(),
+            _ => QueueLimits::shared(threads),
         };
-        Pool(Arc::new(Handle(Arc::new(Inner {
+        Pool(Arc::new(PoolHandle(Arc::new(Inner {
             name: config.name.into(),
             threads,
             max_queue: config.max_queue,
             nice,
             created,
-            state: Mutex::new(State {
+            state: Mutex::new(PoolState {
                 queue: Fair::new(limits),
                 alive: 0,
                 idle: 0,
@@ -222,16 +222,16 @@ impl Pool {
     /// # Errors
     /// The future yields [`PoolError::Overflow`] when the queue is full, [`PoolError::Panicked`]
     /// when `work` panicked.
-    pub fn run<T, F>(&self, class: Class, owner: impl Into<Owner>, op: Op, work: F) -> Run<T>
+    pub fn run<T, F>(&self, class: Class, owner: impl Into<Owner>, op: Op, work: F) -> TaskFuture<T>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
         let inner = &self.0.0;
-        let cell = Arc::new(Cell::new(inner.name.clone(), work));
+        let cell = Arc::new(TaskCell::new(inner.name.clone(), work));
         match inner.submit(class, owner.into(), op, cell.clone(), false) {
-            Ok(ticket) => Run::queued(cell, inner.clone(), ticket, op),
-            Err(error) => Run::refused(error),
+            Ok(ticket) => TaskFuture::queued(cell, inner.clone(), ticket, op),
+            Err(error) => TaskFuture::refused(error),
         }
     }
 
@@ -241,7 +241,7 @@ impl Pool {
     where
         F: FnOnce() + Send + 'static,
     {
-        let cell = Arc::new(Cell::new(self.0.0.name.clone(), work));
+        let cell = Arc::new(TaskCell::new(self.0.0.name.clone(), work));
         // A pool that was shut down drops the work here, with everything it holds.
         let _ = self.0.0.submit(Class::Path, Owner::default(), op, cell, true);
     }
@@ -301,7 +301,7 @@ impl fmt::Debug for Pool {
 ///
 /// For handlers that need a library without an asynchronous form. The work belongs to client 0: it
 /// takes turns with other clients as one, with no limit below the pool's.
-pub fn blocking<T, F>(pool: &Pool, work: F) -> Run<T>
+pub fn blocking<T, F>(pool: &Pool, work: F) -> TaskFuture<T>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -352,7 +352,7 @@ impl Inner {
     ///
     /// One call at a time: the called thread passes the call on if there is more work. So a burst
     /// of short tasks, which one thread may finish before the others are awake, wakes few threads.
-    fn call_thread(&self, state: &mut State) -> bool {
+    fn call_thread(&self, state: &mut PoolState) -> bool {
         if !state.queue.is_ready() || state.calls > 0 {
             return false;
         }
@@ -460,7 +460,7 @@ impl Inner {
         self.call_all(&mut state);
     }
 
-    fn call_all(&self, state: &mut State) {
+    fn call_all(&self, state: &mut PoolState) {
         state.calls += state.idle;
         state.idle = 0;
         self.work.notify_all();

@@ -44,13 +44,13 @@ pub(super) fn world_of_thread() -> Option<Box<dyn World>> {
     WORLDS.get()?()
 }
 
-pub(super) struct Simulated {
+pub(super) struct SimulatedPool {
     world: Box<dyn World>,
     clients: Ordinals,
     files: Ordinals,
 }
 
-impl Simulated {
+impl SimulatedPool {
     pub(super) fn now(&self) -> Instant {
         self.world.now()
     }
@@ -74,7 +74,7 @@ impl Pool {
     /// A pool of a simulation.
     pub(crate) fn simulated(config: PoolConfig, world: Box<dyn World>) -> Pool {
         let (clients, files) = (Ordinals::default(), Ordinals::default());
-        Pool::with(config, 0, Some(Box::new(Simulated { world, clients, files })))
+        Pool::with(config, 0, Some(Box::new(SimulatedPool { world, clients, files })))
     }
 
     /// The world of the simulation that it belongs to, if it does.
@@ -87,7 +87,7 @@ impl Pool {
 pub(crate) struct Thread(Arc<Inner>);
 
 /// A task that a thread has taken.
-pub(crate) struct Taken {
+pub(crate) struct TakenTask {
     share: Share,
     task: Queued,
     waited: Duration,
@@ -99,7 +99,7 @@ impl Thread {
     }
 
     /// Takes the next task; `None`: nothing waits, and the thread ends.
-    pub(crate) fn take(&self, now: Instant) -> Option<Taken> {
+    pub(crate) fn take(&self, now: Instant) -> Option<TakenTask> {
         let inner = &self.0;
         let mut state = lock(&inner.state);
         let Some((share, task)) = state.queue.pop(now.duration_since(inner.created)) else {
@@ -114,12 +114,12 @@ impl Thread {
         }
         let waited = now.duration_since(task.since);
         inner.counters(task.op).started(waited);
-        Some(Taken { share, task, waited })
+        Some(TakenTask { share, task, waited })
     }
 
     /// Does the work of a task that took the time `served`.
-    pub(crate) fn finish(&self, taken: Taken, served: Duration, now: Instant) {
-        let (inner, Taken { share, task, waited }) = (&self.0, taken);
+    pub(crate) fn finish(&self, taken: TakenTask, served: Duration, now: Instant) {
+        let (inner, TakenTask { share, task, waited }) = (&self.0, taken);
         let executed = task.job.execute(waited);
         inner.counters(task.op).completed(served, executed.panicked);
         let mut state = lock(&inner.state);

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::queue::Ticket;
-use super::{Inner, Op, PoolError, Spent, lock, spent};
+use super::{Inner, Op, PoolError, PoolTimes, lock, pool_times};
 use crate::panic::panic_text;
 
 /// A task as its pool sees it.
@@ -34,40 +34,40 @@ pub(super) struct Executed {
 }
 
 /// A task as its future sees it.
-trait Outcome<T>: Job {
+trait TaskOutcome<T>: Job {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, PoolError>>;
     /// Drops work and result. The work may be running; its result is then dropped there.
     fn abandon(&self);
 }
 
-enum Stage<F, T> {
+enum TaskStage<F, T> {
     Waiting { work: F, waker: Option<Waker> },
     Running { waker: Option<Waker> },
-    Executed { result: Result<T, PoolError>, spent: Spent, waker: Option<Waker> },
-    Done(Result<T, PoolError>, Spent),
+    Executed { result: Result<T, PoolError>, spent: PoolTimes, waker: Option<Waker> },
+    Done(Result<T, PoolError>, PoolTimes),
     Gone,
 }
 
-pub(super) struct Cell<F, T> {
+pub(super) struct TaskCell<F, T> {
     pool: Arc<str>,
-    stage: Mutex<Stage<F, T>>,
+    stage: Mutex<TaskStage<F, T>>,
 }
 
-impl<F, T> Cell<F, T> {
-    pub(super) fn new(pool: Arc<str>, work: F) -> Cell<F, T> {
-        Cell { pool, stage: Mutex::new(Stage::Waiting { work, waker: None }) }
+impl<F, T> TaskCell<F, T> {
+    pub(super) fn new(pool: Arc<str>, work: F) -> TaskCell<F, T> {
+        TaskCell { pool, stage: Mutex::new(TaskStage::Waiting { work, waker: None }) }
     }
 
     /// Moves to the stage that `next` makes of the present one, and returns what it leaves over.
-    fn advance<R>(&self, next: impl FnOnce(Stage<F, T>) -> (Stage<F, T>, R)) -> R {
+    fn advance<R>(&self, next: impl FnOnce(TaskStage<F, T>) -> (TaskStage<F, T>, R)) -> R {
         let mut stage = lock(&self.stage);
-        let (next, rest) = next(std::mem::replace(&mut *stage, Stage::Gone));
+        let (next, rest) = next(std::mem::replace(&mut *stage, TaskStage::Gone));
         *stage = next;
         rest
     }
 }
 
-impl<F, T> Job for Cell<F, T>
+impl<F, T> Job for TaskCell<F, T>
 where
     F: FnOnce() -> T + Send,
     T: Send,
@@ -75,7 +75,7 @@ where
     fn execute(&self, waited: Duration) -> Executed {
         let begin = Instant::now();
         let work = self.advance(|stage| match stage {
-            Stage::Waiting { work, waker } => (Stage::Running { waker }, Some(work)),
+            TaskStage::Waiting { work, waker } => (TaskStage::Running { waker }, Some(work)),
             other => (other, None),
         });
         let Some(work) = work else { return Executed { panicked: false, served: Duration::ZERO } };
@@ -87,9 +87,9 @@ where
         });
         let panicked = result.is_err();
         let served = begin.elapsed();
-        let spent = Spent::new(waited, served);
+        let spent = PoolTimes::new(waited, served);
         let unwanted = self.advance(|stage| match stage {
-            Stage::Running { waker } => (Stage::Executed { result, spent, waker }, None),
+            TaskStage::Running { waker } => (TaskStage::Executed { result, spent, waker }, None),
             other => (other, Some(result)),
         });
         // If the caller is gone, the result is dropped here, off the loop.
@@ -99,7 +99,7 @@ where
 
     fn publish(&self) {
         let waker = self.advance(|stage| match stage {
-            Stage::Executed { result, spent, waker } => (Stage::Done(result, spent), waker),
+            TaskStage::Executed { result, spent, waker } => (TaskStage::Done(result, spent), waker),
             other => (other, None),
         });
         waker.into_iter().for_each(Waker::wake);
@@ -107,8 +107,8 @@ where
 
     fn refuse(&self, error: PoolError) {
         let (waker, work) = self.advance(|stage| match stage {
-            Stage::Waiting { work, waker } => {
-                (Stage::Done(Err(error), Spent::default()), (waker, Some(work)))
+            TaskStage::Waiting { work, waker } => {
+                (TaskStage::Done(Err(error), PoolTimes::default()), (waker, Some(work)))
             }
             other => (other, (None, None)),
         });
@@ -117,7 +117,7 @@ where
     }
 }
 
-impl<F, T> Outcome<T> for Cell<F, T>
+impl<F, T> TaskOutcome<T> for TaskCell<F, T>
 where
     F: FnOnce() -> T + Send,
     T: Send,
@@ -125,28 +125,28 @@ where
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, PoolError>> {
         let mut stage = lock(&self.stage);
         match &mut *stage {
-            Stage::Waiting { waker, .. }
-            | Stage::Running { waker }
-            | Stage::Executed { waker, .. } => {
+            TaskStage::Waiting { waker, .. }
+            | TaskStage::Running { waker }
+            | TaskStage::Executed { waker, .. } => {
                 match waker {
                     Some(known) => known.clone_from(cx.waker()),
                     None => *waker = Some(cx.waker().clone()),
                 }
                 Poll::Pending
             }
-            Stage::Done(..) => match std::mem::replace(&mut *stage, Stage::Gone) {
-                Stage::Done(result, time) => {
-                    spent::add(time);
+            TaskStage::Done(..) => match std::mem::replace(&mut *stage, TaskStage::Gone) {
+                TaskStage::Done(result, time) => {
+                    pool_times::add(time);
                     Poll::Ready(result)
                 }
                 _ => Poll::Ready(Err(PoolError::ShutDown { name: self.pool.clone() })),
             },
-            Stage::Gone => Poll::Ready(Err(PoolError::ShutDown { name: self.pool.clone() })),
+            TaskStage::Gone => Poll::Ready(Err(PoolError::ShutDown { name: self.pool.clone() })),
         }
     }
 
     fn abandon(&self) {
-        let old = std::mem::replace(&mut *lock(&self.stage), Stage::Gone);
+        let old = std::mem::replace(&mut *lock(&self.stage), TaskStage::Gone);
         drop(old);
     }
 }
@@ -156,60 +156,60 @@ where
 /// The task is submitted before the first poll. Dropping the future removes the task from the
 /// queue, or, if it has started, has its result dropped on the pool's thread.
 #[must_use = "dropping the future cancels the task"]
-pub struct Run<T> {
-    state: State<T>,
+pub struct TaskFuture<T> {
+    state: RunState<T>,
 }
 
-enum State<T> {
-    Queued { task: Arc<dyn Outcome<T>>, pool: Arc<Inner>, ticket: Ticket, op: Op },
+enum RunState<T> {
+    Queued { task: Arc<dyn TaskOutcome<T>>, pool: Arc<Inner>, ticket: Ticket, op: Op },
     Refused(PoolError),
     Finished,
 }
 
-impl<T: Send + 'static> Run<T> {
+impl<T: Send + 'static> TaskFuture<T> {
     pub(super) fn queued<F>(
-        task: Arc<Cell<F, T>>,
+        task: Arc<TaskCell<F, T>>,
         pool: Arc<Inner>,
         ticket: Ticket,
         op: Op,
-    ) -> Run<T>
+    ) -> TaskFuture<T>
     where
         F: FnOnce() -> T + Send + 'static,
     {
-        Run { state: State::Queued { task, pool, ticket, op } }
+        TaskFuture { state: RunState::Queued { task, pool, ticket, op } }
     }
 
-    pub(super) fn refused(error: PoolError) -> Run<T> {
-        Run { state: State::Refused(error) }
+    pub(super) fn refused(error: PoolError) -> TaskFuture<T> {
+        TaskFuture { state: RunState::Refused(error) }
     }
 }
 
 // No field is pinned.
-impl<T> Unpin for Run<T> {}
+impl<T> Unpin for TaskFuture<T> {}
 
-impl<T> Future for Run<T> {
+impl<T> Future for TaskFuture<T> {
     type Output = Result<T, PoolError>;
 
     /// # Panics
     /// When polled again after completion.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let State::Queued { task, .. } = &self.state {
+        if let RunState::Queued { task, .. } = &self.state {
             let outcome = task.poll(cx);
             if outcome.is_ready() {
-                self.state = State::Finished;
+                self.state = RunState::Finished;
             }
             return outcome;
         }
-        match std::mem::replace(&mut self.state, State::Finished) {
-            State::Refused(error) => Poll::Ready(Err(error)),
+        match std::mem::replace(&mut self.state, RunState::Finished) {
+            RunState::Refused(error) => Poll::Ready(Err(error)),
             _ => panic!("a pool task was polled after completion"),
         }
     }
 }
 
-impl<T> Drop for Run<T> {
+impl<T> Drop for TaskFuture<T> {
     fn drop(&mut self) {
-        if let State::Queued { task, pool, ticket, op } = &self.state {
+        if let RunState::Queued { task, pool, ticket, op } = &self.state {
             pool.cancel(*ticket, *op);
             task.abandon();
         }

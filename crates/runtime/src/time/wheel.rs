@@ -41,7 +41,7 @@ impl TimerId {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TimerEntry {
     /// When its owner is to be woken; [`NEVER`] while disarmed.
     deadline: u64,
     waker: Option<Waker>,
@@ -53,11 +53,11 @@ struct Entry {
 }
 
 // Part of the memory cost of an idle connection.
-const _: () = assert!(size_of::<Option<Entry>>() <= 40);
+const _: () = assert!(size_of::<Option<TimerEntry>>() <= 40);
 
 /// The wheel; one per worker.
 pub(crate) struct Wheel {
-    entries: Slab<Entry>,
+    entries: Slab<TimerEntry>,
     heads: [[u32; SLOTS]; LEVELS],
     /// One bit per non-empty slot.
     occupied: [u64; LEVELS],
@@ -81,8 +81,14 @@ impl Wheel {
 
     /// Creates a disarmed entry.
     pub(crate) fn insert(&mut self) -> TimerId {
-        let entry =
-            Entry { deadline: NEVER, waker: None, next: NIL, prev: NIL, place: 0, linked: false };
+        let entry = TimerEntry {
+            deadline: NEVER,
+            waker: None,
+            next: NIL,
+            prev: NIL,
+            place: 0,
+            linked: false,
+        };
         TimerId::new(self.entries.insert(entry))
     }
 

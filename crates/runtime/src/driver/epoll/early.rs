@@ -2,7 +2,7 @@
 //!
 //! Tasks that wait to receive are woken together. When one of them receives, the driver also does so for
 //! those behind it, a group at a time, and they find what has come when they run. A loop that has to know of
-//! all changes before what it has received ([`received`]) looks for them once per group then, instead of
+//! all changes before what it has received ([`receive_epoch`]) looks for them once per group then, instead of
 //! once per receive.
 //!
 //! A receive needs the descriptor, which is not the driver's: a slot has its number. The owner keeps it open
@@ -16,17 +16,17 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags};
 use slab::Slab;
 
-use super::{Key, Slot};
+use super::{SocketKey, SocketSlot};
 use crate::buf::{self, RecvBuf};
 use crate::driver::calls::retry;
-use crate::received;
+use crate::receive_epoch;
 
 /// Most buffers that wait for their tasks.
 const EARLY_MAX: usize = 32;
 
 /// How far the receive is for which a task waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ahead {
+pub(super) enum ReceiveAhead {
     /// No task waits for data in a regular buffer.
     No,
     /// One does.
@@ -41,11 +41,11 @@ pub(super) enum Ahead {
 #[derive(Default)]
 pub(super) struct Early {
     /// The sockets of tasks that were woken in this turn, in this order.
-    due: Vec<Key>,
+    due: Vec<SocketKey>,
     /// How many of them have been looked at.
     seen: usize,
     /// What was received. Mostly taken in the same order.
-    received: VecDeque<(Key, Result<RecvBuf, Errno>)>,
+    received: VecDeque<(SocketKey, Result<RecvBuf, Errno>)>,
 }
 
 impl Early {
@@ -56,13 +56,13 @@ impl Early {
     }
 
     /// A task was woken.
-    pub(super) fn add(&mut self, key: Key) {
+    pub(super) fn add(&mut self, key: SocketKey) {
         self.due.push(key);
     }
 
-    /// What was received for this socket, which is [`Ahead::Done`].
-    pub(super) fn take(&mut self, key: Key) -> Result<RecvBuf, Errno> {
-        let is_it = |(other, _): &(Key, _)| *other == key;
+    /// What was received for this socket, which is [`ReceiveAhead::Done`].
+    pub(super) fn take(&mut self, key: SocketKey) -> Result<RecvBuf, Errno> {
+        let is_it = |(other, _): &(SocketKey, _)| *other == key;
         let taken = match self.received.front() {
             Some(first) if is_it(first) => self.received.pop_front(),
             _ => {
@@ -75,20 +75,20 @@ impl Early {
     }
 
     /// Receives for the next tasks that were woken.
-    pub(super) fn receive(&mut self, slots: &mut Slab<Slot>) {
+    pub(super) fn receive(&mut self, slots: &mut Slab<SocketSlot>) {
         while self.received.len() < EARLY_MAX
             && let Some(key) = self.due.get(self.seen)
         {
             self.seen += 1;
             // Others have received by themselves, or are closed.
-            let slot = slots.get_mut(key.0 as usize).filter(|slot| slot.ahead == Ahead::Due);
+            let slot = slots.get_mut(key.0 as usize).filter(|slot| slot.ahead == ReceiveAhead::Due);
             let Some(slot) = slot.filter(|slot| slot.readable) else { continue };
             // SAFETY: the descriptor is open, since the slot is there.
             let fd = unsafe { BorrowedFd::borrow_raw(slot.fd) };
             match slot.receive(fd) {
                 Err(Errno::AGAIN) => {}
                 received => {
-                    slot.ahead = Ahead::Done;
+                    slot.ahead = ReceiveAhead::Done;
                     self.received.push_back((*key, received));
                 }
             }
@@ -96,13 +96,13 @@ impl Early {
     }
 }
 
-impl Slot {
+impl SocketSlot {
     /// Receives into a regular buffer; EAGAIN: nothing has come.
     pub(super) fn receive(&mut self, fd: BorrowedFd<'_>) -> Result<RecvBuf, Errno> {
         let mut memory = buf::take_recv_memory();
         match retry(|| net::recv(fd, &mut memory[..], RecvFlags::empty())) {
             Ok((len, _)) => {
-                received::add();
+                receive_epoch::add();
                 // After a short read the queue was empty: later data raises an edge, and
                 // registering reports the data present by then. Not so when the peer's end was
                 // already announced: it may follow right behind the data.
@@ -132,10 +132,10 @@ mod tests {
     use super::super::Epoll;
     use super::*;
     use crate::buf::Received;
-    use crate::driver::{DriverKind, Options, Role, Wait};
+    use crate::driver::{DriverKind, DriverOptions, Role, Wait};
 
-    struct Socket {
-        key: Key,
+    struct SocketPair {
+        key: SocketKey,
         own: UnixStream,
         peer: UnixStream,
     }
@@ -143,24 +143,24 @@ mod tests {
     fn driver() -> Epoll {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let kind = DriverKind::Epoll;
-        let options = Options { kind, multi_accept: false, events_max: 512, guard: false };
+        let options = DriverOptions { kind, multi_accept: false, events_max: 512, guard: false };
         Epoll::new(options, Arc::new(event)).unwrap()
     }
 
     /// Sockets whose tasks wait to receive.
-    fn waiting(driver: &mut Epoll, count: usize) -> Vec<Socket> {
+    fn waiting(driver: &mut Epoll, count: usize) -> Vec<SocketPair> {
         let mut sockets = Vec::new();
         for _ in 0..count {
             let (own, peer) = UnixStream::pair().unwrap();
             let key = driver.attach(own.as_fd(), Role::Stream).unwrap();
-            let socket = Socket { key, own, peer };
+            let socket = SocketPair { key, own, peer };
             assert!(socket.poll(driver).is_none());
             sockets.push(socket);
         }
         sockets
     }
 
-    impl Socket {
+    impl SocketPair {
         /// What a receive returns at once.
         fn poll(&self, driver: &mut Epoll) -> Option<Vec<u8>> {
             let cx = &mut Context::from_waker(Waker::noop());
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// Sockets for whose tasks something was received early: all but the first, which has received.
-    fn received_for(count: usize) -> (Epoll, Vec<Socket>) {
+    fn received_for(count: usize) -> (Epoll, Vec<SocketPair>) {
         let mut driver = driver();
         let mut sockets = waiting(&mut driver, count);
         send_numbers(&mut driver, &mut sockets);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     /// All peers send their number, which the driver is told.
-    fn send_numbers(driver: &mut Epoll, sockets: &mut [Socket]) {
+    fn send_numbers(driver: &mut Epoll, sockets: &mut [SocketPair]) {
         for (number, socket) in sockets.iter_mut().enumerate() {
             socket.peer.write_all(&[number as u8]).unwrap();
         }
@@ -196,11 +196,11 @@ mod tests {
         let mut sockets = waiting(&mut driver, EARLY_MAX + 3);
         for _ in 0..3 {
             send_numbers(&mut driver, &mut sockets);
-            let before = received::count();
+            let before = receive_epoch::count();
             let mut counts = Vec::new();
             for (number, socket) in sockets.iter().enumerate() {
                 assert_eq!(socket.poll(&mut driver), Some(vec![number as u8]));
-                counts.push(received::count() - before);
+                counts.push(receive_epoch::count() - before);
             }
             let group = EARLY_MAX as u64 + 1;
             assert_eq!(counts[..=EARLY_MAX], [group; EARLY_MAX + 1]);

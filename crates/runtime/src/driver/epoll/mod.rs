@@ -25,13 +25,13 @@ use rustix::net::{SendFlags, SocketFlags};
 use slab::Slab;
 
 use super::calls::{accept, receive_large, retry, send_both, send_datagram, send_memory};
-use super::options::Options;
-use super::socket::{Ends, Follows, Key, Role, Wait};
+use super::options::DriverOptions;
+use super::socket::{AfterSend, DatagramAddresses, Role, SocketKey, Wait};
 use super::waiters::{Waiters, remember};
 use crate::buf::{Chain, Received, RecvBuf};
 use crate::net::Address;
-use crate::received;
-use early::{Ahead, Early};
+use crate::receive_epoch;
+use early::{Early, ReceiveAhead};
 
 /// Maximum number of events taken from the kernel per turn, whatever `epoll_events` says.
 const EVENTS_MAX: usize = 65536;
@@ -69,7 +69,7 @@ impl FirstReceives {
 }
 
 /// One socket's state: its known readiness, and its waiters.
-struct Slot {
+struct SocketSlot {
     /// Distinguishes events of an earlier socket in the same slot.
     generation: u32,
     /// The descriptor, which belongs to the socket's owner: see `early.rs`.
@@ -86,13 +86,13 @@ struct Slot {
     /// Nothing was received or waited for yet.
     fresh: bool,
     /// Whether the next receive may be made before its task runs.
-    ahead: Ahead,
+    ahead: ReceiveAhead,
     read: Option<Waker>,
     waiters: Waiters,
 }
 
 // Part of the memory cost of an idle connection.
-const _: () = assert!(size_of::<Slot>() <= 40);
+const _: () = assert!(size_of::<SocketSlot>() <= 40);
 
 /// What of a socket is registered with the kernel, as bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Interest {
 /// The driver; one per worker.
 pub(crate) struct Epoll {
     epoll: OwnedFd,
-    slots: Slab<Slot>,
+    slots: Slab<SocketSlot>,
     next_generation: u32,
     multi_accept: bool,
     first_receives: FirstReceives,
@@ -135,7 +135,7 @@ pub(crate) struct Epoll {
 }
 
 impl Epoll {
-    pub(crate) fn new(options: Options, event: Arc<OwnedFd>) -> io::Result<Epoll> {
+    pub(crate) fn new(options: DriverOptions, event: Arc<OwnedFd>) -> io::Result<Epoll> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let interest = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &event, EventData::new_u64(INBOX), interest)?;
@@ -170,20 +170,20 @@ impl Epoll {
             let Some(slot) = self.slots.get_mut(index) else { continue };
             if data != INBOX && slot.generation == generation {
                 slot.take_event(event.flags, woken);
-                if slot.ahead == Ahead::Due {
-                    self.early.add(Key(index as u32));
+                if slot.ahead == ReceiveAhead::Due {
+                    self.early.add(SocketKey(index as u32));
                 }
             }
         }
         Ok(())
     }
 
-    pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
+    pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<SocketKey> {
         if !matches!(role, Role::Accepted | Role::Connecting) {
             rustix::io::ioctl_fionbio(fd, true)?;
         }
         self.next_generation = self.next_generation.wrapping_add(1) & (u32::MAX >> 1);
-        let slot = Slot {
+        let slot = SocketSlot {
             generation: self.next_generation,
             fd: fd.as_raw_fd(),
             role,
@@ -192,14 +192,14 @@ impl Epoll {
             writable: true,
             peer_closed: false,
             fresh: role == Role::Accepted,
-            ahead: Ahead::No,
+            ahead: ReceiveAhead::No,
             read: None,
             waiters: Waiters::default(),
         };
-        Ok(Key(self.slots.insert(slot) as u32))
+        Ok(SocketKey(self.slots.insert(slot) as u32))
     }
 
-    pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) {
+    pub(crate) fn detach(&mut self, key: SocketKey, fd: OwnedFd, dropped: &mut Vec<Waker>) {
         let slot = self.remove(key, dropped);
         // A listener's description may be shared with other processes: closing our descriptor
         // would then not end its registration.
@@ -208,9 +208,9 @@ impl Epoll {
         }
     }
 
-    fn remove(&mut self, key: Key, dropped: &mut Vec<Waker>) -> Slot {
+    fn remove(&mut self, key: SocketKey, dropped: &mut Vec<Waker>) -> SocketSlot {
         let mut slot = self.slots.remove(key.0 as usize);
-        if slot.ahead == Ahead::Done {
+        if slot.ahead == ReceiveAhead::Done {
             let _ = self.early.take(key);
         }
         let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
@@ -219,13 +219,13 @@ impl Epoll {
     }
 
     /// Stops watching a socket that lives on elsewhere; false: something was received for it, and it stays.
-    pub(crate) fn unregister(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<bool> {
+    pub(crate) fn unregister(&mut self, key: SocketKey, fd: BorrowedFd<'_>) -> io::Result<bool> {
         let slot = &mut self.slots[key.0 as usize];
-        if slot.ahead == Ahead::Done {
+        if slot.ahead == ReceiveAhead::Done {
             return Ok(false);
         }
         // Whoever was woken finds nothing here any more.
-        slot.ahead = Ahead::No;
+        slot.ahead = ReceiveAhead::No;
         if slot.interest != Interest::NOTHING {
             slot.interest = Interest::NOTHING;
             epoll::delete(&self.epoll, fd)?;
@@ -234,18 +234,18 @@ impl Epoll {
     }
 
     /// Forgets a socket that was unregistered.
-    pub(crate) fn release(&mut self, key: Key, dropped: &mut Vec<Waker>) {
+    pub(crate) fn release(&mut self, key: SocketKey, dropped: &mut Vec<Waker>) {
         self.remove(key, dropped);
     }
 
     pub(crate) fn poll_recv(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<RecvBuf>> {
         let slot = &mut self.slots[key.0 as usize];
-        if std::mem::replace(&mut slot.ahead, Ahead::No) == Ahead::Done {
+        if std::mem::replace(&mut slot.ahead, ReceiveAhead::No) == ReceiveAhead::Done {
             return Poll::Ready(Ok(self.early.take(key)?));
         }
         let fresh = std::mem::take(&mut slot.fresh);
@@ -266,7 +266,7 @@ impl Epoll {
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
-        slot.ahead = Ahead::Waits;
+        slot.ahead = ReceiveAhead::Waits;
         remember(&mut slot.read, cx);
         slot.waiters.trim();
         self.register(key, fd, Interest::INPUT)
@@ -274,13 +274,13 @@ impl Epoll {
 
     pub(crate) fn poll_recv_large(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         max: usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Received>> {
         let slot = &mut self.slots[key.0 as usize];
-        if std::mem::replace(&mut slot.ahead, Ahead::No) == Ahead::Done {
+        if std::mem::replace(&mut slot.ahead, ReceiveAhead::No) == ReceiveAhead::Done {
             return Poll::Ready(Ok(Received::Lent(self.early.take(key)?)));
         }
         if slot.readable {
@@ -300,16 +300,16 @@ impl Epoll {
 
     pub(crate) fn poll_send(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         chain: &mut Chain,
-        follows: Follows,
+        follows: AfterSend,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let slot = &mut self.slots[key.0 as usize];
         if slot.writable {
             let mut flags = SendFlags::NOSIGNAL;
-            flags.set(SendFlags::MORE, follows == Follows::AtOnce);
+            flags.set(SendFlags::MORE, follows == AfterSend::AtOnce);
             match retry(|| send_memory(fd, chain, flags)) {
                 Ok(sent) => {
                     chain.advance(sent as u64);
@@ -324,13 +324,13 @@ impl Epoll {
     }
 
     /// Whether a write may succeed.
-    pub(crate) fn is_writable(&self, key: Key) -> bool {
+    pub(crate) fn is_writable(&self, key: SocketKey) -> bool {
         self.slots[key.0 as usize].writable
     }
 
     pub(crate) fn try_send(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         pieces: [&[u8]; 2],
     ) -> io::Result<usize> {
@@ -350,7 +350,7 @@ impl Epoll {
     /// Receives a datagram by `receive`, which returns EAGAIN when there is none.
     pub(crate) fn poll_datagram<T>(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
         receive: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
@@ -360,7 +360,7 @@ impl Epoll {
             match receive(fd) {
                 // There may be more: one datagram says nothing about the next.
                 Ok(datagram) => {
-                    received::add();
+                    receive_epoch::add();
                     return Poll::Ready(Ok(datagram));
                 }
                 Err(Errno::AGAIN) => slot.readable = false,
@@ -374,10 +374,10 @@ impl Epoll {
 
     pub(crate) fn poll_send_to(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         data: &[u8],
-        ends: Ends,
+        ends: DatagramAddresses,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let slot = &mut self.slots[key.0 as usize];
@@ -394,7 +394,7 @@ impl Epoll {
 
     pub(crate) fn poll_accept(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<(OwnedFd, Option<Address>)>> {
@@ -415,7 +415,7 @@ impl Epoll {
         self.register(key, fd, Interest::INPUT)
     }
 
-    pub(crate) fn pause_accept(&mut self, key: Key, fd: BorrowedFd<'_>) {
+    pub(crate) fn pause_accept(&mut self, key: SocketKey, fd: BorrowedFd<'_>) {
         let slot = &mut self.slots[key.0 as usize];
         if slot.interest != Interest::NOTHING {
             // Fails only if it was not registered.
@@ -427,7 +427,7 @@ impl Epoll {
 
     pub(crate) fn poll_hangup(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
@@ -442,7 +442,7 @@ impl Epoll {
     /// `armed` is the caller's memory between polls, false at first.
     pub(crate) fn poll_readable(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
         armed: &mut bool,
@@ -450,7 +450,7 @@ impl Epoll {
         let slot = &mut self.slots[key.0 as usize];
         debug_assert_ne!(
             slot.ahead,
-            Ahead::Done,
+            ReceiveAhead::Done,
             "a direct read would pass over what was received"
         );
         if !*armed {
@@ -467,7 +467,7 @@ impl Epoll {
     /// `armed` is the caller's memory between polls, false at first.
     pub(crate) fn poll_writable(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
         armed: &mut bool,
@@ -492,7 +492,7 @@ impl Epoll {
     /// Adds to the socket's registered interest. Registering reports the current state.
     fn register<T>(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         wanted: Interest,
     ) -> Poll<io::Result<T>> {
@@ -514,13 +514,13 @@ impl Epoll {
         Poll::Pending
     }
 
-    pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
+    pub(crate) fn forget(&mut self, key: SocketKey, wait: Wait) -> Option<Waker> {
         let slot = self.slots.get_mut(key.0 as usize)?;
         match wait {
             Wait::Read => {
                 // What was received waits for the next future.
-                if slot.ahead != Ahead::Done {
-                    slot.ahead = Ahead::No;
+                if slot.ahead != ReceiveAhead::Done {
+                    slot.ahead = ReceiveAhead::No;
                 }
                 slot.read.take()
             }
@@ -530,7 +530,7 @@ impl Epoll {
     }
 }
 
-impl Slot {
+impl SocketSlot {
     fn take_event(&mut self, flags: EventFlags, woken: &mut Vec<Waker>) {
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         if broken || flags.contains(EventFlags::RDHUP) {
@@ -540,8 +540,8 @@ impl Slot {
         if broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
             self.readable = true;
             let reader = self.read.take();
-            if self.ahead == Ahead::Waits && reader.is_some() {
-                self.ahead = Ahead::Due;
+            if self.ahead == ReceiveAhead::Waits && reader.is_some() {
+                self.ahead = ReceiveAhead::Due;
             }
             woken.extend(reader);
         }

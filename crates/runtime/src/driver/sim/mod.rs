@@ -7,8 +7,8 @@
 //! Called by [`crate::sim`]. Has no other threads: work given to a pool with threads would make a run
 //! depend on real time, so a simulation has pools of its own ([`crate::sim::pool`]).
 
+mod network_faults;
 mod trace;
-mod weather;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -22,14 +22,14 @@ use rustc_hash::FxHashMap;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use slab::Slab;
 
-use super::socket::{Key, Wait};
+use super::socket::{SocketKey, Wait};
 use super::waiters::remember;
 use crate::buf::{self, Chain, Chunk, RECV_BUF_BYTES, RecvBuf};
 
-pub use weather::Weather;
+pub use network_faults::Weather;
 
 use crate::net::Address;
-use trace::Trace;
+use trace::SimTrace;
 
 /// Number of random attempts to find a free port.
 const PORT_TRIES_MAX: usize = 64;
@@ -67,10 +67,10 @@ enum Arrival {
 }
 
 /// An arrival, ordered by time, then by the order in which it was sent.
-type Event = Reverse<(Duration, u64, usize, u32, Arrival)>;
+type TimedArrival = Reverse<(Duration, u64, usize, u32, Arrival)>;
 
 /// A listening socket of the simulation.
-struct Queue {
+struct SimListener {
     address: SocketAddr,
     /// Established connections: sockets and their clients' addresses.
     arrived: VecDeque<(usize, SocketAddr)>,
@@ -94,7 +94,7 @@ pub(crate) fn placeholder() -> io::Result<OwnedFd> {
 }
 
 #[derive(Default)]
-struct Socket {
+struct SimSocket {
     /// Distinguishes it from earlier sockets in its slot.
     serial: u32,
     peer: Option<usize>,
@@ -115,7 +115,7 @@ struct Socket {
     /// Additional state of a UDP socket.
     datagram: Option<Box<Mailbox>>,
     /// Additional state of a listening socket.
-    listens: Option<Box<Queue>>,
+    listens: Option<Box<SimListener>>,
     progress: Progress,
 }
 
@@ -135,8 +135,8 @@ pub(crate) struct Sim {
     weather: Weather,
     random: u64,
     now: Duration,
-    sockets: Slab<Socket>,
-    events: BinaryHeap<Event>,
+    sockets: Slab<SimSocket>,
+    events: BinaryHeap<TimedArrival>,
     next_event: u64,
     next_serial: u32,
     /// UDP sockets by address.
@@ -146,7 +146,7 @@ pub(crate) struct Sim {
     /// Sockets that only a descriptor stands for.
     unattached: FxHashMap<RawFd, usize>,
     still_turns: u32,
-    trace: Trace,
+    trace: SimTrace,
 }
 
 impl Sim {
@@ -163,7 +163,7 @@ impl Sim {
             listening: FxHashMap::default(),
             unattached: FxHashMap::default(),
             still_turns: 0,
-            trace: Trace::default(),
+            trace: SimTrace::default(),
         }
     }
 
@@ -173,7 +173,7 @@ impl Sim {
     }
 
     /// The record of what happened.
-    pub(crate) fn trace(&mut self) -> &mut Trace {
+    pub(crate) fn trace(&mut self) -> &mut SimTrace {
         &mut self.trace
     }
 
@@ -224,19 +224,19 @@ impl Sim {
     }
 
     /// Creates two connected sockets.
-    pub(crate) fn pair(&mut self) -> (Key, Key) {
+    pub(crate) fn pair(&mut self) -> (SocketKey, SocketKey) {
         let left = self.socket(None);
         let right = self.socket(Some(left));
         self.sockets[left].peer = Some(right);
-        (Key(left as u32), Key(right as u32))
+        (SocketKey(left as u32), SocketKey(right as u32))
     }
 
     fn socket(&mut self, peer: Option<usize>) -> usize {
         self.next_serial += 1;
-        self.sockets.insert(Socket { serial: self.next_serial, peer, ..Socket::default() })
+        self.sockets.insert(SimSocket { serial: self.next_serial, peer, ..SimSocket::default() })
     }
 
-    pub(crate) fn detach(&mut self, key: Key, fd: &OwnedFd, dropped: &mut Vec<Waker>) {
+    pub(crate) fn detach(&mut self, key: SocketKey, fd: &OwnedFd, dropped: &mut Vec<Waker>) {
         let index = key.0 as usize;
         // As in TCP: closing with unread data resets the connection, and so does SO_LINGER of zero.
         let unread = !self.sockets[index].arrived.is_empty();
@@ -285,7 +285,7 @@ impl Sim {
 
     pub(crate) fn poll_recv(
         &mut self,
-        key: Key,
+        key: SocketKey,
         max: usize,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<RecvBuf>> {
@@ -330,7 +330,7 @@ impl Sim {
 
     pub(crate) fn poll_send(
         &mut self,
-        key: Key,
+        key: SocketKey,
         chain: &mut Chain,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
@@ -360,7 +360,7 @@ impl Sim {
     }
 
     /// Creates a UDP socket at this address; port 0: at a free one.
-    pub(crate) fn bind(&mut self, address: SocketAddr) -> io::Result<Key> {
+    pub(crate) fn bind(&mut self, address: SocketAddr) -> io::Result<SocketKey> {
         let mut address = address;
         if address.ip().is_unspecified() {
             address.set_ip(match address {
@@ -385,21 +385,21 @@ impl Sim {
         let mailbox = Mailbox { address, peer: None, arrived: VecDeque::new() };
         self.sockets[index].datagram = Some(Box::new(mailbox));
         self.bound.insert(address, index);
-        Ok(Key(index as u32))
+        Ok(SocketKey(index as u32))
     }
 
     /// Restricts the socket to datagrams from and to this peer.
-    pub(crate) fn connect(&mut self, key: Key, peer: SocketAddr) -> io::Result<()> {
+    pub(crate) fn connect(&mut self, key: SocketKey, peer: SocketAddr) -> io::Result<()> {
         self.mailbox(key)?.peer = Some(peer);
         Ok(())
     }
 
     /// The address that a UDP socket is bound to.
-    pub(crate) fn local_addr(&mut self, key: Key) -> io::Result<SocketAddr> {
+    pub(crate) fn local_addr(&mut self, key: SocketKey) -> io::Result<SocketAddr> {
         Ok(self.mailbox(key)?.address)
     }
 
-    fn mailbox(&mut self, key: Key) -> io::Result<&mut Mailbox> {
+    fn mailbox(&mut self, key: SocketKey) -> io::Result<&mut Mailbox> {
         let socket = self.sockets.get_mut(key.0 as usize);
         let mailbox = socket.and_then(|socket| socket.datagram.as_deref_mut());
         mailbox.ok_or_else(|| io::ErrorKind::Unsupported.into())
@@ -407,7 +407,7 @@ impl Sim {
 
     pub(crate) fn poll_recv_from(
         &mut self,
-        key: Key,
+        key: SocketKey,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<(RecvBuf, Option<SocketAddr>)>> {
         self.confuse(key.0 as usize);
@@ -428,7 +428,7 @@ impl Sim {
     /// Sends a datagram: it arrives once, twice or never, and not always in order.
     pub(crate) fn send_to(
         &mut self,
-        key: Key,
+        key: SocketKey,
         data: &[u8],
         to: Option<SocketAddr>,
     ) -> io::Result<()> {
@@ -449,7 +449,11 @@ impl Sim {
         Ok(())
     }
 
-    pub(crate) fn poll_hangup(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_hangup(
+        &mut self,
+        key: SocketKey,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         let socket = &mut self.sockets[key.0 as usize];
         if socket.ended || socket.reset {
             return Poll::Ready(Ok(()));
@@ -458,7 +462,7 @@ impl Sim {
         Poll::Pending
     }
 
-    pub(crate) fn shutdown(&mut self, key: Key, how: Shutdown) -> io::Result<()> {
+    pub(crate) fn shutdown(&mut self, key: SocketKey, how: Shutdown) -> io::Result<()> {
         let index = key.0 as usize;
         if self.sockets[index].reset {
             return Err(io::ErrorKind::NotConnected.into());
@@ -473,7 +477,7 @@ impl Sim {
         Ok(())
     }
 
-    pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
+    pub(crate) fn forget(&mut self, key: SocketKey, wait: Wait) -> Option<Waker> {
         let socket = self.sockets.get_mut(key.0 as usize)?;
         match wait {
             Wait::Read => socket.read.take(),
@@ -493,7 +497,7 @@ impl Sim {
         }
         let fd = placeholder()?;
         let index = self.socket(None);
-        let queue = Queue { address, arrived: VecDeque::new() };
+        let queue = SimListener { address, arrived: VecDeque::new() };
         self.sockets[index].listens = Some(Box::new(queue));
         self.sockets[index].encrypted = encrypted;
         self.listening.insert(address, index);
@@ -549,15 +553,15 @@ impl Sim {
     }
 
     /// The socket that this descriptor stands for.
-    pub(crate) fn attach(&mut self, fd: RawFd) -> io::Result<Key> {
+    pub(crate) fn attach(&mut self, fd: RawFd) -> io::Result<SocketKey> {
         let index = self.unattached.remove(&fd).ok_or(io::ErrorKind::Unsupported)?;
-        Ok(Key(index as u32))
+        Ok(SocketKey(index as u32))
     }
 
     /// The next connection of a listener.
     pub(crate) fn poll_accept(
         &mut self,
-        key: Key,
+        key: SocketKey,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<(OwnedFd, Option<Address>)>> {
         self.confuse(key.0 as usize);
@@ -571,7 +575,7 @@ impl Sim {
     /// Takes a connection that waits at a listener; `None`: none waits.
     pub(crate) fn take_queued(
         &mut self,
-        key: Key,
+        key: SocketKey,
     ) -> Option<io::Result<(OwnedFd, Option<Address>)>> {
         let queue = self.sockets.get_mut(key.0 as usize)?.listens.as_mut()?;
         let (server, from) = queue.arrived.pop_front()?;
@@ -582,7 +586,11 @@ impl Sim {
     }
 
     /// Waits until a client's connection is established, or the socket has room.
-    pub(crate) fn poll_writable(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_writable(
+        &mut self,
+        key: SocketKey,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         let window = self.weather.window_bytes;
         let socket = &mut self.sockets[key.0 as usize];
         match socket.progress {
@@ -597,7 +605,7 @@ impl Sim {
     }
 
     /// A listener is closed: connections that nobody accepted are reset.
-    fn stop_listening(&mut self, socket: &mut Socket) {
+    fn stop_listening(&mut self, socket: &mut SimSocket) {
         let Some(queue) = socket.listens.take() else { return };
         self.listening.remove(&queue.address);
         for (server, _) in queue.arrived {
@@ -610,7 +618,7 @@ impl Sim {
     }
 }
 
-impl Socket {
+impl SimSocket {
     fn arrive(&mut self, arrival: Arrival, woken: &mut Vec<Waker>) {
         match arrival {
             Arrival::Data(data) => self.arrived.extend(data),
@@ -635,7 +643,7 @@ impl Socket {
 }
 
 /// Records what arrives at a socket.
-fn record(trace: &mut Trace, at: Duration, socket: &Socket, arrival: &Arrival) {
+fn record(trace: &mut SimTrace, at: Duration, socket: &SimSocket, arrival: &Arrival) {
     let serial = socket.serial;
     match arrival {
         // Wake-ups only matter by what they cause.

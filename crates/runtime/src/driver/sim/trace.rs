@@ -14,7 +14,7 @@ const LINES_MAX: usize = 100_000;
 
 /// The record.
 #[derive(Default)]
-pub(crate) struct Trace {
+pub(crate) struct SimTrace {
     digest: FxHasher,
     /// The first [`LINES_MAX`] lines, each with the digest after it.
     lines: Vec<(String, u64)>,
@@ -23,7 +23,7 @@ pub(crate) struct Trace {
     pub(crate) faults: u64,
 }
 
-impl Trace {
+impl SimTrace {
     /// Prints every line to standard error from now on.
     pub(crate) fn print(&mut self) {
         self.prints = true;

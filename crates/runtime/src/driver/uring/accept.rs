@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::super::calls::accept;
-use super::super::socket::Key;
-use super::super::uring_slot::{Is, Op};
+use super::super::socket::SocketKey;
+use super::super::uring_slot::{SlotFlag, UringOp};
 use super::super::waiters::remember;
 use super::Uring;
 use crate::net::Address;
@@ -72,30 +72,30 @@ impl Batch {
 impl Uring {
     pub(crate) fn poll_accept(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<(OwnedFd, Option<Address>)>> {
         let slot = &mut self.slots[key.0 as usize];
-        if slot.is(Is::CanRead) {
+        if slot.is(SlotFlag::CanRead) {
             // The connection itself is blocking, as the ring needs it.
             match accept(fd, SocketFlags::CLOEXEC) {
                 Ok(accepted) => {
-                    slot.set(Is::CanRead, self.batch.taken() || self.multi_accept);
+                    slot.set(SlotFlag::CanRead, self.batch.taken() || self.multi_accept);
                     return Poll::Ready(Ok(accepted));
                 }
                 Err(Errno::AGAIN) => {
-                    slot.set(Is::CanRead, false);
+                    slot.set(SlotFlag::CanRead, false);
                     self.batch.found_none();
                 }
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
         remember(&mut slot.read, cx);
-        if !slot.has(Op::Accept) {
-            let exclusive = if slot.is(Is::Shared) { EXCLUSIVE } else { 0 };
+        if !slot.has(UringOp::Accept) {
+            let exclusive = if slot.is(SlotFlag::Shared) { EXCLUSIVE } else { 0 };
             let events = u32::from(PollFlags::IN.bits()) | exclusive;
-            self.start_poll(key.0 as usize, Op::Accept, events);
+            self.start_poll(key.0 as usize, UringOp::Accept, events);
         }
         Poll::Pending
     }
@@ -107,28 +107,28 @@ impl Uring {
         woken: &mut Vec<Waker>,
     ) {
         let slot = &mut self.slots[index];
-        slot.set(Is::Paused, false);
+        slot.set(SlotFlag::Paused, false);
         // Any other failure is reported by the call itself.
         if result != Err(Errno::CANCELED) {
-            slot.set(Is::CanRead, true);
+            slot.set(SlotFlag::CanRead, true);
             self.batch.begin();
         }
         woken.extend(slot.read.take());
     }
 
-    pub(crate) fn pause_accept(&mut self, key: Key) {
+    pub(crate) fn pause_accept(&mut self, key: SocketKey) {
         let slot = &mut self.slots[key.0 as usize];
-        slot.set(Is::CanRead, false);
-        if slot.has(Op::Accept) && !slot.is(Is::Paused) {
-            slot.set(Is::Paused, true);
-            self.cancel(key.0 as usize, Op::Accept);
+        slot.set(SlotFlag::CanRead, false);
+        if slot.has(UringOp::Accept) && !slot.is(SlotFlag::Paused) {
+            slot.set(SlotFlag::Paused, true);
+            self.cancel(key.0 as usize, UringOp::Accept);
         }
     }
 
     /// Resolves once a paused listener is no longer notified of connections.
-    pub(crate) fn poll_paused(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_paused(&mut self, key: SocketKey, cx: &mut Context<'_>) -> Poll<()> {
         let slot = &mut self.slots[key.0 as usize];
-        if slot.has(Op::Accept) {
+        if slot.has(UringOp::Accept) {
             remember(&mut slot.read, cx);
             return Poll::Pending;
         }

@@ -26,16 +26,16 @@
 //!   slab grows) does not move bytes.
 //! * *Memory to be received into*: see `uring_buffers.rs`.
 //!
-//! A worker that ends normally first waits for sends that were reported as done (`stragglers.rs`).
+//! A worker that ends normally first waits for sends that were reported as done (`lingering_sends.rs`).
 //! On drop the driver cancels everything and waits for the completions. If they do not arrive, it
 //! leaks the memory rather than free it while the kernel may still use it.
 
 mod accept;
+mod lingering_sends;
 mod receive;
 mod release;
 mod ring;
 mod send;
-mod stragglers;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -49,15 +49,15 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::options::Options;
-use super::socket::{Key, Role, Wait};
+use super::options::DriverOptions;
+use super::socket::{Role, SocketKey, Wait};
 use super::uring_buffers::Buffers;
 use super::uring_setup;
-use super::uring_slot::{Is, Op, SERIAL_MAX, Sending, Slot};
+use super::uring_slot::{SERIAL_MAX, Sending, SlotFlag, UringOp, UringSlot};
 use crate::buf::RecvBuf;
 use accept::Batch;
-use ring::Ring;
-use stragglers::Stragglers;
+use lingering_sends::LingeringSends;
+use ring::SubmissionRing;
 
 /// How long a dropped driver waits for the kernel to return its memory.
 const DROP_WAIT: Duration = Duration::from_secs(5);
@@ -65,8 +65,8 @@ const DROP_WAIT: Duration = Duration::from_secs(5);
 /// The driver; one per worker.
 pub(crate) struct Uring {
     // Dropped in this order: the ring before the memory that it uses.
-    ring: Ring,
-    pub(super) slots: Slab<Slot>,
+    ring: SubmissionRing,
+    pub(super) slots: Slab<UringSlot>,
     /// Received data that was not taken yet: kept outside the slots, where it would cost idle
     /// connections memory.
     received: Slab<Result<RecvBuf, Errno>>,
@@ -74,7 +74,7 @@ pub(crate) struct Uring {
     next_serial: u32,
     /// Number of turns so far, modulo 2^32.
     turns: u32,
-    stragglers: Stragglers,
+    stragglers: LingeringSends,
     /// Receives to be resubmitted once buffers have been provided.
     retries: Vec<usize>,
     completions: Vec<(u64, i32, u32)>,
@@ -89,16 +89,16 @@ pub(crate) struct Uring {
 }
 
 impl Uring {
-    pub(crate) fn new(options: Options, event: Arc<OwnedFd>) -> io::Result<Uring> {
+    pub(crate) fn new(options: DriverOptions, event: Arc<OwnedFd>) -> io::Result<Uring> {
         let (ring, buffers) = uring_setup::ring(options.guard)?;
         let mut driver = Uring {
-            ring: Ring::new(ring),
+            ring: SubmissionRing::new(ring),
             slots: Slab::new(),
             received: Slab::new(),
             buffers: std::mem::ManuallyDrop::new(buffers),
             next_serial: 0,
             turns: 0,
-            stragglers: Stragglers::default(),
+            stragglers: LingeringSends::default(),
             retries: Vec::new(),
             completions: Vec::new(),
             spare: Vec::new(),
@@ -113,32 +113,32 @@ impl Uring {
     fn watch_inbox(&mut self) {
         let fd = Fd(self.event.as_raw_fd());
         let poll = opcode::PollAdd::new(fd, u32::from(PollFlags::IN.bits())).multi(true).build();
-        self.ring.push(poll.user_data(Op::Inbox.user_data(0, 0)));
+        self.ring.push(poll.user_data(UringOp::Inbox.user_data(0, 0)));
     }
 
-    fn push_for(&mut self, index: usize, op: Op, entry: squeue::Entry) {
+    fn push_for(&mut self, index: usize, op: UringOp, entry: squeue::Entry) {
         let slot = &mut self.slots[index];
         slot.in_flight |= op.bit();
         self.ring.push(entry.user_data(op.user_data(index, slot.serial)));
     }
 
-    fn cancel(&mut self, index: usize, op: Op) {
+    fn cancel(&mut self, index: usize, op: UringOp) {
         let cancel = opcode::AsyncCancel::new(op.user_data(index, self.slots[index].serial));
-        self.ring.push(cancel.build().user_data(Op::Cancel.user_data(0, 0)));
+        self.ring.push(cancel.build().user_data(UringOp::Cancel.user_data(0, 0)));
     }
 
     /// Closes a socket with the next call, behind everything that was submitted before it. The kernel
     /// closes the descriptor even if it reports an error, so the completion doesn't matter.
     fn close(&mut self, fd: OwnedFd) {
         let close = opcode::Close::new(Fd(fd.into_raw_fd())).build();
-        self.ring.push(close.user_data(Op::Cancel.user_data(0, 0)));
+        self.ring.push(close.user_data(UringOp::Cancel.user_data(0, 0)));
     }
 
-    pub(super) fn poll_for(&mut self, index: usize, op: Op, flags: PollFlags) {
+    pub(super) fn poll_for(&mut self, index: usize, op: UringOp, flags: PollFlags) {
         self.start_poll(index, op, u32::from(flags.bits()));
     }
 
-    fn start_poll(&mut self, index: usize, op: Op, events: u32) {
+    fn start_poll(&mut self, index: usize, op: UringOp, events: u32) {
         let poll = opcode::PollAdd::new(Fd(self.slots[index].fd), events).build();
         self.push_for(index, op, poll);
     }
@@ -165,10 +165,10 @@ impl Uring {
 
     fn complete(&mut self, user_data: u64, result: i32, flags: u32, woken: &mut Vec<Waker>) {
         let index = user_data as u32 as usize;
-        let Some(op) = Op::of(user_data) else { return };
+        let Some(op) = UringOp::of(user_data) else { return };
         match op {
-            Op::Cancel => return,
-            Op::Inbox => {
+            UringOp::Cancel => return,
+            UringOp::Inbox => {
                 if !cqueue::more(flags) {
                     self.watch_inbox();
                 }
@@ -178,7 +178,7 @@ impl Uring {
         }
         let more = cqueue::more(flags);
         let known =
-            self.slots.get_mut(index).filter(|slot| slot.serial == Op::serial_of(user_data));
+            self.slots.get_mut(index).filter(|slot| slot.serial == UringOp::serial_of(user_data));
         // A slot stays until its last completion, so an unknown one can only be a bug of ours.
         // Other sockets must not suffer from it.
         let Some(slot) = known else {
@@ -193,18 +193,18 @@ impl Uring {
             Err(_) => Err(Errno::from_raw_os_error(-result)),
         };
         match op {
-            Op::Recv => self.recv_done(index, result, flags, woken),
-            Op::Send => self.send_done(index, result, woken),
-            Op::Accept => self.accept_done(index, result, woken),
-            Op::Hangup => {
-                slot.set(Is::PeerClosed, slot.is(Is::PeerClosed) || result.is_ok());
+            UringOp::Recv => self.recv_done(index, result, flags, woken),
+            UringOp::Send => self.send_done(index, result, woken),
+            UringOp::Accept => self.accept_done(index, result, woken),
+            UringOp::Hangup => {
+                slot.set(SlotFlag::PeerClosed, slot.is(SlotFlag::PeerClosed) || result.is_ok());
                 woken.extend(slot.waiters.take_hangup());
             }
-            Op::Writable => {
-                slot.set(Is::CanWrite, true);
+            UringOp::Writable => {
+                slot.set(SlotFlag::CanWrite, true);
                 woken.extend(slot.waiters.take_write());
             }
-            Op::Cancel | Op::Inbox => {}
+            UringOp::Cancel | UringOp::Inbox => {}
         }
         if self.slots.get(index).is_some_and(|slot| slot.closing.is_some() && slot.in_flight == 0) {
             // Frees the memory to be sent, too.
@@ -215,23 +215,23 @@ impl Uring {
         }
     }
 
-    pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<Key> {
+    pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, role: Role) -> io::Result<SocketKey> {
         self.next_serial = (self.next_serial + 1) & SERIAL_MAX;
         if matches!(role, Role::Listener { .. }) {
             rustix::io::ioctl_fionbio(fd, true)?;
         }
-        let slot = Slot::new(fd.as_raw_fd(), role, self.next_serial);
-        Ok(Key(self.slots.insert(slot) as u32))
+        let slot = UringSlot::new(fd.as_raw_fd(), role, self.next_serial);
+        Ok(SocketKey(self.slots.insert(slot) as u32))
     }
 
-    fn remove(&mut self, index: usize) -> Slot {
+    fn remove(&mut self, index: usize) -> UringSlot {
         let slot = self.slots.remove(index);
         self.stragglers.removed(&slot);
         slot
     }
 
-    /// Returns whether the socket is still sending; see `stragglers.rs`.
-    pub(crate) fn detach(&mut self, key: Key, fd: OwnedFd, dropped: &mut Vec<Waker>) -> bool {
+    /// Returns whether the socket is still sending; see `lingering_sends.rs`.
+    pub(crate) fn detach(&mut self, key: SocketKey, fd: OwnedFd, dropped: &mut Vec<Waker>) -> bool {
         let index = key.0 as usize;
         let slot = &mut self.slots[index];
         let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
@@ -248,10 +248,10 @@ impl Uring {
         if let Some(place) = slot.received.take() {
             drop(self.received.remove(place.get() as usize - 1));
         }
-        slot.set(Is::SendAbandoned, !slot.is(Is::SendBehind));
-        let behind = slot.is(Is::SendBehind);
-        for op in Op::OF_SLOTS {
-            if self.slots[index].has(op) && !(op == Op::Send && behind) {
+        slot.set(SlotFlag::SendAbandoned, !slot.is(SlotFlag::SendBehind));
+        let behind = slot.is(SlotFlag::SendBehind);
+        for op in UringOp::OF_SLOTS {
+            if self.slots[index].has(op) && !(op == UringOp::Send && behind) {
                 self.cancel(index, op);
             }
         }
@@ -261,14 +261,18 @@ impl Uring {
         behind
     }
 
-    pub(crate) fn poll_hangup(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_hangup(
+        &mut self,
+        key: SocketKey,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         let slot = &mut self.slots[key.0 as usize];
-        if slot.is(Is::PeerClosed) {
+        if slot.is(SlotFlag::PeerClosed) {
             return Poll::Ready(Ok(()));
         }
         slot.waiters.remember_hangup(cx);
-        if !slot.has(Op::Hangup) {
-            self.poll_for(key.0 as usize, Op::Hangup, PollFlags::RDHUP);
+        if !slot.has(UringOp::Hangup) {
+            self.poll_for(key.0 as usize, UringOp::Hangup, PollFlags::RDHUP);
         }
         Poll::Pending
     }
@@ -276,49 +280,49 @@ impl Uring {
     /// `armed` is the caller's memory between polls, false at first.
     pub(crate) fn poll_writable(
         &mut self,
-        key: Key,
+        key: SocketKey,
         cx: &mut Context<'_>,
         armed: &mut bool,
     ) -> Poll<io::Result<()>> {
         let slot = &mut self.slots[key.0 as usize];
         if !*armed {
             *armed = true;
-            slot.set(Is::CanWrite, false);
+            slot.set(SlotFlag::CanWrite, false);
         }
-        if slot.is(Is::CanWrite) {
+        if slot.is(SlotFlag::CanWrite) {
             return Poll::Ready(Ok(()));
         }
         slot.waiters.remember_write(cx);
-        if !slot.has(Op::Writable) {
-            self.poll_for(key.0 as usize, Op::Writable, PollFlags::OUT);
+        if !slot.has(UringOp::Writable) {
+            self.poll_for(key.0 as usize, UringOp::Writable, PollFlags::OUT);
         }
         Poll::Pending
     }
 
     /// Makes direct calls on the descriptor non-blocking; receives use poll from now on.
-    pub(crate) fn prepare_direct(&mut self, key: Key, fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn prepare_direct(&mut self, key: SocketKey, fd: BorrowedFd<'_>) -> io::Result<()> {
         let slot = &mut self.slots[key.0 as usize];
-        slot.set(Is::Direct, true);
-        if !slot.is(Is::Nonblocking) {
+        slot.set(SlotFlag::Direct, true);
+        if !slot.is(SlotFlag::Nonblocking) {
             rustix::io::ioctl_fionbio(fd, true)?;
-            slot.set(Is::Nonblocking, true);
+            slot.set(SlotFlag::Nonblocking, true);
         }
         Ok(())
     }
 
     /// Ends the period of direct calls.
-    pub(crate) fn finish_direct(&mut self, key: Key) {
-        self.slots[key.0 as usize].set(Is::Direct, false);
+    pub(crate) fn finish_direct(&mut self, key: SocketKey) {
+        self.slots[key.0 as usize].set(SlotFlag::Direct, false);
     }
 
-    pub(crate) fn forget(&mut self, key: Key, wait: Wait) -> Option<Waker> {
+    pub(crate) fn forget(&mut self, key: SocketKey, wait: Wait) -> Option<Waker> {
         let slot = self.slots.get_mut(key.0 as usize)?;
         match wait {
             // The receive continues, and its result waits for the next future.
             Wait::Read => slot.read.take(),
             Wait::Write => {
-                if slot.has(Op::Send) && !slot.is(Is::SendBehind) {
-                    slot.set(Is::SendAbandoned, true);
+                if slot.has(UringOp::Send) && !slot.is(SlotFlag::SendBehind) {
+                    slot.set(SlotFlag::SendAbandoned, true);
                 }
                 slot.waiters.take_write()
             }
@@ -330,7 +334,7 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::any()).build();
-        self.ring.push(cancel.user_data(Op::Cancel.user_data(0, 0)));
+        self.ring.push(cancel.user_data(UringOp::Cancel.user_data(0, 0)));
         let limit = Instant::now() + DROP_WAIT;
         let mut woken = Vec::new();
         // Sockets still attached no longer have an owner: tasks are dropped before their driver.

@@ -12,9 +12,9 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::super::calls::receive_large;
-use super::super::socket::Key;
+use super::super::socket::SocketKey;
 use super::super::uring_buffers::GROUP;
-use super::super::uring_slot::{Is, Op};
+use super::super::uring_slot::{SlotFlag, UringOp};
 use super::super::waiters::remember;
 use super::Uring;
 use crate::buf::{self, Received, RecvBuf};
@@ -25,7 +25,7 @@ const POLL_FIRST: u16 = 1;
 impl Uring {
     pub(crate) fn poll_recv(
         &mut self,
-        key: Key,
+        key: SocketKey,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<RecvBuf>> {
         let slot = &mut self.slots[key.0 as usize];
@@ -34,7 +34,7 @@ impl Uring {
         }
         remember(&mut slot.read, cx);
         slot.waiters.trim();
-        if !slot.has(Op::Recv) {
+        if !slot.has(UringOp::Recv) {
             self.start_recv(key.0 as usize);
         }
         Poll::Pending
@@ -43,7 +43,7 @@ impl Uring {
     /// Large receives are polls, each followed by a direct call: the ring's own buffers are small.
     pub(crate) fn poll_recv_large(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         max: usize,
         cx: &mut Context<'_>,
@@ -53,22 +53,22 @@ impl Uring {
             let received = self.received.remove(place.get() as usize - 1)?;
             return Poll::Ready(Ok(Received::Lent(received)));
         }
-        if !slot.has(Op::Recv) && (slot.is(Is::CanRead) || slot.is(Is::TryFirst)) {
-            slot.set(Is::TryFirst, false);
+        if !slot.has(UringOp::Recv) && (slot.is(SlotFlag::CanRead) || slot.is(SlotFlag::TryFirst)) {
+            slot.set(SlotFlag::TryFirst, false);
             match receive_large(fd, max) {
                 Ok((buf, full)) => {
-                    slot.set(Is::CanRead, full);
+                    slot.set(SlotFlag::CanRead, full);
                     return Poll::Ready(Ok(buf));
                 }
-                Err(Errno::AGAIN) => slot.set(Is::CanRead, false),
+                Err(Errno::AGAIN) => slot.set(SlotFlag::CanRead, false),
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
         remember(&mut slot.read, cx);
-        if !slot.has(Op::Recv) {
-            slot.set(Is::RecvByPoll, true);
-            slot.set(Is::RecvLarge, true);
-            self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN | PollFlags::RDHUP);
+        if !slot.has(UringOp::Recv) {
+            slot.set(SlotFlag::RecvByPoll, true);
+            slot.set(SlotFlag::RecvLarge, true);
+            self.poll_for(key.0 as usize, UringOp::Recv, PollFlags::IN | PollFlags::RDHUP);
         }
         Poll::Pending
     }
@@ -76,22 +76,22 @@ impl Uring {
     /// `armed` is the caller's memory between polls, false at first. Nothing is received meanwhile.
     pub(crate) fn poll_readable(
         &mut self,
-        key: Key,
+        key: SocketKey,
         cx: &mut Context<'_>,
         armed: &mut bool,
     ) -> Poll<()> {
         let slot = &mut self.slots[key.0 as usize];
         if !std::mem::replace(armed, true) {
-            slot.set(Is::CanRead, false);
+            slot.set(SlotFlag::CanRead, false);
         }
-        if slot.is(Is::CanRead) && !slot.has(Op::Recv) {
+        if slot.is(SlotFlag::CanRead) && !slot.has(UringOp::Recv) {
             return Poll::Ready(());
         }
         remember(&mut slot.read, cx);
-        if !slot.has(Op::Recv) {
-            slot.set(Is::RecvByPoll, true);
-            slot.set(Is::RecvLarge, true);
-            self.poll_for(key.0 as usize, Op::Recv, PollFlags::IN | PollFlags::RDHUP);
+        if !slot.has(UringOp::Recv) {
+            slot.set(SlotFlag::RecvByPoll, true);
+            slot.set(SlotFlag::RecvLarge, true);
+            self.poll_for(key.0 as usize, UringOp::Recv, PollFlags::IN | PollFlags::RDHUP);
         }
         Poll::Pending
     }
@@ -100,20 +100,20 @@ impl Uring {
         let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.closing.is_none()) else {
             return;
         };
-        if slot.is(Is::Nonblocking) && slot.is(Is::Direct) {
-            slot.set(Is::RecvByPoll, true);
-            self.poll_for(index, Op::Recv, PollFlags::IN | PollFlags::RDHUP);
+        if slot.is(SlotFlag::Nonblocking) && slot.is(SlotFlag::Direct) {
+            slot.set(SlotFlag::RecvByPoll, true);
+            self.poll_for(index, UringOp::Recv, PollFlags::IN | PollFlags::RDHUP);
             return;
         }
         slot.make_blocking();
-        slot.set(Is::RecvByPoll, false);
-        let hint = if slot.is(Is::TryFirst) { 0 } else { POLL_FIRST };
+        slot.set(SlotFlag::RecvByPoll, false);
+        let hint = if slot.is(SlotFlag::TryFirst) { 0 } else { POLL_FIRST };
         let recv = opcode::Recv::new(Fd(slot.fd), std::ptr::null_mut(), 0)
             .buf_group(GROUP)
             .ioprio(hint)
             .build()
             .flags(squeue::Flags::BUFFER_SELECT);
-        self.push_for(index, Op::Recv, recv);
+        self.push_for(index, UringOp::Recv, recv);
     }
 
     pub(super) fn recv_done(
@@ -126,18 +126,18 @@ impl Uring {
         // Whatever the result, a selected buffer must be taken back.
         let memory = cqueue::buffer_select(flags).and_then(|id| self.buffers.take(id));
         let slot = &mut self.slots[index];
-        if slot.is(Is::Datagram) {
+        if slot.is(SlotFlag::Datagram) {
             woken.extend(slot.read.take());
             return;
         }
-        if slot.take(Is::RecvLarge) {
+        if slot.take(SlotFlag::RecvLarge) {
             // The next receive decides how to use the readiness.
-            slot.set(Is::CanRead, true);
+            slot.set(SlotFlag::CanRead, true);
             woken.extend(slot.read.take());
             return;
         }
-        slot.set(Is::TryFirst, cqueue::sock_nonempty(flags));
-        let result = if slot.is(Is::RecvByPoll) && result.is_ok() {
+        slot.set(SlotFlag::TryFirst, cqueue::sock_nonempty(flags));
+        let result = if slot.is(SlotFlag::RecvByPoll) && result.is_ok() {
             slot.recv_direct()
         } else {
             match (result, memory) {
@@ -161,7 +161,7 @@ impl Uring {
             Err(error @ (Errno::AGAIN | Errno::INTR)) => {
                 // The socket was made non-blocking meanwhile: it is set back to blocking.
                 if error == Errno::AGAIN {
-                    slot.set(Is::Nonblocking, true);
+                    slot.set(SlotFlag::Nonblocking, true);
                 }
                 self.retries.push(index);
                 woken.extend(slot.read.take());

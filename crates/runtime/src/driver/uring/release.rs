@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
 
-use super::super::socket::Key;
-use super::super::uring_slot::Op;
+use super::super::socket::SocketKey;
+use super::super::uring_slot::UringOp;
 use super::super::waiters::remember;
 use super::Uring;
 
@@ -19,13 +19,13 @@ impl Uring {
     /// end. False if something was received that nobody has taken: the next receive returns it.
     pub(crate) fn poll_release(
         &mut self,
-        key: Key,
+        key: SocketKey,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<bool>> {
         std::task::ready!(self.poll_flush(key, cx))?;
         let index = key.0 as usize;
         let slot = &mut self.slots[index];
-        if slot.has(Op::Send) || slot.sending.is_some() {
+        if slot.has(UringOp::Send) || slot.sending.is_some() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         if let Some(place) = slot.received {
@@ -44,7 +44,7 @@ impl Uring {
         remember(&mut slot.read, cx);
         slot.waiters.remember_write(cx);
         slot.waiters.remember_hangup(cx);
-        for op in Op::OF_SLOTS {
+        for op in UringOp::OF_SLOTS {
             if self.slots[index].has(op) {
                 self.cancel(index, op);
             }
@@ -53,7 +53,7 @@ impl Uring {
     }
 
     /// Forgets a socket without operations in flight.
-    pub(crate) fn release(&mut self, key: Key, dropped: &mut Vec<Waker>) {
+    pub(crate) fn release(&mut self, key: SocketKey, dropped: &mut Vec<Waker>) {
         let mut slot = self.remove(key.0 as usize);
         let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];
         dropped.extend(slot.read.take().into_iter().chain(waiters.into_iter().flatten()));

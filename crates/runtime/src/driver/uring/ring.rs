@@ -1,6 +1,6 @@
 //! The ring itself: submissions in their order, one call per turn, completions.
 //!
-//! The order is that of [`Ring::push`], always: a send must not overtake another on its socket, nor
+//! The order is that of [`SubmissionRing::push`], always: a send must not overtake another on its socket, nor
 //! an operation its own cancellation.
 
 use std::collections::VecDeque;
@@ -15,16 +15,16 @@ const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 
 /// A ring, and the submissions that do not fit into it yet.
-pub(super) struct Ring {
+pub(super) struct SubmissionRing {
     ring: IoUring,
     /// Submissions in their order. Bounded, since a socket has at most one operation of each kind
     /// and its cancellation in flight.
     backlog: VecDeque<squeue::Entry>,
 }
 
-impl Ring {
-    pub(super) fn new(ring: IoUring) -> Ring {
-        Ring { ring, backlog: VecDeque::new() }
+impl SubmissionRing {
+    pub(super) fn new(ring: IoUring) -> SubmissionRing {
+        SubmissionRing { ring, backlog: VecDeque::new() }
     }
 
     /// Queues a submission behind all earlier ones.
@@ -93,7 +93,7 @@ mod tests {
             eprintln!("io_uring is not tested here");
             return;
         };
-        let mut ring = Ring::new(ring);
+        let mut ring = SubmissionRing::new(ring);
         let nop = |number| opcode::Nop::new().build().user_data(number);
         (1..=3).for_each(|number| ring.push(nop(number)));
         ring.ring.submitter().register_enable_rings().unwrap();

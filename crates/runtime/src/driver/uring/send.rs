@@ -22,8 +22,8 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::super::calls::{SLICES_MAX, retry, send_memory, shutdown};
-use super::super::socket::{Follows, Key};
-use super::super::uring_slot::{Is, Op, Sending};
+use super::super::socket::{AfterSend, SocketKey};
+use super::super::uring_slot::{Sending, SlotFlag, UringOp};
 use super::Uring;
 use crate::buf::{Chain, Chunk, OutBuf, RECV_BUF_BYTES};
 
@@ -39,19 +39,19 @@ const RING_BYTES_MAX: u64 = RECV_BUF_BYTES as u64;
 impl Uring {
     pub(crate) fn poll_send(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         chain: &mut Chain,
-        follows: Follows,
+        follows: AfterSend,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let index = key.0 as usize;
         std::task::ready!(self.poll_flush(key, cx))?;
         let slot = &mut self.slots[index];
-        if slot.is(Is::SendAbandoned) {
+        if slot.is(SlotFlag::SendAbandoned) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        if !slot.has(Op::Send) {
+        if !slot.has(UringOp::Send) {
             if let Some(mut sending) = slot.sending.take() {
                 let sent = std::mem::take(&mut sending.chain);
                 let result = sending.result.take();
@@ -64,12 +64,12 @@ impl Uring {
             if !self.is_for_ring(index, chain) {
                 return self.send_direct(index, fd, chain, follows, cx);
             }
-            let behind = follows == Follows::Nothing
+            let behind = follows == AfterSend::Nothing
                 && chain.chunk_count() <= SLICES_MAX
                 && self.stragglers.have_room();
             let memory = std::mem::take(chain);
             let len = memory.len();
-            self.start_send(index, memory, follows == Follows::AtOnce, behind);
+            self.start_send(index, memory, follows == AfterSend::AtOnce, behind);
             if behind {
                 return Poll::Ready(Ok(len as usize));
             }
@@ -82,7 +82,7 @@ impl Uring {
     /// must wait, so that `send_timeout` applies. The calls for a file are direct: so is that for its
     /// head, which saves waiting for a turn.
     fn is_for_ring(&self, index: usize, chain: &Chain) -> bool {
-        !self.slots[index].is(Is::Full)
+        !self.slots[index].is(SlotFlag::Full)
             && chain.first_file().is_none()
             && chain.len() <= RING_BYTES_MAX
     }
@@ -93,45 +93,45 @@ impl Uring {
         index: usize,
         fd: BorrowedFd<'_>,
         chain: &mut Chain,
-        follows: Follows,
+        follows: AfterSend,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let slot = &mut self.slots[index];
-        if !slot.has(Op::Writable) {
+        if !slot.has(UringOp::Writable) {
             let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            flags.set(SendFlags::MORE, follows == Follows::AtOnce);
+            flags.set(SendFlags::MORE, follows == AfterSend::AtOnce);
             match retry(|| send_memory(fd, chain, flags)) {
                 Ok(sent) => {
                     let offered = chain.memory_prefix().take(SLICES_MAX).map(Chunk::len).sum();
-                    slot.set(Is::Full, (sent as u64) < offered);
+                    slot.set(SlotFlag::Full, (sent as u64) < offered);
                     chain.advance(sent as u64);
                     return Poll::Ready(Ok(sent));
                 }
-                Err(Errno::AGAIN) => slot.set(Is::Full, true),
+                Err(Errno::AGAIN) => slot.set(SlotFlag::Full, true),
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
         slot.waiters.remember_write(cx);
-        if !slot.has(Op::Writable) {
-            self.poll_for(index, Op::Writable, PollFlags::OUT);
+        if !slot.has(UringOp::Writable) {
+            self.poll_for(index, UringOp::Writable, PollFlags::OUT);
         }
         Poll::Pending
     }
 
     /// Whether [`send_behind`](Self::send_behind) is possible.
-    pub(crate) fn sends_behind(&self, key: Key, len: usize) -> bool {
+    pub(crate) fn sends_behind(&self, key: SocketKey, len: usize) -> bool {
         let slot = &self.slots[key.0 as usize];
-        !slot.has(Op::Send)
+        !slot.has(UringOp::Send)
             && slot.sending.is_none()
-            && !slot.is(Is::SendAbandoned)
+            && !slot.is(SlotFlag::SendAbandoned)
             && slot.send_error.is_none()
-            && !slot.is(Is::Full)
+            && !slot.is(SlotFlag::Full)
             && len as u64 <= RING_BYTES_MAX
             && self.stragglers.have_room()
     }
 
     /// Submits both pieces, which are reported as sent.
-    pub(crate) fn send_behind(&mut self, key: Key, first: OutBuf, second: Bytes) {
+    pub(crate) fn send_behind(&mut self, key: SocketKey, first: OutBuf, second: Bytes) {
         debug_assert!(self.sends_behind(key, first.len() + second.len()));
         let mut sending = self.take_sending();
         sending.chain.push(first);
@@ -140,9 +140,13 @@ impl Uring {
     }
 
     /// Resolves when everything reported as sent has been sent.
-    pub(crate) fn poll_flush(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_flush(
+        &mut self,
+        key: SocketKey,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         let slot = &mut self.slots[key.0 as usize];
-        if slot.is(Is::SendBehind) {
+        if slot.is(SlotFlag::SendBehind) {
             slot.waiters.remember_write(cx);
             return Poll::Pending;
         }
@@ -163,7 +167,7 @@ impl Uring {
         sending.turn = self.turns;
         let slot = &mut self.slots[index];
         slot.make_blocking();
-        slot.set(Is::SendBehind, behind);
+        slot.set(SlotFlag::SendBehind, behind);
         let fd = Fd(slot.fd);
         let mut flags = libc::MSG_NOSIGNAL;
         if more {
@@ -183,7 +187,7 @@ impl Uring {
             }
             _ => opcode::SendMsg::new(fd, &raw const sending.header).flags(flags as u32).build(),
         };
-        self.push_for(index, Op::Send, entry);
+        self.push_for(index, UringOp::Send, entry);
     }
 
     pub(super) fn send_done(
@@ -199,11 +203,11 @@ impl Uring {
         };
         // The kernel had room for it if it took all of it in the call that submitted it.
         let at_once = turn.wrapping_add(1) == self.turns;
-        slot.set(Is::Full, !at_once || result.is_ok_and(|count| count < offered));
-        if slot.is(Is::SendAbandoned) || slot.is(Is::SendBehind) {
+        slot.set(SlotFlag::Full, !at_once || result.is_ok_and(|count| count < offered));
+        if slot.is(SlotFlag::SendAbandoned) || slot.is(SlotFlag::SendBehind) {
             if let Some(mut sending) = slot.sending.take() {
                 let after = std::mem::take(&mut sending.after);
-                if slot.is(Is::SendBehind) {
+                if slot.is(SlotFlag::SendBehind) {
                     let len = sending.chain.len();
                     match result {
                         Ok(count) if count as u64 == len && !after.is_empty() => {
@@ -219,7 +223,7 @@ impl Uring {
                 self.keep(sending);
             }
             let slot = &mut self.slots[index];
-            slot.set(Is::SendBehind, false);
+            slot.set(SlotFlag::SendBehind, false);
             slot.shutdown_if_asked();
             woken.extend(slot.waiters.take_write());
             return;
@@ -236,9 +240,9 @@ impl Uring {
 
     /// Adds a few bytes to the send in flight if it was reported as done: they are sent right after
     /// it, before a shutdown or a close, and count as sent, too. Otherwise they stay in `chain`.
-    pub(crate) fn append_behind(&mut self, key: Key, chain: &mut Chain) {
+    pub(crate) fn append_behind(&mut self, key: SocketKey, chain: &mut Chain) {
         let slot = &mut self.slots[key.0 as usize];
-        if slot.is(Is::SendBehind)
+        if slot.is(SlotFlag::SendBehind)
             && let Some(sending) = &mut slot.sending
         {
             sending.after.append(std::mem::take(chain));
@@ -248,12 +252,12 @@ impl Uring {
     /// Shuts down one or both sides of the connection, after everything reported as sent.
     pub(crate) fn shutdown(
         &mut self,
-        key: Key,
+        key: SocketKey,
         fd: BorrowedFd<'_>,
         how: Shutdown,
     ) -> io::Result<()> {
         let slot = &mut self.slots[key.0 as usize];
-        if slot.is(Is::SendBehind) {
+        if slot.is(SlotFlag::SendBehind) {
             slot.shutdown = Some(how);
             return Ok(());
         }

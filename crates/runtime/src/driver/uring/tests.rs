@@ -7,23 +7,27 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
 use crate::buf::Chain;
-use crate::driver::{DriverKind, Follows};
+use crate::driver::{AfterSend, DriverKind};
 
 fn driver() -> Option<Uring> {
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-    let options =
-        Options { kind: DriverKind::IoUring, multi_accept: false, events_max: 1, guard: false };
+    let options = DriverOptions {
+        kind: DriverKind::IoUring,
+        multi_accept: false,
+        events_max: 1,
+        guard: false,
+    };
     Uring::new(options, Arc::new(event))
         .map_err(|error| eprintln!("io_uring is not tested here: {error}"))
         .ok()
 }
 
 /// A socket with a receive in flight, its peer, and the user data of the receive.
-fn receiving(driver: &mut Uring) -> (Key, UnixStream, UnixStream, u64) {
+fn receiving(driver: &mut Uring) -> (SocketKey, UnixStream, UnixStream, u64) {
     let (socket, peer) = UnixStream::pair().unwrap();
     let key = driver.attach(socket.as_fd(), Role::Stream).unwrap();
     assert!(driver.poll_recv(key, &mut Context::from_waker(Waker::noop())).is_pending());
-    let name = Op::Recv.user_data(key.0 as usize, driver.slots[key.0 as usize].serial);
+    let name = UringOp::Recv.user_data(key.0 as usize, driver.slots[key.0 as usize].serial);
     (key, socket, peer, name)
 }
 
@@ -45,11 +49,11 @@ fn what_concerns_an_earlier_socket_in_the_slot_does_not_concern_the_next_one() {
 
     // A late cancellation.
     let cancel = opcode::AsyncCancel::new(stale).build();
-    driver.ring.push(cancel.user_data(Op::Cancel.user_data(0, 0)));
+    driver.ring.push(cancel.user_data(UringOp::Cancel.user_data(0, 0)));
     turn(&mut driver);
     // A late completion.
     driver.complete(stale, -libc::ECONNRESET, 0, &mut Vec::new());
-    assert!(driver.slots[second.0 as usize].has(Op::Recv));
+    assert!(driver.slots[second.0 as usize].has(UringOp::Recv));
 
     std::io::Write::write_all(&mut peer, b"for the second").unwrap();
     turn(&mut driver);
@@ -59,12 +63,12 @@ fn what_concerns_an_earlier_socket_in_the_slot_does_not_concern_the_next_one() {
 }
 
 /// Whether a small send with nothing to follow is reported as done before it was submitted.
-fn is_reported_early(driver: &mut Uring, key: Key, socket: &UnixStream) -> bool {
+fn is_reported_early(driver: &mut Uring, key: SocketKey, socket: &UnixStream) -> bool {
     let mut chain = Chain::from(&b"small"[..]);
     let cx = &mut Context::from_waker(Waker::noop());
-    let sent = driver.poll_send(key, socket.as_fd(), &mut chain, Follows::Nothing, cx);
+    let sent = driver.poll_send(key, socket.as_fd(), &mut chain, AfterSend::Nothing, cx);
     assert!(matches!(sent, Poll::Ready(Ok(5))), "{sent:?}");
-    driver.slots[key.0 as usize].is(Is::SendBehind)
+    driver.slots[key.0 as usize].is(SlotFlag::SendBehind)
 }
 
 #[test]
@@ -86,9 +90,9 @@ fn sends_to_a_slow_peer_are_not_reported_early_until_one_completes_at_once() {
     socket.set_nonblocking(false).unwrap();
     assert!(is_reported_early(&mut driver, key, &socket), "nobody knows yet");
     turn(&mut driver);
-    assert!(driver.slots[key.0 as usize].is(Is::SendBehind), "it was not sent at once");
+    assert!(driver.slots[key.0 as usize].is(SlotFlag::SendBehind), "it was not sent at once");
     std::io::Read::read_exact(&mut peer, &mut vec![0; filled]).unwrap();
-    while driver.slots[key.0 as usize].is(Is::SendBehind) {
+    while driver.slots[key.0 as usize].is(SlotFlag::SendBehind) {
         turn(&mut driver);
     }
     assert!(!is_reported_early(&mut driver, key, &socket), "the peer was slow");
@@ -103,9 +107,9 @@ fn a_piece_of_something_larger_is_not_reported_early() {
     let key = driver.attach(socket.as_fd(), Role::Stream).unwrap();
     let mut chain = Chain::from(&b"small"[..]);
     let cx = &mut Context::from_waker(Waker::noop());
-    assert!(driver.poll_send(key, socket.as_fd(), &mut chain, Follows::Later, cx).is_pending());
+    assert!(driver.poll_send(key, socket.as_fd(), &mut chain, AfterSend::Later, cx).is_pending());
     turn(&mut driver);
-    let sent = driver.poll_send(key, socket.as_fd(), &mut chain, Follows::Later, cx);
+    let sent = driver.poll_send(key, socket.as_fd(), &mut chain, AfterSend::Later, cx);
     assert!(matches!(sent, Poll::Ready(Ok(5))), "{sent:?}");
 }
 
@@ -120,19 +124,19 @@ fn a_large_send_takes_no_memory_along() {
     let mut sent = 0;
     // What there is room for is sent at once, and the rest stays with its owner.
     while let Poll::Ready(taken) =
-        driver.poll_send(key, socket.as_fd(), &mut chain, Follows::Nothing, cx)
+        driver.poll_send(key, socket.as_fd(), &mut chain, AfterSend::Nothing, cx)
     {
         sent += taken.unwrap();
     }
     assert!(sent > 0 && sent < len, "{sent}");
     assert_eq!(chain.len(), (len - sent) as u64);
     turn(&mut driver);
-    assert!(driver.slots[key.0 as usize].has(Op::Writable), "it waits");
+    assert!(driver.slots[key.0 as usize].has(UringOp::Writable), "it waits");
 
     std::io::Read::read_exact(&mut peer, &mut vec![0; sent]).unwrap();
-    while driver.slots[key.0 as usize].has(Op::Writable) {
+    while driver.slots[key.0 as usize].has(UringOp::Writable) {
         turn(&mut driver);
     }
-    let more = driver.poll_send(key, socket.as_fd(), &mut chain, Follows::Nothing, cx);
+    let more = driver.poll_send(key, socket.as_fd(), &mut chain, AfterSend::Nothing, cx);
     assert!(matches!(more, Poll::Ready(Ok(1..))), "{more:?}");
 }

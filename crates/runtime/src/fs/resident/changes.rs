@@ -18,7 +18,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
 use super::graph::{Graph, NodeId};
-use super::{All, Resident};
+use super::{Resident, ResidentState};
 use crate::mounts::clock_ms;
 use crate::pool::lock;
 
@@ -49,7 +49,7 @@ const BUFFER_BYTES: usize = 8 * 1024;
 
 /// Why a path gets no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum WalkFailure {
     /// It can't have one.
     Impossible,
     /// Something changed meanwhile.
@@ -150,7 +150,7 @@ impl Changes {
         node: NodeId,
         fd: BorrowedFd<'_>,
         is_dir: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), WalkFailure> {
         let _watching = lock(&self.watching);
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let watch = match is_dir {
@@ -158,8 +158,8 @@ impl Changes {
             false => inotify::add_watch(&self.inotify, path, FILE_EVENTS),
         };
         let watch = watch.map_err(|errno| match errno {
-            Errno::NOSPC => Failure::Exhausted,
-            _ => Failure::Impossible,
+            Errno::NOSPC => WalkFailure::Exhausted,
+            _ => WalkFailure::Impossible,
         })?;
         let mut graph = lock(&self.graph);
         if !graph.knows(watch) {
@@ -167,11 +167,11 @@ impl Changes {
                 drop(graph);
                 // Not watched before: nobody else depends on it.
                 let _ = inotify::remove_watch(&self.inotify, watch);
-                return Err(Failure::Exhausted);
+                return Err(WalkFailure::Exhausted);
             }
             self.watches.fetch_add(1, Relaxed);
         }
-        graph.watch(node, watch, is_dir).ok_or(Failure::Changed)
+        graph.watch(node, watch, is_dir).ok_or(WalkFailure::Changed)
     }
 
     /// An entry depends on a node: it ends with it.
@@ -227,7 +227,7 @@ impl Changes {
     // Taking reports: loops.
 
     /// Takes the reports that have come, and ends what they concern; false: not all of them.
-    pub(super) fn apply(&self, all: &All) -> bool {
+    pub(super) fn apply(&self, all: &ResidentState) -> bool {
         self.applying.fetch_add(1, SeqCst);
         let applied = match self.graph.try_lock() {
             Ok(mut graph) => self.take(&mut graph, all),
@@ -238,7 +238,7 @@ impl Changes {
         applied
     }
 
-    fn take(&self, graph: &mut Graph<Arc<Resident>>, all: &All) -> bool {
+    fn take(&self, graph: &mut Graph<Arc<Resident>>, all: &ResidentState) -> bool {
         let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
         let report = &mut |entry: &Arc<Resident>| all.report(entry);

@@ -18,13 +18,13 @@ const NOISE_MAX: u32 = 2000;
 const NOISE_MS: u64 = 1024;
 
 /// What depends on a node, and ends with it.
-pub(super) trait Entry: Clone {
+pub(super) trait Dependent: Clone {
     /// Whether it is still used.
     fn is_valid(&self) -> bool;
 }
 
 /// Called with each entry that ends.
-pub(super) type Report<'a, E> = &'a mut dyn FnMut(&E);
+pub(super) type EndReport<'a, E> = &'a mut dyn FnMut(&E);
 
 /// A node, unless it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ pub(super) struct NodeId {
 }
 
 #[derive(Clone, Debug)]
-struct Node<E> {
+struct GraphNode<E> {
     serial: u64,
     /// The mount changes before it was made.
     age: u32,
@@ -52,7 +52,7 @@ struct Node<E> {
 
 /// The nodes that a watch concerns.
 #[derive(Clone, Debug, Default)]
-struct Watched {
+struct WatchNodes {
     names: HashMap<Box<[u8]>, Vec<usize>>,
     itself: Vec<usize>,
     /// Irrelevant reports, and since when they are counted.
@@ -60,7 +60,7 @@ struct Watched {
     noise_ms: u64,
 }
 
-impl Watched {
+impl WatchNodes {
     fn is_unused(&self) -> bool {
         self.names.is_empty() && self.itself.is_empty()
     }
@@ -69,9 +69,9 @@ impl Watched {
 /// The nodes and watches.
 #[derive(Clone, Debug)]
 pub(super) struct Graph<E> {
-    nodes: Slab<Node<E>>,
+    nodes: Slab<GraphNode<E>>,
     ways: HashMap<Box<[u8]>, usize>,
-    watched: HashMap<i32, Watched>,
+    watched: HashMap<i32, WatchNodes>,
     /// Watches that nothing needs any more.
     unused: Vec<i32>,
     /// The number of nodes made so far.
@@ -93,7 +93,7 @@ impl<E> Default for Graph<E> {
     }
 }
 
-impl<E: Entry> Graph<E> {
+impl<E: Dependent> Graph<E> {
     /// Whether no path that begins with `text` has a node.
     #[cfg(test)]
     pub(super) fn is_empty_below(&self, text: &[u8]) -> bool {
@@ -103,7 +103,12 @@ impl<E: Entry> Graph<E> {
     // Making nodes.
 
     /// The directory at a path that was walked before, if that still holds at `age`; otherwise it ends.
-    pub(super) fn way(&mut self, text: &[u8], age: u32, report: Report<'_, E>) -> Option<NodeId> {
+    pub(super) fn way(
+        &mut self,
+        text: &[u8],
+        age: u32,
+        report: EndReport<'_, E>,
+    ) -> Option<NodeId> {
         let at = *self.ways.get(text)?;
         if self.nodes[at].age == age {
             return Some(self.id(at));
@@ -126,7 +131,7 @@ impl<E: Entry> Graph<E> {
             None => None,
         };
         self.serial += 1;
-        let node = Node {
+        let node = GraphNode {
             serial: self.serial,
             age,
             text,
@@ -195,7 +200,7 @@ impl<E: Entry> Graph<E> {
         watch: i32,
         name: Option<&[u8]>,
         now_ms: u64,
-        report: Report<'_, E>,
+        report: EndReport<'_, E>,
         budget: &mut usize,
     ) {
         let Some(watched) = self.watched.get_mut(&watch) else { return };
@@ -218,9 +223,14 @@ impl<E: Entry> Graph<E> {
     }
 
     /// The kernel has removed a watch; false: it was not known, or is not done with.
-    pub(super) fn gone(&mut self, watch: i32, report: Report<'_, E>, budget: &mut usize) -> bool {
+    pub(super) fn gone(
+        &mut self,
+        watch: i32,
+        report: EndReport<'_, E>,
+        budget: &mut usize,
+    ) -> bool {
         self.end_watched(watch, report, budget);
-        let is_unused = self.watched.get(&watch).is_some_and(Watched::is_unused);
+        let is_unused = self.watched.get(&watch).is_some_and(WatchNodes::is_unused);
         if is_unused {
             self.watched.remove(&watch);
         }
@@ -240,7 +250,7 @@ impl<E: Entry> Graph<E> {
         unused.sort_unstable();
         unused.dedup();
         unused.retain(|watch| {
-            let is_unused = self.watched.get(watch).is_some_and(Watched::is_unused);
+            let is_unused = self.watched.get(watch).is_some_and(WatchNodes::is_unused);
             if is_unused {
                 self.watched.remove(watch);
             }
@@ -303,7 +313,7 @@ impl<E: Entry> Graph<E> {
     }
 
     /// Ends all nodes that a watch concerns.
-    fn end_watched(&mut self, watch: i32, report: Report<'_, E>, budget: &mut usize) {
+    fn end_watched(&mut self, watch: i32, report: EndReport<'_, E>, budget: &mut usize) {
         let Some(watched) = self.watched.get(&watch) else { return };
         let named = watched.names.values().flatten();
         let all: Vec<usize> = watched.itself.iter().chain(named).copied().collect();
@@ -312,7 +322,7 @@ impl<E: Entry> Graph<E> {
 
     /// Ends nodes with all that depend on them, up to `budget`, which is then 0; and those that were there
     /// for them alone.
-    fn end(&mut self, mut ending: Vec<usize>, report: Report<'_, E>, budget: &mut usize) {
+    fn end(&mut self, mut ending: Vec<usize>, report: EndReport<'_, E>, budget: &mut usize) {
         let mut needed = Vec::new();
         while let Some(at) = ending.pop() {
             if *budget == 0 {
@@ -328,7 +338,7 @@ impl<E: Entry> Graph<E> {
         self.release_all(needed);
     }
 
-    fn remove(&mut self, at: usize) -> Option<Node<E>> {
+    fn remove(&mut self, at: usize) -> Option<GraphNode<E>> {
         let node = self.nodes.try_remove(at)?;
         if self.ways.get(&node.text) == Some(&at) {
             self.ways.remove(&node.text);
@@ -364,7 +374,8 @@ impl<E: std::hash::Hash> std::hash::Hash for Graph<E> {
     fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
         use std::collections::BTreeMap;
         for (at, node) in &self.nodes {
-            let Node { serial, age, text, is_way, watch, depends_on, places, entries, .. } = node;
+            let GraphNode { serial, age, text, is_way, watch, depends_on, places, entries, .. } =
+                node;
             let mut dependents: Vec<_> = node.dependents.iter().collect();
             dependents.sort_unstable();
             (at, serial, age, text, is_way, watch).hash(hasher);

@@ -28,15 +28,15 @@
 //! [is recent](is_recent), which mostly takes no system call.
 //!
 //! A path gets an entry when it is asked for a second time within a while, unless it changes too often
-//! ([`seen`]). When memory or watches are short, it must also be wanted more often than what it replaces, so
+//! ([`path_history`]). When memory or watches are short, it must also be wanted more often than what it replaces, so
 //! a scan displaces nothing.
 //!
 //! Called by: http. Never waits: what may wait is done in the pool of the location.
 
+mod build_set;
 mod changes;
 mod graph;
-mod making;
-mod seen;
+mod path_history;
 mod sentinel;
 mod table;
 mod variants;
@@ -50,10 +50,10 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use self::changes::{Changes, Failure};
-use self::graph::{Entry, NodeId};
-use self::making::{Busy, Making, Permit};
-use self::table::Table;
+use self::build_set::{BuildBusy, BuildSet, Permit};
+use self::changes::{Changes, WalkFailure};
+use self::graph::{Dependent, NodeId};
+use self::table::ResidentTable;
 use self::variants::Variants;
 use super::open::try_stat;
 use super::{Aio, Io, Metadata, Symlinks};
@@ -73,7 +73,7 @@ const ENTRY_BYTES: usize = 1280;
 const FREED_AT_ONCE: usize = 8;
 const WALKS_MAX: usize = 4;
 
-/// An entry that changes within this time after it was made is short-lived ([`seen`]), in milliseconds.
+/// An entry that changes within this time after it was made is short-lived ([`path_history`]), in milliseconds.
 const SHORT_LIVED_MS: u64 = 2000;
 
 /// Bounds of all resident files together.
@@ -89,7 +89,7 @@ pub struct Limits {
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         #[derive(Debug, Default)]
-        struct Counters { $($name: AtomicU64,)* }
+        struct ResidentCounters { $($name: AtomicU64,)* }
 
         /// State and counters of resident files.
         #[derive(Clone, Debug, Default)]
@@ -144,11 +144,11 @@ counters! {
 }
 
 /// Everything that is resident, and what watches it.
-struct All {
-    table: Table,
+struct ResidentState {
+    table: ResidentTable,
     changes: Changes,
-    counters: Counters,
-    making: Making,
+    counters: ResidentCounters,
+    making: BuildSet,
     /// All were dropped, which nobody was told yet.
     dropped: AtomicBool,
     /// Watches ran short, which nobody was told yet; or was, since they were last set.
@@ -156,7 +156,7 @@ struct All {
     unwatched_told: AtomicBool,
 }
 
-static ALL: OnceLock<All> = OnceLock::new();
+static ALL: OnceLock<ResidentState> = OnceLock::new();
 
 /// Sets the bounds; the first call with any memory begins to watch. Not for loops.
 ///
@@ -170,7 +170,8 @@ pub fn configure(limits: Limits) -> io::Result<()> {
         let changes = Changes::new()?;
         let (table, counters, making) = Default::default();
         let (dropped, unwatched, unwatched_told) = Default::default();
-        let all = All { table, changes, counters, making, dropped, unwatched, unwatched_told };
+        let all =
+            ResidentState { table, changes, counters, making, dropped, unwatched, unwatched_told };
         let _ = ALL.set(all);
     }
     if let Some(all) = ALL.get() {
@@ -200,7 +201,7 @@ pub(crate) fn take_notice() -> Notice {
 
 /// Where a path leads.
 #[derive(Debug)]
-enum Outcome {
+enum PathOutcome {
     File(Metadata, Bytes),
     /// A directory, a large file, or something else.
     Other(Metadata),
@@ -213,7 +214,7 @@ pub struct Resident {
     hash: u64,
     path: Box<[u8]>,
     symlinks: Symlinks,
-    outcome: OnceLock<Outcome>,
+    outcome: OnceLock<PathOutcome>,
     /// Whether nothing was reported.
     valid: AtomicBool,
     /// The number of mount changes before it was made.
@@ -231,7 +232,7 @@ pub struct Resident {
 }
 
 impl Resident {
-    fn new(wanted: &Wanted, age: u32) -> Resident {
+    fn new(wanted: &ResidentQuery, age: u32) -> Resident {
         let now = clock_ms();
         Resident {
             hash: wanted.hash,
@@ -253,7 +254,7 @@ impl Resident {
     /// The metadata of a file, and its whole content; `None`: it has no content here.
     pub fn file(&self) -> Option<(&Metadata, &Bytes)> {
         match self.outcome.get() {
-            Some(Outcome::File(metadata, content)) => Some((metadata, content)),
+            Some(PathOutcome::File(metadata, content)) => Some((metadata, content)),
             _ => None,
         }
     }
@@ -271,26 +272,26 @@ impl Resident {
     /// The error of the look-up.
     pub fn metadata(&self) -> io::Result<&Metadata> {
         match self.outcome.get() {
-            Some(Outcome::File(metadata, _) | Outcome::Other(metadata)) => Ok(metadata),
-            Some(Outcome::Missing(code)) => Err(io::Error::from_raw_os_error(*code)),
+            Some(PathOutcome::File(metadata, _) | PathOutcome::Other(metadata)) => Ok(metadata),
+            Some(PathOutcome::Missing(code)) => Err(io::Error::from_raw_os_error(*code)),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
     /// Whether nothing is known against it.
-    fn holds(&self, all: &All) -> bool {
+    fn holds(&self, all: &ResidentState) -> bool {
         self.valid.load(SeqCst) && self.age == all.changes.age()
     }
 
     /// Whether it answers requests with these settings.
     fn is_for(&self, io: &Io) -> bool {
         match self.outcome.get() {
-            Some(Outcome::File(metadata, _)) => {
+            Some(PathOutcome::File(metadata, _)) => {
                 metadata.size <= io.resident as u64
                     && metadata.size < io.directio.unwrap_or(u64::MAX)
             }
-            Some(Outcome::Other(metadata)) => metadata.is_dir(),
-            Some(Outcome::Missing(_)) => true,
+            Some(PathOutcome::Other(metadata)) => metadata.is_dir(),
+            Some(PathOutcome::Missing(_)) => true,
             None => false,
         }
     }
@@ -304,25 +305,25 @@ impl Resident {
     /// Whether the file is now as it was when the entry was made.
     fn is_like(&self, found: &io::Result<Metadata>) -> bool {
         match (self.outcome.get(), found) {
-            (Some(Outcome::File(old, _)), Ok(new)) => old == new,
-            (Some(Outcome::Other(old)), Ok(new)) if old.is_dir() => {
+            (Some(PathOutcome::File(old, _)), Ok(new)) => old == new,
+            (Some(PathOutcome::Other(old)), Ok(new)) if old.is_dir() => {
                 // Its times change with what is in it.
                 (old.dev, old.ino, old.mode, old.uid) == (new.dev, new.ino, new.mode, new.uid)
             }
-            (Some(Outcome::Other(old)), Ok(new)) => old == new,
-            (Some(Outcome::Missing(old)), Err(new)) => new.raw_os_error() == Some(*old),
+            (Some(PathOutcome::Other(old)), Ok(new)) => old == new,
+            (Some(PathOutcome::Missing(old)), Err(new)) => new.raw_os_error() == Some(*old),
             _ => false,
         }
     }
 
-    /// Counts a use, in ticks of [`seen`].
+    /// Counts a use, in ticks of [`path_history`].
     fn used(&self, now: u16) {
         let known = self.uses.load(Relaxed);
         let (tick, count) = ((known >> 16) as u16, known as u16);
-        let count = if tick == now { count } else { seen::aged(count, tick, now) };
+        let count = if tick == now { count } else { path_history::aged(count, tick, now) };
         // A hot entry is not written to all the time: workers share it.
-        if tick != now || count < seen::COUNT_MAX {
-            let count = (count + 1).min(seen::COUNT_MAX);
+        if tick != now || count < path_history::COUNT_MAX {
+            let count = (count + 1).min(path_history::COUNT_MAX);
             self.uses.store(u32::from(now) << 16 | u32::from(count), Relaxed);
         }
     }
@@ -330,11 +331,11 @@ impl Resident {
     /// How often it was used lately.
     fn frequency(&self, now: u16) -> u16 {
         let known = self.uses.load(Relaxed);
-        seen::aged(known as u16, (known >> 16) as u16, now)
+        path_history::aged(known as u16, (known >> 16) as u16, now)
     }
 }
 
-impl Entry for Arc<Resident> {
+impl Dependent for Arc<Resident> {
     fn is_valid(&self) -> bool {
         self.valid.load(SeqCst)
     }
@@ -349,7 +350,7 @@ impl fmt::Debug for Resident {
 }
 
 /// What is asked for.
-struct Wanted {
+struct ResidentQuery {
     hash: u64,
     path: Box<[u8]>,
     symlinks: Symlinks,
@@ -381,7 +382,7 @@ pub fn is_recent(io: &Io, entry: &Resident) -> bool {
     let is_checked = now.saturating_sub(entry.checked_ms.load(Relaxed)) < CHECK_MS
         || sentinel::is_up_to_date(all, io) && entry.holds(all) && all.is_checked(io, entry);
     if is_checked {
-        entry.used(seen::tick(now));
+        entry.used(path_history::tick(now));
         count_hit();
     }
     is_checked
@@ -414,23 +415,23 @@ fn look_up(
         return None;
     }
     let hash = forgetful::hash((3u8, path, symlinks));
-    let now = seen::tick(clock_ms());
+    let now = path_history::tick(clock_ms());
     let Some(entry) = all.table.get(hash, path, symlinks) else {
-        let count = seen::count(hash, now);
-        if !seen::is_wanted(count) {
+        let count = path_history::count(hash, now);
+        if !path_history::is_wanted(count) {
             return None;
         }
         let permit = match all.making.begin(hash) {
             Ok(permit) => permit,
-            Err(Busy::WithThis) => return None,
-            Err(Busy::WithOthers) => {
-                seen::postpone(hash, now, count);
+            Err(BuildBusy::WithThis) => return None,
+            Err(BuildBusy::WithOthers) => {
+                path_history::postpone(hash, now, count);
                 return None;
             }
         };
-        let is_second = seen::had_short_life(hash, now);
+        let is_second = path_history::had_short_life(hash, now);
         let path = path.into();
-        let wanted = Wanted { hash, path, symlinks, size_max, metadata, is_second };
+        let wanted = ResidentQuery { hash, path, symlinks, size_max, metadata, is_second };
         all.make(io, permit, wanted, count);
         return None;
     };
@@ -440,7 +441,7 @@ fn look_up(
     }
     if !entry.holds(all) {
         all.drop_entry(&entry);
-        seen::count(hash, now);
+        path_history::count(hash, now);
         return None;
     }
     if !all.is_checked(io, &entry) {
@@ -456,7 +457,7 @@ fn count_hit() {
     }
 }
 
-impl All {
+impl ResidentState {
     /// Compares an entry with the file once in a while; false: they differ, or that needs the pool.
     fn is_checked(&self, io: &Io, entry: &Resident) -> bool {
         let now = clock_ms();
@@ -466,7 +467,7 @@ impl All {
         let Some(found) = try_stat(io, &entry.path, entry.symlinks) else {
             // The request looks the path up in the pool anyway; a new entry is as good as a check.
             self.drop_entry(entry);
-            seen::count(entry.hash, seen::tick(now));
+            path_history::count(entry.hash, path_history::tick(now));
             return false;
         };
         if entry.is_like(&found) {
@@ -484,7 +485,7 @@ impl All {
     }
 
     /// Makes an entry in the pool.
-    fn make(&'static self, io: &Io, permit: Permit<'static>, wanted: Wanted, count: u16) {
+    fn make(&'static self, io: &Io, permit: Permit<'static>, wanted: ResidentQuery, count: u16) {
         io.pool.run_detached(Op::Open, move || {
             let _permit = permit;
             self.admit(&wanted, count).remember(&wanted);
@@ -492,9 +493,9 @@ impl All {
     }
 
     /// Makes an entry, if there is room. May wait.
-    fn admit(&self, wanted: &Wanted, count: u16) -> Admission {
+    fn admit(&self, wanted: &ResidentQuery, count: u16) -> Admission {
         self.changes.clean_up();
-        let now = seen::tick(clock_ms());
+        let now = path_history::tick(clock_ms());
         let room = |bytes| self.table.make_room(bytes, count, now, |evicted| self.evict(evicted));
         let refuse = |admission| {
             self.counters.refused.fetch_add(1, Relaxed);
@@ -505,9 +506,9 @@ impl All {
         }
         let entry = match self.walk(wanted, count, now) {
             Ok(entry) => entry,
-            Err(Failure::Impossible) => return refuse(Admission::Refused),
-            Err(Failure::Changed) => return refuse(Admission::Changed),
-            Err(Failure::Exhausted) => {
+            Err(WalkFailure::Impossible) => return refuse(Admission::Refused),
+            Err(WalkFailure::Changed) => return refuse(Admission::Changed),
+            Err(WalkFailure::Exhausted) => {
                 self.tell_unwatched();
                 return refuse(Admission::NoRoom);
             }
@@ -519,7 +520,7 @@ impl All {
         entry.used(now);
         self.counters.admitted.fetch_add(1, Relaxed);
         // Before it is found, and may end.
-        seen::forget(wanted.hash);
+        path_history::forget(wanted.hash);
         if let Some(old) = self.table.insert(entry) {
             self.changes.forget(&old);
         }
@@ -541,7 +542,7 @@ impl All {
     /// Removes what is beyond new bounds.
     fn shrink(&self) {
         while self.table.is_beyond_limit()
-            && let Some(victim) = self.table.take_colder(u16::MAX, seen::tick(clock_ms()))
+            && let Some(victim) = self.table.take_colder(u16::MAX, path_history::tick(clock_ms()))
         {
             self.evict(&victim);
         }
@@ -549,14 +550,19 @@ impl All {
     }
 
     /// Walks a path; while watches run short, those of entries that were used less make room.
-    fn walk(&self, wanted: &Wanted, count: u16, now: u16) -> Result<Arc<Resident>, Failure> {
+    fn walk(
+        &self,
+        wanted: &ResidentQuery,
+        count: u16,
+        now: u16,
+    ) -> Result<Arc<Resident>, WalkFailure> {
         for _ in 0..WALKS_MAX {
             match walk::walk(&self.changes, wanted) {
-                Err(Failure::Exhausted) if self.free_watches(count, now) => {}
+                Err(WalkFailure::Exhausted) if self.free_watches(count, now) => {}
                 walked => return walked,
             }
         }
-        Err(Failure::Exhausted)
+        Err(WalkFailure::Exhausted)
     }
 
     /// Removes entries that were used less than `count` times lately, with their watches; false: there are
@@ -578,7 +584,7 @@ impl All {
         if entry.valid.swap(false, SeqCst) {
             self.counters.changed.fetch_add(1, Relaxed);
             if clock_ms().saturating_sub(entry.made_ms) < SHORT_LIVED_MS {
-                seen::short_life(entry.hash, entry.is_second);
+                path_history::short_life(entry.hash, entry.is_second);
             }
         }
         self.table.remove(entry);
@@ -605,12 +611,12 @@ enum Admission {
 
 impl Admission {
     /// For when the path is asked for again.
-    fn remember(&self, wanted: &Wanted) {
+    fn remember(&self, wanted: &ResidentQuery) {
         match self {
             // Asked for again and again, it displaces others.
             Admission::Done | Admission::NoRoom => {}
-            Admission::Changed => seen::short_life(wanted.hash, wanted.is_second),
-            Admission::Refused => seen::refuse(wanted.hash),
+            Admission::Changed => path_history::short_life(wanted.hash, wanted.is_second),
+            Admission::Refused => path_history::refuse(wanted.hash),
         }
     }
 }

@@ -9,7 +9,7 @@
 //! next to the names of the functions that they stand for.
 //!
 //! What must hold: a response to a request that was sent after a change had returned shows that change.
-//! Each [`Fault`] takes one rule away, and must then be found.
+//! Each [`ModelFault`] takes one rule away, and must then be found.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 use foldhash::quality::FixedState;
 
-use super::graph::{Entry, Graph, NodeId};
+use super::graph::{Dependent, Graph, NodeId};
 
 /// Requests, and changes.
 const REQUESTS: usize = 2;
@@ -36,7 +36,7 @@ const NAME: &[u8] = b"page";
 
 /// A rule that is not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum ModelFault {
     None,
     /// Reports are taken at the beginning of a turn, and not again after what it receives.
     ReceiveNotCounted,
@@ -69,13 +69,13 @@ enum Fault {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Driver {
+enum ModelDriver {
     Epoll,
     Uring,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum FileChange {
     /// The content of the file changes.
     Write,
     /// The name leads to another file.
@@ -83,38 +83,38 @@ enum Change {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct World {
-    driver: Driver,
-    changes: [Change; CHANGES],
+struct ModelWorld {
+    driver: ModelDriver,
+    changes: [FileChange; CHANGES],
     /// Reports that the kernel keeps.
     queue_max: usize,
-    fault: Fault,
+    fault: ModelFault,
 }
 
 /// An entry in the graph, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Number(usize);
+struct EntryNumber(usize);
 
 thread_local! {
     /// Which entries are valid in the state at hand.
     static VALID: Cell<[bool; WALKS as usize]> = const { Cell::new([false; WALKS as usize]) };
 }
 
-impl Entry for Number {
+impl Dependent for EntryNumber {
     fn is_valid(&self) -> bool {
         VALID.get()[self.0]
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Report {
+enum ModelReport {
     Name,
     Itself(i32),
     Overflow,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Request {
+enum ModelRequest {
     Unsent,
     /// io_uring has received it for this loop, which doesn't know yet; the changes that had returned.
     Completed(usize, u8),
@@ -128,12 +128,12 @@ enum Request {
 /// The graph, and a hash of it.
 #[derive(Clone, Default)]
 struct Hashed {
-    graph: Rc<Graph<Number>>,
+    graph: Rc<Graph<EntryNumber>>,
     hash: u64,
 }
 
 impl Hashed {
-    fn edit<T>(&mut self, change: impl FnOnce(&mut Graph<Number>) -> T) -> T {
+    fn edit<T>(&mut self, change: impl FnOnce(&mut Graph<EntryNumber>) -> T) -> T {
         let result = change(Rc::make_mut(&mut self.graph));
         self.hash = FixedState::default().hash_one(&*self.graph);
         result
@@ -148,7 +148,7 @@ impl Hash for Hashed {
 
 /// Where a loop is in `look_up`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum At {
+enum LoopPosition {
     /// Between tasks.
     Idle,
     /// `Sentinel::look`, up to the first line of `Changes::apply`.
@@ -163,15 +163,15 @@ enum At {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Loop {
-    at: At,
+struct ModelLoop {
+    at: LoopPosition,
     /// The request at hand, the entry found for it, and whether that was valid.
     request: usize,
     entry: usize,
     was_valid: bool,
     /// `UP_TO_DATE` is the number of receives.
     up_to_date: bool,
-    taken: Vec<Report>,
+    taken: Vec<ModelReport>,
     applied: bool,
     is_announced: bool,
     has_lock: bool,
@@ -179,7 +179,7 @@ struct Loop {
 
 /// Where the pool thread is in `walk` and `admit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Walk {
+enum WalkState {
     Idle,
     Root,
     RootWatched(NodeId),
@@ -200,7 +200,7 @@ enum Walk {
 }
 
 #[derive(Clone, Hash)]
-struct State {
+struct ModelState {
     // The file system: where the name leads, and which change each file shows.
     named: usize,
     content: [u8; CHANGES + 1],
@@ -208,8 +208,8 @@ struct State {
     writer: usize,
     watched: [bool; CHANGES + 1],
     dir_watched: bool,
-    queue: Vec<Report>,
-    requests: [Request; REQUESTS],
+    queue: Vec<ModelReport>,
+    requests: [ModelRequest; REQUESTS],
 
     // Shared by the threads.
     graph: Hashed,
@@ -223,8 +223,8 @@ struct State {
     nodes: [Option<NodeId>; WALKS as usize],
     table: Option<usize>,
 
-    loops: [Loop; LOOPS],
-    walk: Walk,
+    loops: [ModelLoop; LOOPS],
+    walk: WalkState,
     walks: u8,
     opened: usize,
     made: Vec<NodeId>,
@@ -235,28 +235,28 @@ struct State {
 /// A step, for the account of what led to an old answer.
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "shown by Debug")]
-enum Step {
+enum ModelStep {
     Change(usize, &'static str),
     /// Of this loop, for this request.
     Task(usize, &'static str, usize),
     Turn(usize),
-    Loop(usize, At),
-    Pool(Walk),
+    Loop(usize, LoopPosition),
+    Pool(WalkState),
 }
 
 /// Called with a step, and the change of the state that it is.
-type With<'a> = &'a mut dyn FnMut(Step, &dyn Fn(&mut State));
+type With<'a> = &'a mut dyn FnMut(ModelStep, &dyn Fn(&mut ModelState));
 
 /// What was done, newest first.
-struct Trace {
-    step: Step,
-    before: Option<Rc<Trace>>,
+struct StepTrace {
+    step: ModelStep,
+    before: Option<Rc<StepTrace>>,
 }
 
-impl State {
-    fn new() -> State {
-        let idle = Loop {
-            at: At::Idle,
+impl ModelState {
+    fn new() -> ModelState {
+        let idle = ModelLoop {
+            at: LoopPosition::Idle,
             request: 0,
             entry: 0,
             was_valid: false,
@@ -266,14 +266,14 @@ impl State {
             is_announced: false,
             has_lock: false,
         };
-        State {
+        ModelState {
             named: 0,
             content: [0; CHANGES + 1],
             writer: 0,
             watched: [false; CHANGES + 1],
             dir_watched: false,
             queue: Vec::new(),
-            requests: [Request::Unsent; REQUESTS],
+            requests: [ModelRequest::Unsent; REQUESTS],
             graph: Hashed::default(),
             locked: false,
             applying: 0,
@@ -284,7 +284,7 @@ impl State {
             nodes: [None; WALKS as usize],
             table: None,
             loops: [idle.clone(), idle],
-            walk: Walk::Idle,
+            walk: WalkState::Idle,
             walks: 0,
             opened: 0,
             made: Vec::new(),
@@ -298,35 +298,35 @@ impl State {
     }
 
     /// The kernel queues a report.
-    fn report(&mut self, world: &World, report: Report) {
+    fn report(&mut self, world: &ModelWorld, report: ModelReport) {
         if self.queue.len() < world.queue_max {
             self.queue.push(report);
-        } else if self.queue.last() != Some(&Report::Overflow) {
-            self.queue.push(Report::Overflow);
+        } else if self.queue.last() != Some(&ModelReport::Overflow) {
+            self.queue.push(ModelReport::Overflow);
         }
     }
 
-    fn write(&mut self, world: &World) {
+    fn write(&mut self, world: &ModelWorld) {
         let (number, step) = (self.writer / 2, self.writer % 2);
         let change = world.changes[number];
         match (step, change) {
-            (0, Change::Write) => self.content[self.named] = number as u8 + 1,
-            (0, Change::Rename) => {
+            (0, FileChange::Write) => self.content[self.named] = number as u8 + 1,
+            (0, FileChange::Rename) => {
                 self.named += 1;
                 self.content[self.named] = number as u8 + 1;
             }
-            (1, Change::Write) if self.watched[self.named] => {
-                self.report(world, Report::Itself(FILE + self.named as i32));
+            (1, FileChange::Write) if self.watched[self.named] => {
+                self.report(world, ModelReport::Itself(FILE + self.named as i32));
             }
-            (1, Change::Rename) if self.dir_watched => self.report(world, Report::Name),
+            (1, FileChange::Rename) if self.dir_watched => self.report(world, ModelReport::Name),
             _ => {}
         }
         self.writer += 1;
     }
 
     /// Every state that one step leads to.
-    fn successors(&self, world: &World, mut visit: impl FnMut(Step, State)) {
-        let mut with = |step: Step, change: &dyn Fn(&mut State)| {
+    fn successors(&self, world: &ModelWorld, mut visit: impl FnMut(ModelStep, ModelState)) {
+        let mut with = |step: ModelStep, change: &dyn Fn(&mut ModelState)| {
             let mut next = self.clone();
             VALID.set(next.valid);
             change(&mut next);
@@ -334,57 +334,59 @@ impl State {
         };
         if self.writer < 2 * CHANGES {
             let what = ["is made", "is reported"][self.writer % 2];
-            with(Step::Change(self.writer / 2, what), &|next| next.write(world));
+            with(ModelStep::Change(self.writer / 2, what), &|next| next.write(world));
         }
         for number in 0..REQUESTS {
             match self.requests[number] {
-                Request::Unsent if world.driver == Driver::Uring => (0..LOOPS).for_each(|at| {
-                    if !self.may_receive(at, number) {
-                        return;
-                    }
-                    with(Step::Task(at, "has a completion of", number), &|next| {
-                        next.requests[number] = Request::Completed(at, next.returned());
-                    });
-                }),
+                ModelRequest::Unsent if world.driver == ModelDriver::Uring => {
+                    (0..LOOPS).for_each(|at| {
+                        if !self.may_receive(at, number) {
+                            return;
+                        }
+                        with(ModelStep::Task(at, "has a completion of", number), &|next| {
+                            next.requests[number] = ModelRequest::Completed(at, next.returned());
+                        });
+                    })
+                }
                 _ => {}
             }
         }
         for at in 0..LOOPS {
             match self.loops[at].at {
-                At::Idle => self.between_tasks(world, at, &mut with),
+                LoopPosition::Idle => self.between_tasks(world, at, &mut with),
                 step => {
-                    with(Step::Loop(at, step), &|next| next.look(world, at));
-                    if step == At::Take && !self.locked && self.walk != Walk::Idle {
-                        with(Step::Loop(at, step), &|next| next.locked_out(world, at));
+                    with(ModelStep::Loop(at, step), &|next| next.look(world, at));
+                    if step == LoopPosition::Take && !self.locked && self.walk != WalkState::Idle {
+                        with(ModelStep::Loop(at, step), &|next| next.locked_out(world, at));
                     }
                 }
             }
         }
         if self.is_pool_ready() {
-            with(Step::Pool(self.walk), &|next| next.walk(world));
+            with(ModelStep::Pool(self.walk), &|next| next.walk(world));
         }
     }
 
     /// Loops are alike, and so are requests: the first goes to the first.
     fn may_receive(&self, at: usize, number: usize) -> bool {
-        if number == 0 { at == 0 } else { self.requests[0] != Request::Unsent }
+        if number == 0 { at == 0 } else { self.requests[0] != ModelRequest::Unsent }
     }
 
     /// What a loop may do that is not looking anything up.
-    fn between_tasks(&self, world: &World, at: usize, with: With<'_>) {
+    fn between_tasks(&self, world: &ModelWorld, at: usize, with: With<'_>) {
         let fault = world.fault;
         let is_complete =
-            |request: &Request| matches!(request, Request::Completed(of, _) if *of == at);
+            |request: &ModelRequest| matches!(request, ModelRequest::Completed(of, _) if *of == at);
         if self.requests.iter().any(is_complete) {
-            with(Step::Turn(at), &|next| {
+            with(ModelStep::Turn(at), &|next| {
                 for request in &mut next.requests {
-                    if let Request::Completed(of, floor) = *request
+                    if let ModelRequest::Completed(of, floor) = *request
                         && of == at
                     {
-                        *request = Request::Received(at, floor);
+                        *request = ModelRequest::Received(at, floor);
                     }
                 }
-                if fault != Fault::TurnNotCounted {
+                if fault != ModelFault::TurnNotCounted {
                     next.loops[at].up_to_date = false;
                 }
             });
@@ -392,25 +394,25 @@ impl State {
         for number in 0..REQUESTS {
             match self.requests[number] {
                 // With io_uring: a large or speculative receive, during a turn.
-                Request::Unsent if !self.may_receive(at, number) => {}
-                Request::Unsent => with(Step::Task(at, "receives", number), &|next| {
-                    next.requests[number] = Request::Received(at, next.returned());
-                    if fault != Fault::ReceiveNotCounted {
+                ModelRequest::Unsent if !self.may_receive(at, number) => {}
+                ModelRequest::Unsent => with(ModelStep::Task(at, "receives", number), &|next| {
+                    next.requests[number] = ModelRequest::Received(at, next.returned());
+                    if fault != ModelFault::ReceiveNotCounted {
                         next.loops[at].up_to_date = false;
                     }
                 }),
-                Request::Received(of, floor) if of == at => {
-                    with(Step::Task(at, "hands over", number), &|next| {
-                        next.requests[number] = Request::Message(1 - at, floor);
+                ModelRequest::Received(of, floor) if of == at => {
+                    with(ModelStep::Task(at, "hands over", number), &|next| {
+                        next.requests[number] = ModelRequest::Message(1 - at, floor);
                     });
-                    with(Step::Task(at, "looks up for", number), &|next| {
+                    with(ModelStep::Task(at, "looks up for", number), &|next| {
                         next.begin(world, at, number);
                     });
                 }
-                Request::Message(of, floor) if of == at => {
-                    with(Step::Task(at, "takes over", number), &|next| {
-                        next.requests[number] = Request::Received(at, floor);
-                        if fault != Fault::HandoverNotCounted {
+                ModelRequest::Message(of, floor) if of == at => {
+                    with(ModelStep::Task(at, "takes over", number), &|next| {
+                        next.requests[number] = ModelRequest::Received(at, floor);
+                        if fault != ModelFault::HandoverNotCounted {
                             next.loops[at].up_to_date = false;
                         }
                     });
@@ -421,120 +423,120 @@ impl State {
     }
 
     /// `look_up`: the entry, and whether this loop has to look for reports.
-    fn begin(&mut self, world: &World, at: usize, request: usize) {
+    fn begin(&mut self, world: &ModelWorld, at: usize, request: usize) {
         let Some(entry) = self.table else {
             // The file is opened, which shows what is there now.
-            self.requests[request] = Request::Answered;
+            self.requests[request] = ModelRequest::Answered;
             return;
         };
         let was_valid = self.is_usable(world, entry);
         let this = &mut self.loops[at];
         (this.request, this.entry, this.was_valid) = (request, entry, was_valid);
-        this.at = if this.up_to_date { At::Believe } else { At::Poll };
+        this.at = if this.up_to_date { LoopPosition::Believe } else { LoopPosition::Poll };
     }
 
-    fn is_usable(&self, world: &World, entry: usize) -> bool {
-        (self.valid[entry] || world.fault == Fault::ValidityIgnored)
-            && (self.ages[entry] == self.age || world.fault == Fault::AgeIgnored)
+    fn is_usable(&self, world: &ModelWorld, entry: usize) -> bool {
+        (self.valid[entry] || world.fault == ModelFault::ValidityIgnored)
+            && (self.ages[entry] == self.age || world.fault == ModelFault::AgeIgnored)
     }
 
     /// The pool thread has locked the graph for a moment.
-    fn locked_out(&mut self, world: &World, at: usize) {
-        self.loops[at].applied = world.fault == Fault::LockedIsUpToDate;
-        self.loops[at].at = At::Others;
+    fn locked_out(&mut self, world: &ModelWorld, at: usize) {
+        self.loops[at].applied = world.fault == ModelFault::LockedIsUpToDate;
+        self.loops[at].at = LoopPosition::Others;
     }
 
     /// The next step of a loop that looks for reports.
-    fn look(&mut self, world: &World, at: usize) {
+    fn look(&mut self, world: &ModelWorld, at: usize) {
         let fault = world.fault;
         let mut this = self.loops[at].clone();
         this.at = match this.at {
-            At::Poll => {
+            LoopPosition::Poll => {
                 this.applied = true;
                 if self.queue.is_empty() {
-                    At::Others
+                    LoopPosition::Others
                 } else {
-                    if fault != Fault::AnnouncedLate {
+                    if fault != ModelFault::AnnouncedLate {
                         self.applying += 1;
                         this.is_announced = true;
                     }
-                    At::Take
+                    LoopPosition::Take
                 }
             }
-            At::Take if self.locked && !this.has_lock => {
-                this.applied = fault == Fault::LockedIsUpToDate;
-                At::Others
+            LoopPosition::Take if self.locked && !this.has_lock => {
+                this.applied = fault == ModelFault::LockedIsUpToDate;
+                LoopPosition::Others
             }
-            At::Take => {
+            LoopPosition::Take => {
                 (self.locked, this.has_lock) = (true, true);
                 this.taken = std::mem::take(&mut self.queue);
-                if fault == Fault::RetiredEarly && this.is_announced {
+                if fault == ModelFault::RetiredEarly && this.is_announced {
                     self.applying -= 1;
                     this.is_announced = false;
                 }
                 if this.taken.is_empty() {
                     (self.locked, this.has_lock) = (false, false);
-                    At::Others
+                    LoopPosition::Others
                 } else {
-                    At::Apply
+                    LoopPosition::Apply
                 }
             }
-            At::Apply => {
-                if fault == Fault::AnnouncedLate && !this.is_announced {
+            LoopPosition::Apply => {
+                if fault == ModelFault::AnnouncedLate && !this.is_announced {
                     self.applying += 1;
                     this.is_announced = true;
                 } else {
                     let report = this.taken.remove(0);
                     self.apply(world, report);
                 }
-                if this.taken.is_empty() { At::Take } else { At::Apply }
+                if this.taken.is_empty() { LoopPosition::Take } else { LoopPosition::Apply }
             }
-            At::Others => {
+            LoopPosition::Others => {
                 self.applying -= u8::from(this.is_announced);
-                let others = self.applying > 0 && fault != Fault::ApplyingIgnored;
+                let others = self.applying > 0 && fault != ModelFault::ApplyingIgnored;
                 if !this.applied || others {
-                    self.requests[this.request] = Request::Answered;
-                    At::Idle
+                    self.requests[this.request] = ModelRequest::Answered;
+                    LoopPosition::Idle
                 } else {
                     this.is_announced = false;
                     this.up_to_date = true;
-                    At::Believe
+                    LoopPosition::Believe
                 }
             }
-            At::Believe => {
+            LoopPosition::Believe => {
                 let is_usable = match fault {
-                    Fault::ValidBeforeReports => this.was_valid,
+                    ModelFault::ValidBeforeReports => this.was_valid,
                     _ => self.is_usable(world, this.entry),
                 };
-                if let Request::Received(_, floor) = self.requests[this.request] {
+                if let ModelRequest::Received(_, floor) = self.requests[this.request] {
                     self.is_old |= is_usable && self.held[this.entry] < floor;
                 }
                 if !is_usable && self.table == Some(this.entry) {
                     self.table = None;
                 }
-                self.requests[this.request] = Request::Answered;
-                At::Idle
+                self.requests[this.request] = ModelRequest::Answered;
+                LoopPosition::Idle
             }
-            At::Idle => unreachable!("an idle loop looks at nothing"),
+            LoopPosition::Idle => unreachable!("an idle loop looks at nothing"),
         };
-        if this.at == At::Idle {
+        if this.at == LoopPosition::Idle {
             // Nothing of this look-up is needed any more.
-            let idle = State::new().loops[0].clone();
-            this = Loop { up_to_date: this.up_to_date, ..idle };
+            let idle = ModelState::new().loops[0].clone();
+            this = ModelLoop { up_to_date: this.up_to_date, ..idle };
         }
         self.loops[at] = this;
     }
 
     /// `Changes::take`: one report.
-    fn apply(&mut self, world: &World, report: Report) {
+    fn apply(&mut self, world: &ModelWorld, report: ModelReport) {
         let mut ended = [false; WALKS as usize];
-        let mut end = |entry: &Number| ended[entry.0] = true;
+        let mut end = |entry: &EntryNumber| ended[entry.0] = true;
         let mut budget = usize::MAX;
         let (watch, name) = match report {
-            Report::Name => (DIR, Some(NAME)),
-            Report::Itself(watch) => (watch, None),
-            Report::Overflow => {
-                if world.fault != Fault::OverflowIgnored {
+            ModelReport::Name => (DIR, Some(NAME)),
+            ModelReport::Itself(watch) => (watch, None),
+            ModelReport::Overflow => {
+                if world.fault != ModelFault::OverflowIgnored {
                     self.graph.edit(|graph| graph.is_void = true);
                     self.age += 1;
                 }
@@ -549,124 +551,127 @@ impl State {
 
     fn is_pool_ready(&self) -> bool {
         match self.walk {
-            Walk::Idle => self.walks < WALKS && !self.locked,
+            WalkState::Idle => self.walks < WALKS && !self.locked,
             // The thread waits for the lock of the graph.
-            Walk::Root
-            | Walk::RootWatched(_)
-            | Walk::Begin(_)
-            | Walk::FileWatched(_)
-            | Walk::Attach(_)
-            | Walk::LateAttach(_)
-            | Walk::Forget(_)
-            | Walk::Fail => !self.locked,
+            WalkState::Root
+            | WalkState::RootWatched(_)
+            | WalkState::Begin(_)
+            | WalkState::FileWatched(_)
+            | WalkState::Attach(_)
+            | WalkState::LateAttach(_)
+            | WalkState::Forget(_)
+            | WalkState::Fail => !self.locked,
             _ => true,
         }
     }
 
     /// The next step of the pool thread, which makes entry number `walks - 1`.
-    fn walk(&mut self, world: &World) {
+    fn walk(&mut self, world: &ModelWorld) {
         let fault = world.fault;
         let entry = usize::from(self.walks).saturating_sub(1);
         let age = self.ages[entry];
-        let failed = Walk::Fail;
+        let failed = WalkState::Fail;
         self.walk = match self.walk {
-            Walk::Idle => {
+            WalkState::Idle => {
                 self.clean_up();
                 let entry = usize::from(self.walks);
                 self.walks += 1;
                 self.ages[entry] = self.age;
                 self.valid[entry] = true;
-                Walk::Root
+                WalkState::Root
             }
-            Walk::Root => {
+            WalkState::Root => {
                 let mut ended = self.valid;
                 let age_now = self.age;
-                let mut end = |entry: &Number| ended[entry.0] = false;
+                let mut end = |entry: &EntryNumber| ended[entry.0] = false;
                 let way = self.graph.edit(|graph| graph.way(b"/", age_now, &mut end));
                 self.valid = ended;
                 match way {
-                    Some(node) => Walk::Begin(node),
+                    Some(node) => WalkState::Begin(node),
                     None => {
                         let root = self.graph.edit(|graph| graph.begin(b"/"[..].into(), None, age));
                         self.made.extend(root);
                         self.dir_watched = true;
-                        root.map_or(failed, Walk::RootWatched)
+                        root.map_or(failed, WalkState::RootWatched)
                     }
                 }
             }
-            Walk::RootWatched(root) => self
+            WalkState::RootWatched(root) => self
                 .graph
                 .edit(|graph| graph.watch(root, DIR, true))
-                .map_or(failed, |()| Walk::Begin(root)),
-            Walk::Begin(root) => {
-                let name: &[u8] = if fault == Fault::NameNotRegistered { b"other" } else { NAME };
+                .map_or(failed, |()| WalkState::Begin(root)),
+            WalkState::Begin(root) => {
+                let name: &[u8] =
+                    if fault == ModelFault::NameNotRegistered { b"other" } else { NAME };
                 let begun = self
                     .graph
                     .edit(|graph| graph.begin(b"/page"[..].into(), Some((root, name)), age));
                 self.made.extend(begun);
-                begun.map_or(failed, Walk::Open)
+                begun.map_or(failed, WalkState::Open)
             }
-            Walk::Open(node) => {
+            WalkState::Open(node) => {
                 self.opened = self.named;
                 match fault {
-                    Fault::WatchedLate => Walk::Read(node),
-                    _ => Walk::WatchFile(node),
+                    ModelFault::WatchedLate => WalkState::Read(node),
+                    _ => WalkState::WatchFile(node),
                 }
             }
-            Walk::WatchFile(node) | Walk::LateWatch(node) => {
+            WalkState::WatchFile(node) | WalkState::LateWatch(node) => {
                 self.watched[self.opened] = true;
-                Walk::FileWatched(node)
+                WalkState::FileWatched(node)
             }
-            Walk::FileWatched(node) => {
+            WalkState::FileWatched(node) => {
                 let watch = FILE + self.opened as i32;
                 let next = match fault {
-                    Fault::AttachedLate => Walk::Read(node),
-                    _ => Walk::Attach(node),
+                    ModelFault::AttachedLate => WalkState::Read(node),
+                    _ => WalkState::Attach(node),
                 };
                 self.graph.edit(|graph| graph.watch(node, watch, false)).map_or(failed, |()| next)
             }
-            Walk::Attach(node) | Walk::LateAttach(node) => {
+            WalkState::Attach(node) | WalkState::LateAttach(node) => {
                 let next = match fault {
-                    Fault::AttachedLate | Fault::WatchedLate => Walk::Check(node),
-                    _ => Walk::Read(node),
+                    ModelFault::AttachedLate | ModelFault::WatchedLate => WalkState::Check(node),
+                    _ => WalkState::Read(node),
                 };
                 self.nodes[entry] = Some(node);
-                self.graph.edit(|graph| graph.attach(node, Number(entry))).map_or(failed, |()| next)
+                self.graph
+                    .edit(|graph| graph.attach(node, EntryNumber(entry)))
+                    .map_or(failed, |()| next)
             }
             // `found`: the path still leads to what is watched.
-            Walk::Read(_) if self.named != self.opened => failed,
-            Walk::Read(node) => {
+            WalkState::Read(_) if self.named != self.opened => failed,
+            WalkState::Read(node) => {
                 self.held[entry] = self.content[self.named];
                 match fault {
-                    Fault::AttachedLate => Walk::LateAttach(node),
-                    Fault::WatchedLate => Walk::LateWatch(node),
-                    _ => Walk::Check(node),
+                    ModelFault::AttachedLate => WalkState::LateAttach(node),
+                    ModelFault::WatchedLate => WalkState::LateWatch(node),
+                    _ => WalkState::Check(node),
                 }
             }
-            Walk::Check(_) if fault == Fault::PublishedUnchecked || self.valid[entry] => {
-                Walk::Publish
+            WalkState::Check(_) if fault == ModelFault::PublishedUnchecked || self.valid[entry] => {
+                WalkState::Publish
             }
-            Walk::Check(_) => failed,
-            Walk::Publish => {
+            WalkState::Check(_) => failed,
+            WalkState::Publish => {
                 let old = self.table.replace(entry);
                 let node = old.and_then(|old| {
                     self.valid[old] = false;
                     self.nodes[old]
                 });
                 self.made.clear();
-                node.map_or(Walk::Idle, Walk::Forget)
+                node.map_or(WalkState::Idle, WalkState::Forget)
             }
-            Walk::Forget(node) => {
+            WalkState::Forget(node) => {
                 self.graph.edit(|graph| graph.release(node));
-                Walk::Idle
+                WalkState::Idle
             }
-            Walk::Fail => {
+            WalkState::Fail => {
                 self.valid[entry] = false;
                 VALID.set(self.valid);
                 let made = std::mem::take(&mut self.made);
                 self.graph
                     .edit(|graph| made.into_iter().rev().for_each(|node| graph.release(node)));
-                Walk::Idle
+                WalkState::Idle
             }
         };
     }
@@ -687,17 +692,17 @@ impl State {
 }
 
 /// Tries every order; returns the number of states, or the steps that lead to an old answer.
-fn explore(world: &World) -> Result<usize, String> {
+fn explore(world: &ModelWorld) -> Result<usize, String> {
     let hasher = FixedState::default();
     let mut seen = HashSet::new();
-    let begin = State::new();
+    let begin = ModelState::new();
     seen.insert(hasher.hash_one(&begin));
     let mut stack = vec![(begin, None)];
     let mut found = None;
     while let Some((state, before)) = stack.pop() {
         state.successors(world, |step, next| {
             if seen.insert(hasher.hash_one(&next)) {
-                let trace = Rc::new(Trace { step, before: before.clone() });
+                let trace = Rc::new(StepTrace { step, before: before.clone() });
                 if next.is_old {
                     found = Some(trace);
                 } else {
@@ -713,7 +718,7 @@ fn explore(world: &World) -> Result<usize, String> {
 }
 
 /// The steps in the order in which they were done.
-fn account(last: &Rc<Trace>) -> String {
+fn account(last: &Rc<StepTrace>) -> String {
     let steps = std::iter::successors(Some(last), |trace| trace.before.as_ref());
     let mut steps: Vec<String> = steps.map(|trace| format!("{:?}", trace.step)).collect();
     steps.reverse();
@@ -721,24 +726,28 @@ fn account(last: &Rc<Trace>) -> String {
 }
 
 /// Every sequence of changes; what does not fit into a queue of `queue_max` reports is lost.
-fn worlds(driver: Driver, queue_max: usize, fault: Fault) -> impl Iterator<Item = World> {
-    let kinds = [Change::Write, Change::Rename];
+fn worlds(
+    driver: ModelDriver,
+    queue_max: usize,
+    fault: ModelFault,
+) -> impl Iterator<Item = ModelWorld> {
+    let kinds = [FileChange::Write, FileChange::Rename];
     let pairs = kinds.into_iter().flat_map(move |first| kinds.map(|second| [first, second]));
-    pairs.map(move |changes| World { driver, changes, queue_max, fault })
+    pairs.map(move |changes| ModelWorld { driver, changes, queue_max, fault })
 }
 
 /// Room for every report, and for none.
 const AMPLE: usize = 2 * CHANGES;
 const NONE: usize = 0;
 
-fn holds(mut worlds: impl Iterator<Item = World>) {
+fn holds(mut worlds: impl Iterator<Item = ModelWorld>) {
     worlds.all(|world| match explore(&world) {
         Ok(_) => true,
         Err(steps) => panic!("{world:?}: an old answer\n{steps}"),
     });
 }
 
-fn is_found(fault: Fault, driver: Driver, queue_max: usize) {
+fn is_found(fault: ModelFault, driver: ModelDriver, queue_max: usize) {
     let found = worlds(driver, queue_max, fault).any(|world| explore(&world).is_err());
     assert!(found, "{fault:?} leads to no old answer");
 }
@@ -746,48 +755,48 @@ fn is_found(fault: Fault, driver: Driver, queue_max: usize) {
 /// A loop with io_uring may do all that one with epoll does: it also receives during a turn.
 #[test]
 fn no_order_leads_to_an_old_answer() {
-    holds(worlds(Driver::Uring, AMPLE, Fault::None));
+    holds(worlds(ModelDriver::Uring, AMPLE, ModelFault::None));
 }
 
 #[test]
 fn no_order_leads_to_an_old_answer_when_reports_are_lost() {
-    holds(worlds(Driver::Uring, NONE, Fault::None));
+    holds(worlds(ModelDriver::Uring, NONE, ModelFault::None));
 }
 
 #[test]
 fn what_a_receive_brings_is_newer_than_the_last_look() {
-    is_found(Fault::ReceiveNotCounted, Driver::Epoll, AMPLE);
-    is_found(Fault::ReceiveNotCounted, Driver::Uring, AMPLE);
-    is_found(Fault::TurnNotCounted, Driver::Uring, AMPLE);
-    is_found(Fault::HandoverNotCounted, Driver::Epoll, AMPLE);
+    is_found(ModelFault::ReceiveNotCounted, ModelDriver::Epoll, AMPLE);
+    is_found(ModelFault::ReceiveNotCounted, ModelDriver::Uring, AMPLE);
+    is_found(ModelFault::TurnNotCounted, ModelDriver::Uring, AMPLE);
+    is_found(ModelFault::HandoverNotCounted, ModelDriver::Epoll, AMPLE);
 }
 
 #[test]
 fn loops_wait_for_the_reports_that_others_have_taken() {
-    is_found(Fault::ApplyingIgnored, Driver::Epoll, AMPLE);
-    is_found(Fault::AnnouncedLate, Driver::Epoll, AMPLE);
-    is_found(Fault::RetiredEarly, Driver::Epoll, AMPLE);
-    is_found(Fault::LockedIsUpToDate, Driver::Epoll, AMPLE);
+    is_found(ModelFault::ApplyingIgnored, ModelDriver::Epoll, AMPLE);
+    is_found(ModelFault::AnnouncedLate, ModelDriver::Epoll, AMPLE);
+    is_found(ModelFault::RetiredEarly, ModelDriver::Epoll, AMPLE);
+    is_found(ModelFault::LockedIsUpToDate, ModelDriver::Epoll, AMPLE);
 }
 
 #[test]
 fn entries_are_believed_after_the_reports_alone() {
-    is_found(Fault::ValidBeforeReports, Driver::Epoll, AMPLE);
-    is_found(Fault::ValidityIgnored, Driver::Epoll, AMPLE);
-    is_found(Fault::OverflowIgnored, Driver::Epoll, NONE);
-    is_found(Fault::AgeIgnored, Driver::Epoll, NONE);
+    is_found(ModelFault::ValidBeforeReports, ModelDriver::Epoll, AMPLE);
+    is_found(ModelFault::ValidityIgnored, ModelDriver::Epoll, AMPLE);
+    is_found(ModelFault::OverflowIgnored, ModelDriver::Epoll, NONE);
+    is_found(ModelFault::AgeIgnored, ModelDriver::Epoll, NONE);
 }
 
 #[test]
 fn what_is_read_is_watched_before() {
-    is_found(Fault::WatchedLate, Driver::Epoll, AMPLE);
-    is_found(Fault::NameNotRegistered, Driver::Epoll, AMPLE);
+    is_found(ModelFault::WatchedLate, ModelDriver::Epoll, AMPLE);
+    is_found(ModelFault::NameNotRegistered, ModelDriver::Epoll, AMPLE);
 }
 
 /// Loops look whether an entry is valid, and a node that has ended takes none: a pool thread that looked
 /// less often would publish entries that nobody uses, and no old ones.
 #[test]
 fn two_looks_of_the_pool_thread_only_spare_work() {
-    holds(worlds(Driver::Epoll, AMPLE, Fault::PublishedUnchecked).skip(2).take(1));
-    holds(worlds(Driver::Epoll, AMPLE, Fault::AttachedLate).skip(2).take(1));
+    holds(worlds(ModelDriver::Epoll, AMPLE, ModelFault::PublishedUnchecked).skip(2).take(1));
+    holds(worlds(ModelDriver::Epoll, AMPLE, ModelFault::AttachedLate).skip(2).take(1));
 }

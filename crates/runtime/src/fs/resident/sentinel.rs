@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::All;
+use super::ResidentState;
 use crate::fs::Io;
 use crate::pool::Op;
-use crate::received;
+use crate::receive_epoch;
 
 const FILES: u64 = 0;
 const MOUNTS: u64 = 1;
@@ -36,14 +36,14 @@ thread_local! {
     static SENTINEL: RefCell<Option<Sentinel>> = const { RefCell::new(None) };
     /// One is being made for this loop.
     static REQUESTED: Arc<AtomicBool> = Arc::default();
-    /// [`received::count`] when all reports were last known to be applied.
+    /// [`receive_epoch::count`] when all reports were last known to be applied.
     static UP_TO_DATE: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Applies the reports that have come since this loop last looked, unless it has received nothing
 /// since; false: it can't be said now whether there are others.
-pub(super) fn is_up_to_date(all: &'static All, io: &Io) -> bool {
-    let count = received::count();
+pub(super) fn is_up_to_date(all: &'static ResidentState, io: &Io) -> bool {
+    let count = receive_epoch::count();
     if UP_TO_DATE.get() == count {
         return true;
     }
@@ -67,12 +67,12 @@ pub(super) fn is_up_to_date(all: &'static All, io: &Io) -> bool {
 }
 
 /// Has a sentinel made, unless that is being done.
-fn request(all: &'static All, io: &Io) {
+fn request(all: &'static ResidentState, io: &Io) {
     let requested = REQUESTED.with(Arc::clone);
     if requested.swap(true, Relaxed) {
         return;
     }
-    let request = Request(Some(requested));
+    let request = SentinelWork(Some(requested));
     io.pool.run_detached(Op::Open, move || {
         // Without /proc there is none, and nothing is ever resident.
         if let Ok(sentinel) = Sentinel::new(all) {
@@ -83,15 +83,15 @@ fn request(all: &'static All, io: &Io) {
 }
 
 /// The work of making one; if a pool that ends drops it, another pool is asked.
-struct Request(Option<Arc<AtomicBool>>);
+struct SentinelWork(Option<Arc<AtomicBool>>);
 
-impl Request {
+impl SentinelWork {
     fn done(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Request {
+impl Drop for SentinelWork {
     fn drop(&mut self) {
         if let Some(requested) = self.0.take() {
             requested.store(false, Relaxed);
@@ -100,7 +100,7 @@ impl Drop for Request {
 }
 
 impl Sentinel {
-    fn new(all: &All) -> io::Result<Sentinel> {
+    fn new(all: &ResidentState) -> io::Result<Sentinel> {
         let mounts = File::open("/proc/self/mountinfo")?;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, all.changes.fd(), EventData::new_u64(FILES), EventFlags::IN)?;
@@ -112,7 +112,7 @@ impl Sentinel {
     }
 
     /// Whether all reports are applied.
-    fn look(&self, all: &All) -> bool {
+    fn look(&self, all: &ResidentState) -> bool {
         let mut events = [const { MaybeUninit::uninit() }; 2];
         let now = Timespec::default();
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else {

@@ -22,9 +22,9 @@ const EVICTIONS_MAX: usize = 256;
 
 /// Hashes are keyed and uniform already.
 #[derive(Default)]
-struct Identity(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Identity {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -38,7 +38,7 @@ impl Hasher for Identity {
 
 #[derive(Default)]
 struct Shard {
-    places: HashMap<u64, usize, BuildHasherDefault<Identity>>,
+    places: HashMap<u64, usize, BuildHasherDefault<IdentityHasher>>,
     entries: Vec<Arc<Resident>>,
     /// Where the last sample ended.
     hand: usize,
@@ -57,7 +57,7 @@ impl Shard {
 
 /// All entries.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct ResidentTable {
     shards: [Mutex<Shard>; SHARDS],
     bytes: AtomicUsize,
     bytes_max: AtomicUsize,
@@ -65,7 +65,7 @@ pub(super) struct Table {
     next: AtomicUsize,
 }
 
-impl Table {
+impl ResidentTable {
     pub(super) fn limit(&self, bytes_max: usize) {
         self.bytes_max.store(bytes_max, Relaxed);
     }

@@ -9,7 +9,7 @@ use super::*;
 use crate::driver::DriverKind;
 use crate::pool::{Pool, PoolConfig};
 use crate::worker::{self, WorkerConfig, Workers};
-use crate::{received, sleep};
+use crate::{receive_epoch, sleep};
 
 /// Runs `test` on a loop with a pool, in a directory of its own.
 fn on_a_loop<F>(name: &str, test: impl FnOnce(Io, PathBuf) -> F + Send)
@@ -60,14 +60,14 @@ fn bytes(path: &Path) -> &[u8] {
 
 /// As for a request that has just been received.
 fn ask(io: &Io, path: &Path) -> Option<Arc<Resident>> {
-    received::add();
+    receive_epoch::add();
     find(io, bytes(path), Symlinks::Follow)
 }
 
 /// Asks until there is an entry, and nothing else is being done about it.
 async fn settle(io: &Io, path: &Path) -> Arc<Resident> {
     // Files that change soon after they became resident are left alone for a while.
-    asked(io, path, || seen::forgive(hash(path))).await
+    asked(io, path, || path_history::forgive(hash(path))).await
 }
 
 /// As [`settle`]; `again` is called before it is asked again.
@@ -455,7 +455,7 @@ fn what_is_displaced_or_replaced_leaves_nothing() {
         fs::write(&page, "text").unwrap();
         settle(&io, &page).await;
         let all = ALL.get().unwrap();
-        let wanted = Wanted {
+        let wanted = ResidentQuery {
             hash: hash(&page),
             path: bytes(&page).into(),
             symlinks: Symlinks::Follow,
@@ -601,9 +601,9 @@ fn a_path_is_refused_after_its_second_short_life() {
             // On a machine that stands still, no life is short.
             let is_short = clock_ms() - found.made_ms < SHORT_LIVED_MS;
             if !found.is_second {
-                assert!(!seen::is_refused(hash(&page)), "changed once");
+                assert!(!path_history::is_refused(hash(&page)), "changed once");
             } else if is_short {
-                assert!(seen::is_refused(hash(&page)));
+                assert!(path_history::is_refused(hash(&page)));
                 break;
             }
         }
@@ -614,7 +614,7 @@ fn a_path_is_refused_after_its_second_short_life() {
 fn a_change_during_a_walk_is_a_short_life() {
     on_a_loop("race", |_, dir| async move {
         let page = dir.join("page");
-        let wanted = |is_second| Wanted {
+        let wanted = |is_second| ResidentQuery {
             hash: hash(&page),
             path: bytes(&page).into(),
             symlinks: Symlinks::Follow,
@@ -623,9 +623,9 @@ fn a_change_during_a_walk_is_a_short_life() {
             is_second,
         };
         Admission::Changed.remember(&wanted(false));
-        assert!(!seen::is_refused(hash(&page)));
+        assert!(!path_history::is_refused(hash(&page)));
         Admission::Changed.remember(&wanted(true));
-        assert!(seen::is_refused(hash(&page)));
+        assert!(path_history::is_refused(hash(&page)));
     });
 }
 
@@ -658,8 +658,8 @@ fn a_path_that_has_to_wait_is_wanted_still() {
         settle(&io, &dir).await;
         for n in 0.. {
             fs::write(page(n), "text").unwrap();
-            let begin = seen::tick(clock_ms());
-            let others: Vec<_> = (1..=making::MAKING_MAX as u64)
+            let begin = path_history::tick(clock_ms());
+            let others: Vec<_> = (1..=build_set::MAKING_MAX as u64)
                 .map(|other| all.making.begin(other).unwrap())
                 .collect();
             let made = snapshot().admitted;
@@ -670,7 +670,7 @@ fn a_path_that_has_to_wait_is_wanted_still() {
             ask(&io, &page(n));
             let is_making = !all.making.is_idle() || snapshot().admitted > made;
             // Counts fade.
-            if seen::tick(clock_ms()) == begin {
+            if path_history::tick(clock_ms()) == begin {
                 assert!(is_making);
                 break;
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 
-use super::{ALL, Resident, seen};
+use super::{ALL, Resident, path_history};
 use crate::mounts::clock_ms;
 
 /// Most forms of a file: one for each of gzip, Brotli and Zstandard.
@@ -47,7 +47,7 @@ impl Resident {
     /// Keeps a form of the content, if there is room; `how` says how it was made.
     pub fn keep_variant(&self, how: u64, form: &[u8]) {
         let Some(all) = ALL.get() else { return };
-        let now = seen::tick(clock_ms());
+        let now = path_history::tick(clock_ms());
         let evicted = |evicted: &Resident| {
             all.counters.evicted.fetch_add(1, Relaxed);
             all.changes.forget_later(evicted);

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::changes::{Changes, Failure};
+use super::changes::{Changes, WalkFailure};
 use super::graph::NodeId;
-use super::{Outcome, Resident, Wanted};
+use super::{PathOutcome, Resident, ResidentQuery};
 use crate::fs::symlinks::open_path;
 use crate::fs::{Kind, Metadata};
 use crate::mounts::{self, FsType};
@@ -26,16 +26,16 @@ const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
-type Walked<T> = Result<T, Failure>;
+type Walked<T> = Result<T, WalkFailure>;
 
 /// Makes the entry of a path, watched from the root on.
-pub(super) fn walk(changes: &Changes, wanted: &Wanted) -> Walked<Arc<Resident>> {
+pub(super) fn walk(changes: &Changes, wanted: &ResidentQuery) -> Walked<Arc<Resident>> {
     let entry = Arc::new(Resident::new(wanted, changes.age()));
     // A slash at the end has a meaning of its own.
     if wanted.path.last() == Some(&b'/') || wanted.path.contains(&0) {
-        return Err(Failure::Impossible);
+        return Err(WalkFailure::Impossible);
     }
-    let mut walk = Walk { changes, age: entry.age, links: 0, steps: 0, made: Vec::new() };
+    let mut walk = PathWalk { changes, age: entry.age, links: 0, steps: 0, made: Vec::new() };
     let done = walk.entry(wanted, &entry);
     if done.is_err() {
         entry.valid.store(false, SeqCst);
@@ -45,19 +45,19 @@ pub(super) fn walk(changes: &Changes, wanted: &Wanted) -> Walked<Arc<Resident>> 
 }
 
 /// Where a walk stands.
-struct At {
+struct WalkPosition {
     node: NodeId,
     text: Box<[u8]>,
     fd: OwnedFd,
     kind: Kind,
 }
 
-enum Reached {
-    Found(At),
+enum WalkResult {
+    Found(WalkPosition),
     Missing(NodeId, Errno),
 }
 
-struct Walk<'a> {
+struct PathWalk<'a> {
     changes: &'a Changes,
     age: u32,
     links: usize,
@@ -65,54 +65,55 @@ struct Walk<'a> {
     made: Vec<NodeId>,
 }
 
-impl Walk<'_> {
-    fn entry(&mut self, wanted: &Wanted, entry: &Arc<Resident>) -> Walked<()> {
+impl PathWalk<'_> {
+    fn entry(&mut self, wanted: &ResidentQuery, entry: &Arc<Resident>) -> Walked<()> {
         let root = self.root()?;
         let reached = self.go(root, &wanted.path)?;
-        let (Reached::Found(At { node, .. }) | Reached::Missing(node, _)) = &reached;
-        self.changes.attach(*node, entry).ok_or(Failure::Changed)?;
+        let (WalkResult::Found(WalkPosition { node, .. }) | WalkResult::Missing(node, _)) =
+            &reached;
+        self.changes.attach(*node, entry).ok_or(WalkFailure::Changed)?;
         let outcome = match reached {
-            Reached::Missing(_, errno) => missing(wanted, errno)?,
-            Reached::Found(at) => found(wanted, &at)?,
+            WalkResult::Missing(_, errno) => missing(wanted, errno)?,
+            WalkResult::Found(at) => found(wanted, &at)?,
         };
         let _ = entry.outcome.set(outcome);
-        entry.valid.load(SeqCst).then_some(()).ok_or(Failure::Changed)
+        entry.valid.load(SeqCst).then_some(()).ok_or(WalkFailure::Changed)
     }
 
-    fn root(&mut self) -> Walked<At> {
+    fn root(&mut self) -> Walked<WalkPosition> {
         let fd = openat(CWD, "/", LOOK | OFlags::DIRECTORY, Mode::empty()).map_err(impossible)?;
         let text = Box::from(&b"/"[..]);
         if let Some(node) = self.changes.way(&text) {
-            return Ok(At { node, text, fd, kind: Kind::Directory });
+            return Ok(WalkPosition { node, text, fd, kind: Kind::Directory });
         }
         let node = self.begin(&text, None)?;
         self.look(node, text, fd)
     }
 
     fn begin(&mut self, text: &[u8], parent: Option<(NodeId, &[u8])>) -> Walked<NodeId> {
-        let node = self.changes.begin(text.into(), parent, self.age).ok_or(Failure::Changed)?;
+        let node = self.changes.begin(text.into(), parent, self.age).ok_or(WalkFailure::Changed)?;
         self.made.push(node);
         Ok(node)
     }
 
     /// Goes on from `at` along `path`.
-    fn go(&mut self, mut at: At, path: &[u8]) -> Walked<Reached> {
+    fn go(&mut self, mut at: WalkPosition, path: &[u8]) -> Walked<WalkResult> {
         for name in path.split(|byte| *byte == b'/') {
             if name.is_empty() || name == b"." {
                 continue;
             }
             match self.step(at, name)? {
-                Reached::Found(next) => at = next,
+                WalkResult::Found(next) => at = next,
                 missing => return Ok(missing),
             }
         }
-        Ok(Reached::Found(at))
+        Ok(WalkResult::Found(at))
     }
 
-    fn step(&mut self, at: At, name: &[u8]) -> Walked<Reached> {
+    fn step(&mut self, at: WalkPosition, name: &[u8]) -> Walked<WalkResult> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
-            return Err(Failure::Impossible);
+            return Err(WalkFailure::Impossible);
         }
         let mut text = at.text.to_vec();
         if text.last() != Some(&b'/') {
@@ -125,52 +126,59 @@ impl Walk<'_> {
         {
             // As it was walked before, or the node ends.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let fd = openat(&at.fd, name, flags, Mode::empty()).map_err(|_| Failure::Changed)?;
-            return Ok(Reached::Found(At { node, text, fd, kind: Kind::Directory }));
+            let fd =
+                openat(&at.fd, name, flags, Mode::empty()).map_err(|_| WalkFailure::Changed)?;
+            return Ok(WalkResult::Found(WalkPosition { node, text, fd, kind: Kind::Directory }));
         }
         let node = self.begin(&text, Some((at.node, name)))?;
         if at.kind != Kind::Directory {
-            return Ok(Reached::Missing(node, Errno::NOTDIR));
+            return Ok(WalkResult::Missing(node, Errno::NOTDIR));
         }
         let fd = match openat(&at.fd, name, LOOK, Mode::empty()) {
             Ok(fd) => fd,
             Err(errno @ (Errno::NOENT | Errno::NAMETOOLONG)) => {
-                return Ok(Reached::Missing(node, errno));
+                return Ok(WalkResult::Missing(node, errno));
             }
             Err(errno) => return Err(impossible(errno)),
         };
         if Metadata::from_stat(&fstat(&fd).map_err(impossible)?).kind == Kind::Symlink {
             return self.follow(at, node, text, &fd);
         }
-        self.look(node, text, fd).map(Reached::Found)
+        self.look(node, text, fd).map(WalkResult::Found)
     }
 
     /// Watches what was found.
-    fn look(&mut self, node: NodeId, text: Box<[u8]>, fd: OwnedFd) -> Walked<At> {
+    fn look(&mut self, node: NodeId, text: Box<[u8]>, fd: OwnedFd) -> Walked<WalkPosition> {
         let metadata = Metadata::from_stat(&fstat(&fd).map_err(impossible)?);
         if !matches!(metadata.kind, Kind::Directory | Kind::File) || !reports(&fd, &metadata) {
-            return Err(Failure::Impossible);
+            return Err(WalkFailure::Impossible);
         }
         self.changes.watch(node, fd.as_fd(), metadata.is_dir())?;
-        Ok(At { node, text, fd, kind: metadata.kind })
+        Ok(WalkPosition { node, text, fd, kind: metadata.kind })
     }
 
-    fn follow(&mut self, at: At, node: NodeId, text: Box<[u8]>, link: &OwnedFd) -> Walked<Reached> {
+    fn follow(
+        &mut self,
+        at: WalkPosition,
+        node: NodeId,
+        text: Box<[u8]>,
+        link: &OwnedFd,
+    ) -> Walked<WalkResult> {
         self.links += 1;
         if self.links > LINKS_MAX {
-            return Err(Failure::Impossible);
+            return Err(WalkFailure::Impossible);
         }
         let target = readlinkat(link, "", Vec::new()).map_err(impossible)?;
         let target = target.to_bytes();
         let from = if target.first() == Some(&b'/') { self.root()? } else { at };
         Ok(match self.go(from, target)? {
-            Reached::Found(found) => {
-                self.changes.link(node, found.node).ok_or(Failure::Changed)?;
-                Reached::Found(At { node, text, ..found })
+            WalkResult::Found(found) => {
+                self.changes.link(node, found.node).ok_or(WalkFailure::Changed)?;
+                WalkResult::Found(WalkPosition { node, text, ..found })
             }
-            Reached::Missing(missing, errno) => {
-                self.changes.link(node, missing).ok_or(Failure::Changed)?;
-                Reached::Missing(node, errno)
+            WalkResult::Missing(missing, errno) => {
+                self.changes.link(node, missing).ok_or(WalkFailure::Changed)?;
+                WalkResult::Missing(node, errno)
             }
         })
     }
@@ -186,47 +194,50 @@ fn reports(fd: &OwnedFd, metadata: &Metadata) -> bool {
     }
 }
 
-fn impossible(_errno: Errno) -> Failure {
-    Failure::Impossible
+fn impossible(_errno: Errno) -> WalkFailure {
+    WalkFailure::Impossible
 }
 
 /// Nothing is there, and the kernel agrees.
-fn missing(wanted: &Wanted, errno: Errno) -> Walked<Outcome> {
+fn missing(wanted: &ResidentQuery, errno: Errno) -> Walked<PathOutcome> {
     match open_path(&wanted.path, wanted.symlinks, LOOK & !OFlags::NOFOLLOW) {
-        Ok(_) => Err(Failure::Changed),
+        Ok(_) => Err(WalkFailure::Changed),
         Err(error) if error.raw_os_error() == Some(errno.raw_os_error()) => {
-            Ok(Outcome::Missing(errno.raw_os_error()))
+            Ok(PathOutcome::Missing(errno.raw_os_error()))
         }
-        Err(_) => Err(Failure::Impossible),
+        Err(_) => Err(WalkFailure::Impossible),
     }
 }
 
-fn found(wanted: &Wanted, at: &At) -> Walked<Outcome> {
+fn found(wanted: &ResidentQuery, at: &WalkPosition) -> Walked<PathOutcome> {
     // The permission to read, and the rules for links, are the kernel's.
     let flags = if at.kind == Kind::File { READ } else { LOOK & !OFlags::NOFOLLOW };
     let fd =
         open_path(&wanted.path, wanted.symlinks, flags).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Failure::Changed,
-            _ => Failure::Impossible,
+            io::ErrorKind::NotFound => WalkFailure::Changed,
+            _ => WalkFailure::Impossible,
         })?;
     let walked = Metadata::from_stat(&fstat(&at.fd).map_err(impossible)?);
     let metadata = Metadata::from_stat(&fstat(&fd).map_err(impossible)?);
     if (walked.dev, walked.ino) != (metadata.dev, metadata.ino) {
-        return Err(Failure::Changed);
+        return Err(WalkFailure::Changed);
     }
     if !metadata.is_file() {
-        return Ok(Outcome::Other(metadata));
+        return Ok(PathOutcome::Other(metadata));
     }
     if metadata.size > wanted.size_max as u64 {
-        return wanted.metadata.then_some(Outcome::Other(metadata)).ok_or(Failure::Impossible);
+        return wanted
+            .metadata
+            .then_some(PathOutcome::Other(metadata))
+            .ok_or(WalkFailure::Impossible);
     }
-    let size = usize::try_from(metadata.size).map_err(|_| Failure::Impossible)?;
+    let size = usize::try_from(metadata.size).map_err(|_| WalkFailure::Impossible)?;
     let mut content = Vec::with_capacity(size + 1);
     nowait_sys::fs::read_at(fd.as_fd(), 0, size + 1, &mut content)
-        .map_err(|_| Failure::Impossible)?;
+        .map_err(|_| WalkFailure::Impossible)?;
     let now = Metadata::from_stat(&fstat(&fd).map_err(impossible)?);
     content.shrink_to_fit();
     (content.len() == size && now == metadata)
-        .then(|| Outcome::File(metadata, Bytes::from(content)))
-        .ok_or(Failure::Changed)
+        .then(|| PathOutcome::File(metadata, Bytes::from(content)))
+        .ok_or(WalkFailure::Changed)
 }

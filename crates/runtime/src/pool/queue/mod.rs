@@ -35,24 +35,24 @@ const RESERVE_PART: usize = 8;
 
 /// How many tasks may run at once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct QueueLimits {
     /// Bulk tasks.
     pub bulk: usize,
     /// Tasks of one client; client 0 is exempt.
     pub per_client: usize,
 }
 
-impl Limits {
+impl QueueLimits {
     /// The limits of a pool with `threads` threads.
-    pub(super) fn shared(threads: usize) -> Limits {
+    pub(super) fn shared(threads: usize) -> QueueLimits {
         let keep_one = |n: usize| n.saturating_sub((n / RESERVE_PART).max(1)).max(1);
         let bulk = keep_one(threads);
-        Limits { bulk, per_client: keep_one(bulk) }
+        QueueLimits { bulk, per_client: keep_one(bulk) }
     }
 
     /// No limits: for a pool whose tasks never wait.
-    pub(super) fn none() -> Limits {
-        Limits { bulk: usize::MAX, per_client: usize::MAX }
+    pub(super) fn none() -> QueueLimits {
+        QueueLimits { bulk: usize::MAX, per_client: usize::MAX }
     }
 }
 
@@ -74,10 +74,10 @@ pub(super) struct Share {
 
 /// Waiting tasks `E` and the counts of those running.
 pub(super) struct Fair<E> {
-    limits: Limits,
-    clients: HashMap<u64, Client<E>>,
+    limits: QueueLimits,
+    clients: HashMap<u64, QueueClient<E>>,
     /// Per class, the clients with a waiting task that may start.
-    rings: [Ring; 2],
+    rings: [ClientRing; 2],
     accounts: Accounts,
     /// Running tasks of each file that has any.
     running_files: HashMap<u64, u32>,
@@ -88,7 +88,7 @@ pub(super) struct Fair<E> {
     path_streak: u32,
 }
 
-struct Client<E> {
+struct QueueClient<E> {
     running: usize,
     lanes: [Lane<E>; 2],
 }
@@ -114,7 +114,7 @@ struct Turn {
 
 /// The clients waiting for their turn in one class.
 #[derive(Default)]
-struct Ring {
+struct ClientRing {
     by_rank: BTreeMap<Turn, u64>,
     /// The same in order of arrival: the number of the turn → its rank.
     by_age: BTreeMap<u64, u8>,
@@ -122,7 +122,7 @@ struct Ring {
     overtakers: u32,
 }
 
-impl Ring {
+impl ClientRing {
     fn is_empty(&self) -> bool {
         self.by_rank.is_empty()
     }
@@ -154,10 +154,10 @@ impl Ring {
     }
 }
 
-impl<E> Client<E> {
-    fn new() -> Client<E> {
+impl<E> QueueClient<E> {
+    fn new() -> QueueClient<E> {
         let lane = || Lane { tasks: VecDeque::new(), turn: None };
-        Client { running: 0, lanes: [lane(), lane()] }
+        QueueClient { running: 0, lanes: [lane(), lane()] }
     }
 
     fn is_unused(&self) -> bool {
@@ -166,11 +166,11 @@ impl<E> Client<E> {
 }
 
 impl<E> Fair<E> {
-    pub(super) fn new(limits: Limits) -> Fair<E> {
+    pub(super) fn new(limits: QueueLimits) -> Fair<E> {
         Fair {
             limits,
             clients: HashMap::new(),
-            rings: [Ring::default(), Ring::default()],
+            rings: [ClientRing::default(), ClientRing::default()],
             accounts: Accounts::default(),
             running_files: HashMap::new(),
             next_turn: 0,
@@ -193,7 +193,7 @@ impl<E> Fair<E> {
         let number = self.next_number;
         self.next_number += 1;
         self.waiting += 1;
-        let state = self.clients.entry(client).or_insert_with(Client::new);
+        let state = self.clients.entry(client).or_insert_with(QueueClient::new);
         state.lanes[class as usize].tasks.push_back(Task { number, file, work });
         self.list(class, client, now);
         Ticket { class, client, number }
@@ -292,7 +292,7 @@ impl<E> Fair<E> {
     /// Removes and returns all waiting tasks.
     pub(super) fn drain(&mut self) -> Vec<E> {
         let mut tasks = Vec::with_capacity(self.waiting);
-        self.rings.iter_mut().for_each(Ring::clear);
+        self.rings.iter_mut().for_each(ClientRing::clear);
         for state in self.clients.values_mut() {
             for lane in &mut state.lanes {
                 lane.turn = None;
@@ -311,7 +311,7 @@ impl<E> Fair<E> {
 
     /// Whether another task of a client would be the next of its tasks, and within its limit.
     pub(super) fn has_turn(&self, client: u64) -> bool {
-        let has_turn = |state: &Client<E>| {
+        let has_turn = |state: &QueueClient<E>| {
             state.running < self.limits.per_client
                 && state.lanes.iter().all(|lane| lane.tasks.is_empty())
         };
@@ -319,7 +319,7 @@ impl<E> Fair<E> {
     }
 
     fn may_start(&self, client: u64) -> bool {
-        let is_below_limit = |state: &Client<E>| state.running < self.limits.per_client;
+        let is_below_limit = |state: &QueueClient<E>| state.running < self.limits.per_client;
         client == 0 || self.clients.get(&client).is_some_and(is_below_limit)
     }
 

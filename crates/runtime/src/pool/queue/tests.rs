@@ -21,7 +21,7 @@ fn drain_order(fair: &mut Fair<u32>) -> Vec<u32> {
 
 #[test]
 fn clients_take_turns() {
-    let mut fair = Fair::new(Limits::shared(4));
+    let mut fair = Fair::new(QueueLimits::shared(4));
     for task in 0..4 {
         fair.push(Class::Bulk, client(1), task, START);
     }
@@ -33,7 +33,7 @@ fn clients_take_turns() {
 
 #[test]
 fn path_goes_first_without_starving_bulk() {
-    let mut fair = Fair::new(Limits::shared(4));
+    let mut fair = Fair::new(QueueLimits::shared(4));
     for task in 0..6 {
         fair.push(Class::Path, client(u64::from(task) + 1), task, START);
     }
@@ -43,10 +43,10 @@ fn path_goes_first_without_starving_bulk() {
 
 #[test]
 fn limits_leave_threads_to_others() {
-    assert_eq!(Limits::shared(1).bulk, 1);
-    assert_eq!(Limits::shared(32).bulk, 28);
-    assert_eq!(Limits::shared(32).per_client, 25);
-    let mut fair = Fair::new(Limits::shared(4));
+    assert_eq!(QueueLimits::shared(1).bulk, 1);
+    assert_eq!(QueueLimits::shared(32).bulk, 28);
+    assert_eq!(QueueLimits::shared(32).per_client, 25);
+    let mut fair = Fair::new(QueueLimits::shared(4));
     for task in 0..10 {
         fair.push(Class::Bulk, client(1), task, START);
     }
@@ -65,7 +65,7 @@ fn limits_leave_threads_to_others() {
 
 #[test]
 fn who_waits_or_has_its_share_has_no_turn() {
-    let mut fair = Fair::new(Limits::shared(4));
+    let mut fair = Fair::new(QueueLimits::shared(4));
     assert!(fair.has_turn(1));
     fair.push(Class::Bulk, client(1), 0, START);
     assert!(!fair.has_turn(1) && fair.has_turn(2));
@@ -80,7 +80,7 @@ fn who_waits_or_has_its_share_has_no_turn() {
 
 #[test]
 fn removal_forgets_empty_clients() {
-    let mut fair = Fair::new(Limits::shared(2));
+    let mut fair = Fair::new(QueueLimits::shared(2));
     let push =
         |fair: &mut Fair<u32>, n| fair.push(Class::Bulk, client(u64::from(n) % 2 + 1), n, START);
     let tickets: Vec<_> = (0..5).map(|n| push(&mut fair, n)).collect();
@@ -96,14 +96,14 @@ fn removal_forgets_empty_clients() {
 }
 
 /// One thread of a pool, and the time it has spent.
-struct Simulated {
+struct SimulatedThread {
     fair: Fair<u64>,
     now: Duration,
 }
 
-impl Simulated {
-    fn new() -> Simulated {
-        Simulated { fair: Fair::new(Limits::shared(1)), now: START }
+impl SimulatedThread {
+    fn new() -> SimulatedThread {
+        SimulatedThread { fair: Fair::new(QueueLimits::shared(1)), now: START }
     }
 
     /// The task's name is its client.
@@ -132,8 +132,8 @@ const BUSY: u64 = 200;
 const HOT: u64 = 999;
 
 /// Hundreds of clients that read cold files, each as fast as the pool serves it.
-fn busy_pool() -> Simulated {
-    let mut pool = Simulated::new();
+fn busy_pool() -> SimulatedThread {
+    let mut pool = SimulatedThread::new();
     for client in 1..=BUSY {
         pool.push(client, 1000 + client);
     }
@@ -142,7 +142,7 @@ fn busy_pool() -> Simulated {
 }
 
 /// Number of tasks served before the single task of `client`; the served clients submit again.
-fn served_before(pool: &mut Simulated, client: u64) -> usize {
+fn served_before(pool: &mut SimulatedThread, client: u64) -> usize {
     let is_it = |_: &usize| {
         let served = pool.serve(MS(5));
         if served != client {
@@ -178,7 +178,7 @@ fn a_file_that_rarely_needs_the_pool_goes_before_files_that_keep_it_busy() {
 
 #[test]
 fn many_readers_of_one_page_count_once_for_the_file() {
-    let mut fair = Fair::new(Limits::none());
+    let mut fair = Fair::new(QueueLimits::none());
     for client in 1..=64 {
         fair.push(Class::Bulk, Owner { client, file: 7 }, (), START);
     }
@@ -217,7 +217,7 @@ fn the_busy_do_not_starve() {
 /// A client that was busy long ago is treated like everyone else.
 #[test]
 fn busyness_is_forgiven() {
-    let mut pool = Simulated::new();
+    let mut pool = SimulatedThread::new();
     pool.push(1, 1);
     pool.serve(MS(1000));
     pool.push(2, 2);

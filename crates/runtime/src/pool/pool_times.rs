@@ -17,15 +17,15 @@ use pin_project_lite::pin_project;
 
 /// Time that tasks spent in pools. Kept in nanoseconds, which are added for every request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct PoolTimes {
     waited: u64,
     served: u64,
 }
 
-impl Spent {
-    pub(super) fn new(waited: Duration, served: Duration) -> Spent {
+impl PoolTimes {
+    pub(super) fn new(waited: Duration, served: Duration) -> PoolTimes {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Spent { waited: nanos(waited), served: nanos(served) }
+        PoolTimes { waited: nanos(waited), served: nanos(served) }
     }
 
     /// In queues, until a thread took them.
@@ -39,22 +39,22 @@ impl Spent {
     }
 }
 
-impl Add for Spent {
-    type Output = Spent;
+impl Add for PoolTimes {
+    type Output = PoolTimes;
 
-    fn add(self, other: Spent) -> Spent {
-        Spent {
+    fn add(self, other: PoolTimes) -> PoolTimes {
+        PoolTimes {
             waited: self.waited.saturating_add(other.waited),
             served: self.served.saturating_add(other.served),
         }
     }
 }
 
-impl Sub for Spent {
-    type Output = Spent;
+impl Sub for PoolTimes {
+    type Output = PoolTimes;
 
-    fn sub(self, other: Spent) -> Spent {
-        Spent {
+    fn sub(self, other: PoolTimes) -> PoolTimes {
+        PoolTimes {
             waited: self.waited.saturating_sub(other.waited),
             served: self.served.saturating_sub(other.served),
         }
@@ -63,31 +63,31 @@ impl Sub for Spent {
 
 thread_local! {
     /// Sum over all tasks that this thread has awaited.
-    static TOTAL: Cell<Spent> = const { Cell::new(Spent { waited: 0, served: 0 }) };
+    static TOTAL: Cell<PoolTimes> = const { Cell::new(PoolTimes { waited: 0, served: 0 }) };
 }
 
 /// Called when the result of a task arrives on this thread.
-pub(super) fn add(spent: Spent) {
+pub(super) fn add(spent: PoolTimes) {
     TOTAL.set(TOTAL.get() + spent);
 }
 
 /// The account of one request.
 #[derive(Debug, Default)]
 pub struct Meter {
-    spent: Cell<Spent>,
+    spent: Cell<PoolTimes>,
     /// The thread's total when the present poll began.
-    since: Cell<Spent>,
+    since: Cell<PoolTimes>,
 }
 
 impl Meter {
     /// Time spent so far; only valid inside the future that [`metered`] made with this meter.
-    pub fn spent(&self) -> Spent {
+    pub fn spent(&self) -> PoolTimes {
         self.spent.get() + (TOTAL.get() - self.since.get())
     }
 
     /// Restarts from zero.
     pub fn reset(&self) {
-        self.spent.set(Spent::default());
+        self.spent.set(PoolTimes::default());
         self.since.set(TOTAL.get());
     }
 }
@@ -129,14 +129,14 @@ mod tests {
     use super::*;
     use std::task::Waker;
 
-    fn spend(waited: u64, served: u64) -> Spent {
-        Spent::new(Duration::from_millis(waited), Duration::from_millis(served))
+    fn spend(waited: u64, served: u64) -> PoolTimes {
+        PoolTimes::new(Duration::from_millis(waited), Duration::from_millis(served))
     }
 
     #[test]
     fn only_what_the_future_awaited_counts() {
         let meter = Rc::new(Meter::default());
-        let seen = Rc::new(Cell::new(Spent::default()));
+        let seen = Rc::new(Cell::new(PoolTimes::default()));
         let inner = {
             let (meter, seen) = (meter.clone(), seen.clone());
             async move {
@@ -155,6 +155,6 @@ mod tests {
         assert!(future.as_mut().poll(&mut cx).is_ready());
         assert_eq!((seen.get(), meter.spent.get()), (spend(3, 30), spend(3, 30)));
         meter.reset();
-        assert_eq!(meter.spent(), Spent::default());
+        assert_eq!(meter.spent(), PoolTimes::default());
     }
 }

@@ -33,8 +33,8 @@ const TICK_MS: u64 = 8192;
 /// Ticks, from 0; they have the bits that are left.
 const TICKS: u64 = 1 << (forgetful::VALUE_BITS - COUNT_BITS - 1);
 
-static SEEN: LazyLock<Box<forgetful::Table<PATHS>>> =
-    LazyLock::new(|| Box::new(forgetful::Table::new()));
+static SEEN: LazyLock<Box<forgetful::AtomicTable<PATHS>>> =
+    LazyLock::new(|| Box::new(forgetful::AtomicTable::new()));
 
 pub(super) fn tick(now_ms: u64) -> u16 {
     (now_ms / TICK_MS % TICKS) as u16
@@ -51,19 +51,19 @@ pub(super) fn aged(count: u16, then: u16, now: u16) -> u16 {
 }
 
 /// What is known of a path.
-struct Known {
+struct PathHistory {
     count: u16,
     /// Its last entry was short-lived, in this tick or the one before; or has been asked for ever since.
     short_life: bool,
     then: u16,
 }
 
-impl Known {
-    fn find(hash: u64, now: u16) -> Option<Known> {
+impl PathHistory {
+    fn find(hash: u64, now: u16) -> Option<PathHistory> {
         let value = SEEN.find(hash)?;
         let then = value >> (COUNT_BITS + 1);
         let short_life = value & SHORT_LIFE != 0 && ticks_since(then, now) <= 1;
-        Some(Known { count: value & (SHORT_LIFE - 1), short_life, then })
+        Some(PathHistory { count: value & (SHORT_LIFE - 1), short_life, then })
     }
 }
 
@@ -79,11 +79,11 @@ fn set(hash: u64, now: u16, short_life: bool, count: u16) {
 
 /// Counts, and returns the count; 0 for what is not worth an entry.
 pub(super) fn count(hash: u64, now: u16) -> u16 {
-    let known = Known::find(hash, now);
+    let known = PathHistory::find(hash, now);
     let count = match &known {
-        Some(Known { count: REFUSED, then, .. }) if *then == now => return 0,
-        None | Some(Known { count: REFUSED, .. }) => 1,
-        Some(Known { count, then, .. }) => (aged(*count, *then, now) + 1).min(COUNT_MAX),
+        Some(PathHistory { count: REFUSED, then, .. }) if *then == now => return 0,
+        None | Some(PathHistory { count: REFUSED, .. }) => 1,
+        Some(PathHistory { count, then, .. }) => (aged(*count, *then, now) + 1).min(COUNT_MAX),
     };
     set(hash, now, known.is_some_and(|known| known.short_life), count);
     count
@@ -102,7 +102,7 @@ pub(super) fn postpone(hash: u64, now: u16, count: u16) {
 
 /// Whether the last entry of the path was short-lived: so is the next one for the second time.
 pub(super) fn had_short_life(hash: u64, now: u16) -> bool {
-    Known::find(hash, now).is_some_and(|known| known.short_life)
+    PathHistory::find(hash, now).is_some_and(|known| known.short_life)
 }
 
 /// The path gets an entry, and is not counted any more.
@@ -129,7 +129,7 @@ pub(super) fn forgive(hash: u64) {
 /// Whether the path was refused, in this tick or before.
 #[cfg(test)]
 pub(super) fn is_refused(hash: u64) -> bool {
-    Known::find(hash, 0).is_some_and(|known| known.count == REFUSED)
+    PathHistory::find(hash, 0).is_some_and(|known| known.count == REFUSED)
 }
 
 #[cfg(test)]

@@ -13,17 +13,17 @@ pub(super) const MAKING_MAX: usize = 64;
 
 /// The hashes of their paths; 0: free.
 #[derive(Debug)]
-pub(super) struct Making([AtomicU64; MAKING_MAX]);
+pub(super) struct BuildSet([AtomicU64; MAKING_MAX]);
 
-impl Default for Making {
-    fn default() -> Making {
-        Making([const { AtomicU64::new(0) }; MAKING_MAX])
+impl Default for BuildSet {
+    fn default() -> BuildSet {
+        BuildSet([const { AtomicU64::new(0) }; MAKING_MAX])
     }
 }
 
 /// Why an entry is not made now.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Busy {
+pub(super) enum BuildBusy {
     /// It is being made.
     WithThis,
     /// There are enough others.
@@ -34,18 +34,18 @@ pub(super) enum Busy {
 #[derive(Debug)]
 pub(super) struct Permit<'a>(&'a AtomicU64);
 
-impl Making {
+impl BuildSet {
     /// Begins to make the entry of a path. Two threads that do so at the same moment may both succeed.
-    pub(super) fn begin(&self, hash: u64) -> Result<Permit<'_>, Busy> {
+    pub(super) fn begin(&self, hash: u64) -> Result<Permit<'_>, BuildBusy> {
         // 0 is taken for another path, which costs nothing but a wait.
         let hash = hash.max(1);
         if self.0.iter().any(|place| place.load(Relaxed) == hash) {
-            return Err(Busy::WithThis);
+            return Err(BuildBusy::WithThis);
         }
         let take = |place: &&AtomicU64| {
             place.load(Relaxed) == 0 && place.compare_exchange(0, hash, Relaxed, Relaxed).is_ok()
         };
-        self.0.iter().find(take).map(Permit).ok_or(Busy::WithOthers)
+        self.0.iter().find(take).map(Permit).ok_or(BuildBusy::WithOthers)
     }
 
     /// Whether none is being made.
@@ -67,11 +67,11 @@ mod tests {
 
     #[test]
     fn few_are_made_at_a_time_and_each_once() {
-        let making = Making::default();
+        let making = BuildSet::default();
         let mut permits: Vec<_> = (0..MAKING_MAX as u64).map(|n| making.begin(n + 7)).collect();
         assert!(permits.iter().all(Result::is_ok));
-        assert_eq!(making.begin(7).unwrap_err(), Busy::WithThis);
-        assert_eq!(making.begin(1).unwrap_err(), Busy::WithOthers);
+        assert_eq!(making.begin(7).unwrap_err(), BuildBusy::WithThis);
+        assert_eq!(making.begin(1).unwrap_err(), BuildBusy::WithOthers);
         permits.pop();
         assert!(making.begin(0).is_ok());
         drop(permits);

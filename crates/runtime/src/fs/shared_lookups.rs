@@ -2,7 +2,7 @@
 //! nothing has been received since. So requests of one turn for a file that is not resident share its
 //! open, its metadata and, if it is small, its content.
 //!
-//! Kept per loop while [`received::count`] stays the same, and until the loop waits for events: no
+//! Kept per loop while [`receive_epoch::count`] stays the same, and until the loop waits for events: no
 //! descriptor is open for longer. Bounded: [`KEPT_MAX`] look-ups.
 //!
 //! Called by: [`super::open`], [`super::read`], the worker. Never: waits.
@@ -15,10 +15,10 @@ use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 
-use super::open::Settings;
+use super::open::OpenSettings;
 use super::{File, Metadata, Symlinks};
 use crate::pool::PoolError;
-use crate::received;
+use crate::receive_epoch;
 use crate::time::turn;
 
 /// Most look-ups of a turn that are kept.
@@ -28,62 +28,62 @@ const KEPT_MAX: usize = 16;
 const CONTENT_MAX: usize = 64 * 1024;
 
 thread_local! {
-    static LOOK_UPS: RefCell<LookUps> = const { RefCell::new(LookUps::new()) };
+    static LOOK_UPS: RefCell<TurnLookups> = const { RefCell::new(TurnLookups::new()) };
     /// There are none, which is the rule.
     static IS_EMPTY: Cell<bool> = const { Cell::new(true) };
 }
 
 /// What a look-up is about.
 #[derive(Clone, Copy)]
-pub(super) struct Key<'a> {
+pub(super) struct LookupKey<'a> {
     pub(super) path: &'a [u8],
     pub(super) symlinks: Symlinks,
-    pub(super) settings: Settings,
+    pub(super) settings: OpenSettings,
 }
 
-enum Found {
+enum SharedResult {
     File(File),
     Metadata(Metadata),
     /// A pool's thread opens it.
-    Opening(Rc<Opening>),
+    Opening(Rc<PendingOpen>),
 }
 
-struct LookUp {
+struct SharedLookup {
     path: Vec<u8>,
     symlinks: Symlinks,
-    settings: Settings,
-    found: Option<Found>,
+    settings: OpenSettings,
+    found: Option<SharedResult>,
 }
 
 /// The look-ups of a turn: those before `len`. The others lend their memory.
-struct LookUps {
+struct TurnLookups {
     received: u64,
     len: usize,
-    all: Vec<LookUp>,
+    all: Vec<SharedLookup>,
 }
 
-impl LookUps {
-    const fn new() -> LookUps {
-        LookUps { received: 0, len: 0, all: Vec::new() }
+impl TurnLookups {
+    const fn new() -> TurnLookups {
+        TurnLookups { received: 0, len: 0, all: Vec::new() }
     }
 
     fn is_current(&self) -> bool {
-        self.received == received::count()
+        self.received == receive_epoch::count()
     }
 
-    fn find(&mut self, path: &[u8], symlinks: Symlinks) -> impl Iterator<Item = &mut LookUp> {
+    fn find(&mut self, path: &[u8], symlinks: Symlinks) -> impl Iterator<Item = &mut SharedLookup> {
         let len = if self.is_current() { self.len } else { 0 };
-        let is_it = move |one: &&mut LookUp| one.path == path && one.symlinks == symlinks;
+        let is_it = move |one: &&mut SharedLookup| one.path == path && one.symlinks == symlinks;
         self.all[..len].iter_mut().filter(is_it)
     }
 
-    fn add(&mut self, key: Key<'_>, found: Found) {
+    fn add(&mut self, key: LookupKey<'_>, found: SharedResult) {
         if self.len == KEPT_MAX {
             return;
         }
         if self.len == self.all.len() {
-            let Key { symlinks, settings, .. } = key;
-            self.all.push(LookUp { path: Vec::new(), symlinks, settings, found: None });
+            let LookupKey { symlinks, settings, .. } = key;
+            self.all.push(SharedLookup { path: Vec::new(), symlinks, settings, found: None });
         }
         let free = &mut self.all[self.len];
         free.path.clear();
@@ -93,7 +93,7 @@ impl LookUps {
         self.len += 1;
     }
 
-    fn take_one(&mut self) -> Option<Found> {
+    fn take_one(&mut self) -> Option<SharedResult> {
         self.len = self.len.checked_sub(1)?;
         self.all[self.len].found.take()
     }
@@ -105,7 +105,7 @@ pub(crate) fn clear() {
         return;
     }
     // Each may close a file, while nothing is borrowed.
-    while let Some(found) = LOOK_UPS.with_borrow_mut(LookUps::take_one) {
+    while let Some(found) = LOOK_UPS.with_borrow_mut(TurnLookups::take_one) {
         drop(found);
     }
     IS_EMPTY.set(true);
@@ -115,28 +115,28 @@ fn is_on_loop() -> bool {
     turn::begun().is_some()
 }
 
-fn add(key: Key<'_>, found: Found) {
+fn add(key: LookupKey<'_>, found: SharedResult) {
     if !is_on_loop() {
         return;
     }
-    if !LOOK_UPS.with_borrow(LookUps::is_current) {
+    if !LOOK_UPS.with_borrow(TurnLookups::is_current) {
         clear();
     }
     LOOK_UPS.with_borrow_mut(|look_ups| {
-        look_ups.received = received::count();
+        look_ups.received = receive_epoch::count();
         look_ups.add(key, found);
     });
     IS_EMPTY.set(false);
 }
 
 /// The file that another request of this turn opened.
-pub(super) fn file(key: Key<'_>) -> Option<File> {
+pub(super) fn file(key: LookupKey<'_>) -> Option<File> {
     if IS_EMPTY.get() {
         return None;
     }
     LOOK_UPS.with_borrow_mut(|look_ups| {
         let mut files = look_ups.find(key.path, key.symlinks).filter_map(|one| match &one.found {
-            Some(Found::File(file)) if one.settings == key.settings => Some(file.clone()),
+            Some(SharedResult::File(file)) if one.settings == key.settings => Some(file.clone()),
             _ => None,
         });
         files.next().inspect(File::share)
@@ -150,21 +150,21 @@ pub(super) fn metadata(path: &[u8], symlinks: Symlinks) -> Option<Metadata> {
     }
     LOOK_UPS.with_borrow_mut(|look_ups| {
         look_ups.find(path, symlinks).find_map(|one| match &one.found {
-            Some(Found::File(file)) => Some(*file.metadata()),
-            Some(Found::Metadata(metadata)) => Some(*metadata),
+            Some(SharedResult::File(file)) => Some(*file.metadata()),
+            Some(SharedResult::Metadata(metadata)) => Some(*metadata),
             _ => None,
         })
     })
 }
 
 /// A file was opened on the loop.
-pub(super) fn opened(key: Key<'_>, file: &File) {
-    add(key, Found::File(file.clone()));
+pub(super) fn opened(key: LookupKey<'_>, file: &File) {
+    add(key, SharedResult::File(file.clone()));
 }
 
 /// Metadata were looked up on the loop.
-pub(super) fn seen(key: Key<'_>, metadata: Metadata) {
-    add(key, Found::Metadata(metadata));
+pub(super) fn seen(key: LookupKey<'_>, metadata: Metadata) {
+    add(key, SharedResult::Metadata(metadata));
 }
 
 /// The whole content of a shared file, if it was read in this turn.
@@ -186,26 +186,26 @@ fn of_same<R>(of: &File, mut then: impl FnMut(&mut File) -> Option<R>) -> Option
     LOOK_UPS.with_borrow_mut(|look_ups| {
         let len = if look_ups.is_current() { look_ups.len } else { 0 };
         look_ups.all[..len].iter_mut().find_map(|one| match &mut one.found {
-            Some(Found::File(file)) if file.is_same(of) => then(file),
+            Some(SharedResult::File(file)) if file.is_same(of) => then(file),
             _ => None,
         })
     })
 }
 
 /// What another request of this turn opens in a pool; `None`: none does, or it was given up.
-pub(super) async fn join(key: Key<'_>, prefetch: usize) -> Option<io::Result<File>> {
+pub(super) async fn join(key: LookupKey<'_>, prefetch: usize) -> Option<io::Result<File>> {
     opening(key, prefetch)?.result().await
 }
 
 /// Opens a file by `open`, which a thread of a pool begins at once: others wait for it as if they had called
 /// the pool themselves.
 pub(super) async fn lead(
-    key: Key<'_>,
+    key: LookupKey<'_>,
     prefetch: usize,
     open: impl Future<Output = io::Result<File>>,
 ) -> io::Result<File> {
-    let lead = Lead(Rc::new(Opening { prefetch, ..Opening::default() }));
-    add(key, Found::Opening(lead.0.clone()));
+    let lead = OpenLeader(Rc::new(PendingOpen { prefetch, ..PendingOpen::default() }));
+    add(key, SharedResult::Opening(lead.0.clone()));
     let result = open.await;
     let shared = match &result {
         Ok(file) => Ok(file.clone()),
@@ -215,13 +215,13 @@ pub(super) async fn lead(
     result
 }
 
-fn opening(key: Key<'_>, prefetch: usize) -> Option<Rc<Opening>> {
+fn opening(key: LookupKey<'_>, prefetch: usize) -> Option<Rc<PendingOpen>> {
     if IS_EMPTY.get() {
         return None;
     }
     LOOK_UPS.with_borrow_mut(|look_ups| {
         look_ups.find(key.path, key.symlinks).find_map(|one| match &one.found {
-            Some(Found::Opening(opening))
+            Some(SharedResult::Opening(opening))
                 if one.settings == key.settings && opening.prefetch >= prefetch =>
             {
                 Some(opening.clone())
@@ -233,7 +233,7 @@ fn opening(key: Key<'_>, prefetch: usize) -> Option<Rc<Opening>> {
 
 /// An open that requests wait for.
 #[derive(Default)]
-struct Opening {
+struct PendingOpen {
     /// First bytes that are read with it.
     prefetch: usize,
     /// `None`: it was given up.
@@ -241,7 +241,7 @@ struct Opening {
     waiting: RefCell<Vec<Waker>>,
 }
 
-impl Opening {
+impl PendingOpen {
     /// The result; `None`: it was given up.
     async fn result(&self) -> Option<io::Result<File>> {
         poll_fn(|cx| match self.result.get() {
@@ -262,9 +262,9 @@ impl Opening {
 }
 
 /// The request that opens for all.
-struct Lead(Rc<Opening>);
+struct OpenLeader(Rc<PendingOpen>);
 
-impl Drop for Lead {
+impl Drop for OpenLeader {
     fn drop(&mut self) {
         let _ = self.0.result.set(None);
         let waiting = self.0.waiting.take();
@@ -293,14 +293,14 @@ mod tests {
     use crate::pool::{Pool, PoolConfig};
 
     /// A path in a directory of its own, which is removed with the value.
-    struct Place(std::path::PathBuf);
+    struct TestDirectory(std::path::PathBuf);
 
-    impl Place {
-        fn new(name: &str, content: &str) -> Place {
+    impl TestDirectory {
+        fn new(name: &str, content: &str) -> TestDirectory {
             let dir = std::env::temp_dir().join(format!("nowait-{name}-{}", std::process::id()));
             std::fs::create_dir(&dir).unwrap();
             std::fs::write(dir.join("file"), content).unwrap();
-            Place(dir)
+            TestDirectory(dir)
         }
 
         fn file(&self) -> Vec<u8> {
@@ -308,7 +308,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TestDirectory {
         fn drop(&mut self) {
             std::fs::remove_dir_all(&self.0).unwrap();
         }
@@ -328,7 +328,8 @@ mod tests {
 
     #[test]
     fn requests_of_one_turn_share_a_file() {
-        let (io, place, options) = (io(), Place::new("turn", "old"), OpenOptions::default());
+        let (io, place, options) =
+            (io(), TestDirectory::new("turn", "old"), OpenOptions::default());
         let path = place.file();
         block_on(open_in_pool(&io, &path, &options)).unwrap();
         in_a_turn(|| {
@@ -350,7 +351,7 @@ mod tests {
             assert_eq!(read(&open()), b"old");
             assert_eq!(try_stat(&io, &path, Symlinks::Follow).unwrap().unwrap().size, 3);
             // A request that was received later.
-            received::add();
+            receive_epoch::add();
             assert_eq!(try_stat(&io, &path, Symlinks::Follow).unwrap().unwrap().size, 5);
             let third = open();
             assert!(!third.is_same(&first));
@@ -368,7 +369,8 @@ mod tests {
 
     #[test]
     fn links_and_settings_count() {
-        let (io, place, options) = (io(), Place::new("settings", "x"), OpenOptions::default());
+        let (io, place, options) =
+            (io(), TestDirectory::new("settings", "x"), OpenOptions::default());
         let path = place.file();
         block_on(open_in_pool(&io, &path, &options)).unwrap();
         in_a_turn(|| {
@@ -394,13 +396,13 @@ mod tests {
 
     #[test]
     fn requests_wait_for_the_one_that_opens() {
-        let (io, place) = (io(), Place::new("join", "content"));
+        let (io, place) = (io(), TestDirectory::new("join", "content"));
         let options = OpenOptions { prefetch: 100, ..OpenOptions::default() };
         let path = place.file();
         let (opened, may_open) = (Cell::new(0), Cell::new(false));
         let join = |prefetch| {
-            let settings = Settings::of(&io);
-            let key = Key { path: &path, symlinks: options.symlinks, settings };
+            let settings = OpenSettings::of(&io);
+            let key = LookupKey { path: &path, symlinks: options.symlinks, settings };
             let open = async {
                 opened.set(opened.get() + 1);
                 poll_fn(|_| if may_open.get() { Poll::Ready(()) } else { Poll::Pending }).await;
@@ -422,7 +424,7 @@ mod tests {
             assert!(waits(&mut more));
             assert_eq!(opened.get(), 2, "more is wanted with it");
             // Not received when the others began.
-            received::add();
+            receive_epoch::add();
             let mut later = join(100);
             assert!(waits(&mut later));
             assert_eq!(opened.get(), 3);
@@ -436,8 +438,8 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_request_that_is_given_up_opens_itself() {
-        let settings = Settings::of(&io());
-        let key = Key { path: b"/x", symlinks: Symlinks::Follow, settings };
+        let settings = OpenSettings::of(&io());
+        let key = LookupKey { path: b"/x", symlinks: Symlinks::Follow, settings };
         let fails = Cell::new(false);
         let join = || {
             let open = poll_fn(|_| match fails.get() {

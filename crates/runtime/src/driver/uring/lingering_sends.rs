@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::super::uring_slot::{Is, Op, Slot};
+use super::super::uring_slot::{SlotFlag, UringOp, UringSlot};
 use super::Uring;
 
 /// How long a closed connection may take to send what was reported as sent: nginx's default for
@@ -20,7 +20,7 @@ const LINGER: Duration = Duration::from_secs(60);
 const LATE_MAX: usize = 64;
 
 #[derive(Default)]
-pub(super) struct Stragglers {
+pub(super) struct LingeringSends {
     /// All stragglers.
     count: usize,
     /// Closed since the last turn: slot and serial.
@@ -33,17 +33,17 @@ pub(super) struct Stragglers {
     gone: usize,
 }
 
-impl Stragglers {
+impl LingeringSends {
     /// Whether another connection may become a straggler.
     pub(super) fn have_room(&self) -> bool {
         self.late < LATE_MAX
     }
 
     /// A slot was removed.
-    pub(super) fn removed(&mut self, slot: &Slot) {
-        if slot.is(Is::Straggler) {
+    pub(super) fn removed(&mut self, slot: &UringSlot) {
+        if slot.is(SlotFlag::Straggler) {
             self.count -= 1;
-            self.late -= usize::from(slot.is(Is::Late));
+            self.late -= usize::from(slot.is(SlotFlag::Late));
             self.gone += 1;
         }
     }
@@ -60,21 +60,21 @@ impl Uring {
     /// Records a socket that its owner closed while its last send is in flight.
     pub(super) fn straggles(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        slot.set(Is::Straggler, true);
+        slot.set(SlotFlag::Straggler, true);
         self.stragglers.closed.push((index, slot.serial));
         self.stragglers.count += 1;
     }
 
     /// After each turn: cuts off stragglers whose time is over.
     pub(super) fn tend_stragglers(&mut self) {
-        let Stragglers { closed, late, limits, .. } = &mut self.stragglers;
+        let LingeringSends { closed, late, limits, .. } = &mut self.stragglers;
         if closed.is_empty() && limits.is_empty() {
             return;
         }
         let now = Instant::now();
         for (index, serial) in closed.drain(..) {
             if let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.serial == serial) {
-                slot.set(Is::Late, true);
+                slot.set(SlotFlag::Late, true);
                 *late += 1;
                 limits.push_back((now + LINGER, index, serial));
             }
@@ -95,7 +95,7 @@ impl Uring {
             limits.retain(|(_, index, serial)| lives(*index, *serial));
         }
         for index in over {
-            self.cancel(index, Op::Send);
+            self.cancel(index, UringOp::Send);
         }
     }
 

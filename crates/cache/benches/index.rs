@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nowait_cache::index::{Ask, Commit, Config, Names, Record};
+use nowait_cache::index::{Commit, Config, LookupContext, PurgeNames, Record};
 use nowait_cache::snapshot::{Decoder, Encoder};
 use nowait_cache::{Index, Key, UnixMs};
 
@@ -39,7 +39,7 @@ fn main() {
     time("stored", || {
         for key in &keys {
             let names =
-                Names { main: key, key_text: b"httporigin/a/b.jpg", tags: &[], created: NOW };
+                PurgeNames { main: key, key_text: b"httporigin/a/b.jpg", tags: &[], created: NOW };
             let commit =
                 Commit { names, length: 20_000, blocks: 5, head_bytes: 800, valid_until: NOW };
             if let Ok(mut hold) = filled.hold(key, NOW) {
@@ -47,7 +47,7 @@ fn main() {
             }
         }
     });
-    let ask = Ask { now: NOW, min_uses: 1, key_text: b"httporigin/a/b.jpg" };
+    let ask = LookupContext { now: NOW, min_uses: 1, key_text: b"httporigin/a/b.jpg" };
     time("looked up, in the order of storing", || {
         keys.iter().for_each(|key| {
             black_box(filled.lookup(key, ask));

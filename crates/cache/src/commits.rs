@@ -11,24 +11,24 @@ use std::task::{Poll, Waker};
 use crate::key::Key;
 
 #[derive(Default)]
-pub(crate) struct Commits(Mutex<State>);
+pub(crate) struct Commits(Mutex<CommitQueue>);
 
 #[derive(Default)]
-struct State {
+struct CommitQueue {
     next: u64,
     /// Complete objects without a name, and the tasks waiting to name theirs.
     pending: BTreeMap<(Key, u64), Option<Waker>>,
 }
 
 /// The place of one object among those of its key, given up when it is dropped.
-pub(crate) struct Place<'a> {
+pub(crate) struct CommitTicket<'a> {
     commits: &'a Commits,
     name: (Key, u64),
 }
 
 impl Commits {
     /// Plain data, valid after every statement: a panic elsewhere cannot break it.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CommitQueue> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -42,12 +42,12 @@ impl Commits {
     }
 
     /// The place of the object with this number.
-    pub(crate) fn place(&self, key: Key, number: u64) -> Place<'_> {
-        Place { commits: self, name: (key, number) }
+    pub(crate) fn place(&self, key: Key, number: u64) -> CommitTicket<'_> {
+        CommitTicket { commits: self, name: (key, number) }
     }
 }
 
-impl Place<'_> {
+impl CommitTicket<'_> {
     /// Resolves when every object of the key that was completed earlier has its name.
     pub(crate) async fn turn(&self) {
         poll_fn(|cx| {
@@ -67,7 +67,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for CommitTicket<'_> {
     fn drop(&mut self) {
         let mut state = self.commits.lock();
         state.pending.remove(&self.name);

@@ -19,10 +19,10 @@ use bytes::Bytes;
 use nowait_runtime::fs::Io;
 use nowait_runtime::time::timeout;
 
-use crate::format::{self, Head, Identity, State};
-use crate::growing::Growing;
+use crate::fill_reader::Growing;
+use crate::format::{self, Head, ObjectIdentity, State};
 pub use crate::growth::Ended;
-use crate::growth::{Growth, Slot};
+use crate::growth::{Growth, WatcherSlot};
 use crate::health::Why;
 use crate::index::{Hold, How, NoHold, Tag};
 use crate::object::names_of;
@@ -230,7 +230,7 @@ impl Fill {
         let Some(hold) = self.hold.take() else { return Err(FillEnded) };
         self.begun = hold.begun();
         let target = self.growth.target();
-        let identity = Identity {
+        let identity = ObjectIdentity {
             key: target.key,
             main: target.main,
             key_text: target.text.clone(),
@@ -375,7 +375,7 @@ impl Fill {
             // From now on the task behind it owns it.
             self.open = false;
         }
-        Committing { growth: self.growth.clone(), slot: Slot::default() }
+        Committing { growth: self.growth.clone(), slot: WatcherSlot::default() }
     }
 
     /// The response may not be stored: waiters ask the origin at once, not one after the other.
@@ -404,7 +404,7 @@ impl std::fmt::Debug for Fill {
 #[must_use = "only to be awaited if it matters when the object is stored"]
 pub struct Committing {
     growth: Arc<Growth>,
-    slot: Slot,
+    slot: WatcherSlot,
 }
 
 impl Future for Committing {
@@ -429,7 +429,7 @@ impl Drop for Committing {
 /// it is dropped.
 pub struct Waiter {
     growth: Arc<Growth>,
-    slot: Slot,
+    slot: WatcherSlot,
     read_while_filling: bool,
 }
 
@@ -445,7 +445,7 @@ pub enum Woken {
 
 impl Waiter {
     pub(crate) fn new(growth: Arc<Growth>, read_while_filling: bool) -> Waiter {
-        Waiter { growth, slot: Slot::default(), read_while_filling }
+        Waiter { growth, slot: WatcherSlot::default(), read_while_filling }
     }
 
     /// How long the awaited fill has been under way.

@@ -10,12 +10,12 @@ use crate::key::Key;
 /// The number of locks: keys are spread over them by their last byte.
 const SHARDS: usize = 16;
 
-type Shard = HashMap<Key, Arc<Growth>>;
+type FillMap = HashMap<Key, Arc<Growth>>;
 
 /// Fills under way by key. At most one per key can be found; others of the same key (without
 /// `proxy_cache_lock`) continue unseen.
 pub(crate) struct Fills {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<FillMap>; SHARDS],
 }
 
 impl Fills {
@@ -23,7 +23,7 @@ impl Fills {
         Fills { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
+    fn shard(&self, key: Key) -> MutexGuard<'_, FillMap> {
         let shard = &self.shards[usize::from(key.0[key.0.len() - 1]) % SHARDS];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +114,7 @@ impl Fills {
 
     pub(crate) fn count(&self) -> usize {
         let count =
-            |shard: &Mutex<Shard>| shard.lock().unwrap_or_else(PoisonError::into_inner).len();
+            |shard: &Mutex<FillMap>| shard.lock().unwrap_or_else(PoisonError::into_inner).len();
         self.shards.iter().map(count).sum()
     }
 }

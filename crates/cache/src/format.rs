@@ -59,7 +59,7 @@ const LENGTH_UNKNOWN: u64 = u64::MAX;
 
 /// Identifies an object; never changes while its file exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct ObjectIdentity {
     /// The key that names the file.
     pub key: Key,
     /// The key without `Vary`: equal to `key` unless this is a variant.
@@ -97,7 +97,7 @@ pub struct State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// The object's identity.
-    pub identity: Identity,
+    pub identity: ObjectIdentity,
     /// Its newest intact state.
     pub state: State,
     /// The positions of its parts in the file.
@@ -194,7 +194,7 @@ const fn capacity_for(block: usize) -> usize {
 ///
 /// # Errors
 /// [`TooLarge`] names the limit that the object exceeds.
-pub fn encode(identity: &Identity, state: &State) -> Result<Encoded, TooLarge> {
+pub fn encode(identity: &ObjectIdentity, state: &State) -> Result<Encoded, TooLarge> {
     if identity.key_text.len() > KEY_TEXT_BYTES_MAX {
         return Err(TooLarge::KeyText);
     }
@@ -340,7 +340,7 @@ pub fn decode(bytes: &Bytes) -> Result<Head, HeadError> {
         .collect();
     let body_length = u64_at(bytes, 40);
     Ok(Head {
-        identity: Identity {
+        identity: ObjectIdentity {
             key: key_at(bytes, 48),
             main: key_at(bytes, 64),
             key_text: bytes.slice(FIXED_BYTES..FIXED_BYTES + lengths.key_text),
@@ -455,12 +455,12 @@ fn key_at(bytes: &[u8], at: usize) -> Key {
 mod tests {
     use super::*;
 
-    fn identity() -> Identity {
+    fn identity() -> ObjectIdentity {
         let key_text = Bytes::from_static(b"httporigin/a/b.jpg");
         let main = Key::new(&key_text);
         let key = main.variant(b"gzip");
         let tags = vec![Tag::new(b"news"), Tag::new(b"images")];
-        Identity { key, main, key_text, tags, created: UnixMs(1_700_000_000_123) }
+        ObjectIdentity { key, main, key_text, tags, created: UnixMs(1_700_000_000_123) }
     }
 
     fn state(meta: &'static [u8], header: &'static [u8]) -> State {
@@ -575,9 +575,10 @@ mod tests {
     fn bounds_are_named() {
         let too_long = |n: usize| Bytes::from(vec![0; n + 1]);
         let (identity, state) = (identity(), State::default());
-        let key_text = Identity { key_text: too_long(KEY_TEXT_BYTES_MAX), ..identity.clone() };
+        let key_text =
+            ObjectIdentity { key_text: too_long(KEY_TEXT_BYTES_MAX), ..identity.clone() };
         assert_eq!(encode(&key_text, &state).err(), Some(TooLarge::KeyText));
-        let tags = Identity { tags: vec![Tag(1); TAGS_MAX + 1], ..identity.clone() };
+        let tags = ObjectIdentity { tags: vec![Tag(1); TAGS_MAX + 1], ..identity.clone() };
         assert_eq!(encode(&tags, &state).err(), Some(TooLarge::Tags));
         let meta = State { meta: too_long(META_BYTES_MAX), ..state.clone() };
         assert_eq!(encode(&identity, &meta).err(), Some(TooLarge::Meta));
@@ -587,7 +588,7 @@ mod tests {
 
     #[test]
     fn the_largest_head_can_be_decoded() {
-        let identity = Identity {
+        let identity = ObjectIdentity {
             key_text: vec![b'k'; KEY_TEXT_BYTES_MAX].into(),
             tags: vec![Tag(1); TAGS_MAX],
             ..identity()

@@ -106,10 +106,10 @@ pub(crate) struct Growth {
     store: u64,
     /// When it began.
     began: Instant,
-    state: Mutex<State>,
+    state: Mutex<GrowthState>,
 }
 
-struct State {
+struct GrowthState {
     head: Option<Arc<Head>>,
     /// Body bytes received from the origin.
     received: u64,
@@ -144,7 +144,7 @@ struct State {
     sink: Option<Waker>,
 }
 
-impl State {
+impl GrowthState {
     fn pending_bytes(&self) -> u64 {
         self.received - self.pending_start
     }
@@ -174,7 +174,7 @@ impl State {
 }
 
 /// The next work of the writing task.
-pub(crate) enum Work {
+pub(crate) enum WriteWork {
     /// These bytes are to be written at `offset` of the body; `last`: they are its end.
     Write { offset: u64, pieces: Vec<Bytes>, last: bool },
     /// Everything is in the file.
@@ -190,7 +190,7 @@ impl Growth {
             target,
             store,
             began,
-            state: Mutex::new(State {
+            state: Mutex::new(GrowthState {
                 head: None,
                 received: 0,
                 heard: began,
@@ -213,7 +213,7 @@ impl Growth {
     }
 
     /// Plain data, valid after every statement: a panic elsewhere cannot break it.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GrowthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -362,14 +362,14 @@ impl Growth {
     }
 
     /// The next piece to write, at most `max` bytes (or one piece).
-    pub(crate) fn poll_work(&self, cx: &mut Context<'_>, max: u64) -> Poll<Work> {
+    pub(crate) fn poll_work(&self, cx: &mut Context<'_>, max: u64) -> Poll<WriteWork> {
         let mut state = self.lock();
         if state.ended.is_some() {
-            return Poll::Ready(Work::Stop);
+            return Poll::Ready(WriteWork::Stop);
         }
         if state.pending.is_empty() {
             if state.complete {
-                return Poll::Ready(Work::Finish);
+                return Poll::Ready(WriteWork::Finish);
             }
             state.sink = Some(cx.waker().clone());
             return Poll::Pending;
@@ -383,7 +383,7 @@ impl Growth {
             pieces.push(piece.clone());
         }
         let last = state.complete && pieces.len() == state.pending.len();
-        Poll::Ready(Work::Write { offset: state.written, pieces, last })
+        Poll::Ready(WriteWork::Write { offset: state.written, pieces, last })
     }
 
     /// The file exists; its body begins at `offset`.
@@ -464,7 +464,7 @@ impl Growth {
     pub(crate) fn poll_read(
         &self,
         cx: &mut Context<'_>,
-        slot: &mut Slot,
+        slot: &mut WatcherSlot,
         position: u64,
         max: u64,
         file: bool,
@@ -509,7 +509,7 @@ impl Growth {
     pub(crate) fn poll_known(
         &self,
         cx: &mut Context<'_>,
-        slot: &mut Slot,
+        slot: &mut WatcherSlot,
         head: bool,
     ) -> Poll<Result<Arc<Head>, Ended>> {
         let mut state = self.lock();
@@ -530,7 +530,7 @@ impl Growth {
     }
 
     /// Gives up a slot among the watchers.
-    pub(crate) fn leave(&self, slot: &mut Slot) {
+    pub(crate) fn leave(&self, slot: &mut WatcherSlot) {
         if let Some(at) = slot.0.take() {
             let waker = self.lock().watchers.try_remove(at);
             drop(waker);
@@ -540,10 +540,10 @@ impl Growth {
 
 /// A slot among the watchers of one [`Growth`].
 #[derive(Debug, Default)]
-pub(crate) struct Slot(Option<usize>);
+pub(crate) struct WatcherSlot(Option<usize>);
 
-impl Slot {
-    fn watch(&mut self, state: &mut State, waker: &Waker) {
+impl WatcherSlot {
+    fn watch(&mut self, state: &mut GrowthState, waker: &Waker) {
         match self.0.and_then(|at| state.watchers.get_mut(at)) {
             Some(known) => known.clone_from(waker),
             None => self.0 = Some(state.watchers.insert(waker.clone())),

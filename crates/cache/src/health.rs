@@ -77,7 +77,7 @@ impl Why {
 
 /// The meaning of a file operation's error for a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum ErrorClass {
     /// The disk or its file system is broken.
     Disk,
     /// A limit was reached: space, quota, descriptors, memory.
@@ -88,11 +88,11 @@ pub enum Fault {
     File,
 }
 
-impl Fault {
+impl ErrorClass {
     /// Classifies an error of [`nowait_runtime::fs`].
-    pub fn of(error: &io::Error) -> Fault {
+    pub fn of(error: &io::Error) -> ErrorClass {
         if PoolError::of(error).is_some() {
-            return Fault::Pool;
+            return ErrorClass::Pool;
         }
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(
@@ -108,7 +108,7 @@ impl Fault {
                 | Errno::NOLINK
                 | Errno::REMOTEIO
                 | Errno::NOMEDIUM,
-            ) => Fault::Disk,
+            ) => ErrorClass::Disk,
             Some(
                 Errno::NOSPC
                 | Errno::DQUOT
@@ -116,14 +116,14 @@ impl Fault {
                 | Errno::NFILE
                 | Errno::NOMEM
                 | Errno::NOBUFS,
-            ) => Fault::Limit,
-            _ if error.kind() == io::ErrorKind::TimedOut => Fault::Disk,
-            _ => Fault::File,
+            ) => ErrorClass::Limit,
+            _ if error.kind() == io::ErrorKind::TimedOut => ErrorClass::Disk,
+            _ => ErrorClass::File,
         }
     }
 }
 
-impl Fault {
+impl ErrorClass {
     /// Whether an error may concern only one place on the disk.
     pub(crate) fn is_of_place(error: &io::Error) -> bool {
         let errno = error.raw_os_error().map(Errno::from_raw_os_error);
@@ -162,11 +162,11 @@ pub(crate) struct Health {
     came_back: AtomicU64,
     start: Instant,
     pub(crate) hang_after: Duration,
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
 }
 
 #[derive(Default)]
-struct State {
+struct HealthState {
     /// Operations under way: their wakers, so that they give up when the store goes out of use.
     under_way: Slab<Option<Waker>>,
     /// When it went out of use.
@@ -175,7 +175,7 @@ struct State {
 
 /// How an operation's end changed the state: to be logged by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum HealthChange {
     None,
     OutOfUse(Why),
     /// It takes no new objects; whether that is because the file system is read-only.
@@ -197,7 +197,7 @@ impl Health {
     }
 
     /// Plain data, valid after every statement: a panic elsewhere cannot break it.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -225,12 +225,12 @@ impl Health {
         &self,
         access: Access,
         operation: impl Future<Output = io::Result<T>>,
-    ) -> (io::Result<T>, Change) {
+    ) -> (io::Result<T>, HealthChange) {
         if self.why().is_some() {
-            return (Err(io::ErrorKind::TimedOut.into()), Change::None);
+            return (Err(io::ErrorKind::TimedOut.into()), HealthChange::None);
         }
         let begun = nowait_runtime::now();
-        let place = Place { health: self, key: self.lock().under_way.insert(None) };
+        let place = OperationSlot { health: self, key: self.lock().under_way.insert(None) };
         let mut operation = pin!(nowait_runtime::time::timeout(self.hang_after, operation));
         let outcome = poll_fn(|cx| {
             if let Poll::Ready(outcome) = operation.as_mut().poll(cx) {
@@ -265,7 +265,7 @@ impl Health {
     }
 
     /// An operation completed.
-    fn note<T>(&self, access: Access, result: &io::Result<T>) -> Change {
+    fn note<T>(&self, access: Access, result: &io::Result<T>) -> HealthChange {
         self.note_answer();
         let errors = match access {
             Access::Read => &self.errors,
@@ -275,52 +275,52 @@ impl Health {
             Err(error) => error,
             Ok(_) => {
                 clear(errors);
-                return Change::None;
+                return HealthChange::None;
             }
         };
-        match Fault::of(error) {
-            Fault::File => clear(errors),
-            Fault::Limit | Fault::Pool => {}
-            Fault::Disk => {
+        match ErrorClass::of(error) {
+            ErrorClass::File => clear(errors),
+            ErrorClass::Limit | ErrorClass::Pool => {}
+            ErrorClass::Disk => {
                 let is_last = errors.fetch_add(1, Relaxed) + 1 >= ERRORS_MAX;
                 match access {
                     Access::Read if is_last => return self.trip(Why::Failing),
-                    Access::Write if is_last || Fault::is_read_only(error) => {
-                        return self.seal(Fault::is_read_only(error));
+                    Access::Write if is_last || ErrorClass::is_read_only(error) => {
+                        return self.seal(ErrorClass::is_read_only(error));
                     }
                     _ => {}
                 }
             }
         }
-        Change::None
+        HealthChange::None
     }
 
     /// From now on no object is stored.
-    pub(crate) fn seal(&self, is_read_only: bool) -> Change {
+    pub(crate) fn seal(&self, is_read_only: bool) -> HealthChange {
         match self.sealed.swap(true, Relaxed) {
-            true => Change::None,
-            false => Change::Sealed(is_read_only),
+            true => HealthChange::None,
+            false => HealthChange::Sealed(is_read_only),
         }
     }
 
     /// An operation that began at `begun` has taken too long.
-    fn note_hang(&self, begun: Instant) -> Change {
+    fn note_hang(&self, begun: Instant) -> HealthChange {
         if self.why().is_some() {
-            return Change::None;
+            return HealthChange::None;
         }
         let last = self.start + Duration::from_millis(self.came_back.load(Relaxed));
         // Others completed meanwhile: one bad place on the disk, not the whole disk.
         if last > begun + self.hang_after / 2 {
-            return Change::None;
+            return HealthChange::None;
         }
         self.trip(Why::Hanging)
     }
 
     /// Takes the store out of use.
-    fn trip(&self, why: Why) -> Change {
+    fn trip(&self, why: Why) -> HealthChange {
         let mut state = self.lock();
         if self.why().is_some() {
-            return Change::None;
+            return HealthChange::None;
         }
         self.out.store(if why == Why::Failing { 1 } else { 2 }, Relaxed);
         state.since = Some(nowait_runtime::now());
@@ -328,7 +328,7 @@ impl Health {
             state.under_way.iter_mut().filter_map(|(_, waker)| waker.take()).collect();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        Change::OutOfUse(why)
+        HealthChange::OutOfUse(why)
     }
 
     /// Back in use. Returns how long it was out of use.
@@ -355,12 +355,12 @@ fn clear(errors: &AtomicU32) {
 }
 
 /// An operation's slot among those under way.
-struct Place<'a> {
+struct OperationSlot<'a> {
     health: &'a Health,
     key: usize,
 }
 
-impl Drop for Place<'_> {
+impl Drop for OperationSlot<'_> {
     fn drop(&mut self) {
         let waker = self.health.lock().under_way.try_remove(self.key);
         drop(waker);

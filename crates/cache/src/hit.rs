@@ -10,7 +10,7 @@ use crate::format::Head;
 /// An object in the cache.
 #[derive(Clone, Debug)]
 pub struct Hit {
-    pub(crate) object: Arc<Object>,
+    pub(crate) object: Arc<OpenedObject>,
     /// Purged softly: to be treated as stale.
     pub soft_purged: bool,
     /// A fill or a revalidation of it is under way.
@@ -67,7 +67,7 @@ pub enum HitBody {
 
 /// An object whose head was found valid. At least one of `file` and `body` is set.
 #[derive(Clone, Debug)]
-pub(crate) struct Object {
+pub(crate) struct OpenedObject {
     pub head: Arc<Head>,
     pub body_length: u64,
     pub file: Option<File>,
@@ -75,7 +75,7 @@ pub(crate) struct Object {
     pub body: Option<Bytes>,
 }
 
-impl Object {
+impl OpenedObject {
     /// Whether the open file still has the size that it had when opened, as far as that can be
     /// checked without waiting. A body in memory is always whole.
     pub(crate) fn is_whole(&self) -> bool {

@@ -17,7 +17,7 @@ use nowait_runtime::task::{Either, select};
 use nowait_runtime::worker::stopping;
 use rustc_hash::FxHashMap;
 
-use crate::hit::Object;
+use crate::hit::OpenedObject;
 use crate::index::Stored;
 use crate::key::Key;
 use crate::memory::Version;
@@ -36,8 +36,8 @@ const CHECK_AFTER: Duration = Duration::from_secs(1);
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-struct Entry {
-    object: Arc<Object>,
+struct HotEntry {
+    object: Arc<OpenedObject>,
     version: Version,
     opened: Instant,
     used: Instant,
@@ -48,7 +48,7 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Hot {
-    entries: FxHashMap<(u64, Key), Entry>,
+    entries: FxHashMap<(u64, Key), HotEntry>,
     bytes: usize,
     swept: bool,
 }
@@ -64,7 +64,7 @@ pub(crate) fn find(
     target: &Target,
     stored: &Stored,
     check: bool,
-) -> Option<Arc<Object>> {
+) -> Option<Arc<OpenedObject>> {
     let (now, key, version) = (nowait_runtime::now(), target.key, Version::of(stored));
     let mut gone = None;
     let found = HOT.with_borrow_mut(|hot| {
@@ -103,7 +103,7 @@ pub(crate) fn checked(store: u64, key: Key) {
 }
 
 /// Keeps an object that was just opened.
-pub(crate) fn keep(store: u64, key: Key, stored: &Stored, object: &Arc<Object>) {
+pub(crate) fn keep(store: u64, key: Key, stored: &Stored, object: &Arc<OpenedObject>) {
     let (now, version) = (nowait_runtime::now(), Version::of(stored));
     let bytes =
         object.body.as_ref().map_or(0, |body| body.len()) + object.head.layout.body_offset as usize;
@@ -116,7 +116,7 @@ pub(crate) fn keep(store: u64, key: Key, stored: &Stored, object: &Arc<Object>) 
         if hot.entries.len() >= ENTRIES_MAX || hot.bytes + bytes > BYTES_MAX {
             return false;
         }
-        let entry = Entry {
+        let entry = HotEntry {
             object: object.clone(),
             version,
             opened: now,
@@ -135,14 +135,14 @@ pub(crate) fn keep(store: u64, key: Key, stored: &Stored, object: &Arc<Object>) 
 }
 
 impl Hot {
-    fn remove(&mut self, name: (u64, Key)) -> Option<Entry> {
+    fn remove(&mut self, name: (u64, Key)) -> Option<HotEntry> {
         let entry = self.entries.remove(&name)?;
         self.bytes -= entry.bytes;
         Some(entry)
     }
 
     /// Removes entries unused for the last second, or else an eighth of all.
-    fn make_room(&mut self, now: Instant, gone: &mut Vec<Entry>) {
+    fn make_room(&mut self, now: Instant, gone: &mut Vec<HotEntry>) {
         let before = self.entries.len();
         self.remove_idle(now, CHECK_AFTER, gone);
         if self.entries.len() == before {
@@ -151,8 +151,8 @@ impl Hot {
         }
     }
 
-    fn remove_idle(&mut self, now: Instant, idle: Duration, gone: &mut Vec<Entry>) {
-        let is_idle = |entry: &mut Entry| now.saturating_duration_since(entry.used) >= idle;
+    fn remove_idle(&mut self, now: Instant, idle: Duration, gone: &mut Vec<HotEntry>) {
+        let is_idle = |entry: &mut HotEntry| now.saturating_duration_since(entry.used) >= idle;
         for (_, entry) in self.entries.extract_if(|_, entry| is_idle(entry)) {
             self.bytes -= entry.bytes;
             gone.push(entry);

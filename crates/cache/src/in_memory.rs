@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_runtime::fs::Io;
 
-use crate::hit::Object;
+use crate::hit::OpenedObject;
 use crate::index::Stored;
 use crate::key::Key;
 use crate::memory::{Version, Weigh};
@@ -18,17 +18,17 @@ use crate::store::{Store, Target};
 /// The number of objects copied to one store or its memory at the same time.
 const COPIES_MAX: usize = 64;
 
-impl Weigh for Arc<Object> {
+impl Weigh for Arc<OpenedObject> {
     fn heap_bytes(&self) -> usize {
         self.body.as_ref().map_or(0, Bytes::len)
             + self.head.layout.body_offset as usize
-            + size_of::<Object>()
+            + size_of::<OpenedObject>()
     }
 }
 
 impl Store {
     /// The object in memory, if it is still the one that the index describes.
-    pub(crate) fn in_memory(&self, target: &Target, stored: &Stored) -> Option<Arc<Object>> {
+    pub(crate) fn in_memory(&self, target: &Target, stored: &Stored) -> Option<Arc<OpenedObject>> {
         let object = self.memory.as_ref()?.find(&target.key, Version::of(stored))?;
         object.head.is_of(&target.key, &target.text).then_some(object)
     }
@@ -39,7 +39,7 @@ impl Store {
         io: &Io,
         key: Key,
         stored: &Stored,
-        object: &Arc<Object>,
+        object: &Arc<OpenedObject>,
     ) {
         let Some(memory) = &self.memory else { return };
         if !policy::keep_in_memory(stored.uses, stored.length, memory.object_bytes_max()) {
@@ -48,7 +48,7 @@ impl Store {
         let version = Version::of(stored);
         if object.body.is_some() {
             // Head and body are parts of one buffer, which is counted whole.
-            let copy = Object { file: None, ..Object::clone(object) };
+            let copy = OpenedObject { file: None, ..OpenedObject::clone(object) };
             memory.keep(key, version, Arc::new(copy));
             return;
         }
@@ -73,13 +73,13 @@ impl Store {
     }
 
     /// The same object without its file.
-    async fn read_whole(&self, io: &Io, object: &Object) -> Option<Object> {
+    async fn read_whole(&self, io: &Io, object: &OpenedObject) -> Option<OpenedObject> {
         let file = object.file.as_ref()?;
         let offset = u64::from(object.head.layout.body_offset);
         let length = usize::try_from(object.body_length).ok()?;
         let body = self.watch(file.read_at(io, offset, length)).await.ok()?;
         let is_whole = body.len() == length;
-        is_whole.then(|| Object {
+        is_whole.then(|| OpenedObject {
             head: object.head.clone(),
             body_length: object.body_length,
             file: None,

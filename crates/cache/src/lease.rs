@@ -19,7 +19,7 @@ struct Holders {
 }
 
 /// The right, held.
-pub(crate) struct Held(Lease);
+pub(crate) struct LeaseGuard(Lease);
 
 impl Lease {
     fn lock(&self) -> MutexGuard<'_, Holders> {
@@ -27,7 +27,7 @@ impl Lease {
     }
 
     /// Resolves when no other task has it. `None`: the store is gone.
-    pub(crate) async fn take(&self) -> Option<Held> {
+    pub(crate) async fn take(&self) -> Option<LeaseGuard> {
         poll_fn(|cx| {
             let mut holders = self.lock();
             if holders.closed {
@@ -35,7 +35,7 @@ impl Lease {
             }
             if !holders.taken {
                 holders.taken = true;
-                return Poll::Ready(Some(Held(self.clone())));
+                return Poll::Ready(Some(LeaseGuard(self.clone())));
             }
             // Bounded by the number of waiting tasks; all are woken together.
             if !holders.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -60,7 +60,7 @@ impl Lease {
     }
 }
 
-impl Drop for Held {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.0.wake(|holders| holders.taken = false);
     }

@@ -15,7 +15,7 @@
 //!
 //! With I/O, all of it through `nowait_runtime::fs`:
 //! - [`store`]: one cache as its users see it, and the results of a look-up.
-//! - [`fill`]: the writer of an object, and its waiters; [`growing`]: readers of an object that is
+//! - [`fill`]: the writer of an object, and its waiters; [`fill_reader`]: readers of an object that is
 //!   still being filled.
 //! - [`health`]: whether the disk can be relied on.
 //! - [`purge`]: by key, tag, prefix. The manager and the loader run in the background, once
@@ -27,9 +27,9 @@
 
 mod commits;
 pub mod fill;
+pub mod fill_reader;
 mod fills;
 pub mod format;
-pub mod growing;
 mod growth;
 pub mod health;
 mod hit;
@@ -51,7 +51,7 @@ pub mod policy;
 pub mod purge;
 mod recall;
 mod revalidate;
-mod saved;
+mod saved_index;
 pub mod snapshot;
 pub mod statistics;
 pub mod store;
@@ -63,7 +63,7 @@ mod waiters;
 mod write_behind;
 
 pub use fill::{Ended, Fill, FillEnded, FillOptions, FillStart, Moment, Waiter, Woken};
-pub use growing::{Cut, Growing, Piece};
+pub use fill_reader::{Cut, Growing, Piece};
 
 pub use index::Index;
 pub use key::{Key, Levels};

@@ -17,7 +17,7 @@ use nowait_runtime::fs::{self, DirReader, Kind, ListingEntry, Metadata, ReadDirO
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::worker::stopping;
 
-use crate::index::{Cursor, Load, Record};
+use crate::index::{Cursor, LoadResult, Record};
 use crate::key::Key;
 use crate::names::{Owner, join, owner};
 use crate::pace::{Pace, pause};
@@ -178,7 +178,7 @@ impl Store {
         }
         let blocks = u32::try_from(metadata.blocks).unwrap_or(u32::MAX);
         let record = Record::found(key, metadata.size, blocks, now());
-        if self.index().found(&record) == Load::Full {
+        if self.index().found(&record) == LoadResult::Full {
             count(&self.counters.evicted);
             let _ = self.try_remove(&self.own_io(), &path).await;
         }

@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use nowait_runtime::fs::Io;
 
-use crate::growing::Growing;
-use crate::health::Fault;
-use crate::hit::Object;
+use crate::fill_reader::Growing;
+use crate::health::ErrorClass;
+use crate::hit::OpenedObject;
 use crate::hot;
-use crate::index::{Ask, Found, Stored};
-use crate::object::{NoObject, Unreadable};
+use crate::index::{LookupContext, LookupResult, Stored};
+use crate::object::{ObjectReadError, Unreadable};
 use crate::statistics::count;
 use crate::store::{Hit, Lookup, LookupOptions, Store, Target, Why, now};
 
 /// A look-up that needs the disk: see [`Store::resume`].
 #[derive(Debug)]
 pub struct Pending {
-    known: Known,
+    known: IndexResult,
     /// It needs the slower store's disk.
     behind: bool,
 }
@@ -38,20 +38,20 @@ impl Store {
     ) -> Result<Lookup, Pending> {
         let Some(slower) = self.slower() else {
             return match self.look(io, target, options) {
-                Looked::Is(lookup) => Ok(lookup),
-                Looked::InFile(known) => Err(Pending { known, behind: false }),
+                LookupStep::Is(lookup) => Ok(lookup),
+                LookupStep::InFile(known) => Err(Pending { known, behind: false }),
             };
         };
         match self.look(io, target, LookupOptions { min_uses: 1, ..options }) {
-            Looked::Is(Lookup::Absent { .. } | Lookup::Unavailable(_)) => {
+            LookupStep::Is(Lookup::Absent { .. } | Lookup::Unavailable(_)) => {
                 let io = slower.io_from(self, io);
                 match slower.look(&io, target, options) {
-                    Looked::Is(lookup) => Ok(self.found_behind(&slower, target, lookup)),
-                    Looked::InFile(known) => Err(Pending { known, behind: true }),
+                    LookupStep::Is(lookup) => Ok(self.found_behind(&slower, target, lookup)),
+                    LookupStep::InFile(known) => Err(Pending { known, behind: true }),
                 }
             }
-            Looked::Is(lookup) => Ok(lookup),
-            Looked::InFile(known) => Err(Pending { known, behind: false }),
+            LookupStep::Is(lookup) => Ok(lookup),
+            LookupStep::InFile(known) => Err(Pending { known, behind: false }),
         }
     }
 
@@ -69,7 +69,7 @@ impl Store {
         };
         let from = slower.io_from(self, io);
         let looked = if behind {
-            Looked::InFile(known)
+            LookupStep::InFile(known)
         } else {
             match self.lookup_in_pool(io, target, known).await {
                 Lookup::Absent { .. } | Lookup::Unavailable(_) => {}
@@ -78,8 +78,8 @@ impl Store {
             slower.look(&from, target, options)
         };
         let lookup = match looked {
-            Looked::Is(lookup) => lookup,
-            Looked::InFile(known) => slower.lookup_in_pool(&from, target, known).await,
+            LookupStep::Is(lookup) => lookup,
+            LookupStep::InFile(known) => slower.lookup_in_pool(&from, target, known).await,
         };
         self.found_behind(&slower, target, lookup)
     }
@@ -113,59 +113,61 @@ impl Store {
         lookup
     }
 
-    fn look(self: &Arc<Self>, io: &Io, target: &Target, options: LookupOptions) -> Looked {
-        let ask = Ask { now: now(), min_uses: options.min_uses, key_text: &target.text };
+    fn look(self: &Arc<Self>, io: &Io, target: &Target, options: LookupOptions) -> LookupStep {
+        let ask = LookupContext { now: now(), min_uses: options.min_uses, key_text: &target.text };
         if let Some(why) = self.health.why() {
-            return Looked::Is(self.without_disk(target, ask, why));
+            return LookupStep::Is(self.without_disk(target, ask, why));
         }
         let known = match self.index().lookup(&target.key, ask) {
-            Found::Stored(stored) => {
+            LookupResult::Stored(stored) => {
                 if stored.updating {
                     if let Some(growing) = self.growing(target, None) {
-                        return Looked::Is(Lookup::Filling(growing));
+                        return LookupStep::Is(Lookup::Filling(growing));
                     }
-                    Known::Stored(self.named_meanwhile(target).unwrap_or(stored))
+                    IndexResult::Stored(self.named_meanwhile(target).unwrap_or(stored))
                 } else {
-                    Known::Stored(stored)
+                    IndexResult::Stored(stored)
                 }
             }
-            Found::Error { status, valid_until } => {
-                return Looked::Is(Lookup::Error { status, valid_until });
+            LookupResult::Error { status, valid_until } => {
+                return LookupStep::Is(Lookup::Error { status, valid_until });
             }
-            Found::Absent(absent) => {
+            LookupResult::Absent(absent) => {
                 if absent.updating
                     && let Some(growing) = self
                         .growing(target, options.read_while_filling.then_some(options.silence_max))
                 {
-                    return Looked::Is(Lookup::Filling(growing));
+                    return LookupStep::Is(Lookup::Filling(growing));
                 }
                 match absent.updating.then(|| self.named_meanwhile(target)).flatten() {
-                    Some(stored) => Known::Stored(stored),
-                    None if self.index().is_cold() => Known::Perhaps { wanted: absent.wanted },
+                    Some(stored) => IndexResult::Stored(stored),
+                    None if self.index().is_cold() => {
+                        IndexResult::Perhaps { wanted: absent.wanted }
+                    }
                     None => {
                         count(&self.counters.misses);
-                        return Looked::Is(Lookup::Absent { wanted: absent.wanted });
+                        return LookupStep::Is(Lookup::Absent { wanted: absent.wanted });
                     }
                 }
             }
         };
         // An object whose tags are not in memory must be checked by its head each time.
-        if let Known::Stored(stored) = &known
+        if let IndexResult::Stored(stored) = &known
             && !stored.names_in_file
             && let Some(object) = self.find_in_memory(io, target, stored)
         {
             count(&self.counters.hits_memory);
-            return Looked::Is(Lookup::Memory(self.hit(object, stored)));
+            return LookupStep::Is(Lookup::Memory(self.hit(object, stored)));
         }
         if self.must_recall(&known) {
-            return Looked::InFile(known);
+            return LookupStep::InFile(known);
         }
         match self.try_open(io, target) {
             None => match self.in_place_of_a_file(io, target, &known) {
-                Some(hit) => Looked::Is(hit),
-                None => Looked::InFile(known),
+                Some(hit) => LookupStep::Is(hit),
+                None => LookupStep::InFile(known),
             },
-            Some(result) => Looked::Is(self.opened(io, target, known, result, true)),
+            Some(result) => LookupStep::Is(self.opened(io, target, known, result, true)),
         }
     }
 
@@ -176,9 +178,9 @@ impl Store {
         self: &Arc<Self>,
         io: &Io,
         target: &Target,
-        known: &Known,
+        known: &IndexResult,
     ) -> Option<Lookup> {
-        let Known::Stored(stored) = known else { return None };
+        let IndexResult::Stored(stored) = known else { return None };
         if stored.names_in_file {
             return None;
         }
@@ -198,7 +200,7 @@ impl Store {
         io: &Io,
         target: &Target,
         stored: &Stored,
-    ) -> Option<Arc<Object>> {
+    ) -> Option<Arc<OpenedObject>> {
         let opened = hot::find(self.id(), target, stored, true).filter(|object| object.is_whole());
         if opened.as_ref().is_some_and(|object| object.body.is_some()) {
             return opened;
@@ -220,18 +222,18 @@ impl Store {
         match self.open(io, target).await {
             Ok(object) => hot::keep(self.id(), target.key, stored, &Arc::new(object)),
             Err(reason) => {
-                if matches!(reason, NoObject::Bad(_) | NoObject::Missing) {
+                if matches!(reason, ObjectReadError::Bad(_) | ObjectReadError::Missing) {
                     self.index().forget(&target.key, stored.stamp);
                 }
                 match &reason {
-                    NoObject::Bad(error) => self.delete_damaged(target, error),
-                    NoObject::Trouble(error) => {
+                    ObjectReadError::Bad(error) => self.delete_damaged(target, error),
+                    ObjectReadError::Trouble(error) => {
                         self.note_error("open", &self.names().object(target.key), error);
-                        if Fault::is_of_place(error) {
+                        if ErrorClass::is_of_place(error) {
                             self.delete_unreadable(target, stored.stamp, Unreadable::Head);
                         }
                     }
-                    NoObject::Missing | NoObject::Collision => {}
+                    ObjectReadError::Missing | ObjectReadError::Collision => {}
                 }
                 hot::checked(self.id(), target.key);
             }
@@ -239,8 +241,8 @@ impl Store {
     }
 
     /// The disk is out of use: only objects wholly in memory are found.
-    fn without_disk(&self, target: &Target, ask: Ask<'_>, why: Why) -> Lookup {
-        if let Found::Stored(stored) = self.index().lookup(&target.key, ask)
+    fn without_disk(&self, target: &Target, ask: LookupContext<'_>, why: Why) -> Lookup {
+        if let LookupResult::Stored(stored) = self.index().lookup(&target.key, ask)
             && !stored.names_in_file
             && let Some(object) = hot::find(self.id(), target, &stored, false)
                 .filter(|object| object.body.is_some())
@@ -254,10 +256,10 @@ impl Store {
     }
 
     /// Whether the result is unknown until the saved index and the purges have been read.
-    fn must_recall(&self, known: &Known) -> bool {
+    fn must_recall(&self, known: &IndexResult) -> bool {
         match known {
-            Known::Perhaps { .. } => !self.recall.is_known(),
-            Known::Stored(_) => self.recall.defers(),
+            IndexResult::Perhaps { .. } => !self.recall.is_known(),
+            IndexResult::Stored(_) => self.recall.defers(),
         }
     }
 
@@ -265,7 +267,7 @@ impl Store {
         self: &Arc<Self>,
         io: &Io,
         target: &Target,
-        mut known: Known,
+        mut known: IndexResult,
     ) -> Lookup {
         if self.must_recall(&known) {
             let recalled = async {
@@ -274,10 +276,10 @@ impl Store {
             };
             if let Err(error) = self.watch(recalled).await {
                 count(&self.counters.unavailable);
-                return Lookup::Unavailable(NoObject::why(&error));
+                return Lookup::Unavailable(ObjectReadError::why(&error));
             }
             // It may have been purged meanwhile: its head tells.
-            if let Known::Stored(stored) = &mut known {
+            if let IndexResult::Stored(stored) = &mut known {
                 stored.names_in_file = true;
             }
         }
@@ -290,16 +292,18 @@ impl Store {
         self: &Arc<Self>,
         io: &Io,
         target: &Target,
-        known: Known,
-        result: Result<Object, NoObject>,
+        known: IndexResult,
+        result: Result<OpenedObject, ObjectReadError>,
         inline: bool,
     ) -> Lookup {
         let counters = &self.counters;
         match result {
             Ok(object) => {
                 let stored = match known {
-                    Known::Stored(stored) if !stored.names_in_file => Some(stored),
-                    Known::Stored(_) | Known::Perhaps { .. } => self.learn(target, &object),
+                    IndexResult::Stored(stored) if !stored.names_in_file => Some(stored),
+                    IndexResult::Stored(_) | IndexResult::Perhaps { .. } => {
+                        self.learn(target, &object)
+                    }
                 };
                 let Some(stored) = stored else {
                     count(&counters.misses);
@@ -311,32 +315,32 @@ impl Store {
                 self.offer_to_memory(io, target.key, &stored, &object);
                 Lookup::File(self.hit(object, &stored))
             }
-            Err(NoObject::Trouble(error)) => {
+            Err(ObjectReadError::Trouble(error)) => {
                 count(&counters.unavailable);
-                let why = NoObject::why(&error);
+                let why = ObjectReadError::why(&error);
                 self.note_error("open", &self.names().object(target.key), &error);
-                if let Known::Stored(stored) = known
-                    && Fault::is_of_place(&error)
+                if let IndexResult::Stored(stored) = known
+                    && ErrorClass::is_of_place(&error)
                 {
                     self.delete_unreadable(target, stored.stamp, Unreadable::Head);
                 }
                 Lookup::Unavailable(why)
             }
             Err(reason) => {
-                if matches!(reason, NoObject::Collision) {
+                if matches!(reason, ObjectReadError::Collision) {
                     count(&counters.collisions);
                 }
                 count(&counters.misses);
                 let wanted = match known {
-                    Known::Stored(stored) => {
-                        if !matches!(reason, NoObject::Collision) {
+                    IndexResult::Stored(stored) => {
+                        if !matches!(reason, ObjectReadError::Collision) {
                             self.index().forget(&target.key, stored.stamp);
                         }
                         true
                     }
-                    Known::Perhaps { wanted } => wanted,
+                    IndexResult::Perhaps { wanted } => wanted,
                 };
-                if let NoObject::Bad(error) = &reason {
+                if let ObjectReadError::Bad(error) = &reason {
                     self.delete_damaged(target, error);
                 }
                 Lookup::Absent { wanted }
@@ -344,7 +348,7 @@ impl Store {
         }
     }
 
-    fn hit(&self, object: Arc<Object>, stored: &Stored) -> Hit {
+    fn hit(&self, object: Arc<OpenedObject>, stored: &Stored) -> Hit {
         Hit {
             object,
             soft_purged: stored.soft_purged,
@@ -382,7 +386,7 @@ impl Store {
 
 /// The index's result.
 #[derive(Debug)]
-enum Known {
+enum IndexResult {
     Stored(Stored),
     /// It is not complete yet: the file may be there.
     Perhaps {
@@ -390,7 +394,7 @@ enum Known {
     },
 }
 
-enum Looked {
+enum LookupStep {
     Is(Lookup),
-    InFile(Known),
+    InFile(IndexResult),
 }

@@ -18,7 +18,7 @@ use nowait_runtime::task::{Either, select};
 use nowait_runtime::worker::stopping;
 use nowait_runtime::{now, sleep, spawn};
 
-use crate::health::{Fault, PAUSE_MAX, PAUSE_MIN};
+use crate::health::{ErrorClass, PAUSE_MAX, PAUSE_MIN};
 use crate::index::Victim;
 use crate::key::Key;
 use crate::pace::Pace;
@@ -157,7 +157,7 @@ impl Store {
                 Duration::ZERO
             }
             // It responds again, but can't be written.
-            Err(error) if Fault::is_read_only(&error) && self.health.why().is_some() => {
+            Err(error) if ErrorClass::is_read_only(&error) && self.health.why().is_some() => {
                 self.return_to_use();
                 self.note_change(self.health.seal(true));
                 *probes = Probes { next: None, pause: PAUSE_MIN };

@@ -58,14 +58,14 @@ pub trait Weigh {
 /// The memory tier. `V` is cheap to clone.
 #[derive(Debug)]
 pub struct Memory<V> {
-    cache: Cache<Key, Kept<V>, ByBytes, FxBuildHasher>,
+    cache: Cache<Key, Versioned<V>, ByBytes, FxBuildHasher>,
     object_bytes_max: usize,
     hits: AtomicU64,
     stale: AtomicU64,
 }
 
 #[derive(Debug, Clone)]
-struct Kept<V> {
+struct Versioned<V> {
     version: Version,
     value: V,
 }
@@ -73,8 +73,8 @@ struct Kept<V> {
 #[derive(Debug, Clone)]
 struct ByBytes;
 
-impl<V: Weigh> Weighter<Key, Kept<V>> for ByBytes {
-    fn weight(&self, _: &Key, kept: &Kept<V>) -> u64 {
+impl<V: Weigh> Weighter<Key, Versioned<V>> for ByBytes {
+    fn weight(&self, _: &Key, kept: &Versioned<V>) -> u64 {
         cost(&kept.value) as u64
     }
 }
@@ -83,7 +83,7 @@ impl<V: Weigh> Weighter<Key, Kept<V>> for ByBytes {
 /// bytes, for up to three slots per entry (half as many again for remembered keys, and the next
 /// power of two).
 const fn entry_bytes<V>() -> usize {
-    (size_of::<Key>() + size_of::<Kept<V>>() + 21) * 3
+    (size_of::<Key>() + size_of::<Versioned<V>>() + 21) * 3
 }
 
 fn cost<V: Weigh>(value: &V) -> usize {
@@ -151,7 +151,7 @@ impl<V: Weigh + Clone> Memory<V> {
         if value.heap_bytes() > self.object_bytes_max {
             return false;
         }
-        self.cache.insert(key, Kept { version, value });
+        self.cache.insert(key, Versioned { version, value });
         true
     }
 

@@ -17,7 +17,7 @@ pub(crate) const DIR_MODE: u32 = 0o700;
 
 /// The directory of a store, and how names are spread over it.
 #[derive(Clone, Debug)]
-pub(crate) struct Names {
+pub(crate) struct ObjectPaths {
     path: Vec<u8>,
     temp_path: Option<Vec<u8>>,
     levels: Levels,
@@ -69,9 +69,9 @@ pub(crate) fn owner(name: &[u8]) -> Option<Owner> {
     })
 }
 
-impl Names {
-    pub(crate) fn new(path: &[u8], temp_path: Option<&[u8]>, levels: Levels) -> Names {
-        Names { path: path.to_vec(), temp_path: temp_path.map(<[u8]>::to_vec), levels }
+impl ObjectPaths {
+    pub(crate) fn new(path: &[u8], temp_path: Option<&[u8]>, levels: Levels) -> ObjectPaths {
+        ObjectPaths { path: path.to_vec(), temp_path: temp_path.map(<[u8]>::to_vec), levels }
     }
 
     /// The store's directory.
@@ -155,13 +155,13 @@ mod tests {
     fn temporary_files_tell_who_writes_them() {
         let key = Key::new(b"abc");
         let levels = Levels::new(&[1, 2]).expect("two levels");
-        let beside = Names::new(b"/cache", None, levels);
+        let beside = ObjectPaths::new(b"/cache", None, levels);
         let temp = beside.temp(key);
         assert!(temp.starts_with(&beside.object(key)), "on the same file system, below its name");
         assert_ne!(temp, beside.temp(key));
         let name = |path: &[u8]| path.rsplit(|byte| *byte == b'/').next().unwrap_or(b"").to_vec();
         assert_eq!(owner(&name(&temp)), Some(Owner::Us));
-        let elsewhere = Names::new(b"/cache", Some(b"/temp"), levels);
+        let elsewhere = ObjectPaths::new(b"/cache", Some(b"/temp"), levels);
         assert_eq!(owner(&name(&elsewhere.temp(key))), Some(Owner::Us));
         let hex = key.to_string();
         let us = std::process::id();

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_runtime::fs::{self, CreateOptions, File, Io, Metadata, OpenOptions, PREFETCH_MAX};
 
-use crate::commits::Place;
-use crate::format::{self, FIRST_READ_BYTES, HEAD_BYTES_MAX, Head, HeadError, Identity};
-use crate::health::{Fault, Why};
-use crate::hit::Object;
+use crate::commits::CommitTicket;
+use crate::format::{self, FIRST_READ_BYTES, HEAD_BYTES_MAX, Head, HeadError, ObjectIdentity};
+use crate::health::{ErrorClass, Why};
+use crate::hit::OpenedObject;
 use crate::index::{self, Learn, Learned, Stored};
 use crate::key::Key;
 use crate::names::{DIR_MODE, FILE_MODE};
@@ -36,8 +36,8 @@ thread_local! {
 }
 
 /// The names by which an object can be purged.
-pub(crate) fn names_of(identity: &Identity) -> index::Names<'_> {
-    index::Names {
+pub(crate) fn names_of(identity: &ObjectIdentity) -> index::PurgeNames<'_> {
+    index::PurgeNames {
         main: &identity.main,
         key_text: &identity.key_text,
         tags: &identity.tags,
@@ -47,7 +47,7 @@ pub(crate) fn names_of(identity: &Identity) -> index::Names<'_> {
 
 /// Why a file yields no object.
 #[derive(Debug)]
-pub(crate) enum NoObject {
+pub(crate) enum ObjectReadError {
     /// No such file.
     Missing,
     /// The file is foreign or damaged, and must go.
@@ -58,23 +58,23 @@ pub(crate) enum NoObject {
     Trouble(io::Error),
 }
 
-impl From<io::Error> for NoObject {
-    fn from(error: io::Error) -> NoObject {
+impl From<io::Error> for ObjectReadError {
+    fn from(error: io::Error) -> ObjectReadError {
         match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => NoObject::Missing,
-            _ => NoObject::Trouble(error),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ObjectReadError::Missing,
+            _ => ObjectReadError::Trouble(error),
         }
     }
 }
 
-impl NoObject {
+impl ObjectReadError {
     /// Why the store can't be used for this look-up, if that is the cause.
     pub(crate) fn why(error: &io::Error) -> Why {
-        match Fault::of(error) {
-            Fault::Pool => Why::Overloaded,
-            Fault::Limit => Why::Full,
+        match ErrorClass::of(error) {
+            ErrorClass::Pool => Why::Overloaded,
+            ErrorClass::Limit => Why::Full,
             _ if error.kind() == io::ErrorKind::TimedOut => Why::Hanging,
-            Fault::Disk | Fault::File => Why::Failing,
+            ErrorClass::Disk | ErrorClass::File => Why::Failing,
         }
     }
 }
@@ -83,7 +83,11 @@ const OPEN: OpenOptions = OpenOptions { symlinks: fs::Symlinks::Follow, prefetch
 
 impl Store {
     /// Opens an object and reads its head if that needs no disk; `None` if it does.
-    pub(crate) fn try_open(&self, io: &Io, target: &Target) -> Option<Result<Object, NoObject>> {
+    pub(crate) fn try_open(
+        &self,
+        io: &Io,
+        target: &Target,
+    ) -> Option<Result<OpenedObject, ObjectReadError>> {
         let file = PATH.with_borrow_mut(|path| {
             self.names().write_object(target.key, path);
             fs::try_open(io, path, &OPEN)
@@ -101,7 +105,7 @@ impl Store {
                 Ok(Some(_)) => {}
             }
             match check(&file, Bytes::from(buffer), target) {
-                Err(NoObject::Bad(HeadError::Short { needed }))
+                Err(ObjectReadError::Bad(HeadError::Short { needed }))
                     if needed > want && needed as u64 <= file.size() =>
                 {
                     want = needed;
@@ -109,11 +113,15 @@ impl Store {
                 result => return Some(result),
             }
         }
-        Some(Err(NoObject::Bad(HeadError::Damaged("head"))))
+        Some(Err(ObjectReadError::Bad(HeadError::Damaged("head"))))
     }
 
     /// Opens an object and reads its head, in the pool.
-    pub(crate) async fn open(&self, io: &Io, target: &Target) -> Result<Object, NoObject> {
+    pub(crate) async fn open(
+        &self,
+        io: &Io,
+        target: &Target,
+    ) -> Result<OpenedObject, ObjectReadError> {
         let path = self.names().object(target.key);
         let file = self.watch(fs::open(io, &path, &OPEN)).await?;
         let mut want = match file.head().len() {
@@ -123,7 +131,7 @@ impl Store {
         for _ in 0..HEAD_READS_MAX {
             let bytes = self.watch(file.read_at(io, 0, want)).await?;
             match check(&file, bytes, target) {
-                Err(NoObject::Bad(HeadError::Short { needed }))
+                Err(ObjectReadError::Bad(HeadError::Short { needed }))
                     if needed > want && needed as u64 <= file.size() =>
                 {
                     want = needed;
@@ -131,11 +139,11 @@ impl Store {
                 result => return result,
             }
         }
-        Err(NoObject::Bad(HeadError::Damaged("head")))
+        Err(ObjectReadError::Bad(HeadError::Damaged("head")))
     }
 
     /// Reads the head of any object that has the key.
-    pub(crate) async fn open_any(&self, io: &Io, key: Key) -> Result<Head, NoObject> {
+    pub(crate) async fn open_any(&self, io: &Io, key: Key) -> Result<Head, ObjectReadError> {
         let path = self.names().object(key);
         let options = OpenOptions { prefetch: FIRST_READ_BYTES, ..OPEN };
         let file = self.watch(fs::open(io, &path, &options)).await?;
@@ -144,15 +152,19 @@ impl Store {
             let bytes = self.watch(file.read_at(io, 0, want)).await?;
             match format::decode(&bytes) {
                 Err(HeadError::Short { needed }) if needed > want => want = needed,
-                result => return result.map_err(NoObject::Bad),
+                result => return result.map_err(ObjectReadError::Bad),
             }
         }
-        Err(NoObject::Bad(HeadError::Damaged("head")))
+        Err(ObjectReadError::Bad(HeadError::Damaged("head")))
     }
 
     /// Updates the index with facts from a file's head: of an object, or of tags, that it did not
     /// know. `None`: the object was purged or is being replaced, and must not be used.
-    pub(crate) fn learn(self: &Arc<Self>, target: &Target, object: &Object) -> Option<Stored> {
+    pub(crate) fn learn(
+        self: &Arc<Self>,
+        target: &Target,
+        object: &OpenedObject,
+    ) -> Option<Stored> {
         let head = &object.head;
         let blocks = object.file.as_ref().map_or(0, |file| file.metadata().blocks);
         let learn = Learn {
@@ -183,7 +195,7 @@ impl Store {
     pub(crate) fn delete_damaged(self: &Arc<Self>, target: &Target, error: &HeadError) {
         let path = self.names().object(target.key);
         self.note_damaged(&path, error);
-        let turn = Turn::new(self, target.key);
+        let turn = RemovalTurn::new(self, target.key);
         drop(nowait_runtime::spawn(async move {
             let (store, place) = (&turn.store, turn.place());
             place.turn().await;
@@ -205,7 +217,7 @@ impl Store {
         if !self.has_stamp(target.key, stamp) || self.health.why_not_store().is_some() {
             return;
         }
-        let (turn, target) = (Turn::new(self, target.key), target.clone());
+        let (turn, target) = (RemovalTurn::new(self, target.key), target.clone());
         drop(nowait_runtime::spawn(async move {
             let (store, place, io) = (&turn.store, turn.place(), turn.store.own_io());
             // None of this is watched: its success says nothing about reading.
@@ -233,13 +245,13 @@ impl Store {
     /// elsewhere.
     pub fn body_failed(
         self: &Arc<Self>,
-        identity: &Identity,
+        identity: &ObjectIdentity,
         stamp: Option<u64>,
         error: &io::Error,
     ) {
         self.note_error("read", &self.names().object(identity.key), error);
         if let Some(stamp) = stamp {
-            let Identity { key, main, key_text, .. } = identity;
+            let ObjectIdentity { key, main, key_text, .. } = identity;
             let target = Target { key: *key, main: *main, text: key_text.clone() };
             self.delete_unreadable(&target, stamp, Unreadable::Body);
         }
@@ -315,23 +327,23 @@ pub(crate) enum Unreadable {
 
 /// The turn of a removal among the objects of its key that get their name: an object completed
 /// later gets its name after the removal. Given up when dropped, at any stage of the removal.
-struct Turn {
+struct RemovalTurn {
     store: Arc<Store>,
     key: Key,
     number: u64,
 }
 
-impl Turn {
-    fn new(store: &Arc<Store>, key: Key) -> Turn {
-        Turn { store: store.clone(), key, number: store.commits.enter(key) }
+impl RemovalTurn {
+    fn new(store: &Arc<Store>, key: Key) -> RemovalTurn {
+        RemovalTurn { store: store.clone(), key, number: store.commits.enter(key) }
     }
 
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> CommitTicket<'_> {
         self.store.commits.place(self.key, self.number)
     }
 }
 
-impl Drop for Turn {
+impl Drop for RemovalTurn {
     fn drop(&mut self) {
         drop(self.place());
     }
@@ -346,21 +358,21 @@ fn first_read(size: u64) -> usize {
 }
 
 /// Looks at the first bytes of a file.
-fn check(file: &File, bytes: Bytes, target: &Target) -> Result<Object, NoObject> {
+fn check(file: &File, bytes: Bytes, target: &Target) -> Result<OpenedObject, ObjectReadError> {
     if !file.metadata().is_file() {
-        return Err(NoObject::Bad(HeadError::Foreign));
+        return Err(ObjectReadError::Bad(HeadError::Foreign));
     }
-    let head = format::decode(&bytes).map_err(NoObject::Bad)?;
-    let body_length = head.complete(file.size()).map_err(NoObject::Bad)?;
+    let head = format::decode(&bytes).map_err(ObjectReadError::Bad)?;
+    let body_length = head.complete(file.size()).map_err(ObjectReadError::Bad)?;
     if head.identity.key != target.key {
-        return Err(NoObject::Bad(HeadError::Damaged("key")));
+        return Err(ObjectReadError::Bad(HeadError::Damaged("key")));
     }
     if !head.is_of(&target.key, &target.text) {
-        return Err(NoObject::Collision);
+        return Err(ObjectReadError::Collision);
     }
     let begin = head.layout.body_offset as usize;
     let body = (bytes.len() as u64 == file.size()).then(|| bytes.slice(begin..));
-    Ok(Object { head: Arc::new(head), body_length, file: Some(file.without_head()), body })
+    Ok(OpenedObject { head: Arc::new(head), body_length, file: Some(file.without_head()), body })
 }
 
 const _: () = assert!(FIRST_READ_BYTES <= HEAD_BYTES_MAX);

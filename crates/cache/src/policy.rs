@@ -12,7 +12,7 @@ const PROMOTE_SHARE: u64 = 16;
 
 /// Room on a disk, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct DiskRoom {
     /// Bytes that its files occupy.
     pub used: u64,
     /// Bytes that they may occupy (`max_size`); `None`: no limit.
@@ -27,7 +27,7 @@ pub fn keep_in_memory(uses: u16, bytes: u64, bytes_max: usize) -> bool {
 
 /// Whether an object found on the slower disk is copied to the faster one. A full disk does not
 /// refuse: the manager evicts older objects there to make room.
-pub fn promote(uses: u16, file_bytes: u64, faster: Room) -> bool {
+pub fn promote(uses: u16, file_bytes: u64, faster: DiskRoom) -> bool {
     uses >= PROMOTE_USES && faster.max.is_none_or(|max| file_bytes <= max / PROMOTE_SHARE)
 }
 
@@ -41,7 +41,7 @@ pub enum Demotion {
 }
 
 /// Decides about an object that the faster disk evicts; `on_slower`: the slower disk has it too.
-pub fn demote(uses: u16, file_bytes: u64, on_slower: bool, slower: Room) -> Demotion {
+pub fn demote(uses: u16, file_bytes: u64, on_slower: bool, slower: DiskRoom) -> Demotion {
     let fits = slower.max.is_none_or(|max| slower.used.saturating_add(file_bytes) <= max);
     if !on_slower && uses >= PROMOTE_USES && fits { Demotion::MoveBack } else { Demotion::Drop }
 }
@@ -50,7 +50,7 @@ pub fn demote(uses: u16, file_bytes: u64, on_slower: bool, slower: Room) -> Demo
 mod tests {
     use super::*;
 
-    const ENDLESS: Room = Room { used: 0, max: None };
+    const ENDLESS: DiskRoom = DiskRoom { used: 0, max: None };
 
     #[test]
     fn the_second_use_moves_an_object_forward() {
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn one_object_does_not_take_a_fast_disk() {
-        let room = Room { used: 1600, max: Some(1600) };
+        let room = DiskRoom { used: 1600, max: Some(1600) };
         assert!(promote(2, 100, room));
         assert!(!promote(2, 101, room));
     }
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(demote(2, 100, true, ENDLESS), Demotion::Drop);
         assert_eq!(demote(1, 100, false, ENDLESS), Demotion::Drop);
         assert_eq!(demote(2, 100, false, ENDLESS), Demotion::MoveBack);
-        let full = Room { used: 950, max: Some(1000) };
+        let full = DiskRoom { used: 950, max: Some(1000) };
         assert_eq!(demote(2, 100, false, full), Demotion::Drop);
     }
 }

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use crate::growing::Growing;
+use crate::fill_reader::Growing;
 use crate::growth::Growth;
 use crate::index::{How, Purge, PurgeError, Verified, What};
 use crate::key::Key;
-use crate::object::{NoObject, names_of};
+use crate::object::{ObjectReadError, names_of};
 use crate::options::Steps;
 use crate::pace::Pace;
 use crate::statistics::count;
@@ -199,7 +199,7 @@ impl Store {
     async fn verify(self: &Arc<Self>, purge: &Purge, key: Key) -> bool {
         let head = match self.open_any(&self.own_io(), key).await {
             Ok(head) => head,
-            Err(NoObject::Trouble(error)) => {
+            Err(ObjectReadError::Trouble(error)) => {
                 self.note_error("open", &self.names().object(key), &error);
                 return false;
             }

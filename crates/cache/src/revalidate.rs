@@ -12,11 +12,11 @@ use bytes::Bytes;
 use nowait_runtime::fs::{self, Io, Patched};
 
 use crate::fill::FillEnded;
-use crate::format::{self, Encoded, Head, Identity, State};
-use crate::hit::Object;
+use crate::format::{self, Encoded, Head, ObjectIdentity, State};
+use crate::hit::OpenedObject;
 use crate::index::{Commit, Hold, Standing};
 use crate::names::DIR_MODE;
-use crate::object::{NoObject, names_of};
+use crate::object::{ObjectReadError, names_of};
 use crate::statistics::count;
 use crate::store::{Hit, Store, Target, now};
 
@@ -61,7 +61,7 @@ impl Store {
                 }
                 count(&self.counters.updated);
                 let head = Head { state, layout: patch.layout, ..Head::clone(&object.head) };
-                let object = Object { head: Arc::new(head), ..Object::clone(&object) };
+                let object = OpenedObject { head: Arc::new(head), ..OpenedObject::clone(&object) };
                 Ok(self.revalidated_hit(object, hit.stamp, hit.uses))
             }
             Err(_) => {
@@ -76,7 +76,7 @@ impl Store {
         }
     }
 
-    fn revalidated_hit(&self, object: Object, stamp: u64, uses: u16) -> Hit {
+    fn revalidated_hit(&self, object: OpenedObject, stamp: u64, uses: u16) -> Hit {
         Hit {
             object: Arc::new(object),
             soft_purged: false,
@@ -87,8 +87,8 @@ impl Store {
         }
     }
 
-    fn note(&self, target: &Target, error: NoObject) -> FillEnded {
-        if let NoObject::Trouble(error) = error {
+    fn note(&self, target: &Target, error: ObjectReadError) -> FillEnded {
+        if let ObjectReadError::Trouble(error) = error {
             self.note_error("open", &self.names().object(target.key), &error);
         }
         FillEnded
@@ -100,10 +100,10 @@ impl Store {
         io: &Io,
         target: &Target,
         mut hold: Hold,
-        object: &Object,
+        object: &OpenedObject,
         state: State,
     ) -> io::Result<Option<Hit>> {
-        let identity = Identity { created: now(), ..object.head.identity.clone() };
+        let identity = ObjectIdentity { created: now(), ..object.head.identity.clone() };
         // A purge under way may not have reached it yet.
         let standing = self.index().standing(&target.key, names_of(&object.head.identity));
         if standing == Standing::Gone || !hold.may_publish(names_of(&identity)) {
@@ -148,7 +148,7 @@ impl Store {
         &self,
         io: &Io,
         target: &Target,
-        object: &Object,
+        object: &OpenedObject,
         encoded: &Encoded,
         temp: &[u8],
     ) -> io::Result<u64> {

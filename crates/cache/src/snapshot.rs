@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::index::{Ban, Cursor, How, Index, Load, Record, Sketch, Tag, What};
+use crate::index::{Ban, Cursor, How, Index, LoadResult, Record, Sketch, Tag, What};
 use crate::key::Key;
 use crate::time::UnixMs;
 
@@ -40,7 +40,7 @@ const STAMP_MAX: u64 = 1 << 62;
 /// The contents of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Kind {
+enum BlockKind {
     Entries = 1,
     Purges = 2,
     End = 3,
@@ -53,13 +53,13 @@ pub struct Encoder {
     clean: bool,
     now: UnixMs,
     only_purges: bool,
-    stage: Stage,
+    stage: SnapshotStage,
     /// Read from the index, and not in a block yet.
     records: Vec<Record>,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum SnapshotStage {
     Purges(std::vec::IntoIter<(Ban, bool)>),
     Entries(Option<Cursor>),
     End,
@@ -80,7 +80,7 @@ impl Encoder {
             clean,
             now,
             only_purges: false,
-            stage: Stage::Purges(purges.into_iter()),
+            stage: SnapshotStage::Purges(purges.into_iter()),
             records: Vec::new(),
         }
     }
@@ -94,8 +94,8 @@ impl Encoder {
     pub fn next_block(&mut self) -> Option<Bytes> {
         loop {
             match &mut self.stage {
-                Stage::Purges(purges) => {
-                    let mut block = Block::new(Kind::Purges);
+                SnapshotStage::Purges(purges) => {
+                    let mut block = SnapshotBlock::new(BlockKind::Purges);
                     while let Some((ban, active)) = purges.as_slice().first() {
                         let mut item = Vec::with_capacity(32);
                         encode_purge(ban, *active, &mut item);
@@ -108,26 +108,26 @@ impl Encoder {
                         return Some(block.seal(self.clean, self.now));
                     }
                     self.stage = match self.only_purges {
-                        true => Stage::End,
-                        false => Stage::Entries(Some(Cursor::default())),
+                        true => SnapshotStage::End,
+                        false => SnapshotStage::Entries(Some(Cursor::default())),
                     };
                 }
-                Stage::Entries(_) => match self.entries() {
+                SnapshotStage::Entries(_) => match self.entries() {
                     Some(block) => return Some(block.seal(self.clean, self.now)),
-                    None => self.stage = Stage::End,
+                    None => self.stage = SnapshotStage::End,
                 },
-                Stage::End => {
-                    self.stage = Stage::Done;
-                    return Some(Block::new(Kind::End).seal(self.clean, self.now));
+                SnapshotStage::End => {
+                    self.stage = SnapshotStage::Done;
+                    return Some(SnapshotBlock::new(BlockKind::End).seal(self.clean, self.now));
                 }
-                Stage::Done => return None,
+                SnapshotStage::Done => return None,
             }
         }
     }
 
-    fn entries(&mut self) -> Option<Block> {
-        let Stage::Entries(cursor) = &mut self.stage else { return None };
-        let mut block = Block::new(Kind::Entries);
+    fn entries(&mut self) -> Option<SnapshotBlock> {
+        let SnapshotStage::Entries(cursor) = &mut self.stage else { return None };
+        let mut block = SnapshotBlock::new(BlockKind::Entries);
         let mut item = Vec::new();
         loop {
             for (taken, record) in self.records.iter().enumerate() {
@@ -151,14 +151,14 @@ impl Encoder {
 
 /// A block under construction.
 #[derive(Debug)]
-struct Block {
-    kind: Kind,
+struct SnapshotBlock {
+    kind: BlockKind,
     items: u32,
     bytes: Vec<u8>,
 }
 
-impl Block {
-    fn new(kind: Kind) -> Self {
+impl SnapshotBlock {
+    fn new(kind: BlockKind) -> Self {
         let mut bytes = Vec::with_capacity(BLOCK_BYTES);
         bytes.resize(HEADER_BYTES, 0);
         Self { kind, items: 0, bytes }
@@ -296,7 +296,7 @@ impl Decoder {
 
     /// `None`: damaged; items before the damage are restored.
     fn items(&mut self, block: &[u8], version: u16) -> Option<()> {
-        let mut header = Reader(&block[..HEADER_BYTES]);
+        let mut header = BlockReader(&block[..HEADER_BYTES]);
         let checksum = u32::from_le_bytes(header.array()?);
         let [kind, flags, ..] = header.array::<4>()?;
         let items = u32::from_le_bytes(header.array()?);
@@ -307,23 +307,23 @@ impl Decoder {
         let clean = flags & 1 != 0;
         header.array::<8>()?;
         let pause = self.now.since(UnixMs(header.u64()?));
-        let mut reader = Reader(block.get(HEADER_BYTES..used)?);
-        if kind == Kind::Entries as u8 {
+        let mut reader = BlockReader(block.get(HEADER_BYTES..used)?);
+        if kind == BlockKind::Entries as u8 {
             for _ in 0..items {
                 let mut record = decode_record(&mut reader)?;
                 record.used = record.used.after(pause);
                 match self.index.restore(&record, clean) {
-                    Load::Added => self.restored.entries += 1,
-                    Load::Full => self.restored.no_room += 1,
-                    Load::Known | Load::Going => {}
+                    LoadResult::Added => self.restored.entries += 1,
+                    LoadResult::Full => self.restored.no_room += 1,
+                    LoadResult::Known | LoadResult::Going => {}
                 }
             }
-        } else if kind == Kind::Purges as u8 {
+        } else if kind == BlockKind::Purges as u8 {
             for _ in 0..items {
                 let (ban, active) = decode_purge(&mut reader)?;
                 self.index.restore_purge(ban, active);
             }
-        } else if kind == Kind::End as u8 {
+        } else if kind == BlockKind::End as u8 {
             self.restored.complete = true;
             self.restored.clean = clean;
         } else {
@@ -355,7 +355,7 @@ fn encode_record(record: &Record, out: &mut Vec<u8>) {
     }
 }
 
-fn decode_record(reader: &mut Reader<'_>) -> Option<Record> {
+fn decode_record(reader: &mut BlockReader<'_>) -> Option<Record> {
     let key = Key(reader.array()?);
     let used = UnixMs(reader.u64()?);
     let stamp = reader.stamp()?;
@@ -412,7 +412,7 @@ fn encode_purge(ban: &Ban, active: bool, out: &mut Vec<u8>) {
     }
 }
 
-fn decode_purge(reader: &mut Reader<'_>) -> Option<(Ban, bool)> {
+fn decode_purge(reader: &mut BlockReader<'_>) -> Option<(Ban, bool)> {
     let stamp = reader.stamp()?;
     let at = UnixMs(reader.u64()?);
     let [active, hard, what] = reader.array()?;
@@ -431,9 +431,9 @@ fn decode_purge(reader: &mut Reader<'_>) -> Option<(Ban, bool)> {
 }
 
 /// The unread part of a block.
-struct Reader<'a>(&'a [u8]);
+struct BlockReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> BlockReader<'a> {
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
@@ -458,7 +458,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::index::{Commit, Config, Names};
+    use crate::index::{Commit, Config, PurgeNames};
 
     fn index() -> Arc<Index> {
         let config =
@@ -474,7 +474,12 @@ mod tests {
             let tags = [Tag(number % 10), Tag(1000 + number)];
             let tags = &tags[..(number % 3) as usize];
             let commit = Commit {
-                names: Names { main: &key, key_text: text.as_bytes(), tags, created: UnixMs(0) },
+                names: PurgeNames {
+                    main: &key,
+                    key_text: text.as_bytes(),
+                    tags,
+                    created: UnixMs(0),
+                },
                 length: number,
                 blocks: 8,
                 head_bytes: 300,

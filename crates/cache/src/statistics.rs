@@ -9,7 +9,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counts since the store was made. Statistics: no order is implied between them.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* }
+        pub(crate) struct StoreCounters { $(pub(crate) $name: AtomicU64,)* }
 
         /// One store's counts and state.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }
 
-            pub(crate) fn add(&mut self, counters: &Counters) {
+            pub(crate) fn add(&mut self, counters: &StoreCounters) {
                 $(self.$name = counters.$name.load(Relaxed);)*
             }
         }

@@ -24,22 +24,22 @@ use nowait_runtime::pool::{Pool, PoolConfig};
 use rustc_hash::FxHashSet;
 
 use crate::commits::Commits;
+use crate::fill_reader::Growing;
 use crate::fills::Fills;
 use crate::format::HeadError;
-use crate::growing::Growing;
 pub use crate::health::Why;
-use crate::health::{Access, Change, Fault, Health};
-use crate::hit::Object;
+use crate::health::{Access, ErrorClass, Health, HealthChange};
+use crate::hit::OpenedObject;
 pub use crate::hit::{Hit, HitBody};
 use crate::index::{self, BYTES_MIN, Index, Victim};
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::leftovers::Leftovers;
 use crate::memory::Memory;
-use crate::names::Names;
+use crate::names::ObjectPaths;
 use crate::options::StoreOptions;
 use crate::recall::Recall;
-use crate::statistics::{Counters, Statistics, count};
+use crate::statistics::{Statistics, StoreCounters, count};
 pub use crate::target::Target;
 use crate::tier::{Purges, Tiers};
 use crate::time::UnixMs;
@@ -113,12 +113,12 @@ pub struct Store {
     /// Distinguishes the stores of the process.
     id: u64,
     options: RwLock<Arc<StoreOptions>>,
-    names: Names,
+    names: ObjectPaths,
     index: Arc<Index>,
     fills: Fills,
     pub(crate) commits: Commits,
     pub(crate) health: Health,
-    pub(crate) counters: Counters,
+    pub(crate) counters: StoreCounters,
     /// For locations that name no pool, and for the background work.
     pool: Pool,
     /// Nothing is filled before this time (ms since 1970): the disk had no room.
@@ -128,7 +128,7 @@ pub struct Store {
     /// How often room was made since an object was last stored.
     room_tries: AtomicU32,
     /// The memory tier.
-    pub(crate) memory: Option<Memory<Arc<Object>>>,
+    pub(crate) memory: Option<Memory<Arc<OpenedObject>>>,
     /// Objects that are being copied to the memory tier.
     copies: Mutex<FxHashSet<Key>>,
     /// The number of stored objects when the index was last saved.
@@ -181,12 +181,12 @@ impl Store {
         let config = PoolConfig { name, threads: OWN_THREADS, max_queue: OWN_QUEUE_MAX };
         Arc::new(Store {
             id: STORES.fetch_add(1, Relaxed),
-            names: Names::new(&options.path, options.temp_path.as_deref(), options.levels),
+            names: ObjectPaths::new(&options.path, options.temp_path.as_deref(), options.levels),
             index,
             fills: Fills::new(),
             commits: Commits::default(),
             health: Health::new(options.hang_after),
-            counters: Counters::default(),
+            counters: StoreCounters::default(),
             pool: Pool::new(config),
             full_until: AtomicU64::new(0),
             wanted_bytes: AtomicU64::new(0),
@@ -262,7 +262,7 @@ impl Store {
         self.id
     }
 
-    pub(crate) fn names(&self) -> &Names {
+    pub(crate) fn names(&self) -> &ObjectPaths {
         &self.names
     }
 
@@ -298,16 +298,16 @@ impl Store {
         result
     }
 
-    pub(crate) fn note_change(&self, change: Change) {
+    pub(crate) fn note_change(&self, change: HealthChange) {
         let path = || String::from_utf8_lossy(self.names.directory()).into_owned();
         match change {
-            Change::None => {}
-            Change::OutOfUse(why) => {
+            HealthChange::None => {}
+            HealthChange::OutOfUse(why) => {
                 count(&self.counters.outages);
                 let (path, why) = (path(), why.name());
                 self.error(format_args!("cache \"{path}\" is out of use: its disk is {why}"));
             }
-            Change::Sealed(is_read_only) => {
+            HealthChange::Sealed(is_read_only) => {
                 let why = if is_read_only { "read-only" } else { "not writable" };
                 let path = path();
                 self.error(format_args!(
@@ -339,7 +339,7 @@ impl Store {
     pub(crate) fn note_error(&self, operation: &str, path: &[u8], error: &io::Error) {
         count(&self.counters.errors);
         // This was logged once, when the store was sealed.
-        let is_known = Fault::is_read_only(error) && self.health.why_not_store().is_some();
+        let is_known = ErrorClass::is_read_only(error) && self.health.why_not_store().is_some();
         if !is_known && self.may_log() {
             let path = String::from_utf8_lossy(path);
             self.error(format_args!("cache: {operation} \"{path}\" failed: {error}"));
@@ -365,11 +365,11 @@ impl Store {
     pub(crate) fn refused(&self, path: &[u8], error: &io::Error) {
         count(&self.counters.fills_refused);
         self.note_error("storing in", path, error);
-        if Fault::of(error) == Fault::Limit {
+        if ErrorClass::of(error) == ErrorClass::Limit {
             let now = now().0;
             // Others under way fail for the same lack of room.
             let is_new = self.full_until.swap(now + FULL_PAUSE_MS, Relaxed) <= now;
-            if is_new && Fault::is_lack_of_space(error) {
+            if is_new && ErrorClass::is_lack_of_space(error) {
                 self.want_room();
             }
             self.index.wake_manager();

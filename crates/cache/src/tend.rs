@@ -14,7 +14,7 @@ use nowait_runtime::worker::stopping;
 use rustc_hash::FxHashSet;
 
 use crate::store::Store;
-use crate::{loader, manager, saved};
+use crate::{loader, manager, saved_index};
 
 thread_local! {
     /// Stores that this worker tends or waits to tend.
@@ -45,7 +45,7 @@ impl Store {
 async fn work(store: &Weak<Store>) {
     let loading = spawn(loader::run(store.clone()));
     let managing = spawn(manager::run(store.clone()));
-    let saving = spawn(saved::run(store.clone()));
+    let saving = spawn(saved_index::run(store.clone()));
     // A task that panicked was reported by the worker; the others continue.
     let _ = managing.await;
     let _ = loading.await;

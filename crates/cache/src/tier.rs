@@ -21,7 +21,7 @@ use crate::index::{Commit, Standing, Victim};
 use crate::key::Key;
 use crate::names::DIR_MODE;
 use crate::object::names_of;
-use crate::policy::{self, Demotion, Room};
+use crate::policy::{self, Demotion, DiskRoom};
 use crate::statistics::count;
 use crate::store::{Store, now};
 
@@ -62,7 +62,7 @@ impl Purges {
 
 /// The source of a copy.
 #[derive(Clone, Copy)]
-enum Source {
+enum CopySource {
     /// An object that stays in its store.
     Stored,
     /// An object that is about to be removed to make room.
@@ -127,8 +127,8 @@ impl Store {
         }
     }
 
-    fn room(&self) -> Room {
-        Room { used: self.bytes(), max: self.options().max_bytes }
+    fn room(&self) -> DiskRoom {
+        DiskRoom { used: self.bytes(), max: self.options().max_bytes }
     }
 
     /// Another object was stored under the key: copies of the former one go.
@@ -159,7 +159,7 @@ impl Store {
         }
         let (slower, faster) = (self.clone(), faster.clone());
         drop(nowait_runtime::spawn(async move {
-            match slower.copy_to(&faster, key, Source::Stored).await {
+            match slower.copy_to(&faster, key, CopySource::Stored).await {
                 Ok(true) => {
                     count(&faster.counters.promoted);
                     // It may have been replaced or purged meanwhile.
@@ -188,7 +188,7 @@ impl Store {
         {
             return;
         }
-        match self.copy_to(&slower, key, Source::Victim).await {
+        match self.copy_to(&slower, key, CopySource::Victim).await {
             Ok(true) => count(&self.counters.demoted),
             Ok(false) => {}
             Err(error) => slower.refused(slower.names().directory(), &error),
@@ -196,7 +196,7 @@ impl Store {
     }
 
     /// Copies an object to another store. False: it is missing, incomplete, or not wanted there.
-    async fn copy_to(&self, to: &Store, key: Key, source: Source) -> io::Result<bool> {
+    async fn copy_to(&self, to: &Store, key: Key, source: CopySource) -> io::Result<bool> {
         let Some(purges) = self.purges.seen() else { return Ok(false) };
         // Given up after the hold.
         let mut place = None;
@@ -239,13 +239,13 @@ impl Store {
             // one that has reached only one of the two stores is detected by its number.
             let names = names_of(&head.identity);
             let standing = match source {
-                Source::Stored => self.index().standing(&key, names),
-                Source::Victim => self.index().standing_of_victim(&key, names),
+                CopySource::Stored => self.index().standing(&key, names),
+                CopySource::Victim => self.index().standing_of_victim(&key, names),
             };
             match (standing, source) {
                 (Standing::Valid, _) => {}
-                (Standing::Stale, Source::Victim) => hold.soften(),
-                (Standing::Stale, Source::Stored) | (Standing::Gone, _) => return Ok(None),
+                (Standing::Stale, CopySource::Victim) => hold.soften(),
+                (Standing::Stale, CopySource::Stored) | (Standing::Gone, _) => return Ok(None),
             }
             if !self.purges.is_still(purges) || !hold.may_publish_copy(names) {
                 return Ok(None);

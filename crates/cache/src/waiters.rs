@@ -27,18 +27,18 @@ impl Waiters {
 
     /// Resolves when `so` returns true. `so` is called under a lock and must be quick.
     pub(crate) async fn until(&self, mut so: impl FnMut() -> bool) {
-        let mut place = Place { waiters: self, at: None };
+        let mut place = WaiterSlot { waiters: self, at: None };
         poll_fn(|cx| place.poll(cx, &mut so)).await;
     }
 }
 
 /// A slot among the waiting tasks, given up when dropped.
-struct Place<'a> {
+struct WaiterSlot<'a> {
     waiters: &'a Waiters,
     at: Option<usize>,
 }
 
-impl Place<'_> {
+impl WaiterSlot<'_> {
     fn poll(&mut self, cx: &Context<'_>, so: &mut dyn FnMut() -> bool) -> Poll<()> {
         // A change that is not seen here is followed by a `wake_all` after this lock.
         let mut waiting = self.waiters.lock();
@@ -53,7 +53,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterSlot<'_> {
     fn drop(&mut self) {
         let waker = self.at.and_then(|at| self.waiters.lock().try_remove(at));
         drop(waker);
@@ -68,7 +68,8 @@ mod tests {
     fn each_has_one_place_and_who_leaves_is_forgotten() {
         let waiters = Waiters::default();
         let cx = Context::from_waker(Waker::noop());
-        let mut places: Vec<_> = (0..3).map(|_| Place { waiters: &waiters, at: None }).collect();
+        let mut places: Vec<_> =
+            (0..3).map(|_| WaiterSlot { waiters: &waiters, at: None }).collect();
         for _ in 0..2 {
             assert!(places.iter_mut().all(|place| place.poll(&cx, &mut || false).is_pending()));
         }

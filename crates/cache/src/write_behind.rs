@@ -13,9 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_runtime::fs::{self, File, Io, PutModes};
 
-use crate::commits::Place;
+use crate::commits::CommitTicket;
 use crate::format::{Encoded, Head};
-use crate::growth::{Ended, Growth, Work};
+use crate::growth::{Ended, Growth, WriteWork};
 use crate::index::{Commit, CommitError, Hold};
 use crate::names::{DIR_MODE, FILE_MODE};
 use crate::object::names_of;
@@ -39,7 +39,7 @@ pub(crate) struct Job {
 pub(crate) fn start(job: Job) {
     let Job { store, growth, io, hold, head, encoded } = job;
     let hold = Some(hold);
-    let writer = Writer {
+    let writer = FillWriter {
         store,
         growth,
         io,
@@ -53,7 +53,7 @@ pub(crate) fn start(job: Job) {
     drop(nowait_runtime::spawn(writer.run()));
 }
 
-struct Writer {
+struct FillWriter {
     store: Arc<Store>,
     growth: Arc<Growth>,
     io: Io,
@@ -68,20 +68,22 @@ struct Writer {
 }
 
 /// How writing ended.
-enum Outcome {
+enum WriteOutcome {
     Stored { body_length: u64, blocks: u64 },
     Ended,
     TooLarge,
 }
 
-impl Writer {
+impl FillWriter {
     async fn run(mut self) {
         let store = self.store.clone();
         let mut place = None;
         let stored = match self.write(&store, &mut place).await {
-            Ok(Outcome::Stored { body_length, blocks }) => self.commit(body_length, blocks).await,
-            Ok(Outcome::Ended) => false,
-            Ok(Outcome::TooLarge) => {
+            Ok(WriteOutcome::Stored { body_length, blocks }) => {
+                self.commit(body_length, blocks).await
+            }
+            Ok(WriteOutcome::Ended) => false,
+            Ok(WriteOutcome::TooLarge) => {
                 self.store.refused_too_large();
                 false
             }
@@ -140,28 +142,28 @@ impl Writer {
     async fn write<'a>(
         &mut self,
         store: &'a Store,
-        place: &mut Option<Place<'a>>,
-    ) -> io::Result<Outcome> {
+        place: &mut Option<CommitTicket<'a>>,
+    ) -> io::Result<WriteOutcome> {
         let mut written = 0;
         loop {
             match poll_fn(|cx| self.growth.poll_work(cx, TRIP_BYTES_MAX)).await {
-                Work::Stop => return Ok(Outcome::Ended),
-                Work::Write { pieces, last: true, .. } if self.file.is_none() => {
+                WriteWork::Stop => return Ok(WriteOutcome::Ended),
+                WriteWork::Write { pieces, last: true, .. } if self.file.is_none() => {
                     self.turn(store, place).await;
                     return self.write_whole(pieces).await;
                 }
-                Work::Finish if self.file.is_none() => {
+                WriteWork::Finish if self.file.is_none() => {
                     self.turn(store, place).await;
                     return self.write_whole(Vec::new()).await;
                 }
-                Work::Write { offset, pieces, .. } => {
+                WriteWork::Write { offset, pieces, .. } => {
                     written = offset + pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
                     if self.store.is_too_large(written) {
-                        return Ok(Outcome::TooLarge);
+                        return Ok(WriteOutcome::TooLarge);
                     }
                     self.write_some(offset, pieces).await?;
                 }
-                Work::Finish => {
+                WriteWork::Finish => {
                     self.turn(store, place).await;
                     return self.finish(written).await;
                 }
@@ -178,7 +180,7 @@ impl Writer {
     }
 
     /// Waits for objects of the same key that were completed earlier.
-    async fn turn<'a>(&self, store: &'a Store, place: &mut Option<Place<'a>>) {
+    async fn turn<'a>(&self, store: &'a Store, place: &mut Option<CommitTicket<'a>>) {
         let place = place.insert(store.commits.place(self.growth.key(), self.growth.order()));
         place.turn().await;
     }
@@ -190,14 +192,14 @@ impl Writer {
     }
 
     /// Everything in one trip.
-    async fn write_whole(&mut self, pieces: Vec<Bytes>) -> io::Result<Outcome> {
+    async fn write_whole(&mut self, pieces: Vec<Bytes>) -> io::Result<WriteOutcome> {
         let count = pieces.len();
         let body_length = pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
         if self.store.is_too_large(body_length) {
-            return Ok(Outcome::TooLarge);
+            return Ok(WriteOutcome::TooLarge);
         }
         if self.growth.is_doomed() || !self.may_publish() {
-            return Ok(Outcome::Ended);
+            return Ok(WriteOutcome::Ended);
         }
         let patch = self.encoded.completed(body_length).bytes;
         let rest = self.encoded.bytes.slice(patch.len()..);
@@ -213,7 +215,7 @@ impl Writer {
         let put = fs::put(&self.io, &self.temp, &path, chunks, modes);
         let metadata = self.store.watch_write(put).await?;
         self.temp.clear();
-        Ok(Outcome::Stored { body_length, blocks: metadata.blocks })
+        Ok(WriteOutcome::Stored { body_length, blocks: metadata.blocks })
     }
 
     async fn write_some(&mut self, offset: u64, pieces: Vec<Bytes>) -> io::Result<()> {
@@ -240,9 +242,9 @@ impl Writer {
     }
 
     /// The last trip.
-    async fn finish(&mut self, body_length: u64) -> io::Result<Outcome> {
+    async fn finish(&mut self, body_length: u64) -> io::Result<WriteOutcome> {
         if self.growth.is_doomed() || !self.may_publish() {
-            return Ok(Outcome::Ended);
+            return Ok(WriteOutcome::Ended);
         }
         let file = self.file.as_ref().expect("finishing comes after writing");
         let patch = self.encoded.completed(body_length);
@@ -256,11 +258,11 @@ impl Writer {
             result => result?,
         };
         self.temp.clear();
-        Ok(Outcome::Stored { body_length, blocks: metadata.blocks })
+        Ok(WriteOutcome::Stored { body_length, blocks: metadata.blocks })
     }
 }
 
-impl Drop for Writer {
+impl Drop for FillWriter {
     /// Also called when the worker is forced to end: nothing may wait for this forever. Files left
     /// on the disk then are removed at the next start.
     fn drop(&mut self) {

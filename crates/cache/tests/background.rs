@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use nowait_cache::format::{self, Identity};
+use nowait_cache::format::{self, ObjectIdentity};
 use nowait_cache::index::{How, Tag, What};
 use nowait_cache::{FillOptions, FillStart, Key, Levels, Lookup, Steps, UnixMs};
 use nowait_testkit::TempDir;
@@ -36,7 +36,7 @@ fn max_size_is_kept_by_removing_the_oldest() {
         assert!(statistics.evicted >= 200, "{statistics:?}");
         assert!(statistics.entries >= 90, "no more than needed: {statistics:?}");
         assert_eq!(look(&store, &io, "key/0").await.body(), body(3000));
-        assert_eq!(look(&store, &io, "key/1").await, Found::Absent);
+        assert_eq!(look(&store, &io, "key/1").await, LookupOutcome::Absent);
         assert_eq!(look(&store, &io, "key/299").await.body(), body(3000));
     });
     assert!(files(dir.path()).len() <= 100);
@@ -97,8 +97,8 @@ fn the_loader_finds_what_was_stored_before() {
             for n in (0..200).filter(|n| *n != 3) {
                 assert_eq!(look(&store, &io, &format!("key/{n}")).await.body(), body(n), "{n}");
             }
-            assert_eq!(look(&store, &io, "key/3").await, Found::Absent, "it was cut");
-            assert_eq!(look(&store, &io, "key/200").await, Found::Absent);
+            assert_eq!(look(&store, &io, "key/3").await, LookupOutcome::Absent, "it was cut");
+            assert_eq!(look(&store, &io, "key/200").await, LookupOutcome::Absent);
             until("the cut file to go", || store.statistics().damaged == 2).await;
         })
         .unwrap()
@@ -136,7 +136,7 @@ fn purges_count_what_they_remove() {
         assert_eq!(purge(key("origin/2/29"), How::Hard).await, 1);
         assert_eq!(purge(key("origin/2/29"), How::Hard).await, 0);
         assert_eq!(purge(key("origin/0/0"), How::Hard).await, 2, "with its variant");
-        assert_eq!(look(&store, &io, "origin/0/0").await, Found::Absent);
+        assert_eq!(look(&store, &io, "origin/0/0").await, LookupOutcome::Absent);
         // 1, 4, …, 28
         assert_eq!(purge(What::Prefix(b"origin/1/".as_slice().into()), How::Soft).await, 10);
         match store.lookup(&io, &target("origin/1/4"), PLAIN).await {
@@ -167,7 +167,7 @@ fn a_fill_that_is_purged_is_not_stored() {
             assert_eq!((purged.objects, purged.fills), (0, 1));
             assert!(fill.commit().await.is_err());
             assert_eq!(reader.await.unwrap(), Some(body(len)), "it was not cut");
-            assert_eq!(look(&store, &io, "purged").await, Found::Absent);
+            assert_eq!(look(&store, &io, "purged").await, LookupOutcome::Absent);
         }
     });
     // Before the disk was checked: a crash must not undo it.
@@ -225,7 +225,7 @@ fn a_purge_of_an_earlier_process_comes_first() {
         on_worker(move || async move {
             let store = store(&path);
             store.tend();
-            assert_eq!(look(&store, &io(4), "key").await, Found::Absent);
+            assert_eq!(look(&store, &io(4), "key").await, LookupOutcome::Absent);
         });
     }
 }
@@ -286,7 +286,7 @@ fn what_is_asked_for_again_is_kept_in_memory() {
             let text = format!("key/{len}");
             put(&store, &io, &text, &body(len)).await;
             let objects = store.statistics().memory.unwrap().objects;
-            assert_eq!(look(&store, &io, &text).await, Found::File(body(len)));
+            assert_eq!(look(&store, &io, &text).await, LookupOutcome::File(body(len)));
             until("the copy", || store.statistics().memory.unwrap().objects > objects).await;
         }
     });
@@ -295,7 +295,7 @@ fn what_is_asked_for_again_is_kept_in_memory() {
         let io = io(4);
         for (hits, len) in [(1, 100), (2, 60_000)] {
             let found = look(&store, &io, &format!("key/{len}")).await;
-            assert_eq!(found, Found::Memory(body(len)));
+            assert_eq!(found, LookupOutcome::Memory(body(len)));
             assert_eq!(store.statistics().memory.unwrap().hits, hits);
         }
     });
@@ -317,7 +317,7 @@ fn a_large_cache_is_loaded_in_the_background() {
     let levels = Levels::new(&[1, 2]).unwrap();
     for n in 0..objects {
         let target = target(&format!("key/{n}"));
-        let identity = Identity {
+        let identity = ObjectIdentity {
             key: target.key,
             main: target.main,
             key_text: target.text,

@@ -5,7 +5,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nowait_cache::format::{self, Identity};
+use nowait_cache::format::{self, ObjectIdentity};
 use nowait_cache::{Levels, Store, UnixMs};
 use nowait_testkit::TempDir;
 
@@ -42,7 +42,7 @@ fn edit(file: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 /// A file with a valid head that promises ten bytes more than there are.
 fn claims_more() -> Vec<u8> {
     let target = target("key");
-    let identity = Identity {
+    let identity = ObjectIdentity {
         key: target.key,
         main: target.main,
         key_text: target.text,
@@ -85,7 +85,7 @@ fn a_damaged_file_is_a_miss_and_goes() {
 }
 
 async fn meets_it(store: Arc<Store>, file: PathBuf, length: usize) {
-    assert_eq!(look(&store, &io(4), "key").await, Found::Absent);
+    assert_eq!(look(&store, &io(4), "key").await, LookupOutcome::Absent);
     assert_eq!(store.statistics().damaged, 1);
     until("the file to go", || !exists(&file)).await;
     put(&store, &io(4), "key", &body(length)).await;

@@ -54,10 +54,14 @@ fn a_disk_that_hangs_is_taken_out_of_use_and_comes_back() {
             yield_now().await;
         }
         for lookup in lookups {
-            assert_eq!(lookup.await.unwrap(), Found::Unavailable(Why::Hanging));
+            assert_eq!(lookup.await.unwrap(), LookupOutcome::Unavailable(Why::Hanging));
         }
         assert_eq!(hangs.statistics().out_of_use, Some(Why::Hanging));
-        assert_eq!(look(&hangs, &io, "key/9").await, Found::Unavailable(Why::Hanging), "at once");
+        assert_eq!(
+            look(&hangs, &io, "key/9").await,
+            LookupOutcome::Unavailable(Why::Hanging),
+            "at once"
+        );
         assert!(matches!(
             hangs.begin_fill(&io, &target("new"), LOCKED),
             FillStart::Unavailable(Why::Hanging)
@@ -93,10 +97,10 @@ fn a_disk_that_fails_is_taken_out_of_use_and_comes_back() {
         disk.fail(Ops::ALL, EIO);
         for n in 0..5 {
             let found = look(&store, &io, &format!("key/{n}")).await;
-            assert_eq!(found, Found::Unavailable(Why::Failing), "{n}");
+            assert_eq!(found, LookupOutcome::Unavailable(Why::Failing), "{n}");
         }
         assert_eq!(store.statistics().out_of_use, Some(Why::Failing));
-        assert_eq!(look(&store, &io, "in memory").await, Found::Memory(body(100)));
+        assert_eq!(look(&store, &io, "in memory").await, LookupOutcome::Memory(body(100)));
         disk.heal();
         until("the disk to be back in use", || store.statistics().out_of_use.is_none()).await;
         for n in 0..5 {
@@ -163,11 +167,11 @@ fn a_full_disk_takes_nothing_and_breaks_nothing() {
             store.begin_fill(&io, &target("next"), LOCKED),
             FillStart::Unavailable(Why::Full)
         ));
-        assert_eq!(look(&store, &io, "new").await, Found::Absent);
+        assert_eq!(look(&store, &io, "new").await, LookupOutcome::Absent);
         assert_eq!(look(&store, &io, &kept).await.body(), body(5000));
         until("room to be made", || store.statistics().evicted > 0).await;
         assert!(store.statistics().evicted < 5, "for one lack of room");
-        assert_eq!(look(&store, &io, "old/0").await, Found::Absent);
+        assert_eq!(look(&store, &io, "old/0").await, LookupOutcome::Absent);
         assert_eq!(look(&store, &io, &kept).await.body(), body(5000));
         assert_eq!(store.statistics().out_of_use, None, "it can still be read");
         disk.heal();
@@ -235,7 +239,7 @@ fn a_client_does_not_wait_for_a_disk_that_takes_nothing() {
         assert!(refused);
         drop(fill);
         gate.open();
-        assert_eq!(look(&store, &io, "key").await, Found::Absent);
+        assert_eq!(look(&store, &io, "key").await, LookupOutcome::Absent);
     });
     assert_eq!(files(&backing), Vec::<String>::new());
 }
@@ -278,7 +282,7 @@ fn a_purge_is_not_done_while_its_object_gets_a_name() {
             let purged = purge.await.unwrap().unwrap();
             assert_eq!((purged.objects, purged.fills), (0, 1));
             assert!(!fill.await.unwrap());
-            assert_eq!(look(&store, &io, "key").await, Found::Absent);
+            assert_eq!(look(&store, &io, "key").await, LookupOutcome::Absent);
         }
     });
     assert_eq!(files(&backing), Vec::<String>::new());
@@ -303,7 +307,10 @@ fn what_is_in_memory_does_not_wait_for_its_disk() {
         store.tend();
         until("the loader", || !store.statistics().loading).await;
         for n in 0..10 {
-            assert_eq!(look(&store, &io, &format!("key/{n}")).await, Found::File(body(50_000)));
+            assert_eq!(
+                look(&store, &io, &format!("key/{n}")).await,
+                LookupOutcome::File(body(50_000))
+            );
         }
         let levels = Levels::new(&[1, 2]).unwrap();
         let hot = (0..10).map(|n| target(&format!("key/{n}")).key);
@@ -328,7 +335,7 @@ fn what_is_in_memory_does_not_wait_for_its_disk() {
         }
         gate.open();
         for one in cold {
-            assert_eq!(one.await.unwrap(), Found::File(body(50_000)));
+            assert_eq!(one.await.unwrap(), LookupOutcome::File(body(50_000)));
         }
     });
 }

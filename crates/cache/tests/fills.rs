@@ -17,7 +17,7 @@ fn what_was_stored_is_found() {
         let (store, io) = (store(&path), io(4));
         for len in [0, 1, 100, 9_999, 16_384, 32_000, 32_768, 70_000, 600_000, 3_000_000] {
             let (text, body) = (format!("key/{len}"), body(len));
-            assert_eq!(look(&store, &io, &text).await, Found::Absent, "{len}");
+            assert_eq!(look(&store, &io, &text).await, LookupOutcome::Absent, "{len}");
             put(&store, &io, &text, &body).await;
             for _ in 0..3 {
                 assert_eq!(look(&store, &io, &text).await.body(), body, "{len}");
@@ -80,7 +80,7 @@ fn an_abandoned_fill_leaves_nothing() {
             yield_now().await;
             drop(fill);
             assert_eq!(reader.await.unwrap(), None, "the reader is cut");
-            assert_eq!(look(&store, &io, "abandoned").await, Found::Absent);
+            assert_eq!(look(&store, &io, "abandoned").await, LookupOutcome::Absent);
         }
     });
     assert_eq!(files(dir.path()), Vec::<String>::new());
@@ -110,7 +110,7 @@ fn those_who_wait_learn_how_it_ended() {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(look(&store, &io, "waited for").await, Found::Error(502));
+        assert_eq!(look(&store, &io, "waited for").await, LookupOutcome::Error(502));
     });
 }
 

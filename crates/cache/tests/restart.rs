@@ -17,7 +17,7 @@ const OBJECTS: usize = 40;
 
 /// How the previous process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ProcessEnd {
     /// It saved its index.
     Closed,
     /// It left nothing but the files.
@@ -25,7 +25,7 @@ enum End {
 }
 
 /// Stores objects that share a tag and a prefix of their keys.
-fn fill(path: &Path, end: End) {
+fn fill(path: &Path, end: ProcessEnd) {
     let path = path.to_owned();
     let (sender, receiver) = std::sync::mpsc::channel();
     on_worker(move || async move {
@@ -41,7 +41,7 @@ fn fill(path: &Path, end: End) {
         sender.send(store).unwrap();
     });
     let store = receiver.recv().unwrap();
-    if end == End::Closed {
+    if end == ProcessEnd::Closed {
         store.close(Duration::from_secs(30));
     }
 }
@@ -58,7 +58,7 @@ fn aims() -> [(What, usize); 4] {
 
 #[test]
 fn a_purge_right_after_a_start_is_not_undone() {
-    for end in [End::Closed, End::Killed] {
+    for end in [ProcessEnd::Closed, ProcessEnd::Killed] {
         for how in [How::Hard, How::Soft] {
             for (what, count) in aims() {
                 let dir = TempDir::new("cache");
@@ -81,7 +81,7 @@ fn a_purge_while_the_disk_hangs_is_made_up_for() {
         [(What::Tag(Tag::new(b"all")), How::Hard), (What::Key(target("key/7").main), How::Soft)];
     for (what, how) in aims {
         let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
-        fill(&disk.path(), End::Closed);
+        fill(&disk.path(), ProcessEnd::Closed);
         eprintln!("{how:?}, {what:?}");
         let disk = Arc::new(disk);
         // It is unmounted here, not on the worker.
@@ -103,13 +103,13 @@ fn a_purge_while_the_disk_hangs_is_made_up_for() {
 
 /// The disk is walked so slowly that only the saved index and the files themselves can show which
 /// objects exist.
-async fn purge_at_once(path: PathBuf, end: End, what: What, how: How, count: u64) {
+async fn purge_at_once(path: PathBuf, end: ProcessEnd, what: What, how: How, count: u64) {
     let slow = Steps { files: 1, sleep: Duration::from_secs(600), ..Steps::NGINX };
     let store = store_with(&path, |options| options.loader = slow);
     store.tend();
     let purged = store.purge(what, how).await.unwrap();
     // The objects left by a killed process are not known yet.
-    if end == End::Closed || count == 1 {
+    if end == ProcessEnd::Closed || count == 1 {
         assert_eq!(purged.objects, count);
     }
     assert!(is_purged(&store, how).await, "it was there right after the purge");

@@ -123,8 +123,8 @@ fn what_goes_back_stays_purged() {
 
         promote(&fast, &io, "other", 1000).await;
         assert_eq!(slow.purge(What::All, How::Hard).await.unwrap().fills, 0);
-        assert_eq!(look(&fast, &io, "other").await, Found::Absent);
-        assert_eq!(look(&fast, &io, "key").await, Found::Absent);
+        assert_eq!(look(&fast, &io, "other").await, LookupOutcome::Absent);
+        assert_eq!(look(&fast, &io, "key").await, LookupOutcome::Absent);
     });
 }
 
@@ -154,7 +154,7 @@ fn purges_and_revalidations_reach_both() {
         assert_eq!(read(&io, &hit).await, body(1000));
         let purged = fast.purge(What::All, How::Hard).await.unwrap();
         assert_eq!(purged.objects, 1, "the copy does not count");
-        assert_eq!(look(&fast, &io, "key").await, Found::Absent);
+        assert_eq!(look(&fast, &io, "key").await, LookupOutcome::Absent);
     });
     assert_eq!(files(fast_dir.path()).len() + files(slow_dir.path()).len(), 0);
 }

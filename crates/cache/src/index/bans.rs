@@ -17,7 +17,7 @@ use rustc_hash::FxBuildHasher;
 use crate::key::Key;
 use crate::time::UnixMs;
 
-use super::hold::Names;
+use super::hold::PurgeNames;
 use super::tags::Tag;
 
 /// The maximum number of rules that hits are checked against. Beyond it, purges by prefix are
@@ -71,7 +71,7 @@ pub(super) struct Bans {
     /// Purges by prefix and of everything, the oldest first.
     rules: VecDeque<Ban>,
     /// When a tag was last purged; keys by the tag of their variants.
-    tags: HashMap<Tag, Purged, FxBuildHasher>,
+    tags: HashMap<Tag, TagPurges, FxBuildHasher>,
     /// The purges of `tags`, the oldest first.
     tags_order: VecDeque<(Tag, u64)>,
     /// The newest forgotten stamp.
@@ -80,20 +80,20 @@ pub(super) struct Bans {
 
 /// The latest purges of a tag.
 #[derive(Debug, Clone, Copy, Default)]
-struct Purged {
-    hard: Moment,
-    soft: Moment,
+struct TagPurges {
+    hard: PurgeTime,
+    soft: PurgeTime,
 }
 
 /// The moment of a purge.
 #[derive(Debug, Clone, Copy, Default)]
-struct Moment {
+struct PurgeTime {
     stamp: u64,
     at: UnixMs,
     inherited: bool,
 }
 
-impl Moment {
+impl PurgeTime {
     fn of(ban: &Ban) -> Self {
         Self { stamp: ban.stamp, at: ban.at, inherited: ban.inherited }
     }
@@ -136,8 +136,8 @@ impl Bans {
         };
         let purged = self.tags.entry(tag).or_default();
         match ban.how {
-            How::Hard => purged.hard = Moment::of(&ban),
-            How::Soft => purged.soft = Moment::of(&ban),
+            How::Hard => purged.hard = PurgeTime::of(&ban),
+            How::Soft => purged.soft = PurgeTime::of(&ban),
         }
         self.tags_order.push_back((tag, ban.stamp));
         if self.tags_order.len() > PURGED_TAGS_MAX {
@@ -165,7 +165,7 @@ impl Bans {
             [(purged.hard, How::Hard), (purged.soft, How::Soft)]
                 .into_iter()
                 .filter(|(moment, _)| moment.stamp > 0)
-                .map(|(Moment { stamp, at, inherited }, how)| Ban {
+                .map(|(PurgeTime { stamp, at, inherited }, how)| Ban {
                     stamp,
                     what: What::Tag(*tag),
                     how,
@@ -184,7 +184,7 @@ impl Bans {
 
     /// The effect of all purges since `stamp` on an object that was stored then, or whose fetch
     /// began then.
-    pub fn since(&self, stamp: u64, names: Names<'_>) -> Option<How> {
+    pub fn since(&self, stamp: u64, names: PurgeNames<'_>) -> Option<How> {
         if stamp < self.forgotten {
             return Some(How::Hard);
         }
@@ -193,7 +193,7 @@ impl Bans {
             .iter()
             .rev()
             .take_while(|ban| stamp < ban.stamp)
-            .filter(|ban| Moment::of(ban).is_after(stamp, names.created));
+            .filter(|ban| PurgeTime::of(ban).is_after(stamp, names.created));
         let by_rules = rules.filter(|ban| ban.matches_text(names.key_text)).map(|ban| ban.how);
         if self.tags.is_empty() {
             return hardest(by_rules);
@@ -224,8 +224,8 @@ impl Ban {
     }
 
     /// Whether the purge concerns an object stored at `stamp`.
-    pub(super) fn matches(&self, key: &Key, stamp: u64, names: Names<'_>) -> bool {
-        if !Moment::of(self).is_after(stamp, names.created) {
+    pub(super) fn matches(&self, key: &Key, stamp: u64, names: PurgeNames<'_>) -> bool {
+        if !PurgeTime::of(self).is_after(stamp, names.created) {
             return false;
         }
         match &self.what {
@@ -246,7 +246,7 @@ mod tests {
 
     fn since(bans: &Bans, stamp: u64, key: &Key, tags: &[Tag]) -> Option<How> {
         let created = UnixMs(1000 * stamp);
-        bans.since(stamp, Names { main: key, key_text: b"httporigin/a", tags, created })
+        bans.since(stamp, PurgeNames { main: key, key_text: b"httporigin/a", tags, created })
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
             let mut bans = Bans::default();
             bans.remember(Ban { inherited: true, ..ban(5, what, How::Hard) });
             let since = |stamp, created| {
-                let names = Names { main: &key, key_text: b"http", tags: &[Tag(1)], created };
+                let names = PurgeNames { main: &key, key_text: b"http", tags: &[Tag(1)], created };
                 bans.since(stamp, names)
             };
             assert_eq!(since(0, UnixMs(5000)), Some(How::Hard));

@@ -12,7 +12,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// cache line.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     pub key: Key,
     /// The next entry of the hash bucket, or of the free list.
     pub chain: u32,
@@ -47,7 +47,7 @@ pub(super) struct Entry {
 }
 
 /// Kept below nginx's size of a key: 120 bytes, rounded to 128 by its slab allocator.
-const _: () = assert!(size_of::<Entry>() == 96);
+const _: () = assert!(size_of::<IndexEntry>() == 96);
 
 /// There is a file.
 pub(super) const EXISTS: u8 = 1;
@@ -67,7 +67,7 @@ pub(super) const UNVERIFIED: u8 = 1 << 6;
 /// A free slot, not an entry.
 pub(super) const FREE: u8 = 1 << 7;
 
-impl Entry {
+impl IndexEntry {
     pub fn new(key: Key) -> Self {
         Self {
             key,

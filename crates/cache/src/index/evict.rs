@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::time::UnixMs;
 
 use super::entry::{DELETING, EXISTS};
-use super::shard::{Queue, Shard};
+use super::shard::{LruQueue, Shard};
 use super::{Index, ROOM_TRIES, lock};
 
 /// An object to be removed: it can't be found any more and is not counted in the sizes. Remove its
@@ -29,7 +29,7 @@ pub struct Victim {
 
 /// The result of a step of [`Index::expire`].
 #[derive(Debug)]
-pub struct Expired {
+pub struct ExpireStep {
     /// Objects whose files must be removed.
     pub victims: Vec<Victim>,
     /// How long until the next entry expires, at most; zero when the step ended at its limit.
@@ -42,13 +42,13 @@ const IDLE: Duration = Duration::from_secs(10);
 impl Index {
     /// Takes out entries that were unused for [`Index::inactive`], at most about `limit`. Entries
     /// with holds are not inactive, and count as used now.
-    pub fn expire(self: &Arc<Self>, now: UnixMs, limit: usize) -> Expired {
+    pub fn expire(self: &Arc<Self>, now: UnixMs, limit: usize) -> ExpireStep {
         let inactive = self.inactive();
-        let mut expired = Expired { victims: Vec::new(), next: IDLE };
+        let mut expired = ExpireStep { victims: Vec::new(), next: IDLE };
         let mut left = limit;
         for number in 0..self.shards.len() as u32 {
             let mut shard = lock(&self.shards[number as usize].0);
-            for queue in [Queue::Stored, Queue::Other] {
+            for queue in [LruQueue::Stored, LruQueue::Other] {
                 while let Some(slot) = shard.oldest(queue) {
                     let entry = shard.get(slot);
                     let (used, busy) = (entry.used, entry.holds > 0);
@@ -58,12 +58,12 @@ impl Index {
                         break;
                     }
                     if left == 0 {
-                        return Expired { next: Duration::ZERO, ..expired };
+                        return ExpireStep { next: Duration::ZERO, ..expired };
                     }
                     left -= 1;
                     if busy {
                         shard.touch(slot, now);
-                    } else if queue == Queue::Stored {
+                    } else if queue == LruQueue::Stored {
                         expired.victims.push(self.condemn(number, &mut shard, slot));
                     } else {
                         shard.remove(slot);
@@ -113,7 +113,7 @@ impl Index {
 
     /// The oldest object of a shard without holds, if it is among the oldest few.
     pub(super) fn oldest_of(self: &Arc<Self>, number: u32, shard: &mut Shard) -> Option<Victim> {
-        let mut slot = shard.oldest(Queue::Stored)?;
+        let mut slot = shard.oldest(LruQueue::Stored)?;
         for _ in 0..ROOM_TRIES {
             if shard.get(slot).holds == 0 {
                 return Some(self.condemn(number, shard, slot));
@@ -140,7 +140,7 @@ impl Index {
 }
 
 fn oldest_use(shard: &Shard) -> Option<UnixMs> {
-    shard.oldest(Queue::Stored).map(|slot| shard.get(slot).used)
+    shard.oldest(LruQueue::Stored).map(|slot| shard.get(slot).used)
 }
 
 impl Victim {

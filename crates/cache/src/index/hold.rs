@@ -40,7 +40,7 @@ pub struct Hold {
 
 /// The names by which an object can be purged.
 #[derive(Debug, Clone, Copy)]
-pub struct Names<'a> {
+pub struct PurgeNames<'a> {
     /// The key without `Vary`; the object's own key when it is no variant.
     pub main: &'a Key,
     /// The text of the main key.
@@ -55,7 +55,7 @@ pub struct Names<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Commit<'a> {
     /// The names by which it can be purged.
-    pub names: Names<'a>,
+    pub names: PurgeNames<'a>,
     /// Bytes of the file.
     pub length: u64,
     /// Blocks of the file system that the file takes.
@@ -124,7 +124,7 @@ impl Index {
 
 impl Index {
     /// How an object was purged after `begun` ([`Hold::begun`]), if it was.
-    pub fn overtaken(&self, begun: u64, names: Names<'_>) -> Option<How> {
+    pub fn overtaken(&self, begun: u64, names: PurgeNames<'_>) -> Option<How> {
         read(&self.bans).since(begun, names)
     }
 }
@@ -152,25 +152,25 @@ impl Hold {
 
     /// Whether an object may still be stored: false after a purge. For long-running fills;
     /// [`Hold::commit`] decides finally.
-    pub fn check(&self, names: Names<'_>) -> bool {
+    pub fn check(&self, names: PurgeNames<'_>) -> bool {
         read(&self.index.bans).since(self.begun, names) != Some(How::Hard)
     }
 
     /// Whether a file may get the key's name now; called right before. If so, no other fill's file
     /// may until this hold is dropped: an object that a purge has overtaken must not replace one
     /// fetched after the purge. False: it was purged, or another one is being stored.
-    pub fn may_publish(&mut self, names: Names<'_>) -> bool {
+    pub fn may_publish(&mut self, names: PurgeNames<'_>) -> bool {
         self.may_publish_over(names, EXISTS)
     }
 
     /// Like [`may_publish`](Self::may_publish), for a copy from another store: any object already
     /// here is newer.
-    pub fn may_publish_copy(&mut self, names: Names<'_>) -> bool {
+    pub fn may_publish_copy(&mut self, names: PurgeNames<'_>) -> bool {
         self.may_publish_over(names, 0)
     }
 
     /// `flags`: those that the entry may have.
-    fn may_publish_over(&mut self, names: Names<'_>, flags: u8) -> bool {
+    fn may_publish_over(&mut self, names: PurgeNames<'_>, flags: u8) -> bool {
         let bans = read(&self.index.bans);
         let (_, mut shard, slot) = self.index.local(self.slot);
         let entry = shard.get_mut(slot);
@@ -228,7 +228,7 @@ impl Hold {
 
     /// The stored object of `stamp` was revalidated: it is fresh until `valid_until`. False: it was
     /// replaced or purged meanwhile.
-    pub fn revalidated(self, names: Names<'_>, stamp: u64, valid_until: UnixMs) -> bool {
+    pub fn revalidated(self, names: PurgeNames<'_>, stamp: u64, valid_until: UnixMs) -> bool {
         let bans = read(&self.index.bans);
         let (_, mut shard, slot) = self.index.local(self.slot);
         let entry = shard.get_mut(slot);

@@ -9,7 +9,7 @@ use crate::time::UnixMs;
 
 use super::entry::{DELETING, ERROR, EXISTS, FREE, SOFT_PURGED, TAGS_IN_FILE, UNVERIFIED};
 use super::hold::variants_tag;
-use super::{How, Index, Names, Sketch, Stored, Tag, Victim, lock, read, stored};
+use super::{How, Index, PurgeNames, Sketch, Stored, Tag, Victim, lock, read, stored};
 
 /// The position of a walk through the index. Entries that stay are met exactly once; entries added
 /// or removed meanwhile may be.
@@ -71,7 +71,7 @@ pub struct Learn<'a> {
     /// The key.
     pub key: Key,
     /// The names by which the object can be purged.
-    pub names: Names<'a>,
+    pub names: PurgeNames<'a>,
     /// Bytes of the file.
     pub length: u64,
     /// Blocks of the file system that the file takes.
@@ -113,7 +113,7 @@ pub enum Learned {
 
 /// The result for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Load {
+pub enum LoadResult {
     /// It was entered into the index.
     Added,
     /// The index had the key already.
@@ -126,7 +126,7 @@ pub enum Load {
 
 impl Index {
     /// Enters a file found by the loader. Of a known key, only the sizes are corrected.
-    pub fn found(&self, record: &Record) -> Load {
+    pub fn found(&self, record: &Record) -> LoadResult {
         let (_, mut shard) = self.shard(&record.key);
         match shard.find(&record.key) {
             Some(slot) if shard.get(slot).is(EXISTS) => {
@@ -136,12 +136,12 @@ impl Index {
                     entry.clear(UNVERIFIED);
                     entry.length = record.length;
                 }
-                Load::Known
+                LoadResult::Known
             }
-            Some(slot) if shard.get(slot).is(DELETING) => Load::Going,
+            Some(slot) if shard.get(slot).is(DELETING) => LoadResult::Going,
             // A fill is under way: its commit will enter it. Or a failed or counted key, whose file
             // was removed before: the found file is too old to be of use.
-            Some(_) => Load::Known,
+            Some(_) => LoadResult::Known,
             None => {
                 drop(shard);
                 self.load(record, true)
@@ -210,9 +210,9 @@ impl Index {
     /// Enters a record of a snapshot. Its file is checked when it is used, or by the loader;
     /// [`Index::unverified`] lists the files that the loader did not meet. Unless the snapshot is
     /// `clean`, the file may belong to another object by now, so its tags are read from its head.
-    pub fn restore(&self, record: &Record, clean: bool) -> Load {
+    pub fn restore(&self, record: &Record, clean: bool) -> LoadResult {
         let load = self.load(record, false);
-        if load == Load::Added && !clean {
+        if load == LoadResult::Added && !clean {
             let (_, mut shard) = self.shard(&record.key);
             if let Some(slot) = shard.find(&record.key) {
                 shard.get_mut(slot).set(TAGS_IN_FILE);
@@ -222,15 +222,15 @@ impl Index {
         load
     }
 
-    fn load(&self, record: &Record, verified: bool) -> Load {
+    fn load(&self, record: &Record, verified: bool) -> LoadResult {
         let (number, mut shard) = self.shard(&record.key);
         if shard.find(&record.key).is_some() {
-            return Load::Known;
+            return LoadResult::Known;
         }
         if shard.count() >= self.watermark() {
-            return Load::Full;
+            return LoadResult::Full;
         }
-        let Some(slot) = shard.insert(&record.key, record.used) else { return Load::Full };
+        let Some(slot) = shard.insert(&record.key, record.used) else { return LoadResult::Full };
         shard.store_file(slot, record.blocks, record.used);
         match &record.tags {
             Some(tags) => self.attach_tags(number, &mut shard, slot, tags.iter().copied()),
@@ -253,7 +253,7 @@ impl Index {
         entry.uses = record.uses;
         entry.sketch = record.sketch;
         self.stamp.fetch_max(record.stamp, Ordering::AcqRel);
-        Load::Added
+        LoadResult::Added
     }
 
     /// Sorts everything into the order of use, after a snapshot was restored. Each shard is locked

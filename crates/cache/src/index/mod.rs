@@ -22,7 +22,7 @@ mod entry;
 mod evict;
 mod hold;
 mod load;
-mod publishing;
+mod publication;
 mod purge;
 mod shard;
 mod sketch;
@@ -39,16 +39,16 @@ use crate::key::Key;
 use crate::time::UnixMs;
 
 use bans::Bans;
-use entry::{DELETING, ERROR, EXISTS, Entry, NONE, SOFT_PURGED, TAGS_IN_FILE};
-use publishing::Publishing;
+use entry::{DELETING, ERROR, EXISTS, IndexEntry, NONE, SOFT_PURGED, TAGS_IN_FILE};
+use publication::Publishing;
 use shard::{KEY_COST_BYTES, Shard};
 use tags::Tags;
 
 pub use bans::{ACTIVE_BANS_MAX, Ban, How, What};
-pub use evict::{Expired, Victim};
-pub use hold::{Commit, CommitError, Committed, Hold, Names, NoHold};
-pub use load::{Cursor, Learn, Learned, Load, Record};
-pub use purge::{Purge, PurgeError, Standing, Step, UNLEARNED_READS_MAX, Verified};
+pub use evict::{ExpireStep, Victim};
+pub use hold::{Commit, CommitError, Committed, Hold, NoHold, PurgeNames};
+pub use load::{Cursor, Learn, Learned, LoadResult, Record};
+pub use purge::{Purge, PurgeError, PurgeStep, Standing, UNLEARNED_READS_MAX, Verified};
 pub use sketch::Sketch;
 pub use tags::Tag;
 
@@ -77,7 +77,7 @@ pub struct Config {
 /// The index of one cache. Shared by all threads.
 #[derive(Debug)]
 pub struct Index {
-    shards: Box<[Line<Mutex<Shard>>]>,
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
     shard_capacity: u32,
     /// Blocks of all files.
     blocks: Arc<AtomicU64>,
@@ -99,11 +99,11 @@ pub struct Index {
 /// Keeps neighbouring locks off each other's cache lines.
 #[repr(align(64))]
 #[derive(Debug)]
-struct Line<T>(T);
+struct CachePadded<T>(T);
 
 /// The circumstances of a look-up.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
+pub struct LookupContext<'a> {
     /// The time.
     pub now: UnixMs,
     /// `proxy_cache_min_uses`: the number of requests for a key before its response is stored.
@@ -114,7 +114,7 @@ pub struct Ask<'a> {
 
 /// What the index knows of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum LookupResult {
     /// There is a file.
     Stored(Stored),
     /// An upstream error is remembered (`proxy_cache_valid` of its status) and still valid.
@@ -125,7 +125,7 @@ pub enum Found {
         valid_until: UnixMs,
     },
     /// There is none, as far as the index knows (see [`Index::is_cold`]).
-    Absent(Absent),
+    Absent(AbsentKey),
 }
 
 /// A stored object.
@@ -155,7 +155,7 @@ pub struct Stored {
 
 /// A key without a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Absent {
+pub struct AbsentKey {
     /// How often it was asked for, this time included; saturates. Counted only where `min_uses` is
     /// above 1.
     pub uses: u16,
@@ -190,11 +190,11 @@ impl Index {
         }
         let shards =
             (config.bytes / KEY_COST_BYTES / SHARD_KEYS).next_power_of_two().clamp(1, SHARDS_MAX);
-        let fixed = size_of::<Self>() + shards * size_of::<Line<Mutex<Shard>>>();
+        let fixed = size_of::<Self>() + shards * size_of::<CachePadded<Mutex<Shard>>>();
         let keys = config.bytes.saturating_sub(fixed) / KEY_COST_BYTES / shards;
         let shard_capacity = keys.min(NONE as usize / shards - 1) as u32;
         let blocks = Arc::new(AtomicU64::new(0));
-        let shard = || Line(Mutex::new(Shard::new(shard_capacity, Arc::clone(&blocks))));
+        let shard = || CachePadded(Mutex::new(Shard::new(shard_capacity, Arc::clone(&blocks))));
         Some(Arc::new(Self {
             shards: std::iter::repeat_with(shard).take(shards).collect(),
             shard_capacity,
@@ -213,14 +213,14 @@ impl Index {
     }
 
     /// What is known of a key. Counts the use and makes the entry the most recently used.
-    pub fn lookup(&self, key: &Key, ask: Ask<'_>) -> Found {
+    pub fn lookup(&self, key: &Key, ask: LookupContext<'_>) -> LookupResult {
         let found = self.lookup_entry(key, ask);
         match found {
-            Found::Stored(stored) if self.any_active_ban.load(Ordering::Acquire) => {
+            LookupResult::Stored(stored) if self.any_active_ban.load(Ordering::Acquire) => {
                 match read(&self.bans).of_hit(stored.stamp, ask.key_text) {
                     None => found,
-                    Some(How::Soft) => Found::Stored(Stored { soft_purged: true, ..stored }),
-                    Some(How::Hard) => Found::Absent(Absent {
+                    Some(How::Soft) => LookupResult::Stored(Stored { soft_purged: true, ..stored }),
+                    Some(How::Hard) => LookupResult::Absent(AbsentKey {
                         uses: stored.uses,
                         wanted: stored.uses >= ask.min_uses,
                         updating: stored.updating,
@@ -231,7 +231,7 @@ impl Index {
         }
     }
 
-    fn lookup_entry(&self, key: &Key, ask: Ask<'_>) -> Found {
+    fn lookup_entry(&self, key: &Key, ask: LookupContext<'_>) -> LookupResult {
         let (_, mut shard) = self.shard(key);
         let Some(slot) = shard.find(key) else {
             if ask.min_uses > 1 {
@@ -247,26 +247,30 @@ impl Index {
                 }
                 self.feel_pressure(&shard);
             }
-            return Found::Absent(Absent { uses: 1, wanted: ask.min_uses <= 1, updating: false });
+            return LookupResult::Absent(AbsentKey {
+                uses: 1,
+                wanted: ask.min_uses <= 1,
+                updating: false,
+            });
         };
         shard.touch(slot, ask.now);
         let entry = shard.get_mut(slot);
         entry.uses = entry.uses.saturating_add(1);
         if entry.is(ERROR) {
             if ask.now < entry.valid_until {
-                return Found::Error { status: entry.error, valid_until: entry.valid_until };
+                return LookupResult::Error { status: entry.error, valid_until: entry.valid_until };
             }
             entry.clear(ERROR);
             entry.valid_until = UnixMs::ZERO;
         }
         if entry.is(EXISTS) {
-            return Found::Stored(stored(entry));
+            return LookupResult::Stored(stored(entry));
         }
         if ask.min_uses > 1 {
             entry.set(entry::COUNTED);
         }
         let wanted = entry.uses >= ask.min_uses && !entry.is(DELETING);
-        Found::Absent(Absent { uses: entry.uses, wanted, updating: entry.updating > 0 })
+        LookupResult::Absent(AbsentKey { uses: entry.uses, wanted, updating: entry.updating > 0 })
     }
 
     /// What is stored under a key, without counting a use: for tests and status pages.
@@ -428,7 +432,7 @@ impl Index {
     }
 }
 
-fn stored(entry: &Entry) -> Stored {
+fn stored(entry: &IndexEntry) -> Stored {
     Stored {
         stamp: entry.stamp,
         length: entry.length,

@@ -24,7 +24,7 @@ use crate::time::UnixMs;
 
 use super::bans::{Ban, How, What};
 use super::entry::{DELETING, EXISTS, SOFT_PURGED, TAGS_IN_FILE, UNVERIFIED};
-use super::hold::{Names, variants_tag};
+use super::hold::{PurgeNames, variants_tag};
 use super::load::Cursor;
 use super::shard::Shard;
 use super::{Index, Tag, Victim, lock, write};
@@ -57,12 +57,12 @@ impl std::error::Error for PurgeError {}
 pub struct Purge {
     index: Arc<Index>,
     ban: Ban,
-    stage: Stage,
+    stage: PurgeStage,
 }
 
 /// The walks of a purge, in this order.
 #[derive(Debug)]
-enum Stage {
+enum PurgeStage {
     /// One key.
     Key,
     /// The entries of a tag.
@@ -76,7 +76,7 @@ enum Stage {
 
 /// The result of a step of a purge.
 #[derive(Debug, Default)]
-pub struct Step {
+pub struct PurgeStep {
     /// Objects whose files must be removed.
     pub victims: Vec<Victim>,
     /// How many objects were marked as stale.
@@ -157,17 +157,17 @@ impl Index {
 
     /// The state of the key's object after all purges, including those whose walk has not reached
     /// it.
-    pub fn standing(&self, key: &Key, names: Names<'_>) -> Standing {
+    pub fn standing(&self, key: &Key, names: PurgeNames<'_>) -> Standing {
         self.standing_in(key, names, EXISTS)
     }
 
     /// Like [`standing`](Self::standing), for a victim: an object about to be removed, but not
     /// because it was purged.
-    pub fn standing_of_victim(&self, key: &Key, names: Names<'_>) -> Standing {
+    pub fn standing_of_victim(&self, key: &Key, names: PurgeNames<'_>) -> Standing {
         self.standing_in(key, names, DELETING)
     }
 
-    fn standing_in(&self, key: &Key, names: Names<'_>, state: u8) -> Standing {
+    fn standing_in(&self, key: &Key, names: PurgeNames<'_>, state: u8) -> Standing {
         let bans = super::read(&self.bans);
         let (_, shard) = self.shard(key);
         let entry = shard.find(key).map(|slot| shard.get(slot)).filter(|entry| entry.is(state));
@@ -199,9 +199,9 @@ impl Index {
 
     fn walk(self: &Arc<Self>, ban: Ban) -> Purge {
         let stage = match ban.what {
-            What::Key(_) => Stage::Key,
-            What::Tag(tag) => Stage::Tag(tag, None),
-            What::Prefix(_) | What::All => Stage::All(Cursor::default()),
+            What::Key(_) => PurgeStage::Key,
+            What::Tag(tag) => PurgeStage::Tag(tag, None),
+            What::Prefix(_) | What::All => PurgeStage::All(Cursor::default()),
         };
         Purge { index: Arc::clone(self), ban, stage }
     }
@@ -214,19 +214,21 @@ impl Purge {
     }
 
     /// Continues, over at most about `limit` entries.
-    pub fn step(&mut self, limit: usize) -> Step {
-        let mut step = Step::default();
-        self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
-            Stage::Key => self.step_key(&mut step),
-            Stage::Tag(tag, cursor) => self.step_tag(tag, cursor, limit, &mut step),
-            Stage::Unlearned(cursor, left) => self.step_unlearned(cursor, left, limit, &mut step),
-            Stage::All(cursor) => match self.step_all(cursor, limit, &mut step) {
-                Some(cursor) => Stage::All(cursor),
-                None => Stage::Done,
+    pub fn step(&mut self, limit: usize) -> PurgeStep {
+        let mut step = PurgeStep::default();
+        self.stage = match std::mem::replace(&mut self.stage, PurgeStage::Done) {
+            PurgeStage::Key => self.step_key(&mut step),
+            PurgeStage::Tag(tag, cursor) => self.step_tag(tag, cursor, limit, &mut step),
+            PurgeStage::Unlearned(cursor, left) => {
+                self.step_unlearned(cursor, left, limit, &mut step)
+            }
+            PurgeStage::All(cursor) => match self.step_all(cursor, limit, &mut step) {
+                Some(cursor) => PurgeStage::All(cursor),
+                None => PurgeStage::Done,
             },
-            Stage::Done => Stage::Done,
+            PurgeStage::Done => PurgeStage::Done,
         };
-        step.done = matches!(self.stage, Stage::Done);
+        step.done = matches!(self.stage, PurgeStage::Done);
         step
     }
 
@@ -241,9 +243,9 @@ impl Purge {
         self.index.any_active_ban.store(!bans.active().is_empty(), Ordering::Release);
     }
 
-    /// Decides about an object of [`Step::verify`] by the contents of its head.
-    pub fn verified(&self, key: &Key, names: Names<'_>) -> Verified {
-        let mut step = Step::default();
+    /// Decides about an object of [`PurgeStep::verify`] by the contents of its head.
+    pub fn verified(&self, key: &Key, names: PurgeNames<'_>) -> Verified {
+        let mut step = PurgeStep::default();
         let (number, mut shard) = self.index.shard(key);
         let found = shard.find(key);
         let stamp = found.map_or(0, |slot| shard.get(slot).stamp);
@@ -267,8 +269,8 @@ impl Purge {
         }
     }
 
-    fn step_key(&self, step: &mut Step) -> Stage {
-        let What::Key(key) = self.ban.what else { return Stage::Done };
+    fn step_key(&self, step: &mut PurgeStep) -> PurgeStage {
+        let What::Key(key) = self.ban.what else { return PurgeStage::Done };
         let (number, mut shard) = self.index.shard(&key);
         match shard.find(&key) {
             Some(slot) => self.apply(number, &mut shard, slot, step),
@@ -276,10 +278,16 @@ impl Purge {
             None if self.index.is_cold() => step.verify.push_back(key),
             None => {}
         }
-        Stage::Tag(Tag::variants_of(&key), None)
+        PurgeStage::Tag(Tag::variants_of(&key), None)
     }
 
-    fn step_tag(&self, tag: Tag, cursor: Option<u32>, limit: usize, step: &mut Step) -> Stage {
+    fn step_tag(
+        &self,
+        tag: Tag,
+        cursor: Option<u32>,
+        limit: usize,
+        step: &mut PurgeStep,
+    ) -> PurgeStage {
         let mut cursor = cursor;
         let entries = lock(&self.index.tags).walk(tag, &mut cursor, limit.max(1));
         for global in entries {
@@ -292,16 +300,22 @@ impl Purge {
             }
         }
         match cursor {
-            Some(cursor) => Stage::Tag(tag, Some(cursor)),
+            Some(cursor) => PurgeStage::Tag(tag, Some(cursor)),
             None if matches!(self.ban.what, What::Tag(_)) && self.index.must_keep_purges() => {
-                Stage::Unlearned(Cursor::default(), UNLEARNED_READS_MAX)
+                PurgeStage::Unlearned(Cursor::default(), UNLEARNED_READS_MAX)
             }
-            None => Stage::Done,
+            None => PurgeStage::Done,
         }
     }
 
     /// Entries that may carry the tag, since their tags are not known yet.
-    fn step_unlearned(&self, cursor: Cursor, left: usize, limit: usize, step: &mut Step) -> Stage {
+    fn step_unlearned(
+        &self,
+        cursor: Cursor,
+        left: usize,
+        limit: usize,
+        step: &mut PurgeStep,
+    ) -> PurgeStage {
         let next = self.index.step(cursor, limit.max(1), |shard, _, slot| {
             let entry = shard.get(slot);
             let unknown = entry.is(EXISTS) && entry.is(TAGS_IN_FILE);
@@ -311,13 +325,20 @@ impl Purge {
         });
         let left = left - step.verify.len();
         match next {
-            Some(next) if left > 0 => Stage::Unlearned(next, left),
-            _ => Stage::Done,
+            Some(next) if left > 0 => PurgeStage::Unlearned(next, left),
+            _ => PurgeStage::Done,
         }
     }
 
     /// Keeps the tags of a surviving object in memory, if there is room for them.
-    fn learn_tags(&self, number: u32, shard: &mut Shard, slot: u32, key: &Key, names: Names<'_>) {
+    fn learn_tags(
+        &self,
+        number: u32,
+        shard: &mut Shard,
+        slot: u32,
+        key: &Key,
+        names: PurgeNames<'_>,
+    ) {
         let entry = shard.get(slot);
         // A newer object is not the one whose head was read.
         if entry.is(EXISTS) && entry.is(TAGS_IN_FILE) && entry.stamp < self.ban.stamp {
@@ -328,7 +349,7 @@ impl Purge {
     }
 
     /// Everything, or entries whose key may begin with the prefix.
-    fn step_all(&self, cursor: Cursor, limit: usize, step: &mut Step) -> Option<Cursor> {
+    fn step_all(&self, cursor: Cursor, limit: usize, step: &mut PurgeStep) -> Option<Cursor> {
         self.index.step(cursor, limit.max(1), |shard, number, slot| {
             let entry = shard.get(slot);
             if !entry.is(EXISTS) || entry.stamp >= self.ban.stamp {
@@ -359,7 +380,7 @@ impl Purge {
         self.ban.how == How::Soft && shard.get(slot).is(SOFT_PURGED)
     }
 
-    fn apply(&self, number: u32, shard: &mut Shard, slot: u32, step: &mut Step) {
+    fn apply(&self, number: u32, shard: &mut Shard, slot: u32, step: &mut PurgeStep) {
         let entry = shard.get(slot);
         if !entry.is(EXISTS) || entry.stamp >= self.ban.stamp || self.is_marked(shard, slot) {
             return;

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::key::Key;
 use crate::time::UnixMs;
 
-use super::entry::{DELETING, EXISTS, Entry, FREE, NONE};
+use super::entry::{DELETING, EXISTS, FREE, IndexEntry, NONE};
 
 /// The cost of a key: its entry, and its share of the hash table.
-pub(super) const KEY_COST_BYTES: usize = size_of::<Entry>() + size_of::<u32>();
+pub(super) const KEY_COST_BYTES: usize = size_of::<IndexEntry>() + size_of::<u32>();
 
 /// The two queues, ordered by the time of last use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Queue {
+pub(super) enum LruQueue {
     /// Entries with a file.
     Stored,
     /// Counted and failed keys, and keys being filled for the first time.
@@ -25,14 +25,14 @@ pub(super) enum Queue {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Ends {
+struct QueueEnds {
     newest: u32,
     oldest: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Shard {
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
     buckets: Vec<u32>,
     capacity: u32,
     free: u32,
@@ -40,7 +40,7 @@ pub(super) struct Shard {
     stored: u32,
     /// Blocks of the files of all shards.
     blocks: Arc<AtomicU64>,
-    queues: [Ends; 2],
+    queues: [QueueEnds; 2],
 }
 
 impl Shard {
@@ -54,7 +54,7 @@ impl Shard {
             count: 0,
             stored: 0,
             blocks,
-            queues: [Ends { newest: NONE, oldest: NONE }; 2],
+            queues: [QueueEnds { newest: NONE, oldest: NONE }; 2],
         }
     }
 
@@ -73,17 +73,17 @@ impl Shard {
         self.entries.len() as u32
     }
 
-    pub fn get(&self, slot: u32) -> &Entry {
+    pub fn get(&self, slot: u32) -> &IndexEntry {
         &self.entries[slot as usize]
     }
 
     /// Flags, blocks and queue links change through the shard only.
-    pub fn get_mut(&mut self, slot: u32) -> &mut Entry {
+    pub fn get_mut(&mut self, slot: u32) -> &mut IndexEntry {
         &mut self.entries[slot as usize]
     }
 
     /// The entry in use at a slot, if there is one.
-    pub fn live(&self, slot: u32) -> Option<&Entry> {
+    pub fn live(&self, slot: u32) -> Option<&IndexEntry> {
         self.entries.get(slot as usize).filter(|entry| !entry.is(FREE))
     }
 
@@ -104,12 +104,12 @@ impl Shard {
         let slot = match self.free {
             NONE if self.slots() == self.capacity => return None,
             NONE => {
-                self.entries.push(Entry::new(*key));
+                self.entries.push(IndexEntry::new(*key));
                 self.slots() - 1
             }
             slot => {
                 self.free = self.get(slot).chain;
-                self.entries[slot as usize] = Entry::new(*key);
+                self.entries[slot as usize] = IndexEntry::new(*key);
                 slot
             }
         };
@@ -199,7 +199,7 @@ impl Shard {
     }
 
     /// The least recently used entry.
-    pub fn oldest(&self, queue: Queue) -> Option<u32> {
+    pub fn oldest(&self, queue: LruQueue) -> Option<u32> {
         let slot = self.queues[queue as usize].oldest;
         (slot != NONE).then_some(slot)
     }
@@ -212,7 +212,7 @@ impl Shard {
 
     /// Frees the slot of the oldest entry without a file and without holds.
     pub fn make_room(&mut self, tries: usize) -> bool {
-        let mut slot = self.oldest(Queue::Other);
+        let mut slot = self.oldest(LruQueue::Other);
         for _ in 0..tries {
             let Some(candidate) = slot else { return false };
             let entry = self.get(candidate);
@@ -230,7 +230,7 @@ impl Shard {
         let mut slots: Vec<u32> =
             (0..self.slots()).filter(|&slot| self.live(slot).is_some()).collect();
         slots.sort_unstable_by_key(|&slot| self.get(slot).used);
-        self.queues = [Ends { newest: NONE, oldest: NONE }; 2];
+        self.queues = [QueueEnds { newest: NONE, oldest: NONE }; 2];
         slots.into_iter().for_each(|slot| self.push_newest(slot));
     }
 
@@ -240,8 +240,8 @@ impl Shard {
         ((u64::from(bits) * self.buckets.len() as u64) >> 32) as usize
     }
 
-    fn queue_of(&self, slot: u32) -> Queue {
-        if self.get(slot).is(EXISTS) { Queue::Stored } else { Queue::Other }
+    fn queue_of(&self, slot: u32) -> LruQueue {
+        if self.get(slot).is(EXISTS) { LruQueue::Stored } else { LruQueue::Other }
     }
 
     fn push_newest(&mut self, slot: u32) {
@@ -282,7 +282,7 @@ impl Shard {
 
     fn unlink(&mut self, slot: u32) {
         let queue = self.queue_of(slot) as usize;
-        let Entry { older, newer, .. } = *self.get(slot);
+        let IndexEntry { older, newer, .. } = *self.get(slot);
         match older {
             NONE => self.queues[queue].oldest = newer,
             older => self.get_mut(older).newer = newer,

@@ -39,7 +39,7 @@ impl Tag {
 
 /// One tag of one entry. A free link has no entry, and `entry_next` leads to the next free one.
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct TagLink {
     entry: u32,
     tag: u32,
     entry_next: u32,
@@ -49,19 +49,19 @@ struct Link {
 
 /// A tag that some entry carries. A free one has no links, and `chain` leads to the next.
 #[derive(Debug, Clone, Copy)]
-struct Carried {
+struct TagEntry {
     tag: Tag,
     first: u32,
     chain: u32,
 }
 
 /// The maximum cost of a link: itself and, in the worst case, a new tag with its bucket.
-const LINK_COST_BYTES: usize = size_of::<Link>() + size_of::<Carried>() + size_of::<u32>();
+const LINK_COST_BYTES: usize = size_of::<TagLink>() + size_of::<TagEntry>() + size_of::<u32>();
 
 #[derive(Debug)]
 pub(super) struct Tags {
-    links: Vec<Link>,
-    carried: Vec<Carried>,
+    links: Vec<TagLink>,
+    carried: Vec<TagEntry>,
     buckets: Vec<u32>,
     capacity: u32,
     free_link: u32,
@@ -168,7 +168,7 @@ impl Tags {
             return at;
         }
         let bucket = self.bucket(tag);
-        let carried = Carried { tag, first: NONE, chain: self.buckets[bucket].wrapping_sub(1) };
+        let carried = TagEntry { tag, first: NONE, chain: self.buckets[bucket].wrapping_sub(1) };
         let at = match self.free_carried {
             NONE => {
                 self.carried.push(carried);
@@ -185,7 +185,7 @@ impl Tags {
     }
 
     fn drop_carried(&mut self, at: u32) {
-        let Carried { tag, chain, .. } = self.carried[at as usize];
+        let TagEntry { tag, chain, .. } = self.carried[at as usize];
         let bucket = self.bucket(tag);
         if self.buckets[bucket] == at + 1 {
             self.buckets[bucket] = chain.wrapping_add(1);
@@ -203,7 +203,7 @@ impl Tags {
     fn link(&mut self, entry: u32, tag: Tag, entry_next: u32) -> u32 {
         let carried = self.carry(tag);
         let first = self.carried[carried as usize].first;
-        let link = Link { entry, tag: carried, entry_next, tag_next: first, tag_before: NONE };
+        let link = TagLink { entry, tag: carried, entry_next, tag_next: first, tag_before: NONE };
         let at = match self.free_link {
             NONE => {
                 self.links.push(link);
@@ -224,7 +224,7 @@ impl Tags {
     }
 
     fn unlink(&mut self, at: u32) {
-        let Link { tag, tag_next, tag_before, .. } = self.links[at as usize];
+        let TagLink { tag, tag_next, tag_before, .. } = self.links[at as usize];
         match tag_before {
             NONE => self.carried[tag as usize].first = tag_next,
             before => self.links[before as usize].tag_next = tag_next,

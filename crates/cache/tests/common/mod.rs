@@ -157,19 +157,19 @@ pub async fn piece_bytes(io: &Io, piece: Piece) -> Bytes {
 }
 
 /// The result of a look-up, in words.
-pub async fn look(store: &Arc<Store>, io: &Io, text: &str) -> Found {
+pub async fn look(store: &Arc<Store>, io: &Io, text: &str) -> LookupOutcome {
     match store.lookup(io, &target(text), PLAIN).await {
-        Lookup::Memory(hit) => Found::Memory(read(io, &hit).await),
-        Lookup::File(hit) => Found::File(read(io, &hit).await),
-        Lookup::Filling(_) => Found::Filling,
-        Lookup::Error { status, .. } => Found::Error(status),
-        Lookup::Absent { .. } => Found::Absent,
-        Lookup::Unavailable(why) => Found::Unavailable(why),
+        Lookup::Memory(hit) => LookupOutcome::Memory(read(io, &hit).await),
+        Lookup::File(hit) => LookupOutcome::File(read(io, &hit).await),
+        Lookup::Filling(_) => LookupOutcome::Filling,
+        Lookup::Error { status, .. } => LookupOutcome::Error(status),
+        Lookup::Absent { .. } => LookupOutcome::Absent,
+        Lookup::Unavailable(why) => LookupOutcome::Unavailable(why),
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum LookupOutcome {
     Memory(Bytes),
     File(Bytes),
     Filling,
@@ -178,12 +178,12 @@ pub enum Found {
     Unavailable(nowait_cache::Why),
 }
 
-impl Found {
+impl LookupOutcome {
     /// The body, wherever it is.
     #[track_caller]
     pub fn body(self) -> Bytes {
         match self {
-            Found::Memory(body) | Found::File(body) => body,
+            LookupOutcome::Memory(body) | LookupOutcome::File(body) => body,
             other => panic!("no object: {other:?}"),
         }
     }

@@ -18,8 +18,8 @@ fn sized(bytes: usize) -> Arc<Index> {
     index
 }
 
-fn ask(now: UnixMs, min_uses: u16) -> Ask<'static> {
-    Ask { now, min_uses, key_text: b"" }
+fn ask(now: UnixMs, min_uses: u16) -> LookupContext<'static> {
+    LookupContext { now, min_uses, key_text: b"" }
 }
 
 fn after(seconds: u64) -> UnixMs {
@@ -27,7 +27,7 @@ fn after(seconds: u64) -> UnixMs {
 }
 
 fn commit<'a>(main: &'a Key, text: &'a [u8], tags: &'a [Tag]) -> Commit<'a> {
-    let names = Names { main, key_text: text, tags, created: NOW };
+    let names = PurgeNames { main, key_text: text, tags, created: NOW };
     Commit { names, length: 5000, blocks: 2, head_bytes: 500, valid_until: NOW }
 }
 
@@ -39,7 +39,7 @@ fn store(index: &Arc<Index>, text: &str, tags: &[Tag], now: UnixMs) -> Key {
 }
 
 fn is_stored(index: &Index, key: &Key) -> bool {
-    matches!(index.lookup(key, ask(NOW, 1)), Found::Stored(_))
+    matches!(index.lookup(key, ask(NOW, 1)), LookupResult::Stored(_))
 }
 
 /// Runs a purge to its end; every head contains `names`. Returns the removed and the marked
@@ -52,7 +52,7 @@ fn run(mut purge: Purge, names: impl Fn(&Key) -> (Key, Vec<u8>, Vec<Tag>)) -> (u
         marked += step.marked;
         for key in step.verify {
             let (main, key_text, tags) = names(&key);
-            let names = Names { main: &main, key_text: &key_text, tags: &tags, created: NOW };
+            let names = PurgeNames { main: &main, key_text: &key_text, tags: &tags, created: NOW };
             match purge.verified(&key, names) {
                 Verified::Kept => {}
                 Verified::Marked => marked += 1,
@@ -74,7 +74,10 @@ fn no_names(_: &Key) -> (Key, Vec<u8>, Vec<Tag>) {
 fn a_stored_object_is_found_and_evicted() {
     let index = index();
     let key = store(&index, "a", &[], NOW);
-    assert!(matches!(index.lookup(&key, ask(NOW, 1)), Found::Stored(Stored { length: 5000, .. })));
+    assert!(matches!(
+        index.lookup(&key, ask(NOW, 1)),
+        LookupResult::Stored(Stored { length: 5000, .. })
+    ));
     assert_eq!(index.blocks(), 2);
     let victims = index.evict(5);
     assert_eq!(victims.len(), 1);
@@ -92,15 +95,15 @@ fn uses_are_counted_up_to_the_first_store() {
     let index = index();
     let key = Key::new(b"a");
     for (uses, wanted) in [(1, false), (2, false), (3, true)] {
-        let absent = Absent { uses, wanted, updating: false };
-        assert_eq!(index.lookup(&key, ask(NOW, 3)), Found::Absent(absent));
+        let absent = AbsentKey { uses, wanted, updating: false };
+        assert_eq!(index.lookup(&key, ask(NOW, 3)), LookupResult::Absent(absent));
     }
     drop(index.hold(&key, NOW).unwrap());
     assert_eq!(index.usage().keys, 1, "still counted");
     let other = Key::new(b"b");
     assert!(matches!(
         index.lookup(&other, ask(NOW, 1)),
-        Found::Absent(Absent { wanted: true, .. })
+        LookupResult::Absent(AbsentKey { wanted: true, .. })
     ));
     assert_eq!(index.usage().keys, 1, "nothing to count with min_uses 1");
 }
@@ -110,14 +113,14 @@ fn a_remembered_error_is_answered_until_its_time() {
     let index = index();
     let key = store(&index, "a", &[], NOW);
     index.hold(&key, NOW).unwrap().remember_error(504, after(5));
-    let error = Found::Error { status: 504, valid_until: after(5) };
+    let error = LookupResult::Error { status: 504, valid_until: after(5) };
     assert_eq!(index.lookup(&key, ask(after(4), 1)), error);
-    assert!(matches!(index.lookup(&key, ask(after(5), 1)), Found::Stored(_)), "still there");
+    assert!(matches!(index.lookup(&key, ask(after(5), 1)), LookupResult::Stored(_)), "still there");
 
     let absent = Key::new(b"b");
     index.hold(&absent, NOW).unwrap().remember_error(502, after(5));
-    assert!(matches!(index.lookup(&absent, ask(NOW, 1)), Found::Error { status: 502, .. }));
-    assert!(matches!(index.lookup(&absent, ask(after(5), 1)), Found::Absent(_)));
+    assert!(matches!(index.lookup(&absent, ask(NOW, 1)), LookupResult::Error { status: 502, .. }));
+    assert!(matches!(index.lookup(&absent, ask(after(5), 1)), LookupResult::Absent(_)));
 }
 
 #[test]
@@ -126,7 +129,7 @@ fn fills_and_updates_are_visible_to_others() {
     let key = store(&index, "a", &[], NOW);
     let hold = index.hold(&key, NOW).unwrap();
     assert!(index.peek(&key).unwrap().updating);
-    let names = Names { main: &key, key_text: b"a", tags: &[], created: NOW };
+    let names = PurgeNames { main: &key, key_text: b"a", tags: &[], created: NOW };
     let stamp = index.peek(&key).unwrap().stamp;
     assert!(hold.revalidated(names, stamp, after(60)));
     let stored = index.peek(&key).unwrap();
@@ -193,7 +196,8 @@ fn memory_stays_within_the_configured_size() {
     for bytes in [BYTES_MIN, 1 << 20, 10 << 20, (10 << 20) + 12_345] {
         let index = sized(bytes);
         let keys_max = index.usage().keys_max;
-        let fixed = size_of::<Index>() + index.shards.len() * size_of::<Line<Mutex<Shard>>>();
+        let fixed =
+            size_of::<Index>() + index.shards.len() * size_of::<CachePadded<Mutex<Shard>>>();
         assert!(fixed as u64 + keys_max * KEY_COST_BYTES as u64 <= bytes as u64);
         // nginx: one megabyte for about 8 thousand keys.
         assert!(keys_max * 128 > bytes as u64, "{keys_max} keys in {bytes}");
@@ -247,8 +251,8 @@ fn a_prefix_is_purged_at_once_and_then_from_disk() {
     }
     let find = |n: u64| {
         let text = text(n);
-        let ask = Ask { now: NOW, min_uses: 1, key_text: text.as_bytes() };
-        matches!(index.lookup(&Key::new(text.as_bytes()), ask), Found::Stored(_))
+        let ask = LookupContext { now: NOW, min_uses: 1, key_text: text.as_bytes() };
+        matches!(index.lookup(&Key::new(text.as_bytes()), ask), LookupResult::Stored(_))
     };
     let prefix = What::Prefix(b"httporigin/1/1".as_slice().into());
     let purge = index.purge(prefix, How::Hard, NOW).unwrap();
@@ -271,7 +275,9 @@ fn everything_is_purged_at_once() {
     let index = index();
     let key = store(&index, "a", &[], NOW);
     let purge = index.purge(What::All, How::Soft, NOW).unwrap();
-    let Found::Stored(stored) = index.lookup(&key, ask(NOW, 1)) else { panic!("not stored") };
+    let LookupResult::Stored(stored) = index.lookup(&key, ask(NOW, 1)) else {
+        panic!("not stored")
+    };
     assert!(stored.soft_purged);
     let fresh = store(&index, "b", &[], NOW);
     assert_eq!(run(purge, no_names), (0, 1));
@@ -330,9 +336,9 @@ fn a_file_with_unknown_tags_is_checked_by_its_head() {
     let tag = Tag::new(b"news");
     let key = Key::new(b"httporigin/a");
     let found = Record::found(key, 900, 2, NOW);
-    assert_eq!(index.found(&found), Load::Added);
+    assert_eq!(index.found(&found), LoadResult::Added);
     assert!(index.peek(&key).unwrap().names_in_file);
-    let names = Names { main: &key, key_text: b"httporigin/a", tags: &[tag], created: NOW };
+    let names = PurgeNames { main: &key, key_text: b"httporigin/a", tags: &[tag], created: NOW };
     let learn =
         Learn { key, names, length: 900, blocks: 2, head_bytes: 300, valid_until: after(9) };
     let Learned::Stored(stored) = index.learn(&learn, NOW) else { panic!("purged") };
@@ -340,16 +346,16 @@ fn a_file_with_unknown_tags_is_checked_by_its_head() {
     assert_eq!(run(index.purge(What::Tag(tag), How::Soft, NOW).unwrap(), no_names), (0, 1));
 
     let other = Key::new(b"httporigin/b");
-    assert_eq!(index.found(&Record::found(other, 900, 2, NOW)), Load::Added);
+    assert_eq!(index.found(&Record::found(other, 900, 2, NOW)), LoadResult::Added);
     // On a hit that precedes the walk.
     drop(index.purge(What::Tag(tag), How::Hard, NOW).unwrap());
-    let names = Names { main: &other, ..names };
+    let names = PurgeNames { main: &other, ..names };
     let learned = index.learn(&Learn { key: other, names, ..learn }, NOW);
     assert!(matches!(learned, Learned::Purged(Some(_))));
 
     // By the walk, which counts it.
     let third = Key::new(b"httporigin/c");
-    assert_eq!(index.found(&Record::found(third, 900, 2, NOW)), Load::Added);
+    assert_eq!(index.found(&Record::found(third, 900, 2, NOW)), LoadResult::Added);
     let names = |key: &Key| (*key, b"httporigin/c".to_vec(), vec![tag]);
     assert_eq!(run(index.purge(What::Tag(tag), How::Hard, NOW).unwrap(), names), (2, 0));
 }
@@ -404,7 +410,7 @@ fn what_purges_leave_of_an_object() {
     let index = index();
     let tag = Tag::new(b"news");
     let key = store(&index, "a", &[tag], NOW);
-    let names = Names { main: &key, key_text: b"a", tags: &[tag], created: NOW };
+    let names = PurgeNames { main: &key, key_text: b"a", tags: &[tag], created: NOW };
     assert_eq!(index.standing(&key, names), Standing::Valid);
     assert_eq!(index.standing_of_victim(&key, names), Standing::Gone);
     drop(index.purge(What::Tag(tag), How::Soft, NOW).unwrap());
@@ -443,7 +449,7 @@ fn while_cold_the_file_of_a_key_is_purged() {
     let names = |key: &Key| (*key, b"a".to_vec(), Vec::new());
     assert_eq!(run(index.purge(What::Key(key), How::Soft, NOW).unwrap(), names), (0, 1));
     assert!(index.peek(&key).unwrap().soft_purged);
-    assert_eq!(index.found(&Record::found(key, 900, 2, NOW)), Load::Known);
+    assert_eq!(index.found(&Record::found(key, 900, 2, NOW)), LoadResult::Known);
     assert_eq!(index.blocks(), 2);
     index.forget(&key, 0);
     assert_eq!(run(index.purge(What::Key(key), How::Hard, NOW).unwrap(), names), (1, 0));
@@ -470,7 +476,7 @@ fn a_purge_of_an_earlier_process_spares_what_came_after_it() {
         assert!(step.done && step.victims.is_empty() && step.verify.len() == 2);
         for key in step.verify {
             let created = if key == old { NOW } else { after(1) };
-            let names = Names { main: &key, key_text: b"a", tags: &[], created };
+            let names = PurgeNames { main: &key, key_text: b"a", tags: &[], created };
             assert_eq!(matches!(purge.verified(&key, names), Verified::Victim(_)), key == old);
         }
         purge.finish();
@@ -483,9 +489,9 @@ fn a_snapshot_is_verified_by_the_loader() {
     let index = index();
     let record = |text: &[u8], used| Record { used, ..Record::found(Key::new(text), 900, 2, NOW) };
     for text in [&b"here"[..], b"gone"] {
-        assert_eq!(index.restore(&record(text, NOW), true), Load::Added);
+        assert_eq!(index.restore(&record(text, NOW), true), LoadResult::Added);
     }
-    assert_eq!(index.found(&Record { blocks: 5, ..record(b"here", NOW) }), Load::Known);
+    assert_eq!(index.found(&Record { blocks: 5, ..record(b"here", NOW) }), LoadResult::Known);
     assert_eq!(index.blocks(), 7);
     let mut keys = Vec::new();
     let mut cursor = Some(Cursor::default());

@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::super::entry::{DELETING, EXISTS};
-use super::super::shard::Queue;
+use super::super::shard::LruQueue;
 use super::*;
 
 const TEXTS: u64 = 60;
 const TAGS: u64 = 5;
 
 /// splitmix64: enough for test sequences.
-struct Random(u64);
+struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -29,7 +29,7 @@ impl Random {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Object {
+struct ModelObject {
     used: UnixMs,
     /// Orders uses within a millisecond.
     turn: u64,
@@ -38,7 +38,7 @@ struct Object {
     soft_purged: bool,
 }
 
-struct Open {
+struct ModelHold {
     hold: Hold,
     number: u64,
     /// Purges since it began.
@@ -47,11 +47,11 @@ struct Open {
 
 struct Model {
     index: Arc<Index>,
-    random: Random,
+    random: SplitMix,
     now: UnixMs,
     turn: u64,
-    objects: HashMap<u64, Object>,
-    open: Vec<Open>,
+    objects: HashMap<u64, ModelObject>,
+    open: Vec<ModelHold>,
     victims: Vec<(u64, Victim)>,
 }
 
@@ -83,7 +83,7 @@ impl Model {
     fn new(seed: u64) -> Self {
         Self {
             index: sized(BYTES_MIN),
-            random: Random(seed),
+            random: SplitMix(seed),
             now: NOW,
             turn: 0,
             objects: HashMap::new(),
@@ -103,16 +103,16 @@ impl Model {
         let number = self.random.below(TEXTS);
         let text = text(number);
         let min_uses = 1 + self.random.below(3) as u16;
-        let ask = Ask { now: self.now, min_uses, key_text: &text };
+        let ask = LookupContext { now: self.now, min_uses, key_text: &text };
         let found = self.index.lookup(&key(number), ask);
         self.touch(number);
         match (found, self.objects.get(&number)) {
-            (Found::Stored(stored), Some(object)) => {
+            (LookupResult::Stored(stored), Some(object)) => {
                 assert_eq!(stored.blocks, object.blocks);
                 assert_eq!(stored.soft_purged, object.soft_purged);
                 assert_eq!(stored.updating, self.open.iter().any(|open| open.number == number));
             }
-            (Found::Absent(_), None) => {}
+            (LookupResult::Absent(_), None) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -121,7 +121,7 @@ impl Model {
         let number = self.random.below(TEXTS);
         let deleting = self.victims.iter().any(|(victim, _)| *victim == number);
         match self.index.hold(&key(number), self.now) {
-            Ok(hold) if !deleting => self.open.push(Open { hold, number, purges: Vec::new() }),
+            Ok(hold) if !deleting => self.open.push(ModelHold { hold, number, purges: Vec::new() }),
             Err(NoHold::Deleting) if deleting => {}
             other => panic!("{other:?}, deleting: {deleting}"),
         }
@@ -132,7 +132,7 @@ impl Model {
             return;
         }
         let at = self.random.below(self.open.len() as u64) as usize;
-        let Open { mut hold, number, purges } = self.open.swap_remove(at);
+        let ModelHold { mut hold, number, purges } = self.open.swap_remove(at);
         if self.random.below(4) == 0 {
             return;
         }
@@ -152,7 +152,7 @@ impl Model {
                 assert!(published && !purged(How::Hard) && !deleting);
                 assert_eq!(committed.soft_purged, purged(How::Soft));
                 let soft_purged = committed.soft_purged;
-                let object = Object { used: self.now, turn: 0, blocks, tags, soft_purged };
+                let object = ModelObject { used: self.now, turn: 0, blocks, tags, soft_purged };
                 self.objects.insert(number, object);
                 self.touch(number);
             }
@@ -232,9 +232,10 @@ impl Model {
             marked += step.marked;
             for key in step.verify {
                 let text = text(number_of(&key));
-                match purge
-                    .verified(&key, Names { main: &key, key_text: &text, tags: &[], created: NOW })
-                {
+                match purge.verified(
+                    &key,
+                    PurgeNames { main: &key, key_text: &text, tags: &[], created: NOW },
+                ) {
                     Verified::Kept => {}
                     Verified::Marked => marked += 1,
                     Verified::Victim(victim) => victims.push(victim),
@@ -298,15 +299,15 @@ impl Shard {
     /// What must hold between operations.
     fn check(&self) {
         let mut queued = 0;
-        for queue in [Queue::Stored, Queue::Other] {
+        for queue in [LruQueue::Stored, LruQueue::Other] {
             let mut slot = self.oldest(queue);
             let mut used = UnixMs::ZERO;
             while let Some(at) = slot {
                 let entry = self.live(at).expect("no free slot in a queue");
-                assert_eq!(entry.is(EXISTS), queue == Queue::Stored);
+                assert_eq!(entry.is(EXISTS), queue == LruQueue::Stored);
                 assert!(entry.is_kept() || entry.holds > 0 || entry.is(DELETING));
                 assert_eq!(self.find(&entry.key), Some(at));
-                if queue == Queue::Stored {
+                if queue == LruQueue::Stored {
                     assert!(entry.used >= used);
                     used = entry.used;
                 }
@@ -369,13 +370,13 @@ fn threads_share_it() {
         for seed in 0..4 {
             let index = &index;
             scope.spawn(move || {
-                let mut random = Random(seed);
+                let mut random = SplitMix(seed);
                 for _ in 0..20_000 {
                     let number = random.below(3000);
                     let (key, text) = (key(number), text(number));
                     match random.below(100) {
                         0..60 => {
-                            let ask = Ask { key_text: &text, ..ask(NOW, 1) };
+                            let ask = LookupContext { key_text: &text, ..ask(NOW, 1) };
                             index.lookup(&key, ask);
                         }
                         60..95 => {

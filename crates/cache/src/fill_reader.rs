@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use crate::format::Head;
 pub use crate::growth::{Cut, Piece};
-use crate::growth::{Growth, Slot};
+use crate::growth::{Growth, WatcherSlot};
 
 /// A reader of an object that is being filled.
 pub struct Growing {
     growth: Arc<Growth>,
     head: Arc<Head>,
     position: u64,
-    slot: Slot,
+    slot: WatcherSlot,
     /// The part already in the file may be read there.
     file: bool,
     /// The piece at this position, whose arrival was awaited.
@@ -29,7 +29,7 @@ const BEGUN_BYTES_MAX: u64 = 64 * 1024;
 impl Growing {
     pub(crate) fn new(growth: Arc<Growth>, head: Arc<Head>) -> Growing {
         growth.enter();
-        Growing { growth, head, position: 0, slot: Slot::default(), file: true, begun: None }
+        Growing { growth, head, position: 0, slot: WatcherSlot::default(), file: true, begun: None }
     }
 
     /// The object's head. Its `body_len` is not known before the end.

@@ -14,12 +14,12 @@ use super::What;
 
 #[derive(Debug, Default)]
 pub(super) struct Publishing {
-    state: Mutex<State>,
+    state: Mutex<PublishingState>,
     waiters: Waiters,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PublishingState {
     last: u64,
     /// By their numbers: the key, and the key without `Vary`.
     under_way: BTreeMap<u64, [Key; 2]>,
@@ -27,7 +27,7 @@ struct State {
 
 impl Publishing {
     /// Plain data, valid after every statement: a panic elsewhere cannot break it.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PublishingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

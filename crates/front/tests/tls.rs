@@ -18,8 +18,8 @@ use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Strea
 use nowait_runtime::pool::{Op, Pool, PoolConfig};
 use nowait_runtime::worker::{self, WorkerConfig, WorkerEnd, Workers};
 use nowait_tls::{
-    CertificateDer, Client, ClientSettings, Error, Identity, Server, ServerSettings, SessionCache,
-    TicketKeys, Versions, pem,
+    CertificateDer, Client, ClientSettings, Error, Identity, ServerSettings, SessionCache,
+    TicketKeys, TlsServer, Versions, pem,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -69,8 +69,8 @@ fn identity(algorithm: &'static rcgen::SignatureAlgorithm) -> Identity {
     Identity::new(vec![own], &key, None).unwrap()
 }
 
-fn server(algorithm: &'static rcgen::SignatureAlgorithm) -> Server {
-    Server::new(ServerSettings {
+fn server(algorithm: &'static rcgen::SignatureAlgorithm) -> TlsServer {
+    TlsServer::new(ServerSettings {
         identities: vec![identity(algorithm)],
         tickets: Some(Arc::new(TicketKeys::generated().unwrap())),
         ..ServerSettings::default()
@@ -99,7 +99,7 @@ async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (
 }
 
 /// A connection with TLS: the client's end, and the server's.
-async fn pair(client: &Client, server: &Server, handshake: &Handshake) -> (Stream, Stream) {
+async fn pair(client: &Client, server: &TlsServer, handshake: &Handshake) -> (Stream, Stream) {
     let (far, near) = sockets().await;
     let session = client.connect("example.com").unwrap();
     let accepting = accept(&near, b"", handshake, async |hello| {
@@ -245,7 +245,7 @@ fn failures_are_told() {
 #[test]
 fn a_server_that_takes_early_data_serves_clients_without() {
     on_each(|| async {
-        let server = Server::new(ServerSettings {
+        let server = TlsServer::new(ServerSettings {
             identities: vec![identity(&rcgen::PKCS_ECDSA_P256_SHA256)],
             cache: Some(Arc::new(SessionCache::new(1 << 20, LONG))),
             early_data_bytes_max: 16_384,

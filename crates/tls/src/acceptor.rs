@@ -3,12 +3,12 @@
 use rustls::InvalidMessage;
 use rustls::server::{Accepted, UnbufferedServerConnection};
 
+use crate::client_offer::{ClientOffer, sigalg_name};
 use crate::error::Error;
 use crate::identity::Offer;
-use crate::offered::{Offered, sigalg_name};
-use crate::server::Server;
+use crate::server::TlsServer;
 use crate::session::Session;
-use crate::transcript::{self, Hidden};
+use crate::transcript::{self, MaskedHello};
 
 /// Maximum size of a ClientHello. OpenSSL accepts 131,396 bytes. Hybrid key shares need less than 2 KB, and
 /// tickets little more: no client that is known sends 4 KB.
@@ -218,7 +218,7 @@ pub struct Hello {
     accepted: Accepted,
     received: Vec<u8>,
     /// The server name, if rustls does not see it, and where it is.
-    hidden: Option<(Hidden, Option<String>)>,
+    hidden: Option<(MaskedHello, Option<String>)>,
 }
 
 impl Hello {
@@ -244,15 +244,15 @@ impl Hello {
     }
 
     /// All that it offers.
-    pub fn offered(&self) -> Offered {
-        Offered::of(&self.accepted.client_hello())
+    pub fn offered(&self) -> ClientOffer {
+        ClientOffer::of(&self.accepted.client_hello())
     }
 
     /// A session with a server that has not begun, and never will: it shows what is known so far.
     ///
     /// # Errors
     /// The server's settings exclude each other.
-    pub fn expected(&self, server: &Server) -> Result<Session, Error> {
+    pub fn expected(&self, server: &TlsServer) -> Result<Session, Error> {
         let connection = UnbufferedServerConnection::new(server.config.clone())?;
         Ok(Session::server(connection, server, self.server_name(), None, None))
     }
@@ -261,7 +261,7 @@ impl Hello {
     ///
     /// # Errors
     /// The server's settings exclude each other.
-    pub fn begin(self, server: &Server) -> Result<(Session, Vec<u8>), Error> {
+    pub fn begin(self, server: &TlsServer) -> Result<(Session, Vec<u8>), Error> {
         let server_name = self.server_name();
         let hello = self.accepted.client_hello();
         let offer = Offer { schemes: hello.signature_schemes(), suites: hello.cipher_suites() };

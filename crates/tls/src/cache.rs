@@ -17,12 +17,12 @@ const ORDER_SLACK: usize = 16;
 pub struct SessionCache {
     bytes_max: usize,
     timeout: Duration,
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    sessions: HashMap<Arc<[u8]>, Session>,
+struct CacheState {
+    sessions: HashMap<Arc<[u8]>, CachedSession>,
     /// In order of age; the number tells a session from a later one with the same key.
     order: VecDeque<(Arc<[u8]>, u64)>,
     bytes: usize,
@@ -30,7 +30,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Session {
+struct CachedSession {
     number: u64,
     stored: Instant,
     value: Vec<u8>,
@@ -77,11 +77,11 @@ impl SessionCache {
         state.next += 1;
         state.bytes += bytes;
         state.order.push_back((key.clone(), number));
-        state.sessions.insert(key, Session { number, stored, value });
+        state.sessions.insert(key, CachedSession { number, stored, value });
         state.make_room(self.bytes_max);
         // Sessions that were removed leave their places in the order behind.
         if state.order.len() > 2 * state.sessions.len() + ORDER_SLACK {
-            let State { order, sessions, .. } = &mut *state;
+            let CacheState { order, sessions, .. } = &mut *state;
             order.retain(|(key, number)| {
                 sessions.get(key).is_some_and(|session| session.number == *number)
             });
@@ -106,7 +106,7 @@ impl SessionCache {
     }
 }
 
-impl State {
+impl CacheState {
     /// Removes the oldest sessions until the others fit.
     fn make_room(&mut self, bytes_max: usize) {
         while self.bytes > bytes_max {
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    fn remove(&mut self, key: &[u8]) -> Option<Session> {
+    fn remove(&mut self, key: &[u8]) -> Option<CachedSession> {
         let session = self.sessions.remove(key)?;
         self.bytes -= key.len() + session.value.len() + ENTRY_BYTES;
         Some(session)

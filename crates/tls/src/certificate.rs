@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest;
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
-use crate::der::{BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE, Value};
+use crate::der::{BIT_STRING, BOOLEAN, DerReader, DerValue, INTEGER, OCTET_STRING, OID, SEQUENCE};
 use crate::name;
 
 /// Characters per line of PEM.
@@ -70,9 +70,9 @@ pub struct Certificate<'a> {
     serial: &'a [u8],
     issuer: &'a [u8],
     subject: &'a [u8],
-    not_before: Value<'a>,
-    not_after: Value<'a>,
-    spki: Value<'a>,
+    not_before: DerValue<'a>,
+    not_after: DerValue<'a>,
+    spki: DerValue<'a>,
     extensions: Option<&'a [u8]>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Certificate<'a> {
     /// `None`: it is not a certificate.
     pub fn parse(der: &'a CertificateDer<'_>) -> Option<Certificate<'a>> {
         let der = der.as_ref();
-        let mut signed = Reader::new(der).enter(SEQUENCE)?.enter(SEQUENCE)?;
+        let mut signed = DerReader::new(der).enter(SEQUENCE)?.enter(SEQUENCE)?;
         let is_version_1 = signed.optional(0xa0).is_none();
         let serial = signed.expect(INTEGER)?;
         signed.expect(SEQUENCE)?;
@@ -172,14 +172,14 @@ impl<'a> Certificate<'a> {
     }
 
     /// The parts of the subject.
-    pub(crate) fn subject_parts(&self) -> Reader<'a> {
-        Reader::new(self.subject)
+    pub(crate) fn subject_parts(&self) -> DerReader<'a> {
+        DerReader::new(self.subject)
     }
 
     /// The key identifier of its issuer (RFC 5280, 4.2.1.1), if it has one.
     pub fn authority_key_der(&self) -> Option<&'a [u8]> {
         let contents = self.extension(AUTHORITY_KEY_IDENTIFIER)?;
-        Reader::new(contents).enter(SEQUENCE)?.optional(KEY_IDENTIFIER)
+        DerReader::new(contents).enter(SEQUENCE)?.optional(KEY_IDENTIFIER)
     }
 
     /// The contents of the serial number.
@@ -196,7 +196,7 @@ impl<'a> Certificate<'a> {
     /// `None`: they are malformed.
     fn all_extensions(&self) -> Option<Vec<Extension<'a>>> {
         let Some(extensions) = self.extensions else { return Some(Vec::new()) };
-        let mut rest = Reader::new(extensions).enter(SEQUENCE)?;
+        let mut rest = DerReader::new(extensions).enter(SEQUENCE)?;
         let mut all = Vec::new();
         while !rest.is_empty() {
             let mut extension = rest.enter(SEQUENCE)?;
@@ -227,7 +227,7 @@ impl<'a> Certificate<'a> {
         };
         // `id-kp`, and the number of the purpose.
         let wanted = [0x2b, 6, 1, 5, 5, 7, 3, usage as u8];
-        let Some(mut all) = Reader::new(value).enter(SEQUENCE) else { return false };
+        let Some(mut all) = DerReader::new(value).enter(SEQUENCE) else { return false };
         while let Some(value) = all.next() {
             if value.tag == OID && value.contents == wanted {
                 return true;
@@ -239,7 +239,7 @@ impl<'a> Certificate<'a> {
     /// The first octet of `keyUsage`; `None`: there is none.
     fn key_usage(&self) -> Option<u8> {
         let value = self.extension(KEY_USAGE)?;
-        let bits = Reader::new(value).expect(BIT_STRING);
+        let bits = DerReader::new(value).expect(BIT_STRING);
         // Malformed: nothing is allowed.
         Some(bits.and_then(|bits| bits.get(1).copied()).unwrap_or_default())
     }
@@ -256,7 +256,7 @@ impl<'a> Certificate<'a> {
 
     /// Maximum number of certificates of authorities below it; `None`: no limit.
     pub(crate) fn path_len(&self) -> Option<usize> {
-        let mut constraints = Reader::new(self.extension(BASIC_CONSTRAINTS)?).enter(SEQUENCE)?;
+        let mut constraints = DerReader::new(self.extension(BASIC_CONSTRAINTS)?).enter(SEQUENCE)?;
         constraints.optional(BOOLEAN);
         match constraints.is_empty() {
             true => None,
@@ -279,7 +279,7 @@ impl<'a> Certificate<'a> {
     pub(crate) fn may_sign(&self) -> bool {
         let usage = self.key_usage();
         let constraints = self.extension(BASIC_CONSTRAINTS).map(|constraints| {
-            let mut constraints = Reader::new(constraints).enter(SEQUENCE)?;
+            let mut constraints = DerReader::new(constraints).enter(SEQUENCE)?;
             constraints.optional(BOOLEAN)
         });
         match constraints {
@@ -351,10 +351,10 @@ impl<'a> Certificate<'a> {
 
     /// The algorithm and the size of the public key.
     pub(crate) fn key_kind(&self) -> KeyKind {
-        Self::kind_of(Reader::new(self.spki.contents)).unwrap_or(KeyKind::Other)
+        Self::kind_of(DerReader::new(self.spki.contents)).unwrap_or(KeyKind::Other)
     }
 
-    fn kind_of(mut spki: Reader<'_>) -> Option<KeyKind> {
+    fn kind_of(mut spki: DerReader<'_>) -> Option<KeyKind> {
         const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
         const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
         const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
@@ -365,7 +365,7 @@ impl<'a> Certificate<'a> {
             EC if algorithm.expect(OID)? == P256 => Some(KeyKind::EcdsaP256),
             RSA => {
                 let key = spki.expect(BIT_STRING)?.get(1..)?;
-                let modulus = Reader::new(key).enter(SEQUENCE)?.expect(INTEGER)?;
+                let modulus = DerReader::new(key).enter(SEQUENCE)?.expect(INTEGER)?;
                 let bytes = modulus.iter().skip_while(|byte| **byte == 0).count();
                 Some(KeyKind::Rsa { bits: bytes * 8 })
             }
@@ -399,7 +399,7 @@ pub enum KeyKind {
 }
 
 /// The moment that a time of a certificate or a revocation list tells.
-pub(crate) fn time(value: Value<'_>) -> Option<SystemTime> {
+pub(crate) fn time(value: DerValue<'_>) -> Option<SystemTime> {
     Date::parse(value)?.to_system_time()
 }
 
@@ -415,7 +415,7 @@ struct Date {
 }
 
 impl Date {
-    fn parse(value: Value<'_>) -> Option<Date> {
+    fn parse(value: DerValue<'_>) -> Option<Date> {
         let digits = value.contents.strip_suffix(b"Z")?;
         if !digits.iter().all(u8::is_ascii_digit) {
             return None;
@@ -496,7 +496,7 @@ mod tests {
     use super::*;
 
     fn date(tag: u8, text: &str) -> Option<Date> {
-        Date::parse(Value { tag, contents: text.as_bytes(), whole: &[] })
+        Date::parse(DerValue { tag, contents: text.as_bytes(), whole: &[] })
     }
 
     #[test]

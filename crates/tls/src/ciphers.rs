@@ -9,7 +9,7 @@ use rustls::crypto::aws_lc_rs::cipher_suite as suites;
 use rustls::{CipherSuite, SupportedCipherSuite};
 
 /// A suite of TLS 1.2, and the words of OpenSSL's language that select it.
-struct Row {
+struct SuiteWords {
     name: &'static str,
     suite: SupportedCipherSuite,
     /// Besides those that select all.
@@ -22,38 +22,38 @@ const WORDS_OF_ALL: &[&str] =
     &["ALL", "DEFAULT", "HIGH", "TLSv1.2", "ECDHE", "EECDH", "kECDHE", "kEECDH", "FIPS"];
 
 /// In OpenSSL's order of preference.
-static TABLE: [Row; 6] = [
-    Row {
+static TABLE: [SuiteWords; 6] = [
+    SuiteWords {
         name: "ECDHE-ECDSA-AES256-GCM-SHA384",
         suite: suites::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
         words: &["aECDSA", "ECDSA", "AES", "AES256", "AESGCM", "SHA384", "SUITEB192"],
         bits: 256,
     },
-    Row {
+    SuiteWords {
         name: "ECDHE-RSA-AES256-GCM-SHA384",
         suite: suites::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
         words: &["aRSA", "RSA", "AES", "AES256", "AESGCM", "SHA384"],
         bits: 256,
     },
-    Row {
+    SuiteWords {
         name: "ECDHE-ECDSA-CHACHA20-POLY1305",
         suite: suites::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
         words: &["aECDSA", "ECDSA", "CHACHA20"],
         bits: 256,
     },
-    Row {
+    SuiteWords {
         name: "ECDHE-RSA-CHACHA20-POLY1305",
         suite: suites::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
         words: &["aRSA", "RSA", "CHACHA20"],
         bits: 256,
     },
-    Row {
+    SuiteWords {
         name: "ECDHE-ECDSA-AES128-GCM-SHA256",
         suite: suites::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
         words: &["aECDSA", "ECDSA", "AES", "AES128", "AESGCM", "SHA256", "SUITEB128"],
         bits: 128,
     },
-    Row {
+    SuiteWords {
         name: "ECDHE-RSA-AES128-GCM-SHA256",
         suite: suites::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
         words: &["aRSA", "RSA", "AES", "AES128", "AESGCM", "SHA256"],

@@ -13,7 +13,7 @@ use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::server::{Versions, fragment_bytes, provider};
 use crate::session::Session;
-use crate::verify::{Servers, Verifier};
+use crate::verify::{ServerVerifier, Verifier};
 
 /// Sessions with upstream servers that a client keeps for reuse, at most; by server name.
 const SESSIONS_MAX: usize = 256;
@@ -81,7 +81,7 @@ impl Client {
             .with_protocol_versions(&versions)
             .map_err(|_| Error::Settings("no protocol versions and ciphers".to_owned()))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Servers {
+            .with_custom_certificate_verifier(Arc::new(ServerVerifier {
                 algorithms,
                 verifier: settings.verifier,
             }));

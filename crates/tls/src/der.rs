@@ -18,7 +18,7 @@ pub(crate) const SET: u8 = 0x31;
 
 /// One value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Value<'a> {
+pub(crate) struct DerValue<'a> {
     pub(crate) tag: u8,
     pub(crate) contents: &'a [u8],
     /// With tag and length.
@@ -27,13 +27,13 @@ pub(crate) struct Value<'a> {
 
 /// Values that follow each other.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct DerReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
+impl<'a> DerReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> DerReader<'a> {
+        DerReader { rest: bytes }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next value.
-    pub(crate) fn next(&mut self) -> Option<Value<'a>> {
+    pub(crate) fn next(&mut self) -> Option<DerValue<'a>> {
         let (&tag, after_tag) = self.rest.split_first()?;
         // Tags of several bytes occur nowhere in what is read here.
         if tag & 0x1f == 0x1f {
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         let (contents, rest) = after.split_at_checked(len)?;
         let whole = &self.rest[..self.rest.len() - rest.len()];
         self.rest = rest;
-        Some(Value { tag, contents, whole })
+        Some(DerValue { tag, contents, whole })
     }
 
     /// The contents of the next value, which has this tag.
@@ -76,8 +76,8 @@ impl<'a> Reader<'a> {
     }
 
     /// The values inside the next one, which has this tag.
-    pub(crate) fn enter(&mut self, tag: u8) -> Option<Reader<'a>> {
-        self.expect(tag).map(Reader::new)
+    pub(crate) fn enter(&mut self, tag: u8) -> Option<DerReader<'a>> {
+        self.expect(tag).map(DerReader::new)
     }
 
     /// The contents of the next value if it has this tag; otherwise nothing is read.
@@ -122,17 +122,17 @@ mod tests {
     #[test]
     fn truncated_and_odd_values_are_refused() {
         let whole = [SEQUENCE, 6, INTEGER, 1, 5, OID, 1, 42];
-        let mut inside = Reader::new(&whole).enter(SEQUENCE).unwrap();
+        let mut inside = DerReader::new(&whole).enter(SEQUENCE).unwrap();
         assert_eq!(inside.number(), Some(5));
         assert_eq!(inside.expect(OID), Some(&[42][..]));
         assert!(inside.is_empty());
         for end in 0..whole.len() {
-            assert!(Reader::new(&whole[..end]).next().is_none(), "{end}");
+            assert!(DerReader::new(&whole[..end]).next().is_none(), "{end}");
         }
-        assert!(Reader::new(&[0x3f, 1, 1]).next().is_none());
-        assert!(Reader::new(&[INTEGER, 0x80]).next().is_none());
-        assert!(Reader::new(&[INTEGER, 0x85, 0, 0, 0, 0, 1, 1]).next().is_none());
-        assert_eq!(Reader::new(&[INTEGER, 1, 0xff]).number(), None);
+        assert!(DerReader::new(&[0x3f, 1, 1]).next().is_none());
+        assert!(DerReader::new(&[INTEGER, 0x80]).next().is_none());
+        assert!(DerReader::new(&[INTEGER, 0x85, 0, 0, 0, 0, 1, 1]).next().is_none());
+        assert_eq!(DerReader::new(&[INTEGER, 1, 0xff]).number(), None);
     }
 
     #[test]

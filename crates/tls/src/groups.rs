@@ -7,22 +7,22 @@ use rustls::crypto::aws_lc_rs::kx_group;
 use crate::p521::P521;
 
 /// A group, and its names; the first is that of `$ssl_curve`.
-struct Row {
+struct GroupNames {
     group: &'static dyn SupportedKxGroup,
     names: &'static [&'static str],
 }
 
 /// In the default order: hybrid post-quantum first, and what nearly every client offers next.
-static TABLE: [Row; 8] = [
-    Row { group: kx_group::X25519MLKEM768, names: &["X25519MLKEM768"] },
-    Row { group: kx_group::X25519, names: &["X25519"] },
-    Row { group: kx_group::SECP256R1, names: &["prime256v1", "secp256r1", "P-256"] },
-    Row { group: kx_group::SECP384R1, names: &["secp384r1", "P-384"] },
-    Row { group: kx_group::SECP256R1MLKEM768, names: &["SecP256r1MLKEM768"] },
-    Row { group: kx_group::MLKEM768, names: &["MLKEM768"] },
-    Row { group: kx_group::MLKEM1024, names: &["MLKEM1024"] },
+static TABLE: [GroupNames; 8] = [
+    GroupNames { group: kx_group::X25519MLKEM768, names: &["X25519MLKEM768"] },
+    GroupNames { group: kx_group::X25519, names: &["X25519"] },
+    GroupNames { group: kx_group::SECP256R1, names: &["prime256v1", "secp256r1", "P-256"] },
+    GroupNames { group: kx_group::SECP384R1, names: &["secp384r1", "P-384"] },
+    GroupNames { group: kx_group::SECP256R1MLKEM768, names: &["SecP256r1MLKEM768"] },
+    GroupNames { group: kx_group::MLKEM768, names: &["MLKEM768"] },
+    GroupNames { group: kx_group::MLKEM1024, names: &["MLKEM1024"] },
     // Slow, and hardly anybody prefers it.
-    Row { group: &P521, names: &["secp521r1", "P-521"] },
+    GroupNames { group: &P521, names: &["secp521r1", "P-521"] },
 ];
 
 /// Number of groups in use by default.

@@ -5,7 +5,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use webpki::EndEntityCert;
 
 use crate::certificate::Certificate;
-use crate::der::{OID, Reader, SEQUENCE, SET};
+use crate::der::{DerReader, OID, SEQUENCE, SET};
 
 /// `id-at-commonName`
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
@@ -27,20 +27,20 @@ pub fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
 pub(crate) fn has_common_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> bool {
     let ServerName::DnsName(name) = name else { return false };
     let name = name.as_ref().as_bytes();
-    let fits = |names: Names<'_>| {
+    let fits = |names: CertificateNames<'_>| {
         !names.has_dns && names.common.iter().any(|pattern| matches(pattern, name))
     };
     names(certificate).is_some_and(fits)
 }
 
 /// The names of a certificate.
-struct Names<'a> {
+struct CertificateNames<'a> {
     common: Vec<&'a [u8]>,
     /// There are DNS names in the extensions.
     has_dns: bool,
 }
 
-fn names<'a>(certificate: &'a CertificateDer<'_>) -> Option<Names<'a>> {
+fn names<'a>(certificate: &'a CertificateDer<'_>) -> Option<CertificateNames<'a>> {
     let certificate = Certificate::parse(certificate)?;
     let mut subject = certificate.subject_parts();
     let mut common = Vec::new();
@@ -57,11 +57,11 @@ fn names<'a>(certificate: &'a CertificateDer<'_>) -> Option<Names<'a>> {
         Some(names) => has_dns_names(names)?,
         None => false,
     };
-    Some(Names { common, has_dns })
+    Some(CertificateNames { common, has_dns })
 }
 
 fn has_dns_names(names: &[u8]) -> Option<bool> {
-    let mut names = Reader::new(names).enter(SEQUENCE)?;
+    let mut names = DerReader::new(names).enter(SEQUENCE)?;
     while !names.is_empty() {
         if names.next()?.tag == DNS_NAME {
             return Some(true);

@@ -41,10 +41,10 @@ pub struct Identity {
 
 /// The OCSP response that is stapled, while there is one.
 #[derive(Debug, Default)]
-struct Staple(RwLock<Option<Stapled>>);
+struct Staple(RwLock<Option<StapledKey>>);
 
 #[derive(Debug)]
-struct Stapled {
+struct StapledKey {
     key: Arc<CertifiedKey>,
     until: Option<SystemTime>,
 }
@@ -90,7 +90,7 @@ impl Identity {
     pub fn staple(&self, response: Vec<u8>, until: Option<SystemTime>) {
         let mut key = CertifiedKey::clone(&self.key);
         key.ocsp = Some(response);
-        let stapled = Stapled { key: Arc::new(key), until };
+        let stapled = StapledKey { key: Arc::new(key), until };
         *self.staple.0.write().unwrap_or_else(PoisonError::into_inner) = Some(stapled);
     }
 
@@ -98,7 +98,9 @@ impl Identity {
     fn current(&self) -> Arc<CertifiedKey> {
         let staple = self.staple.0.read().unwrap_or_else(PoisonError::into_inner);
         match &*staple {
-            Some(Stapled { key, until }) if until.is_none_or(|until| SystemTime::now() < until) => {
+            Some(StapledKey { key, until })
+                if until.is_none_or(|until| SystemTime::now() < until) =>
+            {
                 key.clone()
             }
             _ => self.key.clone(),

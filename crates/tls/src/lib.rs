@@ -1,6 +1,6 @@
 //! TLS for both sides, sans-IO, on rustls.
 //!
-//! An [`Acceptor`] collects a ClientHello, by which the caller chooses a [`Server`]; [`Client`]
+//! An [`Acceptor`] collects a ClientHello, by which the caller chooses a [`TlsServer`]; [`Client`]
 //! begins connections to servers. Both lead to a [`Session`], which turns received bytes into
 //! plaintext and plaintext into bytes to be sent. Around it: certificates and keys
 //! ([`pem`], [`Identity`]), the settings in OpenSSL's words ([`Ciphers`], [`Groups`]), tickets and
@@ -21,18 +21,18 @@ mod cache;
 mod certificate;
 mod ciphers;
 mod client;
+mod client_offer;
 mod compression;
 mod der;
-mod encrypted;
+mod encrypted_keys;
 mod error;
-mod established;
+mod established_session;
 mod groups;
 mod hostname;
 mod identity;
 mod list;
 mod name;
 pub mod ocsp;
-mod offered;
 mod p521;
 mod path;
 pub mod pem;
@@ -52,17 +52,17 @@ pub use cache::SessionCache;
 pub use certificate::{Certificate, KeyKind};
 pub use ciphers::Ciphers;
 pub use client::{Client, ClientSettings};
+pub use client_offer::ClientOffer;
 pub use error::{Error, Fault};
-pub use established::split_record;
+pub use established_session::split_record;
 pub use groups::Groups;
 pub use hostname::is_for;
 pub use identity::Identity;
-pub use offered::Offered;
 pub use rustls::KeyLog;
 pub use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 pub use seal::{Sealing, SealingCipher};
-pub use server::{ClientCertificates, SESSION_TIMEOUT, Server, ServerSettings, Versions};
-pub use session::{Opened, PLAINTEXT_BYTES_MAX, Session, Stop};
+pub use server::{ClientCertificates, SESSION_TIMEOUT, ServerSettings, TlsServer, Versions};
+pub use session::{OpenProgress, PLAINTEXT_BYTES_MAX, Session, Stop};
 pub use tickets::{TICKET_KEYS_MAX, TicketKey, TicketKeys};
 pub use verify::{Distrust, Role, Verifier};
 

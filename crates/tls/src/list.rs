@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use crate::certificate;
-use crate::der::{BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE};
+use crate::der::{BIT_STRING, BOOLEAN, DerReader, INTEGER, OCTET_STRING, OID, SEQUENCE};
 
 /// Tags of times.
 const TIMES: [u8; 2] = [0x17, 0x18];
@@ -17,7 +17,7 @@ const EXTENSIONS: u8 = 0xa0;
 
 /// `None`: one of the extensions is critical, or they are malformed.
 fn has_no_demands(extensions: &[u8]) -> Option<()> {
-    let mut all = Reader::new(extensions);
+    let mut all = DerReader::new(extensions);
     while !all.is_empty() {
         let mut extension = all.enter(SEQUENCE)?;
         extension.expect(OID)?;
@@ -49,7 +49,7 @@ impl List {
     /// `None`: it is malformed, or says by critical extensions that it is more than a list of all
     /// that its issuer has revoked.
     pub(crate) fn parse(der: &[u8]) -> Option<List> {
-        let mut list = Reader::new(der).enter(SEQUENCE)?;
+        let mut list = DerReader::new(der).enter(SEQUENCE)?;
         let mut signed = list.enter(SEQUENCE)?;
         list.expect(SEQUENCE)?;
         list.expect(BIT_STRING)?;
@@ -64,7 +64,7 @@ impl List {
             _ => None,
         };
         let mut serials = HashSet::new();
-        let mut entries = Reader::new(signed.optional(SEQUENCE).unwrap_or_default());
+        let mut entries = DerReader::new(signed.optional(SEQUENCE).unwrap_or_default());
         while !entries.is_empty() {
             let mut entry = entries.enter(SEQUENCE)?;
             serials.insert(entry.expect(INTEGER)?.to_vec());
@@ -74,7 +74,7 @@ impl List {
             }
         }
         if let Some(extensions) = signed.optional(EXTENSIONS) {
-            has_no_demands(Reader::new(extensions).expect(SEQUENCE)?)?;
+            has_no_demands(DerReader::new(extensions).expect(SEQUENCE)?)?;
         }
         let list = List { der: der.to_vec(), issuer, until, is_version_1, serials };
         signed.is_empty().then_some(list)

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use crate::der::{OID, Reader, SEQUENCE, SET, Value, dotted};
+use crate::der::{DerReader, DerValue, OID, SEQUENCE, SET, dotted};
 
 /// OpenSSL's short names of attribute types.
 const SHORT_NAMES: &[(&str, &str)] = &[
@@ -44,7 +44,7 @@ const SHORT_NAMES: &[(&str, &str)] = &[
 /// An attribute: its type in dotted form, and its value.
 struct Attribute<'a> {
     kind: String,
-    value: Value<'a>,
+    value: DerValue<'a>,
 }
 
 impl Attribute<'_> {
@@ -56,7 +56,7 @@ impl Attribute<'_> {
 /// The relative names of a Name (the contents of its SEQUENCE), each with its attributes.
 fn relative_names(name: &[u8]) -> Option<Vec<Vec<Attribute<'_>>>> {
     let mut names = Vec::new();
-    let mut reader = Reader::new(name);
+    let mut reader = DerReader::new(name);
     while !reader.is_empty() {
         let mut set = reader.enter(SET)?;
         let mut attributes = Vec::new();
@@ -119,7 +119,7 @@ pub(crate) fn oneline(name: &[u8]) -> Option<String> {
 }
 
 /// The characters of a value of one of the string types.
-fn characters(value: Value<'_>) -> Option<String> {
+fn characters(value: DerValue<'_>) -> Option<String> {
     let wide = |size: usize| -> Option<String> {
         let chunks = value.contents.chunks_exact(size);
         if !chunks.remainder().is_empty() {

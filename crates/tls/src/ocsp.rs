@@ -14,7 +14,7 @@ use aws_lc_rs::digest;
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
 use crate::certificate::{self, Certificate, Usage, Validity};
-use crate::der::{BIT_STRING, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE};
+use crate::der::{BIT_STRING, DerReader, INTEGER, OCTET_STRING, OID, SEQUENCE};
 use crate::verify::is_signed_by;
 
 /// Maximum size of a response.
@@ -79,7 +79,7 @@ impl Status {
 
 /// What a valid response says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct OcspResult {
     /// The status.
     pub status: Status,
     /// When there will be a newer response; `None`: at any time.
@@ -98,7 +98,7 @@ pub enum Signer {
 /// The address of the responder that a certificate names.
 pub fn responder(certificate: &CertificateDer<'_>) -> Option<String> {
     let certificate = Certificate::parse(certificate)?;
-    let mut all = Reader::new(certificate.extension(AUTHORITY_INFO_ACCESS)?).enter(SEQUENCE)?;
+    let mut all = DerReader::new(certificate.extension(AUTHORITY_INFO_ACCESS)?).enter(SEQUENCE)?;
     while !all.is_empty() {
         let mut access = all.enter(SEQUENCE)?;
         let method = access.expect(OID)?;
@@ -174,10 +174,10 @@ impl Question {
         response: &[u8],
         signer: Signer,
         now: SystemTime,
-    ) -> Result<Verdict, String> {
+    ) -> Result<OcspResult, String> {
         const MALFORMED: &str = "d2i_OCSP_RESPONSE() failed";
         let open = |bytes| {
-            let mut response = Reader::new(bytes).enter(SEQUENCE)?;
+            let mut response = DerReader::new(bytes).enter(SEQUENCE)?;
             let status = *response.expect(ENUMERATED)?.first()?;
             Some((status, response.optional(0xa0)))
         };
@@ -194,21 +194,21 @@ impl Question {
             return Err(format!("OCSP response not successful ({status}: {name})"));
         }
         let basic = || {
-            let mut typed = Reader::new(contents?).enter(SEQUENCE)?;
+            let mut typed = DerReader::new(contents?).enter(SEQUENCE)?;
             (typed.expect(OID)? == BASIC).then_some(())?;
             typed.expect(OCTET_STRING)
         };
         let basic = basic().ok_or("OCSP_response_get1_basic() failed")?;
         let data = self.signed(basic, signer, now)?;
         let found = self.find(data).ok_or(MALFORMED)?;
-        let Found { status, this_update, next_update } =
+        let SingleResponse { status, this_update, next_update } =
             found.ok_or("certificate status not found in the OCSP response")?;
         let is_early = this_update > now + CLOCK_SKEW;
         let is_late = next_update.is_some_and(|next| next + CLOCK_SKEW < now);
         let why = match (is_early, is_late) {
             (true, _) => "status not yet valid",
             (_, true) => "status expired",
-            (false, false) => return Ok(Verdict { status, until: next_update }),
+            (false, false) => return Ok(OcspResult { status, until: next_update }),
         };
         Err(format!("OCSP_check_validity() failed (SSL: {why})"))
     }
@@ -222,13 +222,13 @@ impl Question {
     ) -> Result<&'a [u8], String> {
         let failed = |why| format!("OCSP_basic_verify() failed (SSL: {why})");
         let open = || {
-            let mut basic = Reader::new(basic).enter(SEQUENCE)?;
+            let mut basic = DerReader::new(basic).enter(SEQUENCE)?;
             let data = basic.expect(SEQUENCE)?;
             basic.expect(SEQUENCE)?;
             basic.expect(BIT_STRING)?;
             let mut certificates = Vec::new();
             if let Some(all) = basic.optional(0xa0) {
-                let mut all = Reader::new(all).enter(SEQUENCE)?;
+                let mut all = DerReader::new(all).enter(SEQUENCE)?;
                 while let Some(certificate) = all.next() {
                     certificates.push(CertificateDer::from(certificate.whole));
                 }
@@ -265,8 +265,8 @@ impl Question {
 
     /// The part about this certificate: the last `None` of two means that there is none.
     #[expect(clippy::option_option, reason = "malformed, or without the certificate")]
-    fn find(&self, data: &[u8]) -> Option<Option<Found>> {
-        let mut data = Reader::new(data);
+    fn find(&self, data: &[u8]) -> Option<Option<SingleResponse>> {
+        let mut data = DerReader::new(data);
         data.optional(0xa0);
         // `responderID` and `producedAt`.
         data.next()?;
@@ -283,18 +283,18 @@ impl Question {
             };
             let this_update = certificate::time(single.next()?)?;
             let next_update = match single.optional(0xa0) {
-                Some(next) => Some(certificate::time(Reader::new(next).next()?)?),
+                Some(next) => Some(certificate::time(DerReader::new(next).next()?)?),
                 None => None,
             };
             if is_it {
-                return Some(Some(Found { status, this_update, next_update }));
+                return Some(Some(SingleResponse { status, this_update, next_update }));
             }
         }
         Some(None)
     }
 
     /// Whether a `CertID` is this one; `None`: it is malformed.
-    fn is_meant(&self, mut id: Reader<'_>) -> Option<bool> {
+    fn is_meant(&self, mut id: DerReader<'_>) -> Option<bool> {
         let hash = id.enter(SEQUENCE)?.expect(OID)?;
         let hashed: fn(&[u8]) -> Vec<u8> = match hash {
             SHA1_ID => sha1,
@@ -307,7 +307,7 @@ impl Question {
     }
 }
 
-struct Found {
+struct SingleResponse {
     status: Status,
     this_update: SystemTime,
     next_update: Option<SystemTime>,
@@ -319,7 +319,7 @@ fn sha1(bytes: &[u8]) -> Vec<u8> {
 
 /// The bits of a public key.
 fn key_of<'a>(spki: &'a SubjectPublicKeyInfoDer<'_>) -> Option<&'a [u8]> {
-    let mut spki = Reader::new(spki).enter(SEQUENCE)?;
+    let mut spki = DerReader::new(spki).enter(SEQUENCE)?;
     spki.expect(SEQUENCE)?;
     spki.expect(BIT_STRING)?.get(1..)
 }

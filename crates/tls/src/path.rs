@@ -36,7 +36,7 @@ pub(crate) struct Search<'a> {
 }
 
 /// A search under way.
-struct State<'a> {
+struct PathSearch<'a> {
     path: Vec<Certificate<'a>>,
     signatures: usize,
     /// Why the most recent candidate did not do.
@@ -52,7 +52,7 @@ impl<'a> Search<'a> {
         let parsed = Certificate::parse(own).ok_or(Distrust::UNSPECIFIED)?;
         self.check_own(&parsed)?;
         let is_self_issued = parsed.is_self_issued();
-        let mut state = State { path: vec![parsed], signatures: 0, why: None };
+        let mut state = PathSearch { path: vec![parsed], signatures: 0, why: None };
         if !self.extend(&mut state) {
             return Err(state.why.unwrap_or(match (is_self_issued, self.others.is_empty()) {
                 (true, _) => Distrust::SELF_SIGNED,
@@ -118,7 +118,7 @@ impl<'a> Search<'a> {
     }
 
     /// Continues a path until a trusted certificate is reached.
-    fn extend(&self, state: &mut State<'a>) -> bool {
+    fn extend(&self, state: &mut PathSearch<'a>) -> bool {
         let trusted = self.trusted.iter().map(|one| (one, true));
         let candidates = trusted.chain(self.others.iter().map(|one| (one, false)));
         for (candidate, is_trusted) in candidates {
@@ -145,7 +145,7 @@ impl<'a> Search<'a> {
         &self,
         issuer: &Certificate<'a>,
         is_trusted: bool,
-        state: &mut State<'a>,
+        state: &mut PathSearch<'a>,
     ) -> Result<(), Distrust> {
         let last = state.path.last().expect("a path begins with the peer's certificate");
         let between = state.path.len() - usize::from(is_trusted);

@@ -8,7 +8,7 @@ use rustls::pki_types::{
 };
 use zeroize::Zeroizing;
 
-use crate::encrypted::{self, LegacyCipher};
+use crate::encrypted_keys::{self, LegacyCipher};
 use crate::error::Error;
 
 /// A file without the section that was looked for.
@@ -85,7 +85,7 @@ pub fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> 
         let mut contents = std::mem::take(&mut *section.contents);
         // OpenSSL appends its notes on trust to such a certificate.
         if section.label == "TRUSTED CERTIFICATE"
-            && let Some(first) = crate::der::Reader::new(&contents).next()
+            && let Some(first) = crate::der::DerReader::new(&contents).next()
         {
             contents.truncate(first.whole.len());
         }
@@ -155,7 +155,7 @@ impl PrivateKey {
             "EC PRIVATE KEY" => Form::Sec1,
             "PRIVATE KEY" => Form::Pkcs8,
             "ENCRYPTED PRIVATE KEY" => {
-                let decrypt = |password: &&[u8]| encrypted::pkcs8(&section.contents, password);
+                let decrypt = |password: &&[u8]| encrypted_keys::pkcs8(&section.contents, password);
                 let tried =
                     passwords.iter().map(decrypt).find(|tried| tried != &Err(Error::Password));
                 let der = tried.unwrap_or(Err(Error::Password))?;

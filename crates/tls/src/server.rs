@@ -19,7 +19,7 @@ use crate::groups::Groups;
 use crate::identity::{self, Identities, Identity};
 use crate::tickets::{TicketKeys, Tickets};
 use crate::transcript;
-use crate::verify::{self, Presented, Verifier};
+use crate::verify::{self, AnyClientVerifier, Verifier};
 
 /// nginx's default of `ssl_session_timeout`.
 pub const SESSION_TIMEOUT: Duration = Duration::from_secs(300);
@@ -73,7 +73,7 @@ pub struct ClientCertificates {
 pub struct ServerSettings {
     /// Certificates with keys, of different types.
     pub identities: Vec<Identity>,
-    /// In place of identities that are added later ([`Server::with_identities`]): what tells them
+    /// In place of identities that are added later ([`TlsServer::with_identities`]): what tells them
     /// from those of other servers, so that no session is resumed with another one.
     pub names: Vec<Vec<u8>>,
     /// Protocol versions.
@@ -109,7 +109,7 @@ pub struct ServerSettings {
 
 /// A server, as connections use it: shared, and never changed.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct TlsServer {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) identities: Arc<Identities>,
     pub(crate) client_certificates: Option<Arc<ClientCertificates>>,
@@ -119,12 +119,12 @@ pub struct Server {
     pub(crate) offloads: bool,
 }
 
-impl Server {
+impl TlsServer {
     /// Combines settings.
     ///
     /// # Errors
     /// They exclude each other, or leave nothing.
-    pub fn new(settings: ServerSettings) -> Result<Server, Error> {
+    pub fn new(settings: ServerSettings) -> Result<TlsServer, Error> {
         let mut provider = provider(&settings.ciphers, &settings.groups, settings.versions)?;
         provider.cipher_suites.iter_mut().for_each(|suite| *suite = transcript::restoring(*suite));
         let algorithms = provider.signature_verification_algorithms;
@@ -135,7 +135,7 @@ impl Server {
         let verifier = match &settings.client_certificates {
             None => WebPkiClientVerifier::no_client_auth(),
             Some(wanted) => {
-                Arc::new(Presented { algorithms, hints: verify::subjects(&wanted.named) })
+                Arc::new(AnyClientVerifier { algorithms, hints: verify::subjects(&wanted.named) })
             }
         };
         let context = context(&settings);
@@ -177,7 +177,7 @@ impl Server {
         if let Some(key_log) = settings.key_log {
             config.key_log = key_log;
         }
-        Ok(Server {
+        Ok(TlsServer {
             config: Arc::new(config),
             identities,
             client_certificates: settings.client_certificates.map(Arc::new),
@@ -188,15 +188,15 @@ impl Server {
     }
 }
 
-impl Server {
+impl TlsServer {
     /// The same server with these certificates.
     #[must_use]
-    pub fn with_identities(&self, all: Vec<Identity>) -> Server {
+    pub fn with_identities(&self, all: Vec<Identity>) -> TlsServer {
         let all = identity::last_of_each_type(all);
         let identities = Arc::new(Identities { all, tls13: self.identities.tls13 });
         let mut config = ServerConfig::clone(&self.config);
         config.cert_resolver = identities.clone();
-        Server { config: Arc::new(config), identities, ..self.clone() }
+        TlsServer { config: Arc::new(config), identities, ..self.clone() }
     }
 }
 

@@ -18,14 +18,14 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::{CommonState, HandshakeKind, PeerIncompatible, ProtocolVersion, SupportedCipherSuite};
 
 use crate::acceptor::HELLO_BYTES_MAX;
+use crate::client_offer::sigalg_name;
 use crate::error::Error;
-use crate::established::{Established, Kept, NOT_HERE, Seen};
+use crate::established_session::{Established, NOT_HERE, RecordContent, SessionFacts};
 use crate::identity::Identity;
-use crate::offered::sigalg_name;
 use crate::seal::{Sealing, SealingCipher};
-use crate::server::{ClientCertificates, Server};
-use crate::steps::{Plain, Step, early_data, is_idle, step, take_message, write};
-use crate::transcript::{self, Hidden};
+use crate::server::{ClientCertificates, TlsServer};
+use crate::steps::{PlaintextSink, TlsStep, early_data, is_idle, step, take_message, write};
+use crate::transcript::{self, MaskedHello};
 use crate::verify::{self, Distrust, Role};
 use crate::{ciphers, groups};
 
@@ -69,7 +69,7 @@ pub enum Stop {
 
 /// The result of [`Session::open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenProgress {
     /// Bytes of the input that are done with.
     pub consumed: usize,
     /// Bytes of plaintext written.
@@ -78,7 +78,7 @@ pub struct Opened {
     pub stop: Stop,
 }
 
-enum Connection {
+enum SessionState {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
     /// After the handshake.
@@ -89,7 +89,7 @@ enum Connection {
 
 /// A session of either side.
 pub struct Session {
-    connection: Connection,
+    connection: SessionState,
     /// Records of an incomplete handshake message.
     joining: Vec<u8>,
     /// The connection has failed.
@@ -122,19 +122,19 @@ pub struct Session {
     sigalg: Option<&'static str>,
     client_sigalg: Option<&'static str>,
     /// Hellos of the client that rustls does not see as they were sent, until the handshake is complete.
-    hidden: Vec<Hidden>,
+    hidden: Vec<MaskedHello>,
 }
 
 impl Session {
     pub(crate) fn server(
         connection: UnbufferedServerConnection,
-        server: &Server,
+        server: &TlsServer,
         server_name: Option<String>,
         identity: Option<&Identity>,
         sigalg: Option<&'static str>,
     ) -> Session {
         let slow = identity.is_some_and(|identity| identity.kind.is_slow());
-        let mut session = Session::new(Connection::Server(Box::new(connection)), slow);
+        let mut session = Session::new(SessionState::Server(Box::new(connection)), slow);
         session.lacks_identity = identity.is_none();
         session.client_certificates.clone_from(&server.client_certificates);
         session.early_data = server.early_data;
@@ -146,10 +146,10 @@ impl Session {
     }
 
     pub(crate) fn client(connection: UnbufferedClientConnection, slow: bool) -> Session {
-        Session::new(Connection::Client(Box::new(connection)), slow)
+        Session::new(SessionState::Client(Box::new(connection)), slow)
     }
 
-    fn new(connection: Connection, slow: bool) -> Session {
+    fn new(connection: SessionState, slow: bool) -> Session {
         Session {
             connection,
             joining: Vec::new(),
@@ -175,7 +175,7 @@ impl Session {
     }
 
     /// The client's hello is not as it was sent.
-    pub(crate) fn hide(&mut self, hello: Option<Hidden>) {
+    pub(crate) fn hide(&mut self, hello: Option<MaskedHello>) {
         self.hidden.extend(hello);
     }
 
@@ -195,26 +195,26 @@ impl Session {
         plain: &mut [u8],
         output: &mut Vec<u8>,
         may_be_slow: bool,
-    ) -> Result<Opened, Error> {
+    ) -> Result<OpenProgress, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let mut plain = Plain { room: plain, written: 0 };
+        let mut plain = PlaintextSink { room: plain, written: 0 };
         let begin = output.len();
         let result = self.open_records(input, &mut plain, output, may_be_slow);
         let (consumed, stop) = result.map_err(|error| self.fail(error, output, begin))?;
-        Ok(Opened { consumed, written: plain.written, stop })
+        Ok(OpenProgress { consumed, written: plain.written, stop })
     }
 
     fn open_records(
         &mut self,
         input: &mut [u8],
-        plain: &mut Plain<'_>,
+        plain: &mut PlaintextSink<'_>,
         output: &mut Vec<u8>,
         may_be_slow: bool,
     ) -> Result<(usize, Stop), Error> {
         let mut consumed = 0;
-        if !self.begun && matches!(self.connection, Connection::Client(_)) {
+        if !self.begun && matches!(self.connection, SessionState::Client(_)) {
             self.begun = true;
             self.process(&mut [], plain, output)?;
         }
@@ -252,14 +252,14 @@ impl Session {
     fn open_record(
         &mut self,
         record: &mut [u8],
-        plain: &mut Plain<'_>,
+        plain: &mut PlaintextSink<'_>,
         output: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        if let Connection::Established(session) = &mut self.connection {
+        if let SessionState::Established(session) = &mut self.connection {
             match session.open(record, output)? {
-                Seen::Data(data) => plain.put(data)?,
-                Seen::End => self.ended = true,
-                Seen::NeedsKeys => {
+                RecordContent::Data(data) => plain.put(data)?,
+                RecordContent::End => self.ended = true,
+                RecordContent::NeedsKeys => {
                     self.ended = true;
                     self.needs_keys = true;
                 }
@@ -285,8 +285,8 @@ impl Session {
         if self.joining.is_empty() {
             self.joining = Vec::new();
         }
-        let is_anonymous =
-            matches!(self.connection, Connection::Server(_)) && self.client_certificates.is_none();
+        let is_anonymous = matches!(self.connection, SessionState::Server(_))
+            && self.client_certificates.is_none();
         let bytes_max = if is_anonymous { JOINING_BYTES_MAX_ANONYMOUS } else { JOINING_BYTES_MAX };
         match self.joining.len() > bytes_max {
             true => Err(Error::TooLong),
@@ -298,7 +298,7 @@ impl Session {
     fn process(
         &mut self,
         records: &mut [u8],
-        plain: &mut Plain<'_>,
+        plain: &mut PlaintextSink<'_>,
         output: &mut Vec<u8>,
     ) -> Result<usize, Error> {
         let hidden = std::mem::take(&mut self.hidden);
@@ -312,21 +312,22 @@ impl Session {
     fn process_records(
         &mut self,
         records: &mut [u8],
-        plain: &mut Plain<'_>,
+        plain: &mut PlaintextSink<'_>,
         output: &mut Vec<u8>,
     ) -> Result<usize, Error> {
         let mut done = 0;
         loop {
             let rest = &mut records[done..];
             let (discard, step) = match &mut self.connection {
-                Connection::Established(_) | Connection::Lost => return Err(NOT_HERE),
-                Connection::Server(connection) => {
+                SessionState::Established(_) | SessionState::Lost => return Err(NOT_HERE),
+                SessionState::Server(connection) => {
                     step(connection.process_tls_records(rest), plain, output, |mut early, plain| {
                         early_data(&mut early, plain)
                     })
                 }
-                Connection::Client(connection) => {
-                    let none = |_, _: &mut Plain<'_>| Err(Error::State("early data of a server"));
+                SessionState::Client(connection) => {
+                    let none =
+                        |_, _: &mut PlaintextSink<'_>| Err(Error::State("early data of a server"));
                     step(connection.process_tls_records(rest), plain, output, none)
                 }
             };
@@ -339,9 +340,9 @@ impl Session {
                 }
             };
             match step {
-                Step::Again => {}
-                Step::Blocked => return Ok(done),
-                Step::Ended => {
+                TlsStep::Again => {}
+                TlsStep::Blocked => return Ok(done),
+                TlsStep::Ended => {
                     self.ended = true;
                     return Ok(done);
                 }
@@ -351,7 +352,7 @@ impl Session {
 
     /// After a step of the handshake; `sent` is its output.
     fn note_progress(&mut self, sent: &[u8]) {
-        let is_server = matches!(self.connection, Connection::Server(_));
+        let is_server = matches!(self.connection, SessionState::Server(_));
         if is_server && !sent.is_empty() {
             // The first flight is sent; what the client sends now may be early data, or its
             // certificate.
@@ -383,19 +384,19 @@ impl Session {
     /// keeps the connection.
     fn establish(&mut self) -> Result<(), Error> {
         let is_ready = match &self.connection {
-            Connection::Server(connection) => is_idle(connection),
-            Connection::Client(connection) => is_idle(connection),
-            Connection::Established(_) | Connection::Lost => false,
+            SessionState::Server(connection) => is_idle(connection),
+            SessionState::Client(connection) => is_idle(connection),
+            SessionState::Established(_) | SessionState::Lost => false,
         };
         if !is_ready || !self.joining.is_empty() || self.ended {
             return Ok(());
         }
-        let established = match std::mem::replace(&mut self.connection, Connection::Lost) {
-            Connection::Server(connection) => Established::server(*connection, self.offloads)?,
-            Connection::Client(connection) => Established::client(*connection)?,
-            Connection::Established(_) | Connection::Lost => return Err(NOT_HERE),
+        let established = match std::mem::replace(&mut self.connection, SessionState::Lost) {
+            SessionState::Server(connection) => Established::server(*connection, self.offloads)?,
+            SessionState::Client(connection) => Established::client(*connection)?,
+            SessionState::Established(_) | SessionState::Lost => return Err(NOT_HERE),
         };
-        self.connection = Connection::Established(Box::new(established));
+        self.connection = SessionState::Established(Box::new(established));
         Ok(())
     }
 
@@ -404,11 +405,11 @@ impl Session {
     fn take_alert(&mut self, records: &mut [u8], output: &mut Vec<u8>) {
         while self.common().is_ok_and(CommonState::wants_write) {
             let taken = match &mut self.connection {
-                Connection::Established(_) | Connection::Lost => false,
-                Connection::Server(connection) => {
+                SessionState::Established(_) | SessionState::Lost => false,
+                SessionState::Server(connection) => {
                     take_message(connection.process_tls_records(records), output)
                 }
-                Connection::Client(connection) => {
+                SessionState::Client(connection) => {
                     take_message(connection.process_tls_records(records), output)
                 }
             };
@@ -451,7 +452,7 @@ impl Session {
         if self.closed {
             return Err(Error::State("data after the end"));
         }
-        if let Connection::Established(session) = &mut self.connection {
+        if let SessionState::Established(session) = &mut self.connection {
             return session.seal(plain, self.record_bytes, output);
         }
         match plain {
@@ -465,7 +466,7 @@ impl Session {
     pub fn end(&mut self, output: &mut Vec<u8>) {
         if !self.closed && !self.is_handshaking() {
             match &mut self.connection {
-                Connection::Established(session) => session.end(output),
+                SessionState::Established(session) => session.end(output),
                 // If it fails, closing the connection must do.
                 _ => drop(self.write(&[], output)),
             }
@@ -477,13 +478,13 @@ impl Session {
     fn write(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result<(), Error> {
         let joining = &mut self.joining[..];
         match &mut self.connection {
-            Connection::Established(_) | Connection::Lost => Err(NOT_HERE),
-            Connection::Server(connection) => loop {
+            SessionState::Established(_) | SessionState::Lost => Err(NOT_HERE),
+            SessionState::Server(connection) => loop {
                 if let Some(done) = write(connection.process_tls_records(joining), plain, output) {
                     return done;
                 }
             },
-            Connection::Client(connection) => loop {
+            SessionState::Client(connection) => loop {
                 if let Some(done) = write(connection.process_tls_records(joining), plain, output) {
                     return done;
                 }
@@ -495,7 +496,7 @@ impl Session {
     /// after [`offload`](Self::offload). `None`: not of this session, or not yet.
     pub fn offloadable(&self) -> Option<(bool, SealingCipher)> {
         match &self.connection {
-            Connection::Established(session) if !self.closed => session.offloadable(),
+            SessionState::Established(session) if !self.closed => session.offloadable(),
             _ => None,
         }
     }
@@ -509,7 +510,7 @@ impl Session {
     /// The session is not [`offloadable`](Self::offloadable); it has failed then.
     pub fn offload(&mut self, rekeys: bool) -> Result<Sealing, Error> {
         let sealing = match &mut self.connection {
-            Connection::Established(session) => session.offload(rekeys),
+            SessionState::Established(session) => session.offload(rekeys),
             _ => Err(NOT_HERE),
         };
         sealing.map_err(|error| self.fail(error, &mut Vec::new(), 0))
@@ -519,7 +520,7 @@ impl Session {
     /// [`sealed`](Self::sealed) has appended; `None`: the same as before.
     pub fn take_keys(&mut self) -> Option<Sealing> {
         match &mut self.connection {
-            Connection::Established(session) => session.take_keys(),
+            SessionState::Established(session) => session.take_keys(),
             _ => None,
         }
     }
@@ -531,7 +532,7 @@ impl Session {
     /// Nothing more may be sealed with these keys, and they cannot be replaced.
     pub fn sealed(&mut self, records: u64, output: &mut Vec<u8>) -> Result<(), Error> {
         match &mut self.connection {
-            Connection::Established(session) => session.sealed(records, output),
+            SessionState::Established(session) => session.sealed(records, output),
             _ => Ok(()),
         }
     }
@@ -556,7 +557,7 @@ impl Session {
     /// Whether nothing is kept of what was received: no part of a handshake message.
     pub fn is_quiet(&self) -> bool {
         match &self.connection {
-            Connection::Established(session) => session.is_quiet(),
+            SessionState::Established(session) => session.is_quiet(),
             _ => self.joining.is_empty(),
         }
     }
@@ -566,12 +567,12 @@ impl Session {
         self.ended
     }
 
-    fn common(&self) -> Result<&CommonState, Option<&Kept>> {
+    fn common(&self) -> Result<&CommonState, Option<&SessionFacts>> {
         match &self.connection {
-            Connection::Server(connection) => Ok(connection),
-            Connection::Client(connection) => Ok(connection),
-            Connection::Established(session) => Err(Some(&session.kept)),
-            Connection::Lost => Err(None),
+            SessionState::Server(connection) => Ok(connection),
+            SessionState::Client(connection) => Ok(connection),
+            SessionState::Established(session) => Err(Some(&session.kept)),
+            SessionState::Lost => Err(None),
         }
     }
 
@@ -579,7 +580,7 @@ impl Session {
     fn fact<'a, T>(
         &'a self,
         known: impl FnOnce(&'a CommonState) -> Option<T>,
-        kept: impl FnOnce(&'a Kept) -> Option<T>,
+        kept: impl FnOnce(&'a SessionFacts) -> Option<T>,
     ) -> Option<T> {
         match self.common() {
             Ok(common) => known(common),

@@ -16,12 +16,12 @@ use crate::session::PLAINTEXT_BYTES_MAX;
 const OVERHEAD_BYTES: usize = 5 + 8 + 1 + 16;
 
 /// Where plaintext goes.
-pub(crate) struct Plain<'a> {
+pub(crate) struct PlaintextSink<'a> {
     pub(crate) room: &'a mut [u8],
     pub(crate) written: usize,
 }
 
-impl Plain<'_> {
+impl PlaintextSink<'_> {
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let room = self.room.get_mut(self.written..self.written + bytes.len());
         room.ok_or(Error::State("no room for plaintext"))?.copy_from_slice(bytes);
@@ -31,7 +31,7 @@ impl Plain<'_> {
 }
 
 /// What a single call of rustls led to.
-pub(crate) enum Step {
+pub(crate) enum TlsStep {
     /// Call again.
     Again,
     /// It needs further records.
@@ -43,10 +43,10 @@ pub(crate) enum Step {
 /// Acts upon one state of rustls that is met while records are processed.
 pub(crate) fn step<'c, 'i, Data>(
     status: UnbufferedStatus<'c, 'i, Data>,
-    plain: &mut Plain<'_>,
+    plain: &mut PlaintextSink<'_>,
     output: &mut Vec<u8>,
-    early: impl FnOnce(ReadEarlyData<'c, 'i, Data>, &mut Plain<'_>) -> Result<(), Error>,
-) -> (usize, Result<Step, Error>) {
+    early: impl FnOnce(ReadEarlyData<'c, 'i, Data>, &mut PlaintextSink<'_>) -> Result<(), Error>,
+) -> (usize, Result<TlsStep, Error>) {
     let UnbufferedStatus { mut discard, state, .. } = status;
     let step = state.map_err(Error::from).and_then(|state| match state {
         ConnectionState::ReadTraffic(mut traffic) => {
@@ -55,19 +55,21 @@ pub(crate) fn step<'c, 'i, Data>(
                 discard += record.discard;
                 plain.put(record.payload)?;
             }
-            Ok(Step::Again)
+            Ok(TlsStep::Again)
         }
-        ConnectionState::ReadEarlyData(data) => early(data, plain).map(|()| Step::Again),
+        ConnectionState::ReadEarlyData(data) => early(data, plain).map(|()| TlsStep::Again),
         ConnectionState::EncodeTlsData(mut data) => {
             encode(|room| data.encode(room), output)?;
-            Ok(Step::Again)
+            Ok(TlsStep::Again)
         }
         ConnectionState::TransmitTlsData(data) => {
             data.done();
-            Ok(Step::Again)
+            Ok(TlsStep::Again)
         }
-        ConnectionState::PeerClosed | ConnectionState::Closed => Ok(Step::Ended),
-        ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => Ok(Step::Blocked),
+        ConnectionState::PeerClosed | ConnectionState::Closed => Ok(TlsStep::Ended),
+        ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => {
+            Ok(TlsStep::Blocked)
+        }
         _ => Err(Error::State("unknown state of a session")),
     });
     (discard, step)
@@ -89,7 +91,7 @@ pub(crate) fn take_message<Data>(
 /// Takes early data.
 pub(crate) fn early_data(
     data: &mut ReadEarlyData<'_, '_, ServerConnectionData>,
-    plain: &mut Plain<'_>,
+    plain: &mut PlaintextSink<'_>,
 ) -> Result<(), Error> {
     while let Some(record) = data.next_record() {
         plain.put(record?.payload)?;

@@ -42,14 +42,14 @@ const PRIVATE: std::ops::Range<u16> = 0xff40..0xffff;
 
 /// A hello whose extension is hidden.
 #[derive(Clone, Debug)]
-pub(crate) struct Hidden {
+pub(crate) struct MaskedHello {
     head: [u8; HEAD_BYTES],
     /// Where the type of the extension is.
     at: usize,
 }
 
 /// The extension of a hello, with a name that rustls does not accept.
-struct Found {
+struct NameExtension {
     at: usize,
     unused: [u8; 2],
     /// `None`: no server can have this name.
@@ -57,9 +57,9 @@ struct Found {
 }
 
 /// Reads fields from the front.
-struct Fields<'a>(&'a [u8]);
+struct FieldReader<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> FieldReader<'a> {
     fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
@@ -80,8 +80,8 @@ impl<'a> Fields<'a> {
 }
 
 /// Looks for the extension in a complete message. `None`: rustls may see it as it is.
-fn find(message: &[u8]) -> Option<Found> {
-    let mut fields = Fields(message);
+fn find(message: &[u8]) -> Option<NameExtension> {
+    let mut fields = FieldReader(message);
     let head = fields.take(HEAD_BYTES)?;
     let len = u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
     if head[0] != CLIENT_HELLO || message.len() != len + 4 {
@@ -90,7 +90,7 @@ fn find(message: &[u8]) -> Option<Found> {
     fields.short()?;
     fields.long()?;
     fields.short()?;
-    let mut extensions = Fields(fields.long()?);
+    let mut extensions = FieldReader(fields.long()?);
     let begin = message.len() - extensions.0.len();
     if !fields.0.is_empty() {
         return None;
@@ -113,13 +113,13 @@ fn find(message: &[u8]) -> Option<Found> {
     let name = host_name(contents).filter(|name| ServerName::try_from(*name).is_err())?;
     let unused = PRIVATE.map(u16::to_be_bytes).find(|kind| !kinds.contains(kind))?;
     let name = std::str::from_utf8(name).ok().filter(|name| is_host(name));
-    Some(Found { at, unused, name: name.map(str::to_ascii_lowercase) })
+    Some(NameExtension { at, unused, name: name.map(str::to_ascii_lowercase) })
 }
 
 /// The only name in the extension, of a length that OpenSSL accepts.
 fn host_name(contents: &[u8]) -> Option<&[u8]> {
-    let mut fields = Fields(contents);
-    let mut names = Fields(fields.long()?);
+    let mut fields = FieldReader(contents);
+    let mut names = FieldReader(fields.long()?);
     let kind = *names.take(1)?.first()?;
     let name = names.long()?;
     let is_only = kind == HOST_NAME && names.0.is_empty() && fields.0.is_empty();
@@ -135,19 +135,19 @@ fn is_host(name: &str) -> bool {
 
 /// Hides the extension of a hello at the beginning of `received`, if rustls would not accept its name.
 /// Returns the name, if a server can have it.
-pub(crate) fn hide(received: &mut [u8]) -> Option<(Hidden, Option<String>)> {
+pub(crate) fn hide(received: &mut [u8]) -> Option<(MaskedHello, Option<String>)> {
     let (message, records) = message(received)?;
-    let Found { at, unused, name } = find(&message)?;
+    let NameExtension { at, unused, name } = find(&message)?;
     let head = message.first_chunk().copied()?;
     let places = [at, at + 1].map(|at| place(&records, at));
     for (place, byte) in places.into_iter().zip(unused) {
         *received.get_mut(place?)? = byte;
     }
-    Some((Hidden { head, at }, name))
+    Some((MaskedHello { head, at }, name))
 }
 
 /// The same for the second hello of a client, which the server has asked for.
-pub(crate) fn hide_second(received: &mut [u8], first: &Hidden) -> Option<Hidden> {
+pub(crate) fn hide_second(received: &mut [u8], first: &MaskedHello) -> Option<MaskedHello> {
     let is_second = received.get(5..5 + HEAD_BYTES)?.get(RANDOM) == first.head.get(RANDOM);
     if is_second { hide(received).map(|(hidden, _)| hidden) } else { None }
 }
@@ -158,7 +158,7 @@ type Pieces = Vec<(usize, usize)>;
 /// The first message in records, and where it is in them.
 fn message(received: &[u8]) -> Option<(Cow<'_, [u8]>, Pieces)> {
     const HANDSHAKE: u8 = 22;
-    let mut fields = Fields(received);
+    let mut fields = FieldReader(received);
     let (mut joined, mut records) = (Cow::Borrowed(&[][..]), Vec::new());
     loop {
         let kind = *fields.take(3)?.first()?;
@@ -190,11 +190,11 @@ fn place(records: &[(usize, usize)], mut at: usize) -> Option<usize> {
 
 thread_local! {
     /// The hellos of the session that is at work on this thread.
-    static AT_WORK: RefCell<Vec<Hidden>> = const { RefCell::new(Vec::new()) };
+    static AT_WORK: RefCell<Vec<MaskedHello>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs a step of a session with these hellos.
-pub(crate) fn with<T>(hidden: &[Hidden], step: impl FnOnce() -> T) -> T {
+pub(crate) fn with<T>(hidden: &[MaskedHello], step: impl FnOnce() -> T) -> T {
     if hidden.is_empty() {
         return step();
     }
@@ -207,12 +207,12 @@ pub(crate) fn with<T>(hidden: &[Hidden], step: impl FnOnce() -> T) -> T {
 /// Passes on what rustls hashes or verifies, as it was sent.
 pub(crate) fn restored(bytes: &[u8], mut pass: impl FnMut(&[u8])) {
     AT_WORK.with_borrow(|hidden| {
-        let is_it = |hidden: &&Hidden| {
+        let is_it = |hidden: &&MaskedHello| {
             bytes.len() >= hidden.at + SERVER_NAME.len() && bytes.starts_with(&hidden.head)
         };
         match hidden.iter().find(is_it) {
             None => pass(bytes),
-            Some(Hidden { at, .. }) => {
+            Some(MaskedHello { at, .. }) => {
                 pass(&bytes[..*at]);
                 pass(&SERVER_NAME);
                 pass(&bytes[at + SERVER_NAME.len()..]);
@@ -222,17 +222,19 @@ pub(crate) fn restored(bytes: &[u8], mut pass: impl FnMut(&[u8])) {
 }
 
 /// A hash function that restores hellos.
-struct Restoring {
+struct RestoringHash {
     algorithm: &'static digest::Algorithm,
     name: HashAlgorithm,
 }
 
-static SHA256: Restoring = Restoring { algorithm: &digest::SHA256, name: HashAlgorithm::SHA256 };
-static SHA384: Restoring = Restoring { algorithm: &digest::SHA384, name: HashAlgorithm::SHA384 };
+static SHA256: RestoringHash =
+    RestoringHash { algorithm: &digest::SHA256, name: HashAlgorithm::SHA256 };
+static SHA384: RestoringHash =
+    RestoringHash { algorithm: &digest::SHA384, name: HashAlgorithm::SHA384 };
 
-impl Hash for Restoring {
+impl Hash for RestoringHash {
     fn start(&self) -> Box<dyn Context> {
-        Box::new(Running(digest::Context::new(self.algorithm)))
+        Box::new(RunningHash(digest::Context::new(self.algorithm)))
     }
 
     fn hash(&self, data: &[u8]) -> Output {
@@ -251,15 +253,15 @@ impl Hash for Restoring {
 }
 
 /// A hash in progress.
-struct Running(digest::Context);
+struct RunningHash(digest::Context);
 
-impl Context for Running {
+impl Context for RunningHash {
     fn fork_finish(&self) -> Output {
         Output::new(self.0.clone().finish().as_ref())
     }
 
     fn fork(&self) -> Box<dyn Context> {
-        Box::new(Running(self.0.clone()))
+        Box::new(RunningHash(self.0.clone()))
     }
 
     fn finish(self: Box<Self>) -> Output {

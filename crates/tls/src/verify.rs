@@ -2,7 +2,7 @@
 //!
 //! nginx lets every handshake with a client's certificate succeed, and decides by the result what
 //! the request gets. So the handshake here only checks that the client has the key of the
-//! certificate that it presents ([`Presented`]); the chain is verified afterwards, by
+//! certificate that it presents ([`AnyClientVerifier`]); the chain is verified afterwards, by
 //! [`Verifier::verify`], which also knows what rustls does not: the depth of chains, and the words
 //! of OpenSSL. Verifying takes several signature checks: for clients, do it in a pool.
 
@@ -32,7 +32,7 @@ use webpki::{
 };
 
 use crate::certificate::{Certificate, Validity};
-use crate::der::{BIT_STRING, Reader, SEQUENCE};
+use crate::der::{BIT_STRING, DerReader, SEQUENCE};
 use crate::error::Error;
 use crate::hostname;
 use crate::list::List;
@@ -487,7 +487,7 @@ fn signature_of_tls13(
 /// Whether the signature of a certificate, or of a revocation list, was made with this key.
 pub(crate) fn is_signed_by(signed: &[u8], key: &SubjectPublicKeyInfoDer<'_>) -> bool {
     let check = || {
-        let mut parts = Reader::new(signed).enter(SEQUENCE)?;
+        let mut parts = DerReader::new(signed).enter(SEQUENCE)?;
         let (signed, algorithm) = (parts.next()?, parts.next()?);
         let signature = parts.expect(BIT_STRING)?.strip_prefix(&[0])?;
         let key = RawPublicKeyEntity::try_from(key).ok()?;
@@ -524,13 +524,13 @@ pub(crate) fn take_verified() -> Option<SignatureScheme> {
 
 /// Accepts any certificate of a client that has its key: what it is worth is decided later.
 #[derive(Debug)]
-pub(crate) struct Presented {
+pub(crate) struct AnyClientVerifier {
     pub(crate) algorithms: WebPkiSupportedAlgorithms,
     /// Names of acceptable issuers.
     pub(crate) hints: Vec<DistinguishedName>,
 }
 
-impl ClientCertVerifier for Presented {
+impl ClientCertVerifier for AnyClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -578,12 +578,12 @@ impl ClientCertVerifier for Presented {
 
 /// Verifies servers (`proxy_ssl_verify`), or with `None` accepts any that has its key.
 #[derive(Debug)]
-pub(crate) struct Servers {
+pub(crate) struct ServerVerifier {
     pub(crate) algorithms: WebPkiSupportedAlgorithms,
     pub(crate) verifier: Option<Arc<Verifier>>,
 }
 
-impl ServerCertVerifier for Servers {
+impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

@@ -16,8 +16,8 @@ use nowait_conf::{Cx, Diagnostic, Seconds, Span, Word};
 use nowait_tls::KeyLog;
 use nowait_tls::ocsp::{self, Question, Signer};
 use nowait_tls::{
-    CertificateDer, ClientCertificates, Identity, Server, ServerSettings, SessionCache, TicketKeys,
-    Versions,
+    CertificateDer, ClientCertificates, Identity, ServerSettings, SessionCache, TicketKeys,
+    TlsServer, Versions,
 };
 use nowait_variables::Namespace;
 
@@ -189,7 +189,7 @@ pub struct Added {
 /// TLS of a virtual server; `N`: whose variables may be in names of certificates.
 pub struct ServerTls<N> {
     /// The server; `None`: it has no certificate.
-    pub server: Option<Server>,
+    pub server: Option<TlsServer>,
     /// Its certificates, if their names have variables: then those of `server` are missing.
     pub named: Option<Arc<NamedPairs<N>>>,
     /// `ssl_reject_handshake`
@@ -263,7 +263,7 @@ impl<N> ServerTls<N> {
     /// time.
     pub fn choice(
         &self,
-        server: &Server,
+        server: &TlsServer,
         keeps_offers: bool,
         asking: impl Fn(Resolving) -> Asking,
     ) -> Chosen {
@@ -296,7 +296,7 @@ impl<N> ServerTls<N> {
 
     /// The settings for a client that has chosen this server: without a certificate, those of the
     /// default server. `None`: the client is refused.
-    pub fn or_default<'s>(&'s self, default: &'s Self) -> Option<(&'s Self, &'s Server)> {
+    pub fn or_default<'s>(&'s self, default: &'s Self) -> Option<(&'s Self, &'s TlsServer)> {
         let own = if self.server.is_some() { self } else { default };
         own.server.as_ref().filter(|_| !self.rejects).map(|server| (own, server))
     }
@@ -467,7 +467,7 @@ impl SslConf {
             return Ok(tls);
         }
         let Versions { tls12, tls13 } = settings.versions;
-        let server = Server::new(settings).map_err(|error| {
+        let server = TlsServer::new(settings).map_err(|error| {
             let error = Diagnostic::emerg(error.to_string());
             let error = match pairs.first() {
                 Some((certificate, _)) => error.at(certificate.span),

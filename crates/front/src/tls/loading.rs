@@ -22,7 +22,7 @@ use nowait_runtime::fs::{self, Io, Stamp, Symlinks};
 use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op};
 use nowait_tls::pem::{self, PrivateKey};
-use nowait_tls::{Error, Identity, Server};
+use nowait_tls::{Error, Identity, TlsServer};
 use nowait_variables::{Complex, Namespace, Subject};
 
 use super::files::{self, Passwords};
@@ -295,7 +295,7 @@ impl<N: Namespace> NamedPairs<N> {
     ///
     /// # Errors
     /// The server's settings exclude each other.
-    pub fn facts(hello: &Hello, server: &Server) -> Result<Tls, Failure> {
+    pub fn facts(hello: &Hello, server: &TlsServer) -> Result<Tls, Failure> {
         Tls::expected(hello, server)
     }
 
@@ -305,11 +305,11 @@ impl<N: Namespace> NamedPairs<N> {
     /// A file can't be used.
     pub async fn complete(
         &self,
-        server: &Server,
+        server: &TlsServer,
         subject: &N::Subject,
         handshake: &Handshake,
         io: &Rc<Io>,
-    ) -> Result<Server, Failure>
+    ) -> Result<TlsServer, Failure>
     where
         N::Subject: Subject<Namespace = N>,
     {

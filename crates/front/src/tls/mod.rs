@@ -35,7 +35,7 @@ use nowait_runtime::pool::{Class, Op, Pool, PoolError};
 use nowait_runtime::time::timeout;
 use nowait_tls::{Acceptor, Distrust, Session, Stop};
 pub use nowait_tls::{
-    Certificate, Client, ClientSettings, Error, Fault, Hello, LIBRARY, Offered, Server,
+    Certificate, Client, ClientOffer, ClientSettings, Error, Fault, Hello, LIBRARY, TlsServer,
     prepare_thread,
 };
 
@@ -116,7 +116,7 @@ impl From<io::Error> for Failure {
 #[derive(Debug)]
 pub struct Tls {
     session: Session,
-    offered: Option<Box<Offered>>,
+    offered: Option<Box<ClientOffer>>,
     /// What responders say of the client's certificate.
     status: Cell<Result<(), Distrust>>,
     verdicts: Verdicts,
@@ -124,7 +124,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    fn new(session: Session, offered: Option<Box<Offered>>) -> Self {
+    fn new(session: Session, offered: Option<Box<ClientOffer>>) -> Self {
         let (status, verdicts) = (Cell::new(Ok(())), Verdicts::default());
         Self { session, offered, status, verdicts, kernel: Kernel::None }
     }
@@ -141,7 +141,7 @@ impl Tls {
     }
 
     /// What the client has offered, if [`Chosen`] says so.
-    pub fn offered(&self) -> Option<&Offered> {
+    pub fn offered(&self) -> Option<&ClientOffer> {
         self.offered.as_deref()
     }
 }
@@ -149,7 +149,7 @@ impl Tls {
 impl Tls {
     /// What is known of a session with a server before it begins: for variables in the names of
     /// certificates.
-    pub(crate) fn expected(hello: &Hello, server: &Server) -> Result<Self, Failure> {
+    pub(crate) fn expected(hello: &Hello, server: &TlsServer) -> Result<Self, Failure> {
         let session = hello.expected(server)?;
         Ok(Self::new(session, Some(Box::new(hello.offered()))))
     }
@@ -158,7 +158,7 @@ impl Tls {
 /// The choice of a server for a client's hello.
 pub struct Chosen {
     /// The server.
-    pub server: Server,
+    pub server: TlsServer,
     /// Keep what the client offers: variables show it.
     pub keeps_offers: bool,
     /// Who judges the client's certificate; `None`: it is not asked for one.
@@ -199,7 +199,7 @@ impl Layer for Tls {
         output: &mut Vec<u8>,
     ) -> io::Result<OpenProgress> {
         let opened = self.session.open(input, plain, output, true).map_err(io_error)?;
-        let nowait_tls::Opened { consumed, written, stop } = opened;
+        let nowait_tls::OpenProgress { consumed, written, stop } = opened;
         if stop == Stop::Ended && self.session.needs_keys() {
             kernel::keys_refused();
         }
@@ -391,7 +391,7 @@ impl Wire<'_> {
     async fn complete(
         &self,
         mut session: Session,
-        offered: Option<Box<Offered>>,
+        offered: Option<Box<ClientOffer>>,
         mut input: Vec<u8>,
     ) -> Result<(Tls, Vec<u8>), Failure> {
         let mut slow = false;

@@ -14,7 +14,7 @@ use nowait_resolver::{Log, Resolver};
 use nowait_runtime::pool::{Class, Op, Pool};
 use nowait_runtime::spawn;
 use nowait_runtime::time::timeout;
-use nowait_tls::ocsp::{self, Question, RESPONSE_BYTES_MAX, Signer, Status, Verdict};
+use nowait_tls::ocsp::{self, OcspResult, Question, RESPONSE_BYTES_MAX, Signer, Status};
 use nowait_tls::{CertificateDer, Distrust, Identity};
 
 use super::fetching::{self, TIMEOUT};
@@ -97,7 +97,7 @@ impl Asking {
         question: &Question,
         signer: Signer,
         resolving: Resolving,
-    ) -> Result<(Vec<u8>, Verdict), String> {
+    ) -> Result<(Vec<u8>, OcspResult), String> {
         let fetched = timeout(TIMEOUT, self.fetch(responder, question, resolving)).await;
         let response = fetched.unwrap_or_else(|_| Err("OCSP responder timed out".to_owned()))?;
         let question = question.clone();
@@ -255,7 +255,7 @@ impl ClientOcsp {
             return Ok(status);
         }
         let asked = asking.ask(&responder, &question, Signer::Authorized, self.resolving).await;
-        let (_, Verdict { status, until }) =
+        let (_, OcspResult { status, until }) =
             asked.map_err(|why| format!("{why}, responder: {}", responder.host))?;
         if let Some(cache) = &self.cache {
             let until = until.unwrap_or_else(|| SystemTime::now() + Duration::from_secs(KEPT_S));
@@ -320,7 +320,7 @@ impl Stapling {
 
     async fn fetch(&self, asking: &Asking, now: u64) -> Result<(), String> {
         let Self { responder, question, signer, resolving, .. } = self;
-        let (response, Verdict { status, until }) =
+        let (response, OcspResult { status, until }) =
             asking.ask(responder, question, *signer, *resolving).await?;
         if status != Status::Good {
             let status = status.name();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nowait_tls::pem::{self, PrivateKey};
-use nowait_tls::{Error, Hello, Identity, Server, ServerSettings};
+use nowait_tls::{Error, Hello, Identity, ServerSettings, TlsServer};
 
 /// The application protocol of validations.
 const PROTOCOL: &[u8] = b"acme-tls/1";
@@ -27,7 +27,7 @@ struct Pending {
     /// How many were ever published: the last one's number.
     published: u64,
     /// By server name, with its number.
-    by_name: BTreeMap<String, (u64, Server)>,
+    by_name: BTreeMap<String, (u64, TlsServer)>,
 }
 
 fn pending() -> MutexGuard<'static, Pending> {
@@ -45,12 +45,12 @@ pub(super) fn is_asked(hello: &Hello) -> bool {
 }
 
 /// The server for a name that is being validated.
-pub(super) fn find(name: &str) -> Option<Server> {
+pub(super) fn find(name: &str) -> Option<TlsServer> {
     pending().by_name.get(name).map(|(_, server)| server.clone())
 }
 
 /// A certificate that validates a name.
-pub struct Proof(Server);
+pub struct Proof(TlsServer);
 
 impl Proof {
     /// Reads a certificate with its key from PEM. This computes: it belongs into a pool.
@@ -65,7 +65,7 @@ impl Proof {
             alpn: vec![PROTOCOL.to_vec()],
             ..ServerSettings::default()
         };
-        Server::new(settings).map(Self)
+        TlsServer::new(settings).map(Self)
     }
 
     /// Presents it to whoever validates `name`, until the result is dropped or another one is published

@@ -43,21 +43,21 @@ pub fn intermediate() -> &'static Authority {
 }
 
 /// Properties of a certificate to be made.
-pub struct Wanted {
+pub struct CertificateSpec {
     pub name: &'static str,
     pub serial: u64,
     pub years: (i32, i32),
     pub algorithm: &'static SignatureAlgorithm,
 }
 
-impl Default for Wanted {
-    fn default() -> Wanted {
+impl Default for CertificateSpec {
+    fn default() -> CertificateSpec {
         let algorithm = &rcgen::PKCS_ECDSA_P256_SHA256;
-        Wanted { name: "example.com", serial: 0x0123_4567, years: (2020, 2090), algorithm }
+        CertificateSpec { name: "example.com", serial: 0x0123_4567, years: (2020, 2090), algorithm }
     }
 }
 
-impl Wanted {
+impl CertificateSpec {
     /// The certificate, and its key as PEM.
     pub fn make(&self, by: &Authority) -> (CertificateDer<'static>, String) {
         let key = KeyPair::generate_for(self.algorithm).unwrap();
@@ -80,13 +80,15 @@ impl Wanted {
 }
 
 pub fn ecdsa() -> Identity {
-    static ECDSA: LazyLock<Identity> = LazyLock::new(|| Wanted::default().identity(root(), &[]));
+    static ECDSA: LazyLock<Identity> =
+        LazyLock::new(|| CertificateSpec::default().identity(root(), &[]));
     ECDSA.clone()
 }
 
 pub fn rsa() -> Identity {
     static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
-        Wanted { algorithm: &rcgen::PKCS_RSA_SHA256, ..Wanted::default() }.identity(root(), &[])
+        CertificateSpec { algorithm: &rcgen::PKCS_RSA_SHA256, ..CertificateSpec::default() }
+            .identity(root(), &[])
     });
     IDENTITY.clone()
 }

@@ -7,7 +7,7 @@ use rustls::{AlertDescription, PeerMisbehaved};
 
 use crate::certificates::ecdsa;
 use crate::established::Kernel;
-use crate::link::{End, client, connect, server};
+use crate::link::{LinkEnd, client, connect, server};
 
 const DATA: u8 = 23;
 const ALERT: u8 = 21;
@@ -17,9 +17,9 @@ const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 const KEY_UPDATE_REQUESTED: [u8; 5] = [24, 0, 0, 1, 1];
 
 /// A client, and a server whose records the test seals.
-struct Pair {
-    client: End,
-    server: End,
+struct KernelPair {
+    client: LinkEnd,
+    server: LinkEnd,
     kernel: Kernel,
 }
 
@@ -27,16 +27,16 @@ fn versions(tls13: bool) -> Versions {
     Versions { tls12: !tls13, tls13 }
 }
 
-fn pair(tls13: bool) -> Pair {
+fn pair(tls13: bool) -> KernelPair {
     let settings =
         ServerSettings { identities: vec![ecdsa()], offloads: true, ..Default::default() };
     let client = client(ClientSettings { versions: versions(tls13), ..Default::default() });
     let (client, mut server) = connect(&client, &server(settings)).unwrap();
     let kernel = Kernel::new(&server.session.offload(true).unwrap());
-    Pair { client, server, kernel }
+    KernelPair { client, server, kernel }
 }
 
-impl Pair {
+impl KernelPair {
     /// The client gets a record.
     fn tell(&mut self, kind: u8, content: &[u8]) -> Result<(), Error> {
         self.client.input.extend(self.kernel.seal(kind, content));

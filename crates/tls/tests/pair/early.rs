@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use nowait_tls::{Acceptor, Server};
+use nowait_tls::{Acceptor, TlsServer};
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::certificates::root;
-use crate::link::End;
+use crate::link::LinkEnd;
 
 pub struct Peer {
     config: Arc<ClientConfig>,
@@ -31,7 +31,7 @@ impl Peer {
     }
 
     /// Connects, with early data if there is any.
-    pub fn connect(&mut self, server: &Server, early: &[u8]) -> End {
+    pub fn connect(&mut self, server: &TlsServer, early: &[u8]) -> LinkEnd {
         let name = "example.com".try_into().unwrap();
         let mut client = ClientConnection::new(self.config.clone(), name).unwrap();
         if !early.is_empty() {
@@ -60,15 +60,15 @@ impl Peer {
     }
 
     /// Sends the first flight of the last connection again.
-    pub fn replay(&mut self, server: &Server) -> End {
+    pub fn replay(&mut self, server: &TlsServer) -> LinkEnd {
         begin(server, &self.flight)
     }
 }
 
-fn begin(server: &Server, flight: &[u8]) -> End {
+fn begin(server: &TlsServer, flight: &[u8]) -> LinkEnd {
     let hello = Acceptor::default().receive(flight).unwrap().unwrap();
     let (session, input) = hello.begin(server).unwrap();
-    let mut end = End::new(session, input);
+    let mut end = LinkEnd::new(session, input);
     end.open().unwrap();
     end
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use nowait_tls::{
-    Acceptor, Ciphers, Error, PLAINTEXT_BYTES_MAX, Sealing, SealingCipher, Server, ServerSettings,
-    Session, Stop, split_record,
+    Acceptor, Ciphers, Error, PLAINTEXT_BYTES_MAX, Sealing, SealingCipher, ServerSettings, Session,
+    Stop, TlsServer, split_record,
 };
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::ServerName;
@@ -81,7 +81,7 @@ impl Kernel {
 }
 
 /// A client and a server after the handshake.
-struct Pair {
+struct EstablishedPair {
     client: ClientConnection,
     server: Session,
     kernel: Option<Kernel>,
@@ -116,18 +116,18 @@ fn client(suite: CipherSuite) -> ClientConnection {
     ClientConnection::new(Arc::new(config), ServerName::try_from("example.com").unwrap()).unwrap()
 }
 
-impl Pair {
-    fn new(suite: CipherSuite) -> Pair {
-        Pair::of(suite, settings())
+impl EstablishedPair {
+    fn new(suite: CipherSuite) -> EstablishedPair {
+        EstablishedPair::of(suite, settings())
     }
 
-    fn of(suite: CipherSuite, settings: ServerSettings) -> Pair {
-        let server = Server::new(settings).unwrap();
+    fn of(suite: CipherSuite, settings: ServerSettings) -> EstablishedPair {
+        let server = TlsServer::new(settings).unwrap();
         let mut client = client(suite);
         let mut acceptor = Acceptor::default();
         let hello = acceptor.receive(&written(&mut client)).unwrap().unwrap();
         let (server, input) = hello.begin(&server).unwrap();
-        let mut pair = Pair {
+        let mut pair = EstablishedPair {
             client,
             server,
             kernel: None,
@@ -234,7 +234,7 @@ fn both_directions_go_on_with_every_suite() {
     for suite in SUITES {
         // At once, and after some records.
         for before in [0, 1, 5] {
-            let mut pair = Pair::new(suite);
+            let mut pair = EstablishedPair::new(suite);
             (0..before).for_each(|_| pair.ask());
             let facts = |session: &Session| {
                 let facts =
@@ -270,7 +270,7 @@ fn both_directions_go_on_with_every_suite() {
 #[test]
 fn explicit_nonces_differ() {
     for suite in &SUITES[3..5] {
-        let mut pair = Pair::new(*suite);
+        let mut pair = EstablishedPair::new(*suite);
         (0..300).for_each(|_| pair.ask());
         pair.offload(false);
         (0..300).for_each(|_| pair.ask());
@@ -290,7 +290,8 @@ fn explicit_nonces_differ() {
 fn parts_fill_records() {
     for suite in SUITES {
         for (record_bytes, counts) in [(0, [1, 2, 4]), (1400, [12, 12, 44])] {
-            let mut pair = Pair::of(suite, ServerSettings { record_bytes, ..settings() });
+            let mut pair =
+                EstablishedPair::of(suite, ServerSettings { record_bytes, ..settings() });
             // A frame's header and its content in one record, a byte more, and many.
             for (parts, count) in [vec![9, 16_375], vec![9, 0, 16_375, 1], vec![1, 60_000, 1000]]
                 .into_iter()
@@ -322,7 +323,7 @@ fn parts_fill_records() {
 #[test]
 fn the_client_replaces_its_keys_while_they_are_used_here() {
     for suite in &SUITES[..3] {
-        let mut pair = Pair::new(*suite);
+        let mut pair = EstablishedPair::new(*suite);
         for _ in 0..3 {
             pair.ask();
             // rustls asks for an answer.
@@ -338,7 +339,7 @@ fn the_client_replaces_its_keys_while_they_are_used_here() {
 #[test]
 fn the_end_is_sealed() {
     for suite in SUITES {
-        let mut pair = Pair::new(suite);
+        let mut pair = EstablishedPair::new(suite);
         pair.ask();
         let mut output = Vec::new();
         pair.server.end(&mut output);
@@ -353,7 +354,7 @@ fn the_end_is_sealed() {
 fn the_client_replaces_its_keys() {
     for suite in &SUITES[..3] {
         for rekeys in [false, true] {
-            let mut pair = Pair::new(*suite);
+            let mut pair = EstablishedPair::new(*suite);
             pair.ask();
             pair.offload(rekeys);
             pair.ask();
@@ -376,7 +377,7 @@ fn the_client_replaces_its_keys() {
 #[test]
 fn an_answer_to_a_key_update_leaves_before() {
     for suite in &SUITES[..3] {
-        let mut pair = Pair::new(*suite);
+        let mut pair = EstablishedPair::new(*suite);
         pair.client.refresh_traffic_keys().unwrap();
         assert_eq!(pair.receive().unwrap(), Stop::Input);
         pair.offload(false);
@@ -386,7 +387,7 @@ fn an_answer_to_a_key_update_leaves_before() {
 
 #[test]
 fn key_updates_without_data_are_limited() {
-    let mut pair = Pair::new(SUITES[0]);
+    let mut pair = EstablishedPair::new(SUITES[0]);
     pair.offload(true);
     let mut updates = 0;
     let error = loop {
@@ -409,7 +410,7 @@ fn key_updates_without_data_are_limited() {
 fn keys_are_replaced_in_time() {
     let most = (1 << 23) - 10_000;
     for (suite, rekeys) in [(SUITES[0], true), (SUITES[0], false), (SUITES[3], false)] {
-        let mut pair = Pair::new(suite);
+        let mut pair = EstablishedPair::new(suite);
         pair.offload(rekeys);
         let mut output = Vec::new();
         pair.server.sealed(most, &mut output).unwrap();
@@ -427,7 +428,7 @@ fn keys_are_replaced_in_time() {
         }
     }
     // ChaCha20 has no limit.
-    let mut pair = Pair::new(SUITES[2]);
+    let mut pair = EstablishedPair::new(SUITES[2]);
     pair.offload(false);
     pair.server.sealed(1 << 60, &mut Vec::new()).unwrap();
 }
@@ -445,7 +446,7 @@ fn broken_records_are_answered_by_an_alert() {
             // Without protection, which TLS 1.3 does not have any more, and TLS 1.2 cannot open.
             (&b"\x14\x03\x03\x00\x01\x01"[..], if SUITES[..3].contains(&suite) { 10 } else { 20 }),
         ] {
-            let mut pair = Pair::new(suite);
+            let mut pair = EstablishedPair::new(suite);
             pair.offload(false);
             let mut input = record[..record.len().min(45)].to_vec();
             let mut output = Vec::new();
@@ -458,7 +459,7 @@ fn broken_records_are_answered_by_an_alert() {
             assert_eq!(output.len(), 7);
             assert!(pair.server.open(&mut input, &mut plain, &mut output, true).is_err());
             // Sealed here.
-            let mut pair = Pair::new(suite);
+            let mut pair = EstablishedPair::new(suite);
             assert!(pair.serve(record[..record.len().min(45)].to_vec()).is_err());
             assert!(pair.told.is_some(), "{suite:?}");
         }
@@ -470,7 +471,7 @@ fn sessions_are_handed_over_only_after_the_handshake() {
     let mut client = client(SUITES[0]);
     let mut acceptor = Acceptor::default();
     let hello = acceptor.receive(&written(&mut client)).unwrap().unwrap();
-    let (mut session, _) = hello.begin(&Server::new(settings()).unwrap()).unwrap();
+    let (mut session, _) = hello.begin(&TlsServer::new(settings()).unwrap()).unwrap();
     assert!(session.offloadable().is_none());
     assert!(session.offload(false).is_err());
     assert!(session.seal(&[b"x"], &mut Vec::new()).is_err());

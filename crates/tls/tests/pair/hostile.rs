@@ -4,10 +4,10 @@ use nowait_tls::{
     Acceptor, Ciphers, ClientSettings, Error, Fault, HELLO_BYTES_MAX, ServerSettings, Versions,
 };
 
-use crate::certificates::{Wanted, ecdsa, intermediate, root, verifier};
-use crate::link::{End, client, connect, exchange, server};
+use crate::certificates::{CertificateSpec, ecdsa, intermediate, root, verifier};
+use crate::link::{LinkEnd, client, connect, exchange, server};
 
-fn pair() -> (End, End) {
+fn pair() -> (LinkEnd, LinkEnd) {
     let server = server(ServerSettings { identities: vec![ecdsa()], ..Default::default() });
     connect(&client(ClientSettings::default()), &server).unwrap()
 }
@@ -89,7 +89,7 @@ fn a_hello_ends_with_its_record() {
 fn large_hellos_are_accepted_in_any_pieces() {
     let plain = {
         let settings = ClientSettings { sends_name: true, ..ClientSettings::default() };
-        let mut client = End::new(client(settings).connect("example.com").unwrap(), Vec::new());
+        let mut client = LinkEnd::new(client(settings).connect("example.com").unwrap(), Vec::new());
         client.open().unwrap();
         client.output
     };
@@ -130,7 +130,7 @@ fn large_hellos_are_accepted_in_any_pieces() {
 #[test]
 fn garbage_is_refused_with_an_alert() {
     let mut client =
-        End::new(client(ClientSettings::default()).connect("example.com").unwrap(), Vec::new());
+        LinkEnd::new(client(ClientSettings::default()).connect("example.com").unwrap(), Vec::new());
     client.open().unwrap();
     let hello = client.output;
     // Every single changed byte leads to a hello, to more input, or to an error; never to a panic.
@@ -144,7 +144,7 @@ fn garbage_is_refused_with_an_alert() {
                     let settings =
                         ServerSettings { identities: vec![ecdsa()], ..Default::default() };
                     let (session, input) = hello.begin(&server(settings)).unwrap();
-                    let mut server = End::new(session, input);
+                    let mut server = LinkEnd::new(session, input);
                     if let Err(error) = server.open() {
                         assert_eq!(error.fault(), Fault::Peer, "{error}");
                         assert!(!server.output.is_empty());
@@ -212,10 +212,10 @@ fn wrong_servers_are_refused() {
         let server = server(ServerSettings { identities: vec![identity], ..Default::default() });
         let settings = ClientSettings { verifier: Some(verifier(depth)), ..Default::default() };
         let client = client(settings);
-        let mut client = End::new(client.connect(name).unwrap(), Vec::new());
+        let mut client = LinkEnd::new(client.connect(name).unwrap(), Vec::new());
         let hello = crate::link::hello(&mut client, usize::MAX).unwrap();
         let (session, input) = hello.begin(&server).unwrap();
-        let mut server = End::new(session, input);
+        let mut server = LinkEnd::new(session, input);
         server.open().unwrap();
         let result = exchange(&mut client, &mut server, usize::MAX);
         match reason.is_empty() {
@@ -228,12 +228,13 @@ fn wrong_servers_are_refused() {
     };
     check(ecdsa(), 1, "example.com", "");
     check(ecdsa(), 1, "example.org", "NotValidForName");
-    let below = || Wanted::default().identity(intermediate(), &[intermediate(), root()]);
+    let below = || CertificateSpec::default().identity(intermediate(), &[intermediate(), root()]);
     check(below(), 1, "example.com", "");
     check(below(), 0, "example.com", "certificate chain too long");
-    let alone = Wanted::default().identity(intermediate(), &[]);
+    let alone = CertificateSpec::default().identity(intermediate(), &[]);
     check(alone, 1, "example.com", "unable to verify the first certificate");
-    let old = Wanted { years: (2000, 2001), ..Wanted::default() }.identity(root(), &[]);
+    let old =
+        CertificateSpec { years: (2000, 2001), ..CertificateSpec::default() }.identity(root(), &[]);
     check(old, 1, "example.com", "certificate has expired");
 }
 
@@ -253,7 +254,7 @@ fn parts_of_handshake_messages_keep_nothing_else_from_working() {
     // Plaintext handshake records are not possible any more; so a peer that knows the keys sends
     // them: a client whose hello is cut into records of one byte.
     let mut one =
-        End::new(client(ClientSettings::default()).connect("example.com").unwrap(), Vec::new());
+        LinkEnd::new(client(ClientSettings::default()).connect("example.com").unwrap(), Vec::new());
     one.open().unwrap();
     let hello = std::mem::take(&mut one.output);
     let cut: Vec<u8> = hello[5..].iter().flat_map(|byte| [22, 3, 1, 0, 1, *byte]).collect();
@@ -261,7 +262,7 @@ fn parts_of_handshake_messages_keep_nothing_else_from_working() {
     let hello = acceptor.receive(&cut).unwrap().expect("a whole hello");
     let settings = ServerSettings { identities: vec![ecdsa()], ..Default::default() };
     let (session, input) = hello.begin(&server(settings)).unwrap();
-    let mut other = End::new(session, Vec::new());
+    let mut other = LinkEnd::new(session, Vec::new());
     // Record by record: the session keeps what rustls joins.
     for record in input.chunks(6) {
         other.input.extend_from_slice(record);

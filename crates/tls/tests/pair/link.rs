@@ -1,15 +1,15 @@
 //! A client and a server, joined in memory.
 
 use nowait_tls::{
-    Acceptor, Client, ClientSettings, Error, Hello, Opened, PLAINTEXT_BYTES_MAX, Refusal, Server,
-    ServerSettings, Session, Stop,
+    Acceptor, Client, ClientSettings, Error, Hello, OpenProgress, PLAINTEXT_BYTES_MAX, Refusal,
+    ServerSettings, Session, Stop, TlsServer,
 };
 
 /// Why the handshake failed, for the client and for the server.
 pub type Failed = Box<(Error, Error)>;
 
 /// One side: its session, what has arrived, what it sends, and what it has read.
-pub struct End {
+pub struct LinkEnd {
     pub session: Session,
     pub input: Vec<u8>,
     pub output: Vec<u8>,
@@ -19,10 +19,10 @@ pub struct End {
     pub slow_steps: usize,
 }
 
-impl End {
-    pub fn new(session: Session, input: Vec<u8>) -> End {
+impl LinkEnd {
+    pub fn new(session: Session, input: Vec<u8>) -> LinkEnd {
         let (output, read) = (Vec::new(), Vec::new());
-        End { session, input, output, read, ended: false, slow_steps: 0 }
+        LinkEnd { session, input, output, read, ended: false, slow_steps: 0 }
     }
 
     /// Opens all that has arrived.
@@ -30,7 +30,7 @@ impl End {
         let mut plain = vec![0; PLAINTEXT_BYTES_MAX];
         let mut slow = false;
         loop {
-            let Opened { consumed, written, stop } =
+            let OpenProgress { consumed, written, stop } =
                 self.session.open(&mut self.input, &mut plain, &mut self.output, slow)?;
             self.input.drain(..consumed);
             self.read.extend_from_slice(&plain[..written]);
@@ -56,8 +56,8 @@ impl End {
 }
 
 /// Passes on what is left to be sent, in pieces of at most `piece` bytes, until both are silent.
-pub fn exchange(client: &mut End, server: &mut End, piece: usize) -> Result<(), Failed> {
-    let pass = |from: &mut End, to: &mut End| -> Result<(), Error> {
+pub fn exchange(client: &mut LinkEnd, server: &mut LinkEnd, piece: usize) -> Result<(), Failed> {
+    let pass = |from: &mut LinkEnd, to: &mut LinkEnd| -> Result<(), Error> {
         let mut sent = std::mem::take(&mut from.output);
         for part in sent.chunks_mut(piece) {
             to.input.extend_from_slice(part);
@@ -82,7 +82,7 @@ pub fn exchange(client: &mut End, server: &mut End, piece: usize) -> Result<(), 
 }
 
 /// Feeds an acceptor until it has a hello.
-pub fn hello(client: &mut End, piece: usize) -> Result<Hello, Refusal> {
+pub fn hello(client: &mut LinkEnd, piece: usize) -> Result<Hello, Refusal> {
     client.open()?;
     let mut acceptor = Acceptor::default();
     let sent = std::mem::take(&mut client.output);
@@ -99,11 +99,15 @@ pub fn hello(client: &mut End, piece: usize) -> Result<Hello, Refusal> {
 }
 
 /// Connects a client to a server, up to the end of the handshake.
-pub fn connect_in(client: &Client, server: &Server, piece: usize) -> Result<(End, End), Failed> {
-    let mut client = End::new(client.connect("example.com").unwrap(), Vec::new());
+pub fn connect_in(
+    client: &Client,
+    server: &TlsServer,
+    piece: usize,
+) -> Result<(LinkEnd, LinkEnd), Failed> {
+    let mut client = LinkEnd::new(client.connect("example.com").unwrap(), Vec::new());
     let hello = hello(&mut client, piece).unwrap();
     let (session, input) = hello.begin(server).unwrap();
-    let mut server = End::new(session, input);
+    let mut server = LinkEnd::new(session, input);
     server.open().map_err(|error| {
         client.input.append(&mut server.output);
         Box::new((client.open().unwrap_err(), error))
@@ -113,12 +117,12 @@ pub fn connect_in(client: &Client, server: &Server, piece: usize) -> Result<(End
     Ok((client, server))
 }
 
-pub fn connect(client: &Client, server: &Server) -> Result<(End, End), Failed> {
+pub fn connect(client: &Client, server: &TlsServer) -> Result<(LinkEnd, LinkEnd), Failed> {
     connect_in(client, server, usize::MAX)
 }
 
-pub fn server(settings: ServerSettings) -> Server {
-    Server::new(settings).unwrap()
+pub fn server(settings: ServerSettings) -> TlsServer {
+    TlsServer::new(settings).unwrap()
 }
 
 pub fn client(settings: ClientSettings) -> Client {

@@ -13,8 +13,8 @@ use rustls::{
     Tls13CipherSuite,
 };
 
-use crate::certificates::{Wanted, ecdsa, intermediate, root, verifier};
-use crate::link::{End, server};
+use crate::certificates::{CertificateSpec, ecdsa, intermediate, root, verifier};
+use crate::link::{LinkEnd, server};
 
 /// With their type and length, as in the extension; the name is in certificates, too.
 const SENT: &[u8] = b"\0\0\x0bexample.com";
@@ -110,7 +110,7 @@ fn client(versions: Versions, certified: bool, guesses_wrong: bool) -> Arc<Clien
     Arc::new(match certified {
         false => builder.with_no_client_auth(),
         true => {
-            let (certificate, key) = Wanted::default().make(intermediate());
+            let (certificate, key) = CertificateSpec::default().make(intermediate());
             let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
             let chain = vec![certificate, intermediate().certificate.clone()];
             builder.with_client_auth_cert(chain, key).unwrap()
@@ -119,7 +119,7 @@ fn client(versions: Versions, certified: bool, guesses_wrong: bool) -> Arc<Clien
 }
 
 /// Makes a handshake, and exchanges data afterwards.
-fn handshake(config: &Arc<ClientConfig>, on: &nowait_tls::Server, record: usize) -> End {
+fn handshake(config: &Arc<ClientConfig>, on: &nowait_tls::TlsServer, record: usize) -> LinkEnd {
     let name = "example.com".try_into().unwrap();
     let mut client = ClientConnection::new(config.clone(), name).unwrap();
     let mut sent = Vec::new();
@@ -134,7 +134,7 @@ fn handshake(config: &Arc<ClientConfig>, on: &nowait_tls::Server, record: usize)
     let hello = hello.unwrap();
     assert_eq!(hello.server_name().unwrap().as_bytes(), &ODD[3..]);
     let (session, input) = hello.begin(on).unwrap();
-    let mut server = End::new(session, input);
+    let mut server = LinkEnd::new(session, input);
     for _ in 0..6 {
         server.open().unwrap();
         let output = std::mem::take(&mut server.output);
@@ -203,7 +203,7 @@ fn a_changed_hello_is_noticed() {
     sent[at..at + SENT.len()].copy_from_slice(b"\0\0\x0b-another.co");
     let hello = Acceptor::default().receive(&sent).unwrap().unwrap();
     let (session, input) = hello.begin(&on).unwrap();
-    let mut end = End::new(session, input);
+    let mut end = LinkEnd::new(session, input);
     end.open().unwrap();
     let mut rest = &end.output[..];
     client.read_tls(&mut rest).unwrap();

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_tls::{
-    Ciphers, ClientSettings, Groups, Server, ServerSettings, Session, SessionCache, TicketKey,
-    TicketKeys, Versions,
+    Ciphers, ClientSettings, Groups, ServerSettings, Session, SessionCache, TicketKey, TicketKeys,
+    TlsServer, Versions,
 };
 
 use crate::certificates::{ecdsa, rsa, verifier};
-use crate::link::{End, client, connect, connect_in, exchange, hello, server};
+use crate::link::{LinkEnd, client, connect, connect_in, exchange, hello, server};
 
 const TLS12: Versions = Versions { tls12: true, tls13: false };
 const TLS13: Versions = Versions { tls12: false, tls13: true };
 
-fn plain_server() -> Server {
+fn plain_server() -> TlsServer {
     server(ServerSettings { identities: vec![ecdsa()], ..ServerSettings::default() })
 }
 
@@ -124,7 +124,7 @@ fn application_protocols_are_negotiated() {
 }
 
 /// Whether a second connection resumes the session of the first.
-fn resumes(versions: Versions, first: &Server, second: &Server) -> bool {
+fn resumes(versions: Versions, first: &TlsServer, second: &TlsServer) -> bool {
     let client = client(ClientSettings { versions, ..ClientSettings::default() });
     let (mut one, mut other) = connect(&client, first).unwrap();
     assert!(!other.session.is_reused());
@@ -222,7 +222,7 @@ fn each_side_ends_on_its_own() {
 #[test]
 fn a_rejected_client_is_told_so() {
     let mut client =
-        End::new(client(ClientSettings::default()).connect("example.com").unwrap(), Vec::new());
+        LinkEnd::new(client(ClientSettings::default()).connect("example.com").unwrap(), Vec::new());
     let refusal = hello(&mut client, usize::MAX).unwrap().reject();
     client.input = refusal.alert;
     let error = client.open().unwrap_err();

@@ -13,7 +13,9 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose,
 };
 
-use crate::certificates::{Authority, Wanted, ecdsa, intermediate, revoked, root, verifier};
+use crate::certificates::{
+    Authority, CertificateSpec, ecdsa, intermediate, revoked, root, verifier,
+};
 use crate::link::{client, connect, exchange, server};
 
 type Trust = Option<Result<(), Distrust>>;
@@ -41,10 +43,10 @@ fn trust(verifier: Arc<Verifier>, identity: Option<Identity>) -> Trust {
 
 #[test]
 fn the_result_is_that_of_openssl() {
-    let by_root = || Wanted::default().identity(root(), &[]);
+    let by_root = || CertificateSpec::default().identity(root(), &[]);
     assert_eq!(trust(verifier(1), None), None);
     assert_eq!(trust(verifier(1), Some(by_root())), Some(Ok(())));
-    let below = || Wanted::default().identity(intermediate(), &[intermediate()]);
+    let below = || CertificateSpec::default().identity(intermediate(), &[intermediate()]);
     assert_eq!(trust(verifier(1), Some(below())), Some(Ok(())));
     let failed = |reason| Some(Err(Distrust(reason)));
     assert_eq!(trust(verifier(0), Some(below())), failed("certificate chain too long"));
@@ -52,7 +54,8 @@ fn the_result_is_that_of_openssl() {
     let missing = trust(nobody, Some(by_root()));
     assert_eq!(missing, failed("unable to verify the first certificate"));
     assert!(missing.unwrap().unwrap_err().is_missing_ca());
-    let future = Wanted { years: (2080, 2081), ..Wanted::default() }.identity(root(), &[]);
+    let future =
+        CertificateSpec { years: (2080, 2081), ..CertificateSpec::default() }.identity(root(), &[]);
     assert_eq!(trust(verifier(1), Some(future)), failed("certificate is not yet valid"));
 }
 
@@ -153,7 +156,8 @@ fn revoked_certificates_are_distrusted() {
     let check = |serials: &[u64], until, serial| {
         let lists = pem::revocation_lists(revoked(serials, until).as_bytes()).unwrap();
         let verifier = Verifier::new(vec![root().certificate.clone()], &lists, 1).unwrap();
-        let identity = Wanted { serial, ..Wanted::default() }.identity(root(), &[]);
+        let identity =
+            CertificateSpec { serial, ..CertificateSpec::default() }.identity(root(), &[]);
         trust(Arc::new(verifier), Some(identity)).unwrap()
     };
     assert_eq!(check(&[7], 2090, 8), Ok(()));
@@ -162,14 +166,14 @@ fn revoked_certificates_are_distrusted() {
     // Every issuer needs a list.
     let lists = pem::revocation_lists(revoked(&[], 2090).as_bytes()).unwrap();
     let verifier = Verifier::new(vec![root().certificate.clone()], &lists, 1).unwrap();
-    let identity = Wanted::default().identity(intermediate(), &[intermediate()]);
+    let identity = CertificateSpec::default().identity(intermediate(), &[intermediate()]);
     let result = trust(Arc::new(verifier), Some(identity));
     assert_eq!(result, Some(Err(Distrust("unable to get certificate CRL"))));
 }
 
 #[test]
 fn revocation_holds_for_certificates_that_are_trusted_themselves() {
-    let (own, _) = Wanted { serial: 7, ..Wanted::default() }.make(root());
+    let (own, _) = CertificateSpec { serial: 7, ..CertificateSpec::default() }.make(root());
     let verify = |serials: &[u64]| {
         let lists = pem::revocation_lists(revoked(serials, 2090).as_bytes()).unwrap();
         let verifier = Verifier::new(vec![own.clone()], &lists, 1).unwrap();
@@ -177,7 +181,7 @@ fn revocation_holds_for_certificates_that_are_trusted_themselves() {
     };
     assert_eq!(verify(&[8]), Ok(()));
     assert_eq!(verify(&[7]), Err(Distrust("certificate revoked")));
-    let (other, _) = Wanted::default().make(intermediate());
+    let (other, _) = CertificateSpec::default().make(intermediate());
     let lists = pem::revocation_lists(revoked(&[], 2090).as_bytes()).unwrap();
     let verifier = Verifier::new(vec![other.clone()], &lists, 1).unwrap();
     let result = verifier.verify(&[other], Role::Client, SystemTime::now());
@@ -193,7 +197,7 @@ fn a_trusted_certificate_that_is_no_authority_signs_nothing() {
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap().der().clone();
         let by = Authority { issuer: Issuer::new(params, key), certificate };
-        let (own, _) = Wanted::default().make(&by);
+        let (own, _) = CertificateSpec::default().make(&by);
         let verifier = Verifier::new(vec![by.certificate.clone()], &[], 1).unwrap();
         let now = SystemTime::now();
         let itself = verifier.verify(&[by.certificate], Role::Server, now);
@@ -231,14 +235,14 @@ fn lists_of_version_1_count() {
     // Every issuer needs a list, of whatever version.
     let lists = pem::revocation_lists(file!("list")).unwrap();
     let verifier = Verifier::new(vec![root().certificate.clone()], &lists, 1).unwrap();
-    let (own, _) = Wanted::default().make(root());
+    let (own, _) = CertificateSpec::default().make(root());
     let result = verifier.verify(&[own], Role::Client, SystemTime::now());
     assert_eq!(result, Err(Distrust("unable to get certificate CRL")));
 }
 
 #[test]
 fn facts_of_a_certificate() {
-    let (der, key) = Wanted::default().make(root());
+    let (der, key) = CertificateSpec::default().make(root());
     let certificate = Certificate::parse(&der).unwrap();
     assert_eq!(certificate.subject(), "CN=example.com");
     assert_eq!(certificate.issuer(), "CN=Root");
@@ -258,7 +262,8 @@ fn facts_of_a_certificate() {
     let chain = format!("note\n{text}\n{text}");
     assert_eq!(pem::certificates(chain.as_bytes()).unwrap().len(), 2);
 
-    let other = pem::PrivateKey::from_pem(Wanted::default().make(root()).1.as_bytes(), &[]);
+    let other =
+        pem::PrivateKey::from_pem(CertificateSpec::default().make(root()).1.as_bytes(), &[]);
     let mismatch = Identity::new(vec![der.clone()], &other.unwrap(), None).unwrap_err();
     assert_eq!(mismatch, Error::KeyMismatch);
     let own = pem::PrivateKey::from_pem(key.as_bytes(), &[]).unwrap();

@@ -15,7 +15,7 @@ use des::cipher::{Block, BlockCipherDecrypt, KeyInit};
 use md5::{Digest, Md5};
 use zeroize::Zeroizing;
 
-use crate::der::{INTEGER, OCTET_STRING, OID, Reader, SEQUENCE};
+use crate::der::{DerReader, INTEGER, OCTET_STRING, OID, SEQUENCE};
 use crate::error::Error;
 
 /// Maximum number of iterations to derive a key: some seconds. OpenSSL's default is 2,048.
@@ -55,7 +55,7 @@ enum Derivation {
 
 impl Derivation {
     /// The salt, and how the key is derived.
-    fn parse<'a>(mut algorithm: Reader<'a>) -> Option<(&'a [u8], Derivation)> {
+    fn parse<'a>(mut algorithm: DerReader<'a>) -> Option<(&'a [u8], Derivation)> {
         const PBKDF2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 12];
         const SCRYPT: &[u8] = &[0x2b, 6, 1, 4, 1, 0xda, 0x47, 4, 11];
         let id = algorithm.expect(OID)?;
@@ -77,7 +77,7 @@ impl Derivation {
         parameters.optional(INTEGER);
         let prf = match parameters.optional(SEQUENCE) {
             None => pbkdf2::PBKDF2_HMAC_SHA1,
-            Some(prf) => match Reader::new(prf).expect(OID)?.strip_prefix(HMAC)? {
+            Some(prf) => match DerReader::new(prf).expect(OID)?.strip_prefix(HMAC)? {
                 [7] => pbkdf2::PBKDF2_HMAC_SHA1,
                 [9] => pbkdf2::PBKDF2_HMAC_SHA256,
                 [10] => pbkdf2::PBKDF2_HMAC_SHA384,
@@ -104,7 +104,7 @@ impl<'a> Sealed<'a> {
         const AES_128_CBC: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 1, 2];
         const AES_256_CBC: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 1, 42];
         const DES_EDE3_CBC: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 3, 7];
-        let mut info = Reader::new(der).enter(SEQUENCE)?;
+        let mut info = DerReader::new(der).enter(SEQUENCE)?;
         let mut algorithm = info.enter(SEQUENCE)?;
         let data = info.expect(OCTET_STRING)?;
         (algorithm.expect(OID)? == PBES2).then_some(())?;
@@ -207,7 +207,7 @@ impl Cipher {
         };
         text.truncate(len);
         // A wrong password may by chance leave correct padding.
-        match Reader::new(&text).next() {
+        match DerReader::new(&text).next() {
             Some(value) if value.tag == SEQUENCE && value.whole.len() == len => Ok(text),
             _ => Err(Error::Password),
         }

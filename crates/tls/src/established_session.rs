@@ -53,7 +53,7 @@ const RECORDS_MARGIN: u64 = 4096;
 pub(crate) const NOT_HERE: Error = Error::State("records are not sealed here");
 
 /// Facts of the session that rustls forgets.
-pub(crate) struct Kept {
+pub(crate) struct SessionFacts {
     pub(crate) version: Option<ProtocolVersion>,
     pub(crate) suite: Option<SupportedCipherSuite>,
     pub(crate) group: Option<&'static dyn SupportedKxGroup>,
@@ -62,9 +62,9 @@ pub(crate) struct Kept {
     pub(crate) peer_certificates: Box<[CertificateDer<'static>]>,
 }
 
-impl Kept {
-    fn of(common: &CommonState) -> Kept {
-        Kept {
+impl SessionFacts {
+    fn of(common: &CommonState) -> SessionFacts {
+        SessionFacts {
             version: common.protocol_version(),
             suite: common.negotiated_cipher_suite(),
             group: common.negotiated_key_exchange_group(),
@@ -77,7 +77,7 @@ impl Kept {
 
 /// What a record contained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen<'a> {
+pub(crate) enum RecordContent<'a> {
     /// Plaintext, perhaps none.
     Data(&'a [u8]),
     /// The peer has ended its side.
@@ -87,7 +87,7 @@ pub(crate) enum Seen<'a> {
 }
 
 /// Who seals records.
-enum Tx {
+enum RecordSealer {
     /// This module.
     Here {
         sealer: Sealer,
@@ -129,7 +129,7 @@ impl Side {
 
 /// The session.
 pub(crate) struct Established {
-    pub(crate) kept: Kept,
+    pub(crate) kept: SessionFacts,
     side: Side,
     suite: SupportedCipherSuite,
     tls13: bool,
@@ -141,7 +141,7 @@ pub(crate) struct Established {
     key_updates_left: u8,
     warnings_left: u8,
     renegotiated: bool,
-    tx: Tx,
+    tx: RecordSealer,
 }
 
 impl Established {
@@ -154,7 +154,7 @@ impl Established {
         connection: UnbufferedServerConnection,
         offloads: bool,
     ) -> Result<Established, Error> {
-        let kept = Kept::of(&connection);
+        let kept = SessionFacts::of(&connection);
         let (secrets, connection) = connection.dangerous_into_kernel_connection()?;
         let suite = connection.negotiated_cipher_suite();
         Self::new(kept, suite, secrets, Side::Server(connection), offloads)
@@ -165,14 +165,14 @@ impl Established {
     /// # Errors
     /// It is in the wrong state.
     pub(crate) fn client(connection: UnbufferedClientConnection) -> Result<Established, Error> {
-        let kept = Kept::of(&connection);
+        let kept = SessionFacts::of(&connection);
         let (secrets, connection) = connection.dangerous_into_kernel_connection()?;
         let suite = connection.negotiated_cipher_suite();
         Self::new(kept, suite, secrets, Side::Client(connection), false)
     }
 
     fn new(
-        kept: Kept,
+        kept: SessionFacts,
         suite: SupportedCipherSuite,
         secrets: ExtractedSecrets,
         side: Side,
@@ -191,14 +191,14 @@ impl Established {
             key_updates_left: KEY_UPDATES_MAX,
             warnings_left: WARNINGS_MAX,
             renegotiated: false,
-            tx: Tx::Here { sealer: Sealer::new(&keys)?, keys: offloads.then_some(keys) },
+            tx: RecordSealer::Here { sealer: Sealer::new(&keys)?, keys: offloads.then_some(keys) },
         })
     }
 
     /// The version (TLS 1.3, or else 1.2) and the cipher of keys that can be handed over.
     pub(crate) fn offloadable(&self) -> Option<(bool, SealingCipher)> {
         match &self.tx {
-            Tx::Here { keys: Some(keys), .. } => Some((keys.is_tls13(), keys.cipher())),
+            RecordSealer::Here { keys: Some(keys), .. } => Some((keys.is_tls13(), keys.cipher())),
             _ => None,
         }
     }
@@ -208,9 +208,9 @@ impl Established {
     /// # Errors
     /// They are not to be handed over.
     pub(crate) fn offload(&mut self, rekeys: bool) -> Result<Sealing, Error> {
-        let Tx::Here { sealer, keys } = &mut self.tx else { return Err(NOT_HERE) };
+        let RecordSealer::Here { sealer, keys } = &mut self.tx else { return Err(NOT_HERE) };
         let (keys, sealed) = (keys.take().ok_or(NOT_HERE)?, sealer.sequence());
-        self.tx = Tx::Elsewhere { rekeys: rekeys && self.tls13, next: None, sealed };
+        self.tx = RecordSealer::Elsewhere { rekeys: rekeys && self.tls13, next: None, sealed };
         Ok(keys.hand_over(sealed))
     }
 
@@ -225,7 +225,7 @@ impl Established {
         output: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let limit = confidentiality_limit(self.suite);
-        let Tx::Here { sealer, .. } = &self.tx else { return Err(NOT_HERE) };
+        let RecordSealer::Here { sealer, .. } = &self.tx else { return Err(NOT_HERE) };
         if sealer.sequence() >= limit.saturating_sub(RECORDS_MARGIN) {
             if !self.tls13 {
                 return Err(rustls::Error::EncryptError.into());
@@ -233,8 +233,10 @@ impl Established {
             self.replace_keys(output)?;
         }
         match &mut self.tx {
-            Tx::Here { sealer, .. } => sealer.seal(APPLICATION_DATA, content, record_bytes, output),
-            Tx::Elsewhere { .. } => Err(NOT_HERE),
+            RecordSealer::Here { sealer, .. } => {
+                sealer.seal(APPLICATION_DATA, content, record_bytes, output)
+            }
+            RecordSealer::Elsewhere { .. } => Err(NOT_HERE),
         }
     }
 
@@ -250,13 +252,13 @@ impl Established {
     /// Appends a message of the session's own. If it cannot be sealed, nothing can be sent any more.
     fn append(&mut self, output: &mut Vec<u8>, kind: u8, content: &[u8]) {
         match &mut self.tx {
-            Tx::Here { sealer, .. } => {
+            RecordSealer::Here { sealer, .. } => {
                 let begin = output.len();
                 if sealer.seal(kind, &[content], content.len(), output).is_err() {
                     output.truncate(begin);
                 }
             }
-            Tx::Elsewhere { .. } => append_record(output, kind, content),
+            RecordSealer::Elsewhere { .. } => append_record(output, kind, content),
         }
     }
 
@@ -271,7 +273,7 @@ impl Established {
         &mut self,
         record: &'a mut [u8],
         output: &mut Vec<u8>,
-    ) -> Result<Seen<'a>, Error> {
+    ) -> Result<RecordContent<'a>, Error> {
         let begin = output.len();
         self.open_record(record, output).map_err(|error| {
             output.truncate(begin);
@@ -286,7 +288,7 @@ impl Established {
         &mut self,
         record: &'a mut [u8],
         output: &mut Vec<u8>,
-    ) -> Result<Seen<'a>, rustls::Error> {
+    ) -> Result<RecordContent<'a>, rustls::Error> {
         let Some((header, payload)) = record.split_at_mut_checked(HEADER_BYTES) else {
             return Err(InvalidMessage::MessageTooShort.into());
         };
@@ -310,7 +312,7 @@ impl Established {
                 if !opened.payload.is_empty() {
                     self.key_updates_left = KEY_UPDATES_MAX;
                 }
-                Ok(Seen::Data(opened.payload))
+                Ok(RecordContent::Data(opened.payload))
             }
             ALERT => self.alert(opened.payload),
             HANDSHAKE if self.tls13 => self.messages(opened.payload, output),
@@ -319,7 +321,7 @@ impl Established {
                     return Err(PeerMisbehaved::TooManyRenegotiationRequests.into());
                 }
                 self.append_alert(output, false, AlertDescription::NoRenegotiation);
-                Ok(Seen::Data(&[]))
+                Ok(RecordContent::Data(&[]))
             }
             kind => Err(unexpected(kind)),
         }
@@ -333,13 +335,13 @@ impl Established {
         }
     }
 
-    fn alert(&mut self, payload: &[u8]) -> Result<Seen<'static>, rustls::Error> {
+    fn alert(&mut self, payload: &[u8]) -> Result<RecordContent<'static>, rustls::Error> {
         let &[level, description] = payload else {
             return Err(InvalidMessage::MessageTooShort.into());
         };
         let description = AlertDescription::from(description);
         if description == AlertDescription::CloseNotify {
-            return Ok(Seen::End);
+            return Ok(RecordContent::End);
         }
         let is_ignored = !self.tls13 || description == AlertDescription::UserCanceled;
         if level != 1 || !is_ignored {
@@ -349,7 +351,7 @@ impl Established {
             Some(left) => self.warnings_left = left,
             None => return Err(PeerMisbehaved::TooManyWarningAlertsReceived.into()),
         }
-        Ok(Seen::Data(&[]))
+        Ok(RecordContent::Data(&[]))
     }
 
     /// Acts upon handshake messages of TLS 1.3, of which the last may be incomplete: a client sends only
@@ -358,11 +360,11 @@ impl Established {
         &mut self,
         part: &[u8],
         output: &mut Vec<u8>,
-    ) -> Result<Seen<'static>, rustls::Error> {
+    ) -> Result<RecordContent<'static>, rustls::Error> {
         let mut all = std::mem::take(&mut self.message);
         all.extend_from_slice(part);
         let mut rest = &all[..];
-        let mut seen = Seen::Data(&[]);
+        let mut seen = RecordContent::Data(&[]);
         while let Some(&kind) = rest.first() {
             let max = match (kind, &self.side) {
                 (KEY_UPDATE, _) => 1,
@@ -396,7 +398,7 @@ impl Established {
         &mut self,
         content: &[u8],
         output: &mut Vec<u8>,
-    ) -> Result<Seen<'static>, rustls::Error> {
+    ) -> Result<RecordContent<'static>, rustls::Error> {
         match self.key_updates_left.checked_sub(1) {
             Some(left) => self.key_updates_left = left,
             None => return Err(PeerMisbehaved::TooManyKeyUpdateRequests.into()),
@@ -409,15 +411,15 @@ impl Established {
             .map_err(|_| rustls::Error::General("no cipher for new keys".to_owned()))?;
         self.sequence = sequence;
         match (request, &self.tx) {
-            (0, _) => Ok(Seen::Data(&[])),
-            (_, Tx::Elsewhere { rekeys: false, .. }) => Ok(Seen::NeedsKeys),
-            _ => self.replace_keys(output).map(|()| Seen::Data(&[])),
+            (0, _) => Ok(RecordContent::Data(&[])),
+            (_, RecordSealer::Elsewhere { rekeys: false, .. }) => Ok(RecordContent::NeedsKeys),
+            _ => self.replace_keys(output).map(|()| RecordContent::Data(&[])),
         }
     }
 
     /// Replaces the keys for sending; those of somebody else not while that is under way.
     fn replace_keys(&mut self, output: &mut Vec<u8>) -> Result<(), rustls::Error> {
-        if matches!(self.tx, Tx::Elsewhere { next: Some(_), .. }) {
+        if matches!(self.tx, RecordSealer::Elsewhere { next: Some(_), .. }) {
             return Ok(());
         }
         let (sequence, secrets) = self.side.update_tx_secret()?;
@@ -425,20 +427,20 @@ impl Established {
         let fresh = Sealing::new(secrets, true, sequence).map_err(unknown)?;
         self.append(output, HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0]);
         match &mut self.tx {
-            Tx::Here { sealer, keys } => {
+            RecordSealer::Here { sealer, keys } => {
                 *sealer = Sealer::new(&fresh).map_err(unknown)?;
                 if keys.is_some() {
                     *keys = Some(fresh);
                 }
             }
-            Tx::Elsewhere { next, .. } => *next = Some(fresh),
+            RecordSealer::Elsewhere { next, .. } => *next = Some(fresh),
         }
         Ok(())
     }
 
     /// Somebody else's keys that follow a KeyUpdate.
     pub(crate) fn take_keys(&mut self) -> Option<Sealing> {
-        let Tx::Elsewhere { next, sealed, .. } = &mut self.tx else { return None };
+        let RecordSealer::Elsewhere { next, sealed, .. } = &mut self.tx else { return None };
         let next = next.take();
         if next.is_some() {
             *sealed = 0;
@@ -453,7 +455,7 @@ impl Established {
     /// The limit is reached, and keys cannot be replaced.
     pub(crate) fn sealed(&mut self, records: u64, output: &mut Vec<u8>) -> Result<(), Error> {
         let limit = confidentiality_limit(self.suite);
-        let Tx::Elsewhere { rekeys, sealed, .. } = &mut self.tx else { return Ok(()) };
+        let RecordSealer::Elsewhere { rekeys, sealed, .. } = &mut self.tx else { return Ok(()) };
         *sealed = sealed.saturating_add(records);
         if *sealed < limit.saturating_sub(RECORDS_MARGIN) {
             return Ok(());

@@ -13,7 +13,7 @@ const SHOWN_MAX: usize = 128;
 /// A client's offers, in its order of preference, joined by colons. What has no name is shown as a
 /// number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Offered {
+pub struct ClientOffer {
     /// Cipher suites.
     pub ciphers: Box<str>,
     /// Groups for key exchange.
@@ -22,10 +22,10 @@ pub struct Offered {
     pub sigalgs: Box<str>,
 }
 
-impl Offered {
-    pub(crate) fn of(hello: &ClientHello<'_>) -> Offered {
+impl ClientOffer {
+    pub(crate) fn of(hello: &ClientHello<'_>) -> ClientOffer {
         let groups = hello.named_groups().unwrap_or_default();
-        Offered {
+        ClientOffer {
             ciphers: join(hello.cipher_suites(), |suite, out| cipher(*suite, out)),
             curves: join(groups, |group, out| curve(*group, out)),
             sigalgs: join(hello.signature_schemes(), |scheme, out| sigalg(*scheme, out)),

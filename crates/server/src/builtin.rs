@@ -13,7 +13,7 @@ use nowait_conf::{Contents, Disk, Files};
 use nowait_sys::user;
 
 use crate::domain::{self, Domain};
-use crate::request_lines::Lines;
+use crate::request_lines::RequestLines;
 
 /// The default port.
 pub const PORT: u16 = 8080;
@@ -177,7 +177,7 @@ impl Serve {
             main("user", user);
         }
         text.push_str(HTTP);
-        text.push_str(&Lines::of_output().directives());
+        text.push_str(&RequestLines::of_output().directives());
         let ssl = if self.domain.is_some() { " ssl" } else { "" };
         let own = self.domain.as_ref();
         text.push_str(&own.map(|own| own.blocks(&self.addresses)).unwrap_or_default());
@@ -315,14 +315,14 @@ impl Files for WithBuiltIn {
 
 /// The configuration of [`Serve`] as a file, and the disk for what it names.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct BuiltinFile {
     /// Where the file would be.
     pub path: PathBuf,
     /// Its contents.
     pub text: String,
 }
 
-impl Files for Written {
+impl Files for BuiltinFile {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         if path == self.path {
             return Ok(self.text.clone().into_bytes());

@@ -3,19 +3,19 @@
 //! Called by `main`. Asks the master named by the pid file over its control socket, and prints how
 //! many objects were removed.
 
-use crate::cli::Options;
+use crate::cli::CommandLine;
 use crate::config;
-use crate::control::{self, Answer, Wish};
+use crate::config_path::ConfigPath;
+use crate::control::{self, ControlReply, ControlRequest};
 use crate::pidfile;
-use crate::place::Place;
 use crate::wire::PurgeOrder;
 
 /// Purges, and returns the message for the operator.
 ///
 /// # Errors
 /// The message for the operator.
-pub fn purge(order: PurgeOrder, options: &Options) -> Result<String, String> {
-    let place = Place::find(options)?;
+pub fn purge(order: PurgeOrder, options: &CommandLine) -> Result<String, String> {
+    let place = ConfigPath::find(options)?;
     if place.serve.is_some() {
         return Err(place.no_configuration());
     }
@@ -24,11 +24,11 @@ pub fn purge(order: PurgeOrder, options: &Options) -> Result<String, String> {
         let hint = pidfile::hint(&settings.pid);
         format!("[error] {message}\n  = hint: {hint}")
     })?;
-    match control::request(pid, &Wish::Purge(order)) {
-        Answer::Done(1, _) => Ok("1 object purged\n".to_owned()),
-        Answer::Done(objects, _) => Ok(format!("{objects} objects purged\n")),
-        Answer::Failed(reason) => Err(reason.trim_end().to_owned()),
-        Answer::Unreachable => Err(format!(
+    match control::request(pid, &ControlRequest::Purge(order)) {
+        ControlReply::Done(1, _) => Ok("1 object purged\n".to_owned()),
+        ControlReply::Done(objects, _) => Ok(format!("{objects} objects purged\n")),
+        ControlReply::Failed(reason) => Err(reason.trim_end().to_owned()),
+        ControlReply::Unreachable => Err(format!(
             "[error] the master process {pid} cannot be reached: it has ended, is not nowait, or \
              runs in another network namespace"
         )),

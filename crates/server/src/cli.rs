@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// The command of `-s` for a running master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum SignalCommand {
     /// `-s stop`: fast shutdown.
     Stop,
     /// `-s quit`: graceful shutdown.
@@ -21,7 +21,7 @@ pub enum Command {
 
 /// The parsed options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct CommandLine {
     /// `-?`, `-h`: print the usage.
     pub help: bool,
     /// `-v`, `-V`, `-h`: print the version.
@@ -37,7 +37,7 @@ pub struct Options {
     /// `-q`: print only errors while testing.
     pub quiet: bool,
     /// `-s`.
-    pub command: Option<Command>,
+    pub command: Option<SignalCommand>,
     /// `-p`: the prefix of relative paths.
     pub prefix: Option<OsString>,
     /// `-e`: the error log; an empty name is standard error.
@@ -52,8 +52,8 @@ pub struct Options {
 ///
 /// # Errors
 /// The message to print after `nowait: `; the exit code is 1 then.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, String> {
-    let mut options = Options::default();
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<CommandLine, String> {
+    let mut options = CommandLine::default();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         match argument.as_bytes() {
@@ -73,7 +73,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, S
 
 /// One argument: letters until one takes the rest, or the next argument, as its value.
 fn group(
-    options: &mut Options,
+    options: &mut CommandLine,
     letters: &[u8],
     following: &mut impl Iterator<Item = OsString>,
 ) -> Result<(), String> {
@@ -120,12 +120,12 @@ fn group(
     Ok(())
 }
 
-fn command(name: &OsStr) -> Result<Command, String> {
+fn command(name: &OsStr) -> Result<SignalCommand, String> {
     match name.as_bytes() {
-        b"stop" => Ok(Command::Stop),
-        b"quit" => Ok(Command::Quit),
-        b"reopen" => Ok(Command::Reopen),
-        b"reload" => Ok(Command::Reload),
+        b"stop" => Ok(SignalCommand::Stop),
+        b"quit" => Ok(SignalCommand::Quit),
+        b"reopen" => Ok(SignalCommand::Reopen),
+        b"reload" => Ok(SignalCommand::Reload),
         _ => Err(format!("invalid option: \"-s {}\"", name.display())),
     }
 }
@@ -134,14 +134,14 @@ fn command(name: &OsStr) -> Result<Command, String> {
 mod tests {
     use super::*;
 
-    fn check(arguments: &[&str]) -> Result<Options, String> {
+    fn check(arguments: &[&str]) -> Result<CommandLine, String> {
         parse(arguments.iter().map(OsString::from))
     }
 
     #[test]
     fn letters_group_and_values_attach() {
         let options = check(&["-tq", "-p/dir", "-c", "x.conf", "-Te", "stderr", "-gdaemon off;"]);
-        let expected = Options {
+        let expected = CommandLine {
             test: true,
             dump: true,
             quiet: true,
@@ -149,7 +149,7 @@ mod tests {
             conf: Some("x.conf".into()),
             error_log: Some("".into()),
             globals: Some("daemon off;".into()),
-            ..Options::default()
+            ..CommandLine::default()
         };
         assert_eq!(options, Ok(expected));
     }
@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn signals() {
-        assert_eq!(check(&["-sreload"]).unwrap().command, Some(Command::Reload));
-        assert_eq!(check(&["-s", "stop"]).unwrap().command, Some(Command::Stop));
-        assert_eq!(check(&["-"]).unwrap(), Options::default());
+        assert_eq!(check(&["-sreload"]).unwrap().command, Some(SignalCommand::Reload));
+        assert_eq!(check(&["-s", "stop"]).unwrap().command, Some(SignalCommand::Stop));
+        assert_eq!(check(&["-"]).unwrap(), CommandLine::default());
     }
 }

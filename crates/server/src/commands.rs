@@ -15,33 +15,33 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, ValueHint, value_parse
 use nowait_conf::nearest;
 
 use crate::builtin::{self, Serve};
-use crate::cli::Options;
+use crate::cli::CommandLine;
 use crate::domain::{self, Domain, Issuer};
 use crate::explain_command::{self, Explain};
-use crate::format_command::{self, Format};
-use crate::generate::Text;
-use crate::health_command::Check;
+use crate::format_command::{self, FormatCommand};
+use crate::generate::GeneratedText;
+use crate::health_command::HealthCommand;
 use crate::lint_command::{self, Lint};
 use crate::migrate_command::{self, Migrate};
 use crate::wire::{PurgeKind, PurgeOrder};
 
 /// A parsed subcommand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum Subcommand {
     /// `serve`
     Serve(Serve),
     /// `reference`: a page, a directive or a variable.
     Reference(String),
     /// `cache purge`: the objects to purge, and the server.
-    Purge(PurgeOrder, Options),
+    Purge(PurgeOrder, CommandLine),
     /// `check-health`: whether a server answers.
-    CheckHealth(Check),
+    CheckHealth(HealthCommand),
     /// `fmt`: files to format.
-    Format(Format),
+    Format(FormatCommand),
     /// `lint`: a configuration to look for mistakes in.
     Lint(Lint),
     /// `generate`: a text for the installation.
-    Generate(Text),
+    Generate(GeneratedText),
     /// `explain`: what a request would meet.
     Explain(Explain),
     /// `migrate`: what of an nginx configuration runs.
@@ -61,11 +61,14 @@ pub fn usage_code(command: Option<OsString>) -> u8 {
     if command.is_some_and(|name| name == "check-health") { USAGE_OF_CHECK } else { USAGE }
 }
 
-impl Asked {
+impl Subcommand {
     /// The exit code if the command fails: of those that judge a configuration, 1 is a judgement.
     pub fn failure_code(&self) -> u8 {
         match self {
-            Asked::Format(_) | Asked::Lint(_) | Asked::Explain(_) | Asked::Migrate(_) => 2,
+            Subcommand::Format(_)
+            | Subcommand::Lint(_)
+            | Subcommand::Explain(_)
+            | Subcommand::Migrate(_) => 2,
             _ => 1,
         }
     }
@@ -75,7 +78,9 @@ impl Asked {
 ///
 /// # Errors
 /// The text to print: help, or an error.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Option<Result<Asked, clap::Error>> {
+pub fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Option<Result<Subcommand, clap::Error>> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let commands = command();
     let first = arguments.first()?;
@@ -126,7 +131,7 @@ fn command() -> Command {
                 .arg(
                     Arg::new("url")
                         .value_name("URL")
-                        .value_parser(|text: &str| text.parse::<Check>())
+                        .value_parser(|text: &str| text.parse::<HealthCommand>())
                         .help("Page [default: http://127.0.0.1:8080/]"),
                 ),
         )
@@ -139,7 +144,7 @@ fn command() -> Command {
                 Arg::new("text")
                     .required(true)
                     .value_name("TEXT")
-                    .value_parser(Text::NAMES.map(|(name, _)| name)),
+                    .value_parser(GeneratedText::NAMES.map(|(name, _)| name)),
             ),
         )
 }
@@ -318,22 +323,22 @@ fn purge() -> Command {
         .arg(option('g', "globals", "DIRECTIVES", "Global directives"))
 }
 
-fn asked(matches: &ArgMatches) -> Result<Asked, clap::Error> {
+fn asked(matches: &ArgMatches) -> Result<Subcommand, clap::Error> {
     match matches.subcommand() {
-        Some(("serve", matches)) => serve_of(matches).map(Asked::Serve),
-        Some(("reference", matches)) => Ok(Asked::Reference(text(matches, "name"))),
-        Some(("check-health", matches)) => {
-            Ok(Asked::CheckHealth(matches.get_one::<Check>("url").cloned().unwrap_or_default()))
-        }
-        Some(("fmt", matches)) => Ok(Asked::Format(Format::of(matches))),
-        Some(("explain", matches)) => Explain::of(matches).map(Asked::Explain),
-        Some(("lint", matches)) => Ok(Asked::Lint(Lint::of(matches))),
-        Some(("migrate", matches)) => Ok(Asked::Migrate(Migrate::of(matches))),
+        Some(("serve", matches)) => serve_of(matches).map(Subcommand::Serve),
+        Some(("reference", matches)) => Ok(Subcommand::Reference(text(matches, "name"))),
+        Some(("check-health", matches)) => Ok(Subcommand::CheckHealth(
+            matches.get_one::<HealthCommand>("url").cloned().unwrap_or_default(),
+        )),
+        Some(("fmt", matches)) => Ok(Subcommand::Format(FormatCommand::of(matches))),
+        Some(("explain", matches)) => Explain::of(matches).map(Subcommand::Explain),
+        Some(("lint", matches)) => Ok(Subcommand::Lint(Lint::of(matches))),
+        Some(("migrate", matches)) => Ok(Subcommand::Migrate(Migrate::of(matches))),
         Some(("generate", matches)) => {
             let name = text(matches, "text");
-            let known = Text::NAMES.iter().find(|(known, _)| *known == name);
+            let known = GeneratedText::NAMES.iter().find(|(known, _)| *known == name);
             let (_, text) = known.expect("the parser allows these names only");
-            Ok(Asked::Generate(*text))
+            Ok(Subcommand::Generate(*text))
         }
         Some(("cache", matches)) => match matches.subcommand() {
             Some(("purge", matches)) => Ok(purge_of(matches)),
@@ -430,7 +435,7 @@ fn domain_of(matches: &ArgMatches, addresses: &[SocketAddr]) -> Result<Domain, c
     })
 }
 
-fn purge_of(matches: &ArgMatches) -> Asked {
+fn purge_of(matches: &ArgMatches) -> Subcommand {
     let value = |name: &str| matches.get_one::<OsString>(name).cloned();
     let kinds = [("key", PurgeKind::Key), ("prefix", PurgeKind::Prefix), ("tag", PurgeKind::Tag)];
     let (kind, text_of) = kinds
@@ -443,27 +448,27 @@ fn purge_of(matches: &ArgMatches) -> Asked {
         soft: matches.get_flag("soft"),
         text: text_of.into_vec(),
     };
-    let options = Options {
+    let options = CommandLine {
         conf: value("file"),
         prefix: value("path"),
         error_log: value("log"),
         globals: value("globals"),
-        ..Options::default()
+        ..CommandLine::default()
     };
-    Asked::Purge(order, options)
+    Subcommand::Purge(order, options)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn asked_by(line: &str) -> Option<Result<Asked, clap::Error>> {
+    fn asked_by(line: &str) -> Option<Result<Subcommand, clap::Error>> {
         parse(line.split_whitespace().map(OsString::from))
     }
 
     fn purged(line: &str) -> Result<(PurgeKind, bool, String), String> {
         match asked_by(line) {
-            Some(Ok(Asked::Purge(order, _))) => {
+            Some(Ok(Subcommand::Purge(order, _))) => {
                 assert_eq!(order.zone, "one");
                 Ok((order.kind, order.soft, String::from_utf8(order.text).unwrap()))
             }
@@ -502,7 +507,7 @@ mod tests {
     #[test]
     fn serving() {
         let serve = |line: &str| match asked_by(line) {
-            Some(Ok(Asked::Serve(serve))) => serve,
+            Some(Ok(Subcommand::Serve(serve))) => serve,
             other => panic!("{line}: {other:?}"),
         };
         assert_eq!(serve("serve"), Serve::default());

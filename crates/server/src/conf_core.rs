@@ -1,5 +1,5 @@
 //! Directives of the main and `events` contexts (nginx: `ngx_core_module`, `ngx_event_core_module`,
-//! `ngx_thread_pool_module`): their rows, and the [`Settings`] made from them.
+//! `ngx_thread_pool_module`): their rows, and the [`MainSettings`] made from them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -18,10 +18,10 @@ use nowait_front::log::syslog::system_resolver;
 use nowait_sys::limits;
 use nowait_sys::user::{self, ProcessIdentity};
 
+use crate::config_path::ConfigPath;
 use crate::log::Level;
-use crate::place::Place;
 use crate::settings::{
-    DriverChoice, EventSettings, GuardMode, POOL_QUEUE, PoolSettings, ProcessSettings, Settings,
+    DriverChoice, EventSettings, GuardMode, MainSettings, POOL_QUEUE, PoolSettings, ProcessSettings,
 };
 
 /// User of the server process without `user`.
@@ -426,7 +426,7 @@ impl Setting for DebugConnection {
 }
 
 /// The settings of the top level.
-pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
+pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &ConfigPath) -> MainSettings {
     let events = cx.take_global::<EventsScope>().0;
     let events = EventsConf::resolve(cx, events.as_ref().as_slice());
     let main = Arc::unwrap_or_clone(MainConf::resolve(cx, &[main]));
@@ -467,7 +467,7 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &Place) -> Settings {
         let word = words.0.into_iter().next()?;
         Some(PathBuf::from(OsString::from_vec(word.text)))
     });
-    Settings {
+    MainSettings {
         debug_connections: cx.take_global(),
         daemon: main.daemon,
         master_process: main.master_process,

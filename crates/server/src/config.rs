@@ -9,24 +9,24 @@ use nowait_conf::{
     Bundle, Cx, Diagnostic, Diagnostics, Files, Paths, Registry, Tree, parse, parse_for_use,
 };
 
-use crate::builtin::{WithBuiltIn, Written};
+use crate::builtin::{BuiltinFile, WithBuiltIn};
 use crate::conf_core;
+use crate::config_path::ConfigPath;
 use crate::findings::Findings;
 use crate::log::Level;
-use crate::place::Place;
 use crate::program::Plan;
 use crate::program::Program;
-use crate::read_once::{Incomplete, Known, Untouched};
-use crate::reader::Reader;
+use crate::read_once::{KnownFiles, PartialFiles, WithoutFifos};
+use crate::reader::FileReader;
 use crate::service::{Needs, Service};
-use crate::settings::Settings;
+use crate::settings::MainSettings;
 
 /// A valid configuration.
 pub struct Loaded {
     /// Every text that was read.
     pub bundle: Bundle,
     /// The main and `events` contexts.
-    pub settings: Settings,
+    pub settings: MainSettings,
     /// What has to be opened for it.
     pub needs: Needs,
     /// Accepted but questionable settings: `MESSAGE in FILE:LINE`.
@@ -39,18 +39,18 @@ pub struct Loaded {
 
 /// An invalid configuration.
 #[derive(Debug)]
-pub struct Refused {
+pub struct ConfigError {
     /// Every finding in nginx's one-line form, for the error log.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ReportLine>,
     /// Every finding with its source line and hints, for people.
     pub rendered: String,
     /// Every finding for programs.
     pub findings: Findings,
 }
 
-impl Refused {
-    fn of(diagnostics: &Diagnostics) -> Refused {
-        Refused {
+impl ConfigError {
+    fn of(diagnostics: &Diagnostics) -> ConfigError {
+        ConfigError {
             lines: lines(diagnostics),
             rendered: rendered(diagnostics),
             findings: Findings::of(diagnostics),
@@ -60,7 +60,7 @@ impl Refused {
 
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct ReportLine {
     /// Its severity.
     pub level: Level,
     /// `MESSAGE in FILE:LINE`.
@@ -79,10 +79,10 @@ pub fn registry() -> Registry {
 ///
 /// # Errors
 /// All problems found.
-pub fn load(place: &Place) -> Result<Loaded, Refused> {
+pub fn load(place: &ConfigPath) -> Result<Loaded, ConfigError> {
     if let Some(serve) = &place.serve {
         let text = serve.configuration(place.globals.as_deref());
-        let files = Written { path: place.conf_file.clone(), text };
+        let files = BuiltinFile { path: place.conf_file.clone(), text };
         let mut loaded = interpret(&files, place)?;
         // It stores nothing but certificates: neither request bodies nor a pid file, least of all in the
         // served directory.
@@ -98,7 +98,7 @@ pub fn load(place: &Place) -> Result<Loaded, Refused> {
 ///
 /// # Errors
 /// All problems found.
-pub fn load_again(place: &Place, files: &dyn Files) -> Result<Loaded, Refused> {
+pub fn load_again(place: &ConfigPath, files: &dyn Files) -> Result<Loaded, ConfigError> {
     match place.serve {
         Some(_) => load(place),
         None => interpret(files, place),
@@ -106,8 +106,8 @@ pub fn load_again(place: &Place, files: &dyn Files) -> Result<Loaded, Refused> {
 }
 
 /// The files for a configuration that follows `running`: what can be read only once is not read again.
-pub fn following(running: &Bundle) -> Known<'_> {
-    Known { files: &WithBuiltIn, running }
+pub fn following(running: &Bundle) -> KnownFiles<'_> {
+    KnownFiles { files: &WithBuiltIn, running }
 }
 
 /// The settings of a configuration, for a command to a running server: what can be read only once is left
@@ -115,14 +115,14 @@ pub fn following(running: &Bundle) -> Known<'_> {
 ///
 /// # Errors
 /// All problems found.
-pub fn settings(place: &Place) -> Result<Settings, Refused> {
-    let untouched = Untouched::of(&WithBuiltIn);
-    let reader = Reader::of(&untouched);
-    let files = Incomplete::of(&reader);
+pub fn settings(place: &ConfigPath) -> Result<MainSettings, ConfigError> {
+    let untouched = WithoutFifos::of(&WithBuiltIn);
+    let reader = FileReader::of(&untouched);
+    let files = PartialFiles::of(&reader);
     let Interpreted { settings, diagnostics, .. } = run(&files, place);
     // What is lacking is missed by others, such as keys without their password.
     match diagnostics.has_errors() && !files.lacks_some() {
-        true => Err(Refused::of(&diagnostics)),
+        true => Err(ConfigError::of(&diagnostics)),
         false => Ok(settings),
     }
 }
@@ -131,7 +131,7 @@ pub fn settings(place: &Place) -> Result<Settings, Refused> {
 ///
 /// # Errors
 /// All problems found.
-pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
+pub fn interpret(files: &dyn Files, place: &ConfigPath) -> Result<Loaded, ConfigError> {
     let loaded = interpret_with_plan(files, place).map(|(loaded, _)| loaded);
     // Of a large configuration the plan is the largest part, and the master never needs it.
     nowait_sys::memory::give_back();
@@ -142,10 +142,13 @@ pub fn interpret(files: &dyn Files, place: &Place) -> Result<Loaded, Refused> {
 ///
 /// # Errors
 /// All problems found.
-pub fn interpret_with_plan(files: &dyn Files, place: &Place) -> Result<(Loaded, Plan), Refused> {
+pub fn interpret_with_plan(
+    files: &dyn Files,
+    place: &ConfigPath,
+) -> Result<(Loaded, Plan), ConfigError> {
     let Interpreted { tree, settings, plan, needs, diagnostics } = run(files, place);
     if diagnostics.has_errors() {
-        return Err(Refused::of(&diagnostics));
+        return Err(ConfigError::of(&diagnostics));
     }
     let warnings = lines(&diagnostics).into_iter().map(|line| line.text).collect();
     let (rendered, findings) = (rendered(&diagnostics), Findings::of(&diagnostics));
@@ -154,7 +157,7 @@ pub fn interpret_with_plan(files: &dyn Files, place: &Place) -> Result<(Loaded, 
 }
 
 /// Every finding about a configuration, for those who want nothing else of it.
-pub fn findings(files: &dyn Files, place: &Place) -> Diagnostics {
+pub fn findings(files: &dyn Files, place: &ConfigPath) -> Diagnostics {
     run(files, place).diagnostics
 }
 
@@ -162,11 +165,11 @@ pub fn findings(files: &dyn Files, place: &Place) -> Diagnostics {
 ///
 /// # Errors
 /// All problems found.
-pub fn with_tree(place: &Place) -> Result<(Tree, Settings, Plan), Refused> {
-    let files = Untouched::of(&WithBuiltIn);
+pub fn with_tree(place: &ConfigPath) -> Result<(Tree, MainSettings, Plan), ConfigError> {
+    let files = WithoutFifos::of(&WithBuiltIn);
     let Interpreted { tree, settings, plan, diagnostics, .. } = run_with(&files, place, parse);
     match diagnostics.has_errors() {
-        true => Err(Refused::of(&diagnostics)),
+        true => Err(ConfigError::of(&diagnostics)),
         false => Ok((tree, settings, plan)),
     }
 }
@@ -174,20 +177,20 @@ pub fn with_tree(place: &Place) -> Result<(Tree, Settings, Plan), Refused> {
 /// A configuration that may be invalid.
 struct Interpreted {
     tree: Tree,
-    settings: Settings,
+    settings: MainSettings,
     plan: Plan,
     needs: Needs,
     diagnostics: Diagnostics,
 }
 
-fn run(files: &dyn Files, place: &Place) -> Interpreted {
+fn run(files: &dyn Files, place: &ConfigPath) -> Interpreted {
     run_with(files, place, parse_for_use)
 }
 
 /// How texts become a tree.
 type Parse = fn(&dyn Files, &Path, Option<&str>) -> (Tree, Diagnostics);
 
-fn run_with(files: &dyn Files, place: &Place, parse: Parse) -> Interpreted {
+fn run_with(files: &dyn Files, place: &ConfigPath, parse: Parse) -> Interpreted {
     let (mut tree, mut diagnostics) = parse(files, &place.conf_file, place.globals.as_deref());
     let registry = registry();
     let paths = Paths::new(&place.prefix, &place.conf_file);
@@ -211,9 +214,9 @@ fn rendered(diagnostics: &Diagnostics) -> String {
     diagnostics.render(std::io::IsTerminal::is_terminal(&std::io::stderr()))
 }
 
-fn lines(diagnostics: &Diagnostics) -> Vec<Line> {
+fn lines(diagnostics: &Diagnostics) -> Vec<ReportLine> {
     let findings = diagnostics.iter().map(|found| (found.level(), diagnostics.classic(found)));
-    let line = |(level, text)| Line {
+    let line = |(level, text)| ReportLine {
         level: match level {
             nowait_conf::Level::Notice => Level::Notice,
             nowait_conf::Level::Warn => Level::Warn,

@@ -50,7 +50,7 @@ const UPGRADED: &str = "upgraded";
 
 /// A client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wish {
+pub enum ControlRequest {
     /// A reload.
     Reload,
     /// Asks whether the master serves and is not about to end.
@@ -61,7 +61,7 @@ pub enum Wish {
     Purge(PurgeOrder),
 }
 
-impl Wish {
+impl ControlRequest {
     /// As a line, without the line end.
     fn line(&self) -> String {
         match self {
@@ -129,34 +129,34 @@ fn address(pid: u32) -> io::Result<SocketAddr> {
 
 /// The master's side.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlListener {
     listener: UnixListener,
 }
 
 /// A client that waits for the result of its request.
 #[derive(Debug)]
-pub struct Client {
+pub struct ControlClient {
     stream: UnixStream,
     /// Its request.
-    pub wish: Wish,
+    pub wish: ControlRequest,
     /// Its process ID, as reported by the kernel.
     pub pid: u32,
 }
 
-impl Control {
+impl ControlListener {
     /// Listens under this process's ID.
     ///
     /// # Errors
     /// The kernel's error; the server can do without the socket.
-    pub fn open() -> io::Result<Control> {
+    pub fn open() -> io::Result<ControlListener> {
         let listener = UnixListener::bind_addr(&address(std::process::id())?)?;
         listener.set_nonblocking(true)?;
-        Ok(Control { listener })
+        Ok(ControlListener { listener })
     }
 
     /// The next client with a request; `None` if there is none. Clients without permission or with
     /// invalid requests are dropped.
-    pub fn accept(&self) -> Option<Client> {
+    pub fn accept(&self) -> Option<ControlClient> {
         for _ in 0..CLIENTS_MAX {
             let (stream, _) = self.listener.accept().ok()?;
             if let Ok(client) = admit(stream) {
@@ -167,13 +167,13 @@ impl Control {
     }
 }
 
-impl AsFd for Control {
+impl AsFd for ControlListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 }
 
-fn admit(mut stream: UnixStream) -> io::Result<Client> {
+fn admit(mut stream: UnixStream) -> io::Result<ControlClient> {
     let peer = rustix::net::sockopt::socket_peercred(&stream)?;
     let own = nowait_sys::user::effective_uid();
     if !peer.uid.is_root() && peer.uid.as_raw() != own {
@@ -183,9 +183,9 @@ fn admit(mut stream: UnixStream) -> io::Result<Client> {
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let line = read_line(&mut stream)?;
-    let wish = Wish::parse(&line).ok_or(io::ErrorKind::InvalidData)?;
+    let wish = ControlRequest::parse(&line).ok_or(io::ErrorKind::InvalidData)?;
     let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
-    Ok(Client { stream, wish, pid })
+    Ok(ControlClient { stream, wish, pid })
 }
 
 /// Reads up to the end of a line.
@@ -204,14 +204,14 @@ fn read_line(stream: &mut UnixStream) -> io::Result<String> {
     String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-impl Client {
+impl ControlClient {
     /// Sends the client the result: the number of the new generation or of the purged objects, or
     /// the error.
     pub fn reply(self, result: Result<u64, &str>) {
         self.reply_with(result.map(|number| (number, "")));
     }
 
-    /// Like [`Client::reply`], with errors that did not prevent it.
+    /// Like [`ControlClient::reply`], with errors that did not prevent it.
     pub fn reply_with(mut self, result: Result<(u64, &str), &str>) {
         let text = match result {
             Ok((number, said)) => format!("ok {number}\n{said}"),
@@ -224,7 +224,7 @@ impl Client {
 
 /// The result of a request to a master.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ControlReply {
     /// The new generation with this number is in use, or this many objects were purged; and
     /// errors that did not prevent that.
     Done(u64, String),
@@ -235,38 +235,38 @@ pub enum Answer {
 }
 
 /// Sends a request to the master `pid`, and waits for the result.
-pub fn request(pid: u32, wish: &Wish) -> Answer {
+pub fn request(pid: u32, wish: &ControlRequest) -> ControlReply {
     let mut stream = match connect(pid, wish, REPLY_TIMEOUT) {
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Answer::Failed(NOT_PERMITTED.to_owned());
+            return ControlReply::Failed(NOT_PERMITTED.to_owned());
         }
-        Err(_) => return Answer::Unreachable,
+        Err(_) => return ControlReply::Unreachable,
     };
     let mut reply = Vec::new();
     if let Err(error) = Read::by_ref(&mut stream).take(REPLY_BYTES_MAX).read_to_end(&mut reply) {
-        return Answer::Failed(format!("no answer from the master process {pid}: {error}\n"));
+        return ControlReply::Failed(format!("no answer from the master process {pid}: {error}\n"));
     }
     let reply = String::from_utf8_lossy(&reply);
     match reply.split_once('\n') {
-        Some(("failed", reason)) => Answer::Failed(reason.to_owned()),
+        Some(("failed", reason)) => ControlReply::Failed(reason.to_owned()),
         Some((first, said)) if first.starts_with("ok ") => {
-            Answer::Done(first["ok ".len()..].parse().unwrap_or(0), said.to_owned())
+            ControlReply::Done(first["ok ".len()..].parse().unwrap_or(0), said.to_owned())
         }
-        _ => Answer::Failed(format!("the master process {pid} ended meanwhile\n")),
+        _ => ControlReply::Failed(format!("the master process {pid} ended meanwhile\n")),
     }
 }
 
 /// Tells the master `pid`, which has started this one, that it can be replaced. A failure does not
 /// matter: nginx, for example, does not need the message.
 pub fn tell_upgraded(pid: u32) {
-    let _ = connect(pid, &Wish::Upgraded, PRESENCE_TIMEOUT);
+    let _ = connect(pid, &ControlRequest::Upgraded, PRESENCE_TIMEOUT);
 }
 
 /// Whether `pid` is a master that serves. A master that does not reply counts as serving: it may be
 /// busy with a reload, or reply to its own user only. Other programs have no such socket.
 pub fn is_serving(pid: u32) -> bool {
-    let mut stream = match connect(pid, &Wish::Presence, PRESENCE_TIMEOUT) {
+    let mut stream = match connect(pid, &ControlRequest::Presence, PRESENCE_TIMEOUT) {
         Ok(stream) => stream,
         Err(error) => return error.kind() == io::ErrorKind::PermissionDenied,
     };
@@ -276,7 +276,7 @@ pub fn is_serving(pid: u32) -> bool {
 }
 
 /// `PermissionDenied` means that there is such a master, but it belongs to another user.
-fn connect(pid: u32, wish: &Wish, timeout: Duration) -> io::Result<UnixStream> {
+fn connect(pid: u32, wish: &ControlRequest, timeout: Duration) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect_addr(&address(pid)?)?;
     let peer = rustix::net::sockopt::socket_peercred(&stream)?;
     if peer.pid.as_raw_nonzero().get().unsigned_abs() != pid {
@@ -306,28 +306,29 @@ mod tests {
         let everything =
             PurgeOrder { kind: PurgeKind::All, soft: false, text: Vec::new(), ..order.clone() };
         for wish in [
-            Wish::Reload,
-            Wish::Presence,
-            Wish::Upgraded,
-            Wish::Purge(order),
-            Wish::Purge(everything),
+            ControlRequest::Reload,
+            ControlRequest::Presence,
+            ControlRequest::Upgraded,
+            ControlRequest::Purge(order),
+            ControlRequest::Purge(everything),
         ] {
-            assert_eq!(Wish::parse(&wish.line()), Some(wish));
+            assert_eq!(ControlRequest::parse(&wish.line()), Some(wish));
         }
         for wrong in ["", "purge", "purge 6f key hard", "purge 6f key hard 6", "purge 6f x hard 6f"]
         {
-            assert_eq!(Wish::parse(wrong), None, "{wrong}");
+            assert_eq!(ControlRequest::parse(wrong), None, "{wrong}");
         }
     }
 
     #[test]
     fn the_result_reaches_the_client() {
-        let control = Control::open().unwrap();
+        let control = ControlListener::open().unwrap();
         for (result, expected) in [
-            (Ok((7, "beware\n")), Answer::Done(7, "beware\n".into())),
-            (Err("no such file\n"), Answer::Failed("no such file\n".into())),
+            (Ok((7, "beware\n")), ControlReply::Done(7, "beware\n".into())),
+            (Err("no such file\n"), ControlReply::Failed("no such file\n".into())),
         ] {
-            let client = std::thread::spawn(|| request(std::process::id(), &Wish::Reload));
+            let client =
+                std::thread::spawn(|| request(std::process::id(), &ControlRequest::Reload));
             rustix::event::poll(
                 &mut [rustix::event::PollFd::new(&control, rustix::event::PollFlags::IN)],
                 None,
@@ -337,6 +338,6 @@ mod tests {
             assert_eq!(client.join().unwrap(), expected);
         }
         // No master runs as the system's first process.
-        assert_eq!(request(1, &Wish::Reload), Answer::Unreachable);
+        assert_eq!(request(1, &ControlRequest::Reload), ControlReply::Unreachable);
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nowait_conf::Disk;
 
-use crate::log::Reason;
+use crate::log::OsErrorText;
 
 /// A file as it was read.
 pub struct EditedFile {
@@ -30,7 +30,8 @@ impl EditedFile {
     /// It cannot be read, is not a regular file, or is too large for a configuration.
     pub fn read(path: &Path) -> Result<EditedFile, String> {
         let shown = path.display();
-        let failed = |error: io::Error| format!("open() \"{shown}\" failed {}", Reason(&error));
+        let failed =
+            |error: io::Error| format!("open() \"{shown}\" failed {}", OsErrorText(&error));
         let path = fs::canonicalize(path).map_err(failed)?;
         // Opening a FIFO would wait for a writer.
         if !fs::metadata(&path).map_err(failed)?.is_file() {
@@ -56,7 +57,8 @@ impl EditedFile {
                 self.metadata.nlink()
             ));
         }
-        let failed = |error: io::Error| format!("cannot write \"{shown}\": {}", Reason(&error));
+        let failed =
+            |error: io::Error| format!("cannot write \"{shown}\": {}", OsErrorText(&error));
         // A file that may not be written is not replaced either.
         OpenOptions::new().append(true).open(&self.path).map_err(failed)?;
         let new = self.beside();
@@ -104,7 +106,7 @@ impl EditedFile {
 pub fn bounded(source: impl Read) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     let read = source.take(Disk::FILE_BYTES_MAX + 1).read_to_end(&mut text);
-    read.map_err(|error| format!("read() failed {}", Reason(&error)))?;
+    read.map_err(|error| format!("read() failed {}", OsErrorText(&error)))?;
     if text.len() as u64 > Disk::FILE_BYTES_MAX {
         return Err("the file is too large for a configuration".to_owned());
     }

@@ -20,38 +20,38 @@ use nowait_runtime::worker::{self as runtime_worker, Workers};
 use nowait_sys::listen::ListenAddress;
 
 use crate::counters;
-use crate::events::{Event, Events};
-use crate::heirs::Heirs;
+use crate::events::{Events, ServerEvent};
 use crate::program::{Generation, Plan, Program};
 use crate::service::{Resources, Service};
-use crate::settings::{EventSettings, POOL_COMPUTE, PoolSettings, Settings};
+use crate::settings::{EventSettings, MainSettings, POOL_COMPUTE, PoolSettings};
+use crate::successors::Successors;
 use crate::watchdog::Question;
 use crate::wire::PurgeOrder;
-use crate::worker::{self, Join, Leave, Seat, Update};
+use crate::worker::{self, Join, Leave, Update, WorkerParams};
 
 /// Workers, pools and the generation in use.
 pub struct Engine {
     events: Events,
     pools: Vec<(PoolSettings, Pool)>,
-    crew: Option<Crew>,
+    crew: Option<WorkerSet>,
     /// Crews that are shutting down.
-    retired: Vec<Crew>,
+    retired: Vec<WorkerSet>,
     generation: Option<Arc<Generation>>,
     crews: u64,
-    heirs: Heirs,
+    heirs: Successors,
 }
 
 /// The parameters of a crew: a generation with other ones needs a new crew.
 #[derive(Clone, PartialEq, Eq)]
-struct Shape {
+struct WorkerSetParams {
     workers: usize,
     events: EventSettings,
     affinity: Vec<Vec<usize>>,
 }
 
-struct Crew {
+struct WorkerSet {
     id: u64,
-    shape: Shape,
+    shape: WorkerSetParams,
     workers: Arc<Workers>,
     threads: Vec<JoinHandle<()>>,
     /// How long the turns of each worker take.
@@ -75,7 +75,7 @@ pub struct Activation {
     /// Its number.
     pub number: u64,
     /// The main and `events` contexts.
-    pub settings: Settings,
+    pub settings: MainSettings,
     /// The service's part.
     pub plan: Plan,
     /// Addresses, in the order of the plan.
@@ -89,33 +89,33 @@ pub struct Activation {
 }
 
 /// Reports that a generation has drained, when it is dropped with it.
-struct Lifeline {
+struct DrainReport {
     number: u64,
     workers: usize,
     events: Events,
 }
 
-impl Drop for Lifeline {
+impl Drop for DrainReport {
     fn drop(&mut self) {
         if runtime_worker::is_here() {
             let message = format!("generation {} is freed by an event loop", self.number);
             self.events.alert(message);
         }
-        self.events.send(Event::Drained { number: self.number, workers: self.workers });
+        self.events.send(ServerEvent::Drained { number: self.number, workers: self.workers });
     }
 }
 
 /// Reports the result of a purge when dropped, however the purge ended.
-struct Purging {
+struct PurgeReport {
     id: u64,
     events: Events,
     result: Option<Result<u64, String>>,
 }
 
-impl Drop for Purging {
+impl Drop for PurgeReport {
     fn drop(&mut self) {
         if let Some(result) = self.result.take() {
-            self.events.send(Event::Purged { id: self.id, result });
+            self.events.send(ServerEvent::Purged { id: self.id, result });
         }
     }
 }
@@ -130,11 +130,11 @@ impl Engine {
             retired: Vec::new(),
             generation: None,
             crews: 0,
-            heirs: Heirs::default(),
+            heirs: Successors::default(),
         }
     }
 
-    /// Puts a generation to use. [`Event::Applied`] comes when all workers have it.
+    /// Puts a generation to use. [`ServerEvent::Applied`] comes when all workers have it.
     ///
     /// # Errors
     /// The message for the master; the previous generation stays in use.
@@ -144,12 +144,13 @@ impl Engine {
             return Err("the plan does not match its sockets".to_owned());
         }
         let pools = self.pools_for(&settings.pools);
-        let shape = Shape {
+        let shape = WorkerSetParams {
             workers: settings.workers,
             events: settings.events.clone(),
             affinity: settings.affinity.clone(),
         };
-        let lifeline = Lifeline { number, workers: settings.workers, events: self.events.clone() };
+        let lifeline =
+            DrainReport { number, workers: settings.workers, events: self.events.clone() };
         let resources = Resources {
             number,
             settings: Arc::new(settings),
@@ -169,7 +170,8 @@ impl Engine {
             _ => {
                 self.crews += 1;
                 let (id, heirs, events) = (self.crews, &self.heirs, &self.events);
-                let crew = Crew::start(id, shape, number, &generation, listeners, heirs, events)?;
+                let crew =
+                    WorkerSet::start(id, shape, number, &generation, listeners, heirs, events)?;
                 // Before the old ones look for somebody.
                 self.heirs.set(Some(crew.workers.clone()));
                 if let Some(mut old) = self.crew.replace(crew) {
@@ -204,14 +206,14 @@ impl Engine {
         wanted.iter().map(pool).collect()
     }
 
-    /// Purges a cache, on a worker; [`Event::Purged`] reports the result.
+    /// Purges a cache, on a worker; [`ServerEvent::Purged`] reports the result.
     pub fn purge(&self, id: u64, order: PurgeOrder) {
         let events = self.events.clone();
         let (Some(crew), Some(generation)) = (&self.crew, self.generation.clone()) else {
             let result = Err("the server is not running".to_owned());
-            return events.send(Event::Purged { id, result });
+            return events.send(ServerEvent::Purged { id, result });
         };
-        let done = Purging { id, events, result: Some(Err("the worker has ended".to_owned())) };
+        let done = PurgeReport { id, events, result: Some(Err("the worker has ended".to_owned())) };
         // A worker that has ended drops the task, which reports that.
         let _ = crew.workers.remote(0).spawn(Box::new(move || {
             Box::pin(async move {
@@ -328,20 +330,20 @@ impl Engine {
 
 type Listeners = Vec<(Arc<ListenAddress>, Vec<OwnedFd>)>;
 
-impl Crew {
+impl WorkerSet {
     fn start(
         id: u64,
-        shape: Shape,
+        shape: WorkerSetParams,
         number: u64,
         generation: &Arc<Generation>,
         listeners: Listeners,
-        heirs: &Heirs,
+        heirs: &Successors,
         events: &Events,
-    ) -> Result<Crew, String> {
+    ) -> Result<WorkerSet, String> {
         let count = shape.workers;
         let workers = Workers::new(count).map_err(|e| format!("eventfd() failed: {e}"))?;
         let (kind, _) = driver::choose(shape.events.requested());
-        let mut crew = Crew {
+        let mut crew = WorkerSet {
             id,
             shape,
             workers: workers.clone(),
@@ -353,7 +355,7 @@ impl Crew {
         };
         let updates = crew.updates(number, generation, listeners, events);
         for (index, update) in updates.into_iter().enumerate() {
-            let seat = Seat {
+            let seat = WorkerParams {
                 crew: id,
                 index,
                 driver: kind,
@@ -411,7 +413,7 @@ impl Crew {
         listeners: Listeners,
         events: &Events,
     ) -> Vec<Update> {
-        let applied = Arc::new(Applied { number, events: events.clone() });
+        let applied = Arc::new(ApplyReport { number, events: events.clone() });
         let workers = self.shape.workers;
         let mut updates: Vec<Update> = (0..workers)
             .map(|_| Update {
@@ -499,13 +501,13 @@ impl Crew {
 }
 
 /// Reports that all workers have the generation when the last one drops it.
-pub struct Applied {
+pub struct ApplyReport {
     number: u64,
     events: Events,
 }
 
-impl Drop for Applied {
+impl Drop for ApplyReport {
     fn drop(&mut self) {
-        self.events.send(Event::Applied { number: self.number });
+        self.events.send(ServerEvent::Applied { number: self.number });
     }
 }

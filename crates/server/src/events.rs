@@ -10,7 +10,7 @@ use crate::log::Level;
 
 /// An event.
 #[derive(Debug)]
-pub enum Event {
+pub enum ServerEvent {
     /// All workers use the generation.
     Applied {
         /// Its number.
@@ -53,14 +53,14 @@ pub enum Event {
 /// The sending side; clones go to every thread.
 #[derive(Clone, Debug)]
 pub struct Events {
-    sender: Sender<Event>,
+    sender: Sender<ServerEvent>,
     wake: Arc<OwnedFd>,
 }
 
 /// The control thread's side.
 #[derive(Debug)]
 pub struct EventQueue {
-    receiver: Receiver<Event>,
+    receiver: Receiver<ServerEvent>,
     wake: Arc<OwnedFd>,
 }
 
@@ -77,7 +77,7 @@ pub fn queue() -> std::io::Result<(Events, EventQueue)> {
 
 impl Events {
     /// Queues an event. Never waits; after the control thread has ended, the event is lost.
-    pub fn send(&self, event: Event) {
+    pub fn send(&self, event: ServerEvent) {
         if self.sender.send(event).is_ok() {
             // Only a full counter is refused, and then the reader is awake anyway.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
@@ -86,13 +86,13 @@ impl Events {
 
     /// An alert for the log.
     pub fn alert(&self, message: String) {
-        self.send(Event::Log(Level::Alert, message));
+        self.send(ServerEvent::Log(Level::Alert, message));
     }
 }
 
 impl EventQueue {
     /// The next event, if there is one. Never waits.
-    pub fn next(&self) -> Option<Event> {
+    pub fn next(&self) -> Option<ServerEvent> {
         match self.receiver.try_recv() {
             Ok(event) => Some(event),
             Err(_) => {

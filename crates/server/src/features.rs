@@ -1,7 +1,7 @@
 //! The built-in modules, in the form in which tools expect them in `nginx -V`.
 //!
-//! Called by `main` for `-V`. One row per module of nginx: [`Kind::Optional`] ones are printed as
-//! `--with-…` if they exist, [`Kind::Default`] ones as `--without-…` if they do not, so that a tool
+//! Called by `main` for `-V`. One row per module of nginx: [`ModuleKind::Optional`] ones are printed as
+//! `--with-…` if they exist, [`ModuleKind::Default`] ones as `--without-…` if they do not, so that a tool
 //! (or a test suite) knows what to expect. A new module has to flip its row.
 
 use std::fmt::Write;
@@ -23,15 +23,15 @@ pub const PID_FILE: &str = "/run/nowait.pid";
 
 /// Whether nginx builds a module by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ModuleKind {
     Default,
     Optional,
 }
 
-use Kind::{Default, Optional};
+use ModuleKind::{Default, Optional};
 
 /// Name (as in nginx's `--with-NAME` and `--without-NAME`), kind, whether Nowait has it.
-const FEATURES: &[(&str, Kind, bool)] = &[
+const FEATURES: &[(&str, ModuleKind, bool)] = &[
     ("threads", Optional, true),
     ("file-aio", Optional, true),
     ("debug", Optional, true),

@@ -14,7 +14,7 @@ use crate::output;
 
 /// What to format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Format {
+pub struct FormatCommand {
     /// None: standard input.
     files: Vec<PathBuf>,
     check: bool,
@@ -60,10 +60,10 @@ pub fn arguments() -> Command {
         )
 }
 
-impl Format {
+impl FormatCommand {
     /// The parsed command line.
-    pub fn of(matches: &ArgMatches) -> Format {
-        Format {
+    pub fn of(matches: &ArgMatches) -> FormatCommand {
+        FormatCommand {
             files: matches.get_many("files").into_iter().flatten().cloned().collect(),
             check: matches.get_flag("check"),
             stdin: matches.get_flag("stdin"),

@@ -14,7 +14,7 @@ use crate::{commands, config};
 
 /// A text for an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Text {
+pub enum GeneratedText {
     /// nowait(8): the command line.
     Manual,
     /// nowait.conf(5): the directives.
@@ -57,14 +57,14 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-impl Text {
+impl GeneratedText {
     /// The texts by their names on the command line.
-    pub const NAMES: [(&'static str, Text); 5] = [
-        ("nowait.8", Text::Manual),
-        ("nowait.conf.5", Text::Directives),
-        ("bash", Text::Completions(Shell::Bash)),
-        ("zsh", Text::Completions(Shell::Zsh)),
-        ("fish", Text::Completions(Shell::Fish)),
+    pub const NAMES: [(&'static str, GeneratedText); 5] = [
+        ("nowait.8", GeneratedText::Manual),
+        ("nowait.conf.5", GeneratedText::Directives),
+        ("bash", GeneratedText::Completions(Shell::Bash)),
+        ("zsh", GeneratedText::Completions(Shell::Zsh)),
+        ("fish", GeneratedText::Completions(Shell::Fish)),
     ];
 }
 
@@ -72,12 +72,12 @@ impl Text {
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(text: Text, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(text: GeneratedText, out: &mut dyn Write) -> io::Result<()> {
     let mut out = out;
     match text {
-        Text::Manual => manual(&mut out),
-        Text::Directives => directives().to_writer(&mut out),
-        Text::Completions(shell) => {
+        GeneratedText::Manual => manual(&mut out),
+        GeneratedText::Directives => directives().to_writer(&mut out),
+        GeneratedText::Completions(shell) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut commands::command_line(), "nowait", &mut script);
             out.write_all(&script)
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     fn text(name: &str) -> String {
-        let (_, text) = Text::NAMES.iter().find(|(known, _)| *known == name).unwrap();
+        let (_, text) = GeneratedText::NAMES.iter().find(|(known, _)| *known == name).unwrap();
         let mut out = Vec::new();
         write(*text, &mut out).unwrap();
         String::from_utf8(out).unwrap()

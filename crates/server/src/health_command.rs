@@ -15,7 +15,7 @@ const LINE_BYTES_MAX: usize = 1024;
 
 /// A page to ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct HealthCommand {
     /// `127.0.0.1:8080`
     authority: String,
     /// `/`
@@ -24,17 +24,21 @@ pub struct Check {
     failure: u16,
 }
 
-impl Default for Check {
+impl Default for HealthCommand {
     /// Whether the server answers at all: its front page may be missing, or for certain users only.
-    fn default() -> Check {
-        Check { authority: "127.0.0.1:8080".to_owned(), target: "/".to_owned(), failure: 500 }
+    fn default() -> HealthCommand {
+        HealthCommand {
+            authority: "127.0.0.1:8080".to_owned(),
+            target: "/".to_owned(),
+            failure: 500,
+        }
     }
 }
 
-impl FromStr for Check {
+impl FromStr for HealthCommand {
     type Err = String;
 
-    fn from_str(url: &str) -> Result<Check, String> {
+    fn from_str(url: &str) -> Result<HealthCommand, String> {
         let rest = url.strip_prefix("http://").ok_or("the URL has to begin with http://")?;
         let (host, target) = match rest.find('/') {
             Some(at) => rest.split_at(at),
@@ -48,11 +52,11 @@ impl FromStr for Check {
         }
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let authority = if has_port { host.to_owned() } else { format!("{host}:80") };
-        Ok(Check { authority, target: target.to_owned(), failure: 400 })
+        Ok(HealthCommand { authority, target: target.to_owned(), failure: 400 })
     }
 }
 
-impl Check {
+impl HealthCommand {
     /// Asks.
     ///
     /// # Errors
@@ -73,7 +77,7 @@ impl Check {
             if left.is_zero() { Err(io::ErrorKind::TimedOut) } else { Ok(left) }
         };
         let mut stream = self.connect(TIMEOUT)?;
-        let Check { authority, target, .. } = self;
+        let HealthCommand { authority, target, .. } = self;
         stream.set_write_timeout(Some(left()?))?;
         let request = format!(
             "GET {target} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: nowait-check-health\r\n\
@@ -120,7 +124,8 @@ mod tests {
     #[test]
     fn urls() {
         let parts = |url: &str| {
-            url.parse::<Check>().map(|Check { authority, target, .. }| (authority, target))
+            url.parse::<HealthCommand>()
+                .map(|HealthCommand { authority, target, .. }| (authority, target))
         };
         let pair = |authority: &str, target: &str| Ok((authority.to_owned(), target.to_owned()));
         assert_eq!(parts("http://localhost"), pair("localhost:80", "/"));
@@ -152,11 +157,11 @@ mod tests {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        let check: Check = format!("http://{address}/").parse().unwrap();
+        let check: HealthCommand = format!("http://{address}/").parse().unwrap();
         assert_eq!(check.run(), Ok(()));
         assert!(check.run().unwrap_err().contains("is answered with 403"));
         // Without a URL, the page itself does not matter.
-        let check = Check { authority: address.to_string(), ..Check::default() };
+        let check = HealthCommand { authority: address.to_string(), ..HealthCommand::default() };
         assert_eq!(check.run(), Ok(()));
         assert!(check.run().unwrap_err().contains("is answered with 503"));
         assert!(check.run().unwrap_err().contains("is not HTTP"));

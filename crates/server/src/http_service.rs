@@ -18,12 +18,12 @@ use nowait_http::logs as http_logs;
 use nowait_runtime::fs::resident;
 
 use crate::service::Needs;
-use crate::services::Shared;
-use crate::settings::Settings;
+use crate::services::SharedParts;
+use crate::settings::MainSettings;
 use crate::wire::{PurgeKind, PurgeOrder};
 
 /// The plan of the `http` block.
-pub fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> HttpConf {
+pub fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &MainSettings) -> HttpConf {
     let http = blocks::build(cx, main, nowait_modules::MODULES).unwrap_or_default();
     for (name, word) in cx.take_global::<PoolsWanted>().0 {
         if !settings.pools.iter().any(|pool| pool.name == name) {
@@ -52,7 +52,7 @@ pub fn needs(plan: &HttpConf) -> Needs {
 /// Puts a plan to use.
 pub fn activate(
     mut plan: HttpConf,
-    shared: &mut Shared,
+    shared: &mut SharedParts,
     previous: Option<&Arc<Generation>>,
 ) -> Generation {
     if let Some(previous) = previous {
@@ -60,7 +60,7 @@ pub fn activate(
     }
     nowait_backend::health::prepare(&plan);
     keep_files(&plan, &shared.main);
-    let Shared { number, settings, pools, writer, main, files, sessions, lifeline } = shared;
+    let SharedParts { number, settings, pools, writer, main, files, sessions, lifeline } = shared;
     let mut opened = |path: &Path| files.remove(path);
     let debug = settings.debug_connections.clone();
     let logs =

@@ -15,20 +15,20 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use nowait_conf::{Diagnostics, Disk, Tree, nearest, parse, parse_text};
 use nowait_lint::{Edit, Finding};
 
-use crate::cli::Options;
+use crate::cli::CommandLine;
 use crate::config;
+use crate::config_path::ConfigPath;
 use crate::edited_file::EditedFile;
 use crate::findings::Findings;
 use crate::log::complain;
 use crate::output;
-use crate::place::Place;
 use crate::regular_files::RegularFiles;
 
 /// What to look at, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lint {
     file: Option<PathBuf>,
-    options: Options,
+    options: CommandLine,
     fix: bool,
     json: bool,
     /// A kind to explain instead.
@@ -104,7 +104,11 @@ impl Lint {
         let value = |name: &str| matches.get_one::<OsString>(name).cloned();
         Lint {
             file: matches.get_one("path").cloned(),
-            options: Options { conf: value("file"), prefix: value("prefix"), ..Options::default() },
+            options: CommandLine {
+                conf: value("file"),
+                prefix: value("prefix"),
+                ..CommandLine::default()
+            },
             fix: matches.get_flag("fix"),
             json: matches.get_flag("json"),
             explain: matches.get_one("explain").cloned(),
@@ -143,7 +147,7 @@ impl Lint {
         if let (Some(file), None) = (&self.file, &self.options.conf) {
             return Ok(file.clone());
         }
-        let place = Place::find(&self.options)?;
+        let place = ConfigPath::find(&self.options)?;
         match place.serve {
             Some(_) => Err(place.no_configuration()),
             None => Ok(place.conf_file),

@@ -17,7 +17,7 @@ use nowait_front::log::time::with_now;
 use nowait_front::log::{escape, syslog};
 use nowait_sys::localtime::LocalTime;
 
-use crate::log_process::{LogFile, LogProcess, Opened, late};
+use crate::log_process::{LogFile, LogProcess, OpenResult, late};
 
 /// Longer lines are cut (nginx: NGX_MAX_ERROR_STR).
 const LINE_BYTES_MAX: usize = 2048;
@@ -92,13 +92,13 @@ impl StartupLog {
         let mut log = StartupLog::stderr(level);
         let opened = log.process.open([(path.to_owned(), false)]).map(|mut files| files.pop());
         let why = match opened {
-            Ok(Some((file, Opened::Yes))) => {
+            Ok(Some((file, OpenResult::Yes))) => {
                 log.set_sinks(vec![Sink { to: Destination::File(Arc::new(file)), level }]);
                 return log;
             }
-            Ok(Some((_, Opened::No(failure)))) => failure.message,
+            Ok(Some((_, OpenResult::No(failure)))) => failure.message,
             Ok(_) => late(path),
-            Err(error) => format!("fork() failed {}", Reason(&error)),
+            Err(error) => format!("fork() failed {}", OsErrorText(&error)),
         };
         complain(&format!("[alert] could not open error log file: {why}"));
         log
@@ -245,9 +245,9 @@ pub fn open_log(path: &Path) -> std::io::Result<File> {
 
 /// An operating-system error as nginx shows it: `(2: No such file or directory)`.
 #[derive(Debug)]
-pub struct Reason<'a>(pub &'a std::io::Error);
+pub struct OsErrorText<'a>(pub &'a std::io::Error);
 
-impl fmt::Display for Reason<'_> {
+impl fmt::Display for OsErrorText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.raw_os_error() {
             Some(number) => {
@@ -262,7 +262,7 @@ impl fmt::Display for Reason<'_> {
 
 /// A path and the error: `open() "/x" failed (2: No such file or directory)`.
 pub fn failed(call: &str, path: &Path, error: &std::io::Error) -> String {
-    format!("{call} \"{}\" failed {}", path.display(), Reason(error))
+    format!("{call} \"{}\" failed {}", path.display(), OsErrorText(error))
 }
 
 fn cut(text: &mut String, bytes_max: usize) {

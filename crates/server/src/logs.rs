@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use nowait_front::log::directives::{ErrorLogTo, ErrorTarget};
 use rustix::event::PollFlags;
 
-use crate::log::{Destination, Level, Reason, Sink, StartupLog};
-use crate::log_process::message::{self, Failure, Received};
-use crate::log_process::{self, LogFile, Opened, late};
+use crate::log::{Destination, Level, OsErrorText, Sink, StartupLog};
+use crate::log_process::message::{self, OpenFailure, SocketRead};
+use crate::log_process::{self, LogFile, OpenResult, late};
 
 /// How long the server process waits for the descriptors of its logs, which the log process sends
 /// at once, hanging disks or not: only a starved machine needs the time.
@@ -21,7 +21,7 @@ const GIVEN_MAX: Duration = Duration::from_secs(10);
 
 /// What to do about a log whose disk does not answer.
 #[derive(Clone, Copy, Debug)]
-pub enum Absent<'a> {
+pub enum SlowLogPolicy<'a> {
     /// A start goes on without the log.
     Tolerated,
     /// A reload needs the log, unless the previous configuration has it.
@@ -31,31 +31,31 @@ pub enum Absent<'a> {
 /// The logs by path, each path once.
 #[derive(Debug, Default)]
 pub struct Logs {
-    logs: Vec<Log>,
+    logs: Vec<OpenLog>,
 }
 
 #[derive(Debug)]
-struct Log {
+struct OpenLog {
     path: PathBuf,
     file: Arc<LogFile>,
     /// Replaces it as soon as the disk answers.
     awaited: Option<Arc<LogFile>>,
 }
 
-impl<'a> Absent<'a> {
-    fn previous(self, path: &Path) -> Option<&'a Log> {
+impl<'a> SlowLogPolicy<'a> {
+    fn previous(self, path: &Path) -> Option<&'a OpenLog> {
         match self {
-            Absent::Tolerated => None,
-            Absent::Needed(previous) => previous.find(path),
+            SlowLogPolicy::Tolerated => None,
+            SlowLogPolicy::Needed(previous) => previous.find(path),
         }
     }
 }
 
-impl Log {
+impl OpenLog {
     /// The same log, while its disk does not answer.
-    fn kept(&self, log: &StartupLog) -> Log {
+    fn kept(&self, log: &StartupLog) -> OpenLog {
         log_late(&self.path, log);
-        Log { path: self.path.clone(), file: self.file.clone(), awaited: self.awaited.clone() }
+        OpenLog { path: self.path.clone(), file: self.file.clone(), awaited: self.awaited.clone() }
     }
 }
 
@@ -64,19 +64,19 @@ fn log_late(path: &Path, log: &StartupLog) {
 }
 
 fn no_process(error: &io::Error) -> String {
-    format!("starting the log process failed {}", Reason(error))
+    format!("starting the log process failed {}", OsErrorText(error))
 }
 
 /// Logs on their way to the server process: a socket on which their descriptors arrive.
 #[derive(Debug, Default)]
-pub struct Given {
+pub struct PassedLogs {
     /// Every log and its number. Not all of them need be open.
     pub ids: Vec<(PathBuf, u64)>,
     /// The log process is at the other end.
     pub from: Option<OwnedFd>,
 }
 
-impl Given {
+impl PassedLogs {
     /// Receives the descriptors. Returns also the logs whose disks do not answer.
     pub fn receive(self) -> (HashMap<PathBuf, File>, Vec<PathBuf>) {
         let until = Instant::now() + GIVEN_MAX;
@@ -85,7 +85,7 @@ impl Given {
         let ids = self.ids.into_iter().map(|(path, id)| (id, path));
         let mut late: HashMap<u64, PathBuf> = ids.collect();
         while log_process::wait_for(&from, PollFlags::IN, until) {
-            let Received::Message((bytes, fds)) = message::receive(&from) else { break };
+            let SocketRead::Message((bytes, fds)) = message::receive(&from) else { break };
             for (id, fd) in message::ids(&bytes).into_iter().zip(fds) {
                 if let Some(path) = late.remove(&id) {
                     files.insert(path, File::from(fd));
@@ -103,10 +103,10 @@ impl Logs {
     /// The reason; nothing stays open.
     pub fn open(
         paths: impl IntoIterator<Item = (PathBuf, bool)>,
-        absent: Absent<'_>,
+        absent: SlowLogPolicy<'_>,
         log: &StartupLog,
-    ) -> Result<Logs, Failure> {
-        let mut logs: Vec<Log> = Vec::new();
+    ) -> Result<Logs, OpenFailure> {
+        let mut logs: Vec<OpenLog> = Vec::new();
         let mut wanted: Vec<(PathBuf, bool)> = Vec::new();
         for (path, make_directory) in paths {
             let mut known = logs.iter().map(|log| &log.path).chain(wanted.iter().map(|(p, _)| p));
@@ -118,21 +118,21 @@ impl Logs {
                 None => wanted.push((path, make_directory)),
             }
         }
-        let failure = |message| Failure { message, of_directory: false };
+        let failure = |message| OpenFailure { message, of_directory: false };
         let opened = log.process().open(wanted.iter().cloned());
         let opened = opened.map_err(|error| failure(no_process(&error)))?;
         for ((path, _), (file, opened)) in wanted.into_iter().zip(opened) {
             let file = Arc::new(file);
             logs.push(match (opened, absent) {
-                (Opened::Yes, _) => Log { path, file, awaited: None },
-                (Opened::No(failure), _) => return Err(failure),
-                (Opened::Late, Absent::Tolerated) => {
+                (OpenResult::Yes, _) => OpenLog { path, file, awaited: None },
+                (OpenResult::No(failure), _) => return Err(failure),
+                (OpenResult::Late, SlowLogPolicy::Tolerated) => {
                     let late = late(&path);
                     log.log(Level::Error, format_args!("{late}; going on without this log"));
-                    Log { path, file: file.clone(), awaited: Some(file) }
+                    OpenLog { path, file: file.clone(), awaited: Some(file) }
                 }
-                (Opened::Late, Absent::Needed(previous)) => match previous.find(&path) {
-                    Some(previous) => Log { awaited: Some(file), ..previous.kept(log) },
+                (OpenResult::Late, SlowLogPolicy::Needed(previous)) => match previous.find(&path) {
+                    Some(previous) => OpenLog { awaited: Some(file), ..previous.kept(log) },
                     None => {
                         let path = path.display();
                         let text = format!("open() \"{path}\" failed: its disk does not answer");
@@ -156,9 +156,9 @@ impl Logs {
         };
         for (entry, (file, opened)) in wanted.into_iter().zip(opened) {
             match opened {
-                Opened::Yes => entry.file = Arc::new(file),
-                Opened::No(failure) => log.log(Level::Emerg, failure.message),
-                Opened::Late => {
+                OpenResult::Yes => entry.file = Arc::new(file),
+                OpenResult::No(failure) => log.log(Level::Emerg, failure.message),
+                OpenResult::Late => {
                     log_late(&entry.path, log);
                     entry.awaited = Some(Arc::new(file));
                 }
@@ -170,7 +170,7 @@ impl Logs {
     }
 
     /// A disk has answered at last. Returns whether a log has to be sent to the server process.
-    pub fn arrived(&mut self, id: u64, result: &Result<(), Failure>, log: &StartupLog) -> bool {
+    pub fn arrived(&mut self, id: u64, result: &Result<(), OpenFailure>, log: &StartupLog) -> bool {
         let is_meant = |file: &Arc<LogFile>| file.id() == id;
         let mut any = false;
         for entry in &mut self.logs {
@@ -194,7 +194,7 @@ impl Logs {
         self.find(path).map(|log| log.file.id())
     }
 
-    fn find(&self, path: &Path) -> Option<&Log> {
+    fn find(&self, path: &Path) -> Option<&OpenLog> {
         self.logs.iter().find(|log| log.path == path)
     }
 
@@ -202,12 +202,12 @@ impl Logs {
     ///
     /// # Errors
     /// If descriptors have run out.
-    pub fn give(&self, log: &StartupLog) -> io::Result<Given> {
+    pub fn give(&self, log: &StartupLog) -> io::Result<PassedLogs> {
         let ids = self.logs.iter().map(|log| (log.path.clone(), log.file.id()));
         let ids: Vec<(PathBuf, u64)> = ids.collect();
         let numbers: Vec<u64> = ids.iter().map(|(_, id)| *id).collect();
         let from = log.process().give(&numbers)?;
-        Ok(Given { ids, from: Some(from) })
+        Ok(PassedLogs { ids, from: Some(from) })
     }
 
     /// The sinks of the main error log.

@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod conf_core;
 mod config;
+mod config_path;
 mod control;
 mod counters;
 mod databases;
@@ -20,7 +21,6 @@ mod findings;
 mod format_command;
 mod generate;
 mod health_command;
-mod heirs;
 mod http_service;
 mod lint_command;
 mod log;
@@ -31,7 +31,6 @@ mod migrate_command;
 mod notify;
 mod output;
 mod pidfile;
-mod place;
 mod preflight;
 mod program;
 mod program_lock;
@@ -46,6 +45,7 @@ mod services;
 mod settings;
 mod sockets;
 mod stream_service;
+mod successors;
 mod watchdog;
 mod wire;
 mod worker;
@@ -53,22 +53,22 @@ mod worker;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use cli::{Command, Options};
-use commands::Asked;
-use config::{Loaded, Refused};
-use control::{Answer, Wish};
-use log::{Level, Reason, StartupLog, complain};
-use master::{Ended, Master};
-use notify::Inherited;
+use cli::{CommandLine, SignalCommand};
+use commands::Subcommand;
+use config::{ConfigError, Loaded};
+use config_path::ConfigPath;
+use control::{ControlReply, ControlRequest};
+use log::{Level, OsErrorText, StartupLog, complain};
+use master::{Master, MasterExit};
+use notify::InheritedFds;
 use nowait_sys::process;
 use nowait_sys::signal::Signal;
 use output::print_error;
-use place::Place;
-use settings::Settings;
+use settings::MainSettings;
 
 fn main() -> ExitCode {
     // Before anything else can take the inherited descriptor numbers.
-    let inherited = Inherited::take();
+    let inherited = InheritedFds::take();
     process::ignore_foreign_threads();
     match run(inherited) {
         Ok(code) => ExitCode::from(code),
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(inherited: Inherited) -> Result<u8, String> {
+fn run(inherited: InheritedFds) -> Result<u8, String> {
     match commands::parse(std::env::args_os().skip(1)) {
         None => {}
         Some(Ok(asked)) => {
@@ -111,7 +111,7 @@ fn run(inherited: Inherited) -> Result<u8, String> {
             return Ok(0);
         }
     }
-    let place = Place::find(&options)?;
+    let place = ConfigPath::find(&options)?;
     if place.serve.is_some() && (options.test || options.command.is_some()) {
         complain(&place.no_configuration());
         if options.command.is_some() {
@@ -126,7 +126,7 @@ fn run(inherited: Inherited) -> Result<u8, String> {
         // Without a log file, notices would only clutter the startup output.
         None => StartupLog::stderr(Level::Warn),
     };
-    let refuse = |refused: Refused| {
+    let refuse = |refused: ConfigError| {
         for line in &refused.lines {
             log.log_file_only(line.level, &line.text);
         }
@@ -147,20 +147,22 @@ fn run(inherited: Inherited) -> Result<u8, String> {
 }
 
 /// Executes a subcommand.
-fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
+fn command(asked: Subcommand, inherited: InheritedFds) -> Result<u8, String> {
     match asked {
-        Asked::Reference(name) => output::print(&reference::text(&name)?).map(|()| 0),
-        Asked::CheckHealth(check) => check.run().map(|()| 0),
-        Asked::Format(format) => format.run(),
-        Asked::Migrate(migrate) => migrate.run(),
-        Asked::Explain(explain) => explain.run(),
-        Asked::Generate(text) => output::print_with(|out| generate::write(text, out)).map(|()| 0),
-        Asked::Lint(lint) => lint.run(),
-        Asked::Purge(order, options) => {
+        Subcommand::Reference(name) => output::print(&reference::text(&name)?).map(|()| 0),
+        Subcommand::CheckHealth(check) => check.run().map(|()| 0),
+        Subcommand::Format(format) => format.run(),
+        Subcommand::Migrate(migrate) => migrate.run(),
+        Subcommand::Explain(explain) => explain.run(),
+        Subcommand::Generate(text) => {
+            output::print_with(|out| generate::write(text, out)).map(|()| 0)
+        }
+        Subcommand::Lint(lint) => lint.run(),
+        Subcommand::Purge(order, options) => {
             output::print(&cache_command::purge(order, &options)?).map(|()| 0)
         }
-        Asked::Serve(serve) => {
-            let place = Place::serve(serve)?;
+        Subcommand::Serve(serve) => {
+            let place = ConfigPath::serve(serve)?;
             let loaded = match config::load(&place) {
                 Ok(loaded) => loaded,
                 Err(refused) => {
@@ -176,7 +178,7 @@ fn command(asked: Asked, inherited: Inherited) -> Result<u8, String> {
 }
 
 /// Starts the server and runs it until it ends; returns the exit code.
-fn run_server(place: Place, loaded: Loaded, inherited: Inherited, log: StartupLog) -> u8 {
+fn run_server(place: ConfigPath, loaded: Loaded, inherited: InheritedFds, log: StartupLog) -> u8 {
     print_error(&loaded.rendered);
     for warning in &loaded.warnings {
         log.log_file_only(Level::Warn, warning);
@@ -186,17 +188,17 @@ fn run_server(place: Place, loaded: Loaded, inherited: Inherited, log: StartupLo
         ControlFlow::Break(ended) => ended,
     };
     match ended {
-        Ended::Exit(code) => code,
-        Ended::Server(start) => server_process::run(*start),
+        MasterExit::Exit(code) => code,
+        MasterExit::Server(start) => server_process::run(*start),
     }
 }
 
 fn start(
-    place: Place,
+    place: ConfigPath,
     loaded: Loaded,
-    inherited: Inherited,
+    inherited: InheritedFds,
     log: StartupLog,
-) -> ControlFlow<Ended, Master> {
+) -> ControlFlow<MasterExit, Master> {
     let served = place.serve.clone().map(|serve| (serve, place.prefix.clone()));
     let master = Master::start(place, loaded, inherited, log)?;
     if let Some((serve, directory)) = served {
@@ -209,7 +211,7 @@ fn start(
     ControlFlow::Continue(master)
 }
 
-fn show_version(options: &Options) {
+fn show_version(options: &CommandLine) {
     print_error(&features::version());
     if options.help {
         print_error(&features::usage());
@@ -220,7 +222,7 @@ fn show_version(options: &Options) {
 }
 
 /// `-t` and `-T`: reads everything, changes nothing.
-fn test(options: &Options, place: &Place) -> u8 {
+fn test(options: &CommandLine, place: &ConfigPath) -> u8 {
     let file = place.conf_file.display();
     match config::load(place) {
         Ok(loaded) => {
@@ -261,7 +263,7 @@ fn test(options: &Options, place: &Place) -> u8 {
 ///
 /// # Errors
 /// Standard output cannot be written.
-fn test_json(place: &Place) -> Result<u8, String> {
+fn test_json(place: &ConfigPath) -> Result<u8, String> {
     let (findings, refused) = match config::load(place) {
         Ok(mut loaded) => {
             let mut findings = std::mem::take(&mut loaded.findings);
@@ -279,7 +281,7 @@ fn test_json(place: &Place) -> Result<u8, String> {
 }
 
 /// `-s`: sends the command to the master named by the pid file.
-fn signal(command: Command, settings: &Settings, log: &StartupLog) -> u8 {
+fn signal(command: SignalCommand, settings: &MainSettings, log: &StartupLog) -> u8 {
     log.log(Level::Notice, "signal process started");
     let pid = match pidfile::read(&settings.pid) {
         Ok(pid) => pid,
@@ -294,29 +296,29 @@ fn signal(command: Command, settings: &Settings, log: &StartupLog) -> u8 {
             return 1;
         }
     };
-    if command == Command::Reload {
-        match control::request(pid, &Wish::Reload) {
-            Answer::Done(_, said) => {
+    if command == SignalCommand::Reload {
+        match control::request(pid, &ControlRequest::Reload) {
+            ControlReply::Done(_, said) => {
                 print_error(&said);
                 return 0;
             }
-            Answer::Failed(reason) => {
+            ControlReply::Failed(reason) => {
                 print_error(&reason);
                 return 1;
             }
-            Answer::Unreachable => {}
+            ControlReply::Unreachable => {}
         }
     }
     let signal = match command {
-        Command::Stop => Signal::SIGTERM,
-        Command::Quit => Signal::SIGQUIT,
-        Command::Reopen => Signal::SIGUSR1,
-        Command::Reload => Signal::SIGHUP,
+        SignalCommand::Stop => Signal::SIGTERM,
+        SignalCommand::Quit => Signal::SIGQUIT,
+        SignalCommand::Reopen => Signal::SIGUSR1,
+        SignalCommand::Reload => Signal::SIGHUP,
     };
     match process::kill(pid, signal) {
         Ok(()) => 0,
         Err(error) => {
-            let message = format!("kill({pid}, {}) failed {}", signal as i32, Reason(&error));
+            let message = format!("kill({pid}, {}) failed {}", signal as i32, OsErrorText(&error));
             if !log.has_stderr_sink() {
                 complain(&format!("[alert] {message}"));
             }

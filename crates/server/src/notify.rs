@@ -34,7 +34,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Reads the environment once. `watchdog` is that of [`Inherited`].
+    /// Reads the environment once. `watchdog` is that of [`InheritedFds`].
     pub fn from_environment(watchdog: Option<Duration>) -> Notifier {
         let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|name| connect(&name));
         let watchdog = watchdog.filter(|_| socket.is_some());
@@ -129,7 +129,7 @@ fn connect(name: &OsStr) -> Option<(UnixDatagram, SocketAddr)> {
 /// Descriptors inherited at the start: `NGINX=fd;fd;` from a master that upgrades, or `LISTEN_FDS`
 /// and `LISTEN_PID` from the service manager.
 #[derive(Debug, Default)]
-pub struct Inherited {
+pub struct InheritedFds {
     /// The value of `NGINX`, if they come from there.
     pub variable: Option<OsString>,
     /// The descriptors that were taken over.
@@ -140,10 +140,10 @@ pub struct Inherited {
     pub watchdog: Option<Duration>,
 }
 
-impl Inherited {
+impl InheritedFds {
     /// Takes the descriptors over. Must be called once, first thing in `main`.
-    pub fn take() -> Inherited {
-        let mut inherited = Inherited::default();
+    pub fn take() -> InheritedFds {
+        let mut inherited = InheritedFds::default();
         if let Some(value) = std::env::var_os("NGINX") {
             let (numbers, rest_is_bad) = numbers_of(value.as_bytes());
             if rest_is_bad {

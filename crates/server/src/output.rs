@@ -21,7 +21,7 @@ pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Resul
     let mut out = io::BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("write() to standard output failed {}", crate::log::Reason(&error)))
+            Err(format!("write() to standard output failed {}", crate::log::OsErrorText(&error)))
         }
         _ => Ok(()),
     }

@@ -15,8 +15,8 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
 use crate::config::Loaded;
+use crate::config_path::ConfigPath;
 use crate::log::failed;
-use crate::place::Place;
 use crate::sockets;
 
 /// A reason why a start would fail.
@@ -29,7 +29,7 @@ pub struct Refusal {
 }
 
 /// All reasons why a start with this configuration would fail.
-pub fn check(loaded: &Loaded, place: &Place) -> Vec<Refusal> {
+pub fn check(loaded: &Loaded, place: &ConfigPath) -> Vec<Refusal> {
     let mut preflight = Preflight::default();
     for directory in &loaded.needs.directories {
         preflight.directory(directory);
@@ -109,7 +109,8 @@ impl Preflight {
                 if let Err(error) = result {
                     let step = format!("bind() to {}", spec.address);
                     let message =
-                        sockets::Shown(&ListenError { step, error: error.into() }).to_string();
+                        sockets::ListenErrorText(&ListenError { step, error: error.into() })
+                            .to_string();
                     self.refusals.push(Refusal { message, hint: hint("bind()", path, error) });
                 }
             }
@@ -121,7 +122,7 @@ impl Preflight {
                         ErrorKind::PermissionDenied if !nowait_sys::process::is_root() => AS_USER,
                         _ => sockets::hint(&spec.address, &error).unwrap_or("correct the address"),
                     };
-                    let message = sockets::Shown(&error).to_string();
+                    let message = sockets::ListenErrorText(&error).to_string();
                     self.refusals.push(Refusal { message, hint: hint.to_owned() });
                 }
             }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use nowait_sys::{memory, program};
 
-use crate::log::{Level, Reason, StartupLog};
+use crate::log::{Level, OsErrorText, StartupLog};
 
 /// The part of its memory that a process spends on pages of the program that nothing has used yet.
 const UNUSED_PAGES_SHARE: u64 = 4;
@@ -25,7 +25,7 @@ pub fn lock(log: &StartupLog) {
     let segments = match program::segments() {
         Ok(segments) => segments,
         Err(error) => {
-            let reason = Reason(&error);
+            let reason = OsErrorText(&error);
             log.log(Level::Notice, format_args!("the program is not locked in memory {reason}"));
             return;
         }
@@ -42,7 +42,7 @@ pub fn lock(log: &StartupLog) {
             format_args!(
                 "the program is locked in memory in part: {of} {}; raise RLIMIT_MEMLOCK \
                  (LimitMEMLOCK= of systemd) to lock all of it",
-                Reason(&error)
+                OsErrorText(&error)
             ),
         ),
     }
@@ -81,7 +81,7 @@ fn read_ahead(segments: Vec<Range<usize>>, log: &StartupLog) {
         }
     };
     if let Err(error) = std::thread::Builder::new().name("nowait: program".into()).spawn(work) {
-        let reason = Reason(&error);
+        let reason = OsErrorText(&error);
         log.log(Level::Notice, format_args!("the program is not read ahead {reason}"));
     }
 }

@@ -1,8 +1,8 @@
 //! Files that can be read only once: FIFOs with passwords (`ssl_password_file`).
 //!
 //! Whoever knows the passwords writes them when the server starts, and nobody does afterwards. So what a
-//! running server has read stays: a reload and `ssl_certificate_watch` take it from [`Known`], and
-//! commands that only look for the running server leave such files to it ([`Untouched`]).
+//! running server has read stays: a reload and `ssl_certificate_watch` take it from [`KnownFiles`], and
+//! commands that only look for the running server leave such files to it ([`WithoutFifos`]).
 //!
 //! nginx differs: it waits for a FIFO with each reload, and with each `-s`.
 
@@ -19,14 +19,14 @@ fn keeps_contents(path: &Path) -> bool {
 }
 
 /// Files for what follows a running configuration.
-pub struct Known<'a> {
+pub struct KnownFiles<'a> {
     /// Where texts come from.
     pub files: &'a dyn Files,
     /// What the running configuration was made of.
     pub running: &'a Bundle,
 }
 
-impl Files for Known<'_> {
+impl Files for KnownFiles<'_> {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.files.read(path)
     }
@@ -51,14 +51,14 @@ impl Files for Known<'_> {
 pub const ONCE: &str = "it can be read only once, which is for the server";
 
 /// Files of which some may be missing, because of [`ONCE`] or because a disk does not answer.
-pub struct Incomplete<'a> {
+pub struct PartialFiles<'a> {
     files: &'a dyn Files,
     lacks_some: Cell<bool>,
 }
 
-impl<'a> Incomplete<'a> {
-    pub fn of(files: &'a dyn Files) -> Incomplete<'a> {
-        Incomplete { files, lacks_some: Cell::new(false) }
+impl<'a> PartialFiles<'a> {
+    pub fn of(files: &'a dyn Files) -> PartialFiles<'a> {
+        PartialFiles { files, lacks_some: Cell::new(false) }
     }
 
     /// Whether a file was missing.
@@ -67,7 +67,7 @@ impl<'a> Incomplete<'a> {
     }
 }
 
-impl Files for Incomplete<'_> {
+impl Files for PartialFiles<'_> {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.files.read(path)
     }
@@ -90,17 +90,17 @@ impl Files for Incomplete<'_> {
 }
 
 /// Files without those that can be read only once.
-pub struct Untouched<'a> {
+pub struct WithoutFifos<'a> {
     files: &'a dyn Files,
 }
 
-impl<'a> Untouched<'a> {
-    pub fn of(files: &'a dyn Files) -> Untouched<'a> {
-        Untouched { files }
+impl<'a> WithoutFifos<'a> {
+    pub fn of(files: &'a dyn Files) -> WithoutFifos<'a> {
+        WithoutFifos { files }
     }
 }
 
-impl Files for Untouched<'_> {
+impl Files for WithoutFifos<'_> {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.files.read(path)
     }

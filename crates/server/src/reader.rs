@@ -35,14 +35,14 @@ const LATE: &str = "its disk does not answer";
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum FileQuery {
     Text = b'r' as isize,
     Named = b'n' as isize,
     Glob = b'g' as isize,
 }
 
 /// Files that a process of its own reads.
-pub struct Reader<'a> {
+pub struct FileReader<'a> {
     files: &'a dyn Files,
     process: RefCell<Option<Process>>,
     until: Instant,
@@ -55,7 +55,7 @@ struct Process {
     socket: UnixStream,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FileReader<'a> {
     /// Reads these files.
     pub fn of(files: &'a dyn Files) -> Self {
         let process = RefCell::new(start(files).ok());
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         self.late.get()
     }
 
-    fn ask(&self, wanted: Wanted, path: &[u8]) -> io::Result<Contents> {
+    fn ask(&self, wanted: FileQuery, path: &[u8]) -> io::Result<Contents> {
         if self.late.get().is_some() {
             return Err(io::Error::new(ErrorKind::TimedOut, "another disk does not answer"));
         }
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Drop for Reader<'_> {
+impl Drop for FileReader<'_> {
     fn drop(&mut self) {
         if let Some(Process { pid, socket }) = self.process.take() {
             // It ends when there is nobody to answer.
@@ -97,18 +97,18 @@ impl Drop for Reader<'_> {
     }
 }
 
-impl Files for Reader<'_> {
+impl Files for FileReader<'_> {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let text = self.ask(Wanted::Text, path.as_os_str().as_bytes())?;
+        let text = self.ask(FileQuery::Text, path.as_os_str().as_bytes())?;
         Ok(text.to_vec())
     }
 
     fn read_named(&self, path: &Path) -> io::Result<Contents> {
-        self.ask(Wanted::Named, path.as_os_str().as_bytes())
+        self.ask(FileQuery::Named, path.as_os_str().as_bytes())
     }
 
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
-        let paths = self.ask(Wanted::Glob, pattern)?;
+        let paths = self.ask(FileQuery::Glob, pattern)?;
         let paths = paths.split(|byte| *byte == 0).filter(|path| !path.is_empty());
         Ok(paths.map(|path| OsString::from_vec(path.to_vec()).into()).collect())
     }
@@ -120,7 +120,7 @@ impl Files for Reader<'_> {
 
 impl Process {
     /// The answer to a question, as it was sent.
-    fn exchange(&mut self, wanted: Wanted, path: &[u8], until: Instant) -> io::Result<Contents> {
+    fn exchange(&mut self, wanted: FileQuery, path: &[u8], until: Instant) -> io::Result<Contents> {
         send(&mut self.socket, wanted as u8, path)?;
         let mut len = [0; 4];
         self.receive(&mut len, until)?;
@@ -164,9 +164,9 @@ fn serve(files: &dyn Files, mut socket: UnixStream) -> io::Result<()> {
         let mut path = vec![0; u32::from_be_bytes(len) as usize];
         socket.read_exact(&mut path)?;
         let wanted = match kind {
-            b'r' => Wanted::Text,
-            b'n' => Wanted::Named,
-            _ => Wanted::Glob,
+            b'r' => FileQuery::Text,
+            b'n' => FileQuery::Named,
+            _ => FileQuery::Glob,
         };
         let answer = encoded(answer(files, wanted, &path));
         let len = u32::try_from(answer.len()).map_err(io::Error::other)?;
@@ -180,12 +180,12 @@ fn send(socket: &mut UnixStream, kind: u8, path: &[u8]) -> io::Result<()> {
     socket.write_all(&[&[kind], &len.to_be_bytes()[..], path].concat())
 }
 
-fn answer(files: &dyn Files, wanted: Wanted, path: &[u8]) -> io::Result<Contents> {
+fn answer(files: &dyn Files, wanted: FileQuery, path: &[u8]) -> io::Result<Contents> {
     let file = Path::new(std::ffi::OsStr::from_bytes(path));
     match wanted {
-        Wanted::Text => files.read(file).map(Contents::new),
-        Wanted::Named => files.read_named(file),
-        Wanted::Glob => {
+        FileQuery::Text => files.read(file).map(Contents::new),
+        FileQuery::Named => files.read_named(file),
+        FileQuery::Glob => {
             let paths = files.glob(path)?;
             let mut all = Vec::new();
             for path in paths {

@@ -11,10 +11,10 @@ use nowait_variables::Vocabulary;
 use crate::config;
 
 /// Writes a page.
-type Writer = fn() -> String;
+type PageWriter = fn() -> String;
 
 /// The pages, each with its writer.
-const PAGES: &[(&str, Writer)] = &[
+const PAGES: &[(&str, PageWriter)] = &[
     ("directives", || docs::directives(&config::registry())),
     ("mistakes", mistakes_page),
     ("unsupported", || docs::unsupported(&config::registry())),
@@ -88,13 +88,13 @@ fn mistake(rule: &nowait_lint::Rule) -> String {
 }
 
 /// One variable, or a family of variables with a common prefix.
-struct Entry {
+struct VariableEntry {
     prefix: &'static str,
     is_family: bool,
     doc: &'static str,
 }
 
-impl Entry {
+impl VariableEntry {
     /// Whether `name` is this variable, or one of this family.
     fn is(&self, name: &str) -> bool {
         name == self.prefix || self.is_family && name.starts_with(self.prefix)
@@ -112,10 +112,10 @@ impl Entry {
 }
 
 /// Every variable, then the families.
-fn entries<S>(vocabulary: &Vocabulary<S>) -> Vec<Entry> {
-    let single = |name, doc| Entry { prefix: name, is_family: false, doc };
-    let family = |prefix, doc| Entry { prefix, is_family: true, doc };
-    let mut entries: Vec<Entry> = vocabulary.builtins().map(|v| single(v.name, v.doc)).collect();
+fn entries<S>(vocabulary: &Vocabulary<S>) -> Vec<VariableEntry> {
+    let single = |name, doc| VariableEntry { prefix: name, is_family: false, doc };
+    let family = |prefix, doc| VariableEntry { prefix, is_family: true, doc };
+    let mut entries: Vec<VariableEntry> = vocabulary.builtins().map(|v| single(v.name, v.doc)).collect();
     entries.extend(vocabulary.families().map(|f| family(f.prefix, f.doc)));
     entries
 }

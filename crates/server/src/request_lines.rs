@@ -23,7 +23,7 @@ const CLASSES: [(&str, &str, &str); 5] = [
 
 /// Whether and how requests are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lines {
+pub enum RequestLines {
     /// Not at all.
     Off,
     /// Without colours.
@@ -32,25 +32,25 @@ pub enum Lines {
     Coloured,
 }
 
-impl Lines {
+impl RequestLines {
     /// What standard output allows: lines on a terminal, in colours unless `NO_COLOR` is set
     /// (no-color.org) or the terminal has none.
-    pub fn of_output() -> Lines {
+    pub fn of_output() -> RequestLines {
         // The terminal may belong to another user, after su: it can't be opened anew then.
         let is_usable =
             io::stdout().is_terminal() && OpenOptions::new().append(true).open(PATH).is_ok();
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
         match is_usable {
-            false => Lines::Off,
-            true if is_set("NO_COLOR") || is_dumb => Lines::Plain,
-            true => Lines::Coloured,
+            false => RequestLines::Off,
+            true if is_set("NO_COLOR") || is_dumb => RequestLines::Plain,
+            true => RequestLines::Coloured,
         }
     }
 
     /// Directives of the `http` block.
     pub fn directives(self) -> String {
-        if self == Lines::Off {
+        if self == RequestLines::Off {
             return "    access_log off;\n".to_owned();
         }
         // A line says that a file is missing; the error log need not say it, too.
@@ -59,8 +59,8 @@ impl Lines {
         );
         for (pattern, name, colour) in CLASSES {
             let [colour, dim, end] = [colour, "2", "0"].map(|code| match self {
-                Lines::Coloured => format!("\u{1b}[{code}m"),
-                Lines::Off | Lines::Plain => String::new(),
+                RequestLines::Coloured => format!("\u{1b}[{code}m"),
+                RequestLines::Off | RequestLines::Plain => String::new(),
             });
             text.push_str(&format!(
                 "    map $status $line_{name} {{ default 0; {pattern} 1; }}\n    \
@@ -79,10 +79,10 @@ mod tests {
 
     #[test]
     fn colours_are_optional() {
-        assert_eq!(Lines::Off.directives(), "    access_log off;\n");
-        let plain = Lines::Plain.directives();
+        assert_eq!(RequestLines::Off.directives(), "    access_log off;\n");
+        let plain = RequestLines::Plain.directives();
         assert!(!plain.contains('\u{1b}') && plain.contains("$status $request_method"), "{plain}");
-        let coloured = Lines::Coloured.directives();
+        let coloured = RequestLines::Coloured.directives();
         assert!(coloured.contains("\u{1b}[33m$status\u{1b}[0m"), "{coloured}");
         assert_eq!(coloured.matches("access_log /dev/stdout").count(), CLASSES.len());
     }

@@ -19,15 +19,15 @@ use nowait_sys::{limits, process};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::config::{self, Loaded};
+use crate::config_path::ConfigPath;
 use crate::engine::{Activation, Engine};
-use crate::events::{self, Event, EventQueue};
-use crate::log::{Level, Reason, Sink, StartupLog};
-use crate::log_process::{Lines, LogFile};
-use crate::logs::{Given, sinks};
+use crate::events::{self, EventQueue, ServerEvent};
+use crate::log::{Level, OsErrorText, Sink, StartupLog};
+use crate::log_process::{LineSender, LogFile};
+use crate::logs::{PassedLogs, sinks};
 use crate::master::{EXIT_FATAL, ServerStart};
-use crate::place::Place;
 use crate::program_lock;
-use crate::settings::{ProcessSettings, Settings};
+use crate::settings::{MainSettings, ProcessSettings};
 use crate::watchdog::Watchdog;
 use crate::wire::{GenerationFrame, ToMaster, ToServer};
 
@@ -59,11 +59,11 @@ pub fn run(start: ServerStart) -> u8 {
     let ((events, queue), signals) = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            log.log(Level::Emerg, format_args!("eventfd() failed {}", Reason(&error)));
+            log.log(Level::Emerg, format_args!("eventfd() failed {}", OsErrorText(&error)));
             return EXIT_FATAL;
         }
     };
-    let control = Control {
+    let control = ServerControl {
         socket,
         log,
         lines,
@@ -86,11 +86,11 @@ fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
     process::set_name("nowait: worker");
     let alert = |what: String, result: io::Result<()>| {
         if let Err(error) = result {
-            log.log(Level::Alert, format_args!("{what} failed {}", Reason(&error)));
+            log.log(Level::Alert, format_args!("{what} failed {}", OsErrorText(&error)));
         }
     };
     process::replace_environment(&settings.environment())
-        .map_err(|error| format!("setting the environment failed {}", Reason(&error)))?;
+        .map_err(|error| format!("setting the environment failed {}", OsErrorText(&error)))?;
     if let Some(nice) = settings.priority {
         alert(format!("setpriority({nice})"), limits::set_priority(nice));
     }
@@ -115,13 +115,15 @@ fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
     {
         user::become_identity(identity).map_err(|error| match error {
             DropError::Group(error) => {
-                format!("setgid({}) failed {}", identity.gid, Reason(&error))
+                format!("setgid({}) failed {}", identity.gid, OsErrorText(&error))
             }
             DropError::Groups(error) => {
                 let (name, gid) = (&identity.name, identity.gid);
-                format!("initgroups({name}, {gid}) failed {}", Reason(&error))
+                format!("initgroups({name}, {gid}) failed {}", OsErrorText(&error))
             }
-            DropError::User(error) => format!("setuid({}) failed {}", identity.uid, Reason(&error)),
+            DropError::User(error) => {
+                format!("setuid({}) failed {}", identity.uid, OsErrorText(&error))
+            }
         })?;
     }
     // nginx differs: without core dumps, nobody who becomes this user may read keys by ptrace(2).
@@ -131,7 +133,7 @@ fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
     alert("prctl(PR_SET_NO_NEW_PRIVS)".to_owned(), process::set_no_new_privileges());
     if let Some(directory) = &settings.working_directory {
         std::env::set_current_dir(directory).map_err(|error| {
-            format!("chdir(\"{}\") failed {}", directory.display(), Reason(&error))
+            format!("chdir(\"{}\") failed {}", directory.display(), OsErrorText(&error))
         })?;
     }
     Ok(())
@@ -139,7 +141,7 @@ fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
 
 /// The stages of the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ShutdownStage {
     /// Connections end by themselves.
     Graceful,
     /// They have taken too long (`worker_shutdown_timeout`) and were told to end.
@@ -151,15 +153,15 @@ enum Stage {
 /// How this process is going to end.
 #[derive(Clone, Copy, Debug)]
 struct Shutdown {
-    stage: Stage,
+    stage: ShutdownStage,
     /// When the next stage begins.
     deadline: Option<Instant>,
 }
 
-struct Control {
+struct ServerControl {
     socket: UnixStream,
     log: StartupLog,
-    lines: Arc<Lines>,
+    lines: Arc<LineSender>,
     signals: Option<Signals>,
     queue: EventQueue,
     engine: Engine,
@@ -175,7 +177,7 @@ struct Control {
     watchdog: Option<Watchdog>,
 }
 
-impl Control {
+impl ServerControl {
     fn run(mut self) -> u8 {
         loop {
             let (socket, signals) = self.wait();
@@ -295,7 +297,7 @@ impl Control {
 
     fn activate(&mut self, frame: GenerationFrame) -> Result<(), String> {
         let GenerationFrame { number, listeners, logs, .. } = frame;
-        let place = Place {
+        let place = ConfigPath {
             prefix: frame.prefix,
             conf_file: frame.conf_file,
             error_log: Some(frame.error_log).filter(|path| !path.as_os_str().is_empty()),
@@ -341,20 +343,20 @@ impl Control {
         Ok(())
     }
 
-    fn reopen(&mut self, logs: Given) {
+    fn reopen(&mut self, logs: PassedLogs) {
         self.log.log(Level::Notice, "reopening logs");
         self.log.set_sinks(self.sinks(&self.error_logs, &logs));
         self.engine.reopen(logs.receive().0);
         self.log_lines(self.engine.counters());
     }
 
-    fn replace_logs(&mut self, logs: Given) {
+    fn replace_logs(&mut self, logs: PassedLogs) {
         self.log.set_sinks(self.sinks(&self.error_logs, &logs));
         self.engine.replace_logs(logs.receive().0);
     }
 
     /// The sinks of the main error log. The log process writes to its files.
-    fn sinks(&self, error_logs: &[ErrorLogTo], logs: &Given) -> Vec<Sink> {
+    fn sinks(&self, error_logs: &[ErrorLogTo], logs: &PassedLogs) -> Vec<Sink> {
         sinks(error_logs, |path| {
             let (_, id) = logs.ids.iter().find(|(known, _)| known == path)?;
             Some(Arc::new(LogFile::of_master(*id, self.lines.clone())))
@@ -373,16 +375,16 @@ impl Control {
         }
         self.log.log(Level::Notice, "gracefully shutting down");
         let deadline = self.shutdown_timeout.map(|timeout| Instant::now() + timeout);
-        self.shutdown = Some(Shutdown { stage: Stage::Graceful, deadline });
+        self.shutdown = Some(Shutdown { stage: ShutdownStage::Graceful, deadline });
         self.engine.quit();
     }
 
     fn terminate(&mut self) {
-        if self.shutdown.is_some_and(|shutdown| shutdown.stage == Stage::Fast) {
+        if self.shutdown.is_some_and(|shutdown| shutdown.stage == ShutdownStage::Fast) {
             return;
         }
         let deadline = Some(Instant::now() + KILL_MAX);
-        self.shutdown = Some(Shutdown { stage: Stage::Fast, deadline });
+        self.shutdown = Some(Shutdown { stage: ShutdownStage::Fast, deadline });
         self.engine.terminate();
     }
 
@@ -394,14 +396,14 @@ impl Control {
         }
         if shutdown.deadline.is_some_and(|at| at <= Instant::now()) {
             match shutdown.stage {
-                Stage::Graceful => {
+                ShutdownStage::Graceful => {
                     self.log.log(Level::Notice, "shutdown timeout");
                     let deadline = Some(Instant::now() + CUT_MAX);
-                    self.shutdown = Some(Shutdown { stage: Stage::Cut, deadline });
+                    self.shutdown = Some(Shutdown { stage: ShutdownStage::Cut, deadline });
                     self.engine.cut();
                 }
-                Stage::Cut => self.terminate(),
-                Stage::Fast => return true,
+                ShutdownStage::Cut => self.terminate(),
+                ShutdownStage::Fast => return true,
             }
         }
         false
@@ -411,7 +413,7 @@ impl Control {
         self.log.log(Level::Notice, "exiting");
         self.engine.flush(FLUSH_MAX);
         while let Some(event) = self.queue.next() {
-            if let Event::Log(level, message) = event {
+            if let ServerEvent::Log(level, message) = event {
                 self.log.log(level, message);
             }
         }
@@ -421,9 +423,9 @@ impl Control {
     }
 
     /// `Some` ends the process.
-    fn take_event(&mut self, event: Event) -> Option<u8> {
+    fn take_event(&mut self, event: ServerEvent) -> Option<u8> {
         match event {
-            Event::Applied { number } => {
+            ServerEvent::Applied { number } => {
                 if let Some((_, workers)) =
                     self.applying.take_if(|(applying, _)| *applying == number)
                 {
@@ -434,13 +436,13 @@ impl Control {
                     }
                 }
             }
-            Event::Drained { number, workers } => {
+            ServerEvent::Drained { number, workers } => {
                 if self.shutdown.is_none() {
                     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
                     self.tell(&ToMaster::Drained { number, workers });
                 }
             }
-            Event::Alive { round } => {
+            ServerEvent::Alive { round } => {
                 if let Some(watchdog) = &mut self.watchdog {
                     let late = watchdog.ended(round, Instant::now());
                     self.tell(&ToMaster::Alive { round });
@@ -449,10 +451,10 @@ impl Control {
                     }
                 }
             }
-            Event::Log(level, message) => self.log.log(level, message),
-            Event::MemoryFreed => nowait_sys::memory::give_back(),
-            Event::Purged { id, result } => self.tell(&ToMaster::Purged { id, result }),
-            Event::WorkerEnded { crew, index, error } => {
+            ServerEvent::Log(level, message) => self.log.log(level, message),
+            ServerEvent::MemoryFreed => nowait_sys::memory::give_back(),
+            ServerEvent::Purged { id, result } => self.tell(&ToMaster::Purged { id, result }),
+            ServerEvent::WorkerEnded { crew, index, error } => {
                 let expected = self.engine.worker_ended(crew);
                 if let Some(error) = &error {
                     let line = format_args!("worker {index} failed: {error}");
@@ -479,7 +481,7 @@ impl Control {
 
 /// Gives the descriptor table its final size. Threads share the table, and growing it makes the
 /// thread that needs more wait for an RCU grace period: up to 50 ms, in `accept` on an event loop.
-fn grow_descriptor_table(settings: &Settings, any: BorrowedFd<'_>) {
+fn grow_descriptor_table(settings: &MainSettings, any: BorrowedFd<'_>) {
     let (limit, _) = limits::open_files();
     let count = settings.descriptors().min(limit.unwrap_or(u64::MAX)).min(TABLE_MAX);
     // If it fails, the table grows when the descriptors are needed.
@@ -495,7 +497,7 @@ fn raise_open_files(count: u64, log: &StartupLog) {
     let set = allowed
         .filter(|allowed| *allowed < count)
         .find(|allowed| limits::set_open_files(*allowed).is_ok());
-    let failed = format!("setrlimit(RLIMIT_NOFILE, {count}) failed {}", Reason(&error));
+    let failed = format!("setrlimit(RLIMIT_NOFILE, {count}) failed {}", OsErrorText(&error));
     match set {
         Some(set) => log.log(Level::Warn, format_args!("{failed}, the limit is {set}")),
         None => log.log(Level::Alert, failed),

@@ -27,7 +27,7 @@ use nowait_runtime::pool::Pool;
 use nowait_sys::listen::{ListenAddress, ListenSpec};
 
 use crate::events::Events;
-use crate::settings::Settings;
+use crate::settings::MainSettings;
 use crate::wire::PurgeOrder;
 
 /// The resources of a plan, to be opened before activation.
@@ -48,7 +48,7 @@ pub struct Resources {
     /// Number of the generation, counted from 1.
     pub number: u64,
     /// The main and `events` contexts.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<MainSettings>,
     /// The open logs by path: those of [`Needs::logs`], and the main error logs that are files.
     pub logs: HashMap<PathBuf, File>,
     /// Every `thread_pool`; `default` is always among them.
@@ -62,7 +62,7 @@ pub struct Resources {
 }
 
 /// Takes connections of a worker that ends. Gives them back when the server ends.
-pub type Heir<C> = Box<dyn Fn(C) -> Result<(), C>>;
+pub type Successor<C> = Box<dyn Fn(C) -> Result<(), C>>;
 
 /// A protocol, or all of them.
 pub trait Service: 'static {
@@ -85,7 +85,7 @@ pub trait Service: 'static {
 
     /// Resolves the directives, after all were read. Errors go to `cx`; `settings.pools` has the
     /// names that `aio threads=` may use.
-    fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> Self::Plan;
+    fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &MainSettings) -> Self::Plan;
 
     /// The resources to open for the plan.
     fn needs(plan: &Self::Plan) -> Needs;
@@ -113,7 +113,7 @@ pub trait Service: 'static {
 
     /// The worker shuts down: idle connections leave it at once, busy ones after their request. The
     /// heir takes them over; without one, or if it returns them, they are closed.
-    fn close(worker: &Rc<Self::Worker>, heir: Option<Heir<Self::Moved>>);
+    fn close(worker: &Rc<Self::Worker>, heir: Option<Successor<Self::Moved>>);
 
     /// The time for a graceful end is over: connections end as if their clients had left, so that
     /// what they did is logged. The worker is killed if that takes long.

@@ -1,7 +1,7 @@
 //! All protocols as the program's service: `http` and `stream` side by side.
 //!
 //! Their shared parts of a generation (log threads, pools, the number) are made here and lent to
-//! both ([`Shared`]). The listening address determines the protocol of a connection.
+//! both ([`SharedParts`]). The listening address determines the protocol of a connection.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -30,9 +30,9 @@ use nowait_sys::listen::ListenAddress;
 use nowait_variables::geoip2;
 
 use crate::databases::Databases;
-use crate::events::{Event, Events};
-use crate::service::{Heir, Needs, Resources, Service};
-use crate::settings::Settings;
+use crate::events::{Events, ServerEvent};
+use crate::service::{Needs, Resources, Service, Successor};
+use crate::settings::MainSettings;
 use crate::wire::PurgeOrder;
 use crate::{http_service, stream_service};
 
@@ -70,11 +70,11 @@ pub struct Worker {
 }
 
 /// The shared parts of a generation.
-pub struct Shared {
+pub struct SharedParts {
     /// Number of the generation.
     pub number: u64,
     /// The main and `events` contexts.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<MainSettings>,
     /// Every `thread_pool`.
     pub pools: HashMap<String, Pool>,
     /// The threads that write logs.
@@ -107,7 +107,7 @@ impl Service for Services {
         nowait_stream::blocks::prepare(cx);
     }
 
-    fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &Settings) -> Plan {
+    fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &MainSettings) -> Plan {
         let http = http_service::plan(cx, main, settings);
         let stream = nowait_stream::blocks::build(cx, main).unwrap_or_default();
         for listen in stream.listens() {
@@ -155,7 +155,7 @@ impl Service for Services {
         let lifeline = Arc::new(lifeline);
         let sessions = stream_service::report(&plan.stream);
         let mut shared =
-            Shared { number, settings, pools, writer, main, files, sessions, lifeline };
+            SharedParts { number, settings, pools, writer, main, files, sessions, lifeline };
         let http = previous.map(|previous| &previous.http);
         let http = Arc::new(http_service::activate(plan.http, &mut shared, http));
         let stream = previous.map(|previous| &previous.stream);
@@ -184,7 +184,7 @@ impl Service for Services {
     }
 
     /// Sessions of `stream` continue until they end, as in nginx.
-    fn close(worker: &Rc<Worker>, heir: Option<Heir<Box<nowait_connections::worker::Moved>>>) {
+    fn close(worker: &Rc<Worker>, heir: Option<Successor<Box<nowait_connections::worker::Moved>>>) {
         worker.http.close(heir);
     }
 
@@ -260,6 +260,6 @@ struct Reporter(Events);
 
 impl Report for Reporter {
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.0.send(Event::Log(level, message.to_string()));
+        self.0.send(ServerEvent::Log(level, message.to_string()));
     }
 }

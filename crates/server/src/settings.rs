@@ -22,7 +22,7 @@ pub const POOL_QUEUE: usize = 65_536;
 
 /// The settings of the main context.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct MainSettings {
     /// `daemon`.
     pub daemon: bool,
     /// `master_process`.
@@ -50,7 +50,7 @@ pub struct Settings {
     pub process: ProcessSettings,
 }
 
-impl Settings {
+impl MainSettings {
     /// The maximum number of descriptors that the server process is expected to use: the operator's
     /// limit, or one file per connection plus those independent of connections.
     pub fn descriptors(&self) -> u64 {

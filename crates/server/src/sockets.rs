@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nowait_sys::listen::{self, ListenAddress, ListenError, ListenSpec};
 
-use crate::log::{Level, Reason, StartupLog};
+use crate::log::{Level, OsErrorText, StartupLog};
 
 /// How many times binding is tried while the address is in use (nginx: 5).
 const BIND_TRIES: u32 = 5;
@@ -21,7 +21,7 @@ const BIND_PAUSE: Duration = Duration::from_millis(500);
 
 /// The sockets of one listener.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct SocketGroup {
     /// The configured address and options.
     pub spec: ListenSpec,
     /// One socket, or one per worker with `reuseport` (more if the number of workers has
@@ -32,14 +32,14 @@ pub struct Group {
 /// All listening sockets of a generation, in the order of its plan.
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
-    groups: Vec<Group>,
+    groups: Vec<SocketGroup>,
 }
 
 impl Sockets {
     /// A table of inherited descriptors. Any that is not a listening stream socket is dropped and
     /// logged.
     pub fn inherited(fds: Vec<OwnedFd>, log: &StartupLog) -> Sockets {
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<SocketGroup> = Vec::new();
         for fd in fds {
             let Some(address) = listen::address_of(&fd) else {
                 log.log(
@@ -58,7 +58,7 @@ impl Sockets {
                 Some(group) => group.sockets.push(socket),
                 None => {
                     let spec = ListenSpec { reuseport, ..ListenSpec::new(address) };
-                    groups.push(Group { spec, sockets: vec![socket] });
+                    groups.push(SocketGroup { spec, sockets: vec![socket] });
                 }
             }
         }
@@ -66,7 +66,7 @@ impl Sockets {
     }
 
     /// The groups, in the order of the plan.
-    pub fn groups(&self) -> &[Group] {
+    pub fn groups(&self) -> &[SocketGroup] {
         &self.groups
     }
 
@@ -81,11 +81,11 @@ impl Sockets {
         workers: usize,
         log: &StartupLog,
     ) -> Result<Sockets, BindFailed> {
-        let mut groups: Vec<Group> = specs
+        let mut groups: Vec<SocketGroup> = specs
             .iter()
             .map(|spec| {
                 let old = self.find(&spec.address);
-                Group {
+                SocketGroup {
                     spec: spec.clone(),
                     sockets: old.map_or(Vec::new(), |old| old.sockets.clone()),
                 }
@@ -101,7 +101,7 @@ impl Sockets {
                 for socket in &before.sockets {
                     let text = before.spec.address.to_string();
                     if let Err(error) = listen::set_reuseport(socket, &text) {
-                        log.log(Level::Alert, format_args!("{}, ignored", Shown(&error)));
+                        log.log(Level::Alert, format_args!("{}, ignored", ListenErrorText(&error)));
                     }
                 }
             }
@@ -119,12 +119,12 @@ impl Sockets {
                     .filter(|before| before.sockets.iter().any(|old| Arc::ptr_eq(old, socket)))
                     .map(|before| &before.spec);
                 for error in listen::configure(socket, &group.spec, kept) {
-                    log.log(Level::Alert, format_args!("{}, ignored", Shown(&error)));
+                    log.log(Level::Alert, format_args!("{}, ignored", ListenErrorText(&error)));
                 }
                 if kept.is_some_and(|old| old.backlog != group.spec.backlog)
                     && let Err(error) = listen::listen(socket, &group.spec)
                 {
-                    log.log(Level::Alert, format_args!("{}, ignored", Shown(&error)));
+                    log.log(Level::Alert, format_args!("{}, ignored", ListenErrorText(&error)));
                 }
             }
         }
@@ -133,7 +133,7 @@ impl Sockets {
 
     fn open_missing(
         &self,
-        groups: &mut [Group],
+        groups: &mut [SocketGroup],
         workers: usize,
         log: &StartupLog,
     ) -> Result<(), BindFailed> {
@@ -145,7 +145,7 @@ impl Sockets {
                     match listen::open(&group.spec) {
                         Ok(socket) => group.sockets.push(Arc::new(socket)),
                         Err(error) => {
-                            log.log(Level::Emerg, Shown(&error));
+                            log.log(Level::Emerg, ListenErrorText(&error));
                             if !error.is_in_use() {
                                 if let Some(hint) = hint(&group.spec.address, &error) {
                                     log.hint(hint);
@@ -174,7 +174,7 @@ impl Sockets {
         Err(BindFailed)
     }
 
-    fn find(&self, address: &ListenAddress) -> Option<&Group> {
+    fn find(&self, address: &ListenAddress) -> Option<&SocketGroup> {
         self.groups.iter().find(|group| group.spec.address == *address)
     }
 
@@ -191,7 +191,7 @@ impl Sockets {
             if let Err(error) = std::fs::remove_file(path) {
                 log.log(
                     Level::Emerg,
-                    format_args!("unlink() {} failed {}", path.display(), Reason(&error)),
+                    format_args!("unlink() {} failed {}", path.display(), OsErrorText(&error)),
                 );
             }
         }
@@ -210,7 +210,7 @@ impl Sockets {
     /// # Errors
     /// If descriptors have run out.
     pub fn duplicate(&self) -> std::io::Result<Vec<Vec<OwnedFd>>> {
-        let copies = |group: &Group| {
+        let copies = |group: &SocketGroup| {
             group.sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect()
         };
         self.groups.iter().map(copies).collect()
@@ -236,11 +236,11 @@ pub fn hint(address: &ListenAddress, error: &ListenError) -> Option<&'static str
 pub struct BindFailed;
 
 /// The step and the reason of an error: `bind() to 0.0.0.0:80 failed (13: Permission denied)`.
-pub struct Shown<'a>(pub &'a ListenError);
+pub struct ListenErrorText<'a>(pub &'a ListenError);
 
-impl std::fmt::Display for Shown<'_> {
+impl std::fmt::Display for ListenErrorText<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} failed {}", self.0.step, Reason(&self.0.error))
+        write!(f, "{} failed {}", self.0.step, OsErrorText(&self.0.error))
     }
 }
 

@@ -15,7 +15,7 @@ use nowait_stream::logs as stream_logs;
 use nowait_upstream::Group;
 
 use crate::service::Needs;
-use crate::services::Shared;
+use crate::services::SharedParts;
 
 /// What has to be opened for the plan.
 pub fn needs(plan: &StreamConf) -> Needs {
@@ -48,7 +48,7 @@ pub fn report(plan: &StreamConf) -> Option<ReportSessions> {
 /// Puts a plan to use. `resolvers` are those of `http`, whose caches are shared.
 pub fn activate(
     mut plan: StreamConf,
-    shared: &mut Shared,
+    shared: &mut SharedParts,
     resolvers: &Resolvers,
     previous: Option<&Arc<Generation>>,
 ) -> Generation {
@@ -57,7 +57,7 @@ pub fn activate(
         plan.upstreams.adopt(&previous.conf.upstreams);
         plan.tls_sessions.adopt(&previous.conf.tls_sessions);
     }
-    let Shared { settings, pools, writer, main, files, lifeline, .. } = shared;
+    let SharedParts { settings, pools, writer, main, files, lifeline, .. } = shared;
     let mut opened = |path: &Path| files.remove(path);
     let debug = settings.debug_connections.clone();
     let logs =

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::events::{Event, Events};
+use crate::events::{Events, ServerEvent};
 use crate::log::Level;
 
 /// Rounds per interval of the manager.
@@ -41,12 +41,12 @@ struct Round {
 
 impl Drop for Round {
     fn drop(&mut self) {
-        self.events.send(Event::Alive { round: self.number });
+        self.events.send(ServerEvent::Alive { round: self.number });
     }
 }
 
 /// A round that has begun.
-struct Open {
+struct OpenRound {
     number: u64,
     begun: Instant,
     loops: Vec<(String, Arc<AtomicBool>)>,
@@ -59,7 +59,7 @@ struct Open {
 pub struct Watchdog {
     interval: Duration,
     rounds: u64,
-    open: Option<Open>,
+    open: Option<OpenRound>,
     next: Instant,
 }
 
@@ -89,7 +89,7 @@ impl Watchdog {
         let questions = loops.iter().map(question).collect();
         let report_at = now + self.interval / REPORTED_AFTER;
         let number = self.rounds;
-        self.open = Some(Open { number, begun: now, loops, report_at, reported: false });
+        self.open = Some(OpenRound { number, begun: now, loops, report_at, reported: false });
         questions
     }
 
@@ -136,7 +136,7 @@ mod tests {
 
     fn alive(queue: &events::EventQueue) -> Option<u64> {
         match queue.next() {
-            Some(Event::Alive { round }) => Some(round),
+            Some(ServerEvent::Alive { round }) => Some(round),
             None => None,
             other => panic!("{other:?}"),
         }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use nowait_conf::Contents;
 use nowait_sys::fdpass::{self, FDS_PER_MESSAGE_MAX};
 
-use crate::logs::Given;
+use crate::logs::PassedLogs;
 
 /// "NW" and the version of the format.
 const MAGIC: u32 = 0x4e57_0001;
@@ -44,9 +44,9 @@ pub enum ToServer {
     /// Use this configuration from now on.
     Generation(Box<GenerationFrame>),
     /// The logs were reopened: write to these.
-    Reopen(Given),
+    Reopen(PassedLogs),
     /// The disks of some logs have answered at last: write to these, and keep the others.
-    LateLogs(Given),
+    LateLogs(PassedLogs),
     /// Purge a cache, and reply with this number.
     Purge(u64, PurgeOrder),
     /// Shut down gracefully.
@@ -104,7 +104,7 @@ pub struct GenerationFrame {
     /// Sockets per listener of the plan.
     pub listeners: Vec<Vec<OwnedFd>>,
     /// The logs.
-    pub logs: Given,
+    pub logs: PassedLogs,
 }
 
 /// Messages from the server process to the master.
@@ -176,7 +176,7 @@ impl ToServer {
     /// # Errors
     /// The socket's error; a timeout means that the server process is no longer listening.
     pub fn send(&self, socket: &UnixStream) -> io::Result<()> {
-        let mut body = Writer::default();
+        let mut body = FrameWriter::default();
         let mut fds = Vec::new();
         let kind = match self {
             ToServer::Generation(frame) => {
@@ -224,7 +224,7 @@ impl ToServer {
     /// The socket's error; `InvalidData` for anything that is not a message.
     pub fn receive(socket: &UnixStream) -> io::Result<Option<ToServer>> {
         let Some((kind, body, fds)) = receive_frame(socket)? else { return Ok(None) };
-        let mut body = Reader(&body);
+        let mut body = FrameReader(&body);
         let mut fds = VecDeque::from(fds);
         let message = match kind {
             GENERATION => {
@@ -273,7 +273,7 @@ impl ToMaster {
     /// # Errors
     /// The socket's.
     pub fn send(&self, socket: &UnixStream) -> io::Result<()> {
-        let mut body = Writer::default();
+        let mut body = FrameWriter::default();
         let kind = match self {
             ToMaster::Ready { number, workers } => {
                 body.number(*number);
@@ -311,7 +311,7 @@ impl ToMaster {
     /// The socket's error; `InvalidData` for anything that is not a message.
     pub fn receive(socket: &UnixStream) -> io::Result<Option<ToMaster>> {
         let Some((kind, body, _)) = receive_frame(socket)? else { return Ok(None) };
-        let mut body = Reader(&body);
+        let mut body = FrameReader(&body);
         let number = body.number()?;
         Ok(Some(match kind {
             READY => ToMaster::Ready { number, workers: body.list()? as u32 },
@@ -391,9 +391,9 @@ fn invalid() -> io::Error {
 }
 
 #[derive(Default)]
-struct Writer(Contents);
+struct FrameWriter(Contents);
 
-impl Writer {
+impl FrameWriter {
     fn number(&mut self, number: u64) {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
@@ -409,7 +409,7 @@ impl Writer {
         self.0.extend_from_slice(bytes);
     }
 
-    fn logs<'a>(&mut self, logs: &'a Given, fds: &mut Vec<BorrowedFd<'a>>) {
+    fn logs<'a>(&mut self, logs: &'a PassedLogs, fds: &mut Vec<BorrowedFd<'a>>) {
         self.number(logs.ids.len() as u64);
         for (path, id) in &logs.ids {
             self.bytes(path.as_os_str().as_bytes());
@@ -420,9 +420,9 @@ impl Writer {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+struct FrameReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> FrameReader<'a> {
     fn take(&mut self, count: usize) -> io::Result<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or_else(invalid)?;
         self.0 = rest;
@@ -452,7 +452,7 @@ impl<'a> Reader<'a> {
         Ok(PathBuf::from(std::ffi::OsString::from_vec(self.bytes()?.to_vec())))
     }
 
-    fn logs(&mut self, fds: &mut VecDeque<OwnedFd>) -> io::Result<Given> {
+    fn logs(&mut self, fds: &mut VecDeque<OwnedFd>) -> io::Result<PassedLogs> {
         let count = self.list()?;
         let ids = (0..count).map(|_| Ok((self.path()?, self.number()?)));
         let ids = ids.collect::<io::Result<_>>()?;
@@ -460,7 +460,7 @@ impl<'a> Reader<'a> {
             0 => None,
             _ => Some(fds.pop_front().ok_or_else(invalid)?),
         };
-        Ok(Given { ids, from })
+        Ok(PassedLogs { ids, from })
     }
 }
 
@@ -484,7 +484,7 @@ mod tests {
             error_log_is_stderr: true,
             globals: Some("daemon off;".into()),
             listeners: vec![(0..300).map(|_| null()).collect(), vec![], vec![null()]],
-            logs: Given { ids: vec![("/a.log".into(), 5)], from: Some(null()) },
+            logs: PassedLogs { ids: vec![("/a.log".into(), 5)], from: Some(null()) },
         };
         let sender = std::thread::spawn(move || {
             ToServer::Generation(Box::new(frame)).send(&a).unwrap();

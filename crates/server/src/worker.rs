@@ -23,13 +23,13 @@ use nowait_sys::listen::ListenAddress;
 use nowait_sys::slice;
 
 use crate::counters;
-use crate::engine::Applied;
-use crate::events::{Event, Events};
-use crate::heirs::{Heirs, Moved};
-use crate::log::{Level, Reason};
+use crate::engine::ApplyReport;
+use crate::events::{Events, ServerEvent};
+use crate::log::{Level, OsErrorText};
 use crate::program::{Generation, Program};
 use crate::service::Service;
 use crate::settings::{EventSettings, GuardMode};
+use crate::successors::{Moved, Successors};
 
 /// How often a repeated error of a worker is logged.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 const LOOP_SLICE: Duration = Duration::from_micros(200);
 
 /// The parameters of a worker.
-pub struct Seat {
+pub struct WorkerParams {
     /// Its crew.
     pub crew: u64,
     /// Its number.
@@ -57,7 +57,7 @@ pub struct Seat {
     /// The whole crew.
     pub workers: Arc<Workers>,
     /// Who takes the connections when the crew is replaced.
-    pub heirs: Heirs,
+    pub heirs: Successors,
 }
 
 /// A generation for a worker, with the sockets to add and remove.
@@ -69,7 +69,7 @@ pub struct Update {
     /// Addresses to stop serving.
     pub leaves: Vec<Leave>,
     /// Dropped when the update has been applied.
-    pub applied: Arc<Applied>,
+    pub applied: Arc<ApplyReport>,
 }
 
 /// A socket for a worker.
@@ -91,7 +91,7 @@ pub struct Leave {
 }
 
 /// The state of the worker on this thread.
-struct State {
+struct WorkerState {
     service: Rc<<Program as Service>::Worker>,
     accepting: RefCell<Vec<(u64, Accepting)>>,
     reports: Events,
@@ -117,12 +117,12 @@ impl Accepting {
 }
 
 thread_local! {
-    static STATE: RefCell<Option<Rc<State>>> = const { RefCell::new(None) };
+    static STATE: RefCell<Option<Rc<WorkerState>>> = const { RefCell::new(None) };
 }
 
 /// Runs a worker on this thread until it is told to end.
-pub fn run(seat: Seat, first: Update) {
-    let Seat { crew, index, reports, .. } = &seat;
+pub fn run(seat: WorkerParams, first: Update) {
+    let WorkerParams { crew, index, reports, .. } = &seat;
     let (crew, index, reports) = (*crew, *index, reports.clone());
     // A panic outside of a task leaves the worker unusable: the server process ends for it, and the
     // master starts another. Nothing of the worker is used again.
@@ -132,14 +132,14 @@ pub fn run(seat: Seat, first: Update) {
         Err(payload) => Some(format!("panicked: {}", task::panic_text(&*payload))),
     };
     STATE.take();
-    reports.send(Event::WorkerEnded { crew, index, error });
+    reports.send(ServerEvent::WorkerEnded { crew, index, error });
 }
 
-fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
+fn run_loop(seat: WorkerParams, first: Update) -> io::Result<()> {
     if !seat.cpus.is_empty()
         && let Err(error) = limits::set_affinity(&seat.cpus)
     {
-        seat.reports.alert(format!("sched_setaffinity() failed {}", Reason(&error)));
+        seat.reports.alert(format!("sched_setaffinity() failed {}", OsErrorText(&error)));
     }
     // Without it, a loop that wakes up waits for the slice of a pool's thread on the same processor.
     let _ = slice::set(LOOP_SLICE);
@@ -169,7 +169,7 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
     };
     let blocked = seat.blocked.clone();
     let (index, reports) = (seat.index, seat.reports.clone());
-    let state = Rc::new(State {
+    let state = Rc::new(WorkerState {
         service: Program::worker(first.generation.clone()),
         accepting: RefCell::default(),
         reports: seat.reports.clone(),
@@ -186,7 +186,7 @@ fn run_loop(seat: Seat, first: Update) -> io::Result<()> {
         Program::close(&state.service, heirs.of(&crew));
     })?;
     let message = counters::of_loop(index, &blocked.snapshot());
-    reports.send(Event::Log(Level::Notice, message));
+    reports.send(ServerEvent::Log(Level::Notice, message));
     Ok(())
 }
 
@@ -212,7 +212,9 @@ pub fn apply(update: Update) {
         match accept(join, &state) {
             Ok(new) => accepting.push((id, new)),
             Err(error) => {
-                state.reports.alert(format!("cannot accept from {address}: {}", Reason(&error)));
+                state
+                    .reports
+                    .alert(format!("cannot accept from {address}: {}", OsErrorText(&error)));
             }
         }
     }
@@ -248,7 +250,7 @@ pub fn cut() {
 }
 
 /// Starts receiving from a socket.
-fn accept(join: Join, state: &Rc<State>) -> io::Result<Accepting> {
+fn accept(join: Join, state: &Rc<WorkerState>) -> io::Result<Accepting> {
     let Join { id, address, fd, shared } = join;
     if !address.is_stream() {
         let receiving = Program::receive(&state.service, &address, fd)?;
@@ -260,7 +262,7 @@ fn accept(join: Join, state: &Rc<State>) -> io::Result<Accepting> {
 }
 
 /// Accepts until the listener is stopped, then handles what had already been accepted.
-async fn accept_all(listener: Rc<Listener>, address: Arc<ListenAddress>, state: Rc<State>) {
+async fn accept_all(listener: Rc<Listener>, address: Arc<ListenAddress>, state: Rc<WorkerState>) {
     loop {
         match listener.accept().await {
             Ok(accepted) => {
@@ -268,7 +270,9 @@ async fn accept_all(listener: Rc<Listener>, address: Arc<ListenAddress>, state: 
             }
             Err(error) if error.kind() == io::ErrorKind::NotConnected => return,
             Err(error) => {
-                state.reports.alert(format!("accept() on {address} failed {}", Reason(&error)));
+                state
+                    .reports
+                    .alert(format!("accept() on {address} failed {}", OsErrorText(&error)));
                 return;
             }
         }
@@ -286,7 +290,7 @@ impl Reporter {
         let now = Instant::now();
         if self.last.get().is_none_or(|last| now.duration_since(last) >= COMPLAINT_INTERVAL) {
             self.last.set(Some(now));
-            self.events.send(Event::Log(level, message));
+            self.events.send(ServerEvent::Log(level, message));
         }
     }
 }
@@ -307,11 +311,11 @@ impl Hooks for Reporter {
     }
 
     fn accept_failed(&self, error: &io::Error) {
-        self.complain(Level::Error, format!("accept() failed {}", Reason(error)));
+        self.complain(Level::Error, format!("accept() failed {}", OsErrorText(error)));
     }
 
     fn memory_freed(&self) {
-        self.events.send(Event::MemoryFreed);
+        self.events.send(ServerEvent::MemoryFreed);
     }
 
     fn files_dropped(&self) {

@@ -16,15 +16,15 @@ const NOT_JUDGED: &str = "the counts of limits, the contents of caches and pages
     certificates, geoip2 databases, and what upstream servers respond";
 
 /// What was asked for.
-pub struct Asked<'a> {
+pub struct ExplainedRequest<'a> {
     pub method: &'a str,
     pub url: &'a str,
     pub from: IpAddr,
 }
 
 /// What is printed.
-pub struct Answer<'a> {
-    pub asked: Asked<'a>,
+pub struct ExplainReport<'a> {
+    pub asked: ExplainedRequest<'a>,
     /// The main file.
     pub conf_file: &'a Path,
     pub tree: &'a Tree,
@@ -32,7 +32,7 @@ pub struct Answer<'a> {
     pub explanation: &'a Explanation,
 }
 
-impl Answer<'_> {
+impl ExplainReport<'_> {
     /// `FILE:LINE`, relative to the directory of the main file.
     fn place(&self, span: Option<Span>) -> Option<String> {
         let span = span?;
@@ -68,7 +68,7 @@ impl Answer<'_> {
         let Explanation { listen, remarks, server, servers, path, end, .. } = self.explanation;
         let mut out = String::new();
         // Writing to a string cannot fail.
-        let Asked { method, url, from } = &self.asked;
+        let ExplainedRequest { method, url, from } = &self.asked;
         let _ = writeln!(out, "{method} {url} from {from}\n");
         let file = self.conf_file.display();
         let _ = writeln!(out, "config     {file}; places are relative to its directory");
@@ -154,7 +154,7 @@ impl Answer<'_> {
     }
 
     /// Locations that match too, but were not chosen.
-    fn others(&self, step: &Step) -> Vec<reasons::Other> {
+    fn others(&self, step: &Step) -> Vec<reasons::RejectedLocation> {
         match (step.about, &step.path, step.span, self.server()) {
             (About::Location, Some(path), Some(chosen), Some(server)) => {
                 reasons::others(server, chosen, path)

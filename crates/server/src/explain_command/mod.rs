@@ -19,13 +19,13 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use nowait_http::explain::{Question, explain};
 
-use self::answer::{Answer, Asked};
+use self::answer::{ExplainReport, ExplainedRequest};
 use self::url::Url;
-use crate::cli::Options;
+use crate::cli::CommandLine;
 use crate::config;
+use crate::config_path::ConfigPath;
 use crate::log::complain;
 use crate::output;
-use crate::place::Place;
 
 /// The arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Explain {
     method: String,
     fields: Vec<(String, String)>,
     from: IpAddr,
-    options: Options,
+    options: CommandLine,
     json: bool,
 }
 
@@ -131,11 +131,11 @@ impl Explain {
             method,
             fields,
             from: matches.get_one("from").copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            options: Options {
+            options: CommandLine {
                 conf: value("file"),
                 prefix: value("path"),
                 globals: value("globals"),
-                ..Options::default()
+                ..CommandLine::default()
             },
             json: matches.get_flag("json"),
         })
@@ -146,7 +146,7 @@ impl Explain {
     /// # Errors
     /// There is no configuration, or the text can't be printed.
     pub fn run(&self) -> Result<u8, String> {
-        let place = Place::find(&self.options)?;
+        let place = ConfigPath::find(&self.options)?;
         if place.serve.is_some() {
             return Err(place.no_configuration());
         }
@@ -169,7 +169,7 @@ impl Explain {
             fields: self.fields.clone(),
             from: SocketAddr::new(self.from, CLIENT_PORT),
         };
-        let asked = Asked { method: &self.method, url: &self.text, from: self.from };
+        let asked = ExplainedRequest { method: &self.method, url: &self.text, from: self.from };
         let (http, stream) = plan.into_parts();
         let explanation = match explain(http, &pools, &question) {
             Ok(explanation) => explanation,
@@ -181,7 +181,8 @@ impl Explain {
         };
         let registry = config::registry();
         let conf_file = &place.conf_file;
-        let answer = Answer { asked, conf_file, tree: &tree, registry, explanation: &explanation };
+        let answer =
+            ExplainReport { asked, conf_file, tree: &tree, registry, explanation: &explanation };
         let text = if self.json { format!("{:#}\n", answer.json()) } else { answer.text() };
         output::print(&text).map(|()| EXPLAINED)
     }

@@ -90,7 +90,7 @@ pub fn of_server(server: Option<&Node>, host: &str, is_default: bool) -> String 
 
 /// A location that was not chosen.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Other {
+pub struct RejectedLocation {
     /// As it is written.
     pub name: String,
     /// Where it stands.
@@ -100,7 +100,7 @@ pub struct Other {
 }
 
 /// Locations of a server that match a path, too, but lost to the one at `chosen`.
-pub fn others(server: &Node, chosen: Span, path: &[u8]) -> Vec<Other> {
+pub fn others(server: &Node, chosen: Span, path: &[u8]) -> Vec<RejectedLocation> {
     let winners = chain(server.children(), chosen);
     let winner = winners.last().and_then(|node| pattern(node)).map(|pattern| pattern.kind);
     let mut found = Vec::new();
@@ -117,7 +117,7 @@ fn collect(
     winners: &[&Node],
     winner: Option<Kind>,
     path: &[u8],
-    found: &mut Vec<Other>,
+    found: &mut Vec<RejectedLocation>,
 ) {
     for node in nodes.iter().filter(|node| node.name == "location") {
         let is_winner = winners.iter().any(|winner| winner.span == node.span);
@@ -146,7 +146,7 @@ fn collect(
         };
         let words: Vec<_> = node.args.iter().map(|word| word.lossy().into_owned()).collect();
         let name = format!("location {}", words.join(" "));
-        found.push(Other { name, span: node.span, why });
+        found.push(RejectedLocation { name, span: node.span, why });
     }
 }
 

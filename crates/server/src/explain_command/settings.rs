@@ -38,12 +38,12 @@ const FOR_REQUESTS: Context =
 const LISTED_MAX: usize = 50;
 
 /// Directives of a block, by name.
-type Block<'n> = HashMap<&'n [u8], Vec<&'n Node>>;
+type BlockDirectives<'n> = HashMap<&'n [u8], Vec<&'n Node>>;
 
 /// The blocks that a request is in.
 pub struct Blocks<'n> {
     /// The innermost first, and the top level of the file last.
-    all: Vec<Block<'n>>,
+    all: Vec<BlockDirectives<'n>>,
     /// Blocks of `if` and `limit_except` at the beginning: each is a part of the location around it.
     parts: usize,
 }
@@ -55,7 +55,7 @@ impl<'n> Blocks<'n> {
         let parts = chain.iter().rev().take_while(part).count();
         let blocks = chain.iter().rev().map(|block| block.children()).chain([top]);
         let by_name = |nodes: &'n [Node]| {
-            let mut block = Block::new();
+            let mut block = BlockDirectives::new();
             for node in nodes {
                 block.entry(node.name.as_bytes()).or_default().push(node);
             }

@@ -24,12 +24,12 @@ pub const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 8;
 /// Instead of a log's number: standard error as it was before it was redirected.
 pub const STDERR: u64 = 0;
 
-/// Logs per [`Command::Give`].
+/// Logs per [`LogCommand::Give`].
 pub const GIVE_MAX: usize = FDS_PER_MESSAGE_MAX;
 
 /// What the master wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum LogCommand {
     /// Open the log at this path; [`Reply::Opened`] follows, however late.
     Open {
         /// The number of the log from now on.
@@ -55,7 +55,7 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A log is open, or why not.
-    Opened(u64, Result<(), Failure>),
+    Opened(u64, Result<(), OpenFailure>),
     /// Everything that was logged before the command is in its file.
     Flushed,
     /// It takes no more lines.
@@ -64,7 +64,7 @@ pub enum Reply {
 
 /// Why a log cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct OpenFailure {
     /// The message for the log.
     pub message: String,
     /// The directory could not be created.
@@ -82,7 +82,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// What a socket holds.
 #[derive(Debug)]
-pub enum Received<T> {
+pub enum SocketRead<T> {
     /// A message.
     Message(T),
     /// Nothing at the moment.
@@ -93,17 +93,17 @@ pub enum Received<T> {
 
 /// Receives a message's bytes and descriptors.
 ///
-/// Only the end of everybody at the other end is [`Received::End`]: an empty message, which looks
+/// Only the end of everybody at the other end is [`SocketRead::End`]: an empty message, which looks
 /// the same to `recvmsg`, is skipped, so that a process that is not trusted can't end logging.
-pub fn receive(socket: impl AsFd) -> Received<(Vec<u8>, Vec<OwnedFd>)> {
+pub fn receive(socket: impl AsFd) -> SocketRead<(Vec<u8>, Vec<OwnedFd>)> {
     let (mut bytes, mut fds) = (vec![0; MESSAGE_BYTES_MAX], Vec::new());
     match fdpass::receive(&socket, &mut bytes, &mut fds) {
-        Ok(0) if hung_up(&socket) => Received::End,
+        Ok(0) if hung_up(&socket) => SocketRead::End,
         // Whatever else there is, `poll` tells of it again.
-        Ok(0) | Err(_) => Received::Nothing,
+        Ok(0) | Err(_) => SocketRead::Nothing,
         Ok(count) => {
             bytes.truncate(count);
-            Received::Message((bytes, fds))
+            SocketRead::Message((bytes, fds))
         }
     }
 }
@@ -138,42 +138,42 @@ pub fn from_ids(ids: &[u64]) -> Vec<u8> {
     ids.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
-impl Command {
-    /// Sends it; only [`Command::Give`] has a descriptor.
+impl LogCommand {
+    /// Sends it; only [`LogCommand::Give`] has a descriptor.
     ///
     /// # Errors
     /// `WouldBlock` while the other side is behind.
     pub fn send(&self, socket: impl AsFd, attached: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = match self {
-            Command::Open { id, path, make_directory } => {
+            LogCommand::Open { id, path, make_directory } => {
                 let mut bytes = vec![if *make_directory { b'D' } else { b'O' }];
                 bytes.extend_from_slice(&line(*id, path.as_os_str().as_bytes()));
                 bytes
             }
-            Command::Close(id) => [&b"C"[..], &id.to_le_bytes()].concat(),
-            Command::Stderr(id) => [&b"S"[..], &id.to_le_bytes()].concat(),
-            Command::Give(ids) => [&b"G"[..], &from_ids(ids)].concat(),
-            Command::Flush => b"F".to_vec(),
-            Command::End => b"E".to_vec(),
+            LogCommand::Close(id) => [&b"C"[..], &id.to_le_bytes()].concat(),
+            LogCommand::Stderr(id) => [&b"S"[..], &id.to_le_bytes()].concat(),
+            LogCommand::Give(ids) => [&b"G"[..], &from_ids(ids)].concat(),
+            LogCommand::Flush => b"F".to_vec(),
+            LogCommand::End => b"E".to_vec(),
         };
         fdpass::send(socket, &bytes, attached).map(drop)
     }
 
     /// Reads one.
-    pub fn parse(bytes: &[u8]) -> Option<Command> {
+    pub fn parse(bytes: &[u8]) -> Option<LogCommand> {
         let (kind, rest) = bytes.split_first()?;
         let id = parse_line(rest);
         Some(match kind {
             b'D' | b'O' => {
                 let (id, path) = id?;
                 let path = OsString::from_vec(path.to_vec()).into();
-                Command::Open { id, path, make_directory: *kind == b'D' }
+                LogCommand::Open { id, path, make_directory: *kind == b'D' }
             }
-            b'C' => Command::Close(id?.0),
-            b'S' => Command::Stderr(id?.0),
-            b'G' => Command::Give(ids(rest)),
-            b'F' => Command::Flush,
-            b'E' => Command::End,
+            b'C' => LogCommand::Close(id?.0),
+            b'S' => LogCommand::Stderr(id?.0),
+            b'G' => LogCommand::Give(ids(rest)),
+            b'F' => LogCommand::Flush,
+            b'E' => LogCommand::End,
             _ => return None,
         })
     }
@@ -204,7 +204,7 @@ impl Reply {
             b'd' | b'f' => {
                 let (id, text) = parse_line(rest)?;
                 let message = String::from_utf8_lossy(text).into_owned();
-                Reply::Opened(id, Err(Failure { message, of_directory: *kind == b'd' }))
+                Reply::Opened(id, Err(OpenFailure { message, of_directory: *kind == b'd' }))
             }
             b'F' => Reply::Flushed,
             b'E' => Reply::Ended,
@@ -222,20 +222,20 @@ mod tests {
     fn messages_survive_the_journey() {
         let (a, b) = pair().unwrap();
         let commands = [
-            Command::Open { id: 1, path: "/a b".into(), make_directory: true },
-            Command::Open { id: 2, path: "/c".into(), make_directory: false },
-            Command::Close(u64::MAX),
-            Command::Stderr(4),
-            Command::Give(vec![5, 6]),
-            Command::Flush,
-            Command::End,
+            LogCommand::Open { id: 1, path: "/a b".into(), make_directory: true },
+            LogCommand::Open { id: 2, path: "/c".into(), make_directory: false },
+            LogCommand::Close(u64::MAX),
+            LogCommand::Stderr(4),
+            LogCommand::Give(vec![5, 6]),
+            LogCommand::Flush,
+            LogCommand::End,
         ];
         for command in commands {
             command.send(&a, &[]).unwrap();
-            let Received::Message((bytes, _)) = receive(&b) else { panic!() };
-            assert_eq!(Command::parse(&bytes), Some(command));
+            let SocketRead::Message((bytes, _)) = receive(&b) else { panic!() };
+            assert_eq!(LogCommand::parse(&bytes), Some(command));
         }
-        let failure = |of_directory| Failure { message: "no".into(), of_directory };
+        let failure = |of_directory| OpenFailure { message: "no".into(), of_directory };
         let replies = [
             Reply::Opened(1, Ok(())),
             Reply::Opened(2, Err(failure(true))),
@@ -246,26 +246,26 @@ mod tests {
         for reply in replies {
             assert_eq!(Reply::parse(&reply.bytes()), Some(reply));
         }
-        assert!(matches!(receive(&b), Received::Nothing));
+        assert!(matches!(receive(&b), SocketRead::Nothing));
         drop(a);
-        assert!(matches!(receive(&b), Received::End));
+        assert!(matches!(receive(&b), SocketRead::End));
     }
 
     #[test]
     fn an_empty_message_is_not_the_end() {
         let (a, b) = pair().unwrap();
         rustix::net::send(&a, &[], SendFlags::NOSIGNAL).unwrap();
-        Command::Flush.send(&a, &[]).unwrap();
-        assert!(matches!(receive(&b), Received::Nothing));
-        assert!(matches!(receive(&b), Received::Message(_)));
+        LogCommand::Flush.send(&a, &[]).unwrap();
+        assert!(matches!(receive(&b), SocketRead::Nothing));
+        assert!(matches!(receive(&b), SocketRead::Message(_)));
         drop(a);
-        assert!(matches!(receive(&b), Received::End));
+        assert!(matches!(receive(&b), SocketRead::End));
     }
 
     #[test]
     fn nonsense_is_refused() {
         for bytes in [&b""[..], b"O", b"O1234567", b"X", b"C"] {
-            assert_eq!(Command::parse(bytes), None);
+            assert_eq!(LogCommand::parse(bytes), None);
         }
         assert_eq!(Reply::parse(b"+1"), None);
         assert_eq!(parse_line(b"1234567"), None);

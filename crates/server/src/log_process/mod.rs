@@ -28,7 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::log::{Level, render};
-use message::{Command, Failure, Received, Reply};
+use message::{LogCommand, OpenFailure, Reply, SocketRead};
 
 /// How long a start or reload waits for the disks of its logs.
 pub const OPEN_MAX: Duration = Duration::from_secs(2);
@@ -48,17 +48,17 @@ const REPLACED_MAX: u32 = 5;
 
 /// The result of opening a log.
 #[derive(Debug)]
-pub enum Opened {
+pub enum OpenResult {
     /// It is open.
     Yes,
     /// It cannot be opened.
-    No(Failure),
+    No(OpenFailure),
     /// Its disk has not answered in time; [`LogProcess::arrived`] reports the result.
     Late,
 }
 
 /// The sending end of the queue of lines. Shared by the master and the server process.
-pub struct Lines {
+pub struct LineSender {
     socket: OwnedFd,
     /// The queue was full: do not wait for it.
     full: AtomicBool,
@@ -66,13 +66,13 @@ pub struct Lines {
     lost: AtomicU64,
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for LineSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lines").finish_non_exhaustive()
     }
 }
 
-impl Lines {
+impl LineSender {
     /// Queues a line, in pieces if it is long.
     fn write(&self, id: u64, text: &[u8]) {
         for piece in text.chunks(message::TEXT_BYTES_MAX) {
@@ -128,14 +128,14 @@ pub fn wait_for(fd: impl AsFd, flags: PollFlags, until: Instant) -> bool {
 #[derive(Debug)]
 pub struct LogFile {
     id: u64,
-    lines: Arc<Lines>,
+    lines: Arc<LineSender>,
     /// Closes it in the end.
     process: Option<Arc<LogProcess>>,
 }
 
 impl LogFile {
     /// A log that the master has opened, in the server process.
-    pub fn of_master(id: u64, lines: Arc<Lines>) -> LogFile {
+    pub fn of_master(id: u64, lines: Arc<LineSender>) -> LogFile {
         LogFile { id, lines, process: None }
     }
 
@@ -160,15 +160,15 @@ impl Drop for LogFile {
 
 /// Both ends of everything: a log process that dies is replaced by one with the same ends, so that
 /// nothing is lost that was queued, and the server process need not know.
-struct Ends {
-    lines: Arc<Lines>,
+struct Channels {
+    lines: Arc<LineSender>,
     commands: Arc<OwnedFd>,
     stderr: OwnedFd,
-    far: serve::Served,
+    far: serve::LogProcessEnds,
 }
 
-impl Ends {
-    fn new() -> io::Result<Ends> {
+impl Channels {
+    fn new() -> io::Result<Channels> {
         let (lines, far_lines) = message::pair()?;
         let (commands, far_commands) = message::pair()?;
         let (far_stderr, stderr) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
@@ -176,12 +176,13 @@ impl Ends {
             Ok(stderr) => stderr,
             Err(_) => null()?,
         };
-        let lines = Lines { socket: lines, full: AtomicBool::new(false), lost: AtomicU64::new(0) };
-        Ok(Ends {
+        let lines =
+            LineSender { socket: lines, full: AtomicBool::new(false), lost: AtomicU64::new(0) };
+        Ok(Channels {
             lines: Arc::new(lines),
             commands: Arc::new(commands),
             stderr,
-            far: serve::Served {
+            far: serve::LogProcessEnds {
                 lines: far_lines,
                 commands: far_commands,
                 stderr: far_stderr,
@@ -197,11 +198,11 @@ fn null() -> io::Result<OwnedFd> {
 
 /// The master's side.
 #[derive(Default)]
-pub struct LogProcess(Mutex<State>);
+pub struct LogProcess(Mutex<LogProcessState>);
 
 #[derive(Default)]
-struct State {
-    ends: Option<Ends>,
+struct LogProcessState {
+    ends: Option<Channels>,
     /// The process that gives the commands. A child of it, after a fork, does not.
     owner: u32,
     running: bool,
@@ -216,7 +217,7 @@ struct State {
     flushing: bool,
     ended: bool,
     /// Results that nobody has seen yet.
-    arrived: VecDeque<(u64, Result<(), Failure>)>,
+    arrived: VecDeque<(u64, Result<(), OpenFailure>)>,
 }
 
 impl fmt::Debug for LogProcess {
@@ -226,7 +227,7 @@ impl fmt::Debug for LogProcess {
 }
 
 impl LogProcess {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LogProcessState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -234,7 +235,7 @@ impl LogProcess {
     ///
     /// # Errors
     /// If descriptors have run out.
-    pub fn lines(&self) -> io::Result<Arc<Lines>> {
+    pub fn lines(&self) -> io::Result<Arc<LineSender>> {
         Ok(self.lock().ends()?.lines.clone())
     }
 
@@ -251,7 +252,7 @@ impl LogProcess {
     pub fn open(
         self: &Arc<Self>,
         paths: impl IntoIterator<Item = (PathBuf, bool)>,
-    ) -> io::Result<Vec<(LogFile, Opened)>> {
+    ) -> io::Result<Vec<(LogFile, OpenResult)>> {
         let mut paths = paths.into_iter().peekable();
         if paths.peek().is_none() {
             return Ok(Vec::new());
@@ -265,9 +266,9 @@ impl LogProcess {
             state.last_id += 1;
             let id = state.last_id;
             state.files.push((id, path.clone()));
-            state.command(&Command::Open { id, path, make_directory }, &[], until);
+            state.command(&LogCommand::Open { id, path, make_directory }, &[], until);
             let file = LogFile { id, lines: lines.clone(), process: Some(self.clone()) };
-            files.push((file, Opened::Late));
+            files.push((file, OpenResult::Late));
         }
         let mut left = files.len();
         let mut others = VecDeque::new();
@@ -276,7 +277,7 @@ impl LogProcess {
                 match files.iter_mut().find(|(file, _)| file.id == id) {
                     Some((_, opened)) => {
                         left -= 1;
-                        *opened = result.map_or_else(Opened::No, |()| Opened::Yes);
+                        *opened = result.map_or_else(OpenResult::No, |()| OpenResult::Yes);
                     }
                     None => others.push_back((id, result)),
                 }
@@ -291,7 +292,7 @@ impl LogProcess {
     }
 
     /// Results that came too late for [`LogProcess::open`]. Never waits.
-    pub fn arrived(&self) -> Vec<(u64, Result<(), Failure>)> {
+    pub fn arrived(&self) -> Vec<(u64, Result<(), OpenFailure>)> {
         let mut state = self.lock();
         while state.receive(Instant::now()) {}
         state.arrived.drain(..).collect()
@@ -300,7 +301,7 @@ impl LogProcess {
     fn close(&self, id: u64) {
         let mut state = self.lock();
         state.files.retain(|(open, _)| *open != id);
-        state.command(&Command::Close(id), &[], Instant::now() + ROOM_MAX);
+        state.command(&LogCommand::Close(id), &[], Instant::now() + ROOM_MAX);
     }
 
     /// Has the descriptors of logs passed to whoever gets the returned socket. Those that are not
@@ -313,7 +314,7 @@ impl LogProcess {
         let state = self.lock();
         let until = Instant::now() + ROOM_MAX;
         for ids in ids.chunks(message::GIVE_MAX) {
-            state.command(&Command::Give(ids.to_vec()), &[near.as_fd()], until);
+            state.command(&LogCommand::Give(ids.to_vec()), &[near.as_fd()], until);
         }
         Ok(far)
     }
@@ -329,7 +330,7 @@ impl LogProcess {
             return Ok(());
         }
         state.stderr = Some(log.id);
-        state.command(&Command::Stderr(log.id), &[], Instant::now() + ROOM_MAX);
+        state.command(&LogCommand::Stderr(log.id), &[], Instant::now() + ROOM_MAX);
         process::redirect_stderr(&state.ends()?.stderr)
     }
 
@@ -343,7 +344,7 @@ impl LogProcess {
             return Ok(());
         }
         // The server process keeps the redirected one.
-        state.command(&Command::Stderr(message::STDERR), &[], Instant::now() + ROOM_MAX);
+        state.command(&LogCommand::Stderr(message::STDERR), &[], Instant::now() + ROOM_MAX);
         process::redirect_stderr(&state.ends()?.far.own_stderr)
     }
 
@@ -383,7 +384,7 @@ impl LogProcess {
         }
         let until = Instant::now() + WRITE_MAX;
         state.ended = false;
-        state.command(&Command::End, &[], until);
+        state.command(&LogCommand::End, &[], until);
         while !state.ended && state.receive(until) {}
         state.restart()
     }
@@ -408,14 +409,14 @@ impl LogProcess {
     }
 }
 
-impl State {
+impl LogProcessState {
     fn is_owner(&self) -> bool {
         self.owner == std::process::id()
     }
 
-    fn ends(&mut self) -> io::Result<&Ends> {
+    fn ends(&mut self) -> io::Result<&Channels> {
         if self.ends.is_none() {
-            self.ends = Some(Ends::new()?);
+            self.ends = Some(Channels::new()?);
             self.owner = std::process::id();
         }
         Ok(self.ends.as_ref().expect("created above"))
@@ -428,7 +429,7 @@ impl State {
         let kept = self.ends()?.far.try_clone()?.into_fds();
         self.pid = if process::thread_count()? == 1 {
             Some(process::fork_alone(kept, |kept| {
-                if let Some(served) = serve::Served::from_fds(kept) {
+                if let Some(served) = serve::LogProcessEnds::from_fds(kept) {
                     serve::run_process(served);
                 }
             })?)
@@ -436,7 +437,7 @@ impl State {
             // `master_process off`, and no log was a file so far.
             let thread = std::thread::Builder::new().name("log-process".into());
             thread.spawn(move || {
-                if let Some(served) = serve::Served::from_fds(kept) {
+                if let Some(served) = serve::LogProcessEnds::from_fds(kept) {
                     serve::run(served);
                 }
             })?;
@@ -453,11 +454,11 @@ impl State {
         self.start()?;
         let until = Instant::now() + ROOM_MAX;
         for (id, path) in &self.files {
-            let open = Command::Open { id: *id, path: path.clone(), make_directory: false };
+            let open = LogCommand::Open { id: *id, path: path.clone(), make_directory: false };
             self.command(&open, &[], until);
         }
         if let Some(id) = self.stderr {
-            self.command(&Command::Stderr(id), &[], until);
+            self.command(&LogCommand::Stderr(id), &[], until);
         }
         let until = Instant::now() + OPEN_MAX;
         while !self.all_arrived() && self.receive(until) {}
@@ -469,7 +470,7 @@ impl State {
         self.files.iter().all(|(id, _)| has_arrived(*id))
     }
 
-    fn command(&self, command: &Command, attached: &[BorrowedFd<'_>], until: Instant) {
+    fn command(&self, command: &LogCommand, attached: &[BorrowedFd<'_>], until: Instant) {
         let (true, true, Some(ends)) = (self.is_owner(), self.running, &self.ends) else { return };
         while let Err(error) = command.send(&ends.commands, attached) {
             let again = error.kind() == io::ErrorKind::WouldBlock;
@@ -485,7 +486,9 @@ impl State {
         if !wait_for(&ends.commands, PollFlags::IN, until) {
             return false;
         }
-        let Received::Message((bytes, _)) = message::receive(&ends.commands) else { return false };
+        let SocketRead::Message((bytes, _)) = message::receive(&ends.commands) else {
+            return false;
+        };
         match Reply::parse(&bytes) {
             Some(Reply::Opened(id, result)) if self.files.iter().any(|(known, _)| *known == id) => {
                 self.arrived.push_back((id, result));
@@ -500,7 +503,7 @@ impl State {
 
     fn flush(&mut self, until: Instant) {
         self.flushing = true;
-        self.command(&Command::Flush, &[], until);
+        self.command(&LogCommand::Flush, &[], until);
         while self.flushing && self.receive(until) {}
     }
 }

@@ -21,7 +21,7 @@ use nowait_sys::process;
 use nowait_sys::signal::Signals;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::message::{self, Command, Failure, Received, Reply};
+use super::message::{self, LogCommand, OpenFailure, Reply, SocketRead};
 use crate::log::{failed, open_log, render};
 
 /// Threads that open logs. If more than this wait for hanging disks, other logs wait, too.
@@ -51,10 +51,10 @@ const PIECE_BYTES_MAX: usize = 4096;
 
 /// The ends of the log process.
 #[derive(Debug)]
-pub struct Served {
+pub struct LogProcessEnds {
     /// [`message::line`]s.
     pub lines: OwnedFd,
-    /// [`Command`]s come in, [`Reply`]s go out.
+    /// [`LogCommand`]s come in, [`Reply`]s go out.
     pub commands: OwnedFd,
     /// What others write to standard error.
     pub stderr: OwnedFd,
@@ -62,11 +62,11 @@ pub struct Served {
     pub own_stderr: OwnedFd,
 }
 
-impl Served {
-    /// The ends as [`Served::into_fds`] made them.
-    pub fn from_fds(fds: Vec<OwnedFd>) -> Option<Served> {
+impl LogProcessEnds {
+    /// The ends as [`LogProcessEnds::into_fds`] made them.
+    pub fn from_fds(fds: Vec<OwnedFd>) -> Option<LogProcessEnds> {
         let [lines, commands, stderr, own_stderr] = fds.try_into().ok()?;
-        Some(Served { lines, commands, stderr, own_stderr })
+        Some(LogProcessEnds { lines, commands, stderr, own_stderr })
     }
 
     /// Their descriptors.
@@ -78,8 +78,8 @@ impl Served {
     ///
     /// # Errors
     /// If descriptors have run out.
-    pub fn try_clone(&self) -> io::Result<Served> {
-        Ok(Served {
+    pub fn try_clone(&self) -> io::Result<LogProcessEnds> {
+        Ok(LogProcessEnds {
             lines: self.lines.try_clone()?,
             commands: self.commands.try_clone()?,
             stderr: self.stderr.try_clone()?,
@@ -89,7 +89,7 @@ impl Served {
 }
 
 /// Runs as a process. Signals do not end it, only the end of all others.
-pub fn run_process(served: Served) {
+pub fn run_process(served: LogProcessEnds) {
     process::set_name("nowait: log");
     let _ = process::new_session();
     let _ = process::redirect_stderr(&served.own_stderr);
@@ -99,14 +99,19 @@ pub fn run_process(served: Served) {
 }
 
 /// Serves until nobody can send lines any more.
-pub fn run(served: Served) {
+pub fn run(served: LogProcessEnds) {
     let Ok(writer) = Writer::start() else { return };
-    let Served { lines, commands, stderr, .. } = served;
-    let table = Arc::new(Mutex::new(Table::default()));
+    let LogProcessEnds { lines, commands, stderr, .. } = served;
+    let table = Arc::new(Mutex::new(LogTable::default()));
     writer.set_reporter(Arc::new(Reporter(table.clone())));
     let writer = Arc::new(writer);
-    let mut server =
-        Server { table, writer, jobs: Jobs::default(), replies: Arc::new(commands), piece: vec![] };
+    let mut server = LogServer {
+        table,
+        writer,
+        jobs: Jobs::default(),
+        replies: Arc::new(commands),
+        piece: vec![],
+    };
     let mut open = [Some(server.replies.clone()), Some(Arc::new(lines)), Some(Arc::new(stderr))];
     while open[..2].iter().any(Option::is_some) {
         let waiting = open.iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN));
@@ -125,7 +130,7 @@ pub fn run(served: Served) {
 }
 
 /// One of the logs.
-struct Entry {
+struct LogEntry {
     path: PathBuf,
     /// `None` while its disk does not answer.
     file: Option<File>,
@@ -133,7 +138,7 @@ struct Entry {
     sink: Option<Sink>,
 }
 
-impl Entry {
+impl LogEntry {
     fn write(&mut self, writer: &Writer, line: &[u8]) {
         let copy = || self.file.as_ref().and_then(|file| file.try_clone().ok());
         let sink = self.sink.get_or_insert_with(|| {
@@ -145,13 +150,13 @@ impl Entry {
 }
 
 #[derive(Default)]
-struct Table {
-    entries: HashMap<u64, Entry>,
+struct LogTable {
+    entries: HashMap<u64, LogEntry>,
     /// Gets what names no open log; without one, that goes to standard error.
     main: Option<u64>,
 }
 
-impl Table {
+impl LogTable {
     fn write(&mut self, writer: &Writer, id: u64, line: &[u8]) {
         let id = if self.entries.contains_key(&id) { Some(id) } else { self.main };
         match id.and_then(|id| self.entries.get_mut(&id)) {
@@ -169,7 +174,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Reports failures of the logs to the main one, if it has had a line.
-struct Reporter(Arc<Mutex<Table>>);
+struct Reporter(Arc<Mutex<LogTable>>);
 
 impl Report for Reporter {
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
@@ -181,10 +186,10 @@ impl Report for Reporter {
     }
 }
 
-type End = Option<Arc<OwnedFd>>;
+type Mailbox = Option<Arc<OwnedFd>>;
 
-struct Server {
-    table: Arc<Mutex<Table>>,
+struct LogServer {
+    table: Arc<Mutex<LogTable>>,
     writer: Arc<Writer>,
     jobs: Jobs,
     replies: Arc<OwnedFd>,
@@ -192,24 +197,29 @@ struct Server {
     piece: Vec<u8>,
 }
 
-impl Server {
+impl LogServer {
     /// Takes all commands that have arrived; true ends the process.
-    fn take_commands(&mut self, socket: &mut End, lines: &mut End, stderr: &mut End) -> bool {
+    fn take_commands(
+        &mut self,
+        socket: &mut Mailbox,
+        lines: &mut Mailbox,
+        stderr: &mut Mailbox,
+    ) -> bool {
         let mut arrived = Vec::new();
         while let (Some(end), true) = (&socket, arrived.len() < BURST) {
             match message::receive(end) {
-                Received::Message((bytes, fds)) => {
-                    arrived.extend(Command::parse(&bytes).map(|command| (command, fds)));
+                SocketRead::Message((bytes, fds)) => {
+                    arrived.extend(LogCommand::parse(&bytes).map(|command| (command, fds)));
                 }
-                Received::Nothing => break,
-                Received::End => *socket = None,
+                SocketRead::Nothing => break,
+                SocketRead::End => *socket = None,
             }
         }
         // A line names a log that was opened before the line was sent, and is written before
         // anything that was requested after it.
         for (command, _) in &arrived {
-            if let Command::Open { id, path, .. } = command {
-                let entry = Entry { path: path.clone(), file: None, sink: None };
+            if let LogCommand::Open { id, path, .. } = command {
+                let entry = LogEntry { path: path.clone(), file: None, sink: None };
                 lock(&self.table).entries.insert(*id, entry);
             }
         }
@@ -218,8 +228,10 @@ impl Server {
         }
         for (command, fds) in arrived {
             match command {
-                Command::Open { id, path, make_directory } => self.open(id, path, make_directory),
-                Command::Close(id) => {
+                LogCommand::Open { id, path, make_directory } => {
+                    self.open(id, path, make_directory)
+                }
+                LogCommand::Close(id) => {
                     let entry = lock(&self.table).entries.remove(&id);
                     let writer = self.writer.clone();
                     self.jobs.run(move || {
@@ -230,13 +242,13 @@ impl Server {
                         drop(entry);
                     });
                 }
-                Command::Stderr(id) => lock(&self.table).main = Some(id),
-                Command::Give(ids) => fds.iter().for_each(|to| self.give(&ids, to)),
-                Command::Flush => {
+                LogCommand::Stderr(id) => lock(&self.table).main = Some(id),
+                LogCommand::Give(ids) => fds.iter().for_each(|to| self.give(&ids, to)),
+                LogCommand::Flush => {
                     self.take_stderr(stderr);
                     self.flush();
                 }
-                Command::End => {
+                LogCommand::End => {
                     reply(&self.replies, &Reply::Ended);
                     return true;
                 }
@@ -245,22 +257,22 @@ impl Server {
         false
     }
 
-    fn take_lines(&mut self, socket: &mut End, count_max: usize) {
+    fn take_lines(&mut self, socket: &mut Mailbox, count_max: usize) {
         for _ in 0..count_max {
             let Some(end) = &socket else { return };
             match message::receive(end) {
-                Received::Message((bytes, _)) => {
+                SocketRead::Message((bytes, _)) => {
                     if let Some((id, line)) = message::parse_line(&bytes) {
                         lock(&self.table).write(&self.writer, id, line);
                     }
                 }
-                Received::Nothing => return,
-                Received::End => *socket = None,
+                SocketRead::Nothing => return,
+                SocketRead::End => *socket = None,
             }
         }
     }
 
-    fn take_stderr(&mut self, pipe: &mut End) {
+    fn take_stderr(&mut self, pipe: &mut Mailbox) {
         let Some(end) = &pipe else { return };
         let mut bytes = [0; PIECE_BYTES_MAX];
         match rustix::io::read(end, &mut bytes) {
@@ -331,7 +343,7 @@ fn reply(to: &OwnedFd, reply: &Reply) {
     }
 }
 
-fn open(path: &Path, make_directory: bool) -> Result<File, Failure> {
+fn open(path: &Path, make_directory: bool) -> Result<File, OpenFailure> {
     if make_directory
         && let Some(directory) = path.parent()
         && !directory.exists()
@@ -341,23 +353,25 @@ fn open(path: &Path, make_directory: bool) -> Result<File, Failure> {
         match std::fs::DirBuilder::new().mode(0o755).create(directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 let message = failed("mkdir()", directory, &error);
-                return Err(Failure { message, of_directory: true });
+                return Err(OpenFailure { message, of_directory: true });
             }
             _ => {}
         }
     }
-    open_log(path)
-        .map_err(|error| Failure { message: failed("open()", path, &error), of_directory: false })
+    open_log(path).map_err(|error| OpenFailure {
+        message: failed("open()", path, &error),
+        of_directory: false,
+    })
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads for calls that may wait for a disk. They start when needed.
 #[derive(Default)]
-struct Jobs(Arc<Pool>);
+struct Jobs(Arc<OpenerPool>);
 
 #[derive(Default)]
-struct Pool {
+struct OpenerPool {
     state: Mutex<PoolState>,
     queued: Condvar,
 }
@@ -385,7 +399,7 @@ impl Jobs {
     }
 }
 
-impl Pool {
+impl OpenerPool {
     fn work(&self) {
         let mut state = lock(&self.state);
         loop {

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use nowait_sys::process::{self, Fork, WaitStatus};
 use nowait_sys::signal::Signal;
 
-use super::{Ended, Master, Running, ServerStart, directories};
-use crate::log::{Level, Reason, StartupLog};
+use super::{Master, MasterExit, Running, ServerStart, directories};
+use crate::log::{Level, OsErrorText, StartupLog};
 use crate::log_process::LogFile;
-use crate::logs::{Given, Logs, sinks};
+use crate::logs::{Logs, PassedLogs, sinks};
 use crate::server_process;
 use crate::settings::ProcessSettings;
 use crate::wire::{self, GenerationFrame, ToMaster, ToServer};
@@ -68,7 +68,7 @@ pub struct Child {
 
 /// Whether a server process gets a message.
 #[derive(PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Delivery {
     Yes,
     /// It has closed its socket: it has just died, or is about to end. The signal about that is on its way.
     Ending,
@@ -114,16 +114,16 @@ impl Child {
     }
 
     /// Sends it a message.
-    pub(super) fn tell(&self, message: &ToServer, log: &StartupLog) -> Told {
+    pub(super) fn tell(&self, message: &ToServer, log: &StartupLog) -> Delivery {
         match message.send(&self.socket) {
-            Ok(()) => Told::Yes,
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Told::Ending,
+            Ok(()) => Delivery::Yes,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Delivery::Ending,
             Err(error) => {
                 log.log(
                     Level::Alert,
                     format_args!("worker process {} does not listen: {error}", self.pid()),
                 );
-                Told::Deaf
+                Delivery::Deaf
             }
         }
     }
@@ -148,18 +148,18 @@ impl Child {
         if let Handle::Process(pid) = self.handle
             && let Err(error) = process::kill(pid, Signal::SIGKILL)
         {
-            log.log(Level::Alert, format_args!("kill({pid}, 9) failed {}", Reason(&error)));
+            log.log(Level::Alert, format_args!("kill({pid}, 9) failed {}", OsErrorText(&error)));
         }
     }
 
     /// Sends it logs; `message` says why.
-    pub fn send_logs(&self, logs: &Logs, message: fn(Given) -> ToServer, log: &StartupLog) {
+    pub fn send_logs(&self, logs: &Logs, message: fn(PassedLogs) -> ToServer, log: &StartupLog) {
         match logs.give(log) {
             Ok(given) => {
                 self.tell(&message(given), log);
             }
             Err(error) => {
-                log.log(Level::Alert, format_args!("socketpair() failed {}", Reason(&error)));
+                log.log(Level::Alert, format_args!("socketpair() failed {}", OsErrorText(&error)));
             }
         }
     }
@@ -167,7 +167,7 @@ impl Child {
 
 impl Master {
     /// Starts a server process and gives it the running generation.
-    pub(super) fn start_child(&mut self) -> ControlFlow<Ended> {
+    pub(super) fn start_child(&mut self) -> ControlFlow<MasterExit> {
         self.log.log(Level::Notice, "start worker processes");
         let Some(mut child) = self.spawn(&self.running.loaded.settings.process.clone())? else {
             return self.could_not_start();
@@ -180,25 +180,30 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    fn could_not_start(&mut self) -> ControlFlow<Ended> {
+    fn could_not_start(&mut self) -> ControlFlow<MasterExit> {
         self.log.log(Level::Alert, "could not start the server process");
         self.plan_restart(Instant::now())
     }
 
     /// Creates a new process (or thread) at the other end of a new socket. `None` if the system
     /// refuses; the log says why.
-    pub(super) fn spawn(&self, settings: &ProcessSettings) -> ControlFlow<Ended, Option<Child>> {
+    pub(super) fn spawn(
+        &self,
+        settings: &ProcessSettings,
+    ) -> ControlFlow<MasterExit, Option<Child>> {
         let (socket, theirs) = match wire::pair() {
             Ok(pair) => pair,
             Err(error) => {
-                self.log.log(Level::Alert, format_args!("socketpair() failed {}", Reason(&error)));
+                self.log
+                    .log(Level::Alert, format_args!("socketpair() failed {}", OsErrorText(&error)));
                 return ControlFlow::Continue(None);
             }
         };
         let lines = match self.log.process().lines() {
             Ok(lines) => lines,
             Err(error) => {
-                self.log.log(Level::Alert, format_args!("socketpair() failed {}", Reason(&error)));
+                self.log
+                    .log(Level::Alert, format_args!("socketpair() failed {}", OsErrorText(&error)));
                 return ControlFlow::Continue(None);
             }
         };
@@ -219,10 +224,11 @@ impl Master {
         };
         let handle = if forked {
             match process::fork() {
-                Ok(Fork::Child) => return ControlFlow::Break(Ended::Server(Box::new(start))),
+                Ok(Fork::Child) => return ControlFlow::Break(MasterExit::Server(Box::new(start))),
                 Ok(Fork::Parent(pid)) => Handle::Process(pid),
                 Err(error) => {
-                    self.log.log(Level::Alert, format_args!("fork() failed {}", Reason(&error)));
+                    self.log
+                        .log(Level::Alert, format_args!("fork() failed {}", OsErrorText(&error)));
                     return ControlFlow::Continue(None);
                 }
             }
@@ -231,7 +237,8 @@ impl Master {
             match builder.spawn(move || server_process::run(start)) {
                 Ok(handle) => Handle::Thread(handle),
                 Err(error) => {
-                    self.log.log(Level::Alert, format_args!("clone() failed {}", Reason(&error)));
+                    self.log
+                        .log(Level::Alert, format_args!("clone() failed {}", OsErrorText(&error)));
                     return ControlFlow::Continue(None);
                 }
             }
@@ -273,17 +280,17 @@ impl Master {
         match frame {
             Ok(frame) => {
                 let message = ToServer::Generation(Box::new(frame));
-                child.tell(&message, &self.log) != Told::Deaf
+                child.tell(&message, &self.log) != Delivery::Deaf
             }
             Err(error) => {
-                self.log.log(Level::Alert, format_args!("dup() failed {}", Reason(&error)));
+                self.log.log(Level::Alert, format_args!("dup() failed {}", OsErrorText(&error)));
                 false
             }
         }
     }
 
     /// Receives one message of a server process, if it still exists.
-    pub(super) fn hear(&mut self, pid: u32) -> ControlFlow<Ended> {
+    pub(super) fn hear(&mut self, pid: u32) -> ControlFlow<MasterExit> {
         let Some(index) = self.children.iter().position(|child| child.pid() == pid) else {
             return ControlFlow::Continue(());
         };
@@ -306,7 +313,7 @@ impl Master {
         }
     }
 
-    fn heard(&mut self, index: usize, message: ToMaster) -> ControlFlow<Ended> {
+    fn heard(&mut self, index: usize, message: ToMaster) -> ControlFlow<MasterExit> {
         let pid = self.children[index].pid();
         match message {
             ToMaster::Ready { number, .. } => {
@@ -366,7 +373,7 @@ impl Master {
     }
 
     /// The socket was closed. A process is reaped when it ends; a thread has ended.
-    fn fell_silent(&mut self, index: usize) -> ControlFlow<Ended> {
+    fn fell_silent(&mut self, index: usize) -> ControlFlow<MasterExit> {
         if let Handle::Process(_) = self.children[index].handle {
             self.children[index].silent_since = Some(Instant::now());
             return ControlFlow::Continue(());
@@ -387,7 +394,7 @@ impl Master {
 
     /// Continues without processes that cannot be killed. They keep their process IDs until the
     /// disk lets them go; nothing here depends on them.
-    pub(super) fn leave_stuck(&mut self, now: Instant) -> ControlFlow<Ended> {
+    pub(super) fn leave_stuck(&mut self, now: Instant) -> ControlFlow<MasterExit> {
         while let Some(index) = self.children.iter().position(|child| child.is_stuck(now)) {
             let child = self.children.remove(index);
             self.log.log(
@@ -407,20 +414,21 @@ impl Master {
     }
 
     /// Collects the exit status of every process that has ended.
-    pub(super) fn reap(&mut self) -> ControlFlow<Ended> {
+    pub(super) fn reap(&mut self) -> ControlFlow<MasterExit> {
         loop {
             match process::reap() {
                 Ok(Some((pid, status))) => self.ended(pid, status)?,
                 Ok(None) => return ControlFlow::Continue(()),
                 Err(error) => {
-                    self.log.log(Level::Alert, format_args!("waitid() failed {}", Reason(&error)));
+                    self.log
+                        .log(Level::Alert, format_args!("waitid() failed {}", OsErrorText(&error)));
                     return ControlFlow::Continue(());
                 }
             }
         }
     }
 
-    fn ended(&mut self, pid: u32, status: WaitStatus) -> ControlFlow<Ended> {
+    fn ended(&mut self, pid: u32, status: WaitStatus) -> ControlFlow<MasterExit> {
         if directories::was_late(pid) {
             return ControlFlow::Continue(());
         }
@@ -485,7 +493,7 @@ impl Master {
     }
 
     /// Ends the master, which has never served: whoever started it learns of it.
-    fn give_up(&mut self) -> ControlFlow<Ended> {
+    fn give_up(&mut self) -> ControlFlow<MasterExit> {
         // Standard error may be the error log by now. If it can't be had back, the log must do.
         let _ = self.log.process().give_stderr_back();
         self.log.set_stderr_copy(true);
@@ -498,7 +506,7 @@ impl Master {
     }
 
     /// Starts another one: at once the first time, with growing delays if they die at once.
-    fn plan_restart(&mut self, started: Instant) -> ControlFlow<Ended> {
+    fn plan_restart(&mut self, started: Instant) -> ControlFlow<MasterExit> {
         if !self.served && self.restarts + 1 >= STARTS_MAX {
             return self.give_up();
         }

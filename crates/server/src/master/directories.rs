@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::log::{Level, StartupLog, failed};
-use crate::settings::{ProcessSettings, Settings};
+use crate::settings::{MainSettings, ProcessSettings};
 
 /// How long a start waits for the disks of all directories.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -37,7 +37,7 @@ static LATE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// The error of one of them. A disk failure is no error; it is logged.
 pub(super) fn make(
     directories: &[PathBuf],
-    settings: &Settings,
+    settings: &MainSettings,
     log: &StartupLog,
 ) -> Result<(), String> {
     let deadline = Instant::now() + ANSWER_MAX;
@@ -65,18 +65,18 @@ pub(super) fn was_late(pid: u32) -> bool {
 }
 
 /// Why a directory can't be used.
-enum Trouble {
+enum DirectoryError {
     /// A problem of the configuration, or of permissions.
     Wrong(String),
     /// The disk.
     Disk(String),
 }
 
-fn judge(result: Result<(), Trouble>, log: &StartupLog) -> Result<(), String> {
+fn judge(result: Result<(), DirectoryError>, log: &StartupLog) -> Result<(), String> {
     match result {
         Ok(()) => Ok(()),
-        Err(Trouble::Wrong(text)) => Err(text),
-        Err(Trouble::Disk(text)) => {
+        Err(DirectoryError::Wrong(text)) => Err(text),
+        Err(DirectoryError::Disk(text)) => {
             log.log(Level::Error, format_args!("{text}; going on without it"));
             Ok(())
         }
@@ -95,8 +95,8 @@ impl<'a> Helper<'a> {
         let (answer, out) = pipe_with(PipeFlags::CLOEXEC)?;
         let pid = process::fork_for(out, || match one(directory, settings) {
             Ok(()) => String::from("+"),
-            Err(Trouble::Wrong(text)) => format!("!{text}"),
-            Err(Trouble::Disk(text)) => format!("?{text}"),
+            Err(DirectoryError::Wrong(text)) => format!("!{text}"),
+            Err(DirectoryError::Disk(text)) => format!("?{text}"),
         })?;
         Ok(Self { pid, answer, directory })
     }
@@ -117,8 +117,8 @@ impl<'a> Helper<'a> {
         judge(
             match answer.as_bytes().first() {
                 Some(b'+') => Ok(()),
-                Some(b'?') => Err(Trouble::Disk(text())),
-                _ => Err(Trouble::Wrong(text())),
+                Some(b'?') => Err(DirectoryError::Disk(text())),
+                _ => Err(DirectoryError::Wrong(text())),
             },
             log,
         )
@@ -144,11 +144,11 @@ impl<'a> Helper<'a> {
 }
 
 /// Creates a directory, and gives it to the user of the server process.
-fn one(path: &Path, process: &ProcessSettings) -> Result<(), Trouble> {
+fn one(path: &Path, process: &ProcessSettings) -> Result<(), DirectoryError> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
     let trouble = |call: &str, error: &io::Error| {
         let text = failed(call, path, error);
-        if is_of_disk(error) { Trouble::Disk(text) } else { Trouble::Wrong(text) }
+        if is_of_disk(error) { DirectoryError::Disk(text) } else { DirectoryError::Wrong(text) }
     };
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {}
@@ -157,7 +157,7 @@ fn one(path: &Path, process: &ProcessSettings) -> Result<(), Trouble> {
     }
     let metadata = std::fs::metadata(path).map_err(|error| trouble("stat()", &error))?;
     if !metadata.is_dir() {
-        return Err(Trouble::Wrong(format!("\"{}\" is not a directory", path.display())));
+        return Err(DirectoryError::Wrong(format!("\"{}\" is not a directory", path.display())));
     }
     let Some(identity) = &process.identity else { return Ok(()) };
     if metadata.uid() != identity.uid {
@@ -194,7 +194,9 @@ mod tests {
         let dir = nowait_testkit::TempDir::new("directories");
         let file = dir.write("file", "");
         let process = ProcessSettings::default();
-        let Err(Trouble::Wrong(text)) = one(&file, &process) else { panic!("it was accepted") };
+        let Err(DirectoryError::Wrong(text)) = one(&file, &process) else {
+            panic!("it was accepted")
+        };
         assert_eq!(text, format!("\"{}\" is not a directory", file.display()));
         assert!(one(&dir.path().join("new"), &process).is_ok());
         assert!(one(&dir.path().join("new"), &process).is_ok());

@@ -24,29 +24,29 @@ use nowait_sys::signal::{Signal, Signals};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::config::Loaded;
-use crate::control::Control;
+use crate::config_path::ConfigPath;
+use crate::control::ControlListener;
 use crate::features;
-use crate::log::{Level, Reason, StartupLog};
-use crate::log_process::Lines;
-use crate::logs::{Absent, Logs};
-use crate::notify::{Inherited, Notifier};
+use crate::log::{Level, OsErrorText, StartupLog};
+use crate::log_process::LineSender;
+use crate::logs::{Logs, SlowLogPolicy};
+use crate::notify::{InheritedFds, Notifier};
 use crate::pidfile::PidFile;
-use crate::place::Place;
 use crate::service::Needs;
 use crate::settings::ProcessSettings;
 use crate::sockets::Sockets;
 use crate::wire::ToServer;
 use child::Child;
 pub use child::EXIT_FATAL;
-use purge::Purging;
-use reload::Pending;
+use purge::Purges;
+use reload::PendingReload;
 use renewal::Renewal;
 
 /// A server process that was told to stop fast but still runs after this time is killed.
 const KILL_AFTER: Duration = Duration::from_secs(1);
 
 /// How the master's part ends.
-pub enum Ended {
+pub enum MasterExit {
     /// The program ends with this code.
     Exit(u8),
     /// This process is the new server process.
@@ -62,7 +62,7 @@ pub struct ServerStart {
     /// The log of its own life cycle.
     pub log: StartupLog,
     /// The way to the log process.
-    pub lines: Arc<Lines>,
+    pub lines: Arc<LineSender>,
     /// Whether this is a separate process (not a thread, as with `master_process off`).
     pub forked: bool,
     /// The service manager's.
@@ -89,19 +89,19 @@ enum Stopping {
 
 /// The master's state.
 pub struct Master {
-    place: Place,
+    place: ConfigPath,
     log: StartupLog,
     notifier: Notifier,
     signals: Signals,
-    control: Option<Control>,
+    control: Option<ControlListener>,
     pid_file: PidFile,
     running: Running,
     children: Vec<Child>,
-    pending: Option<Pending>,
+    pending: Option<PendingReload>,
     /// A reload was requested while another was in progress.
     reload_again: bool,
-    clients: Vec<crate::control::Client>,
-    purging: Purging,
+    clients: Vec<crate::control::ControlClient>,
+    purging: Purges,
     /// `ssl_certificate_watch`
     renewal: Renewal,
     stopping: Option<Stopping>,
@@ -127,20 +127,20 @@ impl Master {
     ///
     /// `Break` means that the program ends here, or that this is the server process.
     pub fn start(
-        place: Place,
+        place: ConfigPath,
         loaded: Loaded,
-        mut inherited: Inherited,
+        mut inherited: InheritedFds,
         mut log: StartupLog,
-    ) -> ControlFlow<Ended, Master> {
+    ) -> ControlFlow<MasterExit, Master> {
         for error in inherited.errors.drain(..) {
             log.log(Level::Emerg, error);
         }
-        let failed = ControlFlow::Break(Ended::Exit(1));
+        let failed = ControlFlow::Break(MasterExit::Exit(1));
         // Before anything listens: from then on, a signal has to end the server cleanly.
         let signals = match Signals::open() {
             Ok(signals) => signals,
             Err(error) => {
-                log.log(Level::Emerg, format_args!("signalfd() failed {}", Reason(&error)));
+                log.log(Level::Emerg, format_args!("signalfd() failed {}", OsErrorText(&error)));
                 return failed;
             }
         };
@@ -154,7 +154,7 @@ impl Master {
         let watchdog = inherited.watchdog;
         let parent = upgraded.then(std::os::unix::process::parent_id);
         let inherited = Sockets::inherited(inherited.fds, &log);
-        let absent = Absent::Tolerated;
+        let absent = SlowLogPolicy::Tolerated;
         let Some(opened) = reload::open(loaded, &place, absent, &log) else { return failed };
         // Whoever looks for the reason of a failure looks there.
         log.set_sinks(opened.sinks());
@@ -180,7 +180,7 @@ impl Master {
         redirect_stderr(&log, &opened.loaded.needs);
         log.set_stderr_copy(false);
         process::set_name("nowait: master");
-        let control = Control::open()
+        let control = ControlListener::open()
             .inspect_err(|error| {
                 log.log(Level::Info, format_args!("no control socket: {error}"));
             })
@@ -197,7 +197,7 @@ impl Master {
             pending: None,
             reload_again: false,
             clients: Vec::new(),
-            purging: Purging::default(),
+            purging: Purges::default(),
             renewal: Renewal::default(),
             stopping: None,
             restart_at: None,
@@ -216,7 +216,7 @@ impl Master {
     }
 
     /// Runs until the program is told to end.
-    pub fn run(mut self) -> Ended {
+    pub fn run(mut self) -> MasterExit {
         loop {
             if let ControlFlow::Break(ended) = self.turn() {
                 return ended;
@@ -224,7 +224,7 @@ impl Master {
         }
     }
 
-    fn turn(&mut self) -> ControlFlow<Ended> {
+    fn turn(&mut self) -> ControlFlow<MasterExit> {
         let ready = self.wait();
         if ready.signals {
             self.take_signals()?;
@@ -246,7 +246,7 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    fn wait(&self) -> Ready {
+    fn wait(&self) -> PollResult {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         let heard: Vec<&Child> = self.children.iter().filter(|c| c.is_listening()).collect();
         fds.extend(heard.iter().map(|child| PollFd::new(child.socket(), PollFlags::IN)));
@@ -272,7 +272,7 @@ impl Master {
         let renewal = rest.iter().take(usize::from(renewal.is_some())).any(came);
         let heard = heard.iter().zip(children).filter(|(_, fd)| came(fd));
         let children = heard.map(|(child, _)| child.pid()).collect();
-        Ready { signals, children, control: controls.iter().any(came), renewal }
+        PollResult { signals, children, control: controls.iter().any(came), renewal }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -293,7 +293,7 @@ impl Master {
         self.noaccepting && self.children.is_empty()
     }
 
-    fn after_deadlines(&mut self) -> ControlFlow<Ended> {
+    fn after_deadlines(&mut self) -> ControlFlow<MasterExit> {
         let now = Instant::now();
         let kill_all =
             matches!(self.stopping, Some(Stopping::Fast { kill_at: Some(at) }) if at <= now);
@@ -319,7 +319,7 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    fn take_signals(&mut self) -> ControlFlow<Ended> {
+    fn take_signals(&mut self) -> ControlFlow<MasterExit> {
         loop {
             let received = match self.signals.next() {
                 Ok(Some(received)) => received,
@@ -439,18 +439,18 @@ impl Master {
         redirect_stderr(&self.log, &self.running.loaded.needs);
     }
 
-    fn exit(&mut self) -> Ended {
+    fn exit(&mut self) -> MasterExit {
         let upgrading = self.new_binary.is_some();
         self.pid_file.remove(upgrading, &self.log);
         self.log.log(Level::Notice, "exit");
         if !upgrading && self.living_parent().is_none() {
             self.running.sockets.remove_unix(None, &self.log);
         }
-        Ended::Exit(self.exit_code)
+        MasterExit::Exit(self.exit_code)
     }
 }
 
-struct Ready {
+struct PollResult {
     signals: bool,
     /// By process ID: signals come first, and they change positions in the list.
     children: Vec<u32>,
@@ -459,7 +459,7 @@ struct Ready {
 }
 
 /// The startup lines that tools and people look for.
-fn announce(log: &StartupLog, settings: &crate::settings::Settings) {
+fn announce(log: &StartupLog, settings: &crate::settings::MainSettings) {
     let (driver, why) = nowait_runtime::driver::choose(settings.events.requested());
     log.log(Level::Notice, format_args!("using the \"{driver}\" event method: {why}"));
     log.log(
@@ -496,7 +496,7 @@ fn announce(log: &StartupLog, settings: &crate::settings::Settings) {
 }
 
 /// Goes into the background: the parent ends, the child leaves the terminal.
-fn daemonize(pid_file: &PidFile, log: &StartupLog) -> ControlFlow<Ended> {
+fn daemonize(pid_file: &PidFile, log: &StartupLog) -> ControlFlow<MasterExit> {
     match process::fork() {
         Ok(process::Fork::Parent(pid)) => {
             log.process().disown();
@@ -504,12 +504,12 @@ fn daemonize(pid_file: &PidFile, log: &StartupLog) -> ControlFlow<Ended> {
             if let Err(message) = &written {
                 log.log(Level::Emerg, message);
             }
-            return ControlFlow::Break(Ended::Exit(u8::from(written.is_err())));
+            return ControlFlow::Break(MasterExit::Exit(u8::from(written.is_err())));
         }
         Ok(process::Fork::Child) => {}
         Err(error) => {
-            log.log(Level::Emerg, format_args!("fork() failed {}", Reason(&error)));
-            return ControlFlow::Break(Ended::Exit(1));
+            log.log(Level::Emerg, format_args!("fork() failed {}", OsErrorText(&error)));
+            return ControlFlow::Break(MasterExit::Exit(1));
         }
     }
     let detached = process::new_session().and_then(|()| {
@@ -518,8 +518,8 @@ fn daemonize(pid_file: &PidFile, log: &StartupLog) -> ControlFlow<Ended> {
         log.process().take_over()
     });
     if let Err(error) = detached {
-        log.log(Level::Emerg, format_args!("becoming a daemon failed {}", Reason(&error)));
-        return ControlFlow::Break(Ended::Exit(1));
+        log.log(Level::Emerg, format_args!("becoming a daemon failed {}", OsErrorText(&error)));
+        return ControlFlow::Break(MasterExit::Exit(1));
     }
     ControlFlow::Continue(())
 }
@@ -532,7 +532,7 @@ fn redirect_stderr(log: &StartupLog, needs: &Needs) {
         log.first_file().map_or(Ok(()), |file| log.process().take_stderr(file))
     };
     if let Err(error) = result {
-        log.log(Level::Alert, format_args!("dup2(STDERR) failed {}", Reason(&error)));
+        log.log(Level::Alert, format_args!("dup2(STDERR) failed {}", OsErrorText(&error)));
     }
 }
 

@@ -1,27 +1,27 @@
 //! Purges requested on the command line: forwarded to the server process, whose reply is returned.
 
 use super::Master;
-use super::child::Told;
-use crate::control::{CLIENTS_MAX, Client};
+use super::child::Delivery;
+use crate::control::{CLIENTS_MAX, ControlClient};
 use crate::log::Level;
 use crate::wire::{PurgeOrder, ToServer};
 
 /// Purges in progress.
 #[derive(Default)]
-pub struct Purging {
+pub struct Purges {
     /// The number of the last one.
     last: u64,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingPurge>,
 }
 
-struct Waiting {
+struct WaitingPurge {
     id: u64,
     /// The server process that executes it.
     pid: u32,
-    client: Client,
+    client: ControlClient,
 }
 
-impl Purging {
+impl Purges {
     /// A purge has ended.
     pub fn ended(&mut self, id: u64, result: Result<u64, String>) {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
@@ -32,7 +32,8 @@ impl Purging {
 
     /// A server process has ended.
     pub fn lost(&mut self, pid: u32) {
-        for Waiting { client, .. } in self.waiting.extract_if(.., |waiting| waiting.pid == pid) {
+        for WaitingPurge { client, .. } in self.waiting.extract_if(.., |waiting| waiting.pid == pid)
+        {
             client.reply(Err("the server process ended meanwhile"));
         }
     }
@@ -40,7 +41,7 @@ impl Purging {
 
 impl Master {
     /// Forwards a purge.
-    pub(super) fn purge(&mut self, client: Client, order: PurgeOrder) {
+    pub(super) fn purge(&mut self, client: ControlClient, order: PurgeOrder) {
         let child = self.children.iter().find(|child| !child.exiting && child.is_listening());
         let Some(child) = child.filter(|_| self.purging.waiting.len() < CLIENTS_MAX) else {
             return client.reply(Err("the server is busy or not running"));
@@ -48,9 +49,9 @@ impl Master {
         self.log.log(Level::Notice, format_args!("purge of cache \"{}\" requested", order.zone));
         self.purging.last += 1;
         let id = self.purging.last;
-        if child.tell(&ToServer::Purge(id, order), &self.log) != Told::Yes {
+        if child.tell(&ToServer::Purge(id, order), &self.log) != Delivery::Yes {
             return client.reply(Err("the server process does not listen"));
         }
-        self.purging.waiting.push(Waiting { id, pid: child.pid(), client });
+        self.purging.waiting.push(WaitingPurge { id, pid: child.pid(), client });
     }
 }

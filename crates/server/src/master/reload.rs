@@ -7,21 +7,21 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use super::renewal::Renewal;
-use super::{Ended, Master, Running};
+use super::{Master, MasterExit, Running};
 use crate::config::{self, Loaded};
-use crate::control::Wish;
+use crate::config_path::ConfigPath;
+use crate::control::ControlRequest;
 use crate::log::{Level, Sink, StartupLog};
-use crate::logs::{Absent, Logs};
+use crate::logs::{Logs, SlowLogPolicy};
 use crate::pidfile::PidFile;
-use crate::place::Place;
-use crate::reader::Reader;
+use crate::reader::FileReader;
 use crate::sockets::Sockets;
 
 use super::child::Child;
 use super::directories;
 
 /// A generation that was sent but is not yet in use.
-pub struct Pending {
+pub struct PendingReload {
     running: Running,
     /// The replacing server process, where the old one cannot take over: its user or limits
     /// changed.
@@ -31,7 +31,7 @@ pub struct Pending {
     said: String,
 }
 
-impl Pending {
+impl PendingReload {
     /// Its logs.
     pub(super) fn logs(&mut self) -> &mut Logs {
         &mut self.running.logs
@@ -39,14 +39,19 @@ impl Pending {
 }
 
 /// A configuration whose files are open.
-pub struct Opened {
+pub struct OpenedConfig {
     loaded: Loaded,
     logs: Logs,
 }
 
 /// Opens the files that a configuration names. `None` if something cannot be opened; the log says
 /// what, and nothing stays open.
-pub fn open(loaded: Loaded, place: &Place, absent: Absent<'_>, log: &StartupLog) -> Option<Opened> {
+pub fn open(
+    loaded: Loaded,
+    place: &ConfigPath,
+    absent: SlowLogPolicy<'_>,
+    log: &StartupLog,
+) -> Option<OpenedConfig> {
     let settings = &loaded.settings;
     let emerg = |message: String| log.log(Level::Emerg, message);
     directories::make(&loaded.needs.directories, settings, log).map_err(emerg).ok()?;
@@ -64,10 +69,10 @@ pub fn open(loaded: Loaded, place: &Place, absent: Absent<'_>, log: &StartupLog)
             }
         })
         .ok()?;
-    Some(Opened { loaded, logs })
+    Some(OpenedConfig { loaded, logs })
 }
 
-impl Opened {
+impl OpenedConfig {
     /// The sinks of the main error log.
     pub(super) fn sinks(&self) -> Vec<Sink> {
         self.logs.sinks(&self.loaded.settings.error_logs)
@@ -75,7 +80,7 @@ impl Opened {
 
     /// Opens the sockets that `old` lacks. `None` if one cannot be opened; the log says which.
     pub(super) fn bind(self, old: &Sockets, number: u64, log: &StartupLog) -> Option<Running> {
-        let Opened { loaded, logs } = self;
+        let OpenedConfig { loaded, logs } = self;
         let sockets = old.renew(&loaded.needs.listens, loaded.settings.workers, log).ok()?;
         Some(Running { number, loaded, sockets, logs })
     }
@@ -94,7 +99,7 @@ impl Master {
     }
 
     /// Control clients: each requests a reload or a purge, and waits for the result.
-    pub(super) fn take_clients(&mut self) -> ControlFlow<Ended> {
+    pub(super) fn take_clients(&mut self) -> ControlFlow<MasterExit> {
         let before = self.clients.len();
         for _ in 0..crate::control::CLIENTS_MAX {
             if self.clients.len() == crate::control::CLIENTS_MAX {
@@ -104,11 +109,13 @@ impl Master {
                 break;
             };
             match client.wish.clone() {
-                Wish::Reload => self.clients.push(client),
-                Wish::Purge(order) => self.purge(client, order),
-                Wish::Upgraded => self.new_binary_serves(client.pid),
-                Wish::Presence if self.stopping.is_some() => client.reply(Err("stopping\n")),
-                Wish::Presence => client.reply(Ok(1)),
+                ControlRequest::Reload => self.clients.push(client),
+                ControlRequest::Purge(order) => self.purge(client, order),
+                ControlRequest::Upgraded => self.new_binary_serves(client.pid),
+                ControlRequest::Presence if self.stopping.is_some() => {
+                    client.reply(Err("stopping\n"))
+                }
+                ControlRequest::Presence => client.reply(Ok(1)),
             }
         }
         if self.clients.len() == before {
@@ -122,7 +129,7 @@ impl Master {
     }
 
     /// HUP: rereads the configuration and hands it over.
-    pub(super) fn reload(&mut self) -> ControlFlow<Ended> {
+    pub(super) fn reload(&mut self) -> ControlFlow<MasterExit> {
         if self.stopping.is_some() {
             return ControlFlow::Continue(());
         }
@@ -140,7 +147,7 @@ impl Master {
         self.notifier.reloading();
         self.log.log(Level::Notice, "reconfiguring");
         let known = config::following(&self.running.loaded.bundle);
-        let reader = Reader::of(&known);
+        let reader = FileReader::of(&known);
         let loaded = self.notifier.patiently(|| config::load_again(&self.place, &reader));
         reader.late().into_iter().for_each(directories::note_late);
         drop(reader);
@@ -160,7 +167,7 @@ impl Master {
         }
     }
 
-    pub(super) fn hand_over(&mut self, loaded: Loaded) -> ControlFlow<Ended> {
+    pub(super) fn hand_over(&mut self, loaded: Loaded) -> ControlFlow<MasterExit> {
         let old = &self.running.loaded.settings;
         let new = &loaded.settings;
         if old.master_process != new.master_process || old.daemon != new.daemon {
@@ -171,7 +178,7 @@ impl Master {
         loaded.settings.master_process = old.master_process;
         loaded.settings.daemon = old.daemon;
         let number = self.running.number + 1;
-        let (sockets, logs) = (&self.running.sockets, Absent::Needed(&self.running.logs));
+        let (sockets, logs) = (&self.running.sockets, SlowLogPolicy::Needed(&self.running.logs));
         let open = || open(loaded, &self.place, logs, &self.log)?.bind(sockets, number, &self.log);
         let (opened, said) = self.log.noting(open);
         let Some(running) = opened else { return self.discard(&said) };
@@ -211,7 +218,7 @@ impl Master {
                 }
             }
         }
-        self.pending = Some(Pending { running, replaces, pid_file, said });
+        self.pending = Some(PendingReload { running, replaces, pid_file, said });
         ControlFlow::Continue(())
     }
 
@@ -223,9 +230,9 @@ impl Master {
     }
 
     /// The new generation is in use: it becomes the running one.
-    pub(super) fn commit(&mut self) -> ControlFlow<Ended> {
+    pub(super) fn commit(&mut self) -> ControlFlow<MasterExit> {
         let Some(pending) = self.pending.take() else { return ControlFlow::Continue(()) };
-        let Pending { running, replaces, pid_file, said } = pending;
+        let PendingReload { running, replaces, pid_file, said } = pending;
         self.running.sockets.remove_unix(Some(&running.sockets), &self.log);
         self.running = running;
         self.renewal = Renewal::of(&self.running, &self.log);
@@ -247,7 +254,7 @@ impl Master {
     }
 
     /// The reload failed: releases everything that was opened for it.
-    pub(super) fn discard(&mut self, reason: &str) -> ControlFlow<Ended> {
+    pub(super) fn discard(&mut self, reason: &str) -> ControlFlow<MasterExit> {
         if let Some(pending) = self.pending.take() {
             pending.running.sockets.remove_unix(Some(&self.running.sockets), &self.log);
             if let Some(file) = pending.pid_file {
@@ -275,7 +282,7 @@ impl Master {
         }
     }
 
-    fn reload_ended(&mut self) -> ControlFlow<Ended> {
+    fn reload_ended(&mut self) -> ControlFlow<MasterExit> {
         self.notifier.ready(std::process::id());
         if std::mem::take(&mut self.reload_again) {
             self.reload()

@@ -19,12 +19,12 @@ use rustix::event::PollFlags;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{Ended, Master, Running, directories};
+use super::{Master, MasterExit, Running, directories};
 use crate::config;
 use crate::log::{Level, StartupLog};
 use crate::log_process::wait_for;
-use crate::read_once::Known;
-use crate::reader::Reader;
+use crate::read_once::KnownFiles;
+use crate::reader::FileReader;
 
 /// Time between the first event and the look at the files.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -156,7 +156,7 @@ impl Files for Renewed<'_> {
     }
 
     fn read_named(&self, path: &Path) -> io::Result<Contents> {
-        Known { files: &Disk, running: self.0 }.read_named(path)
+        KnownFiles { files: &Disk, running: self.0 }.read_named(path)
     }
 
     fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
@@ -166,7 +166,7 @@ impl Files for Renewed<'_> {
 
 impl Master {
     /// Looks at the files, if it is time, and hands them over if they have changed.
-    pub(super) fn renew(&mut self, now: Instant) -> ControlFlow<Ended> {
+    pub(super) fn renew(&mut self, now: Instant) -> ControlFlow<MasterExit> {
         if self.renewal.look_at.is_none_or(|at| at > now) {
             return ControlFlow::Continue(());
         }
@@ -182,7 +182,7 @@ impl Master {
         let bundle = &self.running.loaded.bundle;
         let files = Renewed(bundle);
         let interpreted = self.notifier.patiently(|| {
-            let reader = Reader::of(&files);
+            let reader = FileReader::of(&files);
             // A file that is missing is about to be replaced.
             let is_new = |(path, known): (&Path, &Contents)| {
                 reader.read_named(path).is_ok_and(|contents| contents != *known)

@@ -11,7 +11,7 @@ use nowait_sys::fdpass;
 
 use super::Master;
 use crate::control;
-use crate::log::{Level, Reason};
+use crate::log::{Level, OsErrorText};
 use crate::pidfile::old_path;
 use crate::sockets::Sockets;
 
@@ -34,7 +34,7 @@ impl Master {
                     "rename() {} to {} failed {} before executing new binary process \"{}\"",
                     self.pid_file.path().display(),
                     old_path(self.pid_file.path()).display(),
-                    Reason(&error),
+                    OsErrorText(&error),
                     program.display()
                 ),
             );
@@ -51,7 +51,7 @@ impl Master {
                     format_args!(
                         "execve() failed while executing new binary process \"{}\" {}",
                         program.display(),
-                        Reason(&error)
+                        OsErrorText(&error)
                     ),
                 );
                 self.take_pid_file_back("an attempt to execute");
@@ -128,7 +128,7 @@ impl Master {
                     "rename() {} back to {} failed {} after {after} new binary process",
                     old_path(self.pid_file.path()).display(),
                     self.pid_file.path().display(),
-                    Reason(&error)
+                    OsErrorText(&error)
                 ),
             );
         }

@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 
 use nowait_migrate::Adaptation;
 
-use crate::log::Reason;
+use crate::log::OsErrorText;
 
 /// Maximum number of files, links and directories.
 const ENTRIES_MAX: usize = 50_000;
@@ -43,7 +43,7 @@ pub fn check_target(target: &Path) -> Result<(), String> {
             Some(_) => Err(format!("\"{shown}\" is not empty: nothing is overwritten")),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(format!("cannot write to \"{shown}\" {}", Reason(&error))),
+        Err(error) => Err(format!("cannot write to \"{shown}\" {}", OsErrorText(&error))),
     }
 }
 
@@ -53,7 +53,7 @@ pub fn check_target(target: &Path) -> Result<(), String> {
 /// The message for the operator.
 pub fn copy(root: &Path, target: &Path, adaptation: &Adaptation) -> Result<Copied, String> {
     let failed = |path: &Path, error: io::Error| {
-        format!("cannot write \"{}\" {}", path.display(), Reason(&error))
+        format!("cannot write \"{}\" {}", path.display(), OsErrorText(&error))
     };
     let root_metadata = fs::metadata(root).map_err(|error| failed(root, error))?;
     // Before anything is written.
@@ -111,7 +111,7 @@ impl Copy<'_> {
             let entries = match fs::read_dir(self.root.join(&directory)) {
                 Ok(entries) => entries,
                 Err(error) => {
-                    self.left_out(&directory, &Reason(&error).to_string());
+                    self.left_out(&directory, &OsErrorText(&error).to_string());
                     continue;
                 }
             };
@@ -119,7 +119,7 @@ impl Copy<'_> {
                 let entry = match entry {
                     Ok(entry) => entry,
                     Err(error) => {
-                        self.left_out(&directory, &Reason(&error).to_string());
+                        self.left_out(&directory, &OsErrorText(&error).to_string());
                         continue;
                     }
                 };
@@ -131,10 +131,10 @@ impl Copy<'_> {
                         return Err(format!(
                             "cannot write \"{}\" {}",
                             self.target.join(&path).display(),
-                            Reason(&error)
+                            OsErrorText(&error)
                         ));
                     }
-                    Err(error) => self.left_out(&path, &Reason(&error).to_string()),
+                    Err(error) => self.left_out(&path, &OsErrorText(&error).to_string()),
                 }
             }
         }

@@ -14,11 +14,11 @@ use nowait_conf::{Files, Level};
 use nowait_migrate::{Adaptation, Source, Survey};
 use serde_json::json;
 
-use crate::cli::Options;
+use crate::cli::CommandLine;
 use crate::config;
-use crate::log::{Reason, complain};
+use crate::config_path::ConfigPath;
+use crate::log::{OsErrorText, complain};
 use crate::output;
-use crate::place::Place;
 use crate::regular_files::RegularFiles;
 
 /// The arguments.
@@ -114,13 +114,13 @@ impl Migrate {
             Some(output) => {
                 let adaptation = Adaptation::plan(&survey, &FromDisk, root);
                 let copied = copy::copy(root, output, &adaptation)?;
-                Some(Written::of(output, &main, adaptation, copied)?)
+                Some(WrittenCopy::of(output, &main, adaptation, copied)?)
             }
             None => None,
         };
         let text = if self.json {
             let mut value = survey.json();
-            value["copy"] = written.as_ref().map(Written::json).into();
+            value["copy"] = written.as_ref().map(WrittenCopy::json).into();
             format!("{value:#}\n")
         } else {
             let next = match &written {
@@ -144,7 +144,7 @@ struct Done {
 /// The main file of what the operator named, as a full path.
 fn main_file(given: &Path) -> Result<PathBuf, String> {
     let failed =
-        |error: io::Error| format!("cannot read \"{}\" {}", given.display(), Reason(&error));
+        |error: io::Error| format!("cannot read \"{}\" {}", given.display(), OsErrorText(&error));
     let metadata = std::fs::metadata(given).map_err(failed)?;
     let file = if metadata.is_dir() {
         let candidates = [given.join("nginx.conf"), given.join("conf/nginx.conf")];
@@ -190,8 +190,8 @@ fn check(survey: &mut Survey, main: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn place_of(main: &Path) -> Result<Place, String> {
-    Place::find(&Options { conf: Some(main.into()), ..Options::default() })
+fn place_of(main: &Path) -> Result<ConfigPath, String> {
+    ConfigPath::find(&CommandLine { conf: Some(main.into()), ..CommandLine::default() })
 }
 
 /// The files of a configuration.
@@ -223,7 +223,7 @@ impl Source for FromDisk {
 }
 
 /// A copy that was written.
-struct Written {
+struct WrittenCopy {
     main: PathBuf,
     directory: PathBuf,
     adaptation: Adaptation,
@@ -232,13 +232,13 @@ struct Written {
     findings: Vec<(String, String)>,
 }
 
-impl Written {
+impl WrittenCopy {
     fn of(
         output: &Path,
         main: &Path,
         adaptation: Adaptation,
         copied: copy::Copied,
-    ) -> Result<Written, String> {
+    ) -> Result<WrittenCopy, String> {
         let directory = std::path::absolute(output).unwrap_or_else(|_| output.to_owned());
         let main = directory.join(main.file_name().unwrap_or_default());
         let diagnostics = config::findings(&FILES, &place_of(&main)?);
@@ -249,7 +249,7 @@ impl Written {
             (place, finding.message().to_owned())
         });
         let findings = findings.collect();
-        Ok(Written { main, directory, adaptation, copied, findings })
+        Ok(WrittenCopy { main, directory, adaptation, copied, findings })
     }
 
     fn text(&self) -> String {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nowait_runtime::worker::Workers;
 
 use crate::program::Program;
-use crate::service::{Heir, Service};
+use crate::service::{Service, Successor};
 use crate::worker;
 
 /// A connection on its way.
@@ -19,9 +19,9 @@ const HOPS_MAX: u8 = 8;
 
 /// The workers that serve; none when the server ends.
 #[derive(Clone, Default)]
-pub struct Heirs(Arc<Mutex<Option<Arc<Workers>>>>);
+pub struct Successors(Arc<Mutex<Option<Arc<Workers>>>>);
 
-impl Heirs {
+impl Successors {
     /// These workers serve from now on.
     pub fn set(&self, workers: Option<Arc<Workers>>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = workers;
@@ -32,10 +32,10 @@ impl Heirs {
     }
 
     /// Who takes the connections of a worker of this crew. `None`: the crew was not replaced.
-    pub fn of(&self, crew: &Arc<Workers>) -> Option<Heir<Moved>> {
+    pub fn of(&self, crew: &Arc<Workers>) -> Option<Successor<Moved>> {
         let serving = self.get().filter(|serving| !Arc::ptr_eq(serving, crew));
         let heirs = self.clone();
-        serving.map(|_| -> Heir<Moved> { Box::new(move |moved| heirs.send(moved, 0)) })
+        serving.map(|_| -> Successor<Moved> { Box::new(move |moved| heirs.send(moved, 0)) })
     }
 
     /// Sends a connection to the worker with the fewest; gives it back if there is none.
@@ -43,7 +43,7 @@ impl Heirs {
         let Some(workers) = self.get().filter(|_| hops < HOPS_MAX) else { return Err(moved) };
         let berth = workers.berth();
         let remote = berth.remote();
-        let mut parcel = Parcel { moved: Some(moved), heirs: self.clone(), hops };
+        let mut parcel = HandoverGuard { moved: Some(moved), heirs: self.clone(), hops };
         // A worker that has ended drops the parcel, which goes on then.
         let _ = remote.spawn(Box::new(move || {
             worker::arrive(&mut parcel.moved);
@@ -55,13 +55,13 @@ impl Heirs {
 }
 
 /// Holds a connection until a worker has it.
-struct Parcel {
+struct HandoverGuard {
     moved: Option<Moved>,
-    heirs: Heirs,
+    heirs: Successors,
     hops: u8,
 }
 
-impl Drop for Parcel {
+impl Drop for HandoverGuard {
     fn drop(&mut self) {
         if let Some(moved) = self.moved.take() {
             // When the server ends it is closed, as idle connections are then.

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use nowait_sys::user;
 
 use crate::builtin::Serve;
-use crate::cli::Options;
+use crate::cli::CommandLine;
 use crate::domain::Domain;
 use crate::features::{CONF_FILE, PID_FILE, PREFIX};
-use crate::log::Reason;
+use crate::log::OsErrorText;
 
 /// The configuration to read, and the prefix of its relative paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ConfigPath {
     /// Ends with a slash.
     pub prefix: PathBuf,
     /// The main file, a full path (or relative to the working directory, if `-p` is).
@@ -35,12 +35,12 @@ pub struct Place {
     pub pid_default: PathBuf,
 }
 
-impl Place {
+impl ConfigPath {
     /// Decides by the options and by which files exist.
     ///
     /// # Errors
     /// The message to print: the working directory is gone, or `-g` is not text.
-    pub fn find(options: &Options) -> Result<Place, String> {
+    pub fn find(options: &CommandLine) -> Result<ConfigPath, String> {
         let globals = match &options.globals {
             Some(text) => {
                 Some(text.clone().into_string().map_err(|_| "option \"-g\" is not UTF-8")?)
@@ -86,7 +86,7 @@ impl Place {
         };
         let error_log_is_stderr = options.error_log.as_ref().is_some_and(|name| name.is_empty());
         let pid_default = default_pid_file(options.prefix.is_some(), &prefix);
-        Ok(Place {
+        Ok(ConfigPath {
             prefix,
             conf_file,
             error_log,
@@ -98,12 +98,12 @@ impl Place {
     }
 }
 
-impl Place {
+impl ConfigPath {
     /// The place of `nowait serve`: no file at all, and the directory is the prefix.
     ///
     /// # Errors
     /// The message to print: there is no such directory.
-    pub fn serve(serve: Serve) -> Result<Place, String> {
+    pub fn serve(serve: Serve) -> Result<ConfigPath, String> {
         let directory = std::fs::canonicalize(&serve.directory)
             // Fails if it is no directory, or may not be read. Root may read everything: `Serve::warnings`
             // is about the user of its server process.
@@ -114,7 +114,7 @@ impl Place {
                     serve.directory.display()
                 )
             })?;
-        Ok(Place {
+        Ok(ConfigPath {
             conf_file: Path::new(PREFIX).join(CONF_FILE),
             pid_default: PathBuf::new(),
             prefix: with_slash(directory.into_os_string()),
@@ -172,7 +172,7 @@ fn first_of(candidates: [PathBuf; 2]) -> PathBuf {
 fn working_directory() -> Result<PathBuf, String> {
     std::env::current_dir()
         .map(|path| with_slash(path.into_os_string()))
-        .map_err(|error| format!("[emerg] getcwd() failed {}", Reason(&error)))
+        .map_err(|error| format!("[emerg] getcwd() failed {}", OsErrorText(&error)))
 }
 
 fn with_slash(mut path: OsString) -> PathBuf {
@@ -189,13 +189,13 @@ mod tests {
 
     #[test]
     fn names_are_relative_to_the_prefix() {
-        let options = Options {
+        let options = CommandLine {
             prefix: Some("/tmp/x".into()),
             conf: Some("nginx.conf".into()),
             error_log: Some("error.log".into()),
-            ..Options::default()
+            ..CommandLine::default()
         };
-        let place = Place::find(&options).unwrap();
+        let place = ConfigPath::find(&options).unwrap();
         assert_eq!(place.prefix.as_os_str(), "/tmp/x/");
         assert_eq!(place.conf_file.as_os_str(), "/tmp/x/nginx.conf");
         assert_eq!(place.error_log.unwrap().as_os_str(), "/tmp/x/error.log");
@@ -212,7 +212,7 @@ mod tests {
         let closed = dir.path().join("closed");
         std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o100)).unwrap();
         let place = |name: &str| {
-            Place::serve(Serve { directory: dir.path().join(name), ..Serve::default() })
+            ConfigPath::serve(Serve { directory: dir.path().join(name), ..Serve::default() })
         };
         assert!(place(".").is_ok());
         for (name, expected) in [
@@ -233,12 +233,12 @@ mod tests {
 
     #[test]
     fn an_absolute_file_needs_no_prefix() {
-        let options = Options {
+        let options = CommandLine {
             conf: Some("/nonexistent/nginx.conf".into()),
             error_log: Some("".into()),
-            ..Options::default()
+            ..CommandLine::default()
         };
-        let place = Place::find(&options).unwrap();
+        let place = ConfigPath::find(&options).unwrap();
         assert_eq!(place.conf_file.as_os_str(), "/nonexistent/nginx.conf");
         assert_eq!(place.prefix.as_os_str(), PREFIX);
         assert_eq!(place.error_log, None);

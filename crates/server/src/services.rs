@@ -93,7 +93,7 @@ impl Service for Services {
     type Plan = Plan;
     type Generation = Generation;
     type Worker = Worker;
-    type Receiving = nowait_stream::udp::Receiving;
+    type Receiving = nowait_stream::udp::DatagramReceiver;
     type Moved = Box<nowait_connections::worker::Moved>;
 
     fn tables() -> Vec<&'static [Row]> {

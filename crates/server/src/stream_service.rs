@@ -10,7 +10,7 @@ use nowait_front::sessions::{ReportSessions, SessionsReport};
 use nowait_http::generation::{COMPUTE_POOL, DEFAULT_POOL};
 use nowait_stream::conf::StreamConf;
 use nowait_stream::counts;
-use nowait_stream::generation::{Contents, Generation};
+use nowait_stream::generation::{Generation, StreamContents};
 use nowait_stream::logs as stream_logs;
 use nowait_upstream::Group;
 
@@ -63,7 +63,7 @@ pub fn activate(
     let logs =
         Logs::open(stream_logs::blocks(&plan), writer.clone(), main.clone(), debug, &mut opened);
     let resolvers = Resolvers::new(&plan.resolvers, &pools[DEFAULT_POOL], Some(resolvers));
-    Generation::new(Contents {
+    Generation::new(StreamContents {
         conf: plan,
         resolvers,
         default_pool: pools[DEFAULT_POOL].clone(),

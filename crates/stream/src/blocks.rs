@@ -10,7 +10,7 @@ use nowait_front::upstreams::Groups;
 
 use crate::conf::core::{CoreConf, ResolverConf, accepted, resolving};
 use crate::conf::log::{LOG_ROWS, LogConf};
-use crate::conf::{Server, StreamConf, ZonesNamed};
+use crate::conf::{StreamConf, StreamServer, ZonesNamed};
 use crate::module::ContentLayer;
 use crate::modules;
 use crate::variables::complex::{Mentions, StreamVariables, Table};
@@ -65,12 +65,12 @@ struct ServerLayer {
 
 /// The `stream` block as it was read, until it is resolved.
 #[derive(Default)]
-struct Pending(Option<Scope>);
+struct PendingBlock(Option<Scope>);
 
 fn stream(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     cx.once(node)?;
     let scope = cx.block(Context::STREAM, node.children());
-    cx.global::<Pending>().0 = Some(scope);
+    cx.global::<PendingBlock>().0 = Some(scope);
     Ok(())
 }
 
@@ -105,7 +105,7 @@ fn upstream(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 ///
 /// Errors are reported to `cx`; the result is usable only if there were none.
 pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
-    let mut stream = cx.global::<Pending>().0.take()?;
+    let mut stream = cx.global::<PendingBlock>().0.take()?;
     let scopes = std::mem::take(&mut stream.layer::<StreamLayer>().servers);
     let mut listens = Vec::with_capacity(scopes.len());
     let mut servers = Vec::with_capacity(scopes.len());
@@ -126,7 +126,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
             cx.report(warning.at(span).hint("add a destination: proxy_pass 127.0.0.1:12345;"));
         }
         let log = LogConf::resolve(cx, &chain);
-        servers.push(Server {
+        servers.push(StreamServer {
             name,
             core: CoreConf::resolve(cx, &chain),
             tls: crate::conf::ssl::resolve(cx, &chain),

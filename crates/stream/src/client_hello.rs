@@ -59,7 +59,7 @@ impl ClientHello {
 
 /// The state of parsing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum ParseStep {
     /// More input is needed.
     More,
     /// Not TLS, or malformed.
@@ -70,26 +70,26 @@ pub enum Step {
 
 /// Parses the ClientHello of one client.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct HelloReader {
     /// Bytes of the input that were parsed.
     at: usize,
     /// The message so far, without record headers.
     message: Vec<u8>,
 }
 
-impl Reader {
+impl HelloReader {
     /// Continues parsing. `input` is everything the client has sent so far; the part parsed earlier
     /// must not have changed.
-    pub fn read(&mut self, input: &[u8]) -> Step {
+    pub fn read(&mut self, input: &[u8]) -> ParseStep {
         while let Some(rest) = input.get(self.at..)
             && let Some(head) = rest.first_chunk::<RECORD_HEAD>()
         {
             // An SSL 2 message has no record header: its length and type come first.
             if let [0x80..=0xff, _, CLIENT_HELLO, major @ (0 | 3), minor] = *head {
                 let version = u16::from_be_bytes([major, minor]);
-                return Step::Done(ClientHello { version, ..ClientHello::default() });
+                return ParseStep::Done(ClientHello { version, ..ClientHello::default() });
             }
-            let [HANDSHAKE, 3, _, high, low] = *head else { return Step::Other };
+            let [HANDSHAKE, 3, _, high, low] = *head else { return ParseStep::Other };
             let length = usize::from(u16::from_be_bytes([high, low]));
             let Some(content) = rest.get(RECORD_HEAD..RECORD_HEAD + length) else { break };
             self.at += RECORD_HEAD + length;
@@ -98,18 +98,18 @@ impl Reader {
                 return step;
             }
         }
-        Step::More
+        ParseStep::More
     }
 
     /// The result, once the message is complete.
-    fn message(&self) -> Option<Step> {
+    fn message(&self) -> Option<ParseStep> {
         let [kind, a, b, c] = *self.message.first_chunk::<MESSAGE_HEAD>()?;
         if kind != CLIENT_HELLO {
-            return Some(Step::Other);
+            return Some(ParseStep::Other);
         }
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
         let content = self.message.get(MESSAGE_HEAD..)?.get(..length)?;
-        Some(hello(&mut Bytes(content)).map_or(Step::Other, Step::Done))
+        Some(hello(&mut Bytes(content)).map_or(ParseStep::Other, ParseStep::Done))
     }
 }
 
@@ -251,13 +251,13 @@ mod tests {
         [&[HANDSHAKE, 3, 1][..], &sized(content)].concat()
     }
 
-    fn read(input: &[u8]) -> Step {
-        Reader::default().read(input)
+    fn read(input: &[u8]) -> ParseStep {
+        HelloReader::default().read(input)
     }
 
     fn done(input: &[u8]) -> ClientHello {
         match read(input) {
-            Step::Done(hello) => hello,
+            ParseStep::Done(hello) => hello,
             other => panic!("{other:?}"),
         }
     }
@@ -298,26 +298,26 @@ mod tests {
         let message = message(0x0303, Some(&[name(b"a.example")]));
         for size in [1, 3, 50, message.len()] {
             let input: Vec<u8> = message.chunks(size).flat_map(record).collect();
-            let mut reader = Reader::default();
+            let mut reader = HelloReader::default();
             for end in 0..input.len() {
-                assert_eq!(reader.read(&input[..end]), Step::More, "{size} {end}");
+                assert_eq!(reader.read(&input[..end]), ParseStep::More, "{size} {end}");
             }
-            let Step::Done(hello) = reader.read(&input) else { panic!("{size}") };
+            let ParseStep::Done(hello) = reader.read(&input) else { panic!("{size}") };
             assert_eq!(hello.server_name, b"a.example");
         }
     }
 
     #[test]
     fn what_is_none() {
-        assert_eq!(read(b"GET / HTTP/1.1\r\n"), Step::Other);
-        assert_eq!(read(b"GET "), Step::More);
-        assert_eq!(read(&[HANDSHAKE, 2, 0, 0, 0]), Step::Other);
+        assert_eq!(read(b"GET / HTTP/1.1\r\n"), ParseStep::Other);
+        assert_eq!(read(b"GET "), ParseStep::More);
+        assert_eq!(read(&[HANDSHAKE, 2, 0, 0, 0]), ParseStep::Other);
         // Another handshake message.
-        assert_eq!(read(&record(&[2, 0, 0, 0])), Step::Other);
+        assert_eq!(read(&record(&[2, 0, 0, 0])), ParseStep::Other);
         // The stated length of the message is less than its content.
         let mut short = message(0x0303, Some(&[name(b"a.example")]));
         short[3] -= 1;
-        assert_eq!(read(&record(&short)), Step::Other);
+        assert_eq!(read(&record(&short)), ParseStep::Other);
         let malformed = [
             extension(SERVER_NAME, &sized(&[1, 0, 1, b'a'])),
             extension(SERVER_NAME, &sized(&[0, 0, 9, b'a'])),
@@ -327,7 +327,7 @@ mod tests {
             extension(10, &[])[..3].to_vec(),
         ];
         for extension in malformed {
-            assert_eq!(read(&record(&message(0x0303, Some(&[extension])))), Step::Other);
+            assert_eq!(read(&record(&message(0x0303, Some(&[extension])))), ParseStep::Other);
         }
     }
 

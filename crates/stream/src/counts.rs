@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nowait_front::tally::{Tally, add, take};
 
 /// The counters of all workers that this process has had.
-static WORKERS: Tally<Counters> = Tally::new();
+static WORKERS: Tally<WorkerCounters> = Tally::new();
 
 /// The counters of one worker, on cache lines that no other worker writes to.
 #[derive(Default)]
 #[repr(align(128))]
-struct Counters {
+struct WorkerCounters {
     sessions: AtomicU64,
     active: AtomicU64,
     udp_active: AtomicU64,
@@ -20,11 +20,11 @@ struct Counters {
 
 /// A worker's handle to its counters.
 #[derive(Clone)]
-pub struct Counts(Arc<Counters>);
+pub struct Counts(Arc<WorkerCounters>);
 
 /// The sums over all workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct SessionTotals {
     /// Sessions so far.
     pub sessions: u64,
     /// Sessions in progress, those of UDP included.
@@ -37,9 +37,9 @@ pub struct Totals {
 }
 
 /// Sums up the workers.
-pub fn totals() -> Totals {
+pub fn totals() -> SessionTotals {
     let sum = |counter| WORKERS.sum(counter);
-    Totals {
+    SessionTotals {
         sessions: sum(|worker| &worker.sessions),
         active: sum(|worker| &worker.active),
         udp_active: sum(|worker| &worker.udp_active),
@@ -54,13 +54,13 @@ impl Counts {
     }
 
     /// Counts a session; it is in progress as long as the result lives.
-    pub(crate) fn session(&self, udp: bool) -> Counted {
+    pub(crate) fn session(&self, udp: bool) -> CountedSession {
         add(&self.0.sessions);
         add(&self.0.active);
         if udp {
             add(&self.0.udp_active);
         }
-        Counted { counts: self.clone(), udp }
+        CountedSession { counts: self.clone(), udp }
     }
 
     /// Counts a dropped datagram.
@@ -75,12 +75,12 @@ impl Counts {
 }
 
 /// A session in progress.
-pub struct Counted {
+pub struct CountedSession {
     counts: Counts,
     udp: bool,
 }
 
-impl Drop for Counted {
+impl Drop for CountedSession {
     fn drop(&mut self) {
         take(&self.counts.0.active);
         if self.udp {

@@ -23,10 +23,10 @@ use crate::conf::StreamConf;
 
 /// A configuration in use, shared by all workers. Whoever drops the last reference, often an event loop,
 /// does not wait until it is freed.
-pub type Generation = Reaped<Contents>;
+pub type Generation = Reaped<StreamContents>;
 
 /// What belongs to a [`Generation`].
-pub struct Contents {
+pub struct StreamContents {
     /// The `stream` block.
     pub conf: StreamConf,
     /// The resolvers.
@@ -71,10 +71,10 @@ impl Current {
     }
 
     /// Lets another handshake begin, if fewer than `max` are in progress.
-    pub(crate) fn enter_handshake(&self, max: usize) -> Option<Handshaking<'_>> {
+    pub(crate) fn enter_handshake(&self, max: usize) -> Option<HandshakeGuard<'_>> {
         (self.handshakes.get() < max).then(|| {
             self.handshakes.set(self.handshakes.get() + 1);
-            Handshaking(&self.handshakes)
+            HandshakeGuard(&self.handshakes)
         })
     }
 
@@ -87,7 +87,7 @@ impl Current {
 
     /// Resolves when its sessions have to end.
     pub(crate) async fn expired(&self) {
-        let mut place = Place { current: self, key: None };
+        let mut place = WaiterSlot { current: self, key: None };
         poll_fn(|cx| {
             if self.expired.get() {
                 place.key = None;
@@ -106,21 +106,21 @@ impl Current {
 }
 
 /// A handshake in progress.
-pub(crate) struct Handshaking<'a>(&'a Cell<usize>);
+pub(crate) struct HandshakeGuard<'a>(&'a Cell<usize>);
 
-impl Drop for Handshaking<'_> {
+impl Drop for HandshakeGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
 }
 
 /// A place in the list of waiters, given up on drop.
-struct Place<'a> {
+struct WaiterSlot<'a> {
     current: &'a Current,
     key: Option<usize>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaiterSlot<'_> {
     fn drop(&mut self) {
         // When the generation expired, all places were given up at once.
         if let Some(key) = self.key

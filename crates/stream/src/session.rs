@@ -27,8 +27,8 @@ use nowait_sys::listen::ListenAddress;
 use nowait_variables::{Captures, Slots};
 
 use crate::client_hello::ClientHello;
-use crate::conf::Server;
-use crate::counts::Counted;
+use crate::conf::StreamServer;
+use crate::counts::CountedSession;
 use crate::generation::Current;
 use crate::status::Status;
 use crate::tries::Try;
@@ -38,7 +38,7 @@ use crate::udp::client::UdpClient;
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 
 /// The client side of a session.
-pub enum Transport {
+pub enum SessionTransport {
     /// Over its own connection.
     Tcp(Stream),
     /// By datagrams.
@@ -50,24 +50,24 @@ pub enum Transport {
 /// The initial data of a session.
 pub struct Arrival {
     /// The client side.
-    pub transport: Transport,
+    pub transport: SessionTransport,
     /// The client's address.
     pub peer: Address,
     /// Address of the listening socket that accepted it.
     pub listen: Arc<ListenAddress>,
     /// Counts it among the worker's sessions.
-    pub counted: Counted,
+    pub counted: CountedSession,
 }
 
 /// What limits have decided about a session.
 #[derive(Default)]
-pub struct Limits {
+pub struct SessionLimits {
     /// The last decision.
     pub decision: Cell<Option<Decision>>,
     held: RefCell<Vec<Held>>,
 }
 
-impl Limits {
+impl SessionLimits {
     /// Keeps places in zones until the session ends.
     pub fn hold(&self, held: Vec<Held>) {
         self.held.borrow_mut().extend(held);
@@ -91,7 +91,7 @@ pub struct Session {
     /// The generation that it began with, and keeps.
     pub current: Rc<Current>,
     /// The client side.
-    pub transport: Transport,
+    pub transport: SessionTransport,
     /// The peer of the connection; see [`peer`](Self::peer).
     pub connection_peer: Address,
     /// Address of the listening socket.
@@ -107,7 +107,7 @@ pub struct Session {
     /// During a TLS handshake: what is known, for variables in names of certificates.
     pub(crate) expected: RefCell<Option<Box<Tls>>>,
     /// What limits have decided about it.
-    pub limits: Limits,
+    pub limits: SessionLimits,
     /// Where its connection is handed over at the end (`pass`).
     pub pass_to: RefCell<Option<Address>>,
     /// How many times its connection was handed over.
@@ -128,7 +128,7 @@ pub struct Session {
     action: Cell<Option<&'static str>>,
     /// Values of variables.
     pub(crate) values: Values,
-    _counted: Counted,
+    _counted: CountedSession,
 }
 
 impl Session {
@@ -146,7 +146,7 @@ impl Session {
             real_peer: OnceCell::new(),
             hello: OnceCell::new(),
             expected: RefCell::default(),
-            limits: Limits::default(),
+            limits: SessionLimits::default(),
             pass_to: RefCell::default(),
             passes: 0,
             passed: false,
@@ -170,10 +170,10 @@ impl Session {
     pub(crate) fn of_passed(
         current: Rc<Current>,
         connection: Handover,
-        counted: Counted,
+        counted: CountedSession,
     ) -> Option<Self> {
         let Handover { stream, peer, local, listen, input, proxy_protocol, passes } = connection;
-        let arrival = Arrival { transport: Transport::Tcp(stream), peer, listen, counted };
+        let arrival = Arrival { transport: SessionTransport::Tcp(stream), peer, listen, counted };
         let mut session = Self::new(current, arrival)?;
         session.local = OnceCell::from(Box::new(local));
         session.input = RefCell::new(input);
@@ -198,7 +198,7 @@ impl Session {
     }
 
     /// The settings of that server.
-    pub fn server(&self) -> &Server {
+    pub fn server(&self) -> &StreamServer {
         self.current.conf.server(self.server.get())
     }
 
@@ -210,8 +210,8 @@ impl Session {
     /// The client's connection; `None` for datagrams.
     pub fn stream(&self) -> Option<&Stream> {
         match &self.transport {
-            Transport::Tcp(stream) => Some(stream),
-            Transport::Udp(_) | Transport::Gone => None,
+            SessionTransport::Tcp(stream) => Some(stream),
+            SessionTransport::Udp(_) | SessionTransport::Gone => None,
         }
     }
 
@@ -222,7 +222,7 @@ impl Session {
 
     /// Whether the client sends datagrams.
     pub fn is_udp(&self) -> bool {
-        matches!(self.transport, Transport::Udp(_))
+        matches!(self.transport, SessionTransport::Udp(_))
     }
 
     /// The client's address.
@@ -234,12 +234,12 @@ impl Session {
     pub fn local(&self) -> &Address {
         self.local.get_or_init(|| {
             Box::new(match (&self.transport, &*self.listen) {
-                (Transport::Udp(client), _) => client.local().clone(),
+                (SessionTransport::Udp(client), _) => client.local().clone(),
                 (_, ListenAddress::Inet(inet)) if !inet.ip().is_unspecified() => {
                     Address::Inet(*inet)
                 }
-                (Transport::Gone, _) => Address::Unix(Box::default()),
-                (Transport::Tcp(stream), _) => {
+                (SessionTransport::Gone, _) => Address::Unix(Box::default()),
+                (SessionTransport::Tcp(stream), _) => {
                     stream.local_addr().unwrap_or_else(|_| Address::Unix(Box::default()))
                 }
             })
@@ -285,7 +285,7 @@ impl Session {
 
     /// Writes a line about it to the error logs of its server, with all known context.
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.current.logs.about(self.about(Some(&About(self))), level, message);
+        self.current.logs.about(self.about(Some(&LogContext(self))), level, message);
     }
 
     /// Writes a line that needs no context.
@@ -299,15 +299,15 @@ impl Session {
     }
 
     /// The byte counts, as in log lines.
-    pub fn totals(&self) -> Totals<'_> {
-        Totals(self)
+    pub fn totals(&self) -> ByteTotals<'_> {
+        ByteTotals(self)
     }
 }
 
 /// Byte counts for log lines.
-pub struct Totals<'a>(&'a Session);
+pub struct ByteTotals<'a>(&'a Session);
 
-impl fmt::Display for Totals<'_> {
+impl fmt::Display for ByteTotals<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let session = self.0;
         let (received, sent) = session.last_try().map_or((0, 0), |last| (last.received, last.sent));
@@ -322,9 +322,9 @@ impl fmt::Display for Totals<'_> {
 
 /// The context of a session in error lines. nginx: `ngx_stream_log_error`,
 /// `ngx_stream_proxy_log_error`.
-struct About<'a>(&'a Session);
+struct LogContext<'a>(&'a Session);
 
-impl Details for About<'_> {
+impl Details for LogContext<'_> {
     fn append(&self, out: &mut Vec<u8>) {
         let session = self.0;
         if let Some(action) = session.action.get() {

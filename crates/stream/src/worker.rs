@@ -15,9 +15,9 @@ use nowait_runtime::{JoinHandle, sleep, spawn, worker};
 use nowait_sys::listen::ListenAddress;
 
 use crate::counts::Counts;
-use crate::generation::{Contents, Current, Generation};
+use crate::generation::{Current, Generation, StreamContents};
 use crate::phases;
-use crate::session::{Arrival, Session, Transport};
+use crate::session::{Arrival, Session, SessionTransport};
 
 /// Stream in one worker.
 pub struct Worker {
@@ -57,7 +57,7 @@ impl Worker {
                 logs.error(Level::Error, message);
             }
         });
-        let Contents { conf, resolvers, .. } = &**generation;
+        let StreamContents { conf, resolvers, .. } = &**generation;
         let tasks = resolvers::watch_names(&conf.upstreams, resolvers, conf.resolving, &log);
         self.tasks.replace(tasks).into_iter().for_each(JoinHandle::abort);
         let limit = generation.shutdown_timeout;
@@ -99,7 +99,7 @@ impl Worker {
     ) -> impl Future<Output = ()> + use<> {
         let Accepted { stream, peer } = accepted;
         let arrival = Arrival {
-            transport: Transport::Tcp(stream),
+            transport: SessionTransport::Tcp(stream),
             peer,
             listen: listen.clone(),
             counted: self.counts.session(false),
@@ -141,8 +141,8 @@ fn hand_over(mut session: Session, to: Address, doors: &dyn Doors) {
     };
     let passes = session.passes + 1;
     let peer = session.peer().clone();
-    let transport = std::mem::replace(&mut session.transport, Transport::Gone);
-    let Transport::Tcp(stream) = transport else { return };
+    let transport = std::mem::replace(&mut session.transport, SessionTransport::Gone);
+    let SessionTransport::Tcp(stream) = transport else { return };
     session.passed = true;
     let input = session.input.take();
     let proxy_protocol = session.proxy_protocol.take();

@@ -26,7 +26,7 @@ pub type ZonesNamed = Slots<StreamVariables, ()>;
 /// The content of the `stream` block; empty if there is none.
 #[derive(Default)]
 pub struct StreamConf {
-    pub(crate) servers: Box<[Server]>,
+    pub(crate) servers: Box<[StreamServer]>,
     pub(crate) listens: Box<[Listen]>,
     /// The variables in use.
     pub variables: nowait_variables::Resolved<StreamVariables>,
@@ -48,7 +48,7 @@ pub struct StreamConf {
 }
 
 /// A server of the `stream` block.
-pub struct Server {
+pub struct StreamServer {
     /// The first `server_name`.
     pub name: Bytes,
     /// Settings of connections, up to the content phase.
@@ -69,12 +69,12 @@ pub struct Server {
 
 impl StreamConf {
     /// A server.
-    pub fn server(&self, id: ServerId) -> &Server {
+    pub fn server(&self, id: ServerId) -> &StreamServer {
         &self.servers[id.0 as usize]
     }
 
     /// All servers, in order.
-    pub fn servers(&self) -> &[Server] {
+    pub fn servers(&self) -> &[StreamServer] {
         &self.servers
     }
 

@@ -7,7 +7,7 @@ use nowait_conf::{Cx, Msec, Scope, Words};
 use nowait_front::servers::Listen;
 use nowait_front::tls::conf::{Added, ServerTls, SslConf};
 
-use super::Server;
+use super::StreamServer;
 use crate::variables::complex::StreamVariables;
 
 nowait_conf::directives! {
@@ -45,6 +45,6 @@ pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> SessionTls {
 }
 
 /// Reports addresses with `ssl` whose servers have no certificate.
-pub fn check(cx: &mut Cx<'_>, listens: &[Listen], servers: &[Server]) {
+pub fn check(cx: &mut Cx<'_>, listens: &[Listen], servers: &[StreamServer]) {
     nowait_front::tls::conf::check(cx, listens, |id| &servers[id.0 as usize].tls.server);
 }

@@ -9,7 +9,7 @@ use nowait_variables::Subject;
 
 use crate::conf::Complex;
 use crate::module::{Content, ContentLayer, Module, Step};
-use crate::session::{Session, Transport};
+use crate::session::{Session, SessionTransport};
 use crate::status::Status;
 
 /// Maximum time for a client to receive the text.
@@ -27,17 +27,17 @@ nowait_conf::rows! {
 }
 
 /// The text.
-struct Answer(Complex);
+struct ReturnText(Complex);
 
 fn answer(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     cx.once(node)?;
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
     let text = nowait_variables::text(word, cx)?;
-    cx.layer::<ContentLayer>().set(|_, _| Answer(text));
+    cx.layer::<ContentLayer>().set(|_, _| ReturnText(text));
     Ok(())
 }
 
-impl Content for Answer {
+impl Content for ReturnText {
     fn serve<'s>(&'s self, session: &'s Session) -> Step<'s, Status> {
         Step::Wait(Box::pin(send(session, &self.0)))
     }
@@ -52,9 +52,9 @@ async fn send(session: &Session, text: &Complex) -> Status {
     }
     let length = text.len() as u64;
     let sent = match &session.transport {
-        Transport::Tcp(stream) => stream.send(text, SendOptions::new(ANSWER_TIMEOUT)).await,
-        Transport::Udp(client) => client.send(&text),
-        Transport::Gone => return Status::InternalServerError,
+        SessionTransport::Tcp(stream) => stream.send(text, SendOptions::new(ANSWER_TIMEOUT)).await,
+        SessionTransport::Udp(client) => client.send(&text),
+        SessionTransport::Gone => return Status::InternalServerError,
     };
     match sent {
         Ok(()) => session.count_sent(length),

@@ -60,7 +60,7 @@ fn limit_conn(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 
 /// The limits of a server.
 #[derive(Debug)]
-struct Limits {
+struct ServerLimits {
     /// Maximum number of concurrent sessions.
     connections: Box<[ConnectionLimit]>,
     /// Related settings.
@@ -71,10 +71,10 @@ struct Limits {
 fn handler(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<dyn Handler>> {
     let connections = ConnectionLimits::resolve(chain);
     let conf = LimitConnConf::resolve(cx, chain);
-    (!connections.is_empty()).then(|| Box::new(Limits { connections, conf }) as _)
+    (!connections.is_empty()).then(|| Box::new(ServerLimits { connections, conf }) as _)
 }
 
-impl Handler for Limits {
+impl Handler for ServerLimits {
     fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>> {
         let zones = &session.current.conf.limit_zones;
         let (decision, result) = match connections::ask(session, &self.connections, zones) {

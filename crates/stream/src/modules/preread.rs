@@ -8,7 +8,7 @@ use nowait_front::log::{Level, OsError};
 use nowait_runtime::net::Stream;
 use nowait_runtime::now;
 
-use crate::client_hello::{self, ClientHello, Reader};
+use crate::client_hello::{self, ClientHello, HelloReader};
 use crate::module::{Handler, Module, Phase, Step};
 use crate::session::Session;
 use crate::status::Status;
@@ -71,18 +71,18 @@ async fn receive(session: &Session, stream: &Stream) -> Result<Option<ClientHell
     let core = &session.server().core;
     let most = usize::try_from(core.preread_buffer_size.0).unwrap_or(usize::MAX);
     let until = now() + core.preread_timeout.duration();
-    let mut reader = Reader::default();
+    let mut reader = HelloReader::default();
     loop {
         {
             let input = session.input.borrow();
             match reader.read(&input[..input.len().min(most)]) {
-                client_hello::Step::Done(hello) => return Ok(Some(hello)),
-                client_hello::Step::Other => return Ok(None),
-                client_hello::Step::More if input.len() >= most => {
+                client_hello::ParseStep::Done(hello) => return Ok(Some(hello)),
+                client_hello::ParseStep::Other => return Ok(None),
+                client_hello::ParseStep::More if input.len() >= most => {
                     session.log(Level::Error, format_args!("preread buffer full"));
                     return Err(Status::BadRequest);
                 }
-                client_hello::Step::More => {}
+                client_hello::ParseStep::More => {}
             }
         }
         let left = until.saturating_duration_since(now());

@@ -33,7 +33,7 @@ struct Set {
 
 /// The `set` directives of a server, in order.
 #[derive(Clone, Default)]
-struct Sets(Vec<Set>);
+struct SetDirectives(Vec<Set>);
 
 fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [name, value] = &node.args[..] else { return Err(node.arity_error()) };
@@ -44,16 +44,16 @@ fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         Place::Builtin(_) => unreachable!("no built-in variable of sessions can be changed"),
     };
     let value = nowait_variables::text(value, cx)?;
-    cx.layer::<Sets>().0.push(Set { slot, value });
+    cx.layer::<SetDirectives>().0.push(Set { slot, value });
     Ok(())
 }
 
 fn handler(_cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<dyn Handler>> {
-    let sets = chain.last()?.get::<Sets>()?;
+    let sets = chain.last()?.get::<SetDirectives>()?;
     Some(Box::new(sets.clone()))
 }
 
-impl Handler for Sets {
+impl Handler for SetDirectives {
     fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>> {
         for set in &self.0 {
             session.set_slot(set.slot, Some(session.evaluate(&set.value)));

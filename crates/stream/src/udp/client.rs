@@ -23,25 +23,25 @@ const QUEUE_BYTES_MAX: usize = 256 * 1024;
 
 /// The sender and the destination of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Ends {
+pub(super) struct DatagramPeers {
     pub(super) client: SocketAddr,
     /// The local address, where the socket stands for several.
     pub(super) local: Option<IpAddr>,
 }
 
 /// A socket of a listening address, and its sessions.
-pub(super) struct Socket {
+pub(super) struct UdpSocket {
     pub(super) datagram: Rc<Datagram>,
     pub(super) listen: Arc<ListenAddress>,
-    pub(super) sessions: RefCell<FxHashMap<Ends, Rc<Inbox>>>,
+    pub(super) sessions: RefCell<FxHashMap<DatagramPeers, Rc<Inbox>>>,
     pub(super) stopped: Cell<bool>,
     pub(super) stop: RefCell<Option<Waker>>,
     pub(super) complained: Cell<Option<Instant>>,
 }
 
-impl Socket {
+impl UdpSocket {
     /// Makes the client's further datagrams begin another session.
-    pub(super) fn detach(&self, ends: &Ends, inbox: &Rc<Inbox>) {
+    pub(super) fn detach(&self, ends: &DatagramPeers, inbox: &Rc<Inbox>) {
         let mut sessions = self.sessions.borrow_mut();
         if sessions.get(ends).is_some_and(|known| Rc::ptr_eq(known, inbox)) {
             sessions.remove(ends);
@@ -93,8 +93,8 @@ impl Inbox {
 
 /// A session's client that sends datagrams.
 pub struct UdpClient {
-    pub(super) socket: Rc<Socket>,
-    pub(super) ends: Ends,
+    pub(super) socket: Rc<UdpSocket>,
+    pub(super) ends: DatagramPeers,
     pub(super) inbox: Rc<Inbox>,
     pub(super) local: Address,
 }
@@ -123,7 +123,7 @@ impl UdpClient {
     /// # Errors
     /// The network's error: too long, no route.
     pub fn send(&self, data: &[u8]) -> io::Result<()> {
-        let Ends { client, local } = self.ends;
+        let DatagramPeers { client, local } = self.ends;
         self.socket.datagram.try_send_from(data, client, local).map(drop)
     }
 }

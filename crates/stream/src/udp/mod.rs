@@ -22,9 +22,9 @@ use nowait_runtime::{now, spawn, worker, yield_now};
 use nowait_sys::listen::ListenAddress;
 
 use crate::phases;
-use crate::session::{Arrival, Session, Transport};
+use crate::session::{Arrival, Session, SessionTransport};
 use crate::worker::Worker;
-use client::{Ends, Inbox, Socket, UdpClient};
+use client::{DatagramPeers, Inbox, UdpClient, UdpSocket};
 
 /// After this many datagrams other tasks have their turn.
 const TURN_DATAGRAMS: usize = 64;
@@ -33,9 +33,9 @@ const TURN_DATAGRAMS: usize = 64;
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Receives from a socket until it is dropped.
-pub struct Receiving(Rc<Socket>);
+pub struct DatagramReceiver(Rc<UdpSocket>);
 
-impl Drop for Receiving {
+impl Drop for DatagramReceiver {
     fn drop(&mut self) {
         self.0.stopped.set(true);
         let waker = self.0.stop.take();
@@ -51,8 +51,8 @@ pub fn receive(
     worker: &Rc<Worker>,
     listen: &Arc<ListenAddress>,
     fd: OwnedFd,
-) -> io::Result<Receiving> {
-    let socket = Rc::new(Socket {
+) -> io::Result<DatagramReceiver> {
+    let socket = Rc::new(UdpSocket {
         datagram: Rc::new(Datagram::from_fd(fd)?),
         listen: listen.clone(),
         sessions: RefCell::default(),
@@ -62,10 +62,10 @@ pub fn receive(
     });
     let (receiver, worker) = (socket.clone(), worker.clone());
     drop(spawn(async move { receiver.run(&worker).await }));
-    Ok(Receiving(socket))
+    Ok(DatagramReceiver(socket))
 }
 
-impl Socket {
+impl UdpSocket {
     async fn run(self: &Rc<Self>, worker: &Worker) {
         let mut turn = 0;
         loop {
@@ -101,7 +101,7 @@ impl Socket {
     fn arrived(self: &Rc<Self>, worker: &Worker, packet: Packet) {
         // A sender without an IP address can't be replied to.
         let Some(client) = packet.from else { return };
-        let ends = Ends { client, local: packet.local };
+        let ends = DatagramPeers { client, local: packet.local };
         let known = self.sessions.borrow().get(&ends).cloned();
         if let Some(inbox) = known {
             if !inbox.push(packet.data) {
@@ -134,7 +134,7 @@ impl Socket {
         let client =
             UdpClient { socket: self.clone(), ends, inbox: inbox.clone(), local: local.into() };
         let arrival = Arrival {
-            transport: Transport::Udp(client),
+            transport: SessionTransport::Udp(client),
             peer: ends.client.into(),
             listen: self.listen.clone(),
             counted: worker.counts.session(true),

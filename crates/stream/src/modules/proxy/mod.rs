@@ -38,7 +38,7 @@ use nowait_variables::Subject;
 
 use crate::conf::Complex;
 use crate::module::{Content, Step};
-use crate::session::{Session, Transport, take_input};
+use crate::session::{Session, SessionTransport, take_input};
 use crate::status::Status;
 use crate::tries::{PeerName, Try};
 use crate::variables::complex::StreamVariables;
@@ -48,9 +48,9 @@ use server_name::ServerText;
 impl Content for Proxy {
     fn serve<'s>(&'s self, session: &'s Session) -> Step<'s, Status> {
         match &session.transport {
-            Transport::Tcp(stream) => Step::Wait(Box::pin(tcp(session, stream, self))),
-            Transport::Udp(client) => Step::Wait(Box::pin(udp::udp(session, client, self))),
-            Transport::Gone => Step::Done(Status::InternalServerError),
+            SessionTransport::Tcp(stream) => Step::Wait(Box::pin(tcp(session, stream, self))),
+            SessionTransport::Udp(client) => Step::Wait(Box::pin(udp::udp(session, client, self))),
+            SessionTransport::Gone => Step::Done(Status::InternalServerError),
         }
     }
 
@@ -349,13 +349,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    async fn try_tcp(&self, peer: &Picked, proxy: &Proxy) -> Result<Stream, Unconnected> {
+    async fn try_tcp(&self, peer: &Picked, proxy: &Proxy) -> Result<Stream, NoConnection> {
         let stream = Stream::connect_with(peer.address(), &self.options()).await;
-        let stream = stream.map_err(Unconnected::Tcp)?;
+        let stream = stream.map_err(NoConnection::Tcp)?;
         if let (Some(tls), Some(wish)) = (&proxy.tls, &self.wish) {
             // Boxed: sessions without TLS don't need its memory.
             let made = Box::pin(self.handshake(&stream, peer, &tls.settings, wish)).await;
-            made.map_err(Unconnected::Tls)?;
+            made.map_err(NoConnection::Tls)?;
         }
         Ok(stream)
     }
@@ -410,7 +410,7 @@ impl<'a> Search<'a> {
         &self,
         peer: Picked,
         began: Instant,
-        error: impl Into<Unconnected>,
+        error: impl Into<NoConnection>,
     ) -> Result<(), Status> {
         let time = now().saturating_duration_since(began);
         self.session.update_try(|last| last.session = Some(time));
@@ -419,9 +419,9 @@ impl<'a> Search<'a> {
             self.session.log(level, format_args!("{what} to {name} failed{}", OsError(error)));
         };
         let error = match error.into() {
-            Unconnected::Tcp(error) => error,
-            Unconnected::Tls(failure) if failure.is_timeout() => ConnectError::TimedOut,
-            Unconnected::Tls(failure) => {
+            NoConnection::Tcp(error) => error,
+            NoConnection::Tls(failure) if failure.is_timeout() => ConnectError::TimedOut,
+            NoConnection::Tls(failure) => {
                 self.session.log(Level::Error, format_args!("{failure}"));
                 if failure.is_ours() {
                     return Err(Status::InternalServerError);
@@ -471,14 +471,14 @@ impl<'a> Search<'a> {
 }
 
 /// Why there is no connection.
-pub(crate) enum Unconnected {
+pub(crate) enum NoConnection {
     /// The server can't be reached.
     Tcp(ConnectError),
     /// There is no session of TLS with it.
     Tls(ConnectFailure),
 }
 
-impl From<ConnectError> for Unconnected {
+impl From<ConnectError> for NoConnection {
     fn from(error: ConnectError) -> Self {
         Self::Tcp(error)
     }

@@ -47,7 +47,7 @@ pub async fn udp(session: &Session, client: &UdpClient, proxy: &Proxy) -> Status
     if end.is_none() {
         log_removed(session);
     }
-    relay.finish(end.unwrap_or(End::Removed))
+    relay.finish(end.unwrap_or(UdpEnd::Removed))
 }
 
 /// A socket connected to a server; this sends nothing, so it says nothing about reachability.
@@ -76,7 +76,7 @@ async fn connect(session: &Session, proxy: &Proxy) -> Result<(Datagram, Picked, 
 }
 
 /// Why a session ends.
-enum End {
+enum UdpEnd {
     /// All expected datagrams have arrived.
     Done,
     /// Nothing was received for too long.
@@ -108,7 +108,7 @@ struct Relay<'a> {
 }
 
 impl Relay<'_> {
-    async fn run(&self) -> End {
+    async fn run(&self) -> UdpEnd {
         let mut up = pin!(self.up());
         let mut down = pin!(self.down());
         let mut silence = pin!(self.silence());
@@ -125,7 +125,7 @@ impl Relay<'_> {
     }
 
     /// From the client to the server.
-    async fn up(&self) -> End {
+    async fn up(&self) -> UdpEnd {
         let rate = rate(self.session, self.conf.upload_rate.as_ref());
         // The PROXY protocol header precedes the first datagram.
         let header = session_start(self.session, self.proxy);
@@ -147,18 +147,18 @@ impl Relay<'_> {
             }
             if let Err(error) = self.socket.send(&data).await {
                 self.failed("proxying and sending to upstream", "send()", &error);
-                return End::Broken;
+                return UdpEnd::Broken;
             }
             self.session.update_try(|last| last.sent += data.len() as u64);
             if self.is_done() {
-                return End::Done;
+                return UdpEnd::Done;
             }
             self.hold_up(rate, bytes, taken).await;
         }
     }
 
     /// From the server to the client.
-    async fn down(&self) -> End {
+    async fn down(&self) -> UdpEnd {
         let rate = rate(self.session, self.conf.download_rate.as_ref());
         let mut taken = 0;
         loop {
@@ -166,7 +166,7 @@ impl Relay<'_> {
                 Ok(packet) => packet.data,
                 Err(error) => {
                     self.failed("proxying and reading from upstream", "recv()", &error);
-                    return End::Broken;
+                    return UdpEnd::Broken;
                 }
             };
             let bytes = data.len() as u64;
@@ -189,7 +189,7 @@ impl Relay<'_> {
                 }
             }
             if self.is_done() {
-                return End::Done;
+                return UdpEnd::Done;
             }
             self.hold_up(rate, bytes, taken).await;
         }
@@ -232,7 +232,7 @@ impl Relay<'_> {
     }
 
     /// Resolves when nothing was received for too long.
-    async fn silence(&self) -> End {
+    async fn silence(&self) -> UdpEnd {
         let limit = self.conf.timeout.duration();
         loop {
             let idle = now().saturating_duration_since(self.moved.get());
@@ -242,7 +242,7 @@ impl Relay<'_> {
             } else if self.held_up.get() > 0 {
                 self.moved.set(now());
             } else {
-                return End::Idle;
+                return UdpEnd::Idle;
             }
         }
     }
@@ -254,7 +254,7 @@ impl Relay<'_> {
     }
 
     /// The outcome of the session.
-    fn finish(self, end: End) -> Status {
+    fn finish(self, end: UdpEnd) -> Status {
         let response = now().saturating_duration_since(self.began);
         let (mut received, mut sent) = (0, 0);
         self.session.update_try(|last| {
@@ -262,19 +262,19 @@ impl Relay<'_> {
             (received, sent) = (last.received, last.sent);
         });
         let complete = match end {
-            End::Done | End::Removed => true,
-            End::Idle => self.conf.responses.is_none() || self.has_responses(),
-            End::Broken => false,
+            UdpEnd::Done | UdpEnd::Removed => true,
+            UdpEnd::Idle => self.conf.responses.is_none() || self.has_responses(),
+            UdpEnd::Broken => false,
         };
         let what = match end {
-            End::Done => Some("udp done"),
-            End::Idle if complete => Some("udp timed out"),
-            End::Idle => {
+            UdpEnd::Done => Some("udp done"),
+            UdpEnd::Idle if complete => Some("udp timed out"),
+            UdpEnd::Idle => {
                 let text = format_args!("upstream timed out (110: Connection timed out)");
                 self.session.log(Level::Error, text);
                 None
             }
-            End::Broken | End::Removed => None,
+            UdpEnd::Broken | UdpEnd::Removed => None,
         };
         if let Some(what) = what {
             let (requests, responses) = (self.requests.get(), self.responses.get());

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
-use nowait_testkit::dns::{A, Answer};
+use nowait_testkit::dns::{A, DnsAnswer};
 use nowait_testkit::wait::{self, PATIENCE};
 use nowait_testkit::{Client, DnsServer, client_hello, ports};
 
@@ -42,8 +42,8 @@ fn question() -> Vec<u8> {
 fn stream() {
     let answer = |address: &'static str| {
         DnsServer::start(move |query| match query.kind {
-            A => vec![Answer::address(&query.name, 60, address)],
-            _ => vec![Answer::new()],
+            A => vec![DnsAnswer::address(&query.name, 60, address)],
+            _ => vec![DnsAnswer::new()],
         })
     };
     let (one, two) = (answer("10.0.0.1"), answer("10.0.0.2"));

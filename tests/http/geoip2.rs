@@ -1,6 +1,6 @@
 //! `geoip2`.
 
-use nowait_testkit::mmdb::{self, Value};
+use nowait_testkit::mmdb::{self, MmdbValue};
 
 use crate::stage::{self, exchanges, gets, on_each_driver, site};
 
@@ -15,38 +15,41 @@ fn refused(block: &str, file: Option<&[u8]>, reason: &str) {
 }
 
 /// A country by code and name, and a value of each kind.
-fn country(code: &'static str, name: &'static str) -> Value {
-    Value::Map(vec![
+fn country(code: &'static str, name: &'static str) -> MmdbValue {
+    MmdbValue::Map(vec![
         (
             "country",
-            Value::Map(vec![
-                ("iso_code", Value::Text(code)),
-                ("names", Value::Map(vec![("en", Value::Text(name))])),
+            MmdbValue::Map(vec![
+                ("iso_code", MmdbValue::Text(code)),
+                ("names", MmdbValue::Map(vec![("en", MmdbValue::Text(name))])),
             ]),
         ),
         (
             "location",
-            Value::Map(vec![("latitude", Value::Double(-33.123_456_7)), ("r", Value::U16(500))]),
+            MmdbValue::Map(vec![
+                ("latitude", MmdbValue::Double(-33.123_456_7)),
+                ("r", MmdbValue::U16(500)),
+            ]),
         ),
         (
             "list",
-            Value::Array(vec![
-                Value::Map(vec![("name", Value::Text("first"))]),
-                Value::Text("last"),
+            MmdbValue::Array(vec![
+                MmdbValue::Map(vec![("name", MmdbValue::Text("first"))]),
+                MmdbValue::Text("last"),
             ]),
         ),
         (
             "kinds",
-            Value::Map(vec![
-                ("float", Value::Float(1.5)),
-                ("yes", Value::Bool(true)),
-                ("no", Value::Bool(false)),
-                ("bytes", Value::Bytes(b"raw")),
-                ("u32", Value::U32(4_000_000_000)),
-                ("u64", Value::U64(18_000_000_000_000_000_000)),
-                ("u128", Value::U128(0x12_3456_789a)),
-                ("i32", Value::I32(-5)),
-                ("0", Value::Text("key")),
+            MmdbValue::Map(vec![
+                ("float", MmdbValue::Float(1.5)),
+                ("yes", MmdbValue::Bool(true)),
+                ("no", MmdbValue::Bool(false)),
+                ("bytes", MmdbValue::Bytes(b"raw")),
+                ("u32", MmdbValue::U32(4_000_000_000)),
+                ("u64", MmdbValue::U64(18_000_000_000_000_000_000)),
+                ("u128", MmdbValue::U128(0x12_3456_789a)),
+                ("i32", MmdbValue::I32(-5)),
+                ("0", MmdbValue::Text("key")),
             ]),
         ),
     ])
@@ -185,15 +188,15 @@ fn hostile_databases_are_refused_or_have_no_values() {
     }
     let values = [
         // A pointer to itself, one out of the file, one between two maps.
-        Value::Pointer(0),
-        Value::Pointer(u32::MAX),
-        Value::Map(vec![("country", Value::Pointer(0))]),
+        MmdbValue::Pointer(0),
+        MmdbValue::Pointer(u32::MAX),
+        MmdbValue::Map(vec![("country", MmdbValue::Pointer(0))]),
         // A map of 16 million entries, a text of 16 MB, an unknown type.
-        Value::Raw(b"\xff\xff\xff\xff".to_vec()),
-        Value::Raw(b"\x5f\xff\xff\xff".to_vec()),
-        Value::Raw(b"\x00\xff".to_vec()),
+        MmdbValue::Raw(b"\xff\xff\xff\xff".to_vec()),
+        MmdbValue::Raw(b"\x5f\xff\xff\xff".to_vec()),
+        MmdbValue::Raw(b"\x00\xff".to_vec()),
         // Maps in maps.
-        Value::Raw(b"\xe1\x47country".repeat(100_000)),
+        MmdbValue::Raw(b"\xe1\x47country".repeat(100_000)),
     ];
     for value in values {
         let site = site(&format!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
 
-use nowait_testkit::dns::{AAAA, Answer};
+use nowait_testkit::dns::{AAAA, DnsAnswer};
 use nowait_testkit::{DnsServer, Driver, Server, wait};
 
 use crate::stage::{ask, asks_nginx, on_each_driver, refused, server, site};
@@ -235,8 +235,8 @@ fn connections_of_checks_may_be_kept() {
 fn servers_that_names_bring_are_checked_too() {
     let dns = DnsServer::start(|query| {
         vec![match query.kind {
-            AAAA => Answer::new(),
-            _ => Answer::address(&query.name, 3600, "127.0.0.1"),
+            AAAA => DnsAnswer::new(),
+            _ => DnsAnswer::address(&query.name, 3600, "127.0.0.1"),
         }]
     });
     let builder = site(&format!(

@@ -1,6 +1,6 @@
 //! `mp4`. What parts contain is tested with the parser; here it is what clients see.
 
-use nowait_testkit::movie::{self, Sample, Track, movie, play};
+use nowait_testkit::movie::{self, MovieSample, Track, movie, play};
 
 use crate::stage::{ask, asks_nginx, on_each_driver, refused, server};
 
@@ -8,7 +8,7 @@ fn tracks() -> [Track; 2] {
     [Track::video(10, 60, &[10]), Track::sound(50, 50, &[40, 60])]
 }
 
-fn samples(file: &[u8]) -> Vec<Vec<Sample>> {
+fn samples(file: &[u8]) -> Vec<Vec<MovieSample>> {
     play(file).into_iter().map(|track| track.samples).collect()
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nowait_testkit::http2::Http2;
-use nowait_testkit::slow_disk::{DiskImage, Format, ImageOptions};
+use nowait_testkit::slow_disk::{DiskImage, ImageFormat, ImageOptions};
 use nowait_testkit::{Client, Response, Server, ServerBuilder, skip, wait};
 
 use crate::stage::{on_each_driver, send, server};
@@ -266,7 +266,7 @@ fn no_mount_is_missed() {
 
 #[test]
 fn other_file_systems_report_as_much() {
-    for format in [Format::Xfs, Format::Btrfs] {
+    for format in [ImageFormat::Xfs, ImageFormat::Btrfs] {
         let options = ImageOptions { format, ..ImageOptions::default() };
         let Some(disk) = DiskImage::or_skip(options) else { continue };
         let drivers = Cell::new(0);

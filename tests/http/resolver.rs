@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 
-use nowait_testkit::dns::{self, A, AAAA, Answer, Query, SRV};
+use nowait_testkit::dns::{self, A, AAAA, DnsAnswer, Query, SRV};
 use nowait_testkit::origin::Step;
 use nowait_testkit::{DnsServer, Driver, Origin, Server, wait};
 
@@ -21,9 +21,9 @@ fn origin(body: &str, connections: usize) -> Origin {
 }
 
 /// A name server that knows IPv4 addresses only.
-fn ipv4(answer: impl Fn(&Query) -> Answer + Send + Sync + 'static) -> DnsServer {
+fn ipv4(answer: impl Fn(&Query) -> DnsAnswer + Send + Sync + 'static) -> DnsServer {
     DnsServer::start(move |query| {
-        vec![if query.kind == AAAA { Answer::new() } else { answer(query) }]
+        vec![if query.kind == AAAA { DnsAnswer::new() } else { answer(query) }]
     })
 }
 
@@ -34,10 +34,10 @@ fn logged(server: &Server, text: &str) {
 #[test]
 fn names_in_variables_are_resolved() {
     let dns = ipv4(|query| match query.name.as_str() {
-        "good.example" => Answer::address(&query.name, 3600, "127.0.0.1"),
-        "alias.example" => Answer::new().with_cname(&query.name, 3600, "good.example"),
-        "failed.example" => Answer::failure(dns::SERVFAIL),
-        _ => Answer::failure(dns::NXDOMAIN),
+        "good.example" => DnsAnswer::address(&query.name, 3600, "127.0.0.1"),
+        "alias.example" => DnsAnswer::new().with_cname(&query.name, 3600, "good.example"),
+        "failed.example" => DnsAnswer::failure(dns::SERVFAIL),
+        _ => DnsAnswer::failure(dns::NXDOMAIN),
     });
     let origin = origin("found", 6);
     let port = origin.addr().port();
@@ -63,7 +63,7 @@ fn names_in_variables_are_resolved() {
 
 #[test]
 fn a_name_server_that_is_silent_costs_no_more_than_the_timeout() {
-    let dns = DnsServer::start(|_| vec![Answer::silence()]);
+    let dns = DnsServer::start(|_| vec![DnsAnswer::silence()]);
     let conf = format!(
         "resolver {} ipv6=off;\nresolver_timeout 50ms;\nlocation / {{ proxy_pass http://$arg_name; }}",
         dns.addr()
@@ -84,7 +84,7 @@ fn the_start_does_not_wait_for_names_but_the_first_request_does() {
     let dns = DnsServer::start(move |query| {
         let _ = asked.lock().unwrap().send(query.name.clone());
         let _ = allowed.lock().unwrap().recv();
-        vec![Answer::address(&query.name, 3600, "127.0.0.1")]
+        vec![DnsAnswer::address(&query.name, 3600, "127.0.0.1")]
     });
     let site = site(&format!(
         "upstream u {{ server late.example:{port} resolve; }}\nresolver {} ipv6=off;\n\
@@ -105,9 +105,9 @@ fn names_of_a_group_follow_the_name_server() {
     let address = Arc::new(Mutex::new("127.0.0.1".to_owned()));
     let now = address.clone();
     let dns = ipv4(move |query| match now.lock().unwrap().as_str() {
-        "gone" => Answer::failure(dns::NXDOMAIN),
-        "failed" => Answer::failure(dns::SERVFAIL),
-        address => Answer::address(&query.name, 1, address),
+        "gone" => DnsAnswer::failure(dns::NXDOMAIN),
+        "failed" => DnsAnswer::failure(dns::SERVFAIL),
+        address => DnsAnswer::address(&query.name, 1, address),
     });
     let site = site(&format!(
         "upstream u {{ zone u 64k; server moving.example:%%PORT%% resolve max_fails=0; }}\n\
@@ -152,12 +152,12 @@ fn services_bring_ports_weights_and_backups() {
         let (first, spare) = (origin("first", 2), origin("spare", 1));
         let ports = (first.addr().port(), spare.addr().port());
         let dns = ipv4(move |query| match (query.name.as_str(), query.kind) {
-            ("_http._tcp.example", SRV) => Answer::new()
+            ("_http._tcp.example", SRV) => DnsAnswer::new()
                 .with_srv(&query.name, 3600, [20, 1, ports.1], "b.example")
                 .with_srv(&query.name, 3600, [10, 1, ports.0], "a.example")
                 .with_srv(&query.name, 3600, [10, 1, 1], "none.example"),
-            ("a.example" | "b.example", A) => Answer::address(&query.name, 3600, "127.0.0.1"),
-            _ => Answer::failure(dns::NXDOMAIN),
+            ("a.example" | "b.example", A) => DnsAnswer::address(&query.name, 3600, "127.0.0.1"),
+            _ => DnsAnswer::failure(dns::NXDOMAIN),
         });
         let site = site(&format!(
             "upstream u {{ zone u 64k; server example service=http resolve; }}\n\
@@ -180,7 +180,7 @@ fn services_bring_ports_weights_and_backups() {
 fn literal_names_are_resolved_as_the_system_does() {
     let origin = origin("local", 2);
     let port = origin.addr().port();
-    let dns = DnsServer::start(|_| vec![Answer::failure(dns::NXDOMAIN)]);
+    let dns = DnsServer::start(|_| vec![DnsAnswer::failure(dns::NXDOMAIN)]);
     let conf = format!(
         "resolver {};\nlocation / {{ proxy_pass http://localhost:{port}; proxy_next_upstream error; }}\n\
          location /unknown/ {{ proxy_pass http://no-such-name.invalid:{port}; }}",
@@ -198,9 +198,9 @@ fn the_resolver_of_a_group_comes_before_that_of_http() {
     let count = asked.clone();
     let wrong = DnsServer::start(move |_| {
         count.fetch_add(1, SeqCst);
-        vec![Answer::failure(dns::NXDOMAIN)]
+        vec![DnsAnswer::failure(dns::NXDOMAIN)]
     });
-    let right = ipv4(|query| Answer::address(&query.name, 3600, "127.0.0.1"));
+    let right = ipv4(|query| DnsAnswer::address(&query.name, 3600, "127.0.0.1"));
     let origin = origin("right", 2);
     let site = site(&format!(
         "upstream u {{ zone u 64k; server a.example:{} resolve; resolver {}; resolver_timeout 20s; }}\n\
@@ -231,8 +231,8 @@ fn what_is_wrong_with_resolvers_is_said_in_nginx_s_words() {
 #[test]
 fn status_pages_show_what_resolvers_did() {
     let dns = ipv4(|query| match query.name.as_str() {
-        "a.example" => Answer::address(&query.name, 3600, "127.0.0.1"),
-        _ => Answer::failure(dns::NXDOMAIN),
+        "a.example" => DnsAnswer::address(&query.name, 3600, "127.0.0.1"),
+        _ => DnsAnswer::failure(dns::NXDOMAIN),
     });
     if asks_nginx() {
         return;

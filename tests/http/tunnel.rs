@@ -1,6 +1,6 @@
 //! `tunnel_pass`: CONNECT over HTTP/1.1 and HTTP/2.
 
-use nowait_testkit::dns::{self, Answer};
+use nowait_testkit::dns::{self, DnsAnswer};
 use nowait_testkit::http2::{ErrorCode, Http2};
 use nowait_testkit::origin::Step;
 use nowait_testkit::{Client, DnsServer, Driver, Origin, Server, ServerBuilder, wait};
@@ -207,7 +207,7 @@ fn access_is_restricted() {
 
 #[test]
 fn unreachable_destinations() {
-    let dns = DnsServer::start(|_| vec![Answer::failure(dns::NXDOMAIN)]);
+    let dns = DnsServer::start(|_| vec![DnsAnswer::failure(dns::NXDOMAIN)]);
     let site = proxy(&format!(
         "resolver {}; tunnel_pass; location = /a {{ proxy_pass http://127.0.0.1:%%PORT_1%%; }}",
         dns.addr()

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use nowait_testkit::client::Arrival;
 use nowait_testkit::slow_disk::{
-    DiskImage, DiskOptions, Format, Gate, ImageOptions, Ops, Pinned, Quiet, SlowDisk, pin, quiet,
+    DiskImage, DiskOptions, Gate, ImageFormat, ImageOptions, Ops, PinnedFile, Quiet, SlowDisk, pin,
+    quiet,
 };
 use nowait_testkit::{Binary, Client, Driver, Response, Server, skip};
 
@@ -154,8 +155,8 @@ impl Stage {
 
     fn with(case: Case, synchronous: bool) -> Option<Stage> {
         let disk = match case.medium {
-            Medium::Ext4 => Stage::local(Format::Ext4, synchronous)?,
-            Medium::Xfs => Stage::local(Format::Xfs, synchronous)?,
+            Medium::Ext4 => Stage::local(ImageFormat::Ext4, synchronous)?,
+            Medium::Xfs => Stage::local(ImageFormat::Xfs, synchronous)?,
             Medium::Fuse => Disk::Fuse(SlowDisk::or_skip(DiskOptions::default())?),
         };
         let stage = Stage { case, disk, environment: Vec::new() };
@@ -163,7 +164,7 @@ impl Stage {
         Some(stage)
     }
 
-    fn local(format: Format, synchronous: bool) -> Option<Disk> {
+    fn local(format: ImageFormat, synchronous: bool) -> Option<Disk> {
         let options = ImageOptions { format, synchronous, ..ImageOptions::default() };
         Some(Disk::Local(Box::new(DiskImage::or_skip(options)?)))
     }
@@ -300,7 +301,7 @@ impl Stage {
 pub struct Running {
     hot: Vec<Client>,
     /// The hot file.
-    pinned: Option<Pinned>,
+    pinned: Option<PinnedFile>,
     pub server: Server,
     quiet: Quiet,
     pub stage: Stage,

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::{Arc, Mutex};
 
-use nowait_testkit::dns::{A, Answer, DnsServer};
+use nowait_testkit::dns::{A, DnsAnswer, DnsServer};
 use nowait_testkit::{Client, ports};
 
 use crate::stage::{PATIENCE, Upstream, on_each, say, stream};
@@ -13,8 +13,8 @@ fn they_end_if_they_should() {
     let address = Arc::new(Mutex::new("127.0.0.1"));
     let now = address.clone();
     let dns = DnsServer::start(move |query| match query.kind {
-        A => vec![Answer::address(&query.name, 1, *now.lock().unwrap())],
-        _ => vec![Answer::new()],
+        A => vec![DnsAnswer::address(&query.name, 1, *now.lock().unwrap())],
+        _ => vec![DnsAnswer::new()],
     });
     let up = Upstream::echo();
     let datagrams = UdpSocket::bind(up.addr()).expect("the same port");

@@ -1,6 +1,6 @@
 //! Variables that the configuration defines, and `return`.
 
-use nowait_testkit::mmdb::{self, Value};
+use nowait_testkit::mmdb::{self, MmdbValue};
 
 use crate::stage::{hear, on_each, stream};
 
@@ -33,7 +33,7 @@ fn networks() {
 
 #[test]
 fn databases() {
-    let known = Value::Map(vec![("code", Value::Text("LO"))]);
+    let known = MmdbValue::Map(vec![("code", MmdbValue::Text("LO"))]);
     let file = mmdb::database(1, &[("127.0.0.0/8", known)]);
     let block = "geoip2 geo.mmdb {
             auto_reload 1s; $code code; $none default=no source=$server_port code;
@@ -42,7 +42,7 @@ fn databases() {
         server { listen 127.0.0.1:%%PORT%%; return $code,$none,$own; }";
     on_each(&stream(block).file("geo.mmdb", &file), |server| {
         assert_eq!(hear(server.addr()), "LO,no,LO");
-        let known = Value::Map(vec![("code", Value::Text("NEW"))]);
+        let known = MmdbValue::Map(vec![("code", MmdbValue::Text("NEW"))]);
         let new = server.write("new", mmdb::database(2, &[("127.0.0.0/8", known)]));
         std::fs::rename(new, server.dir().join("geo.mmdb")).expect("a rename");
         server.wait_log("geo.mmdb\" reloaded");

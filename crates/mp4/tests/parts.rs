@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use nowait_mp4::{Clip, Error, Layout, Scan, Step, cut, duration_ms};
-use nowait_testkit::movie::{self, Played, Sample, Track};
+use nowait_testkit::movie::{self, MovieSample, PlayedTrack, Track};
 
 fn scan(file: &[u8]) -> Result<Layout, Error> {
     match Scan::new(file.len() as u64, 1 << 20).step(0, file)? {
@@ -28,13 +28,13 @@ fn clip(start_ms: u64, length_ms: u64, start_key_frame: bool) -> Clip {
 }
 
 /// What is to be played of a track; `None`: it ends before the part.
-fn expected(track: &Track, clip: &Clip) -> Option<Played> {
+fn expected(track: &Track, clip: &Clip) -> Option<PlayedTrack> {
     let units = |ms: u64| ms * u64::from(track.timescale) / 1000;
-    let duration = |samples: &[Sample]| -> u64 {
+    let duration = |samples: &[MovieSample]| -> u64 {
         samples.iter().map(|sample| u64::from(sample.duration)).sum()
     };
     // The number of samples that end within a time.
-    let whole = |samples: &[Sample], time: u64| {
+    let whole = |samples: &[MovieSample], time: u64| {
         (0..samples.len()).take_while(|n| duration(&samples[..=*n]) <= time).count()
     };
     let all = &track.samples;
@@ -60,7 +60,7 @@ fn expected(track: &Track, clip: &Clip) -> Option<Played> {
     if let Some(length) = clip.length_ms {
         in_movie = in_movie.min(length.get() * movie::TIMESCALE / 1000);
     }
-    Some(Played {
+    Some(PlayedTrack {
         duration: in_movie,
         decoded: length + prefix,
         edit: (prefix > 0).then_some((in_movie, prefix)),
@@ -91,7 +91,7 @@ fn parts_are_those_asked_for() {
             for length in [0, 250, 800, 1000, 1700, 4000, 100_000] {
                 for key in [false, true] {
                     let clip = clip(start, length, key);
-                    let expected: Vec<Played> =
+                    let expected: Vec<PlayedTrack> =
                         tracks.iter().filter_map(|track| expected(track, &clip)).collect();
                     let parts = files.each_ref().map(|file| part(file, &clip).unwrap());
                     assert_eq!(parts[0], parts[1], "{clip:?}");

@@ -10,7 +10,7 @@ use nowait_runtime::net::{Datagram, NO_TIMEOUT};
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::sim::{self, Weather};
 use nowait_runtime::{now, sleep, spawn};
-use nowait_testkit::dns::{self, A, AAAA, Answer, Query, SRV};
+use nowait_testkit::dns::{self, A, AAAA, DnsAnswer, Query, SRV};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 type Asked = Rc<RefCell<Vec<(Duration, String, u16)>>>;
 
 /// A name server of the simulation, and what came to it.
-fn server(script: impl Fn(&Query) -> Vec<Answer> + 'static) -> (SocketAddr, Asked) {
+fn server(script: impl Fn(&Query) -> Vec<DnsAnswer> + 'static) -> (SocketAddr, Asked) {
     let socket = Datagram::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let address = socket.local_addr().unwrap();
     let asked = Asked::default();
@@ -75,12 +75,12 @@ fn both_families_are_asked_for_and_remembered() {
     sim::run(1, Weather::fair(), || async {
         let (address, asked) = server(|query| {
             vec![match query.kind {
-                A => Answer::address(&query.name, 10, "192.0.2.1").with_address(
+                A => DnsAnswer::address(&query.name, 10, "192.0.2.1").with_address(
                     &query.name,
                     20,
                     "192.0.2.2",
                 ),
-                AAAA => Answer::address(&query.name, 30, "2001:db8::1"),
+                AAAA => DnsAnswer::address(&query.name, 30, "2001:db8::1"),
                 _ => unreachable!(),
             }]
         });
@@ -103,7 +103,8 @@ fn both_families_are_asked_for_and_remembered() {
 #[test]
 fn valid_takes_the_place_of_the_ttl() {
     sim::run(1, Weather::fair(), || async {
-        let (address, asked) = server(|query| vec![Answer::address(&query.name, 1, "192.0.2.1")]);
+        let (address, asked) =
+            server(|query| vec![DnsAnswer::address(&query.name, 1, "192.0.2.1")]);
         let resolver = resolver(&[address], |settings| {
             ipv4(settings);
             settings.valid = Some(5 * SECOND);
@@ -119,7 +120,8 @@ fn valid_takes_the_place_of_the_ttl() {
 #[test]
 fn a_ttl_of_zero_serves_those_who_wait_and_nobody_else() {
     sim::run(1, Weather::fair(), || async {
-        let (address, asked) = server(|query| vec![Answer::address(&query.name, 0, "192.0.2.1")]);
+        let (address, asked) =
+            server(|query| vec![DnsAnswer::address(&query.name, 0, "192.0.2.1")]);
         let resolver = resolver(&[address], ipv4);
         let tasks: Vec<_> = (0..10)
             .map(|_| {
@@ -139,8 +141,8 @@ fn a_ttl_of_zero_serves_those_who_wait_and_nobody_else() {
 #[test]
 fn silence_is_answered_by_the_next_server_after_five_seconds() {
     sim::run(1, Weather::fair(), || async {
-        let (silent, first) = server(|_| vec![Answer::silence()]);
-        let (good, second) = server(|query| vec![Answer::address(&query.name, 9, "192.0.2.1")]);
+        let (silent, first) = server(|_| vec![DnsAnswer::silence()]);
+        let (good, second) = server(|query| vec![DnsAnswer::address(&query.name, 9, "192.0.2.1")]);
         let resolver = resolver(&[silent, good], ipv4);
         let start = now();
         assert_eq!(text(&resolver, "a.example").await, "192.0.2.1");
@@ -155,7 +157,7 @@ fn silence_is_answered_by_the_next_server_after_five_seconds() {
 #[test]
 fn a_lookup_ends_with_the_patience_of_those_who_wait() {
     sim::run(1, Weather::fair(), || async {
-        let (silent, asked) = server(|_| vec![Answer::silence()]);
+        let (silent, asked) = server(|_| vec![DnsAnswer::silence()]);
         let resolver = resolver(&[silent], ipv4);
         let start = now();
         let impatient = resolver.resolve(b"a.example", 2 * SECOND).await;
@@ -180,7 +182,7 @@ fn a_late_answer_is_welcome() {
             let (message, from) = socket.recv_from(NO_TIMEOUT).await.unwrap();
             sleep(7 * SECOND).await;
             let query = Query::parse(&message, false);
-            let answer = Answer::address(&query.name, 9, "192.0.2.1").message(&query).unwrap();
+            let answer = DnsAnswer::address(&query.name, 9, "192.0.2.1").message(&query).unwrap();
             socket.send_to(&answer, from).await.unwrap();
         }));
         let start = now();
@@ -193,16 +195,16 @@ fn a_late_answer_is_welcome() {
 fn what_does_not_match_the_question_is_ignored() {
     sim::run(1, Weather::fair(), || async {
         let (address, _) = server(|query| {
-            let evil = || Answer::address(&query.name, 3600, "203.0.113.66");
+            let evil = || DnsAnswer::address(&query.name, 3600, "203.0.113.66");
             vec![
                 evil().with_wrong_id(),
                 evil().with_question("other.example", A),
                 evil().with_question(&query.name, AAAA),
                 evil().with_flags(0x8000),
                 evil().with_flags(0x0800),
-                Answer::raw(b""),
-                Answer::raw(b"\x00\x00\x81"),
-                Answer::address(&query.name, 9, "192.0.2.1"),
+                DnsAnswer::raw(b""),
+                DnsAnswer::raw(b"\x00\x00\x81"),
+                DnsAnswer::address(&query.name, 9, "192.0.2.1"),
                 evil(),
             ]
         });
@@ -216,10 +218,10 @@ fn what_does_not_match_the_question_is_ignored() {
 fn addresses_of_other_names_are_not_taken() {
     sim::run(1, Weather::fair(), || async {
         let (address, _) = server(|query| {
-            let answer = Answer::address("victim.example", 3600, "203.0.113.66");
+            let answer = DnsAnswer::address("victim.example", 3600, "203.0.113.66");
             vec![match query.name.as_str() {
                 "attacker.example" => answer.with_address(&query.name, 9, "192.0.2.1"),
-                _ => Answer::failure(dns::NXDOMAIN),
+                _ => DnsAnswer::failure(dns::NXDOMAIN),
             }]
         });
         let resolver = resolver(&[address], ipv4);
@@ -232,7 +234,7 @@ fn addresses_of_other_names_are_not_taken() {
 fn errors_are_nginx_s_and_remembered_for_a_second() {
     sim::run(1, Weather::fair(), || async {
         let (address, asked) = server(|query| {
-            vec![Answer::failure(match query.name.as_str() {
+            vec![DnsAnswer::failure(match query.name.as_str() {
                 "servfail" => 2,
                 "notimp" => 4,
                 "refused" => 5,
@@ -265,9 +267,9 @@ fn an_error_of_one_family_is_one_of_the_whole() {
     sim::run(1, Weather::fair(), || async {
         let (address, _) = server(|query| {
             vec![match query.kind {
-                A => Answer::address(&query.name, 9, "192.0.2.1"),
-                _ if query.name == "empty" => Answer::new(),
-                _ => Answer::failure(dns::SERVFAIL),
+                A => DnsAnswer::address(&query.name, 9, "192.0.2.1"),
+                _ if query.name == "empty" => DnsAnswer::new(),
+                _ => DnsAnswer::failure(dns::SERVFAIL),
             }]
         });
         let resolver = resolver(&[address], |_| {});
@@ -279,8 +281,8 @@ fn an_error_of_one_family_is_one_of_the_whole() {
 #[test]
 fn an_error_of_one_server_does_not_keep_the_next_from_being_asked() {
     sim::run(1, Weather::fair(), || async {
-        let (bad, _) = server(|_| vec![Answer::failure(2)]);
-        let (good, _) = server(|query| vec![Answer::address(&query.name, 9, "192.0.2.1")]);
+        let (bad, _) = server(|_| vec![DnsAnswer::failure(2)]);
+        let (good, _) = server(|query| vec![DnsAnswer::address(&query.name, 9, "192.0.2.1")]);
         let resolver = resolver(&[bad, good], ipv4);
         assert_eq!(text(&resolver, "a.example").await, "2: Server failure");
         assert_eq!(text(&resolver, "a.example").await, "192.0.2.1");
@@ -290,7 +292,8 @@ fn an_error_of_one_server_does_not_keep_the_next_from_being_asked() {
 #[test]
 fn the_longest_name_is_asked_for() {
     sim::run(1, Weather::fair(), || async {
-        let (address, asked) = server(|query| vec![Answer::address(&query.name, 9, "192.0.2.1")]);
+        let (address, asked) =
+            server(|query| vec![DnsAnswer::address(&query.name, 9, "192.0.2.1")]);
         let resolver = resolver(&[address], ipv4);
         let label = "x".repeat(63);
         let longest = format!("{label}.{label}.{label}.{}", "y".repeat(61));
@@ -306,7 +309,7 @@ fn the_longest_name_is_asked_for() {
 fn no_such_name_is_remembered_as_the_zone_allows() {
     sim::run(1, Weather::fair(), || async {
         let (address, asked) =
-            server(|_| vec![Answer::failure(dns::NXDOMAIN).with_soa("example", 3600, 4)]);
+            server(|_| vec![DnsAnswer::failure(dns::NXDOMAIN).with_soa("example", 3600, 4)]);
         let resolver = resolver(&[address], ipv4);
         for (pause, questions) in [(0, 1), (3, 1), (2, 2)] {
             sleep(pause * SECOND).await;
@@ -320,7 +323,7 @@ fn no_such_name_is_remembered_as_the_zone_allows() {
 fn aliases_are_followed_but_not_for_ever() {
     sim::run(1, Weather::fair(), || async {
         let (address, asked) = server(|query| {
-            let alias = |target| Answer::new().with_cname(&query.name, 5, target);
+            let alias = |target| DnsAnswer::new().with_cname(&query.name, 5, target);
             vec![match query.name.as_str() {
                 "combined" => alias("end").with_address("end", 60, "192.0.2.1"),
                 "far" => alias("near"),
@@ -328,8 +331,8 @@ fn aliases_are_followed_but_not_for_ever() {
                 "loop" => alias("pool"),
                 "pool" => alias("loop"),
                 "dead" => alias("nothing").with_soa("example", 60, 60),
-                "end" => Answer::address("end", 60, "192.0.2.1"),
-                _ => Answer::new(),
+                "end" => DnsAnswer::address("end", 60, "192.0.2.1"),
+                _ => DnsAnswer::new(),
             }]
         });
         let resolver = resolver(&[address], ipv4);
@@ -355,14 +358,14 @@ fn aliases_are_followed_but_not_for_ever() {
 fn an_alias_is_followed_for_both_families_if_neither_has_an_address() {
     sim::run(1, Weather::fair(), || async {
         let (address, asked) = server(|query| {
-            let alias = |target| Answer::new().with_cname(&query.name, 60, target);
+            let alias = |target| DnsAnswer::new().with_cname(&query.name, 60, target);
             vec![match (query.name.as_str(), query.kind) {
                 ("half", AAAA) => alias("end"),
-                ("some", A) => Answer::address("some", 60, "192.0.2.1"),
+                ("some", A) => DnsAnswer::address("some", 60, "192.0.2.1"),
                 ("some", AAAA) => alias("end"),
-                ("end", A) => Answer::address("end", 60, "192.0.2.7"),
-                ("end", AAAA) => Answer::address("end", 60, "2001:db8::7"),
-                _ => Answer::new(),
+                ("end", A) => DnsAnswer::address("end", 60, "192.0.2.7"),
+                ("end", AAAA) => DnsAnswer::address("end", 60, "2001:db8::7"),
+                _ => DnsAnswer::new(),
             }]
         });
         let resolver = resolver(&[address], |_| {});
@@ -378,18 +381,18 @@ fn services_come_with_the_addresses_of_their_targets() {
     sim::run(1, Weather::fair(), || async {
         let (address, asked) = server(|query| {
             vec![match (query.name.as_str(), query.kind) {
-                ("_http._tcp.example", SRV) => Answer::new()
+                ("_http._tcp.example", SRV) => DnsAnswer::new()
                     .with_srv(&query.name, 60, [20, 0, 81], "b.example")
                     .with_srv(&query.name, 60, [10, 5, 80], "a.example")
                     .with_srv(&query.name, 60, [10, 7, 82], "a.example")
                     .with_srv(&query.name, 60, [10, 7, 83], "gone.example"),
                 ("_none._tcp.example", SRV) => {
-                    Answer::new().with_srv(&query.name, 60, [1, 1, 1], "gone.example")
+                    DnsAnswer::new().with_srv(&query.name, 60, [1, 1, 1], "gone.example")
                 }
-                ("a.example", A) => Answer::address("a.example", 7, "192.0.2.1"),
-                ("b.example", A) => Answer::address("b.example", 60, "192.0.2.2"),
-                ("gone.example", _) => Answer::failure(dns::SERVFAIL),
-                _ => Answer::new(),
+                ("a.example", A) => DnsAnswer::address("a.example", 7, "192.0.2.1"),
+                ("b.example", A) => DnsAnswer::address("b.example", 60, "192.0.2.2"),
+                ("gone.example", _) => DnsAnswer::failure(dns::SERVFAIL),
+                _ => DnsAnswer::new(),
             }]
         });
         let resolver = resolver(&[address], ipv4);
@@ -429,8 +432,8 @@ fn services_come_with_the_addresses_of_their_targets() {
 fn a_lost_datagram_costs_time_but_no_answer() {
     for seed in 0..20 {
         sim::run(seed, Weather::stormy(), || async {
-            let (one, _) = server(|query| vec![Answer::address(&query.name, 9, "192.0.2.1")]);
-            let (two, _) = server(|query| vec![Answer::address(&query.name, 9, "192.0.2.1")]);
+            let (one, _) = server(|query| vec![DnsAnswer::address(&query.name, 9, "192.0.2.1")]);
+            let (two, _) = server(|query| vec![DnsAnswer::address(&query.name, 9, "192.0.2.1")]);
             let resolver = resolver(&[one, two], ipv4);
             for name in 0..30 {
                 assert_eq!(text(&resolver, &format!("{name}.example")).await, "192.0.2.1");
@@ -445,9 +448,9 @@ fn lookups_and_names_are_bounded() {
         let (silent, _) = server(|query| {
             let quiet = query.name.starts_with('s');
             vec![if quiet {
-                Answer::silence()
+                DnsAnswer::silence()
             } else {
-                Answer::address(&query.name, 9000, "192.0.2.1")
+                DnsAnswer::address(&query.name, 9000, "192.0.2.1")
             }]
         });
         let resolver = resolver(&[silent], ipv4);

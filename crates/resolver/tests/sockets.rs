@@ -11,7 +11,7 @@ use nowait_resolver::{NameServer, ResolveError, Resolver, Settings};
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::worker::{self, WorkerConfig, Workers};
-use nowait_testkit::dns::{A, Answer, NXDOMAIN, Query, SERVFAIL};
+use nowait_testkit::dns::{A, DnsAnswer, NXDOMAIN, Query, SERVFAIL};
 use nowait_testkit::{DnsServer, TempDir};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,16 +63,16 @@ fn look_up(names: &'static [&'static str], make: impl Fn() -> Resolver) -> Vec<V
 #[test]
 fn what_does_not_fit_into_a_datagram_comes_by_tcp() {
     let many = |query: &Query| {
-        (0..300).fold(Answer::new(), |answer, number| {
+        (0..300).fold(DnsAnswer::new(), |answer, number| {
             answer.with_address(&query.name, 60, &format!("192.0.2.{}", number % 250))
         })
     };
     let dns = DnsServer::start(move |query| {
-        let truncated = Answer::address(&query.name, 60, "203.0.113.1").with_flags(0x200);
+        let truncated = DnsAnswer::address(&query.name, 60, "203.0.113.1").with_flags(0x200);
         vec![match (query.name.as_str(), query.tcp) {
             (_, false) | ("always.example", true) => truncated,
             ("many.example", true) => many(query),
-            (_, true) => Answer::address(&query.name, 60, "192.0.2.1"),
+            (_, true) => DnsAnswer::address(&query.name, 60, "192.0.2.1"),
         }]
     });
     for texts in look_up(&["a.example", "many.example"], || resolver(&[dns.addr()])) {
@@ -85,9 +85,9 @@ fn what_does_not_fit_into_a_datagram_comes_by_tcp() {
 fn a_flood_of_wrong_answers_leads_to_tcp() {
     let dns = DnsServer::start(|query| {
         if query.tcp {
-            return vec![Answer::address(&query.name, 60, "192.0.2.1")];
+            return vec![DnsAnswer::address(&query.name, 60, "192.0.2.1")];
         }
-        vec![Answer::address(&query.name, 60, "203.0.113.66").with_wrong_id(); 32]
+        vec![DnsAnswer::address(&query.name, 60, "203.0.113.66").with_wrong_id(); 32]
     });
     for texts in look_up(&["a.example"], || resolver(&[dns.addr()])) {
         assert_eq!(texts, ["192.0.2.1"]);
@@ -96,7 +96,7 @@ fn a_flood_of_wrong_answers_leads_to_tcp() {
 
 #[test]
 fn a_port_that_nobody_serves_is_passed_over_at_once() {
-    let dns = DnsServer::start(|query| vec![Answer::address(&query.name, 60, "192.0.2.1")]);
+    let dns = DnsServer::start(|query| vec![DnsAnswer::address(&query.name, 60, "192.0.2.1")]);
     let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     for texts in look_up(&["a.example", "b.example"], || resolver(&[free, dns.addr()])) {
         assert_eq!(texts, ["192.0.2.1", "192.0.2.1"]);
@@ -105,7 +105,7 @@ fn a_port_that_nobody_serves_is_passed_over_at_once() {
 
 #[test]
 fn ids_and_ports_differ() {
-    let dns = DnsServer::start(|query| vec![Answer::address(&query.name, 60, "192.0.2.1")]);
+    let dns = DnsServer::start(|query| vec![DnsAnswer::address(&query.name, 60, "192.0.2.1")]);
     let names = &["a", "b", "c", "d", "e", "f", "g", "h"];
     look_up(names, || resolver(&[dns.addr()]));
     let mut ids: Vec<u16> = dns.queries().iter().map(|query| query.id).collect();
@@ -124,7 +124,7 @@ fn workers_share_lookups_and_answers() {
     let dns = DnsServer::start(move |query| {
         // Answered when all have asked.
         opened.wait();
-        vec![Answer::address(&query.name, 3600, "192.0.2.1")]
+        vec![DnsAnswer::address(&query.name, 3600, "192.0.2.1")]
     });
     let resolver = resolver(&[dns.addr()]);
     let workers = Workers::new(WORKERS).unwrap();
@@ -175,7 +175,7 @@ fn a_lookup_survives_the_end_of_its_worker() {
             opened.wait();
             return vec![];
         }
-        vec![Answer::address(&query.name, 60, "192.0.2.1")]
+        vec![DnsAnswer::address(&query.name, 60, "192.0.2.1")]
     });
     let resolver = resolver(&[dns.addr()]);
     let workers = Workers::new(2).unwrap();
@@ -232,9 +232,9 @@ fn names_of_the_hosts_file_need_no_server() {
 fn name_servers_may_have_names() {
     let dns = DnsServer::start(|query| {
         vec![match query.name.as_str() {
-            "bad.example" => Answer::failure(SERVFAIL),
-            "a.example" => Answer::address(&query.name, 60, "192.0.2.1"),
-            _ => Answer::failure(NXDOMAIN),
+            "bad.example" => DnsAnswer::failure(SERVFAIL),
+            "a.example" => DnsAnswer::address(&query.name, 60, "192.0.2.1"),
+            _ => DnsAnswer::failure(NXDOMAIN),
         }]
     });
     let directory = TempDir::new("resolver");

@@ -21,8 +21,8 @@ use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::worker::{self, Remote, WorkerConfig, WorkerEnd, Workers};
 use nowait_runtime::{guard, mounts, worker::stopping};
 use nowait_testkit::slow_disk::{
-    DiskImage, DiskOptions, EIO, Format, Gate, ImageOptions, Ops, Quiet, SlowDisk, alone, evict,
-    mount_elsewhere, pin, quiet,
+    DiskImage, DiskOptions, EIO, Gate, ImageFormat, ImageOptions, Ops, Quiet, SlowDisk, alone,
+    evict, mount_elsewhere, pin, quiet,
 };
 use nowait_testkit::wait::{self, PATIENCE};
 
@@ -137,7 +137,7 @@ enum TestDisk {
 }
 
 impl TestDisk {
-    fn local(format: Format) -> Option<TestDisk> {
+    fn local(format: ImageFormat) -> Option<TestDisk> {
         let options = ImageOptions { format, synchronous: true, ..ImageOptions::default() };
         DiskImage::or_skip(options).map(|image| TestDisk::Ext(Box::new(image)))
     }
@@ -309,18 +309,18 @@ fn every_operation_leaves_the_loop_alone(driver: DriverKind, mut disk: TestDisk)
 
 /// Not on btrfs: its tree fits into one block for so few names, and once that is read, nothing
 /// waits.
-fn every_operation_on(driver: DriverKind, format: Format) {
+fn every_operation_on(driver: DriverKind, format: ImageFormat) {
     if let Some(disk) = TestDisk::local(format) {
         every_operation_leaves_the_loop_alone(driver, disk);
     }
 }
 
 fn every_operation_on_ext4(driver: DriverKind) {
-    every_operation_on(driver, Format::Ext4);
+    every_operation_on(driver, ImageFormat::Ext4);
 }
 
 fn every_operation_on_xfs(driver: DriverKind) {
-    every_operation_on(driver, Format::Xfs);
+    every_operation_on(driver, ImageFormat::Xfs);
 }
 
 fn every_operation_on_fuse(driver: DriverKind) {
@@ -352,26 +352,26 @@ fn every_operation_reports_a_broken_disk(driver: DriverKind) {
 
 /// The central test: a stuck pool, and files in memory.
 fn what_is_in_memory_is_served_while_the_pool_is_stuck(driver: DriverKind) {
-    hot_files_on_a_stuck_pool(driver, Format::Ext4, quiet, || {});
+    hot_files_on_a_stuck_pool(driver, ImageFormat::Ext4, quiet, || {});
 }
 
 fn what_is_in_memory_is_served_on_xfs(driver: DriverKind) {
-    hot_files_on_a_stuck_pool(driver, Format::Xfs, quiet, || {});
+    hot_files_on_a_stuck_pool(driver, ImageFormat::Xfs, quiet, || {});
 }
 
 fn what_is_in_memory_is_served_on_btrfs(driver: DriverKind) {
-    hot_files_on_a_stuck_pool(driver, Format::Btrfs, quiet, || {});
+    hot_files_on_a_stuck_pool(driver, ImageFormat::Btrfs, quiet, || {});
 }
 
 /// The same when a file system is mounted elsewhere meanwhile, so that the knowledge about paths
 /// must be confirmed again: without the pool.
 fn a_mount_elsewhere_does_not_send_hot_files_to_a_stuck_pool(driver: DriverKind) {
-    hot_files_on_a_stuck_pool(driver, Format::Ext4, alone, mount_elsewhere);
+    hot_files_on_a_stuck_pool(driver, ImageFormat::Ext4, alone, mount_elsewhere);
 }
 
 fn hot_files_on_a_stuck_pool(
     driver: DriverKind,
-    format: Format,
+    format: ImageFormat,
     quiet: fn() -> Quiet,
     disturb: fn(),
 ) {
@@ -430,18 +430,18 @@ fn hot_files_on_a_stuck_pool(
 /// A file that was touched long ago, whose extent map is not fully in memory: reading beyond the
 /// known part would block inside `preadv2(RWF_NOWAIT)`.
 fn a_cold_extent_map_leaves_the_loop_alone(driver: DriverKind) {
-    a_cold_extent_map_on(driver, Format::Ext4);
+    a_cold_extent_map_on(driver, ImageFormat::Ext4);
 }
 
 fn a_cold_extent_map_on_xfs(driver: DriverKind) {
-    a_cold_extent_map_on(driver, Format::Xfs);
+    a_cold_extent_map_on(driver, ImageFormat::Xfs);
 }
 
 fn a_cold_extent_map_on_btrfs(driver: DriverKind) {
-    a_cold_extent_map_on(driver, Format::Btrfs);
+    a_cold_extent_map_on(driver, ImageFormat::Btrfs);
 }
 
-fn a_cold_extent_map_on(driver: DriverKind, format: Format) {
+fn a_cold_extent_map_on(driver: DriverKind, format: ImageFormat) {
     const BLOCKS: usize = 2000;
     let options = ImageOptions { format, ..ImageOptions::default() };
     let Some(mut image) = DiskImage::or_skip(options) else { return };

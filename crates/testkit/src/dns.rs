@@ -80,7 +80,7 @@ impl Query {
 
 /// A response, built step by step.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct DnsAnswer {
     code: u8,
     flags: u16,
     id_offset: u16,
@@ -91,16 +91,16 @@ pub struct Answer {
     silent: bool,
 }
 
-impl Default for Answer {
-    fn default() -> Answer {
-        Answer::new()
+impl Default for DnsAnswer {
+    fn default() -> DnsAnswer {
+        DnsAnswer::new()
     }
 }
 
-impl Answer {
+impl DnsAnswer {
     /// A successful response without records.
-    pub fn new() -> Answer {
-        Answer {
+    pub fn new() -> DnsAnswer {
+        DnsAnswer {
             code: 0,
             flags: 0x8180,
             id_offset: 0,
@@ -113,49 +113,49 @@ impl Answer {
     }
 
     /// No response at all.
-    pub fn silence() -> Answer {
-        Answer { silent: true, ..Answer::new() }
+    pub fn silence() -> DnsAnswer {
+        DnsAnswer { silent: true, ..DnsAnswer::new() }
     }
 
     /// A response of exactly these bytes.
-    pub fn raw(bytes: &[u8]) -> Answer {
-        Answer { raw: Some(bytes.to_vec()), ..Answer::new() }
+    pub fn raw(bytes: &[u8]) -> DnsAnswer {
+        DnsAnswer { raw: Some(bytes.to_vec()), ..DnsAnswer::new() }
     }
 
     /// This response code, without records.
-    pub fn failure(code: u8) -> Answer {
-        Answer { code, ..Answer::new() }
+    pub fn failure(code: u8) -> DnsAnswer {
+        DnsAnswer { code, ..DnsAnswer::new() }
     }
 
     /// One address.
-    pub fn address(name: &str, ttl: u32, address: &str) -> Answer {
-        Answer::new().with_address(name, ttl, address)
+    pub fn address(name: &str, ttl: u32, address: &str) -> DnsAnswer {
+        DnsAnswer::new().with_address(name, ttl, address)
     }
 
     /// Uses the id of another query.
     #[must_use]
-    pub fn with_wrong_id(mut self) -> Answer {
+    pub fn with_wrong_id(mut self) -> DnsAnswer {
         self.id_offset = 1;
         self
     }
 
     /// Uses the question of another query.
     #[must_use]
-    pub fn with_question(mut self, name: &str, kind: u16) -> Answer {
+    pub fn with_question(mut self, name: &str, kind: u16) -> DnsAnswer {
         self.question = Some((name.to_owned(), kind));
         self
     }
 
     /// Sets these additional flags: 0x200 is "truncated".
     #[must_use]
-    pub fn with_flags(mut self, flags: u16) -> Answer {
+    pub fn with_flags(mut self, flags: u16) -> DnsAnswer {
         self.flags ^= flags;
         self
     }
 
     /// Adds an A or AAAA record.
     #[must_use]
-    pub fn with_address(self, name: &str, ttl: u32, address: &str) -> Answer {
+    pub fn with_address(self, name: &str, ttl: u32, address: &str) -> DnsAnswer {
         match address.parse().expect("an address") {
             IpAddr::V4(ip) => self.with_record(name, A, ttl, &ip.octets()),
             IpAddr::V6(ip) => self.with_record(name, AAAA, ttl, &ip.octets()),
@@ -164,13 +164,13 @@ impl Answer {
 
     /// Adds an alias.
     #[must_use]
-    pub fn with_cname(self, name: &str, ttl: u32, target: &str) -> Answer {
+    pub fn with_cname(self, name: &str, ttl: u32, target: &str) -> DnsAnswer {
         self.with_record(name, CNAME, ttl, &wire(target))
     }
 
     /// Adds a service record.
     #[must_use]
-    pub fn with_srv(self, name: &str, ttl: u32, numbers: [u16; 3], target: &str) -> Answer {
+    pub fn with_srv(self, name: &str, ttl: u32, numbers: [u16; 3], target: &str) -> DnsAnswer {
         let mut data: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
         data.extend(wire(target));
         self.with_record(name, SRV, ttl, &data)
@@ -178,7 +178,7 @@ impl Answer {
 
     /// Adds any record to the answer section.
     #[must_use]
-    pub fn with_record(mut self, name: &str, kind: u16, ttl: u32, data: &[u8]) -> Answer {
+    pub fn with_record(mut self, name: &str, kind: u16, ttl: u32, data: &[u8]) -> DnsAnswer {
         self.answers.push(record(name, kind, ttl, data));
         self
     }
@@ -186,7 +186,7 @@ impl Answer {
     /// Adds an SOA record to the authority section, which limits how long negative responses are
     /// valid.
     #[must_use]
-    pub fn with_soa(mut self, name: &str, ttl: u32, minimum: u32) -> Answer {
+    pub fn with_soa(mut self, name: &str, ttl: u32, minimum: u32) -> DnsAnswer {
         let mut data = [wire("ns.example"), wire("admin.example")].concat();
         for number in [1, 3600, 600, 86_400, minimum] {
             data.extend(u32::to_be_bytes(number));
@@ -241,24 +241,24 @@ fn wire(name: &str) -> Vec<u8> {
 }
 
 /// Returns the responses to a query, in the order in which they are sent.
-pub type Script = dyn Fn(&Query) -> Vec<Answer> + Send + Sync;
+pub type Script = dyn Fn(&Query) -> Vec<DnsAnswer> + Send + Sync;
 
 /// A running server.
 #[derive(Debug)]
 pub struct DnsServer {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<DnsState>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct DnsState {
     stop: AtomicBool,
     script: Box<Script>,
     queries: Mutex<Vec<Query>>,
     numbers: Mutex<HashMap<(String, u16), usize>>,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for DnsState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
@@ -271,7 +271,7 @@ impl DnsServer {
     /// # Panics
     /// If no port can be bound.
     #[track_caller]
-    pub fn start(script: impl Fn(&Query) -> Vec<Answer> + Send + Sync + 'static) -> DnsServer {
+    pub fn start(script: impl Fn(&Query) -> Vec<DnsAnswer> + Send + Sync + 'static) -> DnsServer {
         let bind = || {
             let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
             let udp = UdpSocket::bind(tcp.local_addr().ok()?).ok()?;
@@ -279,7 +279,7 @@ impl DnsServer {
         };
         let (tcp, udp) = (0..PORT_TRIES).find_map(|_| bind()).expect("a loopback port");
         let addr = udp.local_addr().expect("a bound socket has an address");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(DnsState {
             stop: AtomicBool::new(false),
             script: Box::new(script),
             queries: Mutex::default(),
@@ -322,7 +322,7 @@ impl Drop for DnsServer {
     }
 }
 
-impl Shared {
+impl DnsState {
     fn answers(&self, message: &[u8], tcp: bool) -> Vec<Vec<u8>> {
         let mut query = Query::parse(message, tcp);
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -335,7 +335,7 @@ impl Shared {
     }
 }
 
-fn serve_udp(socket: &UdpSocket, shared: &Shared) {
+fn serve_udp(socket: &UdpSocket, shared: &DnsState) {
     let _ = socket.set_read_timeout(Some(TICK));
     let mut buffer = [0; 2048];
     while !shared.stop.load(Ordering::SeqCst) {
@@ -346,7 +346,7 @@ fn serve_udp(socket: &UdpSocket, shared: &Shared) {
     }
 }
 
-fn serve_tcp(listener: &TcpListener, shared: &Shared) {
+fn serve_tcp(listener: &TcpListener, shared: &DnsState) {
     for stream in listener.incoming() {
         if shared.stop.load(Ordering::SeqCst) {
             return;
@@ -358,7 +358,7 @@ fn serve_tcp(listener: &TcpListener, shared: &Shared) {
     }
 }
 
-fn answer_tcp(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
+fn answer_tcp(mut stream: TcpStream, shared: &DnsState) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut length = [0; 2];
     stream.read_exact(&mut length)?;

@@ -13,7 +13,7 @@ use nowait_h2::hpack::Field;
 pub use nowait_h2::{ErrorCode, Limits, StreamId};
 use nowait_h2::{Event, Sink, client};
 
-use crate::link::{Link, Patient, data_frame};
+use crate::link::{Link, PatientSocket, data_frame};
 use crate::response::Response;
 use crate::wait::{PATIENCE, STEP};
 
@@ -45,9 +45,9 @@ pub struct Exchange {
 }
 
 #[derive(Default)]
-struct Fields(Vec<(String, String)>);
+struct FieldList(Vec<(String, String)>);
 
-impl Sink for Fields {
+impl Sink for FieldList {
     fn begin(&mut self, _: StreamId) {
         self.0.clear();
     }
@@ -68,7 +68,7 @@ pub struct Http2 {
     /// `:scheme` of requests.
     scheme: &'static str,
     h2: client::Connection,
-    fields: Fields,
+    fields: FieldList,
     pending: Vec<u8>,
     exchanges: BTreeMap<StreamId, Exchange>,
     /// Whether content is taken at once, which opens the windows again.
@@ -109,7 +109,7 @@ impl Http2 {
         stream.set_read_timeout(Some(STEP)).expect("a TCP socket");
         stream.set_write_timeout(Some(PATIENCE)).expect("a TCP socket");
         let socket = stream.try_clone().expect("a descriptor");
-        Http2 { socket: Some(socket), ..Http2::above(Patient(stream), "http", limits) }
+        Http2 { socket: Some(socket), ..Http2::above(PatientSocket(stream), "http", limits) }
     }
 
     /// Speaks above a connection, such as TLS, with these settings. Its reads wait as long as the test does.
@@ -119,7 +119,7 @@ impl Http2 {
             socket: None,
             scheme,
             h2: client::Connection::new(limits),
-            fields: Fields::default(),
+            fields: FieldList::default(),
             pending: Vec::new(),
             exchanges: BTreeMap::new(),
             takes: true,

@@ -82,7 +82,7 @@ impl Http2Origin {
 
 /// A request, as far as it has come.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct OriginRequest {
     /// Its fields, pseudo-fields included.
     pub fields: Vec<(String, String)>,
     /// Its content.
@@ -93,7 +93,7 @@ pub struct Asked {
     pub reset: Option<ErrorCode>,
 }
 
-impl Asked {
+impl OriginRequest {
     /// The value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|field| field.0 == name).map(|field| &*field.1)
@@ -101,9 +101,9 @@ impl Asked {
 }
 
 #[derive(Default)]
-struct Fields(Vec<(String, String)>);
+struct FieldList(Vec<(String, String)>);
 
-impl Sink for Fields {
+impl Sink for FieldList {
     fn begin(&mut self, _: StreamId) {
         self.0.clear();
     }
@@ -118,9 +118,9 @@ impl Sink for Fields {
 pub struct Http2Peer {
     link: Box<dyn Link>,
     h2: server::Connection,
-    fields: Fields,
+    fields: FieldList,
     pending: Vec<u8>,
-    requests: BTreeMap<StreamId, Asked>,
+    requests: BTreeMap<StreamId, OriginRequest>,
     /// The last request that [`request`](Self::request) has returned.
     returned: StreamId,
     takes: bool,
@@ -146,7 +146,7 @@ impl Http2Peer {
         let mut peer = Http2Peer {
             link: Box::new(link),
             h2: server::Connection::new(limits),
-            fields: Fields::default(),
+            fields: FieldList::default(),
             pending: Vec::new(),
             requests: BTreeMap::new(),
             returned: StreamId::CONNECTION,
@@ -189,7 +189,7 @@ impl Http2Peer {
     }
 
     /// A request, as far as it has come.
-    pub fn asked(&self, stream: StreamId) -> &Asked {
+    pub fn asked(&self, stream: StreamId) -> &OriginRequest {
         &self.requests[&stream]
     }
 
@@ -210,7 +210,7 @@ impl Http2Peer {
 
     /// A request, once it is complete.
     #[track_caller]
-    pub fn complete(&mut self, stream: StreamId) -> &Asked {
+    pub fn complete(&mut self, stream: StreamId) -> &OriginRequest {
         self.until("the end of a request", |peer| peer.requests[&stream].ended);
         &self.requests[&stream]
     }
@@ -391,7 +391,7 @@ impl Http2Peer {
     /// What has come so far, without contents.
     fn shown(&self) -> String {
         let shown = self.requests.iter().map(|(stream, asked)| {
-            let Asked { fields, body, ended, reset } = asked;
+            let OriginRequest { fields, body, ended, reset } = asked;
             format!(
                 "\n  stream {stream}: {fields:?}, {} bytes, ended: {ended}, {reset:?}",
                 body.len()
@@ -420,7 +420,7 @@ impl Http2Peer {
                 }
                 Event::Request { stream, end } => {
                     let fields = self.fields.0.clone();
-                    let asked = Asked { fields, ended: end, ..Asked::default() };
+                    let asked = OriginRequest { fields, ended: end, ..OriginRequest::default() };
                     self.requests.insert(stream, asked);
                 }
                 Event::Data { stream, range, end } => {

@@ -14,15 +14,15 @@ pub trait Link: Read + Write + Send {}
 impl<T: Read + Write + Send> Link for T {}
 
 /// A socket whose reads wait as long as a test does. Its own timeout is short.
-pub(crate) struct Patient(pub(crate) TcpStream);
+pub(crate) struct PatientSocket(pub(crate) TcpStream);
 
-impl Read for Patient {
+impl Read for PatientSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         wait::read(&self.0, buffer, PATIENCE)
     }
 }
 
-impl Write for Patient {
+impl Write for PatientSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }

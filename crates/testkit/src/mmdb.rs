@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 /// A value.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub enum MmdbValue {
     /// UTF-8.
     Text(&'static str),
     /// Any bytes.
@@ -26,44 +26,44 @@ pub enum Value {
     /// True or false.
     Bool(bool),
     /// By names.
-    Map(Vec<(&'static str, Value)>),
+    Map(Vec<(&'static str, MmdbValue)>),
     /// By positions.
-    Array(Vec<Value>),
+    Array(Vec<MmdbValue>),
     /// Of the offset in the data section.
     Pointer(u32),
     /// The bytes of a value as they stand.
     Raw(Vec<u8>),
 }
 
-impl Value {
+impl MmdbValue {
     fn append(&self, out: &mut Vec<u8>) {
         match self {
-            Value::Text(text) => sized(out, 2, text.as_bytes()),
-            Value::Bytes(bytes) => sized(out, 4, bytes),
-            Value::Double(number) => sized(out, 3, &number.to_be_bytes()),
-            Value::Float(number) => sized(out, 15, &number.to_be_bytes()),
-            Value::U16(number) => sized(out, 5, &number.to_be_bytes()),
-            Value::U32(number) => sized(out, 6, &number.to_be_bytes()),
-            Value::U64(number) => sized(out, 9, &number.to_be_bytes()),
-            Value::U128(number) => sized(out, 10, &number.to_be_bytes()),
-            Value::I32(number) => sized(out, 8, &number.to_be_bytes()),
-            Value::Bool(value) => control(out, 14, usize::from(*value)),
-            Value::Map(entries) => {
+            MmdbValue::Text(text) => sized(out, 2, text.as_bytes()),
+            MmdbValue::Bytes(bytes) => sized(out, 4, bytes),
+            MmdbValue::Double(number) => sized(out, 3, &number.to_be_bytes()),
+            MmdbValue::Float(number) => sized(out, 15, &number.to_be_bytes()),
+            MmdbValue::U16(number) => sized(out, 5, &number.to_be_bytes()),
+            MmdbValue::U32(number) => sized(out, 6, &number.to_be_bytes()),
+            MmdbValue::U64(number) => sized(out, 9, &number.to_be_bytes()),
+            MmdbValue::U128(number) => sized(out, 10, &number.to_be_bytes()),
+            MmdbValue::I32(number) => sized(out, 8, &number.to_be_bytes()),
+            MmdbValue::Bool(value) => control(out, 14, usize::from(*value)),
+            MmdbValue::Map(entries) => {
                 control(out, 7, entries.len());
                 for (key, value) in entries {
                     sized(out, 2, key.as_bytes());
                     value.append(out);
                 }
             }
-            Value::Array(values) => {
+            MmdbValue::Array(values) => {
                 control(out, 11, values.len());
                 values.iter().for_each(|value| value.append(out));
             }
-            Value::Pointer(offset) => {
+            MmdbValue::Pointer(offset) => {
                 out.push(0b0011_1000);
                 out.extend_from_slice(&offset.to_be_bytes());
             }
-            Value::Raw(bytes) => out.extend_from_slice(bytes),
+            MmdbValue::Raw(bytes) => out.extend_from_slice(bytes),
         }
     }
 }
@@ -95,7 +95,7 @@ enum Record {
 }
 
 /// A database with these networks (`192.0.2.0/24`), built at this time.
-pub fn database(build_epoch: u64, networks: &[(&str, Value)]) -> Vec<u8> {
+pub fn database(build_epoch: u64, networks: &[(&str, MmdbValue)]) -> Vec<u8> {
     let (mut nodes, mut data) = (vec![[Record::Nowhere; 2]], Vec::new());
     for (network, value) in networks {
         let (address, prefix) = network.split_once('/').expect("a network has a prefix");
@@ -143,16 +143,16 @@ pub fn database(build_epoch: u64, networks: &[(&str, Value)]) -> Vec<u8> {
 /// Appends the metadata.
 pub fn metadata(out: &mut Vec<u8>, node_count: u32, record_size: u16, build_epoch: u64) {
     out.extend_from_slice(b"\xab\xcd\xefMaxMind.com");
-    Value::Map(vec![
-        ("binary_format_major_version", Value::U16(2)),
-        ("binary_format_minor_version", Value::U16(0)),
-        ("build_epoch", Value::U64(build_epoch)),
-        ("database_type", Value::Text("Test")),
-        ("description", Value::Map(vec![("en", Value::Text("A test"))])),
-        ("ip_version", Value::U16(6)),
-        ("languages", Value::Array(vec![Value::Text("en")])),
-        ("node_count", Value::U32(node_count)),
-        ("record_size", Value::U16(record_size)),
+    MmdbValue::Map(vec![
+        ("binary_format_major_version", MmdbValue::U16(2)),
+        ("binary_format_minor_version", MmdbValue::U16(0)),
+        ("build_epoch", MmdbValue::U64(build_epoch)),
+        ("database_type", MmdbValue::Text("Test")),
+        ("description", MmdbValue::Map(vec![("en", MmdbValue::Text("A test"))])),
+        ("ip_version", MmdbValue::U16(6)),
+        ("languages", MmdbValue::Array(vec![MmdbValue::Text("en")])),
+        ("node_count", MmdbValue::U32(node_count)),
+        ("record_size", MmdbValue::U16(record_size)),
     ])
     .append(out);
 }

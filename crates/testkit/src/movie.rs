@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A sample.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Sample {
+pub struct MovieSample {
     /// In units of the track.
     pub duration: u32,
     /// Decoding can begin with it.
@@ -15,7 +15,7 @@ pub struct Sample {
     pub bytes: Vec<u8>,
 }
 
-impl fmt::Debug for Sample {
+impl fmt::Debug for MovieSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.bytes[..self.bytes.len().min(6)].escape_ascii().to_string())
     }
@@ -27,7 +27,7 @@ pub struct Track {
     /// Units per second.
     pub timescale: u32,
     /// Its samples.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<MovieSample>,
     /// Samples per chunk: the first one, the second one, and so on, over and over.
     pub chunks: Vec<usize>,
     /// Offsets, times and durations have 64 bits.
@@ -40,7 +40,7 @@ pub struct Track {
 
 /// What is played of a track.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Played {
+pub struct PlayedTrack {
     /// Length of the track, in units of the movie.
     pub duration: u64,
     /// Length of the media, in units of the track.
@@ -48,7 +48,7 @@ pub struct Played {
     /// What the edit list shows: a duration, in units of the movie, and where it begins in the media.
     pub edit: Option<(u64, u64)>,
     /// Its samples.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<MovieSample>,
 }
 
 /// Units per second of the movie.
@@ -57,7 +57,7 @@ pub const TIMESCALE: u64 = 1000;
 impl Track {
     /// Pictures: this many per second for some seconds, each second one begins with a key frame.
     pub fn video(per_second: u32, seconds: u32, chunks: &[usize]) -> Self {
-        let sample = |number: u32| Sample {
+        let sample = |number: u32| MovieSample {
             duration: 1000 / per_second,
             key: number.is_multiple_of(2 * per_second),
             delay: number % 3,
@@ -75,7 +75,7 @@ impl Track {
 
     /// Sound, in samples of equal size.
     pub fn sound(per_second: u32, seconds: u32, chunks: &[usize]) -> Self {
-        let sample = |number: u32| Sample {
+        let sample = |number: u32| MovieSample {
             duration: 10,
             key: true,
             delay: 0,
@@ -238,12 +238,12 @@ pub fn moov(file: &[u8]) -> &[u8] {
 ///
 /// # Panics
 /// If it can't be played.
-pub fn play(file: &[u8]) -> Vec<Played> {
+pub fn play(file: &[u8]) -> Vec<PlayedTrack> {
     let traks = atoms(moov(file)).into_iter().filter(|(name, _)| name == b"trak");
     traks.map(|(_, trak)| play_track(file, trak)).collect()
 }
 
-fn play_track(file: &[u8], trak: &[u8]) -> Played {
+fn play_track(file: &[u8], trak: &[u8]) -> PlayedTrack {
     let tkhd = find(trak, "tkhd").expect("a tkhd atom");
     let duration = if tkhd[0] == 0 { number(tkhd, 20) } else { long(tkhd, 28) };
     let edit = find(trak, "edts").and_then(|edts| find(edts, "elst")).map(|elst| {
@@ -265,7 +265,7 @@ fn play_track(file: &[u8], trak: &[u8]) -> Played {
     let contents = contents(file, stbl);
     assert_eq!(durations.len(), contents.len());
     assert!(delays.as_ref().is_none_or(|delays| delays.len() == contents.len()));
-    let sample = |(at, bytes): (usize, Vec<u8>)| Sample {
+    let sample = |(at, bytes): (usize, Vec<u8>)| MovieSample {
         duration: durations[at],
         delay: delays.as_ref().map_or(0, |delays| delays[at]),
         key: keys
@@ -274,7 +274,7 @@ fn play_track(file: &[u8], trak: &[u8]) -> Played {
         bytes,
     };
     let samples = contents.into_iter().enumerate().map(sample).collect();
-    Played { duration, decoded, edit, samples }
+    PlayedTrack { duration, decoded, edit, samples }
 }
 
 /// The contents of all samples.

@@ -54,12 +54,12 @@ impl Step {
 #[derive(Debug)]
 pub struct Origin {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<OriginState>,
     acceptor: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct OriginState {
     stop: AtomicBool,
     /// Number of connections whose scripts have finished.
     played: AtomicUsize,
@@ -82,7 +82,7 @@ impl Origin {
             scripts.into_iter().map(|script| script.into_iter().collect()).collect();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
         let addr = listener.local_addr().expect("a bound socket has an address");
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(OriginState::default());
         let acceptor = {
             let shared = Arc::clone(&shared);
             std::thread::spawn(move || accept(&listener, scripts, &shared))
@@ -139,7 +139,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn accept(listener: &TcpListener, scripts: Vec<Vec<Step>>, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, scripts: Vec<Vec<Step>>, shared: &Arc<OriginState>) {
     let mut scripts = scripts.into_iter();
     let mut players = Vec::new();
     while let Ok((stream, _)) = listener.accept() {
@@ -171,7 +171,7 @@ fn play(
     mut stream: TcpStream,
     script: Vec<Step>,
     index: usize,
-    shared: &Shared,
+    shared: &OriginState,
 ) -> Result<(), String> {
     let text = |e: std::io::Error| e.to_string();
     stream.set_read_timeout(Some(Duration::from_millis(100))).map_err(text)?;
@@ -205,7 +205,7 @@ fn play(
 }
 
 /// Reads until the peer has closed the connection, normally or not.
-fn read_to_end(stream: &mut TcpStream, index: usize, shared: &Shared) -> Result<(), String> {
+fn read_to_end(stream: &mut TcpStream, index: usize, shared: &OriginState) -> Result<(), String> {
     let deadline = std::time::Instant::now() + PATIENCE;
     let mut piece = [0; 16 * 1024];
     loop {
@@ -228,7 +228,7 @@ fn read_until(
     bytes: &[u8],
     buffer: &mut Vec<u8>,
     index: usize,
-    shared: &Shared,
+    shared: &OriginState,
 ) -> Result<usize, String> {
     let deadline = std::time::Instant::now() + PATIENCE;
     let expected = String::from_utf8_lossy(bytes).into_owned();

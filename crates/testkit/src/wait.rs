@@ -27,14 +27,14 @@ pub(crate) const STEP: Duration = Duration::from_millis(500);
 
 /// The time for which an event is still awaited. Looks at the clock must be at most [`STEP`] apart, because
 /// more is not counted: a test waits as long as its server could run.
-struct Patience {
+struct WaitBudget {
     left: Duration,
     looked: Instant,
 }
 
-impl Patience {
-    fn new(patience: Duration) -> Patience {
-        Patience { left: patience, looked: Instant::now() }
+impl WaitBudget {
+    fn new(patience: Duration) -> WaitBudget {
+        WaitBudget { left: patience, looked: Instant::now() }
     }
 
     /// Looks at the clock.
@@ -56,7 +56,7 @@ pub(crate) fn read(
     buffer: &mut [u8],
     patience: Duration,
 ) -> io::Result<usize> {
-    let mut patience = Patience::new(patience);
+    let mut patience = WaitBudget::new(patience);
     loop {
         match stream.read(buffer) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -82,7 +82,7 @@ pub fn until<T>(what: &str, patience: Duration, probe: impl FnMut() -> Option<T>
 
 /// Like [`until`], but `None` after `patience`.
 pub fn try_until<T>(patience: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
-    let mut patience = Patience::new(patience);
+    let mut patience = WaitBudget::new(patience);
     let mut pause = PAUSE_MIN;
     loop {
         if let Some(value) = probe() {
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_pause_of_the_machine_does_not_count() {
-        let mut patience = Patience::new(3 * STEP);
+        let mut patience = WaitBudget::new(3 * STEP);
         let begin = patience.looked;
         assert!(!patience.is_over_at(begin + 100 * STEP));
         assert!(!patience.is_over_at(begin + 101 * STEP));

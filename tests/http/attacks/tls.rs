@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use nowait_testkit::dns::{A, Answer};
+use nowait_testkit::dns::{A, DnsAnswer};
 use nowait_testkit::{DnsServer, client_hello, wait};
 use rustls::client::{
     ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
@@ -214,8 +214,8 @@ fn a_client_leaves_while_a_responder_is_looked_for() {
             std::thread::yield_now();
         }
         vec![match query.kind {
-            A => Answer::address(&query.name, 0, "127.0.0.1"),
-            _ => Answer::new(),
+            A => DnsAnswer::address(&query.name, 0, "127.0.0.1"),
+            _ => DnsAnswer::new(),
         }]
     });
     let site = site(&format!(

@@ -1,6 +1,6 @@
 //! Upstream servers, and those who pretend to be some.
 
-use nowait_testkit::dns::{A, Answer};
+use nowait_testkit::dns::{A, DnsAnswer};
 use nowait_testkit::http2::Http2;
 use nowait_testkit::origin::Step;
 use nowait_testkit::{DnsServer, Driver, Origin};
@@ -160,11 +160,11 @@ fn names_that_lead_in_circles() {
     let dns = DnsServer::start(|query| {
         if query.name == "good.example" {
             return vec![match query.kind {
-                A => Answer::address(&query.name, 60, "127.0.0.1"),
-                _ => Answer::new(),
+                A => DnsAnswer::address(&query.name, 60, "127.0.0.1"),
+                _ => DnsAnswer::new(),
             }];
         }
-        let valid = Answer::new().with_cname(&query.name, 60, "good.example");
+        let valid = DnsAnswer::new().with_cname(&query.name, 60, "good.example");
         let message = valid.message(query).expect("an answer");
         // The owner of the answer, or what it stands for, becomes something else.
         let end = message.len();
@@ -173,16 +173,16 @@ fn names_that_lead_in_circles() {
             let mut bad = message.clone();
             bad.truncate(end - 2);
             bad.extend_from_slice(tail);
-            all.push(Answer::raw(&bad));
+            all.push(DnsAnswer::raw(&bad));
         }
         for at in 12..end {
-            all.push(Answer::raw(&message[..at]));
+            all.push(DnsAnswer::raw(&message[..at]));
             let mut circle = message.clone();
             circle[at] = 0xc0;
             if at + 1 < end {
                 circle[at + 1] = u8::try_from(at).unwrap();
             }
-            all.push(Answer::raw(&circle));
+            all.push(DnsAnswer::raw(&circle));
         }
         all
     });

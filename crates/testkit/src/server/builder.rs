@@ -19,7 +19,7 @@ const STARTS_MAX: usize = 5;
 
 /// The product that a program belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Product {
     Nowait,
     Nginx,
 }
@@ -28,7 +28,7 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 pub struct Binary {
     path: PathBuf,
-    kind: Kind,
+    kind: Product,
 }
 
 impl Binary {
@@ -36,12 +36,12 @@ impl Binary {
     /// `NOWAIT_TESTS_PROGRAM`.
     pub fn nowait(path: impl Into<PathBuf>) -> Binary {
         let other = std::env::var_os("NOWAIT_TESTS_PROGRAM");
-        Binary { path: other.map_or_else(|| path.into(), PathBuf::from), kind: Kind::Nowait }
+        Binary { path: other.map_or_else(|| path.into(), PathBuf::from), kind: Product::Nowait }
     }
 
     /// Nowait at this path, whatever the environment says.
     pub fn exactly(path: impl Into<PathBuf>) -> Binary {
-        Binary { path: path.into(), kind: Kind::Nowait }
+        Binary { path: path.into(), kind: Product::Nowait }
     }
 
     /// Where the program is.
@@ -53,7 +53,7 @@ impl Binary {
     /// to compare its behaviour.
     pub fn under_test(nowait: impl Into<PathBuf>) -> Binary {
         match std::env::var_os("NOWAIT_TESTS_BINARY") {
-            Some(path) => Binary { path: path.into(), kind: Kind::Nginx },
+            Some(path) => Binary { path: path.into(), kind: Product::Nginx },
             None => Binary::nowait(nowait),
         }
     }
@@ -65,16 +65,16 @@ impl Binary {
             .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
             .map(|dir| dir.join("nginx"))
             .find(|path| path.is_file())
-            .map(|path| Binary { path, kind: Kind::Nginx })
+            .map(|path| Binary { path, kind: Product::Nginx })
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> Product {
         self.kind
     }
 
     /// Whether this is nginx, which lacks Nowait's additional directives.
     pub fn is_nginx(&self) -> bool {
-        self.kind == Kind::Nginx
+        self.kind == Product::Nginx
     }
 
     /// A command that runs the program, for tests of its command line.
@@ -172,10 +172,10 @@ impl Template {
         }
         match (self.driver, binary.kind) {
             (Driver::Epoll, _) => text.push_str("use epoll;\n"),
-            (Driver::IoUring, Kind::Nowait) => text.push_str("use io_uring;\n"),
-            (Driver::IoUring, Kind::Nginx) | (Driver::Default, _) => {}
+            (Driver::IoUring, Product::Nowait) => text.push_str("use io_uring;\n"),
+            (Driver::IoUring, Product::Nginx) | (Driver::Default, _) => {}
         }
-        if self.guard && binary.kind == Kind::Nowait {
+        if self.guard && binary.kind == Product::Nowait {
             text.push_str("event_loop_guard strict;\n");
         }
         text.push_str(&self.events);
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn nginx_is_spared_our_directives() {
-        let binary = Binary { path: "/nonexistent".into(), kind: Kind::Nginx };
+        let binary = Binary { path: "/nonexistent".into(), kind: Product::Nginx };
         let builder = Server::of(binary).driver(Driver::IoUring);
         let text = builder.template.render(&builder.binary, Path::new("/d"), &mut Vec::new());
         assert!(!text.contains("guard") && !text.contains("io_uring"), "{text}");

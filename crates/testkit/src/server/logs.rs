@@ -1,7 +1,7 @@
 //! Evaluates the logs of a server under test.
 
 use super::Binary;
-use super::builder::Kind;
+use super::builder::Product;
 
 /// Words that appear in no log of a healthy run, and their sources.
 const FAULTS: &[&str] = &[
@@ -34,9 +34,9 @@ pub(super) fn tells_of_reload(binary: &Binary, new: &str) -> bool {
     }
     match binary.kind() {
         // nginx does not report success; the new workers are the first sign.
-        Kind::Nginx => new.contains("start worker process"),
+        Product::Nginx => new.contains("start worker process"),
         // The first generation belongs to the start, which may be logged only now.
-        Kind::Nowait => new
+        Product::Nowait => new
             .lines()
             .any(|line| line.contains("generation") && !line.ends_with("generation 1 is in use")),
     }

@@ -2,7 +2,7 @@
 //!
 //! An operation arrives as a [`Job`]: a closure that does the work on the backing store and sends
 //! the reply. No thread waits for a held or delayed one; it is a value in a list here, so any
-//! number may wait. A few threads ([`Control::work`]) run those whose time has come. They touch
+//! number may wait. A few threads ([`DiskControl::work`]) run those whose time has come. They touch
 //! only the backing store, never the mount, so nothing here can wait for itself.
 
 use std::cmp::Reverse;
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::ops::{Op, Ops, Target};
+use super::ops::{Op, OpScope, Ops};
 
 /// Outcome of an operation: execute it, or reply with this `errno`.
-pub(super) type Verdict = Result<(), i32>;
+pub(super) type OpResult = Result<(), i32>;
 /// Executes an operation and replies to it.
-pub(super) type Job = Box<dyn FnOnce(Verdict) + Send>;
+pub(super) type Job = Box<dyn FnOnce(OpResult) + Send>;
 
 /// How long an operation takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,55 +51,55 @@ enum Effect {
 }
 
 #[derive(Debug)]
-struct Rule {
-    target: Target,
+struct ControlRule {
+    target: OpScope,
     effect: Effect,
 }
 
-struct Waiting {
+struct PendingOp {
     op: Op,
     path: PathBuf,
     job: Job,
 }
 
 /// Jobs with a due time, ordered by time and arrival only.
-struct Delayed {
+struct DelayedJob {
     due: Instant,
     /// Arrival; keeps equal times in order.
     serial: u64,
-    verdict: Verdict,
+    verdict: OpResult,
     job: Job,
 }
 
-impl PartialEq for Delayed {
+impl PartialEq for DelayedJob {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Delayed {}
+impl Eq for DelayedJob {}
 
-impl PartialOrd for Delayed {
+impl PartialOrd for DelayedJob {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Delayed {
+impl Ord for DelayedJob {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.due, self.serial).cmp(&(other.due, other.serial))
     }
 }
 
 #[derive(Default)]
-struct State {
+struct ControlState {
     /// By number, oldest first.
-    rules: BTreeMap<u64, Rule>,
+    rules: BTreeMap<u64, ControlRule>,
     last_number: u64,
     /// Operations waiting at the hold of that number.
-    held: BTreeMap<u64, Vec<Waiting>>,
-    delayed: BinaryHeap<Reverse<Delayed>>,
-    ready: VecDeque<(Verdict, Job)>,
+    held: BTreeMap<u64, Vec<PendingOp>>,
+    delayed: BinaryHeap<Reverse<DelayedJob>>,
+    ready: VecDeque<(OpResult, Job)>,
     seen: [u64; Op::COUNT],
     /// When each head is free again; empty means as many as needed.
     heads: Vec<Instant>,
@@ -110,30 +110,30 @@ struct State {
 /// Destination of an operation.
 enum Decision {
     Hold(u64),
-    Delay(Instant, Verdict),
-    Now(Verdict),
+    Delay(Instant, OpResult),
+    Now(OpResult),
 }
 
 /// The rules in force and the pending operations. Shared by the file system, its work threads and
 /// the test's handles.
-pub(super) struct Control {
-    state: Mutex<State>,
+pub(super) struct DiskControl {
+    state: Mutex<ControlState>,
     /// Wakes the work threads.
     work: Condvar,
     /// Wakes tests that wait for operations to arrive.
     arrived: Condvar,
 }
 
-impl Control {
-    pub(super) fn new(seed: u64) -> Control {
-        Control {
-            state: Mutex::new(State { random: seed, ..State::default() }),
+impl DiskControl {
+    pub(super) fn new(seed: u64) -> DiskControl {
+        DiskControl {
+            state: Mutex::new(ControlState { random: seed, ..ControlState::default() }),
             work: Condvar::new(),
             arrived: Condvar::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ControlState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,7 +142,7 @@ impl Control {
         let mut state = self.lock();
         state.seen[op.index()] += 1;
         self.arrived.notify_all();
-        let waiting = Waiting { op, path, job };
+        let waiting = PendingOp { op, path, job };
         if let Some((verdict, job)) = self.place(&mut state, waiting) {
             drop(state);
             job(verdict);
@@ -150,7 +150,7 @@ impl Control {
     }
 
     /// Queues an operation; returns it if it is to be executed at once.
-    fn place(&self, state: &mut State, waiting: Waiting) -> Option<(Verdict, Job)> {
+    fn place(&self, state: &mut ControlState, waiting: PendingOp) -> Option<(OpResult, Job)> {
         match state.decide(waiting.op, &waiting.path) {
             Decision::Hold(number) => {
                 state.held.entry(number).or_default().push(waiting);
@@ -160,7 +160,7 @@ impl Control {
                 state.last_number += 1;
                 let serial = state.last_number;
                 let job = waiting.job;
-                state.delayed.push(Reverse(Delayed { due, serial, verdict, job }));
+                state.delayed.push(Reverse(DelayedJob { due, serial, verdict, job }));
                 self.work.notify_one();
                 None
             }
@@ -168,29 +168,29 @@ impl Control {
         }
     }
 
-    fn add(&self, target: Target, effect: Effect) -> u64 {
+    fn add(&self, target: OpScope, effect: Effect) -> u64 {
         let mut state = self.lock();
         state.last_number += 1;
         let number = state.last_number;
-        state.rules.insert(number, Rule { target, effect });
+        state.rules.insert(number, ControlRule { target, effect });
         number
     }
 
-    pub(super) fn delay(&self, target: Target, latency: Latency) {
+    pub(super) fn delay(&self, target: OpScope, latency: Latency) {
         self.add(target, Effect::Delay(latency));
     }
 
-    pub(super) fn fail(&self, target: Target, errno: i32) {
+    pub(super) fn fail(&self, target: OpScope, errno: i32) {
         self.add(target, Effect::Fail(errno));
     }
 
-    pub(super) fn hold(&self, target: Target) -> u64 {
+    pub(super) fn hold(&self, target: OpScope) -> u64 {
         self.add(target, Effect::Hold)
     }
 
     /// Ends a hold. Operations waiting at it are executed, unless another rule applies, or fail
     /// with an error.
-    pub(super) fn let_go(&self, number: u64, verdict: Verdict) {
+    pub(super) fn let_go(&self, number: u64, verdict: OpResult) {
         let mut state = self.lock();
         state.rules.remove(&number);
         for waiting in state.held.remove(&number).unwrap_or_default() {
@@ -210,7 +210,7 @@ impl Control {
 
     /// Waits until at least `n` wait at a hold; false after `patience`.
     pub(super) fn wait_waiting(&self, number: u64, n: usize, patience: Duration) -> bool {
-        let enough = |state: &mut State| state.held.get(&number).map_or(0, Vec::len) < n;
+        let enough = |state: &mut ControlState| state.held.get(&number).map_or(0, Vec::len) < n;
         let result = self.arrived.wait_timeout_while(self.lock(), patience, enough);
         let (_state, outcome) = result.unwrap_or_else(PoisonError::into_inner);
         !outcome.timed_out()
@@ -255,7 +255,7 @@ impl Control {
         counted.map(|op| state.seen[op.index()]).sum()
     }
 
-    /// Body of a work thread: runs due jobs until [`Control::stop`].
+    /// Body of a work thread: runs due jobs until [`DiskControl::stop`].
     pub(super) fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -290,8 +290,8 @@ impl Control {
     }
 }
 
-impl State {
-    fn next_due(&mut self) -> Option<(Verdict, Job)> {
+impl ControlState {
+    fn next_due(&mut self) -> Option<(OpResult, Job)> {
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
         }
@@ -358,20 +358,20 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, channel};
 
-    fn job() -> (Job, Receiver<Verdict>) {
+    fn job() -> (Job, Receiver<OpResult>) {
         let (sender, receiver) = channel();
         let job = Box::new(move |verdict| sender.send(verdict).expect("the test listens"));
         (job, receiver)
     }
 
-    fn submit(control: &Control, op: Op) -> Receiver<Verdict> {
+    fn submit(control: &DiskControl, op: Op) -> Receiver<OpResult> {
         let (job, receiver) = job();
         control.submit(op, PathBuf::from("a"), job);
         receiver
     }
 
     /// Runs due jobs, on this thread.
-    fn run(control: &Control) {
+    fn run(control: &DiskControl) {
         let due = || control.lock().next_due();
         while let Some((verdict, job)) = due() {
             job(verdict);
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn without_rules_all_is_answered_at_once() {
-        let control = Control::new(1);
+        let control = DiskControl::new(1);
         assert_eq!(submit(&control, Op::Read).try_recv(), Ok(Ok(())));
         assert_eq!(control.seen(Ops::READ), 1);
         assert_eq!(control.seen(Ops::WRITE), 0);
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_hold_keeps_its_kind_until_let_go() {
-        let control = Control::new(1);
+        let control = DiskControl::new(1);
         let hold = control.hold(Ops::READ.into());
         let (first, second) = (submit(&control, Op::Read), submit(&control, Op::Read));
         assert_eq!(submit(&control, Op::Write).try_recv(), Ok(Ok(())));
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_hold_can_end_in_an_error_or_another_hold() {
-        let control = Control::new(1);
+        let control = DiskControl::new(1);
         let first = control.hold(Ops::READ.into());
         let second = control.hold(Ops::ALL.into());
         let read = submit(&control, Op::Read);
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn heal_answers_all() {
-        let control = Control::new(1);
+        let control = DiskControl::new(1);
         control.hold(Ops::READ.into());
         control.delay(Ops::WRITE.into(), Duration::from_secs(1000).into());
         control.fail(Ops::OPEN.into(), 5);
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn one_head_does_one_after_the_other() {
-        let control = Control::new(1);
+        let control = DiskControl::new(1);
         control.set_heads(1);
         control.delay(Ops::READ.into(), Duration::from_secs(10).into());
         let _first = submit(&control, Op::Read);
@@ -448,7 +448,7 @@ mod tests {
         let spike = Spike { one_in: 10, shortest, longest };
         let latency = Latency { base: Duration::ZERO, spike: Some(spike) };
         let roll = |seed| {
-            let control = Control::new(seed);
+            let control = DiskControl::new(seed);
             let mut state = control.lock();
             (0..1000).map(|_| state.roll(latency)).collect::<Vec<_>>()
         };

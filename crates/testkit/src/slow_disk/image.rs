@@ -30,7 +30,7 @@ const MAKE_TRIES_MAX: usize = 4;
 
 /// File system of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ImageFormat {
     /// The most common one, and the one with most ways to wait: its extent maps are read
     /// separately.
     Ext4,
@@ -40,13 +40,13 @@ pub enum Format {
     Btrfs,
 }
 
-impl Format {
+impl ImageFormat {
     /// Its name for mount(2), and of the directory where it is mounted.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Format::Ext4 => "ext4",
-            Format::Xfs => "xfs",
-            Format::Btrfs => "btrfs",
+            ImageFormat::Ext4 => "ext4",
+            ImageFormat::Xfs => "xfs",
+            ImageFormat::Btrfs => "btrfs",
         }
     }
 
@@ -54,26 +54,26 @@ impl Format {
     pub(super) fn maker(self) -> (&'static str, &'static [&'static str]) {
         const EXT: &str = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
         match self {
-            Format::Ext4 => ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", EXT]),
-            Format::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"]),
-            Format::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K", "-m", "single"]),
+            ImageFormat::Ext4 => ("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", EXT]),
+            ImageFormat::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"]),
+            ImageFormat::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K", "-m", "single"]),
         }
     }
 
     /// Mount options: disable background work that a test would see as operations.
     fn data(self) -> &'static CStr {
         match self {
-            Format::Ext4 => c"noinit_itable,inode_readahead_blks=0",
-            Format::Xfs => c"",
-            Format::Btrfs => c"space_cache=v2",
+            ImageFormat::Ext4 => c"noinit_itable,inode_readahead_blks=0",
+            ImageFormat::Xfs => c"",
+            ImageFormat::Btrfs => c"space_cache=v2",
         }
     }
 
     /// The smallest image that the tools accept, with room to work in.
     fn size_min(self) -> u64 {
         match self {
-            Format::Ext4 => 0,
-            Format::Xfs | Format::Btrfs => 512 << 20,
+            ImageFormat::Ext4 => 0,
+            ImageFormat::Xfs | ImageFormat::Btrfs => 512 << 20,
         }
     }
 }
@@ -82,7 +82,7 @@ impl Format {
 #[derive(Clone, Copy, Debug)]
 pub struct ImageOptions {
     /// Type of the file system.
-    pub format: Format,
+    pub format: ImageFormat,
     /// Size of the image, which is sparse; increased for formats that need more.
     pub size: u64,
     /// Mounted with `sync`: a write returns when it is on the disk, so a held disk holds it.
@@ -93,7 +93,7 @@ pub struct ImageOptions {
 
 impl Default for ImageOptions {
     fn default() -> Self {
-        ImageOptions { format: Format::Ext4, size: 256 << 20, synchronous: false, seed: 1 }
+        ImageOptions { format: ImageFormat::Ext4, size: 256 << 20, synchronous: false, seed: 1 }
     }
 }
 

@@ -36,16 +36,16 @@ use std::time::Duration;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
 pub use control::{Latency, Spike};
-pub use image::{DiskImage, Format, ImageOptions};
+pub use image::{DiskImage, ImageFormat, ImageOptions};
 pub use mounts::evict;
-pub use ops::{Ops, Target};
-pub use pin::{Pinned, pin};
+pub use ops::{OpScope, Ops};
+pub use pin::{PinnedFile, pin};
 pub use quiet::{Quiet, alone, mount_elsewhere, quiet};
 
 use crate::skip::skip;
 use crate::temp::{TempDir, write_below};
 use crate::wait::PATIENCE;
-use control::Control;
+use control::DiskControl;
 use passthrough::{Caching, Passthrough};
 use quiet::while_nobody_measures;
 
@@ -79,7 +79,7 @@ impl Default for DiskOptions {
 
 /// A mounted slow disk.
 pub struct SlowDisk {
-    control: Arc<Control>,
+    control: Arc<DiskControl>,
     dir: TempDir,
     session: Option<BackgroundSession>,
     workers: Vec<JoinHandle<()>>,
@@ -110,7 +110,7 @@ impl SlowDisk {
         for path in [&mount_point, &backing] {
             std::fs::create_dir(path).unwrap_or_else(|e| panic!("mkdir {}: {e}", path.display()));
         }
-        let control = Arc::new(Control::new(options.seed));
+        let control = Arc::new(DiskControl::new(options.seed));
         let caching = Caching { names: options.names_cached, pages: options.pages_cached };
         let filesystem = Passthrough::new(&backing, Arc::clone(&control), caching);
         let mut config = Config::default();
@@ -158,18 +158,18 @@ impl SlowDisk {
     }
 
     /// Adds latency to these operations from now on. Latencies of several rules add up.
-    pub fn delay(&self, target: impl Into<Target>, latency: impl Into<Latency>) {
+    pub fn delay(&self, target: impl Into<OpScope>, latency: impl Into<Latency>) {
         self.control.delay(target.into(), latency.into());
     }
 
     /// Makes these operations fail with `errno` from now on.
-    pub fn fail(&self, target: impl Into<Target>, errno: i32) {
+    pub fn fail(&self, target: impl Into<OpScope>, errno: i32) {
         self.control.fail(target.into(), errno);
     }
 
     /// Holds these operations until the gate is opened or dropped.
     #[must_use = "dropping the gate opens it"]
-    pub fn hold(&self, target: impl Into<Target>) -> Gate {
+    pub fn hold(&self, target: impl Into<OpScope>) -> Gate {
         Gate {
             number: self.control.hold(target.into()),
             control: Arc::clone(&self.control),
@@ -222,7 +222,7 @@ impl std::fmt::Debug for SlowDisk {
 /// A hold on operations of a slow disk. While it exists, no matching operation completes.
 #[must_use = "dropping the gate opens it"]
 pub struct Gate {
-    control: Arc<Control>,
+    control: Arc<DiskControl>,
     number: u64,
     open: bool,
 }
@@ -261,7 +261,7 @@ impl Gate {
         self.let_go(Err(errno));
     }
 
-    fn let_go(&mut self, verdict: control::Verdict) {
+    fn let_go(&mut self, verdict: control::OpResult) {
         self.open = true;
         self.control.let_go(self.number, verdict);
     }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::image::Format;
+use super::image::ImageFormat;
 use super::quiet::while_nobody_measures;
 use crate::wait::try_until;
 use rustix::fs::{Advice, fadvise};
@@ -57,7 +57,7 @@ fn may_loop() -> bool {
 }
 
 /// The missing requirement for a file system on a loop device.
-pub(super) fn missing_for_loop(format: Format) -> Option<String> {
+pub(super) fn missing_for_loop(format: ImageFormat) -> Option<String> {
     if File::open("/dev/loop-control").is_err() {
         return Some("the image needs loop devices".to_owned());
     }

@@ -66,8 +66,8 @@ impl Ops {
     }
 
     /// The same operations, but only on files below `directory` (relative to the disk's root).
-    pub fn under(self, directory: impl AsRef<Path>) -> Target {
-        Target { ops: self, under: Some(directory.as_ref().to_owned()) }
+    pub fn under(self, directory: impl AsRef<Path>) -> OpScope {
+        OpScope { ops: self, under: Some(directory.as_ref().to_owned()) }
     }
 }
 
@@ -92,18 +92,18 @@ impl fmt::Debug for Ops {
 
 /// The scope of a rule: a set of operations, optionally below one directory only.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct OpScope {
     ops: Ops,
     under: Option<PathBuf>,
 }
 
-impl From<Ops> for Target {
-    fn from(ops: Ops) -> Target {
-        Target { ops, under: None }
+impl From<Ops> for OpScope {
+    fn from(ops: Ops) -> OpScope {
+        OpScope { ops, under: None }
     }
 }
 
-impl Target {
+impl OpScope {
     pub(super) fn matches(&self, op: Op, path: &Path) -> bool {
         self.ops.contains(op)
             && self.under.as_ref().is_none_or(|directory| path.starts_with(directory))

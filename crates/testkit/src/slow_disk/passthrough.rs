@@ -1,8 +1,8 @@
-//! The file system's interface to the kernel: each request becomes a job that [`Control`]
+//! The file system's interface to the kernel: each request becomes a job that [`DiskControl`]
 //! schedules.
 //!
 //! Called by the threads of the `fuser` session. They only look up paths and submit jobs; all
-//! waiting happens in [`Control`], so one slow operation delays no other.
+//! waiting happens in [`DiskControl`], so one slow operation delays no other.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,9 +17,9 @@ use fuser::{
     Request, TimeOrNow, WriteFlags,
 };
 
-use super::control::{Control, Verdict};
+use super::control::{DiskControl, OpResult};
 use super::ops::Op;
-use super::store::{Change, Creator, Store};
+use super::store::{AttributeChange, Creator, Store};
 use super::tree::ROOT;
 
 /// Maximum number of reads in flight that the kernel starts by itself (readahead, direct
@@ -37,7 +37,7 @@ pub(super) struct Caching {
 
 pub(super) struct Passthrough {
     store: Arc<Store>,
-    control: Arc<Control>,
+    control: Arc<DiskControl>,
     caching: Caching,
 }
 
@@ -49,18 +49,18 @@ fn errno(error: &io::Error) -> Errno {
 }
 
 /// Runs `work` unless the verdict is an error.
-fn then<T>(verdict: Verdict, work: impl FnOnce() -> io::Result<T>) -> Result<T, Errno> {
+fn then<T>(verdict: OpResult, work: impl FnOnce() -> io::Result<T>) -> Result<T, Errno> {
     verdict.map_err(Errno::from_i32)?;
     work().map_err(|e| errno(&e))
 }
 
 impl Passthrough {
-    pub(super) fn new(root: &Path, control: Arc<Control>, caching: Caching) -> Passthrough {
+    pub(super) fn new(root: &Path, control: Arc<DiskControl>, caching: Caching) -> Passthrough {
         Passthrough { store: Arc::new(Store::new(root)), control, caching }
     }
 
     /// Submits an operation on a node.
-    fn on(&self, op: Op, ino: INodeNo, work: impl FnOnce(&Store, Verdict) + Send + 'static) {
+    fn on(&self, op: Op, ino: INodeNo, work: impl FnOnce(&Store, OpResult) + Send + 'static) {
         let path = self.store.relative(ino.0);
         let store = Arc::clone(&self.store);
         self.control.submit(op, path, Box::new(move |verdict| work(&store, verdict)));
@@ -72,7 +72,7 @@ impl Passthrough {
         op: Op,
         parent: INodeNo,
         name: &OsStr,
-        work: impl FnOnce(&Store, &OsStr, Verdict) + Send + 'static,
+        work: impl FnOnce(&Store, &OsStr, OpResult) + Send + 'static,
     ) {
         let path = self.store.relative_in(parent.0, name);
         let store = Arc::clone(&self.store);
@@ -145,7 +145,7 @@ impl Filesystem for Passthrough {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let change = Change { mode, uid, gid, size, atime, mtime };
+        let change = AttributeChange { mode, uid, gid, size, atime, mtime };
         let ttl = self.caching.names;
         self.on(Op::Setattr, ino, move |store, verdict| {
             match then(verdict, || store.setattr(ino.0, &change)) {

@@ -16,7 +16,7 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// Keeps a file's name, its inode and its pages in memory. Drop it before the file system is unmounted.
 #[derive(Debug)]
-pub struct Pinned {
+pub struct PinnedFile {
     /// Keeps name and inode.
     _file: File,
     /// Its contents refer to the pages of the page cache, which keeps them in use.
@@ -28,11 +28,11 @@ pub struct Pinned {
 /// # Panics
 /// If it cannot be read, or is larger.
 #[track_caller]
-pub fn pin(path: &Path) -> Pinned {
+pub fn pin(path: &Path) -> PinnedFile {
     try_pin(path).unwrap_or_else(|e| panic!("keep {} in memory: {e}", path.display()))
 }
 
-fn try_pin(path: &Path) -> io::Result<Pinned> {
+fn try_pin(path: &Path) -> io::Result<PinnedFile> {
     let file = File::open(path)?;
     let size = file.metadata()?.len();
     if size > BYTES_MAX {
@@ -49,7 +49,7 @@ fn try_pin(path: &Path) -> io::Result<Pinned> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
-    Ok(Pinned { _file: file, _pipe: (read, write) })
+    Ok(PinnedFile { _file: file, _pipe: (read, write) })
 }
 
 #[cfg(test)]

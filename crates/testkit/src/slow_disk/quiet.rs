@@ -24,27 +24,27 @@ use crate::wait::try_until;
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A thread's share of the lock.
-struct Held {
+struct QuietGuard {
     /// Held exclusively; otherwise shared with others who want quiet.
     alone: bool,
     /// The lock is released with the file.
     _lock: Option<File>,
 }
 
-impl Held {
-    fn shared() -> Held {
-        Held { alone: false, _lock: lock(FlockOperation::NonBlockingLockShared) }
+impl QuietGuard {
+    fn shared() -> QuietGuard {
+        QuietGuard { alone: false, _lock: lock(FlockOperation::NonBlockingLockShared) }
     }
 
     /// Another share for a thread that already has the lock: it would otherwise wait for processes
     /// that wait for it.
-    fn again() -> Held {
-        Held { alone: false, _lock: None }
+    fn again() -> QuietGuard {
+        QuietGuard { alone: false, _lock: None }
     }
 }
 
 thread_local! {
-    static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+    static HELD: RefCell<Vec<QuietGuard>> = const { RefCell::new(Vec::new()) };
 }
 
 /// While it exists, other tests mount and unmount nothing, on the whole machine.
@@ -60,7 +60,7 @@ pub struct Quiet {
 /// Waits for running mounts to finish and prevents further ones.
 pub fn quiet() -> Quiet {
     let is_first = HELD.with_borrow(Vec::is_empty);
-    hold(if is_first { Held::shared() } else { Held::again() })
+    hold(if is_first { QuietGuard::shared() } else { QuietGuard::again() })
 }
 
 /// Like [`quiet`], for a test that mounts: no other test measures meanwhile, and the kit's mounts
@@ -70,10 +70,10 @@ pub fn quiet() -> Quiet {
 /// If the thread already has a [`Quiet`].
 pub fn alone() -> Quiet {
     assert!(HELD.with_borrow(Vec::is_empty), "one at a time");
-    hold(Held { alone: true, _lock: lock(FlockOperation::NonBlockingLockExclusive) })
+    hold(QuietGuard { alone: true, _lock: lock(FlockOperation::NonBlockingLockExclusive) })
 }
 
-fn hold(held: Held) -> Quiet {
+fn hold(held: QuietGuard) -> Quiet {
     HELD.with_borrow_mut(|all| all.push(held));
     Quiet { _not_send: PhantomData }
 }
@@ -110,8 +110,8 @@ pub(super) fn while_nobody_measures<T>(work: impl FnOnce() -> T) -> T {
     let result = work();
     drop(lock);
     if count > 0 {
-        let others = (1..count).map(|_| Held::again());
-        HELD.set(std::iter::once(Held::shared()).chain(others).collect());
+        let others = (1..count).map(|_| QuietGuard::again());
+        HELD.set(std::iter::once(QuietGuard::shared()).chain(others).collect());
     }
     result
 }

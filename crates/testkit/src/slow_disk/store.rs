@@ -35,7 +35,7 @@ struct OpenFiles {
 
 /// A change of a file's attributes requested by the kernel.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(super) struct AttributeChange {
     pub(super) mode: Option<u32>,
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
@@ -108,7 +108,7 @@ impl Store {
         Ok(attributes(ino, &metadata))
     }
 
-    pub(super) fn setattr(&self, ino: u64, change: &Change) -> io::Result<FileAttr> {
+    pub(super) fn setattr(&self, ino: u64, change: &AttributeChange) -> io::Result<FileAttr> {
         if let Some(size) = change.size {
             match self.any_open(ino) {
                 Some(file) => file.set_len(size)?,

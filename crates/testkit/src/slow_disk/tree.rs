@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub(super) const ROOT: u64 = 1;
 
 #[derive(Debug)]
-struct Node {
+struct TreeNode {
     /// `None` once the name has been removed.
     place: Option<(u64, OsString)>,
     /// Number of lookups reported to the kernel; it forgets as many.
@@ -22,14 +22,14 @@ struct Node {
 /// All nodes that the kernel knows.
 #[derive(Debug)]
 pub(super) struct Tree {
-    nodes: HashMap<u64, Node>,
+    nodes: HashMap<u64, TreeNode>,
     names: HashMap<(u64, OsString), u64>,
     last: u64,
 }
 
 impl Tree {
     pub(super) fn new() -> Tree {
-        let root = Node { place: Some((0, OsString::new())), lookups: 1 };
+        let root = TreeNode { place: Some((0, OsString::new())), lookups: 1 };
         Tree { nodes: HashMap::from([(ROOT, root)]), names: HashMap::new(), last: ROOT }
     }
 
@@ -58,7 +58,7 @@ impl Tree {
             None => {
                 self.last += 1;
                 self.names.insert(place.clone(), self.last);
-                let node = Node { place: Some(place), lookups: 0 };
+                let node = TreeNode { place: Some(place), lookups: 0 };
                 self.nodes.insert(self.last, node);
                 self.last
             }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use crate::floor;
 use crate::machine;
-use crate::options::Options;
-use crate::results::{Better, Outcome};
+use crate::options::BenchOptions;
+use crate::results::{Better, ScenarioResult};
 use crate::scenario::throughput::Coding;
-use crate::server::{self, ORIGIN, Server, Setup, Side, Variant, origin_configuration};
+use crate::server::{self, ORIGIN, ServerProcess, Setup, Side, Variant, origin_configuration};
 
 /// The label of nginx with the settings that its guides recommend for static files.
 pub const USUAL: &str = "nginx sendfile, open_file_cache";
@@ -17,7 +17,7 @@ pub const USUAL_CACHE: &str = "nginx sendfile";
 
 /// What the scenarios share: programs, directories, processors.
 pub struct Bench {
-    pub options: Options,
+    pub options: BenchOptions,
     /// This program.
     pub own: PathBuf,
     /// Configurations, logs and served files; removed at the end.
@@ -79,8 +79,8 @@ impl Bench {
     }
 
     /// An outcome without rows yet.
-    pub fn outcome(&self, scenario: &Subject, unit: &str, better: Better) -> Outcome {
-        Outcome {
+    pub fn outcome(&self, scenario: &Subject, unit: &str, better: Better) -> ScenarioResult {
+        ScenarioResult {
             title: scenario.title.to_owned(),
             unit: unit.to_owned(),
             processor: String::new(),
@@ -230,23 +230,23 @@ impl Bench {
     }
 
     /// Starts an origin, on the load generator's processor.
-    pub fn origin(&self) -> Result<Server, String> {
+    pub fn origin(&self) -> Result<ServerProcess, String> {
         let setup = self.setup(1);
         let directory = self.directory.join("origin");
         let text = origin_configuration(&directory, &setup.root, &setup.main);
         let (binary, cpus) = (&self.options.nginx, &setup.client_cpus);
-        Server::launch(binary, &directory, ORIGIN, &text, cpus, cpus)
+        ServerProcess::launch(binary, &directory, ORIGIN, &text, cpus, cpus)
             .map_err(|error| format!("origin: {error}"))
     }
 
     /// Starts an application that speaks FastCGI, on the load generator's processor.
-    pub fn application(&self) -> Result<Server, String> {
+    pub fn application(&self) -> Result<ServerProcess, String> {
         let cpus = &self.setup(1).client_cpus;
         let directory = self.directory.join("origin");
         let program = self.own.display().to_string();
-        let [argument, kind, threads, file] = floor::arguments(floor::Kind::Fastcgi, 1, None);
+        let [argument, kind, threads, file] = floor::arguments(floor::FloorKind::Fastcgi, 1, None);
         let wrapper = [program, argument, kind, threads, file];
-        Server::launch_under(&wrapper, &self.own, &directory, ORIGIN, "", cpus, cpus)
+        ServerProcess::launch_under(&wrapper, &self.own, &directory, ORIGIN, "", cpus, cpus)
             .map_err(|error| format!("application: {error}"))
     }
 

@@ -26,7 +26,7 @@ const GROWTH_MAX: f64 = 0.02;
 
 /// The figures, and what they depend on.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Kept {
+struct CountsFile {
     made_with: BTreeMap<String, String>,
     /// Instructions in user space per request.
     counts: BTreeMap<String, u64>,
@@ -35,8 +35,8 @@ struct Kept {
 /// Counts, and compares with the file or writes it.
 pub fn run(bench: &Bench, all: &[Scenario], mode: Mode, file: &Path) -> Result<(), String> {
     let made_with = environment()?;
-    let kept: Kept = match (mode, fs::read_to_string(file)) {
-        (Mode::Record, _) => Kept::default(),
+    let kept: CountsFile = match (mode, fs::read_to_string(file)) {
+        (Mode::Record, _) => CountsFile::default(),
         (Mode::Check, text) => {
             let text = text.map_err(|error| format!("{}: {error}", file.display()))?;
             serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?
@@ -72,7 +72,7 @@ pub fn run(bench: &Bench, all: &[Scenario], mode: Mode, file: &Path) -> Result<(
         counts.insert(name.to_owned(), now);
     }
     if mode == Mode::Record {
-        let text = serde_json::to_string_pretty(&Kept { made_with, counts });
+        let text = serde_json::to_string_pretty(&CountsFile { made_with, counts });
         let text = text.map_err(|error| error.to_string())? + "\n";
         return fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()));
     }

@@ -28,7 +28,7 @@ pub enum Protocol {
 }
 
 /// What to run.
-pub struct Load<'a> {
+pub struct EncryptedLoad<'a> {
     pub target: SocketAddr,
     pub protocol: Protocol,
     pub path: &'a str,
@@ -45,13 +45,13 @@ pub struct Load<'a> {
 /// # Errors
 /// A response that is not the expected one, a connection that ends, or a server that stalls.
 pub fn run(
-    load: &Load<'_>,
+    load: &EncryptedLoad<'_>,
     warm_up: Duration,
     length: Duration,
     mut edge: impl FnMut(),
 ) -> Result<u64, String> {
     let texts = Texts::new(load);
-    let mut run = Run::start(load, &texts)?;
+    let mut run = EncryptedRun::start(load, &texts)?;
     let end = Instant::now() + warm_up;
     run.until(|run| run.now >= end)?;
     edge();
@@ -65,23 +65,23 @@ pub fn run(
 ///
 /// # Errors
 /// Those of [`run`].
-pub fn requests(load: &Load<'_>, count: u64) -> Result<(), String> {
+pub fn requests(load: &EncryptedLoad<'_>, count: u64) -> Result<(), String> {
     let texts = Texts::new(load);
-    let mut run = Run::start_with(load, &texts, count)?;
+    let mut run = EncryptedRun::start_with(load, &texts, count)?;
     run.until(|run| run.complete == count)
 }
 
 /// The requests.
 struct Texts {
     http1: Vec<u8>,
-    http2: h2::Request,
+    http2: h2::RequestFields,
 }
 
 impl Texts {
-    fn new(load: &Load<'_>) -> Texts {
+    fn new(load: &EncryptedLoad<'_>) -> Texts {
         Texts {
             http1: probe::request(load.path, false),
-            http2: h2::Request::new(&load.target.to_string(), load.path, "nowait-bench"),
+            http2: h2::RequestFields::new(&load.target.to_string(), load.path, "nowait-bench"),
         }
     }
 }
@@ -89,18 +89,18 @@ impl Texts {
 /// Where a connection is in its responses.
 enum Codec<'a> {
     Http1(Http1<'a>),
-    Http2(h2::Connection<'a>),
+    Http2(h2::Http2Connection<'a>),
 }
 
-struct Connection<'a> {
+struct EncryptedConnection<'a> {
     socket: TcpStream,
     tls: ClientConnection,
     codec: Codec<'a>,
 }
 
-struct Run<'a> {
+struct EncryptedRun<'a> {
     epoll: OwnedFd,
-    connections: Vec<Connection<'a>>,
+    connections: Vec<EncryptedConnection<'a>>,
     /// Requests that may still be sent, and responses.
     unsent: u64,
     complete: u64,
@@ -110,19 +110,23 @@ struct Run<'a> {
     out: Vec<u8>,
 }
 
-impl<'a> Run<'a> {
-    fn start(load: &Load<'_>, texts: &'a Texts) -> Result<Run<'a>, String> {
-        Run::start_with(load, texts, u64::MAX)
+impl<'a> EncryptedRun<'a> {
+    fn start(load: &EncryptedLoad<'_>, texts: &'a Texts) -> Result<EncryptedRun<'a>, String> {
+        EncryptedRun::start_with(load, texts, u64::MAX)
     }
 
-    fn start_with(load: &Load<'_>, texts: &'a Texts, count: u64) -> Result<Run<'a>, String> {
+    fn start_with(
+        load: &EncryptedLoad<'_>,
+        texts: &'a Texts,
+        count: u64,
+    ) -> Result<EncryptedRun<'a>, String> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| e.to_string())?;
         let mut config = Arc::unwrap_or_clone(tls::client(false));
         config.alpn_protocols = match load.protocol {
             Protocol::Https => vec![b"http/1.1".to_vec()],
             Protocol::Http2 => vec![b"h2".to_vec()],
         };
-        let mut run = Run {
+        let mut run = EncryptedRun {
             epoll,
             connections: Vec::new(),
             unsent: count,
@@ -147,11 +151,11 @@ impl<'a> Run<'a> {
 
     fn connect(
         &mut self,
-        load: &Load<'_>,
+        load: &EncryptedLoad<'_>,
         texts: &'a Texts,
         config: &Arc<ClientConfig>,
     ) -> io::Result<()> {
-        let (socket, tls) = tls::Connection::open(load.target, config)?.into_parts();
+        let (socket, tls) = tls::TlsConnection::open(load.target, config)?.into_parts();
         let expected = &config.alpn_protocols[0];
         if tls.alpn_protocol() != Some(expected) {
             return Err(io::Error::other("the server does not speak the protocol"));
@@ -162,10 +166,10 @@ impl<'a> Run<'a> {
         let codec = match load.protocol {
             Protocol::Https => Codec::Http1(Http1::new(&texts.http1, load.body_bytes)),
             Protocol::Http2 => {
-                Codec::Http2(h2::Connection::new(&texts.http2, load.body_bytes, &mut self.out))
+                Codec::Http2(h2::Http2Connection::new(&texts.http2, load.body_bytes, &mut self.out))
             }
         };
-        self.connections.push(Connection { socket, tls, codec });
+        self.connections.push(EncryptedConnection { socket, tls, codec });
         let index = self.connections.len() - 1;
         self.send(index)?;
         // What followed the handshake may have been read with it.
@@ -173,7 +177,7 @@ impl<'a> Run<'a> {
     }
 
     /// Serves events until a condition holds.
-    fn until(&mut self, ends: impl Fn(&Run<'_>) -> bool) -> Result<(), String> {
+    fn until(&mut self, ends: impl Fn(&EncryptedRun<'_>) -> bool) -> Result<(), String> {
         let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
         let mut events = Vec::with_capacity(256);
         let (mut complete, mut progress) = (self.complete, Instant::now());
@@ -224,7 +228,7 @@ impl<'a> Run<'a> {
         let mut encrypted = &self.encrypted[..read];
         let mut answered = 0;
         loop {
-            let Connection { tls, codec, .. } = &mut self.connections[index];
+            let EncryptedConnection { tls, codec, .. } = &mut self.connections[index];
             if !encrypted.is_empty() {
                 tls.read_tls(&mut encrypted).map_err(|error| error.to_string())?;
             }
@@ -264,7 +268,7 @@ impl<'a> Run<'a> {
 
     /// Encrypts and sends what was written.
     fn send(&mut self, index: usize) -> io::Result<()> {
-        let Connection { socket, tls, .. } = &mut self.connections[index];
+        let EncryptedConnection { socket, tls, .. } = &mut self.connections[index];
         if !self.out.is_empty() {
             tls.writer().write_all(&self.out)?;
             self.out.clear();

@@ -26,17 +26,17 @@ const WINDOW_AT_FIRST: u32 = 65_535;
 const WINDOW_UPDATE_BYTES: u32 = 1 << 30;
 
 /// A request, as the fields of frames.
-pub struct Request {
+pub struct RequestFields {
     /// On a new connection; adds its fields to the dynamic table.
     first: Vec<u8>,
     /// From then on.
     next: Vec<u8>,
 }
 
-impl Request {
+impl RequestFields {
     /// # Panics
     /// A text of more than 126 bytes.
-    pub fn new(authority: &str, path: &str, user_agent: &str) -> Request {
+    pub fn new(authority: &str, path: &str, user_agent: &str) -> RequestFields {
         // GET and https, by the static table; the other names are there too, without these values.
         let mut first = vec![0x82, 0x87];
         for (name, value) in [(0x41, authority), (0x44, path), (0x7a, user_agent)] {
@@ -45,13 +45,13 @@ impl Request {
             first.extend(value.as_bytes());
         }
         // The newest entry has the number 62.
-        Request { first, next: vec![0x82, 0x87, 0x80 | 64, 0x80 | 63, 0x80 | 62] }
+        RequestFields { first, next: vec![0x82, 0x87, 0x80 | 64, 0x80 | 63, 0x80 | 62] }
     }
 }
 
 /// A connection.
-pub struct Connection<'a> {
-    request: &'a Request,
+pub struct Http2Connection<'a> {
+    request: &'a RequestFields,
     /// Of each response's body.
     body_bytes: u64,
     next_id: u32,
@@ -66,14 +66,18 @@ pub struct Connection<'a> {
     received: u32,
 }
 
-impl<'a> Connection<'a> {
+impl<'a> Http2Connection<'a> {
     /// Writes the preface.
-    pub fn new(request: &'a Request, body_bytes: u64, out: &mut Vec<u8>) -> Connection<'a> {
+    pub fn new(
+        request: &'a RequestFields,
+        body_bytes: u64,
+        out: &mut Vec<u8>,
+    ) -> Http2Connection<'a> {
         out.extend(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         // No pushes; windows as large as they can be.
         frame(out, SETTINGS, 0, 0, &[&[0, 2, 0, 0, 0, 0], &[0, 4][..], &WINDOW.to_be_bytes()]);
         frame(out, WINDOW_UPDATE, 0, 0, &[&(WINDOW - WINDOW_AT_FIRST).to_be_bytes()]);
-        Connection {
+        Http2Connection {
             request,
             body_bytes,
             next_id: 1,
@@ -214,7 +218,7 @@ mod tests {
 
     #[test]
     fn responses_are_counted_however_they_are_cut() {
-        let request = Request::new("localhost", "/tiny", "bench");
+        let request = RequestFields::new("localhost", "/tiny", "bench");
         let mut all = Vec::new();
         frame(&mut all, SETTINGS, 0, 0, &[]);
         all.extend(response(3, 0x88, b"OK"));
@@ -222,7 +226,7 @@ mod tests {
         all.extend(response(1, 0x88, b"OK"));
         for step in 1..=all.len() {
             let mut out = Vec::new();
-            let mut connection = Connection::new(&request, 2, &mut out);
+            let mut connection = Http2Connection::new(&request, 2, &mut out);
             (0..2).for_each(|_| connection.send(&mut out));
             out.clear();
             let complete: u64 =
@@ -234,11 +238,11 @@ mod tests {
 
     #[test]
     fn other_responses_are_errors() {
-        let request = Request::new("localhost", "/tiny", "bench");
+        let request = RequestFields::new("localhost", "/tiny", "bench");
         let mut out = Vec::new();
         for wrong in [response(1, 0x8d, b"OK"), response(1, 0x88, b"no!"), response(5, 0x88, b"OK")]
         {
-            let mut connection = Connection::new(&request, 2, &mut out);
+            let mut connection = Http2Connection::new(&request, 2, &mut out);
             connection.send(&mut out);
             assert!(connection.receive(&wrong, &mut out).is_err());
         }
@@ -246,9 +250,9 @@ mod tests {
 
     #[test]
     fn later_requests_refer_to_the_first() {
-        let request = Request::new("localhost", "/tiny", "bench");
+        let request = RequestFields::new("localhost", "/tiny", "bench");
         let mut out = Vec::new();
-        let mut connection = Connection::new(&request, 2, &mut out);
+        let mut connection = Http2Connection::new(&request, 2, &mut out);
         out.clear();
         connection.send(&mut out);
         let first = out.len();

@@ -48,7 +48,7 @@ impl Expect {
 
 /// Connections that do the same.
 #[derive(Debug, Clone)]
-pub struct Group {
+pub struct LoadGroup {
     pub connections: usize,
     /// Complete request texts. Each connection walks through them in the same scrambled order, beginning
     /// elsewhere: of many files, none is asked for by several connections at about the same time.
@@ -62,14 +62,14 @@ pub struct Group {
 /// What to run.
 pub struct Load<'a> {
     pub target: SocketAddr,
-    pub groups: &'a [Group],
+    pub groups: &'a [LoadGroup],
     pub warm_up: Duration,
     pub length: Duration,
 }
 
 /// What a group saw in the measured time.
-pub struct Seen {
-    /// Finished responses. Of large ones (see [`Seen::requests`]) the bytes tell more.
+pub struct GroupResult {
+    /// Finished responses. Of large ones (see [`GroupResult::requests`]) the bytes tell more.
     pub responses: u64,
     pub bytes: u64,
     pub response_bytes: u64,
@@ -79,10 +79,10 @@ pub struct Seen {
     pub failures: u64,
 }
 
-impl Seen {
-    fn new(group: &Group) -> Seen {
+impl GroupResult {
+    fn new(group: &LoadGroup) -> GroupResult {
         let micros = LATENCY_MAX.as_micros() as u64;
-        Seen {
+        GroupResult {
             responses: 0,
             bytes: 0,
             response_bytes: group.expect.total(),
@@ -113,7 +113,7 @@ impl Seen {
 
 /// Why a run is worthless.
 #[derive(Debug)]
-pub enum Error {
+pub enum LoadError {
     /// The response is not the one that the probe saw.
     Response(String),
     /// No progress at all: the server hangs or has died.
@@ -121,33 +121,33 @@ pub enum Error {
     System(&'static str, Errno),
 }
 
-impl std::fmt::Display for Error {
+impl std::fmt::Display for LoadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Error::Response(what) => write!(f, "wrong response: {what}"),
-            Error::Stalled => write!(f, "no response came"),
-            Error::System(call, errno) => write!(f, "{call}: {errno}"),
+            LoadError::Response(what) => write!(f, "wrong response: {what}"),
+            LoadError::Stalled => write!(f, "no response came"),
+            LoadError::System(call, errno) => write!(f, "{call}: {errno}"),
         }
     }
 }
 
 /// Runs the load; `edge` is called when the measured time begins and when it ends.
-pub fn run(load: &Load<'_>, mut edge: impl FnMut()) -> Result<Vec<Seen>, Error> {
-    let mut run = Run::start(load)?;
+pub fn run(load: &Load<'_>, mut edge: impl FnMut()) -> Result<Vec<GroupResult>, LoadError> {
+    let mut run = LoadRun::start(load)?;
     let begin = Instant::now();
     run.until(begin + load.warm_up)?;
-    run.seen.iter_mut().for_each(Seen::reset);
+    run.seen.iter_mut().for_each(GroupResult::reset);
     edge();
     run.until(Instant::now() + load.length)?;
     edge();
     if run.seen.iter().all(|seen| seen.requests() == 0.0) {
-        return Err(Error::Stalled);
+        return Err(LoadError::Stalled);
     }
     Ok(run.seen)
 }
 
 /// A connection and where it is in its response.
-struct Connection {
+struct LoadConnection {
     group: usize,
     socket: OwnedFd,
     /// Index of the next request; steps through the group's list.
@@ -172,26 +172,26 @@ enum Pieces {
     Many,
 }
 
-struct Run<'a> {
+struct LoadRun<'a> {
     load: &'a Load<'a>,
     epoll: OwnedFd,
-    connections: Vec<Connection>,
-    seen: Vec<Seen>,
+    connections: Vec<LoadConnection>,
+    seen: Vec<GroupResult>,
     pieces: Vec<Pieces>,
     buffer: Vec<u8>,
     /// The time of the current batch of events.
     now: Instant,
 }
 
-impl<'a> Run<'a> {
-    fn start(load: &'a Load<'a>) -> Result<Run<'a>, Error> {
+impl<'a> LoadRun<'a> {
+    fn start(load: &'a Load<'a>) -> Result<LoadRun<'a>, LoadError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|errno| Error::System("epoll_create", errno))?;
-        let mut run = Run {
+            .map_err(|errno| LoadError::System("epoll_create", errno))?;
+        let mut run = LoadRun {
             load,
             epoll,
             connections: Vec::new(),
-            seen: load.groups.iter().map(Seen::new).collect(),
+            seen: load.groups.iter().map(GroupResult::new).collect(),
             pieces: load.groups.iter().map(initial_pieces).collect(),
             buffer: vec![0; BUFFER_BYTES],
             now: Instant::now(),
@@ -199,7 +199,7 @@ impl<'a> Run<'a> {
         for (index, group) in load.groups.iter().enumerate() {
             for nth in 0..group.connections {
                 let socket = open(load.target)?;
-                let connection = Connection {
+                let connection = LoadConnection {
                     group: index,
                     socket,
                     next: first_of(nth, group),
@@ -220,15 +220,15 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    fn register(&self, index: usize) -> Result<(), Error> {
+    fn register(&self, index: usize) -> Result<(), LoadError> {
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         let socket = &self.connections[index].socket;
         epoll::add(&self.epoll, socket, EventData::new_u64(index as u64), flags)
-            .map_err(|errno| Error::System("epoll_ctl", errno))
+            .map_err(|errno| LoadError::System("epoll_ctl", errno))
     }
 
     /// Serves events until the given time.
-    fn until(&mut self, end: Instant) -> Result<(), Error> {
+    fn until(&mut self, end: Instant) -> Result<(), LoadError> {
         let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
         let mut events = Vec::with_capacity(256);
         while self.now < end {
@@ -236,7 +236,7 @@ impl<'a> Run<'a> {
             let spare = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.epoll, spare, Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(Error::System("epoll_wait", errno)),
+                Err(errno) => return Err(LoadError::System("epoll_wait", errno)),
             }
             self.now = Instant::now();
             for event in events.drain(..) {
@@ -249,7 +249,7 @@ impl<'a> Run<'a> {
     }
 
     /// Sends the next request of a connection.
-    fn request(&mut self, index: usize) -> Result<(), Error> {
+    fn request(&mut self, index: usize) -> Result<(), LoadError> {
         let connection = &mut self.connections[index];
         let group = &self.load.groups[connection.group];
         let text = &group.requests[connection.next];
@@ -268,7 +268,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn ready(&mut self, index: usize, hung_up: bool) -> Result<(), Error> {
+    fn ready(&mut self, index: usize, hung_up: bool) -> Result<(), LoadError> {
         let connection = &self.connections[index];
         let lazy = matches!(self.pieces[connection.group], Pieces::One(n) if n >= LAZY_AFTER);
         let lazy = lazy || connection.unread > 0;
@@ -283,7 +283,7 @@ impl<'a> Run<'a> {
 
     /// Takes an event for a whole response; every few of them the socket is drained and the sum
     /// of bytes compared.
-    fn leave_unread(&mut self, index: usize) -> Result<(), Error> {
+    fn leave_unread(&mut self, index: usize) -> Result<(), LoadError> {
         let connection = &mut self.connections[index];
         let total = connection.remaining;
         finished(&mut self.seen[connection.group], self.now - connection.sent, total);
@@ -293,10 +293,10 @@ impl<'a> Run<'a> {
             connection.unread = 0;
             let room = &mut self.buffer[..expected as usize + 1];
             let (read, _) = rustix::net::recv(&connection.socket, room, RecvFlags::DONTWAIT)
-                .map_err(|errno| Error::System("recv", errno))?;
+                .map_err(|errno| LoadError::System("recv", errno))?;
             if read as u64 > expected {
                 let what = format!("{read} bytes instead of {expected} in a row");
-                return Err(Error::Response(what));
+                return Err(LoadError::Response(what));
             }
             for at in (0..read).step_by(total as usize) {
                 check_status(&self.buffer[at..read])?;
@@ -314,10 +314,10 @@ impl<'a> Run<'a> {
     }
 
     /// Reads what has come.
-    fn read(&mut self, index: usize, hung_up: bool) -> Result<(), Error> {
+    fn read(&mut self, index: usize, hung_up: bool) -> Result<(), LoadError> {
         let unread = std::mem::take(&mut self.connections[index].unread);
         if unread > 0 {
-            return Err(Error::Response("closed with unread responses".to_owned()));
+            return Err(LoadError::Response("closed with unread responses".to_owned()));
         }
         loop {
             let connection = &mut self.connections[index];
@@ -340,7 +340,7 @@ impl<'a> Run<'a> {
                 return self.closed(index);
             }
             if read as u64 > connection.remaining {
-                return Err(Error::Response(format!(
+                return Err(LoadError::Response(format!(
                     "{read} bytes, {} expected",
                     connection.remaining
                 )));
@@ -383,7 +383,7 @@ impl<'a> Run<'a> {
     }
 
     /// The server has closed: opens the connection again.
-    fn closed(&mut self, index: usize) -> Result<(), Error> {
+    fn closed(&mut self, index: usize) -> Result<(), LoadError> {
         let connection = &mut self.connections[index];
         if !self.load.groups[connection.group].close || connection.remaining > 0 {
             self.seen[connection.group].failures += 1;
@@ -398,26 +398,26 @@ impl<'a> Run<'a> {
 }
 
 /// The first request of the `nth` connection: what a walk from 0 reaches after its share of the list.
-fn first_of(nth: usize, group: &Group) -> usize {
+fn first_of(nth: usize, group: &LoadGroup) -> usize {
     let len = group.requests.len();
     nth * len / group.connections * STRIDE % len
 }
 
-fn initial_pieces(group: &Group) -> Pieces {
+fn initial_pieces(group: &LoadGroup) -> Pieces {
     let may = !group.close && group.expect.total() <= LAZY_RESPONSE_BYTES_MAX;
     if may { Pieces::One(0) } else { Pieces::Many }
 }
 
 /// A connected socket. Loopback answers within the call.
-pub fn open(target: SocketAddr) -> Result<OwnedFd, Error> {
+pub fn open(target: SocketAddr) -> Result<OwnedFd, LoadError> {
     let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-        .map_err(|errno| Error::System("socket", errno))?;
-    rustix::net::connect(&socket, &target).map_err(|errno| Error::System("connect", errno))?;
+        .map_err(|errno| LoadError::System("socket", errno))?;
+    rustix::net::connect(&socket, &target).map_err(|errno| LoadError::System("connect", errno))?;
     Ok(socket)
 }
 
-fn finished(seen: &mut Seen, took: Duration, bytes: u64) {
+fn finished(seen: &mut GroupResult, took: Duration, bytes: u64) {
     seen.responses += 1;
     seen.bytes += bytes;
     let micros = took.min(LATENCY_MAX).as_micros() as u64;
@@ -425,23 +425,26 @@ fn finished(seen: &mut Seen, took: Duration, bytes: u64) {
 }
 
 /// The response must begin with the status line of success.
-fn check_status(bytes: &[u8]) -> Result<(), Error> {
+fn check_status(bytes: &[u8]) -> Result<(), LoadError> {
     let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
     if line.starts_with(b"HTTP/1.1 200") || b"HTTP/1.1 200".starts_with(line) {
         return Ok(());
     }
-    Err(Error::Response(String::from_utf8_lossy(line).into_owned()))
+    Err(LoadError::Response(String::from_utf8_lossy(line).into_owned()))
 }
 
 /// Compares the part of a response that starts at byte `at` with the expected body.
-fn compare(expect: &Expect, at: usize, bytes: &[u8]) -> Result<(), Error> {
+fn compare(expect: &Expect, at: usize, bytes: &[u8]) -> Result<(), LoadError> {
     let head_left = expect.head.len().saturating_sub(at).min(bytes.len());
     let body_at = (at + head_left) - expect.head.len().min(at + head_left);
     let body = &bytes[head_left..];
     if body.is_empty() || expect.body[body_at..].starts_with(body) {
         return Ok(());
     }
-    Err(Error::Response(format!("the body differs in bytes {body_at}..{}", body_at + body.len())))
+    Err(LoadError::Response(format!(
+        "the body differs in bytes {body_at}..{}",
+        body_at + body.len()
+    )))
 }
 
 #[cfg(test)]
@@ -466,7 +469,7 @@ mod tests {
         let expect = Expect { head: Arc::from(*b"head"), body: Arc::from(*b"body") };
         for (connections, requests) in [(64, 10_000), (200, 300), (64, 1), (3, 2)] {
             let requests = vec![Vec::new(); requests];
-            let group = Group { connections, requests, expect: expect.clone(), close: false };
+            let group = LoadGroup { connections, requests, expect: expect.clone(), close: false };
             let len = group.requests.len();
             let walk: Vec<usize> = (0..len).map(|step| step * STRIDE % len).collect();
             let all: std::collections::BTreeSet<_> = walk.iter().collect();

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use bench::{Bench, Candidate};
 use machine::Machine;
-use options::Options;
+use options::BenchOptions;
 use results::Results;
 use scenario::Scenario;
 
@@ -47,7 +47,7 @@ fn run() -> Result<(), String> {
     if let Some(served) = floor::serve_if_asked(std::env::args().skip(1)) {
         return served.map_err(|error| format!("floor: {error}"));
     }
-    let Some(options) = Options::parse(std::env::args().skip(1))? else { return Ok(()) };
+    let Some(options) = BenchOptions::parse(std::env::args().skip(1))? else { return Ok(()) };
     let scenarios = scenario::all();
     let order: Vec<&str> = scenarios.iter().map(|scenario| scenario.subject.name).collect();
     if options.list {

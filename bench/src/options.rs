@@ -36,7 +36,7 @@ pub enum Mode {
 
 /// What the operator asked for.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct BenchOptions {
     /// Empty: all scenarios.
     pub only: Vec<String>,
     pub list: bool,
@@ -58,13 +58,13 @@ pub struct Options {
     pub counts: Option<(Mode, PathBuf)>,
 }
 
-impl Options {
+impl BenchOptions {
     /// Reads the arguments; `Ok(None)` when help was asked for and printed.
-    pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<Options>, String> {
+    pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Option<BenchOptions>, String> {
         let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or(repository.join("target"), PathBuf::from);
-        let mut options = Options {
+        let mut options = BenchOptions {
             only: Vec::new(),
             list: false,
             rounds: 12,
@@ -131,7 +131,7 @@ impl Options {
 /// Where distributions keep the module of nginx.
 const NGINX_STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-impl Options {
+impl BenchOptions {
     /// nginx's `stream`, where it is a module of its own; `NGINX_STREAM_MODULE` names another place.
     pub fn nginx_stream_module(&self) -> Option<PathBuf> {
         let named = std::env::var_os("NGINX_STREAM_MODULE").map(PathBuf::from);
@@ -147,8 +147,8 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Option<Options>, String> {
-        Options::parse(line.split_whitespace().map(str::to_owned))
+    fn parse(line: &str) -> Result<Option<BenchOptions>, String> {
+        BenchOptions::parse(line.split_whitespace().map(str::to_owned))
     }
 
     #[test]

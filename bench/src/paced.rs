@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// A stream of requests of its own rate.
-pub struct Stream<'a> {
+pub struct PacedStream<'a> {
     /// Requests per second, evenly spaced.
     pub rate: f64,
     /// Connections that carry them: as many can wait at a time.
@@ -33,18 +33,18 @@ pub struct Stream<'a> {
 }
 
 /// What a stream saw.
-pub struct Seen {
+pub struct StreamResult {
     /// From the time when the request was due to the last byte of its response, in microseconds.
     pub latency: Histogram<u64>,
     /// Responses other than a 200 of the expected length, and connections that broke.
     pub failures: u64,
 }
 
-impl Seen {
-    fn new() -> Seen {
+impl StreamResult {
+    fn new() -> StreamResult {
         let micros = LATENCY_MAX.as_micros() as u64;
         let latency = Histogram::new_with_max(micros, 3).expect("constant bounds are valid");
-        Seen { latency, failures: 0 }
+        StreamResult { latency, failures: 0 }
     }
 
     /// A percentile of the latency in milliseconds.
@@ -54,18 +54,18 @@ impl Seen {
 }
 
 /// A connection.
-pub trait Socket: Read + Write {}
+pub trait PacedSocket: Read + Write {}
 
-impl<S: Read + Write> Socket for S {}
+impl<S: Read + Write> PacedSocket for S {}
 
 /// Opens a connection.
-pub type Connect<'a> = &'a (dyn Fn() -> std::io::Result<Box<dyn Socket>> + Sync);
+pub type Connect<'a> = &'a (dyn Fn() -> std::io::Result<Box<dyn PacedSocket>> + Sync);
 
 /// A connection without encryption.
 ///
 /// # Errors
 /// Those of the socket.
-pub fn plain(target: SocketAddr) -> std::io::Result<Box<dyn Socket>> {
+pub fn plain(target: SocketAddr) -> std::io::Result<Box<dyn PacedSocket>> {
     let new = TcpStream::connect_timeout(&target, TIMEOUT)?;
     new.set_read_timeout(Some(TIMEOUT))?;
     new.set_nodelay(true)?;
@@ -73,7 +73,11 @@ pub fn plain(target: SocketAddr) -> std::io::Result<Box<dyn Socket>> {
 }
 
 /// Runs streams side by side for `length`; ends when their last responses have come.
-pub fn run(connect: Connect<'_>, streams: &[Stream<'_>], length: Duration) -> Vec<Seen> {
+pub fn run(
+    connect: Connect<'_>,
+    streams: &[PacedStream<'_>],
+    length: Duration,
+) -> Vec<StreamResult> {
     let begin = Instant::now() + CONNECTING;
     std::thread::scope(|scope| {
         let running: Vec<Vec<_>> = streams
@@ -90,7 +94,7 @@ pub fn run(connect: Connect<'_>, streams: &[Stream<'_>], length: Duration) -> Ve
         running
             .into_iter()
             .map(|clients| {
-                clients.into_iter().fold(Seen::new(), |mut all, client| {
+                clients.into_iter().fold(StreamResult::new(), |mut all, client| {
                     let one = client.join().expect("a client thread does not panic");
                     all.failures += one.failures;
                     all.latency.add(&one.latency).expect("all histograms have the same bounds");
@@ -104,12 +108,12 @@ pub fn run(connect: Connect<'_>, streams: &[Stream<'_>], length: Duration) -> Ve
 /// One connection: takes the next request that is due until the time is over.
 fn client(
     connect: Connect<'_>,
-    stream: &Stream<'_>,
+    stream: &PacedStream<'_>,
     next: &AtomicU64,
     begin: Instant,
     length: Duration,
-) -> Seen {
-    let mut seen = Seen::new();
+) -> StreamResult {
+    let mut seen = StreamResult::new();
     // A request that finds none tries again, and reports why.
     let mut socket = connect().ok();
     let mut buffer = Vec::new();
@@ -139,7 +143,7 @@ fn client(
 /// Sends a request on the connection, which is opened when there is none, and reads the response.
 fn exchange(
     connect: Connect<'_>,
-    socket: &mut Option<Box<dyn Socket>>,
+    socket: &mut Option<Box<dyn PacedSocket>>,
     request: &[u8],
     body_bytes: usize,
     buffer: &mut Vec<u8>,

@@ -15,12 +15,12 @@ use crate::stats::Summary;
 pub struct Results {
     /// Of the last run.
     pub machine: Machine,
-    pub scenarios: BTreeMap<String, Outcome>,
+    pub scenarios: BTreeMap<String, ScenarioResult>,
 }
 
 /// The result of one scenario.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct ScenarioResult {
     pub title: String,
     /// Of the values, for example `µs of server CPU per request`.
     pub unit: String,
@@ -34,7 +34,7 @@ pub struct Outcome {
     pub reference: Option<String>,
     /// The label of nginx's usual setting where that is another one.
     pub usual: Option<String>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<VariantResult>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub enum Better {
 
 /// One variant of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Row {
+pub struct VariantResult {
     pub label: String,
     pub side: Side,
     pub value: Summary,
@@ -82,7 +82,7 @@ impl Samples {
     }
 }
 
-impl Outcome {
+impl ScenarioResult {
     /// Finds nginx's best row and sets every row in relation to it.
     pub fn fill(&mut self, samples: &[Samples], usual: Option<&str>) {
         let median = |s: &Samples| Summary::of(&s.values).map_or(f64::NAN, |s| s.median);
@@ -103,7 +103,7 @@ impl Outcome {
                 let also = s.also.iter().filter_map(|(name, values)| {
                     Some(((*name).to_owned(), Summary::of(values)?.median))
                 });
-                Some(Row {
+                Some(VariantResult {
                     label: s.label.clone(),
                     side: s.side,
                     value: Summary::of(&s.values)?,
@@ -149,7 +149,7 @@ mod tests {
             s.push(value, &[("requests/s", 1.0)]);
             samples.push(s);
         }
-        let mut outcome = Outcome {
+        let mut outcome = ScenarioResult {
             title: String::new(),
             unit: String::new(),
             processor: String::new(),
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(outcome.rows[2].ratio_against.unwrap().median, 0.5);
         assert_eq!(outcome.rows[3].ratio_against, None);
         let text = serde_json::to_string(&outcome).unwrap();
-        let back: Outcome = serde_json::from_str(&text).unwrap();
+        let back: ScenarioResult = serde_json::from_str(&text).unwrap();
         assert_eq!(back.rows.len(), 4);
     }
 }

@@ -184,7 +184,7 @@ http {{
 }
 
 /// A running server; it is ended when dropped.
-pub struct Server {
+pub struct ServerProcess {
     child: Child,
     directory: PathBuf,
     address: SocketAddr,
@@ -192,28 +192,28 @@ pub struct Server {
     pub start_time: Duration,
 }
 
-impl Server {
+impl ServerProcess {
     /// Writes the configuration, starts the program on its processors and waits until it listens.
     pub fn start(
         binary: &Path,
         directory: &Path,
         setup: &Setup,
         variant: &Variant,
-    ) -> Result<Server, String> {
-        Server::start_under(&[], binary, directory, setup, variant)
+    ) -> Result<ServerProcess, String> {
+        ServerProcess::start_under(&[], binary, directory, setup, variant)
     }
 
-    /// As [`Server::start`], run by the program that `wrapper` names, with its arguments.
+    /// As [`ServerProcess::start`], run by the program that `wrapper` names, with its arguments.
     pub fn start_under(
         wrapper: &[String],
         binary: &Path,
         directory: &Path,
         setup: &Setup,
         variant: &Variant,
-    ) -> Result<Server, String> {
+    ) -> Result<ServerProcess, String> {
         let text = configuration(directory, setup, variant);
         let (cpus, client_cpus) = (&setup.cpus, &setup.client_cpus);
-        Server::launch_under(wrapper, binary, directory, ADDRESS, &text, cpus, client_cpus)
+        ServerProcess::launch_under(wrapper, binary, directory, ADDRESS, &text, cpus, client_cpus)
     }
 
     /// Starts a program with this configuration on `cpus`, which are then `client_cpus` again for
@@ -225,11 +225,11 @@ impl Server {
         text: &str,
         cpus: &[usize],
         client_cpus: &[usize],
-    ) -> Result<Server, String> {
-        Server::launch_under(&[], binary, directory, address, text, cpus, client_cpus)
+    ) -> Result<ServerProcess, String> {
+        ServerProcess::launch_under(&[], binary, directory, address, text, cpus, client_cpus)
     }
 
-    /// As [`Server::launch`], run by the program that `wrapper` names, with its arguments.
+    /// As [`ServerProcess::launch`], run by the program that `wrapper` names, with its arguments.
     pub fn launch_under(
         wrapper: &[String],
         binary: &Path,
@@ -238,7 +238,7 @@ impl Server {
         text: &str,
         cpus: &[usize],
         client_cpus: &[usize],
-    ) -> Result<Server, String> {
+    ) -> Result<ServerProcess, String> {
         let file_error = |error: std::io::Error| format!("{}: {error}", directory.display());
         fs::create_dir_all(directory).map_err(file_error)?;
         let _ = fs::remove_file(directory.join("error.log"));
@@ -266,7 +266,7 @@ impl Server {
         let begin = Instant::now();
         let child = command.spawn().map_err(|error| format!("{}: {error}", binary.display()));
         pin(client_cpus)?;
-        let mut server = Server {
+        let mut server = ServerProcess {
             child: child?,
             directory: directory.to_path_buf(),
             address,
@@ -318,7 +318,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let pids = self.processes();
         signal(self.child.id(), Signal::TERM);

@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The type of a server's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
+pub enum KeyType {
     /// P-256.
     Ecdsa,
     /// 2,048 bits.
@@ -34,10 +34,10 @@ pub enum Key {
 ///
 /// # Errors
 /// The files can't be written.
-pub fn certificate(directory: &Path, key: Key) -> Result<String, String> {
+pub fn certificate(directory: &Path, key: KeyType) -> Result<String, String> {
     let pair = match key {
-        Key::Ecdsa => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
-        Key::Rsa => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
+        KeyType::Ecdsa => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
+        KeyType::Rsa => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
     };
     let pair = pair.map_err(|error| error.to_string())?;
     let params = CertificateParams::new(vec!["localhost".to_owned()]);
@@ -72,14 +72,14 @@ pub fn client(resumes: bool) -> Arc<ClientConfig> {
 }
 
 /// A connection after its handshake.
-pub struct Connection(StreamOwned<ClientConnection, TcpStream>);
+pub struct TlsConnection(StreamOwned<ClientConnection, TcpStream>);
 
-impl Connection {
+impl TlsConnection {
     /// Connects.
     ///
     /// # Errors
     /// Those of the socket and of the handshake.
-    pub fn open(target: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Connection> {
+    pub fn open(target: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<TlsConnection> {
         let mut socket = TcpStream::connect_timeout(&target, TIMEOUT)?;
         socket.set_read_timeout(Some(TIMEOUT))?;
         socket.set_nodelay(true)?;
@@ -89,7 +89,7 @@ impl Connection {
         while connection.is_handshaking() {
             connection.complete_io(&mut socket)?;
         }
-        Ok(Connection(StreamOwned::new(connection, socket)))
+        Ok(TlsConnection(StreamOwned::new(connection, socket)))
     }
 
     /// The socket, and what encrypts.
@@ -103,13 +103,13 @@ impl Connection {
     }
 }
 
-impl Read for Connection {
+impl Read for TlsConnection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(buffer)
     }
 }
 
-impl Write for Connection {
+impl Write for TlsConnection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }

@@ -23,17 +23,17 @@ use rustix::net::{
 
 use crate::server::{ADDRESS, ORIGIN};
 
-/// The argument that makes this program a floor; [`Kind::name`], the number of threads and the file or
+/// The argument that makes this program a floor; [`FloorKind::name`], the number of threads and the file or
 /// [`NO_FILE`] follow.
 const ARGUMENT: &str = "floor";
 const NO_FILE: &str = "-";
 
 /// What the server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FloorKind {
     /// It speaks HTTP, at [`ADDRESS`].
     Http,
-    /// As [`Kind::Http`], with the field that says that a cache has answered.
+    /// As [`FloorKind::Http`], with the field that says that a cache has answered.
     Cache,
     /// It speaks FastCGI, at [`ORIGIN`].
     Fastcgi,
@@ -41,15 +41,16 @@ pub enum Kind {
     Relay,
 }
 
-impl Kind {
-    const ALL: [Kind; 4] = [Kind::Http, Kind::Cache, Kind::Fastcgi, Kind::Relay];
+impl FloorKind {
+    const ALL: [FloorKind; 4] =
+        [FloorKind::Http, FloorKind::Cache, FloorKind::Fastcgi, FloorKind::Relay];
 
     fn name(self) -> &'static str {
         match self {
-            Kind::Http => "http",
-            Kind::Cache => "cache",
-            Kind::Fastcgi => "fastcgi",
-            Kind::Relay => "relay",
+            FloorKind::Http => "http",
+            FloorKind::Cache => "cache",
+            FloorKind::Fastcgi => "fastcgi",
+            FloorKind::Relay => "relay",
         }
     }
 }
@@ -77,7 +78,7 @@ const FASTCGI_RESPONSE: &[u8] =
 const FASTCGI_END: &[u8] = b"\x01\x05\0\x01\0\0\0\0";
 
 /// The arguments of this program for a floor that sends this file; `None`: two bytes.
-pub fn arguments(kind: Kind, threads: usize, file: Option<&Path>) -> [String; 4] {
+pub fn arguments(kind: FloorKind, threads: usize, file: Option<&Path>) -> [String; 4] {
     let file = file.map_or_else(|| NO_FILE.to_owned(), |file| file.display().to_string());
     [ARGUMENT.to_owned(), kind.name().to_owned(), threads.to_string(), file]
 }
@@ -88,18 +89,18 @@ pub fn serve_if_asked(mut arguments: impl Iterator<Item = String>) -> Option<io:
         return None;
     }
     let kind = arguments.next();
-    let kind = Kind::ALL.into_iter().find(|known| Some(known.name()) == kind.as_deref())?;
+    let kind = FloorKind::ALL.into_iter().find(|known| Some(known.name()) == kind.as_deref())?;
     let threads = arguments.next()?.parse().ok()?;
     let file = arguments.next()?;
     Some(Body::open(&file).and_then(|body| serve(kind, threads, &body)))
 }
 
 /// Whether connections are kept is learned from the first request; those of FastCGI are.
-fn serve(kind: Kind, threads: usize, body: &Body) -> io::Result<()> {
+fn serve(kind: FloorKind, threads: usize, body: &Body) -> io::Result<()> {
     let listeners = (0..threads).map(|_| listener(kind)).collect::<io::Result<Vec<_>>>()?;
     std::thread::scope(|scope| {
         let serve = |listener| match kind {
-            Kind::Relay => relay::serve_one(listener),
+            FloorKind::Relay => relay::serve_one(listener),
             _ => serve_one(kind, body, listener),
         };
         let threads: Vec<_> =
@@ -111,14 +112,14 @@ fn serve(kind: Kind, threads: usize, body: &Body) -> io::Result<()> {
 }
 
 /// A socket of its own.
-fn listener(kind: Kind) -> io::Result<OwnedFd> {
+fn listener(kind: FloorKind) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     let address = match kind {
-        Kind::Http | Kind::Cache | Kind::Relay => ADDRESS,
-        Kind::Fastcgi => ORIGIN,
+        FloorKind::Http | FloorKind::Cache | FloorKind::Relay => ADDRESS,
+        FloorKind::Fastcgi => ORIGIN,
     };
     bind(&socket, &address)?;
     listen(&socket, BACKLOG)?;
@@ -147,7 +148,7 @@ impl Body {
 }
 
 /// What is sent for each request.
-struct Response {
+struct FloorResponse {
     bytes: Vec<u8>,
     /// What follows, and its length.
     file: Option<(OwnedFd, u64)>,
@@ -155,11 +156,15 @@ struct Response {
     close: bool,
 }
 
-impl Response {
+impl FloorResponse {
     /// The response to the first request, as long as nginx's.
-    fn new(kind: Kind, body: &Body, request: &[u8]) -> io::Result<Response> {
-        if kind == Kind::Fastcgi {
-            return Ok(Response { bytes: FASTCGI_RESPONSE.to_vec(), file: None, close: false });
+    fn new(kind: FloorKind, body: &Body, request: &[u8]) -> io::Result<FloorResponse> {
+        if kind == FloorKind::Fastcgi {
+            return Ok(FloorResponse {
+                bytes: FASTCGI_RESPONSE.to_vec(),
+                file: None,
+                close: false,
+            });
         }
         let close = request.windows(5).any(|window| window == b"close");
         let mut bytes = head(kind, body.len, close).into_bytes();
@@ -170,7 +175,7 @@ impl Response {
                 None
             }
         };
-        Ok(Response { bytes, file, close })
+        Ok(FloorResponse { bytes, file, close })
     }
 
     fn len(&self) -> u64 {
@@ -203,11 +208,11 @@ impl Response {
     }
 }
 
-fn head(kind: Kind, body_bytes: u64, close: bool) -> String {
+fn head(kind: FloorKind, body_bytes: u64, close: bool) -> String {
     let connection = if close { "close" } else { "keep-alive" };
     let of_file = match kind {
         _ if body_bytes <= 2 => "",
-        Kind::Cache => "ETag: \"65f0c0de-400\"\r\nX-Cache: HIT\r\nAccept-Ranges: bytes\r\n",
+        FloorKind::Cache => "ETag: \"65f0c0de-400\"\r\nX-Cache: HIT\r\nAccept-Ranges: bytes\r\n",
         _ => "ETag: \"65f0c0de-400\"\r\nAccept-Ranges: bytes\r\n",
     };
     let modified = match of_file {
@@ -221,19 +226,19 @@ fn head(kind: Kind, body_bytes: u64, close: bool) -> String {
     )
 }
 
-struct Connection {
+struct FloorConnection {
     socket: OwnedFd,
     /// Bytes of the response that are not sent yet.
     left: u64,
 }
 
-fn serve_one(kind: Kind, body: &Body, listener: &OwnedFd) -> io::Result<()> {
+fn serve_one(kind: FloorKind, body: &Body, listener: &OwnedFd) -> io::Result<()> {
     let queue = epoll::create(CreateFlags::CLOEXEC)?;
     let listening = data(listener);
     epoll::add(&queue, listener, listening, EventFlags::IN)?;
     // By number.
-    let mut connections: Vec<Option<Connection>> = Vec::new();
-    let mut made: Option<Response> = None;
+    let mut connections: Vec<Option<FloorConnection>> = Vec::new();
+    let mut made: Option<FloorResponse> = None;
     let mut events = Vec::with_capacity(EVENTS);
     let mut buffer = [MaybeUninit::uninit(); REQUEST_BYTES_MAX];
     let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
@@ -257,26 +262,26 @@ fn serve_one(kind: Kind, body: &Body, listener: &OwnedFd) -> io::Result<()> {
                     if connections.len() <= number {
                         connections.resize_with(number + 1, || None);
                     }
-                    connections[number] = Some(Connection { socket, left: 0 });
+                    connections[number] = Some(FloorConnection { socket, left: 0 });
                 }
                 continue;
             }
             let Some(slot) = connections.get_mut(number as usize) else { continue };
-            let Some(Connection { socket, left }) = slot else { continue };
+            let Some(FloorConnection { socket, left }) = slot else { continue };
             if *left == 0 {
                 match recv(&*socket, &mut buffer, RecvFlags::empty()) {
                     Err(Errno::AGAIN) => continue,
                     // The request may come in two pieces.
                     Ok(((request, _), 1..))
-                        if kind == Kind::Fastcgi && !request.ends_with(FASTCGI_END) =>
+                        if kind == FloorKind::Fastcgi && !request.ends_with(FASTCGI_END) =>
                     {
                         continue;
                     }
                     Ok(((request, _), 1..)) => {
                         if made.is_none() {
-                            made = Some(Response::new(kind, body, request)?);
+                            made = Some(FloorResponse::new(kind, body, request)?);
                         }
-                        *left = made.as_ref().map_or(0, Response::len);
+                        *left = made.as_ref().map_or(0, FloorResponse::len);
                     }
                     Ok(_) | Err(_) => {
                         *slot = None;

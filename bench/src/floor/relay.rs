@@ -22,7 +22,7 @@ use crate::server::ORIGIN;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// One end of a relay.
-struct End {
+struct RelayEnd {
     socket: OwnedFd,
     /// The number of the other end.
     peer: usize,
@@ -38,7 +38,7 @@ pub fn serve_one(listener: &OwnedFd) -> io::Result<()> {
     let queue = epoll::create(CreateFlags::CLOEXEC)?;
     let listening = data(listener);
     epoll::add(&queue, listener, listening, EventFlags::IN)?;
-    let mut ends = Ends::default();
+    let mut ends = RelayTable::default();
     let mut events = Vec::with_capacity(EVENTS);
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
     loop {
@@ -60,9 +60,9 @@ pub fn serve_one(listener: &OwnedFd) -> io::Result<()> {
 
 /// By the number of their descriptor.
 #[derive(Default)]
-struct Ends(Vec<Option<End>>);
+struct RelayTable(Vec<Option<RelayEnd>>);
 
-impl Ends {
+impl RelayTable {
     fn accept(&mut self, queue: &OwnedFd, listener: &OwnedFd) -> io::Result<()> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         if let Ok(client) = accept_with(listener, flags) {
@@ -80,7 +80,7 @@ impl Ends {
                 if self.0.len() <= number {
                     self.0.resize_with(number + 1, || None);
                 }
-                self.0[number] = Some(End { socket, peer, pending: Vec::new() });
+                self.0[number] = Some(RelayEnd { socket, peer, pending: Vec::new() });
             }
         }
         Ok(())

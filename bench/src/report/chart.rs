@@ -5,7 +5,7 @@ use std::path::Path;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::results::{Outcome, Results, Row};
+use crate::results::{Results, ScenarioResult, VariantResult};
 use crate::server::Side;
 
 const WIDTH: u32 = 820;
@@ -32,7 +32,7 @@ struct Bar {
 }
 
 /// A title over bars, all on one scale.
-struct Block {
+struct BarGroup {
     title: String,
     bars: Vec<Bar>,
 }
@@ -47,7 +47,7 @@ pub fn draw(results: &Results, order: &[&str], directory: &Path) -> Result<(), S
         }
         let title = format!("{}: {}", outcome.title, outcome.unit);
         let bars = outcome.rows.iter().map(value_bar).collect();
-        draw_blocks(&directory.join(format!("{name}.svg")), &[Block { title, bars }], None)?;
+        draw_blocks(&directory.join(format!("{name}.svg")), &[BarGroup { title, bars }], None)?;
         if outcome.unit.contains("CPU") {
             ratios.push(ratio_block(outcome));
         }
@@ -56,11 +56,11 @@ pub fn draw(results: &Results, order: &[&str], directory: &Path) -> Result<(), S
         return Ok(());
     }
     let title = "Server CPU per request, relative to nginx's best setting (shorter is better)";
-    ratios.insert(0, Block { title: title.to_owned(), bars: Vec::new() });
+    ratios.insert(0, BarGroup { title: title.to_owned(), bars: Vec::new() });
     draw_blocks(&directory.join("ratio.svg"), &ratios, Some(1.0))
 }
 
-fn value_bar(row: &Row) -> Bar {
+fn value_bar(row: &VariantResult) -> Bar {
     let value = row.value;
     let digits = if value.median < 100.0 { 1 } else { 0 };
     Bar {
@@ -75,8 +75,8 @@ fn value_bar(row: &Row) -> Bar {
 
 /// Server CPU relative to nginx's best setting. Of many settings only these are drawn: nginx's
 /// best and its usual one, Nowait with the usual one, and the floor.
-fn ratio_block(outcome: &Outcome) -> Block {
-    let drawn = |row: &&Row| match &outcome.usual {
+fn ratio_block(outcome: &ScenarioResult) -> BarGroup {
+    let drawn = |row: &&VariantResult| match &outcome.usual {
         None => true,
         Some(usual) if row.side == Side::Nginx => {
             [usual, outcome.reference.as_ref().unwrap_or(usual)].contains(&&row.label)
@@ -90,11 +90,11 @@ fn ratio_block(outcome: &Outcome) -> Block {
         let (low, high) = ratio.range();
         Some(Bar { label, side, median: ratio.median, low, high, text })
     });
-    Block { title: outcome.title.clone(), bars: bars.collect() }
+    BarGroup { title: outcome.title.clone(), bars: bars.collect() }
 }
 
 /// Draws blocks under each other; `line` marks a value.
-fn draw_blocks(path: &Path, blocks: &[Block], line: Option<f64>) -> Result<(), String> {
+fn draw_blocks(path: &Path, blocks: &[BarGroup], line: Option<f64>) -> Result<(), String> {
     let step = BAR_HEIGHT + BAR_GAP;
     let height: i32 =
         20 + blocks.iter().map(|block| 44 + step * block.bars.len() as i32).sum::<i32>();
@@ -107,7 +107,7 @@ fn draw_blocks(path: &Path, blocks: &[Block], line: Option<f64>) -> Result<(), S
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Painted = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-fn paint(area: &Area<'_>, blocks: &[Block], line: Option<f64>) -> Painted {
+fn paint(area: &Area<'_>, blocks: &[BarGroup], line: Option<f64>) -> Painted {
     let left = |vertical| Pos::new(HPos::Left, vertical);
     let heading = (FONT, 19).into_font().color(&INK).pos(left(VPos::Top));
     let label = (FONT, 16).into_font().color(&INK).pos(Pos::new(HPos::Right, VPos::Center));

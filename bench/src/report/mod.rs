@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use crate::results::{Better, Outcome, Results};
+use crate::results::{Better, Results, ScenarioResult};
 use crate::stats::Summary;
 
 /// Writes `results.json`, `table.md` and the charts. `order` is that of the scenarios.
@@ -82,7 +82,7 @@ fn summary(results: &Results, order: &[&str]) -> String {
 }
 
 /// One scenario as a Markdown table.
-pub fn table(outcome: &Outcome) -> String {
+pub fn table(outcome: &ScenarioResult) -> String {
     let names: Vec<&String> =
         outcome.rows.first().map(|row| row.also.keys().collect()).unwrap_or_default();
     let usual = outcome.usual.is_some();

@@ -10,10 +10,10 @@ use nowait_testkit::slow_disk::{DiskImage, ImageOptions, Ops};
 
 use super::throughput::random_bytes;
 use crate::bench::{Bench, Candidate, Subject, variant};
-use crate::load::{self, Group, Load, Seen};
+use crate::load::{self, GroupResult, Load, LoadGroup};
 use crate::probe;
-use crate::results::{Better, Outcome, Samples};
-use crate::server::{ADDRESS, Server, Setup, Side, Variant};
+use crate::results::{Better, Samples, ScenarioResult};
+use crate::server::{ADDRESS, ServerProcess, Setup, Side, Variant};
 
 const FILE_BYTES: usize = 4 << 20;
 const COLD_FILES: usize = 300;
@@ -29,14 +29,14 @@ const WARM_UP: Duration = Duration::from_secs(2);
 const HOT_READS: usize = 3;
 
 /// One measurement of one variant: the hot group alone, and both groups together.
-struct Sample {
-    alone: Seen,
-    hot: Seen,
-    cold: Seen,
+struct ColdSample {
+    alone: GroupResult,
+    hot: GroupResult,
+    cold: GroupResult,
     seconds: f64,
 }
 
-pub fn run(bench: &Bench, scenario: &Subject) -> Result<Outcome, String> {
+pub fn run(bench: &Bench, scenario: &Subject) -> Result<ScenarioResult, String> {
     let options = ImageOptions { size: 2 << 30, ..ImageOptions::default() };
     let mut image = DiskImage::or_skip(options).ok_or("there is no slow disk on this machine")?;
     println!("{:14} writing {COLD_FILES} files of 4 MB", scenario.name);
@@ -87,22 +87,22 @@ fn variants(bench: &Bench) -> Vec<Variant> {
     variants
 }
 
-fn measure(bench: &Bench, image: &DiskImage, variant: &Variant) -> Result<Sample, String> {
+fn measure(bench: &Bench, image: &DiskImage, variant: &Variant) -> Result<ColdSample, String> {
     let setup = Setup { root: image.path().to_path_buf(), ..bench.setup(WORKERS) };
     let directory = bench.directory.join("server");
-    let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;
+    let server = ServerProcess::start(bench.binary(variant.side), &directory, &setup, variant)?;
     let request = probe::request("/hot.bin", false);
     let mut expect = probe::fetch(ADDRESS, &request)?;
     for _ in 1..HOT_READS {
         expect = probe::fetch(ADDRESS, &request)?;
     }
-    let hot = Group {
+    let hot = LoadGroup {
         connections: HOT_CONNECTIONS,
         requests: vec![request],
         expect: expect.clone(),
         close: false,
     };
-    let cold = Group {
+    let cold = LoadGroup {
         connections: COLD_CONNECTIONS,
         requests: (0..COLD_FILES)
             .map(|nth| probe::request(&format!("/{}", cold_name(nth)), false))
@@ -111,15 +111,15 @@ fn measure(bench: &Bench, image: &DiskImage, variant: &Variant) -> Result<Sample
         close: false,
     };
     let length = Duration::from_secs_f64(bench.options.seconds);
-    let load = |groups: &[Group], warm_up, length| {
+    let load = |groups: &[LoadGroup], warm_up, length| {
         load::run(&Load { target: ADDRESS, groups, warm_up, length }, || {})
             .map_err(|error| format!("{error} {}", server.log()))
     };
     let alone = load(std::slice::from_ref(&hot), length / 3, length)?;
     let both = load(&[hot, cold], WARM_UP, length * 2)?;
-    match (<[Seen; 1]>::try_from(alone), <[Seen; 2]>::try_from(both)) {
+    match (<[GroupResult; 1]>::try_from(alone), <[GroupResult; 2]>::try_from(both)) {
         (Ok([alone]), Ok([hot, cold])) => {
-            Ok(Sample { alone, hot, cold, seconds: length.as_secs_f64() })
+            Ok(ColdSample { alone, hot, cold, seconds: length.as_secs_f64() })
         }
         _ => Err("the groups were not all seen".to_owned()),
     }
@@ -129,7 +129,7 @@ fn cold_name(nth: usize) -> String {
     format!("cold-{nth:03}.bin")
 }
 
-impl Sample {
+impl ColdSample {
     fn alone_per_second(&self) -> f64 {
         self.alone.requests() / self.seconds
     }
@@ -148,7 +148,7 @@ impl Sample {
     }
 
     /// The 99th percentile in milliseconds; without a single response, the whole measured time.
-    fn p99_ms(seen: &Seen, seconds: f64) -> f64 {
+    fn p99_ms(seen: &GroupResult, seconds: f64) -> f64 {
         let seconds =
             if seen.responses == 0 { seconds } else { seen.latency_at(99.0).as_secs_f64() };
         seconds * 1e3
@@ -158,14 +158,14 @@ impl Sample {
         [
             ("alone/s", self.alone_per_second()),
             ("under load/s", self.hot_per_second()),
-            ("p99 alone ms", Sample::p99_ms(&self.alone, self.seconds)),
-            ("p99 under load ms", Sample::p99_ms(&self.hot, 2.0 * self.seconds)),
+            ("p99 alone ms", ColdSample::p99_ms(&self.alone, self.seconds)),
+            ("p99 under load ms", ColdSample::p99_ms(&self.hot, 2.0 * self.seconds)),
             ("cold MB/s", self.cold_mb_per_second()),
         ]
     }
 }
 
-impl std::fmt::Display for Sample {
+impl std::fmt::Display for ColdSample {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [(_, alone), (_, hot), (_, p99_alone), (_, p99), (_, cold)] = self.also();
         write!(

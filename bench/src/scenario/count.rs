@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 use super::multiplexed::Multiplexed;
-use super::throughput::{Target, Throughput, Uri};
+use super::throughput::{Throughput, ThroughputTarget, Uri};
 use crate::bench::{Bench, Subject};
 use crate::load::Expect;
 use crate::report;
-use crate::server::{ADDRESS, Server, Variant};
+use crate::server::{ADDRESS, ServerProcess, Variant};
 
 /// Requests before those that are counted.
 const WARM_UP: usize = 200;
@@ -41,7 +41,7 @@ const CONNECTIONS: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What one request takes.
-struct Counts {
+struct RequestCost {
     /// `None`: valgrind is missing, or does not know what the server does.
     instructions: Option<f64>,
     calls: Option<BTreeMap<String, f64>>,
@@ -49,7 +49,7 @@ struct Counts {
 
 /// A server that runs, and what it is asked.
 struct Running<'a> {
-    server: Server,
+    server: ServerProcess,
     /// Sends so many requests, on so many connections at a time.
     send: Box<dyn Fn(usize, usize) -> Result<(), String> + 'a>,
     /// How many requests are counted.
@@ -62,7 +62,7 @@ type Start<'a> = dyn Fn(&Variant, &[String]) -> Result<Running<'a>, String> + 'a
 /// Counts for all variants, and prints the table.
 pub fn run(bench: &Bench, scenario: &Subject, what: &Throughput) -> Result<(), String> {
     let (variants, _) = what.uri.variants(bench, what.shares_socket());
-    let target = Target::prepare(bench, what)?;
+    let target = ThroughputTarget::prepare(bench, what)?;
     table(bench, scenario, &variants, &|variant, wrapper| start(bench, &target, variant, wrapper));
     Ok(())
 }
@@ -77,7 +77,7 @@ pub fn run_multiplexed(
     let start = |variant: &Variant, wrapper: &[String]| {
         let directory = bench.directory.join("server");
         let binary = bench.binary(variant.side);
-        let server = Server::start_under(wrapper, binary, &directory, &setup, variant)?;
+        let server = ServerProcess::start_under(wrapper, binary, &directory, &setup, variant)?;
         let send = |connections, requests| Multiplexed { connections, ..*what }.requests(requests);
         Ok(Running { server, send: Box::new(send), counted: counted(what.bytes as u64) })
     };
@@ -92,7 +92,7 @@ fn table(bench: &Bench, scenario: &Subject, variants: &[Variant], start: &Start<
         let failed = |what: &str, error: String| {
             println!("{:18} {:34} {what}: {error}", scenario.name, variant.label);
         };
-        let counts = Counts {
+        let counts = RequestCost {
             instructions: instructions(bench, variant, start, CONNECTIONS)
                 .map_err(|error| failed("instructions", error))
                 .ok(),
@@ -103,7 +103,7 @@ fn table(bench: &Bench, scenario: &Subject, variants: &[Variant], start: &Start<
     println!("\n{}, per request\n\n{}", scenario.title, report::aligned(&lines));
 }
 
-impl Counts {
+impl RequestCost {
     fn line(&self, label: &str) -> Vec<String> {
         let total = self.calls.as_ref().map(|calls| calls.values().sum::<f64>());
         let which = self.calls.iter().flatten().filter(|(_, count)| **count >= 0.01);
@@ -128,7 +128,7 @@ pub fn steady_instructions(bench: &Bench, what: &Throughput, label: &str) -> Res
     let (variants, _) = what.uri.variants(bench, what.shares_socket());
     let variant = variants.iter().find(|variant| variant.label == label);
     let variant = variant.ok_or_else(|| format!("no variant \"{label}\""))?;
-    let target = Target::prepare(bench, what)?;
+    let target = ThroughputTarget::prepare(bench, what)?;
     let start = |variant: &Variant, wrapper: &[String]| start(bench, &target, variant, wrapper);
     instructions(bench, variant, &start, 1)
 }
@@ -265,7 +265,7 @@ fn is_traced(pid: u32) -> bool {
 
 fn start<'a>(
     bench: &Bench,
-    target: &Target<'a>,
+    target: &ThroughputTarget<'a>,
     variant: &Variant,
     wrapper: &[String],
 ) -> Result<Running<'a>, String> {
@@ -277,7 +277,7 @@ fn start<'a>(
     let setup = target.setup(bench);
     let wrapper = [wrapper, &target.wrapper(bench, variant.side)].concat();
     let binary = bench.binary(variant.side);
-    let server = Server::start_under(&wrapper, binary, &directory, &setup, variant)?;
+    let server = ServerProcess::start_under(&wrapper, binary, &directory, &setup, variant)?;
     let (texts, expect) = target.probe()?;
     let (what, counted) = (target.what, counted(expect.total()));
     if texts.len() > 1 {

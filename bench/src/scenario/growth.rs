@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::bench::{Bench, Subject};
 use crate::probe;
 use crate::process;
-use crate::results::{Better, Outcome, Samples};
-use crate::server::{ADDRESS, Server, Setup, Variant, configuration};
+use crate::results::{Better, Samples, ScenarioResult};
+use crate::server::{ADDRESS, ServerProcess, Setup, Variant, configuration};
 
 /// What there is much of.
 #[derive(Debug, Clone, Copy)]
@@ -127,7 +127,7 @@ pub fn run(
     scenario: &Subject,
     large: Large,
     figure: Figure,
-) -> Result<Outcome, String> {
+) -> Result<ScenarioResult, String> {
     let text = large.text();
     let variants = bench.plain_variants();
     let mut samples: Vec<Samples> =
@@ -166,7 +166,7 @@ pub fn run(
 }
 
 /// What a start or a reload took.
-struct Seen {
+struct StartCost {
     cpu: Duration,
     /// Of all processes, bytes.
     memory: f64,
@@ -174,14 +174,19 @@ struct Seen {
     wait: Duration,
 }
 
-fn measure(bench: &Bench, text: &str, variant: &Variant, figure: Figure) -> Result<Seen, String> {
+fn measure(
+    bench: &Bench,
+    text: &str,
+    variant: &Variant,
+    figure: Figure,
+) -> Result<StartCost, String> {
     let directory = bench.directory.join("server");
     let first = setup(bench, text, 1);
-    let server = Server::start(bench.binary(variant.side), &directory, &first, variant)?;
+    let server = ServerProcess::start(bench.binary(variant.side), &directory, &first, variant)?;
     probe::fetch(ADDRESS, &probe::request("/tiny", true))?;
     let started = calm(&server);
     if figure == Figure::Start {
-        return Ok(Seen { cpu: started, memory: memory(&server), wait: Duration::ZERO });
+        return Ok(StartCost { cpu: started, memory: memory(&server), wait: Duration::ZERO });
     }
     let second = configuration(&directory, &setup(bench, text, 2), variant);
     let (done, mut wait) = (AtomicBool::new(false), Ok(Duration::ZERO));
@@ -192,11 +197,11 @@ fn measure(bench: &Bench, text: &str, variant: &Variant, figure: Figure) -> Resu
         wait = client.join().unwrap_or_else(|_| Err("the client panicked".to_owned()));
         result
     })?;
-    Ok(Seen { cpu: reloaded.saturating_sub(started), memory: memory(&server), wait: wait? })
+    Ok(StartCost { cpu: reloaded.saturating_sub(started), memory: memory(&server), wait: wait? })
 }
 
 /// Reads the configuration again, until it answers.
-fn reload(server: &Server, text: &str) -> Result<(), String> {
+fn reload(server: &ServerProcess, text: &str) -> Result<(), String> {
     let request = probe::request("/generation", true);
     let begin = Instant::now();
     server.reload(text)?;
@@ -210,7 +215,7 @@ fn reload(server: &Server, text: &str) -> Result<(), String> {
 }
 
 /// Waits until the server does nothing any more; the CPU that it has used.
-fn calm(server: &Server) -> Duration {
+fn calm(server: &ServerProcess) -> Duration {
     let begin = Instant::now();
     let mut before = process::cpu_time_with_ended(&server.processes());
     loop {
@@ -224,7 +229,7 @@ fn calm(server: &Server) -> Duration {
     }
 }
 
-fn memory(server: &Server) -> f64 {
+fn memory(server: &ServerProcess) -> f64 {
     process::memory_bytes(&server.processes()) as f64
 }
 

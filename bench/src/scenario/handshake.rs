@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 
 use crate::bench::{Bench, Subject};
-use crate::paced::{self, Seen, Stream};
+use crate::paced::{self, PacedStream, StreamResult};
 use crate::probe;
 use crate::process;
-use crate::results::{Better, Outcome, Samples};
-use crate::server::{ADDRESS, Server, Setup, Variant};
-use crate::tls::{self, Connection, Key};
+use crate::results::{Better, Samples, ScenarioResult};
+use crate::server::{ADDRESS, ServerProcess, Setup, Variant};
+use crate::tls::{self, KeyType, TlsConnection};
 
 /// Connections at a time.
 const CLIENTS: usize = 16;
@@ -33,14 +33,14 @@ const RESUMED_MIN: f64 = 0.95;
 /// What clients do: connect, request `return 200`, and close.
 #[derive(Clone, Copy)]
 pub struct Handshakes {
-    pub key: Key,
+    pub key: KeyType,
     /// With the session of an earlier connection.
     pub resumed: bool,
 }
 
 /// What the clients of a measurement have counted.
 #[derive(Default)]
-struct Counts {
+struct HandshakeCounts {
     ends: AtomicBool,
     done: AtomicU64,
     resumed: AtomicU64,
@@ -48,7 +48,7 @@ struct Counts {
 }
 
 /// Server CPU per connection.
-pub fn run(bench: &Bench, scenario: &Subject, what: &Handshakes) -> Result<Outcome, String> {
+pub fn run(bench: &Bench, scenario: &Subject, what: &Handshakes) -> Result<ScenarioResult, String> {
     let setup = setup(bench, what.key)?;
     let variants = bench.plain_variants();
     let mut samples: Vec<Samples> =
@@ -69,7 +69,7 @@ pub fn run(bench: &Bench, scenario: &Subject, what: &Handshakes) -> Result<Outco
     Ok(outcome)
 }
 
-fn setup(bench: &Bench, key: Key) -> Result<Setup, String> {
+fn setup(bench: &Bench, key: KeyType) -> Result<Setup, String> {
     let certificate = tls::certificate(&bench.directory, key)?;
     Ok(Setup {
         listen: "ssl".to_owned(),
@@ -85,10 +85,10 @@ fn measure(
     variant: &Variant,
 ) -> Result<(f64, f64, f64), String> {
     let directory = bench.directory.join("server");
-    let server = Server::start(bench.binary(variant.side), &directory, setup, variant)?;
-    let (config, counts) = (tls::client(what.resumed), Counts::default());
+    let server = ServerProcess::start(bench.binary(variant.side), &directory, setup, variant)?;
+    let (config, counts) = (tls::client(what.resumed), HandshakeCounts::default());
     // When it answers, all its processes are there.
-    Connection::open(ADDRESS, &config).map_err(|error| format!("{error} {}", server.log()))?;
+    TlsConnection::open(ADDRESS, &config).map_err(|error| format!("{error} {}", server.log()))?;
     let pids = server.processes();
     let (cpu, wall, done, resumed) = std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
@@ -120,12 +120,12 @@ fn measure(
 }
 
 /// One connection after the other until told to end.
-fn client(config: &Arc<ClientConfig>, counts: &Counts) {
+fn client(config: &Arc<ClientConfig>, counts: &HandshakeCounts) {
     let mut response = Vec::new();
     let request = probe::request("/tiny", true);
     while !counts.ends.load(Ordering::Relaxed) {
         response.clear();
-        let outcome = Connection::open(ADDRESS, config).and_then(|mut connection| {
+        let outcome = TlsConnection::open(ADDRESS, config).and_then(|mut connection| {
             connection.write_all(&request)?;
             connection.read_to_end(&mut response)?;
             Ok(connection.is_resumed())
@@ -143,8 +143,8 @@ fn client(config: &Arc<ClientConfig>, counts: &Counts) {
 }
 
 /// Latency on established connections, beside more new RSA handshakes than the server can make.
-pub fn flood(bench: &Bench, scenario: &Subject) -> Result<Outcome, String> {
-    let setup = setup(bench, Key::Rsa)?;
+pub fn flood(bench: &Bench, scenario: &Subject) -> Result<ScenarioResult, String> {
+    let setup = setup(bench, KeyType::Rsa)?;
     let variants = bench.plain_variants();
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
@@ -176,8 +176,8 @@ pub fn flood(bench: &Bench, scenario: &Subject) -> Result<Outcome, String> {
 
 /// What a flood did.
 struct Flooded {
-    alone: Seen,
-    beside: Seen,
+    alone: StreamResult,
+    beside: StreamResult,
     /// Handshakes per second.
     rate: f64,
     /// Of a processor, by the server beside the flood, in percent.
@@ -186,19 +186,20 @@ struct Flooded {
 
 fn flooded(bench: &Bench, setup: &Setup, variant: &Variant) -> Result<Flooded, String> {
     let directory = bench.directory.join("server");
-    let server = Server::start(bench.binary(variant.side), &directory, setup, variant)?;
-    let (config, counts) = (tls::client(false), Counts::default());
+    let server = ServerProcess::start(bench.binary(variant.side), &directory, setup, variant)?;
+    let (config, counts) = (tls::client(false), HandshakeCounts::default());
     let requests = [(probe::request("/tiny", false), "OK".len())];
-    let stream = || Stream {
+    let stream = || PacedStream {
         rate: PER_SECOND,
         connections: PER_SECOND_CONNECTIONS,
         requests: &requests,
         first: 0,
     };
     let length = Duration::from_secs_f64(bench.options.seconds.max(FLOOD_SECONDS_MIN));
-    let connect = || Ok(Box::new(Connection::open(ADDRESS, &config)?) as Box<dyn paced::Socket>);
+    let connect =
+        || Ok(Box::new(TlsConnection::open(ADDRESS, &config)?) as Box<dyn paced::PacedSocket>);
     let measure = || {
-        let seen = <[Seen; 1]>::try_from(paced::run(&connect, &[stream()], length));
+        let seen = <[StreamResult; 1]>::try_from(paced::run(&connect, &[stream()], length));
         seen.map(|[seen]| seen).map_err(|_| "one stream has one result".to_owned())
     };
     let alone = measure()?;

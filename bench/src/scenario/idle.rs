@@ -2,12 +2,12 @@
 //! processes grow by.
 
 use crate::bench::{Bench, Subject};
-use crate::paced::{self, Connect, Socket};
+use crate::paced::{self, Connect, PacedSocket};
 use crate::probe;
 use crate::process;
-use crate::results::{Better, Outcome, Samples};
-use crate::server::{ADDRESS, Server, Setup, Variant};
-use crate::tls::{self, Connection, Key};
+use crate::results::{Better, Samples, ScenarioResult};
+use crate::server::{ADDRESS, ServerProcess, Setup, Variant};
+use crate::tls::{self, KeyType, TlsConnection};
 
 /// Connections opened and closed before the first look, so that lazily made tables exist.
 const WARM_UP: usize = 200;
@@ -29,7 +29,7 @@ pub fn run(
     scenario: &Subject,
     connections: usize,
     idle: Idle,
-) -> Result<Outcome, String> {
+) -> Result<ScenarioResult, String> {
     raise_limit(connections)?;
     let mut variants = match idle {
         Idle::Session => bench.stream_variants(),
@@ -72,13 +72,13 @@ fn measure(
     let mut setup = Setup { stream, ..bench.setup(1) };
     if idle == Idle::Tls {
         setup.listen = "ssl".to_owned();
-        setup.http = tls::certificate(&bench.directory, Key::Ecdsa)?;
+        setup.http = tls::certificate(&bench.directory, KeyType::Ecdsa)?;
     }
     let directory = bench.directory.join("server");
-    let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;
+    let server = ServerProcess::start(bench.binary(variant.side), &directory, &setup, variant)?;
     let config = tls::client(false);
     let connect = || match idle {
-        Idle::Tls => Ok(Box::new(Connection::open(ADDRESS, &config)?) as Box<dyn Socket>),
+        Idle::Tls => Ok(Box::new(TlsConnection::open(ADDRESS, &config)?) as Box<dyn PacedSocket>),
         Idle::Plain | Idle::Session => paced::plain(ADDRESS),
     };
     drop(open(WARM_UP, &connect)?);
@@ -91,7 +91,7 @@ fn measure(
 }
 
 /// Connections that have each made one request and stay.
-fn open(count: usize, connect: Connect<'_>) -> Result<Vec<Box<dyn Socket>>, String> {
+fn open(count: usize, connect: Connect<'_>) -> Result<Vec<Box<dyn PacedSocket>>, String> {
     let request = probe::request("/tiny", false);
     let mut sockets = Vec::with_capacity(count);
     for nth in 0..count {

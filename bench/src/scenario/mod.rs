@@ -12,8 +12,8 @@ mod tail;
 pub mod throughput;
 
 use crate::bench::{Bench, Subject};
-use crate::results::Outcome;
-use crate::tls::Key;
+use crate::results::ScenarioResult;
+use crate::tls::KeyType;
 
 /// One scenario of the list.
 pub struct Scenario {
@@ -207,9 +207,14 @@ pub fn all() -> Vec<Scenario> {
             "return 200, HTTP/2, 64 connections of one stream",
             Multiplexed { connections: 64, streams: 1, ..http2 },
         ),
-        handshakes("handshake-ecdsa", "A connection over TLS, ECDSA P-256", Key::Ecdsa, false),
-        handshakes("handshake-rsa", "A connection over TLS, RSA of 2,048 bits", Key::Rsa, false),
-        handshakes("handshake-resumed", "A connection over TLS, resumed", Key::Ecdsa, true),
+        handshakes("handshake-ecdsa", "A connection over TLS, ECDSA P-256", KeyType::Ecdsa, false),
+        handshakes(
+            "handshake-rsa",
+            "A connection over TLS, RSA of 2,048 bits",
+            KeyType::Rsa,
+            false,
+        ),
+        handshakes("handshake-resumed", "A connection over TLS, resumed", KeyType::Ecdsa, true),
         Scenario {
             subject: Subject {
                 name: "tls-flood",
@@ -306,7 +311,7 @@ impl Scenario {
     }
 
     /// Measures it.
-    pub fn run(&self, bench: &Bench) -> Result<Outcome, String> {
+    pub fn run(&self, bench: &Bench) -> Result<ScenarioResult, String> {
         match &self.what {
             What::Throughput(what) => throughput::run(bench, &self.subject, what),
             What::Multiplexed(what) => multiplexed::run(bench, &self.subject, what),

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::throughput::{self, random_bytes, write_file};
 use crate::bench::{Bench, Subject};
-use crate::encrypted::{self, Load, Protocol};
+use crate::encrypted::{self, EncryptedLoad, Protocol};
 use crate::process;
-use crate::results::{Better, Outcome, Samples};
-use crate::server::{ADDRESS, Server, Setup, Variant};
-use crate::tls::{self, Key};
+use crate::results::{Better, Samples, ScenarioResult};
+use crate::server::{ADDRESS, ServerProcess, Setup, Variant};
+use crate::tls::{self, KeyType};
 
 /// Part of a measurement's length that is spent before it, at most `WARM_UP_MAX`.
 const WARM_UP: f64 = 0.3;
@@ -25,7 +25,7 @@ pub struct Multiplexed {
     pub streams: usize,
 }
 
-struct Sample {
+struct MultiplexedSample {
     cpu_us: f64,
     requests_per_second: f64,
     used_percent: f64,
@@ -39,7 +39,7 @@ impl Multiplexed {
             let path = bench.directory.join("www").join(format!("{}.bin", self.bytes));
             write_file(&path, random_bytes(self.bytes))?;
         }
-        let certificate = tls::certificate(&bench.directory, Key::Ecdsa)?;
+        let certificate = tls::certificate(&bench.directory, KeyType::Ecdsa)?;
         let listen = match self.protocol {
             Protocol::Https => "ssl",
             Protocol::Http2 => "ssl http2",
@@ -59,8 +59,8 @@ impl Multiplexed {
         }
     }
 
-    fn load<'a>(&self, path: &'a str) -> Load<'a> {
-        Load {
+    fn load<'a>(&self, path: &'a str) -> EncryptedLoad<'a> {
+        EncryptedLoad {
             target: ADDRESS,
             protocol: self.protocol,
             path,
@@ -82,7 +82,11 @@ impl Multiplexed {
 }
 
 /// Measures all variants, one after the other, in every round.
-pub fn run(bench: &Bench, scenario: &Subject, what: &Multiplexed) -> Result<Outcome, String> {
+pub fn run(
+    bench: &Bench,
+    scenario: &Subject,
+    what: &Multiplexed,
+) -> Result<ScenarioResult, String> {
     let setup = what.prepare(bench)?;
     let variants = what.variants(bench);
     let mut samples: Vec<Samples> =
@@ -107,9 +111,9 @@ fn measure(
     setup: &Setup,
     what: &Multiplexed,
     variant: &Variant,
-) -> Result<Sample, String> {
+) -> Result<MultiplexedSample, String> {
     let directory = bench.directory.join("server");
-    let server = Server::start(bench.binary(variant.side), &directory, setup, variant)?;
+    let server = ServerProcess::start(bench.binary(variant.side), &directory, setup, variant)?;
     let failed = |error: String| format!("{error} {}", server.log());
     let seconds = bench.options.seconds;
     let warm_up = Duration::from_secs_f64((seconds * WARM_UP).min(WARM_UP_MAX));
@@ -133,7 +137,7 @@ fn measure(
     let cpu = end.1.saturating_sub(begin.1).as_secs_f64();
     let client = end.2.saturating_sub(begin.2).as_secs_f64();
     let wall = (end.0 - begin.0).as_secs_f64();
-    Ok(Sample {
+    Ok(MultiplexedSample {
         cpu_us: cpu * 1e6 / responses as f64,
         requests_per_second: responses as f64 / wall,
         used_percent: 100.0 * cpu / wall,
@@ -141,15 +145,15 @@ fn measure(
     })
 }
 
-impl Sample {
+impl MultiplexedSample {
     fn also(&self) -> [(&'static str, f64); 2] {
         [("requests/s", self.requests_per_second), ("server CPU %", self.used_percent)]
     }
 }
 
-impl std::fmt::Display for Sample {
+impl std::fmt::Display for MultiplexedSample {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Sample { cpu_us, requests_per_second, used_percent, client_percent } = self;
+        let MultiplexedSample { cpu_us, requests_per_second, used_percent, client_percent } = self;
         write!(
             f,
             "{cpu_us:9.2} µs  {requests_per_second:9.0}/s  server {used_percent:3.0} %  \

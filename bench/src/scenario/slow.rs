@@ -10,8 +10,8 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use super::idle;
 use crate::bench::{Bench, Subject};
 use crate::process;
-use crate::results::{Better, Outcome, Samples};
-use crate::server::{ADDRESS, ORIGIN, Server, Setup, Variant};
+use crate::results::{Better, Samples, ScenarioResult};
+use crate::server::{ADDRESS, ORIGIN, ServerProcess, Setup, Variant};
 
 /// What slow clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub fn run(
     scenario: &Subject,
     kind: Slow,
     clients: usize,
-) -> Result<Outcome, String> {
+) -> Result<ScenarioResult, String> {
     idle::raise_limit(clients)?;
     let _kernel = SendBuffer::limit(bench)?;
     let file = bench.directory.join("www/slow");
@@ -107,13 +107,18 @@ impl Drop for SendBuffer {
 }
 
 /// Memory of the server, bytes.
-struct Seen {
+struct MemoryUse {
     before: u64,
     with: u64,
     left: u64,
 }
 
-fn measure(bench: &Bench, variant: &Variant, kind: Slow, clients: usize) -> Result<Seen, String> {
+fn measure(
+    bench: &Bench,
+    variant: &Variant,
+    kind: Slow,
+    clients: usize,
+) -> Result<MemoryUse, String> {
     // Held to the end: it answers.
     let _origin = bench.origin()?;
     let server = format!(
@@ -124,7 +129,7 @@ fn measure(bench: &Bench, variant: &Variant, kind: Slow, clients: usize) -> Resu
     let http = "send_timeout 600s; client_body_timeout 600s;".to_owned();
     let setup = Setup { server, http, ..bench.setup(1) };
     let directory = bench.directory.join("server");
-    let server = Server::start(bench.binary(variant.side), &directory, &setup, variant)?;
+    let server = ServerProcess::start(bench.binary(variant.side), &directory, &setup, variant)?;
 
     drop(open(kind, WARM_UP)?);
     // The workers may be younger than the listening socket: they exist once they have answered.
@@ -135,7 +140,7 @@ fn measure(bench: &Bench, variant: &Variant, kind: Slow, clients: usize) -> Resu
     drop(slow);
     std::thread::sleep(LEFT);
     let left = settled(&pids);
-    Ok(Seen { before, with, left })
+    Ok(MemoryUse { before, with, left })
 }
 
 fn settled(pids: &[u32]) -> u64 {

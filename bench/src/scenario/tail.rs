@@ -10,10 +10,10 @@ use nowait_testkit::slow_disk::{DiskImage, ImageOptions, Latency, Ops, Spike};
 
 use super::throughput::{fetch_hit, random_bytes};
 use crate::bench::{Bench, Candidate, Subject, variant};
-use crate::paced::{self, Seen, Stream};
+use crate::paced::{self, PacedStream, StreamResult};
 use crate::probe;
-use crate::results::{Better, Outcome, Samples};
-use crate::server::{ADDRESS, Server, Setup, Side, Variant};
+use crate::results::{Better, Samples, ScenarioResult};
+use crate::server::{ADDRESS, ServerProcess, Setup, Side, Variant};
 
 const HOT_OBJECTS: usize = 200;
 const COLD_OBJECTS: usize = 2000;
@@ -32,13 +32,13 @@ const SPIKE: Spike = Spike {
 const SECONDS_MIN: f64 = 10.0;
 
 /// The hot stream alone and beside the cold one.
-struct Sample {
-    alone: Seen,
-    hot: Seen,
-    cold: Seen,
+struct TailSample {
+    alone: StreamResult,
+    hot: StreamResult,
+    cold: StreamResult,
 }
 
-pub fn run(bench: &Bench, scenario: &Subject) -> Result<Outcome, String> {
+pub fn run(bench: &Bench, scenario: &Subject) -> Result<ScenarioResult, String> {
     let options = ImageOptions { size: 1 << 30, ..ImageOptions::default() };
     let mut image = DiskImage::or_skip(options).ok_or("there is no slow disk on this machine")?;
     let sizes = write_objects(bench)?;
@@ -104,11 +104,11 @@ fn measure(
     image: &mut DiskImage,
     variant: &Variant,
     sizes: &[usize],
-) -> Result<Sample, String> {
+) -> Result<TailSample, String> {
     let setup =
         Setup { http: bench.upstream(), server: super::throughput::cached(), ..bench.setup(1) };
     let directory = bench.directory.join("server");
-    let start = || Server::start(bench.binary(variant.side), &directory, &setup, variant);
+    let start = || ServerProcess::start(bench.binary(variant.side), &directory, &setup, variant);
 
     // Fill the cache, then forget everything that is in memory.
     image.disk().heal();
@@ -129,23 +129,35 @@ fn measure(
     let requests: Vec<(Vec<u8>, usize)> =
         sizes.iter().enumerate().map(|(nth, size)| (request(nth), *size)).collect();
     let (hot, cold) = requests.split_at(HOT_OBJECTS);
-    let hot =
-        || Stream { rate: HOT_PER_SECOND, connections: HOT_CONNECTIONS, requests: hot, first: 0 };
-    let cold =
-        Stream { rate: COLD_PER_SECOND, connections: COLD_CONNECTIONS, requests: cold, first: 0 };
+    let hot = || PacedStream {
+        rate: HOT_PER_SECOND,
+        connections: HOT_CONNECTIONS,
+        requests: hot,
+        first: 0,
+    };
+    let cold = PacedStream {
+        rate: COLD_PER_SECOND,
+        connections: COLD_CONNECTIONS,
+        requests: cold,
+        first: 0,
+    };
     let length = Duration::from_secs_f64(bench.options.seconds.max(SECONDS_MIN));
-    let [alone] = <[Seen; 1]>::try_from(paced::run(&|| paced::plain(ADDRESS), &[hot()], length))
-        .map_err(|_| "one stream has one result")?;
-    let [hot, cold] =
-        <[Seen; 2]>::try_from(paced::run(&|| paced::plain(ADDRESS), &[hot(), cold], length))
-            .map_err(|_| "two streams have two results")?;
+    let [alone] =
+        <[StreamResult; 1]>::try_from(paced::run(&|| paced::plain(ADDRESS), &[hot()], length))
+            .map_err(|_| "one stream has one result")?;
+    let [hot, cold] = <[StreamResult; 2]>::try_from(paced::run(
+        &|| paced::plain(ADDRESS),
+        &[hot(), cold],
+        length,
+    ))
+    .map_err(|_| "two streams have two results")?;
     match alone.failures + hot.failures + cold.failures {
-        0 => Ok(Sample { alone, hot, cold }),
+        0 => Ok(TailSample { alone, hot, cold }),
         failures => Err(format!("{failures} requests failed {}", server.log())),
     }
 }
 
-impl Sample {
+impl TailSample {
     fn times(&self) -> f64 {
         self.hot.ms_at(99.0) / self.alone.ms_at(99.0)
     }
@@ -161,7 +173,7 @@ impl Sample {
     }
 }
 
-impl std::fmt::Display for Sample {
+impl std::fmt::Display for TailSample {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [(_, alone), (_, hot), (_, p999), (_, cold50), (_, cold99)] = self.also();
         write!(

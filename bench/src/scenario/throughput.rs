@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::bench::{Bench, Subject, USUAL, USUAL_CACHE};
 use crate::floor;
-use crate::load::{self, Expect, Group, Load, Seen};
+use crate::load::{self, Expect, GroupResult, Load, LoadGroup};
 use crate::probe;
 use crate::process;
-use crate::results::{Better, Outcome, Samples};
-use crate::server::{ADDRESS, Server, Setup, Side, Variant};
+use crate::results::{Better, Samples, ScenarioResult};
+use crate::server::{ADDRESS, ServerProcess, Setup, Side, Variant};
 
 /// Part of a measurement's length that is spent before it, at most `WARM_UP_MAX`.
 const WARM_UP: f64 = 0.3;
@@ -175,12 +175,12 @@ impl Uri {
     }
 
     /// What the floor is; `None`: there is none.
-    fn floor(self) -> Option<floor::Kind> {
+    fn floor(self) -> Option<floor::FloorKind> {
         match self {
-            Uri::Tiny | Uri::File(_) | Uri::Files(..) => Some(floor::Kind::Http),
-            Uri::Cached(_) => Some(floor::Kind::Cache),
+            Uri::Tiny | Uri::File(_) | Uri::Files(..) => Some(floor::FloorKind::Http),
+            Uri::Cached(_) => Some(floor::FloorKind::Cache),
             Uri::ProxiedTiny | Uri::ProxiedFile(_) | Uri::PassedTiny | Uri::PassedFile(_) => {
-                Some(floor::Kind::Relay)
+                Some(floor::FloorKind::Relay)
             }
             // It would have to translate, or to compress.
             Uri::FastcgiTiny | Uri::Coded(..) => None,
@@ -217,7 +217,7 @@ impl Uri {
 const OTHERS_PERCENT_MAX: f64 = 5.0;
 
 /// One measurement of one variant.
-struct Sample {
+struct ThroughputSample {
     cpu_us: f64,
     requests_per_second: f64,
     /// Of the server's processors.
@@ -226,20 +226,23 @@ struct Sample {
     client_percent: f64,
     /// Of one processor, by everything else on the machine.
     others_percent: f64,
-    seen: Seen,
+    seen: GroupResult,
 }
 
 /// What the requests of a scenario are for, and what answers them behind the server.
-pub(super) struct Target<'a> {
+pub(super) struct ThroughputTarget<'a> {
     pub(super) what: &'a Throughput,
     /// The file, where it is one.
     body: Option<Vec<u8>>,
-    pub(super) origin: Option<Server>,
+    pub(super) origin: Option<ServerProcess>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> ThroughputTarget<'a> {
     /// Writes the file and starts the origin, where the scenario needs them.
-    pub(super) fn prepare(bench: &Bench, what: &'a Throughput) -> Result<Target<'a>, String> {
+    pub(super) fn prepare(
+        bench: &Bench,
+        what: &'a Throughput,
+    ) -> Result<ThroughputTarget<'a>, String> {
         let body = what.uri.file().map(|(name, bytes)| {
             let body = match what.uri {
                 Uri::Coded(..) => text(bytes),
@@ -259,7 +262,7 @@ impl<'a> Target<'a> {
             Uri::FastcgiTiny => Some(bench.application()?),
             uri => uri.has_origin().then(|| bench.origin()).transpose()?,
         };
-        Ok(Target { what, body, origin })
+        Ok(ThroughputTarget { what, body, origin })
     }
 
     /// What the server's configuration says besides the variant's lines.
@@ -344,9 +347,9 @@ impl Edge {
 }
 
 /// Measures all variants, one after the other, in every round.
-pub fn run(bench: &Bench, scenario: &Subject, what: &Throughput) -> Result<Outcome, String> {
+pub fn run(bench: &Bench, scenario: &Subject, what: &Throughput) -> Result<ScenarioResult, String> {
     let (variants, usual) = what.uri.variants(bench, what.shares_socket());
-    let target = Target::prepare(bench, what)?;
+    let target = ThroughputTarget::prepare(bench, what)?;
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
     let mut broken = vec![false; variants.len()];
@@ -379,9 +382,9 @@ pub fn run(bench: &Bench, scenario: &Subject, what: &Throughput) -> Result<Outco
 /// Measures again when other programs disturbed; gives back the least disturbed measurement.
 fn measure_undisturbed(
     bench: &Bench,
-    target: &Target<'_>,
+    target: &ThroughputTarget<'_>,
     variant: &Variant,
-) -> Result<Sample, String> {
+) -> Result<ThroughputSample, String> {
     let mut best = measure(bench, target, variant)?;
     for _ in 0..bench.options.retries {
         if best.others_percent <= OTHERS_PERCENT_MAX {
@@ -395,7 +398,11 @@ fn measure_undisturbed(
     Ok(best)
 }
 
-fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Sample, String> {
+fn measure(
+    bench: &Bench,
+    target: &ThroughputTarget<'_>,
+    variant: &Variant,
+) -> Result<ThroughputSample, String> {
     let what = target.what;
     let setup = target.setup(bench);
     let directory = bench.directory.join("server");
@@ -403,9 +410,9 @@ fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Samp
     let _ = std::fs::remove_dir_all(bench.cache());
     let wrapper = target.wrapper(bench, variant.side);
     let binary = bench.binary(variant.side);
-    let server = Server::start_under(&wrapper, binary, &directory, &setup, variant)?;
+    let server = ServerProcess::start_under(&wrapper, binary, &directory, &setup, variant)?;
     let (requests, expect) = target.probe()?;
-    let groups = [Group { connections: what.connections, requests, expect, close: what.close }];
+    let groups = [LoadGroup { connections: what.connections, requests, expect, close: what.close }];
     let seconds = bench.options.seconds;
     let load = Load {
         target: ADDRESS,
@@ -417,11 +424,11 @@ fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Samp
         length: Duration::from_secs_f64(seconds),
     };
     let pids = server.processes();
-    let origin = target.origin.as_ref().map(Server::processes).unwrap_or_default();
+    let origin = target.origin.as_ref().map(ServerProcess::processes).unwrap_or_default();
     let mut edges = Vec::new();
     let seen = load::run(&load, || edges.push(Edge::now(&pids, &origin)))
         .map_err(|error| format!("{error} {}", server.log()))?;
-    let (&[begin, end], Ok([seen])) = (&edges[..], <[Seen; 1]>::try_from(seen)) else {
+    let (&[begin, end], Ok([seen])) = (&edges[..], <[GroupResult; 1]>::try_from(seen)) else {
         return Err("the measurement has no two edges".to_owned());
     };
     if seen.failures > 0 {
@@ -432,7 +439,7 @@ fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Samp
     let (cpu, client) = (spent(|edge| edge.server), spent(|edge| edge.client));
     let others = spent(|edge| edge.machine) - cpu - client;
     let processors = what.workers.min(setup.cpus.len()) as f64;
-    Ok(Sample {
+    Ok(ThroughputSample {
         cpu_us: cpu * 1e6 / seen.requests(),
         requests_per_second: seen.requests() / wall,
         used_percent: 100.0 * cpu / wall / processors,
@@ -442,7 +449,7 @@ fn measure(bench: &Bench, target: &Target<'_>, variant: &Variant) -> Result<Samp
     })
 }
 
-impl Sample {
+impl ThroughputSample {
     fn also(&self) -> [(&'static str, f64); 6] {
         let micros = |percent| self.seen.latency_at(percent).as_secs_f64() * 1e6;
         [
@@ -456,9 +463,10 @@ impl Sample {
     }
 }
 
-impl std::fmt::Display for Sample {
+impl std::fmt::Display for ThroughputSample {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Sample { cpu_us, requests_per_second, used_percent, client_percent, .. } = self;
+        let ThroughputSample { cpu_us, requests_per_second, used_percent, client_percent, .. } =
+            self;
         write!(
             f,
             "{cpu_us:9.2} µs  {requests_per_second:9.0}/s  server {used_percent:3.0} %  \

@@ -15,7 +15,7 @@ use nowait_testkit::{Driver, Server, TempDir};
 use crate::binary;
 use crate::load::{Got, Mix, Truth};
 use crate::objects::OBJECTS;
-use crate::origin::Origin;
+use crate::origin::VersionedOrigin;
 
 /// Kills per test; `NOWAIT_TEST_ROUNDS` overrides it.
 const ROUNDS: u64 = 5;
@@ -75,7 +75,7 @@ enum Kill {
 /// Runs some rounds on one cache with these additional parameters.
 fn run(driver: Driver, kill: Kill, parameters: &str) {
     let dir = TempDir::new("crash");
-    let origin = Origin::start();
+    let origin = VersionedOrigin::start();
     let builder = Server::of(binary())
         .driver(driver)
         .workers(2)

@@ -9,12 +9,12 @@ use std::thread::ScopedJoinHandle;
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Client, Response};
 
-use crate::objects::{self, OBJECTS, Random};
-use crate::origin::Origin;
+use crate::objects::{self, OBJECTS, Xorshift};
+use crate::origin::VersionedOrigin;
 
 /// The state shared by all clients.
 pub struct Truth {
-    pub origin: Origin,
+    pub origin: VersionedOrigin,
     pub addr: SocketAddr,
     /// Older versions were purged: they must not be served.
     floors: Vec<AtomicU64>,
@@ -47,7 +47,7 @@ pub enum Mix {
 }
 
 impl Truth {
-    pub fn new(origin: Origin, addr: SocketAddr) -> Self {
+    pub fn new(origin: VersionedOrigin, addr: SocketAddr) -> Self {
         let zeros = || (0..OBJECTS).map(|_| AtomicU64::new(0)).collect();
         Self {
             origin,
@@ -163,7 +163,7 @@ impl Truth {
 
     /// Requests and purges until the end.
     pub fn load(&self, seed: u64, mix: Mix) {
-        let mut random = Random::new(seed);
+        let mut random = Xorshift::new(seed);
         while !self.over.load(Ordering::SeqCst) {
             // Some are requested far more often than others.
             let limit = 1 + random.below(OBJECTS);

@@ -17,7 +17,7 @@ pub fn size(object: usize) -> usize {
 
 /// An object's body in one version.
 pub fn body(object: usize, version: u64) -> Vec<u8> {
-    let mut random = Random::new((object as u64) << 32 ^ version);
+    let mut random = Xorshift::new((object as u64) << 32 ^ version);
     let mut body = Vec::with_capacity(size(object) + 8);
     while body.len() < size(object) {
         body.extend_from_slice(&random.next().to_le_bytes());
@@ -39,9 +39,9 @@ pub fn of_path(path: &str) -> Option<usize> {
 }
 
 /// xorshift64: enough for bodies and choices.
-pub struct Random(u64);
+pub struct Xorshift(u64);
 
-impl Random {
+impl Xorshift {
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }

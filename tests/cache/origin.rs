@@ -7,23 +7,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::objects::{self, OBJECTS};
 
-pub struct Origin {
+pub struct VersionedOrigin {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<OriginState>,
 }
 
-struct Shared {
+struct OriginState {
     /// The newest version of each object.
     versions: Vec<AtomicU64>,
     over: AtomicBool,
 }
 
-impl Origin {
+impl VersionedOrigin {
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let addr = listener.local_addr().expect("bound");
         let versions = (0..OBJECTS).map(|_| AtomicU64::new(0)).collect();
-        let shared = Arc::new(Shared { versions, over: AtomicBool::new(false) });
+        let shared = Arc::new(OriginState { versions, over: AtomicBool::new(false) });
         let own = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -48,7 +48,7 @@ impl Origin {
     }
 }
 
-impl Drop for Origin {
+impl Drop for VersionedOrigin {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
         // Wakes the listener.
@@ -56,7 +56,7 @@ impl Drop for Origin {
     }
 }
 
-impl Shared {
+impl OriginState {
     fn serve(&self, stream: &TcpStream) {
         let mut reader = BufReader::new(stream);
         loop {

@@ -7,7 +7,7 @@ use nowait_testkit::{Driver, Server, TempDir};
 use crate::binary;
 use crate::crash::HTTP;
 use crate::objects::{OBJECTS, path};
-use crate::origin::Origin;
+use crate::origin::VersionedOrigin;
 
 #[test]
 fn after_a_graceful_end() {
@@ -32,7 +32,7 @@ fn after_the_only_process_was_killed() {
 /// Fills the cache, ends the server, starts another one, and purges at once.
 fn purge_after(signal: Signal, master: bool) {
     let dir = TempDir::new("restart");
-    let origin = Origin::start();
+    let origin = VersionedOrigin::start();
     let builder = Server::of(binary())
         .driver(Driver::Epoll)
         .workers(2)

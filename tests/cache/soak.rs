@@ -15,7 +15,7 @@ use crate::binary;
 use crate::crash::{HTTP, no_temporary_files};
 use crate::load::{Mix, Truth};
 use crate::objects::OBJECTS;
-use crate::origin::Origin;
+use crate::origin::VersionedOrigin;
 
 const CLIENTS: u64 = 6;
 /// Responses between two reloads.
@@ -48,7 +48,7 @@ fn a_long_mixed_load_leaves_nothing_behind() {
 
 fn soak(driver: Driver, mut goes_on: impl FnMut() -> bool) {
     let dir = TempDir::new("soak");
-    let origin = Origin::start();
+    let origin = VersionedOrigin::start();
     let server = Server::of(binary())
         .driver(driver)
         .workers(2)

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use nowait_testkit::skip;
 
 /// What curl has received.
-pub struct Answer {
+pub struct CurlResponse {
     /// The status.
     pub status: u16,
     /// The heads of all responses, with `\n` as line ends.
@@ -14,7 +14,7 @@ pub struct Answer {
     pub content: Vec<u8>,
 }
 
-impl Answer {
+impl CurlResponse {
     /// The content as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.content).into_owned()
@@ -39,7 +39,7 @@ pub fn is_installed() -> bool {
 
 /// Asks for a URL whose host is this machine, whatever its name.
 #[track_caller]
-pub fn curl(port: u16, url: &str, arguments: &[&str]) -> Answer {
+pub fn curl(port: u16, url: &str, arguments: &[&str]) -> CurlResponse {
     let mut command = Command::new("curl");
     command.args(["--silent", "--show-error", "--max-time", "30", "--noproxy", "*"]);
     command.args(["--connect-to", &format!("::127.0.0.1:{port}"), "--dump-header", "-"]);
@@ -55,5 +55,5 @@ pub fn curl(port: u16, url: &str, arguments: &[&str]) -> Answer {
         heads.push('\n');
         rest = &rest[end + 4..];
     }
-    Answer { status, heads, content: rest.to_vec() }
+    CurlResponse { status, heads, content: rest.to_vec() }
 }

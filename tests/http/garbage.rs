@@ -22,9 +22,9 @@ const SEEDS: &[&str] = &[
 const ROUNDS: u64 = 60;
 
 /// A small generator: the same garbage on every run.
-struct Random(u64);
+struct GarbageRng(u64);
 
-impl Random {
+impl GarbageRng {
     fn next(&mut self) -> u64 {
         // xorshift64
         self.0 ^= self.0 << 13;
@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-fn mutate(random: &mut Random, seed: &str) -> Vec<u8> {
+fn mutate(random: &mut GarbageRng, seed: &str) -> Vec<u8> {
     let mut bytes = seed.as_bytes().to_vec();
     for _ in 0..=random.below(4) {
         let at = random.below(bytes.len());
@@ -71,7 +71,7 @@ fn garbage_is_answered_or_dropped() {
     )
     .file("html/a", "0123456789");
     on_each_driver(&site, |server| {
-        let mut random = Random(0x2545_f491_4f6c_dd1d);
+        let mut random = GarbageRng(0x2545_f491_4f6c_dd1d);
         for seed in SEEDS {
             for _ in 0..ROUNDS {
                 let bytes = mutate(&mut random, seed);

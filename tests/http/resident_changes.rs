@@ -17,9 +17,9 @@ use crate::stage::{on_each_driver, send, server};
 
 /// The steps of a change, in a directory where `now` links to `one`, and `one/sub` and `two/sub` have a
 /// `page` each. Clients ask after every step.
-type Change = &'static [(&'static str, fn(&Path))];
+type ChangeSteps = &'static [(&'static str, fn(&Path))];
 
-const CHANGES: &[Change] = &[
+const CHANGES: &[ChangeSteps] = &[
     &[("written over", |dir| fs::write(page(dir), "of another length").unwrap())],
     &[("written over by the same length", |dir| fs::write(page(dir), "ONE").unwrap())],
     &[
@@ -75,7 +75,7 @@ const CHANGES: &[Change] = &[
     &[("touched", |dir| run("touch", &["--date=2001-01-01", text(&page(dir))]))],
 ];
 
-const MOUNTS: &[Change] = &[
+const MOUNTS: &[ChangeSteps] = &[
     &[
         ("mounted over", |dir| {
             run("mount", &["-t", "tmpfs", "none", text(&dir.join("one/sub"))]);
@@ -99,7 +99,7 @@ const MOUNTS: &[Change] = &[
     ],
 ];
 
-const REFLINKS: &[Change] = &[
+const REFLINKS: &[ChangeSteps] = &[
     &[("cloned over", |dir| {
         let from = dir.join("two/sub/page");
         run("cp", &["--reflink=always", text(&from), text(&page(dir))]);
@@ -185,7 +185,7 @@ fn site(root: &str) -> ServerBuilder {
 }
 
 /// Makes changes below a directory of this name in `root`; returns how many concerned files in memory.
-fn check(server: &Server, root: &Path, name: &str, changes: &[Change]) -> usize {
+fn check(server: &Server, root: &Path, name: &str, changes: &[ChangeSteps]) -> usize {
     // The mounts of one test put everything in doubt for the others.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

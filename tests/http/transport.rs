@@ -112,7 +112,7 @@ impl Transport {
 
     /// Sends a request on a connection of its own.
     #[track_caller]
-    pub fn send(self, server: &Server, request: &Request<'_>) -> Pending {
+    pub fn send(self, server: &Server, request: &TestRequest<'_>) -> PendingResponse {
         if self.is_http2() {
             let mut client = self.http2_with(server, Limits::default(), request.own);
             let has_content = !request.content.is_empty();
@@ -126,7 +126,7 @@ impl Transport {
             if has_content {
                 client.data(stream, request.content, true);
             }
-            return Pending::Http2(Box::new(client), stream);
+            return PendingResponse::Http2(Box::new(client), stream);
         }
         let mut client = Client::over(self.connect(server, request.own)).unwrap();
         client.send(request.head());
@@ -137,25 +137,25 @@ impl Transport {
         } else if !request.content.is_empty() {
             client.send(request.content);
         }
-        Pending::Http1(Box::new(client))
+        PendingResponse::Http1(Box::new(client))
     }
 
     /// Sends a request on a connection of its own, and returns the response.
     #[track_caller]
-    pub fn ask(self, server: &Server, request: &Request<'_>) -> Response {
+    pub fn ask(self, server: &Server, request: &TestRequest<'_>) -> Response {
         self.send(server, request).response()
     }
 
     /// Asks for a target.
     #[track_caller]
     pub fn get(self, server: &Server, target: &str) -> Response {
-        self.ask(server, &Request { target, ..Request::default() })
+        self.ask(server, &TestRequest { target, ..TestRequest::default() })
     }
 }
 
 /// A request of the host `localhost`.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct TestRequest<'a> {
     pub method: &'a str,
     pub target: &'a str,
     /// Names in lower case.
@@ -167,16 +167,23 @@ pub struct Request<'a> {
     pub own: Option<&'a Issued>,
 }
 
-impl Default for Request<'_> {
+impl Default for TestRequest<'_> {
     fn default() -> Self {
-        Request { method: "GET", target: "/", fields: &[], content: b"", chunked: false, own: None }
+        TestRequest {
+            method: "GET",
+            target: "/",
+            fields: &[],
+            content: b"",
+            chunked: false,
+            own: None,
+        }
     }
 }
 
-impl Request<'_> {
+impl TestRequest<'_> {
     /// The head in HTTP/1.1.
     fn head(&self) -> String {
-        let Request { method, target, fields, content, chunked, .. } = self;
+        let TestRequest { method, target, fields, content, chunked, .. } = self;
         let mut head =
             format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
         for (name, value) in *fields {
@@ -192,18 +199,18 @@ impl Request<'_> {
 }
 
 /// A request whose response has not been read.
-pub enum Pending {
+pub enum PendingResponse {
     Http1(Box<Client>),
     Http2(Box<Http2>, nowait_testkit::http2::StreamId),
 }
 
-impl Pending {
+impl PendingResponse {
     /// Receives the response.
     #[track_caller]
     pub fn response(self) -> Response {
         match self {
-            Pending::Http1(mut client) => client.response(),
-            Pending::Http2(mut client, stream) => client.response(stream),
+            PendingResponse::Http1(mut client) => client.response(),
+            PendingResponse::Http2(mut client, stream) => client.response(stream),
         }
     }
 
@@ -211,10 +218,10 @@ impl Pending {
     #[track_caller]
     pub fn ends_well(self) -> bool {
         match self {
-            Pending::Http1(mut client) => {
+            PendingResponse::Http1(mut client) => {
                 client.try_response(false).is_ok_and(|response| response.status < 500)
             }
-            Pending::Http2(mut client, stream) => {
+            PendingResponse::Http2(mut client, stream) => {
                 let exchange = client.end_of(stream);
                 exchange.ended && exchange.status < 500
             }
@@ -225,7 +232,7 @@ impl Pending {
     #[track_caller]
     pub fn until(&mut self, content: &[u8]) {
         match self {
-            Pending::Http1(client) => {
+            PendingResponse::Http1(client) => {
                 let mut seen = vec![0; 64 * 1024];
                 wait::until("content", wait::PATIENCE, || {
                     let count = client.stream().peek(&mut seen).unwrap_or(0);
@@ -234,7 +241,7 @@ impl Pending {
                     parts.any(|part| part == content).then_some(())
                 });
             }
-            Pending::Http2(client, stream) => {
+            PendingResponse::Http2(client, stream) => {
                 let stream = *stream;
                 client.until("content", |client| client.so_far(stream).body.starts_with(content));
             }

@@ -17,7 +17,7 @@ const UPLOAD_PIECES: usize = 10;
 
 /// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ClientKind {
     /// Has made a request, and keeps the connection.
     Idle,
     /// Sends the begin of a body.
@@ -33,19 +33,21 @@ pub struct Clients(#[expect(dead_code, reason = "held open")] Vec<TcpStream>);
 
 impl Clients {
     /// Opens so many connections; returns when the server is at work for each of them.
-    pub fn open(server: SocketAddr, kind: Kind, count: usize) -> Clients {
+    pub fn open(server: SocketAddr, kind: ClientKind, count: usize) -> Clients {
         let mut streams: Vec<TcpStream> = (0..count).map(|_| connect(server)).collect();
         let request = match kind {
-            Kind::Idle => "GET /tiny HTTP/1.1\r\nHost: a\r\n\r\n",
-            Kind::Upload => "POST /proxied/ HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n",
-            Kind::Proxied => "GET /proxied/large HTTP/1.1\r\nHost: a\r\n\r\n",
-            Kind::File => "GET /file/large HTTP/1.1\r\nHost: a\r\n\r\n",
+            ClientKind::Idle => "GET /tiny HTTP/1.1\r\nHost: a\r\n\r\n",
+            ClientKind::Upload => {
+                "POST /proxied/ HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"
+            }
+            ClientKind::Proxied => "GET /proxied/large HTTP/1.1\r\nHost: a\r\n\r\n",
+            ClientKind::File => "GET /file/large HTTP/1.1\r\nHost: a\r\n\r\n",
         };
         for stream in &mut streams {
             stream.write_all(request.as_bytes()).expect("a request is sent");
         }
         match kind {
-            Kind::Upload => {
+            ClientKind::Upload => {
                 for _ in 0..UPLOAD_PIECES {
                     for stream in &mut streams {
                         let piece = [b'x'; UPLOAD_BYTES / UPLOAD_PIECES];
@@ -53,7 +55,7 @@ impl Clients {
                     }
                 }
             }
-            Kind::Idle | Kind::Proxied | Kind::File => {
+            ClientKind::Idle | ClientKind::Proxied | ClientKind::File => {
                 for stream in &mut streams {
                     let mut begin = [0; 12];
                     stream.read_exact(&mut begin).expect("a response begins");

@@ -11,7 +11,7 @@ mod slow_readers;
 
 use std::time::Duration;
 
-use clients::{Clients, Kind};
+use clients::{ClientKind, Clients};
 use nowait_testkit::server::all_children;
 use nowait_testkit::wait::until;
 use nowait_testkit::{Binary, Cgroup, Driver, Server};
@@ -30,12 +30,12 @@ fn binary() -> Binary {
 }
 
 /// The server, and an origin for what it passes on.
-struct Stage {
+struct MemoryStage {
     server: Server,
     _origin: Server,
 }
 
-fn stage(driver: Driver) -> Stage {
+fn stage(driver: Driver) -> MemoryStage {
     let large = vec![b'x'; 1_000_000];
     let origin = Server::of(binary())
         .file("www/large", &large)
@@ -62,7 +62,7 @@ fn stage(driver: Driver) -> Stage {
         .allow_log("is buffered to a temporary file")
         .allow_log("setrlimit(RLIMIT_NOFILE")
         .start();
-    Stage { server, _origin: origin }
+    MemoryStage { server, _origin: origin }
 }
 
 /// All processes of the server.
@@ -94,7 +94,7 @@ fn settled(server: &Server) -> u64 {
 }
 
 /// What a client of this kind costs, bytes.
-fn each(server: &Server, kind: Kind, count: usize) -> u64 {
+fn each(server: &Server, kind: ClientKind, count: usize) -> u64 {
     // What is made once is there then.
     drop(Clients::open(server.addr(), kind, 20));
     let before = settled(server);
@@ -111,7 +111,12 @@ fn a_slow_client_holds_no_more_than_the_configured_buffers() {
     // being sent of it; two buffers of 32 KB of a file. Up to 5 KB go to the connection and its
     // request. The 5 MB of receive buffers that io_uring provides at most are made for all clients
     // together, during a burst: 10 KB for each of these. What remains is slack.
-    let bounds = [(Kind::Idle, 15), (Kind::Upload, 36), (Kind::Proxied, 95), (Kind::File, 100)];
+    let bounds = [
+        (ClientKind::Idle, 15),
+        (ClientKind::Upload, 36),
+        (ClientKind::Proxied, 95),
+        (ClientKind::File, 100),
+    ];
     if !clients::raise_limit(CLIENTS) {
         return;
     }
@@ -137,10 +142,10 @@ fn memory_goes_back_to_the_system_when_clients_have_gone() {
         return;
     }
     for driver in DRIVERS {
-        let Stage { server, _origin } = stage(driver);
-        drop(Clients::open(server.addr(), Kind::File, 20));
+        let MemoryStage { server, _origin } = stage(driver);
+        drop(Clients::open(server.addr(), ClientKind::File, 20));
         let before = settled(&server);
-        let clients = Clients::open(server.addr(), Kind::File, CLIENTS);
+        let clients = Clients::open(server.addr(), ClientKind::File, CLIENTS);
         let peak = settled(&server);
         let grown = peak.saturating_sub(before);
         assert!(grown > CLIENTS as u64 * 16 * KB, "{driver:?}: no peak: {grown} bytes");
@@ -168,7 +173,7 @@ fn slow_clients_do_not_exhaust_a_memory_limit() {
         assert_eq!(server.get("/tiny").status, 200);
         let all = processes(server);
         all.iter().for_each(|pid| cgroup.take_in(*pid));
-        let clients = Clients::open(server.addr(), Kind::Upload, CLIENTS);
+        let clients = Clients::open(server.addr(), ClientKind::Upload, CLIENTS);
         settled(server);
         assert_eq!(server.get("/tiny").status, 200, "a fresh client");
         let alive = processes(server);

@@ -60,7 +60,7 @@ fn ask(client: &mut Client, paths: &[String]) {
 }
 
 /// Entries, their bytes, their watches, and how often they were used.
-struct State {
+struct ResidentCounts {
     entries: u64,
     bytes: u64,
     watches: u64,
@@ -68,12 +68,12 @@ struct State {
     evicted: u64,
 }
 
-impl State {
-    fn of(server: &Server) -> State {
+impl ResidentCounts {
+    fn of(server: &Server) -> ResidentCounts {
         let text = server.get("/status/resident_files").text();
         let all: Value = serde_json::from_str(&text).unwrap();
         let number = |name: &str| all[name].as_u64().unwrap_or_else(|| panic!("no {name}: {all}"));
-        State {
+        ResidentCounts {
             entries: number("entries"),
             bytes: number("bytes"),
             watches: number("watches"),
@@ -110,11 +110,11 @@ fn check(directories: usize) {
     let mut client = server.client();
     let before = memory(&server);
     until("files in use that are resident", PATIENCE, || {
-        let hits = State::of(&server).hits;
+        let hits = ResidentCounts::of(&server).hits;
         used.chunks(FILES).for_each(|some| ask(&mut client, some));
-        (State::of(&server).hits - hits >= used.len() as u64).then_some(())
+        (ResidentCounts::of(&server).hits - hits >= used.len() as u64).then_some(())
     });
-    let settled = State::of(&server);
+    let settled = ResidentCounts::of(&server);
 
     // A scan that asks for every file once, and one that asks twice, so that each is wanted.
     let mut in_turn = used.iter().cycle();
@@ -127,14 +127,14 @@ fn check(directories: usize) {
             asked += FILES as u64;
             ask(&mut client, &paths);
             if directory % (directories / 20) == 0 {
-                let now = State::of(&server);
+                let now = ResidentCounts::of(&server);
                 assert!(now.bytes <= bytes, "{} bytes of {bytes}", now.bytes);
                 assert!(now.watches <= watches as u64, "{} watches of {watches}", now.watches);
                 most = most.max(now.entries);
             }
         }
     }
-    let end = State::of(&server);
+    let end = ResidentCounts::of(&server);
     let hits = end.hits - settled.hits;
     let grown = memory(&server).saturating_sub(before);
     eprintln!(

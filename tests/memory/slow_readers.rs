@@ -36,42 +36,44 @@ const HTTP2_GET: &[u8] = b"\x00\x00\x0d\x01\x05\x00\x00\x00\x01\x82\x86\x01\x01a
 const GET: &[u8] = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transport {
+enum ReaderTransport {
     Plain,
     Tls,
     Http2,
 }
 
-impl Transport {
+impl ReaderTransport {
     /// Memory of a client in KB: some above what is measured with either driver. With io_uring, that is
     /// up to 10 KB of the receive buffers that it provides for all clients together. A stream of HTTP/2
     /// holds a piece of the response.
     fn bound(self) -> u64 {
         match self {
-            Transport::Plain | Transport::Tls => 36,
-            Transport::Http2 => 60,
+            ReaderTransport::Plain | ReaderTransport::Tls => 36,
+            ReaderTransport::Http2 => 60,
         }
     }
 }
 
 /// A client of any transport; it leaves when it is dropped.
-enum Client {
+enum SlowClient {
     Plain(TcpStream),
     Tls(Box<TlsClient>),
 }
 
-impl Client {
+impl SlowClient {
     fn write(&mut self, bytes: &[u8]) {
         match self {
-            Client::Plain(stream) => stream.write_all(bytes).expect("a request is sent"),
-            Client::Tls(client) => client.send(bytes),
+            SlowClient::Plain(stream) => stream.write_all(bytes).expect("a request is sent"),
+            SlowClient::Tls(client) => client.send(bytes),
         }
     }
 
     fn read(&mut self, bytes: &mut [u8]) {
         match self {
-            Client::Plain(stream) => stream.read_exact(bytes).expect("a response begins"),
-            Client::Tls(client) => client.reader().read_exact(bytes).expect("a response begins"),
+            SlowClient::Plain(stream) => stream.read_exact(bytes).expect("a response begins"),
+            SlowClient::Tls(client) => {
+                client.reader().read_exact(bytes).expect("a response begins")
+            }
         }
     }
 }
@@ -79,25 +81,25 @@ impl Client {
 /// Connects so many clients, which are ready to ask.
 fn connect(
     address: SocketAddr,
-    transport: Transport,
+    transport: ReaderTransport,
     config: &Arc<ClientConfig>,
     count: usize,
-) -> Vec<Client> {
+) -> Vec<SlowClient> {
     let open = |_| {
         let stream = TcpStream::connect(address).expect("a connection");
         match transport {
-            Transport::Plain => Client::Plain(stream),
-            Transport::Http2 => {
-                let mut client = Client::Plain(stream);
+            ReaderTransport::Plain => SlowClient::Plain(stream),
+            ReaderTransport::Http2 => {
+                let mut client = SlowClient::Plain(stream);
                 client.write(HTTP2);
                 // The server's settings.
                 client.read(&mut [0; 9]);
                 client
             }
-            Transport::Tls => {
+            ReaderTransport::Tls => {
                 let mut client = TlsClient::over(stream, config, "localhost");
                 assert!(client.get("/tiny").0.starts_with("HTTP/1.1 200"));
-                Client::Tls(Box::new(client))
+                SlowClient::Tls(Box::new(client))
             }
         }
     };
@@ -105,13 +107,13 @@ fn connect(
 }
 
 /// Has all clients ask at the same time; returns when the responses have begun.
-fn ask(server: &Server, transport: Transport, clients: &mut [Client]) {
-    let request = if transport == Transport::Http2 { HTTP2_GET } else { GET };
+fn ask(server: &Server, transport: ReaderTransport, clients: &mut [SlowClient]) {
+    let request = if transport == ReaderTransport::Http2 { HTTP2_GET } else { GET };
     stopped(server, || clients.iter_mut().for_each(|client| client.write(request)));
     for client in clients {
         let mut begin = [0; 12];
         client.read(&mut begin);
-        assert!(transport == Transport::Http2 || &begin == b"HTTP/1.1 200", "{begin:?}");
+        assert!(transport == ReaderTransport::Http2 || &begin == b"HTTP/1.1 200", "{begin:?}");
     }
 }
 
@@ -144,8 +146,8 @@ fn clients_that_take_nothing_hold_little() {
         .start();
     let mut beyond = Vec::new();
     for driver in DRIVERS {
-        for transport in [Transport::Plain, Transport::Tls, Transport::Http2] {
-            let ssl = if transport == Transport::Tls { "ssl" } else { "" };
+        for transport in [ReaderTransport::Plain, ReaderTransport::Tls, ReaderTransport::Http2] {
+            let ssl = if transport == ReaderTransport::Tls { "ssl" } else { "" };
             let server = Server::of(binary())
                 .driver(driver)
                 .file("c.pem", &issued.chain)

@@ -5,7 +5,7 @@ use nowait_testkit::client::Arrival;
 use nowait_testkit::slow_disk::mount_elsewhere;
 use nowait_testkit::wait::PATIENCE;
 
-use crate::stage::{RECOVERY, Setup, Stage, content, filled, on_every_loop};
+use crate::stage::{NfsStage, RECOVERY, Setup, content, filled, on_every_loop};
 
 on_every_loop!(opening, names, reading, a_mount_elsewhere, midway);
 
@@ -14,7 +14,7 @@ const LARGE_BYTES: usize = 16 << 20;
 
 /// Neither names nor data are in memory.
 fn opening(driver: Driver, workers: usize) {
-    let Some(mut stage) = Stage::start(driver, workers, Setup::default()) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, Setup::default()) else { return };
     let mut cold = stage.freeze_under_load();
     stage.assert_others_are_served();
     cold.assert_waits();
@@ -35,7 +35,7 @@ fn names(driver: Driver, workers: usize) {
             location /page/ { error_page 404 /known; }",
         ..Setup::default()
     };
-    let Some(mut stage) = Stage::start(driver, workers, setup) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, setup) else { return };
     stage.nfs.write_cold("list/entry", "x");
     stage.nfs.write_cold("index/second.html", content("index/second.html"));
     stage.nfs.write_cold("entries/kept", content("entries/kept"));
@@ -72,7 +72,7 @@ fn reading(driver: Driver, workers: usize) {
         locations: "location /unmapped/ { sendfile off; } location /mapped/ { sendfile on; }",
         ..Setup::default()
     };
-    let Some(mut stage) = Stage::start(driver, workers, setup) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, setup) else { return };
     let names: Vec<_> = ["unmapped", "mapped"]
         .iter()
         .flat_map(|kind| (0..8).map(move |n| format!("{kind}/{n}")))
@@ -94,7 +94,7 @@ fn reading(driver: Driver, workers: usize) {
 
 /// Container engines mount all the time. The server then has to find out what is where.
 fn a_mount_elsewhere(driver: Driver, workers: usize) {
-    let Some(mut stage) = Stage::start(driver, workers, Setup::default()) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, Setup::default()) else { return };
     let mut cold = stage.freeze_under_load();
     mount_elsewhere();
     stage.assert_others_are_served();
@@ -110,7 +110,7 @@ fn midway(driver: Driver, workers: usize) {
         locations: "location /copied/ { sendfile off; } location /sent/ { sendfile on; }",
         ..Setup::default()
     };
-    let Some(mut stage) = Stage::start(driver, workers, setup) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, setup) else { return };
     let paths = ["/copied/0", "/sent/0"];
     let large = |path: &str| filled(path, LARGE_BYTES);
     let clients = paths.map(|path| {

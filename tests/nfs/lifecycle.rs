@@ -7,14 +7,14 @@ use nowait_testkit::server::Signal;
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Client, Driver};
 
-use crate::stage::{Cold, RECOVERY, Setup, Stage, on_every_loop};
+use crate::stage::{Cold, NfsStage, RECOVERY, Setup, on_every_loop};
 
 on_every_loop!(reload, quit, shutdown_timeout, terminate);
 
 /// `-s reload` comes back, and the new configuration answers; requests under way end under the old
 /// one.
 fn reload(driver: Driver, workers: usize) {
-    let Some(mut stage) = Stage::start(driver, workers, Setup::default()) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, Setup::default()) else { return };
     assert_eq!(stage.server.get("/generation").text(), "old");
     let mut cold = stage.freeze_under_load();
     let http = stage.http.replace("return 200 old;", "return 200 new;");
@@ -29,7 +29,7 @@ fn reload(driver: Driver, workers: usize) {
 }
 
 #[track_caller]
-pub fn reload_by_command(stage: &Stage) {
+pub fn reload_by_command(stage: &NfsStage) {
     let stderr = stage.server.dir().join("reload.stderr");
     let mut command = stage.server.binary().command();
     command.arg("-p").arg(stage.server.dir()).args(["-c", "nginx.conf", "-s", "reload"]);
@@ -41,7 +41,7 @@ pub fn reload_by_command(stage: &Stage) {
 
 /// A graceful end waits for the NFS server, but takes no new connections and lets idle ones go.
 fn quit(driver: Driver, workers: usize) {
-    let Some(mut stage) = Stage::start(driver, workers, Setup::default()) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, Setup::default()) else { return };
     let mut idle = stage.server.client();
     assert_eq!(idle.get("/local/hot").status, 200);
     let mut cold = stage.freeze_under_load();
@@ -59,7 +59,7 @@ fn quit(driver: Driver, workers: usize) {
 /// A graceful end with a limit ends although the NFS server never answers.
 fn shutdown_timeout(driver: Driver, workers: usize) {
     let setup = Setup { main: "worker_shutdown_timeout 200ms;", ..Setup::default() };
-    let Some(mut stage) = Stage::start(driver, workers, setup) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, setup) else { return };
     let cold = stage.freeze_under_load();
     stage.assert_others_are_served();
     end_without_nfs(stage, Signal::QUIT, cold);
@@ -67,7 +67,7 @@ fn shutdown_timeout(driver: Driver, workers: usize) {
 
 /// A quick end cuts what waits, and ends although the NFS server never answers.
 fn terminate(driver: Driver, workers: usize) {
-    let Some(mut stage) = Stage::start(driver, workers, Setup::default()) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, Setup::default()) else { return };
     let cold = stage.freeze_under_load();
     stage.assert_others_are_served();
     end_without_nfs(stage, Signal::TERM, cold);
@@ -76,7 +76,7 @@ fn terminate(driver: Driver, workers: usize) {
 /// Ends the server while the NFS server is cut off. All processes go: waits to open or read a file
 /// on NFS, unlike those for a local disk, can be killed.
 #[track_caller]
-fn end_without_nfs(mut stage: Stage, signal: Signal, cold: Cold) {
+fn end_without_nfs(mut stage: NfsStage, signal: Signal, cold: Cold) {
     let children = stage.server.children();
     assert!(!children.is_empty(), "no server process");
     end_master_without_nfs(&mut stage, signal, cold);
@@ -88,7 +88,7 @@ fn end_without_nfs(mut stage: Stage, signal: Signal, cold: Cold) {
 
 /// Ends the server while the NFS server is cut off; the master goes, and with it the pid file.
 #[track_caller]
-pub fn end_master_without_nfs(stage: &mut Stage, signal: Signal, mut cold: Cold) {
+pub fn end_master_without_nfs(stage: &mut NfsStage, signal: Signal, mut cold: Cold) {
     stage.server.allow_log("exited on signal 9");
     stage.server.allow_log("cannot end while a disk does not answer");
     stage.server.signal(signal);
@@ -110,6 +110,6 @@ fn has_ended(pid: u32) -> bool {
 
 /// Waits until nobody listens any more.
 #[track_caller]
-fn wait_until_closed(stage: &Stage) {
+fn wait_until_closed(stage: &NfsStage) {
     until("the port to be closed", PATIENCE, || Client::try_to(stage.server.addr()).err());
 }

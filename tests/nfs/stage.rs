@@ -57,7 +57,7 @@ pub struct Setup<'a> {
 /// A server with some connections whose every request is for what is in memory.
 ///
 /// Fields are dropped in order: the server goes before the mount.
-pub struct Stage {
+pub struct NfsStage {
     hot: Vec<Client>,
     pub server: Server,
     pub nfs: NfsMount,
@@ -65,12 +65,12 @@ pub struct Stage {
     workers: usize,
 }
 
-impl Stage {
+impl NfsStage {
     /// A server with [`COLD_REQUESTS`] files on NFS; nothing where the machine can't have one.
     ///
     /// The client has no name of the NFS mount in memory, and no data.
     #[track_caller]
-    pub fn start(driver: Driver, workers: usize, setup: Setup<'_>) -> Option<Stage> {
+    pub fn start(driver: Driver, workers: usize, setup: Setup<'_>) -> Option<NfsStage> {
         let nfs = NfsMount::or_skip()?;
         for name in cold_names().iter().chain(&[String::from("known")]) {
             nfs.write_cold(name, content(name));
@@ -104,7 +104,7 @@ impl Stage {
             skip("io_uring", "the server does not use io_uring here");
             return None;
         }
-        let mut stage = Stage { hot: Vec::new(), server, nfs, http, workers };
+        let mut stage = NfsStage { hot: Vec::new(), server, nfs, http, workers };
         // NFS works, and the server has met this mount.
         assert!(stage.server.get("/known").body == content("known"), "wrong content");
         stage.hot = (0..HOT_CONNECTIONS).map(|_| stage.server.client()).collect();
@@ -199,7 +199,7 @@ impl Stage {
     /// than a quick end allows.
     #[track_caller]
     pub fn finish(self) {
-        let Stage { hot, server, nfs, .. } = self;
+        let NfsStage { hot, server, nfs, .. } = self;
         drop(hot);
         assert_eq!(server.quit().code(), Some(0));
         drop(nfs);

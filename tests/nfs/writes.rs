@@ -5,7 +5,7 @@ use nowait_testkit::server::Signal;
 use nowait_testkit::wait::{PATIENCE, until};
 
 use crate::lifecycle::{end_master_without_nfs, reload_by_command};
-use crate::stage::{RECOVERY, Setup, Stage, content, on_every_loop};
+use crate::stage::{NfsStage, RECOVERY, Setup, content, on_every_loop};
 
 on_every_loop!(logs, logs_at_the_end, cache, bodies);
 
@@ -17,7 +17,7 @@ const LOGS: Setup<'_> = Setup {
 
 /// No line is lost that fits into the rings, and nobody waits for them.
 fn logs(driver: Driver, workers: usize) {
-    let Some(mut stage) = Stage::start(driver, workers, LOGS) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, LOGS) else { return };
     let mut cold = stage.freeze_under_load();
     stage.assert_others_are_served();
     let http = stage.http.replace("return 200 old;", "return 200 new;");
@@ -39,7 +39,7 @@ fn logs(driver: Driver, workers: usize) {
 /// The master ends. The server process may have to stay: what it wrote to the mount has to be
 /// flushed when it ends, and this wait can't be killed.
 fn logs_at_the_end(driver: Driver, workers: usize) {
-    let Some(mut stage) = Stage::start(driver, workers, LOGS) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, LOGS) else { return };
     let cold = stage.freeze_under_load();
     end_master_without_nfs(&mut stage, Signal::TERM, cold);
     stage.nfs.thaw();
@@ -57,7 +57,7 @@ fn cache(driver: Driver, workers: usize) {
         }",
         ..Setup::default()
     };
-    let Some(mut stage) = Stage::start(driver, workers, setup) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, setup) else { return };
     for n in 0..8 {
         stage.server.write(&format!("origin/{n}"), content(&format!("stored/{n}")));
     }
@@ -91,9 +91,9 @@ fn bodies(driver: Driver, workers: usize) {
         http: "server { listen 127.0.0.1:%%PORT_2%%; location / { return 200 taken; } }",
         ..Setup::default()
     };
-    let Some(mut stage) = Stage::start(driver, workers, setup) else { return };
+    let Some(mut stage) = NfsStage::start(driver, workers, setup) else { return };
     let body = content("body");
-    let upload = |stage: &Stage| {
+    let upload = |stage: &NfsStage| {
         let mut client = stage.server.client();
         client.set_patience(RECOVERY);
         client.send(format!(

@@ -37,15 +37,15 @@ fn post(client: &mut Client) -> String {
 }
 
 /// A connection, what it is called, and how much it was asked.
-struct Kept {
+struct KeptConnection {
     client: Client,
     number: String,
     requests: u64,
     from: &'static str,
 }
 
-impl Kept {
-    fn new(server: &Server, proxied: bool) -> Kept {
+impl KeptConnection {
+    fn new(server: &Server, proxied: bool) -> KeptConnection {
         let mut client = Client::to_port(server.port_n(usize::from(proxied)));
         if proxied {
             client.send("PROXY TCP4 192.0.2.7 192.0.2.8 1000 80\r\n");
@@ -53,7 +53,7 @@ impl Kept {
         let text = post(&mut client);
         let number = text.split(' ').next().unwrap().to_owned();
         let from = if proxied { "192.0.2.7" } else { "" };
-        Kept { client, number, requests: 1, from }
+        KeptConnection { client, number, requests: 1, from }
     }
 
     /// It is still the same.
@@ -74,20 +74,20 @@ fn change_workers(server: &mut Server, workers: usize) {
 fn idle_connections_survive_another_number_of_workers() {
     for driver in DRIVERS {
         let mut server = server().driver(driver).workers(3).start();
-        let mut kept: Vec<_> = (0..40).map(|n| Kept::new(&server, n % 4 == 0)).collect();
+        let mut kept: Vec<_> = (0..40).map(|n| KeptConnection::new(&server, n % 4 == 0)).collect();
         // Nothing was asked on these yet.
         let mut fresh: Vec<_> = (0..8).map(|_| server.client()).collect();
         // That of the question is one more.
         wait_for_active(&server, 40 + 8 + 1);
         for workers in [1, 3, 2, 1] {
             change_workers(&mut server, workers);
-            kept.iter_mut().for_each(Kept::ask);
+            kept.iter_mut().for_each(KeptConnection::ask);
         }
         // All old workers end: nobody keeps them.
         until("one worker to be left", PATIENCE, || {
             (threads(&server, "worker") == 1).then_some(())
         });
-        kept.iter_mut().for_each(Kept::ask);
+        kept.iter_mut().for_each(KeptConnection::ask);
         for client in &mut fresh {
             assert_eq!(client.get("/").status, 200);
         }
@@ -135,7 +135,7 @@ fn every_request_is_answered(driver: Driver) {
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..6)
             .map(|n| {
-                let mut kept = Kept::new(&server, n == 0);
+                let mut kept = KeptConnection::new(&server, n == 0);
                 let (over, answered) = (&over, &answered);
                 scope.spawn(move || {
                     while !over.load(Ordering::Relaxed) {
@@ -208,7 +208,7 @@ fn every_request_over_http_2_is_answered_or_left_out() {
 fn a_connection_moves_when_its_response_has_ended() {
     for driver in DRIVERS {
         let mut server = server().driver(driver).workers(2).start();
-        let mut kept = Kept::new(&server, false);
+        let mut kept = KeptConnection::new(&server, false);
         kept.client.send_get("/big");
         kept.requests += 1;
         let begin = kept.client.read_some(100);
@@ -240,7 +240,7 @@ fn what_has_come_before_the_end_is_answered() {
     for driver in DRIVERS {
         for _ in 0..ROUNDS {
             let server = server().driver(driver).workers(2).start();
-            let mut kept: Vec<_> = (0..60).map(|_| Kept::new(&server, false)).collect();
+            let mut kept: Vec<_> = (0..60).map(|_| KeptConnection::new(&server, false)).collect();
             let process = server.children()[0];
             // It finds the requests and the signal at once.
             signal(process, Signal::STOP);

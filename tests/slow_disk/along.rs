@@ -48,7 +48,7 @@ on_every_loop!(
 );
 
 fn the_rest_comes_from_the_origin(driver: Driver, workers: usize) {
-    let Some(mut stage) = Stage::start(driver, workers, USUAL) else { return };
+    let Some(mut stage) = StreamingStage::start(driver, workers, USUAL) else { return };
     let mut behind = stage.begin("/a", "");
     stage.fail();
     assert!(behind.response().body == content(), "wrong content");
@@ -57,7 +57,8 @@ fn the_rest_comes_from_the_origin(driver: Driver, workers: usize) {
     assert!(again.contains("\r\nRange: bytes="), "{again}");
     stage.end();
     // Nobody knows how long it is: chunks.
-    let Some(mut stage) = Stage::start(driver, workers, Manner { length: false, ..USUAL }) else {
+    let Some(mut stage) = StreamingStage::start(driver, workers, Manner { length: false, ..USUAL })
+    else {
         return;
     };
     let mut behind = stage.begin("/a", "");
@@ -71,7 +72,7 @@ fn an_origin_that_knows_no_ranges_sends_all_of_it(driver: Driver, workers: usize
     let validators = "Date: Sun, 22 Nov 2026 04:00:00 GMT\r\n\
                       Last-Modified: Sun, 22 Nov 2026 03:00:00 GMT\r\n";
     let manner = Manner { validators, later: validators, ranges: false, ..USUAL };
-    let Some(mut stage) = Stage::start(driver, workers, manner) else { return };
+    let Some(mut stage) = StreamingStage::start(driver, workers, manner) else { return };
     let mut behind = stage.begin("/a", "");
     stage.fail();
     assert!(behind.response().body == content(), "wrong content");
@@ -82,7 +83,7 @@ fn an_origin_that_knows_no_ranges_sends_all_of_it(driver: Driver, workers: usize
 
 fn a_range_ends_where_it_has_to(driver: Driver, workers: usize) {
     let manner = Manner { validators: "ETag: \"one\"\r\nAccept-Ranges: bytes\r\n", ..USUAL };
-    let Some(mut stage) = Stage::start(driver, workers, manner) else { return };
+    let Some(mut stage) = StreamingStage::start(driver, workers, manner) else { return };
     let mut behind = stage.begin("/a", "Range: bytes=1000-5000000\r\n");
     stage.fail();
     let response = behind.response();
@@ -96,7 +97,7 @@ fn another_object_is_never_mixed_in(driver: Driver, workers: usize) {
     let other = Manner { later: "ETag: \"two\"\r\n", ..USUAL };
     let weak = Manner { validators: "ETag: W/\"one\"\r\n", later: "ETag: W/\"one\"\r\n", ..USUAL };
     for manner in [other, Manner { ranges: false, ..other }, weak] {
-        let Some(mut stage) = Stage::start(driver, workers, manner) else { return };
+        let Some(mut stage) = StreamingStage::start(driver, workers, manner) else { return };
         stage.server.allow_log("can't be completed");
         let mut behind = stage.begin("/a", "");
         stage.fail();
@@ -109,7 +110,7 @@ fn another_object_is_never_mixed_in(driver: Driver, workers: usize) {
 }
 
 fn filters_get_it_too(driver: Driver, workers: usize) {
-    let Some(mut stage) = Stage::start(driver, workers, USUAL) else { return };
+    let Some(mut stage) = StreamingStage::start(driver, workers, USUAL) else { return };
     let mut behind = stage.begin("/filtered", "");
     stage.fail();
     let body = behind.response().body;
@@ -135,20 +136,20 @@ pub fn content() -> &'static [u8] {
 }
 
 /// A server that caches on a disk, and an origin that stops in the middle of its first response.
-struct Stage {
+struct StreamingStage {
     server: Server,
-    origin: Origin,
+    origin: StoppingOrigin,
     disk: SlowDisk,
     _quiet: Quiet,
 }
 
-impl Stage {
-    fn start(driver: Driver, workers: usize, manner: Manner) -> Option<Stage> {
+impl StreamingStage {
+    fn start(driver: Driver, workers: usize, manner: Manner) -> Option<StreamingStage> {
         // What was written is not read from memory.
         let options = DiskOptions { pages_cached: false, ..DiskOptions::default() };
         let disk = SlowDisk::or_skip(options)?;
         let quiet = quiet();
-        let origin = Origin::start(manner);
+        let origin = StoppingOrigin::start(manner);
         let server = Server::of(Binary::under_test(env!("CARGO_BIN_EXE_nowait")))
             .driver(driver)
             .workers(workers)
@@ -175,7 +176,7 @@ impl Stage {
                 }",
             )
             .start();
-        Some(Stage { server, origin, disk, _quiet: quiet })
+        Some(StreamingStage { server, origin, disk, _quiet: quiet })
     }
 
     /// Someone who asks for the object while it comes, and then takes nothing for some time.
@@ -214,15 +215,15 @@ impl Stage {
 }
 
 /// Sends the object to whoever asks.
-struct Origin {
+struct StoppingOrigin {
     port: u16,
     go: Sender<()>,
     sent: Receiver<()>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Origin {
-    fn start(manner: Manner) -> Origin {
+impl StoppingOrigin {
+    fn start(manner: Manner) -> StoppingOrigin {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let ((go, halt), (done, sent)) = (channel(), channel());
@@ -245,7 +246,7 @@ impl Origin {
                 });
             }
         });
-        Origin { port, go, sent, requests }
+        StoppingOrigin { port, go, sent, requests }
     }
 }
 

@@ -34,14 +34,14 @@ const OLD: usize = 2;
 
 /// Three caches with [`OBJECTS`] each. Fields are dropped in order: the server goes before its
 /// disks.
-struct Node {
+struct CacheNode {
     server: Server,
     disks: Vec<SlowDisk>,
     _quiet: Quiet,
 }
 
-impl Node {
-    fn start(driver: Driver, workers: usize) -> Option<Node> {
+impl CacheNode {
+    fn start(driver: Driver, workers: usize) -> Option<CacheNode> {
         let disks: Option<Vec<_>> =
             (0..3).map(|_| SlowDisk::or_skip(DiskOptions::default())).collect();
         let (disks, quiet) = (disks?, quiet());
@@ -86,7 +86,7 @@ impl Node {
                 }",
             )
             .start();
-        let node = Node { server, disks, _quiet: quiet };
+        let node = CacheNode { server, disks, _quiet: quiet };
         for disk in 0..3 {
             node.hits(disk);
         }
@@ -149,7 +149,7 @@ impl Node {
 
 /// Requests that wait for the disk do so alone; what is not in its cache needs no disk.
 fn one_hangs(driver: Driver, workers: usize) {
-    let Some(node) = Node::start(driver, workers) else { return };
+    let Some(node) = CacheNode::start(driver, workers) else { return };
     let gate: Gate = node.disks[0].hold(Ops::ALL);
     let mut cold: Vec<_> = Vec::new();
     // A worker serves from what it has open for a second.
@@ -175,7 +175,7 @@ fn one_hangs(driver: Driver, workers: usize) {
 /// All threads of a disk's pool hang: what its workers have in memory is served, although its file would
 /// have to be looked at again.
 fn writes_take_all_threads(driver: Driver, workers: usize) {
-    let Some(node) = Node::start(driver, workers) else { return };
+    let Some(node) = CacheNode::start(driver, workers) else { return };
     // Both workers know it.
     let mut clients: Vec<_> = (0..8).map(|_| node.server.client()).collect();
     let hot = |client: &mut nowait_testkit::Client| {
@@ -216,7 +216,7 @@ fn writes_take_all_threads(driver: Driver, workers: usize) {
 
 /// Every request is answered by the origin, and the disk is used again when it is well.
 fn one_fails(driver: Driver, workers: usize) {
-    let Some(node) = Node::start(driver, workers) else { return };
+    let Some(node) = CacheNode::start(driver, workers) else { return };
     node.disks[0].fail(Ops::ALL, EIO);
     until("the cache to go out of use", PATIENCE, || {
         for at in 0..OBJECTS {
@@ -233,7 +233,7 @@ fn one_fails(driver: Driver, workers: usize) {
 }
 
 fn one_is_full(driver: Driver, workers: usize) {
-    let Some(node) = Node::start(driver, workers) else { return };
+    let Some(node) = CacheNode::start(driver, workers) else { return };
     node.disks[0].fail(Ops::WRITE | Ops::CREATE, ENOSPC);
     for _ in 0..5 {
         node.get("0/new");
@@ -254,7 +254,7 @@ fn one_is_full(driver: Driver, workers: usize) {
 
 /// Files that have to go can't be removed: new ones are stored and all are served meanwhile.
 fn eviction_hangs(driver: Driver, workers: usize) {
-    let Some(node) = Node::start(driver, workers) else { return };
+    let Some(node) = CacheNode::start(driver, workers) else { return };
     let gate = node.disks[0].hold(Ops::UNLINK);
     node.fetch_many(0);
     gate.wait_waiting(1);
@@ -272,7 +272,7 @@ fn eviction_hangs(driver: Driver, workers: usize) {
 }
 
 fn eviction_fails(driver: Driver, workers: usize) {
-    let Some(node) = Node::start(driver, workers) else { return };
+    let Some(node) = CacheNode::start(driver, workers) else { return };
     node.disks[0].fail(Ops::UNLINK, EIO);
     node.fetch_many(0);
     node.fetch_many(0);
@@ -286,7 +286,7 @@ fn eviction_fails(driver: Driver, workers: usize) {
 
 /// The origin says that what is stored is still good, and the disk can't be told.
 fn revalidation_hangs(driver: Driver, workers: usize) {
-    let Some(node) = Node::start(driver, workers) else { return };
+    let Some(node) = CacheNode::start(driver, workers) else { return };
     node.revalidates(0);
     let gate = node.disks[0].hold(Ops::WRITE | Ops::SETATTR | Ops::CREATE | Ops::RENAME);
     let mut waiting: Vec<_> = Vec::new();
@@ -308,7 +308,7 @@ fn revalidation_hangs(driver: Driver, workers: usize) {
 }
 
 fn revalidation_fails(driver: Driver, workers: usize) {
-    let Some(node) = Node::start(driver, workers) else { return };
+    let Some(node) = CacheNode::start(driver, workers) else { return };
     node.revalidates(0);
     node.disks[0].fail(Ops::ALL, EIO);
     for _ in 0..3 {
@@ -324,7 +324,7 @@ fn revalidation_fails(driver: Driver, workers: usize) {
 
 /// What is purged is not served any more, although its file can't be removed yet.
 fn a_purge_hangs(driver: Driver, workers: usize) {
-    let Some(node) = Node::start(driver, workers) else { return };
+    let Some(node) = CacheNode::start(driver, workers) else { return };
     let gate = node.disks[0].hold(Ops::UNLINK);
     let mut purging = node.server.client();
     purging.send("PURGE /0/0 HTTP/1.1\r\nHost: localhost\r\n\r\n");

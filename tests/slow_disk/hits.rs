@@ -30,7 +30,7 @@ on_every_loop!(
 );
 
 fn the_rest_comes_from_the_origin(driver: Driver, workers: usize) {
-    let Some(stage) = Stage::start(driver, workers, USUAL) else { return };
+    let Some(stage) = HitStage::start(driver, workers, USUAL) else { return };
     stage.store("/a");
     let mut reader = stage.begin("/a", "");
     stage.fail();
@@ -45,7 +45,7 @@ fn an_origin_that_knows_no_ranges_sends_all_of_it(driver: Driver, workers: usize
     let fields = "Date: Sun, 22 Nov 2026 04:00:00 GMT\r\n\
                   Last-Modified: Sun, 22 Nov 2026 03:00:00 GMT\r\n";
     let manner = Manner { first: fields, later: fields, ranges: false };
-    let Some(stage) = Stage::start(driver, workers, manner) else { return };
+    let Some(stage) = HitStage::start(driver, workers, manner) else { return };
     stage.store("/a");
     let mut reader = stage.begin("/a", "");
     stage.fail();
@@ -59,7 +59,7 @@ fn an_origin_that_knows_no_ranges_sends_all_of_it(driver: Driver, workers: usize
 fn what_cant_be_read_is_stored_anew(driver: Driver, workers: usize) {
     let weak = Manner { first: "ETag: W/\"one\"\r\n", later: "ETag: W/\"one\"\r\n", ..USUAL };
     for manner in [USUAL, weak] {
-        let Some(mut stage) = Stage::start(driver, workers, manner) else { return };
+        let Some(mut stage) = HitStage::start(driver, workers, manner) else { return };
         stage.server.allow_log("can't be completed");
         stage.store("/a");
         let mut reader = stage.begin("/a", "");
@@ -75,7 +75,7 @@ fn what_cant_be_read_is_stored_anew(driver: Driver, workers: usize) {
 }
 
 fn ranges_go_on(driver: Driver, workers: usize) {
-    let Some(stage) = Stage::start(driver, workers, USUAL) else { return };
+    let Some(stage) = HitStage::start(driver, workers, USUAL) else { return };
     stage.store("/a");
     let mut one = stage.begin("/a", "Range: bytes=1000-9000000\r\n");
     let mut two = stage.begin("/a", "Range: bytes=0-6000000,7000000-7999999\r\n");
@@ -95,7 +95,7 @@ fn ranges_go_on(driver: Driver, workers: usize) {
 }
 
 fn slices_go_on(driver: Driver, workers: usize) {
-    let Some(stage) = Stage::start(driver, workers, USUAL) else { return };
+    let Some(stage) = HitStage::start(driver, workers, USUAL) else { return };
     stage.store("/slices");
     let asked = stage.asked();
     assert!(asked >= 3, "{asked} slices");
@@ -114,7 +114,7 @@ fn another_object_is_never_mixed_in(driver: Driver, workers: usize) {
     let weak = Manner { first: "ETag: W/\"one\"\r\n", later: "ETag: W/\"one\"\r\n", ..USUAL };
     for manner in [other, Manner { ranges: false, ..other }, weak] {
         for path in ["/a", "/filtered"] {
-            let Some(mut stage) = Stage::start(driver, workers, manner) else { return };
+            let Some(mut stage) = HitStage::start(driver, workers, manner) else { return };
             stage.server.allow_log("can't be completed");
             stage.store("/a");
             let mut reader = stage.begin(path, "");
@@ -130,7 +130,7 @@ fn another_object_is_never_mixed_in(driver: Driver, workers: usize) {
 }
 
 fn filters_get_it_too(driver: Driver, workers: usize) {
-    let Some(stage) = Stage::start(driver, workers, USUAL) else { return };
+    let Some(stage) = HitStage::start(driver, workers, USUAL) else { return };
     stage.store("/a");
     let mut reader = stage.begin("/filtered", "");
     stage.fail();
@@ -142,7 +142,7 @@ fn filters_get_it_too(driver: Driver, workers: usize) {
 
 /// When the disk has not answered for as long as a disk may take, it is given up.
 fn a_disk_that_hangs_is_not_waited_for(driver: Driver, workers: usize) {
-    let Some(stage) = Stage::start(driver, workers, USUAL) else { return };
+    let Some(stage) = HitStage::start(driver, workers, USUAL) else { return };
     stage.store("/a");
     stage.store("/slices");
     let mut readers = vec![stage.begin("/a", ""), stage.begin("/slices", "")];
@@ -158,7 +158,7 @@ fn a_disk_that_hangs_is_not_waited_for(driver: Driver, workers: usize) {
 
 /// On a local disk what is in memory is sent by the loop, and the rest by the pool.
 fn a_local_disk_fails(driver: Driver, workers: usize) {
-    let Some(stage) = Stage::local(driver, workers) else { return };
+    let Some(stage) = HitStage::local(driver, workers) else { return };
     stage.store("/a");
     stage.store("/slices");
     stage.make_cold();
@@ -172,7 +172,7 @@ fn a_local_disk_fails(driver: Driver, workers: usize) {
 }
 
 fn a_local_disk_hangs(driver: Driver, workers: usize) {
-    let Some(stage) = Stage::local(driver, workers) else { return };
+    let Some(stage) = HitStage::local(driver, workers) else { return };
     stage.store("/a");
     stage.make_cold();
     let mut reader = stage.begin("/a", "");
@@ -197,15 +197,15 @@ const USUAL: Manner =
     Manner { first: "ETag: \"one\"\r\n", later: "ETag: \"one\"\r\n", ranges: true };
 
 /// A server that caches on a disk.
-struct Stage {
+struct HitStage {
     server: Server,
-    origin: Arc<Mutex<Seen>>,
-    disk: Disk,
+    origin: Arc<Mutex<OriginLog>>,
+    disk: HitDisk,
     _quiet: Quiet,
 }
 
 /// What the cache is on.
-enum Disk {
+enum HitDisk {
     /// Something like a network's.
     Fuse(SlowDisk),
     /// A local one.
@@ -214,24 +214,24 @@ enum Disk {
 
 /// What the origin has seen.
 #[derive(Default)]
-struct Seen {
+struct OriginLog {
     requests: Vec<String>,
     /// The disk has failed.
     later: bool,
 }
 
-impl Stage {
-    fn start(driver: Driver, workers: usize, manner: Manner) -> Option<Stage> {
+impl HitStage {
+    fn start(driver: Driver, workers: usize, manner: Manner) -> Option<HitStage> {
         let options = DiskOptions { pages_cached: false, ..DiskOptions::default() };
-        Some(Stage::on(Disk::Fuse(SlowDisk::or_skip(options)?), driver, workers, manner))
+        Some(HitStage::on(HitDisk::Fuse(SlowDisk::or_skip(options)?), driver, workers, manner))
     }
 
-    fn local(driver: Driver, workers: usize) -> Option<Stage> {
+    fn local(driver: Driver, workers: usize) -> Option<HitStage> {
         let image = DiskImage::or_skip(ImageOptions::default())?;
-        Some(Stage::on(Disk::Ext4(Box::new(image)), driver, workers, USUAL))
+        Some(HitStage::on(HitDisk::Ext4(Box::new(image)), driver, workers, USUAL))
     }
 
-    fn on(disk: Disk, driver: Driver, workers: usize, manner: Manner) -> Stage {
+    fn on(disk: HitDisk, driver: Driver, workers: usize, manner: Manner) -> HitStage {
         let quiet = quiet();
         let (port, origin) = origin(manner);
         let server = Server::of(Binary::under_test(env!("CARGO_BIN_EXE_nowait")))
@@ -269,14 +269,14 @@ impl Stage {
                 }",
             )
             .start();
-        Stage { server, origin, disk, _quiet: quiet }
+        HitStage { server, origin, disk, _quiet: quiet }
     }
 
     /// What can be made to fail.
     fn disk(&self) -> &SlowDisk {
         match &self.disk {
-            Disk::Fuse(disk) => disk,
-            Disk::Ext4(image) => image.disk(),
+            HitDisk::Fuse(disk) => disk,
+            HitDisk::Ext4(image) => image.disk(),
         }
     }
 
@@ -323,20 +323,20 @@ impl Stage {
     }
 }
 
-impl Disk {
+impl HitDisk {
     fn path(&self) -> PathBuf {
         match self {
-            Disk::Fuse(disk) => disk.path(),
-            Disk::Ext4(image) => image.path().to_owned(),
+            HitDisk::Fuse(disk) => disk.path(),
+            HitDisk::Ext4(image) => image.path().to_owned(),
         }
     }
 }
 
 /// Sends the object to whoever asks.
-fn origin(manner: Manner) -> (u16, Arc<Mutex<Seen>>) {
+fn origin(manner: Manner) -> (u16, Arc<Mutex<OriginLog>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(OriginLog::default()));
     let shared = seen.clone();
     // It ends with the test program.
     std::thread::spawn(move || {

@@ -21,18 +21,18 @@ const LINKS_MAX: usize = 30_000;
 on_every_loop!(one_hangs_at_the_start, one_is_large_and_slow);
 
 /// Two disks with caches; servers come and go.
-struct Node {
+struct LoaderNode {
     disks: Vec<SlowDisk>,
     driver: Driver,
     workers: usize,
     _quiet: Quiet,
 }
 
-impl Node {
-    fn new(driver: Driver, workers: usize) -> Option<Node> {
+impl LoaderNode {
+    fn new(driver: Driver, workers: usize) -> Option<LoaderNode> {
         let disks: Option<Vec<_>> =
             (0..2).map(|_| SlowDisk::or_skip(DiskOptions::default())).collect();
-        Some(Node { disks: disks?, driver, workers, _quiet: quiet() })
+        Some(LoaderNode { disks: disks?, driver, workers, _quiet: quiet() })
     }
 
     fn start(&self) -> Server {
@@ -113,7 +113,7 @@ fn loaded(server: &Server, disk: usize, objects: usize) {
 
 /// Neither the start nor what is on the other disk waits for it.
 fn one_hangs_at_the_start(driver: Driver, workers: usize) {
-    let Some(node) = Node::new(driver, workers) else { return };
+    let Some(node) = LoaderNode::new(driver, workers) else { return };
     node.fill();
     let gate = node.disks[0].hold(Ops::ALL);
     let mut server = node.start();
@@ -141,7 +141,7 @@ fn one_hangs_at_the_start(driver: Driver, workers: usize) {
 
 /// What is asked for is found while it is being loaded.
 fn one_is_large_and_slow(driver: Driver, workers: usize) {
-    let Some(node) = Node::new(driver, workers) else { return };
+    let Some(node) = LoaderNode::new(driver, workers) else { return };
     node.fill();
     let cache = node.disks[0].backing().join("cache");
     let before = objects_below(&cache);

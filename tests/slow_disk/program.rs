@@ -15,7 +15,7 @@ const PATHS: [&str; 4] = ["/tiny", "/file", "/missing", "/rewritten"];
 /// A server whose program is on a slow disk, in a control group of its own.
 ///
 /// Fields are dropped in order: the server goes before its disk.
-struct Stage {
+struct ProgramStage {
     server: Server,
     client: Client,
     cgroup: Cgroup,
@@ -23,8 +23,8 @@ struct Stage {
     _script: TempDir,
 }
 
-impl Stage {
-    fn new(driver: Driver, workers: usize, main: &str) -> Option<Stage> {
+impl ProgramStage {
+    fn new(driver: Driver, workers: usize, main: &str) -> Option<ProgramStage> {
         let cgroup = Cgroup::make(8 << 30)?;
         let mut disk = DiskImage::or_skip(ImageOptions::default())?;
         let program = Binary::nowait(env!("CARGO_BIN_EXE_nowait"));
@@ -56,7 +56,7 @@ impl Stage {
             )
             .start();
         let client = server.client();
-        let mut stage = Stage { server, client, cgroup, disk, _script: script };
+        let mut stage = ProgramStage { server, client, cgroup, disk, _script: script };
         // More than once: after the first time, the server may still have things to learn.
         for _ in 0..3 {
             stage.ask_for_all();
@@ -91,7 +91,7 @@ impl Stage {
 /// Whatever has run once is locked, so that nothing waits for the disk.
 fn locked_program_needs_no_disk(driver: Driver, workers: usize) {
     let _quiet = quiet();
-    let Some(mut stage) = Stage::new(driver, workers, "") else { return };
+    let Some(mut stage) = ProgramStage::new(driver, workers, "") else { return };
     if !stage.server.log().contains("the program is locked in memory:") {
         skip("mlock", "RLIMIT_MEMLOCK is lower than the program needs");
         return;
@@ -104,7 +104,7 @@ fn locked_program_needs_no_disk(driver: Driver, workers: usize) {
 /// Without the lock, the same makes requests wait, so the test above can fail.
 fn unlocked_program_waits_for_its_disk(driver: Driver, workers: usize) {
     let _quiet = quiet();
-    let Some(mut stage) = Stage::new(driver, workers, "lock_program off;") else { return };
+    let Some(mut stage) = ProgramStage::new(driver, workers, "lock_program off;") else { return };
     let gate = stage.lose_program();
     let mut client = stage.server.client();
     client.send_get("/tiny");

@@ -121,7 +121,7 @@ macro_rules! on_every_loop {
 }
 pub(crate) use on_every_loop;
 
-enum Disk {
+enum StageDisk {
     Local(Box<DiskImage>),
     Fuse(SlowDisk),
 }
@@ -138,7 +138,7 @@ pub struct Setup<'a> {
 /// The disk before the server runs.
 pub struct Stage {
     case: Case,
-    disk: Disk,
+    disk: StageDisk,
     environment: Vec<(&'static str, OsString)>,
 }
 
@@ -157,16 +157,16 @@ impl Stage {
         let disk = match case.medium {
             Medium::Ext4 => Stage::local(ImageFormat::Ext4, synchronous)?,
             Medium::Xfs => Stage::local(ImageFormat::Xfs, synchronous)?,
-            Medium::Fuse => Disk::Fuse(SlowDisk::or_skip(DiskOptions::default())?),
+            Medium::Fuse => StageDisk::Fuse(SlowDisk::or_skip(DiskOptions::default())?),
         };
         let stage = Stage { case, disk, environment: Vec::new() };
         stage.write("hot/file", content("hot/file"));
         Some(stage)
     }
 
-    fn local(format: ImageFormat, synchronous: bool) -> Option<Disk> {
+    fn local(format: ImageFormat, synchronous: bool) -> Option<StageDisk> {
         let options = ImageOptions { format, synchronous, ..ImageOptions::default() };
-        Some(Disk::Local(Box::new(DiskImage::or_skip(options)?)))
+        Some(StageDisk::Local(Box::new(DiskImage::or_skip(options)?)))
     }
 
     /// Sets a variable of the server's environment.
@@ -177,8 +177,8 @@ impl Stage {
     /// Puts a file on the disk. Its content is [`content`] of its name unless given.
     pub fn write(&self, relative: &str, content: impl AsRef<[u8]>) {
         match &self.disk {
-            Disk::Local(image) => image.write(relative, content),
-            Disk::Fuse(disk) => disk.write_cold(relative, content),
+            StageDisk::Local(image) => image.write(relative, content),
+            StageDisk::Fuse(disk) => disk.write_cold(relative, content),
         };
     }
 
@@ -200,8 +200,8 @@ impl Stage {
     pub fn make_shared_dir(&self, relative: &str) {
         use std::os::unix::fs::PermissionsExt;
         let root = match &self.disk {
-            Disk::Local(image) => image.path().to_owned(),
-            Disk::Fuse(disk) => disk.backing(),
+            StageDisk::Local(image) => image.path().to_owned(),
+            StageDisk::Fuse(disk) => disk.backing(),
         };
         let path = root.join(relative);
         std::fs::create_dir_all(&path).unwrap();
@@ -210,8 +210,8 @@ impl Stage {
 
     pub fn local_disk(&self) -> Option<&DiskImage> {
         match &self.disk {
-            Disk::Local(image) => Some(image),
-            Disk::Fuse(_) => None,
+            StageDisk::Local(image) => Some(image),
+            StageDisk::Fuse(_) => None,
         }
     }
 
@@ -234,11 +234,11 @@ impl Stage {
     pub fn start_as(mut self, setup: Setup<'_>) -> Option<Running> {
         // On FUSE every open asks the file system, so what is in memory lies elsewhere.
         let hot_root = match &mut self.disk {
-            Disk::Local(image) => {
+            StageDisk::Local(image) => {
                 image.make_cold();
                 "%%DISK%%"
             }
-            Disk::Fuse(_) => "%%DIR%%/elsewhere",
+            StageDisk::Fuse(_) => "%%DIR%%/elsewhere",
         };
         let http = format!(
             "{}
@@ -281,16 +281,16 @@ impl Stage {
 
     fn path(&self) -> PathBuf {
         match &self.disk {
-            Disk::Local(image) => image.path().to_owned(),
-            Disk::Fuse(disk) => disk.path(),
+            StageDisk::Local(image) => image.path().to_owned(),
+            StageDisk::Fuse(disk) => disk.path(),
         }
     }
 
     /// Holds `ops`; on a local disk, which sees blocks only, every read and write.
     pub fn hold(&self, ops: Ops) -> Gate {
         match &self.disk {
-            Disk::Local(image) => image.hold(),
-            Disk::Fuse(disk) => disk.hold(ops),
+            StageDisk::Local(image) => image.hold(),
+            StageDisk::Fuse(disk) => disk.hold(ops),
         }
     }
 }
@@ -346,8 +346,8 @@ impl Running {
     /// The disk that holds and counts.
     pub fn disk(&self) -> &SlowDisk {
         match &self.stage.disk {
-            Disk::Local(image) => image.disk(),
-            Disk::Fuse(disk) => disk,
+            StageDisk::Local(image) => image.disk(),
+            StageDisk::Fuse(disk) => disk,
         }
     }
 
@@ -358,7 +358,7 @@ impl Running {
 
     /// Whether the disk is a local one, which knows blocks only.
     pub fn is_local(&self) -> bool {
-        matches!(self.stage.disk, Disk::Local(_))
+        matches!(self.stage.disk, StageDisk::Local(_))
     }
 
     /// Lets the kernel learn names and inodes, so that on a local disk only data is cold.

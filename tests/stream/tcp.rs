@@ -47,11 +47,11 @@ fn the_end_of_one_side_is_the_end() {
     });
 }
 
-trait Ended {
+trait ExpectEnd {
     fn expect_closed_or_rest(&mut self);
 }
 
-impl Ended for Client {
+impl ExpectEnd for Client {
     /// What comes is of no interest, but that it ends.
     fn expect_closed_or_rest(&mut self) {
         let _ = self.rest();

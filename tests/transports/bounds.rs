@@ -2,7 +2,7 @@
 
 use nowait_runtime::buf::{LARGE_BUF_BYTES, RECV_BUF_BYTES};
 
-use crate::random::{Random, mix};
+use crate::random::{SeededRng, mix};
 
 const KB: usize = 1024;
 
@@ -33,12 +33,12 @@ const OFTEN_MAX: usize = 70 * KB;
 const OTHERS: usize = 48;
 
 /// A length at a bound, or one less or more, or one of a few others.
-pub fn exact(random: &mut Random) -> usize {
+pub fn exact(random: &mut SeededRng) -> usize {
     match random.below(12) {
         0 => random.below(2),
         1 | 2 => {
             let other = mix(random.below(OTHERS) as u64 + 1);
-            spread(&mut Random::new(other))
+            spread(&mut SeededRng::new(other))
         }
         _ => {
             let bound = bound(random);
@@ -48,7 +48,7 @@ pub fn exact(random: &mut Random) -> usize {
 }
 
 /// A length near a bound, since heads and frames share buffers with contents; or any length.
-pub fn near(random: &mut Random) -> usize {
+pub fn near(random: &mut SeededRng) -> usize {
     match random.below(4) {
         0 => spread(random),
         1 => (bound(random) + random.below(800)).saturating_sub(600).min(LEN_MAX),
@@ -57,7 +57,7 @@ pub fn near(random: &mut Random) -> usize {
 }
 
 /// A bound, or a small multiple of it.
-fn bound(random: &mut Random) -> usize {
+fn bound(random: &mut SeededRng) -> usize {
     loop {
         let bound = BOUNDS[random.below(BOUNDS.len())].1;
         let whole = bound * random.pick(&[1, 1, 1, 2, 3, 4]);
@@ -68,7 +68,7 @@ fn bound(random: &mut Random) -> usize {
 }
 
 /// Any length; each number of digits is as likely as the others.
-fn spread(random: &mut Random) -> usize {
+fn spread(random: &mut SeededRng) -> usize {
     let most = 1usize << random.within(1, 20);
     random.within(most / 2, most)
 }

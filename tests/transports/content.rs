@@ -5,7 +5,7 @@ use crate::random::mix;
 
 /// Bytes of a whole: `len` of them from `start` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct ContentRange {
     pub seed: u64,
     pub start: usize,
     pub len: usize,
@@ -14,15 +14,15 @@ pub struct Content {
 /// Bytes that are computed at once.
 const WORD: usize = 8;
 
-impl Content {
-    pub fn new(seed: u64, len: usize) -> Content {
-        Content { seed, start: 0, len }
+impl ContentRange {
+    pub fn new(seed: u64, len: usize) -> ContentRange {
+        ContentRange { seed, start: 0, len }
     }
 
     /// A part of it.
-    pub fn part(self, start: usize, len: usize) -> Content {
+    pub fn part(self, start: usize, len: usize) -> ContentRange {
         assert!(start + len <= self.len, "{self:?} has no {len} bytes at {start}");
-        Content { start: self.start + start, len, ..self }
+        ContentRange { start: self.start + start, len, ..self }
     }
 
     pub fn bytes(self) -> Vec<u8> {

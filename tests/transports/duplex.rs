@@ -4,9 +4,9 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use crate::content::Content;
+use crate::content::ContentRange;
 use crate::plan::Duplex;
-use crate::random::Random;
+use crate::random::SeededRng;
 use crate::wire::Wire;
 
 /// What the origin says last if everything has arrived.
@@ -28,15 +28,15 @@ fn parse(line: &[u8]) -> Option<(u64, Duplex)> {
     let text = std::str::from_utf8(line).ok()?;
     let mut words = text.split(' ');
     let id = words.next()?.parse().ok()?;
-    let up = Content::new(id, words.next()?.parse().ok()?);
-    let down = Content::new(!id, words.next()?.parse().ok()?);
+    let up = ContentRange::new(id, words.next()?.parse().ok()?);
+    let down = ContentRange::new(!id, words.next()?.parse().ok()?);
     Some((id, Duplex { up, down, half_close: words.next()? == "1" }))
 }
 
 /// Sends everything, receives until the length is there, both at once.
 fn pump(
     wire: &mut Wire,
-    random: &mut Random,
+    random: &mut SeededRng,
     mut out: &[u8],
     arrived: &mut Vec<u8>,
     length: usize,
@@ -82,7 +82,7 @@ pub fn client(
     duplex: &Duplex,
     mut arrived: Vec<u8>,
 ) -> Result<(), String> {
-    let mut random = Random::new(id);
+    let mut random = SeededRng::new(id);
     let failed = |error: io::Error| format!("in the tunnel: {error}");
     let out = [line(id, duplex).into_bytes(), duplex.up.bytes()].concat();
     let length = duplex.down.len + GOOD.len();
@@ -135,7 +135,7 @@ pub fn origin(wire: &mut Wire, mut arrived: Vec<u8>) -> io::Result<()> {
     })?;
     arrived.drain(..=length);
     wire.behave(id ^ 1);
-    let mut random = Random::new(id ^ 1);
+    let mut random = SeededRng::new(id ^ 1);
     let down = duplex.down.bytes();
     let ended = pump(wire, &mut random, &down, &mut arrived, duplex.up.len);
     if ended.as_ref().is_err_and(|error| error.kind() != ErrorKind::UnexpectedEof) {

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use crate::random::Random;
+use crate::random::SeededRng;
 use crate::wire::Wire;
 
 /// A head is never longer.
@@ -16,13 +16,13 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// A head.
 #[derive(Debug)]
-pub struct Head {
+pub struct MessageHead {
     /// The first line.
     pub line: String,
     pub fields: Vec<(String, String)>,
 }
 
-impl Head {
+impl MessageHead {
     pub fn field(&self, name: &str) -> Option<&str> {
         let named = self.fields.iter().find(|field| field.0.eq_ignore_ascii_case(name));
         named.map(|field| &*field.1)
@@ -31,7 +31,7 @@ impl Head {
 
 /// How the end of a content is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub enum BodyFraming {
     Length(usize),
     Chunked,
     Close,
@@ -39,17 +39,17 @@ pub enum Framing {
 
 /// What arrives on a connection, in messages.
 #[derive(Default)]
-pub struct Reader {
+pub struct MessageReader {
     bytes: Vec<u8>,
     at: usize,
 }
 
-impl Reader {
+impl MessageReader {
     /// The next head. `None`: the peer has closed the connection.
     ///
     /// # Errors
     /// If it is malformed, or does not come.
-    pub fn head(&mut self, wire: &mut Wire) -> io::Result<Option<Head>> {
+    pub fn head(&mut self, wire: &mut Wire) -> io::Result<Option<MessageHead>> {
         let mut seen = 0;
         let end = loop {
             let rest = &self.bytes[self.at..];
@@ -73,21 +73,21 @@ impl Reader {
             let (name, value) = line.split_once(':')?;
             Some((name.to_owned(), value.trim().to_owned()))
         });
-        Ok(Some(Head { line, fields: fields.collect() }))
+        Ok(Some(MessageHead { line, fields: fields.collect() }))
     }
 
     /// A content.
     ///
     /// # Errors
     /// If it is malformed, or does not come.
-    pub fn content(&mut self, wire: &mut Wire, framing: Framing) -> io::Result<Vec<u8>> {
+    pub fn content(&mut self, wire: &mut Wire, framing: BodyFraming) -> io::Result<Vec<u8>> {
         match framing {
-            Framing::Length(length) => self.exactly(wire, length),
-            Framing::Close => {
+            BodyFraming::Length(length) => self.exactly(wire, length),
+            BodyFraming::Close => {
                 while self.more(wire)? > 0 {}
                 Ok(self.bytes.split_off(std::mem::take(&mut self.at)))
             }
-            Framing::Chunked => {
+            BodyFraming::Chunked => {
                 let mut content = Vec::new();
                 loop {
                     let line = self.line(wire)?;
@@ -157,11 +157,11 @@ impl Reader {
 /// If the peer is gone.
 pub fn send(
     wire: &mut Wire,
-    random: &mut Random,
+    random: &mut SeededRng,
     content: &[u8],
-    framing: Framing,
+    framing: BodyFraming,
 ) -> io::Result<()> {
-    if framing != Framing::Chunked {
+    if framing != BodyFraming::Chunked {
         let pieces = random.below(3);
         let mut content = content;
         for _ in 0..pieces {

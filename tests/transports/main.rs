@@ -66,7 +66,7 @@ fn seeds() {
         Some(other) => panic!("the driver {other}"),
     };
     if text("PRINT").is_some() {
-        eprintln!("{:#?}", plan::Plan::draw(first));
+        eprintln!("{:#?}", plan::ConnectionPlan::draw(first));
     }
     std::thread::scope(|scope| {
         for driver in drivers {

@@ -4,12 +4,12 @@
 use nowait_testkit::http2::Limits;
 
 use crate::bounds;
-use crate::content::Content;
-use crate::random::{Random, mix};
+use crate::content::ContentRange;
+use crate::random::{SeededRng, mix};
 
 /// How a client speaks to the server. HTTP/3 belongs here, too, once there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transport {
+pub enum ClientTransport {
     Http1,
     Http1Tls,
     /// With prior knowledge.
@@ -17,16 +17,20 @@ pub enum Transport {
     Http2Tls,
 }
 
-impl Transport {
-    pub const ALL: [Transport; 4] =
-        [Transport::Http1, Transport::Http1Tls, Transport::Http2, Transport::Http2Tls];
+impl ClientTransport {
+    pub const ALL: [ClientTransport; 4] = [
+        ClientTransport::Http1,
+        ClientTransport::Http1Tls,
+        ClientTransport::Http2,
+        ClientTransport::Http2Tls,
+    ];
 
     pub fn is_secure(self) -> bool {
-        matches!(self, Transport::Http1Tls | Transport::Http2Tls)
+        matches!(self, ClientTransport::Http1Tls | ClientTransport::Http2Tls)
     }
 
     pub fn is_http2(self) -> bool {
-        matches!(self, Transport::Http2 | Transport::Http2Tls)
+        matches!(self, ClientTransport::Http2 | ClientTransport::Http2Tls)
     }
 }
 
@@ -90,7 +94,7 @@ pub enum Task {
 
 impl Task {
     /// All that a transport can do.
-    pub fn all(transport: Transport) -> Vec<Task> {
+    pub fn all(transport: ClientTransport) -> Vec<Task> {
         let mut all = vec![
             Task::File,
             Task::File,
@@ -122,17 +126,17 @@ impl Task {
 
 /// One request, and what must come back.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct PlannedRequest {
     pub task: Task,
     /// Seeds the habits of the origin, too.
     pub id: u64,
     pub method: &'static str,
     pub target: String,
     pub fields: Vec<(&'static str, String)>,
-    pub upload: Option<Content>,
+    pub upload: Option<ContentRange>,
     pub status: u16,
     /// `None`: whatever.
-    pub download: Option<Content>,
+    pub download: Option<ContentRange>,
     /// Whether the origin's verdict on the upload comes with the response.
     pub judged: bool,
     /// After the response, both sides send what they want.
@@ -142,17 +146,17 @@ pub struct Ask {
 /// What both sides of a tunnel send.
 #[derive(Clone, Copy, Debug)]
 pub struct Duplex {
-    pub up: Content,
-    pub down: Content,
+    pub up: ContentRange,
+    pub down: ContentRange,
     /// Whether the client ends its side first.
     pub half_close: bool,
 }
 
 /// What happens on a connection.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ConnectionPlan {
     pub seed: u64,
-    pub transport: Transport,
+    pub transport: ClientTransport,
     /// TLS 1.2 instead of 1.3.
     pub old_tls: bool,
     /// What a client of HTTP/2 announces.
@@ -164,14 +168,14 @@ pub struct Plan {
     /// The client leaves in the middle of the last request.
     pub abandoned: bool,
     /// Requests of a round may be on their way together.
-    pub rounds: Vec<Vec<Ask>>,
+    pub rounds: Vec<Vec<PlannedRequest>>,
 }
 
-impl Plan {
+impl ConnectionPlan {
     /// Seeds that follow each other have different pairs of transport and first task.
-    pub fn draw(seed: u64) -> Plan {
-        let transport = Transport::ALL[(seed % 4) as usize];
-        let mut random = Random::new(mix(seed));
+    pub fn draw(seed: u64) -> ConnectionPlan {
+        let transport = ClientTransport::ALL[(seed % 4) as usize];
+        let mut random = SeededRng::new(mix(seed));
         let all = Task::all(transport);
         let first = all[(seed / 4 % all.len() as u64) as usize];
         let more = if transport.is_http2() { random.below(5) } else { random.below(4) };
@@ -189,7 +193,7 @@ impl Plan {
                 tasks.push(last);
             }
         }
-        let mut rounds: Vec<Vec<Ask>> = Vec::new();
+        let mut rounds: Vec<Vec<PlannedRequest>> = Vec::new();
         for task in tasks {
             for (round, ask) in steps(task, transport, random.next()).into_iter().enumerate() {
                 if rounds.len() == round {
@@ -200,14 +204,14 @@ impl Plan {
         }
         if !transport.is_http2() {
             // What ends the connection is last.
-            let flat: Vec<Ask> = rounds.drain(..).flatten().collect();
-            let (last, mut others): (Vec<Ask>, Vec<Ask>) =
+            let flat: Vec<PlannedRequest> = rounds.drain(..).flatten().collect();
+            let (last, mut others): (Vec<PlannedRequest>, Vec<PlannedRequest>) =
                 flat.into_iter().partition(|ask| ask.duplex.is_some());
             others.extend(last);
             rounds = vec![others];
         }
         let default = Limits::default();
-        Plan {
+        ConnectionPlan {
             seed,
             transport,
             old_tls: random.one_in(3),
@@ -222,9 +226,9 @@ impl Plan {
 }
 
 /// The requests of a task, one after the other.
-fn steps(task: Task, transport: Transport, id: u64) -> Vec<Ask> {
-    let mut random = Random::new(id);
-    let mut ask = Ask {
+fn steps(task: Task, transport: ClientTransport, id: u64) -> Vec<PlannedRequest> {
+    let mut random = SeededRng::new(id);
+    let mut ask = PlannedRequest {
         task,
         id,
         method: "GET",
@@ -250,10 +254,11 @@ fn steps(task: Task, transport: Transport, id: u64) -> Vec<Ask> {
             vec![ask]
         }
         Task::Put => {
-            let content = Content::new(id, bounds::near(&mut random));
+            let content = ContentRange::new(id, bounds::near(&mut random));
             ask.target = format!("/dav/{id:x}");
-            let put = Ask { method: "PUT", status: 201, upload: Some(content), ..ask.clone() };
-            let delete = Ask { method: "DELETE", status: 204, ..ask.clone() };
+            let put =
+                PlannedRequest { method: "PUT", status: 201, upload: Some(content), ..ask.clone() };
+            let delete = PlannedRequest { method: "DELETE", status: 204, ..ask.clone() };
             ask.download = Some(content);
             cut(&mut ask, &mut random);
             vec![put, ask, delete]
@@ -278,7 +283,7 @@ fn steps(task: Task, transport: Transport, id: u64) -> Vec<Ask> {
             let mut ask = transfer(ask, &mut random, "/g/");
             ask.method = "POST";
             if ask.upload.is_none() {
-                ask.upload = Some(Content::new(id, 0));
+                ask.upload = Some(ContentRange::new(id, 0));
             }
             vec![ask]
         }
@@ -290,7 +295,7 @@ fn steps(task: Task, transport: Transport, id: u64) -> Vec<Ask> {
             };
             let framing = if task == Task::Sliced { "length" } else { framing(&mut random) };
             ask.target = format!("/c/{name}/e?id={id}&up=0&down={len}&as={framing}");
-            ask.download = Some(Content::new(!id, len));
+            ask.download = Some(ContentRange::new(!id, len));
             let mut steps = vec![ask.clone()];
             for _ in 0..random.within(1, 2) {
                 let mut again = ask.clone();
@@ -308,13 +313,13 @@ fn steps(task: Task, transport: Transport, id: u64) -> Vec<Ask> {
         Task::Discarded => {
             ask.method = "POST";
             ask.target = "/discard".to_owned();
-            ask.upload = Some(Content::new(id, bounds::near(&mut random)));
+            ask.upload = Some(ContentRange::new(id, bounds::near(&mut random)));
             vec![ask]
         }
         Task::Upgraded | Task::Tunnel | Task::Stream { .. } => {
             ask.duplex = Some(Duplex {
-                up: Content::new(id, bounds::near(&mut random)),
-                down: Content::new(!id, bounds::near(&mut random)),
+                up: ContentRange::new(id, bounds::near(&mut random)),
+                down: ContentRange::new(!id, bounds::near(&mut random)),
                 half_close: random.one_in(2),
             });
             ask.target = "/u/".to_owned();
@@ -329,19 +334,19 @@ fn steps(task: Task, transport: Transport, id: u64) -> Vec<Ask> {
 }
 
 /// The file of this length.
-pub fn file(len: usize) -> Content {
-    Content::new(mix(len as u64), len)
+pub fn file(len: usize) -> ContentRange {
+    ContentRange::new(mix(len as u64), len)
 }
 
 /// How the origin says where its content ends.
-fn framing(random: &mut Random) -> &'static str {
+fn framing(random: &mut SeededRng) -> &'static str {
     random.pick(&["length", "length", "chunked", "close"])
 }
 
 /// An upload, a download, or both.
-fn transfer(mut ask: Ask, random: &mut Random, place: &str) -> Ask {
+fn transfer(mut ask: PlannedRequest, random: &mut SeededRng, place: &str) -> PlannedRequest {
     let kind = random.below(4);
-    let small = |random: &mut Random| random.below(300);
+    let small = |random: &mut SeededRng| random.below(300);
     let up = if kind == 0 { 0 } else { bounds::near(random) };
     let down = match kind {
         1 | 2 => small(random),
@@ -349,16 +354,16 @@ fn transfer(mut ask: Ask, random: &mut Random, place: &str) -> Ask {
     };
     if kind > 0 {
         ask.method = "POST";
-        ask.upload = Some(Content::new(ask.id, up));
+        ask.upload = Some(ContentRange::new(ask.id, up));
     }
     ask.judged = true;
-    ask.download = Some(Content::new(!ask.id, down));
+    ask.download = Some(ContentRange::new(!ask.id, down));
     ask.target = format!("{place}e?id={}&up={up}&down={down}&as={}", ask.id, framing(random));
     ask
 }
 
 /// Sometimes asks for a part only.
-fn cut(ask: &mut Ask, random: &mut Random) {
+fn cut(ask: &mut PlannedRequest, random: &mut SeededRng) {
     let Some(whole) = ask.download.filter(|whole| whole.len > 0) else { return };
     if random.one_in(2) {
         return;

@@ -2,11 +2,11 @@
 
 /// SplitMix64: small, and good enough for choices.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct SeededRng(u64);
 
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
+impl SeededRng {
+    pub fn new(seed: u64) -> SeededRng {
+        SeededRng(seed)
     }
 
     pub fn next(&mut self) -> u64 {

@@ -9,7 +9,7 @@ use nowait_testkit::Driver;
 
 use crate::client::{self, Score};
 use crate::origin;
-use crate::plan::{Plan, Task};
+use crate::plan::{ConnectionPlan, Task};
 use crate::site::Site;
 
 /// Connections at a time: their contents must not mix.
@@ -31,7 +31,7 @@ pub enum Until {
 
 /// Carries out what a seed decides.
 pub fn seed(site: &Site, driver: Driver, seed: u64) -> Result<Score, String> {
-    let plan = Plan::draw(seed);
+    let plan = ConnectionPlan::draw(seed);
     for ask in plan.rounds.iter().flatten() {
         if ask.task == Task::File {
             let len = ask.target.rsplit('/').next().and_then(|name| name.parse().ok());

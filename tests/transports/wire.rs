@@ -10,7 +10,7 @@ use nowait_testkit::wait::PATIENCE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::Connection;
 
-use crate::random::Random;
+use crate::random::SeededRng;
 
 /// How many pieces of a write may be small, so that long contents don't take long.
 const SMALL_PIECES_MAX: usize = 48;
@@ -46,7 +46,7 @@ const PIECES: [Pieces; 7] = [
 ];
 
 impl Pieces {
-    fn draw(self, random: &mut Random) -> usize {
+    fn draw(self, random: &mut SeededRng) -> usize {
         match self {
             Pieces::Whole => usize::MAX,
             Pieces::Tiny => random.within(1, 64),
@@ -63,7 +63,7 @@ impl Pieces {
 pub struct Wire {
     socket: TcpStream,
     tls: Option<Box<Connection>>,
-    random: Random,
+    random: SeededRng,
     records: Pieces,
     segments: Pieces,
     reads: Pieces,
@@ -89,7 +89,7 @@ impl Wire {
         let mut wire = Wire {
             socket,
             tls: tls.map(Box::new),
-            random: Random::new(0),
+            random: SeededRng::new(0),
             records: Pieces::Whole,
             segments: Pieces::Whole,
             reads: Pieces::Whole,
@@ -119,7 +119,7 @@ impl Wire {
 
     /// Has the habits of a seed from now on.
     pub fn behave(&mut self, seed: u64) {
-        let mut random = Random::new(seed);
+        let mut random = SeededRng::new(seed);
         self.records = random.pick(&PIECES);
         self.segments = random.pick(&PIECES);
         self.reads = random.pick(&PIECES);

@@ -6,7 +6,7 @@ use nowait_testkit::http2::Http2;
 use nowait_testkit::origin::Step;
 use nowait_testkit::{Client, Driver, Origin};
 
-use crate::fastcgi::{self, Asked};
+use crate::fastcgi::{self, FastCgiRequest};
 use crate::stage::{ask, on_each_driver, server, site};
 
 /// CVE-2026-9256: captures that overlap, and grow when they are escaped.
@@ -270,7 +270,7 @@ fn fields_that_become_the_same_parameter() {
         let stream = client.open("GET", "/", &[("remote_user", "admin")], true);
         assert_eq!(client.response(stream).status, 200);
         for received in origin.received() {
-            let asked = Asked::all(&received).pop().expect("a request");
+            let asked = FastCgiRequest::all(&received).pop().expect("a request");
             assert_eq!(asked.param("HTTP_REMOTE_USER"), Some("trusted"));
             assert_eq!(asked.param("HTTP_X_FORWARDED_FOR"), None);
         }
@@ -344,7 +344,7 @@ fn scripts_behind_letters_that_shrink() {
         let letters = "%C8%BA".repeat(20);
         let target = format!("/{letters}/a.php/{letters}.txt");
         assert_eq!(ask(server, &target, &[]).text(), "ok");
-        let asked = Asked::all(&origin.received()[0]).pop().expect("a request");
+        let asked = FastCgiRequest::all(&origin.received()[0]).pop().expect("a request");
         let letters = "Ⱥ".repeat(20);
         assert_eq!(asked.param("SCRIPT"), Some(&*format!("/{letters}/a.php")));
         assert_eq!(asked.param("INFO"), Some(&*format!("/{letters}.txt")));

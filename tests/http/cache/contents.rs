@@ -8,7 +8,7 @@ use nowait_testkit::ServerBuilder;
 use nowait_testkit::response::parse_chunked;
 
 use crate::fastcgi;
-use crate::transport::{Request, Transport, on_each, site};
+use crate::transport::{TestRequest, Transport, on_each, site};
 
 const MODULES: [&str; 4] = ["proxy", "fastcgi", "uwsgi", "scgi"];
 
@@ -77,7 +77,9 @@ fn content(module: &str, received: &[u8]) -> Option<Vec<u8>> {
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
             rest.get(..length.map_or(0, |length| length.parse().unwrap())).map(<[u8]>::to_vec)
         }
-        "fastcgi" => received.ends_with(fastcgi::ASKED).then(|| fastcgi::Asked::content(received)),
+        "fastcgi" => {
+            received.ends_with(fastcgi::ASKED).then(|| fastcgi::FastCgiRequest::content(received))
+        }
         "uwsgi" => {
             let [_, low, high, _, rest @ ..] = received else { return None };
             let (variables, rest) =
@@ -152,12 +154,12 @@ fn each_gets_its_own(module: &'static str) {
                         ["x", "y"].map(|fill| format!("{chunked}{}", fill.repeat(size)));
                     let target = format!("/{buffering}/{number}/{chunked}{size}");
                     let ask = |content: &str| {
-                        let request = Request {
+                        let request = TestRequest {
                             method: "POST",
                             target: &target,
                             content: content.as_bytes(),
                             chunked,
-                            ..Request::default()
+                            ..TestRequest::default()
                         };
                         let response = transport.ask(server, &request);
                         (response.header("X-Cache").map(str::to_owned), response.text())

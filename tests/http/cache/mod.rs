@@ -106,7 +106,7 @@ impl Backend {
                 text.split(' ').nth(1).unwrap_or_default().to_owned()
             }
             Backend::FastCgi => {
-                let asked = fastcgi::Asked::all(received).pop().expect("a request");
+                let asked = fastcgi::FastCgiRequest::all(received).pop().expect("a request");
                 asked.param("REQUEST_URI").unwrap_or_default().to_owned()
             }
         }
@@ -122,7 +122,7 @@ impl Backend {
                 found.map(|(_, value)| value.to_owned())
             }
             Backend::FastCgi => {
-                let asked = fastcgi::Asked::all(received).pop().expect("a request");
+                let asked = fastcgi::FastCgiRequest::all(received).pop().expect("a request");
                 let name = format!("HTTP_{}", name.to_ascii_uppercase().replace('-', "_"));
                 asked.param(&name).map(str::to_owned)
             }

@@ -10,11 +10,11 @@ use nowait_testkit::http2_origin::Http2Peer;
 use nowait_testkit::{Driver, Link, ServerBuilder, wait};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::transport::{Request, Transport, origin_tls, site};
+use crate::transport::{TestRequest, Transport, origin_tls, site};
 
 /// How the first response ends too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum EarlyEnd {
     /// The connection is closed.
     Closes,
     /// The connection stays, and nothing more comes.
@@ -30,30 +30,30 @@ struct Way {
     http2: bool,
     /// The first response states its length.
     length: bool,
-    end: End,
+    end: EarlyEnd,
 }
 
 /// Sends `abc` of `abcdefghi`, and the rest when it is asked for it.
-struct Origin {
+struct PartialOrigin {
     way: Way,
     port: u16,
-    state: Mutex<State>,
+    state: Mutex<OriginState>,
 }
 
 #[derive(Default)]
-struct State {
+struct OriginState {
     /// The fields of each request, as they were sent or decoded.
     requests: Vec<String>,
     /// The first response may end.
     may_end: bool,
 }
 
-impl Origin {
+impl PartialOrigin {
     /// Runs until the tests end.
-    fn start(way: Way) -> Arc<Origin> {
+    fn start(way: Way) -> Arc<PartialOrigin> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let origin = Arc::new(Origin { way, port, state: Mutex::default() });
+        let origin = Arc::new(PartialOrigin { way, port, state: Mutex::default() });
         let shared = origin.clone();
         let tls = origin_tls(way.http2);
         thread::spawn(move || {
@@ -65,7 +65,7 @@ impl Origin {
         origin
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, OriginState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,7 +123,7 @@ impl Origin {
         };
         let reply = format!("HTTP/1.1 {fields}\r\nETag: \"a\"\r\n{framing}\r\n\r\n{content}");
         let _ = link.write_all(reply.as_bytes()).and_then(|()| link.flush());
-        if is_first && self.way.end == End::Closes {
+        if is_first && self.way.end == EarlyEnd::Closes {
             return self.wait();
         }
         // Until the server closes.
@@ -154,9 +154,9 @@ impl Origin {
             peer.respond(stream, 200, &fields, false);
             peer.data(stream, b"abc", false);
             match self.way.end {
-                End::Stops => {}
-                End::Closes => return self.wait(),
-                End::Resets => {
+                EarlyEnd::Stops => {}
+                EarlyEnd::Closes => return self.wait(),
+                EarlyEnd::Resets => {
                     self.wait();
                     peer.reset(stream, ErrorCode::INTERNAL_ERROR);
                 }
@@ -171,8 +171,8 @@ fn ways() -> Vec<Way> {
     for secure in [false, true] {
         for http2 in [false, true] {
             for length in [false, true] {
-                for end in [End::Closes, End::Stops, End::Resets] {
-                    if end != End::Resets || http2 {
+                for end in [EarlyEnd::Closes, EarlyEnd::Stops, EarlyEnd::Resets] {
+                    if end != EarlyEnd::Resets || http2 {
                         ways.push(Way { secure, http2, length, end });
                     }
                 }
@@ -183,12 +183,12 @@ fn ways() -> Vec<Way> {
 }
 
 /// A server before this origin, with a cache.
-fn before(origin: &Origin) -> ServerBuilder {
+fn before(origin: &PartialOrigin) -> ServerBuilder {
     let way = origin.way;
     let scheme = if way.secure { "https" } else { "http" };
     let version = if way.http2 { "2" } else { "1.1" };
     // Otherwise the test says when the response ends.
-    let timeout = if way.end == End::Stops { "300ms" } else { "60s" };
+    let timeout = if way.end == EarlyEnd::Stops { "300ms" } else { "60s" };
     let builder = site(&format!(
         "proxy_cache_path %%DIR%%/cache keys_zone=one:1m;
          server {{
@@ -210,10 +210,10 @@ fn before(origin: &Origin) -> ServerBuilder {
 /// The first of the clients makes the server fill its cache; the others read along.
 #[track_caller]
 fn completes(way: Way, driver: Driver, transports: [Transport; 4]) {
-    let origin = Origin::start(way);
+    let origin = PartialOrigin::start(way);
     let server = before(&origin).driver(driver).start();
     let clients = transports.map(|transport| {
-        let mut client = transport.send(&server, &Request::default());
+        let mut client = transport.send(&server, &TestRequest::default());
         client.until(b"abc");
         client
     });

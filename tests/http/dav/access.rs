@@ -7,7 +7,7 @@ use nowait_testkit::http2::Http2;
 
 use super::{put, request, status, www};
 use crate::stage::on_each_driver;
-use crate::transport::{self, AUTHORITY, Request, Transport, on_each};
+use crate::transport::{self, AUTHORITY, TestRequest, Transport, on_each};
 
 const ALL: &str = "dav_methods PUT DELETE MKCOL COPY MOVE;";
 
@@ -169,13 +169,13 @@ fn a_destination_has_its_rules_over_each_transport() {
                         let destination = format!("{start}/{place}x");
                         let fields = [("destination", &*destination)];
                         let ask = |method, target, fields, content| {
-                            let request = Request {
+                            let request = TestRequest {
                                 method,
                                 target,
                                 fields,
                                 content,
                                 own,
-                                ..Request::default()
+                                ..TestRequest::default()
                             };
                             transport.ask(server, &request).status
                         };

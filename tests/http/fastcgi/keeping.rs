@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use nowait_testkit::origin::Step;
 
-use super::{ASKED, Asked, answer, on_each, whole};
+use super::{ASKED, FastCgiRequest, answer, on_each, whole};
 use crate::stage::{ask, wait_file};
 
 /// A script that answers several requests on one connection.
@@ -21,7 +21,7 @@ fn connections_are_kept() {
         let mut client = server.client();
         assert_eq!(client.get("/1").text(), "one");
         assert_eq!(client.get("/2").text(), "two");
-        let asked = Asked::all(&origin.received()[0]);
+        let asked = FastCgiRequest::all(&origin.received()[0]);
         assert!(asked.len() == 2 && asked.iter().all(|one| one.keep));
     });
 }

@@ -52,7 +52,7 @@ fn answer(response: impl AsRef<[u8]>) -> Vec<Step> {
 
 /// A request as an application understands it.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct FastCgiRequest {
     /// `FCGI_KEEP_CONN`
     keep: bool,
     /// In the order of their names; several of one name are joined by a bar.
@@ -60,16 +60,18 @@ pub struct Asked {
     content: Vec<u8>,
 }
 
-impl Asked {
+impl FastCgiRequest {
     /// Reads the requests of a connection.
-    pub fn all(mut bytes: &[u8]) -> Vec<Asked> {
+    pub fn all(mut bytes: &[u8]) -> Vec<FastCgiRequest> {
         let (mut all, mut params) = (Vec::new(), Vec::new());
         while let [1, kind, 0, 1, high, low, padding, _, rest @ ..] = bytes {
             let length = usize::from(u16::from_be_bytes([*high, *low]));
             let (content, rest) = rest.split_at(length);
             bytes = &rest[usize::from(*padding)..];
             match *kind {
-                BEGIN => all.push(Asked { keep: content[2] == 1, ..Asked::default() }),
+                BEGIN => {
+                    all.push(FastCgiRequest { keep: content[2] == 1, ..FastCgiRequest::default() })
+                }
                 PARAMS => params.extend_from_slice(content),
                 STDIN => {
                     let last = all.last_mut().expect("a request begins");
@@ -87,7 +89,7 @@ impl Asked {
 
     /// The content of the last request of a connection.
     pub fn content(bytes: &[u8]) -> Vec<u8> {
-        Asked::all(bytes).pop().expect("a request").content
+        FastCgiRequest::all(bytes).pop().expect("a request").content
     }
 
     fn read_params(&mut self, mut bytes: &[u8]) {
@@ -124,9 +126,9 @@ impl Asked {
 
 /// The one request that an origin has got.
 #[track_caller]
-fn asked(origin: &Origin) -> Asked {
+fn asked(origin: &Origin) -> FastCgiRequest {
     let received = origin.received();
-    Asked::all(&received[0]).pop().expect("a request")
+    FastCgiRequest::all(&received[0]).pop().expect("a request")
 }
 
 /// Runs a test on each driver, with an origin and a server of its own each time. `content` stands in

@@ -1,6 +1,6 @@
 //! What applications learn about a request: parameters and content.
 
-use super::{Asked, answer, asked, on_each, whole};
+use super::{FastCgiRequest, answer, asked, on_each, whole};
 use crate::stage::{ask, asks_nginx};
 
 const OK: &str = "Content-Type: text/plain\r\n\r\nbody";
@@ -222,7 +222,10 @@ fn two_requests_are_told_apart() {
                 assert_eq!(client.get(path).text(), "body");
             }
             let received = origin.received();
-            assert_eq!(received.iter().map(|bytes| Asked::all(bytes).len()).sum::<usize>(), 2);
+            assert_eq!(
+                received.iter().map(|bytes| FastCgiRequest::all(bytes).len()).sum::<usize>(),
+                2
+            );
         },
     );
 }

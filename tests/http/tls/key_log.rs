@@ -10,9 +10,9 @@ use crate::stage::on_each_driver;
 
 /// The secrets as the client knows them.
 #[derive(Debug, Default)]
-struct Own(Mutex<Vec<String>>);
+struct ClientSecrets(Mutex<Vec<String>>);
 
-impl KeyLog for Own {
+impl KeyLog for ClientSecrets {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let line = format!("{label} {} {}\n", hex(client_random), hex(secret));
@@ -30,7 +30,7 @@ fn secrets_are_written_for_those_who_analyse_traffic() {
         let everybody = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(server.dir().join("html"), everybody).unwrap();
         for _ in 0..3 {
-            let own = Arc::new(Own::default());
+            let own = Arc::new(ClientSecrets::default());
             let mut config = ClientConfig::clone(&authority.client(None));
             config.key_log = own.clone();
             let mut client = TlsClient::new(server, &Arc::new(config), "localhost");

@@ -17,7 +17,7 @@ pub enum Says {
 }
 
 /// A response to be made.
-pub struct Wanted<'a> {
+pub struct OcspSpec<'a> {
     pub says: Says,
     pub this_update: &'a str,
     pub next_update: Option<&'a str>,
@@ -25,10 +25,10 @@ pub struct Wanted<'a> {
     pub certificates: &'a [&'a [u8]],
 }
 
-impl Wanted<'_> {
-    pub fn new(says: Says) -> Wanted<'static> {
+impl OcspSpec<'_> {
+    pub fn new(says: Says) -> OcspSpec<'static> {
         let (this_update, next_update) = ("20200101000000Z", Some("20900101000000Z"));
-        Wanted { says, this_update, next_update, certificates: &[] }
+        OcspSpec { says, this_update, next_update, certificates: &[] }
     }
 
     /// The response to a request about one certificate, signed with a key on P-256.
@@ -83,10 +83,10 @@ fn tagged(tag: u8, contents: &[u8]) -> Vec<u8> {
 /// A responder for the certificates of one authority.
 pub struct Responder {
     pub addr: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ResponderState>>,
 }
 
-struct State {
+struct ResponderState {
     says: Option<Says>,
     paths: Vec<String>,
 }
@@ -96,7 +96,8 @@ impl Responder {
     pub fn new(key: KeyPair) -> Responder {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let addr = listener.local_addr().unwrap();
-        let state = Arc::new(Mutex::new(State { says: Some(Says::Good), paths: Vec::new() }));
+        let state =
+            Arc::new(Mutex::new(ResponderState { says: Some(Says::Good), paths: Vec::new() }));
         let shared = state.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -118,7 +119,11 @@ impl Responder {
     }
 }
 
-fn serve(mut stream: TcpStream, key: &KeyPair, state: &Mutex<State>) -> std::io::Result<()> {
+fn serve(
+    mut stream: TcpStream,
+    key: &KeyPair,
+    state: &Mutex<ResponderState>,
+) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -136,7 +141,7 @@ fn serve(mut stream: TcpStream, key: &KeyPair, state: &Mutex<State>) -> std::io:
     let Some(says) = says else {
         return stream.write_all(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n");
     };
-    let body = Wanted::new(says).respond(&request, key);
+    let body = OcspSpec::new(says).respond(&request, key);
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/ocsp-response\r\nContent-Length:";
     stream.write_all(format!("{head} {}\r\n\r\n", body.len()).as_bytes())?;
     stream.write_all(&body)

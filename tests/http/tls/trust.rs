@@ -27,31 +27,31 @@ const BARE: &str = "server { listen 127.0.0.1:%%PORT%% ssl; }";
 const UNKNOWN: &str = "unknown.example";
 
 /// A connection with one of the protocols.
-enum Connection {
+enum TrustClient {
     Http1(Box<TlsClient>),
     Http2(Box<Http2>),
 }
 
-impl Connection {
+impl TrustClient {
     /// One of each protocol.
-    fn both(server: &Server, config: &Arc<ClientConfig>, name: &str) -> [Connection; 2] {
+    fn both(server: &Server, config: &Arc<ClientConfig>, name: &str) -> [TrustClient; 2] {
         let http2 = Http2::over(relay(server, config, name), Limits::default());
         [
-            Connection::Http1(Box::new(TlsClient::new(server, config, name))),
-            Connection::Http2(Box::new(http2)),
+            TrustClient::Http1(Box::new(TlsClient::new(server, config, name))),
+            TrustClient::Http2(Box::new(http2)),
         ]
     }
 
     /// The status and the body of a response.
     fn get(&mut self, host: &str) -> String {
         match self {
-            Connection::Http1(client) => {
+            TrustClient::Http1(client) => {
                 client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
                 let (head, body) = client.response();
                 let status = head.split(' ').nth(1).unwrap();
                 shown(status.parse().unwrap(), &body)
             }
-            Connection::Http2(client) => {
+            TrustClient::Http2(client) => {
                 let stream = client.send_get_of(host, "/");
                 let response = client.response(stream);
                 shown(response.status, &response.body)
@@ -134,7 +134,7 @@ fn a_reload_with_a_new_list_withdraws_trust() {
         );
         on_each_driver(&site, |server| {
             let config = authority.client(Some(&own));
-            let mut connections = Connection::both(server, &config, "localhost");
+            let mut connections = TrustClient::both(server, &config, "localhost");
             let mut each = |expected: &str| {
                 for connection in &mut connections {
                     assert_eq!(connection.get("localhost"), expected, "{mode}");
@@ -148,7 +148,7 @@ fn a_reload_with_a_new_list_withdraws_trust() {
             each("421");
             each("421");
             // A new connection resumes the session, or not: the list holds for it all the same.
-            for mut connection in Connection::both(server, &config, "localhost") {
+            for mut connection in TrustClient::both(server, &config, "localhost") {
                 assert_eq!(connection.get("localhost"), "400", "{mode}");
             }
             server.write("ca.crl", list(&authority, &[SERIAL + 1]));
@@ -174,7 +174,7 @@ fn a_reload_with_other_authorities_withdraws_trust() {
             );
             on_each_driver(&site, |server| {
                 let config = authority.client(Some(&own));
-                let mut connections = Connection::both(server, &config, "localhost");
+                let mut connections = TrustClient::both(server, &config, "localhost");
                 let mut each = |expected: &str| {
                     for connection in &mut connections {
                         assert_eq!(connection.get("localhost"), expected, "{mode} {directive}");
@@ -212,7 +212,7 @@ fn a_reload_that_demands_certificates_is_heard() {
         server.set_http(&with(""));
         server.reload();
         let config = authority.client(Some(&own));
-        let mut before = Connection::both(server, &config, "localhost");
+        let mut before = TrustClient::both(server, &config, "localhost");
         for connection in &mut before {
             assert_eq!(connection.get("localhost"), "NONE ");
         }
@@ -221,7 +221,7 @@ fn a_reload_that_demands_certificates_is_heard() {
         for connection in &mut before {
             assert_eq!(connection.get("localhost"), "421");
         }
-        let mut after = Connection::both(server, &config, "localhost");
+        let mut after = TrustClient::both(server, &config, "localhost");
         for connection in &mut after {
             assert_eq!(connection.get("localhost"), "SUCCESS CN=client");
         }
@@ -260,7 +260,7 @@ fn servers_do_not_share_verdicts() {
         let config = authority.client(Some(&own));
         // Without a name in the handshake, and with one that nobody has.
         for name in ["127.0.0.1", UNKNOWN] {
-            for mut client in Connection::both(server, &config, name) {
+            for mut client in TrustClient::both(server, &config, name) {
                 for _ in 0..2 {
                     assert_eq!(client.get(UNKNOWN), "SUCCESS");
                     assert_eq!(client.get("a.example"), "421");
@@ -270,7 +270,7 @@ fn servers_do_not_share_verdicts() {
                 }
             }
             let anonymous = authority.client(None);
-            for mut client in Connection::both(server, &anonymous, name) {
+            for mut client in TrustClient::both(server, &anonymous, name) {
                 assert_eq!(client.get(UNKNOWN), "NONE");
                 assert_eq!(client.get("a.example"), "421");
                 assert_eq!(client.get("same.example"), "400");
@@ -278,7 +278,7 @@ fn servers_do_not_share_verdicts() {
         }
         // The default server does not trust this client, another one does.
         let config = authority.client(Some(&foreign));
-        for mut client in Connection::both(server, &config, UNKNOWN) {
+        for mut client in TrustClient::both(server, &config, UNKNOWN) {
             assert_eq!(client.get("a.example"), "a.example SUCCESS CN=client");
             assert_eq!(client.get("b.example"), "b.example SUCCESS CN=client");
             assert_eq!(client.get("same.example"), "400");
@@ -306,11 +306,11 @@ fn a_server_without_a_certificate_has_its_own_authorities() {
         server.reload();
         let config = authority.client(Some(&own));
         for name in ["a.example", UNKNOWN] {
-            for mut client in Connection::both(server, &config, name) {
+            for mut client in TrustClient::both(server, &config, name) {
                 assert_eq!(client.get("a.example"), "421");
             }
         }
-        for mut client in Connection::both(server, &config, "b.example") {
+        for mut client in TrustClient::both(server, &config, "b.example") {
             assert_eq!(client.get("b.example"), "SUCCESS");
         }
     });

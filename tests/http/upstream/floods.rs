@@ -10,7 +10,7 @@ use nowait_testkit::{Driver, Link, wait};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::fastcgi;
-use crate::transport::{Request, Transport, origin_tls, site};
+use crate::transport::{TestRequest, Transport, origin_tls, site};
 
 /// The preface of an HTTP/2 client.
 const PREFACE: usize = 24;
@@ -149,7 +149,7 @@ fn is_survived(flood: &Flood, secure: bool, driver: Driver, transports: [Transpo
          }}"
     ));
     let server = builder.allow_log("upstream").driver(driver).start();
-    let flooded = Request { target: "/flooded", ..Request::default() };
+    let flooded = TestRequest { target: "/flooded", ..TestRequest::default() };
     let [asking, other, more @ ..] = transports;
     let mut asked = 0;
     for _ in 0..REQUESTS {

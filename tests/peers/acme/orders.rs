@@ -6,14 +6,14 @@ use std::net::TcpListener;
 use nowait_testkit::server::{Signal, signal};
 use nowait_testkit::{Server, wait};
 
-use super::pebble::{Stage, first, presented, presented_at, wait_for_other};
+use super::pebble::{AcmeStage, first, presented, presented_at, wait_for_other};
 use crate::stage::{DRIVERS, program, said};
 
 /// Of an issuer that refuses some nonces.
 #[test]
 fn a_certificate_is_ordered_served_and_kept() {
     for driver in DRIVERS {
-        let Some(mut stage) = Stage::new() else { return };
+        let Some(mut stage) = AcmeStage::new() else { return };
         stage.variables.push(("PEBBLE_WFE_NONCEREJECT", "20"));
         let plain = format!(
             "{} server {{ listen 127.0.0.1:%%PORT_1%%; return 200 plain; }}",
@@ -52,7 +52,7 @@ fn negotiated(port: u16, name: &str, alpn: &str) -> String {
 #[test]
 fn names_are_validated_by_tls() {
     for driver in DRIVERS {
-        let Some(stage) = Stage::new() else { return };
+        let Some(stage) = AcmeStage::new() else { return };
         let _issuer = stage.start();
         let port = stage.tls_port;
         let others = format!(
@@ -84,7 +84,7 @@ fn names_are_validated_by_tls() {
 /// A listening socket of `stream` answers for the certificate, which its servers can use, too.
 #[test]
 fn stream_servers_answer_validations() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(stage) = AcmeStage::new() else { return };
     let _issuer = stage.start();
     let own = stage.authority.issue("fallback.test");
     let stream = format!(
@@ -111,7 +111,7 @@ fn stream_servers_answer_validations() {
 
 #[test]
 fn a_refused_name_is_reported() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(stage) = AcmeStage::new() else { return };
     let _issuer = stage.start();
     let server = stage.site("blocked.example", "", &stage.challenges()).start();
     server.wait_log("next attempt in");
@@ -127,7 +127,7 @@ fn a_refused_name_is_reported() {
 /// The name leads to another server, which knows no challenges.
 #[test]
 fn a_name_that_leads_elsewhere_is_reported() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(stage) = AcmeStage::new() else { return };
     let _issuer = stage.start();
     let elsewhere = TcpListener::bind(("127.0.0.1", stage.http_port)).unwrap();
     std::thread::spawn(move || {
@@ -151,7 +151,7 @@ fn a_name_that_leads_elsewhere_is_reported() {
 
 #[test]
 fn accounts_are_bound_to_external_ones() {
-    let Some(mut stage) = Stage::new() else { return };
+    let Some(mut stage) = AcmeStage::new() else { return };
     let key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
     stage.settings = format!(
         "\"externalAccountBindingRequired\": true, \"externalAccountMACKeys\": {{ \"kid-1\": \"{key}\" }},"
@@ -174,7 +174,7 @@ fn accounts_are_bound_to_external_ones() {
 
 #[test]
 fn profiles_are_asked_for() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(stage) = AcmeStage::new() else { return };
     let _issuer = stage.start();
     let server = stage.site("", "profile long require;", &stage.challenges()).start();
     server.wait_log("the issuer has no profile \"long\"");
@@ -186,7 +186,7 @@ fn profiles_are_asked_for() {
 
 #[test]
 fn the_preferred_chain_is_presented() {
-    let Some(mut stage) = Stage::new() else { return };
+    let Some(mut stage) = AcmeStage::new() else { return };
     stage.variables.push(("PEBBLE_ALTERNATE_ROOTS", "2"));
     let _issuer = stage.start();
     let roots = [stage.root(0), stage.root(1), stage.root(2)];
@@ -210,7 +210,7 @@ fn the_preferred_chain_is_presented() {
 /// Two instances share a state: one of them orders, and the other takes over when it is killed.
 #[test]
 fn one_instance_orders_at_a_time() {
-    let Some(mut stage) = Stage::new() else { return };
+    let Some(mut stage) = AcmeStage::new() else { return };
     // Validations take so long that the first instance does not see their end.
     stage.variables = vec![("PEBBLE_VA_SLEEPTIME", "1000")];
     let slow = stage.start();

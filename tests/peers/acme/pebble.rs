@@ -10,7 +10,7 @@ use nowait_testkit::{Binary, Driver, Server, ServerBuilder, TempDir, wait};
 use crate::stage::{Authority, Background, program, said, succeed};
 
 /// An issuer and its clients' state.
-pub struct Stage {
+pub struct AcmeStage {
     pub dir: TempDir,
     pub authority: Authority,
     pub port: u16,
@@ -26,13 +26,13 @@ pub struct Stage {
     pub validity_s: u32,
 }
 
-impl Stage {
+impl AcmeStage {
     /// `None`, with a message, without the programs.
-    pub fn new() -> Option<Stage> {
+    pub fn new() -> Option<AcmeStage> {
         for name in ["pebble", "openssl", "curl"] {
             program(name)?;
         }
-        Some(Stage {
+        Some(AcmeStage {
             dir: TempDir::new("pebble"),
             authority: Authority::new("issuers"),
             port: free_port(),
@@ -48,7 +48,7 @@ impl Stage {
     /// Starts the issuer; each time, it has forgotten everything.
     pub fn start(&self) -> Background {
         let own = self.authority.issue("localhost");
-        let Stage { port, http_port, tls_port, management, settings, validity_s, .. } = self;
+        let AcmeStage { port, http_port, tls_port, management, settings, validity_s, .. } = self;
         self.dir.write("pebble.pem", &own.chain);
         self.dir.write("pebble.key", &own.key);
         let text = format!(
@@ -75,7 +75,7 @@ impl Stage {
     /// A site for `names`, with further directives of the issuer and other servers. It listens at
     /// `%%PORT%%`.
     pub fn site(&self, names: &str, issuer: &str, servers: &str) -> ServerBuilder {
-        let Stage { port, .. } = self;
+        let AcmeStage { port, .. } = self;
         let state = self.state();
         let state = state.display();
         let http = format!(

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 use nowait_testkit::{Server, wait};
 use rcgen::{CertificateParams, KeyPair};
 
-use super::pebble::{Stage, presented, wait_for_other};
+use super::pebble::{AcmeStage, presented, wait_for_other};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Replaces the certificate of the state by one of the authority that is this old, of 90 days.
-fn age(stage: &Stage, days: u32) -> String {
+fn age(stage: &AcmeStage, days: u32) -> String {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -44,7 +44,7 @@ fn renewed_in_time(server: &Server) {
 /// know, and says so, without harm.
 #[test]
 fn old_certificates_are_renewed_and_used_meanwhile() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(stage) = AcmeStage::new() else { return };
     let site = || stage.site("", "", &stage.challenges()).start();
     let issuer = stage.start();
     let server = site();
@@ -82,7 +82,7 @@ fn old_certificates_are_renewed_and_used_meanwhile() {
 /// A start with a good state asks for no certificate, and a window in the past leads to a renewal.
 #[test]
 fn the_issuer_decides_when_to_renew() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(stage) = AcmeStage::new() else { return };
     let _issuer = stage.start();
     let site = || stage.site("", "", &stage.challenges()).start();
     let server = site();
@@ -115,7 +115,7 @@ fn the_issuer_decides_when_to_renew() {
 /// The issuer suggests a moment that is still to come.
 #[test]
 fn certificates_are_renewed_without_a_reload() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(stage) = AcmeStage::new() else { return };
     let _issuer = stage.start();
     let site = || stage.site("", "", &stage.challenges()).start();
     let server = site();

@@ -9,11 +9,11 @@ use nowait_testkit::ports::free_port;
 use nowait_testkit::{Binary, Client, TempDir, skip, wait};
 
 use super::issuer::Issuer;
-use super::pebble::{Stage, presented_at};
+use super::pebble::{AcmeStage, presented_at};
 use crate::stage::{Background, program, said, succeed};
 
 /// The command for a site at `port`, with further arguments.
-fn serve(stage: &Stage, port: u16, more: &[&str]) -> Command {
+fn serve(stage: &AcmeStage, port: u16, more: &[&str]) -> Command {
     stage.dir.write("site/index.html", "hello");
     stage.dir.write("ca.pem", &stage.authority.pem);
     let mut command = Binary::nowait(env!("CARGO_BIN_EXE_nowait")).command();
@@ -45,7 +45,7 @@ fn wait_for(dir: &TempDir, text: &str) {
 
 #[test]
 fn one_command_makes_a_site() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(stage) = AcmeStage::new() else { return };
     let _issuer = stage.start();
     let port = free_port();
     {
@@ -108,7 +108,7 @@ fn names_that_lead_elsewhere_are_reported() {
 
 #[test]
 fn a_port_in_use_is_reported() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(stage) = AcmeStage::new() else { return };
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let output = serve(&stage, port, &["--accept-terms"]).output().unwrap();

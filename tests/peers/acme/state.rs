@@ -3,11 +3,11 @@
 use std::fs;
 
 use super::issuer::Issuer;
-use super::pebble::{Stage, presented, wait_for_other};
+use super::pebble::{AcmeStage, presented, wait_for_other};
 
 #[test]
 fn damaged_files_are_kept_aside_and_replaced() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(stage) = AcmeStage::new() else { return };
     let _issuer = stage.start();
     let site = || stage.site("", "", &stage.challenges()).start();
     let server = site();
@@ -45,7 +45,7 @@ fn damaged_files_are_kept_aside_and_replaced() {
 /// Without its state, a server must not order again and again.
 #[test]
 fn without_a_readable_state_nothing_is_ordered() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(stage) = AcmeStage::new() else { return };
     let _issuer = stage.start();
     let site = || stage.site("", "", &stage.challenges()).start();
     let server = site();

@@ -119,22 +119,22 @@ fn has_mysqli() -> bool {
 }
 
 /// A pool of PHP-FPM.
-struct Pool {
+struct FpmPool {
     fpm: Background,
     port: u16,
     start: Command,
 }
 
-impl Pool {
+impl FpmPool {
     /// Starts PHP-FPM with so many processes and further lines of its configuration. `own`: with the
     /// settings and extensions of the system; none otherwise.
-    fn start(dir: &TempDir, children: usize, own: bool, lines: &str) -> Option<Pool> {
+    fn start(dir: &TempDir, children: usize, own: bool, lines: &str) -> Option<FpmPool> {
         let port = free_port();
-        let mut start = Pool::command(dir, &format!("127.0.0.1:{port}"), children, lines)?;
+        let mut start = FpmPool::command(dir, &format!("127.0.0.1:{port}"), children, lines)?;
         if !own {
             start.arg("-n");
         }
-        Some(Pool { fpm: Background::serve(&mut start, port), port, start })
+        Some(FpmPool { fpm: Background::serve(&mut start, port), port, start })
     }
 
     /// The command that starts PHP-FPM listening there.

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use nowait_testkit::server::{Signal, signal};
 use nowait_testkit::{Client, Driver, Server, ServerBuilder, TempDir, wait};
 
-use super::{Pool, UPLOAD_BYTES, adler32, content, large, open_up, site, uploads};
+use super::{FpmPool, UPLOAD_BYTES, adler32, content, large, open_up, site, uploads};
 use crate::stage::{Background, DRIVERS, source};
 
 /// The script and its files.
@@ -21,9 +21,9 @@ fn files() -> TempDir {
 }
 
 /// The script, and a pool that runs it.
-fn php(children: usize, lines: &str) -> Option<(TempDir, Pool)> {
+fn php(children: usize, lines: &str) -> Option<(TempDir, FpmPool)> {
     let dir = files();
-    let pool = Pool::start(&dir, children, false, lines)?;
+    let pool = FpmPool::start(&dir, children, false, lines)?;
     Some((dir, pool))
 }
 
@@ -195,7 +195,7 @@ fn a_queue_that_is_full() {
     let socket = dir.path().join("tmp/socket");
     let lines = "listen.backlog = 1\nlisten.mode = 0666";
     let address = socket.display().to_string();
-    let Some(mut command) = Pool::command(&dir, &address, 1, lines) else { return };
+    let Some(mut command) = FpmPool::command(&dir, &address, 1, lines) else { return };
     let _php = Background::serve_at(command.arg("-n"), &socket);
     for driver in DRIVERS {
         eprintln!("driver: {driver:?}");
@@ -245,7 +245,7 @@ fn php_fpm_restarted_under_load() {
             let log = std::fs::read_to_string(dir.path().join("fpm.log")).unwrap_or_default();
             log.matches("ready to handle connections").count()
         };
-        let load = Load::start(&server);
+        let load = PhpLoad::start(&server);
         for _ in 0..3 {
             let before = ready();
             load.wait_requests(20);
@@ -265,14 +265,14 @@ fn php_fpm_restarted_under_load() {
 }
 
 /// Clients that ask without a pause.
-struct Load {
+struct PhpLoad {
     ends: Arc<AtomicBool>,
     statuses: Arc<Mutex<BTreeMap<u16, usize>>>,
     clients: Vec<JoinHandle<()>>,
 }
 
-impl Load {
-    fn start(server: &Server) -> Load {
+impl PhpLoad {
+    fn start(server: &Server) -> PhpLoad {
         let (ends, statuses) =
             (Arc::<AtomicBool>::default(), Arc::<Mutex<BTreeMap<_, _>>>::default());
         let clients = (0..3).map(|_| {
@@ -285,7 +285,7 @@ impl Load {
             })
         });
         let clients = clients.collect();
-        Load { ends, statuses, clients }
+        PhpLoad { ends, statuses, clients }
     }
 
     fn statuses(&self) -> BTreeMap<u16, usize> {

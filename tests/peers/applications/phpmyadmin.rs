@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use nowait_testkit::TempDir;
 
 use super::visitor::{Visitor, field};
-use super::{Database, Pool, copy, has_mysqli, is_installed, open_up, site};
+use super::{Database, FpmPool, copy, has_mysqli, is_installed, open_up, site};
 use crate::stage::DRIVERS;
 
 /// The site's configuration.
@@ -31,7 +31,7 @@ const SITE: &str = "
 ";
 
 /// The files, and the pool that runs them.
-fn phpmyadmin(database: &Database) -> Option<(TempDir, Pool)> {
+fn phpmyadmin(database: &Database) -> Option<(TempDir, FpmPool)> {
     let dir = TempDir::new("peers-phpmyadmin");
     let (root, own) = (dir.path().join("share/phpmyadmin"), dir.path().display());
     std::fs::create_dir(dir.path().join("share")).unwrap();
@@ -54,7 +54,7 @@ fn phpmyadmin(database: &Database) -> Option<(TempDir, Pool)> {
     dir.write("config.inc.php", config);
     open_up(dir.path(), false);
     let lines = format!("php_admin_value[session.save_path] = {own}/tmp");
-    let pool = Pool::start(&dir, 2, true, &lines)?;
+    let pool = FpmPool::start(&dir, 2, true, &lines)?;
     Some((dir, pool))
 }
 

@@ -4,7 +4,7 @@
 use nowait_testkit::{TempDir, wait};
 
 use super::visitor::{Visitor, field};
-use super::{Database, Pool, UPLOAD_BYTES, copy, has_mysqli, is_installed, open_up, site};
+use super::{Database, FpmPool, UPLOAD_BYTES, copy, has_mysqli, is_installed, open_up, site};
 use crate::stage::DRIVERS;
 
 /// What the site's configuration consists of, besides the cache.
@@ -84,7 +84,7 @@ const STATEMENTS: &str = "CREATE DATABASE wordpress;\nCREATE USER app IDENTIFIED
                           GRANT ALL ON wordpress.* TO app;\n";
 
 /// The site's files, and the pool that runs it. Each port has a site of its own.
-fn wordpress(database: &Database) -> Option<(TempDir, Pool)> {
+fn wordpress(database: &Database) -> Option<(TempDir, FpmPool)> {
     let dir = TempDir::new("peers-wordpress");
     copy("/usr/share/wordpress", &dir.path().join("www"));
     let config = format!(
@@ -118,7 +118,7 @@ fn wordpress(database: &Database) -> Option<(TempDir, Pool)> {
     dir.write("www/download.php", "<?php header('X-Accel-Redirect: /protected/report.txt');");
     open_up(dir.path(), false);
     open_up(&dir.path().join("www/wp-content"), true);
-    let pool = Pool::start(&dir, 4, true, "php_admin_value[memory_limit] = 256M")?;
+    let pool = FpmPool::start(&dir, 4, true, "php_admin_value[memory_limit] = 256M")?;
     Some((dir, pool))
 }
 

@@ -10,20 +10,20 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use crate::plan::{Ask, Duplex, Plan, Task, Transport};
+use crate::plan::{ClientTransport, ConnectionPlan, Duplex, PlannedRequest, Task};
 use crate::site::Site;
 use crate::wire::Wire;
 
 /// A response, from whichever version.
 #[derive(Debug, Default)]
-pub struct Response {
+pub struct ClientResponse {
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
     pub trailers: Vec<(String, String)>,
 }
 
-impl Response {
+impl ClientResponse {
     fn field(&self, name: &str) -> Option<&str> {
         let all = self.fields.iter().chain(&self.trailers);
         all.into_iter().find(|field| field.0.eq_ignore_ascii_case(name)).map(|field| &*field.1)
@@ -33,7 +33,7 @@ impl Response {
     ///
     /// # Errors
     /// What is wrong.
-    fn check(&self, ask: &Ask) -> Result<(), String> {
+    fn check(&self, ask: &PlannedRequest) -> Result<(), String> {
         let of = |why: String| format!("{why}\n  of {ask:?}");
         if self.status != ask.status {
             let text = self.body[..self.body.len().min(200)].escape_ascii();
@@ -54,11 +54,11 @@ impl Response {
 ///
 /// # Errors
 /// What went wrong, with the request.
-pub fn run(plan: &Plan, site: &Site) -> Result<Score, String> {
+pub fn run(plan: &ConnectionPlan, site: &Site) -> Result<Score, String> {
     let mut score = Score::default();
     match plan.transport {
-        Transport::Http1 | Transport::Http1Tls => one::run(plan, site, &mut score)?,
-        Transport::Http2 | Transport::Http2Tls => two::run(plan, site, &mut score)?,
+        ClientTransport::Http1 | ClientTransport::Http1Tls => one::run(plan, site, &mut score)?,
+        ClientTransport::Http2 | ClientTransport::Http2Tls => two::run(plan, site, &mut score)?,
     }
     Ok(score)
 }
@@ -80,7 +80,7 @@ impl Score {
         self.hits += other.hits;
     }
 
-    fn count(&mut self, ask: &Ask, response: &Response) {
+    fn count(&mut self, ask: &PlannedRequest, response: &ClientResponse) {
         self.exchanges += 1;
         self.uploaded += ask.upload.map_or(0, |content| content.len as u64);
         self.downloaded += response.body.len() as u64;
@@ -93,7 +93,7 @@ impl Score {
 }
 
 /// Connects as the plan says.
-fn connect(plan: &Plan, site: &Site) -> io::Result<Wire> {
+fn connect(plan: &ConnectionPlan, site: &Site) -> io::Result<Wire> {
     let secure = plan.transport.is_secure();
     let task = plan.rounds[0][0].task;
     let port = match task {

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::{Response, Score, connect};
+use super::{ClientResponse, Score, connect};
 use crate::duplex;
-use crate::http1::{Framing, Reader, send};
-use crate::plan::{Ask, Plan, Task};
-use crate::random::Random;
+use crate::http1::{BodyFraming, MessageReader, send};
+use crate::plan::{ConnectionPlan, PlannedRequest, Task};
+use crate::random::SeededRng;
 use crate::site::Site;
 use crate::wire::Wire;
 
@@ -17,21 +17,21 @@ const PIPELINED_MAX: usize = 3;
 const ABANDONED_BYTES_MAX: usize = 40_000;
 
 /// Carries out a plan.
-pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
-    let asks: Vec<&Ask> = plan.rounds.iter().flatten().collect();
+pub fn run(plan: &ConnectionPlan, site: &Site, score: &mut Score) -> Result<(), String> {
+    let asks: Vec<&PlannedRequest> = plan.rounds.iter().flatten().collect();
     let mut wire = connect(plan, site).map_err(|error| format!("connecting: {error}"))?;
-    let mut reader = Reader::default();
-    let mut random = Random::new(plan.seed ^ 2);
+    let mut reader = MessageReader::default();
+    let mut random = SeededRng::new(plan.seed ^ 2);
     let mut at = 0;
     while at < asks.len() {
         let ask = asks[at];
         if let (Some(duplex), true) = (&ask.duplex, matches!(ask.task, Task::Stream { .. })) {
             duplex::client(&mut wire, ask.id, duplex, Vec::new())
                 .map_err(|why| format!("{why}\n  of {ask:?}"))?;
-            score.count(ask, &Response::default());
+            score.count(ask, &ClientResponse::default());
             return Ok(());
         }
-        let is_plain = |ask: &&&Ask| ask.upload.is_none() && ask.duplex.is_none();
+        let is_plain = |ask: &&&PlannedRequest| ask.upload.is_none() && ask.duplex.is_none();
         let alike = asks[at..].iter().take(PIPELINED_MAX).take_while(is_plain).count();
         let together = if plan.pipelined { alike.max(1) } else { 1 };
         for (n, ask) in asks[at..at + together].iter().enumerate() {
@@ -63,9 +63,9 @@ pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
 /// Sends a request, or the beginning of one.
 fn request(
     wire: &mut Wire,
-    reader: &mut Reader,
-    random: &mut Random,
-    ask: &Ask,
+    reader: &mut MessageReader,
+    random: &mut SeededRng,
+    ask: &PlannedRequest,
     abandons: bool,
 ) -> io::Result<()> {
     let mut head = match ask.task {
@@ -83,11 +83,11 @@ fn request(
         return wire.write_all(head.as_bytes());
     };
     let framing = match random.one_in(3) {
-        true => Framing::Chunked,
-        false => Framing::Length(upload.len),
+        true => BodyFraming::Chunked,
+        false => BodyFraming::Length(upload.len),
     };
     match framing {
-        Framing::Chunked => head.push_str("Transfer-Encoding: chunked\r\n"),
+        BodyFraming::Chunked => head.push_str("Transfer-Encoding: chunked\r\n"),
         _ => head.push_str(&format!("Content-Length: {}\r\n", upload.len)),
     }
     // 100 comes at once only where the content is wanted.
@@ -112,7 +112,11 @@ fn request(
 }
 
 /// Receives a response.
-fn response(wire: &mut Wire, reader: &mut Reader, ask: &Ask) -> io::Result<Response> {
+fn response(
+    wire: &mut Wire,
+    reader: &mut MessageReader,
+    ask: &PlannedRequest,
+) -> io::Result<ClientResponse> {
     let mut head = reader.head(wire)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let is_tunnel = ask.duplex.is_some();
     let mut status = status_of(&head.line)?;
@@ -122,15 +126,15 @@ fn response(wire: &mut Wire, reader: &mut Reader, ask: &Ask) -> io::Result<Respo
     }
     let framing = match (head.field("content-length"), head.field("transfer-encoding")) {
         _ if status == 204 || ask.method == "HEAD" || is_tunnel && status == ask.status => {
-            Framing::Length(0)
+            BodyFraming::Length(0)
         }
-        (None, Some("chunked")) => Framing::Chunked,
-        (Some(length), None) => Framing::Length(length.parse().map_err(io::Error::other)?),
-        (None, None) => Framing::Close,
+        (None, Some("chunked")) => BodyFraming::Chunked,
+        (Some(length), None) => BodyFraming::Length(length.parse().map_err(io::Error::other)?),
+        (None, None) => BodyFraming::Close,
         both => return Err(io::Error::other(format!("framing by {both:?}"))),
     };
     let body = reader.content(wire, framing)?;
-    Ok(Response { status, fields: head.fields, body, trailers: Vec::new() })
+    Ok(ClientResponse { status, fields: head.fields, body, trailers: Vec::new() })
 }
 
 fn status_of(line: &str) -> io::Result<u16> {

@@ -2,18 +2,18 @@
 
 use nowait_testkit::http2::{ErrorCode, Http2, Limits, StreamId};
 
-use super::{Response, Score, connect};
+use super::{ClientResponse, Score, connect};
 use crate::duplex;
-use crate::plan::{Ask, Plan, Task};
-use crate::random::Random;
+use crate::plan::{ConnectionPlan, PlannedRequest, Task};
+use crate::random::SeededRng;
 use crate::site::Site;
 
 /// How many frames of a content may be small.
 const SMALL_FRAMES_MAX: usize = 40;
 
 /// A request on its way.
-struct Stream<'a> {
-    ask: &'a Ask,
+struct ClientStream<'a> {
+    ask: &'a PlannedRequest,
     id: StreamId,
     upload: Vec<u8>,
     sent: usize,
@@ -23,7 +23,7 @@ struct Stream<'a> {
 }
 
 /// Carries out a plan.
-pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
+pub fn run(plan: &ConnectionPlan, site: &Site, score: &mut Score) -> Result<(), String> {
     let wire = connect(plan, site).map_err(|error| format!("connecting: {error}"))?;
     let scheme = if plan.transport.is_secure() { "https" } else { "http" };
     let limits = Limits {
@@ -33,7 +33,7 @@ pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
         ..Limits::default()
     };
     let mut client = Http2::above(wire, scheme, limits);
-    let mut random = Random::new(plan.seed ^ 3);
+    let mut random = SeededRng::new(plan.seed ^ 3);
     let extended = plan.rounds.iter().flatten().any(|ask| ask.task == Task::Upgraded);
     if extended {
         // Only servers that offer it may be asked.
@@ -41,7 +41,7 @@ pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
     }
     for (number, round) in plan.rounds.iter().enumerate() {
         let is_last = number + 1 == plan.rounds.len();
-        let mut streams: Vec<Stream<'_>> = Vec::new();
+        let mut streams: Vec<ClientStream<'_>> = Vec::new();
         for ask in round {
             streams.push(open(&mut client, &mut random, ask));
             if random.one_in(2) {
@@ -62,7 +62,7 @@ pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
             if !advance(&mut client, &mut random, &mut streams) {
                 client.receive_more();
             }
-            let is_over = |stream: &Stream<'_>| {
+            let is_over = |stream: &ClientStream<'_>| {
                 let so_far = client.so_far(stream.id);
                 so_far.reset.is_some() || so_far.ended
             };
@@ -77,7 +77,11 @@ pub fn run(plan: &Plan, site: &Site, score: &mut Score) -> Result<(), String> {
 }
 
 /// Opens a stream.
-fn open<'a>(client: &mut Http2, random: &mut Random, ask: &'a Ask) -> Stream<'a> {
+fn open<'a>(
+    client: &mut Http2,
+    random: &mut SeededRng,
+    ask: &'a PlannedRequest,
+) -> ClientStream<'a> {
     let (mut upload, mut ended) = (Vec::new(), false);
     let mut fields: Vec<(&str, &str)> =
         ask.fields.iter().map(|(name, value)| (*name, &**value)).collect();
@@ -99,11 +103,11 @@ fn open<'a>(client: &mut Http2, random: &mut Random, ask: &'a Ask) -> Stream<'a>
         ended = true;
         client.open(ask.method, &ask.target, &fields, true)
     };
-    Stream { ask, id, upload, sent: 0, frames: 0, ended }
+    ClientStream { ask, id, upload, sent: 0, frames: 0, ended }
 }
 
 /// Sends a frame of any stream that has something to send and may. False: none.
-fn advance(client: &mut Http2, random: &mut Random, streams: &mut [Stream<'_>]) -> bool {
+fn advance(client: &mut Http2, random: &mut SeededRng, streams: &mut [ClientStream<'_>]) -> bool {
     let first = random.below(streams.len().max(1));
     for n in 0..streams.len() {
         let index = (first + n) % streams.len();
@@ -144,8 +148,8 @@ fn advance(client: &mut Http2, random: &mut Random, streams: &mut [Stream<'_>]) 
 }
 
 /// Checks what has come.
-fn finish(client: &mut Http2, stream: Stream<'_>, score: &mut Score) -> Result<(), String> {
-    let Stream { ask, id, ended, .. } = stream;
+fn finish(client: &mut Http2, stream: ClientStream<'_>, score: &mut Score) -> Result<(), String> {
+    let ClientStream { ask, id, ended, .. } = stream;
     let so_far = client.forget(id);
     if let (false, Some(code)) = (so_far.ended, so_far.reset) {
         return Err(format!("reset by {code:?} after {} bytes\n  of {ask:?}", so_far.body.len()));
@@ -153,7 +157,7 @@ fn finish(client: &mut Http2, stream: Stream<'_>, score: &mut Score) -> Result<(
     if !ended && so_far.reset.is_none() {
         client.reset(id, ErrorCode::NO_ERROR);
     }
-    let response = Response {
+    let response = ClientResponse {
         status: so_far.status,
         fields: so_far.headers,
         body: so_far.body,

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::Asked;
-use crate::http1::Reader;
-use crate::random::Random;
+use super::TargetRequest;
+use crate::http1::MessageReader;
+use crate::random::SeededRng;
 use crate::wire::Wire;
 
 /// Types of records.
@@ -24,27 +24,27 @@ const SMALL_RECORDS_MAX: usize = 40;
 
 /// Serves a connection.
 pub fn serve(wire: &mut Wire) -> io::Result<()> {
-    let mut reader = Reader::default();
+    let mut reader = MessageReader::default();
     while let Some(request) = read(wire, &mut reader)? {
-        let asked = Asked::parse(&request.target)?;
+        let asked = TargetRequest::parse(&request.target)?;
         wire.behave(asked.id ^ 7);
         respond(wire, &asked, &request.body)?;
         if !request.keeps {
             wire.finish()?;
-            return reader.content(wire, crate::http1::Framing::Close).map(drop);
+            return reader.content(wire, crate::http1::BodyFraming::Close).map(drop);
         }
     }
     Ok(())
 }
 
-struct Request {
+struct FastCgiRequest {
     target: String,
     body: Vec<u8>,
     keeps: bool,
 }
 
 /// The next request. `None`: the connection ends.
-fn read(wire: &mut Wire, reader: &mut Reader) -> io::Result<Option<Request>> {
+fn read(wire: &mut Wire, reader: &mut MessageReader) -> io::Result<Option<FastCgiRequest>> {
     let (mut params, mut body, mut keeps) = (Vec::new(), Vec::new(), false);
     let mut expected = BEGIN;
     loop {
@@ -72,7 +72,7 @@ fn read(wire: &mut Wire, reader: &mut Reader) -> io::Result<Option<Request>> {
             _ if content.is_empty() => {
                 let target = param(&params, b"REQUEST_URI")
                     .ok_or_else(|| io::Error::other("no REQUEST_URI"))?;
-                return Ok(Some(Request { target, body, keeps }));
+                return Ok(Some(FastCgiRequest { target, body, keeps }));
             }
             _ => body.extend(content),
         }
@@ -102,8 +102,8 @@ fn param(mut bytes: &[u8], wanted: &[u8]) -> Option<String> {
 }
 
 /// Sends a response.
-fn respond(wire: &mut Wire, asked: &Asked, upload: &[u8]) -> io::Result<()> {
-    let mut random = Random::new(asked.id ^ 8);
+fn respond(wire: &mut Wire, asked: &TargetRequest, upload: &[u8]) -> io::Result<()> {
+    let mut random = SeededRng::new(asked.id ^ 8);
     let mut head = format!("X-Upload: {}\r\n", asked.verdict(upload));
     if asked.framing == "length" {
         head.push_str(&format!("Content-Length: {}\r\n", asked.down.len));
@@ -125,7 +125,7 @@ fn respond(wire: &mut Wire, asked: &Asked, upload: &[u8]) -> io::Result<()> {
 }
 
 /// Sends a record with any padding.
-fn record(wire: &mut Wire, random: &mut Random, kind: u8, content: &[u8]) -> io::Result<()> {
+fn record(wire: &mut Wire, random: &mut SeededRng, kind: u8, content: &[u8]) -> io::Result<()> {
     let padding = if random.one_in(2) { 0 } else { random.below(256) as u8 };
     let [high, low] = u16::try_from(content.len()).map_err(io::Error::other)?.to_be_bytes();
     let mut out = vec![1, kind, 0, 1, high, low, padding, 0];

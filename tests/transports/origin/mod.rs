@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::content::Content;
+use crate::content::ContentRange;
 use crate::duplex;
 use crate::wire::Wire;
 
@@ -99,16 +99,16 @@ fn serve(
 
 /// What a target asks for.
 #[derive(Clone, Debug)]
-struct Asked {
+struct TargetRequest {
     id: u64,
-    up: Content,
-    down: Content,
+    up: ContentRange,
+    down: ContentRange,
     /// How the end of the response is known.
     framing: String,
 }
 
-impl Asked {
-    fn parse(target: &str) -> io::Result<Asked> {
+impl TargetRequest {
+    fn parse(target: &str) -> io::Result<TargetRequest> {
         let value = |name: &str| {
             let (_, query) = target.split_once('?')?;
             query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
@@ -117,10 +117,10 @@ impl Asked {
         let length = |name| number(name).and_then(|length| usize::try_from(length).ok());
         let parse = || {
             let id = number("id")?;
-            Some(Asked {
+            Some(TargetRequest {
                 id,
-                up: Content::new(id, length("up")?),
-                down: Content::new(!id, length("down")?),
+                up: ContentRange::new(id, length("up")?),
+                down: ContentRange::new(!id, length("down")?),
                 framing: value("as")?.to_owned(),
             })
         };

@@ -2,15 +2,15 @@
 
 use std::io::{self, Write};
 
-use super::Asked;
+use super::TargetRequest;
 use crate::duplex;
-use crate::http1::{Framing, Head, Reader, send};
-use crate::random::Random;
+use crate::http1::{BodyFraming, MessageHead, MessageReader, send};
+use crate::random::SeededRng;
 use crate::wire::Wire;
 
 /// Serves a connection.
 pub fn serve(wire: &mut Wire) -> io::Result<()> {
-    let mut reader = Reader::default();
+    let mut reader = MessageReader::default();
     while let Some(head) = reader.head(wire)? {
         if let Some(protocol) = head.field("upgrade") {
             let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n";
@@ -20,27 +20,32 @@ pub fn serve(wire: &mut Wire) -> io::Result<()> {
             return duplex::origin(wire, arrived);
         }
         let framing = match (head.field("content-length"), head.field("transfer-encoding")) {
-            (None, None) => Framing::Length(0),
-            (Some(length), None) => Framing::Length(length.parse().map_err(io::Error::other)?),
-            (None, Some("chunked")) => Framing::Chunked,
+            (None, None) => BodyFraming::Length(0),
+            (Some(length), None) => BodyFraming::Length(length.parse().map_err(io::Error::other)?),
+            (None, Some("chunked")) => BodyFraming::Chunked,
             both => return Err(io::Error::other(format!("framing by {both:?}"))),
         };
         let target = head.line.split(' ').nth(1).unwrap_or_default();
-        let asked = Asked::parse(target)?;
+        let asked = TargetRequest::parse(target)?;
         wire.behave(asked.id ^ 4);
         let upload = reader.content(wire, framing)?;
-        if respond(wire, &head, &asked, &upload)? == Framing::Close {
+        if respond(wire, &head, &asked, &upload)? == BodyFraming::Close {
             wire.finish()?;
             // Whoever closes with something unread resets.
-            return reader.content(wire, Framing::Close).map(drop);
+            return reader.content(wire, BodyFraming::Close).map(drop);
         }
     }
     Ok(())
 }
 
 /// Sends a response.
-fn respond(wire: &mut Wire, head: &Head, asked: &Asked, upload: &[u8]) -> io::Result<Framing> {
-    let mut random = Random::new(asked.id ^ 5);
+fn respond(
+    wire: &mut Wire,
+    head: &MessageHead,
+    asked: &TargetRequest,
+    upload: &[u8],
+) -> io::Result<BodyFraming> {
+    let mut random = SeededRng::new(asked.id ^ 5);
     let whole = asked.down.len;
     let range = head.field("range").and_then(|range| {
         let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
@@ -61,14 +66,14 @@ fn respond(wire: &mut Wire, head: &Head, asked: &Asked, upload: &[u8]) -> io::Re
         out.push_str(&format!("Content-Range: bytes {first}-{last}/{whole}\r\n"));
     }
     let framing = match &*asked.framing {
-        "chunked" => Framing::Chunked,
-        "close" => Framing::Close,
-        _ => Framing::Length(part.len),
+        "chunked" => BodyFraming::Chunked,
+        "close" => BodyFraming::Close,
+        _ => BodyFraming::Length(part.len),
     };
     match framing {
-        Framing::Length(length) => out.push_str(&format!("Content-Length: {length}\r\n\r\n")),
-        Framing::Chunked => out.push_str("Transfer-Encoding: chunked\r\n\r\n"),
-        Framing::Close => out.push_str("Connection: close\r\n\r\n"),
+        BodyFraming::Length(length) => out.push_str(&format!("Content-Length: {length}\r\n\r\n")),
+        BodyFraming::Chunked => out.push_str("Transfer-Encoding: chunked\r\n\r\n"),
+        BodyFraming::Close => out.push_str("Connection: close\r\n\r\n"),
     }
     wire.write_all(out.as_bytes())?;
     if random.one_in(3) {

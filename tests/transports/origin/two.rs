@@ -5,17 +5,17 @@ use std::io;
 use nowait_testkit::Http2Peer;
 use nowait_testkit::http2::{Limits, StreamId};
 
-use super::Asked;
-use crate::random::Random;
+use super::TargetRequest;
+use crate::random::SeededRng;
 use crate::wire::Wire;
 
 /// How many frames of a response may be small.
 const SMALL_FRAMES_MAX: usize = 40;
 
 /// A response on its way.
-struct Answer {
+struct OriginStream {
     stream: StreamId,
-    asked: Asked,
+    asked: TargetRequest,
     content: Vec<u8>,
     sent: usize,
     frames: usize,
@@ -28,7 +28,7 @@ struct Answer {
 
 /// Serves a connection.
 pub fn serve(wire: Wire, seed: u64) -> io::Result<()> {
-    let mut random = Random::new(seed ^ 6);
+    let mut random = SeededRng::new(seed ^ 6);
     let limits = Limits {
         stream_window: random.pick(&[65_536, 65_535, 10_000, 1 << 20]),
         connection_window: random.pick(&[65_535, 70_000, 1 << 24]),
@@ -36,11 +36,11 @@ pub fn serve(wire: Wire, seed: u64) -> io::Result<()> {
         ..Limits::default()
     };
     let mut peer = Http2Peer::above(wire, limits);
-    let mut answers: Vec<Answer> = Vec::new();
+    let mut answers: Vec<OriginStream> = Vec::new();
     while !peer.closed {
         for stream in peer.streams() {
             if answers.iter().all(|answer| answer.stream != stream) {
-                answers.push(Answer::new(&peer, stream)?);
+                answers.push(OriginStream::new(&peer, stream)?);
             }
         }
         answers.retain(|answer| {
@@ -58,13 +58,13 @@ pub fn serve(wire: Wire, seed: u64) -> io::Result<()> {
     Ok(())
 }
 
-impl Answer {
-    fn new(peer: &Http2Peer, stream: StreamId) -> io::Result<Answer> {
+impl OriginStream {
+    fn new(peer: &Http2Peer, stream: StreamId) -> io::Result<OriginStream> {
         let request = peer.asked(stream);
-        let asked = Asked::parse(request.field(":path").unwrap_or_default())?;
+        let asked = TargetRequest::parse(request.field(":path").unwrap_or_default())?;
         let content = asked.down.bytes();
         let is_grpc = request.field("content-type") == Some("application/grpc");
-        Ok(Answer {
+        Ok(OriginStream {
             stream,
             asked,
             content,
@@ -78,7 +78,7 @@ impl Answer {
 }
 
 /// Sends a head or a frame of any response that may go on. False: none.
-fn advance(peer: &mut Http2Peer, random: &mut Random, answers: &mut [Answer]) -> bool {
+fn advance(peer: &mut Http2Peer, random: &mut SeededRng, answers: &mut [OriginStream]) -> bool {
     let first = random.below(answers.len().max(1));
     for n in 0..answers.len() {
         let index = (first + n) % answers.len();
@@ -128,7 +128,7 @@ fn advance(peer: &mut Http2Peer, random: &mut Random, answers: &mut [Answer]) ->
 }
 
 /// Sends a head.
-fn begin(peer: &mut Http2Peer, answer: &mut Answer) {
+fn begin(peer: &mut Http2Peer, answer: &mut OriginStream) {
     let verdict = answer.asked.verdict(&peer.asked(answer.stream).body);
     let length = answer.content.len().to_string();
     let etag = format!("\"{:x}\"", answer.asked.id);

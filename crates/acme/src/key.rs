@@ -111,14 +111,14 @@ const CURVES: [Curve; 3] = [
 /// `sha256WithRSAEncryption`
 const RSA_SHA256: &[u8] = &[0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11, 5, 0];
 
-enum Pair {
+enum SigningKey {
     Ecdsa { curve: &'static Curve, fixed: EcdsaKeyPair, asn1: EcdsaKeyPair },
     Rsa(RsaKeyPair),
 }
 
 /// A private key.
 pub struct Key {
-    pair: Pair,
+    pair: SigningKey,
     /// In PKCS #8.
     der: Zeroizing<Vec<u8>>,
 }
@@ -168,11 +168,11 @@ impl Key {
                     .or_else(|_| EcdsaKeyPair::from_private_key_der(algorithm, der))
             };
             if let (Ok(fixed), Ok(asn1)) = (read(curve.fixed), read(curve.asn1)) {
-                return Ok(Self { pair: Pair::Ecdsa { curve, fixed, asn1 }, der: own });
+                return Ok(Self { pair: SigningKey::Ecdsa { curve, fixed, asn1 }, der: own });
             }
         }
         let pair = RsaKeyPair::from_pkcs8(der).or_else(|_| RsaKeyPair::from_der(der));
-        Ok(Self { pair: Pair::Rsa(pair.map_err(|_| KeyError)?), der: own })
+        Ok(Self { pair: SigningKey::Rsa(pair.map_err(|_| KeyError)?), der: own })
     }
 
     /// The key as a section of a PEM file.
@@ -183,15 +183,15 @@ impl Key {
     /// The name of its signatures in JWS (RFC 7518).
     pub(crate) fn jws_algorithm(&self) -> &'static str {
         match &self.pair {
-            Pair::Ecdsa { curve, .. } => curve.jws,
-            Pair::Rsa(_) => "RS256",
+            SigningKey::Ecdsa { curve, .. } => curve.jws,
+            SigningKey::Rsa(_) => "RS256",
         }
     }
 
     /// The public key as a JWK, with its members in the order of RFC 7638.
     pub(crate) fn jwk(&self) -> String {
         match &self.pair {
-            Pair::Ecdsa { curve, fixed, .. } => {
+            SigningKey::Ecdsa { curve, fixed, .. } => {
                 // Uncompressed: a byte 4, then both coordinates.
                 let point = fixed.public_key().as_ref().get(1..).unwrap_or_default();
                 let (x, y) = point.split_at(point.len() / 2);
@@ -199,7 +199,7 @@ impl Key {
                 let name = curve.name;
                 format!("{{\"crv\":\"{name}\",\"kty\":\"EC\",\"x\":\"{x}\",\"y\":\"{y}\"}}")
             }
-            Pair::Rsa(pair) => {
+            SigningKey::Rsa(pair) => {
                 // `RSAPublicKey` (RFC 8017, A.1.1): both numbers, perhaps with a zero in front.
                 let mut rest = der::contents(pair.public_key().as_ref()).map_or(&[][..], |it| it.0);
                 let mut number = || {
@@ -227,26 +227,28 @@ impl Key {
     /// A signature for a JWS.
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
         match &self.pair {
-            Pair::Ecdsa { fixed, .. } => {
+            SigningKey::Ecdsa { fixed, .. } => {
                 Ok(fixed.sign(&SystemRandom::new(), message)?.as_ref().to_vec())
             }
-            Pair::Rsa(pair) => Self::sign_rsa(pair, message),
+            SigningKey::Rsa(pair) => Self::sign_rsa(pair, message),
         }
     }
 
     /// The identifier of its signatures in DER.
     pub(crate) fn der_algorithm(&self) -> &'static [u8] {
         match &self.pair {
-            Pair::Ecdsa { curve, .. } => curve.identifier,
-            Pair::Rsa(_) => RSA_SHA256,
+            SigningKey::Ecdsa { curve, .. } => curve.identifier,
+            SigningKey::Rsa(_) => RSA_SHA256,
         }
     }
 
     /// A signature in DER, and the identifier of its algorithm.
     pub(crate) fn sign_der(&self, message: &[u8]) -> Result<(Vec<u8>, &'static [u8]), KeyError> {
         let signature = match &self.pair {
-            Pair::Ecdsa { asn1, .. } => asn1.sign(&SystemRandom::new(), message)?.as_ref().to_vec(),
-            Pair::Rsa(pair) => Self::sign_rsa(pair, message)?,
+            SigningKey::Ecdsa { asn1, .. } => {
+                asn1.sign(&SystemRandom::new(), message)?.as_ref().to_vec()
+            }
+            SigningKey::Rsa(pair) => Self::sign_rsa(pair, message)?,
         };
         Ok((signature, self.der_algorithm()))
     }
@@ -254,8 +256,10 @@ impl Key {
     /// The public key as a `SubjectPublicKeyInfo` in DER.
     pub(crate) fn public_der(&self) -> Result<Vec<u8>, KeyError> {
         let der = match &self.pair {
-            Pair::Ecdsa { asn1, .. } => AsDer::<PublicKeyX509Der<'_>>::as_der(asn1.public_key())?,
-            Pair::Rsa(pair) => AsDer::<PublicKeyX509Der<'_>>::as_der(pair.public_key())?,
+            SigningKey::Ecdsa { asn1, .. } => {
+                AsDer::<PublicKeyX509Der<'_>>::as_der(asn1.public_key())?
+            }
+            SigningKey::Rsa(pair) => AsDer::<PublicKeyX509Der<'_>>::as_der(pair.public_key())?,
         };
         Ok(der.as_ref().to_vec())
     }

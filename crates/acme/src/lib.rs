@@ -22,7 +22,7 @@ mod validation;
 
 pub use base64::{decode as from_base64url, encode as base64url};
 pub use key::{Algorithm, Key, KeyError};
-pub use order::{Challenge, External, Issued, Next, Order, Settings, is_token};
+pub use order::{Challenge, External, IssuedCertificate, Next, Order, Settings, is_token};
 pub use renewal::{Renewal, renewal_id, renewal_url};
 pub use request::{Identifier, Request};
 pub use response::{BODY_BYTES_MAX, Failure, Received};

@@ -85,7 +85,7 @@ pub enum Next {
     /// Wait, then go on.
     Wait(Duration),
     /// There is a certificate.
-    Done(Issued),
+    Done(IssuedCertificate),
     /// There will be none.
     Failed(Failure),
 }
@@ -103,7 +103,7 @@ pub struct Challenge {
 
 /// A certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// Its chains in PEM: the default one, then the others.
     pub chains: Vec<String>,
 }
@@ -137,7 +137,7 @@ struct Directory {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum OrderStep {
     Directory,
     Nonce,
     Account,
@@ -162,7 +162,7 @@ pub struct Order {
     account: Option<String>,
     identifiers: Vec<Identifier>,
     request: Request,
-    step: Step,
+    step: OrderStep,
     directory: Directory,
     nonce: Option<String>,
     /// The last request was for a nonce.
@@ -200,7 +200,7 @@ impl Order {
             account: account.filter(|url| check_url(url).is_ok()),
             identifiers,
             request,
-            step: Step::Directory,
+            step: OrderStep::Directory,
             directory: Directory::default(),
             nonce: None,
             asks_nonce: false,
@@ -237,17 +237,19 @@ impl Order {
             return Next::Wait(until - now);
         }
         self.wait_until = None;
-        if self.step == Step::Publish {
-            self.step = Step::Challenge;
+        if self.step == OrderStep::Publish {
+            self.step = OrderStep::Challenge;
             if let Some(challenge) = &self.challenge {
                 return Next::Publish(challenge.clone());
             }
         }
         let get = |url: &str, head| Next::Send { url: url.to_owned(), body: None, head };
         match self.step {
-            Step::Directory => return get(&self.settings.directory, false),
-            Step::Done => return Next::Done(Issued { chains: self.chains.clone() }),
-            Step::Nonce => {
+            OrderStep::Directory => return get(&self.settings.directory, false),
+            OrderStep::Done => {
+                return Next::Done(IssuedCertificate { chains: self.chains.clone() });
+            }
+            OrderStep::Nonce => {
                 self.asks_nonce = true;
                 return get(&self.directory.new_nonce, true);
             }
@@ -273,7 +275,7 @@ impl Order {
     fn payload(&self) -> (String, Option<String>) {
         let read = |url: &str| (url.to_owned(), None);
         match self.step {
-            Step::Account => {
+            OrderStep::Account => {
                 let mut payload = Map::new();
                 if self.settings.accepts_terms {
                     payload.insert("termsOfServiceAgreed".to_owned(), true.into());
@@ -286,7 +288,7 @@ impl Order {
                 }
                 (self.directory.new_account.clone(), Some(Value::Object(payload).to_string()))
             }
-            Step::NewOrder => {
+            OrderStep::NewOrder => {
                 let all = self.identifiers.iter();
                 let all = all.map(|one| json!({ "type": one.kind(), "value": one.value() }));
                 let mut payload = json!({ "identifiers": all.collect::<Vec<_>>() });
@@ -298,16 +300,18 @@ impl Order {
                 }
                 (self.directory.new_order.clone(), Some(payload.to_string()))
             }
-            Step::Challenge => (self.challenge_url.clone(), Some("{}".to_owned())),
-            Step::Finalize => {
+            OrderStep::Challenge => (self.challenge_url.clone(), Some("{}".to_owned())),
+            OrderStep::Finalize => {
                 let payload = json!({ "csr": base64::encode(&self.request.0) });
                 (self.finalize.clone(), Some(payload.to_string()))
             }
-            Step::Authorization | Step::AuthorizationState => {
+            OrderStep::Authorization | OrderStep::AuthorizationState => {
                 read(self.authorizations.last().map_or("", String::as_str))
             }
-            Step::Certificate => read(&self.certificate),
-            Step::Alternate(number) => read(self.alternates.get(number).map_or("", String::as_str)),
+            OrderStep::Certificate => read(&self.certificate),
+            OrderStep::Alternate(number) => {
+                read(self.alternates.get(number).map_or("", String::as_str))
+            }
             _ => read(&self.order),
         }
     }
@@ -332,7 +336,7 @@ impl Order {
         let mut protected =
             json!({ "alg": self.account_key.jws_algorithm(), "nonce": nonce, "url": url });
         match &self.account {
-            Some(kid) if self.step != Step::Account => protected["kid"] = kid.clone().into(),
+            Some(kid) if self.step != OrderStep::Account => protected["kid"] = kid.clone().into(),
             _ => {
                 let jwk: Value = serde_json::from_str(&self.account_key.jwk())
                     .map_err(|error| Failure::new(error.to_string()))?;
@@ -368,31 +372,32 @@ impl Order {
             if self.nonce.is_none() {
                 return Err(Failure::new("the issuer sent no valid nonce"));
             }
-            if self.step == Step::Nonce {
-                self.step = if self.account.is_some() { Step::NewOrder } else { Step::Account };
+            if self.step == OrderStep::Nonce {
+                self.step =
+                    if self.account.is_some() { OrderStep::NewOrder } else { OrderStep::Account };
             }
             return Ok(());
         }
         match self.step {
-            Step::Directory => self.read_directory(received)?,
-            Step::Account => {
+            OrderStep::Directory => self.read_directory(received)?,
+            OrderStep::Account => {
                 let account = received.field("location").unwrap_or_default();
                 check_url(account)?;
                 self.account = Some(account.to_owned());
-                self.step = Step::NewOrder;
+                self.step = OrderStep::NewOrder;
             }
-            Step::NewOrder => {
+            OrderStep::NewOrder => {
                 let order = received.field("location").unwrap_or_default();
                 check_url(order)?;
                 self.order = order.to_owned();
                 self.read_new_order(&received.json()?)?;
             }
-            Step::Authorization => self.read_authorization(&received.json()?)?,
-            Step::Publish | Step::Challenge => {
-                self.step = Step::AuthorizationState;
+            OrderStep::Authorization => self.read_authorization(&received.json()?)?,
+            OrderStep::Publish | OrderStep::Challenge => {
+                self.step = OrderStep::AuthorizationState;
                 self.poll(received, now);
             }
-            Step::AuthorizationState => {
+            OrderStep::AuthorizationState => {
                 let map = received.json()?;
                 match text(&map, "status")? {
                     "pending" | "processing" => self.poll(received, now),
@@ -400,20 +405,20 @@ impl Order {
                     status => return Err(self.invalid(status, &map)),
                 }
             }
-            Step::OrderState | Step::Finalize => self.read_order(received, now)?,
-            Step::Certificate => {
+            OrderStep::OrderState | OrderStep::Finalize => self.read_order(received, now)?,
+            OrderStep::Certificate => {
                 if self.settings.wants_alternates {
                     self.alternates = received.alternates();
                 }
                 self.keep_chain(received)?;
-                self.step = Step::Alternate(0);
+                self.step = OrderStep::Alternate(0);
                 self.end_chains(0);
             }
-            Step::Alternate(number) => {
+            OrderStep::Alternate(number) => {
                 self.keep_chain(received)?;
                 self.end_chains(number + 1);
             }
-            Step::Nonce | Step::Done => {}
+            OrderStep::Nonce | OrderStep::Done => {}
         }
         self.nonces_refused = 0;
         Ok(())
@@ -421,8 +426,8 @@ impl Order {
 
     fn end_chains(&mut self, next: usize) {
         self.step = match next < self.alternates.len() {
-            true => Step::Alternate(next),
-            false => Step::Done,
+            true => OrderStep::Alternate(next),
+            false => OrderStep::Done,
         };
     }
 
@@ -435,17 +440,19 @@ impl Order {
                 return Ok(());
             }
             // The state is of another issuer, or the issuer has forgotten us.
-            "accountDoesNotExist" if self.step == Step::NewOrder && self.nonces_refused == 0 => {
+            "accountDoesNotExist"
+                if self.step == OrderStep::NewOrder && self.nonces_refused == 0 =>
+            {
                 self.nonces_refused += 1;
                 self.account = None;
-                self.step = Step::Account;
+                self.step = OrderStep::Account;
                 return Ok(());
             }
             // Retrying without `replaces` cannot help.
             "rateLimited" | "userActionRequired" => {}
             // It may be unknown there, or replaced already (RFC 9773, 5): that must not keep the new one
             // from being issued.
-            _ if self.step == Step::NewOrder && self.replaced().is_some() => {
+            _ if self.step == OrderStep::NewOrder && self.replaced().is_some() => {
                 self.settings.replaces = None;
                 return Ok(());
             }
@@ -482,15 +489,17 @@ impl Order {
     /// The request, in words.
     fn what(&self) -> &'static str {
         match self.step {
-            Step::Directory => "request for its directory",
-            Step::Nonce => "request for a nonce",
-            Step::Account => "account",
-            Step::NewOrder => "order",
-            Step::Authorization | Step::AuthorizationState => "request for an authorization",
-            Step::Publish | Step::Challenge => "answer to its challenge",
-            Step::OrderState | Step::Done => "request for the order's state",
-            Step::Finalize => "certificate request",
-            Step::Certificate | Step::Alternate(_) => "request for the certificate",
+            OrderStep::Directory => "request for its directory",
+            OrderStep::Nonce => "request for a nonce",
+            OrderStep::Account => "account",
+            OrderStep::NewOrder => "order",
+            OrderStep::Authorization | OrderStep::AuthorizationState => {
+                "request for an authorization"
+            }
+            OrderStep::Publish | OrderStep::Challenge => "answer to its challenge",
+            OrderStep::OrderState | OrderStep::Done => "request for the order's state",
+            OrderStep::Finalize => "certificate request",
+            OrderStep::Certificate | OrderStep::Alternate(_) => "request for the certificate",
         }
     }
 
@@ -500,7 +509,7 @@ impl Order {
         let reason = own
             .or_else(|| challenges.into_iter().flatten().find_map(|one| problem(one.get("error"))));
         let what = match self.step {
-            Step::AuthorizationState | Step::Authorization => "authorization",
+            OrderStep::AuthorizationState | OrderStep::Authorization => "authorization",
             _ => "order",
         };
         let whose = self.challenge.as_ref().map(|one| format!(" of {}", one.identifier.value()));
@@ -572,7 +581,7 @@ impl Order {
             terms: terms.map(str::to_owned),
             profile,
         };
-        self.step = Step::Nonce;
+        self.step = OrderStep::Nonce;
         Ok(())
     }
 
@@ -588,9 +597,9 @@ impl Order {
             self.authorizations.push(one.to_owned());
         }
         self.finalize = url(map, "finalize")?;
-        self.step = Step::Authorization;
+        self.step = OrderStep::Authorization;
         if self.authorizations.is_empty() {
-            self.step = Step::OrderState;
+            self.step = OrderStep::OrderState;
         }
         Ok(())
     }
@@ -599,8 +608,8 @@ impl Order {
         self.authorizations.pop();
         self.polls = 0;
         self.step = match self.authorizations.is_empty() {
-            true => Step::OrderState,
-            false => Step::Authorization,
+            true => OrderStep::OrderState,
+            false => OrderStep::Authorization,
         };
     }
 
@@ -638,21 +647,21 @@ impl Order {
             authorization: format!("{token}.{}", self.account_key.thumbprint()),
             identifier: known.clone(),
         });
-        self.step = Step::Publish;
+        self.step = OrderStep::Publish;
         Ok(())
     }
 
     fn read_order(&mut self, received: &Received, now: Instant) -> Result<(), Failure> {
         let map = received.json()?;
         match text(&map, "status")? {
-            "ready" if self.step == Step::OrderState => self.step = Step::Finalize,
+            "ready" if self.step == OrderStep::OrderState => self.step = OrderStep::Finalize,
             "pending" | "processing" | "ready" => {
-                self.step = Step::OrderState;
+                self.step = OrderStep::OrderState;
                 self.poll(received, now);
             }
             "valid" => {
                 self.certificate = url(&map, "certificate")?;
-                self.step = Step::Certificate;
+                self.step = OrderStep::Certificate;
             }
             status => return Err(self.invalid(status, &map)),
         }

@@ -81,7 +81,7 @@ fn answer(url: &str, polls: &mut u32) -> Received {
 fn run(
     (mut order, mut now): (Order, Instant),
     mut lie: impl FnMut(&str, Received) -> Received,
-) -> Result<(Issued, Vec<String>, Vec<Challenge>), Failure> {
+) -> Result<(IssuedCertificate, Vec<String>, Vec<Challenge>), Failure> {
     let (mut urls, mut challenges, mut polls) = (Vec::new(), Vec::new(), 0);
     for _ in 0..1000 {
         match order.next(now) {

@@ -35,7 +35,7 @@ const ROOM_BYTES_MIN: usize = 4 * 1024;
 
 /// Compression parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct Parameters {
     /// 0 to [`QUALITY_MAX`]; higher values are clamped.
     pub quality: u8,
     /// [`WINDOW_BITS_MIN`] to [`WINDOW_BITS_MAX`]; other values are clamped.
@@ -86,7 +86,7 @@ impl Encoder {
     ///
     /// # Errors
     /// Out of memory.
-    pub fn new(options: Options) -> Result<Self, Failed> {
+    pub fn new(options: Parameters) -> Result<Self, Failed> {
         let memory = Memory::new();
         // SAFETY: the functions are made for the store of this memory, which outlives the state and
         // has no other user.

@@ -8,8 +8,8 @@
 //!
 //! # Ownership
 //!
-//! A [`Block`] owns its allocation. While the library uses the memory there is no `Block`, only its
-//! address and, in the bytes before it, its length, from which [`release`] recreates the `Block`.
+//! A [`MemoryBlock`] owns its allocation. While the library uses the memory there is no `MemoryBlock`, only its
+//! address and, in the bytes before it, its length, from which [`release`] recreates the `MemoryBlock`.
 //! The library calls [`allocate`] and [`release`] only while it is being called itself, with the
 //! store passed to `BrotliEncoderCreateInstance`; that happens under `&mut Encoder`, or while the
 //! encoder is created or dropped, so the store has no other user then.
@@ -37,22 +37,22 @@ static SPARE: Mutex<Vec<Store>> = Mutex::new(Vec::new());
 #[derive(Debug, Default)]
 struct Store {
     /// Oldest first.
-    free: Vec<Block>,
+    free: Vec<MemoryBlock>,
     /// Their total size.
     bytes: usize,
 }
 
 /// A piece of memory, without its head.
 #[derive(Debug)]
-struct Block {
+struct MemoryBlock {
     start: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: a block belongs to its holder, and is not tied to a thread.
-unsafe impl Send for Block {}
+unsafe impl Send for MemoryBlock {}
 
-impl Block {
+impl MemoryBlock {
     fn layout(bytes: usize) -> Option<Layout> {
         Layout::from_size_align(bytes.checked_add(HEAD_BYTES)?, HEAD_BYTES).ok()
     }
@@ -86,7 +86,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for MemoryBlock {
     fn drop(&mut self) {
         if let Some(layout) = Self::layout(self.bytes) {
             // SAFETY: allocated with this layout, and owned.
@@ -97,7 +97,7 @@ impl Drop for Block {
 
 impl Store {
     /// The smallest block of at least `bytes` that is not much larger.
-    fn take(&mut self, bytes: usize) -> Option<Block> {
+    fn take(&mut self, bytes: usize) -> Option<MemoryBlock> {
         let most = bytes.saturating_mul(2).max(1024);
         let fitting = self.free.iter().enumerate();
         let fitting = fitting.filter(|(_, block)| (bytes..=most).contains(&block.bytes));
@@ -108,7 +108,7 @@ impl Store {
     }
 
     /// Keeps a block, dropping the oldest ones to make room.
-    fn keep(&mut self, block: Block) {
+    fn keep(&mut self, block: MemoryBlock) {
         self.bytes += block.bytes;
         self.free.push(block);
         let mut old = 0;
@@ -153,8 +153,8 @@ impl Drop for Memory {
 pub(crate) unsafe extern "C" fn allocate(store: *mut c_void, bytes: usize) -> *mut c_void {
     // SAFETY: as promised.
     let store = unsafe { &mut *store.cast::<Store>() };
-    let block = store.take(bytes).or_else(|| Block::new(bytes));
-    block.map_or(ptr::null_mut(), Block::into_address)
+    let block = store.take(bytes).or_else(|| MemoryBlock::new(bytes));
+    block.map_or(ptr::null_mut(), MemoryBlock::into_address)
 }
 
 /// # Safety
@@ -162,7 +162,7 @@ pub(crate) unsafe extern "C" fn allocate(store: *mut c_void, bytes: usize) -> *m
 pub(crate) unsafe extern "C" fn release(store: *mut c_void, address: *mut c_void) {
     if let Some(address) = NonNull::new(address.cast::<u8>()) {
         // SAFETY: as promised.
-        unsafe { (*store.cast::<Store>()).keep(Block::of_address(address)) };
+        unsafe { (*store.cast::<Store>()).keep(MemoryBlock::of_address(address)) };
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
     fn the_smallest_block_that_fits_is_taken() {
         let mut store = Store::default();
         for bytes in [5000, 3000, 4000, 100] {
-            store.keep(Block::new(bytes).unwrap());
+            store.keep(MemoryBlock::new(bytes).unwrap());
         }
         assert_eq!(store.take(2900).map(|block| block.bytes), Some(3000));
         // Too large for so small a request.
@@ -210,12 +210,12 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let mut store = Store::default();
         for n in 0..STORE_BLOCKS_MAX + 10 {
-            store.keep(Block::new(n).unwrap());
+            store.keep(MemoryBlock::new(n).unwrap());
         }
         assert_eq!((store.free.len(), store.free[0].bytes), (STORE_BLOCKS_MAX, 10));
-        store.keep(Block::new(STORE_BYTES_MAX).unwrap());
+        store.keep(MemoryBlock::new(STORE_BYTES_MAX).unwrap());
         assert_eq!((lengths(&store), store.bytes), (vec![STORE_BYTES_MAX], STORE_BYTES_MAX));
-        store.keep(Block::new(STORE_BYTES_MAX + 1).unwrap());
+        store.keep(MemoryBlock::new(STORE_BYTES_MAX + 1).unwrap());
         assert_eq!((lengths(&store), store.bytes), (vec![], 0));
     }
 }

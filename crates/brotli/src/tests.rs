@@ -23,7 +23,7 @@ fn words(len: usize) -> Vec<u8> {
 }
 
 fn encoder(quality: u8, window_bits: u8, size: Option<u64>) -> Encoder {
-    Encoder::new(Options { quality, window_bits, size, block_bits: None }).unwrap()
+    Encoder::new(Parameters { quality, window_bits, size, block_bits: None }).unwrap()
 }
 
 #[test]

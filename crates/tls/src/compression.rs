@@ -3,7 +3,7 @@
 //! rustls compresses a chain at the first handshake that wants it, and keeps the result. That may be
 //! on a loop, so the levels are low: a chain of 4 KB takes about 0.1 ms.
 
-use nowait_brotli::{Encoder, Operation, Options};
+use nowait_brotli::{Encoder, Operation, Parameters};
 use rustls::CertificateCompressionAlgorithm;
 use rustls::compress::{
     CertCompressor, CompressionCache, CompressionFailed, CompressionLevel, ZLIB_COMPRESSOR,
@@ -29,7 +29,7 @@ struct Brotli;
 
 impl CertCompressor for Brotli {
     fn compress(&self, text: Vec<u8>, _: CompressionLevel) -> Result<Vec<u8>, CompressionFailed> {
-        let options = Options {
+        let options = Parameters {
             quality: BROTLI_QUALITY,
             window_bits: WINDOW_BITS,
             size: Some(text.len() as u64),

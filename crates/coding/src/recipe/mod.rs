@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use libdeflater::{CompressionLvl, Compressor};
-use nowait_brotli::{Encoder, Options, QUALITY_MAX};
+use nowait_brotli::{Encoder, Parameters, QUALITY_MAX};
 
 use crate::Error;
 use crate::coder::{Coder, Flush};
@@ -234,7 +234,7 @@ fn brotli(level: u32, window_bits: u8, size: Option<u64>) -> Result<Encoder, Err
     let quality = u8::try_from(level).unwrap_or(QUALITY_MAX);
     // The lowest levels have no blocks.
     let block_bits = (level >= 2).then_some(BROTLI_BLOCK_BITS);
-    let options = Options { quality, window_bits, size, block_bits };
+    let options = Parameters { quality, window_bits, size, block_bits };
     Encoder::new(options).map_err(|error| Error::Failed(error.to_string()))
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use nowait_message::Method;
 
 use crate::control::{self, Control};
-use crate::targeted;
+use crate::targeted_control;
 use crate::validity::{Ignored, VARY_BYTES_MAX};
 use nowait_message::http_date;
 
@@ -91,8 +91,9 @@ impl ResponseFacts {
         if !ignored.cache_control {
             // RFC 9213 section 2.2: the first valid field of the target list is used, "and any
             // Cache-Control and Expires header field in that response is ignored".
-            let targeted =
-                targeted::TARGETS.iter().find_map(|target| targeted::parse(lines(target)));
+            let targeted = targeted_control::TARGETS
+                .iter()
+                .find_map(|target| targeted_control::parse(lines(target)));
             response.targeted = targeted.is_some();
             response.control = targeted.unwrap_or_else(|| Control::parse(lines(b"cache-control")));
         }

@@ -6,7 +6,7 @@
 //!
 //! | Question | RFC 9111 | nginx's rules |
 //! |---|---|---|
-//! | What do a request and a response say? | [`facts`], [`control`], [`targeted`] (RFC 9213) | |
+//! | What do a request and a response say? | [`facts`], [`control`], [`targeted_control`] (RFC 9213) | |
 //! | May a response be stored, and which of its fields? | [`storing`] | [`validity`] |
 //! | How long is it fresh, and may it be used for this request? | [`freshness`] | [`validity`] |
 //! | Which variant belongs to a request? | [`vary`] | [`vary`] |
@@ -30,7 +30,7 @@ pub mod freshness;
 pub mod meta;
 pub mod status;
 pub mod storing;
-pub mod targeted;
+pub mod targeted_control;
 pub mod updating;
 pub mod validity;
 pub mod vary;

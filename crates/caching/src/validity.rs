@@ -61,7 +61,7 @@ pub fn assess<'a>(
     ignored: Ignored,
     now: i64,
 ) -> Validity {
-    let mut state = State { ignored, now, ..State::default() };
+    let mut state = ValidityState { ignored, now, ..ValidityState::default() };
     for (name, value) in fields {
         state.field(name, value);
     }
@@ -87,7 +87,7 @@ fn after(now: i64, seconds: u64) -> i64 {
 }
 
 #[derive(Default)]
-struct State {
+struct ValidityState {
     ignored: Ignored,
     now: i64,
     validity: Validity,
@@ -99,7 +99,7 @@ struct State {
     vary: Vec<u8>,
 }
 
-impl State {
+impl ValidityState {
     fn field(&mut self, name: &[u8], value: &[u8]) {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         if is(b"cache-control") {

@@ -19,7 +19,7 @@ pub fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Control> {
     let mut control = Control::default();
     let mut members = 0;
     for line in lines {
-        let mut reader = Reader(line.trim_ascii());
+        let mut reader = FieldReader(line.trim_ascii());
         while !reader.0.is_empty() {
             let (key, value) = reader.member()?;
             // A flag that is false counts as absent.
@@ -58,9 +58,9 @@ impl<'a> Item<'a> {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+struct FieldReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     /// A key and its value; the value is `None` for `?0`.
     fn member(&mut self) -> Option<(&'a [u8], Option<Item<'a>>)> {
         let key = self.key()?;

@@ -46,7 +46,7 @@ pub enum Flush {
 
 /// The state of one compression.
 pub struct Coder {
-    kind: Kind,
+    kind: CoderKind,
     /// Text is collected up to this size; 0: it is compressed as it arrives.
     block_bytes: usize,
     /// Bytes of collected text that are not compressed yet.
@@ -57,7 +57,7 @@ pub struct Coder {
     made: u64,
 }
 
-enum Kind {
+enum CoderKind {
     Gzip((u32, u8), Box<Compress>),
     Brotli(Encoder),
     Zstd(CCtx<'static>),
@@ -72,29 +72,29 @@ impl Coder {
         let spare = GZIP.take(|(kind, _)| *kind == (level, window)).map(|(_, spare)| spare);
         let compress =
             spare.unwrap_or_else(|| Box::new(Compress::new_gzip(Compression::new(level), window)));
-        Self::of(Kind::Gzip((level, window), compress), 0)
+        Self::of(CoderKind::Gzip((level, window), compress), 0)
     }
 
     /// The compression is complete: its state may be reused.
     pub fn retire(self) {
         match self.kind {
-            Kind::Gzip(kind, mut compress) => {
+            CoderKind::Gzip(kind, mut compress) => {
                 compress.reset();
                 GZIP.keep((kind, compress));
             }
-            Kind::Zstd(mut context) => {
+            CoderKind::Zstd(mut context) => {
                 let reset = context.reset(ResetDirective::SessionAndParameters).is_ok();
                 if reset && context.sizeof() <= ZSTD_SPARE_BYTES_MAX {
                     ZSTD.keep(context);
                 }
             }
-            Kind::Brotli(_) => {}
+            CoderKind::Brotli(_) => {}
         }
     }
 
     /// Brotli (RFC 7932) at a level.
     pub(crate) fn brotli(encoder: Encoder, level: u32) -> Self {
-        Self::of(Kind::Brotli(encoder), if level < 2 { 0 } else { BROTLI_BLOCK_BYTES })
+        Self::of(CoderKind::Brotli(encoder), if level < 2 { 0 } else { BROTLI_BLOCK_BYTES })
     }
 
     /// Zstandard (RFC 8878).
@@ -121,7 +121,7 @@ impl Coder {
             context.load_dictionary(&dictionary.0).map_err(zstd_failed)?;
         }
         context.set_pledged_src_size(len).map_err(zstd_failed)?;
-        Ok(Self::of(Kind::Zstd(context), ZSTD_BLOCK_BYTES))
+        Ok(Self::of(CoderKind::Zstd(context), ZSTD_BLOCK_BYTES))
     }
 
     /// Bytes of text taken until now.
@@ -136,7 +136,7 @@ impl Coder {
         self.made
     }
 
-    fn of(kind: Kind, block_bytes: usize) -> Self {
+    fn of(kind: CoderKind, block_bytes: usize) -> Self {
         Self { kind, block_bytes, collected: 0, taken: 0, made: 0 }
     }
 
@@ -155,9 +155,9 @@ impl Coder {
     pub fn step(&mut self, input: &[u8], flush: Flush) -> Result<Bytes, Error> {
         let mut out = Vec::with_capacity((input.len() / 3).max(OUT_BYTES_MIN));
         match &mut self.kind {
-            Kind::Gzip(_, compress) => gzip_step(compress, input, flush, &mut out)
+            CoderKind::Gzip(_, compress) => gzip_step(compress, input, flush, &mut out)
                 .map_err(|error| Error::Failed(format!("deflate() failed: {error}")))?,
-            Kind::Brotli(encoder) => {
+            CoderKind::Brotli(encoder) => {
                 let operation = match flush {
                     Flush::None => Operation::Process,
                     Flush::Sync => Operation::Flush,
@@ -167,7 +167,7 @@ impl Coder {
                     .encode(input, operation, &mut out)
                     .map_err(|error| Error::Failed(error.to_string()))?;
             }
-            Kind::Zstd(context) => {
+            CoderKind::Zstd(context) => {
                 zstd_step(context, input, flush, &mut out).map_err(zstd_failed)?;
             }
         }

@@ -25,11 +25,11 @@ pub struct Response {
     asked: Asked,
     head: HeadReader,
     body: BodyDecoder,
-    state: State,
+    state: CgiState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CgiState {
     Head,
     Body,
     /// The length was reached, and it is not known whether more follows.
@@ -45,7 +45,7 @@ impl Response {
             asked,
             head: HeadReader::new(asked.head_bytes_max, true),
             body: BodyDecoder::new(BodyLength::Empty, &Limits::default()),
-            state: State::Head,
+            state: CgiState::Head,
         }
     }
 
@@ -63,12 +63,12 @@ impl Response {
             return Ok(HeadStep { consumed, event: HeadEvent::NeedMore });
         }
         self.state = match head.status() {
-            101 if self.asked.upgrade => State::Switched,
+            101 if self.asked.upgrade => CgiState::Switched,
             100..=199 => return Err(ResponseError::UnexpectedInterimResponse.into()),
-            _ => State::Body,
+            _ => CgiState::Body,
         };
         let length = match (self.state, head.status(), head.content_length()) {
-            (State::Switched, ..) => BodyLength::UntilClose,
+            (CgiState::Switched, ..) => BodyLength::UntilClose,
             (_, 204 | 304, _) | (_, _, Some(0)) => BodyLength::Empty,
             _ if self.asked.head => BodyLength::Empty,
             (.., Some(length)) => BodyLength::Known(length),
@@ -87,8 +87,10 @@ impl Response {
         let event = match step.event {
             H1Event::NeedMore => BodyEvent::NeedMore,
             H1Event::Data(range) => BodyEvent::Data(range),
-            H1Event::End if !input.is_empty() && self.state == State::Body && !self.asked.head => {
-                self.state = State::Complete;
+            H1Event::End
+                if !input.is_empty() && self.state == CgiState::Body && !self.asked.head =>
+            {
+                self.state = CgiState::Complete;
                 BodyEvent::Excess
             }
             H1Event::End => BodyEvent::End,
@@ -102,10 +104,10 @@ impl Response {
     /// [`Error::Closed`]: the response is not complete.
     pub fn receive_eof(&mut self) -> Result<(), Error> {
         match self.state {
-            State::Head => Err(Error::Closed),
-            State::Switched | State::Complete => Ok(()),
-            State::Body if self.body.is_complete() || self.body.is_until_close() => Ok(()),
-            State::Body => Err(Error::Closed),
+            CgiState::Head => Err(Error::Closed),
+            CgiState::Switched | CgiState::Complete => Ok(()),
+            CgiState::Body if self.body.is_complete() || self.body.is_until_close() => Ok(()),
+            CgiState::Body => Err(Error::Closed),
         }
     }
 
@@ -116,7 +118,7 @@ impl Response {
 
     /// Whether another protocol follows the head.
     pub fn is_switched(&self) -> bool {
-        self.state == State::Switched
+        self.state == CgiState::Switched
     }
 }
 

@@ -5,6 +5,6 @@ mod record;
 mod request;
 mod response;
 
-pub use record::{Event, Kind, Records, Step};
+pub use record::{Kind, RecordEvent, RecordStep, Records};
 pub use request::{CONTENT_BYTES_MAX, Params, begin, end, head, padding, write};
 pub use response::{Asked, Response, STDERR_BYTES_MAX};

@@ -37,16 +37,16 @@ pub enum Kind {
 
 /// One step through records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct RecordStep {
     /// Number of consumed bytes of the input, including the content of the event.
     pub consumed: usize,
     /// The event found.
-    pub event: Event,
+    pub event: RecordEvent,
 }
 
 /// What records bring.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum RecordEvent {
     /// All input is consumed.
     NeedMore,
     /// A part of the response: this range of the input, never empty.
@@ -62,7 +62,7 @@ pub enum Event {
 /// Reads records.
 #[derive(Debug, Default)]
 pub struct Records {
-    state: State,
+    state: RecordState,
     /// The current header, or the content of the record that ends the request.
     bytes: [u8; HEADER_BYTES],
     /// Padding after the content of the current record.
@@ -72,7 +72,7 @@ pub struct Records {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RecordState {
     /// This many bytes of a header have come.
     Header(usize),
     Stdout(u16),
@@ -85,7 +85,7 @@ enum State {
     Ended,
 }
 
-impl Default for State {
+impl Default for RecordState {
     fn default() -> Self {
         Self::Header(0)
     }
@@ -99,27 +99,27 @@ impl Records {
 
     /// Whether a record is incomplete.
     pub fn is_within_record(&self) -> bool {
-        !matches!(self.state, State::Header(0) | State::Ended)
+        !matches!(self.state, RecordState::Header(0) | RecordState::Ended)
     }
 
     /// Whether the request has ended, with the last byte of its last record.
     pub fn has_ended(&self) -> bool {
-        self.state == State::Ended
+        self.state == RecordState::Ended
     }
 
     /// The next event in the input. After the end nothing is consumed.
     ///
     /// # Errors
     /// The mistake of the application. nginx: `ngx_http_fastcgi_process_record`.
-    pub fn receive(&mut self, input: &[u8]) -> Result<Step, Error> {
+    pub fn receive(&mut self, input: &[u8]) -> Result<RecordStep, Error> {
         let mut at = 0;
         loop {
             let rest = &input[at..];
-            if rest.is_empty() || self.state == State::Ended {
-                return Ok(Step { consumed: at, event: Event::NeedMore });
+            if rest.is_empty() || self.state == RecordState::Ended {
+                return Ok(RecordStep { consumed: at, event: RecordEvent::NeedMore });
             }
             match self.state {
-                State::Header(seen) => {
+                RecordState::Header(seen) => {
                     // Mostly it is there as a whole.
                     if seen == 0
                         && let Some(header) = rest.first_chunk()
@@ -127,7 +127,7 @@ impl Records {
                         check(header)?;
                         at += HEADER_BYTES;
                         if let Some(event) = self.begin(*header)? {
-                            return Ok(Step { consumed: at, event });
+                            return Ok(RecordStep { consumed: at, event });
                         }
                         continue;
                     }
@@ -135,31 +135,40 @@ impl Records {
                     self.bytes[seen..seen + length].copy_from_slice(&rest[..length]);
                     check(&self.bytes[..seen + length])?;
                     at += length;
-                    self.state = State::Header(seen + length);
+                    self.state = RecordState::Header(seen + length);
                     if seen + length == HEADER_BYTES
                         && let Some(event) = self.begin(self.bytes)?
                     {
-                        return Ok(Step { consumed: at, event });
+                        return Ok(RecordStep { consumed: at, event });
                     }
                 }
-                State::Stdout(left) => {
+                RecordState::Stdout(left) => {
                     let range = take(at, rest, left);
-                    self.content(left, &range, State::Stdout);
-                    return Ok(Step { consumed: range.end, event: Event::Stdout(range) });
+                    self.content(left, &range, RecordState::Stdout);
+                    return Ok(RecordStep {
+                        consumed: range.end,
+                        event: RecordEvent::Stdout(range),
+                    });
                 }
-                State::Stderr(left) => {
+                RecordState::Stderr(left) => {
                     let range = take(at, rest, left);
                     let last = range.len() == usize::from(left);
-                    self.content(left, &range, State::Stderr);
-                    return Ok(Step { consumed: range.end, event: Event::Stderr(range, last) });
+                    self.content(left, &range, RecordState::Stderr);
+                    return Ok(RecordStep {
+                        consumed: range.end,
+                        event: RecordEvent::Stderr(range, last),
+                    });
                 }
-                State::End(left, seen) => {
+                RecordState::End(left, seen) => {
                     if seen == 0
                         && left as usize == HEADER_BYTES
                         && let Some(&[_, _, _, _, status, ..]) = rest.first_chunk::<HEADER_BYTES>()
                     {
                         self.state = Self::padding(self.padding, true);
-                        return Ok(Step { consumed: at + HEADER_BYTES, event: Event::End(status) });
+                        return Ok(RecordStep {
+                            consumed: at + HEADER_BYTES,
+                            event: RecordEvent::End(status),
+                        });
                     }
                     let range = take(at, rest, left);
                     for (to, from) in self.bytes.iter_mut().skip(seen).zip(&input[range.clone()]) {
@@ -169,32 +178,35 @@ impl Records {
                     let left = left - range.len() as u16;
                     if left == 0 {
                         self.state = Self::padding(self.padding, true);
-                        return Ok(Step { consumed: at, event: Event::End(self.bytes[4]) });
+                        return Ok(RecordStep {
+                            consumed: at,
+                            event: RecordEvent::End(self.bytes[4]),
+                        });
                     }
-                    self.state = State::End(left, seen + range.len());
+                    self.state = RecordState::End(left, seen + range.len());
                 }
-                State::Padding(left, last) => {
+                RecordState::Padding(left, last) => {
                     let length = rest.len().min(left.into());
                     at += length;
                     self.state = Self::padding(left - length as u8, last);
                 }
-                State::Ended => {}
+                RecordState::Ended => {}
             }
         }
     }
 
-    /// Takes back the last bytes of a [`Event::Stdout`] that was just returned: they come again.
+    /// Takes back the last bytes of a [`RecordEvent::Stdout`] that was just returned: they come again.
     pub(super) fn give_back(&mut self, bytes: usize) {
         let bytes = bytes as u16;
         self.state = match self.state {
             state if bytes == 0 => state,
-            State::Stdout(left) => State::Stdout(left + bytes),
-            _ => State::Stdout(bytes),
+            RecordState::Stdout(left) => RecordState::Stdout(left + bytes),
+            _ => RecordState::Stdout(bytes),
         };
     }
 
     /// Begins the content of the record with this header.
-    fn begin(&mut self, header: [u8; HEADER_BYTES]) -> Result<Option<Event>, Error> {
+    fn begin(&mut self, header: [u8; HEADER_BYTES]) -> Result<Option<RecordEvent>, Error> {
         let [_, kind, _, _, high, low, padding, _] = header;
         let length = u16::from_be_bytes([high, low]);
         self.padding = padding;
@@ -205,14 +217,14 @@ impl Records {
         let is_end = kind == Kind::End as u8;
         self.state = match (kind, length) {
             (_, 0) => Self::padding(padding, is_end),
-            _ if is_end => State::End(length, 0),
-            (kind, _) if kind == Kind::Stderr as u8 => State::Stderr(length),
-            _ => State::Stdout(length),
+            _ if is_end => RecordState::End(length, 0),
+            (kind, _) if kind == Kind::Stderr as u8 => RecordState::Stderr(length),
+            _ => RecordState::Stdout(length),
         };
         Ok(match (kind, length) {
-            (kind, 0) if kind == Kind::Stdout as u8 => Some(Event::StdoutEnd),
+            (kind, 0) if kind == Kind::Stdout as u8 => Some(RecordEvent::StdoutEnd),
             _ if !is_end => None,
-            (_, 0) => Some(Event::End(0)),
+            (_, 0) => Some(RecordEvent::End(0)),
             _ => {
                 self.bytes = [0; HEADER_BYTES];
                 None
@@ -221,18 +233,18 @@ impl Records {
     }
 
     /// Counts this content, of which `left` bytes were due.
-    fn content(&mut self, left: u16, range: &Range<usize>, more: fn(u16) -> State) {
+    fn content(&mut self, left: u16, range: &Range<usize>, more: fn(u16) -> RecordState) {
         self.state = match left - range.len() as u16 {
             0 => Self::padding(self.padding, false),
             left => more(left),
         };
     }
 
-    fn padding(left: u8, last: bool) -> State {
+    fn padding(left: u8, last: bool) -> RecordState {
         match (left, last) {
-            (0, true) => State::Ended,
-            (0, false) => State::Header(0),
-            _ => State::Padding(left, last),
+            (0, true) => RecordState::Ended,
+            (0, false) => RecordState::Header(0),
+            _ => RecordState::Padding(left, last),
         }
     }
 }
@@ -291,9 +303,9 @@ pub(super) mod tests {
                 let part =
                     |range: Range<usize>| String::from_utf8_lossy(&piece[at..][range]).into_owned();
                 match step.event {
-                    Event::NeedMore => break,
-                    Event::Stdout(range) => stdout.push_str(&part(range)),
-                    Event::Stderr(range, last) => {
+                    RecordEvent::NeedMore => break,
+                    RecordEvent::Stdout(range) => stdout.push_str(&part(range)),
+                    RecordEvent::Stderr(range, last) => {
                         events.push(format!("err {} {last}", part(range)))
                     }
                     other => events.push(format!("{other:?}")),

@@ -7,7 +7,7 @@ use nowait_h1::ResponseError;
 use nowait_h1::cgi::HeadReader;
 use nowait_message::ResponseBuilder;
 
-use super::record::{Event, Kind, Records, Step};
+use super::record::{Kind, RecordEvent, RecordStep, Records};
 use crate::cgi::of_head;
 use crate::{BodyEvent, BodyStep, Error, HeadEvent, HeadStep};
 
@@ -35,7 +35,7 @@ pub struct Response {
     stderr: Vec<u8>,
     /// All bytes of stderr.
     stderr_bytes: usize,
-    content: Content,
+    content: StdoutContent,
     /// `stdout` has ended.
     is_closed: bool,
     /// More came than was announced.
@@ -44,7 +44,7 @@ pub struct Response {
 
 /// What is still expected of `stdout` after the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Content {
+enum StdoutContent {
     /// Anything.
     Any,
     /// This many bytes.
@@ -62,7 +62,7 @@ impl Response {
             head: HeadReader::new(asked.head_bytes_max, false),
             stderr: Vec::new(),
             stderr_bytes: 0,
-            content: Content::Any,
+            content: StdoutContent::Any,
             is_closed: false,
             has_excess: false,
         }
@@ -76,7 +76,7 @@ impl Response {
         self.head = HeadReader::new(asked.head_bytes_max, false);
         self.stderr.clear();
         self.stderr_bytes = 0;
-        self.content = Content::Any;
+        self.content = StdoutContent::Any;
         self.is_closed = false;
         self.has_excess = false;
     }
@@ -97,12 +97,12 @@ impl Response {
     ) -> Result<HeadStep, Error> {
         let mut at = 0;
         loop {
-            let Step { consumed, event } = self.records.receive(&input[at..])?;
+            let RecordStep { consumed, event } = self.records.receive(&input[at..])?;
             match event {
-                Event::NeedMore => {
+                RecordEvent::NeedMore => {
                     return Ok(HeadStep { consumed: at + consumed, event: HeadEvent::NeedMore });
                 }
-                Event::Stdout(range) => {
+                RecordEvent::Stdout(range) => {
                     let part = &input[at..][range.clone()];
                     let read = self.head.receive(head, part);
                     let (length, done) = read.map_err(|error| of_head(error, head))?;
@@ -113,7 +113,7 @@ impl Response {
                         return Ok(HeadStep { consumed, event: HeadEvent::Done });
                     }
                 }
-                Event::Stderr(range, last) => {
+                RecordEvent::Stderr(range, last) => {
                     self.complain(&input[at..][range])?;
                     let event = match last {
                         true => HeadEvent::Stderr(std::mem::take(&mut self.stderr)),
@@ -121,9 +121,9 @@ impl Response {
                     };
                     return Ok(HeadStep { consumed: at + consumed, event });
                 }
-                Event::StdoutEnd => return Err(Error::StdoutEnded),
-                Event::End(0) => return Err(Error::Unexpected(Kind::End as u8)),
-                Event::End(status) => return Err(Error::Refused(status)),
+                RecordEvent::StdoutEnd => return Err(Error::StdoutEnded),
+                RecordEvent::End(0) => return Err(Error::Unexpected(Kind::End as u8)),
+                RecordEvent::End(status) => return Err(Error::Refused(status)),
             }
             at += consumed;
         }
@@ -132,10 +132,10 @@ impl Response {
     fn begin_body(&mut self, head: &ResponseBuilder) -> Result<(), Error> {
         self.content = match (head.status(), head.content_length()) {
             (100..=199, _) => return Err(ResponseError::UnexpectedInterimResponse.into()),
-            (204 | 304, _) => Content::Known(0),
-            _ if self.asked.head => Content::Unwanted,
-            (_, Some(length)) => Content::Known(length),
-            (_, None) => Content::Any,
+            (204 | 304, _) => StdoutContent::Known(0),
+            _ if self.asked.head => StdoutContent::Unwanted,
+            (_, Some(length)) => StdoutContent::Known(length),
+            (_, None) => StdoutContent::Any,
         };
         Ok(())
     }
@@ -150,12 +150,12 @@ impl Response {
             if self.is_complete() {
                 return Ok(BodyStep { consumed: at, event: BodyEvent::End });
             }
-            let Step { consumed, event } = self.records.receive(&input[at..])?;
+            let RecordStep { consumed, event } = self.records.receive(&input[at..])?;
             let range = |range: Range<usize>| at + range.start..at + range.end;
             let event = match event {
-                Event::NeedMore if self.is_complete() => BodyEvent::End,
-                Event::NeedMore => BodyEvent::NeedMore,
-                Event::Stdout(part) => match self.take(range(part)) {
+                RecordEvent::NeedMore if self.is_complete() => BodyEvent::End,
+                RecordEvent::NeedMore => BodyEvent::NeedMore,
+                RecordEvent::Stdout(part) => match self.take(range(part)) {
                     Some(BodyEvent::Data(range)) => {
                         return Ok(BodyStep { consumed: range.end, event: BodyEvent::Data(range) });
                     }
@@ -165,7 +165,7 @@ impl Response {
                         continue;
                     }
                 },
-                Event::Stderr(part, last) => {
+                RecordEvent::Stderr(part, last) => {
                     self.complain(&input[range(part)])?;
                     if !last {
                         at += consumed;
@@ -173,10 +173,10 @@ impl Response {
                     }
                     BodyEvent::Stderr(std::mem::take(&mut self.stderr))
                 }
-                Event::StdoutEnd | Event::End(_) => {
-                    if let Content::Known(1..) = self.content {
+                RecordEvent::StdoutEnd | RecordEvent::End(_) => {
+                    if let StdoutContent::Known(1..) = self.content {
                         return Err(match event {
-                            Event::StdoutEnd => Error::StdoutEnded,
+                            RecordEvent::StdoutEnd => Error::StdoutEnded,
                             _ => Error::RequestEnded,
                         });
                     }
@@ -192,15 +192,15 @@ impl Response {
     /// Takes content: this part of the input.
     fn take(&mut self, range: Range<usize>) -> Option<BodyEvent> {
         match self.content {
-            Content::Unwanted => None,
-            Content::Any => Some(BodyEvent::Data(range)),
-            Content::Known(0) => {
+            StdoutContent::Unwanted => None,
+            StdoutContent::Any => Some(BodyEvent::Data(range)),
+            StdoutContent::Known(0) => {
                 self.has_excess = true;
                 Some(BodyEvent::Excess)
             }
-            Content::Known(left) => {
+            StdoutContent::Known(left) => {
                 let length = usize::try_from(left).unwrap_or(usize::MAX).min(range.len());
-                self.content = Content::Known(left - length as u64);
+                self.content = StdoutContent::Known(left - length as u64);
                 // What is too much is reported next.
                 self.records.give_back(range.len() - length);
                 Some(BodyEvent::Data(range.start..range.start + length))
@@ -232,8 +232,8 @@ impl Response {
         // and a response without any end as complete, even if it was cut within a record.
         match self.content {
             _ if self.is_complete() => Ok(()),
-            Content::Known(0) => Ok(()),
-            Content::Any | Content::Unwanted if self.is_closed => Ok(()),
+            StdoutContent::Known(0) => Ok(()),
+            StdoutContent::Any | StdoutContent::Unwanted if self.is_closed => Ok(()),
             _ => Err(Error::Closed),
         }
     }
@@ -243,7 +243,7 @@ impl Response {
         match self.content {
             _ if self.is_complete() => Some(0),
             // Its end is still to come.
-            Content::Known(left @ 1..) => Some(left),
+            StdoutContent::Known(left @ 1..) => Some(left),
             _ => None,
         }
     }
@@ -264,7 +264,7 @@ mod tests {
 
     /// What came of a response.
     #[derive(Debug, Default, PartialEq, Eq)]
-    struct Got {
+    struct ParsedResponse {
         status: u16,
         content: String,
         stderr: Vec<String>,
@@ -276,9 +276,9 @@ mod tests {
     }
 
     /// Plays a response in pieces of this many bytes.
-    fn play(asked: Asked, input: &[u8], size: usize) -> Got {
+    fn play(asked: Asked, input: &[u8], size: usize) -> ParsedResponse {
         let (mut response, mut head) = (Response::new(asked), ResponseBuilder::new());
-        let mut got = Got::default();
+        let mut got = ParsedResponse::default();
         let error = feed(&mut response, &mut head, input, size, &mut got);
         got.error = match error {
             Ok(()) if got.ended => None,
@@ -294,7 +294,7 @@ mod tests {
         head: &mut ResponseBuilder,
         input: &[u8],
         size: usize,
-        got: &mut Got,
+        got: &mut ParsedResponse,
     ) -> Result<(), Error> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         for piece in input.chunks(size) {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     /// The same however it is cut.
-    fn all(asked: Asked, input: &[u8]) -> Got {
+    fn all(asked: Asked, input: &[u8]) -> ParsedResponse {
         let whole = play(asked, input, input.len().max(1));
         for size in 1..input.len().min(40) {
             let mut cut = play(asked, input, size);

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use crate::Limits;
 use crate::error::{RequestError, ResponseError};
-use crate::line::Line;
-use crate::reader::{FieldSpans, Head, Reader};
+use crate::line::ParsedLine;
+use crate::reader::{FieldSpans, HeadLines, HeadProgress};
 use nowait_message::scan::{hex, is_token};
 use nowait_message::{FieldTable, Fields, Span};
 
@@ -85,7 +85,7 @@ impl From<BodyError> for ResponseError {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BodyState {
     End,
     Known { left: u64 },
     UntilClose,
@@ -104,7 +104,7 @@ enum State {
 /// Finds body bytes and the end of a body. Allocates only for trailers.
 #[derive(Debug)]
 pub struct BodyDecoder {
-    state: State,
+    state: BodyState,
     received: u64,
     limits: Limits,
     /// Names in trailers have to be tokens.
@@ -116,10 +116,10 @@ impl BodyDecoder {
     /// A decoder for one body. The limits bound the trailers: they must fit in one large buffer.
     pub fn new(length: BodyLength, limits: &Limits) -> Self {
         let state = match length {
-            BodyLength::Empty | BodyLength::Known(0) => State::End,
-            BodyLength::Known(left) => State::Known { left },
-            BodyLength::Chunked => State::Size { size: 0, digits: 0 },
-            BodyLength::UntilClose => State::UntilClose,
+            BodyLength::Empty | BodyLength::Known(0) => BodyState::End,
+            BodyLength::Known(left) => BodyState::Known { left },
+            BodyLength::Chunked => BodyState::Size { size: 0, digits: 0 },
+            BodyLength::UntilClose => BodyState::UntilClose,
         };
         BodyDecoder { state, received: 0, limits: *limits, only_tokens: false, trailers: None }
     }
@@ -138,20 +138,20 @@ impl BodyDecoder {
     /// with chunked (nginx's estimate for prereading).
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
-            State::End => Some(0),
-            State::Known { left } | State::Chunk { left } => Some(left),
+            BodyState::End => Some(0),
+            BodyState::Known { left } | BodyState::Chunk { left } => Some(left),
             _ => None,
         }
     }
 
     /// Whether the body has been read to its end.
     pub fn is_complete(&self) -> bool {
-        self.state == State::End
+        self.state == BodyState::End
     }
 
     /// Whether the body ends when the peer closes the connection.
     pub fn is_until_close(&self) -> bool {
-        self.state == State::UntilClose
+        self.state == BodyState::UntilClose
     }
 
     /// The trailers, if there were any and the body has ended. They are never merged with the
@@ -165,26 +165,26 @@ impl BodyDecoder {
         let mut at = 0;
         loop {
             match self.state {
-                State::End => return Ok(BodyStep { consumed: at, event: BodyEvent::End }),
+                BodyState::End => return Ok(BodyStep { consumed: at, event: BodyEvent::End }),
                 _ if at == input.len() => {
                     return Ok(BodyStep { consumed: at, event: BodyEvent::NeedMore });
                 }
-                State::Known { left } => {
+                BodyState::Known { left } => {
                     return Ok(self.data(at, input.len(), left, |left| match left {
-                        0 => State::End,
-                        left => State::Known { left },
+                        0 => BodyState::End,
+                        left => BodyState::Known { left },
                     }));
                 }
-                State::Chunk { left } => {
+                BodyState::Chunk { left } => {
                     return Ok(self.data(at, input.len(), left, |left| match left {
-                        0 => State::ChunkCr,
-                        left => State::Chunk { left },
+                        0 => BodyState::ChunkCr,
+                        left => BodyState::Chunk { left },
                     }));
                 }
-                State::UntilClose => {
-                    return Ok(self.data(at, input.len(), u64::MAX, |_| State::UntilClose));
+                BodyState::UntilClose => {
+                    return Ok(self.data(at, input.len(), u64::MAX, |_| BodyState::UntilClose));
                 }
-                State::Trailers | State::TrailersStart
+                BodyState::Trailers | BodyState::TrailersStart
                     if input[at] != b'\r' || self.in_trailers() =>
                 {
                     at += self.receive_trailers(&input[at..])?;
@@ -198,7 +198,7 @@ impl BodyDecoder {
     }
 
     /// Reports the rest of the input, at most `left` bytes of it.
-    fn data(&mut self, at: usize, end: usize, left: u64, next: fn(u64) -> State) -> BodyStep {
+    fn data(&mut self, at: usize, end: usize, left: u64, next: fn(u64) -> BodyState) -> BodyStep {
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(end - at);
         self.received = self.received.saturating_add(length as u64);
         self.state = next(left - length as u64);
@@ -206,18 +206,18 @@ impl BodyDecoder {
     }
 
     /// One byte of chunk framing (RFC 9112 section 7.1).
-    fn framing(&self, c: u8) -> Result<State, BodyError> {
+    fn framing(&self, c: u8) -> Result<BodyState, BodyError> {
         let after_size = |size, length| match c {
-            b'\r' => Ok(State::SizeLf { size }),
-            b';' => Ok(State::Extension { size, length }),
+            b'\r' => Ok(BodyState::SizeLf { size }),
+            b';' => Ok(BodyState::Extension { size, length }),
             // White space before an extension is "bad" but grammatical; nothing else may follow.
             b' ' | b'\t' if length < CHUNK_EXTENSION_MAX => {
-                Ok(State::AfterSize { size, length: length + 1 })
+                Ok(BodyState::AfterSize { size, length: length + 1 })
             }
             _ => Err(BodyError::InvalidChunk),
         };
         match self.state {
-            State::Size { size, digits } => match hex(c) {
+            BodyState::Size { size, digits } => match hex(c) {
                 // "recipients MUST anticipate potentially large hexadecimal numerals and prevent
                 // parsing errors due to integer conversion overflows" (RFC 9112 section 7.1).
                 Some(_) if digits == CHUNK_DIGITS_MAX => Err(BodyError::InvalidChunk),
@@ -226,51 +226,51 @@ impl BodyDecoder {
                     if size > i64::MAX as u64 {
                         return Err(BodyError::InvalidChunk);
                     }
-                    Ok(State::Size { size, digits: digits + 1 })
+                    Ok(BodyState::Size { size, digits: digits + 1 })
                 }
                 None if digits == 0 => Err(BodyError::InvalidChunk),
                 None => after_size(size, 0),
             },
-            State::AfterSize { size, length } => after_size(size, length),
-            State::Extension { size, length } => match c {
-                b'\r' => Ok(State::SizeLf { size }),
+            BodyState::AfterSize { size, length } => after_size(size, length),
+            BodyState::Extension { size, length } => match c {
+                b'\r' => Ok(BodyState::SizeLf { size }),
                 b'\n' | 0 => Err(BodyError::InvalidChunk),
                 _ if length == CHUNK_EXTENSION_MAX => Err(BodyError::InvalidChunk),
-                _ => Ok(State::Extension { size, length: length + 1 }),
+                _ => Ok(BodyState::Extension { size, length: length + 1 }),
             },
-            State::SizeLf { size } if c == b'\n' => Ok(match size {
-                0 => State::TrailersStart,
-                left => State::Chunk { left },
+            BodyState::SizeLf { size } if c == b'\n' => Ok(match size {
+                0 => BodyState::TrailersStart,
+                left => BodyState::Chunk { left },
             }),
-            State::ChunkCr if c == b'\r' => Ok(State::ChunkLf),
-            State::ChunkLf if c == b'\n' => Ok(State::Size { size: 0, digits: 0 }),
-            State::TrailersStart if c == b'\r' => Ok(State::LastLf),
-            State::LastLf if c == b'\n' => Ok(State::End),
+            BodyState::ChunkCr if c == b'\r' => Ok(BodyState::ChunkLf),
+            BodyState::ChunkLf if c == b'\n' => Ok(BodyState::Size { size: 0, digits: 0 }),
+            BodyState::TrailersStart if c == b'\r' => Ok(BodyState::LastLf),
+            BodyState::LastLf if c == b'\n' => Ok(BodyState::End),
             _ => Err(BodyError::InvalidChunk),
         }
     }
 
     fn in_trailers(&self) -> bool {
-        self.state == State::Trailers
+        self.state == BodyState::Trailers
     }
 
     fn receive_trailers(&mut self, input: &[u8]) -> Result<usize, BodyError> {
         if input.first() == Some(&b'\n') && !self.in_trailers() {
             return Err(BodyError::InvalidChunk);
         }
-        self.state = State::Trailers;
+        self.state = BodyState::Trailers;
         let limits =
             Limits { header_buffer: self.limits.large_buffer, large_buffers: 0, ..self.limits };
         let only_tokens = self.only_tokens;
         let trailers = self.trailers.get_or_insert_with(|| {
-            let reader = Reader::fields_only(&limits);
+            let reader = HeadProgress::fields_only(&limits);
             Box::new(Trailers { reader, only_tokens, ..Trailers::default() })
         });
         let mut reader = trailers.reader;
         let (consumed, complete) = reader.receive(trailers.as_mut(), &limits, input)?;
         trailers.reader = reader;
         if complete {
-            self.state = State::End;
+            self.state = BodyState::End;
         }
         Ok(consumed)
     }
@@ -281,7 +281,7 @@ impl BodyDecoder {
 pub struct Trailers {
     bytes: Vec<u8>,
     fields: FieldTable,
-    reader: Reader,
+    reader: HeadProgress,
     only_tokens: bool,
 }
 
@@ -292,10 +292,10 @@ impl Trailers {
     }
 }
 
-impl Head for Trailers {
+impl HeadLines for Trailers {
     type Error = BodyError;
 
-    fn first_line(&mut self, _: &[u8]) -> Result<Line<()>, BodyError> {
+    fn first_line(&mut self, _: &[u8]) -> Result<ParsedLine<()>, BodyError> {
         Err(BodyError::InvalidTrailers) // a section of fields only never asks
     }
 

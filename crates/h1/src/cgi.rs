@@ -2,15 +2,15 @@
 //! share: field lines like those of HTTP, whose `Status` and `Location` take the place of a status
 //! line.
 
-use crate::line::{Line, status_line};
-use crate::reader::{FieldSpans, Head, Reader};
+use crate::line::{ParsedLine, status_line};
+use crate::reader::{FieldSpans, HeadLines, HeadProgress};
 use crate::{Limits, ResponseError};
 use nowait_message::{Known, Place, ResponseBuilder, Span, Version};
 
 /// Reads one head.
 #[derive(Debug)]
 pub struct HeadReader {
-    reader: Reader,
+    reader: HeadProgress,
     limits: Limits,
     /// A status line may precede the fields.
     may_have_status_line: bool,
@@ -23,8 +23,8 @@ impl HeadReader {
     pub fn new(max: u32, may_have_status_line: bool) -> Self {
         let limits = Limits::one_buffer(max);
         let reader = match may_have_status_line {
-            true => Reader::new(&limits),
-            false => Reader::fields_only(&limits),
+            true => HeadProgress::new(&limits),
+            false => HeadProgress::fields_only(&limits),
         };
         Self { reader, limits, may_have_status_line, has_status_line: false }
     }
@@ -40,7 +40,7 @@ impl HeadReader {
         head: &mut ResponseBuilder,
         input: &[u8],
     ) -> Result<(usize, bool), ResponseError> {
-        let mut reading = Reading {
+        let mut reading = CgiHeadReader {
             head,
             may_have_status_line: self.may_have_status_line,
             has_status_line: &mut self.has_status_line,
@@ -50,13 +50,13 @@ impl HeadReader {
 }
 
 /// A head that is being read.
-struct Reading<'a> {
+struct CgiHeadReader<'a> {
     head: &'a mut ResponseBuilder,
     may_have_status_line: bool,
     has_status_line: &'a mut bool,
 }
 
-impl Reading<'_> {
+impl CgiHeadReader<'_> {
     /// Takes the status that the fields state. nginx: the end of `ngx_http_fastcgi_process_header`.
     fn take_status(&mut self) -> Result<(), ResponseError> {
         let usual = if self.head.has(Known::Location) { 302 } else { 200 };
@@ -93,21 +93,21 @@ fn reason_of(status: u16) -> &'static str {
     nowait_message::status::reason(status).unwrap_or_default()
 }
 
-impl Head for Reading<'_> {
+impl HeadLines for CgiHeadReader<'_> {
     type Error = ResponseError;
 
     const HAS_BARE_LINE_FEEDS: bool = true;
 
-    fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, ResponseError> {
+    fn first_line(&mut self, bytes: &[u8]) -> Result<ParsedLine<()>, ResponseError> {
         Ok(match status_line(bytes, false) {
-            Ok(Line::Whole(line, length)) => {
+            Ok(ParsedLine::Whole(line, length)) => {
                 *self.has_status_line = true;
                 self.head.set_status(line.status, line.reason, line.version);
-                Line::Whole((), length)
+                ParsedLine::Whole((), length)
             }
-            Ok(Line::Partial) => Line::Partial,
+            Ok(ParsedLine::Partial) => ParsedLine::Partial,
             // It is a field already.
-            Err(_) => Line::Whole((), 0),
+            Err(_) => ParsedLine::Whole((), 0),
         })
     }
 

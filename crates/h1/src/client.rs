@@ -5,8 +5,8 @@
 //! caller owns the input, and only an incomplete head is kept, in the caller's [`ResponseBuilder`].
 
 use crate::body::{BodyDecoder, BodyLength, BodyStep, Trailers};
-use crate::reader::Reader;
-use crate::response::{Framing, Reading};
+use crate::reader::HeadProgress;
+use crate::response::{ResponseFraming, ResponseHeadReader};
 use crate::{Limits, ResponseError};
 use nowait_message::{ResponseBuilder, Version};
 
@@ -28,7 +28,7 @@ pub enum Asked {
 
 /// Result of [`Connection::receive_head`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeadStep {
+pub struct ResponseHeadStep {
     /// Number of consumed bytes of the input.
     pub consumed: usize,
     /// The event found.
@@ -47,7 +47,7 @@ pub enum HeadEvent {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ClientState {
     /// No request is in flight.
     Idle,
     Head,
@@ -61,10 +61,10 @@ enum State {
 #[derive(Debug)]
 pub struct Connection {
     limits: Limits,
-    reader: Reader,
-    framing: Framing,
+    reader: HeadProgress,
+    framing: ResponseFraming,
     body: BodyDecoder,
-    state: State,
+    state: ClientState,
     asked: Asked,
     /// Interim responses so far.
     interim: u8,
@@ -76,10 +76,10 @@ impl Connection {
     pub fn new(limits: Limits) -> Self {
         Connection {
             limits,
-            reader: Reader::new(&limits),
-            framing: Framing::default(),
+            reader: HeadProgress::new(&limits),
+            framing: ResponseFraming::default(),
             body: BodyDecoder::new(BodyLength::Empty, &limits),
-            state: State::Idle,
+            state: ClientState::Idle,
             asked: Asked::Content,
             interim: 0,
             keep_alive: true,
@@ -92,12 +92,12 @@ impl Connection {
         self.begin_head();
         self.asked = asked;
         self.interim = 0;
-        self.state = State::Head;
+        self.state = ClientState::Head;
     }
 
     fn begin_head(&mut self) {
-        self.reader = Reader::new(&self.limits);
-        self.framing = Framing::default();
+        self.reader = HeadProgress::new(&self.limits);
+        self.framing = ResponseFraming::default();
     }
 
     /// Reads a response head into `head`, which must be the same one until the event is something
@@ -106,21 +106,22 @@ impl Connection {
         &mut self,
         head: &mut ResponseBuilder,
         input: &[u8],
-    ) -> Result<HeadStep, ResponseError> {
-        if self.state != State::Head {
+    ) -> Result<ResponseHeadStep, ResponseError> {
+        if self.state != ClientState::Head {
             // Bytes without a request (RFC 9112 section 9.2: "the client MUST NOT consider that
             // data to be a valid response").
-            self.state = State::Failed;
+            self.state = ClientState::Failed;
             return Err(ResponseError::InvalidStatusLine);
         }
-        let mut reading = Reading { head, framing: &mut self.framing, icy: self.limits.icy };
+        let mut reading =
+            ResponseHeadReader { head, framing: &mut self.framing, icy: self.limits.icy };
         let received = self.reader.receive(&mut reading, &self.limits, input);
         let result = received.and_then(|(consumed, done)| {
             let event = if done { self.head_complete(head)? } else { HeadEvent::NeedMore };
-            Ok(HeadStep { consumed, event })
+            Ok(ResponseHeadStep { consumed, event })
         });
         if result.is_err() {
-            self.state = State::Failed;
+            self.state = ClientState::Failed;
         }
         result
     }
@@ -156,7 +157,7 @@ impl Connection {
                 None => BodyLength::UntilClose,
             },
         };
-        self.state = if switched { State::Switched } else { State::Body };
+        self.state = if switched { ClientState::Switched } else { ClientState::Body };
         // "If a Transfer-Encoding header field is present in an HTTP/1.0 message, the recipient
         // MUST treat the message as if the framing is faulty … and close the connection after
         // processing" (section 6.1).
@@ -171,7 +172,7 @@ impl Connection {
     /// or CONNECT.
     pub fn receive_body(&mut self, input: &[u8]) -> Result<BodyStep, ResponseError> {
         self.body.receive(input).map_err(|error| {
-            self.state = State::Failed;
+            self.state = ClientState::Failed;
             error.into()
         })
     }
@@ -179,17 +180,17 @@ impl Connection {
     /// Whether another protocol, or a tunnel, follows the head: it was a 101 that the request asked
     /// for, or a 2xx to CONNECT.
     pub fn is_switched(&self) -> bool {
-        self.state == State::Switched
+        self.state == ClientState::Switched
     }
 
     /// The upstream has closed the connection. Ok if this is the end of the body.
     pub fn receive_eof(&mut self) -> Result<(), ResponseError> {
         self.keep_alive = false;
         match self.state {
-            State::Idle | State::Switched => Ok(()),
-            State::Body if self.body.is_complete() || self.body.is_until_close() => Ok(()),
+            ClientState::Idle | ClientState::Switched => Ok(()),
+            ClientState::Body if self.body.is_complete() || self.body.is_until_close() => Ok(()),
             _ => {
-                self.state = State::Failed;
+                self.state = ClientState::Failed;
                 Err(ResponseError::PrematureClose)
             }
         }
@@ -209,9 +210,9 @@ impl Connection {
     /// remains: then the upstream has sent more than its response and cannot be trusted.
     pub fn reusable(&self, leftover: bool) -> bool {
         let between = match self.state {
-            State::Idle => true,
-            State::Body => self.body.is_complete(),
-            State::Head | State::Switched | State::Failed => false,
+            ClientState::Idle => true,
+            ClientState::Body => self.body.is_complete(),
+            ClientState::Head | ClientState::Switched | ClientState::Failed => false,
         };
         between && self.keep_alive && !leftover
     }

@@ -1,6 +1,6 @@
 //! The three kinds of line of a head: request line, status line, field line.
 //!
-//! Each parser scans the available bytes from left to right and returns [`Line::Partial`] at their
+//! Each parser scans the available bytes from left to right and returns [`ParsedLine::Partial`] at their
 //! end, so that a malformed beginning is rejected at once (a TLS hello sent to a plain port must
 //! not wait for a line feed), and the result for a line does not depend on how it was split.
 
@@ -12,21 +12,21 @@ use nowait_message::{Control, Known, Method, Span, TargetForm, Version};
 
 /// Result of parsing a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line<T> {
+pub(crate) enum ParsedLine<T> {
     /// The whole line, and how many bytes it has, terminator included.
     Whole(T, usize),
     /// Valid so far.
     Partial,
 }
 
-type Parsed<T, E> = Result<Line<T>, E>;
+type Parsed<T, E> = Result<ParsedLine<T>, E>;
 
 /// Takes the next byte or returns `Partial`.
 macro_rules! byte {
     ($bytes:expr, $at:expr) => {
         match $bytes.get($at) {
             Some(&c) => c,
-            None => return Ok(Line::Partial),
+            None => return Ok(ParsedLine::Partial),
         }
     };
 }
@@ -34,7 +34,7 @@ macro_rules! byte {
 /// Parses a request line (RFC 9112 section 3); spans count from its first byte, with nginx's leniency: several spaces between the
 /// parts, spaces after the version, a bare line feed at the end.
 ///
-/// Fills `line` in place; unless the result is [`Line::Whole`], it holds nothing of use.
+/// Fills `line` in place; unless the result is [`ParsedLine::Whole`], it holds nothing of use.
 pub(crate) fn request_line(bytes: &[u8], line: &mut Control) -> Parsed<(), RequestError> {
     *line = Control::default();
     let mut at = 0;
@@ -57,8 +57,8 @@ pub(crate) fn request_line(bytes: &[u8], line: &mut Control) -> Parsed<(), Reque
         at += 1;
     }
     match target(bytes, at, line)? {
-        Line::Whole((), end) => at = end,
-        Line::Partial => return Ok(Line::Partial),
+        ParsedLine::Whole((), end) => at = end,
+        ParsedLine::Partial => return Ok(ParsedLine::Partial),
     }
 
     let after_target = at;
@@ -67,8 +67,8 @@ pub(crate) fn request_line(bytes: &[u8], line: &mut Control) -> Parsed<(), Reque
     }
     let end = match bytes[at] {
         b'H' if at > after_target => match version(bytes, at, line)? {
-            Line::Whole((), end) => end,
-            Line::Partial => return Ok(Line::Partial),
+            ParsedLine::Whole((), end) => end,
+            ParsedLine::Partial => return Ok(ParsedLine::Partial),
         },
         b'\r' | b'\n' => {
             line.version = Version::Http09;
@@ -86,7 +86,7 @@ pub(crate) fn request_line(bytes: &[u8], line: &mut Control) -> Parsed<(), Reque
         return Err(RequestError::InvalidMethodInHttp09);
     }
     line.line = Span::new(0, end);
-    Ok(Line::Whole((), whole))
+    Ok(ParsedLine::Whole((), whole))
 }
 
 /// Parses the target at `start`; returns its end.
@@ -96,16 +96,16 @@ fn target(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestE
         _ if line.method == Method::Connect => {
             line.form = TargetForm::Authority;
             match authority(bytes, at, line)? {
-                Line::Whole((), end) => at = end,
-                Line::Partial => return Ok(Line::Partial),
+                ParsedLine::Whole((), end) => at = end,
+                ParsedLine::Partial => return Ok(ParsedLine::Partial),
             }
             if bytes[at] != b' ' || !has_port(line.authority.of(bytes)) {
                 return Err(RequestError::InvalidRequest);
             }
         }
         b'/' => match path(bytes, at, line)? {
-            Line::Whole((), end) => at = end,
-            Line::Partial => return Ok(Line::Partial),
+            ParsedLine::Whole((), end) => at = end,
+            ParsedLine::Partial => return Ok(ParsedLine::Partial),
         },
         c if c.is_ascii_alphabetic() => {
             line.form = TargetForm::Absolute;
@@ -126,14 +126,14 @@ fn target(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestE
                 return Err(RequestError::InvalidRequest);
             }
             match authority(bytes, at, line)? {
-                Line::Whole((), end) => at = end,
-                Line::Partial => return Ok(Line::Partial),
+                ParsedLine::Whole((), end) => at = end,
+                ParsedLine::Partial => return Ok(ParsedLine::Partial),
             }
             match bytes[at] {
                 b' ' => {}
                 b'/' | b'?' => match path(bytes, at, line)? {
-                    Line::Whole((), end) => at = end,
-                    Line::Partial => return Ok(Line::Partial),
+                    ParsedLine::Whole((), end) => at = end,
+                    ParsedLine::Partial => return Ok(ParsedLine::Partial),
                 },
                 _ => return Err(RequestError::InvalidRequest),
             }
@@ -150,7 +150,7 @@ fn target(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestE
         _ => return Err(RequestError::InvalidRequest),
     }
     line.target = Span::new(start, at);
-    Ok(Line::Whole((), at))
+    Ok(ParsedLine::Whole((), at))
 }
 
 fn has_port(authority: &[u8]) -> bool {
@@ -171,7 +171,7 @@ fn path(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestErr
     }
     line.uri = Span::new(start, end);
     line.shape = shape;
-    Ok(Line::Whole((), end))
+    Ok(ParsedLine::Whole((), end))
 }
 
 /// `host[:port]` from `start`; ends before the first byte that cannot belong to it.
@@ -202,7 +202,7 @@ fn authority(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), Reque
         }
     }
     line.authority = Span::new(start, at);
-    Ok(Line::Whole((), at))
+    Ok(ParsedLine::Whole((), at))
 }
 
 /// Parses `HTTP/1.x` at `start`; returns the position where the line terminator must be.
@@ -211,7 +211,7 @@ fn version(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), Request
     if let Some(b"HTTP/1.1\r") = bytes.get(start..start + 9) {
         line.version = Version::Http11;
         line.protocol = Span::new(start, start + 8);
-        return Ok(Line::Whole((), start + 8));
+        return Ok(ParsedLine::Whole((), start + 8));
     }
     let mut at = start;
     for expected in *b"HTTP/" {
@@ -242,7 +242,7 @@ fn version(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), Request
     while byte!(bytes, at) == b' ' {
         at += 1;
     }
-    Ok(Line::Whole((), at))
+    Ok(ParsedLine::Whole((), at))
 }
 
 /// A field line or the end of the field section.
@@ -306,10 +306,10 @@ pub(crate) fn field_line(bytes: &[u8], limits: &Limits) -> Parsed<FieldLine, Bad
             UNDERSCORE => odd |= !limits.underscores_in_headers,
             ODD => odd = true,
             COLON if at > 0 => break at,
-            BAD if at == 0 && bytes[0] == b'\n' => return Ok(Line::Whole(FieldLine::End, 1)),
+            BAD if at == 0 && bytes[0] == b'\n' => return Ok(ParsedLine::Whole(FieldLine::End, 1)),
             BAD if at == 0 && bytes[0] == b'\r' => {
                 return match byte!(bytes, 1) {
-                    b'\n' => Ok(Line::Whole(FieldLine::End, 2)),
+                    b'\n' => Ok(ParsedLine::Whole(FieldLine::End, 2)),
                     _ => Err(BadField(1)),
                 };
             }
@@ -326,7 +326,7 @@ pub(crate) fn field_line(bytes: &[u8], limits: &Limits) -> Parsed<FieldLine, Bad
         false => find_control(bytes, at),
         true => find_line_end(bytes, at),
     };
-    let Some(line_end) = line_end else { return Ok(Line::Partial) };
+    let Some(line_end) = line_end else { return Ok(ParsedLine::Partial) };
     let next = match bytes[line_end] {
         b'\n' => line_end + 1,
         b'\r' if byte!(bytes, line_end + 1) == b'\n' => line_end + 2,
@@ -336,7 +336,7 @@ pub(crate) fn field_line(bytes: &[u8], limits: &Limits) -> Parsed<FieldLine, Bad
     let name = Span::new(0, name_end);
     let known = Known::from_bytes(name.of(bytes));
     let value = Span::new(at, trim_end(bytes, at, line_end));
-    Ok(Line::Whole(FieldLine::Field { name, value, known, odd }, next))
+    Ok(ParsedLine::Whole(FieldLine::Field { name, value, known, odd }, next))
 }
 
 /// A field line in the form of nearly all: a name without odd characters, one space, a value without
@@ -402,10 +402,10 @@ pub(crate) fn status_line(bytes: &[u8], icy: bool) -> Parsed<StatusLine, Respons
         // By far the most frequent beginning.
         Some(b"HTTP/1.1 ") => (Version::Http11, 9),
         _ if icy && bytes.starts_with(ICY) => (Version::Http10, ICY.len()),
-        _ if icy && ICY.starts_with(bytes) => return Ok(Line::Partial),
+        _ if icy && ICY.starts_with(bytes) => return Ok(ParsedLine::Partial),
         _ => match status_version(bytes)? {
-            Line::Whole(version, end) => (version, end),
-            Line::Partial => return Ok(Line::Partial),
+            ParsedLine::Whole(version, end) => (version, end),
+            ParsedLine::Partial => return Ok(ParsedLine::Partial),
         },
     };
     while byte!(bytes, at) == b' ' {
@@ -423,14 +423,14 @@ pub(crate) fn status_line(bytes: &[u8], icy: bool) -> Parsed<StatusLine, Respons
     if status < 100 || !matches!(byte!(bytes, at), b' ' | b'.' | b'\r' | b'\n') {
         return Err(BAD);
     }
-    let Some(line_end) = find_line_end(bytes, at) else { return Ok(Line::Partial) };
+    let Some(line_end) = find_line_end(bytes, at) else { return Ok(ParsedLine::Partial) };
     let next = match bytes[line_end] {
         b'\n' => line_end + 1,
         b'\r' if byte!(bytes, line_end + 1) == b'\n' => line_end + 2,
         _ => return Err(BAD),
     };
     let reason = Span::new((at + 1).min(line_end), line_end);
-    Ok(Line::Whole(StatusLine { version, status, reason }, next))
+    Ok(ParsedLine::Whole(StatusLine { version, status, reason }, next))
 }
 
 /// Parses the version in a status line, and the space after it.
@@ -439,7 +439,7 @@ fn status_version(bytes: &[u8]) -> Parsed<Version, ResponseError> {
     const BEGIN: &[u8; 7] = b"HTTP/1.";
     let mut at = BEGIN.len();
     if bytes.first_chunk() != Some(BEGIN) {
-        return if BEGIN.starts_with(bytes) { Ok(Line::Partial) } else { Err(BAD) };
+        return if BEGIN.starts_with(bytes) { Ok(ParsedLine::Partial) } else { Err(BAD) };
     }
     let mut minor = 0u16;
     while let c @ b'0'..=b'9' = byte!(bytes, at) {
@@ -453,7 +453,7 @@ fn status_version(bytes: &[u8]) -> Parsed<Version, ResponseError> {
         return Err(BAD);
     }
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
-    Ok(Line::Whole(version, at + 1))
+    Ok(ParsedLine::Whole(version, at + 1))
 }
 
 #[cfg(test)]
@@ -488,7 +488,7 @@ mod tests {
                     let field = FieldLine::Field { name, value, known, odd: false };
                     assert_eq!(
                         field_line(&line, &limits),
-                        Ok(Line::Whole(field, next)),
+                        Ok(ParsedLine::Whole(field, next)),
                         "{line:?}"
                     );
                     plain += 1;

@@ -1,9 +1,11 @@
 //! Assembles a head: finds its lines, counts them against the limits, and keeps the incomplete
-//! part. Shared by requests and responses; the meaning of a line is up to the [`Head`].
+//! part. Shared by requests and responses; the meaning of a line is up to the [`HeadLines`].
 
 use crate::Limits;
 use crate::limits::Budget;
-use crate::line::{BadField, COLON_SPACE, FieldLine, Line, PlainLine, field_line, plain_line};
+use crate::line::{
+    BadField, COLON_SPACE, FieldLine, ParsedLine, PlainLine, field_line, plain_line,
+};
 use nowait_message::{Known, Span};
 
 /// How much of a line is parsed again from its start whenever more of it arrives, so that invalid input
@@ -19,14 +21,14 @@ const CRLF: &[u8] = b"\r\n";
 const APPEND_MAX: usize = 4096;
 
 /// The meaning of the lines of a head. Spans count from the head's first byte.
-pub(crate) trait Head {
+pub(crate) trait HeadLines {
     type Error;
 
     /// Whether lines often end without a carriage return, as those of applications behind CGI do.
     const HAS_BARE_LINE_FEEDS: bool = false;
 
     /// Parses the first line from `bytes`, which may continue after it.
-    fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, Self::Error>;
+    fn first_line(&mut self, bytes: &[u8]) -> Result<ParsedLine<()>, Self::Error>;
 
     /// Whether the head has no fields (HTTP/0.9).
     fn is_simple(&self) -> bool;
@@ -77,7 +79,7 @@ pub(crate) struct FieldSpans {
 
 /// Progress of a head. Cheap to keep for an idle connection.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Reader {
+pub(crate) struct HeadProgress {
     /// Where the current line begins, from the head's first byte.
     at: usize,
     /// How much of the current line has been scanned.
@@ -88,14 +90,14 @@ pub(crate) struct Reader {
     after_return: bool,
 }
 
-impl Reader {
+impl HeadProgress {
     pub(crate) fn new(limits: &Limits) -> Self {
-        Reader { budget: Budget::new(limits), ..Reader::default() }
+        HeadProgress { budget: Budget::new(limits), ..HeadProgress::default() }
     }
 
     /// A reader of a section without first line.
     pub(crate) fn fields_only(limits: &Limits) -> Self {
-        Reader { in_fields: true, ..Reader::new(limits) }
+        HeadProgress { in_fields: true, ..HeadProgress::new(limits) }
     }
 
     /// Whether any bytes of a head have arrived.
@@ -105,7 +107,7 @@ impl Reader {
 
     /// Takes input; returns how much of it belongs to the head and whether the head is complete.
     /// While it is not, all input is consumed. After an error the head holds what was read.
-    pub(crate) fn receive<H: Head>(
+    pub(crate) fn receive<H: HeadLines>(
         &mut self,
         head: &mut H,
         limits: &Limits,
@@ -123,7 +125,7 @@ impl Reader {
     }
 
     /// The fast path: nothing is copied before the head is complete or the input ends.
-    fn receive_first<H: Head>(
+    fn receive_first<H: HeadLines>(
         &mut self,
         head: &mut H,
         limits: &Limits,
@@ -160,7 +162,7 @@ impl Reader {
     /// How much of the input is empty lines. What follows a carriage return that ends none is for two servers
     /// two different requests.
     // nginx differs: it skips any number of carriage returns.
-    fn empty_lines<H: Head>(&mut self, head: &mut H, input: &[u8]) -> Result<usize, H::Error> {
+    fn empty_lines<H: HeadLines>(&mut self, head: &mut H, input: &[u8]) -> Result<usize, H::Error> {
         let mut at = 0;
         if self.after_return && !input.is_empty() {
             self.after_return = false;
@@ -185,7 +187,7 @@ impl Reader {
     }
 
     /// The slow path: the beginning of the head is already in its memory.
-    fn receive_more<H: Head>(
+    fn receive_more<H: HeadLines>(
         &mut self,
         head: &mut H,
         limits: &Limits,
@@ -201,7 +203,7 @@ impl Reader {
         Ok((consumed, complete))
     }
 
-    fn append<H: Head>(
+    fn append<H: HeadLines>(
         &mut self,
         head: &mut H,
         limits: &Limits,
@@ -221,7 +223,7 @@ impl Reader {
 
     /// Continues with the lines of `bytes`, which begin with the head's first byte. At the end of
     /// the head `self.at` is its length.
-    fn step<H: Head>(
+    fn step<H: HeadLines>(
         &mut self,
         head: &mut H,
         limits: &Limits,
@@ -247,12 +249,12 @@ impl Reader {
                 self.field_line(head, limits, bytes, window)?
             } else {
                 match head.first_line(window)? {
-                    Line::Whole((), length) => Line::Whole(head.is_simple(), length),
-                    Line::Partial => Line::Partial,
+                    ParsedLine::Whole((), length) => ParsedLine::Whole(head.is_simple(), length),
+                    ParsedLine::Partial => ParsedLine::Partial,
                 }
             };
             match line {
-                Line::Whole(is_last, length) => {
+                ParsedLine::Whole(is_last, length) => {
                     self.budget.take(limits, length);
                     self.at += length;
                     self.seen = 0;
@@ -261,10 +263,10 @@ impl Reader {
                         return Ok(true);
                     }
                 }
-                Line::Partial if full => {
+                ParsedLine::Partial if full => {
                     return Err(head.too_long(!self.in_fields, Span::new(self.at, end)));
                 }
-                Line::Partial => {
+                ParsedLine::Partial => {
                     self.seen = length;
                     return Ok(false);
                 }
@@ -275,7 +277,7 @@ impl Reader {
     /// Reuses the fields of the previous head if all fields of this one are the same and their budget is
     /// no question; returns whether that is the end of the head.
     #[inline(always)]
-    fn reuse_fields<H: Head>(&mut self, head: &mut H, limits: &Limits, bytes: &[u8]) -> bool {
+    fn reuse_fields<H: HeadLines>(&mut self, head: &mut H, limits: &Limits, bytes: &[u8]) -> bool {
         if !self.budget.is_enough_for(bytes.len() - self.at) {
             return false;
         }
@@ -288,7 +290,7 @@ impl Reader {
     /// Hands over the fields on the plain lines that come next, if their budget is no question;
     /// returns whether the end of the head follows.
     #[inline(always)]
-    fn plain_lines<H: Head>(
+    fn plain_lines<H: HeadLines>(
         &mut self,
         head: &mut H,
         limits: &Limits,
@@ -326,20 +328,20 @@ impl Reader {
 
     /// Parses and hands over one field line; `Whole(true)` is the end of the head.
     #[inline(never)]
-    fn field_line<H: Head>(
+    fn field_line<H: HeadLines>(
         &self,
         head: &mut H,
         limits: &Limits,
         bytes: &[u8],
         window: &[u8],
-    ) -> Result<Line<bool>, H::Error> {
+    ) -> Result<ParsedLine<bool>, H::Error> {
         match field_line(window, limits) {
-            Ok(Line::Partial) => Ok(Line::Partial),
-            Ok(Line::Whole(FieldLine::End, length)) => Ok(Line::Whole(true, length)),
-            Ok(Line::Whole(FieldLine::Field { name, value, known, odd }, length)) => {
+            Ok(ParsedLine::Partial) => Ok(ParsedLine::Partial),
+            Ok(ParsedLine::Whole(FieldLine::End, length)) => Ok(ParsedLine::Whole(true, length)),
+            Ok(ParsedLine::Whole(FieldLine::Field { name, value, known, odd }, length)) => {
                 let (name, value) = (name.shift(self.at), value.shift(self.at));
                 head.field(bytes, limits, FieldSpans { name, value, known, odd })?;
-                Ok(Line::Whole(false, length))
+                Ok(ParsedLine::Whole(false, length))
             }
             Err(BadField(offset)) => {
                 let bad = window.get(offset).copied().unwrap_or_default();

@@ -2,8 +2,8 @@
 //! log. Kept by [`crate::server::Connection`], which fills a [`RequestHead`].
 
 use crate::error::RequestError;
-use crate::line::{Line, request_line};
-use crate::reader::{FieldSpans, Head};
+use crate::line::{ParsedLine, request_line};
+use crate::reader::{FieldSpans, HeadLines};
 use crate::{BodyLength, Limits};
 use nowait_message::name::Known;
 use nowait_message::scan::{is_token, list};
@@ -44,7 +44,7 @@ impl ConnectionTokens {
 
 /// What a connection keeps of a request besides its head.
 #[derive(Debug, Default)]
-pub(crate) struct Framing {
+pub(crate) struct RequestFraming {
     chunked: bool,
     /// Where the fields begin.
     fields_at: u32,
@@ -65,7 +65,7 @@ pub(crate) struct OddLines {
     pub(crate) error_byte: Option<u8>,
 }
 
-impl Framing {
+impl RequestFraming {
     /// The framing of the body.
     pub(crate) fn body_length(&self, head: &RequestHead) -> BodyLength {
         match head.content_length() {
@@ -130,7 +130,7 @@ impl From<FieldError> for RequestError {
     }
 }
 
-impl Reading<'_> {
+impl RequestHeadReader<'_> {
     /// "field-name = token" (RFC 9110 section 5.1).
     //
     // nginx differs: it drops other names, or passes them on if `ignore_invalid_headers` is off.
@@ -147,20 +147,20 @@ impl Reading<'_> {
 }
 
 /// A head that is being read.
-pub(crate) struct Reading<'a> {
+pub(crate) struct RequestHeadReader<'a> {
     pub(crate) head: &'a mut RequestHead,
-    pub(crate) framing: &'a mut Framing,
+    pub(crate) framing: &'a mut RequestFraming,
     /// Whether the previous head was read with the same limits.
     pub(crate) same_limits: bool,
 }
 
-impl Head for Reading<'_> {
+impl HeadLines for RequestHeadReader<'_> {
     type Error = RequestError;
 
-    fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, RequestError> {
+    fn first_line(&mut self, bytes: &[u8]) -> Result<ParsedLine<()>, RequestError> {
         let control = self.head.control_mut();
         let read = request_line(bytes, control);
-        let Ok(Line::Whole((), length)) = read else {
+        let Ok(ParsedLine::Whole((), length)) = read else {
             *control = Control::default();
             return read;
         };
@@ -171,7 +171,7 @@ impl Head for Reading<'_> {
             return Err(RequestError::InvalidHostInRequestLine);
         }
         self.framing.fields_at = length as u32;
-        Ok(Line::Whole((), length))
+        Ok(ParsedLine::Whole((), length))
     }
 
     fn is_simple(&self) -> bool {

@@ -3,20 +3,20 @@
 
 use crate::Limits;
 use crate::error::ResponseError;
-use crate::line::{Line, status_line};
-use crate::reader::{FieldSpans, Head};
+use crate::line::{ParsedLine, status_line};
+use crate::reader::{FieldSpans, HeadLines};
 use crate::request::ConnectionTokens;
 use nowait_message::{Known, Place, ResponseBuilder, Span, Version};
 
 /// What a connection keeps of a response besides its head.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Framing {
+pub(crate) struct ResponseFraming {
     /// The body is chunked.
     pub(crate) chunked: bool,
     options: ConnectionTokens,
 }
 
-impl Framing {
+impl ResponseFraming {
     /// Whether the upstream lets the connection persist (RFC 9112 section 9.3).
     pub(crate) fn keep_alive(self, version: Version) -> bool {
         match version {
@@ -27,23 +27,23 @@ impl Framing {
 }
 
 /// A head that is being read.
-pub(crate) struct Reading<'a> {
+pub(crate) struct ResponseHeadReader<'a> {
     pub(crate) head: &'a mut ResponseBuilder,
-    pub(crate) framing: &'a mut Framing,
+    pub(crate) framing: &'a mut ResponseFraming,
     /// Whether the status line may be that of SHOUTcast.
     pub(crate) icy: bool,
 }
 
-impl Head for Reading<'_> {
+impl HeadLines for ResponseHeadReader<'_> {
     type Error = ResponseError;
 
-    fn first_line(&mut self, bytes: &[u8]) -> Result<Line<()>, ResponseError> {
+    fn first_line(&mut self, bytes: &[u8]) -> Result<ParsedLine<()>, ResponseError> {
         match status_line(bytes, self.icy)? {
-            Line::Whole(line, length) => {
+            ParsedLine::Whole(line, length) => {
                 self.head.set_status(line.status, line.reason, line.version);
-                Ok(Line::Whole((), length))
+                Ok(ParsedLine::Whole((), length))
             }
-            Line::Partial => Ok(Line::Partial),
+            ParsedLine::Partial => Ok(ParsedLine::Partial),
         }
     }
 

@@ -36,14 +36,14 @@
 //! ```
 
 use crate::body::{BodyDecoder, BodyEvent, BodyLength, BodyStep, Trailers};
-use crate::reader::Reader;
-use crate::request::{ConnectionTokens, Framing, Reading};
+use crate::reader::HeadProgress;
+use crate::request::{ConnectionTokens, RequestFraming, RequestHeadReader};
 use crate::{Limits, RequestError};
 use nowait_message::{RequestHead, Span};
 
 /// Result of [`Connection::receive_head`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeadStep {
+pub struct RequestHeadStep {
     /// Number of consumed bytes of the input; all of them while the head is incomplete.
     pub consumed: usize,
     /// The head is complete.
@@ -54,11 +54,11 @@ pub struct HeadStep {
 #[derive(Debug)]
 pub struct Connection {
     limits: Limits,
-    reader: Reader,
+    reader: HeadProgress,
     head_complete: bool,
     /// Whether the limits are those that the last complete head was read with.
     same_limits: bool,
-    framing: Framing,
+    framing: RequestFraming,
     body: BodyDecoder,
 }
 
@@ -67,10 +67,10 @@ impl Connection {
     pub fn new(limits: Limits) -> Self {
         Connection {
             limits,
-            reader: Reader::new(&limits),
+            reader: HeadProgress::new(&limits),
             head_complete: false,
             same_limits: false,
-            framing: Framing::default(),
+            framing: RequestFraming::default(),
             body: BodyDecoder::of_request(BodyLength::Empty, &limits),
         }
     }
@@ -80,7 +80,7 @@ impl Connection {
         self.limits = limits;
         self.same_limits = false;
         if !self.reader.has_begun() {
-            self.reader = Reader::new(&limits);
+            self.reader = HeadProgress::new(&limits);
         }
     }
 
@@ -99,19 +99,19 @@ impl Connection {
         &mut self,
         head: &mut RequestHead,
         input: &[u8],
-    ) -> Result<HeadStep, RequestError> {
+    ) -> Result<RequestHeadStep, RequestError> {
         if self.head_complete {
-            return Ok(HeadStep { consumed: 0, complete: true });
+            return Ok(RequestHeadStep { consumed: 0, complete: true });
         }
         let same_limits = self.same_limits;
-        let mut reading = Reading { head, framing: &mut self.framing, same_limits };
+        let mut reading = RequestHeadReader { head, framing: &mut self.framing, same_limits };
         let (consumed, complete) = self.reader.receive(&mut reading, &self.limits, input)?;
         if complete {
             self.head_complete = true;
             self.same_limits = true;
             self.body = BodyDecoder::of_request(self.framing.body_length(head), &self.limits);
         }
-        Ok(HeadStep { consumed, complete })
+        Ok(RequestHeadStep { consumed, complete })
     }
 
     /// The framing of the body that belongs to the head.
@@ -178,9 +178,9 @@ impl Connection {
         if !self.head_complete || !self.body.is_complete() {
             return false;
         }
-        self.reader = Reader::new(&self.limits);
+        self.reader = HeadProgress::new(&self.limits);
         self.head_complete = false;
-        self.framing = Framing::default();
+        self.framing = RequestFraming::default();
         self.body = BodyDecoder::of_request(BodyLength::Empty, &self.limits);
         true
     }

@@ -7,7 +7,7 @@ use nowait_h1::{BodyEvent, BodyLength, Limits, ResponseError, server};
 use nowait_message::{Known, RequestHead, ResponseBuilder, Version};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Outcome {
+enum ResponseOutcome {
     /// Status, body, whether the connection may be used again.
     Whole(u16, Vec<u8>, bool),
     /// The same, ended by the upstream's closing.
@@ -15,16 +15,16 @@ enum Outcome {
     Error(ResponseError),
 }
 
-fn whole(status: u16, body: &str, reusable: bool) -> Outcome {
-    Outcome::Whole(status, body.as_bytes().to_vec(), reusable)
+fn whole(status: u16, body: &str, reusable: bool) -> ResponseOutcome {
+    ResponseOutcome::Whole(status, body.as_bytes().to_vec(), reusable)
 }
 
-fn closed(status: u16, body: &str) -> Outcome {
-    Outcome::Closed(status, body.as_bytes().to_vec())
+fn closed(status: u16, body: &str) -> ResponseOutcome {
+    ResponseOutcome::Closed(status, body.as_bytes().to_vec())
 }
 
 /// One response, then the end of the connection.
-fn outcome(asked: Asked, pieces: &[&[u8]]) -> Outcome {
+fn outcome(asked: Asked, pieces: &[&[u8]]) -> ResponseOutcome {
     let mut connection = Connection::new(Limits::default());
     connection.request_sent(asked);
     let mut head = ResponseBuilder::new();
@@ -36,7 +36,7 @@ fn outcome(asked: Asked, pieces: &[&[u8]]) -> Outcome {
             if let Some(status) = status {
                 let step = match connection.receive_body(rest) {
                     Ok(step) => step,
-                    Err(error) => return Outcome::Error(error),
+                    Err(error) => return ResponseOutcome::Error(error),
                 };
                 match step.event {
                     BodyEvent::NeedMore => break,
@@ -44,7 +44,7 @@ fn outcome(asked: Asked, pieces: &[&[u8]]) -> Outcome {
                     BodyEvent::End => {
                         let more = pieces[i + 1..].iter().any(|p| !p.is_empty());
                         let leftover = rest.len() > step.consumed || more;
-                        return Outcome::Whole(status, body, connection.reusable(leftover));
+                        return ResponseOutcome::Whole(status, body, connection.reusable(leftover));
                     }
                 }
                 rest = &rest[step.consumed..];
@@ -52,7 +52,7 @@ fn outcome(asked: Asked, pieces: &[&[u8]]) -> Outcome {
             }
             let step = match connection.receive_head(&mut head, rest) {
                 Ok(step) => step,
-                Err(error) => return Outcome::Error(error),
+                Err(error) => return ResponseOutcome::Error(error),
             };
             rest = &rest[step.consumed..];
             match step.event {
@@ -63,13 +63,13 @@ fn outcome(asked: Asked, pieces: &[&[u8]]) -> Outcome {
         }
     }
     match (connection.receive_eof(), status) {
-        (Ok(()), Some(status)) => Outcome::Closed(status, body),
+        (Ok(()), Some(status)) => ResponseOutcome::Closed(status, body),
         (Ok(()), None) => panic!("the end of a connection without a head was taken for a response"),
-        (Err(error), _) => Outcome::Error(error),
+        (Err(error), _) => ResponseOutcome::Error(error),
     }
 }
 
-fn check(asked: Asked, input: &str, expected: Outcome) {
+fn check(asked: Asked, input: &str, expected: ResponseOutcome) {
     let input = input.as_bytes();
     let shown = String::from_utf8_lossy(input);
     assert_eq!(outcome(asked, &[input]), expected, "{shown}");
@@ -85,7 +85,11 @@ fn framing() {
     let length5 = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
     check(Content, &format!("{length5}hello"), whole(200, "hello", true));
     check(Content, &format!("{length5}hello!"), whole(200, "hello", false));
-    check(Content, &format!("{length5}hell"), Outcome::Error(ResponseError::PrematureClose));
+    check(
+        Content,
+        &format!("{length5}hell"),
+        ResponseOutcome::Error(ResponseError::PrematureClose),
+    );
     check(Head, length5, whole(200, "", true));
     check(Head, &format!("{length5}hello"), whole(200, "", false));
     check(Content, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", whole(200, "", true));
@@ -107,8 +111,16 @@ fn framing() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     check(Content, &format!("{chunked}1\r\nx\r\n0\r\n\r\n"), whole(200, "x", true));
     check(Content, &format!("{chunked}1\r\nx\r\n0\r\nA: b\r\n\r\n"), whole(200, "x", true));
-    check(Content, &format!("{chunked}1\r\nx\r\n"), Outcome::Error(ResponseError::PrematureClose));
-    check(Content, &format!("{chunked}x"), Outcome::Error(ResponseError::InvalidChunkedBody));
+    check(
+        Content,
+        &format!("{chunked}1\r\nx\r\n"),
+        ResponseOutcome::Error(ResponseError::PrematureClose),
+    );
+    check(
+        Content,
+        &format!("{chunked}x"),
+        ResponseOutcome::Error(ResponseError::InvalidChunkedBody),
+    );
     let http10 =
         chunked.replace("1.1", "1.0").replace("OK\r\n", "OK\r\nConnection: keep-alive\r\n");
     check(Content, &format!("{http10}1\r\nx\r\n0\r\n\r\n"), whole(200, "x", false));
@@ -126,10 +138,10 @@ fn interim_responses() {
     // A long job may report its progress.
     let many = "HTTP/1.1 102 Processing\r\n\r\n".repeat(usize::from(INTERIM_MAX));
     check(Asked::Content, &format!("{many}{last}"), whole(200, "x", true));
-    let error = Outcome::Error(ResponseError::UnexpectedInterimResponse);
+    let error = ResponseOutcome::Error(ResponseError::UnexpectedInterimResponse);
     check(Asked::Content, "HTTP/1.1 101 x\r\n\r\n", error.clone());
     check(Asked::Content, "HTTP/1.0 100 x\r\n\r\n", error);
-    check(Asked::Content, early, Outcome::Error(ResponseError::PrematureClose));
+    check(Asked::Content, early, ResponseOutcome::Error(ResponseError::PrematureClose));
 }
 
 #[test]
@@ -220,10 +232,10 @@ fn malformed_heads() {
         ),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip", E::UnknownTransferEncoding),
     ] {
-        check(Asked::Content, &format!("{head}\r\n\r\n"), Outcome::Error(error));
+        check(Asked::Content, &format!("{head}\r\n\r\n"), ResponseOutcome::Error(error));
     }
     let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(9000));
-    check(Asked::Content, &long, Outcome::Error(E::HeaderTooLarge));
+    check(Asked::Content, &long, ResponseOutcome::Error(E::HeaderTooLarge));
 }
 
 #[test]

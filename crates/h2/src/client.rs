@@ -7,10 +7,10 @@
 use bytes::BufMut;
 
 pub use crate::connection::Client;
-use crate::connection::{Block, HeadWriter};
+use crate::connection::{HeadKind, HeadWriter};
 use crate::frame::StreamId;
 use crate::hpack::Token;
-use crate::stream::Stream;
+use crate::stream::StreamState;
 
 /// The protocol state of a connection to a server.
 pub type Connection = crate::connection::Connection<Client>;
@@ -75,7 +75,8 @@ impl Connection {
         stream.head_only = request.method == b"HEAD";
         stream.connect = request.method == b"CONNECT";
         self.add_stream(stream);
-        let mut head = self.begin_block(id, Block::Head, out).map_err(|_| OpenError::GoingAway)?;
+        let mut head =
+            self.begin_block(id, HeadKind::Head, out).map_err(|_| OpenError::GoingAway)?;
         head.pseudo(Token::METHOD, request.method);
         for (token, value) in [
             (Token::SCHEME, request.scheme),
@@ -92,7 +93,7 @@ impl Connection {
         Ok(head)
     }
 
-    fn new_stream(&self, id: StreamId) -> Stream {
-        Stream::new(id, self.peer().initial_window_size, self.limits().stream_window)
+    fn new_stream(&self, id: StreamId) -> StreamState {
+        StreamState::new(id, self.peer().initial_window_size, self.limits().stream_window)
     }
 }

@@ -100,7 +100,7 @@ pub enum ConnectionError {
     /// More DATA than the connection's window.
     FlowControl,
     /// A field block that can't be decoded.
-    Compression(hpack::Error),
+    Compression(hpack::HpackError),
     /// A field without a name.
     EmptyName,
     /// A field block larger than [`crate::Limits::block_bytes_max`], or of more frames than
@@ -124,8 +124,10 @@ impl ConnectionError {
             | ConnectionError::FlowControl => ErrorCode::FLOW_CONTROL_ERROR,
             ConnectionError::ClosedStream(Kind::Data) => ErrorCode::STREAM_CLOSED,
             // As nginx: the frames are too small for what the block announces.
-            ConnectionError::Compression(hpack::Error::Truncated) => ErrorCode::FRAME_SIZE_ERROR,
-            ConnectionError::Compression(hpack::Error::StringTooLong)
+            ConnectionError::Compression(hpack::HpackError::Truncated) => {
+                ErrorCode::FRAME_SIZE_ERROR
+            }
+            ConnectionError::Compression(hpack::HpackError::StringTooLong)
             | ConnectionError::BlockTooLarge
             | ConnectionError::ListTooLarge
             | ConnectionError::Flood(_) => ErrorCode::ENHANCE_YOUR_CALM,
@@ -191,8 +193,8 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-impl From<hpack::Error> for ConnectionError {
-    fn from(error: hpack::Error) -> Self {
+impl From<hpack::HpackError> for ConnectionError {
+    fn from(error: hpack::HpackError) -> Self {
         ConnectionError::Compression(error)
     }
 }

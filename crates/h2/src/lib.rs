@@ -35,7 +35,7 @@ pub mod server;
 mod stream;
 mod window;
 
-pub use connection::{Event, HeadWriter, SendError, Sink, Step};
+pub use connection::{Event, HeadWriter, ReceiveStep, SendError, Sink};
 pub use error::{ConnectionError, ErrorCode, Flood, Malformed, StreamError};
 pub use frame::{Flags, FrameHeader, Kind, StreamId};
 pub use limits::Limits;

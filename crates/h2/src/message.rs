@@ -1,5 +1,5 @@
 //! Which messages are malformed (RFC 9113 section 8): each field by itself, by [`fault`], and field by
-//! field while a block is decoded, by [`Check`].
+//! field while a block is decoded, by [`HeadCheck`].
 //!
 //! "Intermediaries that process HTTP requests or responses MUST NOT forward a malformed request or
 //! response": what passes here can be written as HTTP/1.1 without changing its meaning. Rules that
@@ -25,7 +25,7 @@ pub(crate) enum Expected {
 
 /// What the protocol itself needs to know of a head.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Head {
+pub(crate) struct HeadFacts {
     /// The status of a response.
     pub(crate) status: u16,
     pub(crate) content_length: Option<u64>,
@@ -42,7 +42,7 @@ const STATUS: u8 = 32;
 
 /// The check of one block.
 #[derive(Debug)]
-pub(crate) struct Check {
+pub(crate) struct HeadCheck {
     expected: Expected,
     /// Pseudo-fields so far.
     seen: u8,
@@ -51,21 +51,21 @@ pub(crate) struct Check {
     options: bool,
     asterisk: bool,
     has_length: bool,
-    head: Head,
+    head: HeadFacts,
     /// The first fault.
     fault: Option<Malformed>,
 }
 
-impl Check {
+impl HeadCheck {
     pub(crate) fn new(expected: Expected) -> Self {
-        Check {
+        HeadCheck {
             expected,
             seen: 0,
             regular: false,
             options: false,
             asterisk: false,
             has_length: false,
-            head: Head::default(),
+            head: HeadFacts::default(),
             fault: None,
         }
     }
@@ -84,7 +84,7 @@ impl Check {
     }
 
     /// Checks the whole.
-    pub(crate) fn finish(self) -> Result<Head, Malformed> {
+    pub(crate) fn finish(self) -> Result<HeadFacts, Malformed> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -296,8 +296,8 @@ mod tests {
     use super::*;
     use crate::hpack::{Decoder, Encoder};
 
-    fn checked(expected: Expected, fields: &[(&str, &str)]) -> Result<Head, Malformed> {
-        let mut check = Check::new(expected);
+    fn checked(expected: Expected, fields: &[(&str, &str)]) -> Result<HeadFacts, Malformed> {
+        let mut check = HeadCheck::new(expected);
         for (name, value) in fields {
             let (name, value) = (name.as_bytes(), value.as_bytes());
             check.field(&Field::new(name, value));
@@ -308,7 +308,7 @@ mod tests {
     const GET: [(&str, &str); 4] =
         [(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "x")];
 
-    fn request(more: &[(&str, &str)]) -> Result<Head, Malformed> {
+    fn request(more: &[(&str, &str)]) -> Result<HeadFacts, Malformed> {
         checked(Expected::Request { extended_connect: false }, &[&GET, more].concat())
     }
 

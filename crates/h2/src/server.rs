@@ -68,7 +68,7 @@ impl Connection {
         status: u16,
         out: &'a mut B,
     ) -> Result<HeadWriter<'a, Server, B>, SendError> {
-        let mut head = self.begin_block(stream, crate::connection::Block::Head, out)?;
+        let mut head = self.begin_block(stream, crate::connection::HeadKind::Head, out)?;
         head.pseudo(Token::STATUS, &digits(status));
         Ok(head)
     }
@@ -80,7 +80,7 @@ impl Connection {
         status: u16,
         out: &'a mut B,
     ) -> Result<HeadWriter<'a, Server, B>, SendError> {
-        let mut head = self.begin_block(stream, crate::connection::Block::Interim, out)?;
+        let mut head = self.begin_block(stream, crate::connection::HeadKind::Interim, out)?;
         head.pseudo(Token::STATUS, &digits(status));
         Ok(head)
     }

@@ -34,7 +34,7 @@ pub(crate) enum Local {
 
 /// One stream.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct StreamState {
     pub(crate) id: StreamId,
     pub(crate) remote: Remote,
     pub(crate) local: Local,
@@ -59,9 +59,9 @@ pub(crate) struct Stream {
     pub(crate) interim: u8,
 }
 
-impl Stream {
+impl StreamState {
     pub(crate) fn new(id: StreamId, send: u32, receive: u32) -> Self {
-        Stream {
+        StreamState {
             id,
             remote: Remote::Waiting,
             local: Local::Waiting,
@@ -85,7 +85,7 @@ impl Stream {
 /// whoever opens them.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    open: Vec<Stream>,
+    open: Vec<StreamState>,
     reset: VecDeque<StreamId>,
     /// The stream that was served last.
     served: StreamId,
@@ -108,30 +108,30 @@ impl Streams {
     }
 
     #[inline]
-    pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
+    pub(crate) fn get(&self, id: StreamId) -> Option<&StreamState> {
         self.find(id).ok().map(|at| &self.open[at])
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
+    pub(crate) fn get_mut(&mut self, id: StreamId) -> Option<&mut StreamState> {
         self.find(id).ok().map(|at| &mut self.open[at])
     }
 
     /// Adds a stream, whose number is above all others'.
-    pub(crate) fn push(&mut self, stream: Stream) {
+    pub(crate) fn push(&mut self, stream: StreamState) {
         debug_assert!(self.open.last().is_none_or(|last| last.id < stream.id));
         self.open.push(stream);
     }
 
-    pub(crate) fn remove(&mut self, id: StreamId) -> Option<Stream> {
+    pub(crate) fn remove(&mut self, id: StreamId) -> Option<StreamState> {
         self.find(id).ok().map(|at| self.open.remove(at))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamState> {
         self.open.iter()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
         self.open.iter_mut()
     }
 
@@ -193,7 +193,8 @@ impl Streams {
     }
 
     pub(crate) fn heap(&self) -> usize {
-        self.open.capacity() * size_of::<Stream>() + self.reset.capacity() * size_of::<StreamId>()
+        self.open.capacity() * size_of::<StreamState>()
+            + self.reset.capacity() * size_of::<StreamId>()
     }
 }
 
@@ -205,7 +206,7 @@ mod tests {
     fn ready_streams_take_turns() {
         let mut streams = Streams::default();
         for number in [1, 3, 5, 7] {
-            let mut stream = Stream::new(StreamId::new(number), 10, 10);
+            let mut stream = StreamState::new(StreamId::new(number), 10, 10);
             stream.ready = number != 3;
             streams.push(stream);
         }
@@ -221,7 +222,7 @@ mod tests {
     fn the_most_urgent_streams_come_first() {
         let mut streams = Streams::default();
         for (number, urgency) in [(1, 3), (3, 1), (5, 7), (7, 1)] {
-            let mut stream = Stream::new(StreamId::new(number), 10, 10);
+            let mut stream = StreamState::new(StreamId::new(number), 10, 10);
             (stream.ready, stream.priority.urgency) = (true, urgency);
             streams.push(stream);
         }
@@ -238,7 +239,7 @@ mod tests {
     fn streams_that_are_not_incremental_come_one_after_the_other() {
         let mut streams = Streams::default();
         for (number, incremental) in [(1, true), (3, false), (5, false), (7, true)] {
-            let mut stream = Stream::new(StreamId::new(number), 10, 10);
+            let mut stream = StreamState::new(StreamId::new(number), 10, 10);
             (stream.ready, stream.priority.incremental) = (true, incremental);
             streams.push(stream);
         }
@@ -253,7 +254,7 @@ mod tests {
 
     /// By the definition, in several passes.
     fn next_by_definition(streams: &Streams) -> Option<StreamId> {
-        let sends: Vec<&Stream> =
+        let sends: Vec<&StreamState> =
             streams.open.iter().filter(|stream| stream.ready && stream.send.open() > 0).collect();
         let urgency = sends.iter().map(|stream| stream.priority.urgency).min()?;
         let urgent = sends.iter().filter(|stream| stream.priority.urgency == urgency);
@@ -277,7 +278,7 @@ mod tests {
             };
             let mut streams = Streams::default();
             for number in 0..random(7) {
-                let mut stream = Stream::new(StreamId::new(2 * number + 1), random(3), 10);
+                let mut stream = StreamState::new(StreamId::new(2 * number + 1), random(3), 10);
                 stream.ready = random(4) > 0;
                 stream.priority.urgency = random(3) as u8;
                 stream.priority.incremental = random(2) > 0;

@@ -318,7 +318,7 @@ fn windows() {
     let limits = Limits { stream_window: 10, ..Limits::default() };
     let mut small = server(limits);
     let input = [post(1), data(1, false, b"0123456789"), post(3), data(3, false, b"0123456789x")];
-    let (events, _) = feed_to(&mut small, &input.concat(), &mut Heads::default(), false);
+    let (events, _) = feed_to(&mut small, &input.concat(), &mut FieldRecorder::default(), false);
     let data = "data 1 \"0123456789\"";
     assert_eq!(events, ["request 1", data, "request 3", "broken 3 FlowControl"]);
     assert_eq!(output(&mut small), ["RST_STREAM 3 FLOW_CONTROL_ERROR"]);
@@ -326,7 +326,7 @@ fn windows() {
     let limits = Limits { connection_window: 0, stream_window: 1 << 20, ..Limits::default() };
     let mut small = server(limits);
     let input = [post(1), support::data(1, false, &[b'x'; 16_384]).repeat(4)].concat();
-    let (events, _) = feed_to(&mut small, &input, &mut Heads::default(), false);
+    let (events, _) = feed_to(&mut small, &input, &mut FieldRecorder::default(), false);
     assert_eq!(events.last().unwrap(), "error FlowControl");
     assert_eq!(output(&mut small), ["GOAWAY 1 FLOW_CONTROL_ERROR"]);
 }

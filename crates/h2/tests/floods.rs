@@ -137,7 +137,7 @@ fn many_fields() {
 fn answers_that_nobody_reads() {
     let mut server = server(Limits { idle_frames_max: 100_000, ..limits() });
     let input = frame(Kind::Ping, 0, 0, &[0; 8]).repeat(10_000);
-    let mut heads = Heads::default();
+    let mut heads = FieldRecorder::default();
     let step = server.receive(&input, &mut heads).unwrap();
     assert_eq!(step.event, Event::OutputFull);
     assert!(step.consumed <= OUTPUT_MAX + 17);

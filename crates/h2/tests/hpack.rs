@@ -1,6 +1,6 @@
 //! HPACK: the examples of RFC 7541 appendix C, malformed blocks, and both sides together.
 
-use nowait_h2::hpack::{Decoder, Encoder, Error, Token};
+use nowait_h2::hpack::{Decoder, Encoder, HpackError, Token};
 
 const STRING_MAX: usize = 4096;
 
@@ -10,7 +10,7 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, Error> {
+fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, HpackError> {
     let mut block = decoder.block(block, STRING_MAX);
     let mut fields = Vec::new();
     while let Some(field) = block.next()? {
@@ -163,18 +163,18 @@ fn c6_responses_with_huffman_coding() {
 #[test]
 fn malformed_blocks() {
     for (block, error) in [
-        ("80", Error::InvalidIndex),
-        ("be", Error::InvalidIndex), // the dynamic table is empty
-        ("ff80 8080 00", Error::IntegerTooLong),
-        ("ff", Error::Truncated),
-        ("42", Error::Truncated),
-        ("4203 4745", Error::Truncated),
-        ("7e01 61", Error::InvalidIndex),
-        ("0081 ff01 61", Error::InvalidHuffman),
-        ("3fe2 1f", Error::InvalidTableSize), // 4097
-        ("8220", Error::InvalidTableSize),    // not at the beginning
-        ("007f ffff 7f", Error::StringTooLong),
-        ("007f 8220", Error::StringTooLong),
+        ("80", HpackError::InvalidIndex),
+        ("be", HpackError::InvalidIndex), // the dynamic table is empty
+        ("ff80 8080 00", HpackError::IntegerTooLong),
+        ("ff", HpackError::Truncated),
+        ("42", HpackError::Truncated),
+        ("4203 4745", HpackError::Truncated),
+        ("7e01 61", HpackError::InvalidIndex),
+        ("0081 ff01 61", HpackError::InvalidHuffman),
+        ("3fe2 1f", HpackError::InvalidTableSize), // 4097
+        ("8220", HpackError::InvalidTableSize),    // not at the beginning
+        ("007f ffff 7f", HpackError::StringTooLong),
+        ("007f 8220", HpackError::StringTooLong),
     ] {
         assert_eq!(decode(&mut Decoder::default(), &hex(block)), Err(error), "{block}");
     }
@@ -185,8 +185,8 @@ fn malformed_blocks() {
 fn a_smaller_table_must_be_confirmed() {
     let mut decoder = Decoder::default();
     decoder.allow(100);
-    assert_eq!(decode(&mut decoder, &hex("82")), Err(Error::InvalidTableSize));
-    assert_eq!(decode(&mut decoder, &hex("3f46 82")), Err(Error::InvalidTableSize)); // 101
+    assert_eq!(decode(&mut decoder, &hex("82")), Err(HpackError::InvalidTableSize));
+    assert_eq!(decode(&mut decoder, &hex("3f46 82")), Err(HpackError::InvalidTableSize)); // 101
     assert_eq!(decode(&mut decoder, &hex("3f45 82")).unwrap(), [":method: GET"]);
     assert_eq!(decode(&mut decoder, &hex("82")).unwrap(), [":method: GET"]);
 }
@@ -198,7 +198,7 @@ fn a_name_survives_its_entry() {
     decode(&mut decoder, &hex("3f09 4001 6101 31")).unwrap(); // 40 octets: one entry
     assert_eq!(decode(&mut decoder, &hex("7e01 32")).unwrap(), ["a: 2"]);
     assert_eq!(decode(&mut decoder, &hex("be")).unwrap(), ["a: 2"]);
-    assert_eq!(decode(&mut decoder, &hex("bf")), Err(Error::InvalidIndex));
+    assert_eq!(decode(&mut decoder, &hex("bf")), Err(HpackError::InvalidIndex));
 }
 
 fn encode(encoder: &mut Encoder, fields: &[(&str, &str)]) -> Vec<u8> {

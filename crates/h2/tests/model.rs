@@ -1,4 +1,4 @@
-//! Random operations on both sides, by seed, with bytes delivered in random pieces: nobody sees an
+//! TestRng operations on both sides, by seed, with bytes delivered in random pieces: nobody sees an
 //! error, every stream carries what was sent on it, and in the end nothing is left and no window has
 //! lost a byte.
 
@@ -30,7 +30,7 @@ struct Side<R> {
     connection: Connection<R>,
     halves: BTreeMap<StreamId, Half>,
     wire: Vec<u8>,
-    heads: Heads,
+    heads: FieldRecorder,
     /// Fields that were sent on each stream, and are expected by the other side.
     fields: BTreeMap<StreamId, Vec<String>>,
     salt: usize,
@@ -43,17 +43,17 @@ fn octet(stream: StreamId, salt: usize, offset: usize) -> u8 {
 impl<R: Role> Side<R> {
     fn new(connection: Connection<R>, salt: usize) -> Self {
         let (halves, fields) = (BTreeMap::new(), BTreeMap::new());
-        Side { connection, halves, wire: Vec::new(), heads: Heads::default(), fields, salt }
+        Side { connection, halves, wire: Vec::new(), heads: FieldRecorder::default(), fields, salt }
     }
 
     /// A stream for which `which` holds.
-    fn pick(&self, random: &mut Random, which: impl Fn(&Half) -> bool) -> Option<StreamId> {
+    fn pick(&self, random: &mut TestRng, which: impl Fn(&Half) -> bool) -> Option<StreamId> {
         let all: Vec<_> =
             self.halves.iter().filter(|(_, half)| !half.gone && which(half)).collect();
         (!all.is_empty()).then(|| *all[random.below(all.len())].0)
     }
 
-    fn send(&mut self, random: &mut Random) {
+    fn send(&mut self, random: &mut TestRng) {
         let Some(stream) = self.pick(random, |half| half.head_sent && !half.ended) else { return };
         let half = self.halves.get_mut(&stream).unwrap();
         let length = self.connection.reserve(stream, random.below(20_000));
@@ -96,7 +96,7 @@ impl<R: Role> Side<R> {
         self.connection.taken(stream, bytes);
     }
 
-    fn odds(&mut self, random: &mut Random) {
+    fn odds(&mut self, random: &mut TestRng) {
         match random.below(6) {
             0 => self.connection.ping(*b"whatever"),
             1 => self.connection.shrink(),
@@ -175,7 +175,7 @@ fn deliver<A: Role, B: Role>(from: &mut Side<A>, to: &mut Side<B>, limit: usize)
 
 fn add_fields<R: Role>(
     head: &mut nowait_h2::HeadWriter<'_, R, Vec<u8>>,
-    random: &mut Random,
+    random: &mut TestRng,
     expected: &mut Vec<String>,
 ) {
     for _ in 0..random.below(8) {
@@ -186,7 +186,7 @@ fn add_fields<R: Role>(
     }
 }
 
-fn open(client: &mut Side<client::Client>, random: &mut Random) {
+fn open(client: &mut Side<client::Client>, random: &mut TestRng) {
     if client.connection.can_open() == 0 {
         return;
     }
@@ -200,7 +200,7 @@ fn open(client: &mut Side<client::Client>, random: &mut Random) {
     client.halves.insert(stream, Half { head_sent: true, ended: end, ..Half::default() });
 }
 
-fn respond(server: &mut Side<server::Server>, random: &mut Random, stream: StreamId, end: bool) {
+fn respond(server: &mut Side<server::Server>, random: &mut TestRng, stream: StreamId, end: bool) {
     let half = server.halves.get_mut(&stream).unwrap();
     if random.below(4) == 0
         && let Ok(mut head) = server.connection.interim(stream, 103, &mut server.wire)
@@ -220,7 +220,7 @@ fn respond(server: &mut Side<server::Server>, random: &mut Random, stream: Strea
     half.ended = end;
 }
 
-fn limits(random: &mut Random) -> Limits {
+fn limits(random: &mut TestRng) -> Limits {
     Limits {
         concurrent_streams: 1 + random.below(20) as u32,
         stream_window: [65_535, 65_536, 100_000, 1 << 20][random.below(4)],
@@ -235,7 +235,7 @@ fn limits(random: &mut Random) -> Limits {
 }
 
 fn run(seed: u64) {
-    let random = &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let random = &mut TestRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut client = Side::new(client::Connection::new(limits(random)), 0);
     let mut server = Side::new(server::Connection::new(limits(random)), 100);
     for _ in 0..600 {
@@ -282,7 +282,7 @@ fn run(seed: u64) {
 fn settle(
     client: &mut Side<client::Client>,
     server: &mut Side<server::Server>,
-    random: &mut Random,
+    random: &mut TestRng,
 ) {
     for _ in 0..4 {
         for _ in 0..10 {

@@ -8,26 +8,26 @@ use nowait_h2::{ErrorCode, Limits, SendError, client, server};
 use support::*;
 
 /// Both sides, and what is on its way between them.
-struct Pair {
+struct ConnectionPair {
     client: client::Connection,
     server: server::Connection,
     to_server: Vec<u8>,
     to_client: Vec<u8>,
-    requests: Heads,
-    responses: Heads,
+    requests: FieldRecorder,
+    responses: FieldRecorder,
     /// Take data at once.
     take: bool,
 }
 
-impl Pair {
+impl ConnectionPair {
     fn new(client: Limits, server: Limits) -> Self {
-        let mut pair = Pair {
+        let mut pair = ConnectionPair {
             client: client::Connection::new(client),
             server: server::Connection::new(server),
             to_server: Vec::new(),
             to_client: Vec::new(),
-            requests: Heads::default(),
-            responses: Heads::default(),
+            requests: FieldRecorder::default(),
+            responses: FieldRecorder::default(),
             take: true,
         };
         assert_eq!(pair.run(), (vec!["settings".to_string()], vec!["settings".to_string()]));
@@ -91,7 +91,7 @@ fn lines(texts: &[&str]) -> Vec<String> {
 
 #[test]
 fn a_request_and_its_response() {
-    let mut pair = Pair::new(Limits::default(), Limits::default());
+    let mut pair = ConnectionPair::new(Limits::default(), Limits::default());
     let mut head = pair.client.open(&request(b"POST"), &mut pair.to_server).unwrap();
     head.field(b"User-Agent", b" a\r\nb ").field(b"Connection", b"close").field(b"bad name", b"");
     head.field(b"te", b"trailers").field(b"TE", b"gzip").field_number(b"Content-Length", 3);
@@ -150,7 +150,7 @@ fn byte_by_byte() {
     .concat();
     for size in [1, 2, 3, 7, 10, 1000] {
         let mut server = server::Connection::new(Limits::default());
-        let mut heads = Heads::default();
+        let mut heads = FieldRecorder::default();
         let (mut events, mut content) = (Vec::new(), String::new());
         for piece in input.chunks(size) {
             for event in feed_to(&mut server, piece, &mut heads, true).0 {
@@ -188,7 +188,7 @@ fn byte_by_byte() {
 #[test]
 fn windows_carry_back_pressure() {
     let limits = Limits { stream_window: 100_000, ..Limits::default() };
-    let mut pair = Pair::new(Limits::default(), limits);
+    let mut pair = ConnectionPair::new(Limits::default(), limits);
     pair.take = false;
     let stream = pair.open(false);
     let left = send(&mut pair.client, stream, 250_000, &mut pair.to_server);
@@ -219,7 +219,7 @@ fn windows_carry_back_pressure() {
 #[test]
 fn the_connection_has_a_window_of_its_own() {
     let limits = Limits { connection_window: 65_535, stream_window: 1 << 20, ..Limits::default() };
-    let mut pair = Pair::new(limits, Limits::default());
+    let mut pair = ConnectionPair::new(limits, Limits::default());
     pair.take = false;
     let (one, three) = (pair.open(true), pair.open(true));
     pair.run();
@@ -238,7 +238,7 @@ fn the_connection_has_a_window_of_its_own() {
 
 #[test]
 fn a_window_may_become_negative() {
-    let mut pair = Pair::new(Limits::default(), Limits::default());
+    let mut pair = ConnectionPair::new(Limits::default(), Limits::default());
     let stream = pair.open(false);
     for _ in 0..4 {
         assert_eq!(pair.client.reserve(id(stream), 15_000), 15_000);
@@ -263,7 +263,7 @@ fn large_heads_are_continued() {
         ..Limits::default()
     };
     for size in [16_380, 16_381, 16_382, 16_383, 16_384, 16_385, 60_000, 99_999] {
-        let mut pair = Pair::new(large, large);
+        let mut pair = ConnectionPair::new(large, large);
         // Not shorter in Huffman coding.
         let value = "{".repeat(size);
         let mut head = pair.client.open(&request(b"GET"), &mut pair.to_server).unwrap();
@@ -279,7 +279,7 @@ fn large_heads_are_continued() {
 
 #[test]
 fn graceful_end_of_a_server() {
-    let mut pair = Pair::new(Limits::default(), Limits::default());
+    let mut pair = ConnectionPair::new(Limits::default(), Limits::default());
     let first = pair.open(true);
     pair.server.announce_shutdown();
     pair.server.ping(*b"shutdown");
@@ -329,7 +329,7 @@ fn streams_beyond_the_limit_are_refused() {
     assert_eq!(feed(&mut server, &input.concat()), events);
     assert_eq!(output(&mut server), ["RST_STREAM 5 REFUSED_STREAM"]);
 
-    let mut pair = Pair::new(Limits::default(), limits);
+    let mut pair = ConnectionPair::new(Limits::default(), limits);
     assert_eq!(pair.client.can_open(), 2);
     pair.open(true);
     pair.open(true);
@@ -355,7 +355,7 @@ fn bodies_wait_for_small_windows_to_be_known() {
 
 #[test]
 fn a_response_before_the_end_of_the_request() {
-    let mut pair = Pair::new(Limits::default(), Limits::default());
+    let mut pair = ConnectionPair::new(Limits::default(), Limits::default());
     let stream = pair.open(false);
     pair.run();
     pair.respond(stream, 413, true);
@@ -372,7 +372,7 @@ fn a_response_before_the_end_of_the_request() {
 
 #[test]
 fn misuse_is_refused() {
-    let mut pair = Pair::new(Limits::default(), Limits::default());
+    let mut pair = ConnectionPair::new(Limits::default(), Limits::default());
     let stream = id(pair.open(true));
     pair.run();
     let mut out = Vec::new();
@@ -390,7 +390,7 @@ fn misuse_is_refused() {
 
 #[test]
 fn heads_and_tunnels_have_no_length() {
-    let mut pair = Pair::new(Limits::default(), Limits::default());
+    let mut pair = ConnectionPair::new(Limits::default(), Limits::default());
     pair.client.open(&request(b"HEAD"), &mut pair.to_server).unwrap().finish(true);
     let connect = client::Request { scheme: b"", path: b"", ..request(b"CONNECT") };
     pair.client.open(&connect, &mut pair.to_server).unwrap().finish(false);
@@ -409,7 +409,7 @@ fn heads_and_tunnels_have_no_length() {
 #[test]
 fn extended_connect() {
     let limits = Limits { extended_connect: true, ..Limits::default() };
-    let mut pair = Pair::new(Limits::default(), limits);
+    let mut pair = ConnectionPair::new(Limits::default(), limits);
     assert!(pair.client.peer().enable_connect_protocol);
     let websocket = client::Request { protocol: Some(b"websocket"), ..request(b"CONNECT") };
     pair.client.open(&websocket, &mut pair.to_server).unwrap().finish(false);
@@ -423,7 +423,7 @@ fn extended_connect() {
 
 #[test]
 fn turns() {
-    let mut pair = Pair::new(Limits::default(), Limits::default());
+    let mut pair = ConnectionPair::new(Limits::default(), Limits::default());
     for _ in 0..3 {
         pair.open(true);
     }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::receive::Reading;
+use super::receive::ReadState;
 use super::{Connection, Event, Role};
 use crate::error::{ConnectionError, ErrorCode, Flood, Malformed, StreamError};
 use crate::frame::{Flags, FrameHeader, Kind, StreamId};
@@ -75,7 +75,7 @@ impl<R: Role> Connection<R> {
             self.skip(padding.into());
             return Ok(end.then(|| self.data_ends(stream, 0..0)));
         }
-        self.reading = Reading::Data { stream, left, padding, end };
+        self.reading = ReadState::Data { stream, left, padding, end };
         Ok(None)
     }
 
@@ -100,7 +100,7 @@ impl<R: Role> Connection<R> {
         open.held += length;
         self.budgets.content(&self.limits, range.len());
         if left > 0 {
-            self.reading = Reading::Data { stream, left, padding, end };
+            self.reading = ReadState::Data { stream, left, padding, end };
             return Some(Event::Data { stream, range, end: false });
         }
         self.skip(padding.into());

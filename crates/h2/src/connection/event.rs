@@ -21,7 +21,7 @@ pub trait Sink {
 
 /// What [`super::Connection::receive`] has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct ReceiveStep {
     /// Number of consumed bytes of the input.
     pub consumed: usize,
     /// What happened.

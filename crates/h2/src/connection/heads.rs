@@ -6,8 +6,8 @@ use crate::Limits;
 use crate::error::{ConnectionError, ErrorCode, Flood, Malformed, StreamError};
 use crate::frame::{Flags, FrameHeader, Kind, StreamId, WINDOW_DEFAULT};
 use crate::frames;
-use crate::message::{Check, Expected};
-use crate::stream::{Remote, Stream};
+use crate::message::{Expected, HeadCheck};
+use crate::stream::{Remote, StreamState};
 
 /// Memory for fragments that is kept for the next block, in bytes.
 const KEPT_MAX: usize = 4096;
@@ -106,7 +106,7 @@ impl<R: Role> Connection<R> {
         };
         sink.begin(stream);
         sink.size(block.len());
-        let mut check = Check::new(expected);
+        let mut check = HeadCheck::new(expected);
         let fits = self.decode(block, Some(&mut check), sink)?;
         let event = match purpose {
             Purpose::Request => self.request(stream, end, check, fits),
@@ -168,7 +168,7 @@ impl<R: Role> Connection<R> {
     fn decode(
         &mut self,
         block: &[u8],
-        mut check: Option<&mut Check>,
+        mut check: Option<&mut HeadCheck>,
         sink: &mut impl Sink,
     ) -> Result<bool, ConnectionError> {
         let limits = &self.limits;
@@ -217,11 +217,11 @@ impl<R: Role> Connection<R> {
         &mut self,
         stream: StreamId,
         end: bool,
-        check: Check,
+        check: HeadCheck,
         fits: bool,
     ) -> Result<Event, ConnectionError> {
         let (window, room) = (self.peer.initial_window_size, self.limits.stream_window);
-        let mut open = Stream::new(stream, window, room);
+        let mut open = StreamState::new(stream, window, room);
         open.remote = if end { Remote::Ended } else { Remote::Open };
         if let Some(at) = self.announced.iter().position(|(announced, _)| *announced == stream) {
             (open.priority, open.has_priority) = (self.announced[at].1, true);
@@ -248,7 +248,7 @@ impl<R: Role> Connection<R> {
         &mut self,
         stream: StreamId,
         end: bool,
-        check: Check,
+        check: HeadCheck,
         fits: bool,
     ) -> Result<Event, ConnectionError> {
         let head = match check.finish() {
@@ -294,7 +294,7 @@ impl<R: Role> Connection<R> {
         &mut self,
         stream: StreamId,
         end: bool,
-        check: Check,
+        check: HeadCheck,
         fits: bool,
     ) -> Result<Event, ConnectionError> {
         let open = self.streams.get(stream);

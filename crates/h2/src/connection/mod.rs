@@ -30,13 +30,13 @@ use crate::frame::{
 use crate::frames::{self, Parameters, Setting};
 use crate::hpack::{Decoder, Encoder};
 use crate::priority::Priority;
-use crate::stream::{Local, Remote, Stream, Streams};
+use crate::stream::{Local, Remote, StreamState, Streams};
 use crate::window::{ReceiveWindow, SendWindow};
 use crate::{Limits, hpack};
-use receive::Reading;
+use receive::ReadState;
 
-pub use event::{Event, Sink, Step};
-pub(crate) use send::Block;
+pub use event::{Event, ReceiveStep, Sink};
+pub(crate) use send::HeadKind;
 pub use send::{HeadWriter, SendError};
 
 /// Bytes of control frames that wait for the caller; one frame more may exceed it.
@@ -79,7 +79,7 @@ pub struct Connection<R> {
     limits: Limits,
     /// The peer's settings.
     peer: Parameters,
-    reading: Reading,
+    reading: ReadState,
     /// An incomplete frame header.
     header: [u8; HEADER_LEN],
     header_len: u8,
@@ -138,7 +138,7 @@ impl<R: Role> Connection<R> {
         let mut connection = Connection {
             limits,
             peer: Parameters::default(),
-            reading: if R::CLIENT { Reading::Header } else { Reading::Preface(0) },
+            reading: if R::CLIENT { ReadState::Header } else { ReadState::Preface(0) },
             header: [0; HEADER_LEN],
             header_len: 0,
             partial: Vec::new(),
@@ -325,7 +325,7 @@ impl<R: Role> Connection<R> {
         stream: StreamId,
         out: &'a mut B,
     ) -> Result<HeadWriter<'a, R, B>, SendError> {
-        self.begin_block(stream, Block::Trailers, out)
+        self.begin_block(stream, HeadKind::Trailers, out)
     }
 
     /// The peer's settings.
@@ -335,13 +335,13 @@ impl<R: Role> Connection<R> {
 
     /// Whether a frame or a field block is incomplete: for the caller's `client_header_timeout`.
     pub fn has_begun(&self) -> bool {
-        self.header_len > 0 || self.block.is_some() || !matches!(self.reading, Reading::Header)
+        self.header_len > 0 || self.block.is_some() || !matches!(self.reading, ReadState::Header)
     }
 
     /// The stream whose field block is incomplete: nothing else can come before the rest of it.
     pub fn open_block(&self) -> Option<StreamId> {
         match self.reading {
-            Reading::Payload(header) if header.kind == Kind::Headers => Some(header.stream),
+            ReadState::Payload(header) if header.kind == Kind::Headers => Some(header.stream),
             _ => self.block.map(|block| block.stream),
         }
     }
@@ -441,7 +441,7 @@ impl<R: Role> Connection<R> {
     }
 
     /// Adds a stream that we open.
-    pub(crate) fn add_stream(&mut self, stream: Stream) {
+    pub(crate) fn add_stream(&mut self, stream: StreamState) {
         self.last_local = stream.id;
         self.streams.push(stream);
     }

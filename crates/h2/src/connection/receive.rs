@@ -1,7 +1,7 @@
 //! Cutting the input into frames. Payloads other than DATA are handled when they are complete; they
 //! are only kept if the input ends inside of them.
 
-use super::{Connection, Event, KEPT_MAX, OUTPUT_MAX, Role, Sink, Step};
+use super::{Connection, Event, KEPT_MAX, OUTPUT_MAX, ReceiveStep, Role, Sink};
 use crate::error::{ConnectionError, Flood};
 use crate::frame::{Flags, FrameHeader, HEADER_LEN, Kind, PREFACE, StreamId};
 
@@ -16,7 +16,7 @@ const PRIORITY_UPDATE_MAX: u32 = 256;
 
 /// What comes next.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Reading {
+pub(super) enum ReadState {
     /// The rest of the client's preface.
     Preface(u8),
     Header,
@@ -40,7 +40,11 @@ impl<R: Role> Connection<R> {
     /// [`Event::Data`] count from the start of this `input`.
     ///
     /// After an error the connection can only be closed, once its output (with GOAWAY) is sent.
-    pub fn receive(&mut self, input: &[u8], sink: &mut impl Sink) -> Result<Step, ConnectionError> {
+    pub fn receive(
+        &mut self,
+        input: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<ReceiveStep, ConnectionError> {
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -52,25 +56,29 @@ impl<R: Role> Connection<R> {
         result
     }
 
-    fn advance(&mut self, input: &[u8], sink: &mut impl Sink) -> Result<Step, ConnectionError> {
+    fn advance(
+        &mut self,
+        input: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<ReceiveStep, ConnectionError> {
         if let Some(event) = self.unprocessed() {
-            return Ok(Step { consumed: 0, event });
+            return Ok(ReceiveStep { consumed: 0, event });
         }
         let mut at = 0;
         loop {
             if self.output.len() >= OUTPUT_MAX {
-                return Ok(Step { consumed: at, event: Event::OutputFull });
+                return Ok(ReceiveStep { consumed: at, event: Event::OutputFull });
             }
             let rest = &input[at..];
             if rest.is_empty() {
-                return Ok(Step { consumed: at, event: Event::NeedMore });
+                return Ok(ReceiveStep { consumed: at, event: Event::NeedMore });
             }
             let event = match self.reading {
-                Reading::Preface(matched) => {
+                ReadState::Preface(matched) => {
                     at += self.preface(matched, rest)?;
                     None
                 }
-                Reading::Header => {
+                ReadState::Header => {
                     let (taken, header) = self.take_header(rest);
                     at += taken;
                     match header {
@@ -78,21 +86,21 @@ impl<R: Role> Connection<R> {
                         None => None,
                     }
                 }
-                Reading::Payload(header) => {
+                ReadState::Payload(header) => {
                     let (taken, event) = self.payload(header, rest, sink)?;
                     at += taken;
                     event
                 }
-                Reading::PadLength(header) => {
+                ReadState::PadLength(header) => {
                     at += 1;
                     self.data_begins(header, Some(rest[0]))?
                 }
-                Reading::Data { stream, left, padding, end } => {
+                ReadState::Data { stream, left, padding, end } => {
                     let length = rest.len().min(left as usize);
                     at += length;
                     self.data(stream, at - length..at, left, padding, end)
                 }
-                Reading::Skip(left) => {
+                ReadState::Skip(left) => {
                     let length = rest.len().min(left as usize);
                     at += length;
                     self.skip(left - length as u32);
@@ -100,7 +108,7 @@ impl<R: Role> Connection<R> {
                 }
             };
             if let Some(event) = event {
-                return Ok(Step { consumed: at, event });
+                return Ok(ReceiveStep { consumed: at, event });
             }
         }
     }
@@ -112,8 +120,8 @@ impl<R: Role> Connection<R> {
             return Err(ConnectionError::InvalidPreface);
         }
         self.reading = match expected.len() - length {
-            0 => Reading::Header,
-            _ => Reading::Preface(matched + length as u8),
+            0 => ReadState::Header,
+            _ => ReadState::Preface(matched + length as u8),
         };
         Ok(length)
     }
@@ -160,7 +168,7 @@ impl<R: Role> Connection<R> {
         }
         match header.kind {
             Kind::Data if header.flags.has(Flags::PADDED) => {
-                self.reading = Reading::PadLength(header);
+                self.reading = ReadState::PadLength(header);
                 return Ok(None);
             }
             Kind::Data => return self.data_begins(header, None),
@@ -191,7 +199,7 @@ impl<R: Role> Connection<R> {
         if header.length == 0 {
             return self.frame(header, &[], sink);
         }
-        self.reading = Reading::Payload(header);
+        self.reading = ReadState::Payload(header);
         Ok(None)
     }
 
@@ -207,7 +215,7 @@ impl<R: Role> Connection<R> {
             self.partial.extend_from_slice(input);
             return Ok((input.len(), None));
         };
-        self.reading = Reading::Header;
+        self.reading = ReadState::Header;
         if self.partial.is_empty() {
             return Ok((length, self.frame(header, end, sink)?));
         }
@@ -245,6 +253,6 @@ impl<R: Role> Connection<R> {
 
     /// Skips this many bytes.
     pub(super) fn skip(&mut self, bytes: u32) {
-        self.reading = if bytes == 0 { Reading::Header } else { Reading::Skip(bytes) };
+        self.reading = if bytes == 0 { ReadState::Header } else { ReadState::Skip(bytes) };
     }
 }

@@ -38,7 +38,7 @@ impl std::error::Error for SendError {}
 
 /// What a head is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Block {
+pub(crate) enum HeadKind {
     Head,
     Interim,
     Trailers,
@@ -147,13 +147,13 @@ impl<R: Role> Connection<R> {
     pub(crate) fn begin_block<'a, B: BufMut + AsMut<[u8]>>(
         &'a mut self,
         stream: StreamId,
-        block: Block,
+        block: HeadKind,
         out: &'a mut B,
     ) -> Result<HeadWriter<'a, R, B>, SendError> {
         let open = self.streams.get(stream).ok_or(SendError::Closed)?;
         let allowed = match block {
-            Block::Head | Block::Interim => open.local == Local::Waiting,
-            Block::Trailers => open.local == Local::Open,
+            HeadKind::Head | HeadKind::Interim => open.local == Local::Waiting,
+            HeadKind::Trailers => open.local == Local::Open,
         };
         if !allowed {
             return Err(SendError::OutOfOrder);
@@ -179,7 +179,7 @@ pub struct HeadWriter<'a, R, B> {
     /// Where the frame header will be.
     start: usize,
     stream: StreamId,
-    block: Block,
+    block: HeadKind,
 }
 
 impl<R: Role, B: BufMut + AsMut<[u8]>> HeadWriter<'_, R, B> {
@@ -266,14 +266,14 @@ impl<R: Role, B: BufMut + AsMut<[u8]>> HeadWriter<'_, R, B> {
     /// Ends the block. `end` ends the message; trailers always do, interim responses never.
     pub fn finish(self, end: bool) -> StreamId {
         let end = match self.block {
-            Block::Head => end,
-            Block::Interim => false,
-            Block::Trailers => true,
+            HeadKind::Head => end,
+            HeadKind::Interim => false,
+            HeadKind::Trailers => true,
         };
         let frame_max = self.connection.peer.max_frame_size as usize;
         write_headers(self.out, self.start, self.stream, end, frame_max);
         if let Some(open) = self.connection.streams.get_mut(self.stream)
-            && self.block == Block::Head
+            && self.block == HeadKind::Head
         {
             open.local = Local::Open;
         }

@@ -3,13 +3,13 @@
 use super::huffman;
 use super::integer::read;
 use super::static_table;
-use super::table::Table;
-use super::{Error, Facts, Field, TABLE_SIZE_DEFAULT, Token, known};
+use super::table::DynamicTable;
+use super::{Facts, Field, HpackError, TABLE_SIZE_DEFAULT, Token, known};
 
 /// One direction's state: the peer's table. Lives as long as its connection.
 #[derive(Debug)]
 pub struct Decoder {
-    table: Table<Facts>,
+    table: DynamicTable<Facts>,
     /// The largest size that the peer may choose.
     allowed: u32,
     /// A whole octet of padding after Huffman codes is accepted.
@@ -23,7 +23,7 @@ pub struct Decoder {
 impl Default for Decoder {
     fn default() -> Self {
         Decoder {
-            table: Table::new(TABLE_SIZE_DEFAULT),
+            table: DynamicTable::new(TABLE_SIZE_DEFAULT),
             allowed: TABLE_SIZE_DEFAULT,
             long_padding: false,
             must_shrink: false,
@@ -48,8 +48,8 @@ impl Decoder {
 
     /// Begins to read a complete field block. It must be read to its end, or the connection is lost:
     /// later blocks refer to what this one inserts. No string may be longer than `string_max`.
-    pub fn block<'d>(&'d mut self, block: &'d [u8], string_max: usize) -> Block<'d> {
-        Block { decoder: self, rest: block, string_max, begun: false }
+    pub fn block<'d>(&'d mut self, block: &'d [u8], string_max: usize) -> FieldBlock<'d> {
+        FieldBlock { decoder: self, rest: block, string_max, begun: false }
     }
 
     /// Gives back memory that an idle connection doesn't need. The table's entries remain, because
@@ -64,9 +64,9 @@ impl Decoder {
         self.scratch.capacity() + self.table.heap()
     }
 
-    fn update_size(&mut self, size: u32) -> Result<(), Error> {
+    fn update_size(&mut self, size: u32) -> Result<(), HpackError> {
         if size > self.allowed {
-            return Err(Error::InvalidTableSize);
+            return Err(HpackError::InvalidTableSize);
         }
         self.must_shrink = false;
         self.table.resize(size);
@@ -74,7 +74,7 @@ impl Decoder {
     }
 
     /// The name at `index`, in either table.
-    fn name(&self, index: usize) -> Result<(&[u8], Token), Error> {
+    fn name(&self, index: usize) -> Result<(&[u8], Token), HpackError> {
         if let Some((name, _)) = static_table::field(index) {
             return Ok((name, Token::at(index)));
         }
@@ -82,15 +82,15 @@ impl Decoder {
         Ok((name, facts.token))
     }
 
-    fn dynamic(&self, index: usize) -> Result<(&[u8], &[u8], Facts), Error> {
-        let at = index.checked_sub(static_table::LEN + 1).ok_or(Error::InvalidIndex)?;
-        self.table.get(at).ok_or(Error::InvalidIndex)
+    fn dynamic(&self, index: usize) -> Result<(&[u8], &[u8], Facts), HpackError> {
+        let at = index.checked_sub(static_table::LEN + 1).ok_or(HpackError::InvalidIndex)?;
+        self.table.get(at).ok_or(HpackError::InvalidIndex)
     }
 }
 
 /// A field block being read.
 #[derive(Debug)]
-pub struct Block<'d> {
+pub struct FieldBlock<'d> {
     decoder: &'d mut Decoder,
     rest: &'d [u8],
     string_max: usize,
@@ -103,11 +103,11 @@ enum Literal<'b> {
     Decoded(usize, usize),
 }
 
-impl<'d> Block<'d> {
+impl<'d> FieldBlock<'d> {
     /// The next field; none at the end of the block.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "it lends its fields")]
-    pub fn next(&mut self) -> Result<Option<Field<'_>>, Error> {
+    pub fn next(&mut self) -> Result<Option<Field<'_>>, HpackError> {
         loop {
             let Some(&first) = self.rest.first() else { return Ok(None) };
             if first & 0xe0 == 0x20 {
@@ -117,7 +117,7 @@ impl<'d> Block<'d> {
             if !self.begun {
                 self.begun = true;
                 if self.decoder.must_shrink {
-                    return Err(Error::InvalidTableSize);
+                    return Err(HpackError::InvalidTableSize);
                 }
             }
             return match first {
@@ -132,9 +132,9 @@ impl<'d> Block<'d> {
 
     /// "This dynamic table size update MUST occur at the beginning of the first header block following
     /// the change" (RFC 7541 section 4.2).
-    fn update_size(&mut self) -> Result<(), Error> {
+    fn update_size(&mut self) -> Result<(), HpackError> {
         if self.begun {
-            return Err(Error::InvalidTableSize);
+            return Err(HpackError::InvalidTableSize);
         }
         let (size, rest) = read(self.rest, 5)?;
         self.rest = rest;
@@ -142,7 +142,7 @@ impl<'d> Block<'d> {
     }
 
     #[inline]
-    fn indexed(&mut self) -> Result<Field<'_>, Error> {
+    fn indexed(&mut self) -> Result<Field<'_>, HpackError> {
         let (index, rest) = read(self.rest, 7)?;
         self.rest = rest;
         let index = index as usize;
@@ -154,7 +154,12 @@ impl<'d> Block<'d> {
         Ok(Field::with(name, value, facts, false))
     }
 
-    fn literal(&mut self, prefix: u32, insert: bool, sensitive: bool) -> Result<Field<'_>, Error> {
+    fn literal(
+        &mut self,
+        prefix: u32,
+        insert: bool,
+        sensitive: bool,
+    ) -> Result<Field<'_>, HpackError> {
         self.decoder.scratch.clear();
         let (index, rest) = read(self.rest, prefix)?;
         self.rest = rest;
@@ -185,14 +190,14 @@ impl<'d> Block<'d> {
         Ok(Field::with(name, value, facts, sensitive))
     }
 
-    fn string(&mut self) -> Result<Literal<'d>, Error> {
+    fn string(&mut self) -> Result<Literal<'d>, HpackError> {
         let huffman = self.rest.first().is_some_and(|first| first & 0x80 != 0);
         let (length, rest) = read(self.rest, 7)?;
         let length = length as usize;
         if length > self.string_max {
-            return Err(Error::StringTooLong);
+            return Err(HpackError::StringTooLong);
         }
-        let (string, rest) = rest.split_at_checked(length).ok_or(Error::Truncated)?;
+        let (string, rest) = rest.split_at_checked(length).ok_or(HpackError::Truncated)?;
         self.rest = rest;
         if !huffman {
             return Ok(Literal::Plain(string));

@@ -8,7 +8,7 @@
 
 use bytes::BufMut;
 
-use super::table::Table;
+use super::table::DynamicTable;
 use super::{TABLE_SIZE_DEFAULT, Token, huffman, integer, static_table};
 
 /// The encoder's table never exceeds this, whatever the peer allows.
@@ -30,7 +30,7 @@ const SEEN: usize = 32;
 /// One direction's state: our table, as the peer has it.
 #[derive(Debug)]
 pub struct Encoder {
-    table: Table<Token>,
+    table: DynamicTable<Token>,
     /// Hashes of the table's fields, the oldest at `first`. The upper half is the name's.
     hashes: Vec<u32>,
     first: usize,
@@ -48,7 +48,7 @@ pub struct Encoder {
 impl Default for Encoder {
     fn default() -> Self {
         Encoder {
-            table: Table::new(TABLE_MAX),
+            table: DynamicTable::new(TABLE_MAX),
             hashes: Vec::new(),
             first: 0,
             seen: [0; SEEN],
@@ -172,13 +172,13 @@ impl Encoder {
         let hash = hash(token, name, value);
         let indexing = if sensitive { Indexing::Never } else { indexing(token, value) };
         let found = self.find(hash, name, value, indexing != Indexing::Never);
-        if let Found::Field(index) = found {
+        if let TableMatch::Field(index) = found {
             let at = index - static_table::LEN - 1;
             self.last[token.index() % LAST] = self.inserted.wrapping_sub(at as u8);
             return integer::write(out, 0x80, 7, index);
         }
         let index = match (token, found) {
-            (Token::OTHER, Found::Name(index)) => index,
+            (Token::OTHER, TableMatch::Name(index)) => index,
             _ => token.index(),
         };
         let insert = match indexing {
@@ -219,8 +219,8 @@ impl Encoder {
 
     /// The newest entry that is the field, or at least has its name.
     #[inline]
-    fn find(&self, hash: u32, name: &[u8], value: &[u8], whole: bool) -> Found {
-        let mut found = Found::Nothing;
+    fn find(&self, hash: u32, name: &[u8], value: &[u8], whole: bool) -> TableMatch {
+        let mut found = TableMatch::Nothing;
         for (at, entry) in self.hashes[self.first..].iter().rev().enumerate() {
             if (entry ^ hash) >> 16 != 0 {
                 continue;
@@ -231,10 +231,10 @@ impl Encoder {
             }
             let index = static_table::LEN + 1 + at;
             if whole && *entry == hash && known_value == value {
-                return Found::Field(index);
+                return TableMatch::Field(index);
             }
-            if found == Found::Nothing {
-                found = Found::Name(index);
+            if found == TableMatch::Nothing {
+                found = TableMatch::Name(index);
             }
         }
         found
@@ -255,7 +255,7 @@ impl Encoder {
 
 /// What the table has of a field.
 #[derive(PartialEq, Eq)]
-enum Found {
+enum TableMatch {
     Field(usize),
     Name(usize),
     Nothing,

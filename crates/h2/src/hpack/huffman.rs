@@ -6,7 +6,7 @@
 
 use bytes::BufMut;
 
-use super::Error;
+use super::HpackError;
 
 /// Symbols: all octets, and EOS.
 const SYMBOLS: usize = 257;
@@ -101,7 +101,7 @@ pub(super) fn decode(
     out: &mut Vec<u8>,
     max: usize,
     padding_max: usize,
-) -> Result<(), Error> {
+) -> Result<(), HpackError> {
     // The shortest code has 5 bits.
     out.reserve((input.len() * 8 / 5).min(max));
     let end = out.len().saturating_add(max);
@@ -126,16 +126,16 @@ pub(super) fn decode(
         // as a decoding error" (RFC 7541 section 5.2).
         if inverted == 0 {
             let ends = rest.is_empty() && count <= padding_max;
-            return if ends { Ok(()) } else { Err(Error::InvalidHuffman) };
+            return if ends { Ok(()) } else { Err(HpackError::InvalidHuffman) };
         }
         let (symbol, length) = symbol(!(inverted >> (64 - BITS_MAX)) as u32 & WINDOW)?;
         if length > count {
-            return Err(Error::InvalidHuffman);
+            return Err(HpackError::InvalidHuffman);
         }
         inverted <<= length;
         count -= length;
         if out.len() == end {
-            return Err(Error::StringTooLong);
+            return Err(HpackError::StringTooLong);
         }
         out.push(symbol);
     }
@@ -143,7 +143,7 @@ pub(super) fn decode(
 
 /// The symbol that 30 bits begin with, and the length of its code.
 #[inline]
-fn symbol(window: u32) -> Result<(u8, usize), Error> {
+fn symbol(window: u32) -> Result<(u8, usize), HpackError> {
     let entry = CODE.fast[(window >> (BITS_MAX - FAST_BITS)) as usize];
     if entry != 0 {
         return Ok(((entry >> 4) as u8, usize::from(entry & 15)));
@@ -152,13 +152,14 @@ fn symbol(window: u32) -> Result<(u8, usize), Error> {
     while window >= CODE.limits[length] {
         length += 1;
         if length > BITS_MAX {
-            return Err(Error::InvalidHuffman);
+            return Err(HpackError::InvalidHuffman);
         }
     }
     let index = (window >> (BITS_MAX - length)).wrapping_sub(CODE.offsets[length]);
     // "A Huffman-encoded string literal containing the EOS symbol MUST be treated as a decoding
     // error" (RFC 7541 section 5.2): EOS is no octet.
-    let symbol = u8::try_from(CODE.ordered[index as usize]).map_err(|_| Error::InvalidHuffman)?;
+    let symbol =
+        u8::try_from(CODE.ordered[index as usize]).map_err(|_| HpackError::InvalidHuffman)?;
     Ok((symbol, length))
 }
 
@@ -194,7 +195,7 @@ pub(super) fn encode(string: &[u8], out: &mut impl BufMut) {
 mod tests {
     use super::*;
 
-    fn decoded(input: &[u8], max: usize) -> Result<Vec<u8>, Error> {
+    fn decoded(input: &[u8], max: usize) -> Result<Vec<u8>, HpackError> {
         let mut out = Vec::new();
         decode(input, &mut out, max, 7).map(|()| out)
     }
@@ -237,13 +238,13 @@ mod tests {
             decode(input, &mut out, 99, 15).map(|()| out)
         };
         assert_eq!(lenient(&[0x1f, 0xff]), Ok(vec![b'a']));
-        assert_eq!(lenient(&[0x1f, 0xff, 0xff]), Err(Error::InvalidHuffman));
-        assert_eq!(lenient(&[0x1f, 0xfe]), Err(Error::InvalidHuffman));
+        assert_eq!(lenient(&[0x1f, 0xff, 0xff]), Err(HpackError::InvalidHuffman));
+        assert_eq!(lenient(&[0x1f, 0xfe]), Err(HpackError::InvalidHuffman));
     }
 
     #[test]
     fn eos_and_bad_padding_are_errors() {
-        let bad = Err(Error::InvalidHuffman);
+        let bad = Err(HpackError::InvalidHuffman);
         assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xff], 99), bad); // EOS
         assert_eq!(decoded(&[0xff; 9], 99), bad);
         assert_eq!(decoded(&[0xff], 99), bad); // eight bits of padding
@@ -309,8 +310,8 @@ mod tests {
     fn the_length_is_bounded() {
         let long = encoded(&[b'a'; 100]);
         assert_eq!(decoded(&long, 100).unwrap().len(), 100);
-        assert_eq!(decoded(&long, 99), Err(Error::StringTooLong));
+        assert_eq!(decoded(&long, 99), Err(HpackError::StringTooLong));
         let short = encoded(b"ab");
-        assert_eq!(decoded(&short, 1), Err(Error::StringTooLong));
+        assert_eq!(decoded(&short, 1), Err(HpackError::StringTooLong));
     }
 }

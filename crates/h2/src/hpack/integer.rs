@@ -5,29 +5,29 @@
 
 use bytes::BufMut;
 
-use super::Error;
+use super::HpackError;
 
 /// Octets after the prefix.
 const CONTINUATION_OCTETS_MAX: usize = 3;
 
 /// Reads an integer whose first octet has `prefix` bits of it. Returns the value and the rest.
 #[inline]
-pub(super) fn read(block: &[u8], prefix: u32) -> Result<(u32, &[u8]), Error> {
-    let (&first, mut rest) = block.split_first().ok_or(Error::Truncated)?;
+pub(super) fn read(block: &[u8], prefix: u32) -> Result<(u32, &[u8]), HpackError> {
+    let (&first, mut rest) = block.split_first().ok_or(HpackError::Truncated)?;
     let mask = (1u32 << prefix) - 1;
     let mut value = u32::from(first) & mask;
     if value < mask {
         return Ok((value, rest));
     }
     for shift in 0..CONTINUATION_OCTETS_MAX {
-        let (&octet, tail) = rest.split_first().ok_or(Error::Truncated)?;
+        let (&octet, tail) = rest.split_first().ok_or(HpackError::Truncated)?;
         value += u32::from(octet & 0x7f) << (7 * shift);
         rest = tail;
         if octet & 0x80 == 0 {
             return Ok((value, rest));
         }
     }
-    Err(Error::IntegerTooLong)
+    Err(HpackError::IntegerTooLong)
 }
 
 /// Writes an integer after the bits of `pattern`, which are those above the prefix.
@@ -68,9 +68,9 @@ mod tests {
     #[test]
     fn the_largest_value_and_one_octet_more() {
         assert_eq!(read(&[0x7f, 0xff, 0xff, 0x7f, 9], 7), Ok((127 + (1 << 21) - 1, &[9][..])));
-        assert_eq!(read(&[0x7f, 0xff, 0xff, 0xff, 0], 7), Err(Error::IntegerTooLong));
-        assert_eq!(read(&[0x7f, 0x80, 0x80, 0x80, 0], 7), Err(Error::IntegerTooLong));
-        assert_eq!(read(&[0x7f, 0x80], 7), Err(Error::Truncated));
-        assert_eq!(read(&[], 7), Err(Error::Truncated));
+        assert_eq!(read(&[0x7f, 0xff, 0xff, 0xff, 0], 7), Err(HpackError::IntegerTooLong));
+        assert_eq!(read(&[0x7f, 0x80, 0x80, 0x80, 0], 7), Err(HpackError::IntegerTooLong));
+        assert_eq!(read(&[0x7f, 0x80], 7), Err(HpackError::Truncated));
+        assert_eq!(read(&[], 7), Err(HpackError::Truncated));
     }
 }

@@ -18,7 +18,7 @@ use nowait_message::Known;
 use crate::error::Malformed;
 use crate::message;
 
-pub use decoder::{Block, Decoder};
+pub use decoder::{Decoder, FieldBlock};
 pub use encoder::Encoder;
 pub use static_table::Token;
 pub(crate) use table::SIZE_MAX;
@@ -78,7 +78,7 @@ impl<'a> Field<'a> {
 
 /// A field block that can't be decoded: the connection is lost. The peer's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Error {
+pub enum HpackError {
     /// The block ends inside a field.
     Truncated,
     /// An integer has too many octets.
@@ -93,17 +93,17 @@ pub enum Error {
     StringTooLong,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for HpackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Error::Truncated => "header block with incorrect length",
-            Error::IntegerTooLong => "header block with too long integer",
-            Error::InvalidIndex => "invalid header table index",
-            Error::InvalidHuffman => "invalid encoded header field",
-            Error::InvalidTableSize => "invalid header table size update",
-            Error::StringTooLong => "too large header field",
+            HpackError::Truncated => "header block with incorrect length",
+            HpackError::IntegerTooLong => "header block with too long integer",
+            HpackError::InvalidIndex => "invalid header table index",
+            HpackError::InvalidHuffman => "invalid encoded header field",
+            HpackError::InvalidTableSize => "invalid header table size update",
+            HpackError::StringTooLong => "too large header field",
         })
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for HpackError {}

@@ -17,7 +17,7 @@ pub(crate) const SIZE_MAX: u32 = 65_535;
 
 /// Where an entry is.
 #[derive(Debug, Clone, Copy)]
-struct Entry<N> {
+struct TableEntry<N> {
     /// The position of its name among all bytes ever inserted.
     at: u32,
     name: u16,
@@ -25,7 +25,7 @@ struct Entry<N> {
     note: N,
 }
 
-impl<N> Entry<N> {
+impl<N> TableEntry<N> {
     fn size(&self) -> usize {
         usize::from(self.name) + usize::from(self.value) + OVERHEAD
     }
@@ -33,21 +33,21 @@ impl<N> Entry<N> {
 
 /// The table.
 #[derive(Debug)]
-pub(super) struct Table<N> {
+pub(super) struct DynamicTable<N> {
     bytes: Vec<u8>,
     /// The position of the first of `bytes`.
     base: u32,
     /// Oldest first.
-    entries: VecDeque<Entry<N>>,
+    entries: VecDeque<TableEntry<N>>,
     size: u32,
     size_max: u32,
 }
 
-impl<N: Copy> Table<N> {
+impl<N: Copy> DynamicTable<N> {
     /// An empty table without memory.
     pub(super) fn new(size_max: u32) -> Self {
         let size_max = size_max.min(SIZE_MAX);
-        Table { bytes: Vec::new(), base: 0, entries: VecDeque::new(), size: 0, size_max }
+        DynamicTable { bytes: Vec::new(), base: 0, entries: VecDeque::new(), size: 0, size_max }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -87,7 +87,7 @@ impl<N: Copy> Table<N> {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
         let (name, value) = (name.len() as u16, value.len() as u16);
-        self.entries.push_back(Entry { at, name, value, note });
+        self.entries.push_back(TableEntry { at, name, value, note });
         self.size += size as u32;
         (evicted, true)
     }
@@ -107,7 +107,7 @@ impl<N: Copy> Table<N> {
 
     /// Bytes of heap memory.
     pub(super) fn heap(&self) -> usize {
-        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry<N>>()
+        self.bytes.capacity() + self.entries.capacity() * size_of::<TableEntry<N>>()
     }
 
     fn evict_to(&mut self, size: usize) -> usize {
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_newest_comes_first_and_the_oldest_goes() {
-        let mut table = Table::new(100);
+        let mut table = DynamicTable::new(100);
         assert_eq!(table.insert(b"a", b"1", Token::OTHER), (0, true));
         assert_eq!(table.insert(b"b", b"2", Token::HOST), (0, true));
         assert_eq!(table.get(0), Some((&b"b"[..], &b"2"[..], Token::HOST)));
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn two_entries_fit_exactly() {
         for (size, len) in [(67, 1), (68, 2), (69, 2)] {
-            let mut table = Table::new(size);
+            let mut table = DynamicTable::new(size);
             table.insert(b"a", b"1", Token::OTHER);
             table.insert(b"b", b"2", Token::OTHER);
             assert_eq!(table.len(), len, "{size}");
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn memory_stays_within_twice_the_size() {
-        let mut table = Table::new(4096);
+        let mut table = DynamicTable::new(4096);
         for number in 0..10_000u32 {
             let value = number.to_string().repeat(number as usize % 40);
             table.insert(b"name", value.as_bytes(), Token::OTHER);
@@ -175,9 +175,13 @@ mod tests {
             let oldest = table.len() - 1;
             assert_eq!(table.get(oldest).unwrap().0, b"name");
         }
-        assert!(table.heap() <= 2 * 4096 + 128 * size_of::<Entry<Token>>(), "{}", table.heap());
+        assert!(
+            table.heap() <= 2 * 4096 + 128 * size_of::<TableEntry<Token>>(),
+            "{}",
+            table.heap()
+        );
         table.shrink();
-        assert!(table.heap() <= 4096 + 128 * size_of::<Entry<Token>>(), "{}", table.heap());
+        assert!(table.heap() <= 4096 + 128 * size_of::<TableEntry<Token>>(), "{}", table.heap());
         table.resize(0);
         table.shrink();
         assert_eq!(table.heap(), 0);

@@ -11,12 +11,12 @@ use nowait_h2::{
 
 /// Keeps the fields of the last block.
 #[derive(Debug, Default)]
-pub struct Heads {
+pub struct FieldRecorder {
     pub stream: StreamId,
     pub fields: Vec<String>,
 }
 
-impl Sink for Heads {
+impl Sink for FieldRecorder {
     fn begin(&mut self, stream: StreamId) {
         self.stream = stream;
         self.fields.clear();
@@ -128,14 +128,14 @@ pub fn request(method: &[u8]) -> client::Request<'_> {
 
 /// The events of an input, as text. Data is taken at once; an error is the last one.
 pub fn feed<R: Role>(connection: &mut Connection<R>, input: &[u8]) -> Vec<String> {
-    feed_to(connection, input, &mut Heads::default(), true).0
+    feed_to(connection, input, &mut FieldRecorder::default(), true).0
 }
 
 /// The same with a given sink. Control frames that don't fit inside are returned.
 pub fn feed_to<R: Role>(
     connection: &mut Connection<R>,
     input: &[u8],
-    heads: &mut Heads,
+    heads: &mut FieldRecorder,
     take: bool,
 ) -> (Vec<String>, Vec<u8>) {
     let (mut at, mut texts, mut output) = (0, Vec::new(), Vec::new());
@@ -233,7 +233,7 @@ pub fn frame_texts(mut output: &[u8]) -> Vec<String> {
 
 /// The error of a connection, if the input leads to one.
 pub fn error_of<R: Role>(connection: &mut Connection<R>, input: &[u8]) -> Option<ConnectionError> {
-    let mut heads = Heads::default();
+    let mut heads = FieldRecorder::default();
     let mut at = 0;
     loop {
         match connection.receive(&input[at..], &mut heads) {
@@ -248,10 +248,10 @@ pub fn error_of<R: Role>(connection: &mut Connection<R>, input: &[u8]) -> Option
     }
 }
 
-/// Random numbers by seed.
-pub struct Random(pub u64);
+/// TestRng numbers by seed.
+pub struct TestRng(pub u64);
 
-impl Random {
+impl TestRng {
     pub fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -7,7 +7,7 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 
 use crate::picture::{Picture, Pixel};
-use crate::{Error, Format, PIXELS_MAX, Size};
+use crate::{Format, ImageError, PIXELS_MAX, Size};
 
 /// Memory that a decoder may allocate besides the pixels, in bytes.
 const SCRATCH_BYTES_MAX: usize = PIXELS_MAX as usize * 4;
@@ -20,7 +20,7 @@ pub struct Decoded {
 }
 
 /// Decodes an image.
-pub fn decode(format: Format, image: &[u8]) -> Result<Decoded, Error> {
+pub fn decode(format: Format, image: &[u8]) -> Result<Decoded, ImageError> {
     match format {
         Format::Jpeg => jpeg(image),
         Format::Gif => gif(image),
@@ -30,16 +30,16 @@ pub fn decode(format: Format, image: &[u8]) -> Result<Decoded, Error> {
 }
 
 /// A complaint about an image of this format.
-fn broken(format: Format) -> impl Fn(&dyn std::fmt::Display) -> Error {
-    move |why| Error::Broken(format, why.to_string())
+fn broken(format: Format) -> impl Fn(&dyn std::fmt::Display) -> ImageError {
+    move |why| ImageError::Broken(format, why.to_string())
 }
 
 /// Number of pixels, before anything is decoded.
-fn count(width: u32, height: u32) -> Result<usize, Error> {
+fn count(width: u32, height: u32) -> Result<usize, ImageError> {
     let pixels = u64::from(width) * u64::from(height);
     let allowed = Some(pixels).filter(|&pixels| pixels <= PIXELS_MAX);
     let count = allowed.and_then(|pixels| usize::try_from(pixels).ok());
-    count.ok_or(Error::TooLarge(Size { width, height }))
+    count.ok_or(ImageError::TooLarge(Size { width, height }))
 }
 
 fn finish(
@@ -47,13 +47,13 @@ fn finish(
     (width, height): (u32, u32),
     pixels: Vec<Pixel>,
     has_palette: bool,
-) -> Result<Decoded, Error> {
+) -> Result<Decoded, ImageError> {
     let picture = Picture::new(Size { width, height }, pixels);
     let picture = picture.ok_or_else(|| broken(format)(&"it has no pixels"))?;
     Ok(Decoded { picture, has_palette })
 }
 
-fn jpeg(image: &[u8]) -> Result<Decoded, Error> {
+fn jpeg(image: &[u8]) -> Result<Decoded, ImageError> {
     let broken = broken(Format::Jpeg);
     let side = usize::from(u16::MAX);
     let options = DecoderOptions::default()
@@ -71,7 +71,7 @@ fn jpeg(image: &[u8]) -> Result<Decoded, Error> {
     finish(Format::Jpeg, size, pixels, false)
 }
 
-fn gif(image: &[u8]) -> Result<Decoded, Error> {
+fn gif(image: &[u8]) -> Result<Decoded, ImageError> {
     let broken = broken(Format::Gif);
     let mut options = gif::DecodeOptions::new();
     options.set_color_output(gif::ColorOutput::RGBA);
@@ -95,7 +95,7 @@ fn gif(image: &[u8]) -> Result<Decoded, Error> {
     finish(Format::Gif, size, pixels, true)
 }
 
-fn png(image: &[u8]) -> Result<Decoded, Error> {
+fn png(image: &[u8]) -> Result<Decoded, ImageError> {
     let broken = broken(Format::Png);
     let limits = png::Limits { bytes: SCRATCH_BYTES_MAX };
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(image), limits);
@@ -124,7 +124,7 @@ fn png(image: &[u8]) -> Result<Decoded, Error> {
     finish(Format::Png, size, pixels, colours == png::ColorType::Indexed)
 }
 
-fn webp(image: &[u8]) -> Result<Decoded, Error> {
+fn webp(image: &[u8]) -> Result<Decoded, ImageError> {
     let broken = broken(Format::Webp);
     let mut decoder =
         image_webp::WebPDecoder::new(Cursor::new(image)).map_err(|error| broken(&error))?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::picture::{Picture, Pixel};
-use crate::{Error, Format, Plan};
+use crate::{Format, ImageError, Plan};
 
 /// Colours of a palette.
 const COLOURS_MAX: usize = 256;
@@ -18,8 +18,8 @@ pub fn encode(
     picture: Picture,
     plan: &Plan,
     has_palette: bool,
-) -> Result<Vec<u8>, Error> {
-    let failed = |why: String| Error::Unencodable(format, why);
+) -> Result<Vec<u8>, ImageError> {
+    let failed = |why: String| ImageError::Unencodable(format, why);
     match format {
         Format::Jpeg => jpeg(&picture, plan),
         Format::Gif => gif(picture, plan.interlace),

@@ -86,7 +86,7 @@ pub struct Plan {
 
 /// Why an image is not transformed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Error {
+pub enum ImageError {
     /// The decoder's complaint.
     Broken(Format, String),
     /// It has more than [`PIXELS_MAX`] pixels: width and height.
@@ -95,7 +95,7 @@ pub enum Error {
     Unencodable(Format, String),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Broken(format, why) => write!(f, "broken {} image: {why}", format.name()),
@@ -109,13 +109,13 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for ImageError {}
 
 /// Transforms an image; `None`: it can stay as it is.
 ///
 /// # Errors
-/// [`Error`]
-pub fn transform(format: Format, image: &[u8], plan: &Plan) -> Result<Option<Vec<u8>>, Error> {
+/// [`ImageError`]
+pub fn transform(format: Format, image: &[u8], plan: &Plan) -> Result<Option<Vec<u8>>, ImageError> {
     let fits = |size: Size| match plan.shape {
         Shape::Whole => false,
         Shape::Fit(max) | Shape::Fill(max) => {

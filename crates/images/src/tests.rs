@@ -214,7 +214,7 @@ fn many_pixels_are_refused_before_they_are_decoded() {
                 image[21..][..4].copy_from_slice(&bits.to_le_bytes());
             }
         }
-        let error = Error::TooLarge(size(side.into(), side.into()));
+        let error = ImageError::TooLarge(size(side.into(), side.into()));
         assert_eq!(transform(format, &image, &plan), Err(error));
     }
 }
@@ -244,6 +244,6 @@ fn broken_images_are_errors() {
             }
         }
         let error = transform(format, &image[..START_BYTES + 9], &plan).unwrap_err();
-        assert!(matches!(error, Error::Broken(of, _) if of == format), "{error}");
+        assert!(matches!(error, ImageError::Broken(of, _) if of == format), "{error}");
     }
 }

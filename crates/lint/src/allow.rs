@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use nowait_conf::{FileId, Span, Tree, comments};
 
-use crate::rule::{Finding, Report};
+use crate::rule::{Finding, RuleReport};
 use crate::rules;
 
 /// A remark.
@@ -46,7 +46,7 @@ impl<'t> Remarks<'t> {
 
     /// Remarks that silence nothing, or do not say why.
     pub fn findings(&self) -> Vec<Finding> {
-        let mut report = Report::new(&rules::REMARK);
+        let mut report = RuleReport::new(&rules::REMARK);
         let mut remarks: Vec<&Remark> = self.by_file.values().flatten().collect();
         remarks.sort_by_key(|remark| remark.span);
         for remark in remarks {

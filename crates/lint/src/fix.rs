@@ -14,13 +14,13 @@ pub struct Edit {
 }
 
 /// Accepted edits by their ranges, which do not overlap.
-type Accepted<'e> = BTreeMap<(usize, usize), &'e [u8]>;
+type AcceptedEdits<'e> = BTreeMap<(usize, usize), &'e [u8]>;
 
 /// Applies fixes to the text of one file. Each consists of edits that belong together, all of them in
 /// this file, and is applied as a whole or not at all: not if it goes beyond the end of the text, or
 /// overlaps one before it that says something else. Also returns which of them were applied.
 pub fn fix(text: &[u8], fixes: &[&[Edit]]) -> (Vec<u8>, Vec<bool>) {
-    let mut accepted = Accepted::new();
+    let mut accepted = AcceptedEdits::new();
     let mut order: Vec<usize> = (0..fixes.len()).collect();
     order.sort_by_key(|n| fixes[*n].iter().map(|edit| edit.span.start).min());
     let mut applied = vec![false; fixes.len()];
@@ -39,7 +39,7 @@ pub fn fix(text: &[u8], fixes: &[&[Edit]]) -> (Vec<u8>, Vec<bool>) {
 }
 
 /// Adds all edits of a fix, or none.
-fn accept<'e>(accepted: &mut Accepted<'e>, fix: &'e [Edit], length: usize) -> bool {
+fn accept<'e>(accepted: &mut AcceptedEdits<'e>, fix: &'e [Edit], length: usize) -> bool {
     let mut added = Vec::new();
     for edit in fix {
         let range = (edit.span.start as usize, edit.span.end as usize);

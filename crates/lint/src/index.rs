@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use nowait_conf::{Node, Word};
 
-use crate::model::{Entry, Kind};
+use crate::model::{BlockEntry, BlockKind};
 
 /// One `listen` of a server.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Address {
 
 /// Blocks by their numbers.
 #[derive(Default)]
-pub(crate) struct Index<'m> {
+pub(crate) struct BlockIndex<'m> {
     pub listens: HashMap<usize, Vec<Listen<'m>>>,
     pub addresses: HashMap<String, Address>,
     pub upstreams: HashMap<&'m [u8], usize>,
@@ -42,18 +42,18 @@ pub(crate) struct Index<'m> {
     pub sets: HashMap<usize, HashMap<&'m [u8], Vec<&'m Word>>>,
 }
 
-impl<'m> Index<'m> {
-    pub fn of(entries: &[Entry<'m>]) -> Index<'m> {
-        let mut index = Index::default();
+impl<'m> BlockIndex<'m> {
+    pub fn of(entries: &[BlockEntry<'m>]) -> BlockIndex<'m> {
+        let mut index = BlockIndex::default();
         for (number, entry) in entries.iter().enumerate() {
             match (entry.kind, entry.node) {
-                (Kind::Server, node) => index.server(number, node, entry.nodes),
-                (Kind::Upstream, Some(node)) => {
+                (BlockKind::Server, node) => index.server(number, node, entry.nodes),
+                (BlockKind::Upstream, Some(node)) => {
                     if let Some(name) = node.args.first() {
                         index.upstreams.entry(&*name.text).or_insert(number);
                     }
                 }
-                (Kind::Data, Some(node)) => index.table(node),
+                (BlockKind::Data, Some(node)) => index.table(node),
                 _ => {}
             }
             let sets = || entry.nodes.iter().filter(|node| node.name == "set");
@@ -112,9 +112,9 @@ impl<'m> Index<'m> {
 }
 
 /// The blocks whose directives may use what `set` sets in a block: its server, and `http` around that.
-fn scopes<'e>(entries: &'e [Entry<'_>], number: usize) -> impl Iterator<Item = usize> + 'e {
+fn scopes<'e>(entries: &'e [BlockEntry<'_>], number: usize) -> impl Iterator<Item = usize> + 'e {
     let chain = std::iter::successors(Some(number), |number| entries[*number].parent);
-    chain.filter(|number| matches!(entries[*number].kind, Kind::Server | Kind::Http))
+    chain.filter(|number| matches!(entries[*number].kind, BlockKind::Server | BlockKind::Http))
 }
 
 fn listen(node: &Node) -> Option<Listen<'_>> {

@@ -49,7 +49,7 @@ pub fn check(tree: &Tree, registry: &Registry) -> Vec<Finding> {
     let model = Model::new(tree, registry);
     let mut found: Vec<Finding> = Vec::new();
     for rule in rules() {
-        let mut report = rule::Report::new(rule);
+        let mut report = rule::RuleReport::new(rule);
         (rule.check)(&model, &mut report);
         found.extend(report.found);
     }

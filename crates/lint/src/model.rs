@@ -9,11 +9,11 @@ use std::ops::ControlFlow;
 
 use nowait_conf::{Inheritance, Node, Registry, Span, Tree, Word};
 
-use crate::index::{Index, Listen};
+use crate::index::{BlockIndex, Listen};
 
 /// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BlockKind {
     Main,
     Events,
     Http,
@@ -29,8 +29,8 @@ pub enum Kind {
     Other,
 }
 
-pub(crate) struct Entry<'m> {
-    pub kind: Kind,
+pub(crate) struct BlockEntry<'m> {
+    pub kind: BlockKind,
     /// `None`: the top level, or a block that the text only implies.
     pub node: Option<&'m Node>,
     pub parent: Option<usize>,
@@ -54,8 +54,8 @@ const LINES_MAX: usize = 1000;
 pub struct Model<'m> {
     pub tree: &'m Tree,
     registry: &'m Registry,
-    entries: Vec<Entry<'m>>,
-    index: Index<'m>,
+    entries: Vec<BlockEntry<'m>>,
+    index: BlockIndex<'m>,
     /// Only a part of a configuration is known: something that is missing may be elsewhere.
     pub is_part: bool,
 }
@@ -68,43 +68,46 @@ impl<'m> Model<'m> {
         let has =
             |names: &[&str]| nodes.iter().any(|node| names.iter().any(|name| node.name == **name));
         let kind = if has(&["http", "events", "stream", "worker_processes", "user", "pid"]) {
-            Kind::Main
+            BlockKind::Main
         } else if has(HTTP_ONLY) {
-            Kind::Http
+            BlockKind::Http
         } else if has(&["listen", "server_name", "location"]) {
-            Kind::Server
+            BlockKind::Server
         } else if nodes.is_empty() {
-            Kind::Main
+            BlockKind::Main
         } else {
-            Kind::Http
+            BlockKind::Http
         };
         let entries = entries(kind, nodes);
-        let index = Index::of(&entries);
-        Model { tree, registry, entries, index, is_part: kind != Kind::Main }
+        let index = BlockIndex::of(&entries);
+        Model { tree, registry, entries, index, is_part: kind != BlockKind::Main }
     }
 
     /// Every block, in the order of the text.
-    pub fn blocks(&'m self) -> impl Iterator<Item = Block<'m>> {
-        (0..self.entries.len()).map(|index| Block { model: self, index })
+    pub fn blocks(&'m self) -> impl Iterator<Item = BlockRef<'m>> {
+        (0..self.entries.len()).map(|index| BlockRef { model: self, index })
     }
 
     /// The blocks of a kind.
-    pub fn all(&'m self, kind: Kind) -> impl Iterator<Item = Block<'m>> {
+    pub fn all(&'m self, kind: BlockKind) -> impl Iterator<Item = BlockRef<'m>> {
         self.blocks().filter(move |block| block.kind() == kind)
     }
 
     /// `server` blocks of `http`.
-    pub fn servers(&'m self) -> impl Iterator<Item = Block<'m>> {
-        self.all(Kind::Server)
+    pub fn servers(&'m self) -> impl Iterator<Item = BlockRef<'m>> {
+        self.all(BlockKind::Server)
     }
 
     /// Blocks that requests pass through: `http`, servers, locations, and what is in them.
-    pub fn for_requests(&'m self) -> impl Iterator<Item = Block<'m>> {
+    pub fn for_requests(&'m self) -> impl Iterator<Item = BlockRef<'m>> {
         self.blocks().filter(|block| block.is_for_requests())
     }
 
     /// Every directive with this name in such blocks.
-    pub fn directives(&'m self, name: &'static str) -> impl Iterator<Item = (Block<'m>, &'m Node)> {
+    pub fn directives(
+        &'m self,
+        name: &'static str,
+    ) -> impl Iterator<Item = (BlockRef<'m>, &'m Node)> {
         self.for_requests().flat_map(move |block| block.own(name).map(move |node| (block, node)))
     }
 
@@ -115,16 +118,16 @@ impl<'m> Model<'m> {
     }
 
     /// Whether an `upstream` block has this name.
-    pub fn upstream(&'m self, name: &[u8]) -> Option<Block<'m>> {
-        self.index.upstreams.get(name).map(|index| Block { model: self, index: *index })
+    pub fn upstream(&'m self, name: &[u8]) -> Option<BlockRef<'m>> {
+        self.index.upstreams.get(name).map(|index| BlockRef { model: self, index: *index })
     }
 
     /// The server that answers requests for unknown names at an address, and whether it was chosen
     /// for that by `default_server`.
-    pub fn default_server(&'m self, address: &str) -> Option<(Block<'m>, bool)> {
+    pub fn default_server(&'m self, address: &str) -> Option<(BlockRef<'m>, bool)> {
         let known = self.index.addresses.get(address)?;
         let index = known.default.unwrap_or(known.first);
-        Some((Block { model: self, index }, known.default.is_some()))
+        Some((BlockRef { model: self, index }, known.default.is_some()))
     }
 
     /// How many servers have an address.
@@ -139,11 +142,11 @@ impl<'m> Model<'m> {
 }
 
 /// The blocks of a text, each followed by those inside of it.
-fn entries(kind: Kind, nodes: &[Node]) -> Vec<Entry<'_>> {
+fn entries(kind: BlockKind, nodes: &[Node]) -> Vec<BlockEntry<'_>> {
     /// Kind, directive, block around, and what is inside.
-    type Pending<'m> = (Kind, Option<&'m Node>, Option<usize>, &'m [Node]);
-    let mut entries: Vec<Entry<'_>> = Vec::new();
-    let mut pending: Vec<Pending<'_>> = vec![(kind, None, None, nodes)];
+    type PendingBlock<'m> = (BlockKind, Option<&'m Node>, Option<usize>, &'m [Node]);
+    let mut entries: Vec<BlockEntry<'_>> = Vec::new();
+    let mut pending: Vec<PendingBlock<'_>> = vec![(kind, None, None, nodes)];
     while let Some((kind, node, parent, nodes)) = pending.pop() {
         let index = entries.len();
         let mut by_name: HashMap<&[u8], Vec<&Node>> = HashMap::new();
@@ -152,7 +155,7 @@ fn entries(kind: Kind, nodes: &[Node]) -> Vec<Entry<'_>> {
                 by_name.entry(&*node.name.text).or_default().push(node);
             }
         }
-        entries.push(Entry {
+        entries.push(BlockEntry {
             kind,
             node,
             parent,
@@ -165,7 +168,7 @@ fn entries(kind: Kind, nodes: &[Node]) -> Vec<Entry<'_>> {
         // The first block is to be taken next.
         for node in nodes.iter().rev().filter(|node| node.block.is_some()) {
             let inner = kind_of(kind, node);
-            let nodes = if inner == Kind::Data { &[][..] } else { node.children() };
+            let nodes = if inner == BlockKind::Data { &[][..] } else { node.children() };
             pending.push((inner, Some(node), Some(index), nodes));
         }
     }
@@ -193,33 +196,33 @@ const HTTP_ONLY: &[&str] = &[
     "log_format",
 ];
 
-fn kind_of(outer: Kind, node: &Node) -> Kind {
+fn kind_of(outer: BlockKind, node: &Node) -> BlockKind {
     let name = &*node.name.text;
     match (outer, name) {
         (
             _,
             b"map" | b"geo" | b"types" | b"split_clients" | b"charset_map" | b"geoip2" | b"match",
-        ) => Kind::Data,
-        (Kind::Main, b"http") => Kind::Http,
-        (Kind::Main, b"events") => Kind::Events,
-        (Kind::Main, b"stream") => Kind::Stream,
-        (Kind::Http, b"server") => Kind::Server,
-        (Kind::Http, b"upstream") => Kind::Upstream,
-        (Kind::Server | Kind::Location, b"location") => Kind::Location,
-        (Kind::Server | Kind::Location, b"if") => Kind::If,
-        (Kind::Location, b"limit_except") => Kind::LimitExcept,
-        _ => Kind::Other,
+        ) => BlockKind::Data,
+        (BlockKind::Main, b"http") => BlockKind::Http,
+        (BlockKind::Main, b"events") => BlockKind::Events,
+        (BlockKind::Main, b"stream") => BlockKind::Stream,
+        (BlockKind::Http, b"server") => BlockKind::Server,
+        (BlockKind::Http, b"upstream") => BlockKind::Upstream,
+        (BlockKind::Server | BlockKind::Location, b"location") => BlockKind::Location,
+        (BlockKind::Server | BlockKind::Location, b"if") => BlockKind::If,
+        (BlockKind::Location, b"limit_except") => BlockKind::LimitExcept,
+        _ => BlockKind::Other,
     }
 }
 
 /// A block of a [`Model`].
 #[derive(Clone, Copy)]
-pub struct Block<'m> {
+pub struct BlockRef<'m> {
     pub model: &'m Model<'m>,
     index: usize,
 }
 
-impl PartialEq for Block<'_> {
+impl PartialEq for BlockRef<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.index == other.index
     }
@@ -266,8 +269,8 @@ impl Location<'_> {
     }
 }
 
-impl<'m> Block<'m> {
-    fn entry(self) -> &'m Entry<'m> {
+impl<'m> BlockRef<'m> {
+    fn entry(self) -> &'m BlockEntry<'m> {
         &self.model.entries[self.index]
     }
 
@@ -276,7 +279,7 @@ impl<'m> Block<'m> {
         self.index
     }
 
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> BlockKind {
         self.entry().kind
     }
 
@@ -296,33 +299,37 @@ impl<'m> Block<'m> {
         self.entry().nodes
     }
 
-    pub fn parent(self) -> Option<Block<'m>> {
-        self.entry().parent.map(|index| Block { model: self.model, index })
+    pub fn parent(self) -> Option<BlockRef<'m>> {
+        self.entry().parent.map(|index| BlockRef { model: self.model, index })
     }
 
     /// The block and those around it, the innermost first.
-    pub fn chain(self) -> impl Iterator<Item = Block<'m>> {
+    pub fn chain(self) -> impl Iterator<Item = BlockRef<'m>> {
         std::iter::successors(Some(self), |block| block.parent())
     }
 
     pub fn is_for_requests(self) -> bool {
         matches!(
             self.kind(),
-            Kind::Http | Kind::Server | Kind::Location | Kind::If | Kind::LimitExcept
+            BlockKind::Http
+                | BlockKind::Server
+                | BlockKind::Location
+                | BlockKind::If
+                | BlockKind::LimitExcept
         )
     }
 
     /// The blocks directly inside.
-    pub fn inner(self) -> impl Iterator<Item = Block<'m>> {
+    pub fn inner(self) -> impl Iterator<Item = BlockRef<'m>> {
         let (entries, end) = (&self.model.entries, self.entry().end);
         let at = move |index: usize| (index < end).then_some(index);
         let all = std::iter::successors(at(self.index + 1), move |index| at(entries[*index].end));
-        all.map(move |index| Block { model: self.model, index })
+        all.map(move |index| BlockRef { model: self.model, index })
     }
 
     /// The block and all inside.
-    pub fn within(self) -> impl Iterator<Item = Block<'m>> {
-        (self.index..self.entry().end).map(move |index| Block { model: self.model, index })
+    pub fn within(self) -> impl Iterator<Item = BlockRef<'m>> {
+        (self.index..self.entry().end).map(move |index| BlockRef { model: self.model, index })
     }
 
     /// Whether no `server { }` of the text is around, so that whatever is missing may be in the file that
@@ -332,8 +339,8 @@ impl<'m> Block<'m> {
     }
 
     /// The server around.
-    pub fn server(self) -> Option<Block<'m>> {
-        self.chain().find(|block| block.kind() == Kind::Server)
+    pub fn server(self) -> Option<BlockRef<'m>> {
+        self.chain().find(|block| block.kind() == BlockKind::Server)
     }
 
     /// The directives of the block with a name.
@@ -354,7 +361,7 @@ impl<'m> Block<'m> {
     }
 
     /// The directives with a name that are in effect here, and the block that they stand in: up to 1000.
-    pub fn effective_in(self, name: &str) -> Option<(Block<'m>, Vec<&'m Node>)> {
+    pub fn effective_in(self, name: &str) -> Option<(BlockRef<'m>, Vec<&'m Node>)> {
         let is_own = self.model.inheritance(name) == Inheritance::Own;
         let blocks = self.chain().take(if is_own { 1 } else { usize::MAX });
         let mut found =
@@ -384,8 +391,8 @@ impl<'m> Block<'m> {
     /// What a location is for; also of an `if` or `limit_except` in it.
     pub fn location(self) -> Option<Location<'m>> {
         let found = self.chain().try_for_each(|block| match block.kind() {
-            Kind::Location => ControlFlow::Break(block.own_location()),
-            Kind::If | Kind::LimitExcept => ControlFlow::Continue(()),
+            BlockKind::Location => ControlFlow::Break(block.own_location()),
+            BlockKind::If | BlockKind::LimitExcept => ControlFlow::Continue(()),
             _ => ControlFlow::Break(None),
         });
         match found {
@@ -396,7 +403,7 @@ impl<'m> Block<'m> {
 
     /// What the block is for, if it is a location.
     pub fn own_location(self) -> Option<Location<'m>> {
-        let args = &self.node().filter(|_| self.kind() == Kind::Location)?.args;
+        let args = &self.node().filter(|_| self.kind() == BlockKind::Location)?.args;
         let (modifier, word, text) = match args.as_slice() {
             [modifier, word] => {
                 let modifier = match &*modifier.text {

@@ -4,7 +4,7 @@
 
 /// A group of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Group<'p> {
+pub(crate) struct PatternGroup<'p> {
     pub name: Option<&'p str>,
     /// The text between the parentheses, without the name.
     pub body: &'p str,
@@ -16,22 +16,22 @@ pub(crate) struct Group<'p> {
 const GROUPS_MAX: usize = 20;
 
 /// The capturing groups in the order of their numbers.
-pub(crate) fn groups(pattern: &str) -> Vec<Group<'_>> {
+pub(crate) fn groups(pattern: &str) -> Vec<PatternGroup<'_>> {
     let groups = all_groups(pattern).into_iter();
     groups.filter_map(|(group, captures)| captures.then_some(group)).take(GROUPS_MAX).collect()
 }
 
 /// Every group, and whether it captures.
-fn all_groups(pattern: &str) -> Vec<(Group<'_>, bool)> {
+fn all_groups(pattern: &str) -> Vec<(PatternGroup<'_>, bool)> {
     let bytes = pattern.as_bytes();
-    let mut found: Vec<(Group<'_>, bool)> = Vec::new();
+    let mut found: Vec<(PatternGroup<'_>, bool)> = Vec::new();
     let mut open: Vec<(usize, usize)> = Vec::new();
     for (at, byte) in specials(pattern) {
         match byte {
             b'(' => {
                 let rest = &pattern[at + 1..];
                 let (name, skip, captures) = group_start(rest);
-                found.push((Group { name, body: "", is_repeated: false }, captures));
+                found.push((PatternGroup { name, body: "", is_repeated: false }, captures));
                 open.push((found.len() - 1, at + 1 + skip));
             }
             b')' => {

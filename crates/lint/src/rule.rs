@@ -26,7 +26,7 @@ pub struct Rule {
     pub right: &'static str,
     /// Where it is documented.
     pub source: &'static str,
-    pub(crate) check: fn(&Model<'_>, &mut Report),
+    pub(crate) check: fn(&Model<'_>, &mut RuleReport),
 }
 
 impl Rule {
@@ -161,14 +161,14 @@ impl Finding {
 }
 
 /// The findings of one rule.
-pub(crate) struct Report {
+pub(crate) struct RuleReport {
     rule: &'static Rule,
     pub found: Vec<Finding>,
 }
 
-impl Report {
-    pub fn new(rule: &'static Rule) -> Report {
-        Report { rule, found: Vec::new() }
+impl RuleReport {
+    pub fn new(rule: &'static Rule) -> RuleReport {
+        RuleReport { rule, found: Vec::new() }
     }
 
     /// Adds a finding, which may then be detailed.

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use nowait_conf::{Span, Word};
 
-use crate::model::{Block, Kind};
+use crate::model::{BlockKind, BlockRef};
 use crate::pattern;
 
 /// How many steps from variable to variable are followed.
@@ -37,29 +37,29 @@ impl Leaf {
 
 /// The variables of a text, in order, without `$` and braces.
 pub(crate) fn variables(text: &[u8]) -> Vec<String> {
-    pieces(text).into_iter().filter_map(Piece::variable).collect()
+    pieces(text).into_iter().filter_map(ValuePart::variable).collect()
 }
 
-enum Piece {
+enum ValuePart {
     Text(String),
     Variable(String),
 }
 
-impl Piece {
+impl ValuePart {
     fn variable(self) -> Option<String> {
         match self {
-            Piece::Variable(name) => Some(name),
-            Piece::Text(_) => None,
+            ValuePart::Variable(name) => Some(name),
+            ValuePart::Text(_) => None,
         }
     }
 }
 
-fn pieces(text: &[u8]) -> Vec<Piece> {
+fn pieces(text: &[u8]) -> Vec<ValuePart> {
     let text = String::from_utf8_lossy(text);
     let mut pieces = Vec::new();
     let mut parts = text.split('$');
     if let Some(first) = parts.next().filter(|first| !first.is_empty()) {
-        pieces.push(Piece::Text(first.to_owned()));
+        pieces.push(ValuePart::Text(first.to_owned()));
     }
     for part in parts {
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -70,11 +70,11 @@ fn pieces(text: &[u8]) -> Vec<Piece> {
             None => part.split_at(part.find(|c| !is_name(c)).unwrap_or(part.len())),
         };
         match name.is_empty() {
-            true => pieces.push(Piece::Text(format!("${rest}"))),
+            true => pieces.push(ValuePart::Text(format!("${rest}"))),
             false => {
-                pieces.push(Piece::Variable(name.to_owned()));
+                pieces.push(ValuePart::Variable(name.to_owned()));
                 if !rest.is_empty() {
-                    pieces.push(Piece::Text(rest.to_owned()));
+                    pieces.push(ValuePart::Text(rest.to_owned()));
                 }
             }
         }
@@ -84,7 +84,7 @@ fn pieces(text: &[u8]) -> Vec<Piece> {
 
 /// Where a variable gets its values: texts, and the expression whose groups they may use.
 fn values<'m>(
-    block: Block<'m>,
+    block: BlockRef<'m>,
     name: &str,
 ) -> impl Iterator<Item = (&'m Word, Option<&'m Word>)> + use<'m> {
     let sets = block.sets(name);
@@ -94,15 +94,15 @@ fn values<'m>(
 }
 
 /// What a text in a block consists of.
-pub(crate) fn leaves(block: Block<'_>, text: &[u8]) -> Vec<Leaf> {
-    let mut walk = Walk { block, found: Vec::new(), seen: HashSet::new(), values: 0 };
+pub(crate) fn leaves(block: BlockRef<'_>, text: &[u8]) -> Vec<Leaf> {
+    let mut walk = ValueWalk { block, found: Vec::new(), seen: HashSet::new(), values: 0 };
     walk.follow(text, None, STEPS_MAX);
     walk.found
 }
 
 /// A walk from a text through the variables that it consists of.
-struct Walk<'m> {
-    block: Block<'m>,
+struct ValueWalk<'m> {
+    block: BlockRef<'m>,
     found: Vec<Leaf>,
     /// Variables that were looked at, with the expression whose groups they may be.
     seen: HashSet<(String, Option<Span>)>,
@@ -110,7 +110,7 @@ struct Walk<'m> {
     values: usize,
 }
 
-impl Walk<'_> {
+impl ValueWalk<'_> {
     fn follow(&mut self, text: &[u8], key: Option<&Word>, steps: usize) {
         for name in variables(text) {
             if !self.seen.insert((name.clone(), key.map(|key| key.span))) {
@@ -138,7 +138,7 @@ impl Walk<'_> {
 }
 
 /// The groups that `$1` or `$name` may refer to.
-fn captures(block: Block<'_>, name: &str, key: Option<&Word>) -> Vec<String> {
+fn captures(block: BlockRef<'_>, name: &str, key: Option<&Word>) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(key) = key {
         let text = key.lossy();
@@ -149,7 +149,7 @@ fn captures(block: Block<'_>, name: &str, key: Option<&Word>) -> Vec<String> {
     for outer in block.chain() {
         let groups = outer.groups().get_or_init(|| groups(outer));
         found.extend(groups.get(name).into_iter().flatten().cloned());
-        if outer.kind() == Kind::Server || found.len() >= VALUES_MAX {
+        if outer.kind() == BlockKind::Server || found.len() >= VALUES_MAX {
             break;
         }
     }
@@ -166,7 +166,7 @@ fn numbered(pattern: &str) -> impl Iterator<Item = (String, &str)> {
 }
 
 /// The groups of the expressions of a block by their numbers and names.
-fn groups(block: Block<'_>) -> HashMap<String, Vec<String>> {
+fn groups(block: BlockRef<'_>) -> HashMap<String, Vec<String>> {
     let mut found: HashMap<String, Vec<String>> = HashMap::new();
     let mut look = |pattern: &str| {
         for (name, body) in numbered(pattern) {
@@ -180,17 +180,17 @@ fn groups(block: Block<'_>) -> HashMap<String, Vec<String>> {
         look(&pattern.lossy());
     }
     match block.kind() {
-        Kind::If => {
+        BlockKind::If => {
             if let Some((_, pattern)) = condition_regex(block) {
                 look(&pattern);
             }
         }
-        Kind::Location => {
+        BlockKind::Location => {
             if let Some(location) = block.location().filter(|location| location.is_regex()) {
                 look(&location.lossy());
             }
         }
-        Kind::Server => {
+        BlockKind::Server => {
             for name in block.names() {
                 if let Some(pattern) = name.lossy().strip_prefix('~') {
                     look(pattern);
@@ -203,7 +203,7 @@ fn groups(block: Block<'_>) -> HashMap<String, Vec<String>> {
 }
 
 /// The variable and the expression of `if ($variable ~ expression)`.
-pub(crate) fn condition_regex(block: Block<'_>) -> Option<(String, String)> {
+pub(crate) fn condition_regex(block: BlockRef<'_>) -> Option<(String, String)> {
     let words = condition(block)?;
     let [variable, operator, pattern] = words.as_slice() else { return None };
     let is_match = matches!(operator.as_str(), "~" | "~*" | "!~" | "!~*");
@@ -211,8 +211,8 @@ pub(crate) fn condition_regex(block: Block<'_>) -> Option<(String, String)> {
 }
 
 /// The words of the condition of an `if`, without the parentheses.
-pub(crate) fn condition(block: Block<'_>) -> Option<Vec<String>> {
-    let node = block.node().filter(|_| block.kind() == Kind::If)?;
+pub(crate) fn condition(block: BlockRef<'_>) -> Option<Vec<String>> {
+    let node = block.node().filter(|_| block.kind() == BlockKind::If)?;
     let mut words: Vec<String> = node.args.iter().map(|word| word.lossy().into_owned()).collect();
     let first = words.first_mut()?;
     *first = first.strip_prefix('(').unwrap_or(first).to_owned();
@@ -223,7 +223,7 @@ pub(crate) fn condition(block: Block<'_>) -> Option<Vec<String>> {
 }
 
 /// The texts that a text may become; variables of the server stay as they are.
-pub(crate) fn expansions(block: Block<'_>, text: &[u8]) -> Vec<String> {
+pub(crate) fn expansions(block: BlockRef<'_>, text: &[u8]) -> Vec<String> {
     let mut done = Vec::new();
     let mut pending = vec![(String::from_utf8_lossy(text).into_owned(), 0)];
     while let Some((text, steps)) = pending.pop() {
@@ -236,17 +236,17 @@ pub(crate) fn expansions(block: Block<'_>, text: &[u8]) -> Vec<String> {
         let mut rest = String::new();
         for piece in &pieces {
             match (piece, &found) {
-                (Piece::Variable(name), None) if steps < STEPS_MAX => {
+                (ValuePart::Variable(name), None) if steps < STEPS_MAX => {
                     let values: Vec<_> = values(block, name).collect();
                     match values.is_empty() {
                         true => before.push_str(&format!("${{{name}}}")),
                         false => found = Some(values),
                     }
                 }
-                (Piece::Variable(name), Some(_)) => rest.push_str(&format!("${{{name}}}")),
-                (Piece::Variable(name), None) => before.push_str(&format!("${{{name}}}")),
-                (Piece::Text(text), Some(_)) => rest.push_str(text),
-                (Piece::Text(text), None) => before.push_str(text),
+                (ValuePart::Variable(name), Some(_)) => rest.push_str(&format!("${{{name}}}")),
+                (ValuePart::Variable(name), None) => before.push_str(&format!("${{{name}}}")),
+                (ValuePart::Text(text), Some(_)) => rest.push_str(text),
+                (ValuePart::Text(text), None) => before.push_str(text),
             }
         }
         match found {

@@ -2,7 +2,7 @@
 
 use nowait_conf::{Node, Span, Word};
 
-use crate::model::Block;
+use crate::model::BlockRef;
 use crate::rule::Finding;
 use crate::values;
 
@@ -42,13 +42,13 @@ pub(crate) fn field<'m>(nodes: &[&'m Node], name: &str) -> Option<&'m Word> {
 }
 
 /// The URL of the `*_pass` directive of a block, and the same as text.
-pub(crate) fn passed<'m>(block: Block<'m>, name: &str) -> Option<(&'m Word, String)> {
+pub(crate) fn passed<'m>(block: BlockRef<'m>, name: &str) -> Option<(&'m Word, String)> {
     let word = block.own(name).next()?.args.first()?;
     Some((word, word.lossy().into_owned()))
 }
 
 /// Whether all addresses are of this machine.
-pub(crate) fn is_this_machine(block: Block<'_>, text: &str) -> bool {
+pub(crate) fn is_this_machine(block: BlockRef<'_>, text: &str) -> bool {
     let is_local = |host: &str| {
         host.starts_with("127.")
             || host.starts_with("unix:")

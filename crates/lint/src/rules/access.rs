@@ -2,8 +2,8 @@
 
 use nowait_conf::{Level, Node, Word};
 
-use crate::model::{Block, Kind, Model};
-use crate::rule::{Report, Rule};
+use crate::model::{BlockKind, BlockRef, Model};
+use crate::rule::{Rule, RuleReport};
 use crate::values::{condition, is_from_client, variables};
 use crate::words::{PASSES, has_word};
 
@@ -312,7 +312,7 @@ server {
 ];
 
 /// The lines of a block about addresses, in their order.
-fn lines<'m>(block: Block<'m>) -> Vec<&'m Node> {
+fn lines<'m>(block: BlockRef<'m>) -> Vec<&'m Node> {
     let nodes = block.nodes().iter();
     nodes.filter(|node| node.name == "allow" || node.name == "deny").collect()
 }
@@ -321,7 +321,7 @@ fn is_all(node: &Node) -> bool {
     has_word(node, "all")
 }
 
-fn without_deny(model: &Model<'_>, report: &mut Report) {
+fn without_deny(model: &Model<'_>, report: &mut RuleReport) {
     for block in model.for_requests() {
         let lines = lines(block);
         let last = lines.iter().rposition(|node| node.name == "deny");
@@ -336,7 +336,7 @@ fn without_deny(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn unreachable(model: &Model<'_>, report: &mut Report) {
+fn unreachable(model: &Model<'_>, report: &mut RuleReport) {
     for block in model.for_requests() {
         let lines = lines(block);
         let Some(at) = lines.iter().position(|node| is_all(node)) else { continue };
@@ -349,16 +349,16 @@ fn unreachable(model: &Model<'_>, report: &mut Report) {
 }
 
 /// Whether some directive of a name in these blocks is not switched off.
-fn is_on(blocks: &[Block<'_>], name: &str) -> bool {
+fn is_on(blocks: &[BlockRef<'_>], name: &str) -> bool {
     blocks.iter().any(|block| block.own(name).any(|node| !has_word(node, "off")))
 }
 
-fn satisfy_any(model: &Model<'_>, report: &mut Report) {
+fn satisfy_any(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in model.directives("satisfy") {
         if !has_word(node, "any") {
             continue;
         }
-        let around: Vec<Block<'_>> = block.chain().chain(block.within()).collect();
+        let around: Vec<BlockRef<'_>> = block.chain().chain(block.within()).collect();
         let passwords = ["auth_basic", "auth_request", "auth_jwt", "auth_oidc"]
             .iter()
             .any(|name| is_on(&around, name));
@@ -376,7 +376,7 @@ fn satisfy_any(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn without_file(model: &Model<'_>, report: &mut Report) {
+fn without_file(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in model.directives("auth_basic") {
         let has = block.in_effect(&["auth_basic_user_file"])
             || block.within().any(|inner| inner.has("auth_basic_user_file"));
@@ -388,7 +388,7 @@ fn without_file(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn without_tls(model: &Model<'_>, report: &mut Report) {
+fn without_tls(model: &Model<'_>, report: &mut RuleReport) {
     for server in model.servers() {
         let line = server.within().flat_map(|block| block.own("auth_basic")).find(|node| {
             !has_word(node, "off") && !node.args.iter().any(|word| word.text.starts_with(b"$"))
@@ -406,7 +406,7 @@ fn without_tls(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn real_ip(model: &Model<'_>, report: &mut Report) {
+fn real_ip(model: &Model<'_>, report: &mut RuleReport) {
     let lines = model.blocks().flat_map(|block| block.own("set_real_ip_from"));
     for word in lines.filter_map(|node| node.args.first()) {
         if ["0.0.0.0/0", "::/0", "0/0", "all"].iter().any(|any| *word == **any) {
@@ -417,8 +417,8 @@ fn real_ip(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn referers_missing(model: &Model<'_>, report: &mut Report) {
-    for block in model.all(Kind::If) {
+fn referers_missing(model: &Model<'_>, report: &mut RuleReport) {
+    for block in model.all(BlockKind::If) {
         let words = condition(block).unwrap_or_default();
         let asks = words.iter().any(|word| word.contains("$invalid_referer"));
         if asks && !block.in_effect(&["valid_referers"]) {
@@ -429,7 +429,7 @@ fn referers_missing(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn referers_none(model: &Model<'_>, report: &mut Report) {
+fn referers_none(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in model.directives("valid_referers") {
         let none: Option<&Word> = node.args.iter().find(|word| **word == *"none");
         if let Some(word) = none.filter(|_| block.has_any(PASSES)) {
@@ -440,13 +440,13 @@ fn referers_none(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn status(model: &Model<'_>, report: &mut Report) {
+fn status(model: &Model<'_>, report: &mut RuleReport) {
     const CHECKS: &[&str] = &["allow", "deny", "auth_basic", "auth_request", "internal"];
     for name in ["stub_status", "status_api", "metrics"] {
         for (block, node) in model.directives(name) {
             let is_checked = block.chain().any(|outer| outer.has_any(CHECKS))
                 || block.chain().any(|outer| outer.is_set("ssl_verify_client", "on"))
-                || block.inner().any(|inner| inner.kind() == Kind::If);
+                || block.inner().any(|inner| inner.kind() == BlockKind::If);
             let is_open = block
                 .server()
                 .map(|server| server.listens())
@@ -461,7 +461,7 @@ fn status(model: &Model<'_>, report: &mut Report) {
 }
 
 /// Whether anything in these blocks keeps clients out.
-fn is_checked(blocks: &[Block<'_>]) -> bool {
+fn is_checked(blocks: &[BlockRef<'_>]) -> bool {
     let has = |name: &str| blocks.iter().any(|block| block.has(name));
     is_on(blocks, "auth_basic")
         || is_on(blocks, "auth_request")
@@ -471,11 +471,11 @@ fn is_checked(blocks: &[Block<'_>]) -> bool {
 }
 
 /// Whether only this machine reaches the server of a block.
-fn is_local(block: Block<'_>) -> bool {
+fn is_local(block: BlockRef<'_>) -> bool {
     block.server().is_some_and(|server| server.listens().iter().all(|listen| listen.is_local))
 }
 
-fn tunnel(model: &Model<'_>, report: &mut Report) {
+fn tunnel(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in model.directives("tunnel_pass") {
         // Without an argument, it is $host:$request_port.
         let is_open = |text: &str| {
@@ -484,7 +484,7 @@ fn tunnel(model: &Model<'_>, report: &mut Report) {
                 .any(|name| matches!(name.as_str(), "host" | "http_host") || is_from_client(name))
         };
         let is_open = node.args.first().is_none_or(|word| is_open(&word.lossy()));
-        let around: Vec<Block<'_>> = block.chain().collect();
+        let around: Vec<BlockRef<'_>> = block.chain().collect();
         if is_open && !is_local(block) && !is_checked(&around) {
             report
                 .find(node.name.span, "everybody may open connections to any server here")
@@ -494,12 +494,12 @@ fn tunnel(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn dav(model: &Model<'_>, report: &mut Report) {
+fn dav(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in model.directives("dav_methods") {
         let writes = !has_word(node, "off") && !node.args.is_empty();
-        let around: Vec<Block<'_>> = block.chain().collect();
-        let inner: Vec<Block<'_>> =
-            block.inner().filter(|inner| inner.kind() == Kind::LimitExcept).collect();
+        let around: Vec<BlockRef<'_>> = block.chain().collect();
+        let inner: Vec<BlockRef<'_>> =
+            block.inner().filter(|inner| inner.kind() == BlockKind::LimitExcept).collect();
         // An "off" of its own takes the outer password away.
         let is_off = block.is_set("auth_basic", "off") && !block.has_any(&["deny", "auth_request"]);
         if writes && !is_local(block) && !is_checked(&inner) && (is_off || !is_checked(&around)) {

@@ -2,8 +2,8 @@
 
 use nowait_conf::Level;
 
-use crate::model::{Block, Model};
-use crate::rule::{Report, Rule};
+use crate::model::{BlockRef, Model};
+use crate::rule::{Rule, RuleReport};
 use crate::values::variables;
 use crate::words::field;
 
@@ -114,7 +114,7 @@ server {
 const FAMILIES: &[&str] = &["proxy", "fastcgi", "uwsgi", "scgi"];
 
 /// Blocks that pass requests on through a cache, with the family of their directives.
-fn cached<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (Block<'m>, &'static str)> {
+fn cached<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (BlockRef<'m>, &'static str)> {
     model.for_requests().flat_map(|block| {
         let families = FAMILIES.iter().copied();
         families
@@ -126,7 +126,7 @@ fn cached<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (Block<'m>, &'static
     })
 }
 
-fn without_buffering(model: &Model<'_>, report: &mut Report) {
+fn without_buffering(model: &Model<'_>, report: &mut RuleReport) {
     for (block, family) in cached(model) {
         let name = format!("{family}_buffering");
         if let Some(word) = block.setting(&name).filter(|word| **word == *"off") {
@@ -138,7 +138,7 @@ fn without_buffering(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn key_without_host(model: &Model<'_>, report: &mut Report) {
+fn key_without_host(model: &Model<'_>, report: &mut RuleReport) {
     /// Variables that do not depend on the host of the request.
     const OTHERS: &[&str] = &[
         "args",
@@ -187,7 +187,7 @@ fn key_without_host(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn cookies(model: &Model<'_>, report: &mut Report) {
+fn cookies(model: &Model<'_>, report: &mut RuleReport) {
     let is_cookie = |word: &&nowait_conf::Word| word.text.eq_ignore_ascii_case(b"set-cookie");
     for (block, family) in cached(model) {
         let ignored = block.effective(&format!("{family}_ignore_headers"));

@@ -2,8 +2,8 @@
 
 use nowait_conf::{Level, Node, Word};
 
-use crate::model::{Block, Model};
-use crate::rule::{Report, Rule};
+use crate::model::{BlockRef, Model};
+use crate::rule::{Rule, RuleReport};
 
 pub(crate) static RULES: &[Rule] = &[
     Rule {
@@ -115,7 +115,7 @@ fn ending<'m>(model: &'m Model<'m>, end: &'static str) -> impl Iterator<Item = &
     })
 }
 
-fn protocols(model: &Model<'_>, report: &mut Report) {
+fn protocols(model: &Model<'_>, report: &mut RuleReport) {
     const WEAK: &[&str] = &["SSLv2", "SSLv3", "TLSv1", "TLSv1.1"];
     for node in ending(model, "ssl_protocols") {
         let is_weak = |word: &&Word| WEAK.iter().any(|weak| **word == **weak);
@@ -132,7 +132,7 @@ fn protocols(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn ciphers(model: &Model<'_>, report: &mut Report) {
+fn ciphers(model: &Model<'_>, report: &mut RuleReport) {
     const WEAK: &[&str] = &[
         "RC4",
         "DES",
@@ -176,7 +176,7 @@ fn ciphers(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn missing(model: &Model<'_>, report: &mut Report) {
+fn missing(model: &Model<'_>, report: &mut RuleReport) {
     for server in model.servers().filter(|_| !model.is_part) {
         let has = server.in_effect(&["ssl_certificate", "acme_certificate"])
             || server.is_set("ssl_reject_handshake", "on");
@@ -190,7 +190,7 @@ fn missing(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn stapling(model: &Model<'_>, report: &mut Report) {
+fn stapling(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in model.directives("ssl_stapling") {
         let is_on = crate::words::has_word(node, "on");
         let has = block.in_effect(&["resolver", "ssl_stapling_file"])
@@ -203,8 +203,8 @@ fn stapling(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn unchecked(model: &Model<'_>, report: &mut Report) {
-    let lines: Vec<(Block<'_>, &Node)> = model.directives("ssl_verify_client").collect();
+fn unchecked(model: &Model<'_>, report: &mut RuleReport) {
+    let lines: Vec<(BlockRef<'_>, &Node)> = model.directives("ssl_verify_client").collect();
     let is_optional =
         |node: &Node| node.args.first().is_some_and(|word| word.text.starts_with(b"optional"));
     if !lines.iter().any(|(_, node)| is_optional(node)) {

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use nowait_conf::{Level, Node, Word};
 
-use crate::model::{Block, Kind, Model, Modifier};
-use crate::rule::{Report, Rule};
+use crate::model::{BlockKind, BlockRef, Model, Modifier};
+use crate::rule::{Rule, RuleReport};
 use crate::values::{Leaf, leaves};
 use crate::words::append;
 
@@ -393,13 +393,13 @@ types {
 fn aliases<'m>(
     model: &'m Model<'m>,
 ) -> impl Iterator<Item = (crate::model::Location<'m>, &'m Node, &'m Word)> {
-    model.all(Kind::Location).filter_map(|block| {
+    model.all(BlockKind::Location).filter_map(|block| {
         let node = block.own("alias").next()?;
         Some((block.location()?, node, node.args.first()?))
     })
 }
 
-fn path_from_client(model: &Model<'_>, report: &mut Report) {
+fn path_from_client(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in ["alias", "root"].iter().flat_map(|name| model.directives(name)) {
         let Some(word) = node.args.first() else { continue };
         let is_raw = |leaf: &Leaf| {
@@ -417,7 +417,7 @@ fn path_from_client(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn alias_traversal(model: &Model<'_>, report: &mut Report) {
+fn alias_traversal(model: &Model<'_>, report: &mut RuleReport) {
     for (location, _, alias) in aliases(model) {
         // An empty prefix matches everything, and all paths begin with a slash.
         let is_open =
@@ -431,7 +431,7 @@ fn alias_traversal(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn alias_without_slash(model: &Model<'_>, report: &mut Report) {
+fn alias_without_slash(model: &Model<'_>, report: &mut RuleReport) {
     for (location, _, alias) in aliases(model) {
         let is_directory = location.is_prefix() && location.text.ends_with(b"/");
         if is_directory
@@ -452,7 +452,7 @@ fn ends_with_variable(word: &Word) -> bool {
     name.len() < word.text.len() && name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
 }
 
-fn alias_in_regex(model: &Model<'_>, report: &mut Report) {
+fn alias_in_regex(model: &Model<'_>, report: &mut RuleReport) {
     for (location, _, alias) in aliases(model) {
         if location.is_regex() && alias.text.ends_with(b"/") && !alias.text.contains(&b'$') {
             report
@@ -462,7 +462,7 @@ fn alias_in_regex(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn root_in_each(model: &Model<'_>, report: &mut Report) {
+fn root_in_each(model: &Model<'_>, report: &mut RuleReport) {
     /// A second location with the same root may well be chance.
     const LOCATIONS_MIN: usize = 3;
     let servers = model.servers().filter(|server| !server.is_snippet());
@@ -488,7 +488,7 @@ fn root_in_each(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn root_missing(model: &Model<'_>, report: &mut Report) {
+fn root_missing(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in model.directives("try_files") {
         let looked_up = node.args.split_last().map_or(&[][..], |(_, files)| files);
         let is_used = looked_up.iter().any(|word| word.text.starts_with(b"$uri"));
@@ -500,7 +500,7 @@ fn root_missing(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn root_too_wide(model: &Model<'_>, report: &mut Report) {
+fn root_too_wide(model: &Model<'_>, report: &mut RuleReport) {
     const WIDE: &[&str] = &[
         "",
         "/bin",
@@ -532,7 +532,7 @@ fn root_too_wide(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn dot_files(model: &Model<'_>, report: &mut Report) {
+fn dot_files(model: &Model<'_>, report: &mut RuleReport) {
     const PROJECTS: &[&str] =
         &["app", "application", "code", "current", "project", "repo", "repository", "src"];
     for server in model.servers().filter(|server| !server.is_snippet()) {
@@ -541,7 +541,7 @@ fn dot_files(model: &Model<'_>, report: &mut Report) {
         };
         let text = word.lossy();
         let last = text.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        let refuses = server.within().filter_map(Block::location).any(|location| {
+        let refuses = server.within().filter_map(BlockRef::location).any(|location| {
             let text = location.lossy();
             text.contains("\\.") && location.is_regex() && text.contains("/\\.")
                 || text.starts_with("/.")
@@ -550,7 +550,7 @@ fn dot_files(model: &Model<'_>, report: &mut Report) {
             && server.within().any(|block| {
                 !block.has_any(crate::words::PASSES)
                     && !block.has("return")
-                    && block.kind() != Kind::If
+                    && block.kind() != BlockKind::If
             });
         if PROJECTS.contains(&last) && !refuses && serves_files {
             report
@@ -561,12 +561,12 @@ fn dot_files(model: &Model<'_>, report: &mut Report) {
 }
 
 /// Every `try_files` with its block and its last argument.
-fn fallbacks<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (Block<'m>, &'m Node, &'m Word)> {
+fn fallbacks<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (BlockRef<'m>, &'m Node, &'m Word)> {
     let lines = model.directives("try_files");
     lines.filter_map(|(block, node)| Some((block, node, node.args.last()?)))
 }
 
-fn try_files_loop(model: &Model<'_>, report: &mut Report) {
+fn try_files_loop(model: &Model<'_>, report: &mut RuleReport) {
     for (block, _, last) in fallbacks(model) {
         let location = block.location();
         let path = last.text.split(|&b| b == b'?').next().unwrap_or_default();
@@ -586,7 +586,7 @@ fn try_files_loop(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn try_files_fallback(model: &Model<'_>, report: &mut Report) {
+fn try_files_fallback(model: &Model<'_>, report: &mut RuleReport) {
     for (_, _, last) in fallbacks(model) {
         let starts = last.text.first();
         if !starts.is_none_or(|b| matches!(b, b'/' | b'@' | b'=' | b'$')) {
@@ -600,7 +600,7 @@ fn try_files_fallback(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn try_files_without_arguments(model: &Model<'_>, report: &mut Report) {
+fn try_files_without_arguments(model: &Model<'_>, report: &mut RuleReport) {
     for (block, _, last) in fallbacks(model) {
         let is_script = last.text.starts_with(b"/") && last.text.ends_with(b".php");
         let passes = block
@@ -617,11 +617,11 @@ fn try_files_without_arguments(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn named_location_missing(model: &Model<'_>, report: &mut Report) {
+fn named_location_missing(model: &Model<'_>, report: &mut RuleReport) {
     for server in model.servers().filter(|server| !server.is_snippet()) {
         let names: HashSet<&[u8]> = server
             .within()
-            .filter_map(Block::location)
+            .filter_map(BlockRef::location)
             .filter(|location| location.modifier == Modifier::Named)
             .map(|location| location.text)
             .collect();
@@ -640,15 +640,17 @@ fn named_location_missing(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn entries<'m>(block: Block<'m>) -> impl Iterator<Item = &'m Node> {
+fn entries<'m>(block: BlockRef<'m>) -> impl Iterator<Item = &'m Node> {
     let nodes = block.own("types").flat_map(Node::children);
     nodes.filter(|node| node.name != "include")
 }
 
-fn types_replaced(model: &Model<'_>, report: &mut Report) {
+fn types_replaced(model: &Model<'_>, report: &mut RuleReport) {
     /// Someone who lists as many types means to replace the list.
     const ENTRIES_MAX: usize = 10;
-    for block in model.blocks().filter(|b| matches!(b.kind(), Kind::Server | Kind::Location)) {
+    for block in
+        model.blocks().filter(|b| matches!(b.kind(), BlockKind::Server | BlockKind::Location))
+    {
         let (Some(node), count) = (block.own("types").next(), entries(block).count()) else {
             continue;
         };
@@ -666,11 +668,11 @@ fn types_replaced(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn first_types(block: Block<'_>) -> nowait_conf::Span {
+fn first_types(block: BlockRef<'_>) -> nowait_conf::Span {
     block.own("types").next().map_or(block.span(), |node| node.name.span)
 }
 
-fn types_duplicate(model: &Model<'_>, report: &mut Report) {
+fn types_duplicate(model: &Model<'_>, report: &mut RuleReport) {
     for block in model.for_requests() {
         let mut known: HashMap<Vec<u8>, (&Node, &Word)> = HashMap::new();
         for entry in entries(block) {

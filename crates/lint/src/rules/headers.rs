@@ -2,9 +2,9 @@
 
 use nowait_conf::{Inheritance, Level, Node, Word};
 
-use crate::model::{Block, Kind, Model, Modifier};
+use crate::model::{BlockKind, BlockRef, Model, Modifier};
 use crate::pattern;
-use crate::rule::{Report, Rule};
+use crate::rule::{Rule, RuleReport};
 use crate::values::{Leaf, condition, leaves, variables};
 use crate::words::{field, is_field};
 
@@ -281,7 +281,7 @@ const LISTS: &[&str] = &[
     "uwsgi_param",
 ];
 
-fn list_lost(model: &Model<'_>, report: &mut Report) {
+fn list_lost(model: &Model<'_>, report: &mut RuleReport) {
     for name in LISTS.iter().filter(|name| model.inheritance(name) == Inheritance::List) {
         for block in model.for_requests() {
             let own: Vec<&Node> = block.own(name).collect();
@@ -313,12 +313,12 @@ fn list_lost(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn added<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (Block<'m>, &'m Node, &'m Word)> {
+fn added<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (BlockRef<'m>, &'m Node, &'m Word)> {
     let lines = model.directives("add_header");
     lines.filter_map(|(block, node)| Some((block, node, node.args.get(1)?)))
 }
 
-fn not_always(model: &Model<'_>, report: &mut Report) {
+fn not_always(model: &Model<'_>, report: &mut RuleReport) {
     const SECURITY: &[&str] = &[
         "Content-Security-Policy",
         "Cross-Origin-Embedder-Policy",
@@ -342,7 +342,7 @@ fn not_always(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn hsts_without_tls(model: &Model<'_>, report: &mut Report) {
+fn hsts_without_tls(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node, _) in added(model).filter(|(_, node, _)| is_field(node, HSTS)) {
         let Some(server) = block.server() else { continue };
         let is_on_80 = server.listens().iter().any(|listen| listen.port == Some(80));
@@ -358,7 +358,7 @@ fn hsts_without_tls(model: &Model<'_>, report: &mut Report) {
 
 const HSTS: &str = "Strict-Transport-Security";
 
-fn hsts_without_age(model: &Model<'_>, report: &mut Report) {
+fn hsts_without_age(model: &Model<'_>, report: &mut RuleReport) {
     for (_, node, value) in added(model).filter(|(_, node, _)| is_field(node, HSTS)) {
         let text = value.lossy().to_ascii_lowercase();
         if !text.contains("max-age=") && !text.contains('$') && !text.is_empty() {
@@ -369,7 +369,7 @@ fn hsts_without_age(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn twice(model: &Model<'_>, report: &mut Report) {
+fn twice(model: &Model<'_>, report: &mut RuleReport) {
     const ONCE: &[&str] = &[
         "Access-Control-Allow-Credentials",
         "Access-Control-Allow-Origin",
@@ -398,7 +398,7 @@ fn twice(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn content_type(model: &Model<'_>, report: &mut Report) {
+fn content_type(model: &Model<'_>, report: &mut RuleReport) {
     for (_, node, value) in added(model).filter(|(_, node, _)| is_field(node, "Content-Type")) {
         report
             .find(node.args[0].span, "a second \"Content-Type\" is added")
@@ -406,7 +406,7 @@ fn content_type(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn line_break(model: &Model<'_>, report: &mut Report) {
+fn line_break(model: &Model<'_>, report: &mut RuleReport) {
     // Parameters of FastCGI and its kin are no header fields: PHP_VALUE has a setting in each line.
     for name in LISTS.iter().filter(|name| !name.ends_with("_param")) {
         for (_, node) in model.directives(name) {
@@ -423,7 +423,7 @@ fn line_break(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn cache_control_twice(model: &Model<'_>, report: &mut Report) {
+fn cache_control_twice(model: &Model<'_>, report: &mut RuleReport) {
     for block in model.for_requests() {
         if !block.has_any(&["expires", "add_header"]) {
             continue;
@@ -445,7 +445,7 @@ fn cache_control_twice(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn cors(model: &Model<'_>, report: &mut Report) {
+fn cors(model: &Model<'_>, report: &mut RuleReport) {
     for block in model.for_requests() {
         let lines: Vec<&Node> = block.own("add_header").collect();
         let (Some(origin), Some(credentials)) = (
@@ -472,7 +472,7 @@ fn cors(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn obsolete(model: &Model<'_>, report: &mut Report) {
+fn obsolete(model: &Model<'_>, report: &mut RuleReport) {
     for (_, node, value) in added(model) {
         let text = value.lossy().to_ascii_lowercase();
         let is_old = is_field(node, "X-XSS-Protection") && text != "0"
@@ -487,8 +487,8 @@ fn obsolete(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn injection(model: &Model<'_>, report: &mut Report) {
-    let mut places: Vec<(Block<'_>, &Node, &Word)> = Vec::new();
+fn injection(model: &Model<'_>, report: &mut RuleReport) {
+    let mut places: Vec<(BlockRef<'_>, &Node, &Word)> = Vec::new();
     for (block, node) in model.directives("return") {
         match node.args.as_slice() {
             [word] if !word.text.first().is_some_and(u8::is_ascii_digit) => {
@@ -541,7 +541,7 @@ fn injection(model: &Model<'_>, report: &mut Report) {
 }
 
 /// Whether `$uri` in a block is the path that the client sent: nothing that leads here rewrites it.
-fn is_as_sent(block: Block<'_>) -> bool {
+fn is_as_sent(block: BlockRef<'_>) -> bool {
     const REWRITE: &[&str] =
         &["try_files", "error_page", "index", "random_index", "auth_request", "mirror"];
     // Without the server's own braces, nobody knows what else is in it.
@@ -563,9 +563,9 @@ fn is_as_sent(block: Block<'_>) -> bool {
         && !server.within().any(|inner| inner.has_any(REWRITE) || !inner.own("rewrite").all(stays))
 }
 
-fn origin_regex(model: &Model<'_>, report: &mut Report) {
+fn origin_regex(model: &Model<'_>, report: &mut RuleReport) {
     let mut found = Vec::new();
-    for block in model.all(Kind::If) {
+    for block in model.all(BlockKind::If) {
         let words = condition(block).unwrap_or_default();
         let [variable, operator, pattern] = words.as_slice() else { continue };
         if operator.contains('~') {
@@ -574,7 +574,7 @@ fn origin_regex(model: &Model<'_>, report: &mut Report) {
             found.push((variable.clone(), pattern.clone(), span));
         }
     }
-    for node in model.blocks().filter(|b| b.kind() == Kind::Data).filter_map(Block::node) {
+    for node in model.blocks().filter(|b| b.kind() == BlockKind::Data).filter_map(BlockRef::node) {
         if node.name == "map" && node.args.len() == 2 {
             for entry in node.children() {
                 let key = entry.name.lossy();

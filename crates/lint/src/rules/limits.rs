@@ -2,8 +2,8 @@
 
 use nowait_conf::{Level, Word};
 
-use crate::model::{Kind, Model};
-use crate::rule::{Report, Rule};
+use crate::model::{BlockKind, Model};
+use crate::rule::{Rule, RuleReport};
 use crate::values::variables;
 use crate::words::has_word;
 
@@ -190,9 +190,9 @@ server {
     },
 ];
 
-fn body_unlimited(model: &Model<'_>, report: &mut Report) {
+fn body_unlimited(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in model.directives("client_max_body_size") {
-        let is_wide = matches!(block.kind(), Kind::Http | Kind::Server);
+        let is_wide = matches!(block.kind(), BlockKind::Http | BlockKind::Server);
         let is_zero = node.args.first().is_some_and(|word| {
             matches!(&*word.text, b"0" | b"0k" | b"0m" | b"0g" | b"0K" | b"0M" | b"0G")
         });
@@ -206,7 +206,7 @@ fn body_unlimited(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn body_for_uploads(model: &Model<'_>, report: &mut Report) {
+fn body_for_uploads(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in model.directives("dav_methods") {
         if has_word(node, "PUT") && !model.is_part && !block.in_effect(&["client_max_body_size"]) {
             report
@@ -216,7 +216,7 @@ fn body_for_uploads(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn limit_key(model: &Model<'_>, report: &mut Report) {
+fn limit_key(model: &Model<'_>, report: &mut RuleReport) {
     for name in ["limit_req_zone", "limit_conn_zone"] {
         for (_, node) in model.directives(name) {
             let Some(key) = node.args.first() else { continue };
@@ -233,11 +233,11 @@ fn limit_key(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn connections(model: &Model<'_>, report: &mut Report) {
+fn connections(model: &Model<'_>, report: &mut RuleReport) {
     let number = |word: &Word| word.to_str().ok().and_then(|text| text.parse::<u64>().ok());
-    let Some(main) = model.all(Kind::Main).next() else { return };
+    let Some(main) = model.all(BlockKind::Main).next() else { return };
     let files = main.own("worker_rlimit_nofile").last().and_then(|node| node.args.first());
-    let events = model.all(Kind::Events).next();
+    let events = model.all(BlockKind::Events).next();
     let connections = events
         .and_then(|events| events.own("worker_connections").last())
         .and_then(|node| node.args.first());
@@ -281,7 +281,7 @@ fn is_compressed(word: &Word) -> bool {
         || TYPES_OF_FILES.contains(&text.as_str())
 }
 
-fn compressed_again(model: &Model<'_>, report: &mut Report) {
+fn compressed_again(model: &Model<'_>, report: &mut RuleReport) {
     for name in TYPES {
         for (_, node) in model.directives(name) {
             let words: Vec<&Word> = node.args.iter().filter(|word| is_compressed(word)).collect();
@@ -296,7 +296,7 @@ fn compressed_again(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn compressed_html(model: &Model<'_>, report: &mut Report) {
+fn compressed_html(model: &Model<'_>, report: &mut RuleReport) {
     for name in TYPES {
         for (_, node) in model.directives(name) {
             let words: Vec<&Word> = node.args.iter().filter(|word| is_html(word)).collect();
@@ -310,7 +310,7 @@ fn compressed_html(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn error_log_off(model: &Model<'_>, report: &mut Report) {
+fn error_log_off(model: &Model<'_>, report: &mut RuleReport) {
     let lines = model.blocks().flat_map(|block| block.own("error_log"));
     for word in lines.filter_map(|node| node.args.first()).filter(|word| **word == *"off") {
         report
@@ -320,7 +320,7 @@ fn error_log_off(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn merge_slashes(model: &Model<'_>, report: &mut Report) {
+fn merge_slashes(model: &Model<'_>, report: &mut RuleReport) {
     for (_, node) in model.directives("merge_slashes") {
         if has_word(node, "off") {
             report

@@ -5,9 +5,9 @@ use std::ops::Bound;
 
 use nowait_conf::{Level, Span};
 
-use crate::model::{Block, Kind, Location, Model, Modifier};
+use crate::model::{BlockKind, BlockRef, Location, Model, Modifier};
 use crate::pattern;
-use crate::rule::{Report, Rule};
+use crate::rule::{Rule, RuleReport};
 use crate::words::place_in;
 
 pub(crate) static RULES: &[Rule] = &[
@@ -183,11 +183,11 @@ location ~ \\.php$ {
     },
 ];
 
-fn locations<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (Block<'m>, Location<'m>)> {
-    model.all(Kind::Location).filter_map(|block| Some((block, block.location()?)))
+fn locations<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (BlockRef<'m>, Location<'m>)> {
+    model.all(BlockKind::Location).filter_map(|block| Some((block, block.location()?)))
 }
 
-fn without_slash(model: &Model<'_>, report: &mut Report) {
+fn without_slash(model: &Model<'_>, report: &mut RuleReport) {
     for (_, location) in locations(model) {
         let starts = location.text.first().is_some_and(|b| matches!(b, b'/' | b'$' | b'^' | b'~'));
         let is_literal = location.is_prefix() || location.modifier == Modifier::Exact;
@@ -229,7 +229,7 @@ fn is_expression(text: &[u8]) -> bool {
         .any(|part| has(part))
 }
 
-fn glob(model: &Model<'_>, report: &mut Report) {
+fn glob(model: &Model<'_>, report: &mut RuleReport) {
     for (_, location) in locations(model) {
         if location.is_prefix() && location.text.contains(&b'*') && !is_expression(location.text) {
             let text = location.lossy();
@@ -245,7 +245,7 @@ fn glob(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn without_tilde(model: &Model<'_>, report: &mut Report) {
+fn without_tilde(model: &Model<'_>, report: &mut RuleReport) {
     for (_, location) in locations(model) {
         if (location.is_prefix() || location.modifier == Modifier::Exact)
             && is_expression(location.text)
@@ -258,7 +258,7 @@ fn without_tilde(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn bare_dot(model: &Model<'_>, report: &mut Report) {
+fn bare_dot(model: &Model<'_>, report: &mut RuleReport) {
     for (_, location) in locations(model).filter(|(_, location)| location.is_regex()) {
         let text = location.lossy();
         if let Some(at) = pattern::bare_dot_before_suffix(&text) {
@@ -271,7 +271,7 @@ fn bare_dot(model: &Model<'_>, report: &mut Report) {
             }
         }
     }
-    for word in model.servers().flat_map(Block::names) {
+    for word in model.servers().flat_map(BlockRef::names) {
         let text = word.lossy();
         if let Some(at) = text.strip_prefix('~').and_then(pattern::bare_dot_before_suffix) {
             let message = format!("\".\" in \"{text}\" matches any character");
@@ -284,7 +284,7 @@ fn bare_dot(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn open_suffix(model: &Model<'_>, report: &mut Report) {
+fn open_suffix(model: &Model<'_>, report: &mut RuleReport) {
     for (_, location) in locations(model).filter(|(_, location)| location.is_regex()) {
         let text = location.lossy();
         let Some((before, suffix)) = text.rsplit_once("\\.") else { continue };
@@ -308,8 +308,9 @@ const SUFFIXES: &[&str] = &[
     "js", "jpg", "jpeg", "png", "gif", "svg", "ico", "webp", "woff", "woff2", "ttf", "mp4", "pdf",
 ];
 
-fn backtracking(model: &Model<'_>, report: &mut Report) {
-    let names = model.servers().flat_map(Block::names).filter(|word| word.text.starts_with(b"~"));
+fn backtracking(model: &Model<'_>, report: &mut RuleReport) {
+    let names =
+        model.servers().flat_map(BlockRef::names).filter(|word| word.text.starts_with(b"~"));
     let rewrites = model.directives("rewrite").filter_map(|(_, node)| node.args.first());
     let patterns = locations(model).filter(|(_, l)| l.is_regex()).map(|(_, l)| l.word);
     for word in patterns.chain(names).chain(rewrites) {
@@ -321,7 +322,7 @@ fn backtracking(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn one_path(model: &Model<'_>, report: &mut Report) {
+fn one_path(model: &Model<'_>, report: &mut RuleReport) {
     for (_, location) in locations(model) {
         let text = location.lossy();
         let Some(path) = text.strip_prefix('^').and_then(|text| text.strip_suffix('$')) else {
@@ -339,10 +340,12 @@ fn one_path(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn unreachable(model: &Model<'_>, report: &mut Report) {
-    for outer in model.blocks().filter(|b| matches!(b.kind(), Kind::Server | Kind::Location)) {
-        let blocks = outer.inner().filter(|block| block.kind() == Kind::Location);
-        let (blocks, inner): (Vec<Block<'_>>, Vec<Location<'_>>) =
+fn unreachable(model: &Model<'_>, report: &mut RuleReport) {
+    for outer in
+        model.blocks().filter(|b| matches!(b.kind(), BlockKind::Server | BlockKind::Location))
+    {
+        let blocks = outer.inner().filter(|block| block.kind() == BlockKind::Location);
+        let (blocks, inner): (Vec<BlockRef<'_>>, Vec<Location<'_>>) =
             blocks.filter_map(|block| Some((block, block.location()?))).unzip();
         let all = inner.iter().position(|location| {
             location.is_regex() && pattern::matches_everything(&location.lossy())
@@ -358,7 +361,7 @@ fn unreachable(model: &Model<'_>, report: &mut Report) {
                 && !blocks[index]
                     .within()
                     .skip(1)
-                    .filter_map(Block::own_location)
+                    .filter_map(BlockRef::own_location)
                     .any(|nested| nested.is_regex() || nested.modifier == Modifier::Exact);
             if let Some(all) = all.filter(|_| is_after || is_plain) {
                 note(report, location, inner[all].word.span, "matches every path, and comes first");
@@ -421,7 +424,7 @@ impl<'m> Shadows<'m> {
     }
 }
 
-fn note(report: &mut Report, location: &Location<'_>, because: Span, text: &str) {
+fn note(report: &mut RuleReport, location: &Location<'_>, because: Span, text: &str) {
     let message = format!("location \"{}\" is never chosen", location.lossy());
     report.find(location.word.span, message).note(because, text);
 }

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use nowait_conf::{Level, Word};
 
-use crate::model::{Block, Kind, Model, Modifier};
+use crate::model::{BlockKind, BlockRef, Model, Modifier};
 use crate::pattern;
-use crate::rule::{Report, Rule};
+use crate::rule::{Rule, RuleReport};
 use crate::values::{Leaf, expansions, host, is_from_client, leaves, url, variables};
 use crate::words::{PASSES, field, is_this_machine, passed};
 
@@ -374,7 +374,7 @@ location / {
     },
 ];
 
-fn host_from_client(model: &Model<'_>, report: &mut Report) {
+fn host_from_client(model: &Model<'_>, report: &mut RuleReport) {
     for name in ["proxy_set_header", "grpc_set_header"] {
         for (_, node) in model.directives(name) {
             let [field, value] = node.args.as_slice() else { continue };
@@ -388,7 +388,7 @@ fn host_from_client(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn address_from_client(model: &Model<'_>, report: &mut Report) {
+fn address_from_client(model: &Model<'_>, report: &mut RuleReport) {
     for name in ["proxy_set_header", "grpc_set_header"] {
         for (block, node) in model.directives(name) {
             let [field, value] = node.args.as_slice() else { continue };
@@ -413,7 +413,7 @@ fn address_from_client(model: &Model<'_>, report: &mut Report) {
 }
 
 /// What the host of a URL consists of.
-fn host_leaves(block: Block<'_>, text: &str) -> Vec<(Leaf, bool)> {
+fn host_leaves(block: BlockRef<'_>, text: &str) -> Vec<(Leaf, bool)> {
     let mut found = Vec::new();
     for text in expansions(block, text.as_bytes()) {
         let (authority, _) = url(&text);
@@ -427,7 +427,7 @@ fn host_leaves(block: Block<'_>, text: &str) -> Vec<(Leaf, bool)> {
 }
 
 /// The servers that requests are passed to, where variables choose them.
-fn chosen_servers<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (Block<'m>, &'m Word)> {
+fn chosen_servers<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (BlockRef<'m>, &'m Word)> {
     let passes = PASSES.iter().flat_map(|name| model.directives(name));
     let words = passes.filter_map(|(block, node)| Some((block, node.args.first()?)));
     words.filter(|(_, word)| word.text.contains(&b'$'))
@@ -435,7 +435,7 @@ fn chosen_servers<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (Block<'m>, 
 
 /// Whether a block serves clients of a network from a cache, for hosts that they name by `Host`: the client
 /// chooses the server by design.
-fn is_network_cache(block: Block<'_>, leaf: &Leaf) -> bool {
+fn is_network_cache(block: BlockRef<'_>, leaf: &Leaf) -> bool {
     let is_host =
         matches!(leaf, Leaf::Variable(name) if matches!(name.as_str(), "host" | "http_host"));
     let caches = block.chain().find(|outer| outer.has("proxy_cache"));
@@ -443,8 +443,8 @@ fn is_network_cache(block: Block<'_>, leaf: &Leaf) -> bool {
 }
 
 /// Whether only some clients may use a block.
-fn is_restricted(block: Block<'_>) -> bool {
-    let denies = |outer: &Block<'_>| {
+fn is_restricted(block: BlockRef<'_>) -> bool {
+    let denies = |outer: &BlockRef<'_>| {
         outer.own("deny").any(|node| node.args.first().is_some_and(|word| *word == *"all"))
     };
     block
@@ -453,7 +453,7 @@ fn is_restricted(block: Block<'_>) -> bool {
         .is_some_and(|outer| denies(&outer))
 }
 
-fn cache_for_any_host(model: &Model<'_>, report: &mut Report) {
+fn cache_for_any_host(model: &Model<'_>, report: &mut RuleReport) {
     for (block, word) in chosen_servers(model) {
         let takes_any = block.server().is_none_or(|server| server.takes_any_name());
         let mut leaves = host_leaves(block, &word.lossy()).into_iter().map(|(leaf, _)| leaf);
@@ -466,7 +466,7 @@ fn cache_for_any_host(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn forgery(model: &Model<'_>, report: &mut Report) {
+fn forgery(model: &Model<'_>, report: &mut RuleReport) {
     for (block, word) in chosen_servers(model) {
         let is_internal = block.chain().any(|outer| outer.has("internal"));
         let bad =
@@ -499,7 +499,7 @@ fn is_open(body: &str, is_whole: bool) -> bool {
     !is_choice && (is_whole && !body.starts_with("\\d") || pattern::is_permissive(body))
 }
 
-fn resolver_missing(model: &Model<'_>, report: &mut Report) {
+fn resolver_missing(model: &Model<'_>, report: &mut RuleReport) {
     let passes = chosen_servers(model).filter(|_| !model.is_part);
     for (block, word) in passes.filter(|(block, _)| !block.in_effect(&["resolver"])) {
         let named = expansions(block, &word.text).into_iter().find_map(|text| {
@@ -527,12 +527,12 @@ fn resolver_missing(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn uri_in_regex(model: &Model<'_>, report: &mut Report) {
+fn uri_in_regex(model: &Model<'_>, report: &mut RuleReport) {
     for block in model.for_requests() {
         let Some((word, text)) = passed(block, "proxy_pass") else { continue };
         let place = match (block.kind(), block.location()) {
-            (Kind::If, _) => "an \"if\"",
-            (Kind::LimitExcept, _) => "\"limit_except\"",
+            (BlockKind::If, _) => "an \"if\"",
+            (BlockKind::LimitExcept, _) => "\"limit_except\"",
             (_, Some(location)) if location.is_regex() => "a regular expression",
             (_, Some(location)) if location.modifier == Modifier::Named => "a named location",
             _ => continue,
@@ -545,7 +545,7 @@ fn uri_in_regex(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn uri_with_variables(model: &Model<'_>, report: &mut Report) {
+fn uri_with_variables(model: &Model<'_>, report: &mut RuleReport) {
     for block in model.for_requests() {
         let Some((word, text)) = passed(block, "proxy_pass") else { continue };
         let (authority, uri) = url(&text);
@@ -564,8 +564,8 @@ fn uri_with_variables(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn slash_mismatch(model: &Model<'_>, report: &mut Report) {
-    for block in model.all(Kind::Location) {
+fn slash_mismatch(model: &Model<'_>, report: &mut RuleReport) {
+    for block in model.all(BlockKind::Location) {
         let (Some(location), Some((word, text))) =
             (block.location().filter(|l| l.is_prefix()), passed(block, "proxy_pass"))
         else {
@@ -587,7 +587,7 @@ fn slash_mismatch(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn keepalive_unused(model: &Model<'_>, report: &mut Report) {
+fn keepalive_unused(model: &Model<'_>, report: &mut RuleReport) {
     for block in model.for_requests() {
         for name in ["proxy_pass", "fastcgi_pass"] {
             let Some((word, text)) = passed(block, name) else { continue };
@@ -615,7 +615,7 @@ fn keepalive_unused(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn websocket_without_connection(model: &Model<'_>, report: &mut Report) {
+fn websocket_without_connection(model: &Model<'_>, report: &mut RuleReport) {
     for block in model.for_requests().filter(|block| block.has("proxy_pass")) {
         let lines = block.effective("proxy_set_header");
         if let Some(upgrade) = field(&lines, "Upgrade").filter(|word| word.text.contains(&b'$'))
@@ -628,12 +628,12 @@ fn websocket_without_connection(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn websocket_for_all(model: &Model<'_>, report: &mut Report) {
+fn websocket_for_all(model: &Model<'_>, report: &mut RuleReport) {
     for block in model.for_requests().filter(|block| block.has("proxy_set_header")) {
         let lines: Vec<_> = block.own("proxy_set_header").collect();
         let is_wide = match block.location() {
             Some(location) => location.is_prefix() && location.text == b"/",
-            None => matches!(block.kind(), Kind::Http | Kind::Server),
+            None => matches!(block.kind(), BlockKind::Http | BlockKind::Server),
         };
         if let Some(connection) = field(&lines, "Connection")
             && field(&lines, "Upgrade").is_some()
@@ -647,8 +647,8 @@ fn websocket_for_all(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn auth_request(model: &Model<'_>, report: &mut Report) {
-    let mut known: HashMap<usize, HashMap<&[u8], Block<'_>>> = HashMap::new();
+fn auth_request(model: &Model<'_>, report: &mut RuleReport) {
+    let mut known: HashMap<usize, HashMap<&[u8], BlockRef<'_>>> = HashMap::new();
     for (block, node) in model.directives("auth_request") {
         let Some(path) = node.args.first().filter(|word| word.text.starts_with(b"/")) else {
             continue;
@@ -676,7 +676,7 @@ fn auth_request(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn unchecked(model: &Model<'_>, report: &mut Report) {
+fn unchecked(model: &Model<'_>, report: &mut RuleReport) {
     for (name, scheme, verify) in [
         ("proxy_pass", "https://", "proxy_ssl_verify"),
         ("grpc_pass", "grpcs://", "grpc_ssl_verify"),

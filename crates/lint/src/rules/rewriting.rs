@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use nowait_conf::{Level, Node, Regex, Word};
 
-use crate::model::{Block, Kind, Model, Modifier};
-use crate::rule::{Report, Rule};
+use crate::model::{BlockKind, BlockRef, Model, Modifier};
+use crate::rule::{Rule, RuleReport};
 use crate::values::{condition, variables};
 
 pub(crate) static RULES: &[Rule] = &[
@@ -247,7 +247,7 @@ server {
     },
 ];
 
-fn if_in_location(model: &Model<'_>, report: &mut Report) {
+fn if_in_location(model: &Model<'_>, report: &mut RuleReport) {
     /// Directives that are safe, or that the reference shows in an `if`.
     const SAFE: &[&str] = &[
         "access_log",
@@ -261,8 +261,8 @@ fn if_in_location(model: &Model<'_>, report: &mut Report) {
         "set",
         "uninitialized_variable_warn",
     ];
-    for block in model.all(Kind::If) {
-        if block.parent().is_none_or(|outer| outer.kind() != Kind::Location) {
+    for block in model.all(BlockKind::If) {
+        if block.parent().is_none_or(|outer| outer.kind() != BlockKind::Location) {
             continue;
         }
         let odd = block.nodes().iter().find(|node| !SAFE.iter().any(|safe| node.name == **safe));
@@ -274,8 +274,8 @@ fn if_in_location(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn if_for_files(model: &Model<'_>, report: &mut Report) {
-    for block in model.all(Kind::If) {
+fn if_for_files(model: &Model<'_>, report: &mut RuleReport) {
+    for block in model.all(BlockKind::If) {
         let words = condition(block).unwrap_or_default();
         let is_test = words
             .first()
@@ -289,9 +289,9 @@ fn if_for_files(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn if_for_host(model: &Model<'_>, report: &mut Report) {
-    for block in model.all(Kind::If) {
-        let is_in_server = block.parent().is_some_and(|outer| outer.kind() == Kind::Server);
+fn if_for_host(model: &Model<'_>, report: &mut RuleReport) {
+    for block in model.all(BlockKind::If) {
+        let is_in_server = block.parent().is_some_and(|outer| outer.kind() == BlockKind::Server);
         let words = condition(block).unwrap_or_default();
         let is_host = words
             .first()
@@ -317,7 +317,7 @@ fn is_absolute(text: &[u8]) -> bool {
     [&b"http://"[..], b"https://", b"$scheme://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
-fn rewrite_for_redirect(model: &Model<'_>, report: &mut Report) {
+fn rewrite_for_redirect(model: &Model<'_>, report: &mut RuleReport) {
     for (_, node) in model.directives("rewrite") {
         let [pattern, target, flag] = node.args.as_slice() else { continue };
         let everything = ["^", "^/", ".*", "^.*", "^.*$", "^(.*)$", "^(.*)", "^/(.*)$", "^/(.*)"];
@@ -369,7 +369,7 @@ const FILES: &[&str] = &[
     "pdf", "php", "png", "shtml", "svg", "txt", "webp", "xhtml", "xml",
 ];
 
-fn redirect_without_scheme(model: &Model<'_>, report: &mut Report) {
+fn redirect_without_scheme(model: &Model<'_>, report: &mut RuleReport) {
     let returns = model.directives("return").filter_map(|(_, node)| target(node));
     let rewrites = model
         .directives("rewrite")
@@ -394,10 +394,10 @@ fn redirect_without_scheme(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn rewrite_loop(model: &Model<'_>, report: &mut Report) {
+fn rewrite_loop(model: &Model<'_>, report: &mut RuleReport) {
     let mut choices: HashMap<usize, Choices<'_>> = HashMap::new();
     let mut matches = 0;
-    for block in model.all(Kind::Location) {
+    for block in model.all(BlockKind::Location) {
         let (Some(location), Some(server)) = (block.location(), block.parent()) else { continue };
         for node in block.own("rewrite") {
             let [pattern, target, ..] = node.args.as_slice() else { continue };
@@ -459,14 +459,14 @@ const MATCHES_MAX: usize = 100_000;
 
 /// The locations of a server, to choose from.
 struct Choices<'m> {
-    exact: HashMap<&'m [u8], Block<'m>>,
+    exact: HashMap<&'m [u8], BlockRef<'m>>,
     /// The prefixes, and whether they forbid expressions.
-    prefixes: HashMap<&'m [u8], (Block<'m>, bool)>,
-    regexes: Vec<(Block<'m>, Regex)>,
+    prefixes: HashMap<&'m [u8], (BlockRef<'m>, bool)>,
+    regexes: Vec<(BlockRef<'m>, Regex)>,
 }
 
 impl<'m> Choices<'m> {
-    fn of(server: Block<'m>) -> Choices<'m> {
+    fn of(server: BlockRef<'m>) -> Choices<'m> {
         let mut choices =
             Choices { exact: HashMap::new(), prefixes: HashMap::new(), regexes: Vec::new() };
         for block in server.inner() {
@@ -490,7 +490,7 @@ impl<'m> Choices<'m> {
     }
 
     /// The location for a path.
-    fn chosen(&self, path: &[u8]) -> Option<Block<'m>> {
+    fn chosen(&self, path: &[u8]) -> Option<BlockRef<'m>> {
         if let Some(block) = self.exact.get(path) {
             return Some(*block);
         }
@@ -505,14 +505,14 @@ impl<'m> Choices<'m> {
     }
 }
 
-fn after_return(model: &Model<'_>, report: &mut Report) {
+fn after_return(model: &Model<'_>, report: &mut RuleReport) {
     const REWRITING: &[&str] = &["set", "rewrite", "if", "return", "break"];
     for block in model.for_requests() {
         let nodes = block.nodes();
         let Some(at) = nodes.iter().position(|node| node.name == "return") else { continue };
         let later =
             nodes[at + 1..].iter().find(|node| REWRITING.iter().any(|name| node.name == **name));
-        let is_location = block.kind() == Kind::Location;
+        let is_location = block.kind() == BlockKind::Location;
         let handler = nodes.iter().find(|node| {
             is_location
                 && (crate::words::PASSES.iter().any(|name| node.name == **name)
@@ -525,15 +525,15 @@ fn after_return(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn hidden_locations(model: &Model<'_>, report: &mut Report) {
+fn hidden_locations(model: &Model<'_>, report: &mut RuleReport) {
     for server in model.servers() {
         let Some(end) = server.own("return").next() else { continue };
         let hidden = server.inner().find(|block| {
             block.location().is_some_and(|location| {
-                block.kind() == Kind::Location && location.modifier != Modifier::Named
+                block.kind() == BlockKind::Location && location.modifier != Modifier::Named
             })
         });
-        if let Some(location) = hidden.and_then(Block::location) {
+        if let Some(location) = hidden.and_then(BlockRef::location) {
             report
                 .find(
                     location.word.span,
@@ -545,7 +545,7 @@ fn hidden_locations(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn return_before_access(model: &Model<'_>, report: &mut Report) {
+fn return_before_access(model: &Model<'_>, report: &mut RuleReport) {
     const CHECKS: &[&str] = &["allow", "deny", "auth_basic", "auth_request"];
     for block in model.for_requests() {
         let Some(end) = block.own("return").next() else { continue };

@@ -2,8 +2,8 @@
 
 use nowait_conf::Level;
 
-use crate::model::{Block, Kind, Model};
-use crate::rule::{Report, Rule};
+use crate::model::{BlockKind, BlockRef, Model};
+use crate::rule::{Rule, RuleReport};
 use crate::values::condition;
 use crate::words::is_field;
 
@@ -66,15 +66,17 @@ location ~ \\.php$ {
 ];
 
 /// Locations that pass whatever is called `.php` to an application.
-fn scripts<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (Block<'m>, &'m nowait_conf::Node)> {
-    model.all(Kind::Location).filter_map(|block| {
+fn scripts<'m>(
+    model: &'m Model<'m>,
+) -> impl Iterator<Item = (BlockRef<'m>, &'m nowait_conf::Node)> {
+    model.all(BlockKind::Location).filter_map(|block| {
         let location = block.location().filter(|location| location.is_regex())?;
         let node = block.own("fastcgi_pass").next()?;
         location.lossy().contains(".php").then_some((block, node))
     })
 }
 
-fn unchecked(model: &Model<'_>, report: &mut Report) {
+fn unchecked(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in scripts(model) {
         let Some(location) = block.location() else { continue };
         let pattern = location.lossy();
@@ -102,7 +104,7 @@ fn unchecked(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn name_missing(model: &Model<'_>, report: &mut Report) {
+fn name_missing(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in scripts(model) {
         let parameters = block.effective("fastcgi_param");
         let is_set = parameters.iter().any(|node| is_field(node, "SCRIPT_FILENAME"));

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use nowait_conf::{Level, Node, Span, Word};
 
-use crate::model::{Block, Kind, Model};
-use crate::rule::{Report, Rule};
+use crate::model::{BlockKind, BlockRef, Model};
+use crate::rule::{Rule, RuleReport};
 use crate::words::has_word;
 
 pub(crate) static RULES: &[Rule] = &[
@@ -233,10 +233,10 @@ early_hints 1;
 
 /// The names of servers with what they are for.
 fn names<'m>(model: &'m Model<'m>) -> impl Iterator<Item = &'m Word> {
-    model.servers().flat_map(Block::names).filter(|word| !word.text.starts_with(b"~"))
+    model.servers().flat_map(BlockRef::names).filter(|word| !word.text.starts_with(b"~"))
 }
 
-fn wildcard(model: &Model<'_>, report: &mut Report) {
+fn wildcard(model: &Model<'_>, report: &mut RuleReport) {
     for word in names(model) {
         let text = word.lossy();
         let rest = text.strip_prefix("*.").unwrap_or(&text);
@@ -248,7 +248,7 @@ fn wildcard(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn url(model: &Model<'_>, report: &mut Report) {
+fn url(model: &Model<'_>, report: &mut RuleReport) {
     for word in names(model) {
         let text = word.lossy();
         let name = text.split_once("://").map_or(&*text, |(_, rest)| rest);
@@ -270,7 +270,7 @@ fn url(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn underscore(model: &Model<'_>, report: &mut Report) {
+fn underscore(model: &Model<'_>, report: &mut RuleReport) {
     for server in model.servers() {
         let names = server.names();
         let [name] = names.as_slice() else { continue };
@@ -285,8 +285,8 @@ fn underscore(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn twice(model: &Model<'_>, report: &mut Report) {
-    let mut known: HashMap<(String, Vec<u8>), (Block<'_>, &Word)> = HashMap::new();
+fn twice(model: &Model<'_>, report: &mut RuleReport) {
+    let mut known: HashMap<(String, Vec<u8>), (BlockRef<'_>, &Word)> = HashMap::new();
     for server in model.servers() {
         let listens = server.listens();
         for word in server.names().into_iter().filter(|word| !word.text.is_empty()) {
@@ -310,8 +310,8 @@ fn twice(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn default_missing(model: &Model<'_>, report: &mut Report) {
-    let mut at: HashMap<&str, Vec<(Block<'_>, Span)>> = HashMap::new();
+fn default_missing(model: &Model<'_>, report: &mut RuleReport) {
+    let mut at: HashMap<&str, Vec<(BlockRef<'_>, Span)>> = HashMap::new();
     for server in model.servers() {
         for listen in server.listens().iter().filter(|listen| listen.is_ssl) {
             let servers = at.entry(&listen.address).or_default();
@@ -340,7 +340,7 @@ fn default_missing(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn listen_http2(model: &Model<'_>, report: &mut Report) {
+fn listen_http2(model: &Model<'_>, report: &mut RuleReport) {
     for server in model.servers() {
         let listens = server.listens();
         let with: Vec<(&Node, &Word)> = listens
@@ -373,7 +373,7 @@ fn listen_http2(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn ssl_directive(model: &Model<'_>, report: &mut Report) {
+fn ssl_directive(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in model.directives("ssl") {
         if !node.args.first().is_some_and(|word| *word == *"on") {
             continue;
@@ -384,7 +384,7 @@ fn ssl_directive(model: &Model<'_>, report: &mut Report) {
         // Without the server's own braces, it may have other addresses elsewhere. Braces of the
         // directive itself are an error, and what is between them may be meant.
         let is_whole = block.node().is_some() && node.block.is_none();
-        if block.kind() == Kind::Server && is_whole && !listens.is_empty() {
+        if block.kind() == BlockKind::Server && is_whole && !listens.is_empty() {
             let has_tls = |listen: &Node| has_word(listen, "ssl") || has_word(listen, "quic");
             for listen in listens.iter().filter(|listen| !has_tls(listen)) {
                 if let Some(last) = listen.args.last() {
@@ -397,7 +397,7 @@ fn ssl_directive(model: &Model<'_>, report: &mut Report) {
     }
 }
 
-fn obsolete(model: &Model<'_>, report: &mut Report) {
+fn obsolete(model: &Model<'_>, report: &mut RuleReport) {
     const TABLE: &[(&str, &str)] = &[
         ("http2_idle_timeout", "use \"keepalive_timeout\""),
         ("http2_max_field_size", "use \"large_client_header_buffers\""),

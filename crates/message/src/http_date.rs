@@ -129,7 +129,7 @@ fn two_digits(out: &mut [u8], value: u32) {
 pub fn parse(text: &[u8]) -> Option<i64> {
     let separator = text.iter().position(|&b| b == b',' || b == b' ')?;
     let asctime = text[separator] == b' ';
-    let mut rest = Reader(&text[separator + 1..]);
+    let mut rest = DateReader(&text[separator + 1..]);
     rest.spaces();
 
     let (day, month, year);
@@ -229,9 +229,9 @@ fn unix(year: u32, month: u32, day: u32, hour: u32, minute: u32, second: u32) ->
     Some(days * SECONDS_PER_DAY + i64::from(hour * 3600 + minute * 60 + second))
 }
 
-struct Reader<'a>(&'a [u8]);
+struct DateReader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl DateReader<'_> {
     fn byte(&mut self) -> Option<u8> {
         let (&first, rest) = self.0.split_first()?;
         self.0 = rest;

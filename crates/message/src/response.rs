@@ -43,12 +43,12 @@ pub struct ResponseHead {
     text: Bytes,
     places: Vec<Place>,
     /// The known names that are present.
-    names: Names,
+    names: NameSet,
 }
 
 /// A set of known names: one bit for each, by its number.
 #[derive(Debug, Clone, Copy, Default)]
-struct Names {
+struct NameSet {
     present: Bits,
     /// Those that occur more than once.
     repeated: Bits,
@@ -64,7 +64,7 @@ impl Bits {
     }
 }
 
-impl Names {
+impl NameSet {
     #[inline]
     fn note(&mut self, known: Option<Known>) {
         let Some(known) = known else { return };
@@ -139,7 +139,7 @@ impl ResponseHead {
         // Field by field, which is far cheaper than making another one.
         let Self { status, reason, version, content_length, length, text, places, names } = self;
         (*status, *version, *content_length, *length) = (0, Version::default(), None, 0);
-        (*reason, *text, *names) = (Bytes::new(), Bytes::new(), Names::default());
+        (*reason, *text, *names) = (Bytes::new(), Bytes::new(), NameSet::default());
         places.clear();
         places.shrink_to(KEPT_PLACES_MAX);
     }

@@ -13,8 +13,8 @@ use std::path::{Component, Path, PathBuf};
 
 use nowait_conf::{Node, Word};
 
-use crate::class::{Class, Treatment, Verdict};
-use crate::survey::{Include, Source, Survey, printable};
+use crate::class::{Class, Classification, Treatment};
+use crate::survey::{ConfigSource, Include, Survey, printable};
 
 /// The directory of the copy for files from outside of the original's directory, with a number if the
 /// original has something of this name.
@@ -50,7 +50,7 @@ struct Edit {
 }
 
 /// Where a spelling of a file leads in the copy.
-enum Where {
+enum CopyTarget {
     /// To this path of the copy, since the original's directory is copied as a whole.
     Inside(PathBuf),
     /// Nowhere: it is outside of the original's directory.
@@ -59,8 +59,8 @@ enum Where {
 
 impl Adaptation {
     /// Plans a copy of `root`, the directory of the main file.
-    pub fn plan(survey: &Survey, source: &dyn Source, root: &Path) -> Adaptation {
-        let mut plan = Plan {
+    pub fn plan(survey: &Survey, source: &dyn ConfigSource, root: &Path) -> Adaptation {
+        let mut plan = Adapter {
             survey,
             source,
             root,
@@ -80,9 +80,9 @@ impl Adaptation {
     }
 }
 
-struct Plan<'a> {
+struct Adapter<'a> {
     survey: &'a Survey,
-    source: &'a dyn Source,
+    source: &'a dyn ConfigSource,
     root: &'a Path,
     real_root: PathBuf,
     /// By file.
@@ -96,7 +96,7 @@ struct Plan<'a> {
     quic: bool,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> Adapter<'a> {
     /// Edits the directives of all files; or only says whether addresses for HTTP/3 are removed.
     fn directives(&mut self, look_only: bool) -> bool {
         let mut quic = false;
@@ -123,7 +123,7 @@ impl<'a> Plan<'a> {
         quic
     }
 
-    fn verdict(&self, file: usize, node: &Node) -> Option<&'a Verdict> {
+    fn verdict(&self, file: usize, node: &Node) -> Option<&'a Classification> {
         let Survey { files, directives, .. } = self.survey;
         let of_file = &files[file].directives;
         let at = of_file.binary_search_by_key(&node.span.start, |n| directives[*n].start).ok()?;
@@ -131,7 +131,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Whether a directive was edited, with all that is in its block.
-    fn treat(&mut self, file: usize, node: &Node, verdict: &Verdict) -> bool {
+    fn treat(&mut self, file: usize, node: &Node, verdict: &Classification) -> bool {
         if self.quic && is_alt_svc(node) {
             self.comment(file, node, "nowait has no HTTP/3, which this announces", None);
             return true;
@@ -198,7 +198,7 @@ impl<'a> Plan<'a> {
                 }
                 changed = true;
                 for (file, path) in &include.found {
-                    if matches!(self.place_of(path), Where::Outside) {
+                    if matches!(self.place_of(path), CopyTarget::Outside) {
                         self.outside.insert((*file, path.clone()));
                     }
                 }
@@ -219,7 +219,7 @@ impl<'a> Plan<'a> {
     /// Whether the files of an include have to be copied from outside.
     fn comes_along(&self, include: &Include) -> bool {
         include.found.iter().any(|(file, path)| {
-            !self.edits[*file].is_empty() && matches!(self.place_of(path), Where::Outside)
+            !self.edits[*file].is_empty() && matches!(self.place_of(path), CopyTarget::Outside)
         })
     }
 
@@ -229,7 +229,8 @@ impl<'a> Plan<'a> {
         if !word.starts_with(b"/") {
             return false;
         }
-        let outside = |(_, path): &(usize, PathBuf)| matches!(self.place_of(path), Where::Outside);
+        let outside =
+            |(_, path): &(usize, PathBuf)| matches!(self.place_of(path), CopyTarget::Outside);
         if include.found.iter().any(outside) {
             return false;
         }
@@ -255,11 +256,11 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn place_of(&self, path: &Path) -> Where {
+    fn place_of(&self, path: &Path) -> CopyTarget {
         let parent = self.source.real(path.parent().unwrap_or(Path::new("/")));
         match (parent.strip_prefix(&self.real_root), path.file_name()) {
-            (Ok(below), Some(name)) => Where::Inside(below.join(name)),
-            _ => Where::Outside,
+            (Ok(below), Some(name)) => CopyTarget::Inside(below.join(name)),
+            _ => CopyTarget::Outside,
         }
     }
 
@@ -277,7 +278,7 @@ impl<'a> Plan<'a> {
             } else if changed {
                 // Links to files elsewhere are replaced by their changed contents.
                 for spelling in &file.spellings {
-                    if let Where::Inside(path) = self.place_of(spelling) {
+                    if let CopyTarget::Inside(path) = self.place_of(spelling) {
                         paths.insert(path);
                     }
                 }
@@ -302,7 +303,7 @@ impl<'a> Plan<'a> {
 
 /// A name that nothing in the original's directory has: what stands there is copied under its own name,
 /// and may be a link.
-fn outside_name(source: &dyn Source, root: &Path) -> String {
+fn outside_name(source: &dyn ConfigSource, root: &Path) -> String {
     let numbered = (1_u32..).map(|n| format!("{OUTSIDE}-{n}"));
     let mut names = std::iter::once(OUTSIDE.to_owned()).chain(numbered);
     names.find(|name| !source.exists(&root.join(name))).expect("a directory has fewer entries")

@@ -77,7 +77,7 @@ pub(crate) enum Treatment {
 
 /// The class of a directive with its reasons.
 #[derive(Clone, Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct Classification {
     pub class: Class,
     /// The module in the summary.
     pub module: Cow<'static, str>,
@@ -101,9 +101,9 @@ pub(crate) enum Surroundings {
     Lost(Class, Cow<'static, str>),
 }
 
-impl Verdict {
-    fn new(class: Class, module: impl Into<Cow<'static, str>>) -> Verdict {
-        Verdict {
+impl Classification {
+    fn new(class: Class, module: impl Into<Cow<'static, str>>) -> Classification {
+        Classification {
             class,
             module: module.into(),
             note: "".into(),
@@ -114,13 +114,16 @@ impl Verdict {
     }
 
     /// The verdict on a directive in a block that is missing as a whole.
-    pub(crate) fn lost(class: Class, module: Cow<'static, str>) -> Verdict {
-        Verdict { note: "stands in a block that is missing".into(), ..Verdict::new(class, module) }
+    pub(crate) fn lost(class: Class, module: Cow<'static, str>) -> Classification {
+        Classification {
+            note: "stands in a block that is missing".into(),
+            ..Classification::new(class, module)
+        }
     }
 }
 
 /// The verdict on a directive in a block.
-pub(crate) fn verdict(registry: &Registry, context: Context, node: &Node) -> Verdict {
+pub(crate) fn verdict(registry: &Registry, context: Context, node: &Node) -> Classification {
     let name = &node.name.text[..];
     if name == b"load_module" {
         return load_module(node);
@@ -138,44 +141,44 @@ pub(crate) fn verdict(registry: &Registry, context: Context, node: &Node) -> Ver
         };
         // The reference says so in the first words.
         if row.doc.first().is_some_and(|line| line.trim_start().starts_with("Accepted ")) {
-            return Verdict::new(Class::NoEffect, module);
+            return Classification::new(Class::NoEffect, module);
         }
         return match differs::find(name) {
-            Some(difference) => Verdict {
+            Some(difference) => Classification {
                 note: format!("{} ({})", difference.note, difference.link()).into(),
-                ..Verdict::new(Class::Differs, module)
+                ..Classification::new(Class::Differs, module)
             },
-            None => Verdict::new(Class::Runs, module),
+            None => Classification::new(Class::Runs, module),
         };
     }
     if let Some(entry) = here.or(entry.filter(|_| registry.named(name).is_empty())) {
         let role = if entry.name == "perl" { Role::Handler } else { Role::Other };
-        return Verdict {
+        return Classification {
             note: entry.reason.into(),
             treatment: removal(role, context),
-            ..Verdict::new(Class::Missing, entry.module)
+            ..Classification::new(Class::Missing, entry.module)
         };
     }
     if !registry.named(name).is_empty() {
-        return Verdict {
+        return Classification {
             note: format!("is not allowed in \"{}\"", context.describe()).into(),
-            ..Verdict::new(Class::Refused, entry.map_or("misplaced", |entry| entry.module))
+            ..Classification::new(Class::Refused, entry.map_or("misplaced", |entry| entry.module))
         };
     }
     match elsewhere::find(name) {
         Some(origin) => foreign(origin, context, node),
-        None => Verdict {
+        None => Classification {
             note:
                 "no module known to nowait has this directive: a misspelling, or a module of your \
                    own"
                 .into(),
-            ..Verdict::new(Class::Unknown, "unknown")
+            ..Classification::new(Class::Unknown, "unknown")
         },
     }
 }
 
 /// The verdict on a directive of a third party.
-fn foreign(origin: &'static elsewhere::Origin, context: Context, node: &Node) -> Verdict {
+fn foreign(origin: &'static elsewhere::Origin, context: Context, node: &Node) -> Classification {
     let name = &node.name.text[..];
     let lua = elsewhere::contains_lua(name) && node.block.is_some();
     // `auth_ldap off;` admits everybody, and so does its absence.
@@ -187,7 +190,7 @@ fn foreign(origin: &'static elsewhere::Origin, context: Context, node: &Node) ->
         b"fancyindex_localtime" => Some("autoindex_localtime"),
         _ => None,
     };
-    Verdict {
+    Classification {
         note: origin.loss.into(),
         substitute: origin.advice.into(),
         protects: !off && (origin.protects || role == Role::Guard),
@@ -196,7 +199,7 @@ fn foreign(origin: &'static elsewhere::Origin, context: Context, node: &Node) ->
             (None, _) if origin.decide => Treatment::Keep,
             (None, role) => removal(role, context),
         },
-        ..Verdict::new(if lua { Class::Lua } else { Class::ThirdParty }, origin.name)
+        ..Classification::new(if lua { Class::Lua } else { Class::ThirdParty }, origin.name)
     }
 }
 
@@ -214,15 +217,15 @@ fn removal(role: Role, context: Context) -> Treatment {
     }
 }
 
-fn load_module(node: &Node) -> Verdict {
+fn load_module(node: &Node) -> Classification {
     let file = node.args.first().map(|word| word.lossy()).unwrap_or_default();
     let name = file.rsplit('/').next().unwrap_or_default().trim_end_matches(".so").to_owned();
-    let verdict = |class, note: String, substitute: &'static str, protects| Verdict {
+    let verdict = |class, note: String, substitute: &'static str, protects| Classification {
         note: note.into(),
         substitute: substitute.into(),
         protects,
         treatment: Treatment::Remove,
-        ..Verdict::new(class, "ngx_core_module")
+        ..Classification::new(class, "ngx_core_module")
     };
     match elsewhere::shared_object(&file) {
         SharedObject::BuiltIn(known) => {
@@ -249,7 +252,7 @@ fn load_module(node: &Node) -> Verdict {
 }
 
 /// What the block of a directive in `context` contains.
-pub(crate) fn inside(context: Context, node: &Node, verdict: &Verdict) -> Surroundings {
+pub(crate) fn inside(context: Context, node: &Node, verdict: &Classification) -> Surroundings {
     if !verdict.class.works() {
         return Surroundings::Lost(verdict.class, verdict.module.clone());
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::class::Class;
-use crate::report::Totals;
+use crate::report::ClassTotals;
 use crate::survey::{Directive, Remark, Survey};
 
 impl Survey {
@@ -74,7 +74,7 @@ impl Survey {
     }
 }
 
-impl Totals {
+impl ClassTotals {
     fn json(&self) -> Value {
         let mut value = json!({"all": self.all()});
         for class in Class::ALL {

@@ -1,6 +1,6 @@
 //! Moving from nginx: what every directive of a configuration comes to, and an adapted copy of it.
 //!
-//! Sans-IO: files come from a [`Source`]. [`Survey::take`] reads the main file and all it includes,
+//! Sans-IO: files come from a [`ConfigSource`]. [`Survey::take`] reads the main file and all it includes,
 //! file by file, and puts every directive into exactly one [`Class`]; [`Survey::refused`] adds what
 //! the check of the whole configuration says; [`report`](Survey::report) and
 //! [`json`](Survey::json) describe the result; [`Adaptation`] says how the files of a copy differ.
@@ -20,4 +20,4 @@ mod survey;
 pub use adapt::{Adaptation, Placement};
 pub use class::{Class, blocks_to_judge, silent_differences};
 pub use error::{Error, Limit};
-pub use survey::{Directive, Site, Source, Survey};
+pub use survey::{ConfigSource, Directive, Site, Survey};

@@ -15,16 +15,16 @@ const LINES_MAX: usize = 40;
 
 /// How many directives are of each class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Totals([usize; Class::ALL.len()]);
+pub struct ClassTotals([usize; Class::ALL.len()]);
 
-impl Totals {
-    pub(crate) fn of<'d>(directives: impl Iterator<Item = &'d Directive>) -> Totals {
-        let mut totals = Totals::default();
+impl ClassTotals {
+    pub(crate) fn of<'d>(directives: impl Iterator<Item = &'d Directive>) -> ClassTotals {
+        let mut totals = ClassTotals::default();
         directives.for_each(|directive| totals.0[directive.class() as usize] += 1);
         totals
     }
 
-    fn add(&mut self, other: &Totals) {
+    fn add(&mut self, other: &ClassTotals) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
     }
 
@@ -79,13 +79,13 @@ fn sentence(class: Class) -> &'static str {
 
 impl Survey {
     /// How many directives are of each class.
-    pub fn totals(&self) -> Totals {
-        Totals::of(self.directives.iter())
+    pub fn totals(&self) -> ClassTotals {
+        ClassTotals::of(self.directives.iter())
     }
 
     /// The totals of each module, by the module's name.
-    pub(crate) fn modules(&self) -> BTreeMap<&str, Totals> {
-        let mut modules: BTreeMap<&str, Totals> = BTreeMap::new();
+    pub(crate) fn modules(&self) -> BTreeMap<&str, ClassTotals> {
+        let mut modules: BTreeMap<&str, ClassTotals> = BTreeMap::new();
         for directive in &self.directives {
             let totals = modules.entry(&directive.verdict.module).or_default();
             totals.0[directive.class() as usize] += 1;
@@ -94,15 +94,15 @@ impl Survey {
     }
 
     /// The totals of a file.
-    pub(crate) fn of_file(&self, file: &File) -> Totals {
-        Totals::of(file.directives.iter().map(|index| &self.directives[*index]))
+    pub(crate) fn of_file(&self, file: &File) -> ClassTotals {
+        ClassTotals::of(file.directives.iter().map(|index| &self.directives[*index]))
     }
 
     /// The totals of every site, those of its files included.
-    pub(crate) fn of_sites(&self) -> impl Iterator<Item = (&Site, Totals)> {
-        let files: Vec<Totals> = self.files.iter().map(|file| self.of_file(file)).collect();
+    pub(crate) fn of_sites(&self) -> impl Iterator<Item = (&Site, ClassTotals)> {
+        let files: Vec<ClassTotals> = self.files.iter().map(|file| self.of_file(file)).collect();
         self.sites.iter().map(move |site| {
-            let mut totals = Totals::of(self.of_site(site));
+            let mut totals = ClassTotals::of(self.of_site(site));
             site.includes.iter().for_each(|file| totals.add(&files[*file]));
             (site, totals)
         })

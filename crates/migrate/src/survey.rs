@@ -13,11 +13,11 @@ use std::rc::Rc;
 
 use nowait_conf::{Context, Node, Registry, Span, Word, parse_text};
 
-use crate::class::{self, Class, Surroundings, Verdict};
+use crate::class::{self, Class, Classification, Surroundings};
 use crate::error::{Error, Limit};
 
 /// Where the files of a configuration are.
-pub trait Source {
+pub trait ConfigSource {
     /// The text of a file.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ pub struct Directive {
     pub(crate) end: u32,
     /// Its name, without control characters.
     pub name: String,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: Classification,
 }
 
 impl Directive {
@@ -154,8 +154,12 @@ impl Survey {
     /// # Errors
     /// The main file cannot be read, or the whole is too large. What else cannot be read is a part
     /// of the result.
-    pub fn take(source: &dyn Source, registry: &Registry, main: &Path) -> Result<Survey, Error> {
-        let mut walk = Walk {
+    pub fn take(
+        source: &dyn ConfigSource,
+        registry: &Registry,
+        main: &Path,
+    ) -> Result<Survey, Error> {
+        let mut walk = SurveyWalk {
             source,
             registry,
             conf_prefix: directory(main),
@@ -290,7 +294,7 @@ fn directory(file: &Path) -> Vec<u8> {
 
 /// What a walk through a block finds for the site around it.
 #[derive(Clone, Default)]
-struct Found {
+struct BlockSummary {
     names: Vec<String>,
     listens: Vec<String>,
     includes: BTreeSet<usize>,
@@ -299,8 +303,8 @@ struct Found {
 /// Names and addresses that are kept for one site.
 const WORDS_MAX: usize = 1000;
 
-impl Found {
-    fn add(&mut self, other: &Found) {
+impl BlockSummary {
+    fn add(&mut self, other: &BlockSummary) {
         let add = |to: &mut Vec<String>, from: &[String]| {
             let room = WORDS_MAX.saturating_sub(to.len());
             to.extend_from_slice(&from[..from.len().min(room)]);
@@ -322,8 +326,8 @@ const INCLUDE_COST: usize = 10;
 /// In place of the index of a directive: an entry of a data block stands there.
 const ENTRY: usize = usize::MAX;
 
-struct Walk<'a> {
-    source: &'a dyn Source,
+struct SurveyWalk<'a> {
+    source: &'a dyn ConfigSource,
     registry: &'a Registry,
     /// The directory of the main file, with its final `/`.
     conf_prefix: Vec<u8>,
@@ -331,7 +335,7 @@ struct Walk<'a> {
     by_real: HashMap<PathBuf, usize>,
     by_place: HashMap<(usize, u32), usize>,
     /// What each file holds for each kind of block that includes it.
-    visits: HashMap<(usize, Surroundings), Rc<Found>>,
+    visits: HashMap<(usize, Surroundings), Rc<BlockSummary>>,
     /// Directives `include` by file and byte.
     followed: HashMap<(usize, u32), usize>,
     /// The files being walked through.
@@ -341,7 +345,7 @@ struct Walk<'a> {
     inclusions: usize,
 }
 
-impl Walk<'_> {
+impl SurveyWalk<'_> {
     /// Reads a file, unless that has been done.
     fn load(&mut self, path: &Path) -> Result<io::Result<usize>, Error> {
         if let Some(index) = self.survey.by_spelling.get(path) {
@@ -392,13 +396,14 @@ impl Walk<'_> {
         file: usize,
         around: &Surroundings,
         depth: usize,
-    ) -> Result<Rc<Found>, Error> {
+    ) -> Result<Rc<BlockSummary>, Error> {
         let key = (file, around.clone());
         if let Some(known) = self.visits.get(&key) {
             return Ok(Rc::clone(known));
         }
         let nodes = Rc::clone(&self.survey.files[file].nodes);
-        let mut found = Found { includes: BTreeSet::from([file]), ..Found::default() };
+        let mut found =
+            BlockSummary { includes: BTreeSet::from([file]), ..BlockSummary::default() };
         self.active.push(file);
         self.block(file, &nodes, around, depth, &mut found)?;
         self.active.pop();
@@ -413,14 +418,16 @@ impl Walk<'_> {
         nodes: &[Node],
         around: &Surroundings,
         depth: usize,
-        found: &mut Found,
+        found: &mut BlockSummary,
     ) -> Result<(), Error> {
         for node in nodes {
             let verdict = match around {
                 _ if node.name == "include" => {
                     let verdict = self.include(file, node, around, depth, found)?;
                     let verdict = match around {
-                        Surroundings::Lost(class, module) => Verdict::lost(*class, module.clone()),
+                        Surroundings::Lost(class, module) => {
+                            Classification::lost(*class, module.clone())
+                        }
                         _ => verdict,
                     };
                     self.judge(file, node, verdict)?;
@@ -437,7 +444,7 @@ impl Walk<'_> {
                     continue;
                 }
                 Surroundings::Block(context) => class::verdict(self.registry, *context, node),
-                Surroundings::Lost(class, module) => Verdict::lost(*class, module.clone()),
+                Surroundings::Lost(class, module) => Classification::lost(*class, module.clone()),
             };
             if let Surroundings::Block(context) = around {
                 note_site(*context, node, found);
@@ -457,9 +464,9 @@ impl Walk<'_> {
         file: usize,
         node: &Node,
         context: Context,
-        verdict: &Verdict,
+        verdict: &Classification,
         depth: usize,
-        found: &mut Found,
+        found: &mut BlockSummary,
     ) -> Result<(), Error> {
         if depth >= Survey::DEPTH_MAX {
             let message = format!("more than {} blocks within each other", Survey::DEPTH_MAX);
@@ -472,7 +479,7 @@ impl Walk<'_> {
         if !is_site {
             return self.block(file, node.children(), &inside, depth + 1, found);
         }
-        let mut site = Found::default();
+        let mut site = BlockSummary::default();
         self.block(file, node.children(), &inside, depth + 1, &mut site)?;
         self.count(site.includes.len())?;
         found.includes.extend(&site.includes);
@@ -490,7 +497,7 @@ impl Walk<'_> {
     }
 
     /// Records the verdict on a directive; the heavier one, if it was judged before.
-    fn judge(&mut self, file: usize, node: &Node, verdict: Verdict) -> Result<(), Error> {
+    fn judge(&mut self, file: usize, node: &Node, verdict: Classification) -> Result<(), Error> {
         if let Some(&index) = self.by_place.get(&(file, node.span.start)) {
             // An entry of a data block is counted already.
             if let Some(known) = self.survey.directives.get_mut(index)
@@ -532,8 +539,8 @@ impl Walk<'_> {
         node: &Node,
         around: &Surroundings,
         depth: usize,
-        found: &mut Found,
-    ) -> Result<Verdict, Error> {
+        found: &mut BlockSummary,
+    ) -> Result<Classification, Error> {
         let mut verdict = class::verdict(self.registry, Context::MAIN, node);
         let [word] = &node.args[..] else {
             refuse(&mut verdict, "takes one file name or pattern".to_owned());
@@ -615,7 +622,7 @@ impl Walk<'_> {
 }
 
 /// Turns the verdict on an `include` into a refusal; the first reason stays.
-fn refuse(verdict: &mut Verdict, message: String) {
+fn refuse(verdict: &mut Classification, message: String) {
     if verdict.class != Class::Refused {
         verdict.class = Class::Refused;
         verdict.note = message.into();
@@ -628,7 +635,7 @@ fn end_of(node: &Node) -> u32 {
 }
 
 /// Keeps what names a site.
-fn note_site(context: Context, node: &Node, found: &mut Found) {
+fn note_site(context: Context, node: &Node, found: &mut BlockSummary) {
     if !context.intersects(Context::SERVER | Context::STREAM_SERVER) {
         return;
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nowait_conf::{Cx, Diagnostic, Node, Registry, Words, directives, rows};
-use nowait_migrate::{Adaptation, Source, Survey};
+use nowait_migrate::{Adaptation, ConfigSource, Survey};
 
 directives! {
     #[allow(dead_code)]
@@ -30,7 +30,7 @@ fn ignored(_: &mut Cx<'_>, _: &Node) -> Result<(), Diagnostic> {
 /// Files by their paths.
 struct Files(HashMap<PathBuf, String>);
 
-impl Source for Files {
+impl ConfigSource for Files {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let text = self.0.get(path).ok_or(io::ErrorKind::NotFound)?;
         Ok(text.clone().into_bytes())

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use nowait_conf::{Files, Level};
-use nowait_migrate::{Adaptation, Source, Survey};
+use nowait_migrate::{Adaptation, ConfigSource, Survey};
 use serde_json::json;
 
 use crate::cli::CommandLine;
@@ -200,7 +200,7 @@ const FILES: RegularFiles = RegularFiles { bytes_max: 16 << 20 };
 /// The same files for the survey.
 struct FromDisk;
 
-impl Source for FromDisk {
+impl ConfigSource for FromDisk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         FILES.read(path)
     }

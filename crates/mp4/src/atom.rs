@@ -91,9 +91,9 @@ impl<'a> Iterator for Atoms<'a> {
 
 /// The entries of a table, `N` bytes each.
 #[derive(Debug, Clone, Copy)]
-pub struct Table<'a, const N: usize>(&'a [[u8; N]]);
+pub struct SampleTable<'a, const N: usize>(&'a [[u8; N]]);
 
-impl<'a, const N: usize> Table<'a, N> {
+impl<'a, const N: usize> SampleTable<'a, N> {
     /// The table in the data of the atom `name`, whose entries are counted at `at`.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl<'a, const N: usize> Table<'a, N> {
     }
 }
 
-impl Table<'_, 8> {
+impl SampleTable<'_, 8> {
     /// The two numbers of an entry.
     pub fn pair(&self, at: usize) -> Option<(u32, u32)> {
         let entry = self.0.get(at)?;
@@ -206,7 +206,8 @@ mod tests {
 
     #[test]
     fn tables_are_as_long_as_they_say() {
-        let entries = |data| Table::<4>::read("stss", data, 4).map(|table| table.entries().len());
+        let entries =
+            |data| SampleTable::<4>::read("stss", data, 4).map(|table| table.entries().len());
         assert_eq!(entries(b"\0\0\0\0\0\0\0\x01abcdefgh"), Ok(1));
         assert_eq!(entries(b"\0\0\0\0\0\0\0\x03abcdefgh"), Err(Error::Fields("stss")));
         assert_eq!(entries(b"\0\0\0\0\xff\xff\xff\xffabcdefgh"), Err(Error::Fields("stss")));

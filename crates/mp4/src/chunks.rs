@@ -1,7 +1,7 @@
 //! Which chunks of a track are in a part, and their tables: `stsc`, `stco`, `co64`.
 
 use crate::Error;
-use crate::atom::{self, Table, set_u32, set_u64, u32_at, u64_at};
+use crate::atom::{self, SampleTable, set_u32, set_u64, u32_at, u64_at};
 use crate::samples::{Samples, bytes_before};
 use crate::track::{Offsets, Sizes};
 
@@ -17,12 +17,12 @@ pub struct Chunks {
     /// Samples of the last chunk that are in the part.
     last: u64,
     /// `stsc` of the part.
-    runs: Vec<Run>,
+    runs: Vec<ChunkRun>,
 }
 
 /// Chunks with equally many samples: an entry of `stsc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
+struct ChunkRun {
     /// Number of the first chunk, from one.
     chunk: u32,
     /// Samples of each chunk.
@@ -32,7 +32,7 @@ struct Run {
 }
 
 /// Where a sample is among runs.
-struct Place {
+struct SamplePosition {
     /// Number of the run.
     run: usize,
     /// Number of the first chunk after the run, from one.
@@ -43,9 +43,14 @@ struct Place {
     before: Option<u32>,
 }
 
-impl Place {
+impl SamplePosition {
     /// Finds a sample among the runs of a track with this many chunks.
-    fn of(runs: &[Run], mut sample: u64, chunks: u64, time: &'static str) -> Result<Self, Error> {
+    fn of(
+        runs: &[ChunkRun],
+        mut sample: u64,
+        chunks: u64,
+        time: &'static str,
+    ) -> Result<Self, Error> {
         let mut before = None;
         for (number, run) in runs.iter().enumerate() {
             let last = number + 1 == runs.len();
@@ -77,17 +82,17 @@ impl Chunks {
     /// # Errors
     /// [`Error`]
     pub fn find(
-        stsc: &Table<'_, 12>,
+        stsc: &SampleTable<'_, 12>,
         offsets: &Offsets<'_>,
         samples: &Samples,
     ) -> Result<Self, Error> {
         let run = |entry: &[u8; 12]| {
             let number = |at| u32_at(entry, at).unwrap_or(0);
-            Run { chunk: number(0), samples: number(4), id: number(8) }
+            ChunkRun { chunk: number(0), samples: number(4), id: number(8) }
         };
-        let mut runs: Vec<Run> = stsc.entries().iter().map(run).collect();
+        let mut runs: Vec<ChunkRun> = stsc.entries().iter().map(run).collect();
         let count = offsets.count() as u64;
-        let place = Place::of(&runs, samples.start, count, "start")?;
+        let place = SamplePosition::of(&runs, samples.start, count, "start")?;
         runs.drain(..place.run);
         let first = &mut runs[0];
         let per_chunk = u64::from(first.samples);
@@ -106,7 +111,7 @@ impl Chunks {
         first.chunk = number(start + 1);
         let mut partial = None;
         if skipped > 0 {
-            let kept = Run { samples: first.samples - number(skipped), ..*first };
+            let kept = ChunkRun { samples: first.samples - number(skipped), ..*first };
             if place.next - 1 - start == 1 {
                 *first = kept;
             } else {
@@ -126,7 +131,12 @@ impl Chunks {
     }
 
     /// Keeps this many samples; `partial` is the first chunk if it is not among the runs.
-    fn end_after(&mut self, mut left: u64, partial: Option<Run>, count: u64) -> Result<(), Error> {
+    fn end_after(
+        &mut self,
+        mut left: u64,
+        partial: Option<ChunkRun>,
+        count: u64,
+    ) -> Result<(), Error> {
         if left == 0 {
             self.runs.clear();
             self.end = Some(self.start);
@@ -136,19 +146,19 @@ impl Chunks {
             let kept = u64::from(partial.samples);
             if left <= kept {
                 let samples = u32::try_from(left).unwrap_or(partial.samples);
-                self.runs = vec![Run { samples, ..*partial }];
+                self.runs = vec![ChunkRun { samples, ..*partial }];
                 (self.end, self.last) = (Some(self.start + 1), left);
                 return Ok(());
             }
             left -= kept;
         }
-        let place = Place::of(&self.runs, left, count, "end")?;
+        let place = SamplePosition::of(&self.runs, left, count, "end")?;
         let run = &mut self.runs[place.run];
         let per_chunk = u64::from(run.samples);
         let before = u64::from(run.chunk) - 1;
         let whole = place.sample / per_chunk;
         let rest = place.sample % per_chunk;
-        let last = Run { samples: u32::try_from(rest).unwrap_or(0), ..*run };
+        let last = ChunkRun { samples: u32::try_from(rest).unwrap_or(0), ..*run };
         let mut own = None;
         match (whole, rest) {
             (0, 0) => {
@@ -167,7 +177,7 @@ impl Chunks {
             (_, _) => {
                 self.last = rest;
                 let chunk = u32::try_from(before + whole + 1).unwrap_or(u32::MAX);
-                own = Some(Run { chunk, ..last });
+                own = Some(ChunkRun { chunk, ..last });
                 self.runs.truncate(place.run + 1);
             }
         }
@@ -187,7 +197,7 @@ impl Chunks {
 
     /// Appends `stsc`.
     pub fn write_stsc(&self, out: &mut Vec<u8>) -> Result<(), Error> {
-        let entry = |run: &Run| {
+        let entry = |run: &ChunkRun| {
             let mut entry = [0; 12];
             set_u32(&mut entry, 0, run.chunk);
             set_u32(&mut entry, 4, run.samples);
@@ -209,7 +219,7 @@ impl Chunks {
         sizes: &Sizes<'_>,
         samples: &Samples,
         file_bytes: u64,
-    ) -> Result<Written, Error> {
+    ) -> Result<ChunkOffsets, Error> {
         let skipped = bytes_before(sizes, samples.start, self.skipped, "start", file_bytes)?;
         let count = offsets.count() as u64;
         if self.end.is_some_and(|end| end > count) {
@@ -225,11 +235,11 @@ impl Chunks {
         let mut written = match offsets {
             Offsets::Narrow(table) => {
                 let at = atom::table(out, b"stco", &[0; 4], &table.entries()[range.clone()])?;
-                Written { at, count: range.len(), wide: false, start: 0, end: None }
+                ChunkOffsets { at, count: range.len(), wide: false, start: 0, end: None }
             }
             Offsets::Wide(table) => {
                 let at = atom::table(out, b"co64", &[0; 4], &table.entries()[range.clone()])?;
-                Written { at, count: range.len(), wide: true, start: 0, end: None }
+                ChunkOffsets { at, count: range.len(), wide: true, start: 0, end: None }
             }
         };
         if written.count == 0 {
@@ -253,7 +263,7 @@ impl Chunks {
 
 /// Offsets of chunks that were appended, and what they say of the part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct ChunkOffsets {
     at: usize,
     count: usize,
     wide: bool,
@@ -263,7 +273,7 @@ pub struct Written {
     pub end: Option<u64>,
 }
 
-impl Written {
+impl ChunkOffsets {
     fn offset(&self, out: &[u8], number: usize) -> u64 {
         let offset = match self.wide {
             true => u64_at(out, self.at + 8 * number),

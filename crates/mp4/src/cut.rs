@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::Error;
 use crate::atom::{self, Atom, Atoms, HEADER, HEADER_64, set_u32, set_u64};
-use crate::chunks::{Chunks, Written};
+use crate::chunks::{ChunkOffsets, Chunks};
 use crate::samples::{Samples, units};
 use crate::scan::Layout;
 use crate::track::{Times, Track};
@@ -77,7 +77,7 @@ fn write_moov(
     layout: &Layout,
     moov: &[u8],
     clip: &Clip,
-) -> Result<Vec<Written>, Error> {
+) -> Result<Vec<ChunkOffsets>, Error> {
     let mut timescale = None;
     let mut tracks = Vec::new();
     for atom in Atoms(moov) {
@@ -121,7 +121,7 @@ fn write_track(
     track: &Track<'_>,
     clip: &Clip,
     timescale: u32,
-) -> Result<Option<Written>, Error> {
+) -> Result<Option<ChunkOffsets>, Error> {
     let in_movie = track.tkhd.map(|tkhd| duration(&tkhd, timescale, clip));
     let in_media = track.mdhd.map(|mdhd| duration(&mdhd, mdhd.timescale, clip));
     if in_movie == Some(None) || in_media == Some(None) {
@@ -165,7 +165,7 @@ fn write_tables(
     track: &Track<'_>,
     samples: &Samples,
     chunks: &Chunks,
-) -> Result<Written, Error> {
+) -> Result<ChunkOffsets, Error> {
     if let Some(stsd) = track.stsd {
         atom::plain(out, b"stsd", stsd)?;
     }

@@ -49,16 +49,16 @@ pub enum Error {
 impl Error {
     /// As text about this file, in nginx's words.
     pub fn of<'a>(&'a self, file: &'a str) -> impl fmt::Display + 'a {
-        Text { error: self, file }
+        ErrorText { error: self, file }
     }
 }
 
-struct Text<'a> {
+struct ErrorText<'a> {
     error: &'a Error,
     file: &'a str,
 }
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for ErrorText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file;
         match self.error {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::Error;
-use crate::atom::{self, Table, set_u32, u32_at};
+use crate::atom::{self, SampleTable, set_u32, u32_at};
 use crate::cut::Clip;
 use crate::track::{Sizes, Track};
 
@@ -52,7 +52,7 @@ impl Samples {
     }
 
     /// Those from a time on.
-    fn from(stts: &Table<'_, 8>, mut time: u64) -> Result<Self, Error> {
+    fn from(stts: &SampleTable<'_, 8>, mut time: u64) -> Result<Self, Error> {
         let entries = stts.entries().len();
         let mut start = 0;
         for number in 0..entries {
@@ -77,7 +77,7 @@ impl Samples {
     }
 
     /// Begins this many samples earlier; there are that many.
-    fn back_to(&mut self, stts: &Table<'_, 8>, mut samples: u64) {
+    fn back_to(&mut self, stts: &SampleTable<'_, 8>, mut samples: u64) {
         self.start -= samples;
         while samples > 0 {
             let (count, duration) = stts.pair(self.entries.start).unwrap_or_default();
@@ -95,7 +95,7 @@ impl Samples {
     }
 
     /// Ends at a time after its beginning.
-    fn until(&mut self, stts: &Table<'_, 8>, mut time: u64) {
+    fn until(&mut self, stts: &SampleTable<'_, 8>, mut time: u64) {
         let mut end = self.start;
         for number in self.entries.clone() {
             let (mut count, duration) = stts.pair(number).unwrap_or_default();
@@ -122,7 +122,7 @@ impl Samples {
     }
 
     /// Appends `stts`.
-    pub fn write_stts(&self, out: &mut Vec<u8>, stts: &Table<'_, 8>) -> Result<(), Error> {
+    pub fn write_stts(&self, out: &mut Vec<u8>, stts: &SampleTable<'_, 8>) -> Result<(), Error> {
         let entries = &stts.entries()[self.entries.clone()];
         let at = atom::table(out, b"stts", &[0; 4], entries)?;
         set_u32(out, at, self.first_count);
@@ -133,7 +133,7 @@ impl Samples {
     }
 
     /// Appends `stss`, the numbers of key frames.
-    pub fn write_stss(&self, out: &mut Vec<u8>, stss: &Table<'_, 4>) -> Result<(), Error> {
+    pub fn write_stss(&self, out: &mut Vec<u8>, stss: &SampleTable<'_, 4>) -> Result<(), Error> {
         // Samples are counted from one there.
         let is_from =
             |entry: &&[u8; 4], sample: u64| u64::from(u32::from_be_bytes(**entry)) > sample;
@@ -159,7 +159,7 @@ impl Samples {
     pub fn write_ctts(
         &self,
         out: &mut Vec<u8>,
-        ctts: &Table<'_, 8>,
+        ctts: &SampleTable<'_, 8>,
         version: &[u8],
     ) -> Result<(), Error> {
         let find = |from: usize, skipped: u32, mut sample: u64| {
@@ -257,7 +257,7 @@ pub fn bytes_before(
 }
 
 /// How many samples before this one the last key frame is; 0 if there is none.
-fn key_frame(stss: &Table<'_, 4>, sample: u64) -> Result<u64, Error> {
+fn key_frame(stss: &SampleTable<'_, 4>, sample: u64) -> Result<u64, Error> {
     let mut before = 0;
     for entry in stss.entries() {
         // Counted from one.

@@ -1,7 +1,7 @@
 //! The atoms of a track.
 
 use crate::Error;
-use crate::atom::{Atom, Atoms, Table, u32_at, u64_at};
+use crate::atom::{Atom, Atoms, SampleTable, u32_at, u64_at};
 
 /// The `mvhd`, `tkhd` or `mdhd` atom.
 #[derive(Debug, Clone, Copy)]
@@ -77,16 +77,16 @@ pub enum Sizes<'a> {
         count: u32,
     },
     /// One by one.
-    Each(Table<'a, 4>),
+    Each(SampleTable<'a, 4>),
 }
 
 /// Where chunks are in the file.
 #[derive(Debug, Clone, Copy)]
 pub enum Offsets<'a> {
     /// `stco`
-    Narrow(Table<'a, 4>),
+    Narrow(SampleTable<'a, 4>),
     /// `co64`
-    Wide(Table<'a, 8>),
+    Wide(SampleTable<'a, 8>),
 }
 
 impl Offsets<'_> {
@@ -109,10 +109,10 @@ pub struct Track<'a> {
     pub smhd: Option<&'a [u8]>,
     pub dinf: Option<&'a [u8]>,
     pub stsd: Option<&'a [u8]>,
-    pub stts: Option<Table<'a, 8>>,
-    pub stss: Option<Table<'a, 4>>,
-    pub ctts: Option<(Table<'a, 8>, &'a [u8])>,
-    pub stsc: Option<Table<'a, 12>>,
+    pub stts: Option<SampleTable<'a, 8>>,
+    pub stss: Option<SampleTable<'a, 4>>,
+    pub ctts: Option<(SampleTable<'a, 8>, &'a [u8])>,
+    pub stsc: Option<SampleTable<'a, 12>>,
     pub stsz: Option<Sizes<'a>>,
     pub offsets: Option<Offsets<'a>>,
     mdia: Option<()>,
@@ -192,20 +192,22 @@ impl<'a> Track<'a> {
                 // Its version, the number of entries, and the header of the first one.
                 b"stsd" if data.len() < 16 => return Err(Error::Fields("stsd")),
                 b"stsd" => once(&mut self.stsd, "stsd", data)?,
-                b"stts" => once(&mut self.stts, "stts", Table::read("stts", data, 4)?)?,
-                b"stss" => once(&mut self.stss, "stss", Table::read("stss", data, 4)?)?,
+                b"stts" => once(&mut self.stts, "stts", SampleTable::read("stts", data, 4)?)?,
+                b"stss" => once(&mut self.stss, "stss", SampleTable::read("stss", data, 4)?)?,
                 // The version says whether offsets are signed.
                 b"ctts" => {
-                    let table = Table::read("ctts", data, 4)?;
+                    let table = SampleTable::read("ctts", data, 4)?;
                     once(&mut self.ctts, "ctts", (table, &data[..4]))?;
                 }
-                b"stsc" => once(&mut self.stsc, "stsc", Table::read("stsc", data, 4)?)?,
+                b"stsc" => once(&mut self.stsc, "stsc", SampleTable::read("stsc", data, 4)?)?,
                 b"stsz" => once(&mut self.stsz, "stsz", Self::sizes(data)?)?,
                 b"stco" | b"co64" if self.offsets.is_some() => {
                     return Err(Error::Duplicate("stco/co64"));
                 }
-                b"stco" => self.offsets = Some(Offsets::Narrow(Table::read("stco", data, 4)?)),
-                b"co64" => self.offsets = Some(Offsets::Wide(Table::read("co64", data, 4)?)),
+                b"stco" => {
+                    self.offsets = Some(Offsets::Narrow(SampleTable::read("stco", data, 4)?))
+                }
+                b"co64" => self.offsets = Some(Offsets::Wide(SampleTable::read("co64", data, 4)?)),
                 _ => {}
             }
         }
@@ -217,7 +219,7 @@ impl<'a> Track<'a> {
             return Err(Error::Fields("stsz"));
         };
         Ok(match size {
-            0 => Sizes::Each(Table::read("stsz", data, 8)?),
+            0 => Sizes::Each(SampleTable::read("stsz", data, 8)?),
             _ => Sizes::Uniform { size, count },
         })
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::name::Name;
+use crate::name::DomainName;
 
 /// The addresses of a name. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Service {
     /// Share among services of the same priority; 0: a small one.
     pub weight: u16,
     pub port: u16,
-    pub target: Name,
+    pub target: DomainName,
     /// The target's addresses, or why there are none: nginx logs that, and skips the target.
     pub addresses: Result<Arc<[IpAddr]>, ResolveError>,
 }

@@ -3,20 +3,20 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::answer::ResolveError;
-use crate::exchange::Exchanged;
-use crate::message::{Kind, Reply};
+use crate::exchange::ExchangeResult;
+use crate::message::{RecordType, Reply};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters that all workers add to.
         #[derive(Debug, Default)]
-        pub struct Counters { $(pub(crate) $name: AtomicU64,)* }
+        pub struct ResolverCounters { $(pub(crate) $name: AtomicU64,)* }
 
         /// A snapshot of the counters.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Statistics { $($(#[$doc])* pub $name: u64,)* }
 
-        impl Counters {
+        impl ResolverCounters {
             /// The current values.
             pub fn snapshot(&self) -> Statistics {
                 Statistics { $($name: self.$name.load(Ordering::Relaxed),)* }
@@ -54,21 +54,21 @@ counters! {
     overloaded,
 }
 
-impl Counters {
+impl ResolverCounters {
     pub(crate) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a sent query.
-    pub(crate) fn asked(&self, kind: Kind) {
+    pub(crate) fn asked(&self, kind: RecordType) {
         Self::add(match kind {
-            Kind::A | Kind::Aaaa => &self.name,
-            Kind::Srv => &self.srv,
+            RecordType::A | RecordType::Aaaa => &self.name,
+            RecordType::Srv => &self.srv,
         });
     }
 
     /// Counts a response.
-    pub(crate) fn answered(&self, exchanged: &Exchanged) {
+    pub(crate) fn answered(&self, exchanged: &ExchangeResult) {
         self.rejected.fetch_add(exchanged.rejected as u64, Ordering::Relaxed);
         Self::add(match exchanged.reply {
             Reply::Found(..) | Reply::Alias(..) | Reply::Empty(_) | Reply::Truncated => {

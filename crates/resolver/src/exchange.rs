@@ -24,7 +24,7 @@ pub const TCP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Result of an exchange.
 #[derive(Debug)]
-pub struct Exchanged {
+pub struct ExchangeResult {
     /// The server's response.
     pub reply: Reply,
     /// Number of dropped messages.
@@ -35,7 +35,7 @@ pub struct Exchanged {
 ///
 /// # Errors
 /// When the server cannot be reached: its port is closed, or there is no route.
-pub async fn exchange(question: &Question, server: SocketAddr) -> io::Result<Exchanged> {
+pub async fn exchange(question: &Question, server: SocketAddr) -> io::Result<ExchangeResult> {
     let message = question.message();
     let socket = Datagram::connect(server)?;
     socket.send(&message).await?;
@@ -43,7 +43,7 @@ pub async fn exchange(question: &Question, server: SocketAddr) -> io::Result<Exc
         let answer = socket.recv(nowait_runtime::net::NO_TIMEOUT).await?;
         match question.accept(&answer, false) {
             Ok(Reply::Truncated) => return by_tcp(question, server, message, rejected).await,
-            Ok(reply) => return Ok(Exchanged { reply, rejected }),
+            Ok(reply) => return Ok(ExchangeResult { reply, rejected }),
             Err(_) => {}
         }
     }
@@ -56,14 +56,14 @@ async fn by_tcp(
     server: SocketAddr,
     message: Vec<u8>,
     rejected: usize,
-) -> io::Result<Exchanged> {
+) -> io::Result<ExchangeResult> {
     let stream = Stream::connect(&Address::Inet(server), TCP_TIMEOUT).await?;
     let length = u16::try_from(message.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let framed = [&length.to_be_bytes()[..], &message].concat();
     stream.send(Bytes::from(framed), SendOptions::new(TCP_TIMEOUT)).await?;
     let answer = timeout(TCP_TIMEOUT, receive(&stream)).await??;
     let reply = question.accept(&answer, true);
-    Ok(Exchanged { reply: reply.map_err(|_| io::ErrorKind::InvalidData)?, rejected })
+    Ok(ExchangeResult { reply: reply.map_err(|_| io::ErrorKind::InvalidData)?, rejected })
 }
 
 /// One length-prefixed message: 64 KB at most.

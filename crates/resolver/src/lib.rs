@@ -26,6 +26,6 @@ pub mod system;
 
 pub use answer::{Addresses, ResolveError, Service, Services};
 pub use counters::Statistics;
-pub use name::Name;
+pub use name::DomainName;
 pub use resolver::{Log, Resolver, limit};
 pub use settings::{NameServer, Settings};

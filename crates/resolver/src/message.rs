@@ -14,7 +14,7 @@ use domain::base::{Message, MessageBuilder, ParsedName, Ttl};
 use domain::rdata::{A, Aaaa, Cname, Soa, Srv};
 
 use crate::answer::ResolveError;
-use crate::name::Name;
+use crate::name::DomainName;
 
 /// Maximum number of addresses or services taken from one response.
 pub const RECORDS_MAX: usize = 512;
@@ -27,7 +27,7 @@ const TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The type of records queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum RecordType {
     /// IPv4 addresses.
     A,
     /// IPv6 addresses (RFC 3596).
@@ -36,12 +36,12 @@ pub enum Kind {
     Srv,
 }
 
-impl Kind {
+impl RecordType {
     fn rtype(self) -> Rtype {
         match self {
-            Kind::A => Rtype::A,
-            Kind::Aaaa => Rtype::AAAA,
-            Kind::Srv => Rtype::SRV,
+            RecordType::A => Rtype::A,
+            RecordType::Aaaa => Rtype::AAAA,
+            RecordType::Srv => Rtype::SRV,
         }
     }
 }
@@ -50,9 +50,9 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The queried name.
-    pub name: Name,
+    pub name: DomainName,
     /// The queried type.
-    pub kind: Kind,
+    pub kind: RecordType,
     /// The message's id.
     pub id: u16,
 }
@@ -67,7 +67,7 @@ pub struct SrvRecord {
     /// The port of the service.
     pub port: u16,
     /// The host that provides it.
-    pub target: Name,
+    pub target: DomainName,
 }
 
 /// Records of the queried type; never empty.
@@ -85,7 +85,7 @@ pub enum Reply {
     /// Records, and how long they may be used.
     Found(Records, Duration),
     /// The name is an alias of another one, for which the response contains no records.
-    Alias(Name, Duration),
+    Alias(DomainName, Duration),
     /// There is no such name; for a name without such records see [`Reply::Empty`].
     NoName(Option<Duration>),
     /// The name has no records of this type. With the time for which that may be cached (RFC 2308),
@@ -119,11 +119,11 @@ impl From<domain::base::wire::ParseError> for Rejected {
     }
 }
 
-type Received<'a> = Message<&'a [u8]>;
+type ParsedMessage<'a> = Message<&'a [u8]>;
 
 impl Question {
     /// A query for `name`, with a fresh id.
-    pub fn new(name: Name, kind: Kind) -> Question {
+    pub fn new(name: DomainName, kind: RecordType) -> Question {
         Question { name, kind, id: random() as u16 }
     }
 
@@ -177,14 +177,14 @@ impl Question {
     }
 
     /// Follows aliases within the answer to the records.
-    fn records(&self, message: &Received<'_>) -> Result<Reply, Rejected> {
+    fn records(&self, message: &ParsedMessage<'_>) -> Result<Reply, Rejected> {
         let mut owner = self.name.clone();
         let mut ttl = TTL_MAX;
         for _ in 0..ALIASES_MAX {
             let (found, least) = match self.kind {
-                Kind::A => addresses(message, &owner, |data: &A| data.addr().into())?,
-                Kind::Aaaa => addresses(message, &owner, |data: &Aaaa| data.addr().into())?,
-                Kind::Srv => services(message, &owner)?,
+                RecordType::A => addresses(message, &owner, |data: &A| data.addr().into())?,
+                RecordType::Aaaa => addresses(message, &owner, |data: &Aaaa| data.addr().into())?,
+                RecordType::Srv => services(message, &owner)?,
             };
             if let Some(found) = found {
                 return Ok(Reply::Found(found, ttl.min(least)));
@@ -204,8 +204,8 @@ impl Question {
 
 /// Addresses of `owner`, and the lowest of their TTLs.
 fn addresses<'a, D>(
-    message: &'a Received<'a>,
-    owner: &Name,
+    message: &'a ParsedMessage<'a>,
+    owner: &DomainName,
     address: impl Fn(&D) -> IpAddr,
 ) -> Result<(Option<Records>, Duration), Rejected>
 where
@@ -223,7 +223,10 @@ where
 }
 
 /// Services of `owner`, by priority, and the lowest of their TTLs.
-fn services(message: &Received<'_>, owner: &Name) -> Result<(Option<Records>, Duration), Rejected> {
+fn services(
+    message: &ParsedMessage<'_>,
+    owner: &DomainName,
+) -> Result<(Option<Records>, Duration), Rejected> {
     let (mut list, mut ttl) = (Vec::new(), TTL_MAX);
     for record in message.answer()?.limit_to_in::<Srv<ParsedName<&[u8]>>>() {
         let record = record?;
@@ -242,7 +245,10 @@ fn services(message: &Received<'_>, owner: &Name) -> Result<(Option<Records>, Du
 }
 
 /// The name that `owner` is an alias of.
-fn alias(message: &Received<'_>, owner: &Name) -> Result<Option<(Name, Duration)>, Rejected> {
+fn alias(
+    message: &ParsedMessage<'_>,
+    owner: &DomainName,
+) -> Result<Option<(DomainName, Duration)>, Rejected> {
     for record in message.answer()?.limit_to_in::<Cname<ParsedName<&[u8]>>>() {
         let record = record?;
         if name_of(record.owner()).as_ref() == Some(owner) {
@@ -255,7 +261,7 @@ fn alias(message: &Received<'_>, owner: &Name) -> Result<Option<(Name, Duration)
 
 /// How long a negative response may be cached: the lower of the SOA record's TTL and its MINIMUM
 /// field (RFC 2308, section 5). Without such a record it must not be cached.
-fn negative_ttl(message: &Received<'_>) -> Result<Option<Duration>, Rejected> {
+fn negative_ttl(message: &ParsedMessage<'_>) -> Result<Option<Duration>, Rejected> {
     let first = message.authority()?.limit_to_in::<Soa<ParsedName<&[u8]>>>().next();
     let Some(record) = first.transpose()? else { return Ok(None) };
     Ok(Some(duration(record.ttl()).min(duration(record.data().minimum()))))
@@ -270,13 +276,13 @@ fn duration(ttl: Ttl) -> Duration {
 }
 
 /// Converts a name of a message; `None` for the root and for names that cannot be written as text.
-fn name_of<Octets: AsRef<[u8]>>(name: &ParsedName<Octets>) -> Option<Name>
+fn name_of<Octets: AsRef<[u8]>>(name: &ParsedName<Octets>) -> Option<DomainName>
 where
     ParsedName<Octets>: domain::base::ToName,
 {
     use domain::base::name::ToLabelIter;
     let labels = name.iter_labels().filter(|label| !label.is_root());
-    Name::from_labels(labels.map(|label| label.as_slice()))
+    DomainName::from_labels(labels.map(|label| label.as_slice()))
 }
 
 /// An unpredictable number: from the system; if that fails, from a counter.

@@ -15,10 +15,10 @@ use std::time::Duration;
 use nowait_runtime::time::timeout;
 
 use crate::answer::ResolveError;
-use crate::counters::Counters;
-use crate::exchange::{Exchanged, exchange};
-use crate::message::{Kind, Question, Records, Reply, SrvRecord};
-use crate::name::Name;
+use crate::counters::ResolverCounters;
+use crate::exchange::{ExchangeResult, exchange};
+use crate::message::{Question, RecordType, Records, Reply, SrvRecord};
+use crate::name::DomainName;
 
 /// Maximum number of aliases followed from one name. nginx: 50 (NGX_RESOLVER_MAX_RECURSION).
 const ALIASES_MAX: usize = 16;
@@ -46,7 +46,7 @@ pub struct Lookup<'a> {
     /// Queried in this order.
     pub servers: &'a [SocketAddr],
     pub timing: Timing,
-    pub counters: &'a Counters,
+    pub counters: &'a ResolverCounters,
     /// Whether any caller is still waiting.
     pub wanted: &'a dyn Fn() -> bool,
     /// Called for responses that nginx treats as none.
@@ -54,7 +54,7 @@ pub struct Lookup<'a> {
 }
 
 /// A query in flight to a server.
-type Exchange<'a> = Pin<Box<dyn Future<Output = io::Result<Exchanged>> + 'a>>;
+type Exchange<'a> = Pin<Box<dyn Future<Output = io::Result<ExchangeResult>> + 'a>>;
 
 impl Lookup<'_> {
     /// The addresses of a name, IPv4 first.
@@ -66,7 +66,7 @@ impl Lookup<'_> {
     /// The servers' errors, with the time for which they may be cached.
     pub async fn addresses(
         &self,
-        name: &Name,
+        name: &DomainName,
         ipv4: bool,
         ipv6: bool,
     ) -> Result<(Vec<IpAddr>, Duration), (ResolveError, Option<Duration>)> {
@@ -76,7 +76,7 @@ impl Lookup<'_> {
                 let question = Question::new(name.clone(), kind);
                 async move { if wanted { Some(self.ask(&question).await) } else { None } }
             };
-            let replies = join(one(Kind::A, ipv4), one(Kind::Aaaa, ipv6)).await;
+            let replies = join(one(RecordType::A, ipv4), one(RecordType::Aaaa, ipv6)).await;
             let (mut list, mut ttl) = (Vec::new(), least);
             let (mut alias, mut negative) = (None, None);
             for reply in [replies.0, replies.1].into_iter().flatten() {
@@ -112,11 +112,11 @@ impl Lookup<'_> {
     /// The servers' errors, with the time for which they may be cached.
     pub async fn services(
         &self,
-        name: &Name,
+        name: &DomainName,
     ) -> Result<(Vec<SrvRecord>, Duration), (ResolveError, Option<Duration>)> {
         let (mut name, mut ttl) = (name.clone(), Duration::MAX);
         for _ in 0..=ALIASES_MAX {
-            let question = Question::new(name, Kind::Srv);
+            let question = Question::new(name, RecordType::Srv);
             match self.ask(&question).await.map_err(|error| (error, None))? {
                 Reply::Found(Records::Services(list), least) => return Ok((list, ttl.min(least))),
                 Reply::Alias(target, least) => {

@@ -16,13 +16,15 @@ use nowait_runtime::time::timeout;
 use nowait_runtime::{sleep, worker};
 
 use crate::answer::{Addresses, ResolveError, Service, Services};
-use crate::counters::{Counters, Statistics};
+use crate::counters::{ResolverCounters, Statistics};
 use crate::message::{Question, SrvRecord};
-use crate::name::Name;
+use crate::name::DomainName;
 use crate::query::{Lookup, Timing};
 use crate::settings::{NameServer, Settings};
-use crate::system::{self, Known, Paths, System};
-use crate::table::{Answer, Find, Key, Outcome, Pending, Table};
+use crate::system::{self, Paths, System, SystemFiles};
+use crate::table::{
+    LookupAnswer, LookupKey, LookupOutcome, LookupStep, LookupTable, PendingLookup,
+};
 
 /// Validity of an IP address given as a name.
 const LITERAL_VALID: Duration = Duration::from_secs(24 * 3600);
@@ -66,16 +68,16 @@ pub type Log = Arc<dyn Fn(fmt::Arguments<'_>) + Send + Sync>;
 pub struct Resolver(Arc<Inner>);
 
 struct Inner {
-    source: Source,
-    table: Mutex<Table>,
+    source: ServerSource,
+    table: Mutex<LookupTable>,
     /// Counts lookups: servers take turns at being first.
     turn: AtomicUsize,
-    counters: Counters,
+    counters: ResolverCounters,
     log: Mutex<Option<Log>>,
 }
 
 /// Source of the server list.
-enum Source {
+enum ServerSource {
     /// A `resolver` directive; the system's resolver looks up the names of its servers.
     Configured(Settings, Resolver),
     System(System),
@@ -85,7 +87,7 @@ impl Resolver {
     /// For a `resolver` directive. Nothing is opened or sent before the first lookup. `system`
     /// resolves the names of name servers.
     pub fn new(settings: Settings, system: &Resolver) -> Resolver {
-        Resolver::from_source(Source::Configured(settings, system.clone()))
+        Resolver::from_source(ServerSource::Configured(settings, system.clone()))
     }
 
     /// The system's resolver: `/etc/hosts`, then the servers of `/etc/resolv.conf`. Both are read
@@ -96,7 +98,7 @@ impl Resolver {
 
     /// Like [`system`](Resolver::system), from other files.
     pub fn system_at(pool: Pool, paths: Paths) -> Resolver {
-        Resolver::from_source(Source::System(System::new(pool, paths)))
+        Resolver::from_source(ServerSource::System(System::new(pool, paths)))
     }
 
     /// Sets the log for errors of name servers.
@@ -106,17 +108,17 @@ impl Resolver {
 
     /// Sets the pool in which the system's resolver reads files.
     pub fn set_pool(&self, pool: Pool) {
-        if let Source::System(system) = &self.0.source {
+        if let ServerSource::System(system) = &self.0.source {
             system.set_pool(pool);
         }
     }
 
-    fn from_source(source: Source) -> Resolver {
+    fn from_source(source: ServerSource) -> Resolver {
         Resolver(Arc::new(Inner {
             source,
             table: Mutex::default(),
             turn: AtomicUsize::new(0),
-            counters: Counters::default(),
+            counters: ResolverCounters::default(),
             log: Mutex::default(),
         }))
     }
@@ -124,8 +126,8 @@ impl Resolver {
     /// The settings of the directive; `None` for the system's resolver.
     pub fn settings(&self) -> Option<&Settings> {
         match &self.0.source {
-            Source::Configured(settings, _) => Some(settings),
-            Source::System(_) => None,
+            ServerSource::Configured(settings, _) => Some(settings),
+            ServerSource::System(_) => None,
         }
     }
 
@@ -151,8 +153,8 @@ impl Resolver {
         let key = self.host_key(name).ok_or(ResolveError::NotFound)?;
         let (answer, valid) = self.look_up(key, timeout).await;
         match answer? {
-            Answer::Addresses(list) => Ok(Addresses { list, valid }),
-            Answer::Services(_) => Err(ResolveError::NotFound),
+            LookupAnswer::Addresses(list) => Ok(Addresses { list, valid }),
+            LookupAnswer::Services(_) => Err(ResolveError::NotFound),
         }
     }
 
@@ -164,8 +166,8 @@ impl Resolver {
         let key = self.host_key(name)?;
         let (answer, valid) = self.table().peek(&key, now)?;
         match answer {
-            Ok(Answer::Addresses(list)) => Some(Addresses { list, valid }),
-            Ok(Answer::Services(_)) | Err(_) => None,
+            Ok(LookupAnswer::Addresses(list)) => Some(Addresses { list, valid }),
+            Ok(LookupAnswer::Services(_)) | Err(_) => None,
         }
     }
 
@@ -180,28 +182,29 @@ impl Resolver {
         name: &[u8],
         timeout: Duration,
     ) -> Result<Services, ResolveError> {
-        let name = Name::new(name).and_then(|name| name.service(service));
-        let key = Key::Service(name.ok_or(ResolveError::NotFound)?);
+        let name = DomainName::new(name).and_then(|name| name.service(service));
+        let key = LookupKey::Service(name.ok_or(ResolveError::NotFound)?);
         let (answer, valid) = self.look_up(key, timeout).await;
         match answer? {
-            Answer::Services(list) => Ok(Services { list, valid }),
-            Answer::Addresses(_) => Err(ResolveError::NotFound),
+            LookupAnswer::Services(list) => Ok(Services { list, valid }),
+            LookupAnswer::Addresses(_) => Err(ResolveError::NotFound),
         }
     }
 
-    fn host_key(&self, name: &[u8]) -> Option<Key> {
+    fn host_key(&self, name: &[u8]) -> Option<LookupKey> {
         // Only the system's resolver has search domains.
-        let absolute = name.ends_with(b".") || matches!(self.0.source, Source::Configured(..));
-        Some(Key::Host { name: Name::new(name)?, absolute })
+        let absolute =
+            name.ends_with(b".") || matches!(self.0.source, ServerSource::Configured(..));
+        Some(LookupKey::Host { name: DomainName::new(name)?, absolute })
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, LookupTable> {
         // Plain data, valid after every statement.
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From the table, or by a query.
-    async fn look_up(&self, key: Key, limit: Duration) -> Outcome {
+    async fn look_up(&self, key: LookupKey, limit: Duration) -> LookupOutcome {
         let limit = self::limit(limit);
         let start = nowait_runtime::now();
         let failed = |error| (Err(error), nowait_runtime::now());
@@ -209,24 +212,24 @@ impl Resolver {
             let now = nowait_runtime::now();
             let found = self.table().find(&key, now);
             let (pending, ask) = match found {
-                Find::Known(outcome) => {
-                    Counters::add(&self.0.counters.cached);
+                LookupStep::Known(outcome) => {
+                    ResolverCounters::add(&self.0.counters.cached);
                     return outcome;
                 }
-                Find::Full => {
-                    Counters::add(&self.0.counters.overloaded);
+                LookupStep::Full => {
+                    ResolverCounters::add(&self.0.counters.overloaded);
                     return failed(ResolveError::Overloaded);
                 }
-                Find::Wait(pending) => (pending, false),
-                Find::Ask(pending) => (pending, true),
+                LookupStep::Wait(pending) => (pending, false),
+                LookupStep::Ask(pending) => (pending, true),
             };
             let wait = pending.wait();
             if ask {
-                let asking = Asking { resolver: self.clone(), key: key.clone(), pending };
+                let asking = LookupGuard { resolver: self.clone(), key: key.clone(), pending };
                 nowait_runtime::spawn(asking.run());
             }
             let Some(wait) = wait else {
-                Counters::add(&self.0.counters.overloaded);
+                ResolverCounters::add(&self.0.counters.overloaded);
                 return failed(ResolveError::Overloaded);
             };
             let left = limit.saturating_sub(now.saturating_duration_since(start));
@@ -234,7 +237,7 @@ impl Resolver {
                 Ok(Some(outcome)) => return outcome,
                 Ok(None) => {}
                 Err(_) => {
-                    Counters::add(&self.0.counters.timedout);
+                    ResolverCounters::add(&self.0.counters.timedout);
                     return failed(ResolveError::TimedOut);
                 }
             }
@@ -243,16 +246,16 @@ impl Resolver {
     }
 
     /// Queries the servers for `key`.
-    async fn ask(&self, key: &Key, wanted: &dyn Fn() -> bool) -> Outcome {
+    async fn ask(&self, key: &LookupKey, wanted: &dyn Fn() -> bool) -> LookupOutcome {
         let (settings, known) = match &self.0.source {
-            Source::Configured(settings, _) => (Some(settings), None),
-            Source::System(system) => (None, Some(system.known().await)),
+            ServerSource::Configured(settings, _) => (Some(settings), None),
+            ServerSource::System(system) => (None, Some(system.known().await)),
         };
-        if let (Key::Host { name, .. }, Some(known)) = (key, &known)
+        if let (LookupKey::Host { name, .. }, Some(known)) = (key, &known)
             && let Some(addresses) = known.hosts.find(name)
         {
             let valid = nowait_runtime::now() + system::HOSTS_VALID;
-            return (Ok(Answer::Addresses(addresses.into())), valid);
+            return (Ok(LookupAnswer::Addresses(addresses.into())), valid);
         }
         let servers = self.servers(known.as_deref()).await;
         let timing = match &known {
@@ -277,20 +280,20 @@ impl Resolver {
         };
         let fixed = settings.and_then(|settings| settings.valid);
         let found = match key {
-            Key::Host { name, absolute } => {
+            LookupKey::Host { name, absolute } => {
                 let candidates = match &known {
                     Some(known) => known.conf.candidates(name, *absolute),
                     None => vec![name.clone()],
                 };
                 let found = first_of(&lookup, &candidates, ipv4, ipv6).await;
-                found.map(|(list, ttl)| (Answer::Addresses(list.into()), ttl))
+                found.map(|(list, ttl)| (LookupAnswer::Addresses(list.into()), ttl))
             }
-            Key::Service(name) => {
+            LookupKey::Service(name) => {
                 let found = lookup.services(name).await;
                 match found {
                     Ok((records, ttl)) => {
                         let targets = targets(&lookup, records, ipv4, ipv6).await;
-                        targets.map(|(list, least)| (Answer::Services(list), ttl.min(least)))
+                        targets.map(|(list, least)| (LookupAnswer::Services(list), ttl.min(least)))
                     }
                     Err(error) => Err(error),
                 }
@@ -310,9 +313,9 @@ impl Resolver {
     }
 
     /// The servers in the order in which to query them now.
-    async fn servers(&self, known: Option<&Known>) -> Vec<SocketAddr> {
+    async fn servers(&self, known: Option<&SystemFiles>) -> Vec<SocketAddr> {
         let (mut servers, rotate) = match (&self.0.source, known) {
-            (Source::Configured(settings, system), _) => {
+            (ServerSource::Configured(settings, system), _) => {
                 let mut servers = Vec::with_capacity(settings.servers.len());
                 for server in &settings.servers {
                     match server {
@@ -326,8 +329,10 @@ impl Resolver {
                 }
                 (servers, true)
             }
-            (Source::System(_), Some(known)) => (known.conf.servers.clone(), known.conf.rotate),
-            (Source::System(_), None) => (Vec::new(), false),
+            (ServerSource::System(_), Some(known)) => {
+                (known.conf.servers.clone(), known.conf.rotate)
+            }
+            (ServerSource::System(_), None) => (Vec::new(), false),
         };
         if rotate && !servers.is_empty() {
             let turn = self.0.turn.fetch_add(1, Ordering::Relaxed);
@@ -351,7 +356,7 @@ impl Resolver {
 /// The first of these names that has addresses.
 async fn first_of(
     lookup: &Lookup<'_>,
-    candidates: &[Name],
+    candidates: &[DomainName],
     ipv4: bool,
     ipv6: bool,
 ) -> Result<(Vec<IpAddr>, Duration), (ResolveError, Option<Duration>)> {
@@ -379,7 +384,7 @@ async fn targets(
     ipv4: bool,
     ipv6: bool,
 ) -> Result<(Arc<[Service]>, Duration), (ResolveError, Option<Duration>)> {
-    type Target = (Name, Result<Arc<[IpAddr]>, ResolveError>);
+    type Target = (DomainName, Result<Arc<[IpAddr]>, ResolveError>);
     let mut known: Vec<Target> = Vec::new();
     let mut least = Duration::MAX;
     for record in &records {
@@ -415,13 +420,13 @@ async fn targets(
 }
 
 /// A lookup in progress. When its task is dropped, the waiting tasks are notified.
-struct Asking {
+struct LookupGuard {
     resolver: Resolver,
-    key: Key,
-    pending: Arc<Pending>,
+    key: LookupKey,
+    pending: Arc<PendingLookup>,
 }
 
-impl Asking {
+impl LookupGuard {
     async fn run(self) {
         let wanted = || self.pending.is_wanted();
         let ask = self.resolver.ask(&self.key, &wanted);
@@ -438,7 +443,7 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for LookupGuard {
     fn drop(&mut self) {
         // Has no effect after a normal end.
         let abandoned = (Err(ResolveError::TimedOut), nowait_runtime::now());

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nowait_runtime::pool::{Pool, blocking};
 
-use crate::name::Name;
+use crate::name::DomainName;
 
 /// Minimum interval between checks of the files.
 pub const CHECK: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ impl Default for Paths {
 
 /// Contents of the files.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct SystemFiles {
     pub hosts: Hosts,
     pub conf: ResolvConf,
     /// There is an IPv6 address besides the loopback's: as with AI_ADDRCONFIG of getaddrinfo(3),
@@ -65,12 +65,12 @@ pub struct Known {
 pub struct System {
     pool: Mutex<Pool>,
     paths: Paths,
-    state: Mutex<State>,
+    state: Mutex<SystemState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    known: Option<Arc<Known>>,
+struct SystemState {
+    known: Option<Arc<SystemFiles>>,
     stamps: [Stamp; 2],
     checked: Option<Instant>,
 }
@@ -89,7 +89,7 @@ impl System {
 
     /// The contents of the files, no older than [`CHECK`]. Unreadable files count as empty; if the
     /// pool's queue is full, the previous contents stay.
-    pub async fn known(&self) -> Arc<Known> {
+    pub async fn known(&self) -> Arc<SystemFiles> {
         let now = nowait_runtime::now();
         let (known, stamps) = {
             let mut state = self.lock();
@@ -121,7 +121,7 @@ impl System {
         state.known.clone().or(known).unwrap_or_default()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, SystemState> {
         // Plain data, valid after every statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,7 +132,7 @@ fn stamp(path: &Path) -> Stamp {
     Some((data.dev(), data.ino(), data.len(), data.mtime(), data.mtime_nsec()))
 }
 
-fn read(paths: &Paths) -> Known {
+fn read(paths: &Paths) -> SystemFiles {
     let text = |path: &Path| {
         let mut text = Vec::new();
         // An unreadable file counts as empty.
@@ -140,7 +140,7 @@ fn read(paths: &Paths) -> Known {
             fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut text));
         text
     };
-    Known {
+    SystemFiles {
         hosts: Hosts::parse(&text(&paths.hosts)),
         conf: ResolvConf::parse(&text(&paths.resolv_conf)),
         ipv6: has_ipv6(&text(&paths.if_inet6)),
@@ -155,17 +155,17 @@ fn has_ipv6(text: &[u8]) -> bool {
 
 /// `/etc/hosts`: addresses of names, hosts(5).
 #[derive(Debug, Default)]
-pub struct Hosts(HashMap<Name, Vec<IpAddr>>);
+pub struct Hosts(HashMap<DomainName, Vec<IpAddr>>);
 
 impl Hosts {
     /// Lines that cannot be parsed are ignored.
     pub fn parse(text: &[u8]) -> Hosts {
-        let mut hosts = HashMap::<Name, Vec<IpAddr>>::new();
+        let mut hosts = HashMap::<DomainName, Vec<IpAddr>>::new();
         for mut words in lines(text) {
             let address =
                 words.next().and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
             let Some(address) = address else { continue };
-            for name in words.filter_map(Name::new) {
+            for name in words.filter_map(DomainName::new) {
                 let addresses = hosts.entry(name).or_default();
                 if !addresses.contains(&address) {
                     addresses.push(address);
@@ -177,7 +177,7 @@ impl Hosts {
 
     /// Addresses of a name, IPv4 first. `localhost` and names below it are the loopback even
     /// without an entry (RFC 6761, section 6.3).
-    pub fn find(&self, name: &Name) -> Option<Vec<IpAddr>> {
+    pub fn find(&self, name: &DomainName) -> Option<Vec<IpAddr>> {
         if let Some(addresses) = self.0.get(name) {
             let (mut first, rest): (Vec<_>, Vec<_>) = addresses.iter().partition(|ip| ip.is_ipv4());
             first.extend(rest);
@@ -193,7 +193,7 @@ impl Hosts {
 pub struct ResolvConf {
     pub servers: Vec<SocketAddr>,
     /// Domains appended to names.
-    pub search: Vec<Name>,
+    pub search: Vec<DomainName>,
     /// Names with at least this many dots are first tried unchanged.
     pub ndots: usize,
     /// Time limit for each server.
@@ -229,7 +229,7 @@ impl ResolvConf {
                 }
                 // The last one wins.
                 Some(b"search" | b"domain") => {
-                    conf.search = words.filter_map(Name::new).take(SEARCH_MAX).collect();
+                    conf.search = words.filter_map(DomainName::new).take(SEARCH_MAX).collect();
                 }
                 Some(b"options") => words.for_each(|word| conf.option(word)),
                 _ => {}
@@ -260,12 +260,14 @@ impl ResolvConf {
     }
 
     /// The names to query, in this order, for the given `name`; `absolute`: it ended with a dot.
-    pub fn candidates(&self, name: &Name, absolute: bool) -> Vec<Name> {
+    pub fn candidates(&self, name: &DomainName, absolute: bool) -> Vec<DomainName> {
         if absolute {
             return vec![name.clone()];
         }
-        let below = |domain: &Name| Name::new(&[name.as_bytes(), b".", domain.as_bytes()].concat());
-        let mut names: Vec<Name> = self.search.iter().filter_map(below).collect();
+        let below = |domain: &DomainName| {
+            DomainName::new(&[name.as_bytes(), b".", domain.as_bytes()].concat())
+        };
+        let mut names: Vec<DomainName> = self.search.iter().filter_map(below).collect();
         let dots = name.labels().count() - 1;
         if dots >= self.ndots {
             names.insert(0, name.clone());
@@ -295,8 +297,8 @@ fn lines(text: &[u8]) -> impl Iterator<Item = impl Iterator<Item = &[u8]>> {
 mod tests {
     use super::*;
 
-    fn name(text: &str) -> Name {
-        Name::new(text.as_bytes()).unwrap()
+    fn name(text: &str) -> DomainName {
+        DomainName::new(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -333,7 +335,7 @@ mod tests {
         let conf = ResolvConf::parse(b"search s.example\noptions ndots:2");
         let names = |text: &str, absolute| -> Vec<String> {
             let names = conf.candidates(&name(text), absolute);
-            names.iter().map(Name::to_string).collect()
+            names.iter().map(DomainName::to_string).collect()
         };
         assert_eq!(names("a.b", false), ["a.b.s.example", "a.b"]);
         assert_eq!(names("a.b.c", false), ["a.b.c", "a.b.c.s.example"]);

@@ -16,7 +16,7 @@ use std::time::Instant;
 use slab::Slab;
 
 use crate::answer::{ResolveError, Service};
-use crate::name::Name;
+use crate::name::DomainName;
 
 /// Maximum number of names cached by a resolver.
 pub const ENTRIES_MAX: usize = 8192;
@@ -32,101 +32,108 @@ const HAND_MAX: usize = 64;
 
 /// The subject of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
+pub enum LookupKey {
     /// Addresses. `absolute`: without search domains.
-    Host { name: Name, absolute: bool },
+    Host { name: DomainName, absolute: bool },
     /// Services.
-    Service(Name),
+    Service(DomainName),
 }
 
 /// The result of a successful lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum LookupAnswer {
     Addresses(Arc<[IpAddr]>),
     Services(Arc<[Service]>),
 }
 
 /// The result of a lookup, and until when it may be used.
-pub type Outcome = (Result<Answer, ResolveError>, Instant);
+pub type LookupOutcome = (Result<LookupAnswer, ResolveError>, Instant);
 
 /// The table.
 #[derive(Debug, Default)]
-pub struct Table {
-    entries: HashMap<Key, Entry>,
+pub struct LookupTable {
+    entries: HashMap<LookupKey, LookupEntry>,
     /// Every key of `entries`, once: the clock.
-    clock: VecDeque<Key>,
+    clock: VecDeque<LookupKey>,
     /// Number of entries being looked up.
     asking: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
-    state: State,
+struct LookupEntry {
+    state: EntryState,
     /// Used since the hand last passed.
     used: bool,
 }
 
 #[derive(Debug)]
-enum State {
-    Asking(Arc<Pending>),
-    Known(Outcome),
+enum EntryState {
+    Asking(Arc<PendingLookup>),
+    Known(LookupOutcome),
 }
 
 /// How to proceed with a name.
 #[derive(Debug)]
-pub enum Find {
-    Known(Outcome),
+pub enum LookupStep {
+    Known(LookupOutcome),
     /// A lookup is in progress: wait for it.
-    Wait(Arc<Pending>),
-    /// No lookup is in progress: start one, call [`Table::finish`] afterwards, and wait.
-    Ask(Arc<Pending>),
+    Wait(Arc<PendingLookup>),
+    /// No lookup is in progress: start one, call [`LookupTable::finish`] afterwards, and wait.
+    Ask(Arc<PendingLookup>),
     /// Too many lookups are in progress.
     Full,
 }
 
-impl Table {
-    /// Looks up a name; on [`Find::Ask`] the caller must start the lookup.
-    pub fn find(&mut self, key: &Key, now: Instant) -> Find {
+impl LookupTable {
+    /// Looks up a name; on [`LookupStep::Ask`] the caller must start the lookup.
+    pub fn find(&mut self, key: &LookupKey, now: Instant) -> LookupStep {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.used = true;
             match &entry.state {
-                State::Asking(pending) => return Find::Wait(pending.clone()),
-                State::Known(outcome) if now < outcome.1 => return Find::Known(outcome.clone()),
-                State::Known(_) => {}
+                EntryState::Asking(pending) => return LookupStep::Wait(pending.clone()),
+                EntryState::Known(outcome) if now < outcome.1 => {
+                    return LookupStep::Known(outcome.clone());
+                }
+                EntryState::Known(_) => {}
             }
         }
         if self.asking >= LOOKUPS_MAX {
-            return Find::Full;
+            return LookupStep::Full;
         }
         self.asking += 1;
-        let pending = Arc::new(Pending::default());
-        let entry = Entry { state: State::Asking(pending.clone()), used: true };
+        let pending = Arc::new(PendingLookup::default());
+        let entry = LookupEntry { state: EntryState::Asking(pending.clone()), used: true };
         if self.entries.insert(key.clone(), entry).is_none() {
             self.clock.push_back(key.clone());
             self.evict();
         }
-        Find::Ask(pending)
+        LookupStep::Ask(pending)
     }
 
     /// The current value, without starting a lookup.
-    pub fn peek(&mut self, key: &Key, now: Instant) -> Option<Outcome> {
+    pub fn peek(&mut self, key: &LookupKey, now: Instant) -> Option<LookupOutcome> {
         let entry = self.entries.get_mut(key)?;
         match &entry.state {
-            State::Known(outcome) if now < outcome.1 => {
+            EntryState::Known(outcome) if now < outcome.1 => {
                 entry.used = true;
                 Some(outcome.clone())
             }
-            State::Known(_) | State::Asking(_) => None,
+            EntryState::Known(_) | EntryState::Asking(_) => None,
         }
     }
 
     /// Ends the lookup that `pending` stands for. The caller then notifies the waiting tasks,
-    /// outside the lock ([`Pending::end`]).
-    pub fn finish(&mut self, key: &Key, pending: &Arc<Pending>, outcome: Outcome) {
+    /// outside the lock ([`PendingLookup::end`]).
+    pub fn finish(
+        &mut self,
+        key: &LookupKey,
+        pending: &Arc<PendingLookup>,
+        outcome: LookupOutcome,
+    ) {
         if let Some(entry) = self.entries.get_mut(key)
-            && matches!(&entry.state, State::Asking(other) if Arc::ptr_eq(other, pending))
+            && matches!(&entry.state, EntryState::Asking(other) if Arc::ptr_eq(other, pending))
         {
-            entry.state = State::Known(outcome);
+            entry.state = EntryState::Known(outcome);
             self.asking -= 1;
         }
     }
@@ -139,7 +146,7 @@ impl Table {
             hand += 1;
             let keep = self.entries.get_mut(&key).is_some_and(|entry| {
                 let used = std::mem::take(&mut entry.used) && hand <= HAND_MAX;
-                used || matches!(entry.state, State::Asking(_))
+                used || matches!(entry.state, EntryState::Asking(_))
             });
             if keep {
                 self.clock.push_back(key);
@@ -157,20 +164,20 @@ impl Table {
 
 /// A lookup in progress, and the tasks waiting for it.
 #[derive(Debug, Default)]
-pub struct Pending(Mutex<Waiting>);
+pub struct PendingLookup(Mutex<LookupWaiters>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct LookupWaiters {
     /// `Some(None)`: the lookup was abandoned without a result; start it again.
-    ended: Option<Option<Outcome>>,
+    ended: Option<Option<LookupOutcome>>,
     waiters: Slab<Waker>,
     /// Number of waiting tasks.
     count: usize,
 }
 
-impl Pending {
+impl PendingLookup {
     /// Wakes all waiting tasks.
-    pub fn end(&self, outcome: Option<Outcome>) {
+    pub fn end(&self, outcome: Option<LookupOutcome>) {
         let wakers = {
             let mut waiting = self.lock();
             if waiting.ended.is_some() {
@@ -188,32 +195,32 @@ impl Pending {
     }
 
     /// Waits for the end. `None`: too many tasks are already waiting.
-    pub fn wait(self: &Arc<Pending>) -> Option<Wait> {
+    pub fn wait(self: &Arc<PendingLookup>) -> Option<WaitFuture> {
         let mut waiting = self.lock();
         if waiting.count >= WAITERS_MAX {
             return None;
         }
         waiting.count += 1;
-        Some(Wait { pending: self.clone(), key: None })
+        Some(WaitFuture { pending: self.clone(), key: None })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, LookupWaiters> {
         // Plain data, valid after every statement.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The future of [`Pending::wait`].
+/// The future of [`PendingLookup::wait`].
 #[derive(Debug)]
-pub struct Wait {
-    pending: Arc<Pending>,
+pub struct WaitFuture {
+    pending: Arc<PendingLookup>,
     /// Place among the waiters.
     key: Option<usize>,
 }
 
-impl Future for Wait {
+impl Future for WaitFuture {
     /// `None`: the lookup was abandoned.
-    type Output = Option<Outcome>;
+    type Output = Option<LookupOutcome>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -231,7 +238,7 @@ impl Future for Wait {
     }
 }
 
-impl Drop for Wait {
+impl Drop for WaitFuture {
     fn drop(&mut self) {
         let mut waiting = self.pending.lock();
         waiting.count -= 1;

@@ -16,13 +16,13 @@ const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What came to a simulated server: time, name, type.
-type Asked = Rc<RefCell<Vec<(Duration, String, u16)>>>;
+type ServerQuery = Rc<RefCell<Vec<(Duration, String, u16)>>>;
 
 /// A name server of the simulation, and what came to it.
-fn server(script: impl Fn(&Query) -> Vec<DnsAnswer> + 'static) -> (SocketAddr, Asked) {
+fn server(script: impl Fn(&Query) -> Vec<DnsAnswer> + 'static) -> (SocketAddr, ServerQuery) {
     let socket = Datagram::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let address = socket.local_addr().unwrap();
-    let asked = Asked::default();
+    let asked = ServerQuery::default();
     let (log, start) = (asked.clone(), now());
     let serving = spawn(async move {
         loop {
@@ -66,7 +66,7 @@ async fn text(resolver: &Resolver, name: &str) -> String {
     }
 }
 
-fn count(asked: &Asked) -> usize {
+fn count(asked: &ServerQuery) -> usize {
     asked.borrow().len()
 }
 

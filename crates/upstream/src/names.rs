@@ -140,7 +140,7 @@ fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nowait_resolver::Name;
+    use nowait_resolver::DomainName;
 
     #[test]
     fn failures_are_repeated_ever_more_rarely() {
@@ -155,7 +155,7 @@ mod tests {
             priority,
             weight,
             port,
-            target: Name::new(b"a.example").unwrap(),
+            target: DomainName::new(b"a.example").unwrap(),
             addresses: address.map(|address| vec![address.parse().unwrap()].into()),
         };
         let list = [

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use crate::ask::Ask;
 use crate::balance::{self, Cursor, Tried};
-use crate::conf::{Down, Sticky};
+use crate::conf::{ServerMode, Sticky};
 use crate::group::Group;
 use crate::peer::{Peer, ms};
-use crate::picked::Picked;
-use crate::queue::Queue;
+use crate::queue::QueueFuture;
 use crate::roster::Roster;
+use crate::selected_peer::Picked;
 use crate::sticky::Sessions;
 
 /// The result of [`Attempt::next`].
@@ -180,7 +180,7 @@ impl Attempt {
     /// After a wait: no peer is tried twice, unless there is no other one to wait for.
     fn look_anew(&mut self, roster: &Roster) {
         let is_other =
-            |peer: &Arc<Peer>| peer.down == Down::Up && !self.asked.contains(&peer.state.id);
+            |peer: &Arc<Peer>| peer.down == ServerMode::Up && !self.asked.contains(&peer.state.id);
         if !roster.peers().any(is_other) {
             self.asked.clear();
         }
@@ -192,8 +192,8 @@ impl Attempt {
     ///
     /// # Panics
     /// If polled outside of a worker.
-    pub fn queue(&mut self, now: Instant) -> Queue<'_> {
-        Queue::new(self, now)
+    pub fn queue(&mut self, now: Instant) -> QueueFuture<'_> {
+        QueueFuture::new(self, now)
     }
 
     /// The ID of the peer that the request is bound to.

@@ -22,7 +22,7 @@ use crate::removal::Watchers;
 use crate::roster::Roster;
 use crate::stats::PeerStats;
 use crate::sticky::Sessions;
-use crate::waiting::Waiting;
+use crate::wait_queue::WaitQueue;
 
 /// Maximum number of addresses of a name; further ones are ignored.
 const ADDRESSES_MAX: usize = 1024;
@@ -30,7 +30,7 @@ const ADDRESSES_MAX: usize = 1024;
 /// A group of servers.
 pub struct Group {
     conf: GroupConf,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<GroupState>,
     /// Identifies the group's idle connections in every worker.
     pool_id: AtomicU64,
     /// The owner of that number.
@@ -44,14 +44,14 @@ pub struct Group {
 }
 
 /// The mutable state of a group.
-pub(crate) struct State {
+pub(crate) struct GroupState {
     pub(crate) roster: Arc<Roster>,
     /// Which servers have their addresses: names have to be resolved first.
     known: Vec<bool>,
     /// The tasks that wait for them.
     waiters: Vec<Waker>,
     /// `queue`
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitQueue,
 }
 
 /// An address that a name was resolved to.
@@ -74,7 +74,7 @@ impl Resolved {
     }
 }
 
-impl State {
+impl GroupState {
     pub(crate) fn is_resolved(&self) -> bool {
         self.known.iter().all(|known| *known)
     }
@@ -107,11 +107,11 @@ impl Group {
         };
         Arc::new(Group {
             conf,
-            state: Mutex::new(State {
+            state: Mutex::new(GroupState {
                 roster: Arc::new(Roster::new(peers)),
                 known,
                 waiters: Vec::new(),
-                waiting: Waiting::default(),
+                waiting: WaitQueue::default(),
             }),
             pool_id: AtomicU64::new(pool.id()),
             pool: Mutex::new(Arc::new(pool)),
@@ -214,8 +214,8 @@ impl Group {
 
     /// Resolves when a name has its first result, or at once if all have one. Limit it by
     /// `resolver_timeout`.
-    pub fn resolved(&self) -> Resolving<'_> {
-        Resolving { group: self, peers: None }
+    pub fn resolved(&self) -> ResolvedFuture<'_> {
+        ResolvedFuture { group: self, peers: None }
     }
 
     /// Takes over the state of the group of the same name in the previous generation: the state of
@@ -327,7 +327,7 @@ impl Group {
     }
 
     /// The state is valid after every statement: a panic elsewhere cannot corrupt it.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, GroupState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -378,13 +378,13 @@ fn resolved_peer(
 
 /// The future of [`Group::resolved`].
 #[derive(Debug)]
-pub struct Resolving<'a> {
+pub struct ResolvedFuture<'a> {
     group: &'a Group,
     /// Number of unresolved names when the wait began.
     peers: Option<usize>,
 }
 
-impl Future for Resolving<'_> {
+impl Future for ResolvedFuture<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

@@ -33,23 +33,23 @@ mod group;
 mod idle;
 pub mod names;
 mod peer;
-mod picked;
 mod queue;
 mod removal;
 mod roster;
+mod selected_peer;
 mod stats;
 mod sticky;
-mod waiting;
+mod wait_queue;
 
 pub use ask::Ask;
 pub use attempt::{Attempt, Learning, Next};
 pub use conf::{
     Balancer, GroupConf, Keepalive, LearnConf, QueueConf, ServerConf, Sticky, StickyCookie, Target,
 };
-pub use group::{Group, Resolved, Resolving};
+pub use group::{Group, Resolved, ResolvedFuture};
 pub use idle::{IdleConnection, Tag};
 pub use peer::{Availability, Peer};
-pub use picked::{Picked, Times};
-pub use queue::{Queue, QueueError};
-pub use removal::Removed;
+pub use queue::{QueueError, QueueFuture};
+pub use removal::RemovedFuture;
+pub use selected_peer::{Picked, Times};
 pub use stats::{PeerStats, StatusClass};

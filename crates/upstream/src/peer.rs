@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use nowait_runtime::net::Address;
 
-use crate::conf::{Down, ServerConf};
+use crate::conf::{ServerConf, ServerMode};
 use crate::idle::PeerIdle;
-use crate::stats::{Counters, PeerStats};
+use crate::stats::{PeerCounters, PeerStats};
 
 /// The clock of peers starts so late that "never" (0) is older than any `fail_timeout`.
 const CLOCK_OFFSET_MS: u64 = 1 << 42;
@@ -50,7 +50,7 @@ pub struct Peer {
     pub(crate) max_fails: u32,
     pub(crate) fail_timeout_ms: u64,
     pub(crate) slow_start_ms: u64,
-    pub(crate) down: Down,
+    pub(crate) down: ServerMode,
     pub(crate) backup: bool,
     pub(crate) state: Arc<PeerState>,
 }
@@ -86,7 +86,7 @@ pub(crate) struct PeerState {
     pub(crate) inflight_last: AtomicU64,
     pub(crate) inflight_changed: AtomicU64,
     pub(crate) inflight: AtomicU32,
-    pub(crate) counters: Counters,
+    pub(crate) counters: PeerCounters,
     pub(crate) idle: PeerIdle,
 }
 
@@ -148,7 +148,7 @@ impl PeerState {
             inflight_last: AtomicU64::new(0),
             inflight_changed: AtomicU64::new(0),
             inflight: AtomicU32::new(0),
-            counters: Counters::default(),
+            counters: PeerCounters::default(),
             idle: PeerIdle::default(),
         })
     }
@@ -299,9 +299,9 @@ impl Peer {
     /// Whether a request may go there; `bound`: by `sticky`.
     pub(crate) fn is_available(&self, now: u64, bound: bool) -> bool {
         let up = match self.down {
-            Down::Up => true,
-            Down::Draining => bound,
-            Down::Down => false,
+            ServerMode::Up => true,
+            ServerMode::Draining => bound,
+            ServerMode::Down => false,
         };
         up && self.is_healthy() && !self.has_failed(now) && !self.is_full()
     }
@@ -309,9 +309,9 @@ impl Peer {
     /// Whether it may get a request if there is no other peer: failures don't count.
     pub(crate) fn is_usable_alone(&self, bound: bool) -> bool {
         let up = match self.down {
-            Down::Up => true,
-            Down::Draining => bound,
-            Down::Down => false,
+            ServerMode::Up => true,
+            ServerMode::Draining => bound,
+            ServerMode::Down => false,
         };
         up && self.is_healthy() && !self.is_full()
     }
@@ -392,12 +392,12 @@ impl Peer {
     /// Its state, for status pages.
     pub fn availability(&self, now: Instant) -> Availability {
         match (self.down, self.state.health.load(Relaxed)) {
-            (Down::Down, _) => Availability::Down,
+            (ServerMode::Down, _) => Availability::Down,
             (_, UNHEALTHY) => Availability::Unhealthy,
             (_, UNCHECKED) => Availability::Checking,
             _ if self.has_failed(ms(now)) => Availability::Unavailable,
-            (Down::Draining, _) => Availability::Draining,
-            (Down::Up, _) => Availability::Up,
+            (ServerMode::Draining, _) => Availability::Draining,
+            (ServerMode::Up, _) => Availability::Up,
         }
     }
 }

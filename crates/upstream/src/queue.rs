@@ -10,7 +10,7 @@ use nowait_runtime::time::{Sleep, sleep_until};
 
 use crate::attempt::{Attempt, Next};
 use crate::peer::ms;
-use crate::picked::Picked;
+use crate::selected_peer::Picked;
 
 /// Why a request got no peer; both produce 502.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,18 +33,18 @@ impl fmt::Display for QueueError {
 impl std::error::Error for QueueError {}
 
 /// The future of [`Attempt::queue`].
-pub struct Queue<'a> {
+pub struct QueueFuture<'a> {
     attempt: &'a mut Attempt,
     deadline: Instant,
     ticket: Option<u64>,
     sleep: Sleep,
 }
 
-impl<'a> Queue<'a> {
-    pub(crate) fn new(attempt: &'a mut Attempt, now: Instant) -> Queue<'a> {
+impl<'a> QueueFuture<'a> {
+    pub(crate) fn new(attempt: &'a mut Attempt, now: Instant) -> QueueFuture<'a> {
         let timeout = attempt.group.conf().queue.map_or(Duration::ZERO, |q| q.timeout.duration());
         let deadline = now + timeout;
-        Queue { attempt, deadline, ticket: None, sleep: sleep_until(deadline) }
+        QueueFuture { attempt, deadline, ticket: None, sleep: sleep_until(deadline) }
     }
 
     fn enter(&mut self, waker: &Waker) -> Result<u64, QueueError> {
@@ -63,7 +63,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-impl Future for Queue<'_> {
+impl Future for QueueFuture<'_> {
     type Output = Result<Picked, QueueError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -97,7 +97,7 @@ impl Future for Queue<'_> {
     }
 }
 
-impl Drop for Queue<'_> {
+impl Drop for QueueFuture<'_> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
         let next = {

@@ -31,19 +31,19 @@ impl Watchers {
 }
 
 /// The future of [`Picked::removed`](crate::Picked::removed).
-pub struct Removed {
+pub struct RemovedFuture {
     group: Arc<Group>,
     peer: Arc<Peer>,
     place: Option<usize>,
 }
 
-impl Removed {
-    pub(crate) fn new(group: &Arc<Group>, peer: &Arc<Peer>) -> Removed {
-        Removed { group: group.clone(), peer: peer.clone(), place: None }
+impl RemovedFuture {
+    pub(crate) fn new(group: &Arc<Group>, peer: &Arc<Peer>) -> RemovedFuture {
+        RemovedFuture { group: group.clone(), peer: peer.clone(), place: None }
     }
 }
 
-impl Future for Removed {
+impl Future for RemovedFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -60,7 +60,7 @@ impl Future for Removed {
     }
 }
 
-impl Drop for Removed {
+impl Drop for RemovedFuture {
     fn drop(&mut self) {
         if let Some(place) = self.place {
             let waker = self.group.watchers.with(|all| all.try_remove(place));

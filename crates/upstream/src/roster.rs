@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::balance::points::Points;
-use crate::conf::Down;
+use crate::conf::ServerMode;
 use crate::peer::Peer;
 
 /// All peers.
@@ -33,7 +33,7 @@ impl Tier {
     fn new(peers: Vec<Arc<Peer>>) -> Tier {
         Tier {
             total_weight: peers.iter().map(|peer| u64::from(peer.weight)).sum(),
-            usable: peers.iter().filter(|peer| peer.down == Down::Up).count(),
+            usable: peers.iter().filter(|peer| peer.down == ServerMode::Up).count(),
             peers,
             ..Tier::default()
         }

@@ -17,7 +17,7 @@ impl StatusClass {
 
 /// The counters of a peer since it was created.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct PeerCounters {
     requests: AtomicU64,
     responses: [AtomicU64; 5],
     sent: AtomicU64,
@@ -71,7 +71,7 @@ pub struct PeerStats {
     pub response_time_ms: u64,
 }
 
-impl Counters {
+impl PeerCounters {
     pub(crate) fn selected(&self, now: u64) {
         self.requests.fetch_add(1, Relaxed);
         self.selected_at.store(now, Relaxed);

@@ -25,11 +25,11 @@ pub(crate) struct Sessions {
     zone: Bytes,
     timeout_ms: u64,
     max: usize,
-    known: Mutex<Known>,
+    known: Mutex<StickySessions>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct StickySessions {
     sessions: HashMap<[u8; 16], Session>,
     /// Uses in their order, oldest first; a session counts where its `last` stands.
     uses: VecDeque<(u64, [u8; 16])>,
@@ -93,7 +93,7 @@ fn key(session: &[u8]) -> [u8; 16] {
     Md5::digest(session).into()
 }
 
-impl Known {
+impl StickySessions {
     /// Forgets sessions that have expired.
     fn expire(&mut self, now: u64, timeout_ms: u64) {
         while let Some((at, key)) = self.uses.front().copied()

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nowait_conf::Template;
 use nowait_runtime::net::Address;
-use nowait_upstream::conf::{By, Down, Time};
+use nowait_upstream::conf::{BalanceCriterion, ServerMode, Time};
 use nowait_upstream::{Ask, Balancer, Group, GroupConf, Next, Picked, ServerConf, Target, Times};
 
 fn server(n: u16) -> ServerConf {
@@ -128,9 +128,9 @@ fn who_has_not_acted_on_a_request_may_be_tried_again_after_all_others() {
 fn down_and_draining_peers_get_nothing() {
     let now = Instant::now();
     let servers = vec![
-        ServerConf { down: Down::Down, ..server(0) },
+        ServerConf { down: ServerMode::Down, ..server(0) },
         server(1),
-        ServerConf { down: Down::Draining, ..server(2) },
+        ServerConf { down: ServerMode::Draining, ..server(2) },
         server(3),
     ];
     let methods = [
@@ -141,7 +141,7 @@ fn down_and_draining_peers_get_nothing() {
         Balancer::ConsistentHash { key: key() },
         Balancer::IpHash,
         Balancer::Random,
-        Balancer::RandomTwo(By::Connections),
+        Balancer::RandomTwo(BalanceCriterion::Connections),
     ];
     for method in methods {
         let group = group(method.clone(), servers.clone());
@@ -291,7 +291,7 @@ fn random_choices_go_by_weight() {
 #[test]
 fn the_better_one_of_two() {
     let now = Instant::now();
-    let group = group(Balancer::RandomTwo(By::Connections), weighted(&[1, 1]));
+    let group = group(Balancer::RandomTwo(BalanceCriterion::Connections), weighted(&[1, 1]));
     let mut under_way = Vec::new();
     let mut counts: HashMap<usize, usize> = HashMap::new();
     for _ in 0..1000 {
@@ -345,7 +345,7 @@ fn sticky_requests_go_to_their_peer() {
 #[test]
 fn a_draining_peer_keeps_its_sessions() {
     let now = Instant::now();
-    let draining = ServerConf { down: Down::Draining, route: Some("a".into()), ..server(0) };
+    let draining = ServerConf { down: ServerMode::Draining, route: Some("a".into()), ..server(0) };
     let group = group(Balancer::RoundRobin, vec![draining, server(1)]);
     let how = Ask { sticky: Some(b"a"), ..Ask::default() };
     assert_eq!(once(&group, how, now), 0);

@@ -50,17 +50,17 @@ fn on_each<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
 }
 
 /// The server's side of a group with one peer.
-struct Origin {
+struct PeerOrigin {
     listener: Listener,
     address: Address,
 }
 
-impl Origin {
-    fn new() -> Origin {
+impl PeerOrigin {
+    fn new() -> PeerOrigin {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Inet(socket.local_addr().unwrap());
         let options = ListenerOptions { id: 1, shared: true };
-        Origin { listener: Listener::from_fd(socket.into(), options).unwrap(), address }
+        PeerOrigin { listener: Listener::from_fd(socket.into(), options).unwrap(), address }
     }
 
     fn group(&self, keepalive: Keepalive) -> Arc<Group> {
@@ -113,7 +113,7 @@ async fn ping(client: &Stream, server: &Stream) {
 #[test]
 fn the_newest_connection_is_used_first() {
     on_each(|| async {
-        let origin = Origin::new();
+        let origin = PeerOrigin::new();
         let group = origin.group(shared());
         let tag = Tag::default();
         let (first, one, _one) = origin.connect(&group).await;
@@ -138,7 +138,7 @@ fn the_newest_connection_is_used_first() {
 #[test]
 fn what_the_peer_closes_is_gone() {
     on_each(|| async {
-        let origin = Origin::new();
+        let origin = PeerOrigin::new();
         let group = origin.group(shared());
         let (picked, ours, theirs) = origin.connect(&group).await;
         picked.idle_put(ours, Tag::default());
@@ -157,7 +157,7 @@ fn what_the_peer_closes_is_gone() {
 #[test]
 fn the_oldest_makes_room() {
     on_each(|| async {
-        let origin = Origin::new();
+        let origin = PeerOrigin::new();
         let group = origin.group(Keepalive { connections: 2, ..shared() });
         let mut ends = Vec::new();
         for _ in 0..3 {
@@ -175,7 +175,7 @@ fn the_oldest_makes_room() {
 #[test]
 fn idle_time_is_limited() {
     on_each(|| async {
-        let origin = Origin::new();
+        let origin = PeerOrigin::new();
         let timeout = Duration::from_millis(20);
         let group = origin.group(Keepalive { timeout, ..shared() });
         let (picked, ours, theirs) = origin.connect(&group).await;
@@ -188,7 +188,7 @@ fn idle_time_is_limited() {
 #[test]
 fn connections_are_not_kept_for_ever() {
     on_each(|| async {
-        let origin = Origin::new();
+        let origin = PeerOrigin::new();
         for keepalive in [
             Keepalive { connections: 0, ..shared() },
             Keepalive { requests: 1, ..shared() },
@@ -207,7 +207,7 @@ fn connections_are_not_kept_for_ever() {
 #[test]
 fn tags_keep_apart_what_differs() {
     on_each(|| async {
-        let origin = Origin::new();
+        let origin = PeerOrigin::new();
         let tag = Tag { kind: 1, owner: 1 };
         let group = origin.group(shared());
         let (picked, ours, _theirs) = origin.connect(&group).await;
@@ -226,7 +226,7 @@ fn tags_keep_apart_what_differs() {
 #[test]
 fn they_end_with_the_group_but_not_with_a_generation() {
     on_each(|| async {
-        let origin = Origin::new();
+        let origin = PeerOrigin::new();
         let old = origin.group(shared());
         let (picked, ours, theirs) = origin.connect(&old).await;
         picked.idle_put(ours, Tag::default());

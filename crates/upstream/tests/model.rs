@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use nowait_conf::Seconds;
 use nowait_runtime::net::Address;
-use nowait_upstream::conf::Down;
+use nowait_upstream::conf::ServerMode;
 use nowait_upstream::{Ask, Balancer, Group, GroupConf, Next, Picked, ServerConf, Target};
 
 /// SplitMix64.
-struct Random(u64);
+struct ModelRng(u64);
 
-impl Random {
+impl ModelRng {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut value = self.0;
@@ -23,7 +23,7 @@ impl Random {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Peer {
+struct ModelPeer {
     weight: i64,
     effective: i64,
     current: i64,
@@ -38,7 +38,7 @@ struct Peer {
     checked_at: u64,
 }
 
-impl Peer {
+impl ModelPeer {
     fn is_available(&self, now: u64) -> bool {
         let rests = self.max_fails > 0
             && self.fails >= self.max_fails
@@ -49,7 +49,7 @@ impl Peer {
 
 struct Model {
     least_conn: bool,
-    peers: Vec<Peer>,
+    peers: Vec<ModelPeer>,
 }
 
 impl Model {
@@ -116,20 +116,20 @@ impl Model {
 const LONG_AGO: u64 = 1 << 40;
 
 fn run(seed: u64, least_conn: bool) {
-    let mut random = Random(seed);
+    let mut random = ModelRng(seed);
     let count = 2 + random.below(4) as usize;
     let mut peers = Vec::new();
     let mut servers = Vec::new();
     for n in 0..count {
         let weight = 1 + random.below(5);
-        let peer = Peer {
+        let peer = ModelPeer {
             weight: weight as i64,
             effective: weight as i64,
             max_conns: random.below(2) as i64 * 3,
             max_fails: random.below(4) as u32,
             fail_timeout: 1000 * random.below(5),
             down: random.below(8) == 0,
-            ..Peer::default()
+            ..ModelPeer::default()
         };
         let address = SocketAddr::from(([127, 0, 0, 1], 8080 + n as u16));
         let target = Target::Addresses(vec![Address::Inet(address)]);
@@ -138,7 +138,7 @@ fn run(seed: u64, least_conn: bool) {
             max_conns: peer.max_conns as u32,
             max_fails: peer.max_fails,
             fail_timeout: Seconds(peer.fail_timeout / 1000),
-            down: if peer.down { Down::Down } else { Down::Up },
+            down: if peer.down { ServerMode::Down } else { ServerMode::Up },
             ..ServerConf::new(address.to_string(), target)
         });
         peers.push(peer);

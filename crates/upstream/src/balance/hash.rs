@@ -1,12 +1,12 @@
 //! `ip_hash`, `hash`, `hash … consistent`.
 
-use super::{TRIES_MAX, View};
+use super::{TRIES_MAX, TierView};
 use crate::crc::Crc;
 
 /// Initial value of the hash of an address.
 pub(super) const IP_HASH_START: u32 = 89;
 
-impl View<'_> {
+impl TierView<'_> {
     /// nginx: `ngx_http_upstream_get_ip_hash_peer`.
     pub(super) fn ip_hash(&self, address: &[u8], hash: &mut u32, tries: &mut u32) -> Option<usize> {
         let mut at = *hash;

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::View;
-use crate::conf::{Balancer, By, Time};
+use super::TierView;
+use crate::conf::{BalanceCriterion, Balancer, Time};
 use crate::peer::Peer;
 
 /// Longer times all count as equally bad: connections decide.
@@ -17,7 +17,7 @@ pub(crate) fn counts_inflight(balancer: &Balancer) -> bool {
     matches!(balancer, Balancer::LeastTime { inflight: true, .. })
 }
 
-impl View<'_> {
+impl TierView<'_> {
     pub(super) fn least_conn(&self) -> Option<usize> {
         self.least(|peer| u64::from(peer.state.conns.load(Relaxed)))
     }
@@ -70,12 +70,12 @@ impl View<'_> {
     }
 
     /// Whether `one` is worse than `other`.
-    pub(super) fn is_worse(&self, one: usize, other: usize, by: By) -> bool {
+    pub(super) fn is_worse(&self, one: usize, other: usize, by: BalanceCriterion) -> bool {
         let load = |n: usize| {
             let peer = &self.tier.peers[n];
             match by {
-                By::Connections => u128::from(peer.state.conns.load(Relaxed)),
-                By::Time(time) => u128::from(estimate(peer, time, self.now)),
+                BalanceCriterion::Connections => u128::from(peer.state.conns.load(Relaxed)),
+                BalanceCriterion::Time(time) => u128::from(estimate(peer, time, self.now)),
             }
         };
         let weight = |n: usize| u128::from(self.tier.peers[n].weight);

@@ -9,7 +9,7 @@ mod least;
 pub(crate) mod points;
 mod random;
 mod round_robin;
-mod tried;
+mod tried_peers;
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ use crate::conf::Balancer;
 use crate::roster::Tier;
 
 pub(crate) use least::{average, counts_inflight};
-pub(crate) use tried::Tried;
+pub(crate) use tried_peers::Tried;
 
 /// Maximum number of choices by hash or at random; then round robin finds a peer.
 const TRIES_MAX: u32 = 20;
@@ -92,7 +92,7 @@ pub(crate) fn pick(
         let draining = bound == Some(&*peer.sid) && !tried.has(0);
         return peer.is_usable_alone(draining).then_some(0);
     }
-    let view = View { tier, tried, now };
+    let view = TierView { tier, tried, now };
     let sticky = bound.and_then(|sid| view.bound(sid));
     match (balancer, cursor) {
         (Balancer::RoundRobin, _) => view.round_robin(sticky),
@@ -116,13 +116,13 @@ pub(crate) fn pick(
 }
 
 /// A tier as an attempt sees it.
-struct View<'a> {
+struct TierView<'a> {
     tier: &'a Tier,
     tried: &'a Tried,
     now: u64,
 }
 
-impl View<'_> {
+impl TierView<'_> {
     /// Whether a peer may be chosen.
     fn may(&self, n: usize) -> bool {
         !self.tried.has(n) && self.tier.peers[n].is_available(self.now, false)

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-use super::{TRIES_MAX, View};
-use crate::conf::By;
+use super::{TRIES_MAX, TierView};
+use crate::conf::BalanceCriterion;
 
-impl View<'_> {
+impl TierView<'_> {
     pub(super) fn random(&self, tries: &mut u32) -> Option<usize> {
         while *tries <= TRIES_MAX {
             let n = self.any();
@@ -19,7 +19,7 @@ impl View<'_> {
         self.round_robin(None)
     }
 
-    pub(super) fn random_two(&self, by: By, tries: &mut u32) -> Option<usize> {
+    pub(super) fn random_two(&self, by: BalanceCriterion, tries: &mut u32) -> Option<usize> {
         let mut first = None;
         while *tries <= TRIES_MAX {
             let n = self.any();

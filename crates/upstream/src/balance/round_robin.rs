@@ -4,10 +4,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::View;
+use super::TierView;
 use crate::peer::WEIGHT_SCALE;
 
-impl View<'_> {
+impl TierView<'_> {
     /// The next peer; `sticky` is one already chosen, whose turn is counted.
     pub(super) fn round_robin(&self, sticky: Option<usize>) -> Option<usize> {
         if let Some(n) = sticky {

@@ -4,7 +4,7 @@
 //! texts with variables (kept as [`Template`]); everything else of a group is in this crate. nginx:
 //! `ngx_http_upstream.c`, and the modules `ngx_http_upstream_*`.
 
-mod balancing;
+mod balance_methods;
 mod keepalive;
 mod resolver;
 mod server;
@@ -16,10 +16,10 @@ use nowait_conf::{
 };
 use nowait_runtime::net::Address;
 
-pub use balancing::{Balancer, By, Time};
+pub use balance_methods::{BalanceCriterion, Balancer, Time};
 pub use keepalive::Keepalive;
 pub use resolver::ResolverSetting;
-pub use server::{Down, ServerConf, Target, target};
+pub use server::{ServerConf, ServerMode, Target, target};
 pub use sticky::{Expires, LearnConf, Sticky, StickyCookie, is_samesite};
 
 pub(crate) use server::Supports;
@@ -65,13 +65,13 @@ nowait_conf::rows! {
     /// no reserved memory. Status pages use the name for the group.
     "zone" => zone, in UPSTREAM | STREAM_UPSTREAM, take between(1, 2), args "name [size]";
     /// Selects the server with the fewest active requests, by weight.
-    "least_conn" => balancing::least_conn, in UPSTREAM | STREAM_UPSTREAM, take none(), args "";
+    "least_conn" => balance_methods::least_conn, in UPSTREAM | STREAM_UPSTREAM, take none(), args "";
     /// Selects the server by the hash of the text. With `consistent`, adding or removing a server
     /// moves only a small part of all texts to other servers (ketama). Both select as nginx does.
-    "hash" => balancing::hash, in UPSTREAM | STREAM_UPSTREAM, take between(1, 2), args "key [consistent]";
+    "hash" => balance_methods::hash, in UPSTREAM | STREAM_UPSTREAM, take between(1, 2), args "key [consistent]";
     /// Selects a random server, by weight; with `two`, the better one of two such servers: the one
     /// with fewer active requests, or with the shorter of the times known from `least_time`.
-    "random" => balancing::random, in UPSTREAM | STREAM_UPSTREAM, take between(0, 2), args "[two [least_conn | least_time=time]]";
+    "random" => balance_methods::random, in UPSTREAM | STREAM_UPSTREAM, take between(0, 2), args "[two [least_conn | least_time=time]]";
     /// The resolver for the names of the group, with the parameters of `resolver` elsewhere.
     "resolver" => resolver, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]";
     /// Maximum time for resolving a name.
@@ -83,11 +83,11 @@ nowait_conf::rows! {
 
     /// Sends requests of a client to the same server, selected by the first three bytes of an IPv4
     /// address or the whole IPv6 address.
-    "ip_hash" => balancing::ip_hash, in UPSTREAM, take none(), args "";
+    "ip_hash" => balance_methods::ip_hash, in UPSTREAM, take none(), args "";
     /// Selects the server with the lowest average time and the fewest active requests, by weight:
     /// the time until the `header` or the end of the response (`last_byte`). With `inflight`,
     /// requests without a response count too.
-    "least_time" => balancing::least_time, in UPSTREAM, take between(1, 2), args "header | last_byte [inflight]";
+    "least_time" => balance_methods::least_time, in UPSTREAM, take between(1, 2), args "header | last_byte [inflight]";
     /// Binds the requests of a session to a server.
     ///
     /// * `sticky cookie name [expires=time|max] [domain=text] [httponly]
@@ -126,7 +126,7 @@ nowait_conf::rows! {
     /// the time until the connection is established (`connect`), until the `first_byte` arrives,
     /// or until the session ends (`last_byte`). With `inflight`, sessions that have not reached
     /// this point count too.
-    "least_time" => balancing::least_time, in STREAM_UPSTREAM, take between(1, 2), args "connect | first_byte | last_byte [inflight]";
+    "least_time" => balance_methods::least_time, in STREAM_UPSTREAM, take between(1, 2), args "connect | first_byte | last_byte [inflight]";
 }
 
 /// A group as described by its block.

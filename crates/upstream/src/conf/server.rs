@@ -37,14 +37,14 @@ pub struct ServerConf {
     /// Used only if the others are unavailable.
     pub backup: bool,
     /// `down` and `drain`
-    pub down: Down,
+    pub down: ServerMode,
     /// Its name for `sticky`.
     pub route: Option<Bytes>,
 }
 
 /// Whether a server is used at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Down {
+pub enum ServerMode {
     /// It is.
     #[default]
     Up,
@@ -96,7 +96,7 @@ impl ServerConf {
             fail_timeout: Seconds(10),
             slow_start: Seconds(0),
             backup: false,
-            down: Down::Up,
+            down: ServerMode::Up,
             route: None,
         }
     }
@@ -166,7 +166,7 @@ pub(super) fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let supports = cx.layer::<UpstreamLayer>().supports;
     let text = Bytes::copy_from_slice(&address.text);
     let mut server = ServerConf::new(text, Target::Addresses(Vec::new()));
-    let mut named = Named::default();
+    let mut named = NameOptions::default();
     for word in parameters {
         server.parameter(node, word, supports, &mut named)?;
     }
@@ -211,7 +211,7 @@ pub(super) fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 
 /// What is said of the name.
 #[derive(Default)]
-struct Named<'a> {
+struct NameOptions<'a> {
     resolve: bool,
     service: Option<&'a Word>,
 }
@@ -222,7 +222,7 @@ impl ServerConf {
         node: &Node,
         word: &'a Word,
         supports: Supports,
-        named: &mut Named<'a>,
+        named: &mut NameOptions<'a>,
     ) -> Result<(), Diagnostic> {
         let (name, value) = match word.text.iter().position(|b| *b == b'=') {
             Some(at) => (&word.text[..at], Some(&word.text[at + 1..])),
@@ -251,8 +251,8 @@ impl ServerConf {
             (b"fail_timeout", Some(value)) => self.fail_timeout = seconds(value)?,
             (b"slow_start", Some(value)) => self.slow_start = seconds(value)?,
             (b"backup", None) => self.backup = true,
-            (b"down", None) => self.down = Down::Down,
-            (b"drain", None) => self.down = Down::Draining,
+            (b"down", None) => self.down = ServerMode::Down,
+            (b"drain", None) => self.down = ServerMode::Draining,
             (b"resolve", None) => named.resolve = true,
             (b"route", Some(b"")) => return Err(word.error("route is empty")),
             (b"route", Some(value)) if value.len() > ROUTE_MAX => {

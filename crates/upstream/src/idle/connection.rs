@@ -32,11 +32,11 @@ pub struct IdleConnection {
     /// Number of requests that it has served, including the current one.
     pub requests: u64,
     /// Created when the connection is first kept.
-    pub(super) watched: Option<Watched>,
+    pub(super) watched: Option<ActivityWatch>,
 }
 
 /// How the keeper is woken on activity.
-pub(super) struct Watched {
+pub(super) struct ActivityWatch {
     /// The peer that the connection is kept for.
     pub(super) peer: u64,
     /// The number of the connection.

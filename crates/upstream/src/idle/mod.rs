@@ -10,12 +10,12 @@
 //! Bounds: `keepalive` connections per worker and group, as in nginx; the least recently used one
 //! makes room.
 
-mod bell;
 mod connection;
-mod keeper;
-mod moving;
 mod owners;
 mod pools;
+mod reaper;
+mod transfer;
+mod wakeup;
 
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ use nowait_runtime::worker;
 
 use crate::group::Group;
 use crate::peer::Peer;
-use pools::{Entry, POOLS};
+use pools::{IdleEntry, POOLS};
 
 pub use connection::{IdleConnection, Tag};
 pub(crate) use owners::PeerIdle;
@@ -55,7 +55,7 @@ pub(crate) async fn take_remote(
     let me = POOLS.with_borrow(|pools| pools.id);
     let from = peer.state.idle.richest(me)?;
     let local = group.conf().keepalive.local;
-    let mut connection = moving::ask(&from, peer.state.id, tag, local).await?;
+    let mut connection = transfer::ask(&from, peer.state.id, tag, local).await?;
     connection.requests += 1;
     Some(connection)
 }
@@ -73,13 +73,13 @@ pub(crate) fn put(group: &Group, peer: &Peer, mut connection: Box<IdleConnection
         return;
     }
     let peer_id = peer.state.id;
-    let serial = keeper::watch(&mut connection, peer_id);
+    let serial = reaper::watch(&mut connection, peer_id);
     // There is unexpected data after the response.
-    if keeper::has_something(&connection) {
+    if reaper::has_something(&connection) {
         return;
     }
     let until = now + conf.timeout;
-    let entry = Entry { serial, connection, tag, until };
+    let entry = IdleEntry { serial, connection, tag, until };
     let (dropped, wake) = POOLS.with_borrow_mut(|pools| {
         let id = pools.id;
         let shown = || peer.state.idle.enter(id, worker::remote());
@@ -90,5 +90,5 @@ pub(crate) fn put(group: &Group, peer: &Peer, mut connection: Box<IdleConnection
         (dropped, pools.needs_alarm(until))
     });
     drop(dropped);
-    keeper::start_or_wake(wake);
+    reaper::start_or_wake(wake);
 }

@@ -65,7 +65,7 @@ impl Drop for PoolToken {
 }
 
 /// A connection that is idle.
-pub(super) struct Entry {
+pub(super) struct IdleEntry {
     pub(super) connection: Box<IdleConnection>,
     pub(super) tag: Tag,
     /// When it is closed.
@@ -81,14 +81,14 @@ pub(super) struct Pools {
     /// By peer. All connections to a peer are of one group.
     lists: FxHashMap<u64, List>,
     /// By the number of a group's connections.
-    groups: FxHashMap<u64, Rc<Pool>>,
+    groups: FxHashMap<u64, Rc<GroupPool>>,
     /// When the keeper wakes by itself; `None`: never.
     alarm: Option<Instant>,
 }
 
 /// What the lists of a group have in common.
 #[derive(Default)]
-struct Pool {
+struct GroupPool {
     /// Their connections.
     count: Cell<usize>,
     /// Their peers.
@@ -97,8 +97,8 @@ struct Pool {
 
 /// A peer's connections, in the order of their last use.
 struct List {
-    entries: VecDeque<Entry>,
-    pool: Rc<Pool>,
+    entries: VecDeque<IdleEntry>,
+    pool: Rc<GroupPool>,
     /// The counter that other workers see.
     shown: Arc<AtomicU32>,
 }
@@ -127,7 +127,7 @@ impl List {
     }
 
     /// Takes the newest connection that may serve the tag.
-    fn take(&mut self, tag: Tag, local: bool) -> Option<Entry> {
+    fn take(&mut self, tag: Tag, local: bool) -> Option<IdleEntry> {
         // Mostly it is the last one.
         match self.entries.back()?.tag.serves(tag, local) {
             true => self.entries.pop_back(),
@@ -151,7 +151,7 @@ impl Pools {
     }
 
     /// Takes the newest connection to a peer that may serve the tag.
-    pub(super) fn take(&mut self, peer: u64, tag: Tag, local: bool) -> Option<Entry> {
+    pub(super) fn take(&mut self, peer: u64, tag: Tag, local: bool) -> Option<IdleEntry> {
         let list = self.lists.get_mut(&peer)?;
         let entry = list.take(tag, local)?;
         list.removed();
@@ -164,7 +164,7 @@ impl Pools {
         &mut self,
         group: &Group,
         peer: u64,
-        entry: Entry,
+        entry: IdleEntry,
         shown: impl FnOnce() -> Arc<AtomicU32>,
     ) -> usize {
         let list = self.lists.entry(peer).or_insert_with(|| {
@@ -181,7 +181,7 @@ impl Pools {
     }
 
     /// Removes the connections beyond the limit of a group, least recently used first.
-    pub(super) fn shrink(&mut self, pool: u64, most: usize) -> Vec<Entry> {
+    pub(super) fn shrink(&mut self, pool: u64, most: usize) -> Vec<IdleEntry> {
         let mut out = Vec::new();
         let Some(pool) = self.groups.get(&pool) else { return out };
         while pool.count.get() > most {
@@ -200,7 +200,7 @@ impl Pools {
     }
 
     /// Removes the connection with this number.
-    pub(super) fn remove(&mut self, peer: u64, serial: u64) -> Option<Entry> {
+    pub(super) fn remove(&mut self, peer: u64, serial: u64) -> Option<IdleEntry> {
         let list = self.lists.get_mut(&peer)?;
         let at = list.entries.iter().position(|entry| entry.serial == serial)?;
         let entry = list.entries.remove(at)?;
@@ -209,19 +209,19 @@ impl Pools {
     }
 
     /// Removes the connections of a group, least recently used first.
-    fn remove_group(&mut self, pool: u64) -> Vec<Entry> {
+    fn remove_group(&mut self, pool: u64) -> Vec<IdleEntry> {
         let pool = self.groups.remove(&pool).unwrap_or_default();
         in_order(pool.peers.take().iter().filter_map(|peer| self.lists.remove(peer)))
     }
 
     /// The connection of this number.
-    pub(super) fn get(&self, peer: u64, serial: u64) -> Option<&Entry> {
+    pub(super) fn get(&self, peer: u64, serial: u64) -> Option<&IdleEntry> {
         self.lists.get(&peer)?.entries.iter().find(|entry| entry.serial == serial)
     }
 
     /// Removes connections that were idle for too long, least recently used first, and lists of
     /// peers no longer in use. Sets the time of the next check.
-    pub(super) fn expire(&mut self, now: Instant) -> Vec<Entry> {
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<IdleEntry> {
         let mut out = Vec::new();
         self.lists.retain(|peer, list| {
             while list.entries.front().is_some_and(|entry| entry.until <= now) {
@@ -256,7 +256,7 @@ impl Pools {
     }
 
     /// Removes everything.
-    pub(super) fn clear(&mut self) -> Vec<Entry> {
+    pub(super) fn clear(&mut self) -> Vec<IdleEntry> {
         self.alarm = None;
         self.groups.clear();
         in_order(std::mem::take(&mut self.lists).into_values())
@@ -265,8 +265,8 @@ impl Pools {
 
 /// All connections of these lists, least recently used first. (The order of the map depends on numbers
 /// that differ between runs of a simulation.)
-fn in_order(lists: impl Iterator<Item = List>) -> Vec<Entry> {
-    let mut all: Vec<Entry> =
+fn in_order(lists: impl Iterator<Item = List>) -> Vec<IdleEntry> {
+    let mut all: Vec<IdleEntry> =
         lists.flat_map(|mut list| std::mem::take(&mut list.entries)).collect();
     all.sort_by_key(|entry| (entry.until, entry.serial));
     all

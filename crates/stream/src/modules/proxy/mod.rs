@@ -33,7 +33,7 @@ use nowait_runtime::net::{
 };
 use nowait_runtime::now;
 use nowait_runtime::time::timeout;
-use nowait_upstream::{Attempt, Next, Picked, Removed, Times};
+use nowait_upstream::{Attempt, Next, Picked, RemovedFuture, Times};
 use nowait_variables::Subject;
 
 use crate::conf::Complex;
@@ -109,7 +109,7 @@ async fn tcp(session: &Session, client: &Stream, proxy: &Proxy) -> Status {
 /// Runs a session until its server leaves the group; `None` if that happened first. The future is
 /// borrowed: moved in, it would take up its space twice in every session.
 pub(crate) async fn until_removed<T>(
-    mut removed: Pin<&mut Option<Removed>>,
+    mut removed: Pin<&mut Option<RemovedFuture>>,
     mut run: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
     poll_fn(|cx| {

@@ -23,7 +23,7 @@ use super::pools::POOLS;
 const HANDOVER_MAX: Duration = Duration::from_millis(5);
 
 /// A connection in transit.
-struct Moved {
+struct MovedConnection {
     fd: OwnedFd,
     layer: Option<DetachedLayer>,
     opened: Instant,
@@ -37,13 +37,13 @@ pub(super) async fn ask(
     tag: Tag,
     local: bool,
 ) -> Option<Box<IdleConnection>> {
-    let parcel = Arc::<Parcel>::default();
+    let parcel = Arc::<TransferSlot>::default();
     let sender = Sender(parcel.clone());
     let give = Box::new(move || -> nowait_runtime::worker::LocalFuture {
         Box::pin(give(peer, tag, local, sender))
     });
     from.spawn(give).ok()?;
-    let Moved { fd, layer, opened, requests } =
+    let MovedConnection { fd, layer, opened, requests } =
         timeout(HANDOVER_MAX, Receiver(parcel)).await.ok()??;
     if layer.is_none() && !is_open(&fd) {
         return None;
@@ -69,7 +69,7 @@ async fn give(peer: u64, tag: Tag, local: bool, sender: Sender) {
     stream.unwatch();
     let Some(stream) = Rc::into_inner(stream) else { return };
     if let Ok((fd, layer)) = stream.into_parts().await {
-        sender.send(Moved { fd, layer, opened, requests });
+        sender.send(MovedConnection { fd, layer, opened, requests });
     }
 }
 
@@ -82,20 +82,20 @@ fn is_open(fd: &OwnedFd) -> bool {
 
 /// The slot in which one worker leaves a connection for another.
 #[derive(Default)]
-struct Parcel(Mutex<State>);
+struct TransferSlot(Mutex<MoveState>);
 
 #[derive(Default)]
-struct State {
-    moved: Option<Moved>,
+struct MoveState {
+    moved: Option<MovedConnection>,
     /// Nothing will be delivered any more.
     ended: bool,
     waker: Option<Waker>,
 }
 
-struct Sender(Arc<Parcel>);
+struct Sender(Arc<TransferSlot>);
 
 impl Sender {
-    fn send(self, moved: Moved) {
+    fn send(self, moved: MovedConnection) {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner).moved = Some(moved);
     }
 }
@@ -113,12 +113,12 @@ impl Drop for Sender {
     }
 }
 
-struct Receiver(Arc<Parcel>);
+struct Receiver(Arc<TransferSlot>);
 
 impl Future for Receiver {
-    type Output = Option<Moved>;
+    type Output = Option<MovedConnection>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Moved>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<MovedConnection>> {
         let mut state = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.ended {
             return Poll::Ready(state.moved.take());

@@ -12,9 +12,9 @@ use std::time::Duration;
 use nowait_runtime::time::{Sleep, sleep_until};
 use nowait_runtime::worker;
 
-use super::bell::{BELL, Watch};
-use super::connection::{IdleConnection, Watched};
+use super::connection::{ActivityWatch, IdleConnection};
 use super::pools::{POOLS, Pools};
+use super::wakeup::{BELL, Watch};
 
 /// How long the keeper sleeps if there is nothing to wait for: practically forever.
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
@@ -34,13 +34,13 @@ pub(super) fn watch(connection: &mut IdleConnection, peer: u64) -> u64 {
     let bell = BELL.with(Arc::clone);
     let serial = NEXT.fetch_add(1, Relaxed);
     let waker = Waker::from(Arc::new(Watch { peer, serial, bell }));
-    connection.watched = Some(Watched { peer, serial, waker });
+    connection.watched = Some(ActivityWatch { peer, serial, waker });
     serial
 }
 
 /// Begins to watch a connection; true if there is activity already.
 pub(super) fn has_something(connection: &IdleConnection) -> bool {
-    let Some(Watched { waker, .. }) = &connection.watched else { return false };
+    let Some(ActivityWatch { waker, .. }) = &connection.watched else { return false };
     connection.stream.poll_quiet(&mut Context::from_waker(waker)).is_ready()
 }
 
@@ -54,9 +54,9 @@ pub(super) fn start_or_wake(wake: bool) {
 }
 
 /// Closes all connections when the keeper ends, even if it is cancelled.
-struct Runs;
+struct ReaperGuard;
 
-impl Drop for Runs {
+impl Drop for ReaperGuard {
     fn drop(&mut self) {
         RUNS.set(false);
         let all = POOLS.with_borrow_mut(Pools::clear);
@@ -66,7 +66,7 @@ impl Drop for Runs {
 
 /// The keeper: runs until the worker is told to stop.
 async fn keep() {
-    let _runs = Runs;
+    let _runs = ReaperGuard;
     let mut stopping = pin!(worker::stopping());
     let mut sleep = sleep_until(nowait_runtime::now() + FOR_EVER);
     std::future::poll_fn(move |cx| {

@@ -34,7 +34,7 @@ pub enum Balancer {
     /// `random`
     Random,
     /// `random two`
-    RandomTwo(By),
+    RandomTwo(BalanceCriterion),
 }
 
 /// A time that is measured.
@@ -52,7 +52,7 @@ pub enum Time {
 
 /// The criterion by which one of two servers is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum BalanceCriterion {
     /// Fewer requests in flight.
     Connections,
     /// Less time, requests in flight included.
@@ -127,14 +127,18 @@ pub(super) fn random(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let balancer = match &node.args[..] {
         [] => Balancer::Random,
         [two, ..] if *two != "two" => return Err(node.parameter_error(two)),
-        [_] => Balancer::RandomTwo(By::Connections),
-        [_, method, ..] if *method == "least_conn" => Balancer::RandomTwo(By::Connections),
+        [_] => Balancer::RandomTwo(BalanceCriterion::Connections),
+        [_, method, ..] if *method == "least_conn" => {
+            Balancer::RandomTwo(BalanceCriterion::Connections)
+        }
         [_, method, ..] => {
             let named = method.strip_prefix("least_time=");
             let known = named.and_then(|word| {
                 times(cx).iter().find(|(name, _)| word == *name).map(|(_, time)| *time)
             });
-            Balancer::RandomTwo(By::Time(known.ok_or_else(|| node.parameter_error(method))?))
+            Balancer::RandomTwo(BalanceCriterion::Time(
+                known.ok_or_else(|| node.parameter_error(method))?,
+            ))
         }
     };
     set(cx, node, balancer, Supports::NoBackup);

@@ -5,13 +5,13 @@ use std::task::Waker;
 
 /// The queued requests, in order, of all workers.
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitQueue {
     waiters: VecDeque<(u64, Waker)>,
     next: u64,
     overflows: u64,
 }
 
-impl Waiting {
+impl WaitQueue {
     pub(crate) fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }

@@ -7,17 +7,17 @@ use std::task::{Context, Wake, Waker};
 pub(super) struct Watch {
     pub(super) peer: u64,
     pub(super) serial: u64,
-    pub(super) bell: Arc<Bell>,
+    pub(super) bell: Arc<Wakeup>,
 }
 
 /// Why the keeper of a worker was woken.
 #[derive(Default)]
-pub(super) struct Bell {
-    rung: Mutex<Rung>,
+pub(super) struct Wakeup {
+    rung: Mutex<WakeupList>,
 }
 
 #[derive(Default)]
-struct Rung {
+struct WakeupList {
     /// Peer and number of connections with activity.
     list: Vec<(u64, u64)>,
     keeper: Option<Waker>,
@@ -25,7 +25,7 @@ struct Rung {
 
 thread_local! {
     /// The bell of this worker's keeper.
-    pub(super) static BELL: Arc<Bell> = Arc::default();
+    pub(super) static BELL: Arc<Wakeup> = Arc::default();
 }
 
 impl Wake for Watch {
@@ -38,7 +38,7 @@ impl Wake for Watch {
     }
 }
 
-impl Bell {
+impl Wakeup {
     pub(super) fn ring(&self, what: Option<(u64, u64)>) {
         let keeper = {
             let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,7 +11,7 @@ use crate::balance;
 use crate::group::Group;
 use crate::idle::{self, IdleConnection, Tag};
 use crate::peer::{Peer, ms};
-use crate::removal::Removed;
+use crate::removal::RemovedFuture;
 use crate::stats::StatusClass;
 
 /// The duration of a response, from the choice of the peer on.
@@ -152,8 +152,8 @@ impl Picked {
     }
 
     /// Resolves when the peer has left the group.
-    pub fn removed(&self) -> Removed {
-        Removed::new(&self.group, &self.peer)
+    pub fn removed(&self) -> RemovedFuture {
+        RemovedFuture::new(&self.group, &self.peer)
     }
 
     /// Counts a response by its status.

@@ -297,9 +297,9 @@ mod tests {
     }
 
     /// A small generator, by seed: the same numbers in every run.
-    struct Random(u64);
+    struct SampleRng(u64);
 
-    impl Random {
+    impl SampleRng {
         fn below(&mut self, bound: usize) -> usize {
             self.0 = self
                 .0
@@ -361,7 +361,7 @@ mod tests {
             "a", "b", "c", "A", "B", "C", ".", "ab", "bc", "ca", " ", "<", "[", "]", "&", "\n",
             "-", "x",
         ];
-        let mut random = Random(1);
+        let mut random = SampleRng(1);
         let mut matches = 0;
         for _ in 0..300 {
             let mut patterns = Vec::new();

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use crate::complex::Part;
-use crate::{Complex, Index, Namespace, Resolved, Subject, Table, Unset};
+use crate::{Complex, Index, InitialValue, Namespace, Resolved, Subject, Table};
 
 /// What a variable depends on: a bit for each built-in variable of [`Subject::late`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl<N: Namespace> Table<N> {
                 }
                 match self.user.get(name) {
                     Some(user) => {
-                        if let Some(Unset::Computed { by, .. }) = &user.unset {
+                        if let Some(InitialValue::Computed { by, .. }) = &user.unset {
                             by.sources(&mut add);
                         }
                     }

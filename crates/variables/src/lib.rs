@@ -20,7 +20,7 @@ pub mod cidr;
 pub mod complex;
 pub mod geo;
 pub mod geoip2;
-mod interned;
+mod interner;
 pub mod late;
 pub mod map;
 pub mod names;
@@ -37,7 +37,7 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Template, Word};
 
 pub use complex::Complex;
-pub use interned::interned;
+pub use interner::interned;
 pub use late::Late;
 pub use regex::{Captures, Regex};
 pub use subject::{Namespace, Slots, Subject};
@@ -95,7 +95,7 @@ pub trait Compute<S>: Send + Sync {
 }
 
 /// The initial state of a variable of the configuration.
-pub enum Unset<N: Namespace> {
+pub enum InitialValue<N: Namespace> {
     /// Not found: a named capture.
     Missing,
     /// Empty, with a warning: a variable of `set`.
@@ -112,7 +112,7 @@ pub enum Unset<N: Namespace> {
 }
 
 // Derived, it would ask the same of the namespace.
-impl<N: Namespace> Clone for Unset<N> {
+impl<N: Namespace> Clone for InitialValue<N> {
     fn clone(&self) -> Self {
         match self {
             Self::Missing => Self::Missing,
@@ -188,7 +188,7 @@ enum Definition<N: Namespace> {
 
 /// The meaning of a slot before anything is stored in it.
 enum Fallback<N: Namespace> {
-    Unset(Unset<N>, Box<str>),
+    Unset(InitialValue<N>, Box<str>),
     /// `set $http_x` elsewhere must not hide the header from other locations.
     Family(PrefixGetter<N::Subject>, Box<[u8]>),
     /// Likewise.
@@ -196,9 +196,9 @@ enum Fallback<N: Namespace> {
 }
 
 /// A variable that the configuration defines.
-struct User<N: Namespace> {
+struct UserVariable<N: Namespace> {
     slot: Slot,
-    unset: Option<Unset<N>>,
+    unset: Option<InitialValue<N>>,
     /// Only `set` defines it, so that a built-in variable or a family of its prefix stays visible.
     weak: bool,
 }
@@ -208,7 +208,7 @@ pub struct Table<N: Namespace> {
     vocabulary: Arc<Vocabulary<N::Subject>>,
     by_name: HashMap<Box<str>, Index>,
     names: Vec<Box<str>>,
-    user: HashMap<Box<str>, User<N>>,
+    user: HashMap<Box<str>, UserVariable<N>>,
     /// The variables in the values that `set` gives to others.
     assigned: HashMap<Box<str>, Vec<Index>>,
 }
@@ -275,7 +275,7 @@ impl<N: Namespace> Table<N> {
     pub fn define_capture(&mut self, name: &str) -> Result<Slot, DuplicateVariable> {
         let user = self.user(name)?;
         user.weak = false;
-        user.unset = Some(Unset::Missing);
+        user.unset = Some(InitialValue::Missing);
         Ok(user.slot)
     }
 
@@ -291,7 +291,7 @@ impl<N: Namespace> Table<N> {
     ) -> Result<(), DuplicateVariable> {
         let user = self.user(name)?;
         user.weak = false;
-        user.unset = Some(Unset::Computed { by, volatile, late: false });
+        user.unset = Some(InitialValue::Computed { by, volatile, late: false });
         Ok(())
     }
 
@@ -307,7 +307,7 @@ impl<N: Namespace> Table<N> {
             return Ok(Place::Builtin(builtin.set));
         }
         let user = self.user(name)?;
-        user.unset.get_or_insert(Unset::Uninitialized);
+        user.unset.get_or_insert(InitialValue::Uninitialized);
         Ok(Place::Slot(user.slot))
     }
 
@@ -323,11 +323,11 @@ impl<N: Namespace> Table<N> {
             return Ok(Place::Builtin(builtin.set));
         }
         let user = self.user(name)?;
-        user.unset.get_or_insert(Unset::Missing);
+        user.unset.get_or_insert(InitialValue::Missing);
         Ok(Place::Slot(user.slot))
     }
 
-    fn user(&mut self, name: &str) -> Result<&mut User<N>, DuplicateVariable> {
+    fn user(&mut self, name: &str) -> Result<&mut UserVariable<N>, DuplicateVariable> {
         let lower = name.to_ascii_lowercase();
         if self.vocabulary.builtin(&lower).is_some()
             && self.vocabulary.changeable(&lower).is_none()
@@ -336,7 +336,7 @@ impl<N: Namespace> Table<N> {
             return Err(DuplicateVariable(name.to_owned()));
         }
         let next = Slot(u16::try_from(self.user.len()).unwrap_or(u16::MAX));
-        let new = || User { slot: next, unset: None, weak: true };
+        let new = || UserVariable { slot: next, unset: None, weak: true };
         Ok(self.user.entry(lower.into_boxed_str()).or_insert_with(new))
     }
 
@@ -368,7 +368,7 @@ impl<N: Namespace> Table<N> {
                 Some(mut definition) => {
                     if let Definition::Slot(
                         _,
-                        Fallback::Unset(Unset::Computed { late: is_late, .. }, _),
+                        Fallback::Unset(InitialValue::Computed { late: is_late, .. }, _),
                     ) = &mut definition
                     {
                         *is_late = late.get(at).is_some_and(|late| late.is_late());
@@ -405,7 +405,7 @@ impl<N: Namespace> Table<N> {
             {
                 return Some(Definition::Slot(user.slot, Fallback::Builtin(row.get)));
             }
-            let unset = user.unset.clone().unwrap_or(Unset::Missing);
+            let unset = user.unset.clone().unwrap_or(InitialValue::Missing);
             return Some(Definition::Slot(user.slot, Fallback::Unset(unset, name.into())));
         }
         if let Some(row) = self.vocabulary.builtin(name) {
@@ -470,7 +470,7 @@ impl<N: Namespace> Definition<N> {
     }
 }
 
-impl<N: Namespace> Unset<N> {
+impl<N: Namespace> InitialValue<N> {
     /// The value of a slot in which nothing is stored.
     fn value(&self, subject: &N::Subject, slot: Slot, name: &str) -> Option<Bytes> {
         match self {
@@ -519,7 +519,7 @@ impl<N> Default for Mentions<N> {
 pub fn text<N: Namespace>(word: &Word, cx: &mut Cx<'_>) -> Result<Complex<N>, Diagnostic> {
     // Large tables consist of such texts.
     if !word.text.contains(&b'$') {
-        return Ok(Complex::from_literal(interned::interned(&word.text)));
+        return Ok(Complex::from_literal(interner::interned(&word.text)));
     }
     compile(&Template::parse(word)?, cx)
 }
@@ -564,7 +564,7 @@ mod tests {
 
     /// A subject with a variable of each kind.
     #[derive(Default)]
-    pub(crate) struct Sample {
+    pub(crate) struct SampleSubject {
         variables: Resolved<Samples>,
         slots: Slots,
         captures: RefCell<Captures>,
@@ -577,10 +577,10 @@ mod tests {
     pub(crate) enum Samples {}
 
     impl Namespace for Samples {
-        type Subject = Sample;
+        type Subject = SampleSubject;
     }
 
-    impl Subject for Sample {
+    impl Subject for SampleSubject {
         type Namespace = Samples;
 
         const HAS_PROXIES: bool = false;
@@ -614,7 +614,7 @@ mod tests {
         }
     }
 
-    const BUILTINS: &[Builtin<Sample>] = &[
+    const BUILTINS: &[Builtin<SampleSubject>] = &[
         Builtin {
             name: "fixed",
             doc: "",
@@ -641,7 +641,7 @@ mod tests {
         },
     ];
 
-    const FAMILIES: &[Family<Sample>] = &[Family {
+    const FAMILIES: &[Family<SampleSubject>] = &[Family {
         prefix: "echo_",
         doc: "",
         get: |_, rest, out| {
@@ -650,7 +650,7 @@ mod tests {
         },
     }];
 
-    const CHANGEABLE: &[Changeable<Sample>] =
+    const CHANGEABLE: &[Changeable<SampleSubject>] =
         &[Changeable { name: "changeable", set: |sample, value| sample.changed = Some(value) }];
 
     /// A table with the variables of samples.
@@ -661,7 +661,7 @@ mod tests {
         Table::new(vocabulary)
     }
 
-    fn value(sample: &Sample, index: Index) -> Option<Vec<u8>> {
+    fn value(sample: &SampleSubject, index: Index) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         sample.variables.append(index, sample, &mut out).then_some(out)
     }
@@ -709,12 +709,12 @@ mod tests {
         let mut table = table();
         let index = table.index("replaceable");
         let Ok(Place::Slot(slot)) = table.define_set("Replaceable") else { panic!("it is a slot") };
-        let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        let sample = SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index).unwrap(), b"r");
         sample.set_slot(slot, Some(Bytes::from_static(b"set")));
         assert_eq!(value(&sample, index).unwrap(), b"set");
         table.define_capture("replaceable").unwrap();
-        let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        let sample = SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index), None);
     }
 
@@ -723,12 +723,12 @@ mod tests {
         let mut table = table();
         let index = table.index("echo_x");
         let Ok(Place::Slot(slot)) = table.define_set("echo_x") else { panic!("it is a slot") };
-        let mut sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        let mut sample = SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index).unwrap(), b"x");
         sample.set_slot(slot, Some(Bytes::from_static(b"set")));
         assert_eq!(value(&sample, index).unwrap(), b"set");
         table.define_capture("echo_x").unwrap();
-        sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        sample = SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index), None);
     }
 
@@ -737,7 +737,7 @@ mod tests {
         let mut table = table();
         let index = table.index("mine");
         table.define_set("mine").unwrap();
-        let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        let sample = SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index).unwrap(), b"");
         assert_eq!(value(&sample, index).unwrap(), b"");
         assert_eq!(*sample.said.borrow(), ["uninitialized mine"]);
@@ -746,8 +746,8 @@ mod tests {
     /// Counts its evaluations, and refers to itself.
     struct Cycle(Index);
 
-    impl Compute<Sample> for Cycle {
-        fn compute(&self, subject: &Sample) -> Option<Bytes> {
+    impl Compute<SampleSubject> for Cycle {
+        fn compute(&self, subject: &SampleSubject) -> Option<Bytes> {
             value(subject, self.0).map(Bytes::from)
         }
     }
@@ -757,7 +757,7 @@ mod tests {
         let mut table = table();
         let index = table.index("loop");
         table.define_computed("loop", Arc::new(Cycle(index)), false).unwrap();
-        let sample = Sample { variables: table.resolve().unwrap(), ..Sample::default() };
+        let sample = SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index), None);
         assert_eq!(*sample.said.borrow(), ["cycle while evaluating variable \"loop\""]);
     }

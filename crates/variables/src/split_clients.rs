@@ -13,12 +13,12 @@ const WHOLE: u32 = 10_000;
 
 struct Split<N> {
     source: Complex<N>,
-    parts: Vec<Part>,
+    parts: Vec<SplitPart>,
 }
 
 /// A value and the hashes that select it.
 #[derive(Debug, PartialEq, Eq)]
-struct Part {
+struct SplitPart {
     /// The upper bound of the hashes; `None`: all.
     below: Option<u32>,
     value: Bytes,
@@ -71,7 +71,7 @@ fn hundredths(text: &[u8]) -> Option<u32> {
 }
 
 /// The bounds of the shares; `None` if they exceed the whole.
-fn parts(shares: Vec<(Option<u32>, Bytes)>) -> Option<Vec<Part>> {
+fn parts(shares: Vec<(Option<u32>, Bytes)>) -> Option<Vec<SplitPart>> {
     let (mut sum, mut last) = (0u32, 0u32);
     let mut parts = Vec::with_capacity(shares.len());
     for (share, value) in shares {
@@ -91,7 +91,7 @@ fn parts(shares: Vec<(Option<u32>, Bytes)>) -> Option<Vec<Part>> {
             }
             _ => None,
         };
-        parts.push(Part { below, value });
+        parts.push(SplitPart { below, value });
     }
     Some(parts)
 }

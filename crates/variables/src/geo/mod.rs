@@ -10,7 +10,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Word};
 
 use crate::cidr::Cidr;
 use crate::{Compute, Index, Mentions, Namespace, Subject, Table, variable_name};
-use table::{Added, Networks, Ranges, ValueId, Values};
+use table::{Networks, RangeInsert, Ranges, ValueId, Values};
 
 /// Stands for clients without an IP address; it matches only if it is listed.
 const NO_ADDRESS: Ipv4Addr = Ipv4Addr::BROADCAST;
@@ -31,7 +31,7 @@ enum Entries {
 
 /// The state of the block being read.
 #[derive(Default)]
-struct Block {
+struct GeoBlock {
     proxies: Vec<Cidr>,
     recursive: bool,
     volatile: bool,
@@ -62,7 +62,7 @@ pub fn geo<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
         }
     };
     let variable = variable_name(name)?.to_owned();
-    let mut block = Block::default();
+    let mut block = GeoBlock::default();
     cx.each_entry(node, |cx, entry| {
         let done = match &entry.name.text[..] {
             b"proxy" | b"proxy_recursive" if !N::Subject::HAS_PROXIES => Err(entry
@@ -72,8 +72,9 @@ pub fn geo<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
         };
         cx.accept(done);
     });
-    let Block { proxies, recursive, volatile, mut values, mut networks, ranges, default, .. } =
-        block;
+    let GeoBlock {
+        proxies, recursive, volatile, mut values, mut networks, ranges, default, ..
+    } = block;
     values.finish();
     networks.finish();
     let entries = match ranges {
@@ -86,7 +87,7 @@ pub fn geo<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
         .map_err(|error| name.error(error.to_string()))
 }
 
-impl Block {
+impl GeoBlock {
     fn entry(&mut self, cx: &mut Cx<'_>, entry: &Node) -> Result<(), Diagnostic> {
         let value = match (&entry.name.text[..], &entry.args[..]) {
             (b"ranges", []) if self.begun => {
@@ -183,15 +184,15 @@ impl Block {
             _ => {
                 let (start, end) = parse_range(name)?;
                 match ranges.insert(start, end, self.values.number(&value.text)) {
-                    Added::New => {}
-                    Added::Replaced(old) => {
+                    RangeInsert::New => {}
+                    RangeInsert::Replaced(old) => {
                         let old = String::from_utf8_lossy(self.values.get(old));
                         let text = format!(
                             "duplicate range \"{name}\", value: \"{value}\", old value: \"{old}\""
                         );
                         cx.report(Diagnostic::warn(text).at(name.span));
                     }
-                    Added::Overlaps(start, end) => {
+                    RangeInsert::Overlaps(start, end) => {
                         return Err(
                             name.error(format!("range \"{name}\" overlaps \"{start}-{end}\""))
                         );

@@ -138,7 +138,7 @@ struct Range {
 
 /// The result of [`Ranges::insert`].
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Added {
+pub(super) enum RangeInsert {
     New,
     /// The range existed, with this value.
     Replaced(ValueId),
@@ -148,8 +148,8 @@ pub(super) enum Added {
 
 impl Ranges {
     /// Adds a range. A range inside another one replaces that part of it.
-    pub fn insert(&mut self, start: u32, end: u32, value: ValueId) -> Added {
-        let mut added = Added::New;
+    pub fn insert(&mut self, start: u32, end: u32, value: ValueId) -> RangeInsert {
+        let mut added = RangeInsert::New;
         for (network, start, end) in parts(start, end) {
             let ranges = self.0.entry(network).or_default();
             let new = Range { start, end, value };
@@ -163,14 +163,14 @@ impl Ranges {
             };
             if old.start == start && old.end == end {
                 ranges[at] = new;
-                added = Added::Replaced(old.value);
+                added = RangeInsert::Replaced(old.value);
             } else if old.start <= start && end <= old.end {
                 let before = (old.start < start).then(|| Range { end: start - 1, ..old });
                 let after = (end < old.end).then(|| Range { start: end + 1, ..old });
                 ranges.splice(at..=at, before.into_iter().chain([new]).chain(after));
             } else {
                 let whole = |low: u16| Ipv4Addr::from(u32::from(network) << 16 | u32::from(low));
-                return Added::Overlaps(whole(old.start), whole(old.end));
+                return RangeInsert::Overlaps(whole(old.start), whole(old.end));
             }
         }
         added
@@ -265,14 +265,14 @@ mod tests {
         let mut add = |start: &str, end: &str, text| {
             ranges.insert(ip(start), ip(end), value(&mut values, text))
         };
-        assert_eq!(add("10.0.0.0", "10.2.0.255", "outer"), Added::New);
-        assert_eq!(add("10.0.0.0", "10.0.0.9", "first"), Added::New);
-        assert_eq!(add("10.0.0.20", "10.0.0.29", "middle"), Added::New);
-        assert_eq!(add("10.2.0.250", "10.2.0.255", "last"), Added::New);
-        assert_eq!(add("10.0.0.20", "10.0.0.29", "again"), Added::Replaced(middle));
+        assert_eq!(add("10.0.0.0", "10.2.0.255", "outer"), RangeInsert::New);
+        assert_eq!(add("10.0.0.0", "10.0.0.9", "first"), RangeInsert::New);
+        assert_eq!(add("10.0.0.20", "10.0.0.29", "middle"), RangeInsert::New);
+        assert_eq!(add("10.2.0.250", "10.2.0.255", "last"), RangeInsert::New);
+        assert_eq!(add("10.0.0.20", "10.0.0.29", "again"), RangeInsert::Replaced(middle));
         let overlaps = add("10.0.0.25", "10.0.0.35", "x");
         let (start, end) = (Ipv4Addr::new(10, 0, 0, 20), Ipv4Addr::new(10, 0, 0, 29));
-        assert_eq!(overlaps, Added::Overlaps(start, end));
+        assert_eq!(overlaps, RangeInsert::Overlaps(start, end));
         let find = |address: &str| ranges.find(ip(address)).map(|value| text(&values, value));
         for (address, expected) in [
             ("9.255.255.255", None),

@@ -20,11 +20,11 @@ pub const BYTES_MAX: u64 = 1 << 30;
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// A database in memory.
-type Contents = Reader<Vec<u8>>;
+type DatabaseReader = Reader<Vec<u8>>;
 
 /// Why a database can't be used. The operator's fault, or that of the database's publisher.
 #[derive(Debug)]
-pub enum Error {
+pub enum DatabaseError {
     /// The file can't be opened or read.
     File(io::Error),
     /// It is larger than [`BYTES_MAX`].
@@ -35,7 +35,7 @@ pub enum Error {
     Invalid(MaxMindDbError),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for DatabaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(error) => match error.raw_os_error() {
@@ -53,7 +53,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for DatabaseError {}
 
 /// Tells one version of a file from another.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,12 +78,12 @@ impl Version {
 /// A database and its file.
 pub struct Database {
     path: PathBuf,
-    state: RwLock<State>,
+    state: RwLock<DatabaseState>,
 }
 
 #[derive(Default)]
-struct State {
-    reader: Option<Arc<Contents>>,
+struct DatabaseState {
+    reader: Option<Arc<DatabaseReader>>,
     version: Option<Version>,
     /// A version whose contents can't be used, which is not read again.
     refused: Option<Version>,
@@ -93,12 +93,12 @@ struct State {
 }
 
 /// One step from a value into its parts: a key of a map or a position in an array.
-pub struct Step {
+pub struct PathStep {
     key: Box<str>,
     position: Option<isize>,
 }
 
-impl Step {
+impl PathStep {
     /// The step that a word of the configuration names.
     pub fn new(word: &str) -> Self {
         Self { key: word.into(), position: word.parse().ok() }
@@ -131,7 +131,7 @@ impl Database {
     ///
     /// # Errors
     /// It can't be used.
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), DatabaseError> {
         read(&self.path).map(drop).map_err(|(error, _)| error)
     }
 
@@ -139,10 +139,10 @@ impl Database {
     ///
     /// # Errors
     /// It can't be used.
-    pub fn load(&self) -> Result<(), Error> {
+    pub fn load(&self) -> Result<(), DatabaseError> {
         let (reader, version) = read(&self.path).map_err(|(error, _)| error)?;
         let now = seconds();
-        let state = State {
+        let state = DatabaseState {
             reader: Some(Arc::new(reader)),
             version: Some(version),
             refused: None,
@@ -157,7 +157,7 @@ impl Database {
     ///
     /// # Errors
     /// It can't be used; what was read before stays.
-    pub fn reload(&self) -> Result<bool, Error> {
+    pub fn reload(&self) -> Result<bool, DatabaseError> {
         let found = std::fs::metadata(&self.path);
         let state = || self.state.write().unwrap_or_else(PoisonError::into_inner);
         let (version, refused) = {
@@ -165,7 +165,7 @@ impl Database {
             state.checked = seconds();
             (state.version, state.refused)
         };
-        let found = Some(Version::of(&found.map_err(Error::File)?));
+        let found = Some(Version::of(&found.map_err(DatabaseError::File)?));
         if found == version || found == refused {
             return Ok(false);
         }
@@ -190,7 +190,7 @@ impl Database {
     }
 
     /// The value at the end of a path in what is known of an address; `None` if there is none.
-    pub fn find(&self, address: IpAddr, path: &[Step]) -> Option<Vec<u8>> {
+    pub fn find(&self, address: IpAddr, path: &[PathStep]) -> Option<Vec<u8>> {
         let reader = self.read_state(|state| state.reader.clone())?;
         let found = reader.lookup(address).ok()?;
         if !found.has_data() {
@@ -207,7 +207,7 @@ impl Database {
                 elements.push(PathElement::from(position));
             }
         }
-        found.decode_path::<Text>(&elements).ok()?.map(|text| text.0)
+        found.decode_path::<ScalarText>(&elements).ok()?.map(|text| text.0)
     }
 
     /// A fact about the database; `None` before it was read.
@@ -222,7 +222,7 @@ impl Database {
         })
     }
 
-    fn read_state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+    fn read_state<T>(&self, look: impl FnOnce(&DatabaseState) -> T) -> T {
         look(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -232,19 +232,19 @@ fn seconds() -> u64 {
 }
 
 /// The database in a file. An error about contents comes with their version.
-fn read(path: &Path) -> Result<(Contents, Version), (Error, Option<Version>)> {
-    let read = || -> Result<_, Error> {
-        let mut file = File::open(path).map_err(Error::File)?;
-        let metadata = file.metadata().map_err(Error::File)?;
+fn read(path: &Path) -> Result<(DatabaseReader, Version), (DatabaseError, Option<Version>)> {
+    let read = || -> Result<_, DatabaseError> {
+        let mut file = File::open(path).map_err(DatabaseError::File)?;
+        let metadata = file.metadata().map_err(DatabaseError::File)?;
         if metadata.len() > BYTES_MAX {
-            return Err(Error::TooLarge);
+            return Err(DatabaseError::TooLarge);
         }
         let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0) + 1);
-        file.by_ref().take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(Error::File)?;
+        file.by_ref().take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(DatabaseError::File)?;
         let version = Version::of(&metadata);
-        let after = file.metadata().map_err(Error::File)?;
+        let after = file.metadata().map_err(DatabaseError::File)?;
         if version != Version::of(&after) || bytes.len() as u64 != metadata.len() {
-            return Err(Error::Changing);
+            return Err(DatabaseError::Changing);
         }
         Ok((bytes, version))
     };
@@ -255,14 +255,14 @@ fn read(path: &Path) -> Result<(Contents, Version), (Error, Option<Version>)> {
     }
 }
 
-fn parse(bytes: Vec<u8>) -> Result<Contents, Error> {
-    Reader::from_source(bytes).map_err(Error::Invalid)
+fn parse(bytes: Vec<u8>) -> Result<DatabaseReader, DatabaseError> {
+    Reader::from_source(bytes).map_err(DatabaseError::Invalid)
 }
 
 /// A scalar as text, in the forms of the module.
-struct Text(Vec<u8>);
+struct ScalarText(Vec<u8>);
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for ScalarText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Scalar)
     }
@@ -271,41 +271,41 @@ impl<'de> Deserialize<'de> for Text {
 struct Scalar;
 
 impl Visitor<'_> for Scalar {
-    type Value = Text;
+    type Value = ScalarText;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a single value")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Text, E> {
-        Ok(Text(vec![b'0' + u8::from(value)]))
+    fn visit_bool<E>(self, value: bool) -> Result<ScalarText, E> {
+        Ok(ScalarText(vec![b'0' + u8::from(value)]))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Text, E> {
-        Ok(Text(value.to_string().into()))
+    fn visit_i64<E>(self, value: i64) -> Result<ScalarText, E> {
+        Ok(ScalarText(value.to_string().into()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Text, E> {
-        Ok(Text(value.to_string().into()))
+    fn visit_u64<E>(self, value: u64) -> Result<ScalarText, E> {
+        Ok(ScalarText(value.to_string().into()))
     }
 
-    fn visit_u128<E>(self, value: u128) -> Result<Text, E> {
-        Ok(Text(format!("0x{value:032x}").into()))
+    fn visit_u128<E>(self, value: u128) -> Result<ScalarText, E> {
+        Ok(ScalarText(format!("0x{value:032x}").into()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Text, E> {
-        Ok(Text(format!("{value:.5}").into()))
+    fn visit_f64<E>(self, value: f64) -> Result<ScalarText, E> {
+        Ok(ScalarText(format!("{value:.5}").into()))
     }
 
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Text, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<ScalarText, E> {
         self.visit_bytes(value.as_bytes())
     }
 
-    fn visit_bytes<E: serde::de::Error>(self, value: &[u8]) -> Result<Text, E> {
+    fn visit_bytes<E: serde::de::Error>(self, value: &[u8]) -> Result<ScalarText, E> {
         if value.len() > VALUE_BYTES_MAX {
             return Err(E::custom("the value is too long"));
         }
-        Ok(Text(value.to_vec()))
+        Ok(ScalarText(value.to_vec()))
     }
 }
 
@@ -313,13 +313,13 @@ impl Visitor<'_> for Scalar {
 #[doc(hidden)]
 pub fn probe(bytes: &[u8]) {
     let Ok(reader) = parse(bytes.to_vec()) else { return };
-    let state = State { reader: Some(Arc::new(reader)), ..State::default() };
+    let state = DatabaseState { reader: Some(Arc::new(reader)), ..DatabaseState::default() };
     let database = Database { path: PathBuf::new(), state: RwLock::new(state) };
     let paths = [&["a", "b"][..], &["list", "0"], &["list", "-1", "a"], &["1", "2", "3"], &[]];
     for address in ["0.0.0.0", "192.0.2.1", "255.255.255.255", "::", "2001:db8::1", "ffff::"] {
         let address: IpAddr = address.parse().expect("the addresses above are valid");
         for path in paths {
-            let steps: Vec<_> = path.iter().map(|word| Step::new(word)).collect();
+            let steps: Vec<_> = path.iter().map(|word| PathStep::new(word)).collect();
             database.find(address, &steps);
         }
     }

@@ -18,15 +18,15 @@ use nowait_conf::{Cx, Diagnostic, Node, Seconds, Value, Word};
 use crate::cidr::Cidr;
 use crate::{Complex, Compute, Namespace, Subject, Table, text, variable_name};
 
-pub use database::{BYTES_MAX, Database, Error, Fact, Step, probe};
+pub use database::{BYTES_MAX, Database, DatabaseError, Fact, PathStep, probe};
 
 /// The databases of a configuration. `http` and `stream` share those of one file.
 #[derive(Default)]
-pub struct Databases(Vec<Entry>);
+pub struct Databases(Vec<DatabaseEntry>);
 
 /// A database, and how it is kept up to date.
 #[derive(Clone)]
-pub struct Entry {
+pub struct DatabaseEntry {
     /// The database.
     pub database: Arc<Database>,
     /// After what time its file is looked at again; `None`: never.
@@ -35,7 +35,7 @@ pub struct Entry {
 
 impl Databases {
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub fn iter(&self) -> impl Iterator<Item = &DatabaseEntry> {
         self.0.iter()
     }
 
@@ -44,17 +44,17 @@ impl Databases {
     /// # Errors
     /// A text for the log: one can't be used.
     pub fn load(&self) -> Result<(), String> {
-        self.0.iter().try_for_each(|Entry { database, .. }| {
+        self.0.iter().try_for_each(|DatabaseEntry { database, .. }| {
             let path = database.path().display();
             database.load().map_err(|error| format!("cannot load database \"{path}\": {error}"))
         })
     }
 
-    fn at(&mut self, path: &Path) -> &mut Entry {
+    fn at(&mut self, path: &Path) -> &mut DatabaseEntry {
         let known = self.0.iter().position(|entry| entry.database.path() == path);
         let at = known.unwrap_or_else(|| {
             let database = Arc::new(Database::new(path.to_owned()));
-            self.0.push(Entry { database, interval: None });
+            self.0.push(DatabaseEntry { database, interval: None });
             self.0.len() - 1
         });
         &mut self.0[at]
@@ -71,14 +71,14 @@ pub struct Trust {
 }
 
 /// What the blocks of one namespace share.
-struct Common<N> {
+struct SharedSettings<N> {
     /// Known when all directives were read.
     trust: Arc<OnceLock<Trust>>,
     files: Vec<std::path::PathBuf>,
     of: std::marker::PhantomData<fn(N)>,
 }
 
-impl<N> Default for Common<N> {
+impl<N> Default for SharedSettings<N> {
     fn default() -> Self {
         Self { trust: Arc::default(), files: Vec::new(), of: std::marker::PhantomData }
     }
@@ -87,16 +87,16 @@ impl<N> Default for Common<N> {
 /// Sets the trusted proxies of all `geoip2` blocks, when all directives were read.
 pub fn trust<N: Namespace>(cx: &mut Cx<'_>, trust: Trust) {
     // Only called once.
-    let _ = cx.global::<Common<N>>().trust.set(trust);
+    let _ = cx.global::<SharedSettings<N>>().trust.set(trust);
 }
 
 /// A variable with a value from a database.
-struct Field<N> {
+struct DatabaseVariable<N> {
     database: Arc<Database>,
     /// The text with the address; `None`: the client's address.
     source: Option<Complex<N>>,
     trust: Arc<OnceLock<Trust>>,
-    path: Vec<Step>,
+    path: Vec<PathStep>,
     default: Option<Bytes>,
 }
 
@@ -114,7 +114,7 @@ pub fn geoip2<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnost
     let [file] = &node.args[..] else { return Err(node.arity_error()) };
     let path = cx.paths().full(&file.text);
     let path = Path::new(std::ffi::OsStr::from_bytes(&path)).to_owned();
-    let common = cx.global::<Common<N>>();
+    let common = cx.global::<SharedSettings<N>>();
     if common.files.contains(&path) {
         return Err(file
             .error(format!("duplicate database \"{}\"", path.display()))
@@ -201,7 +201,7 @@ fn field<N: Namespace>(
     args: &[Word],
     database: Arc<Database>,
     trust: Arc<OnceLock<Trust>>,
-) -> Result<Field<N>, Diagnostic> {
+) -> Result<DatabaseVariable<N>, Diagnostic> {
     let (mut default, mut source) = (None, None);
     let mut words = args;
     // As in the module, words with "=" come first; whatever follows is the path.
@@ -227,14 +227,14 @@ fn field<N: Namespace>(
         words = rest;
     }
     let steps = words.iter().map(|word| match std::str::from_utf8(&word.text) {
-        Ok(text) => Ok(Step::new(text)),
+        Ok(text) => Ok(PathStep::new(text)),
         Err(_) => Err(word.error(format!("\"{word}\" is not UTF-8"))),
     });
     let path = steps.collect::<Result<Vec<_>, _>>()?;
-    Ok(Field { database, source, trust, path, default })
+    Ok(DatabaseVariable { database, source, trust, path, default })
 }
 
-impl<N: Namespace> Field<N> {
+impl<N: Namespace> DatabaseVariable<N> {
     fn address<S: Subject<Namespace = N>>(&self, subject: &S) -> Option<IpAddr> {
         if let Some(source) = &self.source {
             let text = subject.evaluate(source);
@@ -250,7 +250,7 @@ impl<N: Namespace> Field<N> {
     }
 }
 
-impl<N: Namespace<Subject = S>, S: Subject<Namespace = N>> Compute<S> for Field<N> {
+impl<N: Namespace<Subject = S>, S: Subject<Namespace = N>> Compute<S> for DatabaseVariable<N> {
     fn sources(&self, add: &mut dyn FnMut(crate::Index)) {
         self.source.iter().for_each(|source| source.each_variable(add));
     }

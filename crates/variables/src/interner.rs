@@ -14,17 +14,17 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// Maximum total size of all kept texts, in bytes. Further ones are counted.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
+static KEPT: LazyLock<Mutex<Interner>> = LazyLock::new(Mutex::default);
 
 /// The texts kept for the life of the process: most texts of one configuration recur in the next.
 #[derive(Default)]
-struct Kept {
+struct Interner {
     texts: FxHashSet<&'static [u8]>,
     /// Of all texts.
     bytes: usize,
 }
 
-impl Kept {
+impl Interner {
     fn intern(&mut self, text: &[u8]) -> Bytes {
         if let Some(kept) = self.texts.get(text) {
             return Bytes::from_static(kept);
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_same_text_is_kept_once_and_not_without_end() {
-        let mut kept = Kept::default();
+        let mut kept = Interner::default();
         let text = [b'x'; TEXT_BYTES_MAX];
         let one = kept.intern(&text);
         assert_eq!(one.as_ptr(), kept.intern(&text).as_ptr());

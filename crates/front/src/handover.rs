@@ -1,7 +1,7 @@
 //! A connection on its way from one listening socket to another: `pass` of `stream`. nginx:
 //! `ngx_stream_pass_module`.
 //!
-//! The protocol that gives the connection away finds the destination through [`Doors`]; there the
+//! The protocol that gives the connection away finds the destination through [`ListenerDirectory`]; there the
 //! connection starts over, as if it had just been accepted.
 
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +34,7 @@ pub struct Handover {
 }
 
 /// The listening sockets of all protocols, on one worker.
-pub trait Doors {
+pub trait ListenerDirectory {
     /// The socket of an address, if something listens there.
     fn find(&self, address: &Address) -> Option<Arc<ListenAddress>>;
 

@@ -15,9 +15,9 @@ use nowait_runtime::net::Address;
 use crate::log::access::{AccessLogs, OpenAccessLogs};
 use crate::log::debug_connection::DebugConnections;
 use crate::log::directives::{ErrorLogTo, ErrorTarget};
-use crate::log::error::{Details, Entry, ErrorLog};
+use crate::log::error::{Details, ErrorLog, LineContext};
 use crate::log::writer::Writer;
-use crate::log::{Level, Logged, Report};
+use crate::log::{Level, LogReport, Logged};
 
 /// The logs of a block, not yet open.
 #[derive(Clone, Copy)]
@@ -102,7 +102,7 @@ impl Logs {
 
     /// Writes a line without context.
     pub fn error(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.main.log(level, Entry::default(), message);
+        self.main.log(level, LineContext::default(), message);
     }
 
     /// Whether a line of this level would be written. `details` do not matter.
@@ -123,7 +123,7 @@ impl Logs {
         if !log.enabled(level) && !debug {
             return;
         }
-        let entry = Entry {
+        let entry = LineContext {
             connection: Some(about.connection),
             os_error: None,
             details: about.details,
@@ -152,7 +152,7 @@ impl Logs {
 }
 
 /// Reports failures of logs to the main error log.
-impl Report for Logs {
+impl LogReport for Logs {
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
         self.error(level, message);
     }

@@ -10,7 +10,7 @@ use crate::log::{Formats, Logged};
 
 /// The subject.
 #[derive(Default)]
-pub(crate) struct Sample {
+pub(crate) struct SampleSubject {
     variables: Resolved<Samples>,
     slots: Slots,
     captures: RefCell<Captures>,
@@ -21,10 +21,10 @@ pub(crate) struct Sample {
 pub(crate) enum Samples {}
 
 impl Namespace for Samples {
-    type Subject = Sample;
+    type Subject = SampleSubject;
 }
 
-impl Subject for Sample {
+impl Subject for SampleSubject {
     type Namespace = Samples;
 
     const HAS_PROXIES: bool = false;
@@ -58,4 +58,4 @@ impl Formats for Samples {
     const FORMAT: Option<(&'static str, &'static str)> = Some(("combined", "$uri"));
 }
 
-impl Logged for Sample {}
+impl Logged for SampleSubject {}

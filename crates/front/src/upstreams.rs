@@ -30,8 +30,8 @@ pub struct GroupId(pub u32);
 
 /// The groups named so far.
 pub struct Groups<N> {
-    entries: Vec<Entry>,
-    blocks: Vec<Block>,
+    entries: Vec<GroupReference>,
+    blocks: Vec<UpstreamBlock>,
     of: PhantomData<fn(N)>,
 }
 
@@ -59,14 +59,14 @@ pub struct Server {
 
 /// A group that a directive refers to.
 #[derive(Debug, Clone)]
-struct Entry {
+struct GroupReference {
     server: Server,
     /// The block of that name.
     block: Option<usize>,
 }
 
 #[derive(Debug)]
-struct Block {
+struct UpstreamBlock {
     conf: GroupConf,
     span: Span,
 }
@@ -82,14 +82,14 @@ impl<N> Groups<N> {
             let host = String::from_utf8_lossy(&server.host);
             return Err(format!("upstream \"{host}\" may not have port {port}"));
         }
-        let same = |entry: &Entry| {
+        let same = |entry: &GroupReference| {
             entry.server.host.eq_ignore_ascii_case(&server.host)
                 && (block.is_some() || entry.server.final_port() == server.final_port())
         };
         if let Some(known) = self.entries.iter().position(same) {
             return Ok(id(known));
         }
-        self.entries.push(Entry { server, block });
+        self.entries.push(GroupReference { server, block });
         Ok(id(self.entries.len() - 1))
     }
 
@@ -119,11 +119,11 @@ impl<N> Groups<N> {
             entry.block = Some(at);
             referred = true;
         }
-        self.blocks.push(Block { conf, span });
+        self.blocks.push(UpstreamBlock { conf, span });
         if !referred {
             let (text, host) = (name.clone(), name);
             let server = Server { text, host, port: None, default_port: None, span };
-            self.entries.push(Entry { server, block: Some(at) });
+            self.entries.push(GroupReference { server, block: Some(at) });
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl<N: Namespace> Groups<N> {
         let lower = |name: &[u8]| String::from_utf8_lossy(name).to_ascii_lowercase();
         let block_names: Vec<_> = self.blocks.iter().map(|block| lower(&block.conf.name)).collect();
         let mut blocks = Vec::with_capacity(self.blocks.len());
-        for Block { conf, span } in self.blocks {
+        for UpstreamBlock { conf, span } in self.blocks {
             let made = Upstream::compile(conf, cx).map_err(|error| error.or_at(span));
             blocks.push(cx.accept(made));
         }

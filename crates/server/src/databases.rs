@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use nowait_front::log::Level;
-use nowait_front::log::error::{Entry, ErrorLog};
+use nowait_front::log::error::{ErrorLog, LineContext};
 use nowait_runtime::pool::{Pool, blocking};
 use nowait_runtime::task::select;
 use nowait_runtime::{sleep, spawn, worker};
@@ -63,7 +63,7 @@ fn reload(
         let work = database.clone();
         let done = blocking(&databases.pool, move || work.reload()).await;
         let path = database.path().display();
-        let entry = Entry::default();
+        let entry = LineContext::default();
         match done {
             Ok(Ok(false)) => {}
             Ok(Ok(true)) => {

@@ -8,7 +8,7 @@ use nowait_backend::cache;
 use nowait_backend::cache::purge::Aim;
 use nowait_conf::{Cx, Scope};
 use nowait_front::log::Level;
-use nowait_front::log::error::{Entry, ErrorLog};
+use nowait_front::log::error::{ErrorLog, LineContext};
 use nowait_front::logs::{self, Logs};
 use nowait_front::resolvers::Resolvers;
 use nowait_http::blocks;
@@ -89,7 +89,7 @@ fn keep_files(plan: &HttpConf, main: &ErrorLog) {
              fs.inotify.max_user_instances, or set resident_files_memory to 0",
             nowait_http::files::errno(&error)
         );
-        main.log(Level::Warn, Entry::default(), format_args!("{message}"));
+        main.log(Level::Warn, LineContext::default(), format_args!("{message}"));
     }
 }
 

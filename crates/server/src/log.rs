@@ -46,16 +46,16 @@ pub enum Destination {
     /// A syslog server; lines that it does not accept at once are lost.
     Syslog {
         /// Facility, tag and host name.
-        options: syslog::Options,
+        options: syslog::SyslogOptions,
         /// The socket, created when first needed.
-        socket: RefCell<syslog::Socket>,
+        socket: RefCell<syslog::SyslogSocket>,
     },
 }
 
 impl Sink {
     /// A sink that writes to a syslog server.
-    pub fn syslog(options: &syslog::Options, level: Level) -> Sink {
-        let socket = RefCell::new(syslog::Socket::new(options.server.clone()));
+    pub fn syslog(options: &syslog::SyslogOptions, level: Level) -> Sink {
+        let socket = RefCell::new(syslog::SyslogSocket::new(options.server.clone()));
         Sink { to: Destination::Syslog { options: options.clone(), socket }, level }
     }
 
@@ -304,7 +304,7 @@ mod tests {
         let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         server.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         let text = format!("server={},tag=web,nohostname", server.local_addr().unwrap());
-        let options = syslog::Options::parse(&text, "host", &|_, _| None).unwrap();
+        let options = syslog::SyslogOptions::parse(&text, "host", &|_, _| None).unwrap();
         let mut log = StartupLog::to(Sink::syslog(&options, Level::Notice));
         log.set_stderr_copy(false);
         log.log(Level::Info, "not this");

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_conf::{Cx, Diagnostic, Row, Scope};
-use nowait_front::handover::{Doors, Handover, receives};
+use nowait_front::handover::{Handover, ListenerDirectory, receives};
 use nowait_front::log::error::ErrorLog;
 use nowait_front::log::writer::Writer;
-use nowait_front::log::{Level, Report};
+use nowait_front::log::{Level, LogReport};
 use nowait_front::sessions::ReportSessions;
 use nowait_http::conf::HttpConf;
 use nowait_runtime::net::{Accepted, Address};
@@ -238,7 +238,7 @@ impl Service for Services {
 }
 
 /// `pass` leads from `stream` to every listening socket.
-impl Doors for Worker {
+impl ListenerDirectory for Worker {
     fn find(&self, address: &Address) -> Option<Arc<ListenAddress>> {
         let (http, stream) = (self.http.current(), self.stream.current());
         let mut listens = http.conf.listens().iter().chain(stream.conf.listens());
@@ -258,7 +258,7 @@ impl Doors for Worker {
 /// Reports failures of logs to the control thread, which writes the main error log itself.
 struct Reporter(Events);
 
-impl Report for Reporter {
+impl LogReport for Reporter {
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
         self.0.send(ServerEvent::Log(level, message.to_string()));
     }

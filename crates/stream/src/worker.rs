@@ -6,7 +6,7 @@ use std::cell::{OnceCell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use nowait_front::handover::{Doors, Handover};
+use nowait_front::handover::{Handover, ListenerDirectory};
 use nowait_front::log::Level;
 use nowait_front::resolvers;
 use nowait_runtime::net::{Accepted, Address};
@@ -28,7 +28,7 @@ pub struct Worker {
     tasks: RefCell<Vec<JoinHandle<()>>>,
     pub(crate) counts: Counts,
     /// Receives connections that are handed over (`pass`).
-    doors: OnceCell<Weak<dyn Doors>>,
+    doors: OnceCell<Weak<dyn ListenerDirectory>>,
 }
 
 impl Worker {
@@ -127,14 +127,14 @@ impl Worker {
     }
 
     /// Sets the receiver of connections that are handed over. Called once.
-    pub fn set_doors(&self, doors: Weak<dyn Doors>) {
+    pub fn set_doors(&self, doors: Weak<dyn ListenerDirectory>) {
         // A second call would be a bug in the program; the first one counts.
         let _ = self.doors.set(doors);
     }
 }
 
 /// Hands a connection over (`pass`), if a listening socket has this address.
-fn hand_over(mut session: Session, to: Address, doors: &dyn Doors) {
+fn hand_over(mut session: Session, to: Address, doors: &dyn ListenerDirectory) {
     let Some(listen) = doors.find(&to) else {
         session.log(Level::Error, format_args!("port not found for \"{to}\""));
         return;

@@ -24,17 +24,17 @@ const CONNECTIONS_MAX: u64 = 65_535;
 const FIXED: u64 = 36;
 
 /// The counts of a zone: the pins of each key.
-pub type Counts = Zone<()>;
+pub type PinCounts = Zone<()>;
 
 /// Makes the counts of a zone of this many bytes.
-pub fn counts(bytes: u64) -> Arc<Counts> {
+pub fn counts(bytes: u64) -> Arc<PinCounts> {
     Arc::new(Zone::new(bytes, FIXED))
 }
 
 /// Counts a request or a session as long as it exists.
 #[derive(Debug)]
 pub struct Held {
-    counts: Arc<Counts>,
+    counts: Arc<PinCounts>,
     /// Taken by `drop` only.
     place: Option<Place>,
 }
@@ -100,7 +100,7 @@ pub enum Refused {
 ///
 /// # Errors
 /// [`Refused`].
-fn hold(counts: &Arc<Counts>, key: &[u8], most: u32) -> Result<Held, Refused> {
+fn hold(counts: &Arc<PinCounts>, key: &[u8], most: u32) -> Result<Held, Refused> {
     let visited = counts.visit(
         key,
         |()| false,

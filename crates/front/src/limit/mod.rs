@@ -149,7 +149,7 @@ pub fn adopt<N, T: Default>(zones: &mut [LimitZone<N, T>], previous: &[LimitZone
 }
 
 /// The zones of one kind named so far.
-pub struct Slots<N, T>(Vec<Slot<N, T>>);
+pub struct Slots<N, T>(Vec<ZoneSlot<N, T>>);
 
 impl<N, T> Default for Slots<N, T> {
     fn default() -> Self {
@@ -158,7 +158,7 @@ impl<N, T> Default for Slots<N, T> {
 }
 
 /// A zone that was named, with its definition once there is one.
-struct Slot<N, T> {
+struct ZoneSlot<N, T> {
     name: Bytes,
     span: Span,
     zone: Option<LimitZone<N, T>>,
@@ -173,7 +173,7 @@ impl<N, T> Slots<N, T> {
     /// The number of the zone of this name.
     pub fn position(&mut self, name: &[u8], span: Span) -> usize {
         self.0.iter().position(|slot| slot.name == name).unwrap_or_else(|| {
-            self.0.push(Slot { name: Bytes::copy_from_slice(name), span, zone: None });
+            self.0.push(ZoneSlot { name: Bytes::copy_from_slice(name), span, zone: None });
             self.0.len() - 1
         })
     }

@@ -55,7 +55,7 @@ pub struct Place {
 
 /// An entry as its users see it.
 #[derive(Debug)]
-pub struct Entry<S> {
+pub struct ZoneEntry<S> {
     /// The state.
     pub state: S,
     /// The entry stays until this is zero.
@@ -68,7 +68,7 @@ pub struct Entry<S> {
 #[derive(Debug)]
 struct Shard<S> {
     by_key: HashMap<Arc<[u8]>, u32>,
-    entries: slab::Slab<Entry<S>>,
+    entries: slab::Slab<ZoneEntry<S>>,
     newest: u32,
     oldest: u32,
 }
@@ -100,7 +100,7 @@ impl<S: Default> Zone<S> {
         &self,
         key: &[u8],
         expired: impl Fn(&S) -> bool,
-        visit: impl FnOnce(&mut Entry<S>) -> R,
+        visit: impl FnOnce(&mut ZoneEntry<S>) -> R,
     ) -> Result<(Place, R), Full> {
         let at = self.shard_of(key);
         let mut shard = self.lock(at);
@@ -136,7 +136,7 @@ impl<S: Default> Zone<S> {
     }
 
     /// Lets `visit` see a pinned entry.
-    pub fn at<R>(&self, place: &Place, visit: impl FnOnce(&mut Entry<S>) -> R) -> R {
+    pub fn at<R>(&self, place: &Place, visit: impl FnOnce(&mut ZoneEntry<S>) -> R) -> R {
         visit(&mut self.lock(place.shard as usize).entries[place.slot as usize])
     }
 
@@ -225,7 +225,7 @@ impl<S: Default> Shard<S> {
     fn add(&mut self, key: &[u8]) -> u32 {
         let key: Arc<[u8]> = key.into();
         let entry =
-            Entry { state: S::default(), pins: 0, key: key.clone(), newer: NONE, older: NONE };
+            ZoneEntry { state: S::default(), pins: 0, key: key.clone(), newer: NONE, older: NONE };
         // The budget of a zone keeps the number of its entries far below.
         let slot = u32::try_from(self.entries.insert(entry)).unwrap_or(NONE);
         self.by_key.insert(key, slot);
@@ -253,7 +253,7 @@ impl<S: Default> Shard<S> {
     }
 
     fn unlink(&mut self, slot: u32) {
-        let Entry { newer, older, .. } = self.entries[slot as usize];
+        let ZoneEntry { newer, older, .. } = self.entries[slot as usize];
         match self.entries.get_mut(newer as usize) {
             Some(entry) => entry.older = older,
             None => self.newest = older,

@@ -14,7 +14,7 @@ use nowait_variables::{Index, Table};
 
 use super::directives::{AccessLog, Destination, ErrorLogTo, ErrorTarget, LogFileCache};
 use super::error::Output;
-use super::format::Format;
+use super::format::CompiledFormat;
 use super::syslog;
 use super::time;
 use super::writer::{Buffering, OpenFileCache, Sink, Writer};
@@ -22,7 +22,7 @@ use super::{Formats, Level, Logged};
 
 /// Gives the file of a path that the master opened, once; `None` from then on, and for paths that it
 /// did not open.
-pub type Opened<'a> = &'a mut dyn FnMut(&Path) -> Option<File>;
+pub type OpenedFiles<'a> = &'a mut dyn FnMut(&Path) -> Option<File>;
 
 /// The access logs of a location, not yet open.
 #[derive(Debug, Clone, Default)]
@@ -33,7 +33,7 @@ pub struct AccessLogs {
 #[derive(Debug, Clone)]
 struct Compact {
     to: To,
-    format: Arc<Format>,
+    format: Arc<CompiledFormat>,
     condition: Option<Compiled>,
 }
 
@@ -41,7 +41,7 @@ struct Compact {
 enum To {
     File(PathBuf, Buffering),
     Paths(Compiled, Option<OpenFileCache>),
-    Syslog(syslog::Options),
+    Syslog(syslog::SyslogOptions),
 }
 
 impl AccessLogs {
@@ -106,16 +106,16 @@ impl AccessLogs {
     }
 
     /// Connects the logs to the writer.
-    pub fn open(&self, writer: &Writer, opened: Opened<'_>) -> OpenAccessLogs {
+    pub fn open(&self, writer: &Writer, opened: OpenedFiles<'_>) -> OpenAccessLogs {
         let open = |log: &Compact| {
             let (sink, kind) = match &log.to {
                 To::File(path, buffering) => {
-                    (writer.file(path, opened(path), *buffering), Kind::File)
+                    (writer.file(path, opened(path), *buffering), LogKind::File)
                 }
                 To::Paths(path, cache) => {
-                    (writer.paths("access_log", *cache), Kind::Paths(path.clone()))
+                    (writer.paths("access_log", *cache), LogKind::Paths(path.clone()))
                 }
-                To::Syslog(options) => (writer.syslog(options), Kind::Syslog(options.clone())),
+                To::Syslog(options) => (writer.syslog(options), LogKind::Syslog(options.clone())),
             };
             OpenLog { sink, kind, format: log.format.clone(), condition: log.condition.clone() }
         };
@@ -132,16 +132,16 @@ pub struct OpenAccessLogs {
 #[derive(Debug, Clone)]
 struct OpenLog {
     sink: Sink,
-    kind: Kind,
-    format: Arc<Format>,
+    kind: LogKind,
+    format: Arc<CompiledFormat>,
     condition: Option<Compiled>,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum LogKind {
     File,
     Paths(Compiled),
-    Syslog(syslog::Options),
+    Syslog(syslog::SyslogOptions),
 }
 
 /// Provides the values of a subject's log lines.
@@ -208,19 +208,19 @@ impl OpenAccessLogs {
             line.clear();
             let mut value = |part: &Part, out: &mut Vec<u8>| values.append(part, out);
             match &log.kind {
-                Kind::File => {
+                LogKind::File => {
                     log.format.render(line, &mut value);
                     line.push(b'\n');
                     log.sink.write(line);
                 }
-                Kind::Syslog(options) => {
+                LogKind::Syslog(options) => {
                     time::with_now(|now| {
                         options.push_header(line, options.severity, &now.syslog);
                     });
                     log.format.render(line, &mut value);
                     log.sink.write(line);
                 }
-                Kind::Paths(path) => {
+                LogKind::Paths(path) => {
                     log.format.render(line, &mut value);
                     line.push(b'\n');
                     let mut name = Vec::new();
@@ -246,7 +246,7 @@ impl ErrorLogTo {
     }
 
     /// Connects the log to the writer.
-    pub fn open(&self, writer: &Writer, opened: Opened<'_>) -> Output {
+    pub fn open(&self, writer: &Writer, opened: OpenedFiles<'_>) -> Output {
         let level: Level = self.level;
         match &self.target {
             ErrorTarget::File(path) => {
@@ -273,9 +273,9 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    struct Names;
+    struct TestNamespace;
 
-    impl VariableNames for Names {
+    impl VariableNames for TestNamespace {
         fn index(&mut self, name: &[u8]) -> Option<u32> {
             [&b"uri"[..], b"host", b"cond"]
                 .iter()
@@ -284,9 +284,9 @@ mod tests {
         }
     }
 
-    struct Request<'a>([&'a str; 3], &'a str);
+    struct TestSubject<'a>([&'a str; 3], &'a str);
 
-    impl Values for Request<'_> {
+    impl Values for TestSubject<'_> {
         fn append(&self, part: &Part, out: &mut Vec<u8>) -> bool {
             let Part::Variable(index) = part else { return false };
             out.extend_from_slice(self.0[*index as usize].as_bytes());
@@ -321,22 +321,22 @@ mod tests {
         let text = dir.to_str().unwrap().to_owned();
         let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let server = format!("server={},nohostname", receiver.local_addr().unwrap());
-        let options = syslog::Options::parse(&server, "", &syslog::system_resolver).unwrap();
+        let options = syslog::SyslogOptions::parse(&server, "", &syslog::system_resolver).unwrap();
         let list = [
             log(Destination::File(dir.join("plain")), "$uri", None),
             log(Destination::File(dir.join("if")), "$uri", Some("$cond")),
             log(Destination::Paths(template(&format!("{text}/$host.log"))), "$uri", None),
             log(Destination::Syslog(options), "$uri", Some("$host")),
         ];
-        let logs = AccessLogs::compile(&list, None, &mut Names).unwrap();
+        let logs = AccessLogs::compile(&list, None, &mut TestNamespace).unwrap();
         assert_eq!(logs.files().collect::<Vec<_>>(), [dir.join("plain"), dir.join("if")]);
         let writer = Writer::start().unwrap();
         let open = logs.open(&writer, &mut |_| None);
         let mut line = Vec::new();
         let missing = format!("{text}/missing");
-        open.write_values(&mut line, &Request(["/1", "a", "0"], &text));
-        open.write_values(&mut line, &Request(["/2\"", "b", "1"], &missing));
-        open.write_values(&mut line, &Request(["/3", "", ""], ""));
+        open.write_values(&mut line, &TestSubject(["/1", "a", "0"], &text));
+        open.write_values(&mut line, &TestSubject(["/2\"", "b", "1"], &missing));
+        open.write_values(&mut line, &TestSubject(["/3", "", ""], ""));
         assert!(writer.flush(LONG));
         let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
         assert_eq!(read("plain"), "/1\n/2\\x22\n/3\n");
@@ -367,10 +367,10 @@ mod tests {
             log(Destination::File("/a".into()), "$nope", None),
             log(Destination::File("/a".into()), "$uri", Some("$nope2")),
         ];
-        let errors = AccessLogs::compile(&list, None, &mut Names).unwrap_err();
+        let errors = AccessLogs::compile(&list, None, &mut TestNamespace).unwrap_err();
         let messages: Vec<&str> = errors.iter().map(Diagnostic::message).collect();
         assert_eq!(messages, ["unknown \"nope\" variable", "unknown \"nope2\" variable"]);
         let off = [log(Destination::File("/a".into()), "$uri", None), AccessLog::OFF];
-        assert!(AccessLogs::compile(&off, None, &mut Names).unwrap().logs.is_empty());
+        assert!(AccessLogs::compile(&off, None, &mut TestNamespace).unwrap().logs.is_empty());
     }
 }

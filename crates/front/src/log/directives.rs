@@ -123,7 +123,7 @@ pub enum Destination {
     /// A file for each line.
     Paths(Template),
     /// A syslog server.
-    Syslog(syslog::Options),
+    Syslog(syslog::SyslogOptions),
 }
 
 impl<N> AccessLog<N> {
@@ -221,11 +221,11 @@ fn parse_destination(path: &Word, cx: &mut Cx<'_>) -> Result<Destination, Diagno
     Template::parse(&Word { text: full, ..path.clone() }).map(Destination::Paths)
 }
 
-fn parse_syslog(word: &Word) -> Result<Option<syslog::Options>, Diagnostic> {
+fn parse_syslog(word: &Word) -> Result<Option<syslog::SyslogOptions>, Diagnostic> {
     let Some(text) = word.strip_prefix("syslog:") else { return Ok(None) };
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
-    let options = syslog::Options::parse(text.to_str()?, &host, &syslog::system_resolver);
+    let options = syslog::SyslogOptions::parse(text.to_str()?, &host, &syslog::system_resolver);
     options.map(Some).map_err(|error| word.error(error.to_string()))
 }
 
@@ -355,7 +355,7 @@ pub enum ErrorTarget {
     /// Standard error.
     Stderr,
     /// A syslog server.
-    Syslog(syslog::Options),
+    Syslog(syslog::SyslogOptions),
 }
 
 impl Setting for ErrorLogTo {

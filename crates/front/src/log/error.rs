@@ -13,7 +13,7 @@ use super::escape;
 use super::syslog;
 use super::time;
 use super::writer::Sink;
-use super::{Level, OsError, Report};
+use super::{Level, LogReport, OsError};
 
 /// Longest line with its line feed, bytes (`NGX_MAX_ERROR_STR`), escapes included; longer messages are
 /// cut.
@@ -31,12 +31,12 @@ pub struct Output {
     /// The least severe level that is written.
     pub level: Level,
     /// Set for a syslog destination: lines get its header instead of a line feed.
-    pub syslog: Option<syslog::Options>,
+    pub syslog: Option<syslog::SyslogOptions>,
 }
 
 /// The parts of a line besides its message.
 #[derive(Default, Clone, Copy)]
-pub struct Entry<'a> {
+pub struct LineContext<'a> {
     /// The number of the connection.
     pub connection: Option<u64>,
     /// The system's error.
@@ -137,7 +137,7 @@ impl ErrorLog {
     }
 
     /// Writes a message, if a destination wants its level.
-    pub fn log(&self, level: Level, entry: Entry<'_>, message: fmt::Arguments<'_>) {
+    pub fn log(&self, level: Level, entry: LineContext<'_>, message: fmt::Arguments<'_>) {
         if !self.enabled(level) && !entry.debug_connection {
             return;
         }
@@ -152,7 +152,7 @@ impl ErrorLog {
         &self,
         line: &mut Vec<u8>,
         level: Level,
-        entry: Entry<'_>,
+        entry: LineContext<'_>,
         message: fmt::Arguments<'_>,
     ) {
         time::with_now(|now| {
@@ -177,9 +177,9 @@ impl ErrorLog {
     }
 }
 
-impl Report for ErrorLog {
+impl LogReport for ErrorLog {
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.log(level, Entry::default(), message);
+        self.log(level, LineContext::default(), message);
     }
 }
 
@@ -187,7 +187,7 @@ fn render(
     line: &mut Vec<u8>,
     time: &str,
     level: Level,
-    entry: Entry<'_>,
+    entry: LineContext<'_>,
     message: fmt::Arguments<'_>,
 ) {
     thread_local! {
@@ -290,14 +290,14 @@ mod tests {
             referrer: Some(b"http://a/"),
             ..Default::default()
         };
-        let entry = Entry {
+        let entry = LineContext {
             connection: Some(7),
             os_error: Some(&error),
             details: Some(&details),
             debug_connection: false,
         };
         error_log!(log, Level::Error, entry, "open() \"{}\" failed", "/x");
-        error_log!(log, Level::Info, Entry::default(), "a\nb");
+        error_log!(log, Level::Info, LineContext::default(), "a\nb");
         error_log!(log, Level::Debug, entry, "not written");
         let ids = format!("{}#{}:", std::process::id(), rustix::thread::gettid().as_raw_nonzero());
         let lines = temp.lines();
@@ -324,7 +324,7 @@ mod tests {
         }
         assert_eq!(a.lines().len(), 4);
         assert_eq!(b.lines().len(), 6);
-        let forced = Entry { debug_connection: true, ..Entry::default() };
+        let forced = LineContext { debug_connection: true, ..LineContext::default() };
         error_log!(log, Level::Debug, forced, "x");
         assert!(a.lines()[4].contains("[debug]") && b.lines()[6].contains("[debug]"));
     }
@@ -335,7 +335,11 @@ mod tests {
         let log = ErrorLog::new(vec![temp.output(Level::Error)]);
         let error = io::Error::from_raw_os_error(36);
         let details = RequestDetails { client: b"192.0.2.1", ..Default::default() };
-        let entry = Entry { os_error: Some(&error), details: Some(&details), ..Entry::default() };
+        let entry = LineContext {
+            os_error: Some(&error),
+            details: Some(&details),
+            ..LineContext::default()
+        };
         log.log(Level::Error, entry, format_args!("{}", "x".repeat(5000)));
         let text = std::fs::read(&temp.0).unwrap();
         assert_eq!(text.len(), LINE_MAX);
@@ -349,7 +353,7 @@ mod tests {
         let temp = Temp::new("debug");
         let log = ErrorLog::new(vec![temp.output(Level::Debug)]);
         let details = RequestDetails { client: b"192.0.2.1", ..Default::default() };
-        let entry = Entry { details: Some(&details), ..Entry::default() };
+        let entry = LineContext { details: Some(&details), ..LineContext::default() };
         error_log!(log, Level::Debug, entry, "x");
         assert!(temp.lines()[0].ends_with(": x"));
     }

@@ -33,23 +33,23 @@ pub struct LogFormat {
 
 /// A format ready for rendering.
 #[derive(Debug, Clone, Default)]
-pub struct Format {
+pub struct CompiledFormat {
     escape: Escape,
     parts: Box<[Part]>,
 }
 
 impl LogFormat {
     /// Replaces names of variables by numbers.
-    pub fn compile(&self, names: &mut dyn VariableNames) -> Result<Format, Diagnostic> {
+    pub fn compile(&self, names: &mut dyn VariableNames) -> Result<CompiledFormat, Diagnostic> {
         let texts: Result<Vec<Compiled>, _> =
             self.texts.iter().map(|text| text.compile(names)).collect();
-        Ok(Format::new(self.escape, &texts?))
+        Ok(CompiledFormat::new(self.escape, &texts?))
     }
 }
 
-impl Format {
+impl CompiledFormat {
     /// A format from compiled texts.
-    pub fn new(escape: Escape, texts: &[Compiled]) -> Format {
+    pub fn new(escape: Escape, texts: &[Compiled]) -> CompiledFormat {
         let mut parts: Vec<Part> = Vec::new();
         for part in texts.iter().flat_map(|text| text.parts()) {
             match (parts.last_mut(), part) {
@@ -59,7 +59,7 @@ impl Format {
                 _ => parts.push(part.clone()),
             }
         }
-        Format { escape, parts: parts.into() }
+        CompiledFormat { escape, parts: parts.into() }
     }
 
     /// Appends a line without line feed. `value` appends the raw value of a variable or capture,
@@ -103,9 +103,9 @@ mod tests {
     use super::*;
     use nowait_conf::Word;
 
-    struct Names(Vec<Vec<u8>>);
+    struct FormatNamespace(Vec<Vec<u8>>);
 
-    impl VariableNames for Names {
+    impl VariableNames for FormatNamespace {
         fn index(&mut self, name: &[u8]) -> Option<u32> {
             if name == b"unknown" {
                 return None;
@@ -118,7 +118,7 @@ mod tests {
     fn render(escape: Escape, texts: &[&str]) -> String {
         let texts = texts.iter().map(|text| Template::parse(&Word::built_in(*text)).unwrap());
         let format = LogFormat { name: "x".into(), escape, texts: texts.collect() };
-        let mut names = Names(Vec::new());
+        let mut names = FormatNamespace(Vec::new());
         let format = format.compile(&mut names).unwrap();
         let mut out = b"before ".to_vec();
         format.render(&mut out, |part, out| match part {
@@ -153,14 +153,14 @@ mod tests {
     #[test]
     fn literals_are_joined() {
         let texts: Vec<Compiled> = ["a", "b"].map(|text| Compiled::literal(text.as_bytes())).into();
-        assert_eq!(Format::new(Escape::Default, &texts).parts.len(), 1);
+        assert_eq!(CompiledFormat::new(Escape::Default, &texts).parts.len(), 1);
     }
 
     #[test]
     fn unknown_variables_are_errors() {
         let texts = vec![Template::parse(&Word::built_in("$unknown")).unwrap()];
         let format = LogFormat { name: "x".into(), escape: Escape::Default, texts };
-        let error = format.compile(&mut Names(Vec::new())).unwrap_err();
+        let error = format.compile(&mut FormatNamespace(Vec::new())).unwrap_err();
         assert_eq!(error.message(), "unknown \"unknown\" variable");
     }
 }

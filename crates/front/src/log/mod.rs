@@ -102,7 +102,7 @@ pub trait Logged: Subject {
 }
 
 /// Receives failures of the logs themselves: the main error log.
-pub trait Report: Send + Sync {
+pub trait LogReport: Send + Sync {
     /// Writes a message that belongs to no request. Must not block.
     fn report(&self, level: Level, message: fmt::Arguments<'_>);
 }

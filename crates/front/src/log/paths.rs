@@ -14,7 +14,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Level, OsError, Report};
+use super::{Level, LogReport, OsError};
 
 /// The `open_log_file_cache` directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(super) fn next_record<'a>(bytes: &mut &'a [u8]) -> Option<[&'a [u8]; 3]> {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct OpenPath {
     /// Kept open once `uses` reached `min_uses`.
     file: Option<File>,
     uses: u32,
@@ -67,7 +67,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct PathFiles {
     cache: Option<OpenFileCache>,
-    entries: HashMap<Vec<u8>, Entry>,
+    entries: HashMap<Vec<u8>, OpenPath>,
     order: u64,
 }
 
@@ -82,7 +82,7 @@ impl PathFiles {
     }
 
     /// Writes a batch of records.
-    pub fn write(&mut self, mut records: &[u8], reporter: &dyn Report) {
+    pub fn write(&mut self, mut records: &[u8], reporter: &dyn LogReport) {
         let now = Instant::now();
         self.forget_inactive(now);
         let mut together = Vec::new();
@@ -100,7 +100,14 @@ impl PathFiles {
         }
     }
 
-    fn write_to(&mut self, path: &[u8], root: &[u8], lines: &[u8], now: Instant, to: &dyn Report) {
+    fn write_to(
+        &mut self,
+        path: &[u8],
+        root: &[u8],
+        lines: &[u8],
+        now: Instant,
+        to: &dyn LogReport,
+    ) {
         let root = Path::new(OsStr::from_bytes(root));
         let path_name = Path::new(OsStr::from_bytes(path));
         // A request for a host that does not exist must not create files of its choosing.
@@ -143,7 +150,7 @@ impl PathFiles {
                 self.entries.remove(&oldest);
             }
         }
-        let entry = self.entries.entry(path.to_vec()).or_insert(Entry {
+        let entry = self.entries.entry(path.to_vec()).or_insert(OpenPath {
             file: None,
             uses: 0,
             used: now,
@@ -203,7 +210,7 @@ mod tests {
     #[derive(Default)]
     struct Reports(Mutex<Vec<String>>);
 
-    impl Report for Reports {
+    impl LogReport for Reports {
         fn report(&self, level: Level, message: fmt::Arguments<'_>) {
             self.0.lock().unwrap().push(format!("[{level}] {message}"));
         }

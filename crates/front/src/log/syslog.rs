@@ -1,7 +1,7 @@
 //! Syslog in nginx's form: RFC 3164 lines in UDP or Unix datagrams.
 //!
-//! [`Options::parse`] reads `syslog:server=…,facility=…,severity=…,tag=…,nohostname`; names are
-//! resolved then, while blocking is allowed. [`Socket`] sends from the log writer's threads without
+//! [`SyslogOptions::parse`] reads `syslog:server=…,facility=…,severity=…,tag=…,nohostname`; names are
+//! resolved then, while blocking is allowed. [`SyslogSocket`] sends from the log writer's threads without
 //! blocking; lines that the receiver cannot take are lost, as with any datagram.
 
 use std::fmt;
@@ -28,7 +28,7 @@ const LOCAL7: u8 = 23;
 
 /// Where to send.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Server {
+pub enum SyslogServer {
     /// UDP.
     Udp(SocketAddr),
     /// A Unix datagram socket.
@@ -37,9 +37,9 @@ pub enum Server {
 
 /// The parsed argument.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Options {
+pub struct SyslogOptions {
     /// Where to send.
-    pub server: Server,
+    pub server: SyslogServer,
     /// The server as configured, for messages.
     pub server_text: String,
     /// 0 to 23.
@@ -100,9 +100,13 @@ pub fn system_resolver(host: &str, port: u16) -> Option<SocketAddr> {
     std::net::ToSocketAddrs::to_socket_addrs(&(host, port)).ok()?.next()
 }
 
-impl Options {
+impl SyslogOptions {
     /// Reads what follows `syslog:`. `hostname` is this machine's.
-    pub fn parse(text: &str, hostname: &str, resolve: Resolve<'_>) -> Result<Options, SyslogError> {
+    pub fn parse(
+        text: &str,
+        hostname: &str,
+        resolve: Resolve<'_>,
+    ) -> Result<SyslogOptions, SyslogError> {
         let (mut server, mut facility, mut severity, mut tag) = (None, None, None, None);
         let mut with_hostname = true;
         for parameter in text.split(',') {
@@ -127,7 +131,7 @@ impl Options {
             }
         }
         let (server, server_text) = server.ok_or(SyslogError::NoServer)?;
-        Ok(Options {
+        Ok(SyslogOptions {
             server,
             server_text,
             facility: facility.unwrap_or(LOCAL7),
@@ -166,23 +170,23 @@ fn check_tag(tag: &str) -> Result<(), SyslogError> {
 }
 
 /// `unix:path`, `address`, `address:port`, `[v6]`, `[v6]:port`, `host`, `host:port`.
-fn parse_server(text: &str, resolve: Resolve<'_>) -> Result<Server, SyslogError> {
+fn parse_server(text: &str, resolve: Resolve<'_>) -> Result<SyslogServer, SyslogError> {
     let refuse = |why| SyslogError::Address(why, text.to_owned());
     if let Some(path) = text.strip_prefix("unix:") {
         if path.is_empty() {
             return Err(refuse("no path in the unix domain socket"));
         }
-        return Ok(Server::Unix(path.into()));
+        return Ok(SyslogServer::Unix(path.into()));
     }
     if let Ok(address) = text.parse::<SocketAddr>() {
         return match address.port() {
             0 => Err(refuse("invalid port")),
-            _ => Ok(Server::Udp(address)),
+            _ => Ok(SyslogServer::Udp(address)),
         };
     }
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     if let Ok(ip) = bare.parse() {
-        return Ok(Server::Udp(SocketAddr::new(ip, DEFAULT_PORT)));
+        return Ok(SyslogServer::Udp(SocketAddr::new(ip, DEFAULT_PORT)));
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) => {
@@ -194,26 +198,26 @@ fn parse_server(text: &str, resolve: Resolve<'_>) -> Result<Server, SyslogError>
     if host.is_empty() {
         return Err(refuse("no host"));
     }
-    resolve(host, port).map(Server::Udp).ok_or_else(|| refuse("host not found"))
+    resolve(host, port).map(SyslogServer::Udp).ok_or_else(|| refuse("host not found"))
 }
 
 /// A connected socket, made when first needed and again after an error.
 #[derive(Debug)]
-pub struct Socket {
-    server: Server,
-    open: Option<Open>,
+pub struct SyslogSocket {
+    server: SyslogServer,
+    open: Option<OpenSocket>,
 }
 
 #[derive(Debug)]
-enum Open {
+enum OpenSocket {
     Udp(UdpSocket),
     Unix(UnixDatagram),
 }
 
-impl Socket {
+impl SyslogSocket {
     /// A socket that is not connected yet.
-    pub fn new(server: Server) -> Socket {
-        Socket { server, open: None }
+    pub fn new(server: SyslogServer) -> SyslogSocket {
+        SyslogSocket { server, open: None }
     }
 
     /// Sends one datagram, or returns why it is lost.
@@ -226,8 +230,8 @@ impl Socket {
             None => connect(&self.server)?,
         };
         let sent = match &open {
-            Open::Udp(socket) => socket.send(datagram),
-            Open::Unix(socket) => socket.send(datagram),
+            OpenSocket::Udp(socket) => socket.send(datagram),
+            OpenSocket::Unix(socket) => socket.send(datagram),
         };
         // A full receiver is no reason for a new socket; everything else is.
         match sent {
@@ -242,9 +246,9 @@ impl Socket {
     }
 }
 
-fn connect(server: &Server) -> io::Result<Open> {
+fn connect(server: &SyslogServer) -> io::Result<OpenSocket> {
     match server {
-        Server::Udp(address) => {
+        SyslogServer::Udp(address) => {
             let any: SocketAddr = match address {
                 SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
                 SocketAddr::V6(_) => ([0u16; 8], 0).into(),
@@ -252,13 +256,13 @@ fn connect(server: &Server) -> io::Result<Open> {
             let socket = UdpSocket::bind(any)?;
             socket.set_nonblocking(true)?;
             socket.connect(address)?;
-            Ok(Open::Udp(socket))
+            Ok(OpenSocket::Udp(socket))
         }
-        Server::Unix(path) => {
+        SyslogServer::Unix(path) => {
             let socket = UnixDatagram::unbound()?;
             socket.set_nonblocking(true)?;
             socket.connect(path)?;
-            Ok(Open::Unix(socket))
+            Ok(OpenSocket::Unix(socket))
         }
     }
 }
@@ -267,18 +271,18 @@ fn connect(server: &Server) -> io::Result<Open> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Options, SyslogError> {
+    fn parse(text: &str) -> Result<SyslogOptions, SyslogError> {
         let resolve = |host: &str, port| {
             (host == "logs.example").then(|| SocketAddr::from(([192, 0, 2, 1], port)))
         };
-        Options::parse(text, "box", &resolve)
+        SyslogOptions::parse(text, "box", &resolve)
     }
 
     #[test]
     fn all_parameters() {
         let options =
             parse("server=127.0.0.1:1514,facility=mail,severity=warn,tag=my_1,nohostname").unwrap();
-        assert_eq!(options.server, Server::Udp("127.0.0.1:1514".parse().unwrap()));
+        assert_eq!(options.server, SyslogServer::Udp("127.0.0.1:1514".parse().unwrap()));
         assert_eq!(
             (options.facility, options.severity, &options.tag[..], options.hostname.clone()),
             (2, Level::Warn, "my_1", None)
@@ -291,8 +295,8 @@ mod tests {
     #[test]
     fn defaults_and_addresses() {
         let udp = |text: &str| match parse(&format!("server={text}")).unwrap().server {
-            Server::Udp(address) => address.to_string(),
-            Server::Unix(path) => path.display().to_string(),
+            SyslogServer::Udp(address) => address.to_string(),
+            SyslogServer::Unix(path) => path.display().to_string(),
         };
         assert_eq!(udp("127.0.0.1"), "127.0.0.1:514");
         assert_eq!(udp("[::1]"), "[::1]:514");
@@ -330,14 +334,14 @@ mod tests {
     #[test]
     fn sends_and_recovers() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut socket = Socket::new(Server::Udp(receiver.local_addr().unwrap()));
+        let mut socket = SyslogSocket::new(SyslogServer::Udp(receiver.local_addr().unwrap()));
         socket.send(b"one").unwrap();
         let mut buffer = [0; 16];
         assert_eq!(receiver.recv(&mut buffer).unwrap(), 3);
 
         let path = std::env::temp_dir().join(format!("nowait-syslog-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        let mut socket = Socket::new(Server::Unix(path.clone()));
+        let mut socket = SyslogSocket::new(SyslogServer::Unix(path.clone()));
         assert!(socket.send(b"lost").is_err());
         let receiver = UnixDatagram::bind(&path).unwrap();
         socket.send(b"two").unwrap();

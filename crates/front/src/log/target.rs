@@ -13,8 +13,8 @@ use flate2::write::GzEncoder;
 
 use super::paths::{self, PathFiles};
 use super::syslog;
-use super::threads::{Log, lock};
-use super::{Level, OsError, Report};
+use super::threads::{QueuedLog, lock};
+use super::{Level, LogReport, OsError};
 
 /// Failures of one log are reported once per this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ pub(super) enum Switch {
 
 /// The destination of a log. Only the thread that writes it touches it.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum LogTarget {
     /// `path` is for messages and reopening. Without a file it is opened by the first write.
     File { path: PathBuf, file: Option<File> },
     /// Never reopened.
@@ -40,11 +40,11 @@ pub(super) enum Target {
     /// Records with their own path.
     Paths(PathFiles),
     /// Records with a line each.
-    Syslog { socket: syslog::Socket, server: String },
+    Syslog { socket: syslog::SyslogSocket, server: String },
 }
 
 /// Writes the pending lines of a log. May block on its disk.
-pub(super) fn write_log(reporter: &dyn Report, log: &Log, spare: Vec<u8>) -> Vec<u8> {
+pub(super) fn write_log(reporter: &dyn LogReport, log: &QueuedLog, spare: Vec<u8>) -> Vec<u8> {
     let batch = {
         let mut ring = lock(&log.ring);
         // Cleared before the ring is taken, so that a later request for a flush is not lost.
@@ -72,28 +72,28 @@ pub(super) fn write_log(reporter: &dyn Report, log: &Log, spare: Vec<u8>) -> Vec
     batch.bytes
 }
 
-fn apply(reporter: &dyn Report, target: &mut Target, switch: Switch) {
+fn apply(reporter: &dyn LogReport, target: &mut LogTarget, switch: Switch) {
     match (target, switch) {
-        (Target::File { file, .. }, Switch::To(new)) => *file = Some(new),
-        (Target::File { path, file }, Switch::Reopen) => match paths::open(path) {
+        (LogTarget::File { file, .. }, Switch::To(new)) => *file = Some(new),
+        (LogTarget::File { path, file }, Switch::Reopen) => match paths::open(path) {
             Ok(new) => *file = Some(new),
             // The old file is better than none.
             Err(error) => report_open(reporter, path, &error),
         },
-        (Target::Paths(files), _) => files.reopen(),
-        (Target::Stderr | Target::Syslog { .. }, _) => {}
+        (LogTarget::Paths(files), _) => files.reopen(),
+        (LogTarget::Stderr | LogTarget::Syslog { .. }, _) => {}
     }
 }
 
-fn report_open(reporter: &dyn Report, path: &Path, error: &io::Error) {
+fn report_open(reporter: &dyn LogReport, path: &Path, error: &io::Error) {
     let (path, error) = (path.display(), OsError(error));
     reporter.report(Level::Emerg, format_args!("open() \"{path}\" failed{error}"));
 }
 
 fn write_part(
-    reporter: &dyn Report,
-    log: &Log,
-    target: &mut Target,
+    reporter: &dyn LogReport,
+    log: &QueuedLog,
+    target: &mut LogTarget,
     bytes: &[u8],
     gzip: Option<u32>,
 ) {
@@ -101,7 +101,7 @@ fn write_part(
         return;
     }
     match target {
-        Target::File { path, file } => {
+        LogTarget::File { path, file } => {
             if file.is_none() {
                 match paths::open(path) {
                     Ok(new) => *file = Some(new),
@@ -121,15 +121,15 @@ fn write_part(
                 }
             }
         }
-        Target::Stderr => {
+        LogTarget::Stderr => {
             // There is nowhere to report that standard error is gone.
             let mut records = bytes;
             while let Some([_, _, line]) = paths::next_record(&mut records) {
                 let _ = io::stderr().write_all(line);
             }
         }
-        Target::Paths(files) => files.write(bytes, reporter),
-        Target::Syslog { socket, server } => {
+        LogTarget::Paths(files) => files.write(bytes, reporter),
+        LogTarget::Syslog { socket, server } => {
             let mut records = bytes;
             while let Some([_, _, line]) = paths::next_record(&mut records) {
                 if let Err(error) = socket.send(line) {
@@ -154,7 +154,7 @@ fn write_gzip(file: &mut File, bytes: &[u8], level: u32) -> io::Result<()> {
     file.write_all(&encoder.finish()?)
 }
 
-fn failed(reporter: &dyn Report, log: &Log, error: &io::Error) {
+fn failed(reporter: &dyn LogReport, log: &QueuedLog, error: &io::Error) {
     if is_time_to_report(log) {
         let (name, text) = (&log.name, OsError(error));
         reporter.report(Level::Alert, format_args!("write() to \"{name}\" failed{text}"));
@@ -165,7 +165,7 @@ fn failed(reporter: &dyn Report, log: &Log, error: &io::Error) {
     }
 }
 
-fn is_time_to_report(log: &Log) -> bool {
+fn is_time_to_report(log: &QueuedLog) -> bool {
     let mut reported = lock(&log.reported);
     let quiet = reported.is_some_and(|at| at.elapsed() < REPORT_INTERVAL);
     if !quiet {

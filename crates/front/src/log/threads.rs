@@ -1,6 +1,6 @@
 //! The threads of the log writer: a coordinator that never touches a file, and the writing threads.
 //!
-//! A line that makes a write due hands its log to an idle writing thread ([`Shared::give`]). If
+//! A line that makes a write due hands its log to an idle writing thread ([`WriterState::give`]). If
 //! there is none, or lines come fast, it wakes [`coordinate`], which queues logs at its own pace,
 //! and starts another writing thread when the queue is blocked by a stuck disk. A log is written by
 //! one thread at a time (`in_flight`).
@@ -14,9 +14,9 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::ring::Ring;
-use super::target::{Target, write_log};
+use super::target::{LogTarget, write_log};
 use super::writer::{Buffering, RING_BYTES};
-use super::{Level, OsError, Report};
+use super::{Level, LogReport, OsError};
 
 /// Minimum time between two rounds of the coordinator under load.
 pub const BATCH_INTERVAL: Duration = Duration::from_millis(1);
@@ -31,7 +31,7 @@ pub const WRITERS_MAX: usize = 32;
 const WRITER_LINGERS: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct QueuedLog {
     /// The path or address, for messages, and what logs that are not files are found by.
     pub(super) name: String,
     /// The path of a log in one file, which finds it again after a reload.
@@ -58,17 +58,22 @@ pub(super) struct Log {
     pub(super) lost: AtomicU64,
     /// Sinks. Without any the log is written out and removed.
     pub(super) users: AtomicUsize,
-    pub(super) target: Mutex<Target>,
+    pub(super) target: Mutex<LogTarget>,
     pub(super) reported: Mutex<Option<Instant>>,
 }
 
-impl Log {
-    pub(super) fn new(name: String, records: bool, target: Target, buffering: Buffering) -> Log {
+impl QueuedLog {
+    pub(super) fn new(
+        name: String,
+        records: bool,
+        target: LogTarget,
+        buffering: Buffering,
+    ) -> QueuedLog {
         let path = match &target {
-            Target::File { path, .. } => Some(path.clone()),
-            Target::Stderr | Target::Paths(_) | Target::Syslog { .. } => None,
+            LogTarget::File { path, .. } => Some(path.clone()),
+            LogTarget::Stderr | LogTarget::Paths(_) | LogTarget::Syslog { .. } => None,
         };
-        let log = Log {
+        let log = QueuedLog {
             name,
             path,
             records,
@@ -111,22 +116,22 @@ impl Log {
     }
 }
 
-pub(super) struct Shared {
+pub(super) struct WriterState {
     pub(super) started: Instant,
-    pub(super) logs: Mutex<Vec<Arc<Log>>>,
+    pub(super) logs: Mutex<Vec<Arc<QueuedLog>>>,
     pub(super) coordinator: Mutex<Option<Thread>>,
-    pub(super) queue: Mutex<Queue>,
+    pub(super) queue: Mutex<JobQueue>,
     /// Something was queued, or the end has come.
     pub(super) queued: Condvar,
     /// A log was written.
     pub(super) written: Condvar,
     pub(super) stop: AtomicBool,
-    pub(super) reporter: Mutex<Option<Arc<dyn Report>>>,
+    pub(super) reporter: Mutex<Option<Arc<dyn LogReport>>>,
 }
 
 #[derive(Default)]
-pub(super) struct Queue {
-    jobs: VecDeque<(Arc<Log>, Instant)>,
+pub(super) struct JobQueue {
+    jobs: VecDeque<(Arc<QueuedLog>, Instant)>,
     writers: usize,
     idle: usize,
 }
@@ -137,9 +142,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
-    pub(super) fn new() -> Shared {
-        Shared {
+impl WriterState {
+    pub(super) fn new() -> WriterState {
+        WriterState {
             started: Instant::now(),
             logs: Mutex::default(),
             coordinator: Mutex::default(),
@@ -160,7 +165,7 @@ impl Shared {
     /// Gives a log that is due to a writing thread that has nothing to do: one thread fewer to wake
     /// before its lines are in the file. At most once per log and [`BATCH_INTERVAL`]. False: it is for
     /// the coordinator.
-    pub(super) fn give(&self, log: &Arc<Log>) -> bool {
+    pub(super) fn give(&self, log: &Arc<QueuedLog>) -> bool {
         const INTERVAL_MS: u64 = BATCH_INTERVAL.as_millis() as u64;
         if log.awaited.load(SeqCst) {
             return true;
@@ -190,7 +195,7 @@ impl Shared {
     }
 }
 
-impl Report for Shared {
+impl LogReport for WriterState {
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
         let reporter = lock(&self.reporter).clone();
         if let Some(reporter) = reporter {
@@ -200,7 +205,7 @@ impl Report for Shared {
 }
 
 /// The coordinator: gives due logs to writing threads, and more threads when those are stuck.
-pub(super) fn coordinate(shared: &Arc<Shared>) {
+pub(super) fn coordinate(shared: &Arc<WriterState>) {
     let mut pace = Pace::new();
     while !shared.stop.load(SeqCst) {
         pace.wait();
@@ -233,7 +238,7 @@ impl Pace {
 }
 
 /// Queues what is due. Returns how long to sleep; `None` is until woken.
-fn dispatch(shared: &Arc<Shared>) -> Option<Duration> {
+fn dispatch(shared: &Arc<WriterState>) -> Option<Duration> {
     let now_ms = shared.now_ms();
     let mut wake_at: Option<u64> = None;
     let mut due = Vec::new();
@@ -271,7 +276,7 @@ fn dispatch(shared: &Arc<Shared>) -> Option<Duration> {
 }
 
 /// Queues jobs and sees to it that some thread runs them. Returns when to look again.
-fn enqueue(shared: &Arc<Shared>, due: Vec<Arc<Log>>) -> Option<Duration> {
+fn enqueue(shared: &Arc<WriterState>, due: Vec<Arc<QueuedLog>>) -> Option<Duration> {
     let now = Instant::now();
     let mut queue = lock(&shared.queue);
     for log in due {
@@ -297,7 +302,7 @@ fn enqueue(shared: &Arc<Shared>, due: Vec<Arc<Log>>) -> Option<Duration> {
 }
 
 /// A writing thread.
-fn run_jobs(shared: &Arc<Shared>) {
+fn run_jobs(shared: &Arc<WriterState>) {
     let mut spare = Vec::new();
     let mut queue = lock(&shared.queue);
     loop {

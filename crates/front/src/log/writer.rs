@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 
 pub use super::paths::OpenFileCache;
 use super::paths::{self, PathFiles};
-use super::target::{Switch, Target};
+use super::target::{LogTarget, Switch};
 pub use super::threads::{BATCH_INTERVAL, STUCK_AFTER, WRITERS_MAX};
-use super::threads::{Log, Shared, coordinate, lock};
-use super::{Report, syslog};
+use super::threads::{QueuedLog, WriterState, coordinate, lock};
+use super::{LogReport, syslog};
 
 /// Maximum number of pending bytes of a log; with `buffer=`, twice the buffer if that is more.
 pub const RING_BYTES: usize = 1024 * 1024;
@@ -45,10 +45,10 @@ pub struct Buffering {
 /// One log as request code sees it. Clones write to the same log; the log ends, after what it holds
 /// is written, when the last is dropped.
 #[derive(Clone)]
-pub struct Sink(Kind);
+pub struct Sink(SinkKind);
 
 #[derive(Clone)]
-enum Kind {
+enum SinkKind {
     Queued(User),
     Direct(Arc<File>),
     Stderr,
@@ -56,13 +56,13 @@ enum Kind {
 
 /// One use of a log, which is removed after its last.
 struct User {
-    log: Arc<Log>,
-    shared: Arc<Shared>,
+    log: Arc<QueuedLog>,
+    shared: Arc<WriterState>,
     coordinator: Thread,
 }
 
 impl User {
-    fn new(log: Arc<Log>, shared: Arc<Shared>, coordinator: Thread) -> User {
+    fn new(log: Arc<QueuedLog>, shared: Arc<WriterState>, coordinator: Thread) -> User {
         log.users.fetch_add(1, SeqCst);
         User { log, shared, coordinator }
     }
@@ -112,20 +112,20 @@ impl Sink {
     /// A sink that writes at once on the calling thread: for the master and for start-up, before
     /// there is a [`Writer`].
     pub fn direct(file: File) -> Sink {
-        Sink(Kind::Direct(Arc::new(file)))
+        Sink(SinkKind::Direct(Arc::new(file)))
     }
 
     /// [`Sink::direct`] for standard error.
     pub fn stderr() -> Sink {
-        Sink(Kind::Stderr)
+        Sink(SinkKind::Stderr)
     }
 
     /// The path or address.
     pub fn name(&self) -> &str {
         match &self.0 {
-            Kind::Queued(user) => &user.log.name,
-            Kind::Direct(_) => "",
-            Kind::Stderr => "stderr",
+            SinkKind::Queued(user) => &user.log.name,
+            SinkKind::Direct(_) => "",
+            SinkKind::Stderr => "stderr",
         }
     }
 
@@ -133,11 +133,11 @@ impl Sink {
     /// false if the line was lost because the log is too slow.
     pub fn write(&self, line: &[u8]) -> bool {
         match &self.0 {
-            Kind::Queued(user) if user.log.records => self.write_to(b"", b"", line),
-            Kind::Queued(user) => user.push(&[line]),
+            SinkKind::Queued(user) if user.log.records => self.write_to(b"", b"", line),
+            SinkKind::Queued(user) => user.push(&[line]),
             // There is nobody to tell: the process is starting.
-            Kind::Direct(file) => (&**file).write_all(line).is_ok(),
-            Kind::Stderr => io::stderr().write_all(line).is_ok(),
+            SinkKind::Direct(file) => (&**file).write_all(line).is_ok(),
+            SinkKind::Stderr => io::stderr().write_all(line).is_ok(),
         }
     }
 
@@ -146,7 +146,7 @@ impl Sink {
     /// no files.
     pub fn write_to(&self, path: &[u8], root: &[u8], line: &[u8]) -> bool {
         match (&self.0, paths::record_head(path, root, line)) {
-            (Kind::Queued(user), Some(head)) => user.push(&[&head, path, root, line]),
+            (SinkKind::Queued(user), Some(head)) => user.push(&[&head, path, root, line]),
             _ => false,
         }
     }
@@ -154,22 +154,22 @@ impl Sink {
     /// Lines lost so far.
     pub fn lost(&self) -> u64 {
         match &self.0 {
-            Kind::Queued(user) => user.log.lost.load(SeqCst),
-            Kind::Direct(_) | Kind::Stderr => 0,
+            SinkKind::Queued(user) => user.log.lost.load(SeqCst),
+            SinkKind::Direct(_) | SinkKind::Stderr => 0,
         }
     }
 }
 
 /// The writer of a process. Dropping it leaves its threads running; see [`Writer::shutdown`].
 pub struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
     coordinator: JoinHandle<()>,
 }
 
 impl Writer {
     /// Starts the coordinator. Call it in the process that writes, not before a `fork`.
     pub fn start() -> io::Result<Writer> {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(WriterState::new());
         let coordinator = {
             let shared = shared.clone();
             thread::Builder::new().name("log".into()).spawn(move || coordinate(&shared))?
@@ -179,7 +179,7 @@ impl Writer {
     }
 
     /// Sets the receiver of reports about failing and slow logs.
-    pub fn set_reporter(&self, reporter: Arc<dyn Report>) {
+    pub fn set_reporter(&self, reporter: Arc<dyn LogReport>) {
         *lock(&self.shared.reporter) = Some(reporter);
     }
 
@@ -200,9 +200,9 @@ impl Writer {
             }
             return sink;
         }
-        let target = Target::File { path: path.to_owned(), file };
+        let target = LogTarget::File { path: path.to_owned(), file };
         let name = path.display().to_string();
-        let log = Arc::new(Log::new(name, false, target, buffering));
+        let log = Arc::new(QueuedLog::new(name, false, target, buffering));
         let sink = self.sink(log.clone());
         logs.push(log);
         sink
@@ -210,14 +210,15 @@ impl Writer {
 
     /// Standard error, through the writer: it may be a pipe that nobody reads.
     pub fn stderr(&self) -> Sink {
-        let make = || Log::new("stderr".into(), true, Target::Stderr, Buffering::default());
+        let make =
+            || QueuedLog::new("stderr".into(), true, LogTarget::Stderr, Buffering::default());
         self.shared_log("stderr", make)
     }
 
     /// A log whose path has variables: see [`Sink::write_to`]. `name` is for messages.
     pub fn paths(&self, name: &str, cache: Option<OpenFileCache>) -> Sink {
-        let target = Target::Paths(PathFiles::new(cache));
-        let log = Arc::new(Log::new(name.to_owned(), true, target, Buffering::default()));
+        let target = LogTarget::Paths(PathFiles::new(cache));
+        let log = Arc::new(QueuedLog::new(name.to_owned(), true, target, Buffering::default()));
         let sink = self.sink(log.clone());
         lock(&self.shared.logs).push(log);
         sink
@@ -225,17 +226,22 @@ impl Writer {
 
     /// A log at a syslog server; lines carry their header ([`syslog::Options::push_header`]). All
     /// logs at one server share a socket.
-    pub fn syslog(&self, options: &syslog::Options) -> Sink {
+    pub fn syslog(&self, options: &syslog::SyslogOptions) -> Sink {
         let name = format!("syslog:{}", options.server_text);
         self.shared_log(&name, || {
             let server = options.server_text.clone();
-            let socket = syslog::Socket::new(options.server.clone());
-            Log::new(name.clone(), true, Target::Syslog { socket, server }, Buffering::default())
+            let socket = syslog::SyslogSocket::new(options.server.clone());
+            QueuedLog::new(
+                name.clone(),
+                true,
+                LogTarget::Syslog { socket, server },
+                Buffering::default(),
+            )
         })
     }
 
     /// The log of this name that is in use, or a new one.
-    fn shared_log(&self, name: &str, make: impl FnOnce() -> Log) -> Sink {
+    fn shared_log(&self, name: &str, make: impl FnOnce() -> QueuedLog) -> Sink {
         let mut logs = lock(&self.shared.logs);
         if let Some(log) = logs.iter().find(|log| log.name == name && log.records) {
             return self.sink(log.clone());
@@ -246,9 +252,9 @@ impl Writer {
         sink
     }
 
-    fn sink(&self, log: Arc<Log>) -> Sink {
+    fn sink(&self, log: Arc<QueuedLog>) -> Sink {
         let coordinator = self.coordinator.thread().clone();
-        Sink(Kind::Queued(User::new(log, self.shared.clone(), coordinator)))
+        Sink(SinkKind::Queued(User::new(log, self.shared.clone(), coordinator)))
     }
 
     /// The log at this path, if it has no file yet, keeps its lines until it is given one: only the
@@ -259,13 +265,13 @@ impl Writer {
         // A target that is in use belongs to a thread that waits for a disk.
         if let Some(log) = log
             && let Ok(target) = log.target.try_lock()
-            && matches!(&*target, Target::File { file: None, .. })
+            && matches!(&*target, LogTarget::File { file: None, .. })
         {
             log.awaited.store(true, SeqCst);
         }
     }
 
-    fn switch(&self, log: &Log, switch: Switch) {
+    fn switch(&self, log: &QueuedLog, switch: Switch) {
         match log.awaited.load(SeqCst) {
             true => lock(&log.ring).switch_first(switch),
             false => lock(&log.ring).switch(switch),
@@ -359,7 +365,7 @@ mod tests {
     #[derive(Default)]
     struct Reports(Mutex<Vec<String>>);
 
-    impl Report for Reports {
+    impl LogReport for Reports {
         fn report(&self, level: Level, message: fmt::Arguments<'_>) {
             lock(&self.0).push(format!("[{level}] {message}"));
         }
@@ -649,7 +655,7 @@ mod tests {
         let writer = Writer::start().unwrap();
         let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let text = format!("server={}", receiver.local_addr().unwrap());
-        let options = syslog::Options::parse(&text, "box", &syslog::system_resolver).unwrap();
+        let options = syslog::SyslogOptions::parse(&text, "box", &syslog::system_resolver).unwrap();
         let sink = writer.syslog(&options);
         sink.write(b"<1>line");
         let mut buffer = [0; 32];

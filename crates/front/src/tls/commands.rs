@@ -26,7 +26,7 @@ impl Setting for Command {
 }
 
 /// The settings that commands change.
-pub struct Target<'a> {
+pub struct CommandTarget<'a> {
     /// Protocol versions.
     pub versions: &'a mut Versions,
     /// Cipher suites.
@@ -68,7 +68,7 @@ impl Command {
     ///
     /// # Errors
     /// The command does not exist here, or its value is wrong.
-    pub fn apply(&self, cx: &mut Cx<'_>, mut target: Target<'_>) -> Result<(), Diagnostic> {
+    pub fn apply(&self, cx: &mut Cx<'_>, mut target: CommandTarget<'_>) -> Result<(), Diagnostic> {
         let value = self.value.to_str()?;
         let failed = |hint: &str| {
             let text = format!("SSL_CONF_cmd(\"{}\", \"{}\") failed", self.name, self.value);
@@ -134,7 +134,12 @@ impl Command {
         }
     }
 
-    fn option(&self, cx: &mut Cx<'_>, item: &str, target: &mut Target<'_>) -> Result<(), ()> {
+    fn option(
+        &self,
+        cx: &mut Cx<'_>,
+        item: &str,
+        target: &mut CommandTarget<'_>,
+    ) -> Result<(), ()> {
         let (on, name) = match item.strip_prefix('-') {
             Some(name) => (false, name),
             None => (true, item.trim_start_matches('+')),

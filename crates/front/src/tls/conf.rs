@@ -21,7 +21,7 @@ use nowait_tls::{
 };
 use nowait_variables::Namespace;
 
-use super::caching::{BUILTIN_SESSIONS, OcspCaching, SessionCaching, ZoneSetting};
+use super::cache_settings::{BUILTIN_SESSIONS, OcspCaching, SessionCaching, ZoneSetting};
 use super::commands::{self, Command};
 use super::files::{self, FileName, Passwords};
 use super::kernel::KernelUse;
@@ -305,19 +305,19 @@ impl<N> ServerTls<N> {
 /// What servers of one configuration share, and a reload keeps: caches and ticket keys.
 #[derive(Debug, Default)]
 pub struct Shared {
-    caches: BTreeMap<String, Zone<SessionCache>>,
-    statuses: BTreeMap<String, Zone<StatusCache>>,
+    caches: BTreeMap<String, CacheZone<SessionCache>>,
+    statuses: BTreeMap<String, CacheZone<StatusCache>>,
     key_logs: BTreeMap<PathBuf, Arc<KeyLogFile>>,
     tickets: Option<Arc<TicketKeys>>,
 }
 
 #[derive(Debug)]
-struct Zone<C> {
+struct CacheZone<C> {
     bytes: u64,
     cache: Arc<C>,
 }
 
-impl<C> Zone<C> {
+impl<C> CacheZone<C> {
     /// The cache of a zone; `make` makes it.
     fn find(
         all: &mut BTreeMap<String, Self>,
@@ -363,7 +363,7 @@ impl Shared {
         zone: &ZoneSetting,
         timeout: Duration,
     ) -> Result<Arc<SessionCache>, Diagnostic> {
-        Zone::find(&mut self.caches, zone, |bytes| {
+        CacheZone::find(&mut self.caches, zone, |bytes| {
             SessionCache::new(usize::try_from(bytes).unwrap_or(usize::MAX), timeout)
         })
     }
@@ -448,7 +448,7 @@ impl SslConf {
         let mut tickets = self.ssl_session_tickets;
         let mut pair = (None, None);
         for command in &self.ssl_conf_command {
-            let target = commands::Target {
+            let target = commands::CommandTarget {
                 versions: &mut settings.versions,
                 ciphers: &mut settings.ciphers,
                 groups: &mut settings.groups,
@@ -595,7 +595,7 @@ impl SslConf {
         let cache = match &self.ssl_ocsp_cache {
             Some(OcspCaching(Some(zone))) => {
                 let statuses = &mut cx.global::<Shared>().statuses;
-                Some(Zone::find(statuses, zone, StatusCache::new)?)
+                Some(CacheZone::find(statuses, zone, StatusCache::new)?)
             }
             _ => None,
         };

@@ -17,8 +17,8 @@ use nowait_runtime::time::timeout;
 use nowait_tls::pem::{self, PrivateKey};
 use nowait_tls::{Certificate, Client, ClientSettings, Identity, Verifier};
 
-pub use super::fetching::Answer;
-use super::fetching::{self, TIMEOUT};
+pub use super::fetch::Answer;
+use super::fetch::{self, TIMEOUT};
 use super::{Handshake, files};
 
 /// Certificates between that of a server and the trusted one, at most.
@@ -134,8 +134,7 @@ impl Https {
 
     async fn exchange(&self, url: &Url, ask: Ask<'_>, means: &Means) -> Result<Answer, String> {
         let host = &url.host;
-        let stream =
-            fetching::open(&means.resolver, means.resolver_timeout, host, url.port).await?;
+        let stream = fetch::open(&means.resolver, means.resolver_timeout, host, url.port).await?;
         let session = self.0.connect(host).map_err(|error| error.to_string())?;
         let handshake = Handshake { timeout: TIMEOUT, pool: means.pool.clone(), client: 0 };
         super::connect(&stream, session, &handshake).await.map_err(|failure| match &failure {
@@ -158,7 +157,7 @@ impl Https {
         }
         head.push_str("\r\n");
         head.push_str(ask.body.map_or("", |(_, body)| body));
-        fetching::exchange(&stream, head, ask.method == "HEAD", ask.body_bytes_max).await
+        fetch::exchange(&stream, head, ask.method == "HEAD", ask.body_bytes_max).await
     }
 }
 
@@ -175,7 +174,7 @@ pub async fn plain(
     let connected = Stream::connect(&Address::Inet(address), TIMEOUT).await;
     let stream = connected.map_err(|error| format!("connect() failed ({error})"))?;
     let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    fetching::exchange(&stream, head, false, body_bytes_max).await
+    fetch::exchange(&stream, head, false, body_bytes_max).await
 }
 
 /// The facts of a certificate that decide when it is replaced, and by which chain; and what names it.
@@ -195,13 +194,13 @@ pub struct Facts {
 
 /// A certificate with its key, as a file has them.
 #[derive(Debug)]
-pub struct Pair {
+pub struct CertificatePair {
     /// Facts of the certificate.
     pub facts: Facts,
     identity: Identity,
 }
 
-impl Pair {
+impl CertificatePair {
     /// Whether the certificate is for this name or address.
     pub fn is_for(&self, name: &str) -> bool {
         self.identity.chain().first().is_some_and(|own| nowait_tls::is_for(own, name))
@@ -212,7 +211,7 @@ impl Pair {
 ///
 /// # Errors
 /// It is malformed, or the key belongs to another certificate.
-pub fn pair(file: &[u8]) -> Result<Pair, String> {
+pub fn pair(file: &[u8]) -> Result<CertificatePair, String> {
     let text = |error: nowait_tls::Error| error.to_string();
     let chain = pem::certificates(file).map_err(text)?;
     let key = PrivateKey::from_pem(file, &[]).map_err(text)?;
@@ -224,7 +223,7 @@ pub fn pair(file: &[u8]) -> Result<Pair, String> {
     let authority_key = first.authority_key_der().unwrap_or_default().to_vec();
     let serial = first.serial_der().to_vec();
     let facts = Facts { authority_key, serial, from, until, root: last.issuer() };
-    Ok(Pair { facts, identity })
+    Ok(CertificatePair { facts, identity })
 }
 
 /// The private key of a file, in DER.

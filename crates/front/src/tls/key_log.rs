@@ -24,11 +24,11 @@ const PENDING_BYTES_MAX: usize = 1 << 20;
 /// A file for secrets.
 pub struct KeyLogFile {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<KeyLogState>,
 }
 
 #[derive(Default)]
-struct State {
+struct KeyLogState {
     pending: Contents,
     lost: u64,
     is_writing: bool,
@@ -67,7 +67,7 @@ impl KeyLogFile {
         Self { path, state: Mutex::default() }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, KeyLogState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

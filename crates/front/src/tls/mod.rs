@@ -3,10 +3,10 @@
 //! Called by whoever accepts or opens connections, before the first byte of another protocol. The
 //! protocol itself is in `nowait_tls`; steps that take long run in a pool.
 
-mod caching;
+mod cache_settings;
 pub mod commands;
 pub mod conf;
-mod fetching;
+mod fetch;
 pub mod files;
 pub mod https;
 pub mod kernel;

@@ -17,7 +17,7 @@ use nowait_runtime::time::timeout;
 use nowait_tls::ocsp::{self, OcspResult, Question, RESPONSE_BYTES_MAX, Signer, Status};
 use nowait_tls::{CertificateDer, Distrust, Identity};
 
-use super::fetching::{self, TIMEOUT};
+use super::fetch::{self, TIMEOUT};
 use crate::resolving::Resolving;
 
 /// Seconds until a failed attempt is repeated, and at least between two attempts. nginx's value.
@@ -118,9 +118,9 @@ impl Asking {
         let Responder { host, port, .. } = responder;
         let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         let timeout = resolving.timeout.duration();
-        let stream = fetching::open(&self.resolver, timeout, bare, *port).await?;
+        let stream = fetch::open(&self.resolver, timeout, bare, *port).await?;
         let head = responder.head(question);
-        let answer = fetching::exchange(&stream, head, false, RESPONSE_BYTES_MAX).await;
+        let answer = fetch::exchange(&stream, head, false, RESPONSE_BYTES_MAX).await;
         let answer = answer.map_err(|why| format!("OCSP responder failed: {why}"))?;
         if answer.status != 200 {
             return Err(format!("OCSP responder sent status {}", answer.status));

@@ -23,7 +23,7 @@ const OTHERS_MAX: usize = 4;
 
 /// What a judge consists of.
 #[derive(PartialEq, Eq)]
-struct Contents {
+struct TrustContents {
     verifier: [u8; 32],
     /// Whether only the client's own certificate is asked about, and whom.
     ocsp: Option<(bool, Option<Responder>)>,
@@ -31,9 +31,9 @@ struct Contents {
 
 /// Tells judges apart.
 #[derive(Clone)]
-pub(super) struct Identity(Arc<Contents>);
+pub(super) struct TrustIdentity(Arc<TrustContents>);
 
-impl Identity {
+impl TrustIdentity {
     /// Whether both are the same. Equal ones of different generations become one, so that the next look
     /// is at their addresses only.
     fn is(&mut self, other: &Self) -> bool {
@@ -50,7 +50,7 @@ impl Identity {
 
 /// Judges certificates of clients.
 pub struct ClientTrust {
-    identity: Identity,
+    identity: TrustIdentity,
     verifier: Arc<Verifier>,
     ocsp: Option<Arc<ClientOcsp>>,
 }
@@ -65,7 +65,8 @@ impl ClientTrust {
     /// One that verifies chains, and then asks responders.
     pub fn new(verifier: Arc<Verifier>, ocsp: Option<Arc<ClientOcsp>>) -> Self {
         let asks = ocsp.as_ref().map(|ocsp| (ocsp.leaf_only, ocsp.responder.clone()));
-        let identity = Identity(Arc::new(Contents { verifier: *verifier.digest(), ocsp: asks }));
+        let identity =
+            TrustIdentity(Arc::new(TrustContents { verifier: *verifier.digest(), ocsp: asks }));
         Self { identity, verifier, ocsp }
     }
 
@@ -105,9 +106,9 @@ pub enum Verdict {
 #[derive(Default)]
 pub(super) struct Verdicts {
     /// The judge of the handshake; its verdict is the session's.
-    handshake: RefCell<Option<Identity>>,
+    handshake: RefCell<Option<TrustIdentity>>,
     /// The oldest first.
-    others: RefCell<Vec<(Identity, Result<(), Distrust>)>>,
+    others: RefCell<Vec<(TrustIdentity, Result<(), Distrust>)>>,
 }
 
 impl fmt::Debug for Verdicts {

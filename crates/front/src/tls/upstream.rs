@@ -22,7 +22,7 @@ use nowait_runtime::net::{Address, Stream};
 use nowait_tls::{Client, ClientSettings, Error, Groups, Identity, Session};
 use nowait_variables::{Complex, Namespace, Subject};
 
-use super::commands::{self, Command, Target};
+use super::commands::{self, Command, CommandTarget};
 use super::files::{self, FileName, Passwords};
 use super::loading::{CertificateCaching, Files, Loader};
 use super::settings::{CipherList, Protocols};
@@ -239,7 +239,7 @@ impl<N: Namespace> Rows<N> {
         let settings = self.settings(cx, &mut hasher)?;
         let certificate = self.certificate.filter(|file| !file.text.is_empty());
         let own = match (certificate, self.certificate_key) {
-            (None, _) => Own::Fixed(Clients::new(client(settings)?)),
+            (None, _) => ClientCertificate::Fixed(Clients::new(client(settings)?)),
             (Some(certificate), None) => {
                 let prefix = self.prefix;
                 return Err(certificate.word.error(format!(
@@ -256,11 +256,11 @@ impl<N: Namespace> Rows<N> {
                     let own = files::identity(cx, certificate, key, &self.passwords, None)?;
                     let identity = settings.identity.or(Some(own));
                     let settings = ClientSettings { identity, ..settings };
-                    Own::Fixed(Clients::new(client(settings)?))
+                    ClientCertificate::Fixed(Clients::new(client(settings)?))
                 } else {
                     // What the files will contain is not known: no connection survives a reload.
                     VARIABLE.fetch_add(1, Ordering::Relaxed).hash(&mut hasher);
-                    Own::Variable(Box::new(Variable {
+                    ClientCertificate::Variable(Box::new(Variable {
                         settings,
                         certificate: certificate.text,
                         key: key.text,
@@ -317,7 +317,7 @@ impl<N: Namespace> Rows<N> {
         let (mut prefers_own_ciphers, mut tickets) = (false, true);
         let mut pair = (None, None);
         for command in &self.commands {
-            let target = Target {
+            let target = CommandTarget {
                 versions: &mut settings.versions,
                 ciphers: &mut settings.ciphers,
                 groups: &mut settings.groups,
@@ -359,7 +359,7 @@ pub struct UpstreamTls<N> {
     verifies: bool,
     /// Tells these settings from those of other connections.
     fingerprint: u64,
-    own: Own<N>,
+    own: ClientCertificate<N>,
 }
 
 impl<N> fmt::Debug for UpstreamTls<N> {
@@ -369,7 +369,7 @@ impl<N> fmt::Debug for UpstreamTls<N> {
 }
 
 /// The client's own certificate.
-enum Own<N> {
+enum ClientCertificate<N> {
     /// None, or always the same one.
     Fixed(Clients),
     /// Named by variables.
@@ -495,8 +495,8 @@ impl<N: Namespace> UpstreamTls<N> {
             None => host.clone(),
         };
         let files = match &self.own {
-            Own::Fixed(_) => None,
-            Own::Variable(own) => {
+            ClientCertificate::Fixed(_) => None,
+            ClientCertificate::Variable(own) => {
                 Some((subject.evaluate(&own.certificate), subject.evaluate(&own.key)))
             }
         };
@@ -526,9 +526,13 @@ impl<N: Namespace> UpstreamTls<N> {
         io: impl FnOnce() -> Rc<Io>,
     ) -> Result<(), ConnectFailure> {
         let clients = match (&self.own, &wish.files) {
-            (Own::Fixed(clients), _) => clients.clone(),
-            (Own::Variable(own), Some(files)) => own.clients(files, handshake, io).await?,
-            (Own::Variable(_), None) => return Err(ConnectFailure::Own(String::new())),
+            (ClientCertificate::Fixed(clients), _) => clients.clone(),
+            (ClientCertificate::Variable(own), Some(files)) => {
+                own.clients(files, handshake, io).await?
+            }
+            (ClientCertificate::Variable(_), None) => {
+                return Err(ConnectFailure::Own(String::new()));
+            }
         };
         let failed = |failure| ConnectFailure::Handshake { failure, name: wish.name.clone() };
         let session = self.session(&clients.of(server), wish).map_err(failed)?;

@@ -21,16 +21,17 @@ const PENDING_MAX: usize = 1000;
 static ANSWERS: AtomicBool = AtomicBool::new(false);
 
 /// What is presented.
-static PENDING: Mutex<Pending> = Mutex::new(Pending { published: 0, by_name: BTreeMap::new() });
+static PENDING: Mutex<PendingStatuses> =
+    Mutex::new(PendingStatuses { published: 0, by_name: BTreeMap::new() });
 
-struct Pending {
+struct PendingStatuses {
     /// How many were ever published: the last one's number.
     published: u64,
     /// By server name, with its number.
     by_name: BTreeMap<String, (u64, TlsServer)>,
 }
 
-fn pending() -> MutexGuard<'static, Pending> {
+fn pending() -> MutexGuard<'static, PendingStatuses> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nowait_front::log::writer::{Buffering, Sink, Writer};
-use nowait_front::log::{Level, Report};
+use nowait_front::log::{Level, LogReport};
 use nowait_sys::fdpass;
 use nowait_sys::process;
 use nowait_sys::signal::Signals;
@@ -176,7 +176,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Reports failures of the logs to the main one, if it has had a line.
 struct Reporter(Arc<Mutex<LogTable>>);
 
-impl Report for Reporter {
+impl LogReport for Reporter {
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
         let table = lock(&self.0);
         let main = table.main.and_then(|id| table.entries.get(&id));

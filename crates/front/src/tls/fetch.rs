@@ -67,7 +67,7 @@ pub(super) async fn exchange(
 ) -> Result<Answer, String> {
     let failed = |error: std::io::Error| format!("connection failed ({error})");
     stream.send(Bytes::from(request), SendOptions::new(TIMEOUT)).await.map_err(failed)?;
-    let mut response = Response::new(is_head, body_bytes_max);
+    let mut response = ResponseReader::new(is_head, body_bytes_max);
     loop {
         let received = stream.recv(TIMEOUT).await.map_err(failed)?;
         if response.receive(&received)? {
@@ -77,7 +77,7 @@ pub(super) async fn exchange(
 }
 
 /// A response that is being received.
-struct Response {
+struct ResponseReader {
     connection: Connection,
     head: ResponseBuilder,
     has_head: bool,
@@ -85,7 +85,7 @@ struct Response {
     answer: Answer,
 }
 
-impl Response {
+impl ResponseReader {
     fn new(is_head: bool, body_bytes_max: usize) -> Self {
         let mut connection = Connection::new(Limits::one_buffer(HEAD_BYTES_MAX));
         connection.request_sent(if is_head { Asked::Head } else { Asked::Content });
@@ -147,14 +147,14 @@ mod tests {
 
     #[test]
     fn a_response_has_bounds() {
-        let mut response = Response::new(false, 4);
+        let mut response = ResponseReader::new(false, 4);
         let head = b"HTTP/1.1 201 Created\r\nReplay-Nonce: x\r\nContent-Length: 3\r\n\r\nab";
         assert_eq!(response.receive(head), Ok(false));
         assert_eq!(response.receive(b"c"), Ok(true));
         let Answer { status, fields, body } = response.answer;
         assert_eq!((status, &body[..], &fields[0].0[..]), (201, &b"abc"[..], "replay-nonce"));
-        let mut response = Response::new(false, 4);
+        let mut response = ResponseReader::new(false, 4);
         assert!(response.receive(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcde").is_err());
-        assert!(Response::new(false, 4).receive(b"").is_err());
+        assert!(ResponseReader::new(false, 4).receive(b"").is_err());
     }
 }

@@ -91,7 +91,7 @@ const CURRENT_MAX: usize = 1000;
 pub struct Loader<T> {
     paths: Paths,
     passwords: Passwords,
-    kept: Arc<Kept<T>>,
+    kept: Arc<LoadedCertificates<T>>,
 }
 
 impl<T> fmt::Debug for Loader<T> {
@@ -101,24 +101,24 @@ impl<T> fmt::Debug for Loader<T> {
 }
 
 /// What pairs were made into.
-struct Kept<T> {
+struct LoadedCertificates<T> {
     /// Without it, a pair is used only while its files are the same.
     caching: Option<Caching>,
-    entries: Mutex<HashMap<Files, Entry<T>>>,
+    entries: Mutex<HashMap<Files, LoadedEntry<T>>>,
 }
 
-struct Entry<T> {
+struct LoadedEntry<T> {
     made: T,
     /// Of the files that it was made of; `None`: one of them had just changed.
-    state: Option<State>,
+    state: Option<FileStamps>,
     loaded: Instant,
     used: Instant,
 }
 
 /// The state of both files; those of contents are the same for ever.
-type State = [Option<Stamp>; 2];
+type FileStamps = [Option<Stamp>; 2];
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> LoadedCertificates<T> {
     /// What need not be compared with the files.
     fn cached(&self, files: &Files, now: Instant) -> Option<T> {
         let caching = self.caching.as_ref()?;
@@ -133,7 +133,7 @@ impl<T: Clone> Kept<T> {
     }
 
     /// What was made of files in this state.
-    fn current(&self, files: &Files, state: &State, now: Instant) -> Option<T> {
+    fn current(&self, files: &Files, state: &FileStamps, now: Instant) -> Option<T> {
         let mut entries = self.entries();
         let entry = entries.get_mut(files)?;
         if entry.state.as_ref() != Some(state) {
@@ -144,7 +144,7 @@ impl<T: Clone> Kept<T> {
         Some(entry.made.clone())
     }
 
-    fn put(&self, files: Files, made: T, state: Option<State>, now: Instant) {
+    fn put(&self, files: Files, made: T, state: Option<FileStamps>, now: Instant) {
         let pairs_max = self.caching.map_or(CURRENT_MAX, |caching| caching.pairs_max);
         let mut entries = self.entries();
         if entries.len() >= pairs_max && !entries.contains_key(&files) {
@@ -152,10 +152,10 @@ impl<T: Clone> Kept<T> {
             let oldest = oldest.map(|(files, _)| files.clone());
             oldest.and_then(|oldest| entries.remove(&oldest));
         }
-        entries.insert(files, Entry { made, state, loaded: now, used: now });
+        entries.insert(files, LoadedEntry { made, state, loaded: now, used: now });
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<Files, Entry<T>>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<Files, LoadedEntry<T>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -163,7 +163,7 @@ impl<T: Clone> Kept<T> {
 impl<T: Clone + Send + 'static> Loader<T> {
     /// A loader with memory of its own.
     pub fn new(cx: &Cx<'_>, caching: CertificateCaching, passwords: Passwords) -> Self {
-        let kept = Arc::new(Kept::new(caching.caching));
+        let kept = Arc::new(LoadedCertificates::new(caching.caching));
         Self { paths: cx.paths().clone(), passwords, kept }
     }
 
@@ -217,8 +217,8 @@ impl<T: Clone + Send + 'static> Loader<T> {
     }
 
     /// The state of the files of a pair; `None`: there is none that tells whether one changes.
-    async fn state(&self, io: &Io, pair: &Files) -> Option<State> {
-        let mut state = State::default();
+    async fn state(&self, io: &Io, pair: &Files) -> Option<FileStamps> {
+        let mut state = FileStamps::default();
         for (name, state) in [&pair.0, &pair.1].into_iter().zip(&mut state) {
             if !name.starts_with(b"data:") {
                 let path = self.paths.conf_full(files::name(name));
@@ -245,7 +245,7 @@ impl<T: Clone + Send + 'static> Loader<T> {
     }
 }
 
-impl<T> Kept<T> {
+impl<T> LoadedCertificates<T> {
     fn new(caching: Option<Caching>) -> Self {
         Self { caching, entries: Mutex::default() }
     }
@@ -276,7 +276,7 @@ impl<N> fmt::Debug for NamedPairs<N> {
 /// What the servers of one configuration keep; those share it that inherit `ssl_certificate_cache` from
 /// the same place, and have the same passwords.
 #[derive(Default)]
-struct Shared(BTreeMap<(Span, usize), Arc<Kept<Identity>>>);
+struct LoaderCaches(BTreeMap<(Span, usize), Arc<LoadedCertificates<Identity>>>);
 
 impl<N: Namespace> NamedPairs<N> {
     /// Pairs of texts with variables.
@@ -286,8 +286,9 @@ impl<N: Namespace> NamedPairs<N> {
         setting: CertificateCaching,
         passwords: Passwords,
     ) -> Self {
-        let shared = cx.global::<Shared>().0.entry((setting.span, passwords.address()));
-        let kept = shared.or_insert_with(|| Arc::new(Kept::new(setting.caching))).clone();
+        let shared = cx.global::<LoaderCaches>().0.entry((setting.span, passwords.address()));
+        let kept =
+            shared.or_insert_with(|| Arc::new(LoadedCertificates::new(setting.caching))).clone();
         Self { texts, loader: Loader { paths: cx.paths().clone(), passwords, kept } }
     }
 

@@ -14,8 +14,8 @@ use nowait_testkit::{Binary, Client, Driver, Server, TempDir};
 
 use crate::echo::Echo;
 use crate::load::{Mix, Truth};
-use crate::objects::{self, OBJECTS, Random};
-use crate::origin::Origin;
+use crate::objects::{self, OBJECTS, Xorshift};
+use crate::origin::VersionedOrigin;
 
 /// Between two reloads.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
@@ -74,7 +74,7 @@ struct Site {
 }
 
 /// What one client does until it is over.
-type Play = fn(&Site, &mut Random);
+type Play = fn(&Site, &mut Xorshift);
 
 const PLAYS: [(&str, Play); 7] = [
     ("files", files),
@@ -99,7 +99,7 @@ fn mixed_load_with_reloads() {
     let length = Duration::from_secs(setting("NOWAIT_SOAK_SECONDS", 60));
     let seed = setting("NOWAIT_SOAK_SEED", 1);
     let dir = TempDir::new("soak");
-    let (origin, echo) = (Origin::start(), Echo::start());
+    let (origin, echo) = (VersionedOrigin::start(), Echo::start());
     let mut builder = Server::of(Binary::nowait(env!("CARGO_BIN_EXE_nowait")))
         .config(CONFIG)
         .driver(Driver::Epoll)
@@ -118,7 +118,7 @@ fn mixed_load_with_reloads() {
         over: AtomicBool::new(false),
         responses: AtomicU64::new(0),
     };
-    let mut random = Random::new(seed);
+    let mut random = Xorshift::new(seed);
     let mut first: Option<Usage> = None;
     for phase in 0..PHASES {
         let end = Instant::now() + length / PHASES;
@@ -151,7 +151,7 @@ fn load(
     server: &mut Server,
     truth: &Truth,
     site: &mut Site,
-    random: &mut Random,
+    random: &mut Xorshift,
     end: Instant,
 ) -> usize {
     site.over.store(false, Ordering::SeqCst);
@@ -161,7 +161,7 @@ fn load(
     std::thread::scope(|scope| {
         let mut clients = Vec::new();
         for (name, play) in PLAYS {
-            let mut random = Random::new(random.next());
+            let mut random = Xorshift::new(random.next());
             let named = std::thread::Builder::new().name(name.to_owned());
             let play = move || {
                 while !site.over.load(Ordering::Relaxed) {
@@ -224,14 +224,14 @@ fn rest(server: &Server, first: Option<Usage>) -> Option<Usage> {
 }
 
 /// A path of a file, and what it holds.
-fn file(random: &mut Random) -> (String, Vec<u8>) {
+fn file(random: &mut Xorshift) -> (String, Vec<u8>) {
     let object = random.below(OBJECTS);
     let place = ["copied", "sent"][random.below(2)];
     (format!("/{place}/{object}"), objects::body(object, 0))
 }
 
 /// Asks for a file, or a part of it, on an open connection.
-fn ask(client: &mut Client, random: &mut Random) {
+fn ask(client: &mut Client, random: &mut Xorshift) {
     let (path, body) = file(random);
     let range = (random.below(3) == 0 && !body.is_empty()).then(|| {
         let first = random.below(body.len());
@@ -252,7 +252,7 @@ fn ask(client: &mut Client, random: &mut Random) {
 }
 
 /// Files over a connection that is kept.
-fn files(site: &Site, random: &mut Random) {
+fn files(site: &Site, random: &mut Xorshift) {
     let mut client = Client::to_port(site.http);
     for _ in 0..1 + random.below(400) {
         if site.over.load(Ordering::Relaxed) {
@@ -264,22 +264,22 @@ fn files(site: &Site, random: &mut Random) {
 }
 
 /// A connection for each request.
-fn once(site: &Site, random: &mut Random) {
+fn once(site: &Site, random: &mut Xorshift) {
     ask(&mut Client::to_port(site.http), random);
     site.responses.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Bodies of all sizes to an origin that sends them back.
-fn echo(site: &Site, random: &mut Random) {
+fn echo(site: &Site, random: &mut Xorshift) {
     post(site, random, site.http, 200);
 }
 
 /// The same through `stream`: a session outlives many reloads.
-fn stream(site: &Site, random: &mut Random) {
+fn stream(site: &Site, random: &mut Xorshift) {
     post(site, random, site.stream, 2000);
 }
 
-fn post(site: &Site, random: &mut Random, port: u16, requests: usize) {
+fn post(site: &Site, random: &mut Xorshift, port: u16, requests: usize) {
     let mut client = Client::to_port(port);
     for _ in 0..1 + random.below(requests) {
         if site.over.load(Ordering::Relaxed) {
@@ -297,7 +297,7 @@ fn post(site: &Site, random: &mut Random, port: u16, requests: usize) {
 }
 
 /// Reads a large file in small pieces.
-fn slow(site: &Site, random: &mut Random) {
+fn slow(site: &Site, random: &mut Xorshift) {
     let (path, body) = file(random);
     let mut client = Client::to_port(site.http);
     client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
@@ -316,7 +316,7 @@ fn slow(site: &Site, random: &mut Random) {
 }
 
 /// Leaves in the middle of a response.
-fn abort(site: &Site, random: &mut Random) {
+fn abort(site: &Site, random: &mut Xorshift) {
     let (path, _) = file(random);
     let mut client = Client::to_port(site.http);
     client.send_get(&path);

@@ -115,7 +115,8 @@ impl VariableEntry {
 fn entries<S>(vocabulary: &Vocabulary<S>) -> Vec<VariableEntry> {
     let single = |name, doc| VariableEntry { prefix: name, is_family: false, doc };
     let family = |prefix, doc| VariableEntry { prefix, is_family: true, doc };
-    let mut entries: Vec<VariableEntry> = vocabulary.builtins().map(|v| single(v.name, v.doc)).collect();
+    let mut entries: Vec<VariableEntry> =
+        vocabulary.builtins().map(|v| single(v.name, v.doc)).collect();
     entries.extend(vocabulary.families().map(|f| family(f.prefix, f.doc)));
     entries
 }

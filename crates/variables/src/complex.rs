@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
 
-use crate::{Index, Namespace, Subject, interner};
+use crate::{Index, Namespace, Subject, interned};
 
 /// Text with variables of a namespace.
 pub struct Complex<N> {

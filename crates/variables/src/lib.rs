@@ -709,12 +709,14 @@ mod tests {
         let mut table = table();
         let index = table.index("replaceable");
         let Ok(Place::Slot(slot)) = table.define_set("Replaceable") else { panic!("it is a slot") };
-        let sample = SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
+        let sample =
+            SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index).unwrap(), b"r");
         sample.set_slot(slot, Some(Bytes::from_static(b"set")));
         assert_eq!(value(&sample, index).unwrap(), b"set");
         table.define_capture("replaceable").unwrap();
-        let sample = SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
+        let sample =
+            SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index), None);
     }
 
@@ -723,7 +725,8 @@ mod tests {
         let mut table = table();
         let index = table.index("echo_x");
         let Ok(Place::Slot(slot)) = table.define_set("echo_x") else { panic!("it is a slot") };
-        let mut sample = SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
+        let mut sample =
+            SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index).unwrap(), b"x");
         sample.set_slot(slot, Some(Bytes::from_static(b"set")));
         assert_eq!(value(&sample, index).unwrap(), b"set");
@@ -737,7 +740,8 @@ mod tests {
         let mut table = table();
         let index = table.index("mine");
         table.define_set("mine").unwrap();
-        let sample = SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
+        let sample =
+            SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index).unwrap(), b"");
         assert_eq!(value(&sample, index).unwrap(), b"");
         assert_eq!(*sample.said.borrow(), ["uninitialized mine"]);
@@ -757,7 +761,8 @@ mod tests {
         let mut table = table();
         let index = table.index("loop");
         table.define_computed("loop", Arc::new(Cycle(index)), false).unwrap();
-        let sample = SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
+        let sample =
+            SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index), None);
         assert_eq!(*sample.said.borrow(), ["cycle while evaluating variable \"loop\""]);
     }

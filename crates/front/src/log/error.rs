@@ -233,7 +233,7 @@ macro_rules! error_log {
     ($log:expr, $level:expr, $entry:expr, $($message:tt)+) => {{
         let log = &$log;
         let level: $crate::log::Level = $level;
-        let entry: $crate::log::error::Entry<'_> = $entry;
+        let entry: $crate::log::error::LineContext<'_> = $entry;
         if log.enabled(level) || entry.debug_connection {
             log.log(level, entry, ::std::format_args!($($message)+));
         }

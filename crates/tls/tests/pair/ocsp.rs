@@ -10,7 +10,7 @@ use rcgen::{
 };
 
 use crate::certificates::Authority;
-use crate::responder::{CertificateSpec, Says};
+use crate::responder::{OcspSpec, Says};
 
 /// An authority, and another handle to its key.
 fn authority(name: &str) -> (Authority, KeyPair) {
@@ -41,7 +41,7 @@ fn responses_count_if_the_issuer_or_its_delegate_has_signed_them() {
     let (own, _) = issue(&by, |_| {});
     let question = Question::new(&own, &by.certificate, Vec::new()).unwrap();
     let now = SystemTime::now();
-    let check = |wanted: &CertificateSpec<'_>, key: &KeyPair, signer| {
+    let check = |wanted: &OcspSpec<'_>, key: &KeyPair, signer| {
         let response = wanted.respond(&question.request(), key);
         let verdict = question.check(&response, signer, now);
         // Whatever is missing at its end or changed, it does not count, and nothing panics.
@@ -55,20 +55,20 @@ fn responses_count_if_the_issuer_or_its_delegate_has_signed_them() {
         }
         verdict.map(|verdict| verdict.status)
     };
-    let authorized = |wanted: &CertificateSpec<'_>, key| check(wanted, key, Signer::Authorized);
-    assert_eq!(authorized(&CertificateSpec::new(Says::Good), &key), Ok(Status::Good));
-    assert_eq!(authorized(&CertificateSpec::new(Says::Revoked), &key), Ok(Status::Revoked));
-    assert_eq!(authorized(&CertificateSpec::new(Says::Unknown), &key), Ok(Status::Unknown));
+    let authorized = |wanted: &OcspSpec<'_>, key| check(wanted, key, Signer::Authorized);
+    assert_eq!(authorized(&OcspSpec::new(Says::Good), &key), Ok(Status::Good));
+    assert_eq!(authorized(&OcspSpec::new(Says::Revoked), &key), Ok(Status::Revoked));
+    assert_eq!(authorized(&OcspSpec::new(Says::Unknown), &key), Ok(Status::Unknown));
 
     let unknown = "OCSP_basic_verify() failed (SSL: signer certificate not found)";
     let distrusted = "OCSP_basic_verify() failed (SSL: root ca not trusted)";
     let (other, other_key) = authority("CA");
-    let good = || CertificateSpec::new(Says::Good);
+    let good = || OcspSpec::new(Says::Good);
     assert_eq!(authorized(&good(), &other_key), Err(unknown.to_owned()));
     let signs = |by: &Authority, change: fn(&mut CertificateParams), signer| {
         let (certificate, key) = issue(by, change);
         let certificates: &[&[u8]] = &[&certificate];
-        check(&CertificateSpec { certificates, ..good() }, &key, signer)
+        check(&OcspSpec { certificates, ..good() }, &key, signer)
     };
     let delegate: fn(&mut CertificateParams) =
         |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::OcspSigning];
@@ -89,8 +89,7 @@ fn responses_have_dates() {
     let (own, _) = issue(&by, |_| {});
     let question = Question::new(&own, &by.certificate, Vec::new()).unwrap();
     let check = |this_update, next_update| {
-        let wanted =
-            CertificateSpec { this_update, next_update, ..CertificateSpec::new(Says::Good) };
+        let wanted = OcspSpec { this_update, next_update, ..OcspSpec::new(Says::Good) };
         let response = wanted.respond(&question.request(), &key);
         question.check(&response, Signer::Authorized, SystemTime::now())
     };
@@ -109,7 +108,7 @@ fn responses_are_about_one_certificate() {
     let (own, _) = issue(&by, |params| params.serial_number = Some(1u64.into()));
     let (other, _) = issue(&by, |params| params.serial_number = Some(2u64.into()));
     let ask = |about| Question::new(about, &by.certificate, Vec::new()).unwrap();
-    let response = CertificateSpec::new(Says::Good).respond(&ask(&other).request(), &key);
+    let response = OcspSpec::new(Says::Good).respond(&ask(&other).request(), &key);
     let result = ask(&own).check(&response, Signer::Authorized, SystemTime::now());
     assert_eq!(result.unwrap_err(), "certificate status not found in the OCSP response");
     assert_ne!(ask(&own).id(), ask(&other).id());

@@ -6,7 +6,7 @@
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -64,6 +64,14 @@ type ByType<V> = HashMap<TypeId, V, BuildHasherDefault<TypeHasher>>;
 struct TypeMap(ByType<Box<dyn Any>>);
 
 impl TypeMap {
+    fn get<T: 'static>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+
+    fn set<T: 'static>(&mut self, value: T) {
+        self.0.insert(TypeId::of::<T>(), Box::new(value));
+    }
+
     fn get_mut<T: 'static>(&mut self) -> Option<&mut T> {
         self.0.get_mut(&TypeId::of::<T>())?.downcast_mut()
     }
@@ -76,25 +84,49 @@ impl TypeMap {
 
 /// One value per type, of few types: a block rarely has directives of more than a handful of tables.
 #[derive(Default)]
-struct FewTypes(Vec<(TypeId, Box<dyn Any>)>);
+struct FewTypes {
+    values: Vec<(TypeId, Box<dyn Any>)>,
+    /// A bit for each of them, so that most look-ups of others end here.
+    bits: u64,
+}
 
 impl FewTypes {
+    fn bit(id: TypeId) -> u64 {
+        1 << (BuildHasherDefault::<TypeHasher>::default().hash_one(id) % 64)
+    }
+
+    fn position(&self, id: TypeId) -> Option<usize> {
+        match self.bits & Self::bit(id) {
+            0 => None,
+            _ => self.values.iter().position(|(known, _)| *known == id),
+        }
+    }
+
+    fn has<T: 'static>(&self) -> bool {
+        self.position(TypeId::of::<T>()).is_some()
+    }
+
     fn get<T: 'static>(&self) -> Option<&T> {
-        let id = TypeId::of::<T>();
-        self.0.iter().find(|(known, _)| *known == id)?.1.downcast_ref()
+        self.values[self.position(TypeId::of::<T>())?].1.downcast_ref()
     }
 
     fn get_or_default<T: Default + 'static>(&mut self) -> &mut T {
-        let id = TypeId::of::<T>();
-        let at = self.0.iter().position(|(known, _)| *known == id).unwrap_or_else(|| {
-            self.0.push((id, Box::<T>::default()));
-            self.0.len() - 1
+        let at = self.position(TypeId::of::<T>()).unwrap_or_else(|| {
+            self.set(T::default());
+            self.values.len() - 1
         });
-        self.0[at].1.downcast_mut().expect("the value under a type's id has that type")
+        self.values[at].1.downcast_mut().expect("the value under a type's id has that type")
     }
 
     fn set<T: 'static>(&mut self, value: T) {
-        self.0.push((TypeId::of::<T>(), Box::new(value)));
+        let id = TypeId::of::<T>();
+        self.values.push((id, Box::new(value)));
+        self.bits |= Self::bit(id);
+    }
+
+    fn clear(&mut self) {
+        self.values.clear();
+        self.bits = 0;
     }
 }
 
@@ -114,6 +146,12 @@ impl<C> Clone for Resolved<C> {
 /// The same for blocks inside of the one that gave the settings, where directives that are not inherited
 /// differ.
 struct Inherited<C>(Resolved<C>);
+
+impl<C> Clone for Inherited<C> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
 
 /// The result of a block: the layers written by its directives.
 pub struct Scope {
@@ -145,18 +183,22 @@ impl Scope {
         self.layers.get()
     }
 
+    fn has<L: 'static>(&self) -> bool {
+        self.layers.has::<L>()
+    }
+
     /// The layer of type `L`, created on first use.
     pub fn layer<L: Default + 'static>(&mut self) -> &mut L {
         // What was resolved from it may change.
-        self.resolved.get_mut().0.clear();
+        self.resolved.get_mut().clear();
         self.layers.get_or_default()
     }
 
     /// Takes the layer of type `L` out.
     pub fn take<L: Default + 'static>(&mut self) -> L {
-        match self.layers.get::<L>() {
-            Some(_) => std::mem::take(self.layer()),
-            None => L::default(),
+        match self.has::<L>() {
+            true => std::mem::take(self.layer()),
+            false => L::default(),
         }
     }
 
@@ -186,7 +228,7 @@ pub struct Cx<'a> {
     globals: TypeMap,
     defaults: ByType<Rc<dyn Any>>,
     /// Settings that no block gives.
-    untouched: RefCell<FewTypes>,
+    untouched: RefCell<TypeMap>,
 }
 
 impl<'a> Cx<'a> {
@@ -419,7 +461,7 @@ impl<'a> Cx<'a> {
 
     /// Stores a value for [`Cx::global`] in advance.
     pub fn set_global<T: 'static>(&mut self, value: T) {
-        self.globals.0.insert(TypeId::of::<T>(), Box::new(value));
+        self.globals.set(value);
     }
 
     /// Takes the value of type `T` out, after the run.
@@ -473,36 +515,46 @@ impl<'a> Cx<'a> {
         defaults: fn(&mut Cx<'_>) -> L,
         merge: fn(&[&L]) -> C,
     ) -> Arc<C> {
-        let layers: Vec<&L> = scopes.iter().filter_map(|scope| scope.get::<L>()).collect();
-        let given = layers.len();
-        let giving = scopes.iter().rposition(|scope| scope.get::<L>().is_some());
-        let inherits = giving.is_none_or(|at| at + 1 < scopes.len());
-        let kept = giving.map(|at| &scopes[at].resolved);
-        let known = {
-            let kept = kept.unwrap_or(&self.untouched).borrow();
-            match has_own && inherits {
-                true => kept.get::<Inherited<C>>().map(|Inherited(known)| known.clone()),
-                false => kept.get::<Resolved<C>>().cloned(),
-            }
+        let given = || scopes.iter().filter(|scope| scope.has::<L>()).count();
+        let giving = scopes.iter().rposition(|scope| scope.has::<L>());
+        let inherits = has_own && giving.is_none_or(|at| at + 1 < scopes.len());
+        let giving = giving.map(|at| scopes[at]);
+        let known = match inherits {
+            true => self.known::<Inherited<C>>(giving).map(|Inherited(known)| known),
+            false => self.known::<Resolved<C>>(giving),
         };
         if let Some(known) = known {
-            debug_assert_eq!(known.given, given, "a table is resolved for chains of one kind");
+            debug_assert_eq!(known.given, given(), "a table is resolved for chains of one kind");
             return known.conf;
         }
         let (defaults, empty) = (self.cached_defaults(defaults), L::default());
         let mut all = vec![&*defaults];
-        all.extend(layers);
-        if has_own && inherits {
+        all.extend(scopes.iter().filter_map(|scope| scope.get::<L>()));
+        if inherits {
             all.push(&empty);
         }
         let conf = Arc::new(merge(&all));
-        let resolved = Resolved { conf: conf.clone(), given };
-        let mut kept = kept.unwrap_or(&self.untouched).borrow_mut();
-        match has_own && inherits {
-            true => kept.set(Inherited(resolved)),
-            false => kept.set(resolved),
+        let resolved = Resolved { conf: conf.clone(), given: given() };
+        match inherits {
+            true => self.keep(giving, Inherited(resolved)),
+            false => self.keep(giving, resolved),
         }
         conf
+    }
+
+    /// What was resolved for the block that gives the settings; without one, for all that give none.
+    fn known<T: Clone + 'static>(&self, giving: Option<&Scope>) -> Option<T> {
+        match giving {
+            Some(scope) => scope.resolved.borrow().get::<T>().cloned(),
+            None => self.untouched.borrow().get::<T>().cloned(),
+        }
+    }
+
+    fn keep<T: 'static>(&self, giving: Option<&Scope>, resolved: T) {
+        match giving {
+            Some(scope) => scope.resolved.borrow_mut().set(resolved),
+            None => self.untouched.borrow_mut().set(resolved),
+        }
     }
 
     /// The defaults of a table, parsed once per configuration.

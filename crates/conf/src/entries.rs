@@ -39,18 +39,24 @@ fn for_each(entries: &Entries, mut each: impl FnMut(&Node)) {
 
 fn read(piece: &Piece, node: &mut Node, each: &mut impl FnMut(&Node)) {
     let mut lexer = Lexer::at(piece.file, piece.text(), piece.place);
-    let mut named = false;
+    let (mut named, mut args) = (false, 0);
     // After an error of syntax, which the parser has reported, the rest does not matter.
     while let Ok(token) = lexer.next() {
         match token {
             Token::Word(word) if !named => {
-                node.name = word;
-                node.args.clear();
-                named = true;
+                word.replace(&mut node.name);
+                (named, args) = (true, 0);
             }
-            Token::Word(word) => node.args.push(word),
+            Token::Word(word) => {
+                match node.args.get_mut(args) {
+                    Some(arg) => word.replace(arg),
+                    None => node.args.push(word.word()),
+                }
+                args += 1;
+            }
             Token::Semicolon(at) => {
                 if named {
+                    node.args.truncate(args);
                     node.span = node.name.span.to(at);
                     each(node);
                 }

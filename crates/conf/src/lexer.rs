@@ -4,14 +4,62 @@
 //! quotes count only at the start of a word, `#` only where a word could start, `${` does not open
 //! a block, and a backslash takes any special meaning from the next byte.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use crate::lua;
 use crate::source::{FileId, Place, Span};
 use crate::tree::Word;
 
+/// A word as it stands in the text: nothing is copied before its [`word`](Found::word) is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found<'t> {
+    /// Without quotes, with escapes.
+    raw: &'t [u8],
+    pub span: Span,
+    pub quoted: bool,
+    escapes: bool,
+}
+
+impl Found<'_> {
+    /// A word that has no text.
+    pub fn empty(span: Span) -> Self {
+        Found { raw: b"", span, quoted: false, escapes: false }
+    }
+
+    pub fn text(&self) -> Cow<'_, [u8]> {
+        match self.escapes {
+            true => unescape(self.raw).into(),
+            false => self.raw.into(),
+        }
+    }
+
+    pub fn is(&self, text: &str) -> bool {
+        *self.text() == *text.as_bytes()
+    }
+
+    pub fn word(&self) -> Word {
+        Word { text: self.text().into_owned(), span: self.span, quoted: self.quoted }
+    }
+
+    /// The same, with the memory of another one.
+    pub fn replace(&self, word: &mut Word) {
+        word.text.clear();
+        word.text.extend_from_slice(&self.text());
+        (word.span, word.quoted) = (self.span, self.quoted);
+    }
+}
+
+impl fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text()))
+    }
+}
+
 /// The next token.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Token {
-    Word(Word),
+pub(crate) enum Token<'t> {
+    Word(Found<'t>),
     Semicolon(Span),
     Open(Span),
     Close(Span),
@@ -20,9 +68,9 @@ pub(crate) enum Token {
 
 /// Why a word could not be read. The lexer has moved past the problem.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum LexError {
+pub(crate) enum LexError<'t> {
     /// After a closing quote something other than space, `;`, `{`, `)`.
-    AfterQuote { at: Span, byte: u8, word: Word },
+    AfterQuote { at: Span, byte: u8, word: Found<'t> },
     /// The text ended within a word; a quote that was never closed is named.
     EndInWord { word: Span, quote: Option<u8>, end: Span },
     /// A word longer than [`WORD_BYTES_MAX`].
@@ -45,9 +93,21 @@ pub(crate) struct Lexer<'t> {
 /// Width of a tab when the indentation of lines is compared.
 const TAB_COLUMNS: usize = 8;
 
-fn is_space(byte: u8) -> bool {
+const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
+
+/// Whether a byte is nothing but a part of its word, unless it starts one.
+static ORDINARY: [bool; 256] = {
+    let mut ordinary = [true; 256];
+    let mut byte = 0;
+    while byte < ordinary.len() {
+        let special = matches!(byte as u8, b';' | b'{' | b'\\' | b'$');
+        ordinary[byte] = !special && !is_space(byte as u8);
+        byte += 1;
+    }
+    ordinary
+};
 
 impl<'t> Lexer<'t> {
     pub fn new(file: FileId, text: &'t [u8]) -> Lexer<'t> {
@@ -85,7 +145,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// The next token; after [`Token::End`] always that.
-    pub fn next(&mut self) -> Result<Token, LexError> {
+    pub fn next(&mut self) -> Result<Token<'t>, LexError<'t>> {
         self.skip_space_and_comments();
         let (start, line) = (self.pos, self.line);
         let Some(byte) = self.bump() else {
@@ -105,45 +165,58 @@ impl<'t> Lexer<'t> {
     }
 
     fn skip_space_and_comments(&mut self) {
-        self.indentation = (self.pos == 0).then_some(0);
+        let mut indentation = (self.pos == 0).then_some(0);
         while let Some(byte) = self.peek() {
-            if byte == b'#' {
-                while self.peek().is_some_and(|b| b != b'\n') {
-                    self.pos += 1;
+            match byte {
+                b'#' => {
+                    let rest = &self.text[self.pos..];
+                    self.pos += memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+                    continue;
                 }
-            } else if is_space(byte) {
-                self.bump();
-                self.indentation = match byte {
-                    b'\n' => Some(0),
-                    b'\t' => self.indentation.map(|columns| columns + TAB_COLUMNS),
-                    _ => self.indentation.map(|columns| columns + 1),
-                };
-            } else {
-                return;
+                b'\n' => {
+                    self.line += 1;
+                    indentation = Some(0);
+                }
+                b'\t' => indentation = indentation.map(|columns| columns + TAB_COLUMNS),
+                _ if is_space(byte) => indentation = indentation.map(|columns| columns + 1),
+                _ => break,
             }
+            self.pos += 1;
         }
+        self.indentation = indentation;
     }
 
-    fn bare(&mut self, start: usize, line: u32) -> Result<Token, LexError> {
-        let mut variable = false;
+    fn bare(&mut self, start: usize, line: u32) -> Result<Token<'t>, LexError<'t>> {
+        let (mut variable, mut escapes) = (false, false);
         loop {
+            let rest = &self.text[self.pos..];
+            let run = rest.iter().take_while(|byte| ORDINARY[usize::from(**byte)]).count();
+            if run > 0 {
+                if self.pos + run - start >= self.word_bytes_max {
+                    self.pos = (start + self.word_bytes_max).max(self.pos + 1);
+                    return Err(self.too_long(start, line, None));
+                }
+                self.pos += run;
+                variable = false;
+            }
             let Some(byte) = self.peek() else {
                 let end = self.span(self.pos, self.line);
                 return Err(LexError::EndInWord { word: self.span(start, line), quote: None, end });
             };
-            let first = self.pos == start;
             if byte == b'{' && variable {
                 self.pos += 1;
                 continue;
             }
             variable = byte == b'$';
             // A "}" ends no word, and one that starts a word never comes here.
-            if !first && (is_space(byte) || byte == b';' || byte == b'{') {
-                let text = unescape(&self.text[start..self.pos]);
-                return Ok(Token::Word(Word { text, span: self.span(start, line), quoted: false }));
+            if byte != b'$' && byte != b'\\' {
+                let raw = &self.text[start..self.pos];
+                let span = self.span(start, line);
+                return Ok(Token::Word(Found { raw, span, quoted: false, escapes }));
             }
             self.bump();
             if byte == b'\\' {
+                escapes = true;
                 self.bump();
             }
             if self.pos - start >= self.word_bytes_max {
@@ -152,7 +225,8 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    fn quoted(&mut self, start: usize, line: u32, quote: u8) -> Result<Token, LexError> {
+    fn quoted(&mut self, start: usize, line: u32, quote: u8) -> Result<Token<'t>, LexError<'t>> {
+        let mut escapes = false;
         loop {
             let Some(byte) = self.bump() else {
                 let word = self.span(start, line);
@@ -160,6 +234,7 @@ impl<'t> Lexer<'t> {
                 return Err(LexError::EndInWord { word, quote: Some(quote), end });
             };
             if byte == b'\\' {
+                escapes = true;
                 self.bump();
             } else if byte == quote {
                 break;
@@ -168,8 +243,8 @@ impl<'t> Lexer<'t> {
                 return Err(self.too_long(start, line, Some(quote)));
             }
         }
-        let text = unescape(&self.text[start + 1..self.pos - 1]);
-        let word = Word { text, span: self.span(start, line), quoted: true };
+        let raw = &self.text[start + 1..self.pos - 1];
+        let word = Found { raw, span: self.span(start, line), quoted: true, escapes };
         match self.peek() {
             // A ")" may follow at once, for `if ($x = "y")`; it starts the next word.
             Some(byte) if !is_space(byte) && !matches!(byte, b';' | b'{' | b')') => {
@@ -182,7 +257,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// Gives up on a word and skips the rest of the line that it starts in.
-    fn too_long(&mut self, start: usize, line: u32, quote: Option<u8>) -> LexError {
+    fn too_long(&mut self, start: usize, line: u32, quote: Option<u8>) -> LexError<'t> {
         let text_start = start + usize::from(quote.is_some());
         let end = self.text.len().min(text_start + 10);
         let error = LexError::TooLong {
@@ -244,10 +319,8 @@ impl<'t> Lexer<'t> {
 /// nginx's escapes: `\"`, `\'`, `\\` lose the backslash, `\t`, `\r`, `\n` become control bytes, any
 /// other backslash stays.
 fn unescape(raw: &[u8]) -> Vec<u8> {
-    let Some(first) = memchr::memchr(b'\\', raw) else { return raw.to_vec() };
     let mut out = Vec::with_capacity(raw.len());
-    out.extend_from_slice(&raw[..first]);
-    let mut at = first;
+    let mut at = 0;
     while at < raw.len() {
         let (byte, length) = match (raw[at], raw.get(at + 1)) {
             (b'\\', Some(&next @ (b'"' | b'\'' | b'\\'))) => (next, 2),

@@ -17,7 +17,7 @@ use crate::elsewhere;
 use crate::files::{Bundle, Files};
 use crate::glob;
 use crate::irregular::Irregular;
-use crate::lexer::{LexError, Lexer, Token};
+use crate::lexer::{Found, LexError, Lexer, Token};
 use crate::paths::Paths;
 use crate::source::{Entries, FileId, Source, Span};
 use crate::substitution;
@@ -189,7 +189,7 @@ impl Parser<'_> {
         }
         let mut lexer = Lexer::new(file, text);
         let mut nesting = Nesting::default();
-        let mut words: Vec<Word> = Vec::new();
+        let mut words: Vec<Found<'_>> = Vec::new();
         // Number of open blocks of this text where the entries of a data block are read.
         let mut data = self.data.is_some().then_some(0);
         if let Some(entries) = &mut self.data {
@@ -205,7 +205,7 @@ impl Parser<'_> {
                     words.push(word);
                 }
                 Ok(Token::Semicolon(at)) if in_data && !words.is_empty() => {
-                    if words[0] == "include" && !self.includes_stay {
+                    if words[0].is("include") && !self.includes_stay {
                         self.end_piece(words[0].span.start);
                         if let Some(node) = node(&mut words, at) {
                             self.directive(node, nodes);
@@ -222,12 +222,12 @@ impl Parser<'_> {
                 },
                 Ok(Token::Open(at)) => {
                     // It would be read as a directive with a missing ";".
-                    if words.first().is_some_and(|name| elsewhere::contains_lua(&name.text)) {
+                    if words.first().is_some_and(|name| elsewhere::contains_lua(&name.text())) {
                         lexer.skip_lua();
                     }
                     let is_data = self.leaves_entries
                         && self.data.is_none()
-                        && words.first().is_some_and(|name| DATA_BLOCKS.iter().any(|d| name == d));
+                        && words.first().is_some_and(|name| DATA_BLOCKS.iter().any(|d| name.is(d)));
                     self.open(&mut words, at, &mut nesting, nodes);
                     if is_data {
                         let mut entries = Entries::default();
@@ -273,7 +273,7 @@ impl Parser<'_> {
                     return;
                 }
                 Err(LexError::EndInWord { word, quote: None, end }) => {
-                    words.push(Word { text: Vec::new(), span: word, quoted: false });
+                    words.push(Found::empty(word));
                     self.unexpected_end(end, &words);
                     words.clear();
                 }
@@ -300,7 +300,7 @@ impl Parser<'_> {
 
     fn open(
         &mut self,
-        words: &mut Vec<Word>,
+        words: &mut Vec<Found<'_>>,
         at: Span,
         nesting: &mut Nesting,
         nodes: &mut Vec<Node>,
@@ -398,7 +398,7 @@ impl Parser<'_> {
         nesting.end_silently(self, nodes);
     }
 
-    fn missing_semicolon(&mut self, words: &[Word], at: Span) {
+    fn missing_semicolon(&mut self, words: &[Found<'_>], at: Span) {
         let mut error = Diagnostic::emerg("unexpected \"}\"").at(at);
         if let (Some(first), Some(last)) = (words.first(), words.last()) {
             let end = Span { start: last.span.end.saturating_sub(1), ..last.span };
@@ -407,14 +407,14 @@ impl Parser<'_> {
         self.diagnostics.push(error);
     }
 
-    fn unexpected_end(&mut self, at: Span, words: &[Word]) {
+    fn unexpected_end(&mut self, at: Span, words: &[Found<'_>]) {
         let mut error = Diagnostic::emerg(unexpected_end_text(at.file)).at(at);
         if let (Some(first), Some(last)) = (words.first(), words.last()) {
             let end = Span { start: last.span.end.saturating_sub(1), ..last.span };
             error = error.note(
                 end,
                 match words.len() {
-                    1 if first.text.is_empty() => "a \";\" is missing after this".to_owned(),
+                    1 if first.text().is_empty() => "a \";\" is missing after this".to_owned(),
                     _ => format!("a \";\" is missing after this to end \"{first}\""),
                 },
             );
@@ -431,11 +431,11 @@ impl Parser<'_> {
         self.diagnostics.push(error.note(first, note));
     }
 
-    fn after_quote(&mut self, at: Span, byte: u8, words: &[Word]) {
+    fn after_quote(&mut self, at: Span, byte: u8, words: &[Found<'_>]) {
         let mut error = Diagnostic::emerg(format!("unexpected \"{}\"", shown(byte))).at(at);
         error = error.expected("a space, \";\" or \"{\" after the closing quote");
         if let Some(word) = words.last() {
-            if word.text.contains(&b'\n') {
+            if word.text().contains(&b'\n') {
                 error = error.note(
                     Span { end: word.span.start + 1, ..word.span },
                     "the string that ends there starts here; is its closing quote missing?",
@@ -521,16 +521,17 @@ fn shown(byte: u8) -> char {
 }
 
 /// The directive that `words` make up; `None` without words.
-fn node(words: &mut Vec<Word>, end: Span) -> Option<Node> {
-    let mut words = std::mem::take(words).into_iter();
-    let name = words.next()?;
+fn node(words: &mut Vec<Found<'_>>, end: Span) -> Option<Node> {
+    let (name, args) = words.split_first()?;
+    let (name, args) = (name.word(), args.iter().map(Found::word).collect());
+    words.clear();
     let span = name.span.to(end);
-    Some(Node { name, args: words.collect(), block: None, span, close: None, entries: None })
+    Some(Node { name, args, block: None, span, close: None, entries: None })
 }
 
 /// After a broken word: drops the directive up to its `;` or the end of the line. A block is kept,
 /// so that its braces stay balanced.
-fn recover(lexer: &mut Lexer<'_>, words: &mut Vec<Word>) {
+fn recover(lexer: &mut Lexer<'_>, words: &mut Vec<Found<'_>>) {
     if lexer.skip_to_delimiter() != Some(b'{') {
         words.clear();
     }

@@ -57,7 +57,7 @@ pub(crate) fn pieces(text: &[u8]) -> Option<Vec<Piece<'_>>> {
     loop {
         let (kind, span) = match lexer.next().ok()? {
             Token::Word(word) => {
-                contains_lua.get_or_insert_with(|| elsewhere::contains_lua(&word.text));
+                contains_lua.get_or_insert_with(|| elsewhere::contains_lua(&word.text()));
                 (Kind::Word, word.span)
             }
             Token::Semicolon(span) => (Kind::Semicolon, span),

@@ -383,7 +383,7 @@ pub mod private {
         let mut lexer = Lexer::new(FileId::BUILT_IN, text.as_bytes());
         let mut words = Vec::new();
         while let Ok(Token::Word(word)) = lexer.next() {
-            words.push(Word { span: crate::Span::BUILT_IN, ..word });
+            words.push(Word { span: crate::Span::BUILT_IN, ..word.word() });
         }
         words
     }

@@ -159,6 +159,11 @@ impl Compiled {
         &self.parts
     }
 
+    /// The same.
+    pub fn into_parts(self) -> Box<[Part]> {
+        self.parts
+    }
+
     /// Whether it has no variables and no captures.
     pub fn is_constant(&self) -> bool {
         self.constant().is_some()

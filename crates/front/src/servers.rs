@@ -145,6 +145,8 @@ pub struct ServerListens {
 struct Address_ {
     directive: ListenDirective,
     servers: Vec<ServerId>,
+    /// Their places among all servers.
+    places: Vec<usize>,
     default: Option<(ServerId, Span)>,
     first: ServerId,
     proxy_protocol: bool,
@@ -156,7 +158,7 @@ struct Address_ {
 pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
     let mut addresses: BTreeMap<ListenAddress, Address_> = BTreeMap::new();
     let mut order = Vec::new();
-    for server in servers {
+    for (place, server) in servers.iter().enumerate() {
         for directive in &server.listens {
             let address = directive.spec.address.clone();
             let entry = addresses.entry(address.clone()).or_insert_with(|| {
@@ -164,6 +166,7 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
                 Address_ {
                     directive: directive.clone(),
                     servers: Vec::new(),
+                    places: Vec::new(),
                     default: None,
                     first: server.id,
                     proxy_protocol: false,
@@ -204,6 +207,7 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
                 entry.default = Some((server.id, directive.span));
             }
             entry.servers.push(server.id);
+            entry.places.push(place);
         }
     }
     let wildcards: Vec<ListenAddress> =
@@ -250,7 +254,7 @@ fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens])
     let mut names = Names::new();
     let mut given: Vec<(&[u8], Span)> = Vec::new();
     let address = &entry.directive.spec.address;
-    for server in servers.iter().filter(|server| entry.servers.contains(&server.id)) {
+    for server in entry.places.iter().map(|place| &servers[*place]) {
         for Named { name, span, .. } in &server.names {
             let text = match name {
                 ServerName::Regex(regex) => {

@@ -55,15 +55,15 @@ impl<N> Complex<N> {
     }
 
     /// Compiles a parsed text.
-    pub fn from_compiled(compiled: &nowait_conf::Compiled) -> Self {
+    pub fn from_compiled(compiled: nowait_conf::Compiled) -> Self {
         // A text without variables is often sent as it is, by all workers at once.
         if let [nowait_conf::Part::Literal(text)] = compiled.parts() {
             return Self::from_literal(interned(text));
         }
-        let parts = compiled.parts().iter().map(|part| match part {
-            nowait_conf::Part::Literal(text) => Part::Literal(Bytes::copy_from_slice(text)),
-            nowait_conf::Part::Variable(index) => Part::Variable(Index(*index)),
-            nowait_conf::Part::Capture(n) => Part::Capture(*n),
+        let parts = compiled.into_parts().into_iter().map(|part| match part {
+            nowait_conf::Part::Literal(text) => Part::Literal(text.into()),
+            nowait_conf::Part::Variable(index) => Part::Variable(Index(index)),
+            nowait_conf::Part::Capture(n) => Part::Capture(n),
         });
         Self { parts: parts.collect(), of: PhantomData }
     }

@@ -14,6 +14,10 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// Maximum total size of all kept texts, in bytes. Further ones are counted.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
+/// Texts share pieces of memory of this size. Each in its own would stand between what is freed with a
+/// configuration, and keep that from being given back.
+const PIECE_BYTES: usize = 64 << 10;
+
 static KEPT: LazyLock<Mutex<Interner>> = LazyLock::new(Mutex::default);
 
 /// The texts kept for the life of the process: most texts of one configuration recur in the next.
@@ -22,6 +26,8 @@ struct Interner {
     texts: FxHashSet<&'static [u8]>,
     /// Of all texts.
     bytes: usize,
+    /// Memory for the next ones.
+    room: &'static mut [u8],
 }
 
 impl Interner {
@@ -32,10 +38,20 @@ impl Interner {
         if text.len() > TEXT_BYTES_MAX || self.bytes + text.len() > KEPT_BYTES_MAX {
             return Bytes::copy_from_slice(text);
         }
-        let kept: &'static [u8] = Vec::leak(text.to_vec());
+        let kept = self.keep(text);
         self.texts.insert(kept);
         self.bytes += kept.len();
         Bytes::from_static(kept)
+    }
+
+    fn keep(&mut self, text: &[u8]) -> &'static [u8] {
+        if text.len() > self.room.len() {
+            self.room = Vec::leak(vec![0; PIECE_BYTES]);
+        }
+        let (place, room) = std::mem::take(&mut self.room).split_at_mut(text.len());
+        self.room = room;
+        place.copy_from_slice(text);
+        place
     }
 }
 

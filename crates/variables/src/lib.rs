@@ -29,12 +29,13 @@ pub mod split_clients;
 mod subject;
 mod vocabulary;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowait_conf::{Cx, Diagnostic, Template, Word};
+use nowait_conf::{Cx, Diagnostic, Span, Template, Word};
 
 pub use complex::Complex;
 pub use interner::interned;
@@ -501,14 +502,24 @@ impl<N: Namespace> InitialValue<N> {
 
 /// Where variables are mentioned, for the error about unknown ones.
 pub struct Mentions<N> {
-    /// Names and their positions.
-    pub names: BTreeSet<(Vec<u8>, nowait_conf::Span)>,
-    of: std::marker::PhantomData<fn(N)>,
+    /// Names, and where each is mentioned first.
+    pub names: BTreeMap<Vec<u8>, Span>,
+    of: PhantomData<fn(N)>,
 }
 
 impl<N> Default for Mentions<N> {
     fn default() -> Self {
-        Self { names: BTreeSet::new(), of: std::marker::PhantomData }
+        Self { names: BTreeMap::new(), of: PhantomData }
+    }
+}
+
+impl<N> Mentions<N> {
+    /// Notes that a variable is mentioned.
+    pub fn note(&mut self, name: &[u8], at: Span) {
+        match self.names.get_mut(name) {
+            Some(first) => *first = at.min(*first),
+            None => drop(self.names.insert(name.to_vec(), at)),
+        }
     }
 }
 
@@ -517,11 +528,15 @@ impl<N> Default for Mentions<N> {
 /// # Errors
 /// Malformed variables.
 pub fn text<N: Namespace>(word: &Word, cx: &mut Cx<'_>) -> Result<Complex<N>, Diagnostic> {
-    // Large tables consist of such texts.
-    if !word.text.contains(&b'$') {
-        return Ok(Complex::from_literal(interner::interned(&word.text)));
+    match literal(word) {
+        Some(text) => Ok(Complex::from_literal(text)),
+        None => compile(&Template::parse(word)?, cx),
     }
-    compile(&Template::parse(word)?, cx)
+}
+
+/// The text of a word that has no variables. Large tables consist of such texts.
+fn literal(word: &Word) -> Option<Bytes> {
+    (!word.text.contains(&b'$')).then(|| interned(&word.text))
 }
 
 /// Compiles parsed text with variables.
@@ -534,14 +549,14 @@ pub fn compile<N: Namespace>(
 ) -> Result<Complex<N>, Diagnostic> {
     mention::<N>(template, cx);
     let compiled = template.compile(cx.global::<Table<N>>())?;
-    Ok(Complex::from_compiled(&compiled))
+    Ok(Complex::from_compiled(compiled))
 }
 
 /// Records where variables are mentioned.
 pub fn mention<N: Namespace>(template: &Template, cx: &mut Cx<'_>) {
     let mentions = cx.global::<Mentions<N>>();
     for name in template.variables() {
-        mentions.names.insert((name.to_vec(), template.span()));
+        mentions.note(name, template.span());
     }
 }
 

@@ -8,7 +8,8 @@ use nowait_conf::{Cx, Diagnostic, Node, Word};
 
 use crate::names::{Inserted, Names};
 use crate::{
-    Complex, Compute, Index, Namespace, Regex, Subject, Table, assigned, text, variable_name,
+    Complex, Compute, Index, Namespace, Regex, Subject, Table, assigned, literal, text,
+    variable_name,
 };
 
 /// A table of `map`.
@@ -17,8 +18,14 @@ struct Map<N> {
     hostnames: bool,
     /// Keys in lower case; the values are numbers of `values`.
     keys: Names<u32, Regex>,
-    values: Vec<Complex<N>>,
+    values: Vec<Value<N>>,
     default: Complex<N>,
+}
+
+/// The value of a key. Tables are large, and most values have no variables.
+enum Value<N> {
+    Literal(Bytes),
+    Text(Complex<N>),
 }
 
 /// Reads a `map` block and defines its variable.
@@ -60,6 +67,7 @@ pub fn map<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
         ),
     });
     map.keys.seal(Regex::pattern);
+    map.values.shrink_to_fit();
     cx.global::<Table<N>>()
         .define_computed(&variable, Arc::new(map), volatile)
         .map_err(|error| name.error(error.to_string()))
@@ -68,7 +76,10 @@ pub fn map<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
 impl<N: Namespace> Map<N> {
     fn add(&mut self, cx: &mut Cx<'_>, key: &Word, value: &Word) -> Result<(), Diagnostic> {
         let number = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
-        self.values.push(text(value, cx)?);
+        self.values.push(match literal(value) {
+            Some(literal) => Value::Literal(literal),
+            None => Value::Text(text(value, cx)?),
+        });
         if let Some(pattern) = key.text.strip_prefix(b"~") {
             let caseless = pattern.strip_prefix(b"*");
             let regex =
@@ -76,17 +87,19 @@ impl<N: Namespace> Map<N> {
             self.keys.insert_regex(regex, number);
             return Ok(());
         }
-        let text = key.text.strip_prefix(b"\\").unwrap_or(&key.text).to_ascii_lowercase();
+        let text = lower(key.text.strip_prefix(b"\\").unwrap_or(&key.text));
         let inserted = if self.hostnames {
             self.keys.insert(&text, number)
         } else {
             Ok(self.keys.insert_exact(&text, number))
         };
-        let shown = String::from_utf8_lossy(&text);
+        let shown = || String::from_utf8_lossy(&text);
         match inserted {
             Ok(Inserted::New) => Ok(()),
-            Ok(Inserted::Conflict) => Err(key.error(format!("conflicting parameter \"{shown}\""))),
-            Err(_) => Err(key.error(format!("invalid hostname or wildcard \"{shown}\""))),
+            Ok(Inserted::Conflict) => {
+                Err(key.error(format!("conflicting parameter \"{}\"", shown())))
+            }
+            Err(_) => Err(key.error(format!("invalid hostname or wildcard \"{}\"", shown()))),
         }
     }
 }
@@ -95,7 +108,11 @@ impl<N: Namespace<Subject = S>, S: Subject<Namespace = N>> Compute<S> for Map<N>
     fn sources(&self, add: &mut dyn FnMut(Index)) {
         self.source.each_variable(add);
         self.default.each_variable(add);
-        self.values.iter().for_each(|value| value.each_variable(add));
+        for value in &self.values {
+            if let Value::Text(text) = value {
+                text.each_variable(add);
+            }
+        }
     }
 
     fn compute(&self, subject: &S) -> Option<Bytes> {
@@ -104,12 +121,8 @@ impl<N: Namespace<Subject = S>, S: Subject<Namespace = N>> Compute<S> for Map<N>
         if self.hostnames {
             text = text.strip_suffix(b".").unwrap_or(text);
         }
-        let lower = match text.iter().any(u8::is_ascii_uppercase) {
-            true => Cow::Owned(text.to_ascii_lowercase()),
-            false => Cow::Borrowed(text),
-        };
         // Expressions match the text with its original case.
-        let found = self.keys.lookup(&lower, |regex| regex.search_in(subject, text));
+        let found = self.keys.lookup(&lower(text), |regex| regex.search_in(subject, text));
         let value = match found {
             Ok(number) => number.and_then(|number| self.values.get(*number as usize)),
             Err(error) => {
@@ -117,6 +130,17 @@ impl<N: Namespace<Subject = S>, S: Subject<Namespace = N>> Compute<S> for Map<N>
                 None
             }
         };
-        Some(subject.evaluate(value.unwrap_or(&self.default)))
+        Some(match value {
+            Some(Value::Literal(text)) => text.clone(),
+            Some(Value::Text(text)) => subject.evaluate(text),
+            None => subject.evaluate(&self.default),
+        })
+    }
+}
+
+fn lower(text: &[u8]) -> Cow<'_, [u8]> {
+    match text.iter().any(u8::is_ascii_uppercase) {
+        true => Cow::Owned(text.to_ascii_lowercase()),
+        false => Cow::Borrowed(text),
     }
 }

@@ -8,11 +8,13 @@
 //! length of the client's `Host`. This module compiles and runs no regular expressions: the regex
 //! type is the caller's, and so is running it.
 
-use std::collections::hash_map::Entry;
 use std::fmt;
+use std::hash::BuildHasher;
 use std::ops::ControlFlow;
 
-use rustc_hash::FxHashMap;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use rustc_hash::FxBuildHasher;
 
 use crate::candidates::{self, Candidates};
 
@@ -110,26 +112,59 @@ pub enum Inserted {
 /// Keys of one kind with the length of the longest, which bounds the work of a look-up.
 #[derive(Debug, Clone)]
 struct Keys<T> {
-    map: FxHashMap<Box<[u8]>, T>,
+    table: HashTable<Key<T>>,
+    /// The keys, one after the other: there may be very many.
+    text: Vec<u8>,
     longest: usize,
+}
+
+/// A key and its value.
+#[derive(Debug, Clone)]
+struct Key<T> {
+    start: usize,
+    length: u32,
+    value: T,
 }
 
 impl<T> Default for Keys<T> {
     fn default() -> Self {
-        Keys { map: FxHashMap::default(), longest: 0 }
+        Keys { table: HashTable::new(), text: Vec::new(), longest: 0 }
     }
+}
+
+impl<T> Key<T> {
+    fn of<'t>(&self, text: &'t [u8]) -> &'t [u8] {
+        &text[self.start..self.start + self.length as usize]
+    }
+}
+
+fn hash(key: &[u8]) -> u64 {
+    FxBuildHasher.hash_one(key)
 }
 
 impl<T> Keys<T> {
     fn insert(&mut self, key: &[u8], value: T) -> Inserted {
-        match self.map.entry(key.into()) {
-            Entry::Occupied(_) => Inserted::Conflict,
-            Entry::Vacant(place) => {
-                place.insert(value);
-                self.longest = self.longest.max(key.len());
-                Inserted::New
-            }
-        }
+        let Self { table, text, .. } = self;
+        let same = |known: &Key<T>| known.of(text) == key;
+        let Entry::Vacant(place) = table.entry(hash(key), same, |known| hash(known.of(text)))
+        else {
+            return Inserted::Conflict;
+        };
+        // No text of a configuration is longer.
+        let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
+        place.insert(Key { start: text.len(), length, value });
+        self.text.extend_from_slice(key);
+        self.longest = self.longest.max(key.len());
+        Inserted::New
+    }
+
+    fn get(&self, key: &[u8]) -> Option<&T> {
+        let found = self.table.find(hash(key), |known| known.of(&self.text) == key);
+        found.map(|key| &key.value)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.table.is_empty()
     }
 }
 
@@ -177,9 +212,9 @@ impl<T: Clone, R> Names<T, R> {
 
     /// True when no name was added, so that a look-up can be left out.
     pub fn is_empty(&self) -> bool {
-        self.exact.map.is_empty()
-            && self.heads.map.is_empty()
-            && self.tails.map.is_empty()
+        self.exact.is_empty()
+            && self.heads.is_empty()
+            && self.tails.is_empty()
             && self.regexes.is_empty()
     }
 
@@ -197,7 +232,7 @@ impl<T: Clone, R> Names<T, R> {
         if name.len() > 1 && name[0] == b'.' {
             // `.example.com` is `example.com` and `*.example.com`. nginx ignores the whole entry
             // when either of the two is taken.
-            if self.heads.map.contains_key(name) {
+            if self.heads.get(name).is_some() {
                 return Ok(Inserted::Conflict);
             }
             if self.exact.insert(&name[1..], value.clone()) == Inserted::Conflict {
@@ -233,6 +268,9 @@ impl<T: Clone, R> Names<T, R> {
     /// Prepares the table for look-ups, when everything has been added: with many expressions, these then try
     /// only those that can match. `pattern` tells the text of one.
     pub fn seal<'a>(&'a mut self, pattern: impl Fn(&'a R) -> &'a [u8]) {
+        for keys in [&mut self.exact, &mut self.heads, &mut self.tails] {
+            keys.text.shrink_to_fit();
+        }
         self.candidates = Candidates::of(self.regexes.iter().map(|(regex, _)| pattern(regex)));
     }
 
@@ -265,14 +303,14 @@ impl<T: Clone, R> Names<T, R> {
 
     /// [`Names::lookup`] without the regexes.
     pub fn lookup_hashed(&self, host: &[u8]) -> Option<&T> {
-        if let Some(value) = self.exact.map.get(host) {
+        if let Some(value) = self.exact.get(host) {
             return Some(value);
         }
         self.longest_head(host).or_else(|| self.longest_tail(host))
     }
 
     fn longest_head(&self, host: &[u8]) -> Option<&T> {
-        if self.heads.map.is_empty() {
+        if self.heads.is_empty() {
             return None;
         }
         // A host of thousands of dots must not cost thousands of long hashes: only suffixes that
@@ -281,18 +319,15 @@ impl<T: Clone, R> Names<T, R> {
         let start = host.len().saturating_sub(self.heads.longest);
         (start..host.len())
             .filter(|&at| host[at] == b'.')
-            .find_map(|at| self.heads.map.get(&host[at..]))
+            .find_map(|at| self.heads.get(&host[at..]))
     }
 
     fn longest_tail(&self, host: &[u8]) -> Option<&T> {
-        if self.tails.map.is_empty() {
+        if self.tails.is_empty() {
             return None;
         }
         let end = host.len().min(self.tails.longest);
-        (0..end)
-            .rev()
-            .filter(|&at| host[at] == b'.')
-            .find_map(|at| self.tails.map.get(&host[..=at]))
+        (0..end).rev().filter(|&at| host[at] == b'.').find_map(|at| self.tails.get(&host[..=at]))
     }
 }
 

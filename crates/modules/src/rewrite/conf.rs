@@ -307,6 +307,6 @@ fn compare(
 /// The variable at the beginning of a condition. Its whole word is the name, as in nginx.
 fn variable(cx: &mut Cx<'_>, word: &Word) -> Index {
     let name = String::from_utf8_lossy(&word.text[1..]).into_owned();
-    cx.global::<Mentions>().names.insert((name.clone().into_bytes(), word.span));
+    cx.global::<Mentions>().note(name.as_bytes(), word.span);
     cx.global::<Table>().index(&name)
 }

@@ -57,7 +57,7 @@ pub fn geo<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
         None => None,
         Some(word) => {
             let source = variable_name(word)?.to_owned();
-            cx.global::<Mentions<N>>().names.insert((source.clone().into_bytes(), word.span));
+            cx.global::<Mentions<N>>().note(source.as_bytes(), word.span);
             Some(cx.global::<Table<N>>().index(&source))
         }
     };

@@ -1,9 +1,9 @@
 //! `scgi_pass`, `uwsgi_pass`, `memcached_pass`.
 
 use nowait_testkit::origin::Step;
-use nowait_testkit::{Driver, Origin, Server};
+use nowait_testkit::{Origin, Server};
 
-use crate::stage::{ask, site};
+use crate::stage::{self, ask, site};
 
 /// Runs a test on each driver, with an origin and a server of its own each time. `content` stands in
 /// the server, which has a group `u` with the origin.
@@ -13,26 +13,15 @@ fn on_each(
     content: &str,
     test: impl Fn(&mut Server, &Origin),
 ) {
-    for driver in [Driver::Epoll, Driver::IoUring] {
-        // Shown with a failure.
-        eprintln!("driver: {driver:?}");
-        let origin = Origin::start(scripts());
-        let builder = site(&format!(
+    let builder = |address: &str| {
+        site(&format!(
             "scgi_cache_path %%DIR%%/scgi keys_zone=s:1m;
              uwsgi_cache_path %%DIR%%/uwsgi keys_zone=w:1m;
-             upstream u {{ server {}; keepalive 4; }}
-             server {{\nlisten 127.0.0.1:%%PORT%%;\nroot %%DIR%%/html;\n{content}\n}}",
-            origin.addr()
-        ));
-        let mut server = builder.driver(driver).start();
-        test(&mut server, &origin);
-        let nginx = server.binary().is_nginx();
-        server.stop();
-        origin.finish();
-        if nginx {
-            break;
-        }
-    }
+             upstream u {{ server {address}; keepalive 4; }}
+             server {{\nlisten 127.0.0.1:%%PORT%%;\nroot %%DIR%%/html;\n{content}\n}}"
+        ))
+    };
+    stage::with_origin(scripts, builder, test);
 }
 
 /// A script that waits for this, answers, and closes.

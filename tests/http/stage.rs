@@ -3,7 +3,8 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use nowait_testkit::{Binary, Client, Driver, Response, Server, ServerBuilder, check_on};
+use nowait_testkit::origin::Step;
+use nowait_testkit::{Binary, Client, Driver, Origin, Response, Server, ServerBuilder, check_on};
 
 /// Describes a server with this `http` block.
 pub fn site(http: &str) -> ServerBuilder {
@@ -30,6 +31,29 @@ pub fn on_each_driver(builder: &ServerBuilder, test: impl Fn(&mut Server)) {
         test(&mut server);
         let nginx = server.binary().is_nginx();
         server.stop();
+        if nginx {
+            break;
+        }
+    }
+}
+
+/// Runs a test on each driver, with an origin and a server of its own each time. The server is described
+/// when the address of the origin is known.
+#[track_caller]
+pub fn with_origin(
+    scripts: impl Fn() -> Vec<Vec<Step>>,
+    builder: impl Fn(&str) -> ServerBuilder,
+    test: impl Fn(&mut Server, &Origin),
+) {
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        // Shown with a failure.
+        eprintln!("driver: {driver:?}");
+        let origin = Origin::start(scripts());
+        let mut server = builder(&origin.addr().to_string()).driver(driver).start();
+        test(&mut server, &origin);
+        let nginx = server.binary().is_nginx();
+        server.stop();
+        origin.finish();
         if nginx {
             break;
         }

@@ -15,9 +15,9 @@ use std::io::Write;
 
 use nowait_testkit::client::Arrival;
 use nowait_testkit::origin::Step;
-use nowait_testkit::{Client, Driver, Origin, Server, wait};
+use nowait_testkit::{Client, Origin, Server, wait};
 
-use crate::stage::site;
+use crate::stage::{self, site};
 
 /// Codes of errors (RFC 9113 section 7).
 const PROTOCOL_ERROR: u32 = 1;
@@ -222,21 +222,8 @@ fn with_origin(
     http: &str,
     test: impl Fn(&mut Server, &Origin),
 ) {
-    for driver in [Driver::Epoll, Driver::IoUring] {
-        // Shown with a failure.
-        eprintln!("driver: {driver:?}");
-        let origin = Origin::start(scripts());
-        let http = http.replace("ORIGIN", &origin.addr().to_string());
-        let mut server = site(&http).driver(driver).start();
-        server.allow_log("upstream");
-        test(&mut server, &origin);
-        let nginx = server.binary().is_nginx();
-        server.stop();
-        origin.finish();
-        if nginx {
-            break;
-        }
-    }
+    let builder = |address: &str| site(&http.replace("ORIGIN", address)).allow_log("upstream");
+    stage::with_origin(scripts, builder, test);
 }
 
 /// A script that answers one request with these pieces, and closes.

@@ -8,9 +8,9 @@ mod responses;
 use std::collections::BTreeMap;
 
 use nowait_testkit::origin::Step;
-use nowait_testkit::{Driver, Origin, Server};
+use nowait_testkit::{Origin, Server};
 
-use crate::stage::site;
+use crate::stage::{self, site};
 
 /// Types of records.
 const BEGIN: u8 = 1;
@@ -143,23 +143,12 @@ fn on_each(
         true => content.to_owned(),
         false => format!("{content}\nlocation / {{ fastcgi_pass u; }}"),
     };
-    for driver in [Driver::Epoll, Driver::IoUring] {
-        // Shown with a failure.
-        eprintln!("driver: {driver:?}");
-        let origin = Origin::start(scripts());
-        let builder = site(&format!(
+    let builder = |address: &str| {
+        site(&format!(
             "fastcgi_cache_path %%DIR%%/cache keys_zone=z:1m;
-             upstream u {{ server {}; keepalive 4; }}
-             server {{\nlisten 127.0.0.1:%%PORT%%;\nroot %%DIR%%/html;\n{content}\n}}",
-            origin.addr()
-        ));
-        let mut server = builder.driver(driver).start();
-        test(&mut server, &origin);
-        let nginx = server.binary().is_nginx();
-        server.stop();
-        origin.finish();
-        if nginx {
-            break;
-        }
-    }
+             upstream u {{ server {address}; keepalive 4; }}
+             server {{\nlisten 127.0.0.1:%%PORT%%;\nroot %%DIR%%/html;\n{content}\n}}"
+        ))
+    };
+    stage::with_origin(scripts, builder, test);
 }

@@ -12,9 +12,9 @@ use std::cell::RefCell;
 use std::sync::mpsc::{Sender, channel};
 
 use nowait_testkit::origin::Step;
-use nowait_testkit::{Client, Driver, Origin, Server, ServerBuilder, wait};
+use nowait_testkit::{Client, Origin, Server, ServerBuilder, wait};
 
-use crate::stage::site;
+use crate::stage::{self, site};
 
 /// A script that answers one request with this.
 pub fn answer(response: impl AsRef<[u8]>) -> Vec<Step> {
@@ -26,15 +26,14 @@ pub fn ok(content: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{content}", content.len())
 }
 
-/// A site that passes everything to an origin: the group `u`.
-pub fn passing(origin: &Origin, content: &str) -> ServerBuilder {
+/// A site that passes everything to an origin at this address: the group `u`.
+pub fn passing(origin: &str, content: &str) -> ServerBuilder {
     let content = match content.contains("proxy_pass http") {
         true => content.to_owned(),
         false => format!("{content}\nlocation / {{ proxy_pass http://u; }}"),
     };
     site(&format!(
-        "upstream u {{ server {}; }}\nserver {{\nlisten 127.0.0.1:%%PORT%%;\n{content}\n}}",
-        origin.addr()
+        "upstream u {{ server {origin}; }}\nserver {{\nlisten 127.0.0.1:%%PORT%%;\n{content}\n}}"
     ))
 }
 
@@ -45,19 +44,7 @@ pub fn on_each(
     content: &str,
     test: impl Fn(&mut Server, &Origin),
 ) {
-    for driver in [Driver::Epoll, Driver::IoUring] {
-        // Shown with a failure.
-        eprintln!("driver: {driver:?}");
-        let origin = Origin::start(scripts());
-        let mut server = passing(&origin, content).driver(driver).start();
-        test(&mut server, &origin);
-        let nginx = server.binary().is_nginx();
-        server.stop();
-        origin.finish();
-        if nginx {
-            break;
-        }
-    }
+    stage::with_origin(scripts, |address| passing(address, content), test);
 }
 
 /// Makes an origin wait for the test.

@@ -228,7 +228,8 @@ impl PendingResponse {
         }
     }
 
-    /// Waits until the content begins like this. What has come stays for [`Self::response`].
+    /// Waits for the head, and until the content begins like this. What has come stays for
+    /// [`Self::response`].
     #[track_caller]
     pub fn until(&mut self, content: &[u8]) {
         match self {
@@ -237,13 +238,16 @@ impl PendingResponse {
                 wait::until("content", wait::PATIENCE, || {
                     let count = client.stream().peek(&mut seen).unwrap_or(0);
                     let head = seen[..count].windows(4).position(|part| part == b"\r\n\r\n")?;
-                    let mut parts = seen[head + 4..count].windows(content.len());
-                    parts.any(|part| part == content).then_some(())
+                    let mut parts = seen[head + 4..count].windows(content.len().max(1));
+                    (content.is_empty() || parts.any(|part| part == content)).then_some(())
                 });
             }
             PendingResponse::Http2(client, stream) => {
                 let stream = *stream;
-                client.until("content", |client| client.so_far(stream).body.starts_with(content));
+                client.until("content", |client| {
+                    let response = client.so_far(stream);
+                    response.status != 0 && response.body.starts_with(content)
+                });
             }
         }
     }

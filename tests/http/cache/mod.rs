@@ -17,11 +17,12 @@ mod storing;
 mod strict;
 
 use nowait_testkit::origin::Step;
-use nowait_testkit::{Driver, Origin, Response, Server, check_on, wait};
+use nowait_testkit::{Driver, Origin, Response, Server, ServerBuilder, check_on, wait};
 
 use crate::fastcgi;
 use crate::proxy::wire;
 use crate::stage::{asks_nginx, send, site};
+use crate::transport::{self, Transport};
 
 /// One exchange with a server that caches.
 pub struct Case<'a> {
@@ -139,13 +140,24 @@ fn cgi(text: &str) -> String {
 }
 
 /// A server whose locations have a cache, with these settings; `X-Cache` tells its status.
-pub fn builder(content: &str, origin: &str) -> nowait_testkit::ServerBuilder {
+pub fn builder(content: &str, origin: &str) -> ServerBuilder {
     Backend::Proxy.builder(content, origin)
 }
 
 impl Backend {
     /// The same for this module.
-    pub fn builder(self, content: &str, origin: &str) -> nowait_testkit::ServerBuilder {
+    pub fn builder(self, content: &str, origin: &str) -> ServerBuilder {
+        let text = self.text(content, origin);
+        site(&text.replace("%%LISTEN%%", "listen 127.0.0.1:%%PORT%%;"))
+    }
+
+    /// The same with a server that clients reach over each transport.
+    fn builder_for_all(self, content: &str, origin: &str) -> ServerBuilder {
+        transport::site(&self.text(content, origin))
+    }
+
+    /// The `http` block, in which `%%LISTEN%%` stands for listening.
+    fn text(self, content: &str, origin: &str) -> String {
         let content = content.replace("%%ORIGIN%%", origin);
         let (http, server) = content.split_once("%%SERVER%%").unwrap_or(("", &content));
         let own = match self {
@@ -162,12 +174,12 @@ impl Backend {
              add_header X-Cache $upstream_cache_status always;
              {http}
              server {{
-                 listen 127.0.0.1:%%PORT%%;
+                 %%LISTEN%%
                  proxy_cache one;
                  {server}
              }}"
         );
-        site(&format!("{own}\n{}", self.conf(&text)))
+        format!("{own}\n{}", self.conf(&text))
     }
 
     /// The scripts of an origin that answers each connection once.
@@ -190,6 +202,26 @@ pub fn with_origin(content: &str, replies: &[&str], test: impl Fn(&mut Server, &
 /// As [`with_origin`], for a test that needs to know the module.
 #[track_caller]
 pub fn on_each(content: &str, replies: &[&str], test: impl Fn(Backend, &mut Server, &Origin)) {
+    run(content, replies, |backend, address| backend.builder(content, address), test);
+}
+
+/// As [`with_origin`], with clients of each transport.
+#[track_caller]
+pub fn over_each(content: &str, replies: &[&str], test: impl Fn(&mut Server, Transport)) {
+    for transport in Transport::ALL {
+        eprintln!("transport: {transport:?}");
+        let builder = |backend: Backend, address: &str| backend.builder_for_all(content, address);
+        run(content, replies, builder, |_, server, _| test(server, transport));
+    }
+}
+
+#[track_caller]
+fn run(
+    content: &str,
+    replies: &[&str],
+    builder: impl Fn(Backend, &str) -> ServerBuilder,
+    test: impl Fn(Backend, &mut Server, &Origin),
+) {
     // Codings of the transfer are HTTP's.
     let chunked = replies.iter().any(|reply| reply.contains("\nTransfer-Encoding:"));
     for backend in Backend::of(content).take(if chunked { 1 } else { 2 }) {
@@ -197,7 +229,7 @@ pub fn on_each(content: &str, replies: &[&str], test: impl Fn(Backend, &mut Serv
             eprintln!("backend: {backend:?}, driver: {driver:?}");
             let origin = Origin::start(backend.scripts(replies));
             let address = origin.addr().to_string();
-            let mut server = backend.builder(content, &address).driver(driver).start();
+            let mut server = builder(backend, &address).driver(driver).start();
             test(backend, &mut server, &origin);
             let nginx = server.binary().is_nginx();
             server.stop();

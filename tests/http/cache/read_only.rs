@@ -8,6 +8,7 @@ use nowait_testkit::{Driver, Origin, TempDir, wait};
 
 use super::{Backend, get};
 use crate::stage::asks_nginx;
+use crate::transport::Transport;
 
 const REPLY: &str =
     "HTTP/1.1 200 OK\nCache-Control: max-age=600\nContent-Length: 3\nConnection: close\n\nabc";
@@ -65,7 +66,7 @@ fn hits_are_served_and_nothing_is_stored() {
             let content = "proxy_cache_path %%DISK%%/cache keys_zone=disk:1m;
                 %%SERVER%%
                 location / { proxy_pass http://%%ORIGIN%%; proxy_cache disk; proxy_cache_lock on; }";
-            let site = backend.builder(content, &origin.addr().to_string());
+            let site = backend.builder_for_all(content, &origin.addr().to_string());
             let mut server =
                 site.variable("DISK", disk.0.display()).driver(driver).workers(2).start();
             let status = |server: &_, path: &str| {
@@ -83,10 +84,13 @@ fn hits_are_served_and_nothing_is_stored() {
             server.allow_log("stores no new objects");
             for round in 0..5 {
                 assert_eq!(status(&server, &format!("/new/{round}")), "MISS");
-                let hit = get(&server, "/large");
-                assert_eq!(hit.header("X-Cache"), Some("HIT"), "round {round}");
-                assert_eq!(hit.text(), body);
-                assert_eq!(status(&server, "/small"), "HIT");
+                for transport in Transport::ALL {
+                    let hit = transport.get(&server, "/large");
+                    assert_eq!(hit.header("X-Cache"), Some("HIT"), "round {round}, {transport:?}");
+                    assert!(hit.text() == body, "{transport:?}");
+                    let small = transport.get(&server, "/small");
+                    assert_eq!(small.header("X-Cache"), Some("HIT"), "{transport:?}");
+                }
             }
             assert_eq!(status(&server, "/new/0"), "MISS", "it was not stored");
             server.wait_log("stores no new objects: its disk is read-only");
@@ -95,7 +99,9 @@ fn hits_are_served_and_nothing_is_stored() {
             assert!(!log.contains("Read-only file system"), "{log}");
             // The descriptors that workers keep are for recent objects; others are opened.
             std::thread::sleep(std::time::Duration::from_millis(1100));
-            assert_eq!(get(&server, "/large").text(), body);
+            for transport in Transport::ALL {
+                assert!(transport.get(&server, "/large").text() == body, "{transport:?}");
+            }
             disk.set("rw");
             server.wait_log("stores objects again");
             assert_eq!(status(&server, "/again"), "MISS");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nowait_testkit::{Origin, wait};
 
-use super::{Case, builder, cached, gets, on_each, scripts, with_origin};
+use super::{Case, builder, cached, gets, on_each, over_each, scripts, with_origin};
 use crate::stage::{ask, asks_nginx, on_each_driver};
 
 const HOUR: &str = "200 OK\nCache-Control: max-age=3600\nX-A: 1\n\nbody";
@@ -62,11 +62,12 @@ fn objects_in_memory_go_with_their_files() {
         format!("HTTP/1.1 200 OK\nCache-Control: max-age=3600\nConnection: close\n\n{text}")
     };
     let (old, new) = (reply("old"), reply("new"));
-    with_origin(content, &[&old, &new], |server, _| {
+    over_each(content, &[&old, &new], |server, transport| {
+        let get = |target: &str| transport.get(server, target).text();
         wait::until("the object to be in memory", wait::PATIENCE, || {
-            assert_eq!(server.get("/a").text(), "old");
+            assert_eq!(get("/a"), "old");
             let state: serde_json::Value =
-                serde_json::from_str(&server.get("/status/caches/other").text()).unwrap();
+                serde_json::from_str(&get("/status/caches/other")).unwrap();
             (state["memory"]["objects"] == 1).then_some(())
         });
         let is_object =
@@ -78,7 +79,7 @@ fn objects_in_memory_go_with_their_files() {
             }
         }
         wait::until("the removal to be noticed", wait::PATIENCE, || {
-            (server.get("/a").text() == "new").then_some(())
+            (get("/a") == "new").then_some(())
         });
     });
 }

@@ -53,6 +53,9 @@ fn addresses_fields_and_peers() {
             ("method", "proxy_method $request_body; proxy_pass http://127.0.0.1:%%PORT_2%%;"),
             ("peer", "proxy_pass http://peers;"),
             ("named", "set $to peers; proxy_pass http://$to;"),
+            ("route", "proxy_pass http://routes;"),
+            ("session", "proxy_pass http://sessions;"),
+            ("bind", "proxy_bind 127.0.0.$request_body; proxy_pass http://127.0.0.1:%%PORT_2%%;"),
         ] {
             locations.push_str(&format!(
                 "location /{buffering}/{name} {{ proxy_request_buffering {buffering}; {settings} }}\n"
@@ -61,8 +64,23 @@ fn addresses_fields_and_peers() {
     }
     let builder = site(&format!(
         "map $request_body $named {{ default no; ~^(?<part>.*)$ 'part '; }}
+         map $request_body $route {{ ~^content.(?<number>[0-9])$ $number; }}
          upstream peers {{
              hash $request_body;
+             server 127.0.0.1:%%PORT_2%%;
+             server 127.0.0.1:%%PORT_3%%;
+             server 127.0.0.1:%%PORT_4%%;
+         }}
+         upstream routes {{
+             zone routes 64k;
+             sticky route $route;
+             server 127.0.0.1:%%PORT_2%% route=0;
+             server 127.0.0.1:%%PORT_3%% route=1;
+             server 127.0.0.1:%%PORT_4%% route=2;
+         }}
+         upstream sessions {{
+             zone sessions 64k;
+             sticky learn create=$upstream_http_x_session lookup=$request_body zone=learnt:1m header;
              server 127.0.0.1:%%PORT_2%%;
              server 127.0.0.1:%%PORT_3%%;
              server 127.0.0.1:%%PORT_4%%;
@@ -77,6 +95,8 @@ fn addresses_fields_and_peers() {
              listen 127.0.0.1:%%PORT_3%%;
              listen 127.0.0.1:%%PORT_4%%;
              add_header X-Port $server_port;
+             add_header X-Session a-$server_port;
+             add_header X-From $remote_addr;
              return 200 \"$request_method $request_uri $host <$http_x_b>\";
          }}"
     ));
@@ -103,6 +123,29 @@ fn addresses_fields_and_peers() {
         assert!(peers.iter().any(|port| *port != peers[0]), "{peers:?}");
         for location in ["/off/peer", "/on/named", "/off/named"] {
             assert_eq!(ports(location), peers, "{location}");
+        }
+        let port =
+            |target: &str, content: &str| ask(target, content).header("X-Port").map(str::to_owned);
+        for buffering in ["on", "off"] {
+            let bound = ask(&format!("/{buffering}/bind"), "9");
+            assert_eq!(bound.header("X-From"), Some("127.0.0.9"), "{buffering}");
+            for (number, listening) in [2, 3, 4].into_iter().enumerate() {
+                let expected = Some(server.port_n(listening).to_string());
+                for _ in 0..2 {
+                    let target = format!("/{buffering}/route");
+                    assert_eq!(port(&target, &format!("content {number}")), expected, "{target}");
+                }
+            }
+            let target = format!("/{buffering}/session");
+            // Each server has made the session that it names.
+            (0..3).for_each(|_| drop(port(&target, "new")));
+            for listening in [2, 3, 4] {
+                let expected = server.port_n(listening).to_string();
+                for _ in 0..2 {
+                    let got = port(&target, &format!("a-{expected}"));
+                    assert_eq!(got.as_ref(), Some(&expected), "{target}");
+                }
+            }
         }
     });
 }

@@ -11,6 +11,7 @@ pub mod cache;
 mod cached;
 pub mod cgi;
 pub mod conf;
+mod content;
 pub mod early_hints;
 mod handler;
 pub mod health;

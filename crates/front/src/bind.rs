@@ -60,6 +60,14 @@ impl<N> fmt::Debug for BindOrOff<N> {
 }
 
 impl<N: Namespace> Bind<N> {
+    /// The address as a text, if it has variables.
+    pub fn text(&self) -> Option<&Complex<N>> {
+        match &self.address {
+            BindAddress::Constant(_) => None,
+            BindAddress::Variable(text) => Some(text),
+        }
+    }
+
     /// The address for a subject; none if the text is empty, or invalid (which is logged).
     pub fn address(&self, subject: &N::Subject) -> Option<SocketAddr> {
         let text = match &self.address {

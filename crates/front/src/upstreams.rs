@@ -293,9 +293,10 @@ impl<N: Namespace> Upstream<N> {
         Ok(Self { group: Group::new(conf), explicit: true, resolver, texts })
     }
 
-    /// The key of `hash`.
-    pub fn hash_key(&self) -> Option<&Complex<N>> {
-        self.texts.as_deref()?.hash_key.as_ref()
+    /// The texts that [`begin`](Self::begin) evaluates: the key of `hash`, and what `sticky` looks up.
+    pub fn chosen_by(&self) -> impl Iterator<Item = &Complex<N>> {
+        let texts = self.texts.as_deref().into_iter();
+        texts.flat_map(|texts| texts.hash_key.iter().chain(&texts.lookup))
     }
 
     /// Begins the search for a peer that serves the subject.

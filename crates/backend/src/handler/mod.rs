@@ -19,6 +19,7 @@ use nowait_runtime::net::Address;
 use nowait_variables::Subject;
 
 use super::cached::Cached;
+use super::content;
 use super::probe::Probe;
 use super::protocol::{Protocol, Server, Transport};
 use super::response::{self, Processed};
@@ -284,7 +285,7 @@ pub(super) async fn fetch<P: Protocol>(
     if !P::IS_GRPC
         && !P::TAKES_CONNECT
         && request.awaits_content()
-        && upstream.hash_key().is_some_and(|key| request.depends_on_content(key))
+        && content::is_needed(request, conf.backend(), &upstream)
     {
         request_body::read(request).await.map_err(failed)?;
     }

@@ -368,6 +368,17 @@ impl<N> fmt::Debug for UpstreamTls<N> {
     }
 }
 
+impl<N> UpstreamTls<N> {
+    /// The texts that a [`Wish`] is made of.
+    pub fn texts(&self) -> impl Iterator<Item = &Complex<N>> {
+        let own = match &self.own {
+            ClientCertificate::Fixed(_) => None,
+            ClientCertificate::Variable(variable) => Some([&variable.certificate, &variable.key]),
+        };
+        self.name.iter().chain(&self.alpn).chain(own.into_iter().flatten())
+    }
+}
+
 /// The client's own certificate.
 enum ClientCertificate<N> {
     /// None, or always the same one.

@@ -16,6 +16,7 @@ on_every_loop!(
     one_hangs,
     one_fails,
     one_is_full,
+    only_writes_fail,
     writes_take_all_threads,
     eviction_hangs,
     eviction_fails,
@@ -249,6 +250,28 @@ fn one_is_full(driver: Driver, workers: usize) {
     node.disks[0].heal();
     node.hits(0);
     until("room", PATIENCE, || (node.get("0/new") == "HIT").then_some(()));
+    assert!(node.server.quit().success());
+}
+
+/// What is there is served; what is new is fetched, and stored again when the disk is well.
+fn only_writes_fail(driver: Driver, workers: usize) {
+    let Some(node) = Node::start(driver, workers) else { return };
+    node.disks[0].fail(Ops::WRITE | Ops::FSYNC, EIO);
+    until("it to be noticed", PATIENCE, || {
+        node.fetch_many(0);
+        node.server.log().contains("stores no new objects: its disk is not writable").then_some(())
+    });
+    for at in 0..OBJECTS {
+        assert_eq!(node.get(&format!("0/{at}")), "HIT");
+    }
+    for _ in 0..5 {
+        assert_eq!(node.get("0/new"), "MISS");
+    }
+    node.assert_others_hit();
+    assert!(!node.server.log().contains("out of use"), "{}", node.server.log());
+    node.disks[0].heal();
+    until("room", PATIENCE, || (node.get("0/new") == "HIT").then_some(()));
+    node.hits(0);
     assert!(node.server.quit().success());
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nowait_runtime::fs::{self, Io};
 
+use crate::health::Fault;
 use crate::key::Key;
 use crate::names::{Owner, owner};
 use crate::store::Store;
@@ -50,6 +51,10 @@ impl Store {
     pub(crate) async fn try_remove(&self, io: &Io, path: &[u8]) -> io::Result<()> {
         match fs::unlink(io, path).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                // One line of the log says so, and no further ones for each file.
+                if Fault::is_read_only(&error) {
+                    self.note_change(self.health.seal(true));
+                }
                 self.note_error("unlink", path, &error);
                 Err(error)
             }

@@ -32,6 +32,8 @@ macro_rules! counters {
             pub loading: bool,
             /// Why the store is out of use; `None`: it is in use.
             pub out_of_use: Option<Why>,
+            /// Why it takes no new objects; `None`: it does.
+            pub stores_nothing: Option<Why>,
             /// The memory tier, if there is one.
             pub memory: Option<MemoryUsage>,
             $($(#[$doc])* pub $name: u64,)*

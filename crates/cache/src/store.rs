@@ -528,6 +528,7 @@ impl Store {
             under_way: self.health.under_way() as u64,
             loading: self.index.is_cold(),
             out_of_use: self.health.why(),
+            stores_nothing: self.health.why_not_store(),
             memory: self.memory.as_ref().map(Memory::usage),
             ..Statistics::default()
         };

@@ -14,6 +14,8 @@ pub fn json(cache: &Statistics) -> Value {
         "name": cache.zone,
         "in_use": cache.out_of_use.is_none(),
         "out_of_use_because": cache.out_of_use.map(Why::name),
+        "stores": cache.stores_nothing.is_none(),
+        "stores_nothing_because": cache.stores_nothing.map(Why::name),
         "cold": cache.loading,
         "objects": cache.entries,
         "objects_max": cache.entries_max,
@@ -39,9 +41,12 @@ pub fn openmetrics(report: &Report, text: &mut Text) {
     if report.caches.is_empty() {
         return;
     }
-    let gauges: [(&str, &str, Number); 9] = [
+    let gauges: [(&str, &str, Number); 10] = [
         ("nowait_cache_up", "Whether the cache is in use.", |cache| {
             Some(u64::from(cache.out_of_use.is_none()))
+        }),
+        ("nowait_cache_stores", "Whether new objects are stored.", |cache| {
+            Some(u64::from(cache.stores_nothing.is_none()))
         }),
         ("nowait_cache_cold", "Whether its disk is still being read after the start.", |cache| {
             Some(u64::from(cache.loading))

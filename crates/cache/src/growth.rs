@@ -149,6 +149,16 @@ impl GrowthState {
         self.received - self.pending_start
     }
 
+    /// Whether `pending` has just the bytes from `pending_start` to `received`, and nothing is both there
+    /// and in the file.
+    fn is_consistent(&self) -> bool {
+        let bytes: u64 = self.pending.iter().map(|piece| piece.len() as u64).sum();
+        bytes == self.pending_bytes()
+            && self.written <= self.pending_start
+            && (self.adrift || self.ended.is_some() || self.written == self.pending_start)
+            && self.pending.iter().all(|piece| !piece.is_empty())
+    }
+
     /// No reader or writer wants more of it.
     fn is_over(&self) -> bool {
         self.ended.is_some() || (self.adrift && self.readers == 0)
@@ -320,6 +330,7 @@ impl Growth {
         state.received += piece.len() as u64;
         state.pending.push_back(piece);
         let gone = state.trim();
+        debug_assert!(state.is_consistent());
         let mut wakers = state.watchers();
         wakers.extend(state.sink.take());
         drop(state);
@@ -400,6 +411,7 @@ impl Growth {
         let gone: Vec<Bytes> = state.pending.drain(..count).collect();
         state.written += gone.iter().map(|piece| piece.len() as u64).sum::<u64>();
         state.pending_start = state.written;
+        debug_assert!(state.is_consistent());
         let source = state.source.take();
         drop(state);
         drop(gone);
@@ -469,6 +481,7 @@ impl Growth {
         max: u64,
         file: bool,
     ) -> Poll<Result<Option<Piece>, Cut>> {
+        debug_assert!(max > 0, "a piece is never empty");
         let mut state = self.lock();
         if state.ended.is_some_and(|ended| ended != Ended::Stored) {
             return Poll::Ready(Err(Cut::Ended));

@@ -52,7 +52,9 @@ impl Purges {
     /// The number of purges so far; `None`: one is being announced now.
     fn seen(&self) -> Option<u64> {
         let told = self.told.load(SeqCst);
-        (self.begun.load(SeqCst) == told).then_some(told)
+        let begun = self.begun.load(SeqCst);
+        debug_assert!(begun >= told, "an end was told before its beginning");
+        (begun == told).then_some(told)
     }
 
     fn is_still(&self, seen: u64) -> bool {

@@ -125,7 +125,7 @@ impl Local {
     /// Counts a closed connection and lets one waiting acceptor continue.
     pub(crate) fn connection_closed(&self) {
         self.connections.set(self.connections.get() - 1);
-        self.workers.load(self.index).fetch_sub(1, Ordering::Relaxed);
+        self.workers.unload(self.index);
         let waiters = std::mem::take(&mut *self.room_waiters.borrow_mut());
         waiters.into_iter().for_each(Waker::wake);
     }
@@ -136,9 +136,7 @@ impl Local {
         match delivered {
             Ok(waker) => waker.into_iter().for_each(Waker::wake),
             // Without a listener the connection is closed; `Listener::drop` leaves none behind.
-            Err(_closed) => {
-                self.workers.load(self.index).fetch_sub(1, Ordering::Relaxed);
-            }
+            Err(_closed) => self.workers.unload(self.index),
         }
     }
 

@@ -69,13 +69,19 @@ impl Workers {
         &self.loads[index].0
     }
 
+    /// A worker has one open connection less.
+    pub(crate) fn unload(&self, index: usize) {
+        let before = self.load(index).fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "more connections were closed than opened");
+    }
+
     /// Hands a connection to a worker that serves the listener.
     pub(crate) fn hand_over(&self, to: usize, listener: u64, fd: OwnedFd) -> Result<(), OwnedFd> {
         // Counted before it arrives, so that the workers do not all choose the same one meanwhile.
         self.loads[to].0.fetch_add(1, Ordering::Relaxed);
         let result = self.inboxes[to].hand_over(listener, fd);
         if result.is_err() {
-            self.loads[to].0.fetch_sub(1, Ordering::Relaxed);
+            self.unload(to);
         }
         result
     }
@@ -111,7 +117,7 @@ impl WorkerSlot {
 
 impl Drop for WorkerSlot {
     fn drop(&mut self) {
-        self.workers.load(self.index).fetch_sub(1, Ordering::Relaxed);
+        self.workers.unload(self.index);
     }
 }
 

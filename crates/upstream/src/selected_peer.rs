@@ -193,7 +193,8 @@ impl Drop for Picked {
             self.peer.inflight_ended(self.since, 0);
         }
         let full = self.peer.is_full();
-        self.peer.state.conns.fetch_sub(1, Relaxed);
+        let before = self.peer.state.conns.fetch_sub(1, Relaxed);
+        debug_assert!(before > 0, "a peer is released as often as it is chosen");
         if full && self.group.conf().queue.is_some() {
             let first = self.group.lock().waiting.first();
             if let Some(waker) = first {

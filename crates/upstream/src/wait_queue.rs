@@ -42,6 +42,7 @@ impl WaitQueue {
 
     pub(crate) fn enter(&mut self, waker: &Waker) -> u64 {
         self.next += 1;
+        debug_assert!(self.waiters.back().is_none_or(|(last, _)| *last < self.next), "in order");
         self.waiters.push_back((self.next, waker.clone()));
         self.next
     }

@@ -184,7 +184,8 @@ impl Shard {
         if entry.is(EXISTS) {
             entry.clear(EXISTS);
             let blocks = std::mem::take(&mut entry.blocks);
-            self.blocks.fetch_sub(u64::from(blocks), Relaxed);
+            let before = self.blocks.fetch_sub(u64::from(blocks), Relaxed);
+            debug_assert!(before >= u64::from(blocks), "{blocks} blocks of {before}");
             self.stored -= 1;
         }
     }

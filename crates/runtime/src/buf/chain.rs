@@ -71,6 +71,7 @@ impl Chunk {
 
     /// Consumes `count` bytes from the front; `count` is at most [`len`](Chunk::len).
     fn advance(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.len(), "{bytes} bytes of {}", self.len());
         let count = bytes as usize;
         match self {
             Chunk::File(range) => {
@@ -147,7 +148,10 @@ impl Chain {
             return;
         }
         match self.first {
-            None => self.first = Some(chunk),
+            None => {
+                debug_assert!(self.rest.is_empty(), "a chain begins with its first chunk");
+                self.first = Some(chunk);
+            }
             Some(_) => self.rest.push_back(chunk),
         }
     }
@@ -220,6 +224,7 @@ impl Chain {
             Some(index) => self.rest.get_mut(index),
         };
         let Some(file) = file else { return };
+        debug_assert!(!file.is_memory() && (1..=file.len()).contains(&len), "{len} bytes");
         if file.len() == len {
             *file = memory;
             return;

@@ -34,6 +34,7 @@ impl<T> Free<T> {
 
     /// Frees half of the items that were not needed since the last call, but keeps at least `min`.
     pub(super) fn trim(&mut self, min: usize) {
+        debug_assert!(self.low <= self.items.len(), "the lowest length since the last call");
         let spare = self.low.saturating_sub(min).div_ceil(2);
         self.items.truncate(self.items.len() - spare);
         self.low = self.items.len();

@@ -50,6 +50,7 @@ impl LargeBuf {
         let class = class_of(bytes);
         let pooled = POOL.with_borrow_mut(|pool| pool[class].take());
         let memory = pooled.unwrap_or_else(|| vec![0; CLASSES[class]].into_boxed_slice());
+        debug_assert!(memory.len() >= bytes.min(LARGE_BUF_BYTES));
         LargeBuf { memory, start: 0, end: 0 }
     }
 

@@ -91,6 +91,8 @@ impl Buffers {
 
     /// Lends memory under a free id. The kernel sees it after `publish`.
     fn give(&mut self, id: u16) {
+        debug_assert!(self.lent.len() <= usize::from(ENTRIES), "more ids than entries");
+        debug_assert!(self.lent[usize::from(id)].is_none(), "the kernel has memory of this id");
         let memory = Box::into_raw(buf::take_recv_memory());
         let memory = NonNull::new(memory).expect("a box is never null");
         let position = usize::from(self.tail & (ENTRIES - 1));

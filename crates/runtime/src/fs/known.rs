@@ -96,6 +96,7 @@ impl LastUse {
     }
 
     fn of_value(value: u16) -> LastUse {
+        debug_assert!((1..=TICKS).contains(&(value >> 1)), "no tick is {}", value >> 1);
         LastUse { at: Tick(value >> 1), whole: value & 1 == 1 }
     }
 }

@@ -289,6 +289,7 @@ pub(crate) fn of(fd: BorrowedFd<'_>, dev: u64) -> &'static Mount {
     }
     let index = *next;
     *next += 1;
+    debug_assert!(MOUNTS[index].get().is_none(), "slots are filled in order");
     MOUNTS[index].get_or_init(|| Box::new(Mount::new(dev, magic, index as u16)))
 }
 

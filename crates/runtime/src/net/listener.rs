@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
@@ -217,7 +216,7 @@ impl Drop for Listener {
         };
         let waiting = self.local.handovers.borrow_mut().remove(self.id);
         for fd in undelivered.into_iter().chain(waiting) {
-            self.local.workers.load(self.local.index).fetch_sub(1, Ordering::Relaxed);
+            self.local.workers.unload(self.local.index);
             self.hand_back(fd);
         }
     }

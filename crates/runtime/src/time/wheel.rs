@@ -209,6 +209,7 @@ impl Wheel {
     fn link(&mut self, index: u32) {
         let now = self.now;
         let entry = &mut self.entries[index as usize];
+        debug_assert!(!entry.linked && entry.deadline != NEVER, "an armed entry is in one list");
         // A deadline in the past belongs in the next tick's slot: this tick's has been emptied.
         let at = entry.deadline.clamp(now + 1, now + SPAN_MAX / 2);
         let level = ((63 - (at ^ now).leading_zeros()) / LEVEL_BITS).min(LEVELS as u32 - 1);

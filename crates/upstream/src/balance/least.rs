@@ -131,6 +131,7 @@ impl Peer {
     pub(crate) fn inflight_ended(&self, now: u64, last: u64) {
         let state = &self.state;
         let count = u64::from(state.inflight.fetch_sub(1, Relaxed));
+        debug_assert!(count > 0, "more requests ended than began");
         if count <= 1 {
             state.inflight_last.store(0, Relaxed);
             return;

@@ -45,6 +45,7 @@ impl Points {
         // Where two servers meet, the one that comes first in the configuration has the point.
         points.sort_by_key(|(hash, _)| *hash);
         points.dedup_by_key(|(hash, _)| *hash);
+        debug_assert!(points.is_sorted() && points.len() as u64 <= POINTS_MAX + peers.len() as u64);
         Points { points: points.into(), servers: servers.into() }
     }
 

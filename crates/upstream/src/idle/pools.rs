@@ -211,7 +211,9 @@ impl Pools {
     /// Removes the connections of a group, least recently used first.
     fn remove_group(&mut self, pool: u64) -> Vec<IdleEntry> {
         let pool = self.groups.remove(&pool).unwrap_or_default();
-        in_order(pool.peers.take().iter().filter_map(|peer| self.lists.remove(peer)))
+        let all = in_order(pool.peers.take().iter().filter_map(|peer| self.lists.remove(peer)));
+        debug_assert_eq!(all.len(), pool.count.get(), "a group counts its connections");
+        all
     }
 
     /// The connection of this number.

@@ -106,9 +106,13 @@ impl ResidentTable {
         shard.places.insert(hash, place);
         shard.entries.push(entry);
         drop(shard);
-        old.inspect(|old| {
-            self.bytes.fetch_sub(old.bytes(), Relaxed);
-        })
+        old.inspect(|old| self.released(old.bytes()))
+    }
+
+    /// An entry of this many bytes is no longer there.
+    fn released(&self, bytes: usize) {
+        let before = self.bytes.fetch_sub(bytes, Relaxed);
+        debug_assert!(before >= bytes, "{bytes} bytes of {before}");
     }
 
     /// Adds another form of the content of an entry, if that is there. The lock of the shard keeps the
@@ -129,7 +133,7 @@ impl ResidentTable {
         if std::ptr::eq(&*shard.entries[place], entry) {
             let taken = shard.take(place);
             drop(shard);
-            self.bytes.fetch_sub(taken.bytes(), Relaxed);
+            self.released(taken.bytes());
         }
     }
 
@@ -171,7 +175,7 @@ impl ResidentTable {
             }
             let taken = shard.take(coldest);
             drop(shard);
-            self.bytes.fetch_sub(taken.bytes(), Relaxed);
+            self.released(taken.bytes());
             return Some(taken);
         }
         None

@@ -5,22 +5,22 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use nowait_stream::client_hello::{Reader, Step};
+use nowait_stream::client_hello::{HelloReader, ParseStep};
 
 fuzz_target!(|data: &[u8]| {
     let [size, input @ ..] = data else { return };
-    let whole = Reader::default().read(input);
-    let mut reader = Reader::default();
+    let whole = HelloReader::default().read(input);
+    let mut reader = HelloReader::default();
     let mut end = 0;
     let pieces = loop {
         end = (end + usize::from(*size).max(1)).min(input.len());
         match reader.read(&input[..end]) {
-            Step::More if end < input.len() => {}
+            ParseStep::More if end < input.len() => {}
             step => break step,
         }
     };
     assert_eq!(pieces, whole);
-    if let Step::Done(hello) = whole {
+    if let ParseStep::Done(hello) = whole {
         assert!(hello.server_name.len() <= input.len() && hello.alpn.len() <= input.len());
         hello.version_name();
     }

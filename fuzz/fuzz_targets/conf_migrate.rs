@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use libfuzzer_sys::fuzz_target;
 use nowait_conf::{Cx, Diagnostic, Node, Registry, parse_text, rows};
-use nowait_migrate::{Adaptation, Class, Source, Survey};
+use nowait_migrate::{Adaptation, Class, ConfigSource, Survey};
 
 rows! {
     static ROWS, module "core";
@@ -35,7 +35,7 @@ const INCLUDED: &str = "/etc/inc.conf";
 
 struct Files<'t>(&'t [u8], &'t [u8]);
 
-impl Source for Files<'_> {
+impl ConfigSource for Files<'_> {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         match path.to_str() {
             Some(MAIN) => Ok(self.0.to_vec()),

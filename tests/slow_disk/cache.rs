@@ -255,7 +255,7 @@ fn one_is_full(driver: Driver, workers: usize) {
 
 /// What is there is served; what is new is fetched, and stored again when the disk is well.
 fn only_writes_fail(driver: Driver, workers: usize) {
-    let Some(node) = Node::start(driver, workers) else { return };
+    let Some(node) = CacheNode::start(driver, workers) else { return };
     node.disks[0].fail(Ops::WRITE | Ops::FSYNC, EIO);
     until("it to be noticed", PATIENCE, || {
         node.fetch_many(0);

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nowait_runtime::fs::{self, Io};
 
-use crate::health::Fault;
+use crate::health::ErrorClass;
 use crate::key::Key;
 use crate::names::{Owner, owner};
 use crate::store::Store;
@@ -52,7 +52,7 @@ impl Store {
         match fs::unlink(io, path).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 // One line of the log says so, and no further ones for each file.
-                if Fault::is_read_only(&error) {
+                if ErrorClass::is_read_only(&error) {
                     self.note_change(self.health.seal(true));
                 }
                 self.note_error("unlink", path, &error);

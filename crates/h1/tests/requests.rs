@@ -6,7 +6,7 @@ use nowait_h1::{BodyEvent, BodyLength, Limits, RequestError};
 use nowait_message::{Known, Method, RequestHead, TargetForm, Version};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum RequestEvent {
+enum Event {
     /// Request line and body length.
     Head(String),
     Body(Vec<u8>),
@@ -14,16 +14,16 @@ enum RequestEvent {
     Error(RequestError),
 }
 
-fn head(line: &str, length: BodyLength) -> RequestEvent {
-    RequestEvent::Head(format!("{line} {length:?}"))
+fn head(line: &str, length: BodyLength) -> Event {
+    Event::Head(format!("{line} {length:?}"))
 }
 
-fn body(bytes: &[u8]) -> RequestEvent {
-    RequestEvent::Body(bytes.to_vec())
+fn body(bytes: &[u8]) -> Event {
+    Event::Body(bytes.to_vec())
 }
 
 /// Feeds the pieces and collects the events.
-fn events(limits: Limits, pieces: &[&[u8]]) -> Vec<RequestEvent> {
+fn events(limits: Limits, pieces: &[&[u8]]) -> Vec<Event> {
     let mut connection = Connection::new(limits);
     let mut request = RequestHead::new();
     let mut in_body = false;
@@ -35,18 +35,18 @@ fn events(limits: Limits, pieces: &[&[u8]]) -> Vec<RequestEvent> {
                 let step = match connection.receive_body(rest) {
                     Ok(step) => step,
                     Err(error) => {
-                        events.push(RequestEvent::Error(error));
+                        events.push(Event::Error(error));
                         return events;
                     }
                 };
                 match step.event {
                     BodyEvent::NeedMore => break,
                     BodyEvent::Data(range) => match events.last_mut() {
-                        Some(RequestEvent::Body(body)) => body.extend_from_slice(&rest[range]),
+                        Some(Event::Body(body)) => body.extend_from_slice(&rest[range]),
                         _ => events.push(body(&rest[range])),
                     },
                     BodyEvent::End => {
-                        events.push(RequestEvent::End);
+                        events.push(Event::End);
                         assert!(connection.next_request());
                         request.recycle();
                         in_body = false;
@@ -68,7 +68,7 @@ fn events(limits: Limits, pieces: &[&[u8]]) -> Vec<RequestEvent> {
                     in_body = true;
                 }
                 Err(error) => {
-                    events.push(RequestEvent::Error(error));
+                    events.push(Event::Error(error));
                     return events;
                 }
             }
@@ -79,7 +79,7 @@ fn events(limits: Limits, pieces: &[&[u8]]) -> Vec<RequestEvent> {
 
 /// The events of the input in one piece, which must be those of every cut in two, and of single
 /// bytes.
-fn check_with(limits: Limits, input: &[u8], expected: &[RequestEvent]) {
+fn check_with(limits: Limits, input: &[u8], expected: &[Event]) {
     let shown = String::from_utf8_lossy(&input[..input.len().min(300)]);
     assert_eq!(events(limits, &[input]), expected, "{shown}");
     for at in 0..=input.len() {
@@ -90,7 +90,7 @@ fn check_with(limits: Limits, input: &[u8], expected: &[RequestEvent]) {
     assert_eq!(events(limits, &bytes), expected, "byte by byte: {shown}");
 }
 
-fn check(input: &[u8], expected: &[RequestEvent]) {
+fn check(input: &[u8], expected: &[Event]) {
     check_with(Limits::default(), input, expected);
 }
 
@@ -112,21 +112,16 @@ fn requests_in_a_row() {
     use BodyLength::{Chunked, Empty, Known};
     check(
         b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n\r\n\nGET /b HTTP/1.0\r\n\r\n",
-        &[
-            head("GET /a HTTP/1.1", Empty),
-            RequestEvent::End,
-            head("GET /b HTTP/1.0", Empty),
-            RequestEvent::End,
-        ],
+        &[head("GET /a HTTP/1.1", Empty), Event::End, head("GET /b HTTP/1.0", Empty), Event::End],
     );
     check(
         b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhelloGET /b HTTP/1.1\r\nHost: y\r\n\r\n",
         &[
             head("POST /a HTTP/1.1", Known(5)),
             body(b"hello"),
-            RequestEvent::End,
+            Event::End,
             head("GET /b HTTP/1.1", Empty),
-            RequestEvent::End,
+            Event::End,
         ],
     );
     check(
@@ -135,18 +130,18 @@ fn requests_in_a_row() {
         &[
             head("POST /a HTTP/1.1", Chunked),
             body(b"hello0123456789"),
-            RequestEvent::End,
+            Event::End,
             head("GET /b HTTP/1.1", Empty),
-            RequestEvent::End,
+            Event::End,
         ],
     );
     // Several spaces, trailing spaces, bare line feeds: nginx lets them pass.
     check(
         b"GET   /a   HTTP/1.1  \nHost:x\n\n",
-        &[head("GET   /a   HTTP/1.1  ", Empty), RequestEvent::End],
+        &[head("GET   /a   HTTP/1.1  ", Empty), Event::End],
     );
-    check(b"GET /simple\r\n", &[head("GET /simple", Empty), RequestEvent::End]);
-    check(b"GET /simple \n", &[head("GET /simple ", Empty), RequestEvent::End]);
+    check(b"GET /simple\r\n", &[head("GET /simple", Empty), Event::End]);
+    check(b"GET /simple \n", &[head("GET /simple ", Empty), Event::End]);
 }
 
 /// Whatever the first head of a connection, the second is read as if it were the first.
@@ -430,7 +425,7 @@ fn malformed_request_lines() {
         ("CONNECT a:443/ HTTP/1.1", E::InvalidRequest),
         ("CONNECT /x HTTP/1.1", E::InvalidRequest),
     ] {
-        check(format!("{line}\r\nHost: a\r\n\r\n").as_bytes(), &[RequestEvent::Error(error)]);
+        check(format!("{line}\r\nHost: a\r\n\r\n").as_bytes(), &[Event::Error(error)]);
     }
 }
 
@@ -477,16 +472,16 @@ fn malformed_fields() {
         ("Expect: a\r\nExpect: a\r\n", E::DuplicateHeader(Known::Expect)),
         ("Authorization: a\r\nAuthorization: b\r\n", E::DuplicateHeader(Known::Authorization)),
     ] {
-        let expected = [RequestEvent::Error(error)];
+        let expected = [Event::Error(error)];
         check(&with_fields(lines), &expected);
     }
-    check(b"GET / HTTP/1.1\r\n\r\n", &[RequestEvent::Error(E::MissingHost)]);
-    check(b"GET http://a/ HTTP/1.1\r\n\r\n", &[RequestEvent::Error(E::MissingHost)]);
+    check(b"GET / HTTP/1.1\r\n\r\n", &[Event::Error(E::MissingHost)]);
+    check(b"GET http://a/ HTTP/1.1\r\n\r\n", &[Event::Error(E::MissingHost)]);
     for host in
         ["", ".", "a/b", "a b", "a\tb", "..", "a:x", "../../etc", "%zz", "a%", "a%4", "%%30"]
     {
         let input = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        check(input.as_bytes(), &[RequestEvent::Error(E::InvalidHost)]);
+        check(input.as_bytes(), &[Event::Error(E::InvalidHost)]);
     }
 }
 
@@ -496,10 +491,10 @@ fn smuggling() {
     use RequestError as E;
     let framing = |fields: &str| {
         let error = match events(Limits::default(), &[&with_fields(fields)]).remove(0) {
-            RequestEvent::Error(error) => error,
+            Event::Error(error) => error,
             other => panic!("{fields:?}: {other:?}"),
         };
-        check(&with_fields(fields), &[RequestEvent::Error(error)]);
+        check(&with_fields(fields), &[Event::Error(error)]);
         error
     };
     for fields in [
@@ -573,20 +568,13 @@ fn smuggling() {
     for name in ["Transfer_Encoding", "Content_Length", "Transfer-Encoding'", "Content.Length"] {
         let input = with_fields(&format!("{name}: 5\r\n"));
         let line = head("GET / HTTP/1.1", BodyLength::Empty);
-        check(&input, &[line, RequestEvent::End]);
+        check(&input, &[line, Event::End]);
     }
     let input = b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
-    check(input, &[RequestEvent::Error(E::TransferEncodingInHttp10)]);
+    check(input, &[Event::Error(E::TransferEncodingInHttp10)]);
     // HTTP/0.9 has no fields: what follows is the next request, here refused.
     let simple = b"GET /\r\nHost: a\r\n\r\n";
-    check(
-        simple,
-        &[
-            head("GET /", BodyLength::Empty),
-            RequestEvent::End,
-            RequestEvent::Error(E::InvalidMethod),
-        ],
-    );
+    check(simple, &[head("GET /", BodyLength::Empty), Event::End, Event::Error(E::InvalidMethod)]);
 }
 
 #[test]
@@ -620,11 +608,11 @@ fn size_limits() {
         format!("{line}Host: a\r\n{fields}\r\n").into_bytes()
     };
     let ok = |line: &str, fields: &[usize]| {
-        let events = [head(line.trim_end(), BodyLength::Empty), RequestEvent::End];
+        let events = [head(line.trim_end(), BodyLength::Empty), Event::End];
         check_with(limits, &input(line, fields), &events);
     };
     let fails = |line: &str, fields: &[usize], error: RequestError| {
-        check_with(limits, &input(line, fields), &[RequestEvent::Error(error)]);
+        check_with(limits, &input(line, fields), &[Event::Error(error)]);
     };
     use RequestError::{HeaderLineTooLong, UriTooLong};
     ok(&line(64), &[]);
@@ -642,13 +630,13 @@ fn size_limits() {
 
     let many = "X: y\r\n".repeat(9);
     let limits = Limits { headers_max: 9, ..Limits::default() };
-    let error = [RequestEvent::Error(RequestError::TooManyHeaders)];
+    let error = [Event::Error(RequestError::TooManyHeaders)];
     check_with(limits, &with_fields(&many), &error);
     let limits = Limits { headers_max: 10, ..limits };
     check_with(
         limits,
         &with_fields(&many),
-        &[head("GET / HTTP/1.1", BodyLength::Empty), RequestEvent::End],
+        &[head("GET / HTTP/1.1", BodyLength::Empty), Event::End],
     );
 }
 
@@ -749,11 +737,11 @@ fn chunk_framing_is_strict() {
         "\u{ff11}\r\n",
         "1;\0\r\n",
     ] {
-        let expected = [start(), RequestEvent::Error(RequestError::InvalidChunkedBody)];
+        let expected = [start(), Event::Error(RequestError::InvalidChunkedBody)];
         check(&chunked(bad), &expected);
     }
     for bad in ["1\r\nxx\r\n", "1\r\nx\n", "1\r\nx1\r\n", "1\r\nx\rx"] {
-        let expected = [start(), body(b"x"), RequestEvent::Error(RequestError::InvalidChunkedBody)];
+        let expected = [start(), body(b"x"), Event::Error(RequestError::InvalidChunkedBody)];
         check(&chunked(bad), &expected);
     }
     for bad in [
@@ -765,22 +753,22 @@ fn chunk_framing_is_strict() {
         "a: \0\r\n",
         "a: \x01\r\n",
     ] {
-        let expected = [start(), RequestEvent::Error(RequestError::InvalidTrailers)];
+        let expected = [start(), Event::Error(RequestError::InvalidTrailers)];
         check(&chunked(&format!("0\r\n{bad}")), &expected);
     }
     let extension = format!("1;{}\r\nx\r\n0\r\n\r\n", "e".repeat(1024));
-    check(&chunked(&extension), &[start(), body(b"x"), RequestEvent::End]);
+    check(&chunked(&extension), &[start(), body(b"x"), Event::End]);
     let extension = format!("1;{}\r\nx\r\n0\r\n\r\n", "e".repeat(1025));
-    let error = RequestEvent::Error(RequestError::InvalidChunkedBody);
+    let error = Event::Error(RequestError::InvalidChunkedBody);
     check(&chunked(&extension), &[start(), error.clone()]);
     let blanks = |n| format!("1{}\r\nx\r\n0\r\n\r\n", " \t".repeat(n));
-    check(&chunked(&blanks(512)), &[start(), body(b"x"), RequestEvent::End]);
+    check(&chunked(&blanks(512)), &[start(), body(b"x"), Event::End]);
     check(&chunked(&blanks(513)), &[start(), error.clone()]);
     let both = format!("1{};{}\r\nx\r\n0\r\n\r\n", " ".repeat(600), "e".repeat(600));
     check(&chunked(&both), &[start(), error]);
     let limits = Limits { large_buffer: 64, ..Limits::default() };
     let trailers = format!("0\r\nT: {}\r\n\r\n", "t".repeat(70));
-    let error = RequestEvent::Error(RequestError::TrailersTooLarge);
+    let error = Event::Error(RequestError::TrailersTooLarge);
     check_with(limits, &chunked(&trailers), &[start(), error]);
 }
 

@@ -8,7 +8,7 @@ use nowait_testkit::{Client, Driver, Origin, Server, wait};
 use super::{Backend, get};
 use crate::fastcgi;
 use crate::stage::{ask, pattern, send};
-use crate::transport::{Request, Transport};
+use crate::transport::{TestRequest, Transport};
 
 const HEAD: &str =
     "HTTP/1.1 200 OK\nCache-Control: max-age=60\nContent-Length: 6\nConnection: close\n\n";
@@ -438,7 +438,7 @@ fn a_fill_that_breaks_off_cuts_only_who_has_a_part() {
                 // Without a part, only the client of the fill gets the head.
                 let mut transports = Transport::ALL.into_iter().cycle();
                 let mut ask = |fields: &[(&str, &str)]| {
-                    let request = Request { target: "/a", fields, ..Request::default() };
+                    let request = TestRequest { target: "/a", fields, ..TestRequest::default() };
                     transports.next().expect("a circle").send(server, &request)
                 };
                 let mut readers = Vec::new();

@@ -3,7 +3,7 @@
 use nowait_testkit::{Response, Server, ServerBuilder, wait};
 
 use crate::stage::{pattern, wait_file};
-use crate::transport::{Pending, Request, Transport, on_each, site};
+use crate::transport::{PendingResponse, TestRequest, Transport, on_each, site};
 
 const BYTES: usize = 1000;
 
@@ -56,11 +56,11 @@ fn send(
     method: &str,
     target: &str,
     lines: &[&str],
-) -> Pending {
+) -> PendingResponse {
     let lines = lines.iter().map(|line| line.split_once(": ").expect("a line"));
     let fields: Vec<_> = lines.map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
     let fields: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    let request = Request { method, target, fields: &fields, ..Request::default() };
+    let request = TestRequest { method, target, fields: &fields, ..TestRequest::default() };
     transport.send(server, &request)
 }
 

@@ -93,28 +93,28 @@ struct ModelWorld {
 
 /// An entry in the graph, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct EntryNumber(usize);
+struct EntryId(usize);
 
 thread_local! {
     /// Which entries are valid in the state at hand.
     static VALID: Cell<[bool; WALKS as usize]> = const { Cell::new([false; WALKS as usize]) };
 }
 
-impl Dependent for EntryNumber {
+impl Dependent for EntryId {
     fn is_valid(&self) -> bool {
         VALID.get()[self.0]
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum ModelReport {
+enum Report {
     Name,
     Itself(i32),
     Overflow,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum ModelRequest {
+enum Ask {
     Unsent,
     /// io_uring has received it for this loop, which doesn't know yet; the changes that had returned.
     Completed(usize, u8),
@@ -128,12 +128,12 @@ enum ModelRequest {
 /// The graph, and a hash of it.
 #[derive(Clone, Default)]
 struct Hashed {
-    graph: Rc<Graph<EntryNumber>>,
+    graph: Rc<Graph<EntryId>>,
     hash: u64,
 }
 
 impl Hashed {
-    fn edit<T>(&mut self, change: impl FnOnce(&mut Graph<EntryNumber>) -> T) -> T {
+    fn edit<T>(&mut self, change: impl FnOnce(&mut Graph<EntryId>) -> T) -> T {
         let result = change(Rc::make_mut(&mut self.graph));
         self.hash = FixedState::default().hash_one(&*self.graph);
         result
@@ -171,7 +171,7 @@ struct ModelLoop {
     was_valid: bool,
     /// `UP_TO_DATE` is the number of receives.
     up_to_date: bool,
-    taken: Vec<ModelReport>,
+    taken: Vec<Report>,
     applied: bool,
     is_announced: bool,
     has_lock: bool,
@@ -208,8 +208,8 @@ struct ModelState {
     writer: usize,
     watched: [bool; CHANGES + 1],
     dir_watched: bool,
-    queue: Vec<ModelReport>,
-    requests: [ModelRequest; REQUESTS],
+    queue: Vec<Report>,
+    requests: [Ask; REQUESTS],
 
     // Shared by the threads.
     graph: Hashed,
@@ -273,7 +273,7 @@ impl ModelState {
             watched: [false; CHANGES + 1],
             dir_watched: false,
             queue: Vec::new(),
-            requests: [ModelRequest::Unsent; REQUESTS],
+            requests: [Ask::Unsent; REQUESTS],
             graph: Hashed::default(),
             locked: false,
             applying: 0,
@@ -298,11 +298,11 @@ impl ModelState {
     }
 
     /// The kernel queues a report.
-    fn report(&mut self, world: &ModelWorld, report: ModelReport) {
+    fn report(&mut self, world: &ModelWorld, report: Report) {
         if self.queue.len() < world.queue_max {
             self.queue.push(report);
-        } else if self.queue.last() != Some(&ModelReport::Overflow) {
-            self.queue.push(ModelReport::Overflow);
+        } else if self.queue.last() != Some(&Report::Overflow) {
+            self.queue.push(Report::Overflow);
         }
     }
 
@@ -316,9 +316,9 @@ impl ModelState {
                 self.content[self.named] = number as u8 + 1;
             }
             (1, FileChange::Write) if self.watched[self.named] => {
-                self.report(world, ModelReport::Itself(FILE + self.named as i32));
+                self.report(world, Report::Itself(FILE + self.named as i32));
             }
-            (1, FileChange::Rename) if self.dir_watched => self.report(world, ModelReport::Name),
+            (1, FileChange::Rename) if self.dir_watched => self.report(world, Report::Name),
             _ => {}
         }
         self.writer += 1;
@@ -338,16 +338,14 @@ impl ModelState {
         }
         for number in 0..REQUESTS {
             match self.requests[number] {
-                ModelRequest::Unsent if world.driver == ModelDriver::Uring => {
-                    (0..LOOPS).for_each(|at| {
-                        if !self.may_receive(at, number) {
-                            return;
-                        }
-                        with(ModelStep::Task(at, "has a completion of", number), &|next| {
-                            next.requests[number] = ModelRequest::Completed(at, next.returned());
-                        });
-                    })
-                }
+                Ask::Unsent if world.driver == ModelDriver::Uring => (0..LOOPS).for_each(|at| {
+                    if !self.may_receive(at, number) {
+                        return;
+                    }
+                    with(ModelStep::Task(at, "has a completion of", number), &|next| {
+                        next.requests[number] = Ask::Completed(at, next.returned());
+                    });
+                }),
                 _ => {}
             }
         }
@@ -369,21 +367,20 @@ impl ModelState {
 
     /// Loops are alike, and so are requests: the first goes to the first.
     fn may_receive(&self, at: usize, number: usize) -> bool {
-        if number == 0 { at == 0 } else { self.requests[0] != ModelRequest::Unsent }
+        if number == 0 { at == 0 } else { self.requests[0] != Ask::Unsent }
     }
 
     /// What a loop may do that is not looking anything up.
     fn between_tasks(&self, world: &ModelWorld, at: usize, with: With<'_>) {
         let fault = world.fault;
-        let is_complete =
-            |request: &ModelRequest| matches!(request, ModelRequest::Completed(of, _) if *of == at);
+        let is_complete = |request: &Ask| matches!(request, Ask::Completed(of, _) if *of == at);
         if self.requests.iter().any(is_complete) {
             with(ModelStep::Turn(at), &|next| {
                 for request in &mut next.requests {
-                    if let ModelRequest::Completed(of, floor) = *request
+                    if let Ask::Completed(of, floor) = *request
                         && of == at
                     {
-                        *request = ModelRequest::Received(at, floor);
+                        *request = Ask::Received(at, floor);
                     }
                 }
                 if fault != ModelFault::TurnNotCounted {
@@ -394,24 +391,24 @@ impl ModelState {
         for number in 0..REQUESTS {
             match self.requests[number] {
                 // With io_uring: a large or speculative receive, during a turn.
-                ModelRequest::Unsent if !self.may_receive(at, number) => {}
-                ModelRequest::Unsent => with(ModelStep::Task(at, "receives", number), &|next| {
-                    next.requests[number] = ModelRequest::Received(at, next.returned());
+                Ask::Unsent if !self.may_receive(at, number) => {}
+                Ask::Unsent => with(ModelStep::Task(at, "receives", number), &|next| {
+                    next.requests[number] = Ask::Received(at, next.returned());
                     if fault != ModelFault::ReceiveNotCounted {
                         next.loops[at].up_to_date = false;
                     }
                 }),
-                ModelRequest::Received(of, floor) if of == at => {
+                Ask::Received(of, floor) if of == at => {
                     with(ModelStep::Task(at, "hands over", number), &|next| {
-                        next.requests[number] = ModelRequest::Message(1 - at, floor);
+                        next.requests[number] = Ask::Message(1 - at, floor);
                     });
                     with(ModelStep::Task(at, "looks up for", number), &|next| {
                         next.begin(world, at, number);
                     });
                 }
-                ModelRequest::Message(of, floor) if of == at => {
+                Ask::Message(of, floor) if of == at => {
                     with(ModelStep::Task(at, "takes over", number), &|next| {
-                        next.requests[number] = ModelRequest::Received(at, floor);
+                        next.requests[number] = Ask::Received(at, floor);
                         if fault != ModelFault::HandoverNotCounted {
                             next.loops[at].up_to_date = false;
                         }
@@ -426,7 +423,7 @@ impl ModelState {
     fn begin(&mut self, world: &ModelWorld, at: usize, request: usize) {
         let Some(entry) = self.table else {
             // The file is opened, which shows what is there now.
-            self.requests[request] = ModelRequest::Answered;
+            self.requests[request] = Ask::Answered;
             return;
         };
         let was_valid = self.is_usable(world, entry);
@@ -495,7 +492,7 @@ impl ModelState {
                 self.applying -= u8::from(this.is_announced);
                 let others = self.applying > 0 && fault != ModelFault::ApplyingIgnored;
                 if !this.applied || others {
-                    self.requests[this.request] = ModelRequest::Answered;
+                    self.requests[this.request] = Ask::Answered;
                     LoopPosition::Idle
                 } else {
                     this.is_announced = false;
@@ -508,13 +505,13 @@ impl ModelState {
                     ModelFault::ValidBeforeReports => this.was_valid,
                     _ => self.is_usable(world, this.entry),
                 };
-                if let ModelRequest::Received(_, floor) = self.requests[this.request] {
+                if let Ask::Received(_, floor) = self.requests[this.request] {
                     self.is_old |= is_usable && self.held[this.entry] < floor;
                 }
                 if !is_usable && self.table == Some(this.entry) {
                     self.table = None;
                 }
-                self.requests[this.request] = ModelRequest::Answered;
+                self.requests[this.request] = Ask::Answered;
                 LoopPosition::Idle
             }
             LoopPosition::Idle => unreachable!("an idle loop looks at nothing"),
@@ -528,14 +525,14 @@ impl ModelState {
     }
 
     /// `Changes::take`: one report.
-    fn apply(&mut self, world: &ModelWorld, report: ModelReport) {
+    fn apply(&mut self, world: &ModelWorld, report: Report) {
         let mut ended = [false; WALKS as usize];
-        let mut end = |entry: &EntryNumber| ended[entry.0] = true;
+        let mut end = |entry: &EntryId| ended[entry.0] = true;
         let mut budget = usize::MAX;
         let (watch, name) = match report {
-            ModelReport::Name => (DIR, Some(NAME)),
-            ModelReport::Itself(watch) => (watch, None),
-            ModelReport::Overflow => {
+            Report::Name => (DIR, Some(NAME)),
+            Report::Itself(watch) => (watch, None),
+            Report::Overflow => {
                 if world.fault != ModelFault::OverflowIgnored {
                     self.graph.edit(|graph| graph.is_void = true);
                     self.age += 1;
@@ -583,7 +580,7 @@ impl ModelState {
             WalkState::Root => {
                 let mut ended = self.valid;
                 let age_now = self.age;
-                let mut end = |entry: &EntryNumber| ended[entry.0] = false;
+                let mut end = |entry: &EntryId| ended[entry.0] = false;
                 let way = self.graph.edit(|graph| graph.way(b"/", age_now, &mut end));
                 self.valid = ended;
                 match way {
@@ -635,7 +632,7 @@ impl ModelState {
                 };
                 self.nodes[entry] = Some(node);
                 self.graph
-                    .edit(|graph| graph.attach(node, EntryNumber(entry)))
+                    .edit(|graph| graph.attach(node, EntryId(entry)))
                     .map_or(failed, |()| next)
             }
             // `found`: the path still leads to what is watched.

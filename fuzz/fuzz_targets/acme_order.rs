@@ -8,15 +8,15 @@ use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
 use nowait_acme::{
-    Algorithm, Identifier, Key, Next, Order, Received, Renewal, Request, Settings, is_token,
-    renewal_url,
+    Algorithm, CertificateRequest, Identifier, IssuerResponse, NextAction, Order, OrderSettings,
+    PrivateKey, Renewal, is_token, renewal_url,
 };
 
 /// Requests of an order, at most.
 const STEPS_MAX: usize = 200;
 
 fuzz_target!(|data: &[u8]| {
-    let whole = Received { status: 200, fields: Vec::new(), body: data.to_vec() };
+    let whole = IssuerResponse { status: 200, fields: Vec::new(), body: data.to_vec() };
     if let Ok(Some(url)) = renewal_url(&whole, "a.b") {
         assert!(url.starts_with("https://") && url.ends_with("/a.b"));
     }
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
         let time = renewal.time(u16::MAX / 2);
         assert!((renewal.start..=renewal.end).contains(&time));
     }
-    let settings = Settings {
+    let settings = OrderSettings {
         directory: "https://a.test/dir".to_owned(),
         contacts: Vec::new(),
         accepts_terms: true,
@@ -35,29 +35,29 @@ fuzz_target!(|data: &[u8]| {
         replaces: Some("a.b".to_owned()),
     };
     let (Ok(account), Ok(own)) =
-        (Key::generate(Algorithm::Ecdsa256), Key::generate(Algorithm::Ecdsa256))
+        (PrivateKey::generate(Algorithm::Ecdsa256), PrivateKey::generate(Algorithm::Ecdsa256))
     else {
         return;
     };
     let all = vec![Identifier::Dns("a.test".to_owned())];
-    let Ok(request) = Request::new(&own, &all, false) else { return };
+    let Ok(request) = CertificateRequest::new(&own, &all, false) else { return };
     let mut now = Instant::now();
     let mut order = Order::new(settings, account, None, all, request, now);
     let mut responses = data.split(|byte| *byte == 0);
     for _ in 0..STEPS_MAX {
         match order.next(now) {
-            Next::Wait(time) => now += time,
-            Next::Publish(challenge) => assert!(is_token(&challenge.token)),
-            Next::Done(issued) => return assert!(!issued.chains.is_empty()),
-            Next::Failed(failure) => {
+            NextAction::Wait(time) => now += time,
+            NextAction::Publish(challenge) => assert!(is_token(&challenge.token)),
+            NextAction::Done(issued) => return assert!(!issued.chains.is_empty()),
+            NextAction::Failed(failure) => {
                 return assert!(!failure.text.contains(char::is_control));
             }
-            Next::Send { url, head, .. } => {
+            NextAction::Send { url, head, .. } => {
                 assert!(url.starts_with("https://"));
                 let Some(body) = responses.next() else { return };
                 let text = String::from_utf8_lossy(body).into_owned();
                 let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-                let received = Received {
+                let received = IssuerResponse {
                     status: if body.starts_with(b"!") { 400 } else { 200 },
                     fields: vec![
                         field("replay-nonce", "abc"),

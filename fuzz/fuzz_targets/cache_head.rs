@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use nowait_cache::UnixMs;
-use nowait_cache::format::{self, Head, HeadError, State};
+use nowait_cache::format::{self, HeadError, ObjectHead, ObjectState};
 
 fuzz_target!(|data: &[u8]| {
     let [choice, file @ ..] = data else { return };
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     let encoded = format::encode(&head.identity, &head.state).expect("within the bounds");
     let again = format::decode(&encoded.bytes).expect("whole");
     assert_eq!((&again.identity, &again.state), (&head.identity, &head.state));
-    let next = State { valid_until: UnixMs(u64::from(*choice)), ..head.state.clone() };
+    let next = ObjectState { valid_until: UnixMs(u64::from(*choice)), ..head.state.clone() };
     if let Ok(patch) = format::update(&head.layout, &next) {
         let at = patch.offset as usize;
         file[at..at + patch.bytes.len()].copy_from_slice(&patch.bytes);
@@ -42,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// As the store reads: some bytes, then what the head asks for.
-fn decode(file: &[u8]) -> Option<Head> {
+fn decode(file: &[u8]) -> Option<ObjectHead> {
     let mut length = file.len().min(format::FIRST_READ_BYTES);
     loop {
         match format::decode(&Bytes::copy_from_slice(&file[..length])) {

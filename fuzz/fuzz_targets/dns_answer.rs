@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use nowait_resolver::Name;
-use nowait_resolver::message::{Kind, Question, RECORDS_MAX, Records, Reply};
+use nowait_resolver::DomainName;
+use nowait_resolver::message::{Question, RECORDS_MAX, RecordType, Records, Reply};
 use nowait_resolver::system::{Hosts, ResolvConf};
 
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -16,9 +16,9 @@ const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 fuzz_target!(|data: &[u8]| {
     let [choice, rest @ ..] = data else { return };
     files(rest);
-    let kind = [Kind::A, Kind::Aaaa, Kind::Srv][usize::from(choice % 3)];
+    let kind = [RecordType::A, RecordType::Aaaa, RecordType::Srv][usize::from(choice % 3)];
     let tcp = choice & 4 != 0;
-    let name = Name::new(b"a.example").expect("a name");
+    let name = DomainName::new(b"a.example").expect("a name");
     let mut question = Question::new(name.clone(), kind);
     // The id as the answer has it: guessing it is no news.
     let Some([high, low]) = rest.first_chunk() else { return };
@@ -33,16 +33,20 @@ fuzz_target!(|data: &[u8]| {
     }
     match reply {
         Reply::Found(Records::Addresses(list), ttl) => {
-            assert!(kind != Kind::Srv && (1..=RECORDS_MAX).contains(&list.len()) && ttl <= WEEK);
-            assert!(list.iter().all(|ip| ip.is_ipv4() == (kind == Kind::A)));
+            assert!(
+                kind != RecordType::Srv && (1..=RECORDS_MAX).contains(&list.len()) && ttl <= WEEK
+            );
+            assert!(list.iter().all(|ip| ip.is_ipv4() == (kind == RecordType::A)));
         }
         Reply::Found(Records::Services(list), ttl) => {
-            assert!(kind == Kind::Srv && (1..=RECORDS_MAX).contains(&list.len()) && ttl <= WEEK);
+            assert!(
+                kind == RecordType::Srv && (1..=RECORDS_MAX).contains(&list.len()) && ttl <= WEEK
+            );
             assert!(list.is_sorted_by_key(|service| service.priority));
         }
         Reply::Alias(target, ttl) => {
             assert!(target != name && ttl <= WEEK);
-            assert_eq!(Name::new(target.as_bytes()).as_ref(), Some(&target));
+            assert_eq!(DomainName::new(target.as_bytes()).as_ref(), Some(&target));
             // It can be asked for.
             Question::new(target, kind).message();
         }
@@ -55,7 +59,7 @@ fn files(text: &[u8]) {
     let hosts = Hosts::parse(text);
     let conf = ResolvConf::parse(text);
     assert!((1..=8).contains(&conf.servers.len()) && conf.search.len() <= 8 && conf.attempts > 0);
-    if let Some(name) = Name::new(text.get(..16).unwrap_or(text)) {
+    if let Some(name) = DomainName::new(text.get(..16).unwrap_or(text)) {
         hosts.find(&name);
         assert!(conf.candidates(&name, false).contains(&name));
     }

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use nowait_fuzz::pieces;
-use nowait_gateway::cgi::{Asked, Response};
+use nowait_gateway::cgi::{CgiContext, CgiResponse};
 use nowait_gateway::{BodyEvent, HeadEvent};
 use nowait_message::ResponseBuilder;
 
@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// The head or an error, and the body.
 fn connection<'a>(choice: u8, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<String>, Vec<u8>) {
-    let mut response = Response::new(Asked {
+    let mut response = CgiResponse::new(CgiContext {
         head: choice & 1 != 0,
         upgrade: choice & 2 != 0,
         head_bytes_max: if choice & 4 != 0 { 64 } else { 4096 },

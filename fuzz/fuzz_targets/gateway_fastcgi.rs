@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use nowait_fuzz::pieces;
-use nowait_gateway::fastcgi::{Asked, Response};
+use nowait_gateway::fastcgi::{FastCgiContext, FastCgiResponse};
 use nowait_gateway::{BodyEvent, HeadEvent};
 use nowait_message::ResponseBuilder;
 
@@ -18,12 +18,12 @@ fuzz_target!(|data: &[u8]| {
 
 /// The events as text and the body, to the end of the response.
 fn connection<'a>(choice: u8, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<String>, Vec<u8>) {
-    let asked = Asked {
+    let asked = FastCgiContext {
         head: choice & 1 != 0,
         keep: choice & 2 != 0,
         head_bytes_max: if choice & 4 != 0 { 64 } else { 4096 },
     };
-    let mut response = Response::new(asked);
+    let mut response = FastCgiResponse::new(asked);
     let mut head = ResponseBuilder::new();
     let (mut events, mut body, mut in_body) = (Vec::new(), Vec::new(), false);
     for piece in pieces {

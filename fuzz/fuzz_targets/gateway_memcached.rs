@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use nowait_fuzz::pieces;
 use nowait_gateway::BodyEvent;
-use nowait_gateway::memcached::{Answer, Get};
+use nowait_gateway::memcached::{GetResponse, ResponseLine};
 
 fuzz_target!(|data: &[u8]| {
     let [cuts, input @ ..] = data else { return };
@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// The events as text, and the value.
 fn connection<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<String>, Vec<u8>) {
-    let mut get = Get::new(b"k".to_vec(), &mut Vec::new());
+    let mut get = GetResponse::new(b"k".to_vec(), &mut Vec::new());
     let (mut events, mut value, mut length) = (Vec::new(), Vec::new(), None);
     for piece in pieces {
         let mut at = 0;
@@ -32,8 +32,8 @@ fn connection<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<String>, Vec<u
             at = consumed;
             match answer {
                 None => continue,
-                Some(Answer::Missing) => length = Some(0),
-                Some(Answer::Value { length: bytes, flags }) => {
+                Some(ResponseLine::Missing) => length = Some(0),
+                Some(ResponseLine::Value { length: bytes, flags }) => {
                     events.push(format!("{bytes} {:?}", flags.read()));
                     length = Some(bytes);
                 }

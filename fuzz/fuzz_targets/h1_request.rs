@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use nowait_fuzz::{limits, pieces};
-use nowait_h1::{BodyEvent, Limits, server::Connection};
+use nowait_h1::{BodyEvent, Limits, server::ServerConnection};
 use nowait_message::RequestHead;
 
 #[derive(Debug, PartialEq)]
@@ -36,7 +36,7 @@ fn connection<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
     next: fn(&mut RequestHead),
 ) -> Vec<Event> {
-    let mut connection = Connection::new(limits);
+    let mut connection = ServerConnection::new(limits);
     let mut head = RequestHead::new();
     let mut in_body = false;
     let mut events = Vec::new();
@@ -105,7 +105,7 @@ fn connection<'a>(
 }
 
 fn head_error(
-    connection: &Connection,
+    connection: &ServerConnection,
     head: &RequestHead,
     error: nowait_h1::RequestError,
 ) -> String {
@@ -114,7 +114,7 @@ fn head_error(
     format!("{error:?} {:?}", error.describe(connection, head))
 }
 
-fn check_head(connection: &Connection, head: &RequestHead, limits: Limits) -> String {
+fn check_head(connection: &ServerConnection, head: &RequestHead, limits: Limits) -> String {
     let clean = |bytes: &[u8]| !bytes.iter().any(|c| matches!(c, b'\r' | b'\n' | 0));
     assert!(clean(&head.request_line()) && clean(head.uri()) && clean(head.target()));
     assert!(!head.method_bytes().is_empty());

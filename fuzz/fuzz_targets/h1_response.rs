@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use nowait_fuzz::{limits, pieces};
 use nowait_h1::BodyEvent;
-use nowait_h1::client::{Asked, Connection, HeadEvent};
+use nowait_h1::client::{ClientConnection, HeadEvent, RequestKind};
 use nowait_message::ResponseBuilder;
 
 fuzz_target!(|data: &[u8]| {
@@ -20,12 +20,12 @@ fuzz_target!(|data: &[u8]| {
 /// The events as text and the body, to the end of the first final response.
 fn connection<'a>(choice: u8, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<String>, Vec<u8>) {
     let asked = match choice >> 4 & 3 {
-        0 => Asked::Content,
-        1 => Asked::Head,
-        2 => Asked::Connect,
-        _ => Asked::Upgrade,
+        0 => RequestKind::Content,
+        1 => RequestKind::Head,
+        2 => RequestKind::Connect,
+        _ => RequestKind::Upgrade,
     };
-    let mut connection = Connection::new(limits(choice));
+    let mut connection = ClientConnection::new(limits(choice));
     connection.request_sent(asked);
     let mut builder = ResponseBuilder::new();
     let (mut events, mut body) = (Vec::new(), Vec::new());

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use nowait_fuzz::h2::{Order, check_output, feed, limits};
 use nowait_fuzz::pieces;
 use nowait_h2::Event;
-use nowait_h2::client::{Connection, Request};
+use nowait_h2::client::{ClientConnection, RequestControl};
 
 fuzz_target!(|data: &[u8]| {
     let [choice, cuts, rest @ ..] = data else { return };
@@ -33,11 +33,11 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// A client that waits for four responses.
-fn client(choice: u8) -> (Connection, Order, Vec<u8>) {
-    let mut connection = Connection::new(limits(choice));
+fn client(choice: u8) -> (ClientConnection, Order, Vec<u8>) {
+    let mut connection = ClientConnection::new(limits(choice));
     let (mut order, mut out) = (Order::default(), Vec::new());
     for (number, method) in ["GET", "HEAD", "POST", "CONNECT"].iter().enumerate() {
-        let request = Request {
+        let request = RequestControl {
             method: method.as_bytes(),
             scheme: b"https",
             authority: b"example",
@@ -52,7 +52,7 @@ fn client(choice: u8) -> (Connection, Order, Vec<u8>) {
 }
 
 /// Takes data and sends some.
-fn send(connection: &mut Connection, event: &Event, out: &mut Vec<u8>) {
+fn send(connection: &mut ClientConnection, event: &Event, out: &mut Vec<u8>) {
     if let Event::Data { stream, ref range, .. } = *event {
         connection.taken(stream, range.len());
     }

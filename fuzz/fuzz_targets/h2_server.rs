@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use nowait_fuzz::h2::{Order, check_output, feed, limits};
 use nowait_fuzz::pieces;
 use nowait_h2::frame::PREFACE;
-use nowait_h2::server::Connection;
+use nowait_h2::server::ServerConnection;
 use nowait_h2::{ErrorCode, Event};
 
 fuzz_target!(|data: &[u8]| {
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
         _ => rest.to_vec(),
     };
     let listen = |cuts: Option<u8>| {
-        let mut connection = Connection::new(limits(*choice));
+        let mut connection = ServerConnection::new(limits(*choice));
         let order = &mut Order::default();
         match cuts {
             None => feed(&mut connection, order, std::iter::once(&input[..]), |_, _, _| {}),
@@ -28,14 +28,14 @@ fuzz_target!(|data: &[u8]| {
     };
     assert_eq!(listen(None), listen(Some(*cuts)));
 
-    let mut connection = Connection::new(limits(*choice));
+    let mut connection = ServerConnection::new(limits(*choice));
     let pieces = pieces(&input, *cuts);
     let (_, output) = feed(&mut connection, &mut Order::default(), pieces, answer);
     check_output(&output);
 });
 
 /// Responds to everything, in ways that depend on the stream.
-fn answer(connection: &mut Connection, event: &Event, out: &mut Vec<u8>) {
+fn answer(connection: &mut ServerConnection, event: &Event, out: &mut Vec<u8>) {
     match *event {
         Event::Data { stream, ref range, .. } => connection.taken(stream, range.len()),
         Event::Request { stream, .. } | Event::StreamError { stream, answerable: true, .. } => {

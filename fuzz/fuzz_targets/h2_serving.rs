@@ -64,9 +64,10 @@ fuzz_target!(|data: &[u8]| {
     let panics = Panics::default();
     let hooks: Rc<dyn Hooks> = Rc::new(panics.clone());
     let config = WorkerConfig { hooks, ..WorkerConfig::new(0, DriverKind::Epoll) };
-    let output = sim::run_worker(u64::from(cuts), sim::Weather::fair(), config, || async move {
-        serve(generation, input, cuts).await
-    });
+    let output =
+        sim::run_worker(u64::from(cuts), sim::NetworkFaults::fair(), config, || async move {
+            serve(generation, input, cuts).await
+        });
     assert_eq!(*panics.0.lock().unwrap(), [""; 0]);
     // HTTP/1.1 answers whatever is no preface.
     if !output.starts_with(b"HTTP/1.1") {

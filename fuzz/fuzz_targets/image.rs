@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use nowait_images::{
-    Angle, Error, Format, PIXELS_MAX, Plan, START_BYTES, Shape, Size, facts, transform,
+    Angle, Format, ImageError, PIXELS_MAX, Plan, START_BYTES, Shape, Size, facts, transform,
 };
 
 /// Larger images take too long to be of use here, unless they are refused.
@@ -44,9 +44,11 @@ fuzz_target!(|data: &[u8]| {
             transform(format, &made, &plan).expect("what was encoded can be decoded");
         }
         Ok(None) => {}
-        Err(error @ Error::TooLarge(_)) => assert!(error.to_string().contains("too many pixels")),
+        Err(error @ ImageError::TooLarge(_)) => {
+            assert!(error.to_string().contains("too many pixels"))
+        }
         Err(error) => {
-            assert!(pixels <= PIXELS_MAX || matches!(error, Error::Broken(..)));
+            assert!(pixels <= PIXELS_MAX || matches!(error, ImageError::Broken(..)));
             assert!(error.to_string().contains(format.name()));
         }
     }

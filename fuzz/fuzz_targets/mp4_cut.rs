@@ -7,7 +7,9 @@
 use std::num::NonZeroU64;
 
 use libfuzzer_sys::fuzz_target;
-use nowait_mp4::{ATOMS_MAX, Clip, Error, FTYP_BYTES_MAX, Layout, Scan, Step, cut, duration_ms};
+use nowait_mp4::{
+    ATOMS_MAX, Clip, FTYP_BYTES_MAX, Layout, Mp4Error, Scan, ScanStep, cut, duration_ms,
+};
 
 /// Bytes of `moov` that are accepted.
 const MOOV_BYTES_MAX: u64 = 1 << 16;
@@ -39,13 +41,13 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(layout.mdat.start, head.bytes.len() as u64);
 });
 
-fn scan(file: &[u8], at_once: usize) -> Result<Layout, Error> {
+fn scan(file: &[u8], at_once: usize) -> Result<Layout, Mp4Error> {
     let mut scan = Scan::new(file.len() as u64, MOOV_BYTES_MAX);
     let mut window = 0..0;
     for _ in 0..=2 * ATOMS_MAX {
         match scan.step(window.start as u64, &file[window.clone()])? {
-            Step::Found(layout) => return Ok(layout),
-            Step::Read { offset, len } => {
+            ScanStep::Found(layout) => return Ok(layout),
+            ScanStep::Read { offset, len } => {
                 assert!(len as u64 <= FTYP_BYTES_MAX + 16);
                 let start = usize::try_from(offset).expect("in the file");
                 assert!(start + len <= file.len());

@@ -7,10 +7,10 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use nowait_tls::{Acceptor, Server, ServerSettings, Stop};
+use nowait_tls::{Acceptor, ServerSettings, Stop, TlsServer};
 
-static SERVER: LazyLock<Server> =
-    LazyLock::new(|| Server::new(ServerSettings::default()).expect("the default settings"));
+static SERVER: LazyLock<TlsServer> =
+    LazyLock::new(|| TlsServer::new(ServerSettings::default()).expect("the default settings"));
 
 fuzz_target!(|data: &[u8]| {
     let [size, input @ ..] = data else { return };

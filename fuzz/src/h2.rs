@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use nowait_h2::connection::{Connection, Role};
 use nowait_h2::frame::HEADER_LEN;
-use nowait_h2::hpack::{Decoder, Field};
-use nowait_h2::{Event, FrameHeader, Kind, Limits, Sink, StreamId};
+use nowait_h2::hpack::{Decoder, HpackField};
+use nowait_h2::{Event, FrameHeader, FrameType, Limits, Sink, StreamId};
 
 /// More heap memory than any of [`limits`] allows a connection, in bytes.
 const HEAP_MAX: usize = 512 * 1024;
@@ -46,7 +46,7 @@ impl Sink for Heads {
         self.0 = format!("{stream}:");
     }
 
-    fn field(&mut self, field: &Field<'_>) {
+    fn field(&mut self, field: &HpackField<'_>) {
         assert!(!field.name.is_empty());
         assert!(!field.value.iter().any(|c| matches!(c, b'\r' | b'\n' | 0)));
         assert!(!field.name.iter().any(u8::is_ascii_uppercase));
@@ -164,7 +164,7 @@ pub fn check_output(mut output: &[u8]) {
         header.check(1 << 24).expect("a correct header");
         let (payload, rest) = rest.split_at(header.length as usize);
         output = rest;
-        if matches!(header.kind, Kind::Headers | Kind::Continuation) {
+        if matches!(header.kind, FrameType::Headers | FrameType::Continuation) {
             block.extend_from_slice(payload);
             if header.flags.has(nowait_h2::Flags::END_HEADERS) {
                 let mut fields = decoder.block(&block, usize::MAX);

@@ -117,19 +117,19 @@ enum SigningKey {
 }
 
 /// A private key.
-pub struct Key {
+pub struct PrivateKey {
     pair: SigningKey,
     /// In PKCS #8.
     der: Zeroizing<Vec<u8>>,
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.jws_algorithm())
     }
 }
 
-impl Key {
+impl PrivateKey {
     /// Makes a key. RSA takes up to seconds.
     ///
     /// # Errors
@@ -275,12 +275,12 @@ mod tests {
             [Algorithm::Ecdsa256, Algorithm::Ecdsa384, Algorithm::Ecdsa521, Algorithm::Rsa2048]
         {
             assert_eq!(Algorithm::parse(algorithm.name().as_bytes()), Some(algorithm));
-            let key = Key::generate(algorithm).unwrap();
-            let again = Key::from_der(&key.der).unwrap();
+            let key = PrivateKey::generate(algorithm).unwrap();
+            let again = PrivateKey::from_der(&key.der).unwrap();
             assert_eq!(key.thumbprint(), again.thumbprint());
             assert_eq!(key.jws_algorithm(), again.jws_algorithm());
             assert!(key.to_pem().starts_with("-----BEGIN PRIVATE KEY-----\n"));
         }
-        assert!(Key::from_der(b"").is_err() && Key::from_der(&[0x30, 0x82]).is_err());
+        assert!(PrivateKey::from_der(b"").is_err() && PrivateKey::from_der(&[0x30, 0x82]).is_err());
     }
 }

@@ -21,10 +21,12 @@ mod schedule;
 mod validation;
 
 pub use base64::{decode as from_base64url, encode as base64url};
-pub use key::{Algorithm, Key, KeyError};
-pub use order::{Challenge, External, IssuedCertificate, Next, Order, Settings, is_token};
+pub use key::{Algorithm, KeyError, PrivateKey};
+pub use order::{
+    Challenge, ExternalAccount, IssuedCertificate, NextAction, Order, OrderSettings, is_token,
+};
 pub use renewal::{Renewal, renewal_id, renewal_url};
-pub use request::{Identifier, Request};
-pub use response::{BODY_BYTES_MAX, Failure, Received};
-pub use schedule::{Act, Schedule, Validity};
+pub use request::{CertificateRequest, Identifier};
+pub use response::{BODY_BYTES_MAX, IssueError, IssuerResponse};
+pub use schedule::{RenewalAction, Schedule, Validity};
 pub use validation::{ALPN, Validation};

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nowait_message::http_date;
 
 use crate::base64;
-use crate::response::{Failure, Received, check_url, shown, text};
+use crate::response::{IssueError, IssuerResponse, check_url, shown, text};
 
 /// How long an answer holds without `Retry-After` (RFC 9773, 4.3.3: "every 6 hours").
 const HOLDS: Duration = Duration::from_secs(6 * 3600);
@@ -33,7 +33,7 @@ pub fn renewal_id(authority_key: &[u8], serial: &[u8]) -> Option<String> {
 ///
 /// # Errors
 /// The response is invalid.
-pub fn renewal_url(directory: &Received, id: &str) -> Result<Option<String>, Failure> {
+pub fn renewal_url(directory: &IssuerResponse, id: &str) -> Result<Option<String>, IssueError> {
     directory.check("its directory")?;
     let map = directory.json()?;
     if !map.contains_key("renewalInfo") {
@@ -60,21 +60,22 @@ impl Renewal {
     ///
     /// # Errors
     /// The response is invalid.
-    pub fn read(received: &Received) -> Result<Self, Failure> {
+    pub fn read(received: &IssuerResponse) -> Result<Self, IssueError> {
         received.check("renewal information")?;
         let map = received.json()?;
         let window = map.get("suggestedWindow").and_then(|window| window.as_object());
-        let window = window.ok_or_else(|| Failure::new("the issuer's response has no window"))?;
+        let window =
+            window.ok_or_else(|| IssueError::new("the issuer's response has no window"))?;
         let time = |name| {
             let text = text(window, name)?;
             let failed =
-                || Failure::new(format!("the issuer sent an invalid time {}", shown(text)));
+                || IssueError::new(format!("the issuer sent an invalid time {}", shown(text)));
             rfc3339(text).ok_or_else(failed)
         };
         let (start, end) = (time("start")?, time("end")?);
         // RFC 9773, 4.2: such a window is invalid.
         if end <= start {
-            return Err(Failure::new("the issuer sent a window for renewal that has no length"));
+            return Err(IssueError::new("the issuer sent a window for renewal that has no length"));
         }
         Ok(Self { start, end, holds: holds(received.retry_after()) })
     }
@@ -126,9 +127,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn received(status: u16, body: &str, retry_after: Option<&str>) -> Received {
+    fn received(status: u16, body: &str, retry_after: Option<&str>) -> IssuerResponse {
         let fields = retry_after.map(|text| ("retry-after".to_owned(), text.to_owned()));
-        Received { status, fields: fields.into_iter().collect(), body: body.as_bytes().to_vec() }
+        IssuerResponse {
+            status,
+            fields: fields.into_iter().collect(),
+            body: body.as_bytes().to_vec(),
+        }
     }
 
     /// The example of RFC 9773, 4.1.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::der::{self, CONTEXT_0, OCTETS, OID, SEQUENCE, SET, UTF8, value};
-use crate::key::{Key, KeyError};
+use crate::key::{KeyError, PrivateKey};
 
 /// What a certificate is for (RFC 8555, 9.7.7; RFC 8738).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,19 +34,19 @@ impl Identifier {
 
 /// A request for a certificate, in DER.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request(pub(crate) Vec<u8>);
+pub struct CertificateRequest(pub(crate) Vec<u8>);
 
 pub(crate) const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 pub(crate) const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
 
-impl Request {
+impl CertificateRequest {
     /// A request for these identifiers, signed by the certificate's key. `common_name`: the first
     /// identifier is the subject's name, too.
     ///
     /// # Errors
     /// The key can't sign.
-    pub fn new(key: &Key, all: &[Identifier], common_name: bool) -> Result<Self, KeyError> {
+    pub fn new(key: &PrivateKey, all: &[Identifier], common_name: bool) -> Result<Self, KeyError> {
         let names: Vec<u8> = all.iter().flat_map(general_name).collect();
         let names = value(OCTETS, &[&value(SEQUENCE, &[&names])]);
         let extension = value(SEQUENCE, &[&value(OID, &[SUBJECT_ALT_NAME]), &names]);

@@ -19,14 +19,14 @@ const SHOWN_MAX: usize = 300;
 
 /// Why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct IssueError {
     /// For the log.
     pub text: String,
     /// The issuer asks for this pause.
     pub retry_after: Option<Duration>,
 }
 
-impl Failure {
+impl IssueError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), retry_after: None }
     }
@@ -34,7 +34,7 @@ impl Failure {
 
 /// A response of the issuer.
 #[derive(Clone, Debug, Default)]
-pub struct Received {
+pub struct IssuerResponse {
     /// The status.
     pub status: u16,
     /// The fields, with names in lower case.
@@ -43,7 +43,7 @@ pub struct Received {
     pub body: Vec<u8>,
 }
 
-impl Received {
+impl IssuerResponse {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(own, _)| own == name).map(|(_, value)| value.trim())
     }
@@ -61,7 +61,7 @@ impl Received {
     }
 
     /// Whether it is a success.
-    pub(crate) fn check(&self, what: &str) -> Result<(), Failure> {
+    pub(crate) fn check(&self, what: &str) -> Result<(), IssueError> {
         if (200..300).contains(&self.status) {
             return Ok(());
         }
@@ -71,16 +71,16 @@ impl Received {
         if let Some((kind, detail)) = problem(value.as_ref()).filter(|(kind, _)| !kind.is_empty()) {
             text.push_str(&format!(" ({}: {detail})", shown(&kind)));
         }
-        Err(Failure { text, retry_after: self.retry_after() })
+        Err(IssueError { text, retry_after: self.retry_after() })
     }
 
-    pub(crate) fn json(&self) -> Result<Map<String, Value>, Failure> {
+    pub(crate) fn json(&self) -> Result<Map<String, Value>, IssueError> {
         if self.body.len() > BODY_BYTES_MAX {
-            return Err(Failure::new("the issuer sent too large a response"));
+            return Err(IssueError::new("the issuer sent too large a response"));
         }
         match serde_json::from_slice(&self.body) {
             Ok(Value::Object(map)) => Ok(map),
-            _ => Err(Failure::new("the issuer sent a response that is no JSON object")),
+            _ => Err(IssueError::new("the issuer sent a response that is no JSON object")),
         }
     }
 
@@ -102,13 +102,13 @@ impl Received {
     }
 }
 
-pub(crate) fn check_url(url: &str) -> Result<(), Failure> {
+pub(crate) fn check_url(url: &str) -> Result<(), IssueError> {
     let is_good = url.starts_with("https://")
         && url.len() <= TEXT_BYTES_MAX
         && url.bytes().all(|byte| byte.is_ascii_graphic());
     match is_good {
         true => Ok(()),
-        false => Err(Failure::new(format!("the issuer sent an invalid URL \"{}\"", shown(url)))),
+        false => Err(IssueError::new(format!("the issuer sent an invalid URL \"{}\"", shown(url)))),
     }
 }
 
@@ -116,13 +116,13 @@ pub(crate) fn shown(text: &str) -> String {
     text.chars().take(SHOWN_MAX).collect::<String>().escape_debug().to_string()
 }
 
-pub(crate) fn text<'m>(map: &'m Map<String, Value>, name: &str) -> Result<&'m str, Failure> {
+pub(crate) fn text<'m>(map: &'m Map<String, Value>, name: &str) -> Result<&'m str, IssueError> {
     map.get(name)
         .and_then(Value::as_str)
-        .ok_or_else(|| Failure::new(format!("the issuer's response lacks \"{name}\"")))
+        .ok_or_else(|| IssueError::new(format!("the issuer's response lacks \"{name}\"")))
 }
 
-pub(crate) fn url(map: &Map<String, Value>, name: &str) -> Result<String, Failure> {
+pub(crate) fn url(map: &Map<String, Value>, name: &str) -> Result<String, IssueError> {
     let url = text(map, name)?;
     check_url(url).map(|()| url.to_owned())
 }

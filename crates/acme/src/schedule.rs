@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::renewal::{Renewal, holds};
-use crate::response::Failure;
+use crate::response::IssueError;
 
 /// The first pause after a failure.
 const PAUSE_MIN: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ impl Validity {
 
 /// What to do about a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum RenewalAction {
     /// Nothing, for this long.
     Wait(Duration),
     /// Ask the issuer when it should be renewed, and report by [`Schedule::informed`].
@@ -87,22 +87,27 @@ impl Schedule {
     }
 
     /// What to do now about a certificate that is valid like this, if there is one.
-    pub fn next(&self, validity: Option<Validity>, wall: SystemTime, now: Instant) -> Act {
+    pub fn next(
+        &self,
+        validity: Option<Validity>,
+        wall: SystemTime,
+        now: Instant,
+    ) -> RenewalAction {
         let left = |time: Option<Instant>| {
             time.map_or(Duration::ZERO, |time| time.saturating_duration_since(now))
         };
         let held = left(self.held_until);
         let Some(validity) = validity else {
-            return if held.is_zero() { Act::Order } else { Act::Wait(held) };
+            return if held.is_zero() { RenewalAction::Order } else { RenewalAction::Wait(held) };
         };
         let inquire = left(self.inquire_at);
         if inquire.is_zero() {
-            return Act::Inquire;
+            return RenewalAction::Inquire;
         }
         let order = self.due(validity).duration_since(wall).unwrap_or_default().max(held);
         match order.is_zero() {
-            true => Act::Order,
-            false => Act::Wait(order.min(inquire)),
+            true => RenewalAction::Order,
+            false => RenewalAction::Wait(order.min(inquire)),
         }
     }
 
@@ -116,7 +121,7 @@ impl Schedule {
 
     /// The issuer was asked about the certificate; `None`: it has no such information. After a failure,
     /// the last answer remains.
-    pub fn informed(&mut self, answer: &Result<Option<Renewal>, Failure>, now: Instant) {
+    pub fn informed(&mut self, answer: &Result<Option<Renewal>, IssueError>, now: Instant) {
         let pause = match answer {
             Ok(Some(renewal)) => {
                 self.renewal = Some(renewal.clone());
@@ -206,8 +211,8 @@ mod tests {
         schedule
     }
 
-    fn failure(asked: Option<Duration>) -> Failure {
-        Failure { text: "dead".to_owned(), retry_after: asked }
+    fn failure(asked: Option<Duration>) -> IssueError {
+        IssueError { text: "dead".to_owned(), retry_after: asked }
     }
 
     #[test]
@@ -226,7 +231,7 @@ mod tests {
         let now = Instant::now();
         let validity = valid(UNIX_EPOCH, 90);
         let mut schedule = Schedule::new(u16::MAX);
-        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, now), Act::Inquire);
+        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, now), RenewalAction::Inquire);
         let window = |start: u32, end: u32| Renewal {
             start: UNIX_EPOCH + start * DAY,
             end: UNIX_EPOCH + end * DAY,
@@ -234,24 +239,27 @@ mod tests {
         };
         schedule.informed(&Ok(Some(window(30, 31))), now);
         assert_eq!(schedule.due(validity), UNIX_EPOCH + 31 * DAY);
-        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, now), Act::Wait(6 * HOUR));
+        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, now), RenewalAction::Wait(6 * HOUR));
         let later = now + 6 * HOUR;
-        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), Act::Inquire);
+        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), RenewalAction::Inquire);
         // An issuer that does not answer changes nothing, and is asked again after six hours.
         schedule.informed(&Err(failure(None)), later);
         assert_eq!(schedule.due(validity), UNIX_EPOCH + 31 * DAY);
-        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), Act::Wait(6 * HOUR));
+        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), RenewalAction::Wait(6 * HOUR));
         schedule.informed(&Err(failure(Some(Duration::MAX))), later);
-        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), Act::Wait(24 * HOUR));
+        assert_eq!(
+            schedule.next(Some(validity), UNIX_EPOCH, later),
+            RenewalAction::Wait(24 * HOUR)
+        );
         // A revoked certificate.
         schedule.informed(&Ok(Some(window(0, 1))), later);
         let wall = UNIX_EPOCH + 2 * DAY;
-        assert_eq!(schedule.next(Some(validity), wall, later), Act::Order);
+        assert_eq!(schedule.next(Some(validity), wall, later), RenewalAction::Order);
         // A window after the end.
         schedule.informed(&Ok(Some(window(1000, 2000))), later);
         assert_eq!(schedule.due(validity), UNIX_EPOCH + 81 * DAY);
         schedule.informed(&Ok(None), later);
-        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), Act::Wait(LACKING));
+        assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), RenewalAction::Wait(LACKING));
     }
 
     #[test]
@@ -262,15 +270,15 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 720, 720]);
         assert_eq!(pause(Some(DAY)), DAY);
         assert_eq!(pause(Some(Duration::from_secs(u64::MAX))), ASKED_MAX);
-        assert_eq!(schedule.next(None, UNIX_EPOCH, now), Act::Wait(ASKED_MAX));
+        assert_eq!(schedule.next(None, UNIX_EPOCH, now), RenewalAction::Wait(ASKED_MAX));
         // A reload does not shorten what the issuer asked for.
         schedule.reloaded();
-        assert_eq!(schedule.next(None, UNIX_EPOCH, now), Act::Wait(ASKED_MAX));
+        assert_eq!(schedule.next(None, UNIX_EPOCH, now), RenewalAction::Wait(ASKED_MAX));
         assert_eq!(schedule.failed(Some(Duration::from_secs(1)), 0, now), PAUSE_MIN);
         schedule.reloaded();
-        assert_eq!(schedule.next(None, UNIX_EPOCH, now), Act::Order);
+        assert_eq!(schedule.next(None, UNIX_EPOCH, now), RenewalAction::Order);
         schedule.locked(0, now);
-        assert_eq!(schedule.next(None, UNIX_EPOCH, now), Act::Wait(LOCKED));
+        assert_eq!(schedule.next(None, UNIX_EPOCH, now), RenewalAction::Wait(LOCKED));
     }
 
     #[test]
@@ -296,22 +304,25 @@ mod tests {
             (backwards, Duration::from_secs(1)),
         ] {
             assert_eq!(schedule.renewed(validity, 0, wall, now), None);
-            assert_eq!(schedule.next(Some(validity), wall, now), Act::Inquire);
+            assert_eq!(schedule.next(Some(validity), wall, now), RenewalAction::Inquire);
             schedule.informed(&Ok(Some(past.clone())), now);
-            assert_eq!(schedule.next(Some(validity), wall, now), Act::Wait(hold));
-            assert_eq!(schedule.next(Some(validity), wall + hold, now + hold), Act::Order);
+            assert_eq!(schedule.next(Some(validity), wall, now), RenewalAction::Wait(hold));
+            assert_eq!(
+                schedule.next(Some(validity), wall + hold, now + hold),
+                RenewalAction::Order
+            );
         }
         // A reload does not shorten the pause.
         let validity = valid(wall, 90);
         schedule.renewed(validity, 0, wall, now);
         schedule.informed(&Ok(Some(past.clone())), now);
         schedule.reloaded();
-        assert_eq!(schedule.next(Some(validity), wall, now), Act::Wait(PAUSE_MAX));
+        assert_eq!(schedule.next(Some(validity), wall, now), RenewalAction::Wait(PAUSE_MAX));
         // It is not the issuer's wish: that of a later failure ends with a reload.
         let later = now + PAUSE_MAX;
         schedule.failed(None, 0, later);
         schedule.reloaded();
-        assert_eq!(schedule.next(Some(validity), wall, later), Act::Order);
+        assert_eq!(schedule.next(Some(validity), wall, later), RenewalAction::Order);
     }
 
     /// Two years, in which the issuer is dead for four months: certificates are renewed before they
@@ -327,11 +338,11 @@ mod tests {
             while passed < 730 * DAY {
                 let (wall, now) = (start.0 + passed, start.1 + passed);
                 match schedule.next(validity, wall, now) {
-                    Act::Wait(time) => {
+                    RenewalAction::Wait(time) => {
                         assert!(!time.is_zero());
                         passed += time;
                     }
-                    Act::Inquire => {
+                    RenewalAction::Inquire => {
                         inquiries += 1;
                         let Validity { from, .. } = validity.expect("only then it is asked");
                         let (start, end) = (from + 58 * DAY, from + 62 * DAY);
@@ -344,11 +355,11 @@ mod tests {
                             now,
                         );
                     }
-                    Act::Order if is_dead(passed) => {
+                    RenewalAction::Order if is_dead(passed) => {
                         failures += 1;
                         schedule.failed(None, 30000, now);
                     }
-                    Act::Order => {
+                    RenewalAction::Order => {
                         orders += 1;
                         let in_time = validity.is_none_or(|valid: Validity| wall < valid.until);
                         assert!(in_time || passed < 221 * DAY, "{passed:?}");

@@ -7,7 +7,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 
 use crate::base64;
 use crate::der::{self, BOOLEAN, CONTEXT_0, OCTETS, OID, SEQUENCE, SET, UTF8, value};
-use crate::key::{Algorithm, Key, KeyError};
+use crate::key::{Algorithm, KeyError, PrivateKey};
 use crate::order::Challenge;
 use crate::request::{COMMON_NAME, Identifier, SUBJECT_ALT_NAME, general_name};
 
@@ -42,7 +42,7 @@ impl Validation {
     /// # Errors
     /// The library fails.
     pub fn new(challenge: &Challenge) -> Result<Self, KeyError> {
-        let key = Key::generate(Algorithm::Ecdsa256)?;
+        let key = PrivateKey::generate(Algorithm::Ecdsa256)?;
         let digest = digest(&SHA256, challenge.authorization.as_bytes());
         let extension = |id: &[u8], is_critical: bool, contents: &[u8]| {
             let flag = if is_critical { value(BOOLEAN, &[&[0xff]]) } else { Vec::new() };

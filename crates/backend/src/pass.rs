@@ -224,7 +224,7 @@ impl Pass {
                 word.error(format!("{problem} in upstream \"{server}\""))
             }
         })?;
-        let server = upstream::Server {
+        let server = upstream::UpstreamServer {
             text: parsed.server,
             host: parsed.host,
             port: parsed.port,

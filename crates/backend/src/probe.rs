@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use nowait_front::tls::upstream::Wish;
+use nowait_front::tls::upstream::HandshakeParams;
 use nowait_http::request::Request;
 
 use super::protocol::Protocol;
@@ -23,7 +23,7 @@ impl<P: Protocol> Probing for Probe<P> {
         Some((bind.address(request)?, bind.transparent))
     }
 
-    fn tls(&self, request: &Request) -> Option<Box<Wish>> {
+    fn tls(&self, request: &Request) -> Option<Box<HandshakeParams>> {
         self.0.transport(request).tls
     }
 

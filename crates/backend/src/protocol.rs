@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowait_front::tls::upstream::Wish;
+use nowait_front::tls::upstream::HandshakeParams;
 use nowait_http::conf::Location;
 use nowait_http::conf::upstream::{GroupId, Upstream};
 use nowait_http::request::Request;
@@ -84,7 +84,7 @@ pub struct Transport {
     pub scheme: &'static str,
     /// What connections need, if they have TLS; then [`Settings::tls`](crate::upstream::Settings::tls)
     /// is there.
-    pub tls: Option<Box<Wish>>,
+    pub tls: Option<Box<HandshakeParams>>,
 }
 
 /// The server to send a request to.

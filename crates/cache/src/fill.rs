@@ -19,9 +19,9 @@ use bytes::Bytes;
 use nowait_runtime::fs::Io;
 use nowait_runtime::time::timeout;
 
-use crate::fill_reader::Growing;
-use crate::format::{self, Head, ObjectIdentity, State};
-pub use crate::growth::Ended;
+use crate::fill_reader::FillReader;
+use crate::format::{self, ObjectHead, ObjectIdentity, ObjectState};
+pub use crate::growth::FillResult;
 use crate::growth::{Growth, WatcherSlot};
 use crate::health::Why;
 use crate::index::{Hold, How, NoHold, Tag};
@@ -143,7 +143,7 @@ impl Store {
             }
             Err(reason) => {
                 self.fills().leave(&growth);
-                growth.end(Ended::Failed);
+                growth.end(FillResult::Failed);
                 FillStart::Unavailable(self.no_hold(reason))
             }
         }
@@ -188,7 +188,7 @@ impl Fill {
     }
 
     /// The head that was announced.
-    pub fn stored(&self) -> Option<Arc<Head>> {
+    pub fn stored(&self) -> Option<Arc<ObjectHead>> {
         self.growth.head()
     }
 
@@ -216,7 +216,7 @@ impl Fill {
         let old = std::mem::replace(&mut self.growth, growth);
         self.hold = Some(hold);
         self.store.fills().leave(&old);
-        old.end(Ended::Moved);
+        old.end(FillResult::Moved);
         Ok(())
     }
 
@@ -226,7 +226,7 @@ impl Fill {
     /// # Errors
     /// [`FillEnded`]: a part of it exceeds the limits of [`crate::format`], or it was purged after
     /// the request was sent to the origin.
-    pub fn head(&mut self, state: State, tags: Vec<Tag>) -> Result<(), FillEnded> {
+    pub fn head(&mut self, state: ObjectState, tags: Vec<Tag>) -> Result<(), FillEnded> {
         let Some(hold) = self.hold.take() else { return Err(FillEnded) };
         self.begun = hold.begun();
         let target = self.growth.target();
@@ -247,7 +247,8 @@ impl Fill {
         if !hold.check(names_of(&identity)) {
             return Err(FillEnded);
         }
-        let head = Arc::new(Head { identity, state, layout: encoded.layout, body_length: None });
+        let head =
+            Arc::new(ObjectHead { identity, state, layout: encoded.layout, body_length: None });
         self.growth.set_head(head.clone());
         // A purge by tag that came in between did not know the tags.
         if !hold.check(names_of(&head.identity)) {
@@ -271,7 +272,7 @@ impl Fill {
     /// # Errors
     /// [`FillEnded`]: it was replaced or purged meanwhile, the disk refused, or took longer than
     /// [`STALL_MAX`]. The client is served from `hit`.
-    pub async fn revalidated(self, hit: &Hit, state: State) -> Result<Hit, FillEnded> {
+    pub async fn revalidated(self, hit: &Hit, state: ObjectState) -> Result<Hit, FillEnded> {
         let hit = hit.clone();
         // It runs as a separate task: the operation begun on the disk must be completed.
         let update = nowait_runtime::spawn(async move { self.update(&hit, state).await });
@@ -281,7 +282,7 @@ impl Fill {
         }
     }
 
-    async fn update(mut self, hit: &Hit, state: State) -> Result<Hit, FillEnded> {
+    async fn update(mut self, hit: &Hit, state: ObjectState) -> Result<Hit, FillEnded> {
         let Some(hold) = self.hold.take() else { return Err(FillEnded) };
         let updated = match self.store.faster_with(hit.store) {
             // It is the copy in a faster store.
@@ -294,7 +295,7 @@ impl Fill {
             None if hit.store != self.store.id() => Err(FillEnded),
             None => self.store.update(&self.io, self.target(), hold, hit, state).await,
         };
-        let ended = if updated.is_ok() { Ended::Stored } else { Ended::Failed };
+        let ended = if updated.is_ok() { FillResult::Stored } else { FillResult::Failed };
         self.store.fills().leave(&self.growth);
         self.growth.end(ended);
         updated
@@ -307,7 +308,7 @@ impl Fill {
             hold.remember_error(status, valid_until);
         }
         self.store.fills().leave(&self.growth);
-        self.growth.end(Ended::Stored);
+        self.growth.end(FillResult::Stored);
     }
 
     /// Adds a piece of the body. Waits while [`IN_FLIGHT_BYTES_MAX`] are queued for the disk. For a
@@ -328,7 +329,7 @@ impl Fill {
                 && !self.growth.has_readers();
             if is_stuck {
                 self.store.note_stall();
-                self.growth.end(Ended::Failed);
+                self.growth.end(FillResult::Failed);
                 return Err(FillEnded);
             }
             if self.growth.has_room(IN_FLIGHT_BYTES_MAX) {
@@ -381,7 +382,7 @@ impl Fill {
     /// The response may not be stored: waiters ask the origin at once, not one after the other.
     pub fn decline(self) {
         self.store.fills().leave(&self.growth);
-        self.growth.end(Ended::Declined);
+        self.growth.end(FillResult::Declined);
     }
 }
 
@@ -389,7 +390,7 @@ impl Drop for Fill {
     fn drop(&mut self) {
         if self.open {
             self.store.fills().leave(&self.growth);
-            self.growth.end(Ended::Failed);
+            self.growth.end(FillResult::Failed);
         }
     }
 }
@@ -413,7 +414,7 @@ impl Future for Committing {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Committing { growth, slot } = &mut *self;
         growth.poll_known(cx, slot, false).map(|known| match known {
-            Err(Ended::Stored) => Ok(()),
+            Err(FillResult::Stored) => Ok(()),
             _ => Err(FillEnded),
         })
     }
@@ -435,12 +436,12 @@ pub struct Waiter {
 
 /// The result of waiting.
 #[derive(Debug)]
-pub enum Woken {
+pub enum WaitResult {
     /// The head is known: read the growing object.
-    Filling(Growing),
-    /// It has ended: after [`Ended::Stored`], [`Ended::Failed`] and [`Ended::Moved`] look again,
-    /// after [`Ended::Declined`] ask the origin without storing.
-    Ended(Ended),
+    Filling(FillReader),
+    /// It has ended: after [`FillResult::Stored`], [`FillResult::Failed`] and [`FillResult::Moved`] look again,
+    /// after [`FillResult::Declined`] ask the origin without storing.
+    Ended(FillResult),
 }
 
 impl Waiter {
@@ -455,13 +456,13 @@ impl Waiter {
 }
 
 impl Future for Waiter {
-    type Output = Woken;
+    type Output = WaitResult;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Woken> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<WaitResult> {
         let Waiter { growth, slot, read_while_filling } = &mut *self;
         growth.poll_known(cx, slot, *read_while_filling).map(|known| match known {
-            Ok(head) => Woken::Filling(Growing::new(growth.clone(), head)),
-            Err(ended) => Woken::Ended(ended),
+            Ok(head) => WaitResult::Filling(FillReader::new(growth.clone(), head)),
+            Err(ended) => WaitResult::Ended(ended),
         })
     }
 }

@@ -7,33 +7,40 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use crate::format::Head;
-pub use crate::growth::{Cut, Piece};
+use crate::format::ObjectHead;
+pub use crate::growth::{FillInterrupted, FillPiece};
 use crate::growth::{Growth, WatcherSlot};
 
 /// A reader of an object that is being filled.
-pub struct Growing {
+pub struct FillReader {
     growth: Arc<Growth>,
-    head: Arc<Head>,
+    head: Arc<ObjectHead>,
     position: u64,
     slot: WatcherSlot,
     /// The part already in the file may be read there.
     file: bool,
     /// The piece at this position, whose arrival was awaited.
-    begun: Option<Box<(u64, Piece)>>,
+    begun: Option<Box<(u64, FillPiece)>>,
 }
 
 /// Bytes of a piece that is awaited before the reader says how many it takes.
 const BEGUN_BYTES_MAX: u64 = 64 * 1024;
 
-impl Growing {
-    pub(crate) fn new(growth: Arc<Growth>, head: Arc<Head>) -> Growing {
+impl FillReader {
+    pub(crate) fn new(growth: Arc<Growth>, head: Arc<ObjectHead>) -> FillReader {
         growth.enter();
-        Growing { growth, head, position: 0, slot: WatcherSlot::default(), file: true, begun: None }
+        FillReader {
+            growth,
+            head,
+            position: 0,
+            slot: WatcherSlot::default(),
+            file: true,
+            begun: None,
+        }
     }
 
     /// The object's head. Its `body_len` is not known before the end.
-    pub fn head(&self) -> &Arc<Head> {
+    pub fn head(&self) -> &Arc<ObjectHead> {
         &self.head
     }
 
@@ -61,7 +68,7 @@ impl Growing {
         self.position
     }
 
-    /// The file can't be read: from now on only bytes in memory are returned, and [`Cut::Lost`] for
+    /// The file can't be read: from now on only bytes in memory are returned, and [`FillInterrupted::Lost`] for
     /// the rest.
     pub fn lose_file(&mut self) {
         self.file = false;
@@ -70,7 +77,7 @@ impl Growing {
 
     /// Resolves when the object is in the cache, or will not be: then look it up again.
     pub async fn settled(mut self) {
-        let Growing { growth, slot, .. } = &mut self;
+        let FillReader { growth, slot, .. } = &mut self;
         // The next look-up tells how it ended.
         let _ = poll_fn(|cx| growth.poll_known(cx, slot, false)).await;
     }
@@ -78,13 +85,13 @@ impl Growing {
     /// Waits until the bytes at `position` of the body have arrived, or its end. False: the fill ended
     /// without an object before that.
     pub async fn begins(&mut self, position: u64) -> bool {
-        let Growing { growth, slot, file, begun, .. } = self;
+        let FillReader { growth, slot, file, begun, .. } = self;
         let read = poll_fn(|cx| growth.poll_read(cx, slot, position, BEGUN_BYTES_MAX, *file)).await;
         match read {
             Ok(piece) => *begun = piece.map(|piece| Box::new((position, piece))),
-            Err(Cut::Ended) => return false,
+            Err(FillInterrupted::Ended) => return false,
             // The rest may come from elsewhere.
-            Err(Cut::Lost) => {}
+            Err(FillInterrupted::Lost) => {}
         }
         true
     }
@@ -93,9 +100,9 @@ impl Growing {
     /// body.
     ///
     /// # Errors
-    /// [`Cut`]: the fill ended without an object, or the next bytes are lost.
-    pub async fn next(&mut self, max: u64) -> Result<Option<Piece>, Cut> {
-        let Growing { growth, position, slot, file, begun, .. } = self;
+    /// [`FillInterrupted`]: the fill ended without an object, or the next bytes are lost.
+    pub async fn next(&mut self, max: u64) -> Result<Option<FillPiece>, FillInterrupted> {
+        let FillReader { growth, position, slot, file, begun, .. } = self;
         let (at, max, file) = (*position, max.max(1), *file);
         let piece = match begun.take().map(|begun| *begun) {
             Some((begin, piece)) if begin == at => Some(piece.first(max)),
@@ -108,14 +115,14 @@ impl Growing {
     }
 }
 
-impl Drop for Growing {
+impl Drop for FillReader {
     fn drop(&mut self) {
         self.growth.leave(&mut self.slot);
         self.growth.exit();
     }
 }
 
-impl std::fmt::Debug for Growing {
+impl std::fmt::Debug for FillReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Growing").field("position", &self.position).finish_non_exhaustive()
     }

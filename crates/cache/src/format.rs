@@ -74,7 +74,7 @@ pub struct ObjectIdentity {
 
 /// The part that an update (revalidation) replaces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct State {
+pub struct ObjectState {
     /// When this state was stored.
     pub updated: UnixMs,
     /// Fresh until this time.
@@ -95,11 +95,11 @@ pub struct State {
 
 /// A decoded head.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct ObjectHead {
     /// The object's identity.
     pub identity: ObjectIdentity,
     /// Its newest intact state.
-    pub state: State,
+    pub state: ObjectState,
     /// The positions of its parts in the file.
     pub layout: Layout,
     /// The body's length in bytes; `None` in a file that was never completed.
@@ -194,7 +194,7 @@ const fn capacity_for(block: usize) -> usize {
 ///
 /// # Errors
 /// [`TooLarge`] names the limit that the object exceeds.
-pub fn encode(identity: &ObjectIdentity, state: &State) -> Result<Encoded, TooLarge> {
+pub fn encode(identity: &ObjectIdentity, state: &ObjectState) -> Result<Encoded, TooLarge> {
     if identity.key_text.len() > KEY_TEXT_BYTES_MAX {
         return Err(TooLarge::KeyText);
     }
@@ -251,7 +251,7 @@ impl Encoded {
 ///
 /// # Errors
 /// [`TooLarge::Capacity`]: the file must be rewritten, with its body copied.
-pub fn update(layout: &Layout, state: &State) -> Result<Patch, TooLarge> {
+pub fn update(layout: &Layout, state: &ObjectState) -> Result<Patch, TooLarge> {
     if block_bytes(state)? > layout.capacity as usize {
         return Err(TooLarge::Capacity);
     }
@@ -265,7 +265,7 @@ pub fn update(layout: &Layout, state: &State) -> Result<Patch, TooLarge> {
     Ok(Patch { offset, bytes: block(state, layout.sequence).into(), layout })
 }
 
-fn block_bytes(state: &State) -> Result<usize, TooLarge> {
+fn block_bytes(state: &ObjectState) -> Result<usize, TooLarge> {
     if state.meta.len() > META_BYTES_MAX {
         return Err(TooLarge::Meta);
     }
@@ -275,7 +275,7 @@ fn block_bytes(state: &State) -> Result<usize, TooLarge> {
     Ok(BLOCK_FIXED_BYTES + state.meta.len() + state.header.len())
 }
 
-fn block(state: &State, sequence: u64) -> Vec<u8> {
+fn block(state: &ObjectState, sequence: u64) -> Vec<u8> {
     let length = BLOCK_FIXED_BYTES + state.meta.len() + state.header.len();
     let mut bytes = Vec::with_capacity(length);
     bytes.extend_from_slice(&[0; 4]);
@@ -307,7 +307,7 @@ fn seal_prefix(prefix: &mut [u8]) {
 ///
 /// # Errors
 /// [`HeadError::Short`] requests more bytes; after the other errors the file must be deleted.
-pub fn decode(bytes: &Bytes) -> Result<Head, HeadError> {
+pub fn decode(bytes: &Bytes) -> Result<ObjectHead, HeadError> {
     let (layout, lengths) = layout_of(bytes)?;
     if bytes.len() < layout.body_offset as usize {
         return Err(HeadError::Short { needed: layout.body_offset as usize });
@@ -339,7 +339,7 @@ pub fn decode(bytes: &Bytes) -> Result<Head, HeadError> {
         .map(|tag| Tag(u64_at(tag, 0)))
         .collect();
     let body_length = u64_at(bytes, 40);
-    Ok(Head {
+    Ok(ObjectHead {
         identity: ObjectIdentity {
             key: key_at(bytes, 48),
             main: key_at(bytes, 64),
@@ -353,7 +353,7 @@ pub fn decode(bytes: &Bytes) -> Result<Head, HeadError> {
     })
 }
 
-impl Head {
+impl ObjectHead {
     /// The body's length, if the file has exactly the size that its head states.
     ///
     /// # Errors
@@ -410,7 +410,7 @@ fn layout_of(bytes: &[u8]) -> Result<(Layout, Lengths), HeadError> {
 }
 
 /// A block's sequence number and state, if it is intact.
-fn read_block(bytes: &Bytes, start: usize, capacity: usize) -> Option<(u64, State)> {
+fn read_block(bytes: &Bytes, start: usize, capacity: usize) -> Option<(u64, ObjectState)> {
     let block = &bytes[start..start + capacity];
     let length = u32_at(block, 4) as usize;
     if !(BLOCK_FIXED_BYTES..=capacity).contains(&length) {
@@ -424,7 +424,7 @@ fn read_block(bytes: &Bytes, start: usize, capacity: usize) -> Option<(u64, Stat
         return None;
     }
     let meta_start = start + BLOCK_FIXED_BYTES;
-    let state = State {
+    let state = ObjectState {
         updated: UnixMs(u64_at(block, 16)),
         valid_until: UnixMs(u64_at(block, 24)),
         stale_while_revalidate: UnixMs(u64_at(block, 32)),
@@ -463,8 +463,8 @@ mod tests {
         ObjectIdentity { key, main, key_text, tags, created: UnixMs(1_700_000_000_123) }
     }
 
-    fn state(meta: &'static [u8], header: &'static [u8]) -> State {
-        State {
+    fn state(meta: &'static [u8], header: &'static [u8]) -> ObjectState {
+        ObjectState {
             updated: UnixMs(1),
             valid_until: UnixMs(2),
             stale_while_revalidate: UnixMs(3),
@@ -533,7 +533,8 @@ mod tests {
         let (mut file, encoded) = file();
         let mut layout = encoded.layout;
         for round in 0..5 {
-            let next = State { valid_until: UnixMs(100 + round), ..state(b"m", b"Header: y\r\n") };
+            let next =
+                ObjectState { valid_until: UnixMs(100 + round), ..state(b"m", b"Header: y\r\n") };
             let patch = update(&layout, &next).unwrap();
 
             let mut torn = file.clone();
@@ -554,7 +555,7 @@ mod tests {
     #[test]
     fn an_update_beyond_the_capacity_is_refused() {
         let (_, encoded) = file();
-        let large = State { header: vec![b'h'; 1000].into(), ..State::default() };
+        let large = ObjectState { header: vec![b'h'; 1000].into(), ..ObjectState::default() };
         assert_eq!(update(&encoded.layout, &large), Err(TooLarge::Capacity));
     }
 
@@ -574,15 +575,15 @@ mod tests {
     #[test]
     fn bounds_are_named() {
         let too_long = |n: usize| Bytes::from(vec![0; n + 1]);
-        let (identity, state) = (identity(), State::default());
+        let (identity, state) = (identity(), ObjectState::default());
         let key_text =
             ObjectIdentity { key_text: too_long(KEY_TEXT_BYTES_MAX), ..identity.clone() };
         assert_eq!(encode(&key_text, &state).err(), Some(TooLarge::KeyText));
         let tags = ObjectIdentity { tags: vec![Tag(1); TAGS_MAX + 1], ..identity.clone() };
         assert_eq!(encode(&tags, &state).err(), Some(TooLarge::Tags));
-        let meta = State { meta: too_long(META_BYTES_MAX), ..state.clone() };
+        let meta = ObjectState { meta: too_long(META_BYTES_MAX), ..state.clone() };
         assert_eq!(encode(&identity, &meta).err(), Some(TooLarge::Meta));
-        let header = State { header: too_long(HEADER_BYTES_MAX), ..state };
+        let header = ObjectState { header: too_long(HEADER_BYTES_MAX), ..state };
         assert_eq!(encode(&identity, &header).err(), Some(TooLarge::Header));
     }
 
@@ -593,10 +594,10 @@ mod tests {
             tags: vec![Tag(1); TAGS_MAX],
             ..identity()
         };
-        let state = State {
+        let state = ObjectState {
             meta: vec![b'm'; META_BYTES_MAX].into(),
             header: vec![b'h'; HEADER_BYTES_MAX].into(),
-            ..State::default()
+            ..ObjectState::default()
         };
         let encoded = encode(&identity, &state).unwrap();
         assert!(encoded.bytes.len() <= HEAD_BYTES_MAX);

@@ -16,13 +16,13 @@ use bytes::Bytes;
 use nowait_runtime::fs::File;
 use slab::Slab;
 
-use crate::format::Head;
+use crate::format::ObjectHead;
 use crate::key::Key;
 use crate::target::Target;
 
 /// How a fill ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum FillResult {
     /// The object is in the cache.
     Stored,
     /// The response may not be stored: waiters should ask the origin themselves, all at once, since
@@ -36,7 +36,7 @@ pub enum Ended {
 
 /// A reader's next piece.
 #[derive(Clone, Debug)]
-pub enum Piece {
+pub enum FillPiece {
     /// Still in memory.
     Bytes(Bytes),
     /// In the file.
@@ -50,12 +50,12 @@ pub enum Piece {
     },
 }
 
-impl Piece {
+impl FillPiece {
     /// Length in bytes; never 0.
     pub fn len(&self) -> u64 {
         match self {
-            Piece::Bytes(bytes) => bytes.len() as u64,
-            Piece::File { len, .. } => *len,
+            FillPiece::Bytes(bytes) => bytes.len() as u64,
+            FillPiece::File { len, .. } => *len,
         }
     }
 
@@ -65,10 +65,10 @@ impl Piece {
     }
 
     /// At most `max` bytes of it.
-    pub(crate) fn first(mut self, max: u64) -> Piece {
+    pub(crate) fn first(mut self, max: u64) -> FillPiece {
         match &mut self {
-            Piece::Bytes(bytes) => bytes.truncate(usize::try_from(max).unwrap_or(usize::MAX)),
-            Piece::File { len, .. } => *len = max.min(*len),
+            FillPiece::Bytes(bytes) => bytes.truncate(usize::try_from(max).unwrap_or(usize::MAX)),
+            FillPiece::File { len, .. } => *len = max.min(*len),
         }
         self
     }
@@ -77,7 +77,7 @@ impl Piece {
 /// The fill ended without an object: a reader gets nothing more from here. Its connection is closed
 /// before the end of the response, unless nothing was sent, or the rest comes from elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum FillInterrupted {
     /// The origin closed early, or is no longer read.
     Ended,
     /// The disk could not keep the next bytes, and they are no longer in memory. The origin has
@@ -85,19 +85,19 @@ pub enum Cut {
     Lost,
 }
 
-impl std::fmt::Display for Cut {
+impl std::fmt::Display for FillInterrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Cut::Ended => "the object being stored could not be completed",
-            Cut::Lost => "the cache could not keep the object being read",
+            FillInterrupted::Ended => "the object being stored could not be completed",
+            FillInterrupted::Lost => "the cache could not keep the object being read",
         })
     }
 }
 
-impl std::error::Error for Cut {}
+impl std::error::Error for FillInterrupted {}
 
 /// Bytes kept in memory for readers of an object that can no longer be written. A reader further
-/// behind has to get the rest elsewhere ([`Cut::Lost`]).
+/// behind has to get the rest elsewhere ([`FillInterrupted::Lost`]).
 const ADRIFT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 pub(crate) struct Growth {
@@ -110,7 +110,7 @@ pub(crate) struct Growth {
 }
 
 struct GrowthState {
-    head: Option<Arc<Head>>,
+    head: Option<Arc<ObjectHead>>,
     /// Body bytes received from the origin.
     received: u64,
     /// When data last came from the origin.
@@ -127,7 +127,7 @@ struct GrowthState {
     order: u64,
     /// The file, and where the body begins in it.
     file: Option<(File, u64)>,
-    ended: Option<Ended>,
+    ended: Option<FillResult>,
     /// It will not be stored, but has readers: nothing more is written.
     adrift: bool,
     /// Its key was purged meanwhile: readers continue to the end, but it is not stored.
@@ -242,7 +242,7 @@ impl Growth {
     }
 
     /// The head is known: readers may begin.
-    pub(crate) fn set_head(&self, head: Arc<Head>) {
+    pub(crate) fn set_head(&self, head: Arc<ObjectHead>) {
         let now = nowait_runtime::now();
         let mut state = self.lock();
         state.head = Some(head);
@@ -252,11 +252,11 @@ impl Growth {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    pub(crate) fn head(&self) -> Option<Arc<Head>> {
+    pub(crate) fn head(&self) -> Option<Arc<ObjectHead>> {
         self.lock().head.clone()
     }
 
-    pub(crate) fn ended(&self) -> Option<Ended> {
+    pub(crate) fn ended(&self) -> Option<FillResult> {
         self.lock().ended
     }
 
@@ -440,7 +440,7 @@ impl Growth {
         let mut state = self.lock();
         if state.readers == 0 {
             drop(state);
-            self.end(Ended::Failed);
+            self.end(FillResult::Failed);
             return;
         }
         state.adrift = true;
@@ -453,13 +453,13 @@ impl Growth {
     }
 
     /// Ends it, once. False: it had ended before.
-    pub(crate) fn end(&self, ended: Ended) -> bool {
+    pub(crate) fn end(&self, ended: FillResult) -> bool {
         let mut state = self.lock();
         if state.ended.is_some() {
             return false;
         }
         state.ended = Some(ended);
-        if ended != Ended::Stored {
+        if ended != FillResult::Stored {
             state.pending.clear();
             state.pending_start = state.received;
         }
@@ -480,11 +480,11 @@ impl Growth {
         position: u64,
         max: u64,
         file: bool,
-    ) -> Poll<Result<Option<Piece>, Cut>> {
+    ) -> Poll<Result<Option<FillPiece>, FillInterrupted>> {
         debug_assert!(max > 0, "a piece is never empty");
         let mut state = self.lock();
-        if state.ended.is_some_and(|ended| ended != Ended::Stored) {
-            return Poll::Ready(Err(Cut::Ended));
+        if state.ended.is_some_and(|ended| ended != FillResult::Stored) {
+            return Poll::Ready(Err(FillInterrupted::Ended));
         }
         if position >= state.received {
             if state.complete {
@@ -498,12 +498,12 @@ impl Growth {
             && let Some((file, begin)) = &state.file
         {
             let len = (state.written - position).min(max);
-            let piece = Piece::File { file: file.clone(), offset: begin + position, len };
+            let piece = FillPiece::File { file: file.clone(), offset: begin + position, len };
             return Poll::Ready(Ok(Some(piece)));
         }
         let mut at = state.pending_start;
         if position < at {
-            return Poll::Ready(Err(Cut::Lost));
+            return Poll::Ready(Err(FillInterrupted::Lost));
         }
         for piece in &state.pending {
             let end = at + piece.len() as u64;
@@ -511,11 +511,11 @@ impl Growth {
                 let skip = usize::try_from(position - at).unwrap_or(usize::MAX);
                 let take = (end - position).min(max);
                 let take = usize::try_from(take).unwrap_or(usize::MAX);
-                return Poll::Ready(Ok(Some(Piece::Bytes(piece.slice(skip..skip + take)))));
+                return Poll::Ready(Ok(Some(FillPiece::Bytes(piece.slice(skip..skip + take)))));
             }
             at = end;
         }
-        Poll::Ready(Err(Cut::Lost))
+        Poll::Ready(Err(FillInterrupted::Lost))
     }
 
     /// Ready when it has ended, or with the head if `head` asks for that.
@@ -524,16 +524,16 @@ impl Growth {
         cx: &mut Context<'_>,
         slot: &mut WatcherSlot,
         head: bool,
-    ) -> Poll<Result<Arc<Head>, Ended>> {
+    ) -> Poll<Result<Arc<ObjectHead>, FillResult>> {
         let mut state = self.lock();
         if let Some(ended) = state.ended {
             return Poll::Ready(Err(ended));
         }
         if state.adrift {
-            return Poll::Ready(Err(Ended::Failed));
+            return Poll::Ready(Err(FillResult::Failed));
         }
         if state.doomed {
-            return Poll::Ready(Err(Ended::Moved));
+            return Poll::Ready(Err(FillResult::Moved));
         }
         if head && let Some(head) = &state.head {
             return Poll::Ready(Ok(head.clone()));

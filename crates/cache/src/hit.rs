@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_runtime::fs::File;
 
-use crate::format::Head;
+use crate::format::ObjectHead;
 
 /// An object in the cache.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Hit {
 
 impl Hit {
     /// Identity, validity, metadata and header bytes.
-    pub fn head(&self) -> &Arc<Head> {
+    pub fn head(&self) -> &Arc<ObjectHead> {
         &self.object.head
     }
 
@@ -68,7 +68,7 @@ pub enum HitBody {
 /// An object whose head was found valid. At least one of `file` and `body` is set.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenedObject {
-    pub head: Arc<Head>,
+    pub head: Arc<ObjectHead>,
     pub body_length: u64,
     pub file: Option<File>,
     /// The whole body, if it was read together with the head.

@@ -62,8 +62,8 @@ pub mod time;
 mod waiters;
 mod write_behind;
 
-pub use fill::{Ended, Fill, FillEnded, FillOptions, FillStart, Moment, Waiter, Woken};
-pub use fill_reader::{Cut, Growing, Piece};
+pub use fill::{Fill, FillEnded, FillOptions, FillResult, FillStart, Moment, WaitResult, Waiter};
+pub use fill_reader::{FillInterrupted, FillPiece, FillReader};
 
 pub use index::Index;
 pub use key::{Key, Levels};

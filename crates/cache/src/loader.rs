@@ -13,7 +13,9 @@ use std::sync::atomic::Ordering::{AcqRel, Release};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use nowait_runtime::fs::{self, DirReader, Kind, ListingEntry, Metadata, ReadDirOptions, Symlinks};
+use nowait_runtime::fs::{
+    self, DirReader, FileKind, ListingEntry, Metadata, ReadDirOptions, Symlinks,
+};
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::worker::stopping;
 
@@ -211,7 +213,7 @@ impl Store {
 /// Whether the entry is a directory of the next level.
 fn is_level(entry: &ListingEntry, digits: Option<usize>) -> bool {
     let is_directory =
-        entry.metadata.as_ref().map_or(entry.kind, |known| known.kind) == Kind::Directory;
+        entry.metadata.as_ref().map_or(entry.kind, |known| known.kind) == FileKind::Directory;
     is_directory
         && digits == Some(entry.name.len())
         && entry.name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nowait_runtime::fs::Io;
 
-use crate::fill_reader::Growing;
+use crate::fill_reader::FillReader;
 use crate::health::ErrorClass;
 use crate::hit::OpenedObject;
 use crate::hot;
@@ -370,7 +370,7 @@ impl Store {
     /// A complete one is always found: only its file has not got its name yet. A client that
     /// received the response while it was stored finds it on its next request. With `partly` an
     /// incomplete one is found too, unless nothing has come for it for the given time.
-    fn growing(&self, target: &Target, partly: Option<Duration>) -> Option<Growing> {
+    fn growing(&self, target: &Target, partly: Option<Duration>) -> Option<FillReader> {
         let growth = self.fills().find(target.key)?;
         let head = growth.head()?;
         if !growth.received().1 && partly.is_none_or(|max| growth.silence() >= max) {
@@ -380,7 +380,7 @@ impl Store {
             return None;
         }
         count(&self.counters.hits_filling);
-        Some(Growing::new(growth, head))
+        Some(FillReader::new(growth, head))
     }
 }
 

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use nowait_runtime::fs::{self, CreateOptions, File, Io, Metadata, OpenOptions, PREFETCH_MAX};
 
 use crate::commits::CommitTicket;
-use crate::format::{self, FIRST_READ_BYTES, HEAD_BYTES_MAX, Head, HeadError, ObjectIdentity};
+use crate::format::{
+    self, FIRST_READ_BYTES, HEAD_BYTES_MAX, HeadError, ObjectHead, ObjectIdentity,
+};
 use crate::health::{ErrorClass, Why};
 use crate::hit::OpenedObject;
 use crate::index::{self, Learn, Learned, Stored};
@@ -143,7 +145,7 @@ impl Store {
     }
 
     /// Reads the head of any object that has the key.
-    pub(crate) async fn open_any(&self, io: &Io, key: Key) -> Result<Head, ObjectReadError> {
+    pub(crate) async fn open_any(&self, io: &Io, key: Key) -> Result<ObjectHead, ObjectReadError> {
         let path = self.names().object(key);
         let options = OpenOptions { prefetch: FIRST_READ_BYTES, ..OPEN };
         let file = self.watch(fs::open(io, &path, &options)).await?;

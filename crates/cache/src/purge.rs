@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::fill_reader::Growing;
+use crate::fill_reader::FillReader;
 use crate::growth::Growth;
 use crate::index::{How, Purge, PurgeError, Verified, What};
 use crate::key::Key;
@@ -86,7 +86,7 @@ impl Store {
     }
 
     /// An object that is being stored here or in the slower store.
-    pub fn served_growing(self: &Arc<Self>, growing: &Growing) -> Served {
+    pub fn served_growing(self: &Arc<Self>, growing: &FillReader) -> Served {
         let identity = &growing.head().identity;
         let (key, main) = (identity.key, identity.main);
         let state = ServedState::Growing(growing.growth().clone());

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use nowait_runtime::fs::{self, Io, Patched};
 
 use crate::fill::FillEnded;
-use crate::format::{self, Encoded, Head, ObjectIdentity, State};
+use crate::format::{self, Encoded, ObjectHead, ObjectIdentity, ObjectState};
 use crate::hit::OpenedObject;
 use crate::index::{Commit, Hold, Standing};
 use crate::names::DIR_MODE;
@@ -31,7 +31,7 @@ impl Store {
         target: &Target,
         hold: Hold,
         hit: &Hit,
-        state: State,
+        state: ObjectState,
     ) -> Result<Hit, FillEnded> {
         let object = match &hit.object.file {
             Some(_) => hit.object.clone(),
@@ -60,7 +60,8 @@ impl Store {
                     return Err(FillEnded);
                 }
                 count(&self.counters.updated);
-                let head = Head { state, layout: patch.layout, ..Head::clone(&object.head) };
+                let head =
+                    ObjectHead { state, layout: patch.layout, ..ObjectHead::clone(&object.head) };
                 let object = OpenedObject { head: Arc::new(head), ..OpenedObject::clone(&object) };
                 Ok(self.revalidated_hit(object, hit.stamp, hit.uses))
             }
@@ -101,7 +102,7 @@ impl Store {
         target: &Target,
         mut hold: Hold,
         object: &OpenedObject,
-        state: State,
+        state: ObjectState,
     ) -> io::Result<Option<Hit>> {
         let identity = ObjectIdentity { created: now(), ..object.head.identity.clone() };
         // A purge under way may not have reached it yet.

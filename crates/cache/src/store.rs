@@ -24,7 +24,7 @@ use nowait_runtime::pool::{Pool, PoolConfig};
 use rustc_hash::FxHashSet;
 
 use crate::commits::Commits;
-use crate::fill_reader::Growing;
+use crate::fill_reader::FillReader;
 use crate::fills::Fills;
 use crate::format::HeadError;
 pub use crate::health::Why;
@@ -91,7 +91,7 @@ pub enum Lookup {
     /// In a file.
     File(Hit),
     /// Being filled.
-    Filling(Growing),
+    Filling(FillReader),
     /// A remembered error of the origin ([`Store::remember_error`]).
     Error {
         /// The status to respond with.
@@ -148,14 +148,14 @@ pub struct Store {
     pub(crate) walk_wanted: AtomicBool,
     /// The purges of an earlier process.
     pub(crate) recall: Recall,
-    log: Mutex<Option<Arc<dyn Log>>>,
+    log: Mutex<Option<Arc<dyn StoreLog>>>,
     /// When the last error was logged (ms since 1970).
     logged: AtomicU64,
 }
 
 /// The destination of a store's messages: rare, and rate-limited by the store. Called on workers:
 /// never waits.
-pub trait Log: Send + Sync {
+pub trait StoreLog: Send + Sync {
     /// An error that an operator should know.
     fn error(&self, message: std::fmt::Arguments<'_>);
     /// Information for the operator.
@@ -235,7 +235,7 @@ impl Store {
     }
 
     /// The destination of messages from now on.
-    pub fn set_log(&self, log: Arc<dyn Log>) {
+    pub fn set_log(&self, log: Arc<dyn StoreLog>) {
         *self.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
     }
 
@@ -413,7 +413,7 @@ impl Store {
         }
     }
 
-    fn logger(&self) -> Option<Arc<dyn Log>> {
+    fn logger(&self) -> Option<Arc<dyn StoreLog>> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -484,7 +484,7 @@ impl Store {
 
     /// The store in which an object found here is being stored: this one or the slower one behind
     /// it.
-    pub fn store_of_growing(self: &Arc<Self>, growing: &Growing) -> Arc<Store> {
+    pub fn store_of_growing(self: &Arc<Self>, growing: &FillReader) -> Arc<Store> {
         self.this_or_slower(growing.store())
     }
 

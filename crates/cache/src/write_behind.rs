@@ -14,8 +14,8 @@ use bytes::Bytes;
 use nowait_runtime::fs::{self, File, Io, PutModes};
 
 use crate::commits::CommitTicket;
-use crate::format::{Encoded, Head};
-use crate::growth::{Ended, Growth, WriteWork};
+use crate::format::{Encoded, ObjectHead};
+use crate::growth::{FillResult, Growth, WriteWork};
 use crate::index::{Commit, CommitError, Hold};
 use crate::names::{DIR_MODE, FILE_MODE};
 use crate::object::names_of;
@@ -31,7 +31,7 @@ pub(crate) struct Job {
     pub growth: Arc<Growth>,
     pub io: Io,
     pub hold: Hold,
-    pub head: Arc<Head>,
+    pub head: Arc<ObjectHead>,
     pub encoded: Encoded,
 }
 
@@ -58,7 +58,7 @@ struct FillWriter {
     growth: Arc<Growth>,
     io: Io,
     hold: Option<Hold>,
-    head: Arc<Head>,
+    head: Arc<ObjectHead>,
     encoded: Encoded,
     /// The temporary file's path, once there may be one.
     temp: Vec<u8>,
@@ -99,7 +99,7 @@ impl FillWriter {
         drop(place);
         self.store.fills().leave(&self.growth);
         match stored {
-            true => drop(self.growth.end(Ended::Stored)),
+            true => drop(self.growth.end(FillResult::Stored)),
             false => self.growth.drift(),
         }
         self.give_turn_back();
@@ -268,7 +268,7 @@ impl Drop for FillWriter {
     fn drop(&mut self) {
         if !self.finished {
             self.store.fills().leave(&self.growth);
-            self.growth.end(Ended::Failed);
+            self.growth.end(FillResult::Failed);
             self.give_turn_back();
         }
     }

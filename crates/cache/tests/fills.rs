@@ -2,7 +2,7 @@
 
 mod common;
 
-use nowait_cache::{Ended, FillOptions, FillStart, Lookup, Woken};
+use nowait_cache::{FillOptions, FillResult, FillStart, Lookup, WaitResult};
 use nowait_runtime::{spawn, yield_now};
 use nowait_testkit::TempDir;
 
@@ -43,7 +43,7 @@ fn readers_join_at_any_time_and_get_every_byte() {
             panic!("one fills it already")
         };
         fill.head(state(), Vec::new()).unwrap();
-        let Woken::Filling(first) = waiter.await else { panic!("the head is known") };
+        let WaitResult::Filling(first) = waiter.await else { panic!("the head is known") };
         let mut readers = vec![spawn(read_along(first, io.clone()))];
         for piece in whole.chunks(100_000) {
             fill.write(whole.slice_ref(piece)).await.unwrap();
@@ -74,7 +74,7 @@ fn an_abandoned_fill_leaves_nothing() {
                 other => panic!("{other:?}"),
             };
             fill.head(state(), Vec::new()).unwrap();
-            let Woken::Filling(growing) = waiter.await else { panic!("the head is known") };
+            let WaitResult::Filling(growing) = waiter.await else { panic!("the head is known") };
             let reader = spawn(read_along(growing, io.clone()));
             fill.write(body(len)).await.unwrap();
             yield_now().await;
@@ -93,10 +93,10 @@ fn those_who_wait_learn_how_it_ended() {
     on_worker(move || async move {
         let (store, io) = (store(&path), io(4));
         type End = fn(nowait_cache::Fill);
-        let cases: [(End, Ended); 3] = [
-            (|fill| fill.decline(), Ended::Declined),
-            (drop, Ended::Failed),
-            (|fill| fill.remember_error(502, nowait_cache::UnixMs::NEVER), Ended::Stored),
+        let cases: [(End, FillResult); 3] = [
+            (|fill| fill.decline(), FillResult::Declined),
+            (drop, FillResult::Failed),
+            (|fill| fill.remember_error(502, nowait_cache::UnixMs::NEVER), FillResult::Stored),
         ];
         for (end, expected) in cases {
             let target = target("waited for");
@@ -106,7 +106,7 @@ fn those_who_wait_learn_how_it_ended() {
             };
             end(fill);
             match waiter.await {
-                Woken::Ended(ended) => assert_eq!(ended, expected),
+                WaitResult::Ended(ended) => assert_eq!(ended, expected),
                 other => panic!("{other:?}"),
             }
         }

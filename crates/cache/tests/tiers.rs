@@ -148,7 +148,7 @@ fn purges_and_revalidations_reach_both() {
         let FillStart::Fill(fill) = fast.begin_fill(&io, &target("key"), LOCKED) else {
             panic!("nobody else fills it")
         };
-        let next = nowait_cache::format::State { valid_until: UnixMs(12345), ..state() };
+        let next = nowait_cache::format::ObjectState { valid_until: UnixMs(12345), ..state() };
         let hit = fill.revalidated(&hit, next).await.unwrap();
         assert_eq!(hit.head().state.valid_until, UnixMs(12345));
         assert_eq!(read(&io, &hit).await, body(1000));

@@ -30,7 +30,7 @@ pub enum Scope {
 
 /// A `Cache-Control` field, or a targeted one that replaces it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Control {
+pub struct CacheControl {
     /// `max-age`, in seconds.
     pub max_age: Option<u64>,
     /// `s-maxage`, in seconds.
@@ -65,7 +65,7 @@ pub struct Control {
     pub invalid: bool,
 }
 
-impl Control {
+impl CacheControl {
     /// Reads all lines of the field.
     pub fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut control = Self::default();
@@ -233,19 +233,19 @@ fn argument(text: &[u8]) -> (Cow<'_>, &[u8]) {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Control {
-        Control::parse([line.as_bytes()].into_iter())
+    fn parse(line: &str) -> CacheControl {
+        CacheControl::parse([line.as_bytes()].into_iter())
     }
 
     #[test]
     fn directives_of_responses() {
         let control = parse("Public, max-age=60 ,s-maxage=\"90\", must-revalidate,x-y=\"a, b\",,");
-        let expected = Control {
+        let expected = CacheControl {
             public: true,
             max_age: Some(60),
             s_maxage: Some(90),
             must_revalidate: true,
-            ..Control::default()
+            ..CacheControl::default()
         };
         assert_eq!(control, expected);
         let control = parse("no-cache=\"Set-Cookie, x-a\", private=\"x-b\", no-cache=\"x-c\"");
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(control.private, names(&["x-b"]));
         assert!(parse("no-cache=\"a\", no-cache").no_cache.is_whole());
         assert!(parse("private=\"\"").private.is_whole());
-        assert!(parse("x=\"no-store\"") == Control::default());
+        assert!(parse("x=\"no-store\"") == CacheControl::default());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use nowait_message::Method;
 
-use crate::control::{self, Control};
+use crate::control::{self, CacheControl};
 use crate::targeted_control;
 use crate::validity::{Ignored, VARY_BYTES_MAX};
 use nowait_message::http_date;
@@ -17,7 +17,7 @@ pub struct RequestFacts {
     /// The method.
     pub method: Method,
     /// Its `Cache-Control`.
-    pub control: Control,
+    pub control: CacheControl,
     /// It has `Authorization`.
     pub authorization: bool,
 }
@@ -28,7 +28,7 @@ pub struct ResponseFacts {
     /// The status.
     pub status: u16,
     /// The targeted cache control, or else `Cache-Control`.
-    pub control: Control,
+    pub control: CacheControl,
     /// It comes from a targeted field.
     pub targeted: bool,
     /// `Expires` in Unix seconds; an invalid time is in the past.
@@ -61,7 +61,7 @@ impl RequestFacts {
                 .filter(move |(n, _)| n.eq_ignore_ascii_case(name))
                 .map(|(_, value)| value)
         };
-        let mut control = Control::parse(lines(b"cache-control"));
+        let mut control = CacheControl::parse(lines(b"cache-control"));
         // RFC 9111 section 5.4: "When the Cache-Control header field is not present in a request,
         // caches MUST consider the no-cache request pragma-directive as having the same effect as if
         // "Cache-Control: no-cache" were present". (That is of RFC 7234; RFC 9111 leaves it to caches.)
@@ -95,7 +95,8 @@ impl ResponseFacts {
                 .iter()
                 .find_map(|target| targeted_control::parse(lines(target)));
             response.targeted = targeted.is_some();
-            response.control = targeted.unwrap_or_else(|| Control::parse(lines(b"cache-control")));
+            response.control =
+                targeted.unwrap_or_else(|| CacheControl::parse(lines(b"cache-control")));
         }
         if !ignored.expires && !response.targeted {
             // RFC 9111 section 5.3: "A cache recipient MUST interpret invalid date formats,

@@ -4,9 +4,9 @@
 //! Used in the strict mode when a response is stored, and for every request that finds one. All times
 //! are Unix seconds; `now` is an argument.
 
-use crate::control::{Control, SECONDS_MAX};
+use crate::control::{CacheControl, SECONDS_MAX};
 use crate::facts::{RequestFacts, ResponseFacts};
-use crate::storing;
+use crate::storage;
 use crate::validity::ValidByStatus;
 
 /// A response without any times is fresh for a tenth of the time since its modification.
@@ -63,7 +63,7 @@ fn heuristic(response: &ResponseFacts, valid: &ValidByStatus, response_time: i64
     if configured > 0 {
         return configured;
     }
-    if !(storing::heuristic(response.status) || response.control.public) {
+    if !(storage::heuristic(response.status) || response.control.public) {
         return 0;
     }
     let Some(modified) = response.last_modified else { return 0 };
@@ -118,7 +118,7 @@ pub struct Stored {
 /// explicit in-protocol directive (e.g., by a no-cache response directive, a must-revalidate
 /// response directive, or an applicable s-maxage or proxy-revalidate response directive".
 #[inline]
-pub fn never_stale(control: &Control) -> bool {
+pub fn never_stale(control: &CacheControl) -> bool {
     control.must_revalidate || control.proxy_revalidate || control.s_maxage.is_some()
 }
 
@@ -199,8 +199,8 @@ mod tests {
         ResponseFacts { status: 200, ..ResponseFacts::default() }
     }
 
-    fn control(line: &str) -> Control {
-        Control::parse([line.as_bytes()].into_iter())
+    fn control(line: &str) -> CacheControl {
+        CacheControl::parse([line.as_bytes()].into_iter())
     }
 
     fn seconds(response: &ResponseFacts) -> (u64, bool) {
@@ -291,13 +291,13 @@ mod tests {
         random_cases(5000, |random| {
             let mut some = |n: usize| (random.below(2) == 0).then(|| random.below(n) as u64);
             let request = RequestFacts {
-                control: Control {
+                control: CacheControl {
                     max_age: some(200),
                     min_fresh: some(100),
                     max_stale: some(100),
                     stale_if_error: some(50),
                     no_cache: if some(8) == Some(0) { Scope::Whole } else { Scope::Absent },
-                    ..Control::default()
+                    ..CacheControl::default()
                 },
                 ..RequestFacts::default()
             };

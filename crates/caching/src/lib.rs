@@ -7,11 +7,11 @@
 //! | Question | RFC 9111 | nginx's rules |
 //! |---|---|---|
 //! | What do a request and a response say? | [`facts`], [`control`], [`targeted_control`] (RFC 9213) | |
-//! | May a response be stored, and which of its fields? | [`storing`] | [`validity`] |
+//! | May a response be stored, and which of its fields? | [`storage`] | [`validity`] |
 //! | How long is it fresh, and may it be used for this request? | [`freshness`] | [`validity`] |
 //! | Which variant belongs to a request? | [`vary`] | [`vary`] |
-//! | May another response supply the rest of it? | [`combining`] | |
-//! | What do later responses change? | [`updating`] | |
+//! | May another response supply the rest of it? | [`combination`] | |
+//! | What do later responses change? | [`updates`] | |
 //! | What is kept of it besides its body? | [`meta`] | [`meta`] |
 //! | How is the outcome reported? | [`status`] (RFC 9211) | [`status`] |
 //!
@@ -23,15 +23,15 @@
 //! [`Method`]: nowait_message::Method
 #![forbid(unsafe_code)]
 
-pub mod combining;
+pub mod combination;
 pub mod control;
 pub mod facts;
 pub mod freshness;
 pub mod meta;
 pub mod status;
-pub mod storing;
+pub mod storage;
 pub mod targeted_control;
-pub mod updating;
+pub mod updates;
 pub mod validity;
 pub mod vary;
 

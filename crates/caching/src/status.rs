@@ -69,7 +69,7 @@ impl Forward {
 
 /// The contents of `Cache-Status` for a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct CacheStatus {
     /// Why the request was forwarded; `None` is a hit.
     pub forward: Option<Forward>,
     /// The status of the origin, if it differs from the response's.
@@ -82,7 +82,7 @@ pub struct Report {
     pub collapsed: bool,
 }
 
-impl Report {
+impl CacheStatus {
     /// The member of this cache, whose name is a token or becomes a string.
     pub fn member(&self, name: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(name.len() + 48);
@@ -135,18 +135,20 @@ mod tests {
 
     #[test]
     fn members() {
-        let member =
-            |report: Report, name: &str| String::from_utf8(report.member(name.as_bytes())).unwrap();
-        let hit = Report { ttl: Some(376), ..Report::default() };
+        let member = |report: CacheStatus, name: &str| {
+            String::from_utf8(report.member(name.as_bytes())).unwrap()
+        };
+        let hit = CacheStatus { ttl: Some(376), ..CacheStatus::default() };
         assert_eq!(member(hit, "edge.example.net"), "edge.example.net; hit; ttl=376");
-        let miss = Report { forward: Some(Forward::UriMiss), stored: true, ..Report::default() };
+        let miss =
+            CacheStatus { forward: Some(Forward::UriMiss), stored: true, ..CacheStatus::default() };
         assert_eq!(member(miss, "a b\"c"), "\"a b\\\"c\"; fwd=uri-miss; stored");
-        let stale = Report {
+        let stale = CacheStatus {
             forward: Some(Forward::Stale),
             forward_status: Some(304),
             ttl: Some(-5),
             collapsed: true,
-            ..Report::default()
+            ..CacheStatus::default()
         };
         assert_eq!(member(stale, "1"), "\"1\"; fwd=stale; fwd-status=304; ttl=-5; collapsed");
     }

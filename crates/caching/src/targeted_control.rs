@@ -5,7 +5,7 @@
 //! need are read here: keys, and values that are integers, strings, tokens or flags. If any part
 //! does not parse, the whole field is ignored. Used by [`facts`](crate::facts).
 
-use crate::control::{Control, Cow};
+use crate::control::{CacheControl, Cow};
 
 /// The fields that target this cache, in order of precedence: the target list of RFC 9213 section
 /// 2.1.
@@ -15,8 +15,8 @@ pub const TARGETS: [&[u8]; 1] = [b"cdn-cache-control"];
 ///
 /// RFC 9213 section 2.2: "If the targeted field […] is empty, or […] cannot be parsed, the cache
 /// MUST […] ignore" it.
-pub fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Control> {
-    let mut control = Control::default();
+pub fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<CacheControl> {
+    let mut control = CacheControl::default();
     let mut members = 0;
     for line in lines {
         let mut reader = FieldReader(line.trim_ascii());
@@ -164,7 +164,7 @@ impl<'a> FieldReader<'a> {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Option<Control> {
+    fn parse(line: &str) -> Option<CacheControl> {
         super::parse([line.as_bytes()].into_iter())
     }
 

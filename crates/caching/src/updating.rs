@@ -7,7 +7,7 @@ use nowait_message::Method;
 
 use crate::facts::{ResponseFacts, joined};
 use crate::meta::Field;
-use crate::storing;
+use crate::storage;
 
 /// Replaces the stored fields with those of a 304.
 ///
@@ -19,7 +19,7 @@ pub fn freshen(stored: &mut Vec<Field>, newer: &[Field], response: &ResponseFact
     let taken: Vec<&Field> = newer
         .iter()
         .filter(|header| {
-            !storing::excluded(&header.name, &connection, response)
+            !storage::excluded(&header.name, &connection, response)
                 && !describes_content(&header.name)
         })
         .collect();

@@ -8,12 +8,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use nowait_front::resolving::Resolving;
+use nowait_front::resolver_directives::Resolving;
 use nowait_front::servers::{ServerId, Virtual};
+use nowait_front::tls::certificate_loader::NamedPairs;
 use nowait_front::tls::conf::VerifyClient;
-use nowait_front::tls::loading::NamedPairs;
 use nowait_front::tls::ocsp::Asking;
-use nowait_front::tls::trust::Verdict;
+use nowait_front::tls::trust::ClientVerdict;
 use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Tls};
 use nowait_http::client::Security;
 use nowait_http::exchange::{Exchange, Greeting};
@@ -77,14 +77,14 @@ pub(crate) async fn handshake(
             counts.handshaken();
             Handshaken::Encrypted
         }
-        Err(Failure::PlainHttp(received)) => {
+        Err(HandshakeError::PlainHttp(received)) => {
             connection.client.security.set(Security::PlainOnTls);
             connection.input.replace(RecvBuf::of(&received));
             Handshaken::Plain
         }
         Err(failure) => {
             match failure {
-                Failure::Validated(_) => counts.handshaken(),
+                HandshakeError::Validated(_) => counts.handshaken(),
                 _ => counts.handshake_failed(),
             }
             log(exchange, &current, servers, level(&failure), format_args!("{failure}"));
@@ -94,10 +94,10 @@ pub(crate) async fn handshake(
 }
 
 /// How loud a failure is. As nginx: what clients do is no news.
-fn level(failure: &Failure) -> Level {
+fn level(failure: &HandshakeError) -> Level {
     match failure {
-        Failure::Tls(error) if error.fault() != Fault::Peer => Level::Crit,
-        Failure::Pool(_) | Failure::Certificate(_) => Level::Error,
+        HandshakeError::Tls(error) if error.fault() != Fault::Peer => Level::Crit,
+        HandshakeError::Pool(_) | HandshakeError::Certificate(_) => Level::Error,
         _ => Level::Info,
     }
 }
@@ -121,11 +121,11 @@ async fn choose(
     servers: &Virtual,
     hello: &tls::Hello,
     handshake: &Handshake,
-) -> Result<Chosen, Failure> {
+) -> Result<Chosen, HandshakeError> {
     let named = hello.server_name().and_then(|name| find(servers, &name));
     let default = &current.conf.server(servers.default_server).tls;
     let own = named.map_or(default, |server| &current.conf.server(server).tls);
-    let (own, server) = own.or_default(default).ok_or(Failure::Rejected)?;
+    let (own, server) = own.or_default(default).ok_or(HandshakeError::Rejected)?;
     let mut chosen =
         own.choice(server, current.conf.wants_offers, |resolving| asking(current, resolving));
     let Some(pairs) = &own.named else { return Ok(chosen) };
@@ -219,12 +219,12 @@ pub(crate) fn check(request: &Request) -> Admission {
     if verify == VerifyClient::Off && judge.is_none() {
         return Admission::Passed;
     }
-    let (mut verdict, mut is_own) = (Verdict::NoCertificate, true);
+    let (mut verdict, mut is_own) = (ClientVerdict::NoCertificate, true);
     request.exchange.with_tls(&mut |tls| {
-        verdict = judge.map_or(Verdict::NoCertificate, |judge| tls.verdict(judge));
+        verdict = judge.map_or(ClientVerdict::NoCertificate, |judge| tls.verdict(judge));
         is_own = tls.is_of(judge);
     });
-    if verdict == Verdict::Pending {
+    if verdict == ClientVerdict::Pending {
         return Admission::Pending;
     }
     match refusal(verify, &verdict) {
@@ -239,14 +239,14 @@ pub(crate) fn check(request: &Request) -> Admission {
 }
 
 /// Why a request can't pass with such a verdict: the status, and the text for the log.
-fn refusal(verify: VerifyClient, verdict: &Verdict) -> Option<(u16, String)> {
+fn refusal(verify: VerifyClient, verdict: &ClientVerdict) -> Option<(u16, String)> {
     match (verify, verdict) {
         (VerifyClient::Off, _) => None,
-        (VerifyClient::OptionalNoCa, Verdict::Given(Err(why))) if why.is_missing_ca() => None,
-        (_, Verdict::Given(Err(why))) => {
+        (VerifyClient::OptionalNoCa, ClientVerdict::Given(Err(why))) if why.is_missing_ca() => None,
+        (_, ClientVerdict::Given(Err(why))) => {
             Some((internal::CERT_ERROR, format!("client SSL certificate verify error: ({why})")))
         }
-        (VerifyClient::On, Verdict::NoCertificate) => {
+        (VerifyClient::On, ClientVerdict::NoCertificate) => {
             Some((internal::NO_CERT, "client sent no required SSL certificate".to_owned()))
         }
         _ => None,

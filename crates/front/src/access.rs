@@ -9,7 +9,7 @@ use nowait_variables::cidr::Cidr;
 
 /// The verdict of one kind of check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AccessVerdict {
     /// The check does not apply.
     None,
     /// Access is allowed; with `satisfy any` that is enough.
@@ -24,14 +24,14 @@ pub struct Rule {
     /// Whether access is allowed.
     pub allow: bool,
     /// The clients it applies to.
-    pub who: Who,
+    pub who: AddressMatch,
     /// Where it stands.
     pub span: Span,
 }
 
 /// The clients that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Who {
+pub enum AddressMatch {
     /// `all`
     All,
     /// `unix:`
@@ -40,7 +40,7 @@ pub enum Who {
     Network(Cidr),
 }
 
-impl Who {
+impl AddressMatch {
     /// Reads an argument: an address, a network, `unix:` or `all`.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Who {
 impl Rule {
     /// Whether the rule covers IPv4 clients.
     pub fn is_v4(&self) -> bool {
-        matches!(self.who, Who::All | Who::Network(Cidr::V4 { .. }))
+        matches!(self.who, AddressMatch::All | AddressMatch::Network(Cidr::V4 { .. }))
     }
 }
 
@@ -96,31 +96,31 @@ impl AccessConf {
 /// It names no address.
 pub fn rule(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
-    let who = Who::read(cx, node, word)?;
+    let who = AddressMatch::read(cx, node, word)?;
     cx.layer::<AccessLayer>().0.push(Rule { allow: node.name == *"allow", who, span: node.span });
     Ok(())
 }
 
 /// Applies `allow` and `deny`: the first matching rule decides.
-pub fn by_address(rules: &[Rule], peer: &Address) -> Verdict {
+pub fn by_address(rules: &[Rule], peer: &Address) -> AccessVerdict {
     match deciding(rules, peer) {
-        None => Verdict::None,
-        Some(rule) if rule.allow => Verdict::Allowed,
-        Some(_) => Verdict::Refused,
+        None => AccessVerdict::None,
+        Some(rule) if rule.allow => AccessVerdict::Allowed,
+        Some(_) => AccessVerdict::Refused,
     }
 }
 
 /// The first rule that matches.
 pub fn deciding<'r>(rules: &'r [Rule], peer: &Address) -> Option<&'r Rule> {
-    let fits = |who: &Who| match (who, peer.inet().map(|inet| inet.ip())) {
-        (Who::All, _) | (Who::Unix, None) => true,
-        (Who::Network(network), Some(IpAddr::V4(ip))) => network.contains_v4(ip),
+    let fits = |who: &AddressMatch| match (who, peer.inet().map(|inet| inet.ip())) {
+        (AddressMatch::All, _) | (AddressMatch::Unix, None) => true,
+        (AddressMatch::Network(network), Some(IpAddr::V4(ip))) => network.contains_v4(ip),
         // An IPv4 client of an IPv6 socket counts as IPv4.
-        (Who::Network(network), Some(IpAddr::V6(ip))) => match ip.to_ipv4_mapped() {
+        (AddressMatch::Network(network), Some(IpAddr::V6(ip))) => match ip.to_ipv4_mapped() {
             Some(ip) if rules.iter().any(Rule::is_v4) => network.contains_v4(ip),
             _ => network.contains_v6(ip),
         },
-        (Who::Network(_), None) | (Who::Unix, Some(_)) => false,
+        (AddressMatch::Network(_), None) | (AddressMatch::Unix, Some(_)) => false,
     };
     rules.iter().find(|rule| fits(&rule.who))
 }
@@ -132,14 +132,14 @@ mod tests {
     fn rule(text: &str) -> Rule {
         let (verb, who) = text.split_once(' ').expect("a verb and an object");
         let who = match who {
-            "all" => Who::All,
-            "unix:" => Who::Unix,
-            network => Who::Network(Cidr::parse(network.as_bytes()).expect("a network").0),
+            "all" => AddressMatch::All,
+            "unix:" => AddressMatch::Unix,
+            network => AddressMatch::Network(Cidr::parse(network.as_bytes()).expect("a network").0),
         };
         Rule { allow: verb == "allow", who, span: Span::BUILT_IN }
     }
 
-    fn verdict(rules: &[&str], peer: &str) -> Verdict {
+    fn verdict(rules: &[&str], peer: &str) -> AccessVerdict {
         let rules: Vec<Rule> = rules.iter().map(|text| rule(text)).collect();
         let peer = Address::Inet(peer.parse().expect("an address"));
         by_address(&rules, &peer)
@@ -148,24 +148,24 @@ mod tests {
     #[test]
     fn the_first_rule_that_fits_decides() {
         let rules = ["deny 192.0.2.7", "allow 192.0.2.0/24", "allow 2001:db8::/32", "deny all"];
-        assert_eq!(verdict(&rules, "192.0.2.7:1"), Verdict::Refused);
-        assert_eq!(verdict(&rules, "192.0.2.8:1"), Verdict::Allowed);
-        assert_eq!(verdict(&rules, "198.51.100.1:1"), Verdict::Refused);
-        assert_eq!(verdict(&rules, "[2001:db8::1]:1"), Verdict::Allowed);
-        assert_eq!(verdict(&rules, "[2001:db9::1]:1"), Verdict::Refused);
-        assert_eq!(verdict(&["deny 192.0.2.7"], "192.0.2.8:1"), Verdict::None);
+        assert_eq!(verdict(&rules, "192.0.2.7:1"), AccessVerdict::Refused);
+        assert_eq!(verdict(&rules, "192.0.2.8:1"), AccessVerdict::Allowed);
+        assert_eq!(verdict(&rules, "198.51.100.1:1"), AccessVerdict::Refused);
+        assert_eq!(verdict(&rules, "[2001:db8::1]:1"), AccessVerdict::Allowed);
+        assert_eq!(verdict(&rules, "[2001:db9::1]:1"), AccessVerdict::Refused);
+        assert_eq!(verdict(&["deny 192.0.2.7"], "192.0.2.8:1"), AccessVerdict::None);
     }
 
     #[test]
     fn a_mapped_address_is_one_of_ipv4() {
-        assert_eq!(verdict(&["deny 192.0.2.7"], "[::ffff:192.0.2.7]:1"), Verdict::Refused);
-        assert_eq!(verdict(&["deny ::/0"], "[::ffff:192.0.2.7]:1"), Verdict::Refused);
+        assert_eq!(verdict(&["deny 192.0.2.7"], "[::ffff:192.0.2.7]:1"), AccessVerdict::Refused);
+        assert_eq!(verdict(&["deny ::/0"], "[::ffff:192.0.2.7]:1"), AccessVerdict::Refused);
         let both = ["allow 198.51.100.0/24", "deny ::/0"];
-        assert_eq!(verdict(&both, "[::ffff:192.0.2.7]:1"), Verdict::None);
+        assert_eq!(verdict(&both, "[::ffff:192.0.2.7]:1"), AccessVerdict::None);
     }
 
     #[test]
     fn unix_clients_are_known_as_such() {
-        assert_eq!(verdict(&["deny unix:"], "192.0.2.7:1"), Verdict::None);
+        assert_eq!(verdict(&["deny unix:"], "192.0.2.7:1"), AccessVerdict::None);
     }
 }

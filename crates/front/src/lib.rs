@@ -18,8 +18,8 @@ pub mod log;
 pub mod logs;
 pub mod proxy_protocol;
 pub mod realip;
+pub mod resolver_directives;
 pub mod resolvers;
-pub mod resolving;
 #[cfg(test)]
 mod sample;
 pub mod servers;

@@ -13,7 +13,7 @@ use nowait_sys::listen::{Keepalive, ListenAddress, ListenSpec};
 
 /// The parameters that `listen` allows in a protocol.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub struct ListenRules {
     /// The default port; `None`: a port is required.
     pub default_port: Option<u16>,
     /// Whether `udp` is allowed.
@@ -50,7 +50,7 @@ pub struct ListenDirective {
 pub fn read(
     cx: &mut Cx<'_>,
     node: &Node,
-    rules: Rules,
+    rules: ListenRules,
 ) -> Result<Vec<ListenDirective>, Diagnostic> {
     let (first, parameters) = node.args.split_first().ok_or_else(|| node.arity_error())?;
     let addresses = addresses(first, rules.default_port)?;
@@ -140,7 +140,7 @@ impl ListenDirective {
         &mut self,
         node: &Node,
         word: &Word,
-        rules: Rules,
+        rules: ListenRules,
         cx: &mut Cx<'_>,
     ) -> Result<(), Diagnostic> {
         let invalid = |what: &str| word.error(format!("invalid {what} \"{word}\""));

@@ -8,15 +8,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_resolver::{Log, ResolveError, Resolver, Settings};
+use nowait_resolver::{ResolveError, Resolver, ResolverLog, ResolverSettings};
 use nowait_runtime::net::Address;
 use nowait_runtime::pool::Pool;
 use nowait_runtime::task::select;
 use nowait_runtime::{JoinHandle, now, worker};
 use nowait_upstream::Group;
-use nowait_upstream::conf::Target;
+use nowait_upstream::conf::ServerLocation;
 
-use crate::resolving::{ResolverId, Resolving};
+use crate::resolver_directives::{ResolverId, Resolving};
 use crate::upstreams::{Upstream, Upstreams, is_unix};
 
 /// The resolvers of a configuration.
@@ -28,7 +28,7 @@ pub struct Resolvers {
 impl Resolvers {
     /// Makes those that the configuration names. One whose settings stay is taken over from the
     /// previous configuration with all that it knows. Files are read in `pool`.
-    pub fn new(settings: &[Arc<Settings>], pool: &Pool, previous: Option<&Self>) -> Self {
+    pub fn new(settings: &[Arc<ResolverSettings>], pool: &Pool, previous: Option<&Self>) -> Self {
         let system = match previous {
             Some(previous) => {
                 previous.system.set_pool(pool.clone());
@@ -36,16 +36,16 @@ impl Resolvers {
             }
             None => Resolver::system(pool.clone()),
         };
-        let make = |settings: &Arc<Settings>| {
+        let make = |settings: &Arc<ResolverSettings>| {
             let same = |old: &&Resolver| old.settings() == Some(settings);
             let old = previous.and_then(|previous| previous.all.iter().find(same)).cloned();
-            old.unwrap_or_else(|| Resolver::new(Settings::clone(settings), &system))
+            old.unwrap_or_else(|| Resolver::new(ResolverSettings::clone(settings), &system))
         };
         Self { all: settings.iter().map(make).collect(), system }
     }
 
     /// Errors of name servers are reported to `log`.
-    fn report_to(&self, log: &Log) {
+    fn report_to(&self, log: &ResolverLog) {
         self.all.iter().chain([&self.system]).for_each(|resolver| resolver.set_log(log.clone()));
     }
 
@@ -67,7 +67,7 @@ pub fn watch_names<N>(
     upstreams: &Upstreams<N>,
     resolvers: &Resolvers,
     default: Resolving,
-    log: &Log,
+    log: &ResolverLog,
 ) -> Vec<JoinHandle<()>> {
     let (index, workers) = (worker::index(), worker::count());
     if index == 0 {
@@ -86,7 +86,7 @@ pub fn watch_names<N>(
             if number % workers != index {
                 continue;
             }
-            let follows = matches!(conf.target, Target::Name { resolve: true, .. });
+            let follows = matches!(conf.target, ServerLocation::Name { resolve: true, .. });
             let own = upstream.resolver.or(default.resolver);
             let resolver = resolvers.get(own.filter(|_| follows)).clone();
             let timeout = upstream.group.conf().resolver_timeout;
@@ -99,7 +99,7 @@ pub fn watch_names<N>(
 
 /// A server that a text with variables names.
 #[derive(Debug, Clone, Copy)]
-pub struct Named<'a> {
+pub struct NamedServer<'a> {
     /// Host and port, or `unix:` and a path.
     pub text: &'a [u8],
     /// A name or an address; the name of an `upstream` block.
@@ -131,18 +131,18 @@ impl fmt::Display for NotFound {
 impl std::error::Error for NotFound {}
 
 /// The servers that a text with variables names: those of an `upstream` block, else those that its
-/// host has now. A name is resolved as `resolving` says. nginx: `ngx_http_upstream_init_request`,
+/// host has now. A name is resolved as `resolver_directives` says. nginx: `ngx_http_upstream_init_request`,
 /// `ngx_stream_proxy_handler`.
 ///
 /// # Errors
 /// [`NotFound`].
 pub async fn find<N>(
-    named: Named<'_>,
+    named: NamedServer<'_>,
     upstreams: &Upstreams<N>,
     resolvers: &Resolvers,
     resolving: Resolving,
 ) -> Result<Upstream<N>, NotFound> {
-    let Named { text, host, port, default_port } = named;
+    let NamedServer { text, host, port, default_port } = named;
     if is_unix(text) {
         let address = Address::Unix(text[5..].into());
         let shown = String::from_utf8_lossy(text);
@@ -176,7 +176,7 @@ fn watch(
     server: usize,
     resolver: Resolver,
     timeout: Duration,
-    log: Log,
+    log: ResolverLog,
 ) -> JoinHandle<()> {
     let log = move |message: fmt::Arguments<'_>| log(message);
     nowait_runtime::spawn(async move {

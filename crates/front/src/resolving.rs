@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use nowait_conf::{Cx, Msec};
-use nowait_resolver::Settings;
+use nowait_resolver::ResolverSettings;
 use nowait_upstream::conf::ResolverSetting;
 
 /// Number of a resolver.
@@ -31,9 +31,9 @@ impl Default for Resolving {
 
 /// The resolvers that were named so far, each once.
 #[derive(Debug, Default)]
-pub struct Named(Vec<Arc<Settings>>);
+pub struct NamedResolvers(Vec<Arc<ResolverSettings>>);
 
-impl Named {
+impl NamedResolvers {
     /// The number of a resolver with these settings.
     pub fn number(&mut self, setting: &ResolverSetting) -> ResolverId {
         let known = self.0.iter().position(|settings| *settings == setting.0);
@@ -45,7 +45,7 @@ impl Named {
     }
 
     /// All of them, by number.
-    pub fn settings(&self) -> &[Arc<Settings>] {
+    pub fn settings(&self) -> &[Arc<ResolverSettings>] {
         &self.0
     }
 }
@@ -53,7 +53,7 @@ impl Named {
 impl Resolving {
     /// What the directives say.
     pub fn new(cx: &mut Cx<'_>, resolver: Option<&ResolverSetting>, timeout: Msec) -> Self {
-        let named = cx.global::<Named>();
+        let named = cx.global::<NamedResolvers>();
         Self { resolver: resolver.map(|setting| named.number(setting)), timeout }
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Span};
 use nowait_runtime::net::Address;
 use nowait_sys::listen::{ListenAddress, ListenSpec};
-use nowait_variables::names::{self, Inserted, Names};
+use nowait_variables::names::{self, InsertResult, Names};
 use nowait_variables::{Namespace, Regex};
 
 use crate::listen::ListenDirective;
@@ -91,7 +91,7 @@ pub enum ServerName {
 }
 
 /// A name of a server as it stands, and compiled if it is a regular expression.
-pub struct Named {
+pub struct ConfiguredName {
     /// What `$server_name` shows of it.
     pub shown: Bytes,
     /// The name.
@@ -100,7 +100,7 @@ pub struct Named {
     pub span: Span,
 }
 
-impl Named {
+impl ConfiguredName {
     /// The empty name of the server at `span`, which states none.
     pub fn none(span: Span) -> Self {
         Self { shown: Bytes::new(), name: ServerName::Plain(Vec::new()), span }
@@ -111,7 +111,10 @@ impl Named {
 ///
 /// # Errors
 /// A name that is none.
-pub fn read_names<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<Vec<Named>, Diagnostic> {
+pub fn read_names<N: Namespace>(
+    cx: &mut Cx<'_>,
+    node: &Node,
+) -> Result<Vec<ConfiguredName>, Diagnostic> {
     let mut all = Vec::with_capacity(node.args.len());
     for word in &node.args {
         let hostname = nowait_sys::process::hostname();
@@ -127,7 +130,7 @@ pub fn read_names<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<Vec<Name
             }
             names::ServerName::Plain(text) => ServerName::Plain(text.into()),
         };
-        all.push(Named { shown, name, span: word.span });
+        all.push(ConfiguredName { shown, name, span: word.span });
     }
     Ok(all)
 }
@@ -139,7 +142,7 @@ pub struct ServerListens {
     /// Its `listen` directives.
     pub listens: Vec<ListenDirective>,
     /// Its names.
-    pub names: Vec<Named>,
+    pub names: Vec<ConfiguredName>,
 }
 
 struct Address_ {
@@ -255,7 +258,7 @@ fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens])
     let mut given: Vec<(&[u8], Span)> = Vec::new();
     let address = &entry.directive.spec.address;
     for server in entry.places.iter().map(|place| &servers[*place]) {
-        for Named { name, span, .. } in &server.names {
+        for ConfiguredName { name, span, .. } in &server.names {
             let text = match name {
                 ServerName::Regex(regex) => {
                     names.insert_regex(regex.clone(), server.id);
@@ -264,8 +267,8 @@ fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens])
                 ServerName::Plain(text) => text,
             };
             match names.insert(text, server.id) {
-                Ok(Inserted::New) => given.push((text, *span)),
-                Ok(Inserted::Conflict) => {
+                Ok(InsertResult::New) => given.push((text, *span)),
+                Ok(InsertResult::Conflict) => {
                     let shown = String::from_utf8_lossy(text);
                     let warning =
                         format!("conflicting server name \"{shown}\" on {address}, ignored");

@@ -16,13 +16,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Context, Cx, Diagnostic, Node, Span, Template, Word, nearest};
 use nowait_upstream::conf::{Balancer, GroupConf, ServerConf, Sticky, StickyCookie};
-use nowait_upstream::{Ask, Attempt, Group, Learning, Peer};
+use nowait_upstream::{Attempt, BalanceInput, Group, Peer, SessionLearner};
 
 use nowait_variables::{Complex, Namespace, Subject};
 use rustix::io::Errno;
 
 use crate::log::Level;
-use crate::resolving::{Named, ResolverId};
+use crate::resolver_directives::{NamedResolvers, ResolverId};
 
 /// Number of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +44,7 @@ impl<N> Default for Groups<N> {
 
 /// A server that a directive refers to: an `upstream` of that name, or one of its own.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct UpstreamServer {
     /// Host and port, or `unix:` and a path, as written.
     pub text: Bytes,
     /// The host without its port; the name of a block.
@@ -60,7 +60,7 @@ pub struct Server {
 /// A group that a directive refers to.
 #[derive(Debug, Clone)]
 struct GroupReference {
-    server: Server,
+    server: UpstreamServer,
     /// The block of that name.
     block: Option<usize>,
 }
@@ -76,7 +76,7 @@ impl<N> Groups<N> {
     ///
     /// # Errors
     /// A port for an `upstream`, in nginx's words.
-    pub fn implicit(&mut self, server: Server) -> Result<GroupId, String> {
+    pub fn implicit(&mut self, server: UpstreamServer) -> Result<GroupId, String> {
         let block = self.block(&server.host);
         if let (Some(_), Some(port)) = (block, server.port) {
             let host = String::from_utf8_lossy(&server.host);
@@ -122,7 +122,7 @@ impl<N> Groups<N> {
         self.blocks.push(UpstreamBlock { conf, span });
         if !referred {
             let (text, host) = (name.clone(), name);
-            let server = Server { text, host, port: None, default_port: None, span };
+            let server = UpstreamServer { text, host, port: None, default_port: None, span };
             self.entries.push(GroupReference { server, block: Some(at) });
         }
         Ok(())
@@ -177,7 +177,7 @@ fn id(n: usize) -> GroupId {
     GroupId(u32::try_from(n).unwrap_or(u32::MAX))
 }
 
-impl Server {
+impl UpstreamServer {
     fn final_port(&self) -> Option<u16> {
         self.port.or(self.default_port)
     }
@@ -288,7 +288,7 @@ impl<N> Upstream<N> {
 impl<N: Namespace> Upstream<N> {
     fn compile(conf: GroupConf, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
         let texts = Texts::compile(&conf, cx)?.map(Arc::new);
-        let named = cx.global::<Named>();
+        let named = cx.global::<NamedResolvers>();
         let resolver = conf.resolver.as_ref().map(|setting| named.number(setting));
         Ok(Self { group: Group::new(conf), explicit: true, resolver, texts })
     }
@@ -306,11 +306,11 @@ impl<N: Namespace> Upstream<N> {
             _ => None,
         };
         let Some(texts) = self.texts.as_deref() else {
-            return self.group.begin(Ask { client, ..Ask::default() });
+            return self.group.begin(BalanceInput { client, ..BalanceInput::default() });
         };
         let hash_key = texts.hash_key.as_ref().map(|key| subject.evaluate(key));
         let sticky = first(&texts.lookup, subject);
-        self.group.begin(Ask {
+        self.group.begin(BalanceInput {
             client,
             hash_key: hash_key.as_deref().unwrap_or_default(),
             sticky: sticky.as_deref(),
@@ -335,7 +335,7 @@ impl<N: Namespace> Upstream<N> {
         subject: &N::Subject,
         attempt: &Attempt,
         peer: &Arc<Peer>,
-    ) -> Option<(Learning, bool)> {
+    ) -> Option<(SessionLearner, bool)> {
         let texts = self.texts.as_deref()?;
         let header = attempt.learns()?.header;
         let created = first(&texts.create, subject);
@@ -464,9 +464,15 @@ pub fn connect_level(error: &io::Error) -> Level {
 mod tests {
     use super::*;
 
-    fn server(host: &str, port: Option<u16>, default_port: Option<u16>) -> Server {
+    fn server(host: &str, port: Option<u16>, default_port: Option<u16>) -> UpstreamServer {
         let text = port.map_or(host.to_owned(), |port| format!("{host}:{port}")).into();
-        Server { text, host: host.to_owned().into(), port, default_port, span: Span::BUILT_IN }
+        UpstreamServer {
+            text,
+            host: host.to_owned().into(),
+            port,
+            default_port,
+            span: Span::BUILT_IN,
+        }
     }
 
     fn implicit(groups: &mut Groups<()>, host: &str, port: Option<u16>) -> Result<GroupId, String> {
@@ -507,7 +513,8 @@ mod tests {
 
     #[test]
     fn a_port_has_to_come_from_somewhere() {
-        let refused = |server: Server| server.doubt(&[]).map(|error| error.message().to_owned());
+        let refused =
+            |server: UpstreamServer| server.doubt(&[]).map(|error| error.message().to_owned());
         assert_eq!(refused(server("a", None, None)).unwrap(), "no port in upstream \"a\"");
         assert_eq!(refused(server("a", Some(80), None)), None);
         assert_eq!(refused(server("a", None, Some(80))), None);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_front::tls::kernel::KernelUse;
-use nowait_front::tls::{Chosen, Failure, Handshake, Tls, accept, connect};
+use nowait_front::tls::{Chosen, Handshake, HandshakeError, Tls, accept, connect};
 use nowait_runtime::buf::{Chain, FileRange};
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::fs;
@@ -18,8 +18,8 @@ use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Strea
 use nowait_runtime::pool::{Op, Pool, PoolConfig};
 use nowait_runtime::worker::{self, WorkerConfig, WorkerEnd, Workers};
 use nowait_tls::{
-    CertificateDer, Client, ClientSettings, Error, Identity, ServerSettings, SessionCache,
-    TicketKeys, TlsServer, Versions, pem,
+    CertificateDer, ClientSettings, Error, Identity, ServerSettings, SessionCache, TicketKeys,
+    TlsClient, TlsServer, Versions, pem,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -99,7 +99,7 @@ async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (
 }
 
 /// A connection with TLS: the client's end, and the server's.
-async fn pair(client: &Client, server: &TlsServer, handshake: &Handshake) -> (Stream, Stream) {
+async fn pair(client: &TlsClient, server: &TlsServer, handshake: &Handshake) -> (Stream, Stream) {
     let (far, near) = sockets().await;
     let session = client.connect("example.com").unwrap();
     let accepting = accept(&near, b"", handshake, async |hello| {
@@ -140,7 +140,7 @@ fn bytes_and_files_pass_and_each_side_ends() {
         let server = server(&rcgen::PKCS_ECDSA_P256_SHA256);
         for tls13 in [true, false] {
             let versions = Versions { tls12: !tls13, tls13 };
-            let client = Client::new(ClientSettings { versions, ..Default::default() }).unwrap();
+            let client = TlsClient::new(ClientSettings { versions, ..Default::default() }).unwrap();
             let (far, near) = pair(&client, &server, &handshake()).await;
             let text: Vec<u8> = (0..2_000_000u32).map(|n| (n >> 7) as u8).collect();
 
@@ -180,7 +180,7 @@ fn long_steps_run_in_the_pool() {
             [(&rcgen::PKCS_ECDSA_P256_SHA256, 0), (&rcgen::PKCS_ECDSA_P384_SHA384, 1)]
         {
             let handshake = handshake();
-            let client = Client::new(ClientSettings::default()).unwrap();
+            let client = TlsClient::new(ClientSettings::default()).unwrap();
             pair(&client, &server(algorithm), &handshake).await;
             let ops = handshake.pool.snapshot().ops;
             let blocking = ops.iter().find(|ops| ops.op == Op::Blocking);
@@ -193,7 +193,7 @@ fn long_steps_run_in_the_pool() {
 fn late_tickets_leave_a_connection_quiet_and_resume_the_next_one() {
     on_each(|| async {
         let server = server(&rcgen::PKCS_ECDSA_P256_SHA256);
-        let client = Client::new(ClientSettings::default()).unwrap();
+        let client = TlsClient::new(ClientSettings::default()).unwrap();
         let reused = |stream: &Stream| stream.with_layer(|tls: &Tls| tls.session().is_reused());
         let (far, near) = pair(&client, &server, &handshake()).await;
         assert_eq!(reused(&near), Some(false));
@@ -224,21 +224,21 @@ fn failures_are_told() {
             })
         })
         .await;
-        assert!(matches!(plain, Err(Failure::PlainHttp(sent)) if sent.starts_with(b"GET ")));
+        assert!(matches!(plain, Err(HandshakeError::PlainHttp(sent)) if sent.starts_with(b"GET ")));
 
-        let client = Client::new(ClientSettings::default()).unwrap();
+        let client = TlsClient::new(ClientSettings::default()).unwrap();
         let (far, near) = sockets().await;
         let handshake = handshake();
         let session = client.connect("example.com").unwrap();
-        let rejecting = accept(&near, b"", &handshake, async |_| Err(Failure::Rejected));
+        let rejecting = accept(&near, b"", &handshake, async |_| Err(HandshakeError::Rejected));
         let (told, rejected) = both(connect(&far, session, &handshake), rejecting).await;
-        assert!(matches!(rejected, Err(Failure::Rejected)));
+        assert!(matches!(rejected, Err(HandshakeError::Rejected)));
         assert!(told.unwrap_err().to_string().contains("unrecognized name"));
 
         let (far, near) = sockets().await;
         drop(far);
-        let gone = accept(&near, b"", &handshake, async |_| Err(Failure::Rejected)).await;
-        assert!(matches!(gone, Err(Failure::Tls(Error::Eof))));
+        let gone = accept(&near, b"", &handshake, async |_| Err(HandshakeError::Rejected)).await;
+        assert!(matches!(gone, Err(HandshakeError::Tls(Error::Eof))));
     });
 }
 
@@ -252,7 +252,7 @@ fn a_server_that_takes_early_data_serves_clients_without() {
             ..ServerSettings::default()
         })
         .unwrap();
-        let client = Client::new(ClientSettings::default()).unwrap();
+        let client = TlsClient::new(ClientSettings::default()).unwrap();
         for _ in 0..2 {
             let (far, near) = pair(&client, &server, &handshake()).await;
             far.send(&b"request"[..], options()).await.unwrap();

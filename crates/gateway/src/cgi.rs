@@ -10,7 +10,7 @@ use crate::{BodyEvent, BodyStep, Error, HeadEvent, HeadStep};
 
 /// What the response to a request depends on.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Asked {
+pub struct CgiContext {
     /// The method is HEAD: content is of no use.
     pub head: bool,
     /// 101 is followed by another protocol.
@@ -21,8 +21,8 @@ pub struct Asked {
 
 /// A response that is being received.
 #[derive(Debug)]
-pub struct Response {
-    asked: Asked,
+pub struct CgiResponse {
+    asked: CgiContext,
     head: HeadReader,
     body: BodyDecoder,
     state: CgiState,
@@ -38,9 +38,9 @@ enum CgiState {
     Switched,
 }
 
-impl Response {
+impl CgiResponse {
     /// The response to a request.
-    pub fn new(asked: Asked) -> Self {
+    pub fn new(asked: CgiContext) -> Self {
         Self {
             asked,
             head: HeadReader::new(asked.head_bytes_max, true),
@@ -136,12 +136,12 @@ pub(crate) fn of_head(error: ResponseError, head: &ResponseBuilder) -> Error {
 mod tests {
     use super::*;
 
-    const ASKED: Asked = Asked { head: false, upgrade: false, head_bytes_max: 4096 };
+    const ASKED: CgiContext = CgiContext { head: false, upgrade: false, head_bytes_max: 4096 };
 
     /// The status, the content, and how the response ended.
-    fn play(asked: Asked, text: &str) -> Result<(u16, String, Vec<BodyEvent>), Error> {
+    fn play(asked: CgiContext, text: &str) -> Result<(u16, String, Vec<BodyEvent>), Error> {
         let mut head = ResponseBuilder::new();
-        let mut response = Response::new(asked);
+        let mut response = CgiResponse::new(asked);
         let input = text.as_bytes();
         let step = response.receive_head(&mut head, input)?;
         if step.event != HeadEvent::Done {
@@ -183,7 +183,7 @@ mod tests {
             ok("HTTP/1.1 304 Not\nContent-Length: 9\n\n"),
             (304, String::new(), end.clone())
         );
-        let head = Asked { head: true, ..ASKED };
+        let head = CgiContext { head: true, ..ASKED };
         assert_eq!(play(head, "Content-Length: 2\n\nxy"), Ok((200, String::new(), end)));
         assert_eq!(play(ASKED, "Content-Length: 3\n\nxy"), Err(Error::Closed));
         assert_eq!(play(ASKED, "A: b\n"), Err(Error::Closed));
@@ -194,7 +194,7 @@ mod tests {
         let text = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n";
         let unexpected = Error::Head(ResponseError::UnexpectedInterimResponse);
         assert_eq!(play(ASKED, text), Err(unexpected));
-        let mut response = Response::new(Asked { upgrade: true, ..ASKED });
+        let mut response = CgiResponse::new(CgiContext { upgrade: true, ..ASKED });
         let step = response.receive_head(&mut ResponseBuilder::new(), text.as_bytes());
         assert_eq!(step.unwrap().event, HeadEvent::Done);
         assert!(response.is_switched());

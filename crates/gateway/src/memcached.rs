@@ -13,7 +13,7 @@ const END: &[u8] = b"\r\nEND\r\n";
 
 /// The response to `get`.
 #[derive(Debug)]
-pub struct Get {
+pub struct GetResponse {
     /// As sent: escaped.
     key: Vec<u8>,
     /// The received part of the first line.
@@ -28,7 +28,7 @@ pub struct Get {
 
 /// The first line of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ResponseLine {
     /// There is a value.
     Value {
         /// What a client had stored with it.
@@ -57,7 +57,7 @@ impl Flags {
     }
 }
 
-impl Get {
+impl GetResponse {
     /// Asks for the value of an escaped key: appends the command to `out`.
     pub fn new(key: Vec<u8>, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(b"get ");
@@ -76,7 +76,7 @@ impl Get {
     ///
     /// # Errors
     /// The mistake of the server.
-    pub fn receive_head(&mut self, input: &[u8]) -> Result<(usize, Option<Answer>), Error> {
+    pub fn receive_head(&mut self, input: &[u8]) -> Result<(usize, Option<ResponseLine>), Error> {
         let Some(end) = input.iter().position(|b| *b == b'\n') else {
             self.line.extend_from_slice(input);
             return Ok((input.len(), None));
@@ -87,15 +87,15 @@ impl Get {
         let line = line.strip_suffix(b"\r").ok_or_else(invalid)?;
         let answer = self.answer(line)?;
         match answer {
-            Answer::Value { length, .. } => self.left = length,
-            Answer::Missing => self.ended = END.len(),
+            ResponseLine::Value { length, .. } => self.left = length,
+            ResponseLine::Missing => self.ended = END.len(),
         }
         Ok((end + 1, Some(answer)))
     }
 
-    fn answer(&self, line: &[u8]) -> Result<Answer, Error> {
+    fn answer(&self, line: &[u8]) -> Result<ResponseLine, Error> {
         if line == b"END" {
-            return Ok(Answer::Missing);
+            return Ok(ResponseLine::Missing);
         }
         let invalid = || Error::Line(shown(line));
         let rest = line.strip_prefix(b"VALUE ").ok_or_else(invalid)?;
@@ -105,7 +105,7 @@ impl Get {
         let start = line.len() - rest.len();
         let flags = Flags { line: line.to_vec(), place: start..start + blank };
         let length = number(&rest[blank + 1..]).ok_or_else(|| Error::Length(shown(line)))?;
-        Ok(Answer::Value { flags, length })
+        Ok(ResponseLine::Value { flags, length })
     }
 
     /// Reads the value and what follows it.
@@ -176,7 +176,7 @@ mod tests {
     /// The length, the value and the last event, with the input in pieces of this many bytes.
     fn play(text: &str, size: usize) -> Result<(Option<u64>, String, Vec<BodyEvent>, bool), Error> {
         let mut out = Vec::new();
-        let mut get = Get::new(b"key".to_vec(), &mut out);
+        let mut get = GetResponse::new(b"key".to_vec(), &mut out);
         assert_eq!(out, b"get key\r\n");
         let (mut length, mut in_body) = (None, false);
         let (mut value, mut events) = (String::new(), Vec::new());
@@ -187,7 +187,7 @@ mod tests {
                 at = consumed;
                 let Some(answer) = answer else { continue };
                 in_body = true;
-                if let Answer::Value { length: bytes, .. } = answer {
+                if let ResponseLine::Value { length: bytes, .. } = answer {
                     length = Some(bytes);
                 }
             }
@@ -249,9 +249,9 @@ mod tests {
     #[test]
     fn flags_are_read_on_demand() {
         let flags = |text: &str| {
-            let mut get = Get::new(b"k".to_vec(), &mut Vec::new());
+            let mut get = GetResponse::new(b"k".to_vec(), &mut Vec::new());
             match get.receive_head(text.as_bytes()).unwrap().1 {
-                Some(Answer::Value { flags, .. }) => flags.read(),
+                Some(ResponseLine::Value { flags, .. }) => flags.read(),
                 other => panic!("{other:?}"),
             }
         };

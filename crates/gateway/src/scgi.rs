@@ -8,7 +8,7 @@ pub struct Headers(usize);
 
 /// The name or the value of the header with this name contains a zero byte, which ends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Zero(pub Vec<u8>);
+pub struct ZeroByte(pub Vec<u8>);
 
 impl Headers {
     /// Begins a request with `CONTENT_LENGTH`, which comes first.
@@ -30,17 +30,17 @@ impl Headers {
 }
 
 impl ParamForm for Headers {
-    type Error = Zero;
+    type Error = ZeroByte;
 
     fn open(list: &mut Vec<u8>, _: usize, name: impl FnOnce(&mut Vec<u8>)) {
         name(list);
         list.push(0);
     }
 
-    fn close(list: &mut Vec<u8>, start: usize, value: usize) -> Result<(), Zero> {
+    fn close(list: &mut Vec<u8>, start: usize, value: usize) -> Result<(), ZeroByte> {
         let (name, text) = (&list[start..value - 1], &list[value..]);
         if name.contains(&0) || text.contains(&0) {
-            return Err(Zero(name.to_vec()));
+            return Err(ZeroByte(name.to_vec()));
         }
         list.push(0);
         Ok(())
@@ -69,8 +69,8 @@ mod tests {
     #[test]
     fn a_zero_byte() {
         let mut list = Vec::new();
-        assert_eq!(Headers::push(&mut list, b"X", b"a\0b"), Err(Zero(b"X".to_vec())));
-        assert_eq!(Headers::push(&mut list, b"Y\0", b""), Err(Zero(b"Y\0".to_vec())));
+        assert_eq!(Headers::push(&mut list, b"X", b"a\0b"), Err(ZeroByte(b"X".to_vec())));
+        assert_eq!(Headers::push(&mut list, b"Y\0", b""), Err(ZeroByte(b"Y\0".to_vec())));
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub struct Vars(usize);
 
 /// The variables have this many bytes, which is more than a packet may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooBig(pub usize);
+pub struct PacketTooLarge(pub usize);
 
 impl Vars {
     /// Begins a packet.
@@ -26,11 +26,11 @@ impl Vars {
     /// Completes the packet; what follows the beginning are its variables.
     ///
     /// # Errors
-    /// [`TooBig`]
-    pub fn end(self, modifiers: [u8; 2], out: &mut [u8]) -> Result<(), TooBig> {
+    /// [`PacketTooLarge`]
+    pub fn end(self, modifiers: [u8; 2], out: &mut [u8]) -> Result<(), PacketTooLarge> {
         let Self(start) = self;
         let bytes = out.len() - start - HEADER_BYTES;
-        let [low, high] = u16::try_from(bytes).map_err(|_| TooBig(bytes))?.to_le_bytes();
+        let [low, high] = u16::try_from(bytes).map_err(|_| PacketTooLarge(bytes))?.to_le_bytes();
         let header = [modifiers[0], low, high, modifiers[1]];
         out[start..start + HEADER_BYTES].copy_from_slice(&header);
         Ok(())
@@ -85,9 +85,11 @@ mod tests {
 
     #[test]
     fn a_packet_has_at_most_64_kb() {
-        for (bytes, expected) in
-            [(65_530, Ok(())), (65_531, Err(TooBig(65_536))), (70_000, Err(TooBig(70_005)))]
-        {
+        for (bytes, expected) in [
+            (65_530, Ok(())),
+            (65_531, Err(PacketTooLarge(65_536))),
+            (70_000, Err(PacketTooLarge(70_005))),
+        ] {
             let mut out = Vec::new();
             let vars = Vars::begin(&mut out);
             let Ok(()) = Vars::push(&mut out, b"A", &vec![b'x'; bytes]);

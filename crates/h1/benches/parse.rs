@@ -58,7 +58,7 @@ fn main() {
 
 /// Requests on one connection with a recycled head.
 fn keep_alive(request: &'static [u8]) -> impl FnMut() {
-    let mut connection = server::Connection::new(Limits::default());
+    let mut connection = server::ServerConnection::new(Limits::default());
     let mut head = RequestHead::new();
     move || {
         let step = connection.receive_head(&mut head, black_box(request));
@@ -70,7 +70,7 @@ fn keep_alive(request: &'static [u8]) -> impl FnMut() {
 }
 
 fn two_pieces(request: &'static [u8]) -> impl FnMut() {
-    let mut connection = server::Connection::new(Limits::default());
+    let mut connection = server::ServerConnection::new(Limits::default());
     let mut head = RequestHead::new();
     let (first, second) = request.split_at(request.len() / 2);
     move || {

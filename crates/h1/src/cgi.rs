@@ -5,7 +5,7 @@
 use crate::line::{ParsedLine, status_line};
 use crate::reader::{FieldSpans, HeadLines, HeadProgress};
 use crate::{Limits, ResponseError};
-use nowait_message::{Known, Place, ResponseBuilder, Span, Version};
+use nowait_message::{FieldPosition, Known, ResponseBuilder, Span, Version};
 
 /// Reads one head.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl HeadLines for CgiHeadReader<'_> {
         {
             return Err(ResponseError::DuplicateHeader(known));
         }
-        self.head.add(Place { name, value, known });
+        self.head.add(FieldPosition { name, value, known });
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! A connection to an upstream, seen from the client side.
 //!
-//! Requests are written with [`crate::encode::HeadWriter::request`]; [`Connection::request_sent`]
+//! Requests are written with [`crate::encode::HeadWriter::request`]; [`ClientConnection::request_sent`]
 //! records the request, since the meaning of a response depends on it. As on the server side, the
 //! caller owns the input, and only an incomplete head is kept, in the caller's [`ResponseBuilder`].
 
@@ -14,7 +14,7 @@ pub use nowait_message::response::INTERIM_MAX;
 
 /// The kind of request, as far as it affects the framing of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Asked {
+pub enum RequestKind {
     /// Any method not named below.
     #[default]
     Content,
@@ -26,7 +26,7 @@ pub enum Asked {
     Upgrade,
 }
 
-/// Result of [`Connection::receive_head`].
+/// Result of [`ClientConnection::receive_head`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseHeadStep {
     /// Number of consumed bytes of the input.
@@ -59,36 +59,36 @@ enum ClientState {
 
 /// The protocol state of one upstream connection.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ClientConnection {
     limits: Limits,
     reader: HeadProgress,
     framing: ResponseFraming,
     body: BodyDecoder,
     state: ClientState,
-    asked: Asked,
+    asked: RequestKind,
     /// Interim responses so far.
     interim: u8,
     keep_alive: bool,
 }
 
-impl Connection {
+impl ClientConnection {
     /// A fresh connection. [`Limits::one_buffer`] gives nginx's `proxy_buffer_size` semantics.
     pub fn new(limits: Limits) -> Self {
-        Connection {
+        ClientConnection {
             limits,
             reader: HeadProgress::new(&limits),
             framing: ResponseFraming::default(),
             body: BodyDecoder::new(BodyLength::Empty, &limits),
             state: ClientState::Idle,
-            asked: Asked::Content,
+            asked: RequestKind::Content,
             interim: 0,
             keep_alive: true,
         }
     }
 
     /// A request was sent; the next head is its response. Call only on a fresh connection or if
-    /// [`Connection::reusable`]: there is no pipelining towards upstreams.
-    pub fn request_sent(&mut self, asked: Asked) {
+    /// [`ClientConnection::reusable`]: there is no pipelining towards upstreams.
+    pub fn request_sent(&mut self, asked: RequestKind) {
         self.begin_head();
         self.asked = asked;
         self.interim = 0;
@@ -129,8 +129,8 @@ impl Connection {
     fn head_complete(&mut self, head: &ResponseBuilder) -> Result<HeadEvent, ResponseError> {
         let status = head.status();
         let switched = match (status, self.asked) {
-            (101, Asked::Upgrade) if head.version() == Version::Http11 => true,
-            (200..=299, Asked::Connect) => true,
+            (101, RequestKind::Upgrade) if head.version() == Version::Http11 => true,
+            (200..=299, RequestKind::Connect) => true,
             (101, _) => return Err(ResponseError::UnexpectedInterimResponse),
             _ => false,
         };
@@ -149,7 +149,7 @@ impl Connection {
         let length = match status {
             _ if switched => BodyLength::UntilClose,
             204 | 304 => BodyLength::Empty,
-            _ if self.asked == Asked::Head => BodyLength::Empty,
+            _ if self.asked == RequestKind::Head => BodyLength::Empty,
             _ if self.framing.chunked => BodyLength::Chunked,
             _ => match head.content_length() {
                 Some(0) => BodyLength::Empty,

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::server::Connection;
+use crate::server::ServerConnection;
 use nowait_message::{Known, RequestHead};
 
 /// nginx's internal status for a head that exceeds its buffers; the response is a page with 400
@@ -114,7 +114,7 @@ impl RequestError {
 
     /// The log line (level info) in nginx's words, with the offending line quoted where nginx
     /// quotes it. Bytes are the client's own: the log writer escapes them.
-    pub fn describe(self, connection: &Connection, head: &RequestHead) -> Vec<u8> {
+    pub fn describe(self, connection: &ServerConnection, head: &RequestHead) -> Vec<u8> {
         let (line, byte) = connection.error_line(head);
         let quoted = &line[..line.len().min(QUOTE_MAX)];
         let mut text = self.to_string().into_bytes();

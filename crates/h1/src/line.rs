@@ -8,7 +8,7 @@ use crate::Limits;
 use crate::error::{RequestError, ResponseError};
 use nowait_message::scan::{find_control, find_line_end, find_unusual, trim_end};
 use nowait_message::uri::{Shape, is_served_scheme};
-use nowait_message::{Control, Known, Method, Span, TargetForm, Version};
+use nowait_message::{ControlData, Known, Method, Span, TargetForm, Version};
 
 /// Result of parsing a line.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ macro_rules! byte {
 /// parts, spaces after the version, a bare line feed at the end.
 ///
 /// Fills `line` in place; unless the result is [`ParsedLine::Whole`], it holds nothing of use.
-pub(crate) fn request_line(bytes: &[u8], line: &mut Control) -> Parsed<(), RequestError> {
-    *line = Control::default();
+pub(crate) fn request_line(bytes: &[u8], line: &mut ControlData) -> Parsed<(), RequestError> {
+    *line = ControlData::default();
     let mut at = 0;
     // By far the most frequent method.
     if bytes.starts_with(b"GET ") {
@@ -90,7 +90,7 @@ pub(crate) fn request_line(bytes: &[u8], line: &mut Control) -> Parsed<(), Reque
 }
 
 /// Parses the target at `start`; returns its end.
-fn target(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestError> {
+fn target(bytes: &[u8], start: usize, line: &mut ControlData) -> Parsed<(), RequestError> {
     let mut at = start;
     match bytes[start] {
         _ if line.method == Method::Connect => {
@@ -162,7 +162,7 @@ fn has_port(authority: &[u8]) -> bool {
 /// Path and query from `start`; ends before a space or line terminator.
 //
 // nginx differs: it takes a fragment, which it cuts off for its own purposes and sends to servers behind it.
-fn path(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestError> {
+fn path(bytes: &[u8], start: usize, line: &mut ControlData) -> Parsed<(), RequestError> {
     let (shape, length) = Shape::scan(&bytes[start..]);
     let end = start + length;
     match byte!(bytes, end) {
@@ -176,7 +176,7 @@ fn path(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestErr
 
 /// `host[:port]` from `start`; ends before the first byte that cannot belong to it.
 /// [`nowait_message::host::validate`] judges the result.
-fn authority(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestError> {
+fn authority(bytes: &[u8], start: usize, line: &mut ControlData) -> Parsed<(), RequestError> {
     let mut at = start;
     if byte!(bytes, at) == b'[' {
         at += 1;
@@ -206,7 +206,7 @@ fn authority(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), Reque
 }
 
 /// Parses `HTTP/1.x` at `start`; returns the position where the line terminator must be.
-fn version(bytes: &[u8], start: usize, line: &mut Control) -> Parsed<(), RequestError> {
+fn version(bytes: &[u8], start: usize, line: &mut ControlData) -> Parsed<(), RequestError> {
     // By far the most frequent beginning and end.
     if let Some(b"HTTP/1.1\r") = bytes.get(start..start + 9) {
         line.version = Version::Http11;

@@ -7,7 +7,9 @@ use crate::reader::{FieldSpans, HeadLines};
 use crate::{BodyLength, Limits};
 use nowait_message::name::Known;
 use nowait_message::scan::{is_token, list};
-use nowait_message::{Control, FieldError, Place, RequestHead, Span, TargetForm, Version};
+use nowait_message::{
+    ControlData, FieldError, FieldPosition, RequestHead, Span, TargetForm, Version,
+};
 
 /// Number of dropped fields that are kept for the log.
 const IGNORED_LINES_MAX: usize = 16;
@@ -161,7 +163,7 @@ impl HeadLines for RequestHeadReader<'_> {
         let control = self.head.control_mut();
         let read = request_line(bytes, control);
         let Ok(ParsedLine::Whole((), length)) = read else {
-            *control = Control::default();
+            *control = ControlData::default();
             return read;
         };
         let named = matches!(control.form, TargetForm::Absolute | TargetForm::Authority);
@@ -208,7 +210,7 @@ impl HeadLines for RequestHeadReader<'_> {
             return Err(RequestError::TooManyHeaders);
         }
         let FieldSpans { name, value, known, .. } = field;
-        self.head.add(bytes, Place { name, value, known }).map_err(|error| {
+        self.head.add(bytes, FieldPosition { name, value, known }).map_err(|error| {
             self.framing.fail(name.to(value), None);
             error.into()
         })

@@ -6,7 +6,7 @@ use crate::error::ResponseError;
 use crate::line::{ParsedLine, status_line};
 use crate::reader::{FieldSpans, HeadLines};
 use crate::request::ConnectionTokens;
-use nowait_message::{Known, Place, ResponseBuilder, Span, Version};
+use nowait_message::{FieldPosition, Known, ResponseBuilder, Span, Version};
 
 /// What a connection keeps of a response besides its head.
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,7 +75,7 @@ impl HeadLines for ResponseHeadReader<'_> {
             }
             _ => {}
         }
-        self.head.add(Place { name, value, known });
+        self.head.add(FieldPosition { name, value, known });
         Ok(())
     }
 

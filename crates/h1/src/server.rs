@@ -41,7 +41,7 @@ use crate::request::{ConnectionTokens, RequestFraming, RequestHeadReader};
 use crate::{Limits, RequestError};
 use nowait_message::{RequestHead, Span};
 
-/// Result of [`Connection::receive_head`].
+/// Result of [`ServerConnection::receive_head`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHeadStep {
     /// Number of consumed bytes of the input; all of them while the head is incomplete.
@@ -52,7 +52,7 @@ pub struct RequestHeadStep {
 
 /// The protocol state of one connection.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ServerConnection {
     limits: Limits,
     reader: HeadProgress,
     head_complete: bool,
@@ -62,10 +62,10 @@ pub struct Connection {
     body: BodyDecoder,
 }
 
-impl Connection {
+impl ServerConnection {
     /// A fresh connection. The limits are those of the listening socket's default server.
     pub fn new(limits: Limits) -> Self {
-        Connection {
+        ServerConnection {
             limits,
             reader: HeadProgress::new(&limits),
             head_complete: false,
@@ -92,7 +92,7 @@ impl Connection {
     }
 
     /// Reads a head into `head`, which must be the same one, not recycled, until it is complete.
-    /// Once it is, further calls consume nothing until [`Connection::next_request`].
+    /// Once it is, further calls consume nothing until [`ServerConnection::next_request`].
     ///
     /// After an error the connection can only be closed; `head` contains the part read.
     pub fn receive_head(
@@ -119,7 +119,7 @@ impl Connection {
         self.framing.body_length(head)
     }
 
-    /// The options of the head's `Connection`.
+    /// The options of the head's `ServerConnection`.
     pub fn options(&self) -> ConnectionTokens {
         self.framing.options
     }
@@ -208,7 +208,7 @@ mod tests {
     /// Part of the memory cost of an idle connection.
     #[test]
     fn an_idle_connection_is_small() {
-        let size = std::mem::size_of::<Connection>();
+        let size = std::mem::size_of::<ServerConnection>();
         assert!(size <= 144, "{size} bytes");
         let size = std::mem::size_of::<RequestHead>();
         assert!(size <= 384, "{size} bytes");

@@ -1,7 +1,7 @@
 //! Requests as bytes, and what becomes of them: tables, every way of cutting the input in two,
 //! the corpus of request smuggling, nginx's size limits.
 
-use nowait_h1::server::Connection;
+use nowait_h1::server::ServerConnection;
 use nowait_h1::{BodyEvent, BodyLength, Limits, RequestError};
 use nowait_message::{Known, Method, RequestHead, TargetForm, Version};
 
@@ -24,7 +24,7 @@ fn body(bytes: &[u8]) -> Event {
 
 /// Feeds the pieces and collects the events.
 fn events(limits: Limits, pieces: &[&[u8]]) -> Vec<Event> {
-    let mut connection = Connection::new(limits);
+    let mut connection = ServerConnection::new(limits);
     let mut request = RequestHead::new();
     let mut in_body = false;
     let mut events = Vec::new();
@@ -95,8 +95,8 @@ fn check(input: &[u8], expected: &[Event]) {
 }
 
 /// The one head that `input` is, and its connection.
-fn parse(input: &[u8]) -> (Connection, RequestHead) {
-    let (mut connection, mut head) = (Connection::new(Limits::default()), RequestHead::new());
+fn parse(input: &[u8]) -> (ServerConnection, RequestHead) {
+    let (mut connection, mut head) = (ServerConnection::new(Limits::default()), RequestHead::new());
     let step = connection.receive_head(&mut head, input).unwrap();
     assert_eq!((step.consumed, step.complete), (input.len(), true));
     (connection, head)
@@ -179,7 +179,7 @@ fn a_head_after_another() {
     for first in &heads {
         for second in &heads {
             for cut in [0, 1, second.len() / 2] {
-                let mut connection = Connection::new(Limits::default());
+                let mut connection = ServerConnection::new(Limits::default());
                 let mut head = RequestHead::new();
                 if connection.receive_head(&mut head, first.as_bytes()).is_err() {
                     continue;
@@ -189,8 +189,8 @@ fn a_head_after_another() {
                 head.recycle_for_next();
                 assert!(head.is_empty() && head.fields().is_empty() && head.host().is_none());
                 let (fresh_connection, fresh) =
-                    (Connection::new(Limits::default()), RequestHead::new());
-                let read = |mut connection: Connection, mut head: RequestHead| {
+                    (ServerConnection::new(Limits::default()), RequestHead::new());
+                let read = |mut connection: ServerConnection, mut head: RequestHead| {
                     let (begin, rest) = second.as_bytes().split_at(cut);
                     let mut result = connection.receive_head(&mut head, begin);
                     if result.is_ok() {
@@ -208,7 +208,7 @@ fn a_head_after_another() {
 }
 
 /// Everything that a head and its connection tell.
-fn all_of(connection: &Connection, head: &RequestHead) -> String {
+fn all_of(connection: &ServerConnection, head: &RequestHead) -> String {
     let fields: Vec<_> = head.fields().iter().collect();
     let cookies: Vec<_> = head.fields().all(Known::Cookie).collect();
     let ignored: Vec<_> = connection.ignored_lines(head).collect();
@@ -254,7 +254,7 @@ fn identical_fields_are_reused() {
 #[test]
 fn changed_fields_and_limits_prevent_reuse() {
     let input = b"GET / HTTP/1.1\r\nHost: a\r\nAccept: x\r\nunder_score: 1\r\n\r\n";
-    let next = |mut connection: Connection, mut head: RequestHead| {
+    let next = |mut connection: ServerConnection, mut head: RequestHead| {
         assert_eq!(connection.discard_body(b""), Ok((0, true)));
         assert!(connection.next_request());
         head.recycle_for_next();
@@ -265,7 +265,7 @@ fn changed_fields_and_limits_prevent_reuse() {
     };
     let limits = Limits { underscores_in_headers: true, ..Limits::default() };
     let first = || {
-        let (mut connection, mut head) = (Connection::new(limits), RequestHead::new());
+        let (mut connection, mut head) = (ServerConnection::new(limits), RequestHead::new());
         assert!(connection.receive_head(&mut head, input).unwrap().complete);
         (connection, head)
     };
@@ -434,7 +434,7 @@ fn malformed_request_lines() {
 fn nonsense_is_refused_at_once() {
     for input in [&b"\x16"[..], b"G\x01", b"GET *", b"GET / Q", b"GET / HTTP/2"] {
         let mut head = RequestHead::new();
-        let result = Connection::new(Limits::default()).receive_head(&mut head, input);
+        let result = ServerConnection::new(Limits::default()).receive_head(&mut head, input);
         assert!(result.is_err(), "{input:?}");
         assert_eq!(&head.request_line()[..], input);
     }
@@ -582,7 +582,7 @@ fn odd_names() {
     let input = with_fields("x_y: 1\r\nx.y: 2\r\nX!: 3\r\nx-y: 4\r\n");
     let names = |limits| {
         let mut head = RequestHead::new();
-        let mut connection = Connection::new(limits);
+        let mut connection = ServerConnection::new(limits);
         connection.receive_head(&mut head, &input).unwrap();
         let values = head.fields().iter().skip(1).map(|f| f.value[0] - b'0').collect::<Vec<_>>();
         (values, connection.ignored_fields())
@@ -649,7 +649,7 @@ fn memory_is_bounded() {
         ("GET / HTTP/1.1\r\nX: ", RequestError::HeaderLineTooLong),
         ("GET / HTTP/1.1\r\n", RequestError::HeaderLineTooLong),
     ] {
-        let mut connection = Connection::new(limits);
+        let mut connection = ServerConnection::new(limits);
         let mut head = RequestHead::new();
         connection.receive_head(&mut head, start.as_bytes()).unwrap();
         let filler =
@@ -670,7 +670,7 @@ fn memory_is_bounded() {
 fn log_texts() {
     let describe = |input: &[u8]| {
         let mut head = RequestHead::new();
-        let mut connection = Connection::new(Limits::default());
+        let mut connection = ServerConnection::new(Limits::default());
         let error = connection.receive_head(&mut head, input).unwrap_err();
         String::from_utf8(error.describe(&connection, &head)).unwrap()
     };
@@ -696,7 +696,7 @@ fn a_refused_head_tells_what_was_read() {
     let input = b"HEAD /x HTTP/1.1\r\nHost: Some.Example\r\nX: 1\r\n bad\r\n\r\n";
     for at in 0..=input.len() - 8 {
         let mut head = RequestHead::new();
-        let mut connection = Connection::new(Limits::default());
+        let mut connection = ServerConnection::new(Limits::default());
         connection.receive_head(&mut head, &input[..at]).unwrap();
         assert!(connection.receive_head(&mut head, &input[at..]).is_err());
         assert_eq!(head.method(), Method::Head);
@@ -774,7 +774,7 @@ fn chunk_framing_is_strict() {
 
 #[test]
 fn trailers_are_kept_apart() {
-    let mut connection = Connection::new(Limits::default());
+    let mut connection = ServerConnection::new(Limits::default());
     let mut head = RequestHead::new();
     let input = with_fields("Transfer-Encoding: chunked\r\n");
     connection.receive_head(&mut head, &input).unwrap();
@@ -790,7 +790,7 @@ fn trailers_are_kept_apart() {
 
 #[test]
 fn a_body_can_be_discarded() {
-    let mut connection = Connection::new(Limits::default());
+    let mut connection = ServerConnection::new(Limits::default());
     let mut head = RequestHead::new();
     connection.receive_head(&mut head, &with_fields("Content-Length: 10\r\n")).unwrap();
     assert_eq!(connection.discard_body(b"0123").unwrap(), (4, false));

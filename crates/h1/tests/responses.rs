@@ -1,7 +1,7 @@
 //! Responses of upstreams: framing (RFC 9112 section 6.3), interim responses, reuse; what the
 //! encoders write; and a client and a server core talking to each other.
 
-use nowait_h1::client::{Asked, Connection, HeadEvent, INTERIM_MAX};
+use nowait_h1::client::{ClientConnection, HeadEvent, INTERIM_MAX, RequestKind};
 use nowait_h1::encode::{self, HeadWriter};
 use nowait_h1::{BodyEvent, BodyLength, Limits, ResponseError, server};
 use nowait_message::{Known, RequestHead, ResponseBuilder, Version};
@@ -24,8 +24,8 @@ fn closed(status: u16, body: &str) -> ResponseOutcome {
 }
 
 /// One response, then the end of the connection.
-fn outcome(asked: Asked, pieces: &[&[u8]]) -> ResponseOutcome {
-    let mut connection = Connection::new(Limits::default());
+fn outcome(asked: RequestKind, pieces: &[&[u8]]) -> ResponseOutcome {
+    let mut connection = ClientConnection::new(Limits::default());
     connection.request_sent(asked);
     let mut head = ResponseBuilder::new();
     let mut status = None;
@@ -69,7 +69,7 @@ fn outcome(asked: Asked, pieces: &[&[u8]]) -> ResponseOutcome {
     }
 }
 
-fn check(asked: Asked, input: &str, expected: ResponseOutcome) {
+fn check(asked: RequestKind, input: &str, expected: ResponseOutcome) {
     let input = input.as_bytes();
     let shown = String::from_utf8_lossy(input);
     assert_eq!(outcome(asked, &[input]), expected, "{shown}");
@@ -81,7 +81,7 @@ fn check(asked: Asked, input: &str, expected: ResponseOutcome) {
 
 #[test]
 fn framing() {
-    use Asked::{Connect, Content, Head, Upgrade};
+    use RequestKind::{Connect, Content, Head, Upgrade};
     let length5 = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
     check(Content, &format!("{length5}hello"), whole(200, "hello", true));
     check(Content, &format!("{length5}hello!"), whole(200, "hello", false));
@@ -134,20 +134,20 @@ fn framing() {
 fn interim_responses() {
     let early = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
-    check(Asked::Content, &format!("{early}{last}"), whole(200, "x", true));
+    check(RequestKind::Content, &format!("{early}{last}"), whole(200, "x", true));
     // A long job may report its progress.
     let many = "HTTP/1.1 102 Processing\r\n\r\n".repeat(usize::from(INTERIM_MAX));
-    check(Asked::Content, &format!("{many}{last}"), whole(200, "x", true));
+    check(RequestKind::Content, &format!("{many}{last}"), whole(200, "x", true));
     let error = ResponseOutcome::Error(ResponseError::UnexpectedInterimResponse);
-    check(Asked::Content, "HTTP/1.1 101 x\r\n\r\n", error.clone());
-    check(Asked::Content, "HTTP/1.0 100 x\r\n\r\n", error);
-    check(Asked::Content, early, ResponseOutcome::Error(ResponseError::PrematureClose));
+    check(RequestKind::Content, "HTTP/1.1 101 x\r\n\r\n", error.clone());
+    check(RequestKind::Content, "HTTP/1.0 100 x\r\n\r\n", error);
+    check(RequestKind::Content, early, ResponseOutcome::Error(ResponseError::PrematureClose));
 }
 
 #[test]
 fn interim_responses_have_a_total_number() {
-    let mut connection = Connection::new(Limits::one_buffer(4096));
-    connection.request_sent(Asked::Content);
+    let mut connection = ClientConnection::new(Limits::one_buffer(4096));
+    connection.request_sent(RequestKind::Content);
     let mut head = ResponseBuilder::new();
     let interim = b"HTTP/1.1 102 Processing\r\n\r\n";
     for _ in 0..INTERIM_MAX {
@@ -158,9 +158,9 @@ fn interim_responses_have_a_total_number() {
     let error = connection.receive_head(&mut head, interim).unwrap_err();
     assert_eq!(error, ResponseError::TooManyInterimResponses);
     // Those of the next request are counted anew.
-    let mut connection = Connection::new(Limits::one_buffer(4096));
+    let mut connection = ClientConnection::new(Limits::one_buffer(4096));
     for _ in 0..2 {
-        connection.request_sent(Asked::Content);
+        connection.request_sent(RequestKind::Content);
         for _ in 0..INTERIM_MAX {
             assert!(connection.receive_head(&mut head, interim).is_ok());
             head.clear();
@@ -173,8 +173,8 @@ fn icy_is_a_status_line_where_it_is_allowed() {
     let limits = Limits { icy: true, ..Limits::one_buffer(4096) };
     let text = b"ICY 200 OK\r\nicy-name: radio\r\n\r\n";
     for cut in 0..text.len() {
-        let mut connection = Connection::new(limits);
-        connection.request_sent(Asked::Content);
+        let mut connection = ClientConnection::new(limits);
+        connection.request_sent(RequestKind::Content);
         let mut head = ResponseBuilder::new();
         let step = connection.receive_head(&mut head, &text[..cut]).unwrap();
         assert_eq!((step.event, step.consumed), (HeadEvent::NeedMore, cut));
@@ -184,8 +184,8 @@ fn icy_is_a_status_line_where_it_is_allowed() {
         assert!(connection.body().is_until_close());
     }
     for bad in ["ICX 200 OK\r\n", "IC 200", "ICY200 OK\r\n", "ICY x\r\n", "ICY/1.0 200 OK\r\n"] {
-        let mut connection = Connection::new(limits);
-        connection.request_sent(Asked::Content);
+        let mut connection = ClientConnection::new(limits);
+        connection.request_sent(RequestKind::Content);
         let result = connection.receive_head(&mut ResponseBuilder::new(), bad.as_bytes());
         assert_eq!(result.unwrap_err(), ResponseError::InvalidStatusLine, "{bad}");
     }
@@ -194,8 +194,8 @@ fn icy_is_a_status_line_where_it_is_allowed() {
 #[test]
 fn names_of_fields_may_be_odd() {
     let text = "HTTP/1.1 200 OK\r\nX_User: a\r\nX.Y: b\r\nX@Y: c\r\nX/Y: d\r\n!: e\r\n\r\n";
-    let mut connection = Connection::new(Limits::one_buffer(4096));
-    connection.request_sent(Asked::Content);
+    let mut connection = ClientConnection::new(Limits::one_buffer(4096));
+    connection.request_sent(RequestKind::Content);
     let mut builder = ResponseBuilder::new();
     connection.receive_head(&mut builder, text.as_bytes()).unwrap();
     let head = builder.take();
@@ -232,15 +232,15 @@ fn malformed_heads() {
         ),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip", E::UnknownTransferEncoding),
     ] {
-        check(Asked::Content, &format!("{head}\r\n\r\n"), ResponseOutcome::Error(error));
+        check(RequestKind::Content, &format!("{head}\r\n\r\n"), ResponseOutcome::Error(error));
     }
     let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "y".repeat(9000));
-    check(Asked::Content, &long, ResponseOutcome::Error(E::HeaderTooLarge));
+    check(RequestKind::Content, &long, ResponseOutcome::Error(E::HeaderTooLarge));
 }
 
 #[test]
 fn bytes_without_a_request_are_no_response() {
-    let mut connection = Connection::new(Limits::default());
+    let mut connection = ClientConnection::new(Limits::default());
     assert!(connection.reusable(false));
     let mut head = ResponseBuilder::new();
     assert!(connection.receive_head(&mut head, b"HTTP/1.1 200 OK\r\n\r\n").is_err());
@@ -307,7 +307,7 @@ fn both_sides_understand_each_other() {
         }
         request.extend_from_slice(encode::LAST_CHUNK);
 
-        let mut server = server::Connection::new(Limits::default());
+        let mut server = server::ServerConnection::new(Limits::default());
         let mut head = RequestHead::new();
         let mut received = Vec::new();
         let mut complete = false;
@@ -343,6 +343,6 @@ fn both_sides_understand_each_other() {
         encode::last_chunk(&mut response, head.fields());
 
         let pieces: Vec<&[u8]> = response.chunks(piece).collect();
-        assert_eq!(outcome(Asked::Content, &pieces), whole(200, "first second", true));
+        assert_eq!(outcome(RequestKind::Content, &pieces), whole(200, "first second", true));
     }
 }

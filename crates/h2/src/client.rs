@@ -1,23 +1,23 @@
 //! A connection to an upstream server, seen from the client. See [`crate::server`] for an example of
 //! both sides.
 //!
-//! A connection carries many requests. [`Connection::can_open`] tells whether one more fits; a stream
+//! A connection carries many requests. [`ClientConnection::can_open`] tells whether one more fits; a stream
 //! that ends with `REFUSED_STREAM` has not been processed, and its request may be sent elsewhere.
 
 use bytes::BufMut;
 
-pub use crate::connection::Client;
+pub use crate::connection::ClientSide;
 use crate::connection::{HeadKind, HeadWriter};
 use crate::frame::StreamId;
 use crate::hpack::Token;
 use crate::stream::StreamState;
 
 /// The protocol state of a connection to a server.
-pub type Connection = crate::connection::Connection<Client>;
+pub type ClientConnection = crate::connection::Connection<ClientSide>;
 
 /// The control data of a request (RFC 9113 section 8.3.1), trusted by the caller to be valid.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct RequestControl<'a> {
     /// `:method`
     pub method: &'a [u8],
     /// `:scheme`; empty for CONNECT without `:protocol`.
@@ -51,7 +51,7 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-impl Connection {
+impl ClientConnection {
     /// How many more streams may be opened now.
     pub fn can_open(&self) -> usize {
         if self.is_going_away() || self.next_stream().is_none() {
@@ -63,9 +63,9 @@ impl Connection {
     /// Opens a stream and begins its request.
     pub fn open<'a, B: BufMut + AsMut<[u8]>>(
         &'a mut self,
-        request: &Request<'_>,
+        request: &RequestControl<'_>,
         out: &'a mut B,
-    ) -> Result<HeadWriter<'a, Client, B>, OpenError> {
+    ) -> Result<HeadWriter<'a, ClientSide, B>, OpenError> {
         let next = self.next_stream().filter(|_| !self.is_going_away());
         let id = next.ok_or(OpenError::GoingAway)?;
         if self.can_open() == 0 {

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::frame::Kind;
+use crate::frame::FrameType;
 use crate::hpack;
 
 /// A code on the wire (RFC 9113 section 7). Unknown ones have no special meaning.
@@ -70,23 +70,23 @@ pub enum ConnectionError {
     /// The first frame is not SETTINGS.
     MissingSettings,
     /// A frame larger than we allow.
-    FrameTooLarge(Kind),
+    FrameTooLarge(FrameType),
     /// A length that the type of frame can't have.
-    FrameLength(Kind),
+    FrameLength(FrameType),
     /// More padding than payload.
-    Padding(Kind),
+    Padding(FrameType),
     /// A stream that the type of frame can't have, or that can't be opened.
-    StreamIdentifier(Kind),
+    StreamIdentifier(FrameType),
     /// A frame on a stream that has not been opened.
-    IdleStream(Kind),
+    IdleStream(FrameType),
     /// A stream that depends on itself.
-    SelfDependency(Kind),
+    SelfDependency(FrameType),
     /// Another frame inside a field block.
     ExpectedContinuation,
     /// CONTINUATION outside of a field block.
     UnexpectedContinuation,
     /// HEADERS or DATA on a stream that the peer had ended or reset.
-    ClosedStream(Kind),
+    ClosedStream(FrameType),
     /// PUSH_PROMISE: pushing is off, and no client may.
     PushPromise,
     /// A value that the setting of this number can't have.
@@ -122,7 +122,7 @@ impl ConnectionError {
             ConnectionError::InitialWindow
             | ConnectionError::WindowOverflow
             | ConnectionError::FlowControl => ErrorCode::FLOW_CONTROL_ERROR,
-            ConnectionError::ClosedStream(Kind::Data) => ErrorCode::STREAM_CLOSED,
+            ConnectionError::ClosedStream(FrameType::Data) => ErrorCode::STREAM_CLOSED,
             // As nginx: the frames are too small for what the block announces.
             ConnectionError::Compression(hpack::HpackError::Truncated) => {
                 ErrorCode::FRAME_SIZE_ERROR

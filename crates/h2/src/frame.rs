@@ -61,7 +61,7 @@ impl std::fmt::Display for StreamId {
 /// The type of a frame (RFC 9113 section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each variant is the frame of that name")]
-pub enum Kind {
+pub enum FrameType {
     Data,
     Headers,
     Priority,
@@ -79,56 +79,56 @@ pub enum Kind {
     Unknown(u8),
 }
 
-impl Kind {
+impl FrameType {
     const fn from_octet(octet: u8) -> Self {
         match octet {
-            0 => Kind::Data,
-            1 => Kind::Headers,
-            2 => Kind::Priority,
-            3 => Kind::RstStream,
-            4 => Kind::Settings,
-            5 => Kind::PushPromise,
-            6 => Kind::Ping,
-            7 => Kind::GoAway,
-            8 => Kind::WindowUpdate,
-            9 => Kind::Continuation,
-            0x10 => Kind::PriorityUpdate,
-            other => Kind::Unknown(other),
+            0 => FrameType::Data,
+            1 => FrameType::Headers,
+            2 => FrameType::Priority,
+            3 => FrameType::RstStream,
+            4 => FrameType::Settings,
+            5 => FrameType::PushPromise,
+            6 => FrameType::Ping,
+            7 => FrameType::GoAway,
+            8 => FrameType::WindowUpdate,
+            9 => FrameType::Continuation,
+            0x10 => FrameType::PriorityUpdate,
+            other => FrameType::Unknown(other),
         }
     }
 
     const fn octet(self) -> u8 {
         match self {
-            Kind::Data => 0,
-            Kind::Headers => 1,
-            Kind::Priority => 2,
-            Kind::RstStream => 3,
-            Kind::Settings => 4,
-            Kind::PushPromise => 5,
-            Kind::Ping => 6,
-            Kind::GoAway => 7,
-            Kind::WindowUpdate => 8,
-            Kind::Continuation => 9,
-            Kind::PriorityUpdate => 0x10,
-            Kind::Unknown(octet) => octet,
+            FrameType::Data => 0,
+            FrameType::Headers => 1,
+            FrameType::Priority => 2,
+            FrameType::RstStream => 3,
+            FrameType::Settings => 4,
+            FrameType::PushPromise => 5,
+            FrameType::Ping => 6,
+            FrameType::GoAway => 7,
+            FrameType::WindowUpdate => 8,
+            FrameType::Continuation => 9,
+            FrameType::PriorityUpdate => 0x10,
+            FrameType::Unknown(octet) => octet,
         }
     }
 
     /// The name in the RFC.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Kind::Data => "DATA",
-            Kind::Headers => "HEADERS",
-            Kind::Priority => "PRIORITY",
-            Kind::RstStream => "RST_STREAM",
-            Kind::Settings => "SETTINGS",
-            Kind::PushPromise => "PUSH_PROMISE",
-            Kind::Ping => "PING",
-            Kind::GoAway => "GOAWAY",
-            Kind::WindowUpdate => "WINDOW_UPDATE",
-            Kind::Continuation => "CONTINUATION",
-            Kind::PriorityUpdate => "PRIORITY_UPDATE",
-            Kind::Unknown(_) => "unknown",
+            FrameType::Data => "DATA",
+            FrameType::Headers => "HEADERS",
+            FrameType::Priority => "PRIORITY",
+            FrameType::RstStream => "RST_STREAM",
+            FrameType::Settings => "SETTINGS",
+            FrameType::PushPromise => "PUSH_PROMISE",
+            FrameType::Ping => "PING",
+            FrameType::GoAway => "GOAWAY",
+            FrameType::WindowUpdate => "WINDOW_UPDATE",
+            FrameType::Continuation => "CONTINUATION",
+            FrameType::PriorityUpdate => "PRIORITY_UPDATE",
+            FrameType::Unknown(_) => "unknown",
         }
     }
 }
@@ -169,7 +169,7 @@ pub struct FrameHeader {
     /// The length of the payload.
     pub length: u32,
     /// The type.
-    pub kind: Kind,
+    pub kind: FrameType,
     /// The flags.
     pub flags: Flags,
     /// The stream.
@@ -183,7 +183,7 @@ impl FrameHeader {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *octets;
         FrameHeader {
             length: u32::from_be_bytes([0, l0, l1, l2]),
-            kind: Kind::from_octet(kind),
+            kind: FrameType::from_octet(kind),
             flags: Flags(flags),
             stream: StreamId::new(u32::from_be_bytes([s0, s1, s2, s3])),
         }
@@ -214,27 +214,30 @@ impl FrameHeader {
         }
         let (flags, length) = (self.flags, self.length);
         let fits = match self.kind {
-            Kind::Data => length >= u32::from(flags.has(Flags::PADDED)),
-            Kind::Headers => {
+            FrameType::Data => length >= u32::from(flags.has(Flags::PADDED)),
+            FrameType::Headers => {
                 let fixed = if flags.has(Flags::PRIORITY) { 5 } else { 0 };
                 length >= fixed + u32::from(flags.has(Flags::PADDED))
             }
-            Kind::Priority => length == 5,
-            Kind::RstStream | Kind::WindowUpdate => length == 4,
-            Kind::Settings if flags.has(Flags::ACK) => length == 0,
-            Kind::Settings => length.is_multiple_of(6),
-            Kind::Ping => length == 8,
-            Kind::PriorityUpdate => length >= 4,
-            Kind::GoAway => length >= 8,
-            Kind::PushPromise | Kind::Continuation | Kind::Unknown(_) => true,
+            FrameType::Priority => length == 5,
+            FrameType::RstStream | FrameType::WindowUpdate => length == 4,
+            FrameType::Settings if flags.has(Flags::ACK) => length == 0,
+            FrameType::Settings => length.is_multiple_of(6),
+            FrameType::Ping => length == 8,
+            FrameType::PriorityUpdate => length >= 4,
+            FrameType::GoAway => length >= 8,
+            FrameType::PushPromise | FrameType::Continuation | FrameType::Unknown(_) => true,
         };
         if !fits {
             return Err(ConnectionError::FrameLength(self.kind));
         }
         let of_connection = self.stream == StreamId::CONNECTION;
         let placed = match self.kind {
-            Kind::Settings | Kind::Ping | Kind::GoAway | Kind::PriorityUpdate => of_connection,
-            Kind::WindowUpdate | Kind::Unknown(_) => true,
+            FrameType::Settings
+            | FrameType::Ping
+            | FrameType::GoAway
+            | FrameType::PriorityUpdate => of_connection,
+            FrameType::WindowUpdate | FrameType::Unknown(_) => true,
             _ => !of_connection,
         };
         if placed { Ok(()) } else { Err(ConnectionError::StreamIdentifier(self.kind)) }
@@ -248,7 +251,7 @@ mod tests {
     #[test]
     fn a_header_returns() {
         for octet in 0..=255 {
-            let kind = Kind::from_octet(octet);
+            let kind = FrameType::from_octet(octet);
             let stream = StreamId::new(0x8123_4567);
             let header = FrameHeader { length: 0xabcdef, kind, flags: Flags(octet), stream };
             assert_eq!(FrameHeader::parse(&header.octets()), header);
@@ -265,33 +268,51 @@ mod tests {
         };
         let padded = Flags::PADDED;
         for (kind, flags, length, stream, expected) in [
-            (Kind::Data, Flags::NONE, 16_384, 1, Ok(())),
-            (Kind::Data, Flags::NONE, 16_385, 1, Err(FrameTooLarge(Kind::Data))),
-            (Kind::Data, padded, 0, 1, Err(FrameLength(Kind::Data))),
-            (Kind::Data, Flags::NONE, 0, 0, Err(StreamIdentifier(Kind::Data))),
-            (Kind::Headers, padded, 0, 1, Err(FrameLength(Kind::Headers))),
-            (Kind::Headers, Flags::PRIORITY, 4, 1, Err(FrameLength(Kind::Headers))),
-            (Kind::Headers, Flags(0x28), 5, 1, Err(FrameLength(Kind::Headers))),
-            (Kind::Headers, Flags(0x28), 6, 1, Ok(())),
-            (Kind::Headers, Flags::NONE, 1, 0, Err(StreamIdentifier(Kind::Headers))),
-            (Kind::Priority, Flags::NONE, 4, 1, Err(FrameLength(Kind::Priority))),
-            (Kind::Priority, Flags::NONE, 5, 0, Err(StreamIdentifier(Kind::Priority))),
-            (Kind::RstStream, Flags::NONE, 5, 1, Err(FrameLength(Kind::RstStream))),
-            (Kind::RstStream, Flags::NONE, 4, 0, Err(StreamIdentifier(Kind::RstStream))),
-            (Kind::Settings, Flags::NONE, 7, 0, Err(FrameLength(Kind::Settings))),
-            (Kind::Settings, Flags::ACK, 6, 0, Err(FrameLength(Kind::Settings))),
-            (Kind::Settings, Flags::NONE, 6, 1, Err(StreamIdentifier(Kind::Settings))),
-            (Kind::Ping, Flags::NONE, 7, 0, Err(FrameLength(Kind::Ping))),
-            (Kind::Ping, Flags::NONE, 8, 1, Err(StreamIdentifier(Kind::Ping))),
-            (Kind::GoAway, Flags::NONE, 7, 0, Err(FrameLength(Kind::GoAway))),
-            (Kind::GoAway, Flags::NONE, 8, 1, Err(StreamIdentifier(Kind::GoAway))),
-            (Kind::WindowUpdate, Flags::NONE, 3, 1, Err(FrameLength(Kind::WindowUpdate))),
-            (Kind::WindowUpdate, Flags::NONE, 4, 0, Ok(())),
-            (Kind::Continuation, Flags::NONE, 0, 0, Err(StreamIdentifier(Kind::Continuation))),
-            (Kind::PriorityUpdate, Flags::NONE, 3, 0, Err(FrameLength(Kind::PriorityUpdate))),
-            (Kind::PriorityUpdate, Flags::NONE, 4, 1, Err(StreamIdentifier(Kind::PriorityUpdate))),
-            (Kind::PriorityUpdate, Flags::NONE, 4, 0, Ok(())),
-            (Kind::Unknown(99), Flags(0xff), 0, 0, Ok(())),
+            (FrameType::Data, Flags::NONE, 16_384, 1, Ok(())),
+            (FrameType::Data, Flags::NONE, 16_385, 1, Err(FrameTooLarge(FrameType::Data))),
+            (FrameType::Data, padded, 0, 1, Err(FrameLength(FrameType::Data))),
+            (FrameType::Data, Flags::NONE, 0, 0, Err(StreamIdentifier(FrameType::Data))),
+            (FrameType::Headers, padded, 0, 1, Err(FrameLength(FrameType::Headers))),
+            (FrameType::Headers, Flags::PRIORITY, 4, 1, Err(FrameLength(FrameType::Headers))),
+            (FrameType::Headers, Flags(0x28), 5, 1, Err(FrameLength(FrameType::Headers))),
+            (FrameType::Headers, Flags(0x28), 6, 1, Ok(())),
+            (FrameType::Headers, Flags::NONE, 1, 0, Err(StreamIdentifier(FrameType::Headers))),
+            (FrameType::Priority, Flags::NONE, 4, 1, Err(FrameLength(FrameType::Priority))),
+            (FrameType::Priority, Flags::NONE, 5, 0, Err(StreamIdentifier(FrameType::Priority))),
+            (FrameType::RstStream, Flags::NONE, 5, 1, Err(FrameLength(FrameType::RstStream))),
+            (FrameType::RstStream, Flags::NONE, 4, 0, Err(StreamIdentifier(FrameType::RstStream))),
+            (FrameType::Settings, Flags::NONE, 7, 0, Err(FrameLength(FrameType::Settings))),
+            (FrameType::Settings, Flags::ACK, 6, 0, Err(FrameLength(FrameType::Settings))),
+            (FrameType::Settings, Flags::NONE, 6, 1, Err(StreamIdentifier(FrameType::Settings))),
+            (FrameType::Ping, Flags::NONE, 7, 0, Err(FrameLength(FrameType::Ping))),
+            (FrameType::Ping, Flags::NONE, 8, 1, Err(StreamIdentifier(FrameType::Ping))),
+            (FrameType::GoAway, Flags::NONE, 7, 0, Err(FrameLength(FrameType::GoAway))),
+            (FrameType::GoAway, Flags::NONE, 8, 1, Err(StreamIdentifier(FrameType::GoAway))),
+            (FrameType::WindowUpdate, Flags::NONE, 3, 1, Err(FrameLength(FrameType::WindowUpdate))),
+            (FrameType::WindowUpdate, Flags::NONE, 4, 0, Ok(())),
+            (
+                FrameType::Continuation,
+                Flags::NONE,
+                0,
+                0,
+                Err(StreamIdentifier(FrameType::Continuation)),
+            ),
+            (
+                FrameType::PriorityUpdate,
+                Flags::NONE,
+                3,
+                0,
+                Err(FrameLength(FrameType::PriorityUpdate)),
+            ),
+            (
+                FrameType::PriorityUpdate,
+                Flags::NONE,
+                4,
+                1,
+                Err(StreamIdentifier(FrameType::PriorityUpdate)),
+            ),
+            (FrameType::PriorityUpdate, Flags::NONE, 4, 0, Ok(())),
+            (FrameType::Unknown(99), Flags(0xff), 0, 0, Ok(())),
         ] {
             assert_eq!(check(kind, flags, length, stream), expected, "{kind:?} {flags:?} {length}");
         }

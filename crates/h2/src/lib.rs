@@ -37,6 +37,6 @@ mod window;
 
 pub use connection::{Event, HeadWriter, ReceiveStep, SendError, Sink};
 pub use error::{ConnectionError, ErrorCode, Flood, Malformed, StreamError};
-pub use frame::{Flags, FrameHeader, Kind, StreamId};
+pub use frame::{Flags, FrameHeader, FrameType, StreamId};
 pub use limits::Limits;
 pub use priority::Priority;

@@ -8,7 +8,7 @@
 use nowait_message::scan;
 
 use crate::error::Malformed;
-use crate::hpack::{Field, Token};
+use crate::hpack::{HpackField, Token};
 
 /// What a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl HeadCheck {
 
     /// Checks one field; returns whether it may be passed on.
     #[inline]
-    pub(crate) fn field(&mut self, field: &Field<'_>) -> bool {
+    pub(crate) fn field(&mut self, field: &HpackField<'_>) -> bool {
         let result = match field.name {
             [b':', ..] => self.pseudo(field),
             _ => self.regular(field),
@@ -124,7 +124,7 @@ impl HeadCheck {
         Ok(self.head)
     }
 
-    fn pseudo(&mut self, field: &Field<'_>) -> Result<(), Malformed> {
+    fn pseudo(&mut self, field: &HpackField<'_>) -> Result<(), Malformed> {
         let value = field.value;
         let bit = match (field.token, self.expected) {
             (_, Expected::Trailers { .. }) => return Err(Malformed::PseudoInTrailers),
@@ -171,7 +171,7 @@ impl HeadCheck {
         Ok(())
     }
 
-    fn regular(&mut self, field: &Field<'_>) -> Result<(), Malformed> {
+    fn regular(&mut self, field: &HpackField<'_>) -> Result<(), Malformed> {
         self.regular = true;
         if let Some(fault) = field.fault {
             return Err(fault);
@@ -300,7 +300,7 @@ mod tests {
         let mut check = HeadCheck::new(expected);
         for (name, value) in fields {
             let (name, value) = (name.as_bytes(), value.as_bytes());
-            check.field(&Field::new(name, value));
+            check.field(&HpackField::new(name, value));
         }
         check.finish()
     }
@@ -392,7 +392,7 @@ mod tests {
             let block = [0x80 | index];
             let mut block = decoder.block(&block, 100);
             let field = block.next().unwrap().unwrap();
-            assert_eq!(field, Field::new(field.name, field.value), "index {index}");
+            assert_eq!(field, HpackField::new(field.name, field.value), "index {index}");
         }
     }
 
@@ -418,7 +418,7 @@ mod tests {
             assert!(round < 3 || block.len() == fields.len(), "all are indexed by now");
             let mut block = decoder.block(&block, 100);
             for (name, value) in fields {
-                let field = Field::new(name.as_bytes(), value.as_bytes());
+                let field = HpackField::new(name.as_bytes(), value.as_bytes());
                 assert_eq!(block.next().unwrap(), Some(field));
             }
         }

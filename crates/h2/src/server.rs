@@ -52,22 +52,22 @@
 
 use bytes::BufMut;
 
-pub use crate::connection::Server;
+pub use crate::connection::ServerSide;
 use crate::connection::{HeadWriter, SendError};
 use crate::frame::StreamId;
 use crate::hpack::Token;
 
 /// The protocol state of a client's connection.
-pub type Connection = crate::connection::Connection<Server>;
+pub type ServerConnection = crate::connection::Connection<ServerSide>;
 
-impl Connection {
+impl ServerConnection {
     /// Begins a response.
     pub fn respond<'a, B: BufMut + AsMut<[u8]>>(
         &'a mut self,
         stream: StreamId,
         status: u16,
         out: &'a mut B,
-    ) -> Result<HeadWriter<'a, Server, B>, SendError> {
+    ) -> Result<HeadWriter<'a, ServerSide, B>, SendError> {
         let mut head = self.begin_block(stream, crate::connection::HeadKind::Head, out)?;
         head.pseudo(Token::STATUS, &digits(status));
         Ok(head)
@@ -79,7 +79,7 @@ impl Connection {
         stream: StreamId,
         status: u16,
         out: &'a mut B,
-    ) -> Result<HeadWriter<'a, Server, B>, SendError> {
+    ) -> Result<HeadWriter<'a, ServerSide, B>, SendError> {
         let mut head = self.begin_block(stream, crate::connection::HeadKind::Interim, out)?;
         head.pseudo(Token::STATUS, &digits(status));
         Ok(head)

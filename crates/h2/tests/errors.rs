@@ -2,7 +2,7 @@
 
 mod support;
 
-use nowait_h2::{ConnectionError, ErrorCode, Kind, Limits, Priority, StreamId};
+use nowait_h2::{ConnectionError, ErrorCode, FrameType, Limits, Priority, StreamId};
 use support::*;
 
 /// To a server that has exchanged settings.
@@ -31,16 +31,16 @@ fn check<R: nowait_h2::connection::Role>(
 #[test]
 fn prefaces() {
     for input in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\r"] {
-        let mut server = nowait_h2::server::Connection::new(Limits::default());
+        let mut server = nowait_h2::server::ServerConnection::new(Limits::default());
         assert_eq!(feed(&mut server, input), ["error InvalidPreface"]);
         assert_eq!(output(&mut server).last().unwrap(), "GOAWAY 0 PROTOCOL_ERROR");
     }
-    let mut server = nowait_h2::server::Connection::new(Limits::default());
+    let mut server = nowait_h2::server::ServerConnection::new(Limits::default());
     // As with nginx, a server does not insist on SETTINGS.
     let input = [nowait_h2::frame::PREFACE, &get(1)[..]].concat();
     assert_eq!(feed(&mut server, &input).len(), 1);
-    let mut client = nowait_h2::client::Connection::new(Limits::default());
-    let input = frame(Kind::Settings, ACK, 0, &[]);
+    let mut client = nowait_h2::client::ClientConnection::new(Limits::default());
+    let input = frame(FrameType::Settings, ACK, 0, &[]);
     assert_eq!(feed(&mut client, &input), ["error MissingSettings"]);
 }
 
@@ -62,43 +62,51 @@ fn lengths_and_streams() {
         (data(0, false, b"x"), "StreamIdentifier(Data)", "PROTOCOL_ERROR"),
         (headers(0, true, GET), "StreamIdentifier(Headers)", "PROTOCOL_ERROR"),
         (headers(2, true, GET), "StreamIdentifier(Headers)", "PROTOCOL_ERROR"),
-        (frame(Kind::Data, PADDED, 1, &[]), "FrameLength(Data)", "FRAME_SIZE_ERROR"),
-        (frame(Kind::Headers, PADDED, 1, &[]), "FrameLength(Headers)", "FRAME_SIZE_ERROR"),
-        (frame(Kind::Headers, 0x24, 1, &[0; 4]), "FrameLength(Headers)", "FRAME_SIZE_ERROR"),
-        (frame(Kind::Headers, 0x0c, 1, &[7, 0x82]), "Padding(Headers)", "PROTOCOL_ERROR"),
+        (frame(FrameType::Data, PADDED, 1, &[]), "FrameLength(Data)", "FRAME_SIZE_ERROR"),
+        (frame(FrameType::Headers, PADDED, 1, &[]), "FrameLength(Headers)", "FRAME_SIZE_ERROR"),
+        (frame(FrameType::Headers, 0x24, 1, &[0; 4]), "FrameLength(Headers)", "FRAME_SIZE_ERROR"),
+        (frame(FrameType::Headers, 0x0c, 1, &[7, 0x82]), "Padding(Headers)", "PROTOCOL_ERROR"),
         (
-            frame(Kind::Headers, 0x24, 1, &[0, 0, 0, 1, 16, 0x82]),
+            frame(FrameType::Headers, 0x24, 1, &[0, 0, 0, 1, 16, 0x82]),
             "SelfDependency(Headers)",
             "PROTOCOL_ERROR",
         ),
-        (frame(Kind::Priority, 0, 1, &[0; 4]), "FrameLength(Priority)", "FRAME_SIZE_ERROR"),
-        (frame(Kind::Priority, 0, 0, &[0; 5]), "StreamIdentifier(Priority)", "PROTOCOL_ERROR"),
+        (frame(FrameType::Priority, 0, 1, &[0; 4]), "FrameLength(Priority)", "FRAME_SIZE_ERROR"),
+        (frame(FrameType::Priority, 0, 0, &[0; 5]), "StreamIdentifier(Priority)", "PROTOCOL_ERROR"),
         (
-            frame(Kind::Priority, 0, 9, &[0, 0, 0, 9, 1]),
+            frame(FrameType::Priority, 0, 9, &[0, 0, 0, 9, 1]),
             "SelfDependency(Priority)",
             "PROTOCOL_ERROR",
         ),
-        (frame(Kind::RstStream, 0, 1, &[0; 3]), "FrameLength(RstStream)", "FRAME_SIZE_ERROR"),
+        (frame(FrameType::RstStream, 0, 1, &[0; 3]), "FrameLength(RstStream)", "FRAME_SIZE_ERROR"),
         (rst_stream(0), "StreamIdentifier(RstStream)", "PROTOCOL_ERROR"),
         (rst_stream(1), "IdleStream(RstStream)", "PROTOCOL_ERROR"),
         (rst_stream(2), "IdleStream(RstStream)", "PROTOCOL_ERROR"),
-        (frame(Kind::Settings, 0, 0, &[0; 5]), "FrameLength(Settings)", "FRAME_SIZE_ERROR"),
-        (frame(Kind::Settings, ACK, 0, &[0; 6]), "FrameLength(Settings)", "FRAME_SIZE_ERROR"),
-        (frame(Kind::Settings, 0, 0, &[0; 6 * 65]), "FrameLength(Settings)", "FRAME_SIZE_ERROR"),
-        (frame(Kind::Settings, 0, 1, &[]), "StreamIdentifier(Settings)", "PROTOCOL_ERROR"),
-        (frame(Kind::PushPromise, 4, 1, &[0; 9]), "PushPromise", "PROTOCOL_ERROR"),
-        (frame(Kind::Ping, 0, 0, &[0; 7]), "FrameLength(Ping)", "FRAME_SIZE_ERROR"),
-        (frame(Kind::Ping, 0, 1, &[0; 8]), "StreamIdentifier(Ping)", "PROTOCOL_ERROR"),
-        (frame(Kind::GoAway, 0, 0, &[0; 7]), "FrameLength(GoAway)", "FRAME_SIZE_ERROR"),
-        (frame(Kind::GoAway, 0, 1, &[0; 8]), "StreamIdentifier(GoAway)", "PROTOCOL_ERROR"),
-        (frame(Kind::WindowUpdate, 0, 0, &[]), "FrameLength(WindowUpdate)", "FRAME_SIZE_ERROR"),
+        (frame(FrameType::Settings, 0, 0, &[0; 5]), "FrameLength(Settings)", "FRAME_SIZE_ERROR"),
+        (frame(FrameType::Settings, ACK, 0, &[0; 6]), "FrameLength(Settings)", "FRAME_SIZE_ERROR"),
+        (
+            frame(FrameType::Settings, 0, 0, &[0; 6 * 65]),
+            "FrameLength(Settings)",
+            "FRAME_SIZE_ERROR",
+        ),
+        (frame(FrameType::Settings, 0, 1, &[]), "StreamIdentifier(Settings)", "PROTOCOL_ERROR"),
+        (frame(FrameType::PushPromise, 4, 1, &[0; 9]), "PushPromise", "PROTOCOL_ERROR"),
+        (frame(FrameType::Ping, 0, 0, &[0; 7]), "FrameLength(Ping)", "FRAME_SIZE_ERROR"),
+        (frame(FrameType::Ping, 0, 1, &[0; 8]), "StreamIdentifier(Ping)", "PROTOCOL_ERROR"),
+        (frame(FrameType::GoAway, 0, 0, &[0; 7]), "FrameLength(GoAway)", "FRAME_SIZE_ERROR"),
+        (frame(FrameType::GoAway, 0, 1, &[0; 8]), "StreamIdentifier(GoAway)", "PROTOCOL_ERROR"),
+        (
+            frame(FrameType::WindowUpdate, 0, 0, &[]),
+            "FrameLength(WindowUpdate)",
+            "FRAME_SIZE_ERROR",
+        ),
         (window_update(0, 0), "ZeroIncrement", "PROTOCOL_ERROR"),
         (window_update(1, 1), "IdleStream(WindowUpdate)", "PROTOCOL_ERROR"),
         (window_update(0, 0x7fff_ffff), "WindowOverflow", "FLOW_CONTROL_ERROR"),
         (data(1, false, b"x"), "IdleStream(Data)", "PROTOCOL_ERROR"),
         (data(2, false, b"x"), "IdleStream(Data)", "PROTOCOL_ERROR"),
         (
-            frame(Kind::Continuation, END_HEADERS, 1, GET),
+            frame(FrameType::Continuation, END_HEADERS, 1, GET),
             "UnexpectedContinuation",
             "PROTOCOL_ERROR",
         ),
@@ -146,7 +154,7 @@ fn states_of_streams() {
         &["RST_STREAM 1 STREAM_CLOSED"],
     );
     to_server(
-        &[get(1), window_update(1, 9), frame(Kind::Priority, 0, 1, &[0; 5])],
+        &[get(1), window_update(1, 9), frame(FrameType::Priority, 0, 1, &[0; 5])],
         &["request 1 end"],
         &[],
     );
@@ -196,16 +204,16 @@ fn frames_after_our_reset() {
 /// Section 4.3 and 6.10: a block is one unit.
 #[test]
 fn continuations() {
-    let open = frame(Kind::Headers, END, 1, &GET[..2]);
-    let rest = frame(Kind::Continuation, END_HEADERS, 1, &GET[2..]);
+    let open = frame(FrameType::Headers, END, 1, &GET[..2]);
+    let rest = frame(FrameType::Continuation, END_HEADERS, 1, &GET[2..]);
     to_server(&[open.clone(), rest.clone()], &["request 1 end"], &[]);
     for other in [
         data(1, false, b""),
         get(3),
         settings(&[]),
-        frame(Kind::Ping, 0, 0, &[0; 8]),
-        frame(Kind::Unknown(99), 0, 0, b""),
-        frame(Kind::Continuation, END_HEADERS, 3, &GET[2..]),
+        frame(FrameType::Ping, 0, 0, &[0; 8]),
+        frame(FrameType::Unknown(99), 0, 0, b""),
+        frame(FrameType::Continuation, END_HEADERS, 3, &GET[2..]),
     ] {
         to_server(
             &[open.clone(), other],
@@ -333,7 +341,7 @@ fn windows() {
 
 #[test]
 fn padding_of_data() {
-    let padded = |payload: &[u8]| frame(Kind::Data, PADDED, 1, payload);
+    let padded = |payload: &[u8]| frame(FrameType::Data, PADDED, 1, payload);
     to_server(
         &[post(1), padded(&[2, b'x', 0, 0]), padded(&[3, 0, 0, 0]), padded(&[4, 0, 0, 0])],
         &["request 1", "data 1 \"x\"", "error Padding(Data)"],
@@ -345,7 +353,7 @@ fn padding_of_data() {
 #[test]
 fn windows_lose_nothing() {
     let small = Limits { connection_window: 0, stream_window: 65_535, ..Limits::default() };
-    let padded = frame(Kind::Data, PADDED, 1, &[&[255, b'x'][..], &[0; 255]].concat());
+    let padded = frame(FrameType::Data, PADDED, 1, &[&[255, b'x'][..], &[0; 255]].concat());
     let mut padding = server(small);
     assert_eq!(feed(&mut padding, &post(1)), ["request 1"]);
     assert_eq!(feed(&mut padding, &padded.repeat(1000)).last().unwrap(), "data 1 \"x\"");
@@ -392,7 +400,7 @@ fn responses() {
     error(headers(5, true, OK), "IdleStream(Headers)");
     error(data(5, true, b""), "IdleStream(Data)");
     error(headers(2, true, OK), "StreamIdentifier(Headers)");
-    error(frame(Kind::PushPromise, END_HEADERS, 1, &[0, 0, 0, 2, 0x82]), "PushPromise");
+    error(frame(FrameType::PushPromise, END_HEADERS, 1, &[0, 0, 0, 2, 0x82]), "PushPromise");
     to_client(
         &[headers(1, true, OK), headers(1, true, OK), data(1, true, b"x")],
         &["response 1 200 end"],
@@ -419,7 +427,7 @@ fn responses_are_as_long_as_they_say() {
             &["RST_STREAM 1 PROTOCOL_ERROR"],
         );
     }
-    let mut client = nowait_h2::client::Connection::new(Limits::default());
+    let mut client = nowait_h2::client::ClientConnection::new(Limits::default());
     client.open(&request(b"HEAD"), &mut Vec::new()).unwrap().finish(true);
     let input = [settings(&[]), headers(1, false, &head("200", "1")), data(1, true, b"x")].concat();
     let events = feed(&mut client, &input);
@@ -450,7 +458,7 @@ fn lawful_responses() {
         &[],
     );
     to_client(
-        &[frame(Kind::GoAway, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]), headers(1, true, OK)],
+        &[frame(FrameType::GoAway, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]), headers(1, true, OK)],
         &["goaway 1 NO_ERROR", "reset 3 REFUSED_STREAM", "response 1 200 end"],
         &[],
     );
@@ -461,12 +469,12 @@ fn lawful_responses() {
 fn extensions() {
     to_server(
         &[
-            frame(Kind::Unknown(0x11), 0xff, 0, b"u=1"),
-            frame(Kind::Unknown(0xff), 0, 77, &[0; 300]),
-            frame(Kind::Headers, 0xd5, 1, GET),
-            frame(Kind::RstStream, 0xff, 1, &[0, 0, 1, 0]),
-            frame(Kind::Ping, 0xfe, 0, b"SEE-THIS"),
-            frame(Kind::GoAway, 0, 0, b"\0\0\0\0\0\0\0\xffdebug"),
+            frame(FrameType::Unknown(0x11), 0xff, 0, b"u=1"),
+            frame(FrameType::Unknown(0xff), 0, 77, &[0; 300]),
+            frame(FrameType::Headers, 0xd5, 1, GET),
+            frame(FrameType::RstStream, 0xff, 1, &[0, 0, 1, 0]),
+            frame(FrameType::Ping, 0xfe, 0, b"SEE-THIS"),
+            frame(FrameType::GoAway, 0, 0, b"\0\0\0\0\0\0\0\xffdebug"),
         ],
         &["request 1 end", "reset 1 0x100", "goaway 0 0xff"],
         &["PING SEE-THIS ack"],
@@ -477,7 +485,7 @@ fn extensions() {
 #[test]
 fn priorities_may_change_and_may_come_early() {
     let update = |stream: u32, value: &[u8]| {
-        frame(Kind::PriorityUpdate, 0, 0, &[&stream.to_be_bytes()[..], value].concat())
+        frame(FrameType::PriorityUpdate, 0, 0, &[&stream.to_be_bytes()[..], value].concat())
     };
     let mut server = server(Limits::default());
     let input = [update(5, b"u=1"), get(1), get(3), update(3, b"u=0"), get(5), update(99, b"u=0")];
@@ -506,13 +514,13 @@ fn priorities_may_change_and_may_come_early() {
         let mut server = support::server(Limits::default());
         assert_eq!(
             error_of(&mut server, &wrong),
-            Some(ConnectionError::StreamIdentifier(Kind::PriorityUpdate))
+            Some(ConnectionError::StreamIdentifier(FrameType::PriorityUpdate))
         );
     }
     let mut server = support::server(Limits::default());
     let long = update(1, &[b' '; 300]);
     assert_eq!(
         error_of(&mut server, &long),
-        Some(ConnectionError::FrameLength(Kind::PriorityUpdate))
+        Some(ConnectionError::FrameLength(FrameType::PriorityUpdate))
     );
 }

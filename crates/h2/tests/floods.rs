@@ -3,7 +3,7 @@
 mod support;
 
 use nowait_h2::connection::OUTPUT_MAX;
-use nowait_h2::{ConnectionError, Event, Flood, Kind, Limits};
+use nowait_h2::{ConnectionError, Event, Flood, FrameType, Limits};
 use support::*;
 
 fn limits() -> Limits {
@@ -29,19 +29,19 @@ fn passes(first: &[u8], mut repeated: impl FnMut(u32) -> Vec<u8>) -> (u32, Conne
 fn frames_that_achieve_nothing() {
     let flood = ConnectionError::Flood(Flood::Frames);
     for (first, repeated) in [
-        (vec![], frame(Kind::Ping, 0, 0, &[0; 8])),
-        (vec![], frame(Kind::Ping, ACK, 0, &[0; 8])),
+        (vec![], frame(FrameType::Ping, 0, 0, &[0; 8])),
+        (vec![], frame(FrameType::Ping, ACK, 0, &[0; 8])),
         (vec![], settings(&[])),
         (vec![], settings(&[(1, 0), (1, 4096)])),
-        (vec![], frame(Kind::Settings, ACK, 0, &[])),
-        (vec![], frame(Kind::Priority, 0, 1, &[0; 5])),
-        (vec![], frame(Kind::Unknown(0x99), 0, 0, b"u=1")),
-        (vec![], frame(Kind::PriorityUpdate, 0, 0, b"\0\0\0\x09u=1")),
-        (vec![], frame(Kind::GoAway, 0, 0, &[0; 8])),
+        (vec![], frame(FrameType::Settings, ACK, 0, &[])),
+        (vec![], frame(FrameType::Priority, 0, 1, &[0; 5])),
+        (vec![], frame(FrameType::Unknown(0x99), 0, 0, b"u=1")),
+        (vec![], frame(FrameType::PriorityUpdate, 0, 0, b"\0\0\0\x09u=1")),
+        (vec![], frame(FrameType::GoAway, 0, 0, &[0; 8])),
         (vec![], window_update(0, 1)),
         (post(1), window_update(1, 1)),
         (post(1), data(1, false, b"")),
-        (post(1), frame(Kind::Data, PADDED, 1, &[1, 0])),
+        (post(1), frame(FrameType::Data, PADDED, 1, &[1, 0])),
         ([get(1), rst_stream(1)].concat(), rst_stream(1)),
         ([get(1), rst_stream(1)].concat(), data(1, false, b"")),
         ([get(1), rst_stream(1)].concat(), window_update(1, 1)),
@@ -81,12 +81,12 @@ fn streams_that_are_refused_again_and_again() {
 /// CVE-2024-27316: a block that never ends.
 #[test]
 fn continuations_without_end() {
-    let first = frame(Kind::Headers, 0, 1, GET);
-    let empty = frame(Kind::Continuation, 0, 1, b"");
+    let first = frame(FrameType::Headers, 0, 1, GET);
+    let empty = frame(FrameType::Continuation, 0, 1, b"");
     let mut one = server(limits());
     assert_eq!(error_of(&mut one, &[&first[..], &empty.repeat(256)].concat()), None);
     assert_eq!(error_of(&mut one, &empty), Some(ConnectionError::BlockTooLarge));
-    let full = frame(Kind::Continuation, 0, 1, &[0x82; 16_384]);
+    let full = frame(FrameType::Continuation, 0, 1, &[0x82; 16_384]);
     let mut other = server(limits());
     let error = error_of(&mut other, &[&first[..], &full.repeat(4)].concat());
     assert_eq!(error, Some(ConnectionError::BlockTooLarge));
@@ -136,7 +136,7 @@ fn many_fields() {
 #[test]
 fn answers_that_nobody_reads() {
     let mut server = server(Limits { idle_frames_max: 100_000, ..limits() });
-    let input = frame(Kind::Ping, 0, 0, &[0; 8]).repeat(10_000);
+    let input = frame(FrameType::Ping, 0, 0, &[0; 8]).repeat(10_000);
     let mut heads = FieldRecorder::default();
     let step = server.receive(&input, &mut heads).unwrap();
     assert_eq!(step.event, Event::OutputFull);
@@ -159,9 +159,9 @@ fn diligent_clients_never_run_out() {
         let input = [
             post(stream),
             data(stream, true, &[b'x'; 1000]),
-            frame(Kind::Ping, 0, 0, &[0; 8]),
+            frame(FrameType::Ping, 0, 0, &[0; 8]),
             window_update(0, 5000),
-            frame(Kind::Priority, 0, stream, &[0; 5]),
+            frame(FrameType::Priority, 0, stream, &[0; 5]),
         ];
         assert_eq!(error_of(&mut server, &input.concat()), None);
         out.clear();
@@ -187,7 +187,7 @@ fn patient_clients_never_run_out() {
     let mut server = server(limits());
     for n in 0..1000 {
         let stream = 2 * n + 1;
-        let input = [get(stream), rst_stream(stream), frame(Kind::Ping, 0, 0, &[0; 8])];
+        let input = [get(stream), rst_stream(stream), frame(FrameType::Ping, 0, 0, &[0; 8])];
         assert_eq!(error_of(&mut server, &input.concat()), None);
         server.poll_output(&mut Vec::new());
         server.elapse(1);

@@ -7,14 +7,14 @@ use support::*;
 
 /// A typical request of a browser, and its response.
 fn exchange(
-    client: &mut client::Connection,
-    server: &mut server::Connection,
+    client: &mut client::ClientConnection,
+    server: &mut server::ServerConnection,
     number: u64,
     buffers: &mut (Vec<u8>, Vec<u8>),
 ) {
     let (to_server, to_client) = buffers;
     let path = format!("/path/{number}");
-    let target = client::Request { path: path.as_bytes(), ..request(b"GET") };
+    let target = client::RequestControl { path: path.as_bytes(), ..request(b"GET") };
     let mut head = client.open(&target, to_server).unwrap();
     head.field(b"user-agent", b"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101");
     head.field(b"accept", b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");
@@ -39,10 +39,10 @@ fn exchange(
 
 #[test]
 fn an_idle_connection_is_small() {
-    let size = size_of::<server::Connection>();
+    let size = size_of::<server::ServerConnection>();
     assert!(size <= 640, "{size} bytes");
-    let mut client = client::Connection::new(Limits::default());
-    let mut server = server::Connection::new(Limits::default());
+    let mut client = client::ClientConnection::new(Limits::default());
+    let mut server = server::ServerConnection::new(Limits::default());
     let mut buffers: (Vec<u8>, Vec<u8>) = Default::default();
     server.poll_output(&mut buffers.1);
     for number in 1..200 {
@@ -52,7 +52,7 @@ fn an_idle_connection_is_small() {
     server.shrink();
     // The client's table must stay: it may refer to it.
     assert!(server.heap() <= 4096 + 128 * 12, "{} bytes", server.heap());
-    let mut fresh = server::Connection::new(Limits::default());
+    let mut fresh = server::ServerConnection::new(Limits::default());
     fresh.poll_output(&mut Vec::new());
     fresh.shrink();
     assert_eq!(fresh.heap(), 0);
@@ -62,8 +62,8 @@ fn an_idle_connection_is_small() {
 /// Streams of a warm connection use the memory of earlier ones.
 #[test]
 fn requests_allocate_nothing() {
-    let mut client = client::Connection::new(Limits::default());
-    let mut server = server::Connection::new(Limits::default());
+    let mut client = client::ClientConnection::new(Limits::default());
+    let mut server = server::ServerConnection::new(Limits::default());
     let mut buffers: (Vec<u8>, Vec<u8>) = Default::default();
     server.poll_output(&mut buffers.1);
     for number in 1..500 {

@@ -186,7 +186,7 @@ fn add_fields<R: Role>(
     }
 }
 
-fn open(client: &mut Side<client::Client>, random: &mut TestRng) {
+fn open(client: &mut Side<client::ClientSide>, random: &mut TestRng) {
     if client.connection.can_open() == 0 {
         return;
     }
@@ -200,7 +200,12 @@ fn open(client: &mut Side<client::Client>, random: &mut TestRng) {
     client.halves.insert(stream, Half { head_sent: true, ended: end, ..Half::default() });
 }
 
-fn respond(server: &mut Side<server::Server>, random: &mut TestRng, stream: StreamId, end: bool) {
+fn respond(
+    server: &mut Side<server::ServerSide>,
+    random: &mut TestRng,
+    stream: StreamId,
+    end: bool,
+) {
     let half = server.halves.get_mut(&stream).unwrap();
     if random.below(4) == 0
         && let Ok(mut head) = server.connection.interim(stream, 103, &mut server.wire)
@@ -236,8 +241,8 @@ fn limits(random: &mut TestRng) -> Limits {
 
 fn run(seed: u64) {
     let random = &mut TestRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut client = Side::new(client::Connection::new(limits(random)), 0);
-    let mut server = Side::new(server::Connection::new(limits(random)), 100);
+    let mut client = Side::new(client::ClientConnection::new(limits(random)), 0);
+    let mut server = Side::new(server::ServerConnection::new(limits(random)), 100);
     for _ in 0..600 {
         match random.below(16) {
             0 | 1 => open(&mut client, random),
@@ -280,8 +285,8 @@ fn run(seed: u64) {
 
 /// Brings everything to its end and compares.
 fn settle(
-    client: &mut Side<client::Client>,
-    server: &mut Side<server::Server>,
+    client: &mut Side<client::ClientSide>,
+    server: &mut Side<server::ServerSide>,
     random: &mut TestRng,
 ) {
     for _ in 0..4 {
@@ -330,7 +335,7 @@ fn settle(
     }
 }
 
-fn open_windows(client: &mut Side<client::Client>) {
+fn open_windows(client: &mut Side<client::ClientSide>) {
     if client.connection.can_open() > 0 {
         let head = client.connection.open(&request(b"POST"), &mut client.wire).unwrap();
         let stream = head.finish(false);

@@ -9,8 +9,8 @@ use support::*;
 
 /// Both sides, and what is on its way between them.
 struct ConnectionPair {
-    client: client::Connection,
-    server: server::Connection,
+    client: client::ClientConnection,
+    server: server::ServerConnection,
     to_server: Vec<u8>,
     to_client: Vec<u8>,
     requests: FieldRecorder,
@@ -22,8 +22,8 @@ struct ConnectionPair {
 impl ConnectionPair {
     fn new(client: Limits, server: Limits) -> Self {
         let mut pair = ConnectionPair {
-            client: client::Connection::new(client),
-            server: server::Connection::new(server),
+            client: client::ClientConnection::new(client),
+            server: server::ServerConnection::new(server),
             to_server: Vec::new(),
             to_client: Vec::new(),
             requests: FieldRecorder::default(),
@@ -130,7 +130,8 @@ fn a_request_and_its_response() {
 /// The same events, however the input is cut.
 #[test]
 fn byte_by_byte() {
-    let padded = frame(nowait_h2::Kind::Data, PADDED | END, 3, &[3, b'e', b'n', b'd', 0, 0, 0]);
+    let padded =
+        frame(nowait_h2::FrameType::Data, PADDED | END, 3, &[3, b'e', b'n', b'd', 0, 0, 0]);
     let input = [
         nowait_h2::frame::PREFACE.to_vec(),
         settings(&[(3, 1), (4, 70_000)]),
@@ -138,18 +139,18 @@ fn byte_by_byte() {
         post(3),
         data(3, false, b"some data"),
         padded,
-        frame(nowait_h2::Kind::Ping, 0, 0, b"01234567"),
-        frame(nowait_h2::Kind::Headers, END, 5, &GET[..3]),
-        frame(nowait_h2::Kind::Continuation, 0, 5, b""),
-        frame(nowait_h2::Kind::Continuation, END_HEADERS, 5, &GET[3..]),
-        frame(nowait_h2::Kind::Unknown(77), 0, 5, b"unknown"),
+        frame(nowait_h2::FrameType::Ping, 0, 0, b"01234567"),
+        frame(nowait_h2::FrameType::Headers, END, 5, &GET[..3]),
+        frame(nowait_h2::FrameType::Continuation, 0, 5, b""),
+        frame(nowait_h2::FrameType::Continuation, END_HEADERS, 5, &GET[3..]),
+        frame(nowait_h2::FrameType::Unknown(77), 0, 5, b"unknown"),
         get_with(7, true, &[("A", "b")]),
         rst_stream(7),
         data(9, true, b""),
     ]
     .concat();
     for size in [1, 2, 3, 7, 10, 1000] {
-        let mut server = server::Connection::new(Limits::default());
+        let mut server = server::ServerConnection::new(Limits::default());
         let mut heads = FieldRecorder::default();
         let (mut events, mut content) = (Vec::new(), String::new());
         for piece in input.chunks(size) {
@@ -345,9 +346,10 @@ fn streams_beyond_the_limit_are_refused() {
 #[test]
 fn bodies_wait_for_small_windows_to_be_known() {
     let limits = Limits { stream_window: 1000, ..Limits::default() };
-    let mut server = server::Connection::new(limits);
+    let mut server = server::ServerConnection::new(limits);
     let hello = [nowait_h2::frame::PREFACE, &settings(&[])[..]].concat();
-    let input = [hello, post(1), get(3), frame(nowait_h2::Kind::Settings, ACK, 0, &[]), post(5)];
+    let input =
+        [hello, post(1), get(3), frame(nowait_h2::FrameType::Settings, ACK, 0, &[]), post(5)];
     let events = ["settings", "request 3 end", "request 5"];
     assert_eq!(feed(&mut server, &input.concat()), events);
     assert!(output(&mut server).contains(&"RST_STREAM 1 REFUSED_STREAM".to_string()));
@@ -392,7 +394,7 @@ fn misuse_is_refused() {
 fn heads_and_tunnels_have_no_length() {
     let mut pair = ConnectionPair::new(Limits::default(), Limits::default());
     pair.client.open(&request(b"HEAD"), &mut pair.to_server).unwrap().finish(true);
-    let connect = client::Request { scheme: b"", path: b"", ..request(b"CONNECT") };
+    let connect = client::RequestControl { scheme: b"", path: b"", ..request(b"CONNECT") };
     pair.client.open(&connect, &mut pair.to_server).unwrap().finish(false);
     assert_eq!(pair.run().0, ["request 1 end", "request 3"]);
     for stream in [1, 3] {
@@ -411,7 +413,7 @@ fn extended_connect() {
     let limits = Limits { extended_connect: true, ..Limits::default() };
     let mut pair = ConnectionPair::new(Limits::default(), limits);
     assert!(pair.client.peer().enable_connect_protocol);
-    let websocket = client::Request { protocol: Some(b"websocket"), ..request(b"CONNECT") };
+    let websocket = client::RequestControl { protocol: Some(b"websocket"), ..request(b"CONNECT") };
     pair.client.open(&websocket, &mut pair.to_server).unwrap().finish(false);
     assert_eq!(pair.run().0, ["request 1"]);
     assert_eq!(pair.requests.fields[4], ":protocol: websocket");
@@ -450,7 +452,7 @@ fn turns() {
 #[test]
 fn control_frames_come_first() {
     let mut server = server(Limits::default());
-    let ping = frame(nowait_h2::Kind::Ping, 0, 0, b"12345678");
+    let ping = frame(nowait_h2::FrameType::Ping, 0, 0, b"12345678");
     assert_eq!(feed(&mut server, &[get(1), ping].concat()), ["request 1 end"]);
     assert!(server.has_output());
     let mut out = Vec::new();

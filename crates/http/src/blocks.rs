@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span, Word};
-use nowait_front::listen::{ListenDirective, Rules};
-use nowait_front::servers::{self, Named, ServerListens, Virtual};
+use nowait_front::listen::{ListenDirective, ListenRules};
+use nowait_front::servers::{self, ConfiguredName, ServerListens, Virtual};
 use nowait_sys::listen::ListenAddress;
 use nowait_variables::Vocabulary;
 
@@ -82,7 +82,8 @@ nowait_conf::rows! {
 }
 
 /// Rules for the parameters of `listen`.
-const LISTEN: Rules = Rules { default_port: Some(80), udp: false, ssl: true, http2: true };
+const LISTEN: ListenRules =
+    ListenRules { default_port: Some(80), udp: false, ssl: true, http2: true };
 
 /// The content of `http` besides its settings.
 #[derive(Default)]
@@ -94,7 +95,7 @@ struct HttpLayer {
 #[derive(Default)]
 pub struct ServerLayer {
     listens: Vec<ListenDirective>,
-    names: Vec<Named>,
+    names: Vec<ConfiguredName>,
 }
 
 /// The locations inside of a `server` or `location`.
@@ -285,7 +286,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpC
         let name = names.first().map(|name| name.shown.clone()).unwrap_or_default();
         let mut names = names;
         if names.is_empty() {
-            names.push(Named::none(span));
+            names.push(ConfiguredName::none(span));
         }
         cx.global::<ServerNames>().0 = names.iter().map(|name| name.name.clone()).collect();
         let http2 = directives.iter().any(ListenDirective::has_http2);
@@ -304,7 +305,8 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpC
     }
     let upstreams = cx.take_global::<crate::conf::upstream::Groups>().resolve(cx);
     let resolving = crate::conf::resolver::resolve(cx, &[&http]);
-    let resolvers = cx.global::<nowait_front::resolving::Named>().settings().to_vec();
+    let resolvers =
+        cx.global::<nowait_front::resolver_directives::NamedResolvers>().settings().to_vec();
     let variables = match cx.global::<Table>().resolve() {
         Ok(variables) => variables,
         Err(unknown) => {
@@ -328,7 +330,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpC
         upstreams,
         temp_paths,
         state_paths: Vec::new(),
-        sessions: cx.take_global::<nowait_front::tls::conf::Shared>(),
+        sessions: cx.take_global::<nowait_front::tls::conf::SharedTls>(),
         settings: Settings::default(),
         modules,
     };

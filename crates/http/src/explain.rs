@@ -16,9 +16,9 @@ use nowait_front::log::error::ErrorLog;
 use nowait_front::log::writer::Writer;
 use nowait_front::logs::{BlockLogs, Logs};
 use nowait_front::resolvers::Resolvers;
-use nowait_message::request::Control;
+use nowait_message::request::ControlData;
 use nowait_message::uri::Shape;
-use nowait_message::{Known, Method, Place, RequestHead, Version};
+use nowait_message::{FieldPosition, Known, Method, RequestHead, Version};
 use nowait_runtime::driver::DriverKind;
 use nowait_runtime::net::Address;
 use nowait_runtime::now;
@@ -286,7 +286,7 @@ fn head(question: &Question) -> Result<RequestHead, String> {
     if length != target.len() {
         return Err("the URL contains characters that a request cannot have".to_owned());
     }
-    let control = Control {
+    let control = ControlData {
         method: Method::from_bytes(method.as_bytes()),
         method_name: nowait_message::Span::new(0, method.len()),
         target: target_span,
@@ -295,7 +295,7 @@ fn head(question: &Question) -> Result<RequestHead, String> {
         version: Version::Http11,
         protocol: nowait_message::Span::new(begin + target.len() + 1, begin + target.len() + 9),
         line,
-        ..Control::default()
+        ..ControlData::default()
     };
     let host = match question.port.filter(|_| question.port_given) {
         Some(port) => format!("{}:{port}", question.host),
@@ -304,9 +304,9 @@ fn head(question: &Question) -> Result<RequestHead, String> {
     let own_host = question.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
     let host = (!own_host).then(|| ("Host".to_owned(), host));
     let fields: Vec<_> = host.iter().chain(&question.fields).collect();
-    let places: Vec<Place> = fields
+    let places: Vec<FieldPosition> = fields
         .iter()
-        .map(|(name, value)| Place {
+        .map(|(name, value)| FieldPosition {
             known: Known::from_bytes(name.as_bytes()),
             name: put(name.as_bytes()),
             value: put(value.as_bytes()),

@@ -77,7 +77,7 @@ impl Current {
     }
 
     /// The error log, for tasks that must not keep the generation.
-    pub fn error_log(&self) -> nowait_resolver::Log {
+    pub fn error_log(&self) -> nowait_resolver::ResolverLog {
         let generation = Arc::downgrade(&self.generation);
         Arc::new(move |message| {
             if let Some(generation) = generation.upgrade() {

@@ -21,7 +21,7 @@ use nowait_message::scan;
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::fs::resident::Resident;
 use nowait_runtime::fs::{File, Io};
-use nowait_runtime::net::End;
+use nowait_runtime::net::Endpoint;
 
 use crate::order::{Apart, Order};
 
@@ -417,7 +417,7 @@ pub trait Takeover {
 /// A client's connection, or its stream of one, as a tunnel uses it.
 pub struct Duplex<'a> {
     /// Both directions.
-    pub end: End<'a>,
+    pub end: Endpoint<'a>,
     /// Bytes that have arrived already.
     pub received: RecvBuf,
     /// Bytes sent to the client are added here.

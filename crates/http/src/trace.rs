@@ -3,7 +3,7 @@
 //! Handlers append to it when they are asked to explain; requests that are served have none.
 
 use nowait_conf::Span;
-use nowait_runtime::fs::Kind;
+use nowait_runtime::fs::FileKind;
 
 /// What a step is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,10 +113,10 @@ impl Trace {
     }
 
     /// A directory, or anything but a directory, was looked for; this was found.
-    pub fn file_of_kind(&mut self, path: &[u8], directory: bool, found: Option<Kind>) {
+    pub fn file_of_kind(&mut self, path: &[u8], directory: bool, found: Option<FileKind>) {
         let other = match (directory, found) {
-            (true, Some(kind)) if kind != Kind::Directory => "is a file, not a directory",
-            (false, Some(Kind::Directory)) => "is a directory, not a file",
+            (true, Some(kind)) if kind != FileKind::Directory => "is a file, not a directory",
+            (false, Some(FileKind::Directory)) => "is a directory, not a file",
             (_, found) => return self.file(path, found.is_some()),
         };
         self.add(About::File, None, format!("\"{}\" {other}", String::from_utf8_lossy(path)));

@@ -59,7 +59,7 @@ impl Span {
 
 /// The position of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FieldPosition {
     /// Its name as sent.
     pub name: Span,
     /// Its value without surrounding white space.
@@ -74,7 +74,7 @@ const ENTRIES_KEPT: usize = 64;
 /// Where the fields are. `first` holds index + 1 of the first field of each known name.
 #[derive(Debug, Clone)]
 pub struct FieldTable {
-    entries: Vec<Place>,
+    entries: Vec<FieldPosition>,
     first: [u16; Known::COUNT],
     repeated: u128,
 }
@@ -96,7 +96,7 @@ impl FieldTable {
 
     /// Moves the fields to `places`, and takes the memory of `places` in exchange. The table is empty
     /// afterwards.
-    pub(crate) fn save_to(&mut self, places: &mut Vec<Place>) {
+    pub(crate) fn save_to(&mut self, places: &mut Vec<FieldPosition>) {
         places.clear();
         for known in self.entries.iter().filter_map(|entry| entry.known) {
             self.first[known as usize] = 0;
@@ -107,11 +107,11 @@ impl FieldTable {
 
     /// Restores fields that [`save_to`](Self::save_to) has moved to `places`; the byte that was at `from` is
     /// at `to` now. The table must be empty.
-    pub(crate) fn restore_from(&mut self, places: &mut Vec<Place>, from: usize, to: usize) {
+    pub(crate) fn restore_from(&mut self, places: &mut Vec<FieldPosition>, from: usize, to: usize) {
         std::mem::swap(&mut self.entries, places);
         // Wrapping: the distance may be negative.
         let by = (to as u32).wrapping_sub(from as u32);
-        for (at, Place { name, value, known }) in self.entries.iter_mut().enumerate() {
+        for (at, FieldPosition { name, value, known }) in self.entries.iter_mut().enumerate() {
             for span in [name, value] {
                 span.start = span.start.wrapping_add(by);
                 span.end = span.end.wrapping_add(by);
@@ -146,7 +146,7 @@ impl FieldTable {
     /// Appends a field. There must be fewer than `u16::MAX`: protocols limit their number.
     #[inline]
     pub fn push(&mut self, name: Span, value: Span, known: Option<Known>) {
-        self.entries.push(Place { name, value, known });
+        self.entries.push(FieldPosition { name, value, known });
         if let Some(known) = known {
             let first = &mut self.first[known as usize];
             if *first == 0 {
@@ -165,18 +165,18 @@ impl FieldTable {
 
     /// Where the first field of this name is.
     #[inline]
-    pub(crate) fn place(&self, known: Known) -> Option<&Place> {
+    pub(crate) fn place(&self, known: Known) -> Option<&FieldPosition> {
         let index = usize::from(self.first[known as usize]).checked_sub(1)?;
         self.entries.get(index)
     }
 
     /// What the places take in memory, in bytes.
     pub(crate) fn memory(&self) -> usize {
-        self.entries.capacity() * size_of::<Place>()
+        self.entries.capacity() * size_of::<FieldPosition>()
     }
 
     /// Makes the first field that `is_it` the only one, with another value; false if there is none.
-    pub(crate) fn replace(&mut self, value: Span, is_it: impl Fn(&Place) -> bool) -> bool {
+    pub(crate) fn replace(&mut self, value: Span, is_it: impl Fn(&FieldPosition) -> bool) -> bool {
         let Some(first) = self.entries.iter().position(&is_it) else { return false };
         self.entries[first].value = value;
         let mut at = 0;
@@ -188,7 +188,7 @@ impl FieldTable {
     }
 
     /// Keeps only some of the fields.
-    pub(crate) fn retain(&mut self, keep: impl FnMut(&Place) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&FieldPosition) -> bool) {
         let before = self.entries.len();
         self.entries.retain(keep);
         if self.entries.len() == before {

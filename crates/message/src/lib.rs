@@ -30,10 +30,10 @@ pub mod strftime;
 pub mod uri;
 pub mod version;
 
-pub use fields::{Field, FieldTable, Fields, Place, Span};
+pub use fields::{Field, FieldPosition, FieldTable, Fields, Span};
 pub use host::{HostParts, InvalidHost};
 pub use method::Method;
 pub use name::{Known, may_be_trailer};
-pub use request::{Control, FieldError, RequestHead, TargetForm};
+pub use request::{ControlData, FieldError, RequestHead, TargetForm};
 pub use response::{ResponseBuilder, ResponseHead};
 pub use version::Version;

@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 
 use crate::escape::{self, Set};
-use crate::fields::{FieldTable, Fields, Place, Span};
+use crate::fields::{FieldPosition, FieldTable, Fields, Span};
 use crate::host::{self, HostParts};
 use crate::name::Known;
 use crate::scan::decimal;
@@ -44,7 +44,7 @@ pub enum TargetForm {
 /// What a request is about, besides its fields: control data (RFC 9110 section 6.2), as spans of the
 /// head's text. HTTP/1.1 has it in the request line, later versions in pseudo-header fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Control {
+pub struct ControlData {
     /// The method.
     pub method: Method,
     /// Its name.
@@ -105,7 +105,7 @@ struct Previous {
     text: Vec<u8>,
     /// The part of the text that holds the fields and the empty line after them; empty if none are kept.
     section: Span,
-    places: Vec<Place>,
+    places: Vec<FieldPosition>,
 }
 
 impl Clone for RequestHead {
@@ -125,7 +125,7 @@ impl Clone for RequestHead {
 /// The parsed part, apart from the memory that is reused.
 #[derive(Debug, Clone, Copy, Default)]
 struct Read {
-    control: Control,
+    control: ControlData,
     has_control: bool,
     /// The target can't be normalised.
     refused: bool,
@@ -391,7 +391,11 @@ impl RequestHead {
     ///
     /// # Errors
     /// The host in the authority is malformed.
-    pub fn set_control(&mut self, text: &[u8], control: Control) -> Result<(), host::InvalidHost> {
+    pub fn set_control(
+        &mut self,
+        text: &[u8],
+        control: ControlData,
+    ) -> Result<(), host::InvalidHost> {
         self.read.control = control;
         self.accept_control(text)
     }
@@ -414,7 +418,7 @@ impl RequestHead {
 
     /// The control data, to be set in place before [`accept_control`](Self::accept_control). They remain
     /// as they are by default if that is not called.
-    pub fn control_mut(&mut self) -> &mut Control {
+    pub fn control_mut(&mut self) -> &mut ControlData {
         &mut self.read.control
     }
 
@@ -459,7 +463,7 @@ impl RequestHead {
     /// # Errors
     /// [`FieldError`].
     #[inline]
-    pub fn add(&mut self, text: &[u8], field: Place) -> Result<(), FieldError> {
+    pub fn add(&mut self, text: &[u8], field: FieldPosition) -> Result<(), FieldError> {
         if let Some(known) = field.known {
             self.interpret(known, text, field.value)?;
         }
@@ -483,7 +487,7 @@ impl RequestHead {
         previous.section = Span::default();
         // A host in the target takes precedence.
         if self.read.host.is_empty()
-            && let Some(&Place { value, .. }) = self.fields.place(Known::Host)
+            && let Some(&FieldPosition { value, .. }) = self.fields.place(Known::Host)
         {
             let Ok(parts) = self.validate_host(value.of(text)) else {
                 self.fields.clear();
@@ -535,7 +539,7 @@ impl RequestHead {
     // nginx differs: it sends other octets to servers behind it, and what they make of them is anybody's
     // guess.
     fn escape_uri(&mut self) {
-        let Control { uri, .. } = self.read.control;
+        let ControlData { uri, .. } = self.read.control;
         if uri.of(&self.text).is_ascii() {
             return;
         }
@@ -622,7 +626,7 @@ mod tests {
         let (name, value) = (put(head, name), put(head, value));
         let known = Known::from_bytes(name.of(head.text()));
         let text = std::mem::take(head.text_mut());
-        let result = head.add(&text, Place { name, value, known });
+        let result = head.add(&text, FieldPosition { name, value, known });
         *head.text_mut() = text;
         result
     }
@@ -634,7 +638,7 @@ mod tests {
         let target = put(&mut head, path);
         let (shape, length) = Shape::scan(path.as_bytes());
         assert_eq!(length, path.len());
-        let control = Control {
+        let control = ControlData {
             method: Method::Get,
             method_name,
             target,
@@ -643,7 +647,7 @@ mod tests {
             uri: target,
             shape,
             version: Version::Http2,
-            ..Control::default()
+            ..ControlData::default()
         };
         let text = std::mem::take(head.text_mut());
         head.set_control(&text, control).unwrap();
@@ -725,10 +729,10 @@ mod tests {
         for _ in 0..1000 {
             add(&mut head, "cookie", "").unwrap();
         }
-        assert!(head.memory() > 1000 * size_of::<Place>());
+        assert!(head.memory() > 1000 * size_of::<FieldPosition>());
         head.join(Known::Cookie, b"; ");
         assert_eq!(head.header(Known::Cookie).map(<[u8]>::len), Some(2 * 999));
-        assert!(head.memory() <= head.text().len() + 64 * size_of::<Place>());
+        assert!(head.memory() <= head.text().len() + 64 * size_of::<FieldPosition>());
     }
 
     #[test]
@@ -740,7 +744,8 @@ mod tests {
             head.recycle();
             let text = host.as_bytes();
             let authority = Span::new(0, text.len());
-            let value = Place { name: Span::default(), value: authority, known: Some(Known::Host) };
+            let value =
+                FieldPosition { name: Span::default(), value: authority, known: Some(Known::Host) };
             assert_eq!(head.add(text, value).is_ok(), host::validate(text).is_ok(), "{host}");
             head.text_mut().extend_from_slice(text);
             head.finish(text.len()).unwrap();

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::fields::{Field, Place, Span};
+use crate::fields::{Field, FieldPosition, Span};
 use crate::scan::decimal;
 use crate::{Known, Version, status};
 
@@ -41,7 +41,7 @@ pub struct ResponseHead {
     pub length: usize,
     /// The bytes that the names and values point into.
     text: Bytes,
-    places: Vec<Place>,
+    places: Vec<FieldPosition>,
     /// The known names that are present.
     names: NameSet,
 }
@@ -155,7 +155,7 @@ impl ResponseHead {
         self.clear();
     }
 
-    fn place(&self, name: Known) -> Option<&Place> {
+    fn place(&self, name: Known) -> Option<&FieldPosition> {
         if !self.has(name) {
             return None;
         }
@@ -225,7 +225,7 @@ impl ResponseBuilder {
 
     /// Adds a field whose name and value are, or will be, parts of the text.
     #[inline]
-    pub fn add(&mut self, field: Place) {
+    pub fn add(&mut self, field: FieldPosition) {
         if self.head.places.capacity() == 0 {
             self.head.places = Vec::with_capacity(PLACES);
         }
@@ -240,7 +240,7 @@ impl ResponseBuilder {
         self.text.extend_from_slice(name);
         self.text.extend_from_slice(value);
         let (name, value) = (Span::new(start, middle), Span::new(middle, self.text.len()));
-        self.head.places.push(Place { name, value, known });
+        self.head.places.push(FieldPosition { name, value, known });
         self.head.names.note(known);
     }
 
@@ -372,7 +372,7 @@ mod tests {
         builder.text_mut().extend_from_slice(format!("OK Server{value}").as_bytes());
         builder.set_status(status, Span::new(0, 2), Version::Http11);
         let (name, value) = (Span::new(3, 9), Span::new(9, 9 + value.len()));
-        builder.add(Place { name, value, known: Some(Known::Server) });
+        builder.add(FieldPosition { name, value, known: Some(Known::Server) });
         builder.finish(9).unwrap();
         builder.share()
     }

@@ -1,7 +1,7 @@
 //! `allow` and `deny`: which addresses may use a location. nginx: `ngx_http_access_module`.
 
 use nowait_conf::{Cx, Scope};
-use nowait_front::access::{self, AccessConf, Verdict, by_address, deciding};
+use nowait_front::access::{self, AccessConf, AccessVerdict, by_address, deciding};
 use nowait_http::conf::client::Satisfy;
 use nowait_http::log::Level;
 use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
@@ -36,9 +36,9 @@ fn build(_: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 impl Handler for Rules {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
         match by_address(&self.0.rules, request.peer()) {
-            Verdict::Allowed => Step::Granted(request),
-            Verdict::None => Step::Next(request),
-            Verdict::Refused => {
+            AccessVerdict::Allowed => Step::Granted(request),
+            AccessVerdict::None => Step::Next(request),
+            AccessVerdict::Refused => {
                 // With `satisfy any`, another handler may grant access.
                 if request.location().client.satisfy == Satisfy::All {
                     request.log(Level::Error, format_args!("access forbidden by rule"));

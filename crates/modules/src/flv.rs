@@ -12,7 +12,7 @@ use nowait_http::response::{Body, FileBody, LocalFuture, Part, Response};
 use nowait_http::trace::Trace;
 use nowait_http::variables::core::argument_value;
 use nowait_message::Method;
-use nowait_runtime::fs::{File, Kind};
+use nowait_runtime::fs::{File, FileKind};
 
 /// This module.
 pub static MODULE: Module = Module { rows: &[FLV_ROWS], ..Module::EMPTY };
@@ -63,7 +63,7 @@ impl Handler for Flv {
 
 fn answer(request: &mut Request, path: Vec<u8>, opened: Result<File, OpenError>) -> Step<'_> {
     let outcome = match opened {
-        Ok(file) if file.metadata().kind == Kind::File => Some(respond(request, file).into()),
+        Ok(file) if file.metadata().kind == FileKind::File => Some(respond(request, file).into()),
         Ok(_) => None,
         Err(error) => Some(error.answer(request, &path)),
     };

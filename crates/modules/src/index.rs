@@ -13,7 +13,7 @@ use nowait_http::response::LocalFuture;
 use nowait_http::trace::Trace;
 use nowait_http::variables::complex::Complex;
 use nowait_message::Method;
-use nowait_runtime::fs::Kind;
+use nowait_runtime::fs::FileKind;
 
 nowait_conf::directives! {
     /// The index file of a directory.
@@ -164,7 +164,7 @@ async fn test_directory(request: &mut Request, directory: &[u8], file: &[u8]) ->
         all => all,
     };
     match files::stat(request, shown).await {
-        Ok(found) if found.kind == Kind::Directory => None,
+        Ok(found) if found.kind == FileKind::Directory => None,
         Ok(_) => {
             request.log(
                 Level::Alert,

@@ -19,8 +19,8 @@ use nowait_http::response::{Body, FileBody, LocalFuture, Part, Response};
 use nowait_http::trace::Trace;
 use nowait_http::variables::core::argument_value;
 use nowait_message::Method;
-use nowait_mp4::{Clip, Head, Layout, Scan, Step as Next};
-use nowait_runtime::fs::{File, Kind};
+use nowait_mp4::{Clip, Layout, MovieHead, Scan, ScanStep as Next};
+use nowait_runtime::fs::{File, FileKind};
 use nowait_runtime::pool::{Class, Op, PoolError};
 
 /// This module.
@@ -122,7 +122,7 @@ impl Handler for Mp4 {
 }
 
 fn is_file(file: &File) -> bool {
-    file.metadata().kind == Kind::File
+    file.metadata().kind == FileKind::File
 }
 
 impl Mp4 {
@@ -173,7 +173,7 @@ impl Mp4 {
         request: &Request,
         file: &File,
         clip: Option<&Clip>,
-    ) -> Result<Option<Head>, Failure> {
+    ) -> Result<Option<MovieHead>, Failure> {
         let limit = self.0.mp4_limit_rate.0.filter(|_| request.limit_rate.get().is_none());
         if limit.is_none() && clip.is_none() {
             return Ok(None);
@@ -248,7 +248,7 @@ impl Window {
         }
         drop(self);
         let moov = read(request, file, layout.moov.start, len).await?;
-        if moov.len() < len { Err(nowait_mp4::Error::Truncated.into()) } else { Ok(moov) }
+        if moov.len() < len { Err(nowait_mp4::Mp4Error::Truncated.into()) } else { Ok(moov) }
     }
 }
 
@@ -258,7 +258,7 @@ async fn read(request: &Request, file: &File, offset: u64, len: usize) -> Result
 }
 
 /// A part of a file in place of the whole.
-fn part(mut response: Response, head: Head) -> Response {
+fn part(mut response: Response, head: MovieHead) -> Response {
     if let Body::File(file) = response.body {
         let (offset, len) = (head.content.start, head.content.end - head.content.start);
         response.head.content_length = Some(head.bytes.len() as u64 + len);
@@ -276,11 +276,11 @@ enum Failure {
     /// The thread pool refused the work.
     Pool(PoolError),
     /// The file, or the times.
-    File(nowait_mp4::Error),
+    File(nowait_mp4::Mp4Error),
 }
 
-impl From<nowait_mp4::Error> for Failure {
-    fn from(error: nowait_mp4::Error) -> Self {
+impl From<nowait_mp4::Mp4Error> for Failure {
+    fn from(error: nowait_mp4::Mp4Error) -> Self {
         Self::File(error)
     }
 }

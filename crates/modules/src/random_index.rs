@@ -8,7 +8,7 @@ use nowait_http::outcome::{Outcome, Target};
 use nowait_http::request::Request;
 use nowait_http::response::LocalFuture;
 use nowait_http::trace::Trace;
-use nowait_runtime::fs::{self, Kind, Name, ReadDirOptions};
+use nowait_runtime::fs::{self, FileKind, Name, ReadDirOptions};
 
 nowait_conf::directives! {
     /// A randomly chosen file of a directory.
@@ -68,7 +68,7 @@ async fn run(request: &mut Request) -> Option<Outcome> {
         .filter(|entry| {
             // Symbolic links count as their targets.
             let kind = entry.metadata.as_ref().map_or(entry.kind, |meta| meta.kind);
-            kind == Kind::File && !entry.name.starts_with(b".")
+            kind == FileKind::File && !entry.name.starts_with(b".")
         })
         .map(|entry| &entry.name[..])
         .collect();

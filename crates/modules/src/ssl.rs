@@ -1,7 +1,7 @@
 //! `$ssl_*`: the variables of a client's TLS connection. nginx: `ngx_http_ssl_module`, whose
 //! directives are in `nowait_front::tls::conf` and [`nowait_http::conf::tls`].
 
-use nowait_front::tls::variables::{Fact, Seen};
+use nowait_front::tls::variables::{Fact, SessionView};
 use nowait_http::module::Module;
 use nowait_http::request::Request;
 use nowait_http::variables::Builtin;
@@ -15,7 +15,7 @@ fn of(request: &Request, out: &mut Vec<u8>, fact: Fact) -> bool {
     let mut found = false;
     request.exchange.with_tls(&mut |tls| {
         let judge = request.client_trust();
-        found = fact(Seen { tls, judge }, out);
+        found = fact(SessionView { tls, judge }, out);
     });
     found
 }

@@ -1,6 +1,6 @@
 //! Atoms in memory: their headers, and the tables in them.
 
-use crate::Error;
+use crate::Mp4Error;
 
 /// Bytes of an atom's header.
 pub const HEADER: usize = 8;
@@ -33,8 +33,8 @@ impl Header {
     /// Reads a header; `None` if `bytes` has only a part of it.
     ///
     /// # Errors
-    /// [`Error::TooSmall`]
-    pub fn read(bytes: &[u8]) -> Result<Option<Self>, Error> {
+    /// [`Mp4Error::TooSmall`]
+    pub fn read(bytes: &[u8]) -> Result<Option<Self>, Mp4Error> {
         let (Some(size), Some(name)) = (u32_at(bytes, 0), bytes.get(4..8)) else { return Ok(None) };
         let name = [name[0], name[1], name[2], name[3]];
         let header = match size {
@@ -46,7 +46,7 @@ impl Header {
             _ => Self { name, len: HEADER, size: Some(size.into()) },
         };
         match header.size {
-            Some(size) if size < header.len as u64 => Err(Error::TooSmall(size)),
+            Some(size) if size < header.len as u64 => Err(Mp4Error::TooSmall(size)),
             _ => Ok(Some(header)),
         }
     }
@@ -65,7 +65,7 @@ pub struct Atom<'a> {
 pub struct Atoms<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for Atoms<'a> {
-    type Item = Result<Atom<'a>, Error>;
+    type Item = Result<Atom<'a>, Mp4Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = std::mem::take(&mut self.0);
@@ -75,14 +75,14 @@ impl<'a> Iterator for Atoms<'a> {
         }
         let header = match Header::read(rest) {
             Ok(Some(header)) => header,
-            Ok(None) => return Some(Err(Error::Truncated)),
+            Ok(None) => return Some(Err(Mp4Error::Truncated)),
             Err(error) => return Some(Err(error)),
         };
         let size = header.size.unwrap_or(0);
         let Some((atom, rest)) =
             usize::try_from(size).ok().and_then(|at| rest.split_at_checked(at))
         else {
-            return Some(Err(Error::TooLarge(size)));
+            return Some(Err(Mp4Error::TooLarge(size)));
         };
         self.0 = rest;
         Some(Ok(Atom { name: &atom[4..8], data: &atom[header.len..] }))
@@ -97,12 +97,12 @@ impl<'a, const N: usize> SampleTable<'a, N> {
     /// The table in the data of the atom `name`, whose entries are counted at `at`.
     ///
     /// # Errors
-    /// [`Error::Fields`]: there are fewer entries than counted.
-    pub fn read(name: &'static str, data: &'a [u8], at: usize) -> Result<Self, Error> {
-        let count = u32_at(data, at).ok_or(Error::Fields(name))?;
+    /// [`Mp4Error::Fields`]: there are fewer entries than counted.
+    pub fn read(name: &'static str, data: &'a [u8], at: usize) -> Result<Self, Mp4Error> {
+        let count = u32_at(data, at).ok_or(Mp4Error::Fields(name))?;
         let (entries, _) = data[at + 4..].as_chunks();
         let entries = usize::try_from(count).ok().and_then(|count| entries.get(..count));
-        Ok(Self(entries.ok_or(Error::Fields(name))?))
+        Ok(Self(entries.ok_or(Mp4Error::Fields(name))?))
     }
 
     /// All entries.
@@ -123,20 +123,20 @@ impl SampleTable<'_, 8> {
 pub fn nested<T>(
     out: &mut Vec<u8>,
     name: &[u8; 4],
-    content: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
-) -> Result<T, Error> {
+    content: impl FnOnce(&mut Vec<u8>) -> Result<T, Mp4Error>,
+) -> Result<T, Mp4Error> {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(name);
     let result = content(out)?;
     let size = out.len() - at;
-    let size = u32::try_from(size).map_err(|_| Error::Moov(size as u64))?;
+    let size = u32::try_from(size).map_err(|_| Mp4Error::Moov(size as u64))?;
     set_u32(out, at, size);
     Ok(result)
 }
 
 /// Appends an atom with this data.
-pub fn plain(out: &mut Vec<u8>, name: &[u8; 4], data: &[u8]) -> Result<(), Error> {
+pub fn plain(out: &mut Vec<u8>, name: &[u8; 4], data: &[u8]) -> Result<(), Mp4Error> {
     nested(out, name, |out| {
         out.extend_from_slice(data);
         Ok(())
@@ -149,7 +149,7 @@ pub fn table<const N: usize>(
     name: &[u8; 4],
     start: &[u8],
     entries: &[[u8; N]],
-) -> Result<usize, Error> {
+) -> Result<usize, Mp4Error> {
     nested(out, name, |out| {
         out.extend_from_slice(start);
         // Tables come from atoms in memory, so that this many fit.
@@ -187,8 +187,8 @@ mod tests {
         assert_eq!(read(b"\0\0\0\x01moov\0\0\0\0\0\0\0\x11"), Ok(Some(header)));
         let header = Header { name: *b"mdat", len: 8, size: None };
         assert_eq!(read(b"\0\0\0\0mdat"), Ok(Some(header)));
-        assert_eq!(read(b"\0\0\0\x07moov"), Err(Error::TooSmall(7)));
-        assert_eq!(read(b"\0\0\0\x01moov\0\0\0\0\0\0\0\x0f"), Err(Error::TooSmall(15)));
+        assert_eq!(read(b"\0\0\0\x07moov"), Err(Mp4Error::TooSmall(7)));
+        assert_eq!(read(b"\0\0\0\x01moov\0\0\0\0\0\0\0\x0f"), Err(Mp4Error::TooSmall(15)));
     }
 
     #[test]
@@ -199,9 +199,9 @@ mod tests {
         let list: Result<Vec<_>, _> = names(b"\0\0\0\x08tkhd\0\0\0\0mdia");
         assert_eq!(list, Ok(vec![b"tkhd".to_vec()]));
         let list: Result<Vec<_>, _> = names(b"\0\0\0\x09tkhd");
-        assert_eq!(list, Err(Error::TooLarge(9)));
+        assert_eq!(list, Err(Mp4Error::TooLarge(9)));
         let list: Result<Vec<_>, _> = names(b"\0\0\0\x08tkhdx");
-        assert_eq!(list, Err(Error::Truncated));
+        assert_eq!(list, Err(Mp4Error::Truncated));
     }
 
     #[test]
@@ -209,8 +209,8 @@ mod tests {
         let entries =
             |data| SampleTable::<4>::read("stss", data, 4).map(|table| table.entries().len());
         assert_eq!(entries(b"\0\0\0\0\0\0\0\x01abcdefgh"), Ok(1));
-        assert_eq!(entries(b"\0\0\0\0\0\0\0\x03abcdefgh"), Err(Error::Fields("stss")));
-        assert_eq!(entries(b"\0\0\0\0\xff\xff\xff\xffabcdefgh"), Err(Error::Fields("stss")));
-        assert_eq!(entries(b"\0\0\0\0\0\0\0"), Err(Error::Fields("stss")));
+        assert_eq!(entries(b"\0\0\0\0\0\0\0\x03abcdefgh"), Err(Mp4Error::Fields("stss")));
+        assert_eq!(entries(b"\0\0\0\0\xff\xff\xff\xffabcdefgh"), Err(Mp4Error::Fields("stss")));
+        assert_eq!(entries(b"\0\0\0\0\0\0\0"), Err(Mp4Error::Fields("stss")));
     }
 }

@@ -1,6 +1,6 @@
 //! Which chunks of a track are in a part, and their tables: `stsc`, `stco`, `co64`.
 
-use crate::Error;
+use crate::Mp4Error;
 use crate::atom::{self, SampleTable, set_u32, set_u64, u32_at, u64_at};
 use crate::samples::{Samples, bytes_before};
 use crate::track::{Offsets, Sizes};
@@ -50,20 +50,20 @@ impl SamplePosition {
         mut sample: u64,
         chunks: u64,
         time: &'static str,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Mp4Error> {
         let mut before = None;
         for (number, run) in runs.iter().enumerate() {
             let last = number + 1 == runs.len();
             let next = runs.get(number + 1).map_or(chunks + 1, |next| u64::from(next.chunk));
-            let count = next.checked_sub(u64::from(run.chunk)).ok_or(Error::Unordered)?;
+            let count = next.checked_sub(u64::from(run.chunk)).ok_or(Mp4Error::Unordered)?;
             let samples = count.saturating_mul(u64::from(run.samples));
             if last && sample > samples {
-                return Err(Error::Out { time, table: "stsc chunks" });
+                return Err(Mp4Error::Out { time, table: "stsc chunks" });
             }
             if last || sample < samples {
                 return match (run.samples, run.chunk) {
-                    (0, _) => Err(Error::Zero("number of samples")),
-                    (_, 0) => Err(Error::Zero("chunk")),
+                    (0, _) => Err(Mp4Error::Zero("number of samples")),
+                    (_, 0) => Err(Mp4Error::Zero("chunk")),
                     _ => Ok(Self { run: number, next, sample, before }),
                 };
             }
@@ -72,7 +72,7 @@ impl SamplePosition {
                 before = Some(run.samples);
             }
         }
-        Err(Error::Zero("number of entries in stsc atom"))
+        Err(Mp4Error::Zero("number of entries in stsc atom"))
     }
 }
 
@@ -80,12 +80,12 @@ impl Chunks {
     /// The chunks with these samples.
     ///
     /// # Errors
-    /// [`Error`]
+    /// [`Mp4Error`]
     pub fn find(
         stsc: &SampleTable<'_, 12>,
         offsets: &Offsets<'_>,
         samples: &Samples,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Mp4Error> {
         let run = |entry: &[u8; 12]| {
             let number = |at| u32_at(entry, at).unwrap_or(0);
             ChunkRun { chunk: number(0), samples: number(4), id: number(8) }
@@ -103,7 +103,7 @@ impl Chunks {
                 Offsets::Narrow(_) => "stco chunks",
                 Offsets::Wide(_) => "co64 chunks",
             };
-            return Err(Error::Out { time: "start", table });
+            return Err(Mp4Error::Out { time: "start", table });
         }
         // A chunk of which only a part is kept is a run of its own. There are fewer than 2^30 chunks,
         // because their offsets are in memory.
@@ -136,7 +136,7 @@ impl Chunks {
         mut left: u64,
         partial: Option<ChunkRun>,
         count: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Mp4Error> {
         if left == 0 {
             self.runs.clear();
             self.end = Some(self.start);
@@ -196,7 +196,7 @@ impl Chunks {
     }
 
     /// Appends `stsc`.
-    pub fn write_stsc(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub fn write_stsc(&self, out: &mut Vec<u8>) -> Result<(), Mp4Error> {
         let entry = |run: &ChunkRun| {
             let mut entry = [0; 12];
             set_u32(&mut entry, 0, run.chunk);
@@ -211,7 +211,7 @@ impl Chunks {
     /// Appends `stco` or `co64`, with the offsets in the file.
     ///
     /// # Errors
-    /// [`Error`]
+    /// [`Mp4Error`]
     pub fn write_offsets(
         &self,
         out: &mut Vec<u8>,
@@ -219,7 +219,7 @@ impl Chunks {
         sizes: &Sizes<'_>,
         samples: &Samples,
         file_bytes: u64,
-    ) -> Result<ChunkOffsets, Error> {
+    ) -> Result<ChunkOffsets, Mp4Error> {
         let skipped = bytes_before(sizes, samples.start, self.skipped, "start", file_bytes)?;
         let count = offsets.count() as u64;
         if self.end.is_some_and(|end| end > count) {
@@ -227,7 +227,7 @@ impl Chunks {
                 Offsets::Narrow(_) => "stco chunks",
                 Offsets::Wide(_) => "co64 chunks",
             };
-            return Err(Error::Out { time: "end", table });
+            return Err(Mp4Error::Out { time: "end", table });
         }
         // Chunks are in memory: their numbers fit.
         let at = |chunk: u64| usize::try_from(chunk).unwrap_or(usize::MAX);
@@ -249,7 +249,7 @@ impl Chunks {
         }
         let in_file = |offset: u64, bytes: u64| {
             let end = offset.checked_add(bytes).filter(|&end| end <= file_bytes);
-            end.ok_or(Error::ChunkOffset)
+            end.ok_or(Mp4Error::ChunkOffset)
         };
         written.start = in_file(written.offset(out, 0), skipped)?;
         written.set_offset(out, 0, written.start)?;
@@ -282,11 +282,11 @@ impl ChunkOffsets {
         offset.unwrap_or(0)
     }
 
-    fn set_offset(&self, out: &mut [u8], number: usize, offset: u64) -> Result<(), Error> {
+    fn set_offset(&self, out: &mut [u8], number: usize, offset: u64) -> Result<(), Mp4Error> {
         if self.wide {
             set_u64(out, self.at + 8 * number, offset);
         } else {
-            let offset = u32::try_from(offset).map_err(|_| Error::ChunkOffset)?;
+            let offset = u32::try_from(offset).map_err(|_| Mp4Error::ChunkOffset)?;
             set_u32(out, self.at + 4 * number, offset);
         }
         Ok(())
@@ -295,12 +295,12 @@ impl ChunkOffsets {
     /// Changes all offsets: position `from` of the file becomes `to`.
     ///
     /// # Errors
-    /// [`Error::ChunkOffset`]
-    pub fn shift(&self, out: &mut [u8], from: u64, to: u64) -> Result<(), Error> {
+    /// [`Mp4Error::ChunkOffset`]
+    pub fn shift(&self, out: &mut [u8], from: u64, to: u64) -> Result<(), Mp4Error> {
         for number in 0..self.count {
             let offset = self.offset(out, number).checked_sub(from);
             let offset = offset.and_then(|offset| offset.checked_add(to));
-            self.set_offset(out, number, offset.ok_or(Error::ChunkOffset)?)?;
+            self.set_offset(out, number, offset.ok_or(Mp4Error::ChunkOffset)?)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use crate::Error;
+use crate::Mp4Error;
 use crate::atom::{self, Atom, Atoms, HEADER, HEADER_64, set_u32, set_u64};
 use crate::chunks::{ChunkOffsets, Chunks};
 use crate::samples::{Samples, units};
@@ -24,7 +24,7 @@ pub struct Clip {
 
 /// A part of a movie.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct MovieHead {
     /// Its beginning.
     pub bytes: Vec<u8>,
     /// The range of the file that follows; not empty.
@@ -43,17 +43,17 @@ pub fn duration_ms(moov: &[u8]) -> Option<u64> {
 /// Makes a part of a movie. `moov` is the data of that atom.
 ///
 /// # Errors
-/// [`Error`]
-pub fn cut(layout: &Layout, moov: &[u8], clip: &Clip) -> Result<Head, Error> {
+/// [`Mp4Error`]
+pub fn cut(layout: &Layout, moov: &[u8], clip: &Clip) -> Result<MovieHead, Mp4Error> {
     let mut bytes = layout.ftyp.clone();
     let offsets = atom::nested(&mut bytes, b"moov", |out| write_moov(out, layout, moov, clip))?;
     let start = offsets.iter().map(|of| of.start).min().unwrap_or(layout.size);
     let end = offsets.iter().map(|of| of.end.unwrap_or(layout.mdat.end)).max().unwrap_or(0);
     if end <= start {
-        return Err(Error::NoData);
+        return Err(Mp4Error::NoData);
     }
     if start >= layout.mdat.end {
-        return Err(Error::Out { time: "start", table: "mdat atom" });
+        return Err(Mp4Error::Out { time: "start", table: "mdat atom" });
     }
     let len = end - start;
     let at = bytes.len();
@@ -69,7 +69,7 @@ pub fn cut(layout: &Layout, moov: &[u8], clip: &Clip) -> Result<Head, Error> {
     for of in offsets {
         of.shift(&mut bytes, start, to)?;
     }
-    Ok(Head { bytes, content: start..end })
+    Ok(MovieHead { bytes, content: start..end })
 }
 
 fn write_moov(
@@ -77,7 +77,7 @@ fn write_moov(
     layout: &Layout,
     moov: &[u8],
     clip: &Clip,
-) -> Result<Vec<ChunkOffsets>, Error> {
+) -> Result<Vec<ChunkOffsets>, Mp4Error> {
     let mut timescale = None;
     let mut tracks = Vec::new();
     for atom in Atoms(moov) {
@@ -86,21 +86,21 @@ fn write_moov(
             b"mvhd" => {
                 let times = Times::mvhd(data)?;
                 if timescale.replace(times.timescale).is_some() {
-                    return Err(Error::Duplicate("mvhd"));
+                    return Err(Mp4Error::Duplicate("mvhd"));
                 }
                 let start = units(clip.start_ms, times.timescale);
-                let left = times.duration.checked_sub(start).ok_or(Error::Start)?;
+                let left = times.duration.checked_sub(start).ok_or(Mp4Error::Start)?;
                 atom::plain(out, b"mvhd", &times.with(shortened(left, clip, times.timescale)))?;
             }
             b"trak" => {
                 let track = Track::read(data)?;
                 tracks.extend(write_track(out, layout, &track, clip, timescale.unwrap_or(0))?);
             }
-            b"cmov" => return Err(Error::Compressed),
+            b"cmov" => return Err(Mp4Error::Compressed),
             _ => {}
         }
     }
-    if tracks.is_empty() { Err(Error::Missing("trak")) } else { Ok(tracks) }
+    if tracks.is_empty() { Err(Mp4Error::Missing("trak")) } else { Ok(tracks) }
 }
 
 /// The part of what follows the start time that is wanted.
@@ -121,7 +121,7 @@ fn write_track(
     track: &Track<'_>,
     clip: &Clip,
     timescale: u32,
-) -> Result<Option<ChunkOffsets>, Error> {
+) -> Result<Option<ChunkOffsets>, Mp4Error> {
     let in_movie = track.tkhd.map(|tkhd| duration(&tkhd, timescale, clip));
     let in_media = track.mdhd.map(|mdhd| duration(&mdhd, mdhd.timescale, clip));
     if in_movie == Some(None) || in_media == Some(None) {
@@ -130,8 +130,8 @@ fn write_track(
     let in_movie = in_movie.flatten().unwrap_or(0);
     let in_media = in_media.flatten().unwrap_or(0);
     let samples = Samples::find(track, clip)?;
-    let stsc = track.stsc.ok_or(Error::Missing("stsc"))?;
-    let offsets = track.offsets.ok_or(Error::Missing("stco"))?;
+    let stsc = track.stsc.ok_or(Mp4Error::Missing("stsc"))?;
+    let offsets = track.offsets.ok_or(Mp4Error::Missing("stco"))?;
     let chunks = Chunks::find(&stsc, &offsets, &samples)?;
     let optional = |out: &mut Vec<u8>, name: &[u8; 4], data: Option<&[u8]>| {
         data.map_or(Ok(()), |data| atom::plain(out, name, data))
@@ -165,11 +165,11 @@ fn write_tables(
     track: &Track<'_>,
     samples: &Samples,
     chunks: &Chunks,
-) -> Result<ChunkOffsets, Error> {
+) -> Result<ChunkOffsets, Mp4Error> {
     if let Some(stsd) = track.stsd {
         atom::plain(out, b"stsd", stsd)?;
     }
-    samples.write_stts(out, &track.stts.ok_or(Error::Missing("stts"))?)?;
+    samples.write_stts(out, &track.stts.ok_or(Mp4Error::Missing("stts"))?)?;
     if let Some(stss) = &track.stss {
         samples.write_stss(out, stss)?;
     }
@@ -178,15 +178,15 @@ fn write_tables(
     }
     chunks.write_stsc(out)?;
     // nginx differs: without sizes it sends a file that can't be played.
-    let sizes = track.stsz.ok_or(Error::Missing("stsz"))?;
+    let sizes = track.stsz.ok_or(Mp4Error::Missing("stsz"))?;
     samples.write_stsz(out, &sizes)?;
-    let offsets = track.offsets.ok_or(Error::Missing("stco"))?;
+    let offsets = track.offsets.ok_or(Mp4Error::Missing("stco"))?;
     chunks.write_offsets(out, &offsets, &sizes, samples, layout.size)
 }
 
 /// Appends an edit list that skips what precedes the start time: `duration` units of the movie from
 /// `start` units of the track on.
-fn write_edit(out: &mut Vec<u8>, duration: u64, start: u64) -> Result<(), Error> {
+fn write_edit(out: &mut Vec<u8>, duration: u64, start: u64) -> Result<(), Mp4Error> {
     atom::nested(out, b"edts", |out| {
         let mut edit = [0; 28];
         // Version 1, one entry, at the usual rate.

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why no part of a file can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Error {
+pub enum Mp4Error {
     /// An atom of this many bytes, fewer than its header.
     TooSmall(u64),
     /// An atom of this many bytes, more than there are where it is.
@@ -46,7 +46,7 @@ pub enum Error {
     NoData,
 }
 
-impl Error {
+impl Mp4Error {
     /// As text about this file, in nginx's words.
     pub fn of<'a>(&'a self, file: &'a str) -> impl fmt::Display + 'a {
         ErrorText { error: self, file }
@@ -54,7 +54,7 @@ impl Error {
 }
 
 struct ErrorText<'a> {
-    error: &'a Error,
+    error: &'a Mp4Error,
     file: &'a str,
 }
 
@@ -62,34 +62,34 @@ impl fmt::Display for ErrorText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file;
         match self.error {
-            Error::TooSmall(size) => write!(f, "\"{file}\" mp4 atom is too small:{size}"),
-            Error::TooLarge(size) => write!(f, "\"{file}\" mp4 atom too large:{size}"),
-            Error::Fields(name) => write!(f, "\"{file}\" mp4 {name} atom too small"),
-            Error::Duplicate(name) => write!(f, "duplicate mp4 {name} atom in \"{file}\""),
-            Error::Missing("mdat") => write!(f, "no mp4 mdat atom was found in \"{file}\""),
-            Error::Missing(name) => write!(f, "no mp4 {name} atoms were found in \"{file}\""),
-            Error::Ftyp(size) => write!(f, "\"{file}\" mp4 ftyp atom is too large:{size}"),
-            Error::Moov(size) => write!(
+            Mp4Error::TooSmall(size) => write!(f, "\"{file}\" mp4 atom is too small:{size}"),
+            Mp4Error::TooLarge(size) => write!(f, "\"{file}\" mp4 atom too large:{size}"),
+            Mp4Error::Fields(name) => write!(f, "\"{file}\" mp4 {name} atom too small"),
+            Mp4Error::Duplicate(name) => write!(f, "duplicate mp4 {name} atom in \"{file}\""),
+            Mp4Error::Missing("mdat") => write!(f, "no mp4 mdat atom was found in \"{file}\""),
+            Mp4Error::Missing(name) => write!(f, "no mp4 {name} atoms were found in \"{file}\""),
+            Mp4Error::Ftyp(size) => write!(f, "\"{file}\" mp4 ftyp atom is too large:{size}"),
+            Mp4Error::Moov(size) => write!(
                 f,
                 "\"{file}\" mp4 moov atom is too large:{size}, you may want to increase \
                  mp4_max_buffer_size"
             ),
-            Error::TooMany => write!(f, "too many mp4 atoms in \"{file}\""),
-            Error::Truncated => write!(f, "\"{file}\" mp4 file truncated"),
-            Error::Compressed => {
+            Mp4Error::TooMany => write!(f, "too many mp4 atoms in \"{file}\""),
+            Mp4Error::Truncated => write!(f, "\"{file}\" mp4 file truncated"),
+            Mp4Error::Compressed => {
                 write!(f, "\"{file}\" mp4 compressed moov atom (cmov) is not supported")
             }
-            Error::Start => write!(f, "\"{file}\" mp4 start time exceeds file duration"),
-            Error::Out { time, table } => {
+            Mp4Error::Start => write!(f, "\"{file}\" mp4 start time exceeds file duration"),
+            Mp4Error::Out { time, table } => {
                 write!(f, "{time} time is out mp4 {table} in \"{file}\"")
             }
-            Error::Unordered => write!(f, "unordered mp4 stsc chunks in \"{file}\""),
-            Error::Zero(what) => write!(f, "zero {what} in \"{file}\""),
-            Error::SampleSizes(time) => {
+            Mp4Error::Unordered => write!(f, "unordered mp4 stsc chunks in \"{file}\""),
+            Mp4Error::Zero(what) => write!(f, "zero {what} in \"{file}\""),
+            Mp4Error::SampleSizes(time) => {
                 write!(f, "too large mp4 {time} samples size in \"{file}\"")
             }
-            Error::ChunkOffset => write!(f, "too large chunk offset in \"{file}\""),
-            Error::NoData => write!(f, "no data between start time and end time in \"{file}\""),
+            Mp4Error::ChunkOffset => write!(f, "too large chunk offset in \"{file}\""),
+            Mp4Error::NoData => write!(f, "no data between start time and end time in \"{file}\""),
         }
     }
 }

@@ -23,6 +23,6 @@ mod samples;
 mod scan;
 mod track;
 
-pub use cut::{Clip, Head, cut, duration_ms};
-pub use error::Error;
-pub use scan::{ATOMS_MAX, FTYP_BYTES_MAX, Layout, Scan, Step};
+pub use cut::{Clip, MovieHead, cut, duration_ms};
+pub use error::Mp4Error;
+pub use scan::{ATOMS_MAX, FTYP_BYTES_MAX, Layout, Scan, ScanStep};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::Error;
+use crate::Mp4Error;
 use crate::atom::{self, SampleTable, set_u32, u32_at};
 use crate::cut::Clip;
 use crate::track::{Sizes, Track};
@@ -34,9 +34,9 @@ impl Samples {
     /// The samples between the times of `clip`.
     ///
     /// # Errors
-    /// [`Error`]
-    pub fn find(track: &Track<'_>, clip: &Clip) -> Result<Self, Error> {
-        let stts = track.stts.ok_or(Error::Missing("stts"))?;
+    /// [`Mp4Error`]
+    pub fn find(track: &Track<'_>, clip: &Clip) -> Result<Self, Mp4Error> {
+        let stts = track.stts.ok_or(Mp4Error::Missing("stts"))?;
         let timescale = track.mdhd.map_or(0, |mdhd| mdhd.timescale);
         let mut samples = Self::from(&stts, units(clip.start_ms, timescale))?;
         if clip.start_key_frame
@@ -52,7 +52,7 @@ impl Samples {
     }
 
     /// Those from a time on.
-    fn from(stts: &SampleTable<'_, 8>, mut time: u64) -> Result<Self, Error> {
+    fn from(stts: &SampleTable<'_, 8>, mut time: u64) -> Result<Self, Mp4Error> {
         let entries = stts.entries().len();
         let mut start = 0;
         for number in 0..entries {
@@ -73,7 +73,7 @@ impl Samples {
             start += u64::from(count);
             time -= span;
         }
-        Err(Error::Out { time: "start", table: "stts samples" })
+        Err(Mp4Error::Out { time: "start", table: "stts samples" })
     }
 
     /// Begins this many samples earlier; there are that many.
@@ -122,7 +122,7 @@ impl Samples {
     }
 
     /// Appends `stts`.
-    pub fn write_stts(&self, out: &mut Vec<u8>, stts: &SampleTable<'_, 8>) -> Result<(), Error> {
+    pub fn write_stts(&self, out: &mut Vec<u8>, stts: &SampleTable<'_, 8>) -> Result<(), Mp4Error> {
         let entries = &stts.entries()[self.entries.clone()];
         let at = atom::table(out, b"stts", &[0; 4], entries)?;
         set_u32(out, at, self.first_count);
@@ -133,7 +133,7 @@ impl Samples {
     }
 
     /// Appends `stss`, the numbers of key frames.
-    pub fn write_stss(&self, out: &mut Vec<u8>, stss: &SampleTable<'_, 4>) -> Result<(), Error> {
+    pub fn write_stss(&self, out: &mut Vec<u8>, stss: &SampleTable<'_, 4>) -> Result<(), Mp4Error> {
         // Samples are counted from one there.
         let is_from =
             |entry: &&[u8; 4], sample: u64| u64::from(u32::from_be_bytes(**entry)) > sample;
@@ -161,7 +161,7 @@ impl Samples {
         out: &mut Vec<u8>,
         ctts: &SampleTable<'_, 8>,
         version: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<(), Mp4Error> {
         let find = |from: usize, skipped: u32, mut sample: u64| {
             for number in from..ctts.entries().len() {
                 let (mut count, _) = ctts.pair(number).unwrap_or_default();
@@ -198,7 +198,7 @@ impl Samples {
     }
 
     /// Appends `stsz`.
-    pub fn write_stsz(&self, out: &mut Vec<u8>, sizes: &Sizes<'_>) -> Result<(), Error> {
+    pub fn write_stsz(&self, out: &mut Vec<u8>, sizes: &Sizes<'_>) -> Result<(), Mp4Error> {
         let range = self.range(sizes)?;
         match sizes {
             Sizes::Uniform { size, .. } => {
@@ -213,20 +213,20 @@ impl Samples {
     }
 
     /// The samples of the part among those with sizes.
-    fn range(&self, sizes: &Sizes<'_>) -> Result<Range<usize>, Error> {
+    fn range(&self, sizes: &Sizes<'_>) -> Result<Range<usize>, Mp4Error> {
         let count = match sizes {
             Sizes::Uniform { count, .. } => *count as usize,
             Sizes::Each(table) => table.entries().len(),
         };
         let table = "stsz samples";
         let start = usize::try_from(self.start).ok().filter(|&start| start < count);
-        let start = start.ok_or(Error::Out { time: "start", table })?;
+        let start = start.ok_or(Mp4Error::Out { time: "start", table })?;
         let end = match self.end {
             None => count,
             Some(end) => usize::try_from(end)
                 .ok()
                 .filter(|&end| end <= count)
-                .ok_or(Error::Out { time: "end", table })?,
+                .ok_or(Mp4Error::Out { time: "end", table })?,
         };
         Ok(start..end)
     }
@@ -235,34 +235,34 @@ impl Samples {
 /// Bytes of the `count` samples before sample `end`; a file with `file_bytes` must have them.
 ///
 /// # Errors
-/// [`Error`]: `time` is the one for which the size is needed.
+/// [`Mp4Error`]: `time` is the one for which the size is needed.
 pub fn bytes_before(
     sizes: &Sizes<'_>,
     end: u64,
     count: u64,
     time: &'static str,
     file_bytes: u64,
-) -> Result<u64, Error> {
+) -> Result<u64, Mp4Error> {
     let sum = match sizes {
         Sizes::Uniform { size, .. } => u64::from(*size).saturating_mul(count),
         Sizes::Each(table) => {
             let start = end.checked_sub(count).and_then(|start| usize::try_from(start).ok());
             let range = start.zip(usize::try_from(end).ok());
             let sizes = range.and_then(|(start, end)| table.entries().get(start..end));
-            let sizes = sizes.ok_or(Error::Out { time, table: "stsz samples" })?;
+            let sizes = sizes.ok_or(Mp4Error::Out { time, table: "stsz samples" })?;
             sizes.iter().map(|size| u64::from(u32::from_be_bytes(*size))).sum()
         }
     };
-    if sum > file_bytes { Err(Error::SampleSizes(time)) } else { Ok(sum) }
+    if sum > file_bytes { Err(Mp4Error::SampleSizes(time)) } else { Ok(sum) }
 }
 
 /// How many samples before this one the last key frame is; 0 if there is none.
-fn key_frame(stss: &SampleTable<'_, 4>, sample: u64) -> Result<u64, Error> {
+fn key_frame(stss: &SampleTable<'_, 4>, sample: u64) -> Result<u64, Mp4Error> {
     let mut before = 0;
     for entry in stss.entries() {
         // Counted from one.
         let number = u64::from(u32::from_be_bytes(*entry)).checked_sub(1);
-        let number = number.ok_or(Error::Zero("sync sample"))?;
+        let number = number.ok_or(Mp4Error::Zero("sync sample"))?;
         let Some(distance) = sample.checked_sub(number) else { break };
         before = distance;
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::Error;
+use crate::Mp4Error;
 use crate::atom::{self, HEADER, HEADER_64, Header};
 
 /// Most bytes of the `ftyp` atom's data.
@@ -30,7 +30,7 @@ pub struct Layout {
 
 /// What a [`Scan`] needs, or has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum ScanStep {
     /// It continues with the bytes of the file from here on: this many at least, unless the file ends.
     Read {
         /// Position in the file.
@@ -76,11 +76,11 @@ impl Scan {
     /// Continues with the bytes of the file from position `at` on.
     ///
     /// # Errors
-    /// [`Error`]: the file can't be used.
-    pub fn step(&mut self, at: u64, bytes: &[u8]) -> Result<Step, Error> {
+    /// [`Mp4Error`]: the file can't be used.
+    pub fn step(&mut self, at: u64, bytes: &[u8]) -> Result<ScanStep, Mp4Error> {
         loop {
             if let (Some(moov), Some(mdat)) = (&self.moov, &self.mdat) {
-                return Ok(Step::Found(Layout {
+                return Ok(ScanStep::Found(Layout {
                     ftyp: std::mem::take(&mut self.ftyp),
                     moov_first: moov.start < mdat.start,
                     moov: moov.clone(),
@@ -89,10 +89,10 @@ impl Scan {
                 }));
             }
             if self.offset >= self.size {
-                return Err(Error::Missing(if self.moov.is_none() { "trak" } else { "mdat" }));
+                return Err(Mp4Error::Missing(if self.moov.is_none() { "trak" } else { "mdat" }));
             }
             if self.atoms == ATOMS_MAX {
-                return Err(Error::TooMany);
+                return Err(Mp4Error::TooMany);
             }
             let window = self.offset.checked_sub(at).and_then(|from| usize::try_from(from).ok());
             let window = window.and_then(|from| bytes.get(from..)).unwrap_or_default();
@@ -102,16 +102,16 @@ impl Scan {
             // differs: it ignores it.
             let size = header.size.unwrap_or(left);
             if size > left {
-                return Err(Error::TooLarge(size));
+                return Err(Mp4Error::TooLarge(size));
             }
             let data = self.offset + header.len as u64..self.offset + size;
             match &header.name {
                 b"ftyp" => {
                     let len = data.end.saturating_sub(data.start);
                     let whole = usize::try_from(size).ok().filter(|_| len <= FTYP_BYTES_MAX);
-                    let whole = whole.ok_or(Error::Ftyp(len))?;
+                    let whole = whole.ok_or(Mp4Error::Ftyp(len))?;
                     if !self.ftyp.is_empty() {
-                        return Err(Error::Duplicate("ftyp"));
+                        return Err(Mp4Error::Duplicate("ftyp"));
                     }
                     let Some(atom) = window.get(..whole) else { return self.read(whole) };
                     let content = atom.get(header.len..).unwrap_or_default();
@@ -120,14 +120,14 @@ impl Scan {
                 b"moov" => {
                     let len = data.end.saturating_sub(data.start);
                     if len > self.moov_bytes_max {
-                        return Err(Error::Moov(len));
+                        return Err(Mp4Error::Moov(len));
                     }
                     if self.moov.replace(data).is_some() {
-                        return Err(Error::Duplicate("moov"));
+                        return Err(Mp4Error::Duplicate("moov"));
                     }
                 }
                 b"mdat" if self.mdat.replace(data.clone()).is_some() => {
-                    return Err(Error::Duplicate("mdat"));
+                    return Err(Mp4Error::Duplicate("mdat"));
                 }
                 _ => {}
             }
@@ -137,13 +137,13 @@ impl Scan {
     }
 
     /// Asks for bytes, once.
-    fn read(&mut self, len: usize) -> Result<Step, Error> {
+    fn read(&mut self, len: usize) -> Result<ScanStep, Mp4Error> {
         let left = usize::try_from(self.size - self.offset).unwrap_or(usize::MAX);
         let wanted = (self.offset, len.min(left));
         if left < HEADER || self.asked.replace(wanted) == Some(wanted) {
-            return Err(Error::Truncated);
+            return Err(Mp4Error::Truncated);
         }
-        Ok(Step::Read { offset: wanted.0, len: wanted.1 })
+        Ok(ScanStep::Read { offset: wanted.0, len: wanted.1 })
     }
 }
 
@@ -162,13 +162,13 @@ mod tests {
     }
 
     /// What is found when it reads this many bytes at once, but what it needs.
-    fn scan(file: &[u8], at_once: usize) -> Result<Layout, Error> {
+    fn scan(file: &[u8], at_once: usize) -> Result<Layout, Mp4Error> {
         let mut scan = Scan::new(file.len() as u64, 100);
         let mut window = 0..0;
         loop {
             match scan.step(window.start as u64, &file[window.clone()])? {
-                Step::Found(layout) => return Ok(layout),
-                Step::Read { offset, len } => {
+                ScanStep::Found(layout) => return Ok(layout),
+                ScanStep::Read { offset, len } => {
                     let start = usize::try_from(offset).unwrap();
                     window = start..(start + len.max(at_once)).min(file.len());
                 }
@@ -207,21 +207,21 @@ mod tests {
         let (moov, mdat) = (&atom("moov", b"12345")[..], &atom("mdat", b"content")[..]);
         let many = atom("free", b"").repeat(ATOMS_MAX);
         for (file, error) in [
-            (vec![], Error::Missing("trak")),
-            (mdat.to_vec(), Error::Missing("trak")),
-            (moov.to_vec(), Error::Missing("mdat")),
-            ([moov, moov].concat(), Error::Duplicate("moov")),
-            ([mdat, mdat].concat(), Error::Duplicate("mdat")),
-            (atom("ftyp", b"").repeat(2), Error::Duplicate("ftyp")),
-            (atom("moov", &[0; 101]), Error::Moov(101)),
-            (atom("ftyp", &[0; 1025]), Error::Ftyp(1025)),
-            ([&many[..], moov, mdat].concat(), Error::TooMany),
-            ([moov, &mdat[..14]].concat(), Error::TooLarge(15)),
-            ([moov, &mdat[..7]].concat(), Error::Truncated),
-            (wide("mdat", b"")[..15].to_vec(), Error::Truncated),
-            (b"\0\0\0\x07free".to_vec(), Error::TooSmall(7)),
-            (b"\0\0\0\x01free\0\0\0\0\0\0\0\x0f".to_vec(), Error::TooSmall(15)),
-            ([&b"\0\0\0\x01free"[..], &[255; 8]].concat(), Error::TooLarge(u64::MAX)),
+            (vec![], Mp4Error::Missing("trak")),
+            (mdat.to_vec(), Mp4Error::Missing("trak")),
+            (moov.to_vec(), Mp4Error::Missing("mdat")),
+            ([moov, moov].concat(), Mp4Error::Duplicate("moov")),
+            ([mdat, mdat].concat(), Mp4Error::Duplicate("mdat")),
+            (atom("ftyp", b"").repeat(2), Mp4Error::Duplicate("ftyp")),
+            (atom("moov", &[0; 101]), Mp4Error::Moov(101)),
+            (atom("ftyp", &[0; 1025]), Mp4Error::Ftyp(1025)),
+            ([&many[..], moov, mdat].concat(), Mp4Error::TooMany),
+            ([moov, &mdat[..14]].concat(), Mp4Error::TooLarge(15)),
+            ([moov, &mdat[..7]].concat(), Mp4Error::Truncated),
+            (wide("mdat", b"")[..15].to_vec(), Mp4Error::Truncated),
+            (b"\0\0\0\x07free".to_vec(), Mp4Error::TooSmall(7)),
+            (b"\0\0\0\x01free\0\0\0\0\0\0\0\x0f".to_vec(), Mp4Error::TooSmall(15)),
+            ([&b"\0\0\0\x01free"[..], &[255; 8]].concat(), Mp4Error::TooLarge(u64::MAX)),
         ] {
             for at_once in [0, 20, 100_000] {
                 assert_eq!(scan(&file, at_once), Err(error.clone()));
@@ -230,7 +230,7 @@ mod tests {
         // The file has shrunk.
         let mut scan = Scan::new(100, 100);
         let read = scan.step(0, &[]);
-        assert_eq!(read, Ok(Step::Read { offset: 0, len: 16 }));
-        assert_eq!(scan.step(0, &[]), Err(Error::Truncated));
+        assert_eq!(read, Ok(ScanStep::Read { offset: 0, len: 16 }));
+        assert_eq!(scan.step(0, &[]), Err(Mp4Error::Truncated));
     }
 }

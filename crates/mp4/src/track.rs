@@ -1,6 +1,6 @@
 //! The atoms of a track.
 
-use crate::Error;
+use crate::Mp4Error;
 use crate::atom::{Atom, Atoms, SampleTable, u32_at, u64_at};
 
 /// The `mvhd`, `tkhd` or `mdhd` atom.
@@ -24,7 +24,7 @@ impl<'a> Times<'a> {
         data: &'a [u8],
         at: [usize; 2],
         len: [usize; 2],
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Mp4Error> {
         let version = usize::from(data.first().is_none_or(|&version| version != 0));
         let at = at[version];
         let duration = match version {
@@ -35,21 +35,21 @@ impl<'a> Times<'a> {
             (Some(duration), Some(timescale)) if data.len() >= len[version] => {
                 Ok(Self { data, timescale, duration, at })
             }
-            _ => Err(Error::Fields(name)),
+            _ => Err(Mp4Error::Fields(name)),
         }
     }
 
     /// Of a movie.
-    pub fn mvhd(data: &'a [u8]) -> Result<Self, Error> {
+    pub fn mvhd(data: &'a [u8]) -> Result<Self, Mp4Error> {
         Self::read("mvhd", data, [16, 24], [100, 112])
     }
 
-    fn tkhd(data: &'a [u8]) -> Result<Self, Error> {
+    fn tkhd(data: &'a [u8]) -> Result<Self, Mp4Error> {
         let times = Self::read("tkhd", data, [20, 28], [84, 96])?;
         Ok(Self { timescale: 0, ..times })
     }
 
-    fn mdhd(data: &'a [u8]) -> Result<Self, Error> {
+    fn mdhd(data: &'a [u8]) -> Result<Self, Mp4Error> {
         Self::read("mdhd", data, [16, 24], [24, 36])
     }
 
@@ -121,10 +121,10 @@ pub struct Track<'a> {
 }
 
 /// Keeps what was read, once.
-fn once<T>(slot: &mut Option<T>, name: &'static str, value: T) -> Result<(), Error> {
+fn once<T>(slot: &mut Option<T>, name: &'static str, value: T) -> Result<(), Mp4Error> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Error::Duplicate(name)),
+        Some(_) => Err(Mp4Error::Duplicate(name)),
     }
 }
 
@@ -132,8 +132,8 @@ impl<'a> Track<'a> {
     /// Reads the data of a `trak` atom.
     ///
     /// # Errors
-    /// [`Error`]
-    pub fn read(data: &'a [u8]) -> Result<Self, Error> {
+    /// [`Mp4Error`]
+    pub fn read(data: &'a [u8]) -> Result<Self, Mp4Error> {
         let mut track = Self::default();
         for atom in Atoms(data) {
             let Atom { name, data } = atom?;
@@ -149,7 +149,7 @@ impl<'a> Track<'a> {
         Ok(track)
     }
 
-    fn read_mdia(&mut self, data: &'a [u8]) -> Result<(), Error> {
+    fn read_mdia(&mut self, data: &'a [u8]) -> Result<(), Mp4Error> {
         for atom in Atoms(data) {
             let Atom { name, data } = atom?;
             match name {
@@ -165,12 +165,12 @@ impl<'a> Track<'a> {
         Ok(())
     }
 
-    fn read_minf(&mut self, data: &'a [u8]) -> Result<(), Error> {
+    fn read_minf(&mut self, data: &'a [u8]) -> Result<(), Mp4Error> {
         for atom in Atoms(data) {
             let Atom { name, data } = atom?;
             match name {
                 b"vmhd" | b"smhd" if self.vmhd.is_some() || self.smhd.is_some() => {
-                    return Err(Error::Duplicate("vmhd/smhd"));
+                    return Err(Mp4Error::Duplicate("vmhd/smhd"));
                 }
                 b"vmhd" => self.vmhd = Some(data),
                 b"smhd" => self.smhd = Some(data),
@@ -185,12 +185,12 @@ impl<'a> Track<'a> {
         Ok(())
     }
 
-    fn read_stbl(&mut self, data: &'a [u8]) -> Result<(), Error> {
+    fn read_stbl(&mut self, data: &'a [u8]) -> Result<(), Mp4Error> {
         for atom in Atoms(data) {
             let Atom { name, data } = atom?;
             match name {
                 // Its version, the number of entries, and the header of the first one.
-                b"stsd" if data.len() < 16 => return Err(Error::Fields("stsd")),
+                b"stsd" if data.len() < 16 => return Err(Mp4Error::Fields("stsd")),
                 b"stsd" => once(&mut self.stsd, "stsd", data)?,
                 b"stts" => once(&mut self.stts, "stts", SampleTable::read("stts", data, 4)?)?,
                 b"stss" => once(&mut self.stss, "stss", SampleTable::read("stss", data, 4)?)?,
@@ -202,7 +202,7 @@ impl<'a> Track<'a> {
                 b"stsc" => once(&mut self.stsc, "stsc", SampleTable::read("stsc", data, 4)?)?,
                 b"stsz" => once(&mut self.stsz, "stsz", Self::sizes(data)?)?,
                 b"stco" | b"co64" if self.offsets.is_some() => {
-                    return Err(Error::Duplicate("stco/co64"));
+                    return Err(Mp4Error::Duplicate("stco/co64"));
                 }
                 b"stco" => {
                     self.offsets = Some(Offsets::Narrow(SampleTable::read("stco", data, 4)?))
@@ -214,9 +214,9 @@ impl<'a> Track<'a> {
         Ok(())
     }
 
-    fn sizes(data: &'a [u8]) -> Result<Sizes<'a>, Error> {
+    fn sizes(data: &'a [u8]) -> Result<Sizes<'a>, Mp4Error> {
         let (Some(size), Some(count)) = (u32_at(data, 4), u32_at(data, 8)) else {
-            return Err(Error::Fields("stsz"));
+            return Err(Mp4Error::Fields("stsz"));
         };
         Ok(match size {
             0 => Sizes::Each(SampleTable::read("stsz", data, 8)?),

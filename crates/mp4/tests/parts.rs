@@ -2,13 +2,13 @@
 
 use std::num::NonZeroU64;
 
-use nowait_mp4::{Clip, Error, Layout, Scan, Step, cut, duration_ms};
+use nowait_mp4::{Clip, Layout, Mp4Error, Scan, ScanStep, cut, duration_ms};
 use nowait_testkit::movie::{self, MovieSample, PlayedTrack, Track};
 
-fn scan(file: &[u8]) -> Result<Layout, Error> {
+fn scan(file: &[u8]) -> Result<Layout, Mp4Error> {
     match Scan::new(file.len() as u64, 1 << 20).step(0, file)? {
-        Step::Found(layout) => Ok(layout),
-        Step::Read { .. } => panic!("everything was given"),
+        ScanStep::Found(layout) => Ok(layout),
+        ScanStep::Read { .. } => panic!("everything was given"),
     }
 }
 
@@ -17,7 +17,7 @@ fn range(file: &[u8], range: std::ops::Range<u64>) -> &[u8] {
 }
 
 /// A part of a file, as a client receives it.
-fn part(file: &[u8], clip: &Clip) -> Result<Vec<u8>, Error> {
+fn part(file: &[u8], clip: &Clip) -> Result<Vec<u8>, Mp4Error> {
     let layout = scan(file)?;
     let head = cut(&layout, range(file, layout.moov.clone()), clip)?;
     Ok([&head.bytes, range(file, head.content)].concat())
@@ -152,26 +152,26 @@ fn spoil(file: &mut [u8], name: &str, at: usize, bytes: &[u8]) {
 fn faults_are_named() {
     let tracks = [Track::video(10, 8, &[2, 5])];
     let file = movie::movie(&tracks, true);
-    let table = |name: &'static str, time| Error::Out { time, table: name };
+    let table = |name: &'static str, time| Mp4Error::Out { time, table: name };
     let max = &[255; 4][..];
     for (name, at, bytes, error) in [
-        ("stts", 4, max, Error::Fields("stts")),
+        ("stts", 4, max, Mp4Error::Fields("stts")),
         ("stts", 8, &[0, 0, 0, 1][..], table("stts samples", "start")),
-        ("stss", 4, max, Error::Fields("stss")),
-        ("stss", 8, &[0; 4], Error::Zero("sync sample")),
-        ("ctts", 4, max, Error::Fields("ctts")),
-        ("stsc", 4, max, Error::Fields("stsc")),
-        ("stsc", 4, &[0; 4], Error::Zero("number of entries in stsc atom")),
-        ("stsc", 20, &[0; 4], Error::Unordered),
-        ("stsz", 8, max, Error::Fields("stsz")),
+        ("stss", 4, max, Mp4Error::Fields("stss")),
+        ("stss", 8, &[0; 4], Mp4Error::Zero("sync sample")),
+        ("ctts", 4, max, Mp4Error::Fields("ctts")),
+        ("stsc", 4, max, Mp4Error::Fields("stsc")),
+        ("stsc", 4, &[0; 4], Mp4Error::Zero("number of entries in stsc atom")),
+        ("stsc", 20, &[0; 4], Mp4Error::Unordered),
+        ("stsz", 8, max, Mp4Error::Fields("stsz")),
         ("stsz", 8, &[0, 0, 0, 9], table("stsz samples", "start")),
         ("stsz", 8, &[0, 0, 0, 30], table("stsz samples", "end")),
-        ("stco", 4, max, Error::Fields("stco")),
+        ("stco", 4, max, Mp4Error::Fields("stco")),
         ("stco", 4, &[0; 4], table("stco chunks", "start")),
-        ("tkhd", 0, &[1], Error::Fields("tkhd")),
-        ("mvhd", 16, &[0, 0, 0, 9], Error::Start),
-        ("stbl", 0, max, Error::TooLarge(u32::MAX.into())),
-        ("mdia", 0, &[0, 0, 0, 7], Error::TooSmall(7)),
+        ("tkhd", 0, &[1], Mp4Error::Fields("tkhd")),
+        ("mvhd", 16, &[0, 0, 0, 9], Mp4Error::Start),
+        ("stbl", 0, max, Mp4Error::TooLarge(u32::MAX.into())),
+        ("mdia", 0, &[0, 0, 0, 7], Mp4Error::TooSmall(7)),
     ] {
         let mut file = file.clone();
         spoil(&mut file, name, at, bytes);
@@ -181,34 +181,34 @@ fn faults_are_named() {
     let mut broken = file.clone();
     let stsz = file.windows(4).position(|name| name == b"stsz").unwrap();
     broken[stsz..stsz + 4].copy_from_slice(b"free");
-    assert_eq!(part(&broken, &clip(1, 0, false)), Err(Error::Missing("stsz")));
+    assert_eq!(part(&broken, &clip(1, 0, false)), Err(Mp4Error::Missing("stsz")));
     broken = file.clone();
     let trak = file.windows(4).position(|name| name == b"trak").unwrap();
     broken[trak..trak + 4].copy_from_slice(b"cmov");
-    assert_eq!(part(&broken, &clip(1, 0, false)), Err(Error::Compressed));
+    assert_eq!(part(&broken, &clip(1, 0, false)), Err(Mp4Error::Compressed));
     broken[trak..trak + 4].copy_from_slice(b"free");
-    assert_eq!(part(&broken, &clip(1, 0, false)), Err(Error::Missing("trak")));
+    assert_eq!(part(&broken, &clip(1, 0, false)), Err(Mp4Error::Missing("trak")));
     // Every offset is beyond the end.
     let mut broken = file.clone();
     let stco = file.windows(4).position(|name| name == b"stco").unwrap();
     broken[stco + 12..][..4 * 23].fill(0xff);
-    assert_eq!(part(&broken, &clip(1, 0, false)), Err(Error::ChunkOffset));
+    assert_eq!(part(&broken, &clip(1, 0, false)), Err(Mp4Error::ChunkOffset));
     // A later chunk is before the part.
     let mut broken = file.clone();
     broken[stco + 12 + 40..][..4].fill(0);
-    assert_eq!(part(&broken, &clip(1, 0, false)), Err(Error::ChunkOffset));
+    assert_eq!(part(&broken, &clip(1, 0, false)), Err(Mp4Error::ChunkOffset));
     // Sizes of samples before the part.
     let mut broken = file;
     let stsz = broken.windows(4).position(|name| name == b"stsz").unwrap();
     broken[stsz + 16 + 4 * 24..][..4].fill(0xff);
-    assert_eq!(part(&broken, &clip(2500, 0, false)), Err(Error::SampleSizes("start")));
-    assert_eq!(part(&broken, &clip(1000, 1500, false)), Err(Error::SampleSizes("end")));
+    assert_eq!(part(&broken, &clip(2500, 0, false)), Err(Mp4Error::SampleSizes("start")));
+    assert_eq!(part(&broken, &clip(1000, 1500, false)), Err(Mp4Error::SampleSizes("end")));
 }
 
 #[test]
 fn a_part_without_samples_has_no_data() {
     let file = movie::movie(&[Track::video(1, 8, &[3])], false);
-    assert_eq!(part(&file, &clip(1000, 10, false)), Err(Error::NoData));
+    assert_eq!(part(&file, &clip(1000, 10, false)), Err(Mp4Error::NoData));
 }
 
 /// Whatever a byte becomes: a part or an error, and what a part announces is in the file.

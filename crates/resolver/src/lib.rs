@@ -27,5 +27,5 @@ pub mod system;
 pub use answer::{Addresses, ResolveError, Service, Services};
 pub use counters::Statistics;
 pub use name::DomainName;
-pub use resolver::{Log, Resolver, limit};
-pub use settings::{NameServer, Settings};
+pub use resolver::{Resolver, ResolverLog, limit};
+pub use settings::{NameServer, ResolverSettings};

@@ -20,7 +20,7 @@ use crate::counters::{ResolverCounters, Statistics};
 use crate::message::{Question, SrvRecord};
 use crate::name::DomainName;
 use crate::query::{Lookup, Timing};
-use crate::settings::{NameServer, Settings};
+use crate::settings::{NameServer, ResolverSettings};
 use crate::system::{self, Paths, System, SystemFiles};
 use crate::table::{
     LookupAnswer, LookupKey, LookupOutcome, LookupStep, LookupTable, PendingLookup,
@@ -60,7 +60,7 @@ const STOP_PAUSE: Duration = Duration::from_millis(50);
 const TARGETS_MAX: usize = 64;
 
 /// Receives messages for the error log; called on workers, must not block.
-pub type Log = Arc<dyn Fn(fmt::Arguments<'_>) + Send + Sync>;
+pub type ResolverLog = Arc<dyn Fn(fmt::Arguments<'_>) + Send + Sync>;
 
 /// A DNS client with its cache. Clones are handles to the same client. `Send + Sync`; the futures
 /// run on any worker.
@@ -73,20 +73,20 @@ struct Inner {
     /// Counts lookups: servers take turns at being first.
     turn: AtomicUsize,
     counters: ResolverCounters,
-    log: Mutex<Option<Log>>,
+    log: Mutex<Option<ResolverLog>>,
 }
 
 /// Source of the server list.
 enum ServerSource {
     /// A `resolver` directive; the system's resolver looks up the names of its servers.
-    Configured(Settings, Resolver),
+    Configured(ResolverSettings, Resolver),
     System(System),
 }
 
 impl Resolver {
     /// For a `resolver` directive. Nothing is opened or sent before the first lookup. `system`
     /// resolves the names of name servers.
-    pub fn new(settings: Settings, system: &Resolver) -> Resolver {
+    pub fn new(settings: ResolverSettings, system: &Resolver) -> Resolver {
         Resolver::from_source(ServerSource::Configured(settings, system.clone()))
     }
 
@@ -102,7 +102,7 @@ impl Resolver {
     }
 
     /// Sets the log for errors of name servers.
-    pub fn set_log(&self, log: Log) {
+    pub fn set_log(&self, log: ResolverLog) {
         *self.0.log.lock().unwrap_or_else(PoisonError::into_inner) = Some(log);
     }
 
@@ -124,7 +124,7 @@ impl Resolver {
     }
 
     /// The settings of the directive; `None` for the system's resolver.
-    pub fn settings(&self) -> Option<&Settings> {
+    pub fn settings(&self) -> Option<&ResolverSettings> {
         match &self.0.source {
             ServerSource::Configured(settings, _) => Some(settings),
             ServerSource::System(_) => None,

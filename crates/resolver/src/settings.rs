@@ -14,7 +14,7 @@ pub enum NameServer {
 
 /// Parameters of `resolver`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Settings {
+pub struct ResolverSettings {
     /// Queried in turn; never empty.
     pub servers: Vec<NameServer>,
     /// Query IPv4 addresses (`ipv4=`). At least one of the two is on.
@@ -27,9 +27,9 @@ pub struct Settings {
     pub status_zone: Option<Box<str>>,
 }
 
-impl Settings {
+impl ResolverSettings {
     /// With these servers, and nginx's defaults otherwise.
-    pub fn new(servers: Vec<NameServer>) -> Settings {
-        Settings { servers, ipv4: true, ipv6: true, valid: None, status_zone: None }
+    pub fn new(servers: Vec<NameServer>) -> ResolverSettings {
+        ResolverSettings { servers, ipv4: true, ipv6: true, valid: None, status_zone: None }
     }
 }

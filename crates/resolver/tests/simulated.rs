@@ -1,14 +1,14 @@
-//! Lookups on the simulated driver: time is virtual, the network is as the weather says.
+//! Lookups on the simulated driver: time is virtual, the network has the faults of the test.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use nowait_resolver::{NameServer, ResolveError, Resolver, Settings};
+use nowait_resolver::{NameServer, ResolveError, Resolver, ResolverSettings};
 use nowait_runtime::net::{Datagram, NO_TIMEOUT};
 use nowait_runtime::pool::{Pool, PoolConfig};
-use nowait_runtime::sim::{self, Weather};
+use nowait_runtime::sim::{self, NetworkFaults};
 use nowait_runtime::{now, sleep, spawn};
 use nowait_testkit::dns::{self, A, AAAA, DnsAnswer, Query, SRV};
 
@@ -46,16 +46,16 @@ fn server(script: impl Fn(&Query) -> Vec<DnsAnswer> + 'static) -> (SocketAddr, S
     (address, asked)
 }
 
-fn resolver(servers: &[SocketAddr], change: impl Fn(&mut Settings)) -> Resolver {
+fn resolver(servers: &[SocketAddr], change: impl Fn(&mut ResolverSettings)) -> Resolver {
     let servers = servers.iter().copied().map(NameServer::Address).collect();
-    let mut settings = Settings::new(servers);
+    let mut settings = ResolverSettings::new(servers);
     change(&mut settings);
     let config = PoolConfig { name: "default".to_owned(), threads: 1, max_queue: 1 };
     Resolver::new(settings, &Resolver::system(Pool::new(config)))
 }
 
 /// IPv4 only, which halves the number of questions.
-fn ipv4(settings: &mut Settings) {
+fn ipv4(settings: &mut ResolverSettings) {
     settings.ipv6 = false;
 }
 
@@ -72,7 +72,7 @@ fn count(asked: &ServerQuery) -> usize {
 
 #[test]
 fn both_families_are_asked_for_and_remembered() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, asked) = server(|query| {
             vec![match query.kind {
                 A => DnsAnswer::address(&query.name, 10, "192.0.2.1").with_address(
@@ -102,7 +102,7 @@ fn both_families_are_asked_for_and_remembered() {
 
 #[test]
 fn valid_takes_the_place_of_the_ttl() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, asked) =
             server(|query| vec![DnsAnswer::address(&query.name, 1, "192.0.2.1")]);
         let resolver = resolver(&[address], |settings| {
@@ -119,7 +119,7 @@ fn valid_takes_the_place_of_the_ttl() {
 
 #[test]
 fn a_ttl_of_zero_serves_those_who_wait_and_nobody_else() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, asked) =
             server(|query| vec![DnsAnswer::address(&query.name, 0, "192.0.2.1")]);
         let resolver = resolver(&[address], ipv4);
@@ -140,7 +140,7 @@ fn a_ttl_of_zero_serves_those_who_wait_and_nobody_else() {
 
 #[test]
 fn silence_is_answered_by_the_next_server_after_five_seconds() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (silent, first) = server(|_| vec![DnsAnswer::silence()]);
         let (good, second) = server(|query| vec![DnsAnswer::address(&query.name, 9, "192.0.2.1")]);
         let resolver = resolver(&[silent, good], ipv4);
@@ -156,7 +156,7 @@ fn silence_is_answered_by_the_next_server_after_five_seconds() {
 
 #[test]
 fn a_lookup_ends_with_the_patience_of_those_who_wait() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (silent, asked) = server(|_| vec![DnsAnswer::silence()]);
         let resolver = resolver(&[silent], ipv4);
         let start = now();
@@ -175,7 +175,7 @@ fn a_lookup_ends_with_the_patience_of_those_who_wait() {
 
 #[test]
 fn a_late_answer_is_welcome() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let socket = Datagram::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let resolver = resolver(&[socket.local_addr().unwrap()], ipv4);
         drop(spawn(async move {
@@ -193,7 +193,7 @@ fn a_late_answer_is_welcome() {
 
 #[test]
 fn what_does_not_match_the_question_is_ignored() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, _) = server(|query| {
             let evil = || DnsAnswer::address(&query.name, 3600, "203.0.113.66");
             vec![
@@ -216,7 +216,7 @@ fn what_does_not_match_the_question_is_ignored() {
 
 #[test]
 fn addresses_of_other_names_are_not_taken() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, _) = server(|query| {
             let answer = DnsAnswer::address("victim.example", 3600, "203.0.113.66");
             vec![match query.name.as_str() {
@@ -232,7 +232,7 @@ fn addresses_of_other_names_are_not_taken() {
 
 #[test]
 fn errors_are_nginx_s_and_remembered_for_a_second() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, asked) = server(|query| {
             vec![DnsAnswer::failure(match query.name.as_str() {
                 "servfail" => 2,
@@ -264,7 +264,7 @@ fn errors_are_nginx_s_and_remembered_for_a_second() {
 
 #[test]
 fn an_error_of_one_family_is_one_of_the_whole() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, _) = server(|query| {
             vec![match query.kind {
                 A => DnsAnswer::address(&query.name, 9, "192.0.2.1"),
@@ -280,7 +280,7 @@ fn an_error_of_one_family_is_one_of_the_whole() {
 
 #[test]
 fn an_error_of_one_server_does_not_keep_the_next_from_being_asked() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (bad, _) = server(|_| vec![DnsAnswer::failure(2)]);
         let (good, _) = server(|query| vec![DnsAnswer::address(&query.name, 9, "192.0.2.1")]);
         let resolver = resolver(&[bad, good], ipv4);
@@ -291,7 +291,7 @@ fn an_error_of_one_server_does_not_keep_the_next_from_being_asked() {
 
 #[test]
 fn the_longest_name_is_asked_for() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, asked) =
             server(|query| vec![DnsAnswer::address(&query.name, 9, "192.0.2.1")]);
         let resolver = resolver(&[address], ipv4);
@@ -307,7 +307,7 @@ fn the_longest_name_is_asked_for() {
 
 #[test]
 fn no_such_name_is_remembered_as_the_zone_allows() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, asked) =
             server(|_| vec![DnsAnswer::failure(dns::NXDOMAIN).with_soa("example", 3600, 4)]);
         let resolver = resolver(&[address], ipv4);
@@ -321,7 +321,7 @@ fn no_such_name_is_remembered_as_the_zone_allows() {
 
 #[test]
 fn aliases_are_followed_but_not_for_ever() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, asked) = server(|query| {
             let alias = |target| DnsAnswer::new().with_cname(&query.name, 5, target);
             vec![match query.name.as_str() {
@@ -356,7 +356,7 @@ fn aliases_are_followed_but_not_for_ever() {
 
 #[test]
 fn an_alias_is_followed_for_both_families_if_neither_has_an_address() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, asked) = server(|query| {
             let alias = |target| DnsAnswer::new().with_cname(&query.name, 60, target);
             vec![match (query.name.as_str(), query.kind) {
@@ -378,7 +378,7 @@ fn an_alias_is_followed_for_both_families_if_neither_has_an_address() {
 
 #[test]
 fn services_come_with_the_addresses_of_their_targets() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (address, asked) = server(|query| {
             vec![match (query.name.as_str(), query.kind) {
                 ("_http._tcp.example", SRV) => DnsAnswer::new()
@@ -431,7 +431,7 @@ fn services_come_with_the_addresses_of_their_targets() {
 #[test]
 fn a_lost_datagram_costs_time_but_no_answer() {
     for seed in 0..20 {
-        sim::run(seed, Weather::stormy(), || async {
+        sim::run(seed, NetworkFaults::stormy(), || async {
             let (one, _) = server(|query| vec![DnsAnswer::address(&query.name, 9, "192.0.2.1")]);
             let (two, _) = server(|query| vec![DnsAnswer::address(&query.name, 9, "192.0.2.1")]);
             let resolver = resolver(&[one, two], ipv4);
@@ -444,7 +444,7 @@ fn a_lost_datagram_costs_time_but_no_answer() {
 
 #[test]
 fn lookups_and_names_are_bounded() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (silent, _) = server(|query| {
             let quiet = query.name.starts_with('s');
             vec![if quiet {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use nowait_resolver::system::Paths;
-use nowait_resolver::{NameServer, ResolveError, Resolver, Settings};
+use nowait_resolver::{NameServer, ResolveError, Resolver, ResolverSettings};
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::worker::{self, WorkerConfig, Workers};
@@ -32,7 +32,7 @@ fn pool() -> Pool {
 
 fn resolver(servers: &[SocketAddr]) -> Resolver {
     let servers = servers.iter().copied().map(NameServer::Address).collect();
-    let settings = Settings { ipv6: false, ..Settings::new(servers) };
+    let settings = ResolverSettings { ipv6: false, ..ResolverSettings::new(servers) };
     Resolver::new(settings, &Resolver::system(pool()))
 }
 
@@ -241,7 +241,8 @@ fn name_servers_may_have_names() {
     let make = || {
         let system = system(directory.path(), "127.0.0.1 ns.example\n", "");
         let named = |host: &str| NameServer::Name { host: host.into(), port: dns.addr().port() };
-        let settings = Settings { ipv6: false, ..Settings::new(vec![named("ns.example")]) };
+        let settings =
+            ResolverSettings { ipv6: false, ..ResolverSettings::new(vec![named("ns.example")]) };
         Resolver::new(settings, &system)
     };
     for texts in look_up(&["a.example", "bad.example"], make) {
@@ -256,7 +257,7 @@ fn a_resolver_without_servers_says_so() {
     let conf = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n";
     let system = system(directory.path(), "", conf);
     let unknown = NameServer::Name { host: "localhostx..".into(), port: 53 };
-    let resolver = Resolver::new(Settings::new(vec![unknown]), &system);
+    let resolver = Resolver::new(ResolverSettings::new(vec![unknown]), &system);
     worker::run(config, &Workers::new(1).unwrap(), |_| async move {
         let result = resolver.resolve(b"a.example", TIMEOUT).await;
         assert_eq!(result, Err(ResolveError::NoServers));

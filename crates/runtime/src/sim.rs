@@ -7,7 +7,7 @@
 //! use std::time::Duration;
 //! use nowait_runtime::{net::SendOptions, sim};
 //!
-//! let received = sim::run(42, sim::Weather::rough(), || async {
+//! let received = sim::run(42, sim::NetworkFaults::rough(), || async {
 //!     let (client, server) = sim::pair();
 //!     let echo = nowait_runtime::spawn(async move {
 //!         let data = server.recv(Duration::from_secs(3600)).await.unwrap();
@@ -40,7 +40,7 @@ use crate::time::timeout;
 use crate::worker::{self, WorkerConfig};
 use crate::workers::Workers;
 
-pub use crate::driver::sim::Weather;
+pub use crate::driver::sim::NetworkFaults;
 
 /// Properties of a simulated disk. Its files are real; the time that they take is virtual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,21 +147,21 @@ fn happens(one_in: u64) -> bool {
 /// # Panics
 /// When all tasks wait for events that can no longer happen; when they wake each other without end;
 /// when the root task panicked.
-pub fn run<M, F, T>(seed: u64, weather: Weather, main: M) -> T
+pub fn run<M, F, T>(seed: u64, faults: NetworkFaults, main: M) -> T
 where
     M: FnOnce() -> F,
     F: Future<Output = T> + 'static,
     T: 'static,
 {
     let config = WorkerConfig::new(0, DriverKind::Epoll);
-    run_worker(seed, weather, config, main)
+    run_worker(seed, faults, config, main)
 }
 
 /// [`run`] with other settings of the worker; `config.driver` has no effect.
 ///
 /// # Panics
 /// As [`run`].
-pub fn run_worker<M, F, T>(seed: u64, weather: Weather, config: WorkerConfig, main: M) -> T
+pub fn run_worker<M, F, T>(seed: u64, faults: NetworkFaults, config: WorkerConfig, main: M) -> T
 where
     M: FnOnce() -> F,
     F: Future<Output = T> + 'static,
@@ -170,7 +170,7 @@ where
     let output = Rc::new(RefCell::new(None));
     let result = output.clone();
     let workers = Workers::new(1).expect("descriptors for a test");
-    let driver = Driver::simulated(seed, weather);
+    let driver = Driver::simulated(seed, faults);
     let end = worker::run_on(driver, config, &workers, |_| {
         let main = main();
         async move {

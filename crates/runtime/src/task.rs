@@ -127,7 +127,7 @@ impl<F: Future> Future for Registered<F> {
     }
 }
 
-/// A spawned task. Awaiting it yields its output, or [`Gone`] if it panicked or was aborted.
+/// A spawned task. Awaiting it yields its output, or [`JoinError`] if it panicked or was aborted.
 /// Dropping the handle detaches the task, which continues to run.
 pub struct JoinHandle<T> {
     task: Option<FallibleTask<T>>,
@@ -154,25 +154,25 @@ impl<T> Drop for JoinHandle<T> {
 }
 
 impl<T> Future for JoinHandle<T> {
-    type Output = Result<T, Gone>;
+    type Output = Result<T, JoinError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(task) = &mut self.task else { return Poll::Ready(Err(Gone)) };
-        Pin::new(task).poll(cx).map(|output| output.ok_or(Gone))
+        let Some(task) = &mut self.task else { return Poll::Ready(Err(JoinError)) };
+        Pin::new(task).poll(cx).map(|output| output.ok_or(JoinError))
     }
 }
 
 /// The task ended without an output: it panicked, was aborted, or its worker was forced to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone;
+pub struct JoinError;
 
-impl std::fmt::Display for Gone {
+impl std::fmt::Display for JoinError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("task ended without an output")
     }
 }
 
-impl std::error::Error for Gone {}
+impl std::error::Error for JoinError {}
 
 /// Yields to the other tasks and to I/O.
 pub fn yield_now() -> impl Future<Output = ()> {

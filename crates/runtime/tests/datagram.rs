@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{Datagram, NO_TIMEOUT};
-use nowait_runtime::sim::{self, Weather};
+use nowait_runtime::sim::{self, NetworkFaults};
 use nowait_runtime::spawn;
 use nowait_runtime::task::yield_now;
 use nowait_runtime::worker::{self, WorkerConfig, Workers};
@@ -38,7 +38,7 @@ fn on_each_driver<F: Future<Output = ()> + 'static>(main: impl Fn() -> F) {
         .unwrap();
         assert!(ran.get(), "a panic on {kind}");
     }
-    sim::run(1, Weather::fair(), main);
+    sim::run(1, NetworkFaults::fair(), main);
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn many_datagrams_at_once_are_all_received() {
 }
 
 /// Sends numbers and counts how often each arrives.
-fn arrivals(seed: u64, weather: Weather) -> Vec<u8> {
-    sim::run(seed, weather, || async {
+fn arrivals(seed: u64, faults: NetworkFaults) -> Vec<u8> {
+    sim::run(seed, faults, || async {
         let server = Datagram::bind(loopback()).unwrap();
         let client = Datagram::connect(server.local_addr().unwrap()).unwrap();
         for number in 0..100u8 {
@@ -158,13 +158,13 @@ fn arrivals(seed: u64, weather: Weather) -> Vec<u8> {
 
 #[test]
 fn the_simulated_network_is_like_the_weather() {
-    assert_eq!(arrivals(7, Weather::fair()), (0..100).collect::<Vec<u8>>());
-    let mut rough = arrivals(7, Weather::rough());
+    assert_eq!(arrivals(7, NetworkFaults::fair()), (0..100).collect::<Vec<u8>>());
+    let mut rough = arrivals(7, NetworkFaults::rough());
     assert!(!rough.is_sorted());
     rough.sort_unstable();
     assert_eq!(rough, (0..100).collect::<Vec<u8>>());
-    let stormy = arrivals(7, Weather::stormy());
-    assert_eq!(stormy, arrivals(7, Weather::stormy()));
+    let stormy = arrivals(7, NetworkFaults::stormy());
+    assert_eq!(stormy, arrivals(7, NetworkFaults::stormy()));
     let lost = (0..100u8).filter(|number| !stormy.contains(number)).count();
     let doubled = (0..100u8).filter(|n| stormy.iter().filter(|other| n == *other).count() == 2);
     assert!((1..40).contains(&lost) && doubled.count() > 0, "{lost}");

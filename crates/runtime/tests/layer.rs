@@ -18,7 +18,7 @@ use nowait_runtime::net::{
     RelayOptions, SendOptions, Side, Sides, Stream, relay,
 };
 use nowait_runtime::pool::{Pool, PoolConfig};
-use nowait_runtime::sim::{self, Weather};
+use nowait_runtime::sim::{self, NetworkFaults};
 use nowait_runtime::worker::{self, WorkerConfig, WorkerEnd, Workers};
 use nowait_runtime::{fs, spawn, yield_now};
 use rustix::net::SendFlags;
@@ -707,7 +707,7 @@ fn a_layer_moves_with_its_descriptor() {
 #[test]
 fn layers_work_in_simulations() {
     for seed in 0..20 {
-        sim::run(seed, Weather::fair(), || async {
+        sim::run(seed, NetworkFaults::fair(), || async {
             let (client, server) = sim::pair();
             client.set_layer(Box::new(Toy::default()), b"");
             server.set_layer(Box::new(Toy::default()), b"");

@@ -13,7 +13,7 @@ use nowait_runtime::net::{
     Address, AfterEnd, Listener, ListenerOptions, Observer, RelayEnd, RelayOptions, SendOptions,
     Side, Sides, Stream, relay,
 };
-use nowait_runtime::sim::{self, Weather};
+use nowait_runtime::sim::{self, NetworkFaults};
 use nowait_runtime::worker::{self, WorkerConfig, WorkerEnd, Workers};
 use nowait_runtime::{JoinHandle, now, spawn};
 
@@ -93,7 +93,7 @@ fn simulated<F: Future<Output = ()> + 'static>(
     options: RelayOptions,
     test: impl FnOnce(Stream, Stream, JoinHandle<(RelayEnd, Vec<String>)>) -> F + 'static,
 ) {
-    sim::run(1, Weather::fair(), move || async move {
+    sim::run(1, NetworkFaults::fair(), move || async move {
         let ((client, ours), (upstream, theirs)) = (sim::pair(), sim::pair());
         let end = between(ours, theirs, options, Sides::default());
         test(client, upstream, end).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nowait_runtime::fs::{self, CreateOptions, Io, OpenOptions};
 use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Stream};
 use nowait_runtime::pool::{Op, PoolConfig};
-use nowait_runtime::sim::{self, Disk, Weather};
+use nowait_runtime::sim::{self, Disk, NetworkFaults};
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{now, sleep, spawn, yield_now};
 
@@ -70,8 +70,11 @@ async fn talk(client: Stream) -> io::Result<Vec<(Duration, Vec<u8>)>> {
     Ok(trace)
 }
 
-fn conversation(seed: u64, weather: Weather) -> Result<Vec<(Duration, Vec<u8>)>, io::ErrorKind> {
-    sim::run(seed, weather, || async {
+fn conversation(
+    seed: u64,
+    faults: NetworkFaults,
+) -> Result<Vec<(Duration, Vec<u8>)>, io::ErrorKind> {
+    sim::run(seed, faults, || async {
         let (client, server) = sim::pair();
         let server = spawn(echo(server));
         let trace = talk(client).await;
@@ -85,22 +88,22 @@ fn conversation(seed: u64, weather: Weather) -> Result<Vec<(Duration, Vec<u8>)>,
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let first = conversation(7, Weather::rough()).unwrap();
-    assert_eq!(first, conversation(7, Weather::rough()).unwrap());
-    assert_ne!(first, conversation(8, Weather::rough()).unwrap());
+    let first = conversation(7, NetworkFaults::rough()).unwrap();
+    assert_eq!(first, conversation(7, NetworkFaults::rough()).unwrap());
+    assert_ne!(first, conversation(8, NetworkFaults::rough()).unwrap());
 }
 
 #[test]
 fn nothing_is_lost_in_rough_weather() {
     for seed in 0..300 {
-        conversation(seed, Weather::rough()).unwrap();
+        conversation(seed, NetworkFaults::rough()).unwrap();
     }
 }
 
 #[test]
 fn storms_end_in_errors_not_in_silence() {
     let broken = (0..300)
-        .filter_map(|seed| conversation(seed, Weather::stormy()).err())
+        .filter_map(|seed| conversation(seed, NetworkFaults::stormy()).err())
         .inspect(|kind| {
             let expected = [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
             let expected = [&expected[..], &[io::ErrorKind::NotConnected]].concat();
@@ -113,7 +116,7 @@ fn storms_end_in_errors_not_in_silence() {
 #[test]
 fn time_is_virtual() {
     // A day would be longer than a test may take.
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let start = now();
         let date = nowait_runtime::clock().unix_seconds();
         let (client, server) = sim::pair();
@@ -127,7 +130,7 @@ fn time_is_virtual() {
 
 #[test]
 fn a_peer_that_does_not_read_times_the_sender_out() {
-    sim::run(1, Weather::rough(), || async {
+    sim::run(1, NetworkFaults::rough(), || async {
         let (_client, server) = sim::pair();
         let start = now();
         let send = server.send(&[0; 10_000][..], SendOptions::new(TIMEOUT));
@@ -139,7 +142,7 @@ fn a_peer_that_does_not_read_times_the_sender_out() {
 
 #[test]
 fn a_postponed_timeout_comes_once_and_in_time() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let (client, server) = sim::pair();
         let server = spawn(echo(server));
         // Each request postpones the server's timeout, which finally fires once, on time.
@@ -156,7 +159,7 @@ fn a_postponed_timeout_comes_once_and_in_time() {
 #[test]
 #[should_panic(expected = "deadlock, all tasks wait forever (seed 3)")]
 fn waiting_for_ever_is_found() {
-    sim::run(3, Weather::fair(), || async {
+    sim::run(3, NetworkFaults::fair(), || async {
         let (client, _server) = sim::pair();
         let _ = client.recv(Duration::MAX).await;
     });
@@ -175,7 +178,7 @@ fn listener() -> Listener {
 #[test]
 fn clients_reach_a_listener() {
     for seed in 0..50 {
-        sim::run(seed, Weather::rough(), || async {
+        sim::run(seed, NetworkFaults::rough(), || async {
             let listener = listener();
             let served = spawn(async move {
                 let first = listener.accept().await.unwrap();
@@ -196,7 +199,7 @@ fn clients_reach_a_listener() {
 
 #[test]
 fn nobody_listens() {
-    sim::run(1, Weather::rough(), || async {
+    sim::run(1, NetworkFaults::rough(), || async {
         let refused = |error: io::Error| assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         refused(sim::connect(CLIENT, SERVER, TIMEOUT).await.unwrap_err());
         let listener = listener();
@@ -212,7 +215,7 @@ fn nobody_listens() {
 
 #[test]
 fn a_stopped_listener_returns_what_was_queued() {
-    sim::run(1, Weather::rough(), || async {
+    sim::run(1, NetworkFaults::rough(), || async {
         let listener = listener();
         let _client = sim::connect(CLIENT, SERVER, TIMEOUT).await.unwrap();
         listener.stop();
@@ -233,7 +236,7 @@ fn taking(hang: Duration) -> Disk {
 
 #[test]
 fn a_pool_takes_virtual_time() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let start = now();
         let pool = pool(2, 8, taking(SECOND));
         let loop_thread = std::thread::current().id();
@@ -255,7 +258,7 @@ fn a_pool_takes_virtual_time() {
 
 #[test]
 fn a_pool_refuses_what_its_queue_does_not_hold() {
-    sim::run(1, Weather::fair(), || async {
+    sim::run(1, NetworkFaults::fair(), || async {
         let pool = pool(1, 1, taking(SECOND));
         let run = || pool.run(nowait_runtime::pool::Class::Path, 0, Op::Stat, || ());
         let (first, second, third) = (run(), run(), run());
@@ -274,7 +277,7 @@ fn a_disk_fails_and_is_slow_by_seed() {
     let name = path.to_str().unwrap().as_bytes().to_vec();
     let run = |seed: u64, disk: Disk| {
         let name = name.clone();
-        sim::run(seed, Weather::fair(), move || async move {
+        sim::run(seed, NetworkFaults::fair(), move || async move {
             let io = Io::new(pool(4, 64, disk));
             let options =
                 CreateOptions { exclusive: false, truncate: true, ..CreateOptions::default() };
@@ -305,7 +308,7 @@ fn a_disk_fails_and_is_slow_by_seed() {
 #[test]
 #[should_panic(expected = "livelock")]
 fn waking_each_other_for_ever_is_found() {
-    sim::run(3, Weather::fair(), || async {
+    sim::run(3, NetworkFaults::fair(), || async {
         loop {
             yield_now().await;
         }

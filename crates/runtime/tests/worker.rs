@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{Address, Listener, ListenerOptions, SendOptions, Stream};
-use nowait_runtime::task::{Either, Gone, select};
+use nowait_runtime::task::{Either, JoinError, select};
 use nowait_runtime::time::{Elapsed, sleep, timeout};
 use nowait_runtime::worker::{self, Hooks, WorkerConfig, WorkerEnd, WorkerEnded, Workers};
 use nowait_runtime::{now, spawn, yield_now};
@@ -65,7 +65,7 @@ fn a_panic_ends_one_task_and_is_reported() {
                 sleep(Duration::from_millis(5)).await;
                 "well"
             });
-            assert_eq!(task.await, Err::<(), _>(Gone));
+            assert_eq!(task.await, Err::<(), _>(JoinError));
             assert_eq!(other.await, Ok("well"));
         });
         assert_eq!(end.unwrap(), WorkerEnd::Graceful);

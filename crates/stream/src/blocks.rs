@@ -4,8 +4,8 @@
 //! follow a `server`. Afterwards the chains of scopes are resolved. nginx: `ngx_stream_block`.
 
 use nowait_conf::{Context, Cx, Diagnostic, Node, Row, Scope, Span};
-use nowait_front::listen::{self, ListenDirective, Rules};
-use nowait_front::servers::{self, Named, ServerId, ServerListens};
+use nowait_front::listen::{self, ListenDirective, ListenRules};
+use nowait_front::servers::{self, ConfiguredName, ServerId, ServerListens};
 use nowait_front::upstreams::Groups;
 
 use crate::conf::core::{CoreConf, ResolverConf, accepted, resolving};
@@ -60,7 +60,7 @@ struct StreamLayer {
 #[derive(Default)]
 struct ServerLayer {
     listens: Vec<ListenDirective>,
-    names: Vec<Named>,
+    names: Vec<ConfiguredName>,
 }
 
 /// The `stream` block as it was read, until it is resolved.
@@ -85,8 +85,11 @@ fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 }
 
 fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    let read =
-        listen::read(cx, node, Rules { default_port: None, udp: true, ssl: true, http2: false })?;
+    let read = listen::read(
+        cx,
+        node,
+        ListenRules { default_port: None, udp: true, ssl: true, http2: false },
+    )?;
     cx.layer::<ServerLayer>().listens.extend(read);
     Ok(())
 }
@@ -115,7 +118,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
         let name = names.first().map(|name| name.shown.clone()).unwrap_or_default();
         let mut names = names;
         if names.is_empty() {
-            names.push(Named::none(span));
+            names.push(ConfiguredName::none(span));
         }
         listens.push(ServerListens { id, listens: directives, names });
         let content = scope.take::<ContentLayer>();
@@ -148,7 +151,8 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
     let limit_zones = cx.take_global::<ZonesNamed>().resolve(cx, "limit_conn_zone");
     let upstreams = cx.take_global::<Groups<StreamVariables>>().resolve(cx);
     let resolving = resolving(cx, &[main, &stream]);
-    let resolvers = cx.global::<nowait_front::resolving::Named>().settings().to_vec();
+    let resolvers =
+        cx.global::<nowait_front::resolver_directives::NamedResolvers>().settings().to_vec();
     let access_logs = LogConf::resolve(cx, &[main, &stream]).access_logs(cx);
     let variables = match cx.global::<Table>().resolve() {
         Ok(variables) => variables,
@@ -161,7 +165,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
     let wants_offers = offers.iter().any(|name| cx.global::<Table>().mentions(name));
     Some(StreamConf {
         wants_offers,
-        tls_sessions: cx.take_global::<nowait_front::tls::conf::Shared>(),
+        tls_sessions: cx.take_global::<nowait_front::tls::conf::SharedTls>(),
         servers: servers.into(),
         listens: listens.into(),
         variables,

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use nowait_front::address;
 use nowait_front::handover::Handover;
 use nowait_front::limit::Decision;
-use nowait_front::limit::connections::Held;
+use nowait_front::limit::connections::CountGuard;
 use nowait_front::log::error::Details;
 use nowait_front::log::{Level, Logged};
 use nowait_front::proxy_protocol::ProxyProtocol;
@@ -64,12 +64,12 @@ pub struct Arrival {
 pub struct SessionLimits {
     /// The last decision.
     pub decision: Cell<Option<Decision>>,
-    held: RefCell<Vec<Held>>,
+    held: RefCell<Vec<CountGuard>>,
 }
 
 impl SessionLimits {
     /// Keeps places in zones until the session ends.
-    pub fn hold(&self, held: Vec<Held>) {
+    pub fn hold(&self, held: Vec<CountGuard>) {
         self.held.borrow_mut().extend(held);
     }
 }

@@ -52,7 +52,7 @@ impl Worker {
     /// worker, for the first generation too.
     pub fn activate(&self, generation: Arc<Generation>) {
         let logs = Arc::downgrade(&generation.logs);
-        let log: nowait_resolver::Log = Arc::new(move |message| {
+        let log: nowait_resolver::ResolverLog = Arc::new(move |message| {
             if let Some(logs) = logs.upgrade() {
                 logs.error(Level::Error, message);
             }

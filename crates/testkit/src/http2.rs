@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
-use nowait_h2::hpack::Field;
+use nowait_h2::hpack::HpackField;
 pub use nowait_h2::{ErrorCode, Limits, StreamId};
 use nowait_h2::{Event, Sink, client};
 
@@ -52,7 +52,7 @@ impl Sink for FieldList {
         self.0.clear();
     }
 
-    fn field(&mut self, field: &Field<'_>) {
+    fn field(&mut self, field: &HpackField<'_>) {
         if field.name.first() != Some(&b':') {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
             self.0.push((text(field.name), text(field.value)));
@@ -67,7 +67,7 @@ pub struct Http2 {
     socket: Option<TcpStream>,
     /// `:scheme` of requests.
     scheme: &'static str,
-    h2: client::Connection,
+    h2: client::ClientConnection,
     fields: FieldList,
     pending: Vec<u8>,
     exchanges: BTreeMap<StreamId, Exchange>,
@@ -118,7 +118,7 @@ impl Http2 {
             link: Box::new(link),
             socket: None,
             scheme,
-            h2: client::Connection::new(limits),
+            h2: client::ClientConnection::new(limits),
             fields: FieldList::default(),
             pending: Vec::new(),
             exchanges: BTreeMap::new(),
@@ -207,7 +207,7 @@ impl Http2 {
         end: bool,
     ) -> StreamId {
         let mut out = Vec::new();
-        let request = client::Request {
+        let request = client::RequestControl {
             method: method.as_bytes(),
             // CONNECT has neither.
             scheme: if path.is_empty() { b"" } else { self.scheme.as_bytes() },

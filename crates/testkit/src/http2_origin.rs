@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Instant;
 
-use nowait_h2::hpack::Field;
+use nowait_h2::hpack::HpackField;
 use nowait_h2::{ErrorCode, Event, Limits, Sink, StreamId, server};
 
 use crate::link::{Link, data_frame};
@@ -108,7 +108,7 @@ impl Sink for FieldList {
         self.0.clear();
     }
 
-    fn field(&mut self, field: &Field<'_>) {
+    fn field(&mut self, field: &HpackField<'_>) {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         self.0.push((text(field.name), text(field.value)));
     }
@@ -117,7 +117,7 @@ impl Sink for FieldList {
 /// A connection of a client.
 pub struct Http2Peer {
     link: Box<dyn Link>,
-    h2: server::Connection,
+    h2: server::ServerConnection,
     fields: FieldList,
     pending: Vec<u8>,
     requests: BTreeMap<StreamId, OriginRequest>,
@@ -145,7 +145,7 @@ impl Http2Peer {
     pub fn above(link: impl Link + 'static, limits: Limits) -> Http2Peer {
         let mut peer = Http2Peer {
             link: Box::new(link),
-            h2: server::Connection::new(limits),
+            h2: server::ServerConnection::new(limits),
             fields: FieldList::default(),
             pending: Vec::new(),
             requests: BTreeMap::new(),

@@ -18,7 +18,7 @@ use crate::verify::{ServerVerifier, Verifier};
 /// Sessions with upstream servers that a client keeps for reuse, at most; by server name.
 const SESSIONS_MAX: usize = 256;
 
-/// The same, for a client of one server; see [`Client::with_own_sessions`].
+/// The same, for a client of one server; see [`TlsClient::with_own_sessions`].
 const SERVER_SESSIONS_MAX: usize = 8;
 
 /// What a client is made from.
@@ -59,19 +59,19 @@ impl Default for ClientSettings {
 
 /// A client, as connections use it: shared, and never changed.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct TlsClient {
     config: Arc<ClientConfig>,
     has_slow_key: bool,
     verifies: bool,
     reuses_sessions: bool,
 }
 
-impl Client {
+impl TlsClient {
     /// Combines settings.
     ///
     /// # Errors
     /// They exclude each other, or leave nothing.
-    pub fn new(settings: ClientSettings) -> Result<Client, Error> {
+    pub fn new(settings: ClientSettings) -> Result<TlsClient, Error> {
         let provider = provider(&settings.ciphers, &settings.groups, settings.versions)?;
         let algorithms = provider.signature_verification_algorithms;
         let verifies = settings.verifier.is_some();
@@ -105,19 +105,19 @@ impl Client {
             true => Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX))),
             false => Resumption::disabled(),
         };
-        Ok(Client { config: Arc::new(config), has_slow_key, verifies, reuses_sessions })
+        Ok(TlsClient { config: Arc::new(config), has_slow_key, verifies, reuses_sessions })
     }
 
     /// The same client with sessions of its own: for one of several servers that have a name in
     /// common, but no memory of each other's sessions.
     #[must_use]
-    pub fn with_own_sessions(&self) -> Client {
+    pub fn with_own_sessions(&self) -> TlsClient {
         let mut config = ClientConfig::clone(&self.config);
         if self.reuses_sessions {
             let sessions = ClientSessionMemoryCache::new(SERVER_SESSIONS_MAX);
             config.resumption = Resumption::store(Arc::new(sessions));
         }
-        Client { config: Arc::new(config), ..self.clone() }
+        TlsClient { config: Arc::new(config), ..self.clone() }
     }
 
     /// Whether servers are verified.

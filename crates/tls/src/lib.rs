@@ -1,6 +1,6 @@
 //! TLS for both sides, sans-IO, on rustls.
 //!
-//! An [`Acceptor`] collects a ClientHello, by which the caller chooses a [`TlsServer`]; [`Client`]
+//! An [`Acceptor`] collects a ClientHello, by which the caller chooses a [`TlsServer`]; [`TlsClient`]
 //! begins connections to servers. Both lead to a [`Session`], which turns received bytes into
 //! plaintext and plaintext into bytes to be sent. Around it: certificates and keys
 //! ([`pem`], [`Identity`]), the settings in OpenSSL's words ([`Ciphers`], [`Groups`]), tickets and
@@ -51,7 +51,7 @@ pub use acceptor::{Acceptor, HELLO_BYTES_MAX, Hello, Refusal};
 pub use cache::SessionCache;
 pub use certificate::{Certificate, KeyKind};
 pub use ciphers::Ciphers;
-pub use client::{Client, ClientSettings};
+pub use client::{ClientSettings, TlsClient};
 pub use client_offer::ClientOffer;
 pub use error::{Error, Fault};
 pub use established_session::split_record;

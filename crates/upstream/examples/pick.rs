@@ -8,14 +8,19 @@ use std::time::Instant;
 
 use nowait_conf::Template;
 use nowait_runtime::net::Address;
-use nowait_upstream::{Ask, Balancer, Group, GroupConf, Next, ServerConf, Target};
+use nowait_upstream::{
+    BalanceInput, Balancer, Group, GroupConf, NextPeer, ServerConf, ServerLocation,
+};
 
 const ROUNDS: u32 = 2_000_000;
 
 fn group(balancer: Balancer, peers: u16) -> Arc<Group> {
     let servers = (0..peers).map(|n| {
         let address = SocketAddr::from(([127, 0, 0, 1], 8000 + n));
-        ServerConf::new(address.to_string(), Target::Addresses(vec![Address::Inet(address)]))
+        ServerConf::new(
+            address.to_string(),
+            ServerLocation::Addresses(vec![Address::Inet(address)]),
+        )
     });
     Group::new(GroupConf { balancer, ..GroupConf::of_servers("u", servers.collect()) })
 }
@@ -24,8 +29,8 @@ fn rounds(group: &Arc<Group>) {
     let now = Instant::now();
     for n in 0..ROUNDS {
         let key = n.to_le_bytes();
-        let how = Ask { hash_key: &key, ..Ask::default() };
-        if let Next::Peer(peer) = group.begin(how).next(now) {
+        let how = BalanceInput { hash_key: &key, ..BalanceInput::default() };
+        if let NextPeer::Peer(peer) = group.begin(how).next(now) {
             peer.succeeded(now, None);
         }
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 /// Properties of a request that the choice of its peer may depend on.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ask<'a> {
+pub struct BalanceInput<'a> {
     /// The client's address, for `ip_hash`; `None`: not an IP address.
     pub client: Option<IpAddr>,
     /// The value of [`GroupConf::hash_key`](crate::GroupConf::hash_key).

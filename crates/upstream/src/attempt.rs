@@ -3,21 +3,21 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::ask::Ask;
+use crate::ask::BalanceInput;
 use crate::balance::{self, Cursor, Tried};
 use crate::conf::{ServerMode, Sticky};
 use crate::group::Group;
 use crate::peer::{Peer, ms};
 use crate::queue::QueueFuture;
 use crate::roster::Roster;
-use crate::selected_peer::Picked;
+use crate::selected_peer::SelectedPeer;
 use crate::sticky::Sessions;
 
 /// The result of [`Attempt::next`].
 #[derive(Debug)]
-pub enum Next {
+pub enum NextPeer {
     /// A peer to send the request to.
-    Peer(Picked),
+    Peer(SelectedPeer),
     /// None is available now, but the group has a `queue` with room: call [`Attempt::queue`].
     Busy,
     /// The group's names are not resolved yet: await [`Group::resolved`], then try again.
@@ -51,13 +51,13 @@ pub struct Attempt {
 
 impl Group {
     /// Begins the search for a peer that serves a request.
-    pub fn begin(self: &Arc<Self>, ask: Ask<'_>) -> Attempt {
+    pub fn begin(self: &Arc<Self>, ask: BalanceInput<'_>) -> Attempt {
         Attempt::new(self, ask)
     }
 }
 
 impl Attempt {
-    pub(crate) fn new(group: &Arc<Group>, ask: Ask<'_>) -> Attempt {
+    pub(crate) fn new(group: &Arc<Group>, ask: BalanceInput<'_>) -> Attempt {
         Attempt {
             cursor: Cursor::new(&group.conf().balancer, &ask),
             group: group.clone(),
@@ -102,12 +102,12 @@ impl Attempt {
 
     /// Finds the next peer. Never returns the same one of several peers twice, except after
     /// [`add_try`](Self::add_try).
-    pub fn next(&mut self, now: Instant) -> Next {
+    pub fn next(&mut self, now: Instant) -> NextPeer {
         self.next_for(now, false)
     }
 
     /// As [`next`](Self::next); `waited`: the request comes from the queue.
-    pub(crate) fn next_for(&mut self, now: Instant, waited: bool) -> Next {
+    pub(crate) fn next_for(&mut self, now: Instant, waited: bool) -> NextPeer {
         let at = ms(now);
         let bound = self.bound(at);
         let group = self.group.clone();
@@ -143,24 +143,24 @@ impl Attempt {
             let left = self.tries_left().saturating_sub(1);
             self.tries = Some(if single { 0 } else { left });
             let inflight = balance::counts_inflight(&group.conf().balancer);
-            return Next::Peer(Picked::new(group, peer, at, single, inflight));
+            return NextPeer::Peer(SelectedPeer::new(group, peer, at, single, inflight));
         }
         if roster.peers().next().is_none() && !state.is_resolved() {
             self.forget_roster();
-            return Next::Unresolved;
+            return NextPeer::Unresolved;
         }
         match queue {
             Some(queue) if waited || state.waiting.len() < queue.length => {
                 // The peers at the time of its turn count.
                 self.forget_roster();
-                Next::Busy
+                NextPeer::Busy
             }
             _ => {
                 if queue.is_some() {
                     state.waiting.overflowed();
                 }
                 self.roster = Some(roster);
-                Next::NoLive
+                NextPeer::NoLive
             }
         }
     }
@@ -188,7 +188,7 @@ impl Attempt {
     }
 
     /// Waits in the group's `queue`, no longer than its `timeout`, until a peer can be used.
-    /// After [`Next::Busy`].
+    /// After [`NextPeer::Busy`].
     ///
     /// # Panics
     /// If polled outside of a worker.
@@ -234,11 +234,11 @@ impl Attempt {
 
     /// `sticky learn`: the session that a response of `peer` reveals. `created` is the first of
     /// [`LearnConf::create`](crate::LearnConf) that is not empty.
-    pub fn learning(&self, peer: &Arc<Peer>, created: Option<&[u8]>) -> Option<Learning> {
+    pub fn learning(&self, peer: &Arc<Peer>, created: Option<&[u8]>) -> Option<SessionLearner> {
         let sessions = self.group.sessions()?;
         let created = created.filter(|id| !id.is_empty());
         let session = created.or(self.sticky.as_deref())?.into();
-        Some(Learning { sessions, session, created: created.is_some(), peer: peer.clone() })
+        Some(SessionLearner { sessions, session, created: created.is_some(), peer: peer.clone() })
     }
 
     /// The group's `sticky learn`.
@@ -260,14 +260,14 @@ impl Attempt {
 /// A session to be learnt: after the response header with [`LearnConf::header`](crate::LearnConf),
 /// otherwise when the response has ended successfully.
 #[derive(Debug)]
-pub struct Learning {
+pub struct SessionLearner {
     sessions: Arc<Sessions>,
     session: Box<[u8]>,
     created: bool,
     peer: Arc<Peer>,
 }
 
-impl Learning {
+impl SessionLearner {
     /// Learns it.
     pub fn note(self, now: Instant) {
         self.sessions.learn(&self.session, self.peer.sid(), self.created, ms(now));
@@ -281,6 +281,9 @@ mod tests {
 
     #[test]
     fn balancer_without_state() {
-        assert!(matches!(Cursor::new(&Balancer::RoundRobin, &Ask::default()), Cursor::None));
+        assert!(matches!(
+            Cursor::new(&Balancer::RoundRobin, &BalanceInput::default()),
+            Cursor::None
+        ));
     }
 }

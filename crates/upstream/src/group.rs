@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use nowait_runtime::net::Address;
 
-use crate::conf::{GroupConf, ServerConf, Sticky, Target};
+use crate::conf::{GroupConf, ServerConf, ServerLocation, Sticky};
 use crate::idle::PoolToken;
 use crate::peer::Peer;
 use crate::removal::Watchers;
@@ -84,11 +84,11 @@ impl Group {
     /// The group that a block describes. Names in it have no addresses yet.
     pub fn new(conf: GroupConf) -> Arc<Group> {
         let pool = PoolToken::new();
-        let known = conf.servers.iter().map(|s| matches!(s.target, Target::Addresses(_)));
+        let known = conf.servers.iter().map(|s| matches!(s.target, ServerLocation::Addresses(_)));
         let known = known.collect();
         let mut peers = Vec::new();
         for (n, server) in conf.servers.iter().enumerate() {
-            if let Target::Addresses(addresses) = &server.target {
+            if let ServerLocation::Addresses(addresses) = &server.target {
                 peers.extend(addresses.iter().map(|address| {
                     Arc::new(Peer::new(
                         n,
@@ -150,7 +150,7 @@ impl Group {
     /// The servers whose names have to be resolved: their positions and settings.
     pub fn names(&self) -> impl Iterator<Item = (usize, &ServerConf)> {
         let servers = self.conf.servers.iter().enumerate();
-        servers.filter(|(_, server)| matches!(server.target, Target::Name { .. }))
+        servers.filter(|(_, server)| matches!(server.target, ServerLocation::Name { .. }))
     }
 
     /// Sets the addresses that were found for a server; none if its name does not exist. Peers
@@ -238,7 +238,7 @@ impl Group {
                 .filter(|peer| peer.server == at)
                 .filter_map(|peer| {
                     let mut address = peer.address.inet()?;
-                    if let Target::Name { port, service: None, .. } = server.target {
+                    if let ServerLocation::Name { port, service: None, .. } = server.target {
                         address.set_port(port);
                     }
                     Some(Resolved {
@@ -336,8 +336,8 @@ impl Group {
 fn same_name(one: &ServerConf, other: &ServerConf) -> bool {
     match (&one.target, &other.target) {
         (
-            Target::Name { host, service, .. },
-            Target::Name { host: other_host, service: other_service, .. },
+            ServerLocation::Name { host, service, .. },
+            ServerLocation::Name { host: other_host, service: other_service, .. },
         ) => host == other_host && service == other_service,
         _ => false,
     }
@@ -345,7 +345,7 @@ fn same_name(one: &ServerConf, other: &ServerConf) -> bool {
 
 /// The target of the SRV record that a peer came from.
 fn srv_target(server: &ServerConf, peer: &Peer) -> Option<Box<str>> {
-    let service = matches!(&server.target, Target::Name { service: Some(_), .. });
+    let service = matches!(&server.target, ServerLocation::Name { service: Some(_), .. });
     service.then(|| String::from_utf8_lossy(&peer.server_name).into())
 }
 

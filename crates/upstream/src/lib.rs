@@ -2,7 +2,7 @@
 //!
 //! `http` and `stream` share this crate; it knows no protocol and opens no connection. A request
 //! begins an [`Attempt`] on a [`Group`], takes peers from it until one responds
-//! ([`Attempt::next`]), and reports the outcome to the [`Picked`]. The state of peers is shared by
+//! ([`Attempt::next`]), and reports the outcome to the [`SelectedPeer`]. The state of peers is shared by
 //! all workers and survives reloads. There is no clock inside: `now` is an argument.
 //!
 //! ```
@@ -41,15 +41,16 @@ mod stats;
 mod sticky;
 mod wait_queue;
 
-pub use ask::Ask;
-pub use attempt::{Attempt, Learning, Next};
+pub use ask::BalanceInput;
+pub use attempt::{Attempt, NextPeer, SessionLearner};
 pub use conf::{
-    Balancer, GroupConf, Keepalive, LearnConf, QueueConf, ServerConf, Sticky, StickyCookie, Target,
+    Balancer, GroupConf, Keepalive, LearnConf, QueueConf, ServerConf, ServerLocation, Sticky,
+    StickyCookie,
 };
 pub use group::{Group, Resolved, ResolvedFuture};
 pub use idle::{IdleConnection, Tag};
 pub use peer::{Availability, Peer};
 pub use queue::{QueueError, QueueFuture};
 pub use removal::RemovedFuture;
-pub use selected_peer::{Picked, Times};
+pub use selected_peer::{SelectedPeer, Times};
 pub use stats::{PeerStats, StatusClass};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nowait_resolver::{ResolveError, Resolver, Service, Services};
 use nowait_runtime::{now, sleep};
 
-use crate::conf::Target;
+use crate::conf::ServerLocation;
 use crate::group::{Group, Resolved};
 
 /// Minimum time between two queries for a name, whatever its TTL.
@@ -31,7 +31,7 @@ pub async fn watch(
     log: impl Fn(fmt::Arguments<'_>),
 ) {
     let Some(conf) = group.conf().servers.get(server) else { return };
-    let Target::Name { host, port, service, resolve } = &conf.target else { return };
+    let ServerLocation::Name { host, port, service, resolve } = &conf.target else { return };
     let fixed = resolver.settings().and_then(|settings| settings.valid);
     let mut known: Option<Vec<Resolved>> = None;
     let mut failures = 0;

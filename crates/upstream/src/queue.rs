@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use nowait_runtime::time::{Sleep, sleep_until};
 
-use crate::attempt::{Attempt, Next};
+use crate::attempt::{Attempt, NextPeer};
 use crate::peer::ms;
-use crate::selected_peer::Picked;
+use crate::selected_peer::SelectedPeer;
 
 /// Why a request got no peer; both produce 502.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl<'a> QueueFuture<'a> {
 }
 
 impl Future for QueueFuture<'_> {
-    type Output = Result<Picked, QueueError>;
+    type Output = Result<SelectedPeer, QueueError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -74,7 +74,7 @@ impl Future for QueueFuture<'_> {
         };
         let now = nowait_runtime::now();
         let first = this.attempt.group.lock().waiting.is_first(ticket);
-        if first && let Next::Peer(peer) = this.attempt.next_for(now, true) {
+        if first && let NextPeer::Peer(peer) = this.attempt.next_for(now, true) {
             return Poll::Ready(Ok(peer));
         }
         if now >= this.deadline {

@@ -25,7 +25,7 @@ pub struct Times {
 
 /// A peer that a request is sent to. Releasing it without a verdict (drop) counts neither as
 /// success nor as failure: the client has disconnected, or the peer was not used after all.
-pub struct Picked {
+pub struct SelectedPeer {
     group: Arc<Group>,
     peer: Arc<Peer>,
     /// When it was chosen.
@@ -38,18 +38,18 @@ pub struct Picked {
     header_counted: bool,
 }
 
-impl Picked {
+impl SelectedPeer {
     pub(crate) fn new(
         group: Arc<Group>,
         peer: Arc<Peer>,
         now: u64,
         single: bool,
         inflight: bool,
-    ) -> Picked {
+    ) -> SelectedPeer {
         if inflight {
             peer.inflight_begun(now);
         }
-        Picked { group, peer, since: now, single, inflight, header_counted: false }
+        SelectedPeer { group, peer, since: now, single, inflight, header_counted: false }
     }
 
     /// The peer.
@@ -187,7 +187,7 @@ impl Picked {
     }
 }
 
-impl Drop for Picked {
+impl Drop for SelectedPeer {
     fn drop(&mut self) {
         if self.inflight {
             self.peer.inflight_ended(self.since, 0);
@@ -204,7 +204,7 @@ impl Drop for Picked {
     }
 }
 
-impl fmt::Debug for Picked {
+impl fmt::Debug for SelectedPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Picked").field("peer", &self.peer.name()).finish_non_exhaustive()
     }

@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 use nowait_conf::Template;
 use nowait_runtime::net::Address;
 use nowait_upstream::conf::{BalanceCriterion, ServerMode, Time};
-use nowait_upstream::{Ask, Balancer, Group, GroupConf, Next, Picked, ServerConf, Target, Times};
+use nowait_upstream::{
+    BalanceInput, Balancer, Group, GroupConf, NextPeer, SelectedPeer, ServerConf, ServerLocation,
+    Times,
+};
 
 fn server(n: u16) -> ServerConf {
     let address = SocketAddr::from(([127, 0, 0, 1], 8080 + n));
-    let target = Target::Addresses(vec![Address::Inet(address)]);
+    let target = ServerLocation::Addresses(vec![Address::Inet(address)]);
     ServerConf::new(address.to_string(), target)
 }
 
@@ -30,19 +33,19 @@ fn key() -> Template {
     Template::literal("")
 }
 
-fn peer(next: Next) -> Picked {
+fn peer(next: NextPeer) -> SelectedPeer {
     match next {
-        Next::Peer(peer) => peer,
+        NextPeer::Peer(peer) => peer,
         other => panic!("{other:?}"),
     }
 }
 
-fn ask(group: &Arc<Group>, ask: Ask<'_>, now: Instant) -> Picked {
+fn ask(group: &Arc<Group>, ask: BalanceInput<'_>, now: Instant) -> SelectedPeer {
     peer(group.begin(ask).next(now))
 }
 
 /// The number of the server that is chosen; it answers at once.
-fn once(group: &Arc<Group>, how: Ask<'_>, now: Instant) -> usize {
+fn once(group: &Arc<Group>, how: BalanceInput<'_>, now: Instant) -> usize {
     let picked = ask(group, how, now);
     let n = picked.peer().server();
     picked.succeeded(now, None);
@@ -50,7 +53,7 @@ fn once(group: &Arc<Group>, how: Ask<'_>, now: Instant) -> usize {
 }
 
 fn letters(group: &Arc<Group>, count: usize, now: Instant) -> String {
-    (0..count).map(|_| (b'a' + once(group, Ask::default(), now) as u8) as char).collect()
+    (0..count).map(|_| (b'a' + once(group, BalanceInput::default(), now) as u8) as char).collect()
 }
 
 #[test]
@@ -70,7 +73,7 @@ fn round_robin_gives_each_its_weight() {
         let total: u32 = weights.iter().sum();
         let mut counts = vec![0; weights.len()];
         for _ in 0..3 * total {
-            counts[once(&group, Ask::default(), now)] += 1;
+            counts[once(&group, BalanceInput::default(), now)] += 1;
         }
         let expected: Vec<u32> = weights.iter().map(|weight| 3 * weight).collect();
         assert_eq!(counts, expected);
@@ -81,9 +84,9 @@ fn round_robin_gives_each_its_weight() {
 fn each_peer_is_tried_once() {
     let now = Instant::now();
     let group = group(Balancer::RoundRobin, weighted(&[1, 1, 1]));
-    let mut attempt = group.begin(Ask::default());
+    let mut attempt = group.begin(BalanceInput::default());
     let mut seen = Vec::new();
-    while let Next::Peer(peer) = attempt.next(now) {
+    while let NextPeer::Peer(peer) = attempt.next(now) {
         seen.push(peer.peer().server());
     }
     assert_eq!(seen, [0, 1, 2]);
@@ -94,7 +97,7 @@ fn each_peer_is_tried_once() {
 fn tries_are_limited() {
     let now = Instant::now();
     let group = group(Balancer::RoundRobin, weighted(&[1, 1, 1]));
-    let mut attempt = group.begin(Ask::default());
+    let mut attempt = group.begin(BalanceInput::default());
     attempt.limit_tries(2);
     drop(attempt.next(now));
     assert_eq!(attempt.tries_left(), 1);
@@ -106,9 +109,9 @@ fn tries_are_limited() {
 fn who_has_not_acted_on_a_request_may_be_tried_again_after_all_others() {
     let now = Instant::now();
     let group = group(Balancer::RoundRobin, weighted(&[1, 1, 1]));
-    let mut attempt = group.begin(Ask::default());
+    let mut attempt = group.begin(BalanceInput::default());
     let mut next = |again: bool| {
-        let Next::Peer(peer) = attempt.next(now) else { return (None, 0) };
+        let NextPeer::Peer(peer) = attempt.next(now) else { return (None, 0) };
         if again {
             attempt.add_try();
         }
@@ -147,7 +150,7 @@ fn down_and_draining_peers_get_nothing() {
         let group = group(method.clone(), servers.clone());
         for n in 0..200u32 {
             let text = n.to_string();
-            let how = Ask {
+            let how = BalanceInput {
                 client: Some(IpAddr::from(n.to_be_bytes())),
                 hash_key: text.as_bytes(),
                 sticky: None,
@@ -162,9 +165,9 @@ fn backups_come_last() {
     let now = Instant::now();
     let backup = |n| ServerConf { backup: true, ..server(n) };
     let group = group(Balancer::RoundRobin, vec![backup(0), server(1), backup(2), server(3)]);
-    let mut attempt = group.begin(Ask::default());
+    let mut attempt = group.begin(BalanceInput::default());
     let mut seen = Vec::new();
-    while let Next::Peer(peer) = attempt.next(now) {
+    while let NextPeer::Peer(peer) = attempt.next(now) {
         seen.push(peer.peer().server());
     }
     assert_eq!(seen, [1, 3, 0, 2]);
@@ -174,10 +177,10 @@ fn backups_come_last() {
 fn least_conn_goes_by_weight_and_takes_turns() {
     let now = Instant::now();
     let group = group(Balancer::LeastConn, weighted(&[1, 2]));
-    let mut under_way: Vec<Picked> = Vec::new();
+    let mut under_way: Vec<SelectedPeer> = Vec::new();
     let mut counts = [0; 2];
     for _ in 0..9 {
-        let picked = ask(&group, Ask::default(), now);
+        let picked = ask(&group, BalanceInput::default(), now);
         counts[picked.peer().server()] += 1;
         under_way.push(picked);
     }
@@ -194,25 +197,27 @@ fn connections_are_limited() {
     let limited = |n| ServerConf { max_conns: 1, ..server(n) };
     for method in [Balancer::RoundRobin, Balancer::LeastConn, Balancer::Random] {
         let group = group(method, vec![limited(0), limited(1)]);
-        let first = ask(&group, Ask::default(), now);
-        let second = ask(&group, Ask::default(), now);
+        let first = ask(&group, BalanceInput::default(), now);
+        let second = ask(&group, BalanceInput::default(), now);
         assert_ne!(first.peer().server(), second.peer().server());
-        assert!(matches!(group.begin(Ask::default()).next(now), Next::NoLive));
+        assert!(matches!(group.begin(BalanceInput::default()).next(now), NextPeer::NoLive));
         let free = first.peer().server();
         drop(first);
-        assert_eq!(once(&group, Ask::default(), now), free);
+        assert_eq!(once(&group, BalanceInput::default(), now), free);
     }
     // The only peer, too.
     let group = group(Balancer::RoundRobin, vec![limited(0)]);
-    let _first = ask(&group, Ask::default(), now);
-    assert!(matches!(group.begin(Ask::default()).next(now), Next::NoLive));
+    let _first = ask(&group, BalanceInput::default(), now);
+    assert!(matches!(group.begin(BalanceInput::default()).next(now), NextPeer::NoLive));
 }
 
 #[test]
 fn addresses_are_hashed_by_network() {
     let now = Instant::now();
     let group = group(Balancer::IpHash, weighted(&[1, 1, 1]));
-    let of = |ip: [u8; 4]| once(&group, Ask { client: Some(ip.into()), ..Ask::default() }, now);
+    let of = |ip: [u8; 4]| {
+        once(&group, BalanceInput { client: Some(ip.into()), ..BalanceInput::default() }, now)
+    };
     assert_eq!(of([10, 0, 0, 1]), of([10, 0, 0, 200]));
     let seen: std::collections::HashSet<usize> = (0..50).map(|n| of([10, n, 0, 1])).collect();
     assert_eq!(seen.len(), 3);
@@ -223,7 +228,7 @@ fn places(group: &Arc<Group>, keys: usize) -> Vec<usize> {
     let now = Instant::now();
     let place = |n: usize| {
         let key = format!("/file/{n}.jpg");
-        once(group, Ask { hash_key: key.as_bytes(), ..Ask::default() }, now)
+        once(group, BalanceInput { hash_key: key.as_bytes(), ..BalanceInput::default() }, now)
     };
     (0..keys).map(place).collect()
 }
@@ -256,10 +261,10 @@ fn a_key_has_another_server_when_its_own_is_not_there() {
     let now = Instant::now();
     for method in [Balancer::Hash { key: key() }, Balancer::ConsistentHash { key: key() }] {
         let group = group(method, weighted(&[1, 1, 1]));
-        let how = Ask { hash_key: b"key", ..Ask::default() };
+        let how = BalanceInput { hash_key: b"key", ..BalanceInput::default() };
         let mut attempt = group.begin(how);
         let mut seen: Vec<usize> = Vec::new();
-        while let Next::Peer(peer) = attempt.next(now) {
+        while let NextPeer::Peer(peer) = attempt.next(now) {
             seen.push(peer.peer().server());
         }
         assert_eq!(seen.len(), 3);
@@ -275,7 +280,7 @@ fn hashes_are_those_of_memcached() {
     let group = group(Balancer::Hash { key: key() }, weighted(&[1; 7]));
     for (text, crc) in [("123456789", 0xCBF4_3926u32), ("a", 0xE8B7_BE43), ("abc", 0x3524_41C2)] {
         let expected = ((crc >> 16) & 0x7fff) as usize % 7;
-        let how = Ask { hash_key: text.as_bytes(), ..Ask::default() };
+        let how = BalanceInput { hash_key: text.as_bytes(), ..BalanceInput::default() };
         assert_eq!(once(&group, how, now), expected, "{text}");
     }
 }
@@ -284,7 +289,7 @@ fn hashes_are_those_of_memcached() {
 fn random_choices_go_by_weight() {
     let now = Instant::now();
     let group = group(Balancer::Random, weighted(&[1, 3]));
-    let second = (0..20_000).filter(|_| once(&group, Ask::default(), now) == 1).count();
+    let second = (0..20_000).filter(|_| once(&group, BalanceInput::default(), now) == 1).count();
     assert!((14_000..16_000).contains(&second), "{second}");
 }
 
@@ -295,7 +300,7 @@ fn the_better_one_of_two() {
     let mut under_way = Vec::new();
     let mut counts: HashMap<usize, usize> = HashMap::new();
     for _ in 0..1000 {
-        let picked = ask(&group, Ask::default(), now);
+        let picked = ask(&group, BalanceInput::default(), now);
         *counts.entry(picked.peer().server()).or_default() += 1;
         under_way.push(picked);
     }
@@ -311,7 +316,7 @@ fn the_fastest_is_asked_most() {
     let mut now = start;
     let mut counts = [0; 2];
     for _ in 0..100 {
-        let picked = ask(&group, Ask::default(), now);
+        let picked = ask(&group, BalanceInput::default(), now);
         let n = picked.peer().server();
         counts[n] += 1;
         let took = Duration::from_millis(if n == 0 { 1000 } else { 10 });
@@ -330,7 +335,11 @@ fn sticky_requests_go_to_their_peer() {
     {
         let group = group(method, vec![routed(0, "a"), routed(1, "b"), server(2)]);
         let bound = |id: &str| {
-            let how = Ask { sticky: Some(id.as_bytes()), hash_key: b"k", ..Ask::default() };
+            let how = BalanceInput {
+                sticky: Some(id.as_bytes()),
+                hash_key: b"k",
+                ..BalanceInput::default()
+            };
             once(&group, how, now)
         };
         for _ in 0..10 {
@@ -347,7 +356,7 @@ fn a_draining_peer_keeps_its_sessions() {
     let now = Instant::now();
     let draining = ServerConf { down: ServerMode::Draining, route: Some("a".into()), ..server(0) };
     let group = group(Balancer::RoundRobin, vec![draining, server(1)]);
-    let how = Ask { sticky: Some(b"a"), ..Ask::default() };
+    let how = BalanceInput { sticky: Some(b"a"), ..BalanceInput::default() };
     assert_eq!(once(&group, how, now), 0);
     assert_eq!(letters(&group, 3, now), "bbb");
 }
@@ -367,7 +376,7 @@ fn counters_return_to_zero() {
         let group = group(method, servers);
         let mut under_way = Vec::new();
         for n in 0..100 {
-            under_way.push(ask(&group, Ask::default(), now));
+            under_way.push(ask(&group, BalanceInput::default(), now));
             if n % 3 == 0 {
                 let mut picked = under_way.swap_remove(n % under_way.len());
                 picked.header_received(now, Duration::from_millis(1));

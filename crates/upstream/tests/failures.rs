@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use nowait_conf::Seconds;
 use nowait_runtime::net::Address;
 use nowait_upstream::{
-    Ask, Availability, Balancer, Group, GroupConf, Next, Picked, Resolved, ServerConf, Target,
+    Availability, BalanceInput, Balancer, Group, GroupConf, NextPeer, Resolved, SelectedPeer,
+    ServerConf, ServerLocation,
 };
 
 fn address(n: u16) -> SocketAddr {
@@ -15,7 +16,7 @@ fn address(n: u16) -> SocketAddr {
 }
 
 fn server(n: u16) -> ServerConf {
-    let target = Target::Addresses(vec![Address::Inet(address(n))]);
+    let target = ServerLocation::Addresses(vec![Address::Inet(address(n))]);
     ServerConf::new(address(n).to_string(), target)
 }
 
@@ -23,17 +24,17 @@ fn group(servers: Vec<ServerConf>) -> Arc<Group> {
     Group::new(GroupConf::of_servers("u", servers))
 }
 
-fn next(group: &Arc<Group>, now: Instant) -> Option<Picked> {
-    match group.begin(Ask::default()).next(now) {
-        Next::Peer(peer) => Some(peer),
+fn next(group: &Arc<Group>, now: Instant) -> Option<SelectedPeer> {
+    match group.begin(BalanceInput::default()).next(now) {
+        NextPeer::Peer(peer) => Some(peer),
         _ => None,
     }
 }
 
 /// Fails on the peer with this number, if it is chosen.
 fn fail(group: &Arc<Group>, n: usize, now: Instant) -> bool {
-    let mut attempt = group.begin(Ask::default());
-    while let Next::Peer(peer) = attempt.next(now) {
+    let mut attempt = group.begin(BalanceInput::default());
+    while let NextPeer::Peer(peer) = attempt.next(now) {
         if peer.peer().server() == n {
             return peer.failed(now);
         }
@@ -88,7 +89,7 @@ fn a_request_that_is_given_up_says_nothing() {
     let group = group(vec![server(0), server(1)]);
     fail(&group, 0, start);
     let later = start + 11 * SECOND;
-    let mut trying: Vec<Picked> = (0..6).map(|_| next(&group, later).unwrap()).collect();
+    let mut trying: Vec<SelectedPeer> = (0..6).map(|_| next(&group, later).unwrap()).collect();
     assert!(trying.iter().any(|peer| peer.peer().server() == 0));
     trying.clear();
     assert_eq!(group.peers()[0].availability(later), Availability::Unavailable);
@@ -135,7 +136,7 @@ fn no_peer_is_left() {
     let group = group(vec![server(0), server(1)]);
     fail(&group, 0, now);
     fail(&group, 1, now);
-    assert!(matches!(group.begin(Ask::default()).next(now), Next::NoLive));
+    assert!(matches!(group.begin(BalanceInput::default()).next(now), NextPeer::NoLive));
 }
 
 #[test]
@@ -187,7 +188,8 @@ fn mandatory_checks_come_first() {
 }
 
 fn named(host: &str) -> ServerConf {
-    let target = Target::Name { host: host.into(), port: 80, service: None, resolve: false };
+    let target =
+        ServerLocation::Name { host: host.into(), port: 80, service: None, resolve: false };
     ServerConf::new(host.to_owned(), target)
 }
 
@@ -195,16 +197,16 @@ fn named(host: &str) -> ServerConf {
 fn names_wait_for_their_addresses() {
     let now = Instant::now();
     let group = group(vec![named("backend.example")]);
-    let mut attempt = group.begin(Ask::default());
-    assert!(matches!(attempt.next(now), Next::Unresolved));
+    let mut attempt = group.begin(BalanceInput::default());
+    assert!(matches!(attempt.next(now), NextPeer::Unresolved));
     assert!(!group.is_resolved());
     group.set_addresses(0, &[Resolved::address(address(0)), Resolved::address(address(1))]);
-    let Next::Peer(peer) = attempt.next(now) else { panic!("resolved") };
+    let NextPeer::Peer(peer) = attempt.next(now) else { panic!("resolved") };
     assert_eq!(peer.name(), "127.0.0.1:8080");
     assert_eq!(peer.server_name(), b"backend.example");
     assert!(group.is_resolved());
     group.set_addresses(0, &[]);
-    assert!(matches!(group.begin(Ask::default()).next(now), Next::NoLive));
+    assert!(matches!(group.begin(BalanceInput::default()).next(now), NextPeer::NoLive));
 }
 
 #[test]
@@ -235,11 +237,13 @@ fn the_order_of_an_answer_does_not_matter() {
     };
     let led = |group: &Arc<Group>| -> Vec<String> {
         let clients = (0..50u8).map(|n| std::net::IpAddr::from([10, n, 3, 4]));
-        let to =
-            |client| match group.begin(Ask { client: Some(client), ..Ask::default() }).next(now) {
-                Next::Peer(peer) => peer.name().to_owned(),
-                other => panic!("{other:?}"),
-            };
+        let to = |client| match group
+            .begin(BalanceInput { client: Some(client), ..BalanceInput::default() })
+            .next(now)
+        {
+            NextPeer::Peer(peer) => peer.name().to_owned(),
+            other => panic!("{other:?}"),
+        };
         clients.map(to).collect()
     };
     let make = || {
@@ -274,10 +278,10 @@ fn the_order_of_an_answer_does_not_matter() {
 fn a_request_that_has_waited_for_a_name_may_try_all_its_addresses() {
     let now = Instant::now();
     let group = group(vec![named("backend.example")]);
-    let mut attempt = group.begin(Ask::default());
-    assert!(matches!(attempt.next(now), Next::Unresolved));
+    let mut attempt = group.begin(BalanceInput::default());
+    assert!(matches!(attempt.next(now), NextPeer::Unresolved));
     group.set_addresses(0, &[Resolved::address(address(0)), Resolved::address(address(1))]);
-    let Next::Peer(peer) = attempt.next(now) else { panic!("resolved") };
+    let NextPeer::Peer(peer) = attempt.next(now) else { panic!("resolved") };
     peer.failed(now);
     assert_eq!(attempt.tries_left(), 1);
 }
@@ -287,17 +291,17 @@ fn an_attempt_keeps_its_peers() {
     let now = Instant::now();
     let group = group(vec![named("backend.example")]);
     group.set_addresses(0, &[Resolved::address(address(0)), Resolved::address(address(1))]);
-    let mut attempt = group.begin(Ask::default());
-    let Next::Peer(first) = attempt.next(now) else { panic!("resolved") };
+    let mut attempt = group.begin(BalanceInput::default());
+    let NextPeer::Peer(first) = attempt.next(now) else { panic!("resolved") };
     group.set_addresses(0, &[Resolved::address(address(2))]);
-    let Next::Peer(second) = attempt.next(now) else { panic!("it had another one") };
+    let NextPeer::Peer(second) = attempt.next(now) else { panic!("it had another one") };
     assert_eq!((first.name(), second.name()), ("127.0.0.1:8080", "127.0.0.1:8081"));
 }
 
 #[test]
 fn records_of_services_have_weights_and_ranks() {
     let now = Instant::now();
-    let target = Target::Name {
+    let target = ServerLocation::Name {
         host: "example".into(),
         port: 80,
         service: Some("http".into()),
@@ -351,7 +355,7 @@ fn addresses_of_a_name_serve_its_new_port() {
     let old = group(vec![named("backend.example")]);
     old.set_addresses(0, &[Resolved::address(address(5))]);
     let mut server = named("backend.example");
-    let Target::Name { port, .. } = &mut server.target else { panic!("it is a name") };
+    let ServerLocation::Name { port, .. } = &mut server.target else { panic!("it is a name") };
     *port = 81;
     let new = group(vec![server]);
     new.adopt(&old);

@@ -13,8 +13,8 @@ use nowait_runtime::worker::{self, LocalFuture, WorkerConfig, WorkerEnd, Workers
 use nowait_runtime::{now, sleep, spawn, yield_now};
 use nowait_upstream::conf::QueueConf;
 use nowait_upstream::{
-    Ask, Group, GroupConf, IdleConnection, Keepalive, Next, Picked, QueueError, ServerConf, Tag,
-    Target,
+    BalanceInput, Group, GroupConf, IdleConnection, Keepalive, NextPeer, QueueError, SelectedPeer,
+    ServerConf, ServerLocation, Tag,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -64,13 +64,13 @@ impl PeerOrigin {
     }
 
     fn group(&self, keepalive: Keepalive) -> Arc<Group> {
-        let target = Target::Addresses(vec![self.address.clone()]);
+        let target = ServerLocation::Addresses(vec![self.address.clone()]);
         let servers = vec![ServerConf::new("peer", target)];
         Group::new(GroupConf { keepalive, ..GroupConf::of_servers("u", servers) })
     }
 
     /// A new connection: (the peer that is asked, our end, the origin's end).
-    async fn connect(&self, group: &Arc<Group>) -> (Picked, Box<IdleConnection>, Stream) {
+    async fn connect(&self, group: &Arc<Group>) -> (SelectedPeer, Box<IdleConnection>, Stream) {
         let picked = pick(group);
         let stream = Stream::connect(picked.address(), LONG).await.unwrap();
         let accepted = self.listener.accept().await.unwrap();
@@ -78,9 +78,9 @@ impl PeerOrigin {
     }
 }
 
-fn pick(group: &Arc<Group>) -> Picked {
-    match group.begin(Ask::default()).next(now()) {
-        Next::Peer(peer) => peer,
+fn pick(group: &Arc<Group>) -> SelectedPeer {
+    match group.begin(BalanceInput::default()).next(now()) {
+        NextPeer::Peer(peer) => peer,
         other => panic!("{other:?}"),
     }
 }
@@ -272,7 +272,8 @@ fn another_worker_gives_a_connection_away() {
             .collect();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address: SocketAddr = socket.local_addr().unwrap();
-        let servers = vec![ServerConf::new("peer", Target::Addresses(vec![address.into()]))];
+        let servers =
+            vec![ServerConf::new("peer", ServerLocation::Addresses(vec![address.into()]))];
         let conf = GroupConf { keepalive: shared(), ..GroupConf::of_servers("u", servers) };
         let group = Group::new(conf);
         // The origin is a thread: it answers each question on any connection.
@@ -331,7 +332,7 @@ fn another_worker_gives_a_connection_away() {
 
 fn queued(length: usize, timeout_ms: u64) -> Arc<Group> {
     let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
-    let target = Target::Addresses(vec![address.into()]);
+    let target = ServerLocation::Addresses(vec![address.into()]);
     let servers = vec![ServerConf { max_conns: 1, ..ServerConf::new("peer", target) }];
     let queue = Some(QueueConf { length, timeout: Msec(timeout_ms) });
     Group::new(GroupConf { queue, ..GroupConf::of_servers("u", servers) })
@@ -347,8 +348,8 @@ fn who_waits_gets_the_peer_in_turn() {
             .map(|n| {
                 let (group, order) = (group.clone(), order.clone());
                 spawn(async move {
-                    let mut attempt = group.begin(Ask::default());
-                    assert!(matches!(attempt.next(now()), Next::Busy));
+                    let mut attempt = group.begin(BalanceInput::default());
+                    assert!(matches!(attempt.next(now()), NextPeer::Busy));
                     let picked = attempt.queue(now()).await.unwrap();
                     order.borrow_mut().push(n);
                     sleep(Duration::from_millis(1)).await;
@@ -360,8 +361,8 @@ fn who_waits_gets_the_peer_in_turn() {
             yield_now().await;
         }
         // There is no room for a third one, and nobody gets ahead of them.
-        let mut third = group.begin(Ask::default());
-        assert!(matches!(third.next(now()), Next::NoLive));
+        let mut third = group.begin(BalanceInput::default());
+        assert!(matches!(third.next(now()), NextPeer::NoLive));
         assert_eq!(group.queued().1, 1);
         drop(holder);
         for task in tasks {
@@ -377,8 +378,8 @@ fn waiting_is_limited() {
     on_each(|| async {
         let group = queued(2, 20);
         let _holder = pick(&group);
-        let mut attempt = group.begin(Ask::default());
-        assert!(matches!(attempt.next(now()), Next::Busy));
+        let mut attempt = group.begin(BalanceInput::default());
+        assert!(matches!(attempt.next(now()), NextPeer::Busy));
         assert_eq!(attempt.queue(now()).await.unwrap_err(), QueueError::TimedOut);
         assert_eq!(group.queued().0, 0);
     });
@@ -388,7 +389,7 @@ fn waiting_is_limited() {
 fn queued_servers(full: &[u16], backup: &[u16]) -> Arc<Group> {
     let server = |n: u16| {
         let address = SocketAddr::from(([127, 0, 0, 1], n));
-        let conf = ServerConf::new(n.to_string(), Target::Addresses(vec![address.into()]));
+        let conf = ServerConf::new(n.to_string(), ServerLocation::Addresses(vec![address.into()]));
         let max_conns = u32::from(full.contains(&n));
         ServerConf { max_conns, max_fails: 0, backup: backup.contains(&n), ..conf }
     };
@@ -397,9 +398,9 @@ fn queued_servers(full: &[u16], backup: &[u16]) -> Arc<Group> {
 }
 
 /// Takes the only connection that a server may have.
-fn occupy(group: &Arc<Group>, name: &str) -> Picked {
-    let mut attempt = group.begin(Ask::default());
-    while let Next::Peer(peer) = attempt.next(now()) {
+fn occupy(group: &Arc<Group>, name: &str) -> SelectedPeer {
+    let mut attempt = group.begin(BalanceInput::default());
+    while let NextPeer::Peer(peer) = attempt.next(now()) {
         if peer.name() == name {
             return peer;
         }
@@ -414,11 +415,11 @@ fn who_waits_is_not_sent_to_the_same_server_twice() {
     on_each(|| async {
         let group = queued_servers(&[2], &[]);
         let holder = occupy(&group, "127.0.0.1:2");
-        let mut attempt = group.begin(Ask::default());
-        let Next::Peer(first) = attempt.next(now()) else { panic!("one is there") };
+        let mut attempt = group.begin(BalanceInput::default());
+        let NextPeer::Peer(first) = attempt.next(now()) else { panic!("one is there") };
         assert_eq!(first.name(), "127.0.0.1:1");
         first.failed(now());
-        assert!(matches!(attempt.next(now()), Next::Busy));
+        assert!(matches!(attempt.next(now()), NextPeer::Busy));
         assert_eq!(attempt.tries_left(), 1);
         let waits = spawn(async move { attempt.queue(now()).await.unwrap().name().to_owned() });
         while group.queued().0 < 1 {
@@ -435,11 +436,11 @@ fn who_has_tried_a_backup_may_wait_for_the_others() {
     on_each(|| async {
         let group = queued_servers(&[1], &[2]);
         let holder = occupy(&group, "127.0.0.1:1");
-        let mut attempt = group.begin(Ask::default());
-        let Next::Peer(first) = attempt.next(now()) else { panic!("the backup is there") };
+        let mut attempt = group.begin(BalanceInput::default());
+        let NextPeer::Peer(first) = attempt.next(now()) else { panic!("the backup is there") };
         assert_eq!(first.name(), "127.0.0.1:2");
         first.failed(now());
-        assert!(matches!(attempt.next(now()), Next::Busy));
+        assert!(matches!(attempt.next(now()), NextPeer::Busy));
         let waits = spawn(async move { attempt.queue(now()).await.unwrap().name().to_owned() });
         while group.queued().0 < 1 {
             yield_now().await;
@@ -454,18 +455,18 @@ fn who_has_tried_a_backup_may_wait_for_the_others() {
 fn who_has_tried_all_may_ask_one_again() {
     on_each(|| async {
         let group = queued_servers(&[], &[]);
-        let mut attempt = group.begin(Ask::default());
+        let mut attempt = group.begin(BalanceInput::default());
         for _ in 0..2 {
-            let Next::Peer(peer) = attempt.next(now()) else { panic!("two are there") };
+            let NextPeer::Peer(peer) = attempt.next(now()) else { panic!("two are there") };
             drop(peer);
             attempt.add_try();
         }
         // Neither has acted on the request.
         assert_eq!(attempt.tries_left(), 2);
         for _ in 0..2 {
-            assert!(matches!(attempt.next(now()), Next::Peer(_)));
+            assert!(matches!(attempt.next(now()), NextPeer::Peer(_)));
         }
-        assert!(matches!(attempt.next(now()), Next::Busy));
+        assert!(matches!(attempt.next(now()), NextPeer::Busy));
         attempt.queue(now()).await.unwrap();
         assert_eq!(attempt.tries_left(), 0);
     });

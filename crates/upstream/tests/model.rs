@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use nowait_conf::Seconds;
 use nowait_runtime::net::Address;
 use nowait_upstream::conf::ServerMode;
-use nowait_upstream::{Ask, Balancer, Group, GroupConf, Next, Picked, ServerConf, Target};
+use nowait_upstream::{
+    BalanceInput, Balancer, Group, GroupConf, NextPeer, SelectedPeer, ServerConf, ServerLocation,
+};
 
 /// SplitMix64.
 struct ModelRng(u64);
@@ -132,7 +134,7 @@ fn run(seed: u64, least_conn: bool) {
             ..ModelPeer::default()
         };
         let address = SocketAddr::from(([127, 0, 0, 1], 8080 + n as u16));
-        let target = Target::Addresses(vec![Address::Inet(address)]);
+        let target = ServerLocation::Addresses(vec![Address::Inet(address)]);
         servers.push(ServerConf {
             weight: weight as u32,
             max_conns: peer.max_conns as u32,
@@ -148,16 +150,16 @@ fn run(seed: u64, least_conn: bool) {
     let group = Group::new(GroupConf { balancer, ..GroupConf::of_servers("u", servers) });
     let start = Instant::now();
     let mut elapsed = 0;
-    let mut under_way: Vec<(usize, Picked)> = Vec::new();
+    let mut under_way: Vec<(usize, SelectedPeer)> = Vec::new();
     for step in 0..300 {
         elapsed += random.below(3) * random.below(700);
         let (now, at) = (start + Duration::from_millis(elapsed), LONG_AGO + elapsed);
-        let mut attempt = group.begin(Ask::default());
+        let mut attempt = group.begin(BalanceInput::default());
         let mut tried = Vec::new();
         for _ in 0..=random.below(2) {
             let expected = model.next(&mut tried, at);
             let got = match attempt.next(now) {
-                Next::Peer(peer) => Some(peer),
+                NextPeer::Peer(peer) => Some(peer),
                 _ => None,
             };
             let chosen = got.as_ref().map(|peer| peer.peer().server());

@@ -12,7 +12,8 @@ use nowait_runtime::net::{SendOptions, Stream};
 use nowait_runtime::worker::{self, WorkerConfig, WorkerEnd, Workers};
 use nowait_runtime::{now, spawn};
 use nowait_upstream::{
-    Ask, Group, GroupConf, IdleConnection, Keepalive, Next, ServerConf, Tag, Target,
+    BalanceInput, Group, GroupConf, IdleConnection, Keepalive, NextPeer, ServerConf,
+    ServerLocation, Tag,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -61,7 +62,7 @@ async fn ask(connection: &IdleConnection, number: u64) -> Option<u64> {
 /// Asks until there is an answer.
 async fn request(group: &Arc<Group>, number: u64) {
     loop {
-        let Next::Peer(peer) = group.begin(Ask::default()).next(now()) else {
+        let NextPeer::Peer(peer) = group.begin(BalanceInput::default()).next(now()) else {
             panic!("the only peer is always there");
         };
         let connection = match peer.idle_take_any(Tag::default()).await {
@@ -85,7 +86,7 @@ async fn request(group: &Arc<Group>, number: u64) {
 
 fn on(kind: DriverKind) {
     let address = origin();
-    let servers = vec![ServerConf::new("peer", Target::Addresses(vec![address.into()]))];
+    let servers = vec![ServerConf::new("peer", ServerLocation::Addresses(vec![address.into()]))];
     let keepalive = Keepalive { connections: 4, local: false, ..Keepalive::default() };
     let group = Group::new(GroupConf { keepalive, ..GroupConf::of_servers("u", servers) });
     let workers = Workers::new(WORKERS).unwrap();

@@ -14,7 +14,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod assigned;
+pub mod assigned_urls;
 pub mod candidates;
 pub mod cidr;
 pub mod complex;
@@ -76,7 +76,7 @@ pub struct Family<S> {
 }
 
 /// A built-in variable that `set` may change.
-pub struct Changeable<S> {
+pub struct SettableBuiltin<S> {
     /// Name without the dollar sign.
     pub name: &'static str,
     /// Takes the new value.
@@ -126,22 +126,22 @@ impl<N: Namespace> Clone for InitialValue<N> {
 }
 
 /// The target of `set`.
-pub enum Place<N: Namespace> {
+pub enum SetTarget<N: Namespace> {
     /// A slot of the subject.
     Slot(Slot),
     /// A built-in variable.
     Builtin(Setter<N::Subject>),
 }
 
-impl<N: Namespace> Clone for Place<N> {
+impl<N: Namespace> Clone for SetTarget<N> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<N: Namespace> Copy for Place<N> {}
+impl<N: Namespace> Copy for SetTarget<N> {}
 
-impl<N: Namespace> fmt::Debug for Place<N> {
+impl<N: Namespace> fmt::Debug for SetTarget<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Slot(slot) => slot.fmt(f),
@@ -300,32 +300,32 @@ impl<N: Namespace> Table<N> {
     ///
     /// # Errors
     /// A built-in variable has this name, and it can't be changed.
-    pub fn define_set(&mut self, name: &str) -> Result<Place<N>, DuplicateVariable> {
+    pub fn define_set(&mut self, name: &str) -> Result<SetTarget<N>, DuplicateVariable> {
         let lower = name.to_ascii_lowercase();
         if !self.user.contains_key(lower.as_str())
             && let Some(builtin) = self.vocabulary.changeable(&lower)
         {
-            return Ok(Place::Builtin(builtin.set));
+            return Ok(SetTarget::Builtin(builtin.set));
         }
         let user = self.user(name)?;
         user.unset.get_or_insert(InitialValue::Uninitialized);
-        Ok(Place::Slot(user.slot))
+        Ok(SetTarget::Slot(user.slot))
     }
 
     /// Defines a variable that a module sets when it has a result; not found before.
     ///
     /// # Errors
     /// A built-in variable has this name, and it can't be changed.
-    pub fn define_result(&mut self, name: &str) -> Result<Place<N>, DuplicateVariable> {
+    pub fn define_result(&mut self, name: &str) -> Result<SetTarget<N>, DuplicateVariable> {
         let lower = name.to_ascii_lowercase();
         if !self.user.contains_key(lower.as_str())
             && let Some(builtin) = self.vocabulary.changeable(&lower)
         {
-            return Ok(Place::Builtin(builtin.set));
+            return Ok(SetTarget::Builtin(builtin.set));
         }
         let user = self.user(name)?;
         user.unset.get_or_insert(InitialValue::Missing);
-        Ok(Place::Slot(user.slot))
+        Ok(SetTarget::Slot(user.slot))
     }
 
     fn user(&mut self, name: &str) -> Result<&mut UserVariable<N>, DuplicateVariable> {
@@ -712,8 +712,8 @@ mod tests {
     #[test]
     fn only_changeable_builtins_are_set() {
         let mut table = table();
-        assert!(matches!(table.define_set("Changeable"), Ok(Place::Builtin(_))));
-        assert!(matches!(table.define_set("mine"), Ok(Place::Slot(_))));
+        assert!(matches!(table.define_set("Changeable"), Ok(SetTarget::Builtin(_))));
+        assert!(matches!(table.define_set("mine"), Ok(SetTarget::Slot(_))));
         let error = table.define_set("fixed").expect_err("it is not changeable");
         assert_eq!(error.to_string(), "the duplicate \"fixed\" variable");
         assert!(table.define_capture("fixed").is_err());
@@ -723,7 +723,7 @@ mod tests {
     fn a_builtin_may_be_replaced() {
         let mut table = table();
         let index = table.index("replaceable");
-        let Ok(Place::Slot(slot)) = table.define_set("Replaceable") else { panic!("it is a slot") };
+        let Ok(SetTarget::Slot(slot)) = table.define_set("Replaceable") else { panic!("it is a slot") };
         let sample =
             SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index).unwrap(), b"r");
@@ -739,7 +739,7 @@ mod tests {
     fn a_set_leaves_a_family_visible_and_a_capture_hides_it() {
         let mut table = table();
         let index = table.index("echo_x");
-        let Ok(Place::Slot(slot)) = table.define_set("echo_x") else { panic!("it is a slot") };
+        let Ok(SetTarget::Slot(slot)) = table.define_set("echo_x") else { panic!("it is a slot") };
         let mut sample =
             SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index).unwrap(), b"x");

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Word};
 
-use crate::names::{Inserted, Names};
+use crate::names::{InsertResult, Names};
 use crate::{
-    Complex, Compute, Index, Namespace, Regex, Subject, Table, assigned, literal, text,
+    Complex, Compute, Index, Namespace, Regex, Subject, Table, assigned_urls, literal, text,
     variable_name,
 };
 
@@ -53,12 +53,12 @@ pub fn map<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
         }
         (b"default", [value]) => {
             default = true;
-            assigned::note(cx, &variable, value);
+            assigned_urls::note(cx, &variable, value);
             let value = text(value, cx);
             map.default = cx.accept(value).unwrap_or_else(|| Complex::from_literal(""));
         }
         (_, [value]) => {
-            assigned::note(cx, &variable, value);
+            assigned_urls::note(cx, &variable, value);
             let added = map.add(cx, &entry.name, value);
             cx.accept(added);
         }
@@ -95,8 +95,8 @@ impl<N: Namespace> Map<N> {
         };
         let shown = || String::from_utf8_lossy(&text);
         match inserted {
-            Ok(Inserted::New) => Ok(()),
-            Ok(Inserted::Conflict) => {
+            Ok(InsertResult::New) => Ok(()),
+            Ok(InsertResult::Conflict) => {
                 Err(key.error(format!("conflicting parameter \"{}\"", shown())))
             }
             Err(_) => Err(key.error(format!("invalid hostname or wildcard \"{}\"", shown()))),

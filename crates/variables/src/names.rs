@@ -102,7 +102,7 @@ pub fn suspicious(text: &[u8]) -> Option<String> {
 
 /// The result of [`Names::insert`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inserted {
+pub enum InsertResult {
     /// The name is in the table.
     New,
     /// Another entry has this name. nginx warns: `conflicting server name "x" on ADDR, ignored`.
@@ -143,19 +143,19 @@ fn hash(key: &[u8]) -> u64 {
 }
 
 impl<T> Keys<T> {
-    fn insert(&mut self, key: &[u8], value: T) -> Inserted {
+    fn insert(&mut self, key: &[u8], value: T) -> InsertResult {
         let Self { table, text, .. } = self;
         let same = |known: &Key<T>| known.of(text) == key;
         let Entry::Vacant(place) = table.entry(hash(key), same, |known| hash(known.of(text)))
         else {
-            return Inserted::Conflict;
+            return InsertResult::Conflict;
         };
         // No text of a configuration is longer.
         let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
         place.insert(Key { start: text.len(), length, value });
         self.text.extend_from_slice(key);
         self.longest = self.longest.max(key.len());
-        Inserted::New
+        InsertResult::New
     }
 
     fn get(&self, key: &[u8]) -> Option<&T> {
@@ -224,7 +224,7 @@ impl<T: Clone, R> Names<T, R> {
     }
 
     /// Adds a plain name as [`parse`] returned it. The earlier entry wins a conflict.
-    pub fn insert(&mut self, name: &[u8], value: T) -> Result<Inserted, NameError> {
+    pub fn insert(&mut self, name: &[u8], value: T) -> Result<InsertResult, NameError> {
         let stars = name.iter().filter(|&&b| b == b'*').count();
         if stars > 1 || name.contains(&0) || name.windows(2).any(|pair| pair == b"..") {
             return Err(NameError::InvalidWildcard(name.into()));
@@ -233,10 +233,10 @@ impl<T: Clone, R> Names<T, R> {
             // `.example.com` is `example.com` and `*.example.com`. nginx ignores the whole entry
             // when either of the two is taken.
             if self.heads.get(name).is_some() {
-                return Ok(Inserted::Conflict);
+                return Ok(InsertResult::Conflict);
             }
-            if self.exact.insert(&name[1..], value.clone()) == Inserted::Conflict {
-                return Ok(Inserted::Conflict);
+            if self.exact.insert(&name[1..], value.clone()) == InsertResult::Conflict {
+                return Ok(InsertResult::Conflict);
             }
             return Ok(self.heads.insert(name, value));
         }
@@ -255,7 +255,7 @@ impl<T: Clone, R> Names<T, R> {
     }
 
     /// Adds a text that is matched as a whole, whatever it looks like. The earlier entry wins.
-    pub fn insert_exact(&mut self, text: &[u8], value: T) -> Inserted {
+    pub fn insert_exact(&mut self, text: &[u8], value: T) -> InsertResult {
         self.exact.insert(text, value)
     }
 
@@ -398,13 +398,13 @@ mod tests {
     #[test]
     fn conflicts_keep_the_first() {
         let mut names: Names<u8, ()> = Names::new();
-        assert_eq!(names.insert(b"a.com", 1), Ok(Inserted::New));
-        assert_eq!(names.insert(b"a.com", 2), Ok(Inserted::Conflict));
-        assert_eq!(names.insert(b".a.com", 3), Ok(Inserted::Conflict));
-        assert_eq!(names.insert(b"*.a.com", 4), Ok(Inserted::New));
-        assert_eq!(names.insert(b"*.a.com", 5), Ok(Inserted::Conflict));
-        assert_eq!(names.insert(b"*.b.com", 6), Ok(Inserted::New));
-        assert_eq!(names.insert(b".b.com", 7), Ok(Inserted::Conflict));
+        assert_eq!(names.insert(b"a.com", 1), Ok(InsertResult::New));
+        assert_eq!(names.insert(b"a.com", 2), Ok(InsertResult::Conflict));
+        assert_eq!(names.insert(b".a.com", 3), Ok(InsertResult::Conflict));
+        assert_eq!(names.insert(b"*.a.com", 4), Ok(InsertResult::New));
+        assert_eq!(names.insert(b"*.a.com", 5), Ok(InsertResult::Conflict));
+        assert_eq!(names.insert(b"*.b.com", 6), Ok(InsertResult::New));
+        assert_eq!(names.insert(b".b.com", 7), Ok(InsertResult::Conflict));
         assert_eq!(names.lookup_hashed(b"a.com"), Some(&1));
         assert_eq!(names.lookup_hashed(b"x.a.com"), Some(&4));
         assert_eq!(names.lookup_hashed(b"b.com"), None);

@@ -9,10 +9,11 @@ use aws_lc_rs::hmac;
 use serde_json::{Map, Value, json};
 
 use crate::base64;
-use crate::key::Key;
-use crate::request::{Identifier, Request};
+use crate::key::PrivateKey;
+use crate::request::{CertificateRequest, Identifier};
 use crate::response::{
-    BODY_BYTES_MAX, Failure, Received, TEXT_BYTES_MAX, check_url, problem, shown, text, url,
+    BODY_BYTES_MAX, IssueError, IssuerResponse, TEXT_BYTES_MAX, check_url, problem, shown, text,
+    url,
 };
 
 /// Repetitions of a request whose nonce was refused.
@@ -33,7 +34,7 @@ const AUTHORIZATIONS_MAX: usize = 100;
 
 /// What an order is made with.
 #[derive(Debug)]
-pub struct Settings {
+pub struct OrderSettings {
     /// The URL of the directory.
     pub directory: String,
     /// URLs of contacts.
@@ -41,7 +42,7 @@ pub struct Settings {
     /// The operator agrees to the terms of service.
     pub accepts_terms: bool,
     /// Binds the account to one outside of the protocol.
-    pub external: Option<External>,
+    pub external: Option<ExternalAccount>,
     /// The profile of certificates, and whether the issuer must know it.
     pub profile: Option<(String, bool)>,
     /// The type of challenges, such as `http-01`.
@@ -54,14 +55,14 @@ pub struct Settings {
 
 /// A key that the issuer has given out (RFC 8555, 7.3.4).
 #[derive(Clone)]
-pub struct External {
+pub struct ExternalAccount {
     /// Its name.
     pub kid: String,
     /// The key.
     pub key: Vec<u8>,
 }
 
-impl std::fmt::Debug for External {
+impl std::fmt::Debug for ExternalAccount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "External({})", self.kid)
     }
@@ -69,7 +70,7 @@ impl std::fmt::Debug for External {
 
 /// What the caller does next.
 #[derive(Debug)]
-pub enum Next {
+pub enum NextAction {
     /// Send a request. Without a body: GET, or HEAD if `head`; otherwise POST of
     /// `application/jose+json`.
     Send {
@@ -87,7 +88,7 @@ pub enum Next {
     /// There is a certificate.
     Done(IssuedCertificate),
     /// There will be none.
-    Failed(Failure),
+    Failed(IssueError),
 }
 
 /// A challenge that has to be answered.
@@ -156,12 +157,12 @@ enum OrderStep {
 /// An order in progress.
 #[derive(Debug)]
 pub struct Order {
-    settings: Settings,
-    account_key: Key,
+    settings: OrderSettings,
+    account_key: PrivateKey,
     /// The account's URL.
     account: Option<String>,
     identifiers: Vec<Identifier>,
-    request: Request,
+    request: CertificateRequest,
     step: OrderStep,
     directory: Directory,
     nonce: Option<String>,
@@ -181,17 +182,17 @@ pub struct Order {
     challenge: Option<Challenge>,
     alternates: Vec<String>,
     chains: Vec<String>,
-    failure: Option<Failure>,
+    failure: Option<IssueError>,
 }
 
 impl Order {
     /// An order of a certificate. `account`: the account's URL, if it is known.
     pub fn new(
-        settings: Settings,
-        account_key: Key,
+        settings: OrderSettings,
+        account_key: PrivateKey,
         account: Option<String>,
         identifiers: Vec<Identifier>,
-        request: Request,
+        request: CertificateRequest,
         now: Instant,
     ) -> Self {
         Self {
@@ -226,28 +227,28 @@ impl Order {
     }
 
     /// What to do next.
-    pub fn next(&mut self, now: Instant) -> Next {
+    pub fn next(&mut self, now: Instant) -> NextAction {
         if let Some(failure) = &self.failure {
-            return Next::Failed(failure.clone());
+            return NextAction::Failed(failure.clone());
         }
         if now >= self.deadline {
-            return self.fail(Failure::new("the issuer took too long"));
+            return self.fail(IssueError::new("the issuer took too long"));
         }
         if let Some(until) = self.wait_until.filter(|until| *until > now) {
-            return Next::Wait(until - now);
+            return NextAction::Wait(until - now);
         }
         self.wait_until = None;
         if self.step == OrderStep::Publish {
             self.step = OrderStep::Challenge;
             if let Some(challenge) = &self.challenge {
-                return Next::Publish(challenge.clone());
+                return NextAction::Publish(challenge.clone());
             }
         }
-        let get = |url: &str, head| Next::Send { url: url.to_owned(), body: None, head };
+        let get = |url: &str, head| NextAction::Send { url: url.to_owned(), body: None, head };
         match self.step {
             OrderStep::Directory => return get(&self.settings.directory, false),
             OrderStep::Done => {
-                return Next::Done(IssuedCertificate { chains: self.chains.clone() });
+                return NextAction::Done(IssuedCertificate { chains: self.chains.clone() });
             }
             OrderStep::Nonce => {
                 self.asks_nonce = true;
@@ -261,14 +262,14 @@ impl Order {
         };
         let (url, payload) = self.payload();
         match self.signed(&url, payload.as_deref(), &nonce) {
-            Ok(body) => Next::Send { url, body: Some(body), head: false },
+            Ok(body) => NextAction::Send { url, body: Some(body), head: false },
             Err(failure) => self.fail(failure),
         }
     }
 
-    fn fail(&mut self, failure: Failure) -> Next {
+    fn fail(&mut self, failure: IssueError) -> NextAction {
         self.failure = Some(failure.clone());
-        Next::Failed(failure)
+        NextAction::Failed(failure)
     }
 
     /// Where the step's request goes, and what it says; `None`: it reads (POST-as-GET).
@@ -321,7 +322,7 @@ impl Order {
         self.settings.replaces.as_deref().filter(|_| self.directory.has_renewals)
     }
 
-    fn binding(&self, external: &External) -> Value {
+    fn binding(&self, external: &ExternalAccount) -> Value {
         let protected =
             json!({ "alg": "HS256", "kid": external.kid, "url": self.directory.new_account });
         let protected = base64::encode(protected.to_string().as_bytes());
@@ -332,34 +333,34 @@ impl Order {
         json!({ "protected": protected, "payload": payload, "signature": signature })
     }
 
-    fn signed(&self, url: &str, payload: Option<&str>, nonce: &str) -> Result<String, Failure> {
+    fn signed(&self, url: &str, payload: Option<&str>, nonce: &str) -> Result<String, IssueError> {
         let mut protected =
             json!({ "alg": self.account_key.jws_algorithm(), "nonce": nonce, "url": url });
         match &self.account {
             Some(kid) if self.step != OrderStep::Account => protected["kid"] = kid.clone().into(),
             _ => {
                 let jwk: Value = serde_json::from_str(&self.account_key.jwk())
-                    .map_err(|error| Failure::new(error.to_string()))?;
+                    .map_err(|error| IssueError::new(error.to_string()))?;
                 protected["jwk"] = jwk;
             }
         }
         let protected = base64::encode(protected.to_string().as_bytes());
         let payload = base64::encode(payload.unwrap_or_default().as_bytes());
         let signature = self.account_key.sign(format!("{protected}.{payload}").as_bytes());
-        let signature = signature.map_err(|error| Failure::new(error.to_string()))?;
+        let signature = signature.map_err(|error| IssueError::new(error.to_string()))?;
         let signature = base64::encode(&signature);
         Ok(json!({ "protected": protected, "payload": payload, "signature": signature })
             .to_string())
     }
 
     /// Takes the response to the last request.
-    pub fn receive(&mut self, received: &Received, now: Instant) {
+    pub fn receive(&mut self, received: &IssuerResponse, now: Instant) {
         if let Err(failure) = self.evaluate(received, now) {
             self.failure = Some(failure);
         }
     }
 
-    fn evaluate(&mut self, received: &Received, now: Instant) -> Result<(), Failure> {
+    fn evaluate(&mut self, received: &IssuerResponse, now: Instant) -> Result<(), IssueError> {
         let asked_nonce = std::mem::take(&mut self.asks_nonce);
         if let Some(nonce) = received.field("replay-nonce") {
             let is_good = nonce.len() <= TEXT_BYTES_MAX && base64::decode(nonce).is_some();
@@ -370,7 +371,7 @@ impl Order {
         }
         if asked_nonce {
             if self.nonce.is_none() {
-                return Err(Failure::new("the issuer sent no valid nonce"));
+                return Err(IssueError::new("the issuer sent no valid nonce"));
             }
             if self.step == OrderStep::Nonce {
                 self.step =
@@ -431,7 +432,7 @@ impl Order {
         };
     }
 
-    fn refused(&mut self, received: &Received) -> Result<(), Failure> {
+    fn refused(&mut self, received: &IssuerResponse) -> Result<(), IssueError> {
         let value = received.json().ok().map(Value::Object);
         let (kind, detail) = problem(value.as_ref()).unwrap_or_default();
         match &kind[..] {
@@ -483,7 +484,7 @@ impl Order {
             });
         }
         let limited = (kind == "rateLimited").then_some(LIMITED);
-        Err(Failure { text, retry_after: received.retry_after().or(limited) })
+        Err(IssueError { text, retry_after: received.retry_after().or(limited) })
     }
 
     /// The request, in words.
@@ -503,7 +504,7 @@ impl Order {
         }
     }
 
-    fn invalid(&self, status: &str, map: &Map<String, Value>) -> Failure {
+    fn invalid(&self, status: &str, map: &Map<String, Value>) -> IssueError {
         let challenges = map.get("challenges").and_then(Value::as_array);
         let own = problem(map.get("error"));
         let reason = own
@@ -530,18 +531,18 @@ impl Order {
                 text.push_str(&hint);
             }
         }
-        Failure::new(text)
+        IssueError::new(text)
     }
 
     /// Waits before the next question.
-    fn poll(&mut self, received: &Received, now: Instant) {
+    fn poll(&mut self, received: &IssuerResponse, now: Instant) {
         let own = POLL.saturating_mul(self.polls / 4).clamp(POLL / 2, POLL_MAX);
         let pause = received.retry_after().unwrap_or(own).clamp(POLL / 4, POLL_MAX);
         self.polls = self.polls.saturating_add(1);
         self.wait_until = Some(now + pause);
     }
 
-    fn read_directory(&mut self, received: &Received) -> Result<(), Failure> {
+    fn read_directory(&mut self, received: &IssuerResponse) -> Result<(), IssueError> {
         let map = received.json()?;
         let meta = map.get("meta").and_then(Value::as_object);
         let terms = meta.and_then(|meta| meta.get("termsOfService")).and_then(Value::as_str);
@@ -549,14 +550,14 @@ impl Order {
             terms.filter(|_| self.account.is_none() && !self.settings.accepts_terms)
         {
             let hint = terms_hint(Some(terms));
-            return Err(Failure::new(format!("the issuer would refuse the account: {hint}")));
+            return Err(IssueError::new(format!("the issuer would refuse the account: {hint}")));
         }
         let is_external = meta.and_then(|meta| meta.get("externalAccountRequired"));
         if is_external == Some(&Value::Bool(true))
             && self.account.is_none()
             && self.settings.external.is_none()
         {
-            return Err(Failure::new(
+            return Err(IssueError::new(
                 "the account must be bound to an existing one: external_account_key in the \
                  acme_issuer block names its key",
             ));
@@ -569,7 +570,7 @@ impl Order {
             Some((name, _)) if known(name) => Some(name.clone()),
             Some((name, true)) => {
                 let name = shown(name);
-                return Err(Failure::new(format!("the issuer has no profile \"{name}\"")));
+                return Err(IssueError::new(format!("the issuer has no profile \"{name}\"")));
             }
             _ => None,
         };
@@ -585,11 +586,11 @@ impl Order {
         Ok(())
     }
 
-    fn read_new_order(&mut self, map: &Map<String, Value>) -> Result<(), Failure> {
+    fn read_new_order(&mut self, map: &Map<String, Value>) -> Result<(), IssueError> {
         let all = map.get("authorizations").and_then(Value::as_array);
-        let all = all.ok_or_else(|| Failure::new("the issuer's order has no authorizations"))?;
+        let all = all.ok_or_else(|| IssueError::new("the issuer's order has no authorizations"))?;
         if all.len() > AUTHORIZATIONS_MAX {
-            return Err(Failure::new("the issuer's order has too many authorizations"));
+            return Err(IssueError::new("the issuer's order has too many authorizations"));
         }
         for one in all {
             let one = one.as_str().unwrap_or_default();
@@ -613,7 +614,7 @@ impl Order {
         };
     }
 
-    fn read_authorization(&mut self, map: &Map<String, Value>) -> Result<(), Failure> {
+    fn read_authorization(&mut self, map: &Map<String, Value>) -> Result<(), IssueError> {
         match text(map, "status")? {
             "valid" => {
                 self.next_authorization();
@@ -627,16 +628,16 @@ impl Order {
         let mut all = all.filter_map(Value::as_object);
         let challenge = all.find(|one| one.get("type").and_then(Value::as_str) == Some(kind));
         let challenge = challenge
-            .ok_or_else(|| Failure::new(format!("the issuer offers no challenge \"{kind}\"")))?;
+            .ok_or_else(|| IssueError::new(format!("the issuer offers no challenge \"{kind}\"")))?;
         let token = text(challenge, "token")?;
         if !is_token(token) {
-            return Err(Failure::new("the issuer sent an invalid token"));
+            return Err(IssueError::new("the issuer sent an invalid token"));
         }
         let asked = map.get("identifier").and_then(|one| one.get("value")).and_then(Value::as_str);
         let asked = asked.unwrap_or_default();
         let known = self.identifiers.iter().find(|one| one.value().eq_ignore_ascii_case(asked));
         let known = known.ok_or_else(|| {
-            Failure::new(format!(
+            IssueError::new(format!(
                 "the issuer asks about \"{}\", which is not ordered",
                 shown(asked)
             ))
@@ -651,7 +652,7 @@ impl Order {
         Ok(())
     }
 
-    fn read_order(&mut self, received: &Received, now: Instant) -> Result<(), Failure> {
+    fn read_order(&mut self, received: &IssuerResponse, now: Instant) -> Result<(), IssueError> {
         let map = received.json()?;
         match text(&map, "status")? {
             "ready" if self.step == OrderStep::OrderState => self.step = OrderStep::Finalize,
@@ -668,18 +669,18 @@ impl Order {
         Ok(())
     }
 
-    fn keep_chain(&mut self, received: &Received) -> Result<(), Failure> {
+    fn keep_chain(&mut self, received: &IssuerResponse) -> Result<(), IssueError> {
         if received.body.len() > BODY_BYTES_MAX {
-            return Err(Failure::new("the issuer sent too large a certificate"));
+            return Err(IssueError::new("the issuer sent too large a certificate"));
         }
         let text = std::str::from_utf8(&received.body).ok();
         let text = text.filter(|text| text.contains("-----BEGIN CERTIFICATE-----"));
-        let text = text.ok_or_else(|| Failure::new("the issuer sent no certificate in PEM"))?;
+        let text = text.ok_or_else(|| IssueError::new("the issuer sent no certificate in PEM"))?;
         // RFC 8555, 11.4: a hostile issuer could send other sections, such as keys.
         if text.matches("-----BEGIN ").count()
             != text.matches("-----BEGIN CERTIFICATE-----").count()
         {
-            return Err(Failure::new("the issuer sent more than certificates"));
+            return Err(IssueError::new("the issuer sent more than certificates"));
         }
         self.chains.push(text.to_owned());
         Ok(())

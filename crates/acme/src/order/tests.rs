@@ -6,8 +6,8 @@ use crate::key::Algorithm;
 const BASE: &str = "https://issuer.test/";
 const PEM: &str = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
 
-fn order(change: impl FnOnce(&mut Settings)) -> (Order, Instant) {
-    let mut settings = Settings {
+fn order(change: impl FnOnce(&mut OrderSettings)) -> (Order, Instant) {
+    let mut settings = OrderSettings {
         directory: format!("{BASE}dir"),
         contacts: vec!["mailto:a@b.test".to_owned()],
         accepts_terms: true,
@@ -18,17 +18,17 @@ fn order(change: impl FnOnce(&mut Settings)) -> (Order, Instant) {
         replaces: None,
     };
     change(&mut settings);
-    let key = Key::generate(Algorithm::Ecdsa256).unwrap();
-    let own = Key::generate(Algorithm::Ecdsa256).unwrap();
+    let key = PrivateKey::generate(Algorithm::Ecdsa256).unwrap();
+    let own = PrivateKey::generate(Algorithm::Ecdsa256).unwrap();
     let all = vec![Identifier::Dns("a.test".to_owned())];
-    let request = Request::new(&own, &all, false).unwrap();
+    let request = CertificateRequest::new(&own, &all, false).unwrap();
     let now = Instant::now();
     (Order::new(settings, key, None, all, request, now), now)
 }
 
 /// What a well-behaved issuer answers.
-fn answer(url: &str, polls: &mut u32) -> Received {
-    let json = |value: Value, location: &str| Received {
+fn answer(url: &str, polls: &mut u32) -> IssuerResponse {
+    let json = |value: Value, location: &str| IssuerResponse {
         status: 200,
         fields: vec![
             ("replay-nonce".to_owned(), "abc".to_owned()),
@@ -42,7 +42,7 @@ fn answer(url: &str, polls: &mut u32) -> Received {
             json!({ "newNonce": at("nonce"), "newAccount": at("new-account"), "newOrder": at("new-order") }),
             "",
         ),
-        "nonce" => Received { body: Vec::new(), ..json(Value::Null, "") },
+        "nonce" => IssuerResponse { body: Vec::new(), ..json(Value::Null, "") },
         "new-account" => json(json!({ "status": "valid" }), "account/1"),
         "new-order" => json(
             json!({ "status": "pending", "authorizations": [at("authz")], "finalize": at("finalize") }),
@@ -67,12 +67,13 @@ fn answer(url: &str, polls: &mut u32) -> Received {
         "order" => json(json!({ "status": "ready" }), ""),
         "finalize" => json(json!({ "status": "valid", "certificate": at("cert") }), ""),
         "cert" => {
-            let mut received = Received { body: PEM.as_bytes().to_vec(), ..json(Value::Null, "") };
+            let mut received =
+                IssuerResponse { body: PEM.as_bytes().to_vec(), ..json(Value::Null, "") };
             let link = format!("<{BASE}cert/2>; rel=\"alternate\", <{BASE}dir>;rel=\"index\"");
             received.fields.push(("link".to_owned(), link));
             received
         }
-        "cert/2" => Received { body: PEM.repeat(2).into_bytes(), ..json(Value::Null, "") },
+        "cert/2" => IssuerResponse { body: PEM.repeat(2).into_bytes(), ..json(Value::Null, "") },
         other => panic!("{other}"),
     }
 }
@@ -80,12 +81,12 @@ fn answer(url: &str, polls: &mut u32) -> Received {
 /// Runs an order; `lie` may replace a response.
 fn run(
     (mut order, mut now): (Order, Instant),
-    mut lie: impl FnMut(&str, Received) -> Received,
-) -> Result<(IssuedCertificate, Vec<String>, Vec<Challenge>), Failure> {
+    mut lie: impl FnMut(&str, IssuerResponse) -> IssuerResponse,
+) -> Result<(IssuedCertificate, Vec<String>, Vec<Challenge>), IssueError> {
     let (mut urls, mut challenges, mut polls) = (Vec::new(), Vec::new(), 0);
     for _ in 0..1000 {
         match order.next(now) {
-            Next::Send { url, body, .. } => {
+            NextAction::Send { url, body, .. } => {
                 if let Some(body) = &body {
                     check_signed(body, &url);
                 }
@@ -94,10 +95,10 @@ fn run(
                 urls.push(path);
                 order.receive(&received, now);
             }
-            Next::Publish(challenge) => challenges.push(challenge),
-            Next::Wait(time) => now += time,
-            Next::Done(issued) => return Ok((issued, urls, challenges)),
-            Next::Failed(failure) => return Err(failure),
+            NextAction::Publish(challenge) => challenges.push(challenge),
+            NextAction::Wait(time) => now += time,
+            NextAction::Done(issued) => return Ok((issued, urls, challenges)),
+            NextAction::Failed(failure) => return Err(failure),
         }
     }
     panic!("no end: {urls:?}");
@@ -115,13 +116,13 @@ fn check_signed(body: &str, url: &str) {
 /// An order that is not ready is asked about within a minute, whatever the issuer says.
 #[test]
 fn pauses_without_end_are_cut() {
-    let endless = |_: &str, mut received: Received| {
+    let endless = |_: &str, mut received: IssuerResponse| {
         received.fields.push(("retry-after".to_owned(), u64::MAX.to_string()));
         received
     };
     assert!(run(order(|_| {}), endless).is_ok());
     let busy = |path: &str, received| match path {
-        "new-order" => Received { status: 503, ..endless(path, received) },
+        "new-order" => IssuerResponse { status: 503, ..endless(path, received) },
         _ => received,
     };
     let failure = run(order(|_| {}), busy).unwrap_err();
@@ -147,12 +148,12 @@ fn other_chains() {
     assert_eq!(issued.chains.len(), 2);
 }
 
-fn refusal(kind: &str) -> Received {
+fn refusal(kind: &str) -> IssuerResponse {
     let kind = format!("urn:ietf:params:acme:error:{kind}");
     let body = json!({ "type": kind, "detail": "De\u{1b}tail" }).to_string().into_bytes();
     let nonce = ("replay-nonce".to_owned(), "abc".to_owned());
     let retry = ("retry-after".to_owned(), "120".to_owned());
-    Received { status: 429, fields: vec![nonce, retry], body }
+    IssuerResponse { status: 429, fields: vec![nonce, retry], body }
 }
 
 #[test]
@@ -244,7 +245,7 @@ fn pauses_are_seconds_or_dates() {
 }
 
 /// Adds to the directory.
-fn directory(received: &mut Received, name: &str, value: Value) {
+fn directory(received: &mut IssuerResponse, name: &str, value: Value) {
     let mut map: Value = serde_json::from_slice(&received.body).unwrap();
     map[name] = value;
     received.body = map.to_string().into_bytes();
@@ -252,7 +253,7 @@ fn directory(received: &mut Received, name: &str, value: Value) {
 
 #[test]
 fn demands_of_the_directory_are_told_before_an_account_is_made() {
-    let demand = |meta: Value, change: fn(&mut Settings)| {
+    let demand = |meta: Value, change: fn(&mut OrderSettings)| {
         run(order(change), |path, mut received| {
             if path == "dir" {
                 directory(&mut received, "meta", meta.clone());
@@ -269,8 +270,8 @@ fn demands_of_the_directory_are_told_before_an_account_is_made() {
     let external = json!({ "externalAccountRequired": true });
     let failure = demand(external.clone(), |_| {}).unwrap_err();
     assert!(failure.text.contains("external_account_key"), "{}", failure.text);
-    let key = |settings: &mut Settings| {
-        settings.external = Some(External { kid: "a".to_owned(), key: vec![1; 32] });
+    let key = |settings: &mut OrderSettings| {
+        settings.external = Some(ExternalAccount { kid: "a".to_owned(), key: vec![1; 32] });
     };
     assert!(demand(external, key).is_ok());
 }
@@ -293,7 +294,7 @@ fn a_replaced_certificate_is_named_but_is_no_obstacle() {
         let (mut polls, mut seen) = (0, Vec::new());
         let ended = loop {
             match order.next(now) {
-                Next::Send { url, body, .. } => {
+                NextAction::Send { url, body, .. } => {
                     let mut received = answer(&url, &mut polls);
                     if url.ends_with("/dir") && has_renewals {
                         directory(&mut received, "renewalInfo", json!("https://issuer.test/info"));
@@ -306,8 +307,8 @@ fn a_replaced_certificate_is_named_but_is_no_obstacle() {
                     }
                     order.receive(&received, now);
                 }
-                Next::Publish(_) => break Ok(()),
-                Next::Failed(failure) => break Err(failure),
+                NextAction::Publish(_) => break Ok(()),
+                NextAction::Failed(failure) => break Err(failure),
                 other => panic!("{other:?}"),
             }
         };
@@ -382,7 +383,7 @@ fn lies_end_in_failures() {
         for body in bodies {
             for status in [200, 302, 500] {
                 let lie = |at: &str, received| match at == path {
-                    true => Received { status, fields: Vec::new(), body: body.to_vec() },
+                    true => IssuerResponse { status, fields: Vec::new(), body: body.to_vec() },
                     false => received,
                 };
                 match run(order(|_| {}), lie) {
@@ -394,7 +395,7 @@ fn lies_end_in_failures() {
                 }
             }
         }
-        let huge = |at: &str, mut received: Received| {
+        let huge = |at: &str, mut received: IssuerResponse| {
             if at == path {
                 received.body = vec![b' '; BODY_BYTES_MAX + 1];
             }
@@ -407,7 +408,7 @@ fn lies_end_in_failures() {
 
 #[test]
 fn nobody_is_asked_for_ever() {
-    let lie = |path: &str, mut received: Received| {
+    let lie = |path: &str, mut received: IssuerResponse| {
         if path == "order" {
             received.body = b"{\"status\":\"processing\"}".to_vec();
         }

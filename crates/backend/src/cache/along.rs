@@ -7,8 +7,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use nowait_cache::{Cut, Growing, Piece, Why};
-use nowait_caching::combining::Missing;
+use nowait_cache::{FillInterrupted, FillPiece, FillReader, Why};
+use nowait_caching::combination::Missing;
 use nowait_http::response::{BodyError, BodySource, Elsewhere, FileBody, LocalFuture, Part};
 use nowait_runtime::fs::Io;
 
@@ -32,7 +32,7 @@ pub(super) struct Along {
 enum Object {
     /// It is being stored.
     Growing {
-        growing: Growing,
+        growing: FillReader,
         io: Rc<Io>,
         /// The end of the wanted part; `None`: the body's end.
         end: Option<u64>,
@@ -44,7 +44,7 @@ enum Object {
 
 impl Along {
     pub(super) fn growing(
-        growing: Growing,
+        growing: FillReader,
         io: Rc<Io>,
         kept: Rc<Kept>,
         rest: Option<Box<Rest>>,
@@ -66,7 +66,7 @@ impl Along {
 
     /// Requests the missing bytes.
     fn ask(&mut self) -> Result<FromOrigin, BodyError> {
-        let lost = || BodyError::Upstream(Cut::Lost.to_string());
+        let lost = || BodyError::Upstream(FillInterrupted::Lost.to_string());
         let rest = self.rest.take().ok_or_else(lost)?;
         self.kept.store().note_resumed();
         Ok(rest.ask(self.object.missing()))
@@ -86,14 +86,14 @@ impl Along {
                 }
                 match growing.next(left.min(PIECE_BYTES_MAX)).await {
                     Ok(piece) => Ok(Some(piece.map(|piece| match piece {
-                        Piece::Bytes(bytes) => Part::Bytes(bytes),
-                        Piece::File { file, offset, len } => {
+                        FillPiece::Bytes(bytes) => Part::Bytes(bytes),
+                        FillPiece::File { file, offset, len } => {
                             let elsewhere: Option<Rc<dyn Elsewhere>> =
                                 if resumes { Some(self.kept.clone()) } else { None };
                             Part::File(FileBody { file, io: io.clone(), offset, len, elsewhere })
                         }
                     }))),
-                    Err(Cut::Lost) if resumes => Ok(None),
+                    Err(FillInterrupted::Lost) if resumes => Ok(None),
                     Err(cut) => Err(BodyError::Upstream(cut.to_string())),
                 }
             }

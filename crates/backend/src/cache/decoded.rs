@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak as LocalWeak};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use nowait_cache::format::Head as Stored;
+use nowait_cache::format::ObjectHead as Stored;
 use nowait_caching::meta::Meta;
 use nowait_http::conf::LocationId;
 use nowait_http::generation::Current;

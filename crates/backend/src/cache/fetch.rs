@@ -5,7 +5,7 @@ use bytes::Bytes;
 use nowait_cache::{Fill, FillStart, Hit, Lookup, LookupOptions, UnixMs};
 use nowait_caching::freshness::Stale;
 use nowait_caching::status::{Forward, Report, Status};
-use nowait_caching::updating;
+use nowait_caching::updates;
 use nowait_http::outcome::Outcome;
 use nowait_http::response::Response;
 use nowait_message::{Known, Method, http_date};
@@ -91,7 +91,7 @@ impl Run<'_> {
         };
         self.report(
             &mut head,
-            Report { forward: Some(why), stored: fill.is_some(), ..Report::default() },
+            CacheStatus { forward: Some(why), stored: fill.is_some(), ..CacheStatus::default() },
         );
         let is_complete = reply.body.is_complete();
         let tee = fill.map(|fill| {
@@ -116,7 +116,7 @@ impl Run<'_> {
         }
         let time = reply.head.known(Known::LastModified).and_then(http_date::parse);
         let length = reply.head.known(Known::ContentLength).and_then(nowait_conf::number);
-        updating::head_is_about(
+        updates::head_is_about(
             (meta.etag.as_deref(), meta.last_modified, object.inner.body_length()),
             (reply.head.known(Known::ETag), time, length),
         )
@@ -176,7 +176,7 @@ impl Run<'_> {
     }
 
     /// Adds `Cache-Status`.
-    pub(super) fn report(&self, head: &mut nowait_http::response::Head, report: Report) {
+    pub(super) fn report(&self, head: &mut nowait_http::response::Head, report: CacheStatus) {
         let Some(name) = &self.conf.status else { return };
         let name = self.request.evaluate(name);
         if !name.is_empty() {

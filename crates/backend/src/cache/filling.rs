@@ -2,13 +2,13 @@
 //! Called by [`super::fetch`].
 
 use bytes::Bytes;
-use nowait_cache::format::State;
+use nowait_cache::format::ObjectState;
 use nowait_cache::index::Tag;
 use nowait_cache::{Fill, Hit, Target, UnixMs};
-use nowait_caching::combining::Missing;
+use nowait_caching::combination::Missing;
 use nowait_caching::facts::ResponseFacts;
 use nowait_caching::meta::{self, Field, Meta};
-use nowait_caching::{freshness, storing, updating, validity};
+use nowait_caching::{freshness, storage, updates, validity};
 use nowait_http::response::{BodySource, LocalFuture};
 use nowait_message::{Known, ResponseHead, http_date};
 use nowait_runtime::clock;
@@ -32,7 +32,7 @@ pub(super) struct Storing {
 
 /// The stored parts of a response besides its body.
 pub(super) struct Entry {
-    pub(super) state: State,
+    pub(super) state: ObjectState,
     pub(super) tags: Vec<Tag>,
     /// It has no body, since it responds to HEAD.
     pub(super) headless: bool,
@@ -90,7 +90,7 @@ impl Run<'_> {
     fn strict_rules(&self, reply: &ResponseFacts, asked_at: i64) -> Option<Rules> {
         let lifetime = freshness::lifetime(reply, &self.conf.valid, self.now).seconds;
         let sliced = nowait_http::partial::of(self.request).is_some();
-        storing::allowed(&self.facts, reply, lifetime, sliced).ok()?;
+        storage::allowed(&self.facts, reply, lifetime, sliced).ok()?;
         let age = freshness::initial_age(reply, asked_at, self.now);
         let left = i64::try_from(lifetime).unwrap_or(i64::MAX) - i64::try_from(age).unwrap_or(0);
         let control = &reply.control;
@@ -112,11 +112,11 @@ impl Run<'_> {
 
     fn entry(&self, head: &ResponseHead, reply: &ResponseFacts, rules: Rules) -> Entry {
         let fields = head.fields().map(|field| (field.name, field.value));
-        let connection = updating::connection(fields.clone());
+        let connection = updates::connection(fields.clone());
         let kept = fields.filter(|(name, _)| {
             let nothing = ResponseFacts::default();
             let reply = if self.conf.strict { reply } else { &nothing };
-            !storing::excluded(name, &connection, reply)
+            !storage::excluded(name, &connection, reply)
         });
         let received = http_date::format(self.now);
         let date = dated(self.conf.strict && !head.has(Known::Date), &received);
@@ -157,7 +157,7 @@ impl Run<'_> {
         object: &Object<Hit>,
         answer: &ResponseHead,
         asked_at: i64,
-    ) -> Option<State> {
+    ) -> Option<ObjectState> {
         let stored = &object.inner.head().state;
         let mut fields = meta::decode_fields(&stored.header)?;
         let ignored = self.origin.ignored(self.request);
@@ -169,12 +169,12 @@ impl Run<'_> {
             let newer = pairs(&answered);
             let newer = newer.iter().map(|(name, value)| (&name[..], &value[..]));
             let reply = ResponseFacts::read(304, newer, ignored);
-            if !updating::is_about(object.decoded.meta.etag.as_deref(), reply.etag.as_deref()) {
+            if !updates::is_about(object.decoded.meta.etag.as_deref(), reply.etag.as_deref()) {
                 return None;
             }
             // Age and date are those of the 304, which states that the response is valid.
             fields.retain(|field| !matches!(field.known, Some(Known::Age | Known::Date)));
-            updating::freshen(&mut fields, &answered, &reply);
+            updates::freshen(&mut fields, &answered, &reply);
             let all = pairs(&fields);
             let all = all.iter().map(|(name, value)| (&name[..], &value[..]));
             let reply = ResponseFacts::read(stored.status, all, ignored);
@@ -224,13 +224,13 @@ fn dated(is_missing: bool, received: &[u8]) -> Option<(&[u8], &[u8])> {
     is_missing.then_some((&b"Date"[..], received))
 }
 
-fn state(status: u16, rules: &Rules, meta: &Meta, header: Bytes) -> State {
+fn state(status: u16, rules: &Rules, meta: &Meta, header: Bytes) -> ObjectState {
     let after = |seconds: u64| match seconds {
         0 => UnixMs::ZERO,
         seconds => UnixMs::from_secs(rules.until.saturating_add_unsigned(seconds)),
     };
     let now = clock().unix_ms();
-    State {
+    ObjectState {
         updated: UnixMs(now),
         // Only whole seconds matter; smaller units distinguish successive states.
         valid_until: UnixMs(UnixMs::from_secs(rules.until).0.saturating_add(now % 1000)),

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use nowait_cache::format::Head;
-use nowait_cache::{Growing, Hit, Lookup, LookupOptions, Pending, Target, UnixMs};
+use nowait_cache::format::ObjectHead;
+use nowait_cache::{FillReader, Hit, Lookup, LookupOptions, Pending, Target, UnixMs};
 use nowait_caching::freshness::{self, Stale, Stored, Use};
 use nowait_caching::meta::Meta;
 use nowait_caching::vary::{self, Form};
@@ -25,7 +25,7 @@ pub(super) enum Found {
     /// A response that may be used as it is.
     Fresh(Object<Hit>),
     /// A response that is being stored.
-    Growing(Object<Growing>),
+    Growing(Object<FillReader>),
     /// A response that the origin has to confirm first.
     Stale(Object<Hit>, Stale),
     /// A remembered error of the origin.
@@ -52,7 +52,7 @@ pub(super) enum Waits {
     /// The disk is needed.
     Disk(Pending),
     /// An object is getting its name; whether it can be used without one, too.
-    Settle(Object<Growing>, bool),
+    Settle(Object<FillReader>, bool),
 }
 
 /// The result of a look-up without waiting.
@@ -73,7 +73,7 @@ enum Step {
     Found(Found),
     /// Another variant has to be looked up.
     Look,
-    Settle(Object<Growing>, bool),
+    Settle(Object<FillReader>, bool),
 }
 
 impl Run<'_> {
@@ -224,7 +224,7 @@ impl Run<'_> {
     }
 
     /// Whether a stored response may be used.
-    pub(super) fn judge(&mut self, head: &Head, meta: &Meta, soft_purged: bool) -> Use {
+    pub(super) fn judge(&mut self, head: &ObjectHead, meta: &Meta, soft_purged: bool) -> Use {
         let state = &head.state;
         let now = self.now;
         let within = |until: UnixMs| until.secs() >= now.unsigned_abs();
@@ -264,7 +264,7 @@ impl Run<'_> {
 
     /// How long a stored response is fresh from its generation on; for a response stored by nginx's
     /// rules, from the moment of storing.
-    fn lifetime_of(&self, head: &Head, meta: &Meta) -> u64 {
+    fn lifetime_of(&self, head: &ObjectHead, meta: &Meta) -> u64 {
         if meta.strict {
             return u64::from(meta.lifetime);
         }

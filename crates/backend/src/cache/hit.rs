@@ -1,8 +1,8 @@
 //! Responses from the cache: from stored objects, and from objects that are being stored. Called by
 //! [`super::serve`] and [`super::fetch`].
 
-use nowait_cache::format::Head as Stored;
-use nowait_cache::{Growing, Hit, HitBody};
+use nowait_cache::format::ObjectHead as Stored;
+use nowait_cache::{FillReader, Hit, HitBody};
 use nowait_caching::freshness::Use;
 use nowait_caching::meta;
 use nowait_caching::status::{Forward, Report, Status};
@@ -37,11 +37,11 @@ impl Run<'_> {
         if nowait_http::partial::of(self.request).is_some() {
             State::of(self.request).served = Some(self.store.served(&hit));
         }
-        let report = Report {
+        let report = CacheStatus {
             forward: forward.filter(|_| status != Status::Hit),
             forward_status: self.validated_by.filter(|_| status == Status::Revalidated),
             ttl: self.ttl,
-            ..Report::default()
+            ..CacheStatus::default()
         };
         let head = match decoded.response(self.request) {
             Some(head) => head,
@@ -69,7 +69,7 @@ impl Run<'_> {
     /// `collapsed`: after waiting for it. `None`: the origin broke off before that.
     pub(super) async fn grow(
         &mut self,
-        object: Object<Growing>,
+        object: Object<FillReader>,
         collapsed: Option<Forward>,
     ) -> Option<Outcome> {
         self.note(Status::Hit);
@@ -89,11 +89,11 @@ impl Run<'_> {
             self.note(Status::Miss);
             return None;
         }
-        let report = Report {
+        let report = CacheStatus {
             forward: collapsed,
             collapsed: collapsed.is_some(),
             ttl: self.ttl,
-            ..Report::default()
+            ..CacheStatus::default()
         };
         let (stored, again) = (growing.head().clone(), self.origin.again());
         let kept = Kept::growing(self.store.store_of_growing(&growing), stored, again);
@@ -123,7 +123,7 @@ impl Run<'_> {
 
     /// A growing object as a found response; `None`: it is another variant, or may not be used for
     /// this request.
-    pub(super) fn join(&mut self, growing: Growing) -> Option<Object<Growing>> {
+    pub(super) fn join(&mut self, growing: FillReader) -> Option<Object<FillReader>> {
         let head = growing.head().clone();
         let decoded = Decoded::of(&head)?;
         let meta = &decoded.meta;
@@ -187,7 +187,7 @@ impl Run<'_> {
         }
     }
 
-    fn respond(&mut self, mut head: Box<Head>, report: Report, body: Body) -> Outcome {
+    fn respond(&mut self, mut head: Box<Head>, report: CacheStatus, body: Body) -> Outcome {
         State::of(self.request).age = self.age;
         if let Some(age) = self.age.filter(|_| self.conf.strict) {
             head.add("Age", age.to_string());

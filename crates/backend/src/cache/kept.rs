@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nowait_cache::Store;
-use nowait_cache::format::Head as Stored;
+use nowait_cache::format::ObjectHead as Stored;
 use nowait_http::request::Request;
 use nowait_http::response::{BodyError, BodySource, Elsewhere, FileBody, LocalFuture, Owner};
 

@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
-use nowait_cache::format::Head as Stored;
-use nowait_caching::combining::{Identity, Missing, Transfer};
+use nowait_cache::format::ObjectHead as Stored;
+use nowait_caching::combination::{Identity, Missing, Transfer};
 use nowait_caching::meta;
 use nowait_http::log::Level;
 use nowait_http::partial;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nowait_cache::{
-    Ended, Fill, FillOptions, FillStart, Hit, Moment, Store, Target, Waiter, Woken,
+    Fill, FillOptions, FillResult, FillStart, Hit, Moment, Store, Target, WaitResult, Waiter,
 };
 use nowait_caching::facts::RequestFacts;
 use nowait_caching::freshness::Stale;
@@ -430,10 +430,12 @@ impl<'a> Run<'a> {
             }
         };
         match woken {
-            Woken::Filling(growing) => Waited::Growing(growing),
+            WaitResult::Filling(growing) => Waited::Growing(growing),
             // The next response is unlikely to be storable either: all go to the origin at once.
-            Woken::Ended(Ended::Declined) => Waited::Fetch,
-            Woken::Ended(Ended::Stored | Ended::Failed | Ended::Moved) => Waited::Look,
+            WaitResult::Ended(FillResult::Declined) => Waited::Fetch,
+            WaitResult::Ended(FillResult::Stored | FillResult::Failed | FillResult::Moved) => {
+                Waited::Look
+            }
         }
     }
 }
@@ -449,7 +451,7 @@ enum Waited {
     /// Look again.
     Look,
     /// Read the growing object.
-    Growing(nowait_cache::Growing),
+    Growing(nowait_cache::FillReader),
     /// Fetch without storing.
     Fetch,
 }

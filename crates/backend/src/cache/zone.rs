@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use nowait_cache::health::HANG_AFTER;
-use nowait_cache::store::Log;
+use nowait_cache::store::StoreLog;
 use nowait_cache::{Levels, Steps, Store, StoreOptions};
 use nowait_http::conf::HttpConf;
 use nowait_http::generation::{Current, Generation};
@@ -50,7 +50,7 @@ impl MainLog {
     }
 }
 
-impl Log for MainLog {
+impl StoreLog for MainLog {
     fn error(&self, message: fmt::Arguments<'_>) {
         self.log(Level::Error, message);
     }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use nowait_gateway::cgi::{Asked, Response};
+use nowait_gateway::cgi::{CgiContext, CgiResponse};
 use nowait_gateway::{BodyEvent as Body, Error, HeadEvent as Head};
 use nowait_http::request::Request;
 use nowait_message::{Known, ResponseBuilder};
@@ -27,14 +27,14 @@ pub struct Way {
 /// One request to such a server.
 pub struct Plain {
     way: Way,
-    response: Response,
+    response: CgiResponse,
     head: ResponseBuilder,
 }
 
 impl Plain {
     /// A codec for one try.
     pub fn new(way: Way) -> Box<Self> {
-        let response = Response::new(Asked::default());
+        let response = CgiResponse::new(CgiContext::default());
         Box::new(Self { way, response, head: ResponseBuilder::new() })
     }
 }
@@ -60,7 +60,7 @@ impl Codec for Plain {
         // Content of unknown length is not streamed.
         let length = length.ok_or(500u16)?;
         (self.way.write)(request, order, length, out)?;
-        self.response = Response::new(Asked {
+        self.response = CgiResponse::new(CgiContext {
             head: super::is_head(request, order),
             upgrade: self.way.upgrades && request.head.header(Known::Upgrade).is_some(),
             head_bytes_max: backend.settings.buffer_size,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use nowait_conf::{Size, Value};
-use nowait_front::resolvers::{self, Named};
+use nowait_front::resolvers::{self, NamedServer};
 use nowait_http::conf::upstream::{PASSES_TO, Upstream};
 use nowait_http::log::Level;
 use nowait_http::module::{Explained, Handler, Parts, Place, Step};
@@ -249,7 +249,7 @@ async fn upstream(request: &Request, server: Server) -> Result<Upstream, u16> {
         Server::Of(upstream) => return Ok(upstream),
         Server::Named { server, host, port, default_port } => (server, host, port, default_port),
     };
-    let named = Named { text: &server, host: &host, port, default_port };
+    let named = NamedServer { text: &server, host: &host, port, default_port };
     let current = &request.current;
     let (upstreams, resolving) = (&current.conf.upstreams, request.location().resolving);
     let found = resolvers::find(named, upstreams, &current.resolvers, resolving);

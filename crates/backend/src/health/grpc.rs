@@ -3,7 +3,7 @@
 //! Messages are read and written by hand: the request has one string, the response one number.
 
 use bytes::Bytes;
-use nowait_message::{Known, Place, RequestHead, Span};
+use nowait_message::{FieldPosition, Known, RequestHead, Span};
 
 /// The method of the health service.
 pub(super) const PATH: &[u8] = b"/grpc.health.v1.Health/Check";
@@ -60,7 +60,7 @@ pub(super) fn prepare(head: &mut RequestHead) {
         text.extend_from_slice(name);
         text.extend_from_slice(value);
         let (name, value) = (Span::new(start, middle), Span::new(middle, text.len()));
-        let added = head.add(&text, Place { name, value, known: Some(known) });
+        let added = head.add(&text, FieldPosition { name, value, known: Some(known) });
         debug_assert!(added.is_ok(), "these fields are valid");
         *head.text_mut() = text;
     }

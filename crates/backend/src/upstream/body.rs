@@ -13,11 +13,11 @@ use nowait_front::limit::connections::Held;
 use nowait_http::exchange::Watch;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, BodyError, BodySource, LocalFuture, Part};
-use nowait_runtime::buf::Received;
+use nowait_runtime::buf::ReceivedBuf;
 use nowait_runtime::fs::Io;
-use nowait_runtime::task::{Gone, JoinHandle};
+use nowait_runtime::task::{JoinError, JoinHandle};
 use nowait_runtime::{now, spawn, yield_now};
-use nowait_upstream::Learning;
+use nowait_upstream::SessionLearner;
 
 use super::exchange::{More, Placed, ReceiveFault, UpstreamExchange};
 use super::pump;
@@ -119,7 +119,7 @@ impl UpstreamBody {
     }
 
     /// Learns from the response if it ends successfully.
-    pub(super) fn at_end(&mut self, learning: Learning) {
+    pub(super) fn at_end(&mut self, learning: SessionLearner) {
         match &mut self.rest {
             None => learning.note(nowait_runtime::now()),
             Some(rest) => rest.exchange.learning = Some(Box::new(learning)),
@@ -127,7 +127,7 @@ impl UpstreamBody {
     }
 
     /// Keeps the request counted at limits until the response was received.
-    pub fn hold(&mut self, held: Vec<Held>) {
+    pub fn hold(&mut self, held: Vec<CountGuard>) {
         if let Some(rest) = &mut self.rest {
             rest.exchange.held = held;
         }
@@ -264,7 +264,7 @@ impl UpstreamBody {
 /// Decodes the received bytes.
 fn decode(exchange: &mut UpstreamExchange, first: &mut Pieces) -> More {
     let more = exchange.decode();
-    let received = std::mem::replace(&mut exchange.input, Received::empty());
+    let received = std::mem::replace(&mut exchange.input, ReceivedBuf::empty());
     if !received.is_empty() {
         first.push(received.into_brief_bytes());
     }
@@ -309,7 +309,9 @@ impl BodySource for Copied {
             self.task = None;
             match ended {
                 Ok(()) => Ok(None),
-                Err(Gone) => Err(BodyError::Upstream("storing the response was aborted".into())),
+                Err(JoinError) => {
+                    Err(BodyError::Upstream("storing the response was aborted".into()))
+                }
             }
         })
     }
@@ -373,7 +375,7 @@ impl Unbuffered {
             }
             self.exchange.input = received;
             self.more = self.exchange.decode();
-            let received = std::mem::replace(&mut self.exchange.input, Received::empty());
+            let received = std::mem::replace(&mut self.exchange.input, ReceivedBuf::empty());
             match received.is_empty() {
                 false => self.first.push_back(Part::Bytes(received.into_bytes())),
                 // A server may send framing without content as fast as it is received.

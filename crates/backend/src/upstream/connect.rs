@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_front::tls::upstream::{ConnectFailure, Wish};
+use nowait_front::tls::upstream::{ConnectFailure, HandshakeParams};
 use nowait_front::tls::{Handshake, Tls};
 use nowait_http::request::Request;
 use nowait_http::upstream_state::UpstreamState;
 use nowait_runtime::net::{Address, ConnectError, ConnectOptions, Stream, Unread};
 use nowait_runtime::now;
-use nowait_upstream::{IdleConnection, Keepalive, Peer, Picked, Tag, Times};
+use nowait_upstream::{IdleConnection, Keepalive, Peer, SelectedPeer, Tag, Times};
 
 use super::http2::{self, Found, Held, Key, Opening, Unfound, Usage};
 use super::pipe::Pipe;
@@ -37,7 +37,7 @@ enum Hold {
 /// Who holds a connection, and gets it back.
 enum Holder {
     /// A client's request: its peer.
-    Request(Picked, Tag),
+    Request(SelectedPeer, Tag),
     /// A probe, which counts nowhere.
     Probe(Slot),
 }
@@ -82,7 +82,7 @@ impl Reuse {
 ///
 /// # Errors
 /// Returns the peer if it has no idle connection.
-pub(super) fn idle(peer: Picked, tag: Tag, reuse: Reuse) -> Result<Link, Picked> {
+pub(super) fn idle(peer: SelectedPeer, tag: Tag, reuse: Reuse) -> Result<Link, SelectedPeer> {
     while let Some(idle) = peer.idle_take(tag) {
         if reuse.allows(&idle) {
             return Ok(Link::new(idle, true, peer, tag));
@@ -96,7 +96,7 @@ pub(super) struct How<'a> {
     /// Our own address, and whether it may be one that this machine does not have.
     pub(super) bind: Option<&'a (Address, bool)>,
     /// What it needs, if it has TLS.
-    pub(super) tls: Option<&'a Wish>,
+    pub(super) tls: Option<&'a HandshakeParams>,
     pub(super) settings: &'a Settings,
     /// Whether a stream becomes a tunnel.
     pub(super) tunnels: bool,
@@ -112,10 +112,10 @@ pub(super) struct How<'a> {
 /// [`Unconnected`], with the peer.
 pub(super) async fn connect(
     request: &Request,
-    peer: Picked,
+    peer: SelectedPeer,
     how: How<'_>,
     tag: Tag,
-) -> Result<Link, (Unconnected, Picked)> {
+) -> Result<Link, (Unconnected, SelectedPeer)> {
     if how.settings.shares_connections {
         return match lane(request, &peer, &how, tag).await {
             Ok(lane) if how.tunnels => match offers_tunnels(&lane, &how).await {
@@ -145,7 +145,7 @@ pub(super) async fn connect(
 /// [`Unconnected`]
 async fn lane(
     request: &Request,
-    peer: &Picked,
+    peer: &SelectedPeer,
     how: &How<'_>,
     tag: Tag,
 ) -> Result<Held, Unconnected> {
@@ -230,7 +230,7 @@ impl Link {
     pub(super) fn new(
         connection: Box<IdleConnection>,
         reused: bool,
-        peer: Picked,
+        peer: SelectedPeer,
         tag: Tag,
     ) -> Self {
         Self::of(connection, reused, Holder::Request(peer, tag))
@@ -305,7 +305,7 @@ impl Link {
     }
 
     /// Closes the connection; the caller counts the failure or success of the peer.
-    pub(super) fn into_peer(self) -> Option<Picked> {
+    pub(super) fn into_peer(self) -> Option<SelectedPeer> {
         match self.holder {
             Holder::Request(peer, _) => Some(peer),
             Holder::Probe(_) => None,

@@ -3,7 +3,7 @@
 //! A module leaves its [`Gate`] in the settings of a location; backends call it once per request to a
 //! server, when everything else is ready. Responses from a cache never come here.
 
-use nowait_front::limit::connections::Held;
+use nowait_front::limit::connections::CountGuard;
 use nowait_http::conf::Location;
 use nowait_http::request::Request;
 use nowait_http::response::LocalFuture;
@@ -22,7 +22,7 @@ pub trait Gate: Send + Sync {
         &'a self,
         request: &'a mut Request,
         outlives_client: bool,
-    ) -> LocalFuture<'a, Result<Vec<Held>, u16>>;
+    ) -> LocalFuture<'a, Result<Vec<CountGuard>, u16>>;
 
     /// Tells `nowait explain` what a request has to pass; it counts nowhere.
     fn explain(&self, request: &Request, trace: &mut Trace);
@@ -40,7 +40,7 @@ pub fn is_gated(location: &Location) -> bool {
 ///
 /// # Errors
 /// The status to respond with.
-pub async fn pass(request: &mut Request, outlives_client: bool) -> Result<Vec<Held>, u16> {
+pub async fn pass(request: &mut Request, outlives_client: bool) -> Result<Vec<CountGuard>, u16> {
     let current = request.current.clone();
     match current.conf.location(request.location).settings.get(&GATE) {
         Some(gate) => gate.pass(request, outlives_client).await,

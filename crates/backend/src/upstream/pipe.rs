@@ -4,8 +4,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use nowait_runtime::buf::{Chain, RECV_BUF_BYTES, Received};
-use nowait_runtime::net::{End, SendOptions, Stream};
+use nowait_runtime::buf::{Chain, RECV_BUF_BYTES, ReceivedBuf};
+use nowait_runtime::net::{Endpoint, SendOptions, Stream};
 
 use super::http2::Lane;
 
@@ -37,17 +37,17 @@ impl Pipe {
     }
 
     /// A side of a relay.
-    pub(super) fn end(&self) -> End<'_> {
+    pub(super) fn end(&self) -> Endpoint<'_> {
         match self {
-            Self::Own(stream) => End::Stream(stream),
-            Self::Lane(lane) => End::Channel(&**lane),
+            Self::Own(stream) => Endpoint::Stream(stream),
+            Self::Lane(lane) => Endpoint::Channel(&**lane),
         }
     }
 
     /// Receives at most `large` bytes, or a regular buffer's if it is zero.
-    pub(super) async fn recv(&self, timeout: Duration, large: usize) -> io::Result<Received> {
+    pub(super) async fn recv(&self, timeout: Duration, large: usize) -> io::Result<ReceivedBuf> {
         match (self, large) {
-            (Self::Own(stream), 0) => stream.recv(timeout).await.map(Received::Lent),
+            (Self::Own(stream), 0) => stream.recv(timeout).await.map(ReceivedBuf::Lent),
             (Self::Own(stream), max) => stream.recv_large(timeout, max).await,
             (Self::Lane(lane), 0) => lane.recv(timeout, RECV_BUF_BYTES).await,
             (Self::Lane(lane), max) => lane.recv(timeout, max).await,
@@ -55,7 +55,7 @@ impl Pipe {
     }
 
     /// Receives what is there; `None`: nothing.
-    pub(super) fn try_recv(&self, max: usize) -> io::Result<Option<Received>> {
+    pub(super) fn try_recv(&self, max: usize) -> io::Result<Option<ReceivedBuf>> {
         match self {
             Self::Own(stream) => stream.try_recv_large(max),
             Self::Lane(lane) => lane.try_recv(max),

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use nowait_front::tls::upstream::{ConnectFailure, Wish};
+use nowait_front::tls::upstream::{ConnectFailure, HandshakeParams};
 use nowait_http::request::Request;
 use nowait_http::slots::Key;
 use nowait_http::upstream_state::{LogUri, UpstreamState};
 use nowait_message::ResponseHead;
-use nowait_runtime::buf::Received;
+use nowait_runtime::buf::ReceivedBuf;
 use nowait_runtime::net::{Address, ConnectError};
 use nowait_runtime::now;
 use nowait_upstream::IdleConnection;
@@ -34,7 +34,7 @@ pub trait Probing: Send + Sync {
     fn bind(&self, request: &Request) -> Option<(SocketAddr, bool)>;
 
     /// What connections need, if they have TLS.
-    fn tls(&self, request: &Request) -> Option<Box<Wish>>;
+    fn tls(&self, request: &Request) -> Option<Box<HandshakeParams>>;
 
     /// Whether it is gRPC, so that servers can be asked for their health.
     fn is_grpc(&self) -> bool;
@@ -200,7 +200,7 @@ impl Probed {
         };
         loop {
             let room = most - body.len();
-            let input = std::mem::replace(&mut self.exchange.input, Received::empty());
+            let input = std::mem::replace(&mut self.exchange.input, ReceivedBuf::empty());
             body.extend_from_slice(&input[..input.len().min(room)]);
             match more {
                 More::Complete => return Ok(body),

@@ -20,9 +20,9 @@ use nowait_http::exchange::Watch;
 use nowait_http::log::Level;
 use nowait_http::response::{BodyError, BodySource, LocalFuture, Part};
 use nowait_http::temp_file::TempFile;
-use nowait_runtime::buf::{LARGE_BUF_BYTES, RECV_BUF_BYTES, Received};
+use nowait_runtime::buf::{LARGE_BUF_BYTES, RECV_BUF_BYTES, ReceivedBuf};
 use nowait_runtime::fs::Io;
-use nowait_runtime::task::{Gone, JoinHandle};
+use nowait_runtime::task::{JoinError, JoinHandle};
 use nowait_runtime::time::timeout;
 use nowait_runtime::{now, sleep, spawn, yield_now};
 
@@ -362,7 +362,7 @@ impl Pump {
             }
             self.exchange.input = received;
             more = self.exchange.decode();
-            let received = std::mem::replace(&mut self.exchange.input, Received::empty());
+            let received = std::mem::replace(&mut self.exchange.input, ReceivedBuf::empty());
             if received.is_empty() {
                 // A server may send framing without content as fast as it is received.
                 yield_now().await;
@@ -583,8 +583,8 @@ impl Pump {
     }
 
     /// The write of this many bytes has ended.
-    fn wrote(&mut self, written: Result<Written, Gone>, bytes: u64) {
-        let lost = |gone: Gone| Written {
+    fn wrote(&mut self, written: Result<Written, JoinError>, bytes: u64) {
+        let lost = |gone: JoinError| Written {
             file: None,
             made: None,
             offset: 0,

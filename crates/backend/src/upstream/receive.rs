@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use nowait_http::request::Request;
 use nowait_message::ResponseHead;
-use nowait_runtime::buf::{Received, RecvBuf};
+use nowait_runtime::buf::{ReceivedBuf, RecvBuf};
 use nowait_runtime::yield_now;
 
 use super::exchange::{ReceiveFault, UpstreamExchange};
@@ -75,7 +75,7 @@ pub(super) fn at_once(
     received: io::Result<RecvBuf>,
 ) -> Option<Rc<ResponseHead>> {
     let event = match received {
-        Ok(received) => next(exchange, Received::Lent(received)),
+        Ok(received) => next(exchange, ReceivedBuf::Lent(received)),
         Err(error) => Err(HeadFault::Receive(ReceiveFault::Network(error))),
     };
     match event {
@@ -88,7 +88,7 @@ pub(super) fn at_once(
 }
 
 /// The next event in the received bytes.
-fn next(exchange: &mut UpstreamExchange, received: Received) -> Result<HeadEvent, HeadFault> {
+fn next(exchange: &mut UpstreamExchange, received: ReceivedBuf) -> Result<HeadEvent, HeadFault> {
     if received.is_empty() && exchange.pipe().own().is_some() {
         return Err(HeadFault::Closed);
     }

@@ -20,7 +20,7 @@ use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::net::{ConnectError, Recv};
 use nowait_runtime::now;
 use nowait_runtime::time::timeout;
-use nowait_upstream::{Next, Picked, Tag};
+use nowait_upstream::{NextPeer, SelectedPeer, Tag};
 
 use super::body::UpstreamBody;
 use super::connect::{self, How, Link, Reuse, Unconnected};
@@ -79,7 +79,7 @@ pub struct Run {
 /// Progress of a try.
 enum Begun {
     /// A peer was chosen.
-    Picked(Picked, Opened),
+    Picked(SelectedPeer, Opened),
     /// The request was sent, or is sent while the head is received; or sending has failed.
     Sent(Placed, Result<(), SendFault>),
 }
@@ -143,7 +143,7 @@ impl Run {
         }
         self.start(request);
         self.state.set_action(Some("connecting to upstream"));
-        let Next::Peer(peer) = self.target.attempt.next(now()) else { return };
+        let NextPeer::Peer(peer) = self.target.attempt.next(now()) else { return };
         let opened = self.open(request, &peer, None);
         let begun = match connect::idle(peer, self.tag, self.reuse(request)) {
             Ok(link) => Begun::Sent(self.exchange(request, link, opened), Ok(())),
@@ -249,12 +249,15 @@ impl Run {
 
     /// Chooses a peer, or waits for one if the group has a queue. Also returns the time spent
     /// there.
-    async fn pick(&mut self, request: &Request) -> Result<(Picked, Option<Duration>), Failed> {
+    async fn pick(
+        &mut self,
+        request: &Request,
+    ) -> Result<(SelectedPeer, Option<Duration>), Failed> {
         let mut queued = None;
         let reason = loop {
             match self.target.attempt.next(now()) {
-                Next::Peer(peer) => return Ok((peer, queued)),
-                Next::Busy => {
+                NextPeer::Peer(peer) => return Ok((peer, queued)),
+                NextPeer::Busy => {
                     let since = now();
                     let waited = self.target.attempt.queue(since).await;
                     queued = Some(now().saturating_duration_since(since));
@@ -263,7 +266,7 @@ impl Run {
                         Err(error) => break error.to_string(),
                     }
                 }
-                Next::Unresolved => {
+                NextPeer::Unresolved => {
                     let group = self.target.attempt.group().clone();
                     let limit = group.conf().resolver_timeout;
                     let limit = limit.unwrap_or(request.current.conf.resolving.timeout);
@@ -272,7 +275,7 @@ impl Run {
                         break "no live upstreams".to_owned();
                     }
                 }
-                Next::NoLive => break "no live upstreams".to_owned(),
+                NextPeer::NoLive => break "no live upstreams".to_owned(),
             }
         };
         let name = String::from_utf8_lossy(self.target.attempt.group().name());
@@ -313,7 +316,7 @@ impl Run {
 
     /// Opens a try of a peer that was just chosen; `queued`: the time that the request has waited
     /// for it.
-    fn open(&mut self, request: &Request, peer: &Picked, queued: Option<Duration>) -> Opened {
+    fn open(&mut self, request: &Request, peer: &SelectedPeer, queued: Option<Duration>) -> Opened {
         if !std::mem::replace(&mut self.is_again, true) && self.settings.next_upstream_tries > 0 {
             self.target.attempt.limit_tries(self.settings.next_upstream_tries as usize - 1);
         }
@@ -376,7 +379,7 @@ impl Run {
     async fn connect(
         &mut self,
         request: &Request,
-        peer: Picked,
+        peer: SelectedPeer,
         opened: Opened,
     ) -> Result<Placed, Missed> {
         let how = How {
@@ -461,7 +464,7 @@ impl Run {
         Missed { miss, sent, stale }
     }
 
-    fn peer_failed(&self, request: &Request, peer: Picked) {
+    fn peer_failed(&self, request: &Request, peer: SelectedPeer) {
         if peer.failed(now()) {
             request.log(Level::Warn, format_args!("upstream server temporarily disabled"));
         }
@@ -473,7 +476,7 @@ impl Run {
         self.may_try_again(request, cause, true).then_some(cause)
     }
 
-    fn connect_miss(&self, request: &Request, error: Unconnected, peer: Picked) -> Miss {
+    fn connect_miss(&self, request: &Request, error: Unconnected, peer: SelectedPeer) -> Miss {
         let log = |level, what: &str, error: &io::Error| {
             let name = peer.name();
             request.log(level, format_args!("{what} to {name} failed{}", OsError(error)));

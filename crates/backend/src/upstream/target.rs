@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault};
 
-use nowait_front::tls::upstream::Wish;
+use nowait_front::tls::upstream::HandshakeParams;
 use nowait_http::conf::upstream::Upstream;
 use nowait_http::request::Request;
 use nowait_runtime::net::Address;
@@ -25,7 +25,7 @@ pub struct Target {
     /// have.
     pub bind: Option<(Address, bool)>,
     /// What connections need, if they have TLS.
-    pub tls: Option<Box<Wish>>,
+    pub tls: Option<Box<HandshakeParams>>,
 }
 
 impl Target {

@@ -11,7 +11,7 @@ use std::cell::Cell;
 
 use nowait_http::exchange::Watch;
 use nowait_http::response::{BodyError, Duplex, LocalFuture, Takeover};
-use nowait_runtime::buf::{Chain, Received};
+use nowait_runtime::buf::{Chain, ReceivedBuf};
 use nowait_runtime::net::{AfterEnd, Observer, RelayEnd, RelayOptions, Side, Sides, relay};
 
 use super::exchange::UpstreamExchange;
@@ -43,7 +43,7 @@ impl Tunnel {
         self.exchange.state.set_action(Some("proxying upgraded connection"));
         let pipe = self.exchange.pipe().clone();
         let settings = self.exchange.settings.clone();
-        let from_upstream = std::mem::replace(&mut self.exchange.input, Received::empty());
+        let from_upstream = std::mem::replace(&mut self.exchange.input, ReceivedBuf::empty());
         let first = Sides { client: Chain::from(from_upstream), upstream: client.received.into() };
         let linger = AfterEnd::Linger(client.lingering_timeout);
         let mut options = RelayOptions::new(settings.read_timeout, linger);

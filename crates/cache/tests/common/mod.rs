@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use nowait_cache::format::State;
+use nowait_cache::format::ObjectState;
 use nowait_cache::{
-    Fill, FillOptions, FillStart, Hit, HitBody, Levels, Lookup, LookupOptions, Piece, Store,
+    Fill, FillOptions, FillPiece, FillStart, Hit, HitBody, Levels, Lookup, LookupOptions, Store,
     StoreOptions, Target, UnixMs,
 };
 use nowait_runtime::driver::DriverKind;
@@ -89,13 +89,13 @@ pub fn target(text: &str) -> Target {
     Target::new(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-pub fn state() -> State {
-    State {
+pub fn state() -> ObjectState {
+    ObjectState {
         valid_until: UnixMs::NEVER,
         status: 200,
         meta: Bytes::from_static(b"meta"),
         header: Bytes::from_static(b"Content-Type: text/plain\r\n\r\n"),
-        ..State::default()
+        ..ObjectState::default()
     }
 }
 
@@ -147,10 +147,10 @@ pub async fn read(io: &Io, hit: &Hit) -> Bytes {
 }
 
 /// The bytes of a piece of a growing object.
-pub async fn piece_bytes(io: &Io, piece: Piece) -> Bytes {
+pub async fn piece_bytes(io: &Io, piece: FillPiece) -> Bytes {
     match piece {
-        Piece::Bytes(bytes) => bytes,
-        Piece::File { file, offset, len } => {
+        FillPiece::Bytes(bytes) => bytes,
+        FillPiece::File { file, offset, len } => {
             file.read_at(io, offset, len as usize).await.expect("a read")
         }
     }
@@ -216,7 +216,7 @@ pub fn files(dir: &Path) -> Vec<String> {
 }
 
 /// The whole body of an object that is being filled; `None`: it was cut.
-pub async fn read_along(mut growing: nowait_cache::Growing, io: Io) -> Option<Bytes> {
+pub async fn read_along(mut growing: nowait_cache::FillReader, io: Io) -> Option<Bytes> {
     let mut body = Vec::new();
     loop {
         match growing.next(64 * 1024).await {
@@ -232,14 +232,14 @@ pub async fn begin_and_join(
     store: &Arc<Store>,
     io: &Io,
     target: &Target,
-) -> (Fill, nowait_cache::Growing) {
+) -> (Fill, nowait_cache::FillReader) {
     let mut fill = begin(store, io, target);
     let FillStart::Busy(waiter) = store.begin_fill(io, target, LOCKED) else {
         panic!("one fills it already")
     };
     fill.head(state(), Vec::new()).expect("a small head");
     match waiter.await {
-        nowait_cache::Woken::Filling(growing) => (fill, growing),
+        nowait_cache::WaitResult::Filling(growing) => (fill, growing),
         other => panic!("{other:?}"),
     }
 }

@@ -9,7 +9,7 @@ use nowait_h1::encode::CONTINUE;
 use nowait_h1::{BodyEvent, RequestError};
 use nowait_http::request::{BodyReader, ReadError};
 use nowait_http::response::LocalFuture;
-use nowait_runtime::buf::{RECV_BUF_BYTES, Received, RecvBuf};
+use nowait_runtime::buf::{RECV_BUF_BYTES, ReceivedBuf, RecvBuf};
 use nowait_runtime::net::{NO_TIMEOUT, SendOptions};
 
 use super::connection::Connection;
@@ -35,7 +35,7 @@ impl Reader {
         let stream = &self.connection.stream;
         let Some(limit) = self.limit else { return stream.recv(NO_TIMEOUT).await };
         Ok(match stream.recv_large(NO_TIMEOUT, limit.min(RECV_BUF_BYTES)).await? {
-            Received::Lent(received) => received,
+            ReceivedBuf::Lent(received) => received,
             received => RecvBuf::of(&received),
         })
     }

@@ -26,7 +26,7 @@ pub struct Connection {
     /// What it has in common with others.
     pub(super) common: Rc<Common>,
     /// The protocol state; an idle connection needs none.
-    pub(super) h1: RefCell<Option<Box<server::Connection>>>,
+    pub(super) h1: RefCell<Option<Box<server::ServerConnection>>>,
     /// The worker that accepted it still has the descriptor.
     pub(super) shared: Cell<bool>,
 }
@@ -84,9 +84,10 @@ impl Connection {
     }
 
     /// The protocol state, created anew after an idle phase.
-    pub(super) fn h1(&self) -> RefMut<'_, server::Connection> {
+    pub(super) fn h1(&self) -> RefMut<'_, server::ServerConnection> {
         RefMut::map(self.h1.borrow_mut(), |h1| {
-            &mut **h1.get_or_insert_with(|| Box::new(server::Connection::new(Limits::default())))
+            &mut **h1
+                .get_or_insert_with(|| Box::new(server::ServerConnection::new(Limits::default())))
         })
     }
 }

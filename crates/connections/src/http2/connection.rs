@@ -65,7 +65,7 @@ pub(super) struct Connection {
     accepted: Accepted,
     /// The result of [`default_server`](Self::default_server) for the generation with this number.
     default_server: Cell<(u64, ServerId)>,
-    pub(super) h2: RefCell<server::Connection>,
+    pub(super) h2: RefCell<server::ServerConnection>,
     pub(super) heads: RefCell<Heads>,
     /// In the order of their numbers.
     streams: RefCell<Vec<Rc<Stream>>>,
@@ -141,7 +141,7 @@ impl Connection {
         let connection = Rc::new(Self {
             accepted,
             default_server: Cell::new((current.number, default_server)),
-            h2: RefCell::new(server::Connection::new(limits)),
+            h2: RefCell::new(server::ServerConnection::new(limits)),
             heads: RefCell::new(Heads::new(rules)),
             streams: RefCell::default(),
             output: RefCell::default(),
@@ -526,7 +526,7 @@ fn part_frame(
     id: StreamId,
     outgoing: &mut Outgoing,
     output: &mut Output,
-    h2: &mut server::Connection,
+    h2: &mut server::ServerConnection,
     bytes: usize,
 ) -> Result<bool, BodyError> {
     let ends = outgoing.ends && outgoing.len() == bytes as u64;
@@ -547,7 +547,7 @@ fn file_frame(
     bytes: usize,
     ends: bool,
     output: &mut Output,
-    h2: &mut server::Connection,
+    h2: &mut server::ServerConnection,
 ) -> Result<bool, BodyError> {
     let tail = output.tail_for(HEADER_LEN + bytes);
     h2.poll_output(&mut **tail);

@@ -3,12 +3,12 @@
 //! The core of the protocol has checked each field by itself; here they become a [`RequestHead`], and
 //! what needs two fields at once is checked: `:authority` against `Host`.
 
-use nowait_h2::hpack::{Field, Token};
+use nowait_h2::hpack::{HpackField, Token};
 use nowait_h2::{Sink, StreamId};
 use nowait_message::scan::is_token;
 use nowait_message::uri::{Shape, is_served_scheme};
 use nowait_message::{
-    Control, FieldError, Known, Method, Place, RequestHead, Span, TargetForm, Version,
+    ControlData, FieldError, FieldPosition, Known, Method, RequestHead, Span, TargetForm, Version,
 };
 
 use super::tunnel;
@@ -80,7 +80,7 @@ pub(super) struct Heads {
     stream: StreamId,
     /// The largest stream so far: a block for an older one has trailers.
     newest: StreamId,
-    control: Control,
+    control: ControlData,
     length: usize,
     /// Fields so far, without cookies.
     count: usize,
@@ -119,7 +119,7 @@ impl Sink for Heads {
         }
         self.newest = stream;
         self.head.recycle();
-        self.control = Control { version: Version::Http2, ..Control::default() };
+        self.control = ControlData { version: Version::Http2, ..ControlData::default() };
         self.count = 0;
         self.error = None;
         self.tunnel = None;
@@ -130,7 +130,7 @@ impl Sink for Heads {
         self.length = bytes;
     }
 
-    fn field(&mut self, field: &Field<'_>) {
+    fn field(&mut self, field: &HpackField<'_>) {
         if self.stream != self.newest {
             return;
         }
@@ -248,7 +248,7 @@ impl Heads {
         *self.head.text_mut() = text;
     }
 
-    fn regular(&mut self, field: &Field<'_>) {
+    fn regular(&mut self, field: &HpackField<'_>) {
         if !self.head.has_control() {
             self.set_control();
         }
@@ -280,7 +280,7 @@ impl Heads {
                 return;
             }
         }
-        self.add(Place { name, value, known });
+        self.add(FieldPosition { name, value, known });
     }
 
     /// The fields that ask for a WebSocket in HTTP/1.1 (RFC 6455 section 4.1), which have no place in
@@ -292,11 +292,11 @@ impl Heads {
         for (name, value) in fields {
             let (name, value) = (self.put(name), self.put(value));
             let known = Known::from_bytes(name.of(self.head.text()));
-            self.add(Place { name, value, known });
+            self.add(FieldPosition { name, value, known });
         }
     }
 
-    fn add(&mut self, place: Place) {
+    fn add(&mut self, place: FieldPosition) {
         let text = std::mem::take(self.head.text_mut());
         if let Err(error) = self.head.add(&text, place) {
             self.error.get_or_insert(HeadError::Field(error));
@@ -338,7 +338,7 @@ mod tests {
         heads.begin(StreamId::new(1));
         for (name, value) in fields {
             let (name, value) = (name.as_bytes(), value.as_bytes());
-            heads.field(&Field::new(name, value));
+            heads.field(&HpackField::new(name, value));
         }
         let mut head = RequestHead::default();
         let received = heads.take(&mut head);

@@ -1,7 +1,7 @@
 //! Writes the head of an HTTP/2 response, in the order of fields that HTTP/1.1 has. nginx:
 //! `ngx_http_v2_header_filter`.
 
-use nowait_h2::connection::Server;
+use nowait_h2::connection::ServerSide;
 use nowait_h2::hpack::Token;
 use nowait_h2::{HeadWriter, SendError, StreamId, server};
 use nowait_http::order::Apart;
@@ -11,7 +11,7 @@ use nowait_http::response_head::{self, FieldWriter};
 use nowait_message::http_date;
 use nowait_runtime::clock;
 
-struct Writer<'a>(HeadWriter<'a, Server, Vec<u8>>);
+struct Writer<'a>(HeadWriter<'a, ServerSide, Vec<u8>>);
 
 impl FieldWriter for Writer<'_> {
     fn field(&mut self, name: &[u8], value: &[u8]) {
@@ -34,10 +34,10 @@ impl FieldWriter for Writer<'_> {
     }
 }
 
-/// Appends the head; `end`: nothing follows it. The protocol has no `Connection` and no
+/// Appends the head; `end`: nothing follows it. The protocol has no `ServerConnection` and no
 /// `Transfer-Encoding`.
 pub(super) fn write(
-    h2: &mut server::Connection,
+    h2: &mut server::ServerConnection,
     stream: StreamId,
     request: &Request,
     head: &Head,

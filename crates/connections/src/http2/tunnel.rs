@@ -11,8 +11,8 @@ use std::io;
 use bytes::Bytes;
 use nowait_http::request::{ReadError, Request};
 use nowait_http::response::{Duplex, Head, Part, Takeover};
-use nowait_runtime::buf::{Chain, Chunk, Received, RecvBuf};
-use nowait_runtime::net::{Channel, ChannelFuture, End, SendOptions};
+use nowait_runtime::buf::{Chain, Chunk, ReceivedBuf, RecvBuf};
+use nowait_runtime::net::{Channel, ChannelFuture, Endpoint, SendOptions};
 use nowait_runtime::task::{Either, select};
 
 use super::stream::Stream;
@@ -48,7 +48,7 @@ pub(super) async fn run(
     stream.invite();
     let ends = Ends { stream, moved: Cell::new(0) };
     let client = Duplex {
-        end: End::Channel(&ends),
+        end: Endpoint::Channel(&ends),
         received: RecvBuf::empty(),
         sent: &request.sent.bytes,
         send_timeout: request.send_timeout(),
@@ -76,15 +76,15 @@ impl Ends<'_> {
 }
 
 impl Channel for Ends<'_> {
-    fn recv(&self) -> ChannelFuture<'_, Received> {
+    fn recv(&self) -> ChannelFuture<'_, ReceivedBuf> {
         Box::pin(async move {
             let bytes = self.stream.next(None).await.map_err(|error| match error {
                 ReadError::Closed(error) => error,
                 _ => io::ErrorKind::InvalidData.into(),
             })?;
-            let Some(bytes) = bytes else { return Ok(Received::empty()) };
+            let Some(bytes) = bytes else { return Ok(ReceivedBuf::empty()) };
             self.count(bytes.len());
-            Ok(Received::Joined(bytes.into()))
+            Ok(ReceivedBuf::Joined(bytes.into()))
         })
     }
 

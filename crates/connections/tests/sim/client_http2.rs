@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use nowait_h2::client::{self, Client};
+use nowait_h2::client::{self, ClientSide};
 use nowait_h2::frame::{FrameHeader, PREFACE};
-use nowait_h2::{ErrorCode, Flags, Kind, Limits, StreamId};
+use nowait_h2::{ErrorCode, Flags, FrameType, Limits, StreamId};
 use nowait_runtime::net::{SendOptions, Stream};
 use nowait_runtime::time::timeout;
 use nowait_runtime::{sim, sleep, spawn};
@@ -83,7 +83,7 @@ pub async fn run(
     ));
     // A stream that keeps the connection's window would stop all others.
     let stuck = limits.connection_window > 65_535;
-    let link = Link::start(stream, client::Connection::new(limits), Vec::new());
+    let link = Link::start(stream, client::ClientConnection::new(limits), Vec::new());
     let leaves = Leaves(link.clone());
     let begun = sim::random(2000);
     let asks: Vec<_> = (0..count)
@@ -125,7 +125,7 @@ pub async fn run(
     if manners == Violating {
         // DATA belongs to a stream.
         let stream = StreamId::CONNECTION;
-        let header = FrameHeader { length: 0, kind: Kind::Data, flags: Flags::NONE, stream };
+        let header = FrameHeader { length: 0, kind: FrameType::Data, flags: Flags::NONE, stream };
         let was = link.goaway();
         link.write(|_, out| out.extend_from_slice(&header.octets()));
         closes().await?;
@@ -157,7 +157,7 @@ pub async fn run(
 }
 
 /// Leaves a connection however its client ends.
-struct Leaves(Rc<Link<Client>>);
+struct Leaves(Rc<Link<ClientSide>>);
 
 impl Drop for Leaves {
     fn drop(&mut self) {
@@ -188,7 +188,7 @@ async fn stall(stream: &Stream, number: u16) -> Result<Score, String> {
 /// Asks until there is an answer, or a reason for none.
 async fn one(
     server: &Server,
-    link: &Link<Client>,
+    link: &Link<ClientSide>,
     ask: &Ask,
     stuck: bool,
     excuses: Excuses,
@@ -205,7 +205,7 @@ async fn one(
             let opens = timeout(PATIENCE, link.changed()).await;
             opens.map_err(|_| format!("{label}: no stream ends"))?;
         }
-        let request = client::Request {
+        let request = client::RequestControl {
             method: ask.method.as_bytes(),
             scheme: b"http",
             authority: b"sim",
@@ -265,7 +265,7 @@ async fn one(
 
 /// Sends the body, and receives until the stream ends, in any way.
 async fn exchange(
-    link: &Link<Client>,
+    link: &Link<ClientSide>,
     id: StreamId,
     ask: &Ask,
     habit: Habit,

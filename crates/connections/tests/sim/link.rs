@@ -9,10 +9,10 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use nowait_h2::client::Client;
+use nowait_h2::client::ClientSide;
 use nowait_h2::connection::{Connection, Role};
-use nowait_h2::hpack::Field;
-use nowait_h2::server::Server;
+use nowait_h2::hpack::HpackField;
+use nowait_h2::server::ServerSide;
 use nowait_h2::{ErrorCode, Event, HeadWriter, Sink, StreamId, client, frames};
 use nowait_runtime::net::{NO_TIMEOUT, SendOptions, Stream};
 use nowait_runtime::{sim, sleep, spawn};
@@ -28,7 +28,7 @@ impl Sink for Heads {
         self.0.clear();
     }
 
-    fn field(&mut self, field: &Field<'_>) {
+    fn field(&mut self, field: &HpackField<'_>) {
         self.0.push_str(&String::from_utf8_lossy(field.name));
         self.0.push_str(": ");
         self.0.push_str(&String::from_utf8_lossy(field.value));
@@ -310,13 +310,13 @@ impl<R: Role + 'static> Link<R> {
     }
 }
 
-impl Link<Client> {
+impl Link<ClientSide> {
     /// Opens a stream; `None`: the server takes none now.
     pub fn open(
         &self,
-        request: &client::Request<'_>,
+        request: &client::RequestControl<'_>,
         end: bool,
-        fields: impl FnOnce(&mut HeadWriter<'_, Client, Vec<u8>>),
+        fields: impl FnOnce(&mut HeadWriter<'_, ClientSide, Vec<u8>>),
     ) -> Option<StreamId> {
         self.write(|h2, out| {
             let mut head = h2.open(request, out).ok()?;
@@ -336,7 +336,7 @@ impl Link<Client> {
     }
 }
 
-impl Link<Server> {
+impl Link<ServerSide> {
     /// The next request; `None`: there will be none.
     pub async fn request(&self) -> Option<StreamId> {
         loop {

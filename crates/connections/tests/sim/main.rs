@@ -86,7 +86,7 @@ fn run(seed: u64, prints: bool) -> Result<Run, String> {
             connections_max: 4096,
             ..WorkerConfig::new(0, DriverKind::Epoll)
         };
-        sim::run_worker(seed, plan::weather(seed), config, || async move {
+        sim::run_worker(seed, plan::faults(seed), config, || async move {
             let result = simulate(seed, prints).await;
             if result.is_err() {
                 // What is left need not end.
@@ -117,7 +117,7 @@ async fn simulate(seed: u64, prints: bool) -> Result<Run, String> {
     let origins = origin::start();
     let server = Server::start(plan.clone(), ADDRESS, SECURE_ADDRESS);
     let excuses = Excuses {
-        resets: plan::weather(seed).reset_one_in > 0,
+        resets: plan::faults(seed).reset_one_in > 0,
         closes_unread: plan.closes_unread(),
         streams_uploads: plan.streams_uploads(),
     };

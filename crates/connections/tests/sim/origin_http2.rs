@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use nowait_h2::server::{self, Server};
+use nowait_h2::server::{self, ServerSide};
 use nowait_h2::{ErrorCode, Limits, StreamId};
 use nowait_runtime::net::Stream;
 use nowait_runtime::{sim, sleep, spawn};
@@ -27,7 +27,7 @@ pub async fn serve(stream: Rc<Stream>, early: Vec<u8>, memory: Rc<Memory>) {
         refused_max: u32::MAX,
         ..Limits::default()
     };
-    let link = Link::start(stream, server::Connection::new(limits), early);
+    let link = Link::start(stream, server::ServerConnection::new(limits), early);
     while let Some(id) = link.request().await {
         drop(spawn(answer(link.clone(), id, memory.clone())));
     }
@@ -36,7 +36,7 @@ pub async fn serve(stream: Rc<Stream>, early: Vec<u8>, memory: Rc<Memory>) {
     }
 }
 
-async fn answer(link: Rc<Link<Server>>, id: StreamId, memory: Rc<Memory>) {
+async fn answer(link: Rc<Link<ServerSide>>, id: StreamId, memory: Rc<Memory>) {
     let head = format!("\r\n{}", link.half(id).head);
     // The value of a pseudo-field, whose name has a colon.
     let target = head.lines().find_map(|line| line.strip_prefix(":path: ")).unwrap_or_default();
@@ -105,12 +105,12 @@ async fn answer(link: Rc<Link<Server>>, id: StreamId, memory: Rc<Memory>) {
 }
 
 /// Whether the stream is there.
-fn is_wanted(link: &Link<Server>, id: StreamId) -> bool {
+fn is_wanted(link: &Link<ServerSide>, id: StreamId) -> bool {
     link.end().is_none() && link.half(id).reset.is_none()
 }
 
 /// Reads the body, with its window opened late.
-async fn read(link: &Link<Server>, id: StreamId, head: &str) -> Option<()> {
+async fn read(link: &Link<ServerSide>, id: StreamId, head: &str) -> Option<()> {
     loop {
         if !is_wanted(link, id) {
             return None;
@@ -135,7 +135,7 @@ async fn read(link: &Link<Server>, id: StreamId, head: &str) -> Option<()> {
 
 /// Sends a response in frames of any size.
 async fn send(
-    link: &Link<Server>,
+    link: &Link<ServerSide>,
     id: StreamId,
     status: u16,
     fields: &[(&str, &str)],

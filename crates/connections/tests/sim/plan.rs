@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nowait_runtime::sim::{self, Disk, Weather};
+use nowait_runtime::sim::{self, Disk, NetworkFaults};
 
 use super::origin_gateway::Protocol;
 use super::{origin, site};
@@ -38,11 +38,11 @@ pub struct Plan {
 }
 
 /// The network of this seed. It has to be known before the run begins.
-pub fn weather(seed: u64) -> Weather {
+pub fn faults(seed: u64) -> NetworkFaults {
     match seed % 8 {
-        0 | 1 => Weather::fair(),
-        2 => Weather { reset_one_in: 400, ..Weather::rough() },
-        _ => Weather::rough(),
+        0 | 1 => NetworkFaults::fair(),
+        2 => NetworkFaults { reset_one_in: 400, ..NetworkFaults::rough() },
+        _ => NetworkFaults::rough(),
     }
 }
 

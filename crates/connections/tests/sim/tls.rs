@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use nowait_front::tls::{self, Client, ClientSettings, Handshake};
+use nowait_front::tls::{self, ClientSettings, Handshake, TlsClient};
 use nowait_runtime::net::Stream;
 use nowait_runtime::pool::Pool;
 
@@ -38,7 +38,7 @@ pub async fn connect(stream: &Stream, pool: Pool, http2: bool) -> Result<(), Str
     let protocol = if http2 { &b"h2"[..] } else { b"http/1.1" };
     let alpn = vec![protocol.to_vec()];
     let settings = ClientSettings { alpn, reuses_sessions: false, ..ClientSettings::default() };
-    let client = Client::new(settings).map_err(|error| error.to_string())?;
+    let client = TlsClient::new(settings).map_err(|error| error.to_string())?;
     let session = client.connect("localhost").map_err(|error| error.to_string())?;
     let handshake = Handshake { timeout: TIMEOUT, pool, client: 0 };
     tls::connect(stream, session, &handshake).await.map_err(|failure| failure.to_string())

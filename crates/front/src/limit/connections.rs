@@ -2,7 +2,7 @@
 //! `ngx_stream_limit_conn_module`.
 //!
 //! Counts the active requests or sessions per key. Called by the preaccess phase through [`ask`]; a
-//! subject holds a [`Held`] per limit until it has ended. Never waits.
+//! subject holds a [`CountGuard`] per limit until it has ended. Never waits.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Span};
 use nowait_variables::Namespace;
 
-use super::zone::{Full, Place, Zone};
+use super::zone::{EntryPin, Full, Zone};
 use super::{LimitZone, key, positive};
 
 /// Longer keys are not limited. nginx: the length of a key is stored in one byte.
@@ -33,13 +33,13 @@ pub fn counts(bytes: u64) -> Arc<PinCounts> {
 
 /// Counts a request or a session as long as it exists.
 #[derive(Debug)]
-pub struct Held {
+pub struct CountGuard {
     counts: Arc<PinCounts>,
     /// Taken by `drop` only.
-    place: Option<Place>,
+    place: Option<EntryPin>,
 }
 
-impl Drop for Held {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             self.counts.unpin_and_forget(place);
@@ -49,17 +49,17 @@ impl Drop for Held {
 
 /// The verdict of the limits on a subject.
 #[derive(Debug)]
-pub enum Answer<'a> {
+pub enum ConnectionVerdict<'a> {
     /// No limit applies.
     Unlimited,
     /// Within the limits; counted as long as these exist.
-    Counted(Vec<Held>),
+    Counted(Vec<CountGuard>),
     /// It is refused.
     Refused {
         /// The name of the zone.
         zone: &'a Bytes,
         /// The reason.
-        why: Refused,
+        why: CountError,
     },
 }
 
@@ -68,17 +68,17 @@ pub fn ask<'a, N: Namespace>(
     subject: &N::Subject,
     limits: &[ConnectionLimit],
     zones: &'a [LimitZone<N, ()>],
-) -> Answer<'a> {
+) -> ConnectionVerdict<'a> {
     let mut held = Vec::new();
     for limit in limits {
         let zone = &zones[limit.zone];
         let Some(key) = key(subject, zone, KEY_BYTES_MAX) else { continue };
         match hold(&zone.table, &key, limit.most) {
             Ok(one) => held.push(one),
-            Err(why) => return Answer::Refused { zone: &zone.name, why },
+            Err(why) => return ConnectionVerdict::Refused { zone: &zone.name, why },
         }
     }
-    if held.is_empty() { Answer::Unlimited } else { Answer::Counted(held) }
+    if held.is_empty() { ConnectionVerdict::Unlimited } else { ConnectionVerdict::Counted(held) }
 }
 
 /// The log text of a refusal because the zone is full.
@@ -89,7 +89,7 @@ pub fn message(zone: &[u8], dry_run: bool) -> String {
 
 /// Why a request is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum CountError {
     /// The limit is reached.
     TooMany,
     /// There is no room for its key.
@@ -99,8 +99,8 @@ pub enum Refused {
 /// Counts a request, if there are fewer than `most` with this key.
 ///
 /// # Errors
-/// [`Refused`].
-fn hold(counts: &Arc<PinCounts>, key: &[u8], most: u32) -> Result<Held, Refused> {
+/// [`CountError`].
+fn hold(counts: &Arc<PinCounts>, key: &[u8], most: u32) -> Result<CountGuard, CountError> {
     let visited = counts.visit(
         key,
         |()| false,
@@ -111,9 +111,9 @@ fn hold(counts: &Arc<PinCounts>, key: &[u8], most: u32) -> Result<Held, Refused>
         },
     );
     match visited {
-        Ok((place, true)) => Ok(Held { counts: counts.clone(), place: Some(place) }),
-        Ok((_, false)) => Err(Refused::TooMany),
-        Err(Full) => Err(Refused::Full),
+        Ok((place, true)) => Ok(CountGuard { counts: counts.clone(), place: Some(place) }),
+        Ok((_, false)) => Err(CountError::TooMany),
+        Err(Full) => Err(CountError::Full),
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
         let counts = counts(32 * 1024);
         let first = hold(&counts, b"a", 2).unwrap();
         let second = hold(&counts, b"a", 2).unwrap();
-        assert_eq!(hold(&counts, b"a", 2).err(), Some(Refused::TooMany));
+        assert_eq!(hold(&counts, b"a", 2).err(), Some(CountError::TooMany));
         let other = hold(&counts, b"b", 1).unwrap();
         drop(first);
         let third = hold(&counts, b"a", 2).unwrap();
@@ -192,9 +192,9 @@ mod tests {
     #[test]
     fn nobody_is_pushed_out() {
         let counts = counts(32 * 1024);
-        let held: Vec<Held> =
+        let held: Vec<CountGuard> =
             (0..512_u32).map(|n| hold(&counts, &n.to_be_bytes(), 1).unwrap()).collect();
-        assert_eq!(hold(&counts, b"more", 1).err(), Some(Refused::Full));
+        assert_eq!(hold(&counts, b"more", 1).err(), Some(CountError::Full));
         drop(held);
         assert!(hold(&counts, b"more", 1).is_ok());
     }

@@ -48,7 +48,7 @@ pub struct Full;
 
 /// Where an entry is, as long as it is pinned.
 #[derive(Debug)]
-pub struct Place {
+pub struct EntryPin {
     shard: u32,
     slot: u32,
 }
@@ -101,7 +101,7 @@ impl<S: Default> Zone<S> {
         key: &[u8],
         expired: impl Fn(&S) -> bool,
         visit: impl FnOnce(&mut ZoneEntry<S>) -> R,
-    ) -> Result<(Place, R), Full> {
+    ) -> Result<(EntryPin, R), Full> {
         let at = self.shard_of(key);
         let mut shard = self.lock(at);
         let known = shard.by_key.get(key).copied();
@@ -132,16 +132,16 @@ impl<S: Default> Zone<S> {
             }
         };
         let shown = u32::try_from(at).unwrap_or(NONE);
-        Ok((Place { shard: shown, slot }, visit(&mut shard.entries[slot as usize])))
+        Ok((EntryPin { shard: shown, slot }, visit(&mut shard.entries[slot as usize])))
     }
 
     /// Lets `visit` see a pinned entry.
-    pub fn at<R>(&self, place: &Place, visit: impl FnOnce(&mut ZoneEntry<S>) -> R) -> R {
+    pub fn at<R>(&self, place: &EntryPin, visit: impl FnOnce(&mut ZoneEntry<S>) -> R) -> R {
         visit(&mut self.lock(place.shard as usize).entries[place.slot as usize])
     }
 
     /// Takes a pin from an entry and forgets the entry if it was the last.
-    pub fn unpin_and_forget(&self, place: Place) {
+    pub fn unpin_and_forget(&self, place: EntryPin) {
         let mut shard = self.lock(place.shard as usize);
         let entry = &mut shard.entries[place.slot as usize];
         entry.pins = entry.pins.saturating_sub(1);
@@ -307,7 +307,7 @@ mod tests {
         Zone::new(64 * keys, 36)
     }
 
-    fn set(zone: &Zone<u32>, key: &str, state: u32) -> Result<Place, Full> {
+    fn set(zone: &Zone<u32>, key: &str, state: u32) -> Result<EntryPin, Full> {
         let visited = zone.visit(key.as_bytes(), |_| false, |entry| entry.state = state);
         visited.map(|(place, ())| place)
     }
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn pinned_keys_stay() {
         let zone = small(2);
-        let places: Vec<Place> = ["a", "b"].map(|key| set(&zone, key, 1).unwrap()).into();
+        let places: Vec<EntryPin> = ["a", "b"].map(|key| set(&zone, key, 1).unwrap()).into();
         for place in &places {
             zone.at(place, |entry| entry.pins += 1);
         }

@@ -22,16 +22,16 @@ use nowait_tls::{
 use nowait_variables::Namespace;
 
 use super::cache_settings::{BUILTIN_SESSIONS, OcspCaching, SessionCaching, ZoneSetting};
+use super::certificate_loader::{CertificateCaching, NamedPairs};
 use super::commands::{self, Command};
 use super::files::{self, FileName, Passwords};
 use super::kernel::KernelUse;
 use super::key_log::KeyLogFile;
-use super::loading::{CertificateCaching, NamedPairs};
 use super::ocsp::{Asking, ClientOcsp, Responder, Stapling, StatusCache};
 use super::settings::{CipherList, CurveList, Protocols};
 use super::trust::ClientTrust;
 use super::{Chosen, KeyLogging, OcspCheck};
-use crate::resolving::Resolving;
+use crate::resolver_directives::Resolving;
 use crate::servers::{Listen, ServerId};
 
 /// Memory for one session of such a cache.
@@ -304,7 +304,7 @@ impl<N> ServerTls<N> {
 
 /// What servers of one configuration share, and a reload keeps: caches and ticket keys.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct SharedTls {
     caches: BTreeMap<String, CacheZone<SessionCache>>,
     statuses: BTreeMap<String, CacheZone<StatusCache>>,
     key_logs: BTreeMap<PathBuf, Arc<KeyLogFile>>,
@@ -339,7 +339,7 @@ impl<C> CacheZone<C> {
     }
 }
 
-impl Shared {
+impl SharedTls {
     /// Takes over the sessions of the configuration before.
     pub fn adopt(&self, previous: &Self) {
         for (name, zone) in &self.caches {
@@ -408,7 +408,7 @@ impl SslConf {
         tls.key_log = self.ssl_key_log.as_ref().and_then(FileName::word).map(|word| {
             let path = cx.paths().full(&word.text);
             let path = PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
-            let known = cx.global::<Shared>().key_logs.entry(path.clone());
+            let known = cx.global::<SharedTls>().key_logs.entry(path.clone());
             known.or_insert_with(|| Arc::new(KeyLogFile::new(path))).clone()
         });
         tls.ocsp = self.client_ocsp(cx, added.resolving)?;
@@ -594,7 +594,7 @@ impl SslConf {
         };
         let cache = match &self.ssl_ocsp_cache {
             Some(OcspCaching(Some(zone))) => {
-                let statuses = &mut cx.global::<Shared>().statuses;
+                let statuses = &mut cx.global::<SharedTls>().statuses;
                 Some(CacheZone::find(statuses, zone, StatusCache::new)?)
             }
             _ => None,
@@ -677,7 +677,7 @@ impl SslConf {
             Some(Arc::new(SessionCache::new(bytes, timeout)))
         };
         settings.cache = match &self.ssl_session_cache {
-            SessionCaching::Shared(zone) => Some(cx.global::<Shared>().cache(zone, timeout)?),
+            SessionCaching::Shared(zone) => Some(cx.global::<SharedTls>().cache(zone, timeout)?),
             SessionCaching::Builtin(sessions) => own(*sessions),
             // Early data needs a cache, so that nobody can replay it.
             SessionCaching::None if settings.early_data_bytes_max > 0 => own(BUILTIN_SESSIONS),
@@ -687,7 +687,7 @@ impl SslConf {
             return Ok(());
         }
         settings.tickets = Some(match &self.ssl_session_ticket_key[..] {
-            [] => cx.global::<Shared>().tickets()?,
+            [] => cx.global::<SharedTls>().tickets()?,
             words => {
                 let mut keys = Vec::with_capacity(words.len());
                 for FileName(word) in words {

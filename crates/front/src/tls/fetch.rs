@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use nowait_h1::client::{Asked, Connection, HeadEvent};
+use nowait_h1::client::{ClientConnection, HeadEvent, RequestKind};
 use nowait_h1::{BodyEvent, Limits};
 use nowait_message::response::ResponseBuilder;
 use nowait_resolver::Resolver;
@@ -22,7 +22,7 @@ const HEAD_BYTES_MAX: u32 = 16 * 1024;
 
 /// A response.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct FetchedResponse {
     /// The status.
     pub status: u16,
     /// The fields, with names in lower case.
@@ -31,7 +31,7 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl FetchedResponse {
     /// The value of the first field of this name, which is in lower case.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(own, _)| own == name).map(|(_, value)| value.trim())
@@ -64,7 +64,7 @@ pub(super) async fn exchange(
     request: String,
     is_head: bool,
     body_bytes_max: usize,
-) -> Result<Answer, String> {
+) -> Result<FetchedResponse, String> {
     let failed = |error: std::io::Error| format!("connection failed ({error})");
     stream.send(Bytes::from(request), SendOptions::new(TIMEOUT)).await.map_err(failed)?;
     let mut response = ResponseReader::new(is_head, body_bytes_max);
@@ -78,23 +78,23 @@ pub(super) async fn exchange(
 
 /// A response that is being received.
 struct ResponseReader {
-    connection: Connection,
+    connection: ClientConnection,
     head: ResponseBuilder,
     has_head: bool,
     body_bytes_max: usize,
-    answer: Answer,
+    answer: FetchedResponse,
 }
 
 impl ResponseReader {
     fn new(is_head: bool, body_bytes_max: usize) -> Self {
-        let mut connection = Connection::new(Limits::one_buffer(HEAD_BYTES_MAX));
-        connection.request_sent(if is_head { Asked::Head } else { Asked::Content });
+        let mut connection = ClientConnection::new(Limits::one_buffer(HEAD_BYTES_MAX));
+        connection.request_sent(if is_head { RequestKind::Head } else { RequestKind::Content });
         Self {
             connection,
             head: ResponseBuilder::new(),
             has_head: false,
             body_bytes_max,
-            answer: Answer::default(),
+            answer: FetchedResponse::default(),
         }
     }
 
@@ -151,7 +151,7 @@ mod tests {
         let head = b"HTTP/1.1 201 Created\r\nReplay-Nonce: x\r\nContent-Length: 3\r\n\r\nab";
         assert_eq!(response.receive(head), Ok(false));
         assert_eq!(response.receive(b"c"), Ok(true));
-        let Answer { status, fields, body } = response.answer;
+        let FetchedResponse { status, fields, body } = response.answer;
         assert_eq!((status, &body[..], &fields[0].0[..]), (201, &b"abc"[..], "replay-nonce"));
         let mut response = ResponseReader::new(false, 4);
         assert!(response.receive(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcde").is_err());

@@ -15,9 +15,9 @@ use nowait_runtime::net::{Address, Stream};
 use nowait_runtime::pool::Pool;
 use nowait_runtime::time::timeout;
 use nowait_tls::pem::{self, PrivateKey};
-use nowait_tls::{Certificate, Client, ClientSettings, Identity, Verifier};
+use nowait_tls::{Certificate, ClientSettings, Identity, TlsClient, Verifier};
 
-pub use super::fetch::Answer;
+pub use super::fetch::FetchedResponse;
 use super::fetch::{self, TIMEOUT};
 use super::{Handshake, files};
 
@@ -34,7 +34,7 @@ const BUNDLES: &[&str] = &[
 
 /// A client of HTTPS servers.
 #[derive(Clone, Debug)]
-pub struct Https(Client);
+pub struct Https(TlsClient);
 
 /// A URL of the scheme `https`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub struct Means {
 }
 
 /// A request.
-pub struct Ask<'a> {
+pub struct HttpsRequest<'a> {
     /// The method.
     pub method: &'static str,
     /// The type of the body and the body, if there is one.
@@ -120,25 +120,35 @@ impl Https {
             Some(all) => Some(Arc::new(Verifier::new(all, &[], DEPTH_MAX).map_err(failed)?)),
         };
         let settings = ClientSettings { verifier, sends_name: true, ..ClientSettings::default() };
-        Client::new(settings).map(Self).map_err(failed)
+        TlsClient::new(settings).map(Self).map_err(failed)
     }
 
     /// Sends a request, and receives the response.
     ///
     /// # Errors
     /// Why there is none, for the log.
-    pub async fn fetch(&self, url: &Url, ask: Ask<'_>, means: &Means) -> Result<Answer, String> {
+    pub async fn fetch(
+        &self,
+        url: &Url,
+        ask: HttpsRequest<'_>,
+        means: &Means,
+    ) -> Result<FetchedResponse, String> {
         let fetched = timeout(TIMEOUT, self.exchange(url, ask, means)).await;
         fetched.unwrap_or_else(|_| Err("timed out".to_owned()))
     }
 
-    async fn exchange(&self, url: &Url, ask: Ask<'_>, means: &Means) -> Result<Answer, String> {
+    async fn exchange(
+        &self,
+        url: &Url,
+        ask: HttpsRequest<'_>,
+        means: &Means,
+    ) -> Result<FetchedResponse, String> {
         let host = &url.host;
         let stream = fetch::open(&means.resolver, means.resolver_timeout, host, url.port).await?;
         let session = self.0.connect(host).map_err(|error| error.to_string())?;
         let handshake = Handshake { timeout: TIMEOUT, pool: means.pool.clone(), client: 0 };
         super::connect(&stream, session, &handshake).await.map_err(|failure| match &failure {
-            super::Failure::Tls(error) => match error.distrust() {
+            super::HandshakeError::Tls(error) => match error.distrust() {
                 Some(why) => format!("SSL certificate verify error: ({}:{why})", why.number()),
                 None => failure.to_string(),
             },
@@ -170,7 +180,7 @@ pub async fn plain(
     host: &str,
     path: &str,
     body_bytes_max: usize,
-) -> Result<Answer, String> {
+) -> Result<FetchedResponse, String> {
     let connected = Stream::connect(&Address::Inet(address), TIMEOUT).await;
     let stream = connected.map_err(|error| format!("connect() failed ({error})"))?;
     let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");

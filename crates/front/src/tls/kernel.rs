@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use nowait_resolver::Log;
+use nowait_resolver::ResolverLog;
 use nowait_runtime::pool::{Pool, blocking};
 use nowait_runtime::spawn;
 use nowait_sys::ktls::{self, Cipher, Keys, Offer, Suite};
@@ -89,7 +89,7 @@ pub(super) fn learn_meanwhile(pool: &Pool) {
 }
 
 /// Reports, once, that the kernel cannot do what the configuration asks for.
-pub(super) fn report_missing(log: &Log) {
+pub(super) fn report_missing(log: &ResolverLog) {
     if OFFER.get().is_some_and(|offer| !offer.is_any()) && !REPORTED.swap(true, Relaxed) {
         log(format_args!(
             "\"Options KTLS\" in \"ssl_conf_command\" has no effect: the kernel has no TLS, or its \

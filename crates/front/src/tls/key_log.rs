@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nowait_conf::Contents;
-use nowait_resolver::Log;
+use nowait_resolver::ResolverLog;
 use nowait_runtime::pool::{Class, Op, Pool};
 use nowait_runtime::spawn;
 use nowait_tls::KeyLog;
@@ -72,7 +72,7 @@ impl KeyLogFile {
     }
 
     /// Has what waits appended to the file by a task.
-    pub(super) fn flush(self: &Arc<Self>, pool: &Pool, log: &Log) {
+    pub(super) fn flush(self: &Arc<Self>, pool: &Pool, log: &ResolverLog) {
         {
             let mut state = self.lock();
             if state.is_writing || state.pending.is_empty() {
@@ -98,7 +98,7 @@ impl KeyLogFile {
     }
 
     /// What waits; `None`: nothing does any more.
-    fn take(&self, log: &Log) -> Option<Contents> {
+    fn take(&self, log: &ResolverLog) -> Option<Contents> {
         let mut state = self.lock();
         let lost = std::mem::take(&mut state.lost);
         state.is_writing = !state.pending.is_empty();

@@ -26,7 +26,7 @@ use nowait_tls::{Error, Identity, TlsServer};
 use nowait_variables::{Complex, Namespace, Subject};
 
 use super::files::{self, Passwords};
-use super::{Failure, Handshake, Hello, Tls};
+use super::{Handshake, HandshakeError, Hello, Tls};
 use crate::log::OsError;
 
 /// Names of a certificate and of its key.
@@ -296,7 +296,7 @@ impl<N: Namespace> NamedPairs<N> {
     ///
     /// # Errors
     /// The server's settings exclude each other.
-    pub fn facts(hello: &Hello, server: &TlsServer) -> Result<Tls, Failure> {
+    pub fn facts(hello: &Hello, server: &TlsServer) -> Result<Tls, HandshakeError> {
         Tls::expected(hello, server)
     }
 
@@ -310,7 +310,7 @@ impl<N: Namespace> NamedPairs<N> {
         subject: &N::Subject,
         handshake: &Handshake,
         io: &Rc<Io>,
-    ) -> Result<TlsServer, Failure>
+    ) -> Result<TlsServer, HandshakeError>
     where
         N::Subject: Subject<Namespace = N>,
     {
@@ -318,7 +318,7 @@ impl<N: Namespace> NamedPairs<N> {
         for (certificate, key) in &self.texts {
             let files = (subject.evaluate(certificate), subject.evaluate(key));
             let loaded = self.loader.load(&files, handshake, || io.clone(), Ok).await;
-            identities.push(loaded.map_err(Failure::Certificate)?);
+            identities.push(loaded.map_err(HandshakeError::Certificate)?);
         }
         Ok(server.with_identities(identities))
     }

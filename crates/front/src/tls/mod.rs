@@ -4,6 +4,7 @@
 //! protocol itself is in `nowait_tls`; steps that take long run in a pool.
 
 mod cache_settings;
+pub mod certificate_loader;
 pub mod commands;
 pub mod conf;
 mod fetch;
@@ -11,7 +12,6 @@ pub mod files;
 pub mod https;
 pub mod kernel;
 pub mod key_log;
-pub mod loading;
 pub mod ocsp;
 pub mod settings;
 pub mod trust;
@@ -28,14 +28,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use nowait_resolver::Log;
+use nowait_resolver::ResolverLog;
 use nowait_runtime::net::{Layer, OpenProgress, SendOptions, Stream};
 use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op, Pool, PoolError};
 use nowait_runtime::time::timeout;
 use nowait_tls::{Acceptor, Distrust, Session, Stop};
 pub use nowait_tls::{
-    Certificate, Client, ClientOffer, ClientSettings, Error, Fault, Hello, LIBRARY, TlsServer,
+    Certificate, ClientOffer, ClientSettings, Error, Fault, Hello, LIBRARY, TlsClient, TlsServer,
     prepare_thread,
 };
 
@@ -60,9 +60,9 @@ pub struct Handshake {
 }
 
 /// Why a handshake failed. The connection is only fit for closing, except with
-/// [`Failure::PlainHttp`].
+/// [`HandshakeError::PlainHttp`].
 #[derive(Debug)]
-pub enum Failure {
+pub enum HandshakeError {
     /// The client speaks plain HTTP; this is what it sent.
     PlainHttp(Vec<u8>),
     /// The protocol failed; the peer was told.
@@ -81,34 +81,36 @@ pub enum Failure {
     NotValidated(String),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::PlainHttp(_) => f.write_str("client sent plain HTTP request to HTTPS port"),
-            Failure::Tls(error) => error.fmt(f),
-            Failure::Io(error) => error.fmt(f),
-            Failure::Pool(error) => error.fmt(f),
-            Failure::Rejected => f.write_str("handshake rejected"),
-            Failure::Certificate(text) => f.write_str(text),
-            Failure::Validated(name) => {
+            HandshakeError::PlainHttp(_) => {
+                f.write_str("client sent plain HTTP request to HTTPS port")
+            }
+            HandshakeError::Tls(error) => error.fmt(f),
+            HandshakeError::Io(error) => error.fmt(f),
+            HandshakeError::Pool(error) => error.fmt(f),
+            HandshakeError::Rejected => f.write_str("handshake rejected"),
+            HandshakeError::Certificate(text) => f.write_str(text),
+            HandshakeError::Validated(name) => {
                 write!(f, "challenge tls-alpn-01 was answered for {}", name.escape_debug())
             }
-            Failure::NotValidated(name) => {
+            HandshakeError::NotValidated(name) => {
                 write!(f, "no challenge tls-alpn-01 is pending for \"{}\"", name.escape_debug())
             }
         }
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Tls(error)
+impl From<Error> for HandshakeError {
+    fn from(error: Error) -> HandshakeError {
+        HandshakeError::Tls(error)
     }
 }
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::Io(error)
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> HandshakeError {
+        HandshakeError::Io(error)
     }
 }
 
@@ -149,7 +151,7 @@ impl Tls {
 impl Tls {
     /// What is known of a session with a server before it begins: for variables in the names of
     /// certificates.
-    pub(crate) fn expected(hello: &Hello, server: &TlsServer) -> Result<Self, Failure> {
+    pub(crate) fn expected(hello: &Hello, server: &TlsServer) -> Result<Self, HandshakeError> {
         let session = hello.expected(server)?;
         Ok(Self::new(session, Some(Box::new(hello.offered()))))
     }
@@ -170,7 +172,7 @@ pub struct Chosen {
     /// What the kernel seals.
     pub kernel: KernelUse,
     /// Takes the warning that the kernel does not do what was asked for.
-    pub kernel_log: Option<Log>,
+    pub kernel_log: Option<ResolverLog>,
 }
 
 /// A file for secrets, and what it takes to write it.
@@ -180,7 +182,7 @@ pub struct KeyLogging {
     /// Where it is written.
     pub pool: Pool,
     /// Takes errors.
-    pub log: Log,
+    pub log: ResolverLog,
 }
 
 /// Asks responders about the certificate of a client.
@@ -246,13 +248,13 @@ fn io_error(error: Error) -> io::Error {
 /// With early data, the handshake may be completed by later receives.
 ///
 /// # Errors
-/// [`Failure`]
+/// [`HandshakeError`]
 pub async fn accept(
     stream: &Stream,
     first: &[u8],
     handshake: &Handshake,
-    choose: impl AsyncFnOnce(&Hello) -> Result<Chosen, Failure>,
-) -> Result<(), Failure> {
+    choose: impl AsyncFnOnce(&Hello) -> Result<Chosen, HandshakeError>,
+) -> Result<(), HandshakeError> {
     let wire = Wire::new(stream, handshake);
     let mut acceptor = Acceptor::default();
     let mut received = acceptor.receive(first);
@@ -261,7 +263,7 @@ pub async fn accept(
             Ok(Some(hello)) => break hello,
             Ok(None) => {}
             Err(refusal) if refusal.error == Error::PlainHttp => {
-                return Err(Failure::PlainHttp(acceptor.received().to_vec()));
+                return Err(HandshakeError::PlainHttp(acceptor.received().to_vec()));
             }
             Err(refusal) => {
                 wire.send_alert(refusal.alert).await;
@@ -274,12 +276,12 @@ pub async fn accept(
         return Err(validate(&wire, hello).await);
     }
     let chosen = timeout(wire.left(), choose(&hello)).await;
-    let chosen = chosen.unwrap_or_else(|elapsed| Err(Failure::Io(elapsed.into())));
+    let chosen = chosen.unwrap_or_else(|elapsed| Err(HandshakeError::Io(elapsed.into())));
     let Chosen { server, keeps_offers, judge, ocsp, key_log, kernel, kernel_log } = match chosen {
         Ok(chosen) => chosen,
         Err(failure) => {
             let refusal = match failure {
-                Failure::Rejected => hello.reject(),
+                HandshakeError::Rejected => hello.reject(),
                 _ => hello.fail(),
             };
             wire.send_alert(refusal.alert).await;
@@ -320,11 +322,11 @@ pub async fn accept(
 }
 
 /// Makes a handshake that proves control of a name, and ends the connection (RFC 8737).
-async fn validate(wire: &Wire<'_>, hello: Hello) -> Failure {
+async fn validate(wire: &Wire<'_>, hello: Hello) -> HandshakeError {
     let name = hello.server_name().unwrap_or_default();
     let Some(server) = validation::find(&name) else {
         wire.send_alert(hello.refuse_protocols().alert).await;
-        return Failure::NotValidated(name);
+        return HandshakeError::NotValidated(name);
     };
     let completed = match hello.begin(&server) {
         Ok((session, input)) => wire.complete(session, None, input).await,
@@ -335,7 +337,7 @@ async fn validate(wire: &Wire<'_>, hello: Hello) -> Failure {
             let mut end = Vec::new();
             tls.end(&mut end);
             wire.send_alert(end).await;
-            Failure::Validated(name)
+            HandshakeError::Validated(name)
         }
         Err(failure) => failure,
     }
@@ -344,12 +346,12 @@ async fn validate(wire: &Wire<'_>, hello: Hello) -> Failure {
 /// Makes the handshake of a client's session. Afterwards the stream has a [`Tls`] layer.
 ///
 /// # Errors
-/// [`Failure`]
+/// [`HandshakeError`]
 pub async fn connect(
     stream: &Stream,
     session: Session,
     handshake: &Handshake,
-) -> Result<(), Failure> {
+) -> Result<(), HandshakeError> {
     let (tls, input) = Wire::new(stream, handshake).complete(session, None, Vec::new()).await?;
     stream.set_layer(Box::new(tls), &input);
     Ok(())
@@ -371,7 +373,7 @@ impl Wire<'_> {
         self.handshake.timeout.saturating_sub(now().saturating_duration_since(self.started))
     }
 
-    async fn receive(&self) -> Result<impl std::ops::Deref<Target = [u8]>, Failure> {
+    async fn receive(&self) -> Result<impl std::ops::Deref<Target = [u8]>, HandshakeError> {
         let received = self.stream.recv(self.left()).await?;
         if received.is_empty() { Err(Error::Eof.into()) } else { Ok(received) }
     }
@@ -393,7 +395,7 @@ impl Wire<'_> {
         mut session: Session,
         offered: Option<Box<ClientOffer>>,
         mut input: Vec<u8>,
-    ) -> Result<(Tls, Vec<u8>), Failure> {
+    ) -> Result<(Tls, Vec<u8>), HandshakeError> {
         let mut slow = false;
         loop {
             let mut output = Vec::new();
@@ -406,7 +408,7 @@ impl Wire<'_> {
                     };
                     let Handshake { pool, client, .. } = self.handshake;
                     let done = pool.run(Class::Bulk, *client, Op::Blocking, step).await;
-                    let done = done.map_err(Failure::Pool)?;
+                    let done = done.map_err(HandshakeError::Pool)?;
                     (session, input, output) = (done.0, done.1, done.2);
                     done.3
                 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nowait_resolver::{Log, Resolver};
+use nowait_resolver::{Resolver, ResolverLog};
 use nowait_runtime::pool::{Class, Op, Pool};
 use nowait_runtime::spawn;
 use nowait_runtime::time::timeout;
@@ -18,7 +18,7 @@ use nowait_tls::ocsp::{self, OcspResult, Question, RESPONSE_BYTES_MAX, Signer, S
 use nowait_tls::{CertificateDer, Distrust, Identity};
 
 use super::fetch::{self, TIMEOUT};
-use crate::resolving::Resolving;
+use crate::resolver_directives::Resolving;
 
 /// Seconds until a failed attempt is repeated, and at least between two attempts. nginx's value.
 const PAUSE_S: u64 = 300;
@@ -86,7 +86,7 @@ pub struct Asking {
     /// Where files are written.
     pub files: Pool,
     /// Takes errors.
-    pub log: Log,
+    pub log: ResolverLog,
 }
 
 impl Asking {

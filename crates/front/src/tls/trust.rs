@@ -15,7 +15,7 @@ use nowait_runtime::pool::{Class, Op, PoolError};
 use nowait_tls::{CertificateDer, Distrust, Role, Verifier};
 
 use super::ocsp::{Asking, ClientOcsp, Responder};
-use super::{Failure, Tls};
+use super::{HandshakeError, Tls};
 
 /// Verdicts that a connection remembers besides that of its handshake. A client that goes back and forth
 /// between more servers with other judges has its chain verified more often.
@@ -79,12 +79,12 @@ impl ClientTrust {
         chain: Vec<CertificateDer<'static>>,
         client: u64,
         asking: &Asking,
-    ) -> Result<Result<(), Distrust>, Failure> {
+    ) -> Result<Result<(), Distrust>, HandshakeError> {
         let verifier = self.verifier.clone();
         let find = move || verifier.find_path(&chain, Role::Client, SystemTime::now());
         let found: Result<_, PoolError> =
             asking.pool.run(Class::Bulk, client, Op::Blocking, find).await;
-        Ok(match (found.map_err(Failure::Pool)?, &self.ocsp) {
+        Ok(match (found.map_err(HandshakeError::Pool)?, &self.ocsp) {
             (Ok(path), Some(ocsp)) => ocsp.check(&path, asking).await,
             (found, _) => found.map(drop),
         })
@@ -93,7 +93,7 @@ impl ClientTrust {
 
 /// What a judge says of a connection's client.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ClientVerdict {
     /// It presented no certificate, or was not asked for one.
     NoCertificate,
     /// This.
@@ -136,17 +136,17 @@ impl Tls {
     }
 
     /// What a judge says of the client.
-    pub fn verdict(&self, judge: &ClientTrust) -> Verdict {
+    pub fn verdict(&self, judge: &ClientTrust) -> ClientVerdict {
         // Without one, the handshake is not complete, or had no certificate.
-        let Some(own) = self.trust() else { return Verdict::NoCertificate };
+        let Some(own) = self.trust() else { return ClientVerdict::NoCertificate };
         if self.is_of(Some(judge)) {
-            return Verdict::Given(own);
+            return ClientVerdict::Given(own);
         }
         let mut others = self.verdicts.others.borrow_mut();
         match others.iter_mut().find_map(|(of, verdict)| of.is(&judge.identity).then_some(*verdict))
         {
-            Some(verdict) => Verdict::Given(verdict),
-            None => Verdict::Pending,
+            Some(verdict) => ClientVerdict::Given(verdict),
+            None => ClientVerdict::Pending,
         }
     }
 

@@ -2,7 +2,7 @@
 //! `ngx_stream_proxy_ssl_*`.
 //!
 //! [`upstream_tls_rows!`](crate::upstream_tls_rows) writes the rows of a module. Protocols evaluate
-//! the texts with variables to a [`Wish`] and make handshakes with [`UpstreamTls::connect`]; which
+//! the texts with variables to a [`HandshakeParams`] and make handshakes with [`UpstreamTls::connect`]; which
 //! connections may serve which requests is told by [`UpstreamTls::kind`].
 
 use std::collections::hash_map::RandomState;
@@ -19,14 +19,14 @@ use bytes::Bytes;
 use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Word, arity};
 use nowait_runtime::fs::Io;
 use nowait_runtime::net::{Address, Stream};
-use nowait_tls::{Client, ClientSettings, Error, Groups, Identity, Session};
+use nowait_tls::{ClientSettings, Error, Groups, Identity, Session, TlsClient};
 use nowait_variables::{Complex, Namespace, Subject};
 
+use super::certificate_loader::{CertificateCaching, Files, Loader};
 use super::commands::{self, Command, CommandTarget};
 use super::files::{self, FileName, Passwords};
-use super::loading::{CertificateCaching, Files, Loader};
 use super::settings::{CipherList, Protocols};
-use super::{Failure, Handshake};
+use super::{Handshake, HandshakeError};
 use crate::log::OsError;
 
 /// Servers whose sessions are kept for reuse; the one known for longest makes room.
@@ -92,7 +92,7 @@ macro_rules! upstream_tls_rows {
             /// was not used for the time of `inactive` (10 seconds by default), or for the time of
             /// `valid` (60 seconds by default). A certificate and its key count as two. Encrypted keys
             /// are kept decrypted.
-            ssl_certificate_cache: $crate::tls::loading::CertificateCaching = "off", in $($context)|+, args "off | max=number [inactive=time] [valid=time]";
+            ssl_certificate_cache: $crate::tls::certificate_loader::CertificateCaching = "off", in $($context)|+, args "off | max=number [inactive=time] [valid=time]";
             /// The file with passwords of encrypted keys, one per line. They are tried in turn.
             ssl_password_file: Option<$crate::tls::files::Passwords>, in $($context)|+, args "file";
             /// A command of OpenSSL's configuration: `Ciphersuites`, `CipherString`, `Groups`,
@@ -348,8 +348,8 @@ impl<N> Default for Built<N> {
     }
 }
 
-fn client(settings: ClientSettings) -> Result<Client, Diagnostic> {
-    Client::new(settings).map_err(|error| Diagnostic::emerg(error.to_string()))
+fn client(settings: ClientSettings) -> Result<TlsClient, Diagnostic> {
+    TlsClient::new(settings).map_err(|error| Diagnostic::emerg(error.to_string()))
 }
 
 /// TLS to the upstream servers of a location or server.
@@ -399,18 +399,18 @@ struct Variable<N> {
 struct Clients(Arc<ClientsInner>);
 
 struct ClientsInner {
-    client: Client,
+    client: TlsClient,
     /// By address, in the order of their first use.
-    servers: Mutex<VecDeque<(Address, Client)>>,
+    servers: Mutex<VecDeque<(Address, TlsClient)>>,
 }
 
 impl Clients {
-    fn new(client: Client) -> Self {
+    fn new(client: TlsClient) -> Self {
         Self(Arc::new(ClientsInner { client, servers: Mutex::default() }))
     }
 
     /// The one for a server.
-    fn of(&self, server: &Address) -> Client {
+    fn of(&self, server: &Address) -> TlsClient {
         let mut servers = self.0.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = servers.iter().find(|(known, _)| known == server) {
             return client.clone();
@@ -426,7 +426,7 @@ impl Clients {
 
 /// What a request wants of its connection: the texts with variables, evaluated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Wish {
+pub struct HandshakeParams {
     /// The name to be verified and sent.
     name: Bytes,
     /// Application protocols to offer.
@@ -441,7 +441,7 @@ pub enum ConnectFailure {
     /// The handshake failed: the server's fault, or the network's.
     Handshake {
         /// Why.
-        failure: Failure,
+        failure: HandshakeError,
         /// The expected name.
         name: Bytes,
     },
@@ -452,13 +452,13 @@ pub enum ConnectFailure {
 impl ConnectFailure {
     /// The network failed before the handshake.
     pub fn of_network(error: io::Error) -> Self {
-        Self::Handshake { failure: Failure::Io(error), name: Bytes::new() }
+        Self::Handshake { failure: HandshakeError::Io(error), name: Bytes::new() }
     }
 
     /// Whether the server was too slow.
     pub fn is_timeout(&self) -> bool {
         match self {
-            Self::Handshake { failure: Failure::Io(error), .. } => {
+            Self::Handshake { failure: HandshakeError::Io(error), .. } => {
                 error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
             }
             _ => false,
@@ -467,7 +467,7 @@ impl ConnectFailure {
 
     /// Whether another server would not help.
     pub fn is_ours(&self) -> bool {
-        matches!(self, Self::Own(_) | Self::Handshake { failure: Failure::Pool(_), .. })
+        matches!(self, Self::Own(_) | Self::Handshake { failure: HandshakeError::Pool(_), .. })
     }
 }
 
@@ -478,7 +478,7 @@ impl fmt::Display for ConnectFailure {
             Self::Handshake { failure, name } => (failure, name),
         };
         match failure {
-            Failure::Tls(error) => match error.distrust() {
+            HandshakeError::Tls(error) => match error.distrust() {
                 Some(why) => {
                     let number = why.number();
                     write!(f, "upstream SSL certificate verify error: ({number}:{why})")
@@ -489,7 +489,7 @@ impl fmt::Display for ConnectFailure {
                 }
                 None => error.fmt(f),
             },
-            Failure::Io(error) => write!(f, "SSL_do_handshake() failed{}", OsError(error)),
+            HandshakeError::Io(error) => write!(f, "SSL_do_handshake() failed{}", OsError(error)),
             failure => failure.fmt(f),
         }
     }
@@ -497,7 +497,7 @@ impl fmt::Display for ConnectFailure {
 
 impl<N: Namespace> UpstreamTls<N> {
     /// What a request wants; `host` is the name of the server if no other one is configured.
-    pub fn wish(&self, subject: &N::Subject, host: &Bytes) -> Wish
+    pub fn wish(&self, subject: &N::Subject, host: &Bytes) -> HandshakeParams
     where
         N::Subject: Subject<Namespace = N>,
     {
@@ -513,12 +513,12 @@ impl<N: Namespace> UpstreamTls<N> {
         };
         let alpn = self.alpn.iter().map(|text| subject.evaluate(text));
         let alpn = alpn.filter(|name| (1..=255).contains(&name.len())).collect();
-        Wish { name: without_port(name), alpn, files }
+        HandshakeParams { name: without_port(name), alpn, files }
     }
 
     /// Identifies the connections that were made with these settings for such a wish. `own`: what
     /// else has to be equal.
-    pub fn kind(&self, wish: &Wish, own: impl Hash) -> u64 {
+    pub fn kind(&self, wish: &HandshakeParams, own: impl Hash) -> u64 {
         // Zero is that of plain connections.
         KEYS.hash_one((self.fingerprint, wish, own)) | 1
     }
@@ -532,7 +532,7 @@ impl<N: Namespace> UpstreamTls<N> {
         &self,
         stream: &Stream,
         server: &Address,
-        wish: &Wish,
+        wish: &HandshakeParams,
         handshake: &Handshake,
         io: impl FnOnce() -> Rc<Io>,
     ) -> Result<(), ConnectFailure> {
@@ -551,7 +551,11 @@ impl<N: Namespace> UpstreamTls<N> {
     }
 
     /// Begins a session.
-    fn session(&self, client: &Client, wish: &Wish) -> Result<Session, Failure> {
+    fn session(
+        &self,
+        client: &TlsClient,
+        wish: &HandshakeParams,
+    ) -> Result<Session, HandshakeError> {
         let name = std::str::from_utf8(&wish.name).unwrap_or_default();
         let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let connect = |name: &str| {
@@ -562,7 +566,7 @@ impl<N: Namespace> UpstreamTls<N> {
             // No certificate matches such a name.
             true => Err(Error::wrong_name().into()),
             // An address is not sent.
-            false => connect(&Ipv4Addr::UNSPECIFIED.to_string()).map_err(Failure::Tls),
+            false => connect(&Ipv4Addr::UNSPECIFIED.to_string()).map_err(HandshakeError::Tls),
         })
     }
 }
@@ -577,13 +581,13 @@ impl<N> Variable<N> {
     ) -> Result<Clients, ConnectFailure> {
         let settings = self.settings.clone();
         if files.0.is_empty() {
-            let client = Client::new(settings);
+            let client = TlsClient::new(settings);
             let client = client.map_err(|error| ConnectFailure::Own(error.to_string()))?;
             return Ok(Clients::new(client));
         }
         let make = move |own| {
             let identity = Some(own);
-            Client::new(ClientSettings { identity, ..settings }).map(Clients::new)
+            TlsClient::new(ClientSettings { identity, ..settings }).map(Clients::new)
         };
         self.loader.load(files, handshake, io, make).await.map_err(ConnectFailure::Own)
     }

@@ -8,11 +8,11 @@ use std::time::SystemTime;
 use nowait_tls::Certificate;
 
 use super::Tls;
-use super::trust::{ClientTrust, Verdict};
+use super::trust::{ClientTrust, ClientVerdict};
 
 /// A session as the variables of a server show it.
 #[derive(Clone, Copy)]
-pub struct Seen<'a> {
+pub struct SessionView<'a> {
     /// The session.
     pub tls: &'a Tls,
     /// Who judges the client's certificate for this server. `None`: the server asks for no certificates,
@@ -21,7 +21,7 @@ pub struct Seen<'a> {
 }
 
 /// Appends the value of a variable.
-pub type Fact = fn(Seen<'_>, &mut Vec<u8>) -> bool;
+pub type Fact = fn(SessionView<'_>, &mut Vec<u8>) -> bool;
 
 /// The table of variables. `$of(subject, out, fact)` applies a fact to the subject's session; false
 /// if it has none.
@@ -79,14 +79,14 @@ fn text(value: Option<impl AsRef<[u8]>>, out: &mut Vec<u8>) -> bool {
 }
 
 /// There is no value.
-pub fn none(_: Seen<'_>, _: &mut Vec<u8>) -> bool {
+pub fn none(_: SessionView<'_>, _: &mut Vec<u8>) -> bool {
     false
 }
 
 macro_rules! facts {
     ($($(#[$doc:meta])* $name:ident($seen:ident) => $value:expr;)*) => {
         $($(#[$doc])*
-        pub fn $name($seen: Seen<'_>, out: &mut Vec<u8>) -> bool {
+        pub fn $name($seen: SessionView<'_>, out: &mut Vec<u8>) -> bool {
             text($value, out)
         })*
     };
@@ -139,11 +139,11 @@ facts! {
     client_fingerprint(seen) => certificate(seen).map(|own| own.fingerprint());
     /// `$ssl_client_verify`
     client_verify(seen) => Some(match seen.judge.map(|judge| seen.tls.verdict(judge)) {
-        None | Some(Verdict::NoCertificate) => "NONE".to_owned(),
-        Some(Verdict::Given(Ok(()))) => "SUCCESS".to_owned(),
-        Some(Verdict::Given(Err(why))) => format!("FAILED:{why}"),
+        None | Some(ClientVerdict::NoCertificate) => "NONE".to_owned(),
+        Some(ClientVerdict::Given(Ok(()))) => "SUCCESS".to_owned(),
+        Some(ClientVerdict::Given(Err(why))) => format!("FAILED:{why}"),
         // The request was refused before it came to that.
-        Some(Verdict::Pending) => "FAILED:not verified".to_owned(),
+        Some(ClientVerdict::Pending) => "FAILED:not verified".to_owned(),
     });
     /// `$ssl_client_v_start`
     client_v_start(seen) => certificate(seen).map(|own| own.valid_from());
@@ -157,7 +157,7 @@ facts! {
 }
 
 /// The client's own certificate.
-fn certificate(seen: Seen<'_>) -> Option<Certificate<'_>> {
+fn certificate(seen: SessionView<'_>) -> Option<Certificate<'_>> {
     seen.judge?;
     Certificate::parse(seen.tls.session().peer_certificates().first()?)
 }

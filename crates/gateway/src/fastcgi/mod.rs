@@ -5,6 +5,6 @@ mod record;
 mod request;
 mod response;
 
-pub use record::{Kind, RecordEvent, RecordStep, Records};
+pub use record::{RecordEvent, RecordStep, RecordType, Records};
 pub use request::{CONTENT_BYTES_MAX, Params, begin, end, head, padding, write};
-pub use response::{Asked, Response, STDERR_BYTES_MAX};
+pub use response::{FastCgiContext, FastCgiResponse, STDERR_BYTES_MAX};

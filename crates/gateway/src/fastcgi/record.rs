@@ -20,7 +20,7 @@ const EMPTY_RECORDS_MAX: u16 = 1000;
 /// Types of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum RecordType {
     /// `FCGI_BEGIN_REQUEST`
     Begin = 1,
     /// `FCGI_END_REQUEST`
@@ -214,15 +214,15 @@ impl Records {
         if self.empty > EMPTY_RECORDS_MAX {
             return Err(Error::EmptyRecords);
         }
-        let is_end = kind == Kind::End as u8;
+        let is_end = kind == RecordType::End as u8;
         self.state = match (kind, length) {
             (_, 0) => Self::padding(padding, is_end),
             _ if is_end => RecordState::End(length, 0),
-            (kind, _) if kind == Kind::Stderr as u8 => RecordState::Stderr(length),
+            (kind, _) if kind == RecordType::Stderr as u8 => RecordState::Stderr(length),
             _ => RecordState::Stdout(length),
         };
         Ok(match (kind, length) {
-            (kind, 0) if kind == Kind::Stdout as u8 => Some(RecordEvent::StdoutEnd),
+            (kind, 0) if kind == RecordType::Stdout as u8 => Some(RecordEvent::StdoutEnd),
             _ if !is_end => None,
             (_, 0) => Some(RecordEvent::End(0)),
             _ => {
@@ -257,9 +257,9 @@ fn take(at: usize, rest: &[u8], left: u16) -> Range<usize> {
 /// Checks the beginning of a header.
 #[inline]
 fn check(header: &[u8]) -> Result<(), Error> {
-    const STDOUT: u8 = Kind::Stdout as u8;
-    const STDERR: u8 = Kind::Stderr as u8;
-    const END: u8 = Kind::End as u8;
+    const STDOUT: u8 = RecordType::Stdout as u8;
+    const STDERR: u8 = RecordType::Stderr as u8;
+    const END: u8 = RecordType::End as u8;
     match *header {
         [version, ..] if version != VERSION => Err(Error::Version(version)),
         [_, kind, ..] if !matches!(kind, STDOUT | STDERR | END) => Err(Error::Kind(kind)),
@@ -275,7 +275,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A record.
-    pub fn record(kind: Kind, content: &[u8], padding: u8) -> Vec<u8> {
+    pub fn record(kind: RecordType, content: &[u8], padding: u8) -> Vec<u8> {
         let length = u16::try_from(content.len()).unwrap().to_be_bytes();
         let header = [VERSION, kind as u8, 0, 1, length[0], length[1], padding, 0];
         [&header, content, &vec![b'p'; padding.into()]].concat()
@@ -283,7 +283,7 @@ pub(super) mod tests {
 
     /// The record that ends a request.
     pub fn end(status: u8) -> Vec<u8> {
-        record(Kind::End, &[0, 0, 0, 0, status, 0, 0, 0], 0)
+        record(RecordType::End, &[0, 0, 0, 0, status, 0, 0, 0], 0)
     }
 
     /// The events as text, with the input in pieces of this many bytes.
@@ -321,12 +321,12 @@ pub(super) mod tests {
     #[test]
     fn padding_is_skipped_and_streams_are_told_apart() {
         let input = [
-            record(Kind::Stdout, b"one", 5),
-            record(Kind::Stderr, b"e", 255),
-            record(Kind::Stdout, b"two", 0),
-            record(Kind::Stderr, b"", 3),
-            record(Kind::Stdout, b"", 7),
-            record(Kind::End, &[0, 0, 0, 9, 2, 0, 0, 0], 4),
+            record(RecordType::Stdout, b"one", 5),
+            record(RecordType::Stderr, b"e", 255),
+            record(RecordType::Stdout, b"two", 0),
+            record(RecordType::Stderr, b"", 3),
+            record(RecordType::Stdout, b"", 7),
+            record(RecordType::End, &[0, 0, 0, 9, 2, 0, 0, 0], 4),
         ]
         .concat();
         for size in 1..=input.len() {
@@ -338,7 +338,7 @@ pub(super) mod tests {
     #[test]
     fn an_end_may_have_any_length() {
         for length in [0, 1, 8, 9, 300] {
-            let input = record(Kind::End, &vec![0; length], 1);
+            let input = record(RecordType::End, &vec![0; length], 1);
             for size in [1, 7, 1000] {
                 assert_eq!(play(&input, size), ["End(0)", "", "false true"]);
             }
@@ -353,7 +353,7 @@ pub(super) mod tests {
         assert_eq!(first(&[1, 6, 1, 0]), "upstream sent unexpected FastCGI request id: 256");
         assert_eq!(first(&[1, 6, 0, 2]), "upstream sent unexpected FastCGI request id: 2");
         // A record that announces more than it has.
-        let cut = &record(Kind::Stdout, b"long", 0)[..10];
+        let cut = &record(RecordType::Stdout, b"long", 0)[..10];
         assert_eq!(play(cut, 100), ["lo", "true false"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::record::{HEADER_BYTES, Kind, REQUEST, VERSION};
+use super::record::{HEADER_BYTES, REQUEST, RecordType, VERSION};
 use crate::ParamForm;
 
 /// Most content of one record that is written, in bytes; the protocol allows 65,535. A multiple of
@@ -23,7 +23,7 @@ const KEEP_CONN: u8 = 1;
 
 /// Begins a request. `keep`: the application shall not close the connection after its response.
 pub fn begin(keep: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(&header(Kind::Begin, 8, 0));
+    out.extend_from_slice(&header(RecordType::Begin, 8, 0));
     let flags = if keep { KEEP_CONN } else { 0 };
     out.extend_from_slice(&[0, RESPONDER, flags, 0, 0, 0, 0, 0]);
 }
@@ -36,7 +36,7 @@ impl Params {
     /// Begins them.
     pub fn begin(out: &mut Vec<u8>) -> Self {
         let start = out.len();
-        out.extend_from_slice(&header(Kind::Params, 0, 0));
+        out.extend_from_slice(&header(RecordType::Params, 0, 0));
         Self(start)
     }
 
@@ -51,16 +51,16 @@ impl Params {
             // The record without content is the end.
             0 => return,
             1..=CONTENT_BYTES_MAX => {
-                out[start..content].copy_from_slice(&head(Kind::Params, length));
+                out[start..content].copy_from_slice(&head(RecordType::Params, length));
                 out.extend_from_slice(padding(length));
             }
             _ => {
                 let all = out.split_off(content);
                 out.truncate(start);
-                write(Kind::Params, &all, out);
+                write(RecordType::Params, &all, out);
             }
         }
-        end(Kind::Params, out);
+        end(RecordType::Params, out);
     }
 }
 
@@ -105,7 +105,7 @@ fn long(bytes: usize) -> [u8; 4] {
 }
 
 /// Appends bytes of a stream in records.
-pub fn write(kind: Kind, bytes: &[u8], out: &mut Vec<u8>) {
+pub fn write(kind: RecordType, bytes: &[u8], out: &mut Vec<u8>) {
     for piece in bytes.chunks(CONTENT_BYTES_MAX) {
         out.extend_from_slice(&head(kind, piece.len()));
         out.extend_from_slice(piece);
@@ -114,13 +114,13 @@ pub fn write(kind: Kind, bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends the end of a stream.
-pub fn end(kind: Kind, out: &mut Vec<u8>) {
+pub fn end(kind: RecordType, out: &mut Vec<u8>) {
     out.extend_from_slice(&header(kind, 0, 0));
 }
 
 /// The header of a record with `length` bytes of content, at most [`CONTENT_BYTES_MAX`], which
 /// [`padding`] follows.
-pub fn head(kind: Kind, length: usize) -> [u8; HEADER_BYTES] {
+pub fn head(kind: RecordType, length: usize) -> [u8; HEADER_BYTES] {
     let padding = padding(length).len() as u8;
     header(kind, u16::try_from(length).expect("the content of a record is limited"), padding)
 }
@@ -130,7 +130,7 @@ pub fn padding(length: usize) -> &'static [u8] {
     &[0; ALIGNED][..length.next_multiple_of(ALIGNED) - length]
 }
 
-fn header(kind: Kind, length: u16, padding: u8) -> [u8; HEADER_BYTES] {
+fn header(kind: RecordType, length: u16, padding: u8) -> [u8; HEADER_BYTES] {
     let ([id_high, id_low], [high, low]) = (REQUEST.to_be_bytes(), length.to_be_bytes());
     [VERSION, kind as u8, id_high, id_low, high, low, padding, 0]
 }
@@ -147,8 +147,8 @@ mod tests {
         let Ok(()) = Params::push(&mut out, b"A", b"bc");
         let Ok(()) = Params::push(&mut out, b"E", b"");
         params.end(&mut out);
-        write(Kind::Stdin, b"12345678", &mut out);
-        end(Kind::Stdin, &mut out);
+        write(RecordType::Stdin, b"12345678", &mut out);
+        end(RecordType::Stdin, &mut out);
         let expected = [
             &b"\x01\x01\0\x01\0\x08\0\0\0\x01\x01\0\0\0\0\0"[..],
             b"\x01\x04\0\x01\0\x08\0\0\x01\x02Abc\x01\0E",
@@ -192,8 +192,8 @@ mod tests {
         // The list has ten bytes more.
         for bytes in [CONTENT_BYTES_MAX - 10, CONTENT_BYTES_MAX - 9, 100_000] {
             let (list, mut expected) = (list(bytes), Vec::new());
-            write(Kind::Params, &list, &mut expected);
-            end(Kind::Params, &mut expected);
+            write(RecordType::Params, &list, &mut expected);
+            end(RecordType::Params, &mut expected);
             let mut out = Vec::new();
             let params = Params::begin(&mut out);
             out.extend_from_slice(&list);

@@ -7,7 +7,7 @@ use nowait_h1::ResponseError;
 use nowait_h1::cgi::HeadReader;
 use nowait_message::ResponseBuilder;
 
-use super::record::{Kind, RecordEvent, RecordStep, Records};
+use super::record::{RecordEvent, RecordStep, RecordType, Records};
 use crate::cgi::of_head;
 use crate::{BodyEvent, BodyStep, Error, HeadEvent, HeadStep};
 
@@ -16,7 +16,7 @@ pub const STDERR_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What the response to a request depends on.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Asked {
+pub struct FastCgiContext {
     /// The method is HEAD: content is of no use.
     pub head: bool,
     /// The connection is kept after the response.
@@ -27,8 +27,8 @@ pub struct Asked {
 
 /// A response that is being received.
 #[derive(Debug)]
-pub struct Response {
-    asked: Asked,
+pub struct FastCgiResponse {
+    asked: FastCgiContext,
     records: Records,
     head: HeadReader,
     /// The part of the current record of stderr that has come.
@@ -53,9 +53,9 @@ enum StdoutContent {
     Unwanted,
 }
 
-impl Response {
+impl FastCgiResponse {
     /// The response to a request.
-    pub fn new(asked: Asked) -> Self {
+    pub fn new(asked: FastCgiContext) -> Self {
         Self {
             asked,
             records: Records::new(),
@@ -69,7 +69,7 @@ impl Response {
     }
 
     /// Becomes the response to another request, in the same memory.
-    pub fn begin(&mut self, asked: Asked) {
+    pub fn begin(&mut self, asked: FastCgiContext) {
         // Field by field, which is cheaper than making another one.
         self.asked = asked;
         self.records = Records::new();
@@ -122,7 +122,7 @@ impl Response {
                     return Ok(HeadStep { consumed: at + consumed, event });
                 }
                 RecordEvent::StdoutEnd => return Err(Error::StdoutEnded),
-                RecordEvent::End(0) => return Err(Error::Unexpected(Kind::End as u8)),
+                RecordEvent::End(0) => return Err(Error::Unexpected(RecordType::End as u8)),
                 RecordEvent::End(status) => return Err(Error::Refused(status)),
             }
             at += consumed;
@@ -260,7 +260,7 @@ mod tests {
     use super::super::record::tests::{end, record};
     use super::*;
 
-    const ASKED: Asked = Asked { head: false, keep: false, head_bytes_max: 4096 };
+    const ASKED: FastCgiContext = FastCgiContext { head: false, keep: false, head_bytes_max: 4096 };
 
     /// What came of a response.
     #[derive(Debug, Default, PartialEq, Eq)]
@@ -276,8 +276,8 @@ mod tests {
     }
 
     /// Plays a response in pieces of this many bytes.
-    fn play(asked: Asked, input: &[u8], size: usize) -> ParsedResponse {
-        let (mut response, mut head) = (Response::new(asked), ResponseBuilder::new());
+    fn play(asked: FastCgiContext, input: &[u8], size: usize) -> ParsedResponse {
+        let (mut response, mut head) = (FastCgiResponse::new(asked), ResponseBuilder::new());
         let mut got = ParsedResponse::default();
         let error = feed(&mut response, &mut head, input, size, &mut got);
         got.error = match error {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     fn feed(
-        response: &mut Response,
+        response: &mut FastCgiResponse,
         head: &mut ResponseBuilder,
         input: &[u8],
         size: usize,
@@ -330,7 +330,7 @@ mod tests {
     }
 
     /// The same however it is cut.
-    fn all(asked: Asked, input: &[u8]) -> ParsedResponse {
+    fn all(asked: FastCgiContext, input: &[u8]) -> ParsedResponse {
         let whole = play(asked, input, input.len().max(1));
         for size in 1..input.len().min(40) {
             let mut cut = play(asked, input, size);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     fn out(text: &str) -> Vec<u8> {
-        record(Kind::Stdout, text.as_bytes(), 3)
+        record(RecordType::Stdout, text.as_bytes(), 3)
     }
 
     #[test]
@@ -355,10 +355,10 @@ mod tests {
 
     #[test]
     fn stderr_is_apart() {
-        let err = |text: &str| record(Kind::Stderr, text.as_bytes(), 1);
+        let err = |text: &str| record(RecordType::Stderr, text.as_bytes(), 1);
         let parts =
             [err("one"), out("A: b\n"), err("two"), out("\nbo"), err(""), err("three"), out("dy")];
-        let keep = Asked { keep: true, ..ASKED };
+        let keep = FastCgiContext { keep: true, ..ASKED };
         let got = all(keep, &[parts.concat(), out(""), end(0)].concat());
         assert_eq!((got.status, &got.content[..]), (200, "body"));
         assert_eq!(got.stderr, ["one", "two", "three"]);
@@ -369,7 +369,7 @@ mod tests {
     fn the_end() {
         let any = out("A: b\n\nbody");
         let known = out("Content-Length: 4\n\nbody");
-        let keep = Asked { keep: true, ..ASKED };
+        let keep = FastCgiContext { keep: true, ..ASKED };
         for head in [&any, &known] {
             for (asked, last, ended) in [
                 (ASKED, out(""), false),
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn lengths_that_are_not_true() {
         let long = [out("Content-Length: 2\n\nbody"), end(0)].concat();
-        let got = all(Asked { keep: true, ..ASKED }, &long);
+        let got = all(FastCgiContext { keep: true, ..ASKED }, &long);
         assert_eq!(
             (&got.content[..], got.excess, got.ended, got.reusable),
             ("bo", true, true, false)
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn responses_without_content() {
-        let head = Asked { head: true, keep: true, ..ASKED };
+        let head = FastCgiContext { head: true, keep: true, ..ASKED };
         let input = [out("Content-Length: 9\n\nbody"), end(0)].concat();
         let got = all(head, &input);
         assert_eq!((&got.content[..], got.excess, got.reusable), ("", false, true));
@@ -433,8 +433,8 @@ mod tests {
 
     #[test]
     fn stderr_without_end() {
-        let text = record(Kind::Stderr, &[b'x'; 65_535], 0);
-        let mut response = Response::new(ASKED);
+        let text = record(RecordType::Stderr, &[b'x'; 65_535], 0);
+        let mut response = FastCgiResponse::new(ASKED);
         let mut head = ResponseBuilder::new();
         let mut lines = 0;
         let error = loop {

@@ -3,7 +3,7 @@
 
 use super::{Connection, Event, Role};
 use crate::error::{ConnectionError, ErrorCode, Flood, StreamError};
-use crate::frame::{Flags, FrameHeader, Kind, StreamId};
+use crate::frame::{Flags, FrameHeader, FrameType, StreamId};
 use crate::frames::{self, Setting};
 use crate::priority::Priority;
 use crate::stream::Local;
@@ -33,7 +33,7 @@ impl<R: Role> Connection<R> {
         let stream = StreamId::new(u32::from_be_bytes(*number));
         // "Servers MUST NOT send PRIORITY_UPDATE frames", and nobody pushes.
         if R::CLIENT || !stream.is_client() {
-            return Err(ConnectionError::StreamIdentifier(Kind::PriorityUpdate));
+            return Err(ConnectionError::StreamIdentifier(FrameType::PriorityUpdate));
         }
         let priority = Priority::parse(value);
         if let Some(open) = self.streams.get_mut(stream) {
@@ -54,7 +54,7 @@ impl<R: Role> Connection<R> {
     ) -> Result<Option<Event>, ConnectionError> {
         let stream = header.stream;
         if self.is_idle(stream) {
-            return Err(ConnectionError::IdleStream(Kind::RstStream));
+            return Err(ConnectionError::IdleStream(FrameType::RstStream));
         }
         let Some(open) = self.streams.get(stream) else {
             self.budgets.spend(Flood::Frames)?;
@@ -119,7 +119,8 @@ impl<R: Role> Connection<R> {
         header: FrameHeader,
         payload: &[u8],
     ) -> Result<Option<Event>, ConnectionError> {
-        let payload = *payload.first_chunk().ok_or(ConnectionError::FrameLength(Kind::Ping))?;
+        let payload =
+            *payload.first_chunk().ok_or(ConnectionError::FrameLength(FrameType::Ping))?;
         self.budgets.spend(Flood::Frames)?;
         if header.flags.has(Flags::ACK) {
             return Ok(Some(Event::Pong { payload }));
@@ -159,7 +160,7 @@ impl<R: Role> Connection<R> {
         }
         let stream = header.stream;
         if self.is_idle(stream) {
-            return Err(ConnectionError::IdleStream(Kind::WindowUpdate));
+            return Err(ConnectionError::IdleStream(FrameType::WindowUpdate));
         }
         // "A receiver MUST NOT treat this as an error": the stream has just been closed.
         let Some(open) = self.streams.get_mut(stream) else { return Ok(None) };

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::receive::ReadState;
 use super::{Connection, Event, Role};
 use crate::error::{ConnectionError, ErrorCode, Flood, Malformed, StreamError};
-use crate::frame::{Flags, FrameHeader, Kind, StreamId};
+use crate::frame::{Flags, FrameHeader, FrameType, StreamId};
 use crate::frames;
 use crate::stream::{Local, Remote};
 
@@ -22,11 +22,11 @@ impl<R: Role> Connection<R> {
         // MUST treat this as a connection error".
         let overhead = padding.map_or(0, |padding| 1 + u32::from(padding));
         let Some(left) = length.checked_sub(overhead) else {
-            return Err(ConnectionError::Padding(Kind::Data));
+            return Err(ConnectionError::Padding(FrameType::Data));
         };
         let padding = padding.unwrap_or_default();
         if self.is_idle(stream) {
-            return Err(ConnectionError::IdleStream(Kind::Data));
+            return Err(ConnectionError::IdleStream(FrameType::Data));
         }
         if !self.receive.receive(length) {
             return Err(ConnectionError::FlowControl);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::{ErrorCode, StreamError};
 use crate::frame::StreamId;
-use crate::hpack::Field;
+use crate::hpack::HpackField;
 
 /// Takes the fields of heads and trailers, in their order.
 pub trait Sink {
@@ -16,7 +16,7 @@ pub trait Sink {
     fn size(&mut self, _bytes: usize) {}
 
     /// A field; the valid pseudo-fields come first. Each has been checked by itself.
-    fn field(&mut self, field: &Field<'_>);
+    fn field(&mut self, field: &HpackField<'_>);
 }
 
 /// What [`super::Connection::receive`] has found.

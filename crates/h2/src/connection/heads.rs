@@ -4,7 +4,7 @@
 use super::{Connection, Event, OpenBlock, Role, Sink};
 use crate::Limits;
 use crate::error::{ConnectionError, ErrorCode, Flood, Malformed, StreamError};
-use crate::frame::{Flags, FrameHeader, Kind, StreamId, WINDOW_DEFAULT};
+use crate::frame::{Flags, FrameHeader, FrameType, StreamId, WINDOW_DEFAULT};
 use crate::frames;
 use crate::message::{Expected, HeadCheck};
 use crate::stream::{Remote, StreamState};
@@ -89,7 +89,7 @@ impl<R: Role> Connection<R> {
     ) -> Result<Option<Event>, ConnectionError> {
         // "Streams initiated by a client MUST use odd-numbered stream identifiers", and pushing is off.
         if !stream.is_client() {
-            return Err(ConnectionError::StreamIdentifier(Kind::Headers));
+            return Err(ConnectionError::StreamIdentifier(FrameType::Headers));
         }
         let purpose =
             if R::CLIENT { self.of_response(stream)? } else { self.of_request(stream, end)? };
@@ -143,14 +143,14 @@ impl<R: Role> Connection<R> {
             }
             // "An endpoint that receives an unexpected stream identifier MUST respond with a connection
             // error": a stream that is closed or was skipped is not opened again.
-            None => Err(ConnectionError::StreamIdentifier(Kind::Headers)),
+            None => Err(ConnectionError::StreamIdentifier(FrameType::Headers)),
         }
     }
 
     /// What a block that a server has sent is for.
     fn of_response(&mut self, stream: StreamId) -> Result<Purpose, ConnectionError> {
         if stream > self.last_local {
-            return Err(ConnectionError::IdleStream(Kind::Headers));
+            return Err(ConnectionError::IdleStream(FrameType::Headers));
         }
         match self.streams.get(stream).map(|open| open.remote) {
             Some(Remote::Waiting) => Ok(Purpose::Response),

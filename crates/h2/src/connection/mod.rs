@@ -25,7 +25,7 @@ use bytes::BufMut;
 use crate::budget::Budgets;
 use crate::error::{ConnectionError, ErrorCode, Flood, StreamError};
 use crate::frame::{
-    FRAME_SIZE_DEFAULT, FRAME_SIZE_MAX, HEADER_LEN, Kind, PREFACE, StreamId, WINDOW_DEFAULT,
+    FRAME_SIZE_DEFAULT, FRAME_SIZE_MAX, FrameType, HEADER_LEN, PREFACE, StreamId, WINDOW_DEFAULT,
 };
 use crate::frames::{self, Parameters, Setting};
 use crate::hpack::{Decoder, Encoder};
@@ -53,24 +53,24 @@ pub trait Role: sealed::Sealed {
 
 /// The server's side.
 #[derive(Debug)]
-pub struct Server;
+pub struct ServerSide;
 
 /// The client's side.
 #[derive(Debug)]
-pub struct Client;
+pub struct ClientSide;
 
-impl Role for Server {
+impl Role for ServerSide {
     const CLIENT: bool = false;
 }
 
-impl Role for Client {
+impl Role for ClientSide {
     const CLIENT: bool = true;
 }
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for super::Server {}
-    impl Sealed for super::Client {}
+    impl Sealed for super::ServerSide {}
+    impl Sealed for super::ClientSide {}
 }
 
 /// The protocol state of one connection. See [`crate::server`] and [`crate::client`] for what differs.
@@ -341,7 +341,7 @@ impl<R: Role> Connection<R> {
     /// The stream whose field block is incomplete: nothing else can come before the rest of it.
     pub fn open_block(&self) -> Option<StreamId> {
         match self.reading {
-            ReadState::Payload(header) if header.kind == Kind::Headers => Some(header.stream),
+            ReadState::Payload(header) if header.kind == FrameType::Headers => Some(header.stream),
             _ => self.block.map(|block| block.stream),
         }
     }

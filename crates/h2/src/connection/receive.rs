@@ -3,7 +3,7 @@
 
 use super::{Connection, Event, KEPT_MAX, OUTPUT_MAX, ReceiveStep, Role, Sink};
 use crate::error::{ConnectionError, Flood};
-use crate::frame::{Flags, FrameHeader, HEADER_LEN, Kind, PREFACE, StreamId};
+use crate::frame::{Flags, FrameHeader, FrameType, HEADER_LEN, PREFACE, StreamId};
 
 /// Parameters of one SETTINGS frame; there are ten different ones.
 const SETTINGS_MAX: u32 = 64;
@@ -155,41 +155,41 @@ impl<R: Role> Connection<R> {
         // does not insist: the defaults hold.
         if R::CLIENT
             && !self.has_settings
-            && (header.kind != Kind::Settings || header.flags.has(Flags::ACK))
+            && (header.kind != FrameType::Settings || header.flags.has(Flags::ACK))
         {
             return Err(ConnectionError::MissingSettings);
         }
         header.check(self.limits.frame_size)?;
         if let Some(block) = self.block {
-            if header.kind != Kind::Continuation || header.stream != block.stream {
+            if header.kind != FrameType::Continuation || header.stream != block.stream {
                 return Err(ConnectionError::ExpectedContinuation);
             }
             self.continuation_begins(&header)?;
         }
         match header.kind {
-            Kind::Data if header.flags.has(Flags::PADDED) => {
+            FrameType::Data if header.flags.has(Flags::PADDED) => {
                 self.reading = ReadState::PadLength(header);
                 return Ok(None);
             }
-            Kind::Data => return self.data_begins(header, None),
-            Kind::Headers if header.length > self.limits.block_bytes_max => {
+            FrameType::Data => return self.data_begins(header, None),
+            FrameType::Headers if header.length > self.limits.block_bytes_max => {
                 return Err(ConnectionError::BlockTooLarge);
             }
-            Kind::Headers => {}
-            Kind::Continuation if self.block.is_none() => {
+            FrameType::Headers => {}
+            FrameType::Continuation if self.block.is_none() => {
                 return Err(ConnectionError::UnexpectedContinuation);
             }
-            Kind::Settings if header.length > 6 * SETTINGS_MAX => {
-                return Err(ConnectionError::FrameLength(Kind::Settings));
+            FrameType::Settings if header.length > 6 * SETTINGS_MAX => {
+                return Err(ConnectionError::FrameLength(FrameType::Settings));
             }
-            Kind::GoAway if header.length > GOAWAY_MAX => {
-                return Err(ConnectionError::FrameLength(Kind::GoAway));
+            FrameType::GoAway if header.length > GOAWAY_MAX => {
+                return Err(ConnectionError::FrameLength(FrameType::GoAway));
             }
-            Kind::PriorityUpdate if header.length > PRIORITY_UPDATE_MAX => {
-                return Err(ConnectionError::FrameLength(Kind::PriorityUpdate));
+            FrameType::PriorityUpdate if header.length > PRIORITY_UPDATE_MAX => {
+                return Err(ConnectionError::FrameLength(FrameType::PriorityUpdate));
             }
-            Kind::PushPromise => return Err(ConnectionError::PushPromise),
-            Kind::Unknown(_) => {
+            FrameType::PushPromise => return Err(ConnectionError::PushPromise),
+            FrameType::Unknown(_) => {
                 self.budgets.spend(Flood::Frames)?;
                 self.skip(header.length);
                 return Ok(None);
@@ -237,17 +237,17 @@ impl<R: Role> Connection<R> {
         sink: &mut impl Sink,
     ) -> Result<Option<Event>, ConnectionError> {
         match header.kind {
-            Kind::Headers => self.headers(header, payload, sink),
-            Kind::Continuation => self.continuation(header, payload, sink),
-            Kind::Priority => self.priority(header, payload),
-            Kind::RstStream => self.rst_stream(header, payload),
-            Kind::Settings => self.settings(header, payload),
-            Kind::Ping => self.pinged(header, payload),
-            Kind::GoAway => self.peer_goes_away(payload),
-            Kind::WindowUpdate => self.window_update(header, payload),
-            Kind::PriorityUpdate => self.priority_update(payload),
+            FrameType::Headers => self.headers(header, payload, sink),
+            FrameType::Continuation => self.continuation(header, payload, sink),
+            FrameType::Priority => self.priority(header, payload),
+            FrameType::RstStream => self.rst_stream(header, payload),
+            FrameType::Settings => self.settings(header, payload),
+            FrameType::Ping => self.pinged(header, payload),
+            FrameType::GoAway => self.peer_goes_away(payload),
+            FrameType::WindowUpdate => self.window_update(header, payload),
+            FrameType::PriorityUpdate => self.priority_update(payload),
             // Handled by its header.
-            Kind::Data | Kind::PushPromise | Kind::Unknown(_) => Ok(None),
+            FrameType::Data | FrameType::PushPromise | FrameType::Unknown(_) => Ok(None),
         }
     }
 

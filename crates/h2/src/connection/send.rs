@@ -6,7 +6,7 @@ use nowait_message::scan;
 
 use super::{Connection, Role};
 use crate::error::ErrorCode;
-use crate::frame::{Flags, FrameHeader, HEADER_LEN, Kind, StreamId};
+use crate::frame::{Flags, FrameHeader, FrameType, HEADER_LEN, StreamId};
 use crate::frames;
 use crate::hpack::Token;
 use crate::message::is_connection_specific;
@@ -306,7 +306,7 @@ fn write_headers<B: BufMut + AsMut<[u8]>>(
         let length = (length - part * frame_max).min(frame_max);
         let to = from + part * HEADER_LEN;
         octets.copy_within(from..from + length, to);
-        let kind = if part == 0 { Kind::Headers } else { Kind::Continuation };
+        let kind = if part == 0 { FrameType::Headers } else { FrameType::Continuation };
         let flags = Flags::NONE
             .with(Flags::END_STREAM, end && part == 0)
             .with(Flags::END_HEADERS, part == more);

@@ -13,7 +13,7 @@ pub use write::{
 };
 
 use crate::error::{ConnectionError, ErrorCode};
-use crate::frame::{Flags, FrameHeader, Kind, StreamId};
+use crate::frame::{Flags, FrameHeader, FrameType, StreamId};
 
 /// The block fragment of a HEADERS frame, without padding and priority.
 pub fn headers<'p>(header: &FrameHeader, payload: &'p [u8]) -> Result<&'p [u8], ConnectionError> {
@@ -21,20 +21,20 @@ pub fn headers<'p>(header: &FrameHeader, payload: &'p [u8]) -> Result<&'p [u8], 
     let mut padding = 0;
     if header.flags.has(Flags::PADDED) {
         let (&first, rest) =
-            fragment.split_first().ok_or(ConnectionError::FrameLength(Kind::Headers))?;
+            fragment.split_first().ok_or(ConnectionError::FrameLength(FrameType::Headers))?;
         padding = usize::from(first);
         fragment = rest;
     }
     if header.flags.has(Flags::PRIORITY) {
         let (dependency, rest) =
-            fragment.split_at_checked(5).ok_or(ConnectionError::FrameLength(Kind::Headers))?;
+            fragment.split_at_checked(5).ok_or(ConnectionError::FrameLength(FrameType::Headers))?;
         self::dependency(header, dependency)?;
         fragment = rest;
     }
     // "Padding that exceeds the size remaining for the field block fragment MUST be treated as a
     // PROTOCOL_ERROR."
     let length = fragment.len().checked_sub(padding);
-    Ok(&fragment[..length.ok_or(ConnectionError::Padding(Kind::Headers))?])
+    Ok(&fragment[..length.ok_or(ConnectionError::Padding(FrameType::Headers))?])
 }
 
 /// Checks the five octets of a priority, which have no effect otherwise (RFC 9113 section 5.3.2).
@@ -72,7 +72,7 @@ mod tests {
     fn header(flags: u8, payload: &[u8]) -> FrameHeader {
         FrameHeader {
             length: payload.len() as u32,
-            kind: Kind::Headers,
+            kind: FrameType::Headers,
             flags: Flags(flags),
             stream: StreamId::new(5),
         }
@@ -84,11 +84,11 @@ mod tests {
         assert_eq!(check(0, b"block"), Ok(&b"block"[..]));
         assert_eq!(check(0x08, b"\x02block\0\0"), Ok(&b"block"[..]));
         assert_eq!(check(0x08, b"\x02\0\0"), Ok(&b""[..]));
-        assert_eq!(check(0x08, b"\x03\0\0"), Err(ConnectionError::Padding(Kind::Headers)));
+        assert_eq!(check(0x08, b"\x03\0\0"), Err(ConnectionError::Padding(FrameType::Headers)));
         assert_eq!(check(0x28, b"\x01\x80\0\0\x03\x10block\0"), Ok(&b"block"[..]));
-        let own = Err(ConnectionError::SelfDependency(Kind::Headers));
+        let own = Err(ConnectionError::SelfDependency(FrameType::Headers));
         assert_eq!(check(0x20, b"\x80\0\0\x05\x10block"), own);
-        assert_eq!(check(0x20, b"\0\0\0"), Err(ConnectionError::FrameLength(Kind::Headers)));
+        assert_eq!(check(0x20, b"\0\0\0"), Err(ConnectionError::FrameLength(FrameType::Headers)));
     }
 
     #[test]

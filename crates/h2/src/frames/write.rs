@@ -4,39 +4,39 @@ use bytes::BufMut;
 
 use super::Setting;
 use crate::error::ErrorCode;
-use crate::frame::{Flags, FrameHeader, Kind, StreamId};
+use crate::frame::{Flags, FrameHeader, FrameType, StreamId};
 
-fn header(out: &mut impl BufMut, kind: Kind, flags: Flags, stream: StreamId, length: usize) {
+fn header(out: &mut impl BufMut, kind: FrameType, flags: Flags, stream: StreamId, length: usize) {
     FrameHeader { length: length as u32, kind, flags, stream }.write(out);
 }
 
 /// What precedes `length` octets of data.
 pub fn data_header(out: &mut impl BufMut, stream: StreamId, length: usize, end: bool) {
-    header(out, Kind::Data, Flags::NONE.with(Flags::END_STREAM, end), stream, length);
+    header(out, FrameType::Data, Flags::NONE.with(Flags::END_STREAM, end), stream, length);
 }
 
 /// What precedes a field block of `length` octets in one frame.
 pub fn headers_header(out: &mut impl BufMut, stream: StreamId, length: usize, end: bool) {
     let flags = Flags::END_HEADERS.with(Flags::END_STREAM, end);
-    header(out, Kind::Headers, flags, stream, length);
+    header(out, FrameType::Headers, flags, stream, length);
 }
 
 /// PRIORITY, which has no effect (RFC 9113 section 5.3.2).
 pub fn priority(out: &mut impl BufMut, stream: StreamId, dependency: StreamId, weight: u8) {
-    header(out, Kind::Priority, Flags::NONE, stream, 5);
+    header(out, FrameType::Priority, Flags::NONE, stream, 5);
     out.put_u32(dependency.get());
     out.put_u8(weight);
 }
 
 /// RST_STREAM.
 pub fn rst_stream(out: &mut impl BufMut, stream: StreamId, code: ErrorCode) {
-    header(out, Kind::RstStream, Flags::NONE, stream, 4);
+    header(out, FrameType::RstStream, Flags::NONE, stream, 4);
     out.put_u32(code.0);
 }
 
 /// SETTINGS.
 pub fn settings(out: &mut impl BufMut, settings: &[Setting]) {
-    header(out, Kind::Settings, Flags::NONE, StreamId::CONNECTION, 6 * settings.len());
+    header(out, FrameType::Settings, Flags::NONE, StreamId::CONNECTION, 6 * settings.len());
     for setting in settings {
         out.put_u16(setting.id);
         out.put_u32(setting.value);
@@ -45,25 +45,25 @@ pub fn settings(out: &mut impl BufMut, settings: &[Setting]) {
 
 /// The acknowledgement of SETTINGS.
 pub fn settings_ack(out: &mut impl BufMut) {
-    header(out, Kind::Settings, Flags::ACK, StreamId::CONNECTION, 0);
+    header(out, FrameType::Settings, Flags::ACK, StreamId::CONNECTION, 0);
 }
 
 /// PING, or its acknowledgement.
 pub fn ping(out: &mut impl BufMut, payload: [u8; 8], ack: bool) {
-    header(out, Kind::Ping, Flags::NONE.with(Flags::ACK, ack), StreamId::CONNECTION, 8);
+    header(out, FrameType::Ping, Flags::NONE.with(Flags::ACK, ack), StreamId::CONNECTION, 8);
     out.put_slice(&payload);
 }
 
 /// GOAWAY without debug data.
 pub fn goaway(out: &mut impl BufMut, last: StreamId, code: ErrorCode) {
-    header(out, Kind::GoAway, Flags::NONE, StreamId::CONNECTION, 8);
+    header(out, FrameType::GoAway, Flags::NONE, StreamId::CONNECTION, 8);
     out.put_u32(last.get());
     out.put_u32(code.0);
 }
 
 /// WINDOW_UPDATE.
 pub fn window_update(out: &mut impl BufMut, stream: StreamId, increment: u32) {
-    header(out, Kind::WindowUpdate, Flags::NONE, stream, 4);
+    header(out, FrameType::WindowUpdate, Flags::NONE, stream, 4);
     out.put_u32(increment);
 }
 

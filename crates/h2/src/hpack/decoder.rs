@@ -4,7 +4,7 @@ use super::huffman;
 use super::integer::read;
 use super::static_table;
 use super::table::DynamicTable;
-use super::{Facts, Field, HpackError, TABLE_SIZE_DEFAULT, Token, known};
+use super::{Facts, HpackError, HpackField, TABLE_SIZE_DEFAULT, Token, known};
 
 /// One direction's state: the peer's table. Lives as long as its connection.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl<'d> FieldBlock<'d> {
     /// The next field; none at the end of the block.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "it lends its fields")]
-    pub fn next(&mut self) -> Result<Option<Field<'_>>, HpackError> {
+    pub fn next(&mut self) -> Result<Option<HpackField<'_>>, HpackError> {
         loop {
             let Some(&first) = self.rest.first() else { return Ok(None) };
             if first & 0xe0 == 0x20 {
@@ -142,16 +142,16 @@ impl<'d> FieldBlock<'d> {
     }
 
     #[inline]
-    fn indexed(&mut self) -> Result<Field<'_>, HpackError> {
+    fn indexed(&mut self) -> Result<HpackField<'_>, HpackError> {
         let (index, rest) = read(self.rest, 7)?;
         self.rest = rest;
         let index = index as usize;
         if let Some((name, value)) = static_table::field(index) {
             let facts = Facts { token: Token::at(index), known: known(name), fault: None };
-            return Ok(Field::with(name, value, facts, false));
+            return Ok(HpackField::with(name, value, facts, false));
         }
         let (name, value, facts) = self.decoder.dynamic(index)?;
-        Ok(Field::with(name, value, facts, false))
+        Ok(HpackField::with(name, value, facts, false))
     }
 
     fn literal(
@@ -159,7 +159,7 @@ impl<'d> FieldBlock<'d> {
         prefix: u32,
         insert: bool,
         sensitive: bool,
-    ) -> Result<Field<'_>, HpackError> {
+    ) -> Result<HpackField<'_>, HpackError> {
         self.decoder.scratch.clear();
         let (index, rest) = read(self.rest, prefix)?;
         self.rest = rest;
@@ -187,7 +187,7 @@ impl<'d> FieldBlock<'d> {
         if insert {
             table.insert(name, value, facts);
         }
-        Ok(Field::with(name, value, facts, sensitive))
+        Ok(HpackField::with(name, value, facts, sensitive))
     }
 
     fn string(&mut self) -> Result<Literal<'d>, HpackError> {

@@ -28,7 +28,7 @@ pub const TABLE_SIZE_DEFAULT: u32 = 4096;
 
 /// A field as it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Field<'a> {
+pub struct HpackField<'a> {
     /// Its name.
     pub name: &'a [u8],
     /// Its value.
@@ -64,15 +64,15 @@ fn known(name: &[u8]) -> Option<Known> {
     if name.first() == Some(&b':') { None } else { Known::from_bytes(name) }
 }
 
-impl<'a> Field<'a> {
+impl<'a> HpackField<'a> {
     /// A field that may be indexed.
     pub fn new(name: &'a [u8], value: &'a [u8]) -> Self {
-        Field::with(name, value, Facts::of(name, value, Token::of(name)), false)
+        HpackField::with(name, value, Facts::of(name, value, Token::of(name)), false)
     }
 
     fn with(name: &'a [u8], value: &'a [u8], facts: Facts, sensitive: bool) -> Self {
         let Facts { token, known, fault } = facts;
-        Field { name, value, token, known, fault, sensitive }
+        HpackField { name, value, token, known, fault, sensitive }
     }
 }
 

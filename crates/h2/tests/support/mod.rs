@@ -4,9 +4,9 @@
 use nowait_h2::connection::{Connection, Role};
 use nowait_h2::frame::{HEADER_LEN, PREFACE};
 use nowait_h2::frames::{self, Setting};
-use nowait_h2::hpack::{Decoder, Field};
+use nowait_h2::hpack::{Decoder, HpackField};
 use nowait_h2::{
-    ConnectionError, Event, Flags, FrameHeader, Kind, Limits, Sink, StreamId, client, server,
+    ConnectionError, Event, Flags, FrameHeader, FrameType, Limits, Sink, StreamId, client, server,
 };
 
 /// Keeps the fields of the last block.
@@ -22,7 +22,7 @@ impl Sink for FieldRecorder {
         self.fields.clear();
     }
 
-    fn field(&mut self, field: &Field<'_>) {
+    fn field(&mut self, field: &HpackField<'_>) {
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
         self.fields.push(format!("{}: {}", text(field.name), text(field.value)));
     }
@@ -33,7 +33,7 @@ pub fn id(number: u32) -> StreamId {
 }
 
 /// Any frame.
-pub fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub fn frame(kind: FrameType, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32;
     let header = FrameHeader { length, kind, flags: Flags(flags), stream: id(stream) };
     [&header.octets(), payload].concat()
@@ -65,7 +65,7 @@ pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
 }
 
 pub fn headers(stream: u32, end: bool, block: &[u8]) -> Vec<u8> {
-    frame(Kind::Headers, END_HEADERS | u8::from(end), stream, block)
+    frame(FrameType::Headers, END_HEADERS | u8::from(end), stream, block)
 }
 
 pub fn get(stream: u32) -> Vec<u8> {
@@ -83,15 +83,15 @@ pub fn get_with(stream: u32, end: bool, fields: &[(&str, &str)]) -> Vec<u8> {
 }
 
 pub fn data(stream: u32, end: bool, bytes: &[u8]) -> Vec<u8> {
-    frame(Kind::Data, u8::from(end), stream, bytes)
+    frame(FrameType::Data, u8::from(end), stream, bytes)
 }
 
 pub fn window_update(stream: u32, increment: u32) -> Vec<u8> {
-    frame(Kind::WindowUpdate, 0, stream, &increment.to_be_bytes())
+    frame(FrameType::WindowUpdate, 0, stream, &increment.to_be_bytes())
 }
 
 pub fn rst_stream(stream: u32) -> Vec<u8> {
-    frame(Kind::RstStream, 0, stream, &[0, 0, 0, 8])
+    frame(FrameType::RstStream, 0, stream, &[0, 0, 0, 8])
 }
 
 pub fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
@@ -102,18 +102,18 @@ pub fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
 }
 
 /// A server that has exchanged settings with its client.
-pub fn server(limits: Limits) -> server::Connection {
-    let mut server = server::Connection::new(limits);
-    let hello = [PREFACE, &settings(&[])[..], &frame(Kind::Settings, ACK, 0, &[])].concat();
+pub fn server(limits: Limits) -> server::ServerConnection {
+    let mut server = server::ServerConnection::new(limits);
+    let hello = [PREFACE, &settings(&[])[..], &frame(FrameType::Settings, ACK, 0, &[])].concat();
     assert_eq!(feed(&mut server, &hello), ["settings"]);
     server.poll_output(&mut Vec::new());
     server
 }
 
 /// A client that has exchanged settings with its server and sent `GET` on streams 1, 3, …
-pub fn client(limits: Limits, requests: usize) -> client::Connection {
-    let mut client = client::Connection::new(limits);
-    let hello = [settings(&[]), frame(Kind::Settings, ACK, 0, &[])].concat();
+pub fn client(limits: Limits, requests: usize) -> client::ClientConnection {
+    let mut client = client::ClientConnection::new(limits);
+    let hello = [settings(&[]), frame(FrameType::Settings, ACK, 0, &[])].concat();
     assert_eq!(feed(&mut client, &hello), ["settings"]);
     for _ in 0..requests {
         client.open(&request(b"GET"), &mut Vec::new()).unwrap().finish(true);
@@ -122,8 +122,8 @@ pub fn client(limits: Limits, requests: usize) -> client::Connection {
     client
 }
 
-pub fn request(method: &[u8]) -> client::Request<'_> {
-    client::Request { method, scheme: b"https", authority: b"x", path: b"/", protocol: None }
+pub fn request(method: &[u8]) -> client::RequestControl<'_> {
+    client::RequestControl { method, scheme: b"https", authority: b"x", path: b"/", protocol: None }
 }
 
 /// The events of an input, as text. Data is taken at once; an error is the last one.
@@ -207,15 +207,17 @@ pub fn frame_texts(mut output: &[u8]) -> Vec<String> {
         let ack = if header.flags.has(Flags::ACK) { " ack" } else { "" };
         let end = if header.flags.has(Flags::END_STREAM) { " end" } else { "" };
         texts.push(match header.kind {
-            Kind::RstStream => format!("RST_STREAM {stream} {:?}", frames::code(payload)),
-            Kind::GoAway => {
+            FrameType::RstStream => format!("RST_STREAM {stream} {:?}", frames::code(payload)),
+            FrameType::GoAway => {
                 let (last, code) = frames::last_and_code(payload);
                 format!("GOAWAY {last} {code:?}")
             }
-            Kind::WindowUpdate => format!("WINDOW_UPDATE {stream} {}", frames::increment(payload)),
-            Kind::Ping => format!("PING {}{ack}", String::from_utf8_lossy(payload)),
-            Kind::Settings => format!("SETTINGS{ack}"),
-            Kind::Headers => {
+            FrameType::WindowUpdate => {
+                format!("WINDOW_UPDATE {stream} {}", frames::increment(payload))
+            }
+            FrameType::Ping => format!("PING {}{ack}", String::from_utf8_lossy(payload)),
+            FrameType::Settings => format!("SETTINGS{ack}"),
+            FrameType::Headers => {
                 let mut decoder = Decoder::default();
                 let mut block = decoder.block(payload, 4096);
                 let status = block.next().ok().flatten().map_or(String::new(), |field| {
@@ -223,7 +225,7 @@ pub fn frame_texts(mut output: &[u8]) -> Vec<String> {
                 });
                 format!("HEADERS {stream} {status}{end}")
             }
-            Kind::Data => format!("DATA {stream} {}{end}", String::from_utf8_lossy(payload)),
+            FrameType::Data => format!("DATA {stream} {}{end}", String::from_utf8_lossy(payload)),
             kind => format!("{} {stream}", kind.as_str()),
         });
     }

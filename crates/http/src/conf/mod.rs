@@ -54,13 +54,13 @@ pub struct HttpConf {
     /// Whether variables show what clients of TLS offer.
     pub wants_offers: bool,
     /// Settings of the resolvers, by their numbers.
-    pub resolvers: Vec<std::sync::Arc<nowait_resolver::Settings>>,
+    pub resolvers: Vec<std::sync::Arc<nowait_resolver::ResolverSettings>>,
     /// How names are resolved without a setting in an inner block.
-    pub resolving: nowait_front::resolving::Resolving,
+    pub resolving: nowait_front::resolver_directives::Resolving,
     /// Groups of upstream servers.
     pub upstreams: upstream::Upstreams,
     /// Sessions of TLS.
-    pub sessions: nowait_front::tls::conf::Shared,
+    pub sessions: nowait_front::tls::conf::SharedTls,
     /// Directories for temporary files.
     pub temp_paths: Vec<body::TempPath>,
     /// Directories for what modules keep across restarts.
@@ -118,7 +118,7 @@ pub struct Location {
     /// Which clients accept compressed content.
     pub accept_encoding: Arc<accept_encoding::AcceptEncodingConf>,
     /// How names in variables are resolved.
-    pub resolving: nowait_front::resolving::Resolving,
+    pub resolving: nowait_front::resolver_directives::Resolving,
     /// `limit_except`.
     pub limit_except: Option<limit_except::LimitExcept>,
     /// Conditions and `no-transform` follow the RFCs where nginx intentionally does not.
@@ -142,11 +142,11 @@ pub struct Location {
 impl HttpConf {
     /// Bounds of the files that are kept in memory: `resident_files_memory` and
     /// `resident_files_watches`.
-    pub fn resident_limits(&self) -> nowait_runtime::fs::resident::Limits {
+    pub fn resident_limits(&self) -> nowait_runtime::fs::resident::ResidentLimits {
         // Set in `http` alone, so that all locations have the same.
         let files = self.locations.first().map(|location| &location.files);
         let memory = files.map_or(0, |files| files.resident_files_memory.0);
-        nowait_runtime::fs::resident::Limits {
+        nowait_runtime::fs::resident::ResidentLimits {
             memory: usize::try_from(memory).unwrap_or(usize::MAX),
             watches: files.map_or(0, |files| files.resident_files_watches as usize),
         }

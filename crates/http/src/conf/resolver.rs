@@ -1,7 +1,7 @@
 //! The rows of `resolver` and `resolver_timeout`. nginx: `ngx_http_core_module`.
 
 use nowait_conf::{Cx, Msec, Scope};
-use nowait_front::resolving::Resolving;
+use nowait_front::resolver_directives::Resolving;
 use nowait_upstream::conf::ResolverSetting;
 
 nowait_conf::directives! {

@@ -5,7 +5,7 @@ use nowait_conf::{Context, Cx, Diagnostic, Node};
 use crate::slots::Key;
 use crate::variables::complex::HttpVariables;
 
-pub use nowait_front::upstreams::{GroupId, Server};
+pub use nowait_front::upstreams::{GroupId, UpstreamServer};
 
 /// The groups of upstream servers.
 pub type Upstreams = nowait_front::upstreams::Upstreams<HttpVariables>;

@@ -23,6 +23,6 @@ pub type Table = nowait_variables::Table<HttpVariables>;
 /// The variables of one configuration after it was read completely.
 pub type Resolved = nowait_variables::Resolved<HttpVariables>;
 /// The target of a `set`.
-pub type Place = nowait_variables::Place<HttpVariables>;
+pub type Place = nowait_variables::SetTarget<HttpVariables>;
 /// Places that mention variables, for the error about unknown ones.
 pub type Mentions = nowait_variables::Mentions<HttpVariables>;

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use nowait_acme::{Algorithm, External, Identifier, from_base64url};
+use nowait_acme::{Algorithm, ExternalAccount, Identifier, from_base64url};
 use nowait_conf::{Contents, Cx, Diagnostic, Node, Word};
 use nowait_front::servers::ServerName;
 use nowait_front::tls::files::{self, Passwords};
@@ -293,7 +293,7 @@ fn setting(
                 Some(algorithm) => AccountKey::Generated(algorithm),
                 None => {
                     let key = files::private_key(cx, word, &Passwords::default())?;
-                    nowait_acme::Key::from_der(key.der())
+                    nowait_acme::PrivateKey::from_der(key.der())
                         .map_err(|error| word.error(error.to_string()))?;
                     AccountKey::Given(Contents::new(key.der().to_vec()))
                 }
@@ -333,7 +333,7 @@ fn setting(
             let key = key.ok_or_else(|| {
                 entry.error("invalid external_account_key").expected("a key in base64url")
             })?;
-            issuer.external = Some(External { kid: kid.to_str()?.to_owned(), key });
+            issuer.external = Some(ExternalAccount { kid: kid.to_str()?.to_owned(), key });
         }
         b"profile" => {
             let require = match entry.args.get(1) {

@@ -3,10 +3,11 @@
 //! Called by the issuer's task alone. Keys and signatures are made in a pool.
 
 use nowait_acme::{
-    BODY_BYTES_MAX, Challenge, Failure, Identifier, Key, Next, Order, Received, Renewal, Request,
-    Settings, Validation, Validity, renewal_id, renewal_url,
+    BODY_BYTES_MAX, CertificateRequest, Challenge, Identifier, IssueError, IssuerResponse,
+    NextAction, Order, OrderSettings, PrivateKey, Renewal, Validation, Validity, renewal_id,
+    renewal_url,
 };
-use nowait_front::tls::https::{self, Ask, Means, Url};
+use nowait_front::tls::https::{self, HttpsRequest, Means, Url};
 use nowait_front::tls::validation::Proof;
 use nowait_http::generation::Current;
 use nowait_http::log::Level;
@@ -26,8 +27,8 @@ pub struct Ordering<'a> {
 }
 
 /// A failure that is no answer of the issuer.
-fn failure(text: impl Into<String>) -> Failure {
-    Failure { text: text.into(), retry_after: None }
+fn failure(text: impl Into<String>) -> IssueError {
+    IssueError { text: text.into(), retry_after: None }
 }
 
 /// Reads a certificate with its key from PEM, and the name of its topmost issuer.
@@ -70,19 +71,19 @@ impl Ordering<'_> {
     }
 
     /// A request and its response.
-    async fn fetch(&self, url: &str, ask: Ask<'_>) -> Result<Received, Failure> {
+    async fn fetch(&self, url: &str, ask: HttpsRequest<'_>) -> Result<IssuerResponse, IssueError> {
         let client = self.issuer.https.as_ref().ok_or_else(|| failure("no client"))?;
         let parsed = Url::parse(url);
         let parsed = parsed.ok_or_else(|| failure(format!("invalid URL \"{url}\"")))?;
         let answer = client.fetch(&parsed, ask, &self.means()).await;
         let answer = answer.map_err(|why| failure(format!("{why}, while asking {url}")))?;
-        let https::Answer { status, fields, body } = answer;
-        Ok(Received { status, fields, body })
+        let https::FetchedResponse { status, fields, body } = answer;
+        Ok(IssuerResponse { status, fields, body })
     }
 
     /// When the issuer would like a certificate to be renewed; `None`: it does not say such things.
-    pub async fn renewal(&self, id: &str) -> Result<Option<Renewal>, Failure> {
-        let get = || Ask { method: "GET", body: None, body_bytes_max: BODY_BYTES_MAX };
+    pub async fn renewal(&self, id: &str) -> Result<Option<Renewal>, IssueError> {
+        let get = || HttpsRequest { method: "GET", body: None, body_bytes_max: BODY_BYTES_MAX };
         let directory = self.fetch(&self.issuer.uri, get()).await?;
         match renewal_url(&directory, id)? {
             Some(url) => Renewal::read(&self.fetch(&url, get()).await?).map(Some),
@@ -95,7 +96,7 @@ impl Ordering<'_> {
         &self,
         certificate: &Certificate,
         replaces: Option<String>,
-    ) -> Result<Pair, Failure> {
+    ) -> Result<Pair, IssueError> {
         let account = self.account().await.map_err(failure)?;
         let (order, key) = self.begin(certificate, &account, replaces).await.map_err(failure)?;
         self.state.clean(responses::PREFIX).await;
@@ -147,8 +148,8 @@ impl Ordering<'_> {
                     None => {
                         let algorithm = *algorithm;
                         let make = move || {
-                            let pem =
-                                Key::generate(algorithm).map_err(|error| error.to_string())?;
+                            let pem = PrivateKey::generate(algorithm)
+                                .map_err(|error| error.to_string())?;
                             let pem = pem.to_pem();
                             https::key(pem.as_bytes()).map(|der| (pem, der))
                         };
@@ -176,9 +177,9 @@ impl Ordering<'_> {
         certificate: &Certificate,
         account: &Account,
         replaces: Option<String>,
-    ) -> Result<(Order, Key), String> {
+    ) -> Result<(Order, PrivateKey), String> {
         let issuer = self.issuer;
-        let settings = Settings {
+        let settings = OrderSettings {
             directory: issuer.uri.clone(),
             contacts: issuer.contacts.clone(),
             accepts_terms: issuer.accepts_terms,
@@ -193,9 +194,9 @@ impl Ordering<'_> {
             (certificate.identifiers.clone(), account.clone());
         let started = now();
         let make = move || {
-            let account_key = Key::from_der(&key)?;
-            let key = Key::generate(algorithm)?;
-            let request = Request::new(&key, &identifiers, common_name)?;
+            let account_key = PrivateKey::from_der(&key)?;
+            let key = PrivateKey::generate(algorithm)?;
+            let request = CertificateRequest::new(&key, &identifiers, common_name)?;
             let order = Order::new(settings, account_key, url, identifiers, request, started);
             Ok::<_, nowait_acme::KeyError>((order, key))
         };
@@ -207,7 +208,7 @@ impl Ordering<'_> {
         &self,
         mut order: Order,
         published: &mut Published<'_>,
-    ) -> Result<(Vec<String>, Option<String>), Failure> {
+    ) -> Result<(Vec<String>, Option<String>), IssueError> {
         loop {
             // Signatures by RSA keys take too long for the loop.
             let time = now();
@@ -218,16 +219,16 @@ impl Ordering<'_> {
             let next;
             (order, next) = self.compute(step).await.map_err(failure)?;
             match next {
-                Next::Wait(time) => sleep(time).await,
-                Next::Publish(challenge) => {
+                NextAction::Wait(time) => sleep(time).await,
+                NextAction::Publish(challenge) => {
                     self.publish(challenge, published).await.map_err(failure)?;
                 }
-                Next::Done(issued) => {
+                NextAction::Done(issued) => {
                     return Ok((issued.chains, order.account().map(str::to_owned)));
                 }
-                Next::Failed(failure) => return Err(failure),
-                Next::Send { url, body, head } => {
-                    let ask = Ask {
+                NextAction::Failed(failure) => return Err(failure),
+                NextAction::Send { url, body, head } => {
+                    let ask = HttpsRequest {
                         method: match (&body, head) {
                             (Some(_), _) => "POST",
                             (None, true) => "HEAD",
@@ -291,7 +292,7 @@ impl Ordering<'_> {
     async fn choose(
         &self,
         certificate: &Certificate,
-        key: Key,
+        key: PrivateKey,
         chains: Vec<String>,
     ) -> Result<Pair, String> {
         let wanted = self.issuer.preferred_chain.clone();

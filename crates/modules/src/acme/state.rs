@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nowait_acme::{Algorithm, External, Identifier, Schedule, Validity};
+use nowait_acme::{Algorithm, ExternalAccount, Identifier, Schedule, Validity};
 use nowait_conf::Contents;
 use nowait_front::tls::https::Https;
 use nowait_front::tls::validation;
@@ -35,7 +35,7 @@ pub struct Issuer {
     pub account_key: AccountKey,
     pub contacts: Vec<String>,
     pub accepts_terms: bool,
-    pub external: Option<External>,
+    pub external: Option<ExternalAccount>,
     pub profile: Option<(String, bool)>,
     pub preferred_chain: Option<String>,
     pub common_name: bool,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nowait_acme::{Act, Failure, Schedule};
+use nowait_acme::{IssueError, RenewalAction, Schedule};
 use nowait_front::tls::validation;
 use nowait_http::generation::Current;
 use nowait_http::log::Level;
@@ -50,14 +50,14 @@ struct Tending {
 /// Why there is no certificate.
 enum Trouble {
     /// The issuer, the network, or the disk.
-    Failed(Failure),
+    Failed(IssueError),
     /// Another instance is ordering.
     Locked,
 }
 
 impl From<String> for Trouble {
     fn from(text: String) -> Self {
-        Self::Failed(Failure { text, retry_after: None })
+        Self::Failed(IssueError { text, retry_after: None })
     }
 }
 
@@ -132,9 +132,11 @@ impl Tending {
         let Some(mut schedule) = shared.schedule(file) else { return LOOK };
         let pair = shared.pair(file);
         match schedule.next(pair.as_ref().map(|pair| pair.validity), wall(), now()) {
-            Act::Wait(pause) => return pause,
-            Act::Inquire => self.inquire(certificate, pair.as_deref(), &mut schedule).await,
-            Act::Order => self.renew(certificate, &mut schedule).await,
+            RenewalAction::Wait(pause) => return pause,
+            RenewalAction::Inquire => {
+                self.inquire(certificate, pair.as_deref(), &mut schedule).await
+            }
+            RenewalAction::Order => self.renew(certificate, &mut schedule).await,
         }
         shared.set_schedule(file, schedule);
         Duration::ZERO
@@ -153,7 +155,7 @@ impl Tending {
         };
         schedule.informed(&answer, now());
         let name = certificate.name();
-        if let Err(Failure { text, .. }) = answer {
+        if let Err(IssueError { text, .. }) = answer {
             self.log(Level::Warn, format_args!("no renewal information for {name}: {text}"));
         }
         if let Some(pair) = pair {
@@ -186,7 +188,7 @@ impl Tending {
                 self.log(Level::Info, format_args!("another instance is ordering, {name} waits"));
                 schedule.locked(random(), now());
             }
-            (Err(Trouble::Failed(Failure { text, retry_after })), pair) => {
+            (Err(Trouble::Failed(IssueError { text, retry_after })), pair) => {
                 let pause = schedule.failed(retry_after, random(), now()).as_secs();
                 let meanwhile = match pair {
                     None => String::new(),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
-use nowait_front::access::Verdict;
+use nowait_front::access::AccessVerdict;
 use nowait_http::credentials::Credentials;
 use nowait_http::log::Level;
 use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
@@ -84,9 +84,11 @@ impl Handler for Basic {
 
 fn settle(request: &mut Request, result: Authentication) -> Step<'_> {
     match result {
-        Authentication::Settled(Verdict::None) => Step::Next(request),
-        Authentication::Settled(Verdict::Allowed) => Step::Granted(request),
-        Authentication::Settled(Verdict::Refused) => Step::Done(request, Outcome::status(403)),
+        Authentication::Settled(AccessVerdict::None) => Step::Next(request),
+        Authentication::Settled(AccessVerdict::Allowed) => Step::Granted(request),
+        Authentication::Settled(AccessVerdict::Refused) => {
+            Step::Done(request, Outcome::status(403))
+        }
         Authentication::Unauthorized(realm) => {
             let outcome = unauthorized(request, &realm);
             Step::Done(request, outcome)
@@ -98,7 +100,7 @@ fn settle(request: &mut Request, result: Authentication) -> Step<'_> {
 /// Result of basic authentication.
 enum Authentication {
     /// No password is required, or the user is authenticated.
-    Settled(Verdict),
+    Settled(AccessVerdict),
     /// 401 with this realm, or 407 for CONNECT.
     Unauthorized(Bytes),
     /// Another response, which no other check overrules.
@@ -108,7 +110,7 @@ enum Authentication {
 /// The result, if it needs no file; otherwise `None`.
 fn begin(request: &Request, conf: &AuthConf) -> Option<Authentication> {
     let Some(realm) = realm(request, conf) else {
-        return Some(Authentication::Settled(Verdict::None));
+        return Some(Authentication::Settled(AccessVerdict::None));
     };
     if Credentials::of(request).is_none() {
         request.log(
@@ -124,7 +126,7 @@ fn begin(request: &Request, conf: &AuthConf) -> Option<Authentication> {
 async fn finish(request: &Request, conf: &AuthConf) -> Authentication {
     let file = conf.auth_basic_user_file.as_ref();
     let (Some(realm), Some(file)) = (realm(request, conf), file) else {
-        return Authentication::Settled(Verdict::None);
+        return Authentication::Settled(AccessVerdict::None);
     };
     let Some(Credentials { user, password }) = Credentials::of(request) else {
         return Authentication::Unauthorized(realm);
@@ -144,7 +146,7 @@ async fn finish(request: &Request, conf: &AuthConf) -> Authentication {
     let name = String::from_utf8_lossy(&user);
     let shown = String::from_utf8_lossy(&path);
     match check {
-        Check::Right => return Authentication::Settled(Verdict::Allowed),
+        Check::Right => return Authentication::Settled(AccessVerdict::Allowed),
         Check::Wrong => {
             request.log(Level::Error, format_args!("user \"{name}\": password mismatch"));
         }
@@ -202,7 +204,7 @@ fn refuse(request: &Request, path: &[u8], error: &LoadError) -> Authentication {
         LoadError::Missing(error) => {
             let errno = nowait_http::files::errno(error);
             request.log(Level::Error, format_args!("open() \"{shown}\" failed {errno}"));
-            Authentication::Settled(Verdict::Refused)
+            Authentication::Settled(AccessVerdict::Refused)
         }
         LoadError::Failed(error) => {
             let errno = nowait_http::files::errno(error);

@@ -220,7 +220,7 @@ mod tests {
 
     fn stamp(size: u64) -> Stamp {
         let metadata = Metadata {
-            kind: fs::Kind::File,
+            kind: fs::FileKind::File,
             size,
             mtime: 1,
             mtime_nsec: 0,

@@ -22,7 +22,7 @@ use nowait_http::response::{Body, BodyError, BodySource, Head, LocalFuture, Part
 use nowait_http::trace::Trace;
 use nowait_http::variables::core::argument_value;
 use nowait_message::{Known, Method};
-use nowait_runtime::fs::{self, Kind, ListingEntry, Name, ReadDirOptions};
+use nowait_runtime::fs::{self, FileKind, ListingEntry, Name, ReadDirOptions};
 use nowait_runtime::pool;
 use page::Page;
 use sort::Sorting;
@@ -157,8 +157,8 @@ fn listed(entries: Vec<ListingEntry>) -> Vec<Entry> {
         let kind = entry.metadata.as_ref().map_or(entry.kind, |meta| meta.kind);
         Entry {
             kind: match kind {
-                Kind::Directory => listing::Kind::Directory,
-                Kind::File => listing::Kind::File,
+                FileKind::Directory => listing::Kind::Directory,
+                FileKind::File => listing::Kind::File,
                 _ => listing::Kind::Other,
             },
             size: entry.metadata.as_ref().map_or(0, |meta| meta.size),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use nowait_caching::control::Control;
+use nowait_caching::control::CacheControl;
 use nowait_coding::{Coder, Error, Flush, Recipe, WHOLE_BYTES_MAX};
 use nowait_http::conf::content_types::ContentTypes;
 use nowait_http::filter::Pull;
@@ -44,7 +44,7 @@ pub(super) fn is_compressible(
     let may_be_transformed = || {
         let is_strict = request.location().follows_rfcs;
         let lines = head.headers.iter().filter(|h| h.name.eq_ignore_ascii_case(b"cache-control"));
-        !(is_strict && Control::parse(lines.map(|h| &h.value[..])).no_transform)
+        !(is_strict && CacheControl::parse(lines.map(|h| &h.value[..])).no_transform)
     };
     matches!(head.status, 200 | 403 | 404)
         && head.content_encoding.as_ref().is_none_or(Bytes::is_empty)

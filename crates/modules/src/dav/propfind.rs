@@ -15,7 +15,7 @@ use nowait_http::request::{Request, RequestBody, Uri};
 use nowait_http::request_body;
 use nowait_http::response::{Body, BodyError, BodySource, LocalFuture, Part};
 use nowait_runtime::fs::{
-    DirReader, Io, Kind, ListingEntry, Metadata, Name, ReadDirOptions, Symlinks, stat,
+    DirReader, FileKind, Io, ListingEntry, Metadata, Name, ReadDirOptions, Symlinks, stat,
 };
 use nowait_runtime::pool::PoolError;
 
@@ -182,8 +182,8 @@ impl Members {
         let follow = self.follow;
         entries.retain(|entry| {
             let kind = entry.metadata.as_ref().map(|found| found.kind);
-            matches!(kind, Some(Kind::File | Kind::Directory))
-                && (follow || matches!(entry.kind, Kind::File | Kind::Directory))
+            matches!(kind, Some(FileKind::File | FileKind::Directory))
+                && (follow || matches!(entry.kind, FileKind::File | FileKind::Directory))
         });
         let values = if self.with_set && !entries.is_empty() {
             let names = entries.iter().map(|entry| entry.name.clone()).collect();

@@ -14,7 +14,7 @@ use nowait_backend::upstream::{
     BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Order,
     Remark,
 };
-use nowait_gateway::fastcgi::{self, Asked, CONTENT_BYTES_MAX, Kind, Response};
+use nowait_gateway::fastcgi::{self, Asked, CONTENT_BYTES_MAX, FastCgiContext, Response};
 use nowait_gateway::{BodyEvent as Body, HeadEvent as Head};
 use nowait_http::log::Level;
 use nowait_http::request::{Request, RequestBody};
@@ -49,7 +49,7 @@ impl CodecFactory for FastcgiFactory {
         SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
             Box::new(Fastcgi {
                 catches: None,
-                response: Response::new(Asked::default()),
+                response: FastCgiResponse::new(FastCgiContext::default()),
                 head: ResponseBuilder::new(),
                 frames: false,
                 logged: 0,
@@ -62,7 +62,7 @@ impl CodecFactory for FastcgiFactory {
 struct Fastcgi {
     /// The settings of the request's location, if texts of the error stream make responses invalid.
     catches: Option<Arc<FastcgiConf>>,
-    response: Response,
+    response: FastCgiResponse,
     head: ResponseBuilder,
     /// The content is still to be sent, in records.
     frames: bool,
@@ -81,7 +81,7 @@ impl Codec for Fastcgi {
         if !conf.catch_stderr.is_empty() {
             self.catches = Some(conf.clone());
         }
-        self.response.begin(Asked {
+        self.response.begin(FastCgiContext {
             head: cgi::is_head(request, order),
             keep: conf.keep_conn,
             head_bytes_max: conf.backend.settings.buffer_size,
@@ -102,8 +102,8 @@ impl Codec for Fastcgi {
                 return Ok(content);
             }
         };
-        fastcgi::write(Kind::Stdin, small, out);
-        fastcgi::end(Kind::Stdin, out);
+        fastcgi::write(RecordType::Stdin, small, out);
+        fastcgi::end(RecordType::Stdin, out);
         Ok(Content::None)
     }
 
@@ -115,7 +115,10 @@ impl Codec for Fastcgi {
         while !piece.is_empty() {
             let part = piece.split_to(piece.len().min(CONTENT_BYTES_MAX));
             let length = part.len();
-            chain.push(Chunk::from(Bytes::copy_from_slice(&fastcgi::head(Kind::Stdin, length))));
+            chain.push(Chunk::from(Bytes::copy_from_slice(&fastcgi::head(
+                RecordType::Stdin,
+                length,
+            ))));
             chain.push(Chunk::from(part));
             let padding = fastcgi::padding(length);
             if !padding.is_empty() {
@@ -125,7 +128,7 @@ impl Codec for Fastcgi {
     }
 
     fn encode_end(&mut self, chain: &mut Chain) {
-        chain.push(Chunk::from(Bytes::copy_from_slice(&fastcgi::head(Kind::Stdin, 0))));
+        chain.push(Chunk::from(Bytes::copy_from_slice(&fastcgi::head(RecordType::Stdin, 0))));
     }
 
     fn receive_head(&mut self, input: &[u8]) -> Result<HeadStep, Fault> {

@@ -13,7 +13,7 @@ use nowait_runtime::sleep;
 
 use super::conf::Limits;
 use super::explain::{self, What};
-use super::{Held, OWN, Turn, ask, hold};
+use super::{CountGuard, OWN, Turn, ask, hold};
 
 /// The limits of a location's fetches.
 pub(super) struct Fetches(pub(super) Arc<Limits>);
@@ -23,7 +23,7 @@ impl Gate for Fetches {
         &'a self,
         request: &'a mut Request,
         outlives_client: bool,
-    ) -> LocalFuture<'a, Result<Vec<Held>, u16>> {
+    ) -> LocalFuture<'a, Result<Vec<CountGuard>, u16>> {
         Box::pin(self.fetch(request, outlives_client))
     }
 
@@ -35,7 +35,11 @@ impl Gate for Fetches {
 }
 
 impl Fetches {
-    async fn fetch(&self, request: &mut Request, outlives_client: bool) -> Result<Vec<Held>, u16> {
+    async fn fetch(
+        &self,
+        request: &mut Request,
+        outlives_client: bool,
+    ) -> Result<Vec<CountGuard>, u16> {
         let limits = &*self.0;
         let (decision, turn) = ask(request, limits, &limits.fetches);
         request.state.of_mut(&OWN).fetches = decision;

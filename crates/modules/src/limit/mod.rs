@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use nowait_conf::{Cx, Scope};
 
-pub use nowait_front::limit::connections::Held;
-use nowait_front::limit::connections::{self, Answer, ConnectionLimit, Refused};
+pub use nowait_front::limit::connections::CountGuard;
+use nowait_front::limit::connections::{self, ConnectionLimit, ConnectionVerdict, CountError};
 use nowait_front::limit::{Decision, ONE, key};
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::time::process_start;
@@ -133,7 +133,7 @@ struct Counted {
 struct Own {
     fetches: Option<Decision>,
     fetches_at_once: Option<Decision>,
-    held: Vec<Held>,
+    held: Vec<CountGuard>,
 }
 
 static COUNTED: Key<Counted> = Key::new();
@@ -296,17 +296,17 @@ fn hold(
     request: &Request,
     limits: &Limits,
     asked: &[ConnectionLimit],
-) -> (Vec<Held>, Option<Decision>, Turn) {
+) -> (Vec<CountGuard>, Option<Decision>, Turn) {
     let zones = request.current.conf.settings.get(&ZONES);
     let zones = zones.map_or(&[][..], |zones| &zones.connections);
     let (zone, why) = match connections::ask(request, asked, zones) {
-        Answer::Unlimited => return (Vec::new(), None, Turn::Go),
-        Answer::Counted(held) => return (held, Some(Decision::Passed), Turn::Go),
-        Answer::Refused { zone, why } => (zone, why),
+        ConnectionVerdict::Unlimited => return (Vec::new(), None, Turn::Go),
+        ConnectionVerdict::Counted(held) => return (held, Some(Decision::Passed), Turn::Go),
+        ConnectionVerdict::Refused { zone, why } => (zone, why),
     };
     let conf = &limits.connection_conf;
     let dry_run = conf.limit_conn_dry_run;
-    if why == Refused::TooMany {
+    if why == CountError::TooMany {
         let text = connections::message(zone, dry_run);
         request.log(conf.limit_conn_log_level.level(), format_args!("{text}"));
     }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use nowait_front::limit::zone::{Full, Place, Zone};
+use nowait_front::limit::zone::{EntryPin, Full, Zone};
 use nowait_front::limit::{Milli, ONE};
 
 /// Size charged to each key of a zone besides its length, as in nginx: an address of either kind
@@ -113,7 +113,7 @@ fn wait(excess: Milli, delay: Milli, rate: Milli) -> u64 {
 /// The buckets of all limits but the last are pinned until the rest are checked.
 pub fn ask(limits: &[Asked<'_>], now: i64) -> Verdict {
     let Some((last, earlier)) = limits.split_last() else { return Verdict::Pass };
-    let mut pinned: Vec<Place> = Vec::with_capacity(earlier.len());
+    let mut pinned: Vec<EntryPin> = Vec::with_capacity(earlier.len());
     for (limit, asked) in earlier.iter().enumerate() {
         let verdict = match asked.look(now, false) {
             Ok((place, Answer::Enough(_))) => {
@@ -157,7 +157,7 @@ pub fn ask(limits: &[Asked<'_>], now: i64) -> Verdict {
     }
 }
 
-fn unpin(limits: &[Asked<'_>], pinned: &[Place]) {
+fn unpin(limits: &[Asked<'_>], pinned: &[EntryPin]) {
     for (asked, place) in limits.iter().zip(pinned) {
         asked.buckets.at(place, |entry| entry.pins -= 1);
     }
@@ -166,7 +166,7 @@ fn unpin(limits: &[Asked<'_>], pinned: &[Place]) {
 impl Asked<'_> {
     /// Checks the bucket of the key. With `account` the request is counted at once, otherwise the
     /// bucket is pinned until it is.
-    fn look(&self, now: i64, account: bool) -> Result<(Place, Answer), Full> {
+    fn look(&self, now: i64, account: bool) -> Result<(EntryPin, Answer), Full> {
         let expired = |bucket: &Bucket| bucket.expired(self.rate, now);
         self.buckets.visit(self.key, expired, |entry| {
             let (excess, ms) = entry.state.with_one_more(self.rate, now);

@@ -12,7 +12,7 @@ use nowait_backend::upstream::{
     BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Order,
     Remark,
 };
-use nowait_gateway::memcached::{Answer, Get};
+use nowait_gateway::memcached::{GetResponse, ResponseLine};
 use nowait_gateway::{BodyEvent as Body, Error};
 use nowait_http::log::Level;
 use nowait_http::request::Request;
@@ -39,7 +39,7 @@ impl CodecFactory for MemcachedFactory {
 struct One {
     gzip_flag: u64,
     /// `None` until the request begins.
-    get: Option<Get>,
+    get: Option<GetResponse>,
     /// The client gets no value.
     is_head: bool,
     /// There is no value; the log is still to learn of it.
@@ -47,13 +47,13 @@ struct One {
 }
 
 impl One {
-    fn get(&mut self) -> Result<&mut Get, Fault> {
+    fn get(&mut self) -> Result<&mut GetResponse, Fault> {
         self.get.as_mut().ok_or(Fault::Malformed("no request was sent".into()))
     }
 
     /// How the engine logs and handles a mistake of the server.
     fn fault(&self, error: Error) -> Fault {
-        let key = self.get.as_ref().map(Get::key).unwrap_or_default();
+        let key = self.get.as_ref().map(GetResponse::key).unwrap_or_default();
         let key = String::from_utf8_lossy(key);
         Fault::Malformed(match error {
             Error::Line(_) => error.to_string().into(),
@@ -62,11 +62,11 @@ impl One {
     }
 
     /// The head of a response.
-    fn head(&self, answer: &Answer) -> Result<HeadEvent, Fault> {
+    fn head(&self, answer: &ResponseLine) -> Result<HeadEvent, Fault> {
         let mut head = ResponseBuilder::new();
         let (status, length) = match answer {
-            Answer::Missing => (404, 0),
-            Answer::Value { flags, length } => {
+            ResponseLine::Missing => (404, 0),
+            ResponseLine::Value { flags, length } => {
                 if self.gzip_flag != 0
                     && flags.read().map_err(|error| self.fault(error))? & self.gzip_flag != 0
                 {
@@ -104,7 +104,7 @@ impl Codec for One {
         let mut escaped = Vec::with_capacity(key.len());
         escape::push_uri(&mut escaped, Set::Memcached, &key);
         self.is_head = cgi::is_head(request, order);
-        self.get = Some(Get::new(escaped, out));
+        self.get = Some(GetResponse::new(escaped, out));
         Ok(Content::None)
     }
 
@@ -114,7 +114,7 @@ impl Codec for One {
         let event = match answer {
             None => HeadEvent::NeedMore,
             Some(answer) => {
-                self.missing = answer == Answer::Missing;
+                self.missing = answer == ResponseLine::Missing;
                 self.head(&answer)?
             }
         };
@@ -153,7 +153,7 @@ impl Codec for One {
     }
 
     fn body_left(&self) -> Option<u64> {
-        let left = self.get.as_ref().map_or(0, Get::body_left);
+        let left = self.get.as_ref().map_or(0, GetResponse::body_left);
         match self.is_head {
             true => Some(0),
             // What follows the value is still to come.

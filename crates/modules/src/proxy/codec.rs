@@ -13,7 +13,7 @@ use nowait_backend::http2::{Http2, Way};
 use nowait_backend::upstream::{
     BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Order,
 };
-use nowait_h1::client::{self, Asked};
+use nowait_h1::client::{self, RequestKind};
 use nowait_h1::encode::{CHUNK_END, LAST_CHUNK, chunk_start};
 use nowait_h1::{Limits, ResponseError};
 use nowait_http::exchange::Interim;
@@ -92,7 +92,7 @@ fn uri<'a>(request: &'a Request, order: &'a Order) -> &'a [u8] {
 /// One request to an HTTP server.
 pub struct Http1 {
     framing: Framing,
-    connection: client::Connection,
+    connection: client::ClientConnection,
     head: ResponseBuilder,
     /// The head may not announce its content correctly, so the connection can't be reused.
     doubtful: bool,
@@ -105,7 +105,7 @@ impl Http1 {
         SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
             Box::new(Self {
                 framing: Framing::default(),
-                connection: client::Connection::new(Limits::default()),
+                connection: client::ClientConnection::new(Limits::default()),
                 head: ResponseBuilder::new(),
                 doubtful: false,
                 hints: 0,
@@ -115,13 +115,13 @@ impl Http1 {
 }
 
 /// The properties of the request that its response depends on.
-fn asked(request: &Request, conf: &ProxyConf, written: &[u8]) -> Asked {
+fn asked(request: &Request, conf: &ProxyConf, written: &[u8]) -> RequestKind {
     if written.get(..5).is_some_and(|method| method.eq_ignore_ascii_case(b"HEAD ")) {
-        Asked::Head
+        RequestKind::Head
     } else if request.head.header(Known::Upgrade).is_some() && conf.headers.sets(Known::Upgrade) {
-        Asked::Upgrade
+        RequestKind::Upgrade
     } else {
-        Asked::Content
+        RequestKind::Content
     }
 }
 
@@ -144,7 +144,7 @@ impl Codec for Http1 {
         let limits = Limits { icy: conf.allow_icy, ..limits };
         self.doubtful = written == Written::Doubtful;
         self.framing = framing;
-        self.connection = client::Connection::new(limits);
+        self.connection = client::ClientConnection::new(limits);
         self.connection.request_sent(asked);
         self.hints = 0;
         Ok(content)

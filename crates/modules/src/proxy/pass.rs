@@ -9,7 +9,7 @@ use nowait_http::conf::place::{Place, place};
 use nowait_http::conf::upstream::{Groups, Server};
 use nowait_http::conf::{HttpConf, complex};
 use nowait_http::module::{set_auto_redirect, set_content};
-use nowait_variables::assigned::{self, Assigned};
+use nowait_variables::assigned_urls::{self, Assigned};
 
 use super::conf::SCHEMES;
 use super::handler::content;
@@ -70,7 +70,7 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let text = complex(word, cx)?;
     let Some(url) = text.literal().cloned() else {
         check_start(word)?;
-        if let Some(name) = assigned::leading_variable(&word.text) {
+        if let Some(name) = assigned_urls::leading_variable(&word.text) {
             cx.global::<UrlVariables>().0.push((name.to_owned(), word.span));
         }
         pass_to(cx, node, Pass::Variable { url: text, span: word.span });
@@ -95,7 +95,7 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             ));
         }
     };
-    let server = Server {
+    let server = UpstreamServer {
         text: parsed.server,
         host: parsed.host,
         port: parsed.port,

@@ -88,8 +88,8 @@ impl Referers {
         let mut hosts = Names::new();
         for (host, path) in &layer.hosts {
             match hosts.insert(&host.text, path.clone()) {
-                Ok(Inserted::New) => {}
-                Ok(Inserted::Conflict) => {
+                Ok(InsertResult::New) => {}
+                Ok(InsertResult::Conflict) => {
                     cx.report(host.error(format!("conflicting parameter \"{host}\"")));
                 }
                 Err(_) => {

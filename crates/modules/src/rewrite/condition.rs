@@ -6,7 +6,7 @@ use nowait_http::log::Level;
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
 use nowait_http::variables::complex::{Complex, Groups};
-use nowait_runtime::fs::{Kind, Metadata};
+use nowait_runtime::fs::{FileKind, Metadata};
 use nowait_variables::Index;
 
 use super::replace::search_failed;
@@ -146,9 +146,11 @@ impl FileTest {
         /// The owner may execute it (`S_IXUSR`).
         const OWNER_EXECUTES: u32 = 0o100;
         match self {
-            Self::Plain => found.kind == Kind::File,
-            Self::Directory => found.kind == Kind::Directory,
-            Self::Exists => matches!(found.kind, Kind::File | Kind::Directory | Kind::Symlink),
+            Self::Plain => found.kind == FileKind::File,
+            Self::Directory => found.kind == FileKind::Directory,
+            Self::Exists => {
+                matches!(found.kind, FileKind::File | FileKind::Directory | FileKind::Symlink)
+            }
             Self::Executable => found.mode & OWNER_EXECUTES != 0,
         }
     }
@@ -172,7 +174,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let found = std::fs::metadata(path).expect("the directory exists");
         Metadata {
-            kind: if found.is_dir() { Kind::Directory } else { Kind::File },
+            kind: if found.is_dir() { FileKind::Directory } else { FileKind::File },
             size: found.size(),
             mtime: found.mtime(),
             mtime_nsec: 0,

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use nowait_conf::{Context, Cx, Diagnostic, Node, Scope, Span, Word};
 use nowait_http::conf::{LocationId, compile_regex, complex};
 use nowait_http::variables::complex::{Mentions, Table};
-use nowait_variables::{Index, assigned, variable_name};
+use nowait_variables::{Index, assigned_urls, variable_name};
 
 use super::{Condition, FileTest, Flag, Op, Program, Replacement, Return, Rewrite};
 
@@ -191,7 +191,7 @@ fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let variable = variable_name(name)?;
     let place =
         cx.global::<Table>().define_set(variable).map_err(|error| name.error(error.to_string()))?;
-    assigned::note(cx, variable, value);
+    assigned_urls::note(cx, variable, value);
     let value = complex(value, cx)?;
     cx.global::<Table>().note_assigned(variable, &value);
     push(cx, node, Op::Set { place, value });

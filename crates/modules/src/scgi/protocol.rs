@@ -9,7 +9,7 @@ use nowait_backend::conf::Backend;
 use nowait_backend::pass::{Addressed, Pass};
 use nowait_backend::response::Rewriter;
 use nowait_backend::upstream::{Codec, CodecFactory, Lane, Order};
-use nowait_gateway::scgi::{Headers, Zero};
+use nowait_gateway::scgi::{Headers, ZeroByte};
 use nowait_http::log::Level;
 use nowait_http::request::{BodyLength, Request};
 use nowait_http::slots::Key;
@@ -38,7 +38,7 @@ fn write(request: &Request, order: &Order, length: u64, out: &mut Vec<u8>) -> Re
     let headers = Headers::begin(length, out);
     let passes = conf.backend.pass_request_headers;
     let appended = conf.params.append(request, &order.wanted, passes, out);
-    appended.map_err(|Zero(name)| {
+    appended.map_err(|ZeroByte(name)| {
         let name = String::from_utf8_lossy(&name);
         let text = format_args!("SCGI can't pass on a zero byte: in parameter \"{name}\"");
         request.log(Level::Error, text);

@@ -14,7 +14,7 @@ use nowait_http::response::LocalFuture;
 use nowait_http::trace::Trace;
 use nowait_message::Method;
 use nowait_message::escape;
-use nowait_runtime::fs::Kind;
+use nowait_runtime::fs::FileKind;
 
 use self::conf::{BrotliStaticConf, GzipStaticConf, ZstdStaticConf};
 
@@ -85,8 +85,8 @@ fn answer(request: &mut Request, path: Vec<u8>, opened: Result<Opened, OpenError
 
 fn respond(request: &mut Request, path: &[u8], file: Opened) -> Outcome {
     match kind(&file) {
-        Kind::Directory => return Outcome::moved(301, with_slash(request)),
-        Kind::File => {}
+        FileKind::Directory => return Outcome::moved(301, with_slash(request)),
+        FileKind::File => {}
         _ => return not_regular(request, path),
     }
     if request.method == Method::Post {
@@ -95,8 +95,8 @@ fn respond(request: &mut Request, path: &[u8], file: Opened) -> Outcome {
     files::whole(request, file).into()
 }
 
-fn kind(opened: &Opened) -> Kind {
-    opened.metadata().map_or(Kind::Other, |metadata| metadata.kind)
+fn kind(opened: &Opened) -> FileKind {
+    opened.metadata().map_or(FileKind::Other, |metadata| metadata.kind)
 }
 
 /// The response for a path that is neither a file nor a directory.

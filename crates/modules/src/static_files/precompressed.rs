@@ -17,7 +17,7 @@ use nowait_http::request::Request;
 use nowait_http::response::{Head, LocalFuture};
 use nowait_http::trace::Trace;
 use nowait_message::Method;
-use nowait_runtime::fs::Kind;
+use nowait_runtime::fs::FileKind;
 
 use super::conf::{BrotliStaticConf, GzipStaticConf, When, ZstdStaticConf};
 
@@ -180,8 +180,8 @@ fn outcome(
         return None;
     }
     match super::kind(&file) {
-        Kind::File => {}
-        Kind::Directory => return None,
+        FileKind::File => {}
+        FileKind::Directory => return None,
         _ => return Some(super::not_regular(request, path)),
     }
     let mut response = files::whole(request, file);

@@ -11,7 +11,7 @@ use nowait_http::path::Append;
 use nowait_http::request::Request;
 use nowait_http::response::LocalFuture;
 use nowait_http::trace::Trace;
-use nowait_runtime::fs::Kind;
+use nowait_runtime::fs::FileKind;
 
 use self::conf::{Candidate, Fallback, TryFiles, TryFilesConf};
 
@@ -46,7 +46,7 @@ impl Handler for TryFiles {
             if !request.has_file() {
                 return Explained::Run;
             }
-            let tried = |path: &[u8], candidate: &Candidate, found: Option<Kind>| {
+            let tried = |path: &[u8], candidate: &Candidate, found: Option<FileKind>| {
                 trace.file_of_kind(path, candidate.directory, found);
             };
             match run(request, self, tried).await {
@@ -62,7 +62,7 @@ impl Handler for TryFiles {
 async fn run(
     request: &mut Request,
     try_files: &TryFiles,
-    mut tried: impl FnMut(&[u8], &Candidate, Option<Kind>),
+    mut tried: impl FnMut(&[u8], &Candidate, Option<FileKind>),
 ) -> Option<Outcome> {
     let current = request.current.clone();
     let location = current.conf.location(request.location);
@@ -85,7 +85,7 @@ async fn run(
         path.extend_from_slice(&name);
         let found = look_up(request, &path).await;
         tried(&path, candidate, found);
-        if found.is_some_and(|kind| (kind == Kind::Directory) == candidate.directory) {
+        if found.is_some_and(|kind| (kind == FileKind::Directory) == candidate.directory) {
             adopt(request, append, name, candidate);
             return None;
         }
@@ -98,7 +98,7 @@ async fn run(
 }
 
 /// What there is at a path.
-async fn look_up(request: &Request, path: &[u8]) -> Option<Kind> {
+async fn look_up(request: &Request, path: &[u8]) -> Option<FileKind> {
     match files::stat(request, path).await {
         Ok(found) => Some(found.kind),
         Err(error) => {

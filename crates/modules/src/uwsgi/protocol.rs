@@ -9,7 +9,7 @@ use nowait_backend::conf::Backend;
 use nowait_backend::pass::{Addressed, Pass};
 use nowait_backend::response::Rewriter;
 use nowait_backend::upstream::{Codec, CodecFactory, Lane, Order};
-use nowait_gateway::uwsgi::{TooBig, Vars};
+use nowait_gateway::uwsgi::{PacketTooLarge, Vars};
 use nowait_http::log::Level;
 use nowait_http::request::{BodyLength, Request};
 use nowait_http::slots::Key;
@@ -38,7 +38,7 @@ fn write(request: &Request, order: &Order, _: u64, out: &mut Vec<u8>) -> Result<
     let vars = Vars::begin(out);
     let passes = conf.backend.pass_request_headers;
     let Ok(()) = conf.params.append(request, &order.wanted, passes, out);
-    vars.end(conf.modifiers, out).map_err(|TooBig(bytes)| {
+    vars.end(conf.modifiers, out).map_err(|PacketTooLarge(bytes)| {
         request.log(Level::Alert, format_args!("uwsgi request is too big: {bytes}"));
         500u16
     })?;

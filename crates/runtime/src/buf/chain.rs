@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::large::Received;
+use super::large::ReceivedBuf;
 use super::small::{OutBuf, RecvBuf};
 use crate::fs;
 
@@ -116,12 +116,12 @@ impl From<OutBuf> for Chunk {
     }
 }
 
-impl From<Received> for Chunk {
-    fn from(received: Received) -> Chunk {
+impl From<ReceivedBuf> for Chunk {
+    fn from(received: ReceivedBuf) -> Chunk {
         match received {
-            Received::Lent(buf) => Chunk::Lent(buf),
-            Received::Large(buf) => Chunk::Bytes(Bytes::from_owner(buf)),
-            Received::Joined(buf) => Chunk::Bytes(buf.freeze()),
+            ReceivedBuf::Lent(buf) => Chunk::Lent(buf),
+            ReceivedBuf::Large(buf) => Chunk::Bytes(Bytes::from_owner(buf)),
+            ReceivedBuf::Joined(buf) => Chunk::Bytes(buf.freeze()),
         }
     }
 }

@@ -96,7 +96,7 @@ impl AsRef<[u8]> for LargeBuf {
 }
 
 /// The result of [`Stream::recv_large`](crate::net::Stream::recv_large).
-pub enum Received {
+pub enum ReceivedBuf {
     /// In a regular buffer.
     Lent(RecvBuf),
     /// In a large buffer.
@@ -108,28 +108,28 @@ pub enum Received {
 /// Up to this many bytes, a copy is cheaper than to share memory.
 const COPY_BYTES_MAX: usize = 2 * 1024;
 
-impl Received {
+impl ReceivedBuf {
     /// Nothing.
-    pub fn empty() -> Received {
-        Received::Lent(RecvBuf::empty())
+    pub fn empty() -> ReceivedBuf {
+        ReceivedBuf::Lent(RecvBuf::empty())
     }
 
     /// Whether more may be available at once, because the buffer was filled. Call it before
     /// truncating.
     pub fn is_full(&self) -> bool {
         match self {
-            Received::Lent(buf) => buf.end as usize == RECV_BUF_BYTES,
-            Received::Large(buf) => buf.end == buf.memory.len(),
-            Received::Joined(_) => false,
+            ReceivedBuf::Lent(buf) => buf.end as usize == RECV_BUF_BYTES,
+            ReceivedBuf::Large(buf) => buf.end == buf.memory.len(),
+            ReceivedBuf::Joined(_) => false,
         }
     }
 
     /// Discards all but the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         match self {
-            Received::Lent(buf) => buf.truncate(len),
-            Received::Large(buf) => buf.end = buf.end.min(buf.start.saturating_add(len)),
-            Received::Joined(buf) => buf.truncate(len),
+            ReceivedBuf::Lent(buf) => buf.truncate(len),
+            ReceivedBuf::Large(buf) => buf.end = buf.end.min(buf.start.saturating_add(len)),
+            ReceivedBuf::Joined(buf) => buf.truncate(len),
         }
     }
 
@@ -139,12 +139,12 @@ impl Received {
     /// If fewer bytes are left.
     pub fn advance(&mut self, count: usize) {
         match self {
-            Received::Lent(buf) => buf.advance(count),
-            Received::Large(buf) => {
+            ReceivedBuf::Lent(buf) => buf.advance(count),
+            ReceivedBuf::Large(buf) => {
                 assert!(count <= buf.end - buf.start, "advance beyond the received bytes");
                 buf.start += count;
             }
-            Received::Joined(buf) => buf.advance(count),
+            ReceivedBuf::Joined(buf) => buf.advance(count),
         }
     }
 
@@ -152,9 +152,9 @@ impl Received {
     /// less than half of their memory, they are copied into an allocation of the exact size.
     pub fn into_compact_bytes(self) -> Bytes {
         let memory = match &self {
-            Received::Lent(buf) => buf.memory_bytes(),
-            Received::Large(buf) => buf.memory.len(),
-            Received::Joined(buf) => buf.capacity(),
+            ReceivedBuf::Lent(buf) => buf.memory_bytes(),
+            ReceivedBuf::Large(buf) => buf.memory.len(),
+            ReceivedBuf::Joined(buf) => buf.capacity(),
         };
         if self.len() <= memory / 2 { Bytes::copy_from_slice(&self) } else { self.into_bytes() }
     }
@@ -171,30 +171,30 @@ impl Received {
             return Bytes::copy_from_slice(&self);
         }
         match self {
-            Received::Lent(buf) => buf.into_bytes(),
-            Received::Large(buf) => Bytes::from_owner(buf),
-            Received::Joined(buf) => buf.freeze(),
+            ReceivedBuf::Lent(buf) => buf.into_bytes(),
+            ReceivedBuf::Large(buf) => Bytes::from_owner(buf),
+            ReceivedBuf::Joined(buf) => buf.freeze(),
         }
     }
 }
 
-impl Deref for Received {
+impl Deref for ReceivedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match self {
-            Received::Lent(buf) => buf,
-            Received::Large(buf) => buf,
-            Received::Joined(buf) => buf,
+            ReceivedBuf::Lent(buf) => buf,
+            ReceivedBuf::Large(buf) => buf,
+            ReceivedBuf::Joined(buf) => buf,
         }
     }
 }
 
-impl DerefMut for Received {
+impl DerefMut for ReceivedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
-            Received::Lent(buf) => buf,
-            Received::Large(buf) => buf,
-            Received::Joined(buf) => buf,
+            ReceivedBuf::Lent(buf) => buf,
+            ReceivedBuf::Large(buf) => buf,
+            ReceivedBuf::Joined(buf) => buf,
         }
     }
 }
@@ -234,7 +234,7 @@ mod tests {
             let mut buf = LargeBuf::take(LARGE_BUF_BYTES);
             let memory = buf.memory().as_ptr();
             buf.filled(len);
-            Received::Large(buf).into_compact_bytes().as_ptr() != memory
+            ReceivedBuf::Large(buf).into_compact_bytes().as_ptr() != memory
         };
         assert!(compact(LARGE_BUF_BYTES / 2));
         assert!(!compact(LARGE_BUF_BYTES / 2 + 1));
@@ -245,7 +245,7 @@ mod tests {
         let mut buf = LargeBuf::take(LARGE_BUF_BYTES);
         buf.memory()[..4].copy_from_slice(b"text");
         buf.filled(4);
-        let mut received = Received::Large(buf);
+        let mut received = ReceivedBuf::Large(buf);
         received.truncate(3);
         let bytes = received.into_bytes();
         assert_eq!(bytes, "tex");

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 
 use super::socket::DatagramAddresses;
-use crate::buf::{self, Chain, Chunk, LargeBuf, Received, RecvBuf};
+use crate::buf::{self, Chain, Chunk, LargeBuf, ReceivedBuf, RecvBuf};
 use crate::net::{Address, Packet};
 use crate::receive_epoch;
 
@@ -48,7 +48,7 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, 
 
 /// One `recv` of at most `max` bytes, into no more memory than that needs; also returns whether
 /// `max` bytes were received. Never waits.
-pub(super) fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(Received, bool), Errno> {
+pub(super) fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(ReceivedBuf, bool), Errno> {
     let receive = |memory: &mut [u8]| {
         let max = max.clamp(1, memory.len());
         let received = retry(|| net::recv(fd, &mut memory[..max], RecvFlags::DONTWAIT));
@@ -58,7 +58,7 @@ pub(super) fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(Received,
     if max <= buf::RECV_BUF_BYTES {
         let mut memory = buf::take_recv_memory();
         return match receive(&mut memory[..]) {
-            Ok((len, full)) => Ok((Received::Lent(RecvBuf::filled(memory, len)), full)),
+            Ok((len, full)) => Ok((ReceivedBuf::Lent(RecvBuf::filled(memory, len)), full)),
             Err(error) => {
                 buf::put_recv_memory(memory);
                 Err(error)
@@ -68,7 +68,7 @@ pub(super) fn receive_large(fd: BorrowedFd<'_>, max: usize) -> Result<(Received,
     let mut buf = LargeBuf::take(max);
     let (len, full) = receive(buf.memory())?;
     buf.filled(len);
-    Ok((Received::Large(buf), full))
+    Ok((ReceivedBuf::Large(buf), full))
 }
 
 /// One `send` or `sendmsg` of one piece behind the other.

@@ -27,11 +27,11 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags};
 
-use crate::buf::{Chain, OutBuf, RECV_BUF_BYTES, Received, RecvBuf};
+use crate::buf::{Chain, OutBuf, RECV_BUF_BYTES, ReceivedBuf, RecvBuf};
 use crate::net::{Address, Packet};
 use calls::{accept, receive_datagram, receive_packet, shutdown};
 use epoll::Epoll;
-use sim::Weather;
+use sim::NetworkFaults;
 pub(crate) use sim::{Sim, placeholder};
 use uring::Uring;
 
@@ -81,8 +81,8 @@ impl Driver {
     }
 
     /// The simulated driver.
-    pub(crate) fn simulated(seed: u64, weather: Weather) -> Driver {
-        Driver::Sim(Box::new(Sim::new(seed, weather)))
+    pub(crate) fn simulated(seed: u64, faults: NetworkFaults) -> Driver {
+        Driver::Sim(Box::new(Sim::new(seed, faults)))
     }
 
     /// The simulation behind this driver.
@@ -225,12 +225,12 @@ impl Driver {
         fd: BorrowedFd<'_>,
         max: usize,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Received>> {
+    ) -> Poll<io::Result<ReceivedBuf>> {
         match self {
             Driver::Epoll(driver) => driver.poll_recv_large(key, fd, max, cx),
             Driver::Uring(driver) => driver.poll_recv_large(key, fd, max, cx),
             Driver::Sim(driver) => {
-                driver.poll_recv(key, max, cx).map(|result| result.map(Received::Lent))
+                driver.poll_recv(key, max, cx).map(|result| result.map(ReceivedBuf::Lent))
             }
         }
     }

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, statat};
 use rustix::io::Errno;
 
 use super::symlinks::open_path;
-use super::{Io, Kind, Metadata, Name, Symlinks, names, offload};
+use super::{FileKind, Io, Metadata, Name, Symlinks, names, offload};
 use crate::pool::{Class, Op};
 
 /// What to list.
@@ -27,9 +27,9 @@ pub struct ReadDirOptions {
 #[derive(Clone, Debug)]
 pub struct ListingEntry {
     pub name: Vec<u8>,
-    /// The kind of the name itself as the directory stores it: a link is a link. [`Kind::Other`]:
+    /// The kind of the name itself as the directory stores it: a link is a link. [`FileKind::Other`]:
     /// not stored.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Metadata of the file that the name leads to, or of the link itself if it is dangling. `None`
     /// if not requested or not permitted.
     pub metadata: Option<Metadata>,
@@ -139,7 +139,7 @@ struct OpenDirectory {
 #[derive(Debug)]
 struct RawEntry {
     name: CString,
-    kind: Kind,
+    kind: FileKind,
     ino: u64,
 }
 
@@ -186,7 +186,7 @@ impl OpenDirectory {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            let kind = Kind::from_type(entry.file_type());
+            let kind = FileKind::from_type(entry.file_type());
             found.push(RawEntry { name: name.to_owned(), kind, ino: entry.ino() });
         }
         if found.len() > max {
@@ -203,7 +203,7 @@ impl OpenDirectory {
         let Some(dir) = self.ruled.as_ref().filter(|_| may_be_link(found.kind)) else {
             return Ok(stat(AtFlags::empty()).ok().or_else(own));
         };
-        if own().is_some_and(|own| own.kind != Kind::Symlink) {
+        if own().is_some_and(|own| own.kind != FileKind::Symlink) {
             return Ok(own());
         }
         let path = [&dir.path, &b"/"[..], found.name.to_bytes()].concat();
@@ -216,6 +216,6 @@ impl OpenDirectory {
 }
 
 /// Whether an entry may be a link: some file systems store no kinds.
-fn may_be_link(kind: Kind) -> bool {
-    matches!(kind, Kind::Symlink | Kind::Other)
+fn may_be_link(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Symlink | FileKind::Other)
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::metadata::{Kind, Metadata};
+use super::metadata::{FileKind, Metadata};
 use super::{Io, known, offload};
 use crate::mounts::Mount;
 use crate::pool::{Class, Op, Pool};
@@ -132,7 +132,7 @@ impl FileHandle {
         // The file was opened by name in this turn: it is so unlikely to have been deleted since
         // that checking costs more, unless the file is very large.
         let is_of_this_turn = self.opened.is_some() && self.opened == turn::begun();
-        self.metadata.kind == Kind::File
+        self.metadata.kind == FileKind::File
             && !(is_of_this_turn && self.metadata.blocks <= QUICK_BLOCKS)
             && rustix::fs::fstat(self.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
     }

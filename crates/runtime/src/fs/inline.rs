@@ -23,7 +23,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::symlinks::split_trusted;
-use super::{Kind, Metadata, Symlinks};
+use super::{FileKind, Metadata, Symlinks};
 use crate::mounts::{self, Mount, places};
 
 /// openat2 or RESOLVE_CACHED is unavailable (before Linux 5.12, or a container forbids it).
@@ -154,7 +154,7 @@ fn examine(
         Err(error) => return Some(Err(error.into())),
     };
     // O_PATH with O_NOFOLLOW opens links themselves.
-    if metadata.kind == Kind::Symlink && flags.contains(OFlags::PATH) {
+    if metadata.kind == FileKind::Symlink && flags.contains(OFlags::PATH) {
         return None;
     }
     if metadata.dev == place.dev {
@@ -177,14 +177,14 @@ fn examine(
 pub(super) fn learn(path: &[u8], fd: BorrowedFd<'_>, metadata: &Metadata) -> &'static Mount {
     let mount = mounts::of(fd, metadata.dev);
     learn_dir_of(path);
-    if metadata.kind == Kind::Directory {
+    if metadata.kind == FileKind::Directory {
         places::learn_dir(trim_slashes(path), mount);
     }
     let is_elsewhere = || {
         places::place_of_dir(places::parent(path)).is_some_and(|(dir, _)| dir.dev != mount.dev)
             || openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
                 .and_then(fstat)
-                .is_ok_and(|stat| Metadata::from_stat(&stat).kind == Kind::Symlink)
+                .is_ok_and(|stat| Metadata::from_stat(&stat).kind == FileKind::Symlink)
     };
     if places::place_of_name(path).is_none_or(|known| known.dev != mount.dev) && is_elsewhere() {
         places::learn_name(path, mount);

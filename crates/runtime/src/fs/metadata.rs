@@ -6,7 +6,7 @@ use rustix::fs::{FileType, Stat};
 
 /// The kind of file that a name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     File,
     Directory,
     Symlink,
@@ -17,17 +17,17 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
-    pub(super) fn from_type(file_type: FileType) -> Kind {
+impl FileKind {
+    pub(super) fn from_type(file_type: FileType) -> FileKind {
         match file_type {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Symlink,
-            FileType::Fifo => Kind::Fifo,
-            FileType::Socket => Kind::Socket,
-            FileType::CharacterDevice => Kind::CharDevice,
-            FileType::BlockDevice => Kind::BlockDevice,
-            FileType::Unknown => Kind::Other,
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Directory,
+            FileType::Symlink => FileKind::Symlink,
+            FileType::Fifo => FileKind::Fifo,
+            FileType::Socket => FileKind::Socket,
+            FileType::CharacterDevice => FileKind::CharDevice,
+            FileType::BlockDevice => FileKind::BlockDevice,
+            FileType::Unknown => FileKind::Other,
         }
     }
 }
@@ -35,7 +35,7 @@ impl Kind {
 /// File metadata, as reported by fstat(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Bytes.
     pub size: u64,
     /// Time of the last change of the contents: seconds since 1970 and nanoseconds.
@@ -87,7 +87,7 @@ impl Metadata {
     #[allow(clippy::unnecessary_cast)]
     pub(crate) fn from_stat(stat: &Stat) -> Metadata {
         Metadata {
-            kind: Kind::from_type(FileType::from_raw_mode(stat.st_mode)),
+            kind: FileKind::from_type(FileType::from_raw_mode(stat.st_mode)),
             size: u64::try_from(stat.st_size).unwrap_or(0),
             mtime: stat.st_mtime as i64,
             mtime_nsec: stat.st_mtime_nsec as u32,
@@ -104,10 +104,10 @@ impl Metadata {
     }
 
     pub fn is_file(&self) -> bool {
-        self.kind == Kind::File
+        self.kind == FileKind::File
     }
 
     pub fn is_dir(&self) -> bool {
-        self.kind == Kind::Directory
+        self.kind == FileKind::Directory
     }
 }

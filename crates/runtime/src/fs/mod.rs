@@ -43,7 +43,7 @@ mod write;
 pub use dir::{DirReader, Listing, ListingEntry, ReadDirOptions, read_dir};
 pub use file::File;
 pub use inline::is_supported as opens_inline;
-pub use metadata::{Kind, Metadata, Stamp};
+pub use metadata::{FileKind, Metadata, Stamp};
 pub use names::{ATTRIBUTE_BYTES_MAX, Name};
 pub use open::{
     OpenOptions, PREFETCH_MAX, open, open_in_pool, read, stat, stat_only, try_open, try_stat,

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::{Kind, Metadata};
+use super::{FileKind, Metadata};
 
 /// Which symbolic links a path may lead through (directive `disable_symlinks`). `from` is the
 /// length of the trusted part of the path: links in it are followed.
@@ -102,7 +102,7 @@ fn open_owned_links(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Resu
             Mode::empty(),
         )?;
         let link = Metadata::from_stat(&rustix::fs::fstat(&link)?);
-        if link.kind != Kind::Symlink {
+        if link.kind != FileKind::Symlink {
             current = step(false)?;
             continue;
         }

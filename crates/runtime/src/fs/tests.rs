@@ -34,7 +34,10 @@ fn a_file_lives_and_dies() {
         let file = open_in_pool(&io, &path("a/b/file"), &options).await.unwrap();
         assert_eq!(&file.read_at(&io, 0, 5).await.unwrap()[..], b"hello");
         assert!(open_in_pool(&io, &path("a/b/none"), &options).await.is_err());
-        assert_eq!(stat(&io, &path("a/b"), Symlinks::Follow).await.unwrap().kind, Kind::Directory);
+        assert_eq!(
+            stat(&io, &path("a/b"), Symlinks::Follow).await.unwrap().kind,
+            FileKind::Directory
+        );
         let options = ReadDirOptions { entries_max: 10, metadata: true };
         let listing = read_dir(&io, &name("a/b"), &options).await.unwrap();
         assert_eq!(listing.entries.len(), 1);
@@ -103,9 +106,9 @@ fn kinds_are_told_and_nothing_blocks() {
     let kind = |name: &str| {
         open_repeatedly(&io, &dir.path(name), Symlinks::Follow).map(|metadata| metadata.kind)
     };
-    assert_eq!(kind("file").unwrap(), Kind::File);
-    assert_eq!(kind("fifo").unwrap(), Kind::Fifo, "without waiting for a writer");
-    assert_eq!(kind("").unwrap(), Kind::Directory);
+    assert_eq!(kind("file").unwrap(), FileKind::File);
+    assert_eq!(kind("fifo").unwrap(), FileKind::Fifo, "without waiting for a writer");
+    assert_eq!(kind("").unwrap(), FileKind::Directory);
     assert_eq!(kind("nothing").unwrap_err().kind(), io::ErrorKind::NotFound);
     assert_eq!(kind("file/below").unwrap_err().kind(), io::ErrorKind::NotADirectory);
     assert_eq!(kind("a\0b").unwrap_err().kind(), io::ErrorKind::InvalidInput);
@@ -321,13 +324,13 @@ fn listings_are_bounded() {
     assert_eq!(listing.entries.len(), 22, "the link that leads out is left out");
     let is_file = |entry: &ListingEntry| entry.metadata.unwrap().is_file();
     let link = listing.entries.iter().find(|entry| entry.name == b"file1-link").unwrap();
-    assert!(is_file(link) && link.kind == Kind::Symlink);
+    assert!(is_file(link) && link.kind == FileKind::Symlink);
     std::fs::remove_file(dir.0.join("file1-link")).unwrap();
     std::fs::remove_file(dir.0.join("passwd")).unwrap();
     let all = list(21);
     assert_eq!((all.entries.len(), all.truncated), (21, false));
     let link = all.entries.iter().find(|entry| entry.name == b"file0-link").unwrap();
-    assert_eq!(link.metadata.unwrap().kind, Kind::Symlink, "it leads nowhere");
+    assert_eq!(link.metadata.unwrap().kind, FileKind::Symlink, "it leads nowhere");
     let options = ReadDirOptions { entries_max: 5, metadata: false };
     let error = block_on(read_dir(&io, &name("file1"), &options)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotADirectory);

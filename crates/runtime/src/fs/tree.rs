@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::names::{copy_attribute, create_new, set_times};
 use super::symlinks::open_path;
-use super::{Io, Kind, Metadata, Name, offload};
+use super::{FileKind, Io, Metadata, Name, offload};
 use crate::pool::{Class, Op, Pool};
 
 /// Most levels of directories in a tree: each takes up to two descriptors while it is walked.
@@ -239,7 +239,7 @@ impl TreeWalk {
                 Some(Ok(entry)) => {
                     let name = entry.file_name().to_bytes();
                     if name != b"." && name != b".." {
-                        let (name, kind) = (name.to_vec(), Kind::from_type(entry.file_type()));
+                        let (name, kind) = (name.to_vec(), FileKind::from_type(entry.file_type()));
                         self.visit(&name, kind, &mut step);
                     }
                 }
@@ -288,21 +288,21 @@ impl TreeWalk {
     }
 
     /// Handles a name of the current directory.
-    fn visit(&mut self, name: &[u8], kind: Kind, step: &mut TreeStep) {
+    fn visit(&mut self, name: &[u8], kind: FileKind, step: &mut TreeStep) {
         let Some(level) = self.levels.last() else { return };
         let Ok(dir) = level.dir.fd() else { return };
         let kind = match kind {
-            Kind::Other => match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            FileKind::Other => match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => Metadata::from_stat(&stat).kind,
                 Err(error) => return self.failed(step, "lstat()", name, error),
             },
             kind => kind,
         };
         let result = match (kind, &level.to) {
-            (Kind::Directory, _) if self.levels.len() >= TREE_DEPTH_MAX => {
+            (FileKind::Directory, _) if self.levels.len() >= TREE_DEPTH_MAX => {
                 Err(("opendir()", Errno::NAMETOOLONG.into()))
             }
-            (Kind::Directory, None) => open_dir(dir, name)
+            (FileKind::Directory, None) => open_dir(dir, name)
                 .map(|dir| {
                     Some(Level {
                         name: name.to_vec(),
@@ -316,8 +316,8 @@ impl TreeWalk {
             (_, None) => rustix::fs::unlinkat(dir, name, AtFlags::empty())
                 .map(|()| None)
                 .map_err(|error| ("unlink()", error.into())),
-            (Kind::Directory, Some(to)) => self.copy_dir(level, to, name),
-            (Kind::File, Some(to)) => match self.copy_file(level, to, name) {
+            (FileKind::Directory, Some(to)) => self.copy_dir(level, to, name),
+            (FileKind::File, Some(to)) => match self.copy_file(level, to, name) {
                 Ok(file) => {
                     self.file = Some(file);
                     return;

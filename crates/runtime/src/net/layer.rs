@@ -25,7 +25,7 @@ use rustix::net::SendFlags;
 
 use super::Stream;
 use crate::buf::{
-    Chain, Chunk, LargeBuf, OutBuf, RECV_BUF_BYTES, Received, RecvBuf, put_recv_memory,
+    Chain, Chunk, LargeBuf, OutBuf, RECV_BUF_BYTES, ReceivedBuf, RecvBuf, put_recv_memory,
     take_recv_memory,
 };
 use crate::driver::AfterSend;
@@ -264,19 +264,19 @@ impl Layered {
         stream: &Stream,
         max_bytes: usize,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Received>> {
+    ) -> Poll<io::Result<ReceivedBuf>> {
         if max_bytes <= RECV_BUF_BYTES {
-            return self.poll_recv(stream, cx).map_ok(Received::Lent);
+            return self.poll_recv(stream, cx).map_ok(ReceivedBuf::Lent);
         }
         loop {
             self.poll_own_output(stream, cx);
             if self.ended.get() {
-                return Poll::Ready(Ok(Received::empty()));
+                return Poll::Ready(Ok(ReceivedBuf::empty()));
             }
             if self.has_input()
                 && let Some(plain) = self.open_small(stream, None, cx)?
             {
-                return Poll::Ready(Ok(Received::Lent(plain)));
+                return Poll::Ready(Ok(ReceivedBuf::Lent(plain)));
             }
             if self.ended.get() {
                 continue;
@@ -293,7 +293,7 @@ impl Layered {
             let written = self.open(stream, Some(&mut buf), &mut plain.memory()[..room], cx)?;
             if written > 0 {
                 plain.filled(written);
-                return Poll::Ready(Ok(Received::Large(plain)));
+                return Poll::Ready(Ok(ReceivedBuf::Large(plain)));
             }
         }
     }

@@ -21,7 +21,8 @@ pub use layer::{DetachedLayer, Layer, OpenProgress};
 pub use listener::{Accepted, Listener, ListenerOptions};
 pub use packet::Packet;
 pub use relay::{
-    AfterEnd, Channel, ChannelFuture, End, Observer, RelayEnd, RelayOptions, Side, Sides, relay,
+    AfterEnd, Channel, ChannelFuture, Endpoint, Observer, RelayEnd, RelayOptions, Side, Sides,
+    relay,
 };
 pub use send::{Send, SendOptions};
 pub use stream::{Hangup, Recv, RecvLarge, Stream, Unread};

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::splice::{PooledPipe, Splice};
 use super::{NO_TIMEOUT, SendOptions, Stream};
-use crate::buf::{Chain, LARGE_BUF_BYTES, RECV_BUF_BYTES, Received};
+use crate::buf::{Chain, LARGE_BUF_BYTES, RECV_BUF_BYTES, ReceivedBuf};
 use crate::time::timeout;
 use crate::{now, sleep, yield_now};
 
@@ -76,7 +76,7 @@ pub trait Channel {
     ///
     /// # Errors
     /// The channel or its connection has ended without that.
-    fn recv(&self) -> ChannelFuture<'_, Received>;
+    fn recv(&self) -> ChannelFuture<'_, ReceivedBuf>;
 
     /// Sends bytes that are in memory; done when the connection has taken them, and may be given more.
     ///
@@ -96,39 +96,39 @@ pub trait Channel {
 
 /// How a side is reached.
 #[derive(Clone, Copy)]
-pub enum End<'a> {
+pub enum Endpoint<'a> {
     /// A connection of its own.
     Stream(&'a Stream),
     /// A part of one.
     Channel(&'a dyn Channel),
 }
 
-impl<'a> From<&'a Stream> for End<'a> {
+impl<'a> From<&'a Stream> for Endpoint<'a> {
     fn from(stream: &'a Stream) -> Self {
-        End::Stream(stream)
+        Endpoint::Stream(stream)
     }
 }
 
-impl<'a> End<'a> {
+impl<'a> Endpoint<'a> {
     /// The connection, if its bytes may pass through a pipe.
     fn plain(self) -> Option<&'a Stream> {
         match self {
-            End::Stream(stream) => (!stream.has_layer()).then_some(stream),
-            End::Channel(_) => None,
+            Endpoint::Stream(stream) => (!stream.has_layer()).then_some(stream),
+            Endpoint::Channel(_) => None,
         }
     }
 
     fn shutdown_write(self) -> io::Result<()> {
         match self {
-            End::Stream(stream) => stream.shutdown_write(),
-            End::Channel(channel) => channel.shutdown_write(),
+            Endpoint::Stream(stream) => stream.shutdown_write(),
+            Endpoint::Channel(channel) => channel.shutdown_write(),
         }
     }
 
     fn bytes_moved(self) -> u64 {
         match self {
-            End::Stream(stream) => stream.bytes_sent().wrapping_add(stream.bytes_received()),
-            End::Channel(channel) => channel.bytes_moved(),
+            Endpoint::Stream(stream) => stream.bytes_sent().wrapping_add(stream.bytes_received()),
+            Endpoint::Channel(channel) => channel.bytes_moved(),
         }
     }
 }
@@ -203,7 +203,7 @@ pub enum RelayEnd {
 /// Joins two sides until one of them ends, or both do. `first` holds the bytes to send to
 /// each side before all others, such as bytes received earlier.
 pub async fn relay(
-    ends: Sides<End<'_>>,
+    ends: Sides<Endpoint<'_>>,
     first: Sides<Chain>,
     options: &RelayOptions,
     observer: &dyn Observer,
@@ -263,7 +263,7 @@ enum SpliceResult {
 
 /// State shared by both directions and the idle watch.
 struct RelayState<'a> {
-    ends: Sides<End<'a>>,
+    ends: Sides<Endpoint<'a>>,
     options: &'a RelayOptions,
     observer: &'a dyn Observer,
     /// When something was last received or sent.
@@ -313,17 +313,17 @@ impl RelayState<'_> {
             // Without a function of its own, whose future would enlarge every relay.
             let received =
                 match (*self.ends.of(from), bulk && self.options.buffer_bytes > RECV_BUF_BYTES) {
-                    (End::Stream(stream), true) => {
+                    (Endpoint::Stream(stream), true) => {
                         stream.recv_large(NO_TIMEOUT, self.options.buffer_bytes).await
                     }
-                    (End::Stream(stream), false) => {
-                        stream.recv(NO_TIMEOUT).await.map(Received::Lent)
+                    (Endpoint::Stream(stream), false) => {
+                        stream.recv(NO_TIMEOUT).await.map(ReceivedBuf::Lent)
                     }
-                    (End::Channel(channel), _) => channel.recv().await,
+                    (Endpoint::Channel(channel), _) => channel.recv().await,
                 };
             let piece = received.unwrap_or_else(|error| {
                 self.observer.failed(from, "recv()", &error);
-                Received::empty()
+                ReceivedBuf::empty()
             });
             if piece.is_empty() {
                 self.pass_end_on(from);
@@ -368,8 +368,8 @@ impl RelayState<'_> {
         let bytes = chain.len() as usize;
         let options = SendOptions::new(*self.options.stuck.of(to));
         let sent = match self.ends.of(to) {
-            End::Stream(stream) => stream.send(chain, options).await,
-            End::Channel(channel) => channel.send(chain, options).await,
+            Endpoint::Stream(stream) => stream.send(chain, options).await,
+            Endpoint::Channel(channel) => channel.send(chain, options).await,
         };
         match sent {
             Ok(()) => {

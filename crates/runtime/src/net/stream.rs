@@ -19,7 +19,7 @@ use rustix::net::{self, sockopt};
 use super::Address;
 use super::layer::{DetachedLayer, Layered};
 use super::send::{Send, SendOptions};
-use crate::buf::{Chain, OutBuf, Received, RecvBuf};
+use crate::buf::{Chain, OutBuf, ReceivedBuf, RecvBuf};
 use crate::driver::{Role, SocketKey, Wait};
 use crate::local::{self, Local};
 use crate::time::wheel::TimerId;
@@ -119,7 +119,7 @@ impl Stream {
     ///
     /// # Errors
     /// As for `recv`.
-    pub fn try_recv_large(&self, max_bytes: usize) -> io::Result<Option<Received>> {
+    pub fn try_recv_large(&self, max_bytes: usize) -> io::Result<Option<ReceivedBuf>> {
         let mut recv = self.recv_large(super::NO_TIMEOUT, max_bytes);
         match Pin::new(&mut recv).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(received) => received.map(Some),
@@ -561,7 +561,7 @@ pub struct RecvLarge<'a> {
 }
 
 impl Future for RecvLarge<'_> {
-    type Output = io::Result<Received>;
+    type Output = io::Result<ReceivedBuf>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let stream = self.stream;

@@ -1,7 +1,7 @@
 //! Settings of connections and of name resolution. nginx: `ngx_stream_core_module`.
 
 use nowait_conf::{Cx, Diagnostic, Msec, Node, Scope, Size};
-use nowait_front::resolving::Resolving;
+use nowait_front::resolver_directives::Resolving;
 use nowait_upstream::conf::ResolverSetting;
 
 nowait_conf::directives! {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_front::limit::{LimitZone, Slots};
-use nowait_front::resolving::Resolving;
+use nowait_front::resolver_directives::Resolving;
 use nowait_front::servers::{Listen, ServerId};
 use nowait_front::upstreams::Upstreams;
 use nowait_sys::listen::ListenAddress;
@@ -33,7 +33,7 @@ pub struct StreamConf {
     /// Groups of upstream servers.
     pub upstreams: Upstreams<StreamVariables>,
     /// Settings of the resolvers, indexed by their numbers.
-    pub resolvers: Vec<Arc<nowait_resolver::Settings>>,
+    pub resolvers: Vec<Arc<nowait_resolver::ResolverSettings>>,
     /// The access logs of the block itself: as in nginx, their files are opened even if every
     /// server has its own logs.
     pub access_logs: nowait_front::log::access::AccessLogs,
@@ -42,7 +42,7 @@ pub struct StreamConf {
     /// Whether variables show what clients of TLS offer.
     pub wants_offers: bool,
     /// Sessions of TLS.
-    pub tls_sessions: nowait_front::tls::conf::Shared,
+    pub tls_sessions: nowait_front::tls::conf::SharedTls,
     /// Name resolution where no server overrides it.
     pub resolving: Resolving,
 }

@@ -1,7 +1,7 @@
 //! `allow` and `deny`: the access phase. nginx: `ngx_stream_access_module`.
 
 use nowait_conf::{Cx, Scope};
-use nowait_front::access::{self, AccessConf, Verdict, by_address};
+use nowait_front::access::{self, AccessConf, AccessVerdict, by_address};
 use nowait_front::log::Level;
 
 use crate::module::{Handler, Module, Phase, Step};
@@ -32,7 +32,7 @@ fn handler(_cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<dyn Handler>> {
 
 impl Handler for Access {
     fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>> {
-        let refused = by_address(&self.0.rules, session.peer()) == Verdict::Refused;
+        let refused = by_address(&self.0.rules, session.peer()) == AccessVerdict::Refused;
         if refused {
             session.log(Level::Error, format_args!("access forbidden by rule"));
         }

@@ -2,7 +2,9 @@
 //! `ngx_stream_limit_conn_module`.
 
 use nowait_conf::{Cx, Diagnostic, Node, Scope};
-use nowait_front::limit::connections::{self, Answer, ConnectionLimit, ConnectionLimits, Refused};
+use nowait_front::limit::connections::{
+    self, ConnectionLimit, ConnectionLimits, ConnectionVerdict, CountError,
+};
 use nowait_front::limit::{Decision, LimitLevel, Parameters};
 use std::sync::Arc;
 
@@ -78,14 +80,14 @@ impl Handler for ServerLimits {
     fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>> {
         let zones = &session.current.conf.limit_zones;
         let (decision, result) = match connections::ask(session, &self.connections, zones) {
-            Answer::Unlimited => return Step::Done(Ok(())),
-            Answer::Counted(held) => {
+            ConnectionVerdict::Unlimited => return Step::Done(Ok(())),
+            ConnectionVerdict::Counted(held) => {
                 session.limits.hold(held);
                 (Decision::Passed, Ok(()))
             }
-            Answer::Refused { zone, why } => {
+            ConnectionVerdict::Refused { zone, why } => {
                 let dry_run = self.conf.limit_conn_dry_run;
-                if why == Refused::TooMany {
+                if why == CountError::TooMany {
                     let text = connections::message(zone, dry_run);
                     session.log(self.conf.limit_conn_log_level.level(), format_args!("{text}"));
                 }

@@ -6,7 +6,7 @@ use nowait_front::handover::PASSES_MAX;
 use nowait_front::log::Level;
 use nowait_runtime::buf::RECV_BUF_BYTES;
 use nowait_runtime::net::Address;
-use nowait_upstream::conf::{Target, target};
+use nowait_upstream::conf::{ServerLocation, target};
 use nowait_variables::Subject;
 
 use crate::conf::Complex;
@@ -41,11 +41,11 @@ enum PassTo {
 /// The error in nginx's words, to be followed by the text.
 fn address(text: &[u8]) -> Result<Address, &'static str> {
     match target(text, 0)? {
-        Target::Addresses(mut all) => match all.pop().ok_or("no addresses")? {
+        ServerLocation::Addresses(mut all) => match all.pop().ok_or("no addresses")? {
             Address::Inet(inet) if inet.port() == 0 => Err("no port"),
             address => Ok(address),
         },
-        Target::Name { .. } => Err("no addresses"),
+        ServerLocation::Name { .. } => Err("no addresses"),
     }
 }
 

@@ -2,7 +2,7 @@
 //! `ngx_stream_set_module`.
 
 use nowait_conf::{Cx, Diagnostic, Node, Scope};
-use nowait_variables::{Place, Slot, Subject, variable_name};
+use nowait_variables::{SetTarget, Slot, Subject, variable_name};
 
 use crate::conf::Complex;
 use crate::module::{Handler, Module, Phase, Step};
@@ -40,8 +40,8 @@ fn set(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let variable = variable_name(name)?;
     let place = cx.global::<Table>().define_set(variable);
     let slot = match place.map_err(|error| name.error(error.to_string()))? {
-        Place::Slot(slot) => slot,
-        Place::Builtin(_) => unreachable!("no built-in variable of sessions can be changed"),
+        SetTarget::Slot(slot) => slot,
+        SetTarget::Builtin(_) => unreachable!("no built-in variable of sessions can be changed"),
     };
     let value = nowait_variables::text(value, cx)?;
     cx.layer::<SetDirectives>().0.push(Set { slot, value });

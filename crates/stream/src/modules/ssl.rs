@@ -8,14 +8,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nowait_front::log::Level;
-use nowait_front::resolving::Resolving;
+use nowait_front::resolver_directives::Resolving;
 use nowait_front::servers::Virtual;
+use nowait_front::tls::certificate_loader::NamedPairs;
 use nowait_front::tls::conf::VerifyClient;
-use nowait_front::tls::loading::NamedPairs;
 use nowait_front::tls::ocsp::Asking;
-use nowait_front::tls::trust::{ClientTrust, Verdict};
-use nowait_front::tls::variables::{Fact, Seen};
-use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Hello, Tls};
+use nowait_front::tls::trust::{ClientTrust, ClientVerdict};
+use nowait_front::tls::variables::{Fact, SessionView};
+use nowait_front::tls::{
+    self, Chosen, Fault, HANDSHAKES_MAX, Handshake, HandshakeError, Hello, Tls,
+};
 use nowait_runtime::fs::Io;
 use nowait_runtime::net::Stream;
 
@@ -73,14 +75,14 @@ async fn handshake(session: &Session, stream: &Stream, servers: &Virtual) -> Res
         Ok(()) => Ok(()),
         Err(failure) => {
             let level = match &failure {
-                Failure::Tls(error) if error.fault() != Fault::Peer => Level::Crit,
-                Failure::Pool(_) | Failure::Certificate(_) => Level::Error,
+                HandshakeError::Tls(error) if error.fault() != Fault::Peer => Level::Crit,
+                HandshakeError::Pool(_) | HandshakeError::Certificate(_) => Level::Error,
                 _ => Level::Info,
             };
             session.log(level, format_args!("{failure}"));
             match failure {
                 // The session has done all that it is for.
-                Failure::Validated(_) => Err(Status::Ok),
+                HandshakeError::Validated(_) => Err(Status::Ok),
                 _ => Err(Status::InternalServerError),
             }
         }
@@ -93,7 +95,7 @@ async fn choose(
     servers: &Virtual,
     hello: &Hello,
     handshake: &Handshake,
-) -> Result<Chosen, Failure> {
+) -> Result<Chosen, HandshakeError> {
     if let Some(name) = hello.server_name() {
         let found = servers
             .names
@@ -106,7 +108,7 @@ async fn choose(
     }
     let own = &session.server().tls.server;
     let default = &session.current.conf.server(servers.default_server).tls.server;
-    let (own, server) = own.or_default(default).ok_or(Failure::Rejected)?;
+    let (own, server) = own.or_default(default).ok_or(HandshakeError::Rejected)?;
     let current = &session.current;
     let mut chosen =
         own.choice(server, current.conf.wants_offers, |resolving| asking(session, resolving));
@@ -145,10 +147,10 @@ async fn check_client(session: &Session, stream: &Stream, servers: &Virtual) -> 
     let judge = judge_of(session, Some(servers));
     let verdict = match judge {
         Some(judge) => judge_client(session, stream, judge, tls.resolving).await?,
-        None => Verdict::NoCertificate,
+        None => ClientVerdict::NoCertificate,
     };
     match verdict {
-        Verdict::Given(Err(why))
+        ClientVerdict::Given(Err(why))
             if verify != VerifyClient::Off
                 && (verify != VerifyClient::OptionalNoCa || !why.is_missing_ca()) =>
         {
@@ -156,7 +158,7 @@ async fn check_client(session: &Session, stream: &Stream, servers: &Virtual) -> 
             session.log(Level::Info, text);
             Err(Status::InternalServerError)
         }
-        Verdict::NoCertificate if verify == VerifyClient::On => {
+        ClientVerdict::NoCertificate if verify == VerifyClient::On => {
             session.log(Level::Info, format_args!("client sent no required SSL certificate"));
             Err(Status::InternalServerError)
         }
@@ -170,23 +172,23 @@ async fn judge_client(
     stream: &Stream,
     judge: &ClientTrust,
     resolving: Resolving,
-) -> Result<Verdict, Status> {
+) -> Result<ClientVerdict, Status> {
     let known = stream.with_layer(|tls: &Tls| {
         let chain = || tls.session().peer_certificates().to_vec();
         match tls.verdict(judge) {
-            Verdict::Pending => Err(chain()),
+            ClientVerdict::Pending => Err(chain()),
             verdict => Ok(verdict),
         }
     });
     let chain = match known {
-        None => return Ok(Verdict::NoCertificate),
+        None => return Ok(ClientVerdict::NoCertificate),
         Some(Ok(verdict)) => return Ok(verdict),
         Some(Err(chain)) => chain,
     };
     match judge.verify(chain, session.number, &asking(session, resolving)).await {
         Ok(verdict) => {
             stream.with_layer(|tls: &Tls| tls.remember(judge, verdict));
-            Ok(Verdict::Given(verdict))
+            Ok(ClientVerdict::Given(verdict))
         }
         Err(failure) => {
             let text = format_args!("{failure} while verifying client SSL certificate");
@@ -201,8 +203,8 @@ const BUILTINS: &[Builtin] = nowait_front::tls_variables!(Builtin, of);
 fn of(session: &Session, out: &mut Vec<u8>, fact: Fact) -> bool {
     let judge = judge_of(session, session.virtual_servers());
     if let Some(tls) = &*session.expected.borrow() {
-        return fact(Seen { tls, judge }, out);
+        return fact(SessionView { tls, judge }, out);
     }
-    let look = |tls: &Tls| fact(Seen { tls, judge }, out);
+    let look = |tls: &Tls| fact(SessionView { tls, judge }, out);
     session.stream().and_then(|stream| stream.with_layer(look)).unwrap_or(false)
 }

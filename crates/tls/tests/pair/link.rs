@@ -1,8 +1,8 @@
 //! A client and a server, joined in memory.
 
 use nowait_tls::{
-    Acceptor, Client, ClientSettings, Error, Hello, OpenProgress, PLAINTEXT_BYTES_MAX, Refusal,
-    ServerSettings, Session, Stop, TlsServer,
+    Acceptor, ClientSettings, Error, Hello, OpenProgress, PLAINTEXT_BYTES_MAX, Refusal,
+    ServerSettings, Session, Stop, TlsClient, TlsServer,
 };
 
 /// Why the handshake failed, for the client and for the server.
@@ -100,7 +100,7 @@ pub fn hello(client: &mut LinkEnd, piece: usize) -> Result<Hello, Refusal> {
 
 /// Connects a client to a server, up to the end of the handshake.
 pub fn connect_in(
-    client: &Client,
+    client: &TlsClient,
     server: &TlsServer,
     piece: usize,
 ) -> Result<(LinkEnd, LinkEnd), Failed> {
@@ -117,7 +117,7 @@ pub fn connect_in(
     Ok((client, server))
 }
 
-pub fn connect(client: &Client, server: &TlsServer) -> Result<(LinkEnd, LinkEnd), Failed> {
+pub fn connect(client: &TlsClient, server: &TlsServer) -> Result<(LinkEnd, LinkEnd), Failed> {
     connect_in(client, server, usize::MAX)
 }
 
@@ -125,6 +125,6 @@ pub fn server(settings: ServerSettings) -> TlsServer {
     TlsServer::new(settings).unwrap()
 }
 
-pub fn client(settings: ClientSettings) -> Client {
-    Client::new(settings).unwrap()
+pub fn client(settings: ClientSettings) -> TlsClient {
+    TlsClient::new(settings).unwrap()
 }

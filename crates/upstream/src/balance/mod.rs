@@ -13,7 +13,7 @@ mod tried_peers;
 
 use std::net::IpAddr;
 
-use crate::ask::Ask;
+use crate::ask::BalanceInput;
 use crate::conf::Balancer;
 use crate::roster::Tier;
 
@@ -39,7 +39,7 @@ pub(crate) enum Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(balancer: &Balancer, ask: &Ask<'_>) -> Cursor {
+    pub(crate) fn new(balancer: &Balancer, ask: &BalanceInput<'_>) -> Cursor {
         match balancer {
             Balancer::RoundRobin | Balancer::LeastConn | Balancer::LeastTime { .. } => Cursor::None,
             Balancer::IpHash => Cursor::ip(ask.client),

@@ -19,7 +19,7 @@ use nowait_runtime::net::Address;
 pub use balance_methods::{BalanceCriterion, Balancer, Time};
 pub use keepalive::Keepalive;
 pub use resolver::ResolverSetting;
-pub use server::{ServerConf, ServerMode, Target, target};
+pub use server::{ServerConf, ServerLocation, ServerMode, target};
 pub use sticky::{Expires, LearnConf, Sticky, StickyCookie, is_samesite};
 
 pub(crate) use server::Supports;
@@ -166,7 +166,7 @@ impl GroupConf {
     /// round robin, unavailable for 10 seconds after one failure, no idle connections.
     pub fn of_addresses(name: impl Into<Bytes>, addresses: Vec<Address>) -> GroupConf {
         let name = name.into();
-        let server = ServerConf::new(name.clone(), Target::Addresses(addresses));
+        let server = ServerConf::new(name.clone(), ServerLocation::Addresses(addresses));
         GroupConf::of_servers(name, vec![server])
     }
 

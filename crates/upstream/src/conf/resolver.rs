@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use nowait_conf::arity::{self, Arity};
 use nowait_conf::{Cx, Diagnostic, Node, Seconds, Setting, Value, Word};
-use nowait_resolver::{NameServer, Settings};
+use nowait_resolver::{NameServer, ResolverSettings};
 use nowait_runtime::net::Address;
 
-use super::{Target, target};
+use super::{ServerLocation, target};
 
 /// The port of name servers.
 const PORT: u16 = 53;
 
 /// A `resolver` directive. Two of the same text are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResolverSetting(pub Arc<Settings>);
+pub struct ResolverSetting(pub Arc<ResolverSettings>);
 
 impl Setting for ResolverSetting {
     const ARITY: Arity = arity::at_least(1);
 
     fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let mut settings = Settings::new(Vec::new());
+        let mut settings = ResolverSettings::new(Vec::new());
         for word in &node.args {
             parameter(&mut settings, word)?;
         }
@@ -35,7 +35,7 @@ impl Setting for ResolverSetting {
     }
 }
 
-fn parameter(settings: &mut Settings, word: &Word) -> Result<(), Diagnostic> {
+fn parameter(settings: &mut ResolverSettings, word: &Word) -> Result<(), Diagnostic> {
     let value = |name: &[u8]| word.text.strip_prefix(name);
     // nginx knows these two words in lower case only.
     let switch = |value: &[u8]| match value {
@@ -62,16 +62,18 @@ fn parameter(settings: &mut Settings, word: &Word) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-fn server(settings: &mut Settings, word: &Word) -> Result<(), Diagnostic> {
+fn server(settings: &mut ResolverSettings, word: &Word) -> Result<(), Diagnostic> {
     let invalid = |problem: &str| word.error(format!("{problem} in resolver \"{word}\""));
     match target(&word.text, PORT).map_err(invalid)? {
-        Target::Addresses(addresses) => {
+        ServerLocation::Addresses(addresses) => {
             let inet = |address: &Address| address.inet().ok_or_else(|| invalid("invalid host"));
             let addresses: Vec<SocketAddr> =
                 addresses.iter().map(inet).collect::<Result<_, _>>()?;
             settings.servers.extend(addresses.into_iter().map(NameServer::Address));
         }
-        Target::Name { host, port, .. } => settings.servers.push(NameServer::Name { host, port }),
+        ServerLocation::Name { host, port, .. } => {
+            settings.servers.push(NameServer::Name { host, port })
+        }
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ pub struct ServerConf {
     /// As the configuration names it: `backend.example:8080`.
     pub text: Bytes,
     /// Its location.
-    pub target: Target,
+    pub target: ServerLocation,
     /// Its weight.
     pub weight: u32,
     /// Maximum number of connections; 0: no limit.
@@ -56,7 +56,7 @@ pub enum ServerMode {
 
 /// The location of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum ServerLocation {
     /// Known addresses.
     Addresses(Vec<Address>),
     /// A name to be resolved.
@@ -72,7 +72,7 @@ pub enum Target {
     },
 }
 
-impl Target {
+impl ServerLocation {
     /// Whether a port is missing: the default was 0.
     fn has_no_port(&self) -> bool {
         match self {
@@ -86,7 +86,7 @@ impl Target {
 
 impl ServerConf {
     /// With nginx's defaults.
-    pub fn new(text: impl Into<Bytes>, target: Target) -> ServerConf {
+    pub fn new(text: impl Into<Bytes>, target: ServerLocation) -> ServerConf {
         ServerConf {
             text: text.into(),
             target,
@@ -116,12 +116,12 @@ pub(crate) enum Supports {
 ///
 /// # Errors
 /// The error in nginx's words, to be followed by `in upstream "TEXT"`.
-pub fn target(text: &[u8], default_port: u16) -> Result<Target, &'static str> {
+pub fn target(text: &[u8], default_port: u16) -> Result<ServerLocation, &'static str> {
     if text.len() >= 5 && text[..5].eq_ignore_ascii_case(b"unix:") {
         let path = &text[5..];
         return match path.len() {
             0 => Err("no path in the unix domain socket"),
-            1..=UNIX_PATH_MAX => Ok(Target::Addresses(vec![Address::Unix(path.into())])),
+            1..=UNIX_PATH_MAX => Ok(ServerLocation::Addresses(vec![Address::Unix(path.into())])),
             _ => Err("too long path in the unix domain socket"),
         };
     }
@@ -133,8 +133,9 @@ pub fn target(text: &[u8], default_port: u16) -> Result<Target, &'static str> {
             _ => Err("invalid port"),
         },
     };
-    let inet =
-        |ip: IpAddr, port| Ok(Target::Addresses(vec![Address::Inet(SocketAddr::new(ip, port))]));
+    let inet = |ip: IpAddr, port| {
+        Ok(ServerLocation::Addresses(vec![Address::Inet(SocketAddr::new(ip, port))]))
+    };
     if let Some(rest) = text.strip_prefix('[') {
         let (ip, rest) = rest.split_once(']').ok_or("invalid host")?;
         let port = match rest.strip_prefix(':') {
@@ -157,7 +158,9 @@ pub fn target(text: &[u8], default_port: u16) -> Result<Target, &'static str> {
     }
     match host.parse::<Ipv4Addr>() {
         Ok(ip) => inet(ip.into(), port),
-        Err(_) => Ok(Target::Name { host: host.into(), port, service: None, resolve: false }),
+        Err(_) => {
+            Ok(ServerLocation::Name { host: host.into(), port, service: None, resolve: false })
+        }
     }
 }
 
@@ -165,7 +168,7 @@ pub(super) fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (address, parameters) = node.args.split_first().ok_or_else(|| node.arity_error())?;
     let supports = cx.layer::<UpstreamLayer>().supports;
     let text = Bytes::copy_from_slice(&address.text);
-    let mut server = ServerConf::new(text, Target::Addresses(Vec::new()));
+    let mut server = ServerConf::new(text, ServerLocation::Addresses(Vec::new()));
     let mut named = NameOptions::default();
     for word in parameters {
         server.parameter(node, word, supports, &mut named)?;
@@ -187,7 +190,7 @@ pub(super) fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             .expected("HOST:PORT or unix:PATH"));
     }
     match &mut server.target {
-        Target::Name { service, resolve, .. } => {
+        ServerLocation::Name { service, resolve, .. } => {
             *resolve = named.resolve;
             if let Some(word) = named.service {
                 if address.text.contains(&b':') {
@@ -198,12 +201,12 @@ pub(super) fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
                 *service = Some(word.to_str()?["service=".len()..].into());
             }
         }
-        Target::Addresses(_) if named.service.is_some() => {
+        ServerLocation::Addresses(_) if named.service.is_some() => {
             return Err(
                 address.error(format!("service upstream \"{address}\" requires domain name"))
             );
         }
-        Target::Addresses(_) => {}
+        ServerLocation::Addresses(_) => {}
     }
     cx.layer::<UpstreamLayer>().servers.push(server);
     Ok(())
@@ -271,12 +274,12 @@ impl ServerConf {
 mod tests {
     use super::*;
 
-    fn name(host: &str, port: u16) -> Result<Target, &'static str> {
-        Ok(Target::Name { host: host.into(), port, service: None, resolve: false })
+    fn name(host: &str, port: u16) -> Result<ServerLocation, &'static str> {
+        Ok(ServerLocation::Name { host: host.into(), port, service: None, resolve: false })
     }
 
-    fn inet(address: &str) -> Result<Target, &'static str> {
-        Ok(Target::Addresses(vec![Address::Inet(address.parse().unwrap())]))
+    fn inet(address: &str) -> Result<ServerLocation, &'static str> {
+        Ok(ServerLocation::Addresses(vec![Address::Inet(address.parse().unwrap())]))
     }
 
     #[test]
@@ -289,7 +292,7 @@ mod tests {
         assert_eq!(read("backend.example"), name("backend.example", 80));
         assert_eq!(read("backend:81"), name("backend", 81));
         let unix = Address::Unix(b"/run/x"[..].into());
-        assert_eq!(read("unix:/run/x"), Ok(Target::Addresses(vec![unix])));
+        assert_eq!(read("unix:/run/x"), Ok(ServerLocation::Addresses(vec![unix])));
         assert_eq!(read("unix:"), Err("no path in the unix domain socket"));
         assert_eq!(read(":80"), Err("no host"));
         assert_eq!(read("a:0"), Err("invalid port"));

@@ -56,7 +56,9 @@ impl Purge {
             Self::If(texts) => texts.any(request).then_some(Asked::Condition),
             Self::Method(ByMethod { method, .. }) if request.method_name() != method => None,
             Self::Method(ByMethod { all, from, .. }) => Some(match all {
-                _ if !from.is_empty() && by_address(from, request.peer()) != Verdict::Allowed => {
+                _ if !from.is_empty()
+                    && by_address(from, request.peer()) != AccessVerdict::Allowed =>
+                {
                     Asked::Refused
                 }
                 true => Asked::All,
@@ -123,7 +125,8 @@ fn by_method(
             return Err(node.parameter_error(word).expected(expected));
         }
     };
-    let rule = |word| Ok(Rule { allow: true, who: Who::read(cx, node, word)?, span: node.span });
+    let rule =
+        |word| Ok(Rule { allow: true, who: AddressMatch::read(cx, node, word)?, span: node.span });
     let from = addresses.iter().map(rule).collect::<Result<_, Diagnostic>>()?;
     Ok(ByMethod { method, all, from })
 }

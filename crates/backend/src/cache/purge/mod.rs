@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_cache::index::{How, Tag, What};
 use nowait_cache::{Key, Store, Target};
-use nowait_caching::updating;
+use nowait_caching::updates;
 use nowait_http::conf::HttpConf;
 use nowait_http::log::Level;
 use nowait_http::outcome::Outcome;
@@ -136,7 +136,7 @@ pub(super) async fn pass(
         Ok(reply) => reply,
         Err(failed) => return Outcome::status(failed.status),
     };
-    if conf.strict && updating::invalidates(request.method, reply.head.status) {
+    if conf.strict && updates::invalidates(request.method, reply.head.status) {
         invalidate(request, origin, conf, store, &reply.head).await;
     }
     match origin.respond(request, &reply.head, Source::Origin { cacheable: false }) {
@@ -162,7 +162,7 @@ async fn invalidate(
     let host = request.head.header(Known::Host).unwrap_or_default();
     for name in [Known::Location, Known::ContentLocation] {
         let Some(uri) = head.known(name) else { continue };
-        let path = updating::same_origin(uri, b"http", host);
+        let path = updates::same_origin(uri, b"http", host);
         let other = path.and_then(|path| replaced(&key.text, request.head.uri(), path));
         keys.extend(other.map(|text| Key::new(&text)));
     }

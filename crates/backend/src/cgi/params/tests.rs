@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use nowait_gateway::scgi::Zero;
+use nowait_gateway::scgi::ZeroByte;
 use nowait_gateway::{fastcgi, scgi, uwsgi};
 use nowait_message::{FieldTable, Known, Span};
 use nowait_variables::Index;
@@ -109,7 +109,7 @@ fn constant_parameters_have_one_text() {
 fn a_zero_byte_is_refused_with_each_request() {
     for (name, value) in [("X", "a\0b"), ("X\0", ""), ("X\0", "$x")] {
         let params = [param("A", "1", false), param(name, value, false)];
-        let wrong = Zero(name.as_bytes().to_vec());
+        let wrong = ZeroByte(name.as_bytes().to_vec());
         assert_eq!(list::<scgi::Headers>(&params), Err(wrong), "{name:?}");
     }
 }

@@ -18,11 +18,11 @@ use nowait_http::request::ReadError;
 use nowait_http::request_body::Resumed;
 use nowait_http::response::BodyError;
 use nowait_http::upstream_state::UpstreamState;
-use nowait_runtime::buf::{RECV_BUF_BYTES, Received};
+use nowait_runtime::buf::{RECV_BUF_BYTES, ReceivedBuf};
 use nowait_runtime::net::NO_TIMEOUT;
 use nowait_runtime::time::Sleep;
 use nowait_runtime::{now, sleep};
-use nowait_upstream::{Learning, Peer};
+use nowait_upstream::{Peer, SessionLearner};
 
 use super::connect::Link;
 use super::pipe::Pipe;
@@ -35,7 +35,7 @@ pub(super) struct UpstreamExchange {
     /// `None` once the connection was given back.
     link: Option<Link>,
     /// Received, but not yet decoded.
-    pub(super) input: Received,
+    pub(super) input: ReceivedBuf,
     /// The result of parsing the head, if that was done already.
     pub(super) early: Option<Box<Result<HeadEvent, HeadFault>>>,
     /// Bytes of the head received until now.
@@ -62,9 +62,9 @@ pub(super) struct UpstreamExchange {
     /// Bytes of content received until now.
     pub(super) content: u64,
     /// Learnt when the response has ended successfully (`sticky learn`).
-    pub(super) learning: Option<Box<Learning>>,
+    pub(super) learning: Option<Box<SessionLearner>>,
     /// Keeps the request counted at limits.
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<CountGuard>,
     closed: bool,
 }
 
@@ -241,7 +241,7 @@ impl UpstreamExchange {
         let before = (link.pipe.bytes_sent(), link.pipe.bytes_received());
         Self {
             link: Some(link),
-            input: Received::empty(),
+            input: ReceivedBuf::empty(),
             early: None,
             head_bytes: 0,
             head_until: Cell::new(None),
@@ -296,7 +296,7 @@ impl UpstreamExchange {
     }
 
     /// The codec and its unread input.
-    pub(super) fn codec_and_input(&mut self) -> (&mut dyn Codec, &mut Received) {
+    pub(super) fn codec_and_input(&mut self) -> (&mut dyn Codec, &mut ReceivedBuf) {
         (&mut **self.codec.as_mut().expect("there until the exchange ends"), &mut self.input)
     }
 
@@ -360,7 +360,7 @@ impl UpstreamExchange {
     /// Receives as soon as something arrives, and meanwhile sends the rest of the request. Empty:
     /// the upstream has closed its side. The time-out starts when the request was sent, or when
     /// sending can't continue before the upstream has sent something.
-    pub(super) async fn receive(&mut self, large: usize) -> Result<Received, ReceiveFault> {
+    pub(super) async fn receive(&mut self, large: usize) -> Result<ReceivedBuf, ReceiveFault> {
         if self.upload.is_some()
             && let Some(received) = self.receive_while_sending(large).await?
         {
@@ -397,7 +397,7 @@ impl UpstreamExchange {
     async fn receive_while_sending(
         &mut self,
         large: usize,
-    ) -> Result<Option<Received>, ReceiveFault> {
+    ) -> Result<Option<ReceivedBuf>, ReceiveFault> {
         let pipe = self.pipe().clone();
         let codec = self.codec.as_mut().expect("there until the exchange ends");
         let Some(upload) = &mut self.upload else { return Ok(None) };

@@ -12,7 +12,9 @@ use nowait_runtime::buf::{Chain, OutBuf};
 use nowait_runtime::driver::DriverKind;
 use nowait_runtime::net::Stream;
 use nowait_runtime::worker::{self, WorkerConfig, Workers};
-use nowait_upstream::{Ask, Group, GroupConf, IdleConnection, Next, ServerConf, Tag, Target};
+use nowait_upstream::{
+    BalanceInput, Group, GroupConf, IdleConnection, NextPeer, ServerConf, ServerLocation, Tag,
+};
 
 use super::*;
 use crate::upstream::upload::{Feed, Limits};
@@ -112,9 +114,12 @@ fn exchange(
     let address = nowait_runtime::net::Address::Inet(address);
     let config = WorkerConfig::new(0, DriverKind::Epoll);
     let ended = worker::run(config, &Workers::new(1).unwrap(), |remote| async move {
-        let servers = vec![ServerConf::new("peer", Target::Addresses(vec![address.clone()]))];
+        let servers =
+            vec![ServerConf::new("peer", ServerLocation::Addresses(vec![address.clone()]))];
         let group = Group::new(GroupConf::of_servers("u", servers));
-        let Next::Peer(peer) = group.begin(Ask::default()).next(now()) else { panic!("one peer") };
+        let NextPeer::Peer(peer) = group.begin(BalanceInput::default()).next(now()) else {
+            panic!("one peer")
+        };
         let stream = Stream::connect(&address, Duration::from_secs(30)).await.unwrap();
         let connection = IdleConnection::new(stream, now());
         let link = Link::new(connection, false, peer, Tag { kind: 0, owner: 0 });
@@ -137,7 +142,7 @@ fn exchange(
             }
             let more = exchange.decode();
             got.extend_from_slice(&exchange.input);
-            exchange.input = Received::empty();
+            exchange.input = ReceivedBuf::empty();
             match more {
                 More::Yes => {}
                 More::Complete => break Ok(got),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nowait_h2::frame::FRAME_SIZE_DEFAULT;
 use nowait_h2::{ErrorCode, Limits, StreamId, client};
 use nowait_message::response::INTERIM_MAX;
-use nowait_runtime::buf::Received;
+use nowait_runtime::buf::ReceivedBuf;
 use nowait_runtime::net::Stream;
 use nowait_runtime::now;
 use nowait_upstream::{IdleConnection, Keepalive};
@@ -56,13 +56,13 @@ pub(in crate::upstream) struct Usage {
 /// A connection.
 pub(super) struct Connection {
     pub(super) stream: Rc<Stream>,
-    pub(super) h2: RefCell<client::Connection>,
+    pub(super) h2: RefCell<client::ClientConnection>,
     pub(super) heads: RefCell<Heads>,
     /// Streams that were opened, in the order of their numbers.
     lanes: RefCell<Vec<Rc<Lane>>>,
     /// Lanes without a stream yet.
     reserved: Cell<usize>,
-    pub(super) input: RefCell<Received>,
+    pub(super) input: RefCell<ReceivedBuf>,
     pub(super) output: RefCell<Output>,
     task: RefCell<Waker>,
     /// `None` for one outside of the worker's connections.
@@ -98,11 +98,11 @@ impl Connection {
         };
         Rc::new(Self {
             stream: connection.stream.clone(),
-            h2: RefCell::new(client::Connection::new(limits)),
+            h2: RefCell::new(client::ClientConnection::new(limits)),
             heads: RefCell::default(),
             lanes: RefCell::default(),
             reserved: Cell::new(0),
-            input: RefCell::new(Received::empty()),
+            input: RefCell::new(ReceivedBuf::empty()),
             output: RefCell::default(),
             task: RefCell::new(Waker::noop().clone()),
             key,
@@ -152,7 +152,7 @@ impl Connection {
     pub(super) fn open(
         &self,
         lane: &Rc<Lane>,
-        write: impl FnOnce(&mut client::Connection, &mut Vec<u8>) -> Option<StreamId>,
+        write: impl FnOnce(&mut client::ClientConnection, &mut Vec<u8>) -> Option<StreamId>,
     ) -> Option<StreamId> {
         let mut h2 = self.h2.borrow_mut();
         let id = write(&mut h2, self.output.borrow_mut().tail())?;

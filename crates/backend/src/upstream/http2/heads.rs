@@ -1,6 +1,6 @@
 //! Heads and trailers of responses while their field blocks are decoded.
 
-use nowait_h2::hpack::{Field, Token};
+use nowait_h2::hpack::{HpackField, Token};
 use nowait_h2::{Sink, StreamId};
 use nowait_http::response::Header;
 use nowait_message::{ResponseBuilder, ResponseHead, Span, Version, status};
@@ -21,7 +21,7 @@ impl Sink for Heads {
         self.length = bytes;
     }
 
-    fn field(&mut self, field: &Field<'_>) {
+    fn field(&mut self, field: &HpackField<'_>) {
         if field.token != Token::STATUS {
             self.builder.field(field.known, field.name, field.value);
         }

@@ -11,11 +11,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use nowait_h2::client::{Client, Request};
+use nowait_h2::client::{ClientSide, RequestControl};
 use nowait_h2::{HeadWriter, StreamId};
 use nowait_http::response::Header;
 use nowait_message::ResponseHead;
-use nowait_runtime::buf::{Chain, Chunk, RECV_BUF_BYTES, Received};
+use nowait_runtime::buf::{Chain, Chunk, RECV_BUF_BYTES, ReceivedBuf};
 use nowait_runtime::net::{Channel, ChannelFuture, NO_TIMEOUT, SendOptions, Unread};
 use nowait_runtime::time::timeout;
 use nowait_runtime::yield_now;
@@ -117,7 +117,7 @@ pub struct Line<'a> {
 }
 
 /// Takes the header fields of a request.
-pub struct Fields<'a>(HeadWriter<'a, Client, Vec<u8>>);
+pub struct Fields<'a>(HeadWriter<'a, ClientSide, Vec<u8>>);
 
 impl Fields<'_> {
     /// Adds a field. Fields that HTTP/2 does not have are left out.
@@ -151,7 +151,7 @@ impl Lane {
     /// Opens the stream with the head of a request; `end`: it has no content. If the connection takes
     /// no more streams meanwhile, the lane reports a fault that allows another try.
     pub fn open(self: &Rc<Self>, line: &Line<'_>, end: bool, write: impl FnOnce(&mut Fields<'_>)) {
-        let request = Request {
+        let request = RequestControl {
             method: line.method,
             scheme: line.scheme,
             authority: line.authority,
@@ -240,7 +240,7 @@ impl Lane {
         &self,
         limit: Duration,
         bytes: usize,
-    ) -> io::Result<Received> {
+    ) -> io::Result<ReceivedBuf> {
         within(limit, poll_fn(|cx| self.poll_arrived(cx))).await?;
         self.take(bytes)
     }
@@ -262,19 +262,19 @@ impl Lane {
     ///
     /// # Errors
     /// That of the connection.
-    pub(in crate::upstream) fn try_recv(&self, bytes: usize) -> io::Result<Option<Received>> {
+    pub(in crate::upstream) fn try_recv(&self, bytes: usize) -> io::Result<Option<ReceivedBuf>> {
         if self.has_arrived() { self.take(bytes).map(Some) } else { Ok(None) }
     }
 
     /// Takes content; the window opens by as much.
-    fn take(&self, bytes: usize) -> io::Result<Received> {
+    fn take(&self, bytes: usize) -> io::Result<ReceivedBuf> {
         let mut input = self.input.borrow_mut();
         if input.data.is_empty() {
             return match input.broken {
                 Some(Broken::Network(number, kind)) if input.heads.is_empty() => {
                     Err(number.map_or_else(|| kind.into(), io::Error::from_raw_os_error))
                 }
-                _ => Ok(Received::empty()),
+                _ => Ok(ReceivedBuf::empty()),
             };
         }
         let bytes = bytes.min(input.data.len());
@@ -290,7 +290,7 @@ impl Lane {
             }
             self.connection.taken(id, bytes, self.window.get());
         }
-        Ok(Received::Joined(data))
+        Ok(ReceivedBuf::Joined(data))
     }
 
     /// The next head; whether it is an interim one.
@@ -392,7 +392,7 @@ impl Lane {
 }
 
 impl Channel for Lane {
-    fn recv(&self) -> ChannelFuture<'_, Received> {
+    fn recv(&self) -> ChannelFuture<'_, ReceivedBuf> {
         Box::pin(async {
             let received = Self::recv(self, NO_TIMEOUT, RECV_BUF_BYTES).await?;
             if received.is_empty() && !self.is_complete().map_err(io::Error::other)? {

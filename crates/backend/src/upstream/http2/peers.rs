@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nowait_runtime::spawn;
 use nowait_runtime::time::timeout;
-use nowait_upstream::{IdleConnection, Picked, Tag};
+use nowait_upstream::{IdleConnection, SelectedPeer, Tag};
 
 use super::connection::{Connection, Usage};
 use super::lane::Held;
@@ -41,7 +41,7 @@ pub(in crate::upstream) struct Key {
 
 impl Key {
     /// That of a request to a peer.
-    pub(in crate::upstream) fn new(peer: &Picked, tag: Tag) -> Self {
+    pub(in crate::upstream) fn new(peer: &SelectedPeer, tag: Tag) -> Self {
         let (pool, number) = peer.pool();
         let local = peer.group().conf().keepalive.local;
         Self { pool, peer: number, kind: tag.kind, owner: if local { tag.owner } else { 0 } }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nowait_front::frames::Turn;
 use nowait_h2::{ConnectionError, ErrorCode, Event, StreamError, StreamId};
 use nowait_http::response::LocalFuture;
-use nowait_runtime::buf::{RECV_BUF_BYTES, Received};
+use nowait_runtime::buf::{RECV_BUF_BYTES, ReceivedBuf};
 use nowait_runtime::net::{NO_TIMEOUT, RecvLarge, Send, SendOptions};
 use nowait_runtime::time::{Sleep, sleep_until};
 use nowait_runtime::{now, worker};
@@ -171,12 +171,12 @@ impl Work<'_> {
         }
         if let Err(error) = process(connection, turn) {
             connection.fault(Fault::Malformed(format!("upstream sent {error}").into()));
-            connection.input.replace(Received::empty());
+            connection.input.replace(ReceivedBuf::empty());
             self.ends = true;
         }
         let mut input = connection.input.borrow_mut();
         if input.is_empty() {
-            *input = Received::empty();
+            *input = ReceivedBuf::empty();
         }
     }
 

@@ -131,7 +131,7 @@ mod tests {
 
     use super::super::Epoll;
     use super::*;
-    use crate::buf::Received;
+    use crate::buf::ReceivedBuf;
     use crate::driver::{DriverKind, DriverOptions, Role, Wait};
 
     struct SocketPair {
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(sockets[2].poll(&mut driver), Some(b"more".to_vec()));
         // A large receive, and out of order.
         let (fd, cx) = (sockets[3].own.as_fd(), &mut Context::from_waker(Waker::noop()));
-        let Poll::Ready(Ok(Received::Lent(early))) =
+        let Poll::Ready(Ok(ReceivedBuf::Lent(early))) =
             driver.poll_recv_large(sockets[3].key, fd, 1 << 20, cx)
         else {
             panic!("not received")

@@ -28,7 +28,7 @@ use super::calls::{accept, receive_large, retry, send_both, send_datagram, send_
 use super::options::DriverOptions;
 use super::socket::{AfterSend, DatagramAddresses, Role, SocketKey, Wait};
 use super::waiters::{Waiters, remember};
-use crate::buf::{Chain, Received, RecvBuf};
+use crate::buf::{Chain, ReceivedBuf, RecvBuf};
 use crate::net::Address;
 use crate::receive_epoch;
 use early::{Early, ReceiveAhead};
@@ -278,10 +278,10 @@ impl Epoll {
         fd: BorrowedFd<'_>,
         max: usize,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Received>> {
+    ) -> Poll<io::Result<ReceivedBuf>> {
         let slot = &mut self.slots[key.0 as usize];
         if std::mem::replace(&mut slot.ahead, ReceiveAhead::No) == ReceiveAhead::Done {
-            return Poll::Ready(Ok(Received::Lent(self.early.take(key)?)));
+            return Poll::Ready(Ok(ReceivedBuf::Lent(self.early.take(key)?)));
         }
         if slot.readable {
             match receive_large(fd, max) {

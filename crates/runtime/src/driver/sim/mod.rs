@@ -26,7 +26,7 @@ use super::socket::{SocketKey, Wait};
 use super::waiters::remember;
 use crate::buf::{self, Chain, Chunk, RECV_BUF_BYTES, RecvBuf};
 
-pub use network_faults::Weather;
+pub use network_faults::NetworkFaults;
 
 use crate::net::Address;
 use trace::SimTrace;
@@ -132,7 +132,7 @@ const MAILBOX_MAX: usize = 256;
 
 /// The driver; one per simulated worker.
 pub(crate) struct Sim {
-    weather: Weather,
+    faults: NetworkFaults,
     random: u64,
     now: Duration,
     sockets: Slab<SimSocket>,
@@ -150,9 +150,9 @@ pub(crate) struct Sim {
 }
 
 impl Sim {
-    pub(crate) fn new(seed: u64, weather: Weather) -> Sim {
+    pub(crate) fn new(seed: u64, faults: NetworkFaults) -> Sim {
         Sim {
-            weather,
+            faults,
             random: seed,
             now: Duration::ZERO,
             sockets: Slab::new(),
@@ -272,7 +272,7 @@ impl Sim {
 
     /// How long something is in transit.
     fn delay(&mut self) -> Duration {
-        let delay_max = self.weather.delay_max.as_nanos() as u64;
+        let delay_max = self.faults.delay_max.as_nanos() as u64;
         Duration::from_nanos(self.random(delay_max + 1))
     }
 
@@ -321,7 +321,7 @@ impl Sim {
     /// How much of `most` bytes is moved at once: usually all, often some, sometimes one.
     fn part(&mut self, most: usize) -> usize {
         match self.random(4) {
-            _ if !self.weather.split => most,
+            _ if !self.faults.split => most,
             0 => 1,
             1 => 1 + self.random(most as u64) as usize,
             _ => most,
@@ -336,11 +336,11 @@ impl Sim {
     ) -> Poll<io::Result<usize>> {
         let index = key.0 as usize;
         self.confuse(index);
-        if self.one_in(self.weather.reset_one_in) {
+        if self.one_in(self.faults.reset_one_in) {
             self.sockets[index].reset = true;
             self.send_off(index, Arrival::Reset);
         }
-        let window = self.weather.window_bytes;
+        let window = self.faults.window_bytes;
         let socket = &mut self.sockets[index];
         if socket.reset || socket.peer.is_none() || socket.shut {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -436,7 +436,7 @@ impl Sim {
         let from = mailbox.address;
         let to = to.or(mailbox.peer).ok_or(io::ErrorKind::NotConnected)?;
         let Some(index) = self.bound.get(&to).copied() else { return Ok(()) };
-        let lose_one_in = self.weather.lose_one_in;
+        let lose_one_in = self.faults.lose_one_in;
         let copies =
             1 + usize::from(self.one_in(lose_one_in)) - usize::from(self.one_in(lose_one_in));
         for _ in 0..copies {
@@ -591,7 +591,7 @@ impl Sim {
         key: SocketKey,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let window = self.weather.window_bytes;
+        let window = self.faults.window_bytes;
         let socket = &mut self.sockets[key.0 as usize];
         match socket.progress {
             Progress::Refused => return Poll::Ready(Err(io::ErrorKind::ConnectionRefused.into())),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Properties of the simulated network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weather {
+pub struct NetworkFaults {
     /// Maximum delay of data in transit.
     pub delay_max: Duration,
     /// Data is split at any byte, and writes are partial.
@@ -17,22 +17,28 @@ pub struct Weather {
     pub lose_one_in: u64,
 }
 
-impl Weather {
+impl NetworkFaults {
     /// A network without surprises.
-    pub const fn fair() -> Weather {
+    pub const fn fair() -> NetworkFaults {
         let delay_max = Duration::ZERO;
-        Weather { delay_max, split: false, window_bytes: 1 << 20, reset_one_in: 0, lose_one_in: 0 }
+        NetworkFaults {
+            delay_max,
+            split: false,
+            window_bytes: 1 << 20,
+            reset_one_in: 0,
+            lose_one_in: 0,
+        }
     }
 
     /// Delays, splits and a small window; datagrams overtake each other; but nothing is lost.
-    pub const fn rough() -> Weather {
+    pub const fn rough() -> NetworkFaults {
         let delay_max = Duration::from_millis(50);
-        Weather { delay_max, split: true, window_bytes: 4096, ..Weather::fair() }
+        NetworkFaults { delay_max, split: true, window_bytes: 4096, ..NetworkFaults::fair() }
     }
 
-    /// Like [`rough`](Weather::rough), but connections break, and datagrams are lost and
+    /// Like [`rough`](NetworkFaults::rough), but connections break, and datagrams are lost and
     /// duplicated.
-    pub const fn stormy() -> Weather {
-        Weather { reset_one_in: 50, lose_one_in: 10, ..Weather::rough() }
+    pub const fn stormy() -> NetworkFaults {
+        NetworkFaults { reset_one_in: 50, lose_one_in: 10, ..NetworkFaults::rough() }
     }
 }

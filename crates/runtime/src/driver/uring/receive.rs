@@ -17,7 +17,7 @@ use super::super::uring_buffers::GROUP;
 use super::super::uring_slot::{SlotFlag, UringOp};
 use super::super::waiters::remember;
 use super::Uring;
-use crate::buf::{self, Received, RecvBuf};
+use crate::buf::{self, ReceivedBuf, RecvBuf};
 
 /// IORING_RECVSEND_POLL_FIRST: do not try before the socket is readable.
 const POLL_FIRST: u16 = 1;
@@ -47,11 +47,11 @@ impl Uring {
         fd: BorrowedFd<'_>,
         max: usize,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Received>> {
+    ) -> Poll<io::Result<ReceivedBuf>> {
         let slot = &mut self.slots[key.0 as usize];
         if let Some(place) = slot.received.take() {
             let received = self.received.remove(place.get() as usize - 1)?;
-            return Poll::Ready(Ok(Received::Lent(received)));
+            return Poll::Ready(Ok(ReceivedBuf::Lent(received)));
         }
         if !slot.has(UringOp::Recv) && (slot.is(SlotFlag::CanRead) || slot.is(SlotFlag::TryFirst)) {
             slot.set(SlotFlag::TryFirst, false);

@@ -78,7 +78,7 @@ const SHORT_LIVED_MS: u64 = 2000;
 
 /// Bounds of all resident files together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ResidentLimits {
     /// Bytes of memory; 0: nothing is resident.
     pub memory: usize,
     /// Number of files and directories that are watched, at most half of what the system allows each
@@ -162,7 +162,7 @@ static ALL: OnceLock<ResidentState> = OnceLock::new();
 ///
 /// # Errors
 /// The kernel refuses an inotify instance (`fs.inotify.max_user_instances`): nothing is resident.
-pub fn configure(limits: Limits) -> io::Result<()> {
+pub fn configure(limits: ResidentLimits) -> io::Result<()> {
     if ALL.get().is_none() {
         if limits.memory == 0 {
             return Ok(());

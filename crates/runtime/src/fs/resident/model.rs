@@ -69,7 +69,7 @@ enum ModelFault {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum ModelDriver {
+enum Backend {
     Epoll,
     Uring,
 }
@@ -83,8 +83,8 @@ enum FileChange {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct ModelWorld {
-    driver: ModelDriver,
+struct Setup {
+    driver: Backend,
     changes: [FileChange; CHANGES],
     /// Reports that the kernel keeps.
     queue_max: usize,
@@ -298,7 +298,7 @@ impl ModelState {
     }
 
     /// The kernel queues a report.
-    fn report(&mut self, world: &ModelWorld, report: Report) {
+    fn report(&mut self, world: &Setup, report: Report) {
         if self.queue.len() < world.queue_max {
             self.queue.push(report);
         } else if self.queue.last() != Some(&Report::Overflow) {
@@ -306,7 +306,7 @@ impl ModelState {
         }
     }
 
-    fn write(&mut self, world: &ModelWorld) {
+    fn write(&mut self, world: &Setup) {
         let (number, step) = (self.writer / 2, self.writer % 2);
         let change = world.changes[number];
         match (step, change) {
@@ -325,7 +325,7 @@ impl ModelState {
     }
 
     /// Every state that one step leads to.
-    fn successors(&self, world: &ModelWorld, mut visit: impl FnMut(ModelStep, ModelState)) {
+    fn successors(&self, world: &Setup, mut visit: impl FnMut(ModelStep, ModelState)) {
         let mut with = |step: ModelStep, change: &dyn Fn(&mut ModelState)| {
             let mut next = self.clone();
             VALID.set(next.valid);
@@ -338,7 +338,7 @@ impl ModelState {
         }
         for number in 0..REQUESTS {
             match self.requests[number] {
-                Ask::Unsent if world.driver == ModelDriver::Uring => (0..LOOPS).for_each(|at| {
+                Ask::Unsent if world.driver == Backend::Uring => (0..LOOPS).for_each(|at| {
                     if !self.may_receive(at, number) {
                         return;
                     }
@@ -371,7 +371,7 @@ impl ModelState {
     }
 
     /// What a loop may do that is not looking anything up.
-    fn between_tasks(&self, world: &ModelWorld, at: usize, with: With<'_>) {
+    fn between_tasks(&self, world: &Setup, at: usize, with: With<'_>) {
         let fault = world.fault;
         let is_complete = |request: &Ask| matches!(request, Ask::Completed(of, _) if *of == at);
         if self.requests.iter().any(is_complete) {
@@ -420,7 +420,7 @@ impl ModelState {
     }
 
     /// `look_up`: the entry, and whether this loop has to look for reports.
-    fn begin(&mut self, world: &ModelWorld, at: usize, request: usize) {
+    fn begin(&mut self, world: &Setup, at: usize, request: usize) {
         let Some(entry) = self.table else {
             // The file is opened, which shows what is there now.
             self.requests[request] = Ask::Answered;
@@ -432,19 +432,19 @@ impl ModelState {
         this.at = if this.up_to_date { LoopPosition::Believe } else { LoopPosition::Poll };
     }
 
-    fn is_usable(&self, world: &ModelWorld, entry: usize) -> bool {
+    fn is_usable(&self, world: &Setup, entry: usize) -> bool {
         (self.valid[entry] || world.fault == ModelFault::ValidityIgnored)
             && (self.ages[entry] == self.age || world.fault == ModelFault::AgeIgnored)
     }
 
     /// The pool thread has locked the graph for a moment.
-    fn locked_out(&mut self, world: &ModelWorld, at: usize) {
+    fn locked_out(&mut self, world: &Setup, at: usize) {
         self.loops[at].applied = world.fault == ModelFault::LockedIsUpToDate;
         self.loops[at].at = LoopPosition::Others;
     }
 
     /// The next step of a loop that looks for reports.
-    fn look(&mut self, world: &ModelWorld, at: usize) {
+    fn look(&mut self, world: &Setup, at: usize) {
         let fault = world.fault;
         let mut this = self.loops[at].clone();
         this.at = match this.at {
@@ -525,7 +525,7 @@ impl ModelState {
     }
 
     /// `Changes::take`: one report.
-    fn apply(&mut self, world: &ModelWorld, report: Report) {
+    fn apply(&mut self, world: &Setup, report: Report) {
         let mut ended = [false; WALKS as usize];
         let mut end = |entry: &EntryId| ended[entry.0] = true;
         let mut budget = usize::MAX;
@@ -563,7 +563,7 @@ impl ModelState {
     }
 
     /// The next step of the pool thread, which makes entry number `walks - 1`.
-    fn walk(&mut self, world: &ModelWorld) {
+    fn walk(&mut self, world: &Setup) {
         let fault = world.fault;
         let entry = usize::from(self.walks).saturating_sub(1);
         let age = self.ages[entry];
@@ -689,7 +689,7 @@ impl ModelState {
 }
 
 /// Tries every order; returns the number of states, or the steps that lead to an old answer.
-fn explore(world: &ModelWorld) -> Result<usize, String> {
+fn explore(world: &Setup) -> Result<usize, String> {
     let hasher = FixedState::default();
     let mut seen = HashSet::new();
     let begin = ModelState::new();
@@ -723,28 +723,24 @@ fn account(last: &Rc<StepTrace>) -> String {
 }
 
 /// Every sequence of changes; what does not fit into a queue of `queue_max` reports is lost.
-fn worlds(
-    driver: ModelDriver,
-    queue_max: usize,
-    fault: ModelFault,
-) -> impl Iterator<Item = ModelWorld> {
+fn worlds(driver: Backend, queue_max: usize, fault: ModelFault) -> impl Iterator<Item = Setup> {
     let kinds = [FileChange::Write, FileChange::Rename];
     let pairs = kinds.into_iter().flat_map(move |first| kinds.map(|second| [first, second]));
-    pairs.map(move |changes| ModelWorld { driver, changes, queue_max, fault })
+    pairs.map(move |changes| Setup { driver, changes, queue_max, fault })
 }
 
 /// Room for every report, and for none.
 const AMPLE: usize = 2 * CHANGES;
 const NONE: usize = 0;
 
-fn holds(mut worlds: impl Iterator<Item = ModelWorld>) {
+fn holds(mut worlds: impl Iterator<Item = Setup>) {
     worlds.all(|world| match explore(&world) {
         Ok(_) => true,
         Err(steps) => panic!("{world:?}: an old answer\n{steps}"),
     });
 }
 
-fn is_found(fault: ModelFault, driver: ModelDriver, queue_max: usize) {
+fn is_found(fault: ModelFault, driver: Backend, queue_max: usize) {
     let found = worlds(driver, queue_max, fault).any(|world| explore(&world).is_err());
     assert!(found, "{fault:?} leads to no old answer");
 }
@@ -752,48 +748,48 @@ fn is_found(fault: ModelFault, driver: ModelDriver, queue_max: usize) {
 /// A loop with io_uring may do all that one with epoll does: it also receives during a turn.
 #[test]
 fn no_order_leads_to_an_old_answer() {
-    holds(worlds(ModelDriver::Uring, AMPLE, ModelFault::None));
+    holds(worlds(Backend::Uring, AMPLE, ModelFault::None));
 }
 
 #[test]
 fn no_order_leads_to_an_old_answer_when_reports_are_lost() {
-    holds(worlds(ModelDriver::Uring, NONE, ModelFault::None));
+    holds(worlds(Backend::Uring, NONE, ModelFault::None));
 }
 
 #[test]
 fn what_a_receive_brings_is_newer_than_the_last_look() {
-    is_found(ModelFault::ReceiveNotCounted, ModelDriver::Epoll, AMPLE);
-    is_found(ModelFault::ReceiveNotCounted, ModelDriver::Uring, AMPLE);
-    is_found(ModelFault::TurnNotCounted, ModelDriver::Uring, AMPLE);
-    is_found(ModelFault::HandoverNotCounted, ModelDriver::Epoll, AMPLE);
+    is_found(ModelFault::ReceiveNotCounted, Backend::Epoll, AMPLE);
+    is_found(ModelFault::ReceiveNotCounted, Backend::Uring, AMPLE);
+    is_found(ModelFault::TurnNotCounted, Backend::Uring, AMPLE);
+    is_found(ModelFault::HandoverNotCounted, Backend::Epoll, AMPLE);
 }
 
 #[test]
 fn loops_wait_for_the_reports_that_others_have_taken() {
-    is_found(ModelFault::ApplyingIgnored, ModelDriver::Epoll, AMPLE);
-    is_found(ModelFault::AnnouncedLate, ModelDriver::Epoll, AMPLE);
-    is_found(ModelFault::RetiredEarly, ModelDriver::Epoll, AMPLE);
-    is_found(ModelFault::LockedIsUpToDate, ModelDriver::Epoll, AMPLE);
+    is_found(ModelFault::ApplyingIgnored, Backend::Epoll, AMPLE);
+    is_found(ModelFault::AnnouncedLate, Backend::Epoll, AMPLE);
+    is_found(ModelFault::RetiredEarly, Backend::Epoll, AMPLE);
+    is_found(ModelFault::LockedIsUpToDate, Backend::Epoll, AMPLE);
 }
 
 #[test]
 fn entries_are_believed_after_the_reports_alone() {
-    is_found(ModelFault::ValidBeforeReports, ModelDriver::Epoll, AMPLE);
-    is_found(ModelFault::ValidityIgnored, ModelDriver::Epoll, AMPLE);
-    is_found(ModelFault::OverflowIgnored, ModelDriver::Epoll, NONE);
-    is_found(ModelFault::AgeIgnored, ModelDriver::Epoll, NONE);
+    is_found(ModelFault::ValidBeforeReports, Backend::Epoll, AMPLE);
+    is_found(ModelFault::ValidityIgnored, Backend::Epoll, AMPLE);
+    is_found(ModelFault::OverflowIgnored, Backend::Epoll, NONE);
+    is_found(ModelFault::AgeIgnored, Backend::Epoll, NONE);
 }
 
 #[test]
 fn what_is_read_is_watched_before() {
-    is_found(ModelFault::WatchedLate, ModelDriver::Epoll, AMPLE);
-    is_found(ModelFault::NameNotRegistered, ModelDriver::Epoll, AMPLE);
+    is_found(ModelFault::WatchedLate, Backend::Epoll, AMPLE);
+    is_found(ModelFault::NameNotRegistered, Backend::Epoll, AMPLE);
 }
 
 /// Loops look whether an entry is valid, and a node that has ended takes none: a pool thread that looked
 /// less often would publish entries that nobody uses, and no old ones.
 #[test]
 fn two_looks_of_the_pool_thread_only_spare_work() {
-    holds(worlds(ModelDriver::Epoll, AMPLE, ModelFault::PublishedUnchecked).skip(2).take(1));
-    holds(worlds(ModelDriver::Epoll, AMPLE, ModelFault::AttachedLate).skip(2).take(1));
+    holds(worlds(Backend::Epoll, AMPLE, ModelFault::PublishedUnchecked).skip(2).take(1));
+    holds(worlds(Backend::Epoll, AMPLE, ModelFault::AttachedLate).skip(2).take(1));
 }

@@ -20,8 +20,8 @@ where
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one = crate::pool::lock(&ONE);
     // Nothing is left of other tests.
-    configure(Limits { memory: 0, watches: 0 }).unwrap();
-    configure(Limits { memory: 1 << 20, watches: 1000 }).unwrap();
+    configure(ResidentLimits { memory: 0, watches: 0 }).unwrap();
+    configure(ResidentLimits { memory: 1 << 20, watches: 1000 }).unwrap();
     let dir = std::env::temp_dir().join(format!("nowait-resident-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).unwrap();
@@ -255,7 +255,7 @@ fn large_files_are_opened() {
 #[test]
 fn memory_is_bounded_and_a_scan_displaces_nothing() {
     on_a_loop("scan", |io, dir| async move {
-        configure(Limits { memory: 20 * 1024, watches: 1000 }).unwrap();
+        configure(ResidentLimits { memory: 20 * 1024, watches: 1000 }).unwrap();
         let path = |n: usize| dir.join(format!("file{n}"));
         for n in 0..200 {
             fs::write(path(n), vec![b'x'; 1000]).unwrap();
@@ -272,7 +272,7 @@ fn memory_is_bounded_and_a_scan_displaces_nothing() {
         }
         assert!(ask(&io, &path(0)).is_some(), "in use, and kept");
         assert!(snapshot().bytes <= 20 * 1024, "{:?}", snapshot());
-        configure(Limits { memory: 0, watches: 0 }).unwrap();
+        configure(ResidentLimits { memory: 0, watches: 0 }).unwrap();
         assert!(ask(&io, &path(0)).is_none());
         assert_eq!((snapshot().entries, snapshot().bytes), (0, 0));
     });
@@ -468,7 +468,7 @@ fn what_is_displaced_or_replaced_leaves_nothing() {
         assert!(matches!(all.admit(&wanted, 2), Admission::Done));
         all.changes.clean_up();
         assert_eq!((snapshot().entries, snapshot().bytes, snapshot().watches), before);
-        configure(Limits { memory: 0, watches: 0 }).unwrap();
+        configure(ResidentLimits { memory: 0, watches: 0 }).unwrap();
         assert_eq!((snapshot().entries, snapshot().watches), (0, 0));
         assert!(all.changes.is_empty_below(b"/"));
     });
@@ -477,7 +477,7 @@ fn what_is_displaced_or_replaced_leaves_nothing() {
 #[test]
 fn a_change_of_very_many_files_drops_everything() {
     on_a_loop("mass", |io, dir| async move {
-        configure(Limits { memory: 1 << 20, watches: 10_000 }).unwrap();
+        configure(ResidentLimits { memory: 1 << 20, watches: 10_000 }).unwrap();
         let site = dir.join("site");
         fs::create_dir(&site).unwrap();
         let page = |n: usize| site.join(format!("page{n}"));
@@ -572,7 +572,7 @@ fn the_hotter_path_wins_and_watches_are_bounded() {
         }
         // No room for another watch.
         let full = snapshot().watches;
-        configure(Limits { memory: 1 << 20, watches: full }).unwrap();
+        configure(ResidentLimits { memory: 1 << 20, watches: full }).unwrap();
         let refused = snapshot().refused;
         while snapshot().refused == refused {
             assert!(ask(&io, &page(1)).is_none());
@@ -644,7 +644,7 @@ fn a_path_that_needs_more_watches_than_are_free_gets_them() {
         }
         // One is free, four are needed.
         let watches = snapshot().watches + 1;
-        configure(Limits { memory: 1 << 20, watches }).unwrap();
+        configure(ResidentLimits { memory: 1 << 20, watches }).unwrap();
         asked(&io, &deep, || {}).await;
         assert!(snapshot().watches <= watches);
     });

@@ -15,7 +15,7 @@ use super::changes::{Changes, WalkFailure};
 use super::graph::NodeId;
 use super::{PathOutcome, Resident, ResidentQuery};
 use crate::fs::symlinks::open_path;
-use crate::fs::{Kind, Metadata};
+use crate::fs::{FileKind, Metadata};
 use crate::mounts::{self, FsType};
 
 /// Most links on a path, and most steps.
@@ -49,7 +49,7 @@ struct WalkPosition {
     node: NodeId,
     text: Box<[u8]>,
     fd: OwnedFd,
-    kind: Kind,
+    kind: FileKind,
 }
 
 enum WalkResult {
@@ -84,7 +84,7 @@ impl PathWalk<'_> {
         let fd = openat(CWD, "/", LOOK | OFlags::DIRECTORY, Mode::empty()).map_err(impossible)?;
         let text = Box::from(&b"/"[..]);
         if let Some(node) = self.changes.way(&text) {
-            return Ok(WalkPosition { node, text, fd, kind: Kind::Directory });
+            return Ok(WalkPosition { node, text, fd, kind: FileKind::Directory });
         }
         let node = self.begin(&text, None)?;
         self.look(node, text, fd)
@@ -121,17 +121,22 @@ impl PathWalk<'_> {
         }
         text.extend_from_slice(name);
         let text = text.into_boxed_slice();
-        if at.kind == Kind::Directory
+        if at.kind == FileKind::Directory
             && let Some(node) = self.changes.way(&text)
         {
             // As it was walked before, or the node ends.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let fd =
                 openat(&at.fd, name, flags, Mode::empty()).map_err(|_| WalkFailure::Changed)?;
-            return Ok(WalkResult::Found(WalkPosition { node, text, fd, kind: Kind::Directory }));
+            return Ok(WalkResult::Found(WalkPosition {
+                node,
+                text,
+                fd,
+                kind: FileKind::Directory,
+            }));
         }
         let node = self.begin(&text, Some((at.node, name)))?;
-        if at.kind != Kind::Directory {
+        if at.kind != FileKind::Directory {
             return Ok(WalkResult::Missing(node, Errno::NOTDIR));
         }
         let fd = match openat(&at.fd, name, LOOK, Mode::empty()) {
@@ -141,7 +146,7 @@ impl PathWalk<'_> {
             }
             Err(errno) => return Err(impossible(errno)),
         };
-        if Metadata::from_stat(&fstat(&fd).map_err(impossible)?).kind == Kind::Symlink {
+        if Metadata::from_stat(&fstat(&fd).map_err(impossible)?).kind == FileKind::Symlink {
             return self.follow(at, node, text, &fd);
         }
         self.look(node, text, fd).map(WalkResult::Found)
@@ -150,7 +155,9 @@ impl PathWalk<'_> {
     /// Watches what was found.
     fn look(&mut self, node: NodeId, text: Box<[u8]>, fd: OwnedFd) -> Walked<WalkPosition> {
         let metadata = Metadata::from_stat(&fstat(&fd).map_err(impossible)?);
-        if !matches!(metadata.kind, Kind::Directory | Kind::File) || !reports(&fd, &metadata) {
+        if !matches!(metadata.kind, FileKind::Directory | FileKind::File)
+            || !reports(&fd, &metadata)
+        {
             return Err(WalkFailure::Impossible);
         }
         self.changes.watch(node, fd.as_fd(), metadata.is_dir())?;
@@ -211,7 +218,7 @@ fn missing(wanted: &ResidentQuery, errno: Errno) -> Walked<PathOutcome> {
 
 fn found(wanted: &ResidentQuery, at: &WalkPosition) -> Walked<PathOutcome> {
     // The permission to read, and the rules for links, are the kernel's.
-    let flags = if at.kind == Kind::File { READ } else { LOOK & !OFlags::NOFOLLOW };
+    let flags = if at.kind == FileKind::File { READ } else { LOOK & !OFlags::NOFOLLOW };
     let fd =
         open_path(&wanted.path, wanted.symlinks, flags).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => WalkFailure::Changed,

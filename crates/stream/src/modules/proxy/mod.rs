@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use nowait_front::log::{Level, OsError};
 use nowait_front::proxy_protocol;
-use nowait_front::resolvers::{self, Named};
+use nowait_front::resolvers::{self, NamedServer};
 use nowait_front::tls::Handshake;
-use nowait_front::tls::upstream::{ConnectFailure, UpstreamTls, Wish};
+use nowait_front::tls::upstream::{ConnectFailure, HandshakeParams, UpstreamTls};
 use nowait_front::upstreams::{Upstream, connect_level};
 use nowait_runtime::buf::Chain;
 use nowait_runtime::fs::Io;
@@ -33,7 +33,7 @@ use nowait_runtime::net::{
 };
 use nowait_runtime::now;
 use nowait_runtime::time::timeout;
-use nowait_upstream::{Attempt, Next, Picked, RemovedFuture, Times};
+use nowait_upstream::{Attempt, NextPeer, RemovedFuture, SelectedPeer, Times};
 use nowait_variables::Subject;
 
 use crate::conf::Complex;
@@ -172,7 +172,7 @@ pub(crate) fn rate(session: &Session, text: Option<&Complex>) -> u64 {
 /// Counts the forwarded data.
 struct Meter<'a> {
     session: &'a Session,
-    peer: RefCell<Picked>,
+    peer: RefCell<SelectedPeer>,
     /// When the peer was chosen.
     began: Instant,
     first_byte: Cell<Option<Duration>>,
@@ -236,7 +236,7 @@ impl Observer for Meter<'_> {
 /// A server to which a connection was established.
 struct Connected {
     stream: Stream,
-    peer: Picked,
+    peer: SelectedPeer,
     /// When it was chosen.
     began: Instant,
 }
@@ -268,7 +268,7 @@ pub(crate) struct Search<'a> {
     attempt: Attempt,
     bind: Option<Address>,
     /// What connections need, if they have TLS.
-    wish: Option<Box<Wish>>,
+    wish: Option<Box<HandshakeParams>>,
     /// When the first server was tried.
     started: Instant,
     is_first: bool,
@@ -302,12 +302,12 @@ impl<'a> Search<'a> {
     ///
     /// # Errors
     /// There is none.
-    pub(crate) async fn next(&mut self) -> Result<Picked, Status> {
+    pub(crate) async fn next(&mut self) -> Result<SelectedPeer, Status> {
         self.session.set_action(Some("connecting to upstream"));
         let peer = loop {
             match self.attempt.next(now()) {
-                Next::Peer(peer) => break Some(peer),
-                Next::Unresolved => {
+                NextPeer::Peer(peer) => break Some(peer),
+                NextPeer::Unresolved => {
                     let group = self.attempt.group().clone();
                     let limit = group.conf().resolver_timeout;
                     let limit = limit.unwrap_or(self.session.current.conf.resolving.timeout);
@@ -315,7 +315,7 @@ impl<'a> Search<'a> {
                         break None;
                     }
                 }
-                Next::Busy | Next::NoLive => break None,
+                NextPeer::Busy | NextPeer::NoLive => break None,
             }
         };
         let Some(peer) = peer else {
@@ -349,7 +349,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    async fn try_tcp(&self, peer: &Picked, proxy: &Proxy) -> Result<Stream, NoConnection> {
+    async fn try_tcp(&self, peer: &SelectedPeer, proxy: &Proxy) -> Result<Stream, NoConnection> {
         let stream = Stream::connect_with(peer.address(), &self.options()).await;
         let stream = stream.map_err(NoConnection::Tcp)?;
         if let (Some(tls), Some(wish)) = (&proxy.tls, &self.wish) {
@@ -363,9 +363,9 @@ impl<'a> Search<'a> {
     async fn handshake(
         &self,
         stream: &Stream,
-        peer: &Picked,
+        peer: &SelectedPeer,
         tls: &UpstreamTls<StreamVariables>,
-        wish: &Wish,
+        wish: &HandshakeParams,
     ) -> Result<(), ConnectFailure> {
         let session = self.session;
         let timeout = self.conf.connect_timeout.duration();
@@ -384,7 +384,7 @@ impl<'a> Search<'a> {
     }
 
     /// Notes that the connection was established.
-    pub(crate) fn reached(&self, mut peer: Picked, began: Instant) -> Picked {
+    pub(crate) fn reached(&self, mut peer: SelectedPeer, began: Instant) -> SelectedPeer {
         let time = now().saturating_duration_since(began);
         self.session.update_try(|last| last.connect = Some(time));
         peer.connected(now(), time);
@@ -392,7 +392,11 @@ impl<'a> Search<'a> {
     }
 
     /// For diagnostics: which connections belong together. `local` is queried only then.
-    pub(crate) fn log_connected(&self, local: impl FnOnce() -> Option<Address>, peer: &Picked) {
+    pub(crate) fn log_connected(
+        &self,
+        local: impl FnOnce() -> Option<Address>,
+        peer: &SelectedPeer,
+    ) {
         if self.session.logs(Level::Info)
             && let Some(local) = local()
         {
@@ -408,7 +412,7 @@ impl<'a> Search<'a> {
     /// No other server may be tried.
     pub(crate) fn missed(
         &self,
-        peer: Picked,
+        peer: SelectedPeer,
         began: Instant,
         error: impl Into<NoConnection>,
     ) -> Result<(), Status> {
@@ -457,7 +461,7 @@ impl<'a> Search<'a> {
     ///
     /// # Errors
     /// No other server may be tried.
-    fn next_or_end(&self, peer: Picked) -> Result<(), Status> {
+    fn next_or_end(&self, peer: SelectedPeer) -> Result<(), Status> {
         if peer.failed(now()) {
             self.session.log(Level::Warn, format_args!("upstream server temporarily disabled"));
         }
@@ -496,8 +500,12 @@ async fn find(
         Status::InternalServerError
     })?;
     let current = &session.current;
-    let named =
-        Named { text: &parsed.text, host: &parsed.host, port: parsed.port, default_port: None };
+    let named = NamedServer {
+        text: &parsed.text,
+        host: &parsed.host,
+        port: parsed.port,
+        default_port: None,
+    };
     let resolving = session.server().resolving;
     let found =
         resolvers::find(named, &current.conf.upstreams, &current.resolvers, resolving).await;

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use nowait_conf::Span;
-use nowait_front::upstreams::Server;
+use nowait_front::upstreams::UpstreamServer;
 
 /// A server as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +42,9 @@ impl ServerText {
     }
 
     /// For the table of groups.
-    pub fn server(self, span: Span) -> Server {
+    pub fn server(self, span: Span) -> UpstreamServer {
         let Self { text, host, port } = self;
-        Server { text, host, port, default_port: None, span }
+        UpstreamServer { text, host, port, default_port: None, span }
     }
 }
 

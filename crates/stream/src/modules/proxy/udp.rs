@@ -12,7 +12,7 @@ use bytes::Bytes;
 use nowait_front::log::{Level, OsError};
 use nowait_runtime::net::{Address, ConnectError, Datagram};
 use nowait_runtime::{now, sleep};
-use nowait_upstream::{Picked, Times};
+use nowait_upstream::{SelectedPeer, Times};
 
 use super::conf::{Proxy, ProxyConf};
 use super::{Search, log_removed, rate, session_start, until_removed};
@@ -51,7 +51,10 @@ pub async fn udp(session: &Session, client: &UdpClient, proxy: &Proxy) -> Status
 }
 
 /// A socket connected to a server; this sends nothing, so it says nothing about reachability.
-async fn connect(session: &Session, proxy: &Proxy) -> Result<(Datagram, Picked, Instant), Status> {
+async fn connect(
+    session: &Session,
+    proxy: &Proxy,
+) -> Result<(Datagram, SelectedPeer, Instant), Status> {
     let mut search = Search::new(session, proxy).await?;
     loop {
         let peer = search.next().await?;
@@ -94,7 +97,7 @@ struct Relay<'a> {
     proxy: &'a Proxy,
     conf: &'a ProxyConf,
     socket: Datagram,
-    peer: RefCell<Picked>,
+    peer: RefCell<SelectedPeer>,
     /// When the peer was chosen.
     began: Instant,
     /// Number of datagrams from the client and from the server.

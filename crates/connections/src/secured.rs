@@ -14,7 +14,7 @@ use nowait_front::tls::certificate_loader::NamedPairs;
 use nowait_front::tls::conf::VerifyClient;
 use nowait_front::tls::ocsp::Asking;
 use nowait_front::tls::trust::ClientVerdict;
-use nowait_front::tls::{self, Chosen, Failure, Fault, HANDSHAKES_MAX, Handshake, Tls};
+use nowait_front::tls::{self, Chosen, Fault, HANDSHAKES_MAX, Handshake, HandshakeError, Tls};
 use nowait_http::client::Security;
 use nowait_http::exchange::{Exchange, Greeting};
 use nowait_http::generation::Current;

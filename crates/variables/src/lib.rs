@@ -665,8 +665,10 @@ mod tests {
         },
     }];
 
-    const CHANGEABLE: &[Changeable<SampleSubject>] =
-        &[Changeable { name: "changeable", set: |sample, value| sample.changed = Some(value) }];
+    const CHANGEABLE: &[SettableBuiltin<SampleSubject>] = &[SettableBuiltin {
+        name: "changeable",
+        set: |sample, value| sample.changed = Some(value),
+    }];
 
     /// A table with the variables of samples.
     fn table() -> Table<Samples> {
@@ -723,7 +725,9 @@ mod tests {
     fn a_builtin_may_be_replaced() {
         let mut table = table();
         let index = table.index("replaceable");
-        let Ok(SetTarget::Slot(slot)) = table.define_set("Replaceable") else { panic!("it is a slot") };
+        let Ok(SetTarget::Slot(slot)) = table.define_set("Replaceable") else {
+            panic!("it is a slot")
+        };
         let sample =
             SampleSubject { variables: table.resolve().unwrap(), ..SampleSubject::default() };
         assert_eq!(value(&sample, index).unwrap(), b"r");

@@ -4,14 +4,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{Builtin, Changeable, Family};
+use crate::{Builtin, Family, SettableBuiltin};
 
 /// Built-in variables by their names, which are in lower case.
 pub struct Vocabulary<S: 'static> {
     builtins: Vec<&'static Builtin<S>>,
     by_name: HashMap<&'static str, &'static Builtin<S>>,
     families: Vec<&'static Family<S>>,
-    changeable: HashMap<&'static str, &'static Changeable<S>>,
+    changeable: HashMap<&'static str, &'static SettableBuiltin<S>>,
     replaceable: HashSet<&'static str>,
 }
 
@@ -33,7 +33,7 @@ impl<S> Vocabulary<S> {
         &mut self,
         builtins: &'static [Builtin<S>],
         families: &'static [Family<S>],
-        changeable: &'static [Changeable<S>],
+        changeable: &'static [SettableBuiltin<S>],
     ) {
         for row in builtins {
             self.by_name.entry(row.name).or_insert(row);
@@ -73,7 +73,7 @@ impl<S> Vocabulary<S> {
     }
 
     /// The built-in variable with this name, if `set` may change it.
-    pub fn changeable(&self, name: &str) -> Option<&'static Changeable<S>> {
+    pub fn changeable(&self, name: &str) -> Option<&'static SettableBuiltin<S>> {
         self.changeable.get(name).copied()
     }
 

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use nowait_cache::{Fill, FillStart, Hit, Lookup, LookupOptions, UnixMs};
 use nowait_caching::freshness::Stale;
-use nowait_caching::status::{Forward, Report, Status};
+use nowait_caching::status::{CacheStatus, Forward, Status};
 use nowait_caching::updates;
 use nowait_http::outcome::Outcome;
 use nowait_http::response::Response;

@@ -5,7 +5,7 @@ use nowait_cache::format::ObjectHead as Stored;
 use nowait_cache::{FillReader, Hit, HitBody};
 use nowait_caching::freshness::Use;
 use nowait_caching::meta;
-use nowait_caching::status::{Forward, Report, Status};
+use nowait_caching::status::{CacheStatus, Forward, Status};
 use nowait_http::log::Level;
 use nowait_http::order::Apart;
 use nowait_http::outcome::Outcome;

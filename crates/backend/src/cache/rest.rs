@@ -3,7 +3,7 @@
 //! origin by a range request.
 //!
 //! Bytes of two responses are combined only if they certainly belong to one representation, which
-//! [`nowait_caching::combining`] decides; in any doubt the connection is cut. The stored response may
+//! [`nowait_caching::combination`] decides; in any doubt the connection is cut. The stored response may
 //! be a part itself (206: `slice`, or `Range` in the key).
 //!
 //! Called by [`super::along`] and [`super::filling`]. Never stores anything.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use nowait_front::limit::connections::Held;
+use nowait_front::limit::connections::CountGuard;
 use nowait_http::exchange::Watch;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, BodyError, BodySource, LocalFuture, Part};

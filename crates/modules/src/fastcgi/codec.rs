@@ -14,7 +14,9 @@ use nowait_backend::upstream::{
     BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Order,
     Remark,
 };
-use nowait_gateway::fastcgi::{self, Asked, CONTENT_BYTES_MAX, FastCgiContext, Response};
+use nowait_gateway::fastcgi::{
+    self, CONTENT_BYTES_MAX, FastCgiContext, FastCgiResponse, RecordType,
+};
 use nowait_gateway::{BodyEvent as Body, HeadEvent as Head};
 use nowait_http::log::Level;
 use nowait_http::request::{Request, RequestBody};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use nowait_backend::url::{self, Url, UrlError};
 use nowait_conf::{Cx, Diagnostic, Node, Span, Word};
 use nowait_http::conf::place::{Place, place};
-use nowait_http::conf::upstream::{Groups, Server};
+use nowait_http::conf::upstream::{Groups, UpstreamServer};
 use nowait_http::conf::{HttpConf, complex};
 use nowait_http::module::{set_auto_redirect, set_content};
 use nowait_variables::assigned_urls::{self, Assigned};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nowait_conf::{Cx, Diagnostic, Node, Regex as Compiled, Scope, Word};
 use nowait_front::servers::ServerName;
 use nowait_http::conf::place::ServerNames;
-use nowait_http::server_name::{Inserted, Names};
+use nowait_http::server_name::{InsertResult, Names};
 use nowait_variables::Regex;
 
 nowait_conf::directives! {

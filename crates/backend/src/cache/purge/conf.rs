@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use nowait_conf::{Context, Cx, Diagnostic, Node, Setting, Word, arity};
-use nowait_front::access::{Rule, Verdict, Who, by_address};
+use nowait_front::access::{AccessVerdict, AddressMatch, Rule, by_address};
 use nowait_http::module::set_content;
 use nowait_http::request::Request;
 

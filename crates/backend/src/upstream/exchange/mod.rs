@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use nowait_front::limit::connections::Held;
+use nowait_front::limit::connections::CountGuard;
 use nowait_http::request::ReadError;
 use nowait_http::request_body::Resumed;
 use nowait_http::response::BodyError;

@@ -15,7 +15,7 @@ use super::{DRIVERS, KB, binary, clients, processes, settled};
 
 #[path = "../http/tls/client.rs"]
 #[allow(dead_code, reason = "the client of other tests")]
-mod tls_client;
+pub mod tls_client;
 
 use tls_client::{Authority, TlsClient};
 
@@ -118,7 +118,7 @@ fn ask(server: &Server, transport: ReaderTransport, clients: &mut [SlowClient]) 
 }
 
 /// Does something while no process of the server runs.
-fn stopped(server: &Server, work: impl FnOnce()) {
+pub fn stopped(server: &Server, work: impl FnOnce()) {
     let all = processes(server);
     let signal = |signal| {
         for pid in &all {

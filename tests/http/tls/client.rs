@@ -133,6 +133,13 @@ impl TlsClient {
         self.stream.flush().unwrap();
     }
 
+    /// Sends as much as the connection takes at once.
+    #[allow(dead_code, reason = "only some of the tests that include this file use it")]
+    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.stream.sock.set_nonblocking(true)?;
+        self.stream.write(bytes)
+    }
+
     pub fn reader(&mut self) -> impl Read {
         &mut self.stream
     }

@@ -1,7 +1,7 @@
 //! The part of a request that is sent while the response may already be arriving.
 
 use std::io;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,8 +18,16 @@ use super::exchange::ReceiveFault;
 use super::http2::QUEUED_BYTES_MAX;
 use super::pipe::Pipe;
 
-/// Most bytes collected from a client that sends without pause, before they are sent on.
+/// Bytes collected from a client that sends without pause, before they are sent on: less than one receive
+/// brings.
+const COLLECT_BYTES_MIN: u64 = 16 * 1024;
+
+/// The same from an upstream that takes everything at once: one that stops holds them for long.
 const COLLECT_BYTES_MAX: u64 = 64 * 1024;
+
+/// A part of what the upstream has taken without a pause may be collected. It takes some hundred KB that only
+/// its kernel and ours have.
+const COLLECT_PART: u64 = 16;
 
 /// Most content of a client that is kept until the upstream responds, in case that it has not acted on
 /// the request; one piece more may exceed it. A server that refuses a request usually does so when it has
@@ -65,6 +73,8 @@ pub(super) struct Upload {
     reading: Option<LocalFuture<'static, Read>>,
     /// Framed, but not yet handed to the stream.
     chain: Chain,
+    /// Bytes that the upstream has taken without a pause.
+    flowed: u64,
     limits: Limits,
     /// Bytes of content read until now.
     content: u64,
@@ -82,7 +92,8 @@ impl Upload {
         let sending = Some(send(pipe, chain, limits.send_timeout));
         let (reading, chain) = (None, Chain::new());
         let (content, is_live, kept, failed) = (0, false, None, false);
-        Box::new(Self { sending, reading, chain, limits, content, is_live, kept, failed })
+        let flowed = 0;
+        Box::new(Self { sending, reading, chain, flowed, limits, content, is_live, kept, failed })
     }
 
     /// Sends the chain, and then content as it is read. `keeps`: so much of the client's content is kept
@@ -95,7 +106,8 @@ impl Upload {
             stored => read(stored, limits.client_timeout),
         });
         let (sending, content, failed) = (None, 0, false);
-        Box::new(Self { sending, reading, chain, limits, content, is_live, kept, failed })
+        let flowed = 0;
+        Box::new(Self { sending, reading, chain, flowed, limits, content, is_live, kept, failed })
     }
 
     /// The bytes of content read until now if everything was handed over and the client is waited for.
@@ -141,7 +153,11 @@ impl Upload {
         }
         loop {
             if let Some(sending) = &mut self.sending {
-                ready!(sending.as_mut().poll(cx)).map_err(ReceiveFault::Network)?;
+                let Poll::Ready(sent) = sending.as_mut().poll(cx) else {
+                    self.flowed = 0;
+                    return Poll::Pending;
+                };
+                sent.map_err(ReceiveFault::Network)?;
                 self.sending = None;
             }
             let Some(reading) = &mut self.reading else {
@@ -167,7 +183,8 @@ impl Upload {
                 Poll::Ready((feed, piece)) => {
                     self.reading = None;
                     self.take(feed, piece, codec)?;
-                    if self.chain.len() >= COLLECT_BYTES_MAX {
+                    let collected = self.flowed / COLLECT_PART;
+                    if self.chain.len() >= collected.clamp(COLLECT_BYTES_MIN, COLLECT_BYTES_MAX) {
                         self.flush(pipe);
                     }
                 }
@@ -179,6 +196,7 @@ impl Upload {
 
     fn flush(&mut self, pipe: &Pipe) {
         let chain = std::mem::take(&mut self.chain);
+        self.flowed = self.flowed.saturating_add(chain.len());
         self.sending = Some(send(pipe, chain, self.limits.send_timeout));
     }
 

@@ -21,20 +21,20 @@ pub struct Reader {
     expects_continue: bool,
     /// For sending `100 Continue`.
     send_timeout: Duration,
-    /// How much is received at once; `None`: as much as fits into a buffer of the runtime.
-    limit: Option<usize>,
+    /// How much is received at once.
+    limit: usize,
 }
 
 impl Reader {
     /// For the request whose head the connection has just received.
     pub fn new(connection: Rc<Connection>, expects_continue: bool, send_timeout: Duration) -> Self {
-        Self { connection, expects_continue, send_timeout, limit: None }
+        Self { connection, expects_continue, send_timeout, limit: RECV_BUF_BYTES }
     }
 
+    /// Receives when it is polled: a plain receive may complete while nobody asks, because the server
+    /// behind takes nothing, and its memory would wait with the content.
     async fn receive(&self) -> io::Result<RecvBuf> {
-        let stream = &self.connection.stream;
-        let Some(limit) = self.limit else { return stream.recv(NO_TIMEOUT).await };
-        Ok(match stream.recv_large(NO_TIMEOUT, limit.min(RECV_BUF_BYTES)).await? {
+        Ok(match self.connection.stream.recv_large(NO_TIMEOUT, self.limit).await? {
             ReceivedBuf::Lent(received) => received,
             received => RecvBuf::of(&received),
         })
@@ -98,7 +98,7 @@ impl BodyReader for Reader {
     }
 
     fn limit(&mut self, bytes: Option<usize>) {
-        self.limit = bytes;
+        self.limit = bytes.unwrap_or(RECV_BUF_BYTES).min(RECV_BUF_BYTES);
     }
 
     fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {

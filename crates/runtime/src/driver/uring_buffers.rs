@@ -23,11 +23,15 @@ use crate::buf;
 
 /// Entries of the ring: the maximum number of provided buffers, 5 MB. A power of two. Connections
 /// beyond that many receive in the next turn; no more tasks than this run in a turn, either. The
-/// kernel never returns unused buffers, so the memory of a peak stays provided.
+/// kernel never returns unused buffers: fewer are provided by not replacing those that it uses.
 const ENTRIES: u16 = 256;
 
-/// Buffers provided at startup; doubled whenever they did not suffice for one turn.
-const PROVIDED_START: u16 = 64;
+/// Buffers provided at startup, and at least; doubled whenever they did not suffice for one turn.
+const PROVIDED_MIN: u16 = 64;
+
+/// After so many turns in which something was received, half as many buffers are provided, if no turn
+/// needed more than a quarter of them.
+const LOOK_TURNS: u16 = 1000;
 
 /// The group's number; there is one per ring.
 pub(super) const GROUP: u16 = 0;
@@ -37,7 +41,46 @@ pub(super) struct Buffers {
     entries: NonNull<BufRingEntry>,
     /// Memory lent to the kernel, by buffer id.
     lent: Vec<Option<NonNull<[u8; buf::RECV_BUF_BYTES]>>>,
+    /// Ids that are not lent.
+    free: Vec<u16>,
     tail: u16,
+    demand: Demand,
+}
+
+/// How many buffers are needed.
+#[derive(Debug, Default)]
+struct Demand {
+    /// As many are provided, once those beyond that have been used.
+    wanted: u16,
+    /// Those used in this turn.
+    used: u16,
+    /// The most used in a turn since the last look.
+    most: u16,
+    /// Turns with a receive since then.
+    turns: u16,
+}
+
+impl Demand {
+    /// More are needed than there are.
+    fn grow(&mut self) {
+        *self =
+            Demand { wanted: (2 * self.wanted).clamp(PROVIDED_MIN, ENTRIES), ..Demand::default() };
+    }
+
+    /// A turn has ended.
+    fn turn(&mut self) {
+        if self.used == 0 {
+            return;
+        }
+        self.most = self.most.max(std::mem::take(&mut self.used));
+        self.turns += 1;
+        if self.turns == LOOK_TURNS {
+            if self.most <= self.wanted / 4 {
+                self.wanted = (self.wanted / 2).max(PROVIDED_MIN);
+            }
+            (self.most, self.turns) = (0, 0);
+        }
+    }
 }
 
 impl Buffers {
@@ -47,7 +90,13 @@ impl Buffers {
         // SAFETY: a new mapping at an address of the kernel's choice disturbs no other memory.
         let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes(), protection, flags)? };
         let entries = NonNull::new(memory.cast()).expect("a mapping is never at address 0");
-        let mut buffers = Buffers { entries, lent: Vec::new(), tail: 0 };
+        let mut buffers = Buffers {
+            entries,
+            lent: Vec::new(),
+            free: Vec::new(),
+            tail: 0,
+            demand: Demand::default(),
+        };
         // SAFETY: the mapping is page-aligned, holds ENTRIES entries, and is there for as long as
         // operations use it, see `drop`.
         unsafe {
@@ -57,31 +106,45 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Doubles the number of provided buffers. False: the maximum is reached.
-    pub(super) fn grow(&mut self) -> bool {
-        let count = self.lent.len() as u16;
-        let more = if count == 0 { PROVIDED_START } else { count.min(ENTRIES - count) };
-        for _ in 0..more {
-            let id = self.lent.len() as u16;
-            self.lent.push(None);
+    /// Doubles the number of provided buffers, up to the maximum.
+    pub(super) fn grow(&mut self) {
+        self.demand.grow();
+        while self.provided() < self.demand.wanted {
+            let id = self.free.pop().unwrap_or_else(|| {
+                self.lent.push(None);
+                (self.lent.len() - 1) as u16
+            });
             self.give(id);
         }
-        self.publish();
-        more > 0
+        self.show();
     }
 
-    /// Takes back memory that the kernel has filled, and provides other memory in its place. `None`
-    /// for an id that is not lent, which the kernel never names.
+    /// The number of buffers that the kernel has.
+    fn provided(&self) -> u16 {
+        (self.lent.len() - self.free.len()) as u16
+    }
+
+    /// Takes back memory that the kernel has filled, and provides other memory in its place unless there is
+    /// more than is needed. `None` for an id that is not lent, which the kernel never names.
     pub(super) fn take(&mut self, id: u16) -> Option<buf::RecvMemory> {
         let memory = self.lent.get_mut(usize::from(id))?.take()?;
-        self.give(id);
+        self.demand.used += 1;
+        match self.provided() > self.demand.wanted {
+            true => self.free.push(id),
+            false => self.give(id),
+        }
         // SAFETY: the pointer came from `Box::into_raw` in `give`; it was in `lent`, so nobody has
         // taken it since; the kernel has named it in a completion and uses it no more.
         Some(unsafe { Box::from_raw(memory.as_ptr()) })
     }
 
-    /// Makes the provided buffers visible to the kernel.
+    /// A turn has ended: makes the provided buffers visible to the kernel.
     pub(super) fn publish(&mut self) {
+        self.demand.turn();
+        self.show();
+    }
+
+    fn show(&mut self) {
         // SAFETY: `entries` is the base of a live ring; its tail is a `u16` in the first entry,
         // aligned, which the kernel only reads, and we only write here.
         let tail =
@@ -89,7 +152,7 @@ impl Buffers {
         tail.store(self.tail, Ordering::Release);
     }
 
-    /// Lends memory under a free id. The kernel sees it after `publish`.
+    /// Lends memory under a free id. The kernel sees it after `show`.
     fn give(&mut self, id: u16) {
         debug_assert!(self.lent.len() <= usize::from(ENTRIES), "more ids than entries");
         debug_assert!(self.lent[usize::from(id)].is_none(), "the kernel has memory of this id");
@@ -122,4 +185,36 @@ impl Drop for Buffers {
 
 fn bytes() -> usize {
     usize::from(ENTRIES) * size_of::<BufRingEntry>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each turn uses so many; what is wanted after a look.
+    fn after(demand: &mut Demand, used: u16) -> u16 {
+        for _ in 0..LOOK_TURNS {
+            demand.used = used;
+            demand.turn();
+            // Turns without a receive say nothing.
+            demand.turn();
+        }
+        demand.wanted
+    }
+
+    #[test]
+    fn buffers_of_a_peak_are_not_replaced() {
+        let mut demand = Demand::default();
+        for wanted in [64, 128, 256, 256] {
+            demand.grow();
+            assert_eq!(demand.wanted, wanted);
+        }
+        assert_eq!(after(&mut demand, 65), 256);
+        assert_eq!(after(&mut demand, 64), 128);
+        assert_eq!(after(&mut demand, 33), 128);
+        assert_eq!(after(&mut demand, 1), 64);
+        assert_eq!(after(&mut demand, 1), 64);
+        demand.grow();
+        assert_eq!(demand.wanted, 128);
+    }
 }

@@ -28,7 +28,7 @@ use crate::buf::{
     Chain, Chunk, LargeBuf, OutBuf, RECV_BUF_BYTES, ReceivedBuf, RecvBuf, put_recv_memory,
     take_recv_memory,
 };
-use crate::driver::AfterSend;
+use crate::driver::{Driver, AfterSend};
 
 /// Plaintext sealed at once: the records of one send to the kernel. With what they add, they fit
 /// into pooled memory.
@@ -231,6 +231,19 @@ impl Layered {
         stream: &Stream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<RecvBuf>> {
+        let receive = |driver: &mut Driver, cx: &mut Context<'_>| {
+            driver.poll_recv(stream.key, stream.fd(), cx).map_ok(Received::Lent)
+        };
+        self.poll_regular(stream, cx, receive)
+    }
+
+    /// The same with the driver's way of receiving.
+    fn poll_regular(
+        &self,
+        stream: &Stream,
+        cx: &mut Context<'_>,
+        receive: impl Fn(&mut Driver, &mut Context<'_>) -> Poll<io::Result<Received>>,
+    ) -> Poll<io::Result<RecvBuf>> {
         loop {
             self.poll_own_output(stream, cx);
             if self.ended.get() {
@@ -244,11 +257,11 @@ impl Layered {
             if self.ended.get() {
                 continue;
             }
-            let polled = stream.local.driver.borrow_mut().poll_recv(stream.key, stream.fd(), cx);
+            let polled = receive(&mut stream.local.driver.borrow_mut(), cx);
             let mut buf = std::task::ready!(polled)?;
             // nginx takes a missing end of the layer as an end, too.
             if buf.is_empty() {
-                return Poll::Ready(Ok(buf));
+                return Poll::Ready(Ok(RecvBuf::empty()));
             }
             if let Some(plain) = self.open_small(stream, Some(&mut buf), cx)? {
                 return Poll::Ready(Ok(plain));
@@ -266,7 +279,10 @@ impl Layered {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<ReceivedBuf>> {
         if max_bytes <= RECV_BUF_BYTES {
-            return self.poll_recv(stream, cx).map_ok(ReceivedBuf::Lent);
+            let receive = |driver: &mut Driver, cx: &mut Context<'_>| {
+                driver.poll_recv_large(stream.key, stream.fd(), RECV_BUF_BYTES, cx)
+            };
+            return self.poll_regular(stream, cx, receive).map_ok(ReceivedBuf::Lent);
         }
         loop {
             self.poll_own_output(stream, cx);

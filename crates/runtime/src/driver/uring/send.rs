@@ -32,9 +32,10 @@ const SPARE_MAX: usize = 256;
 
 /// A send of at most this many bytes goes to the ring. With nothing to follow, it is reported as done
 /// when it is submitted, so that it and the next receive go to the kernel in one call. The size of a
-/// receive buffer: 16 KB and a head. A connection holds at most this much beyond what its owner knows
-/// of, and nothing once its peer was slow: until a send completes at once again, all are direct.
-const RING_BYTES_MAX: u64 = RECV_BUF_BYTES as u64;
+/// receive buffer: 16 KB and a head; but not a full one, which is passed on when a peer sends without
+/// pause. A connection holds at most this much beyond what its owner knows of, and nothing once its peer was
+/// slow: until a send completes at once again, all are direct.
+const RING_BYTES_MAX: u64 = RECV_BUF_BYTES as u64 - 1;
 
 impl Uring {
     pub(crate) fn poll_send(

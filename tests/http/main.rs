@@ -85,3 +85,4 @@ mod upstream;
 mod userid;
 mod variables;
 mod virtual_servers;
+mod wrong;

@@ -13,6 +13,7 @@ use nowait_http::request::Request;
 use nowait_http::slots::Key;
 use nowait_http::upstream_state::LogUri;
 use nowait_http::variables::complex::Complex;
+use nowait_upstream::conf::target_error;
 
 use super::conf::Backend;
 use super::protocol::{Protocol, Server, Transport};
@@ -221,7 +222,11 @@ impl Pass {
             UrlError::Server(problem) => {
                 let server = String::from_utf8_lossy(url::after_scheme(&word.text)).into_owned();
                 let server = if server.is_empty() { word.to_string() } else { server };
-                word.error(format!("{problem} in upstream \"{server}\""))
+                let error = target_error(problem, word, &server);
+                match schemes.advice(&word.text) {
+                    Some(expected) => error.expected(expected),
+                    None => error,
+                }
             }
         })?;
         let server = upstream::UpstreamServer {

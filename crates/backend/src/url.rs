@@ -15,6 +15,23 @@ pub struct Schemes {
     pub bare: bool,
 }
 
+impl Schemes {
+    /// What to say of a URL that is none, if its scheme was taken for a host: `grp://a`.
+    pub fn advice(&self, text: &[u8]) -> Option<String> {
+        let begins = |scheme: &str| {
+            text.get(..scheme.len()).is_some_and(|it| it.eq_ignore_ascii_case(scheme.as_bytes()))
+        };
+        let is_known = begins(self.plain) || self.tls.is_some_and(begins);
+        if !self.bare || is_known || !text.windows(3).any(|part| part == b"://") {
+            return None;
+        }
+        Some(match self.tls {
+            Some(tls) => format!("HOST:PORT or unix:PATH, behind {}, {tls} or nothing", self.plain),
+            None => "HOST:PORT or unix:PATH, without a scheme".to_owned(),
+        })
+    }
+}
+
 /// The default ports, without and with TLS.
 const PORTS: [&str; 2] = ["80", "443"];
 

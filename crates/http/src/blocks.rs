@@ -351,6 +351,8 @@ fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
         let known = table.vocabulary().builtins().map(|row| row.name);
         if let Some(near) = nowait_conf::nearest(name, known) {
             error = error.hint(format!("did you mean \"${near}\"?"));
+        } else {
+            error = error.hint("nothing defines it: \"set\", \"map\" and the like do");
         }
         cx.report(error);
     }

@@ -137,12 +137,15 @@ impl CachePaths {
         for path in &self.paths {
             let Some(tier) = &path.tier else { continue };
             let behind = self.paths.iter().find(|other| other.zone == *tier);
-            let problem = match behind {
-                None => "is unknown",
-                Some(other) if other.tier.is_some() => "has a tier itself",
+            let (problem, hint) = match behind {
+                None => ("is unknown", "name the keys_zone of the cache on the slower disk"),
+                Some(other) if other.tier.is_some() => {
+                    ("has a tier itself", "there are two tiers at most: remove one \"tier\"")
+                }
                 Some(_) => continue,
             };
-            cx.report(Diagnostic::emerg(format!("tier \"{tier}\" {problem}")).at(path.span));
+            let error = Diagnostic::emerg(format!("tier \"{tier}\" {problem}"));
+            cx.report(error.at(path.span).hint(hint));
         }
         self.paths
     }

@@ -178,7 +178,9 @@ fn resolve(cx: &mut Cx<'_>, conf: &HttpConf) -> Vec<HealthCheck> {
                     let near = nowait_conf::nearest(&name, known.iter().map(String::as_str));
                     cx.report(match near {
                         Some(near) => error.hint(format!("did you mean \"{near}\"?")),
-                        None => error,
+                        None => {
+                            error.hint(format!("define it in the http block: match {name} {{ }}"))
+                        }
                     });
                     continue;
                 }
@@ -362,7 +364,10 @@ fn status(entry: &Node, first: &Word) -> Result<StatusTest, Diagnostic> {
         return Err(entry.arity_error());
     }
     let range = |word: &Word| {
-        let invalid = || word.error(format!("invalid status \"{word}\""));
+        let invalid = || {
+            let error = word.error(format!("invalid status \"{word}\""));
+            error.expected(format!("codes from 100 to {STATUS_MAX} such as 200 or 200-399"))
+        };
         let one = |text: &[u8]| match number(text) {
             Some(code @ 100..=STATUS_MAX) => Ok(code as u16),
             _ => Err(invalid()),

@@ -221,12 +221,24 @@ fn parse_destination(path: &Word, cx: &mut Cx<'_>) -> Result<Destination, Diagno
     Template::parse(&Word { text: full, ..path.clone() }).map(Destination::Paths)
 }
 
+/// The form of a destination.
+const SYSLOG_SYNTAX: &str =
+    "syslog:server=ADDRESS[,facility=NAME][,severity=LEVEL][,tag=NAME][,nohostname]";
+
 fn parse_syslog(word: &Word) -> Result<Option<syslog::SyslogOptions>, Diagnostic> {
     let Some(text) = word.strip_prefix("syslog:") else { return Ok(None) };
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
     let options = syslog::SyslogOptions::parse(text.to_str()?, &host, &syslog::system_resolver);
-    options.map(Some).map_err(|error| word.error(error.to_string()))
+    options.map(Some).map_err(|error| {
+        let refused = word.error(error.to_string());
+        match error {
+            syslog::SyslogError::Parameter(_) | syslog::SyslogError::NoServer => {
+                refused.expected(SYSLOG_SYNTAX)
+            }
+            _ => refused,
+        }
+    })
 }
 
 fn find_format<N: Formats>(

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use bytes::Bytes;
-use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Word, arity};
+use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Span, Word, arity};
 use nowait_runtime::fs::Io;
 use nowait_runtime::net::{Address, Stream};
 use nowait_tls::{ClientSettings, Error, Groups, Identity, Session, TlsClient};
@@ -72,7 +72,7 @@ macro_rules! upstream_tls_rows {
             /// Controls whether the name is sent to the server (SNI). Addresses are never sent.
             ssl_server_name: bool = "off", in $($context)|+, args "on | off";
             /// Controls whether the server's certificate and name are verified.
-            ssl_verify: bool = "off", in $($context)|+, args "on | off";
+            ssl_verify: $crate::tls::upstream::Verify = "off", in $($context)|+, args "on | off";
             /// Maximum number of intermediate certificates in the chain of the server.
             ssl_verify_depth: u32 = "1", in $($context)|+, args "number";
             /// The file with the certificates of trusted authorities, in PEM.
@@ -145,7 +145,7 @@ pub struct Rows<N> {
     pub ciphers: CipherList,
     pub name: Option<Complex<N>>,
     pub server_name: bool,
-    pub verify: bool,
+    pub verify: Verify,
     pub verify_depth: u32,
     pub trusted_certificate: Option<FileName>,
     pub crl: Option<FileName>,
@@ -227,7 +227,7 @@ impl<N: Namespace> Rows<N> {
         let files = [certificate, certificate_key];
         let files = files.map(|file| file.as_ref().map(|file| file.word.span));
         format!(
-            "{prefix} {session_reuse} {protocols:?} {ciphers:?} {name:?} {server_name} {verify} \
+            "{prefix} {session_reuse} {protocols:?} {ciphers:?} {name:?} {server_name} {verify:?} \
              {verify_depth} {trusted_certificate:?} {crl:?} {files:?} {certificate_cache:?} {} \
              {commands:?} {alpn:?}",
             passwords.address()
@@ -270,7 +270,7 @@ impl<N: Namespace> Rows<N> {
             }
         };
         let fingerprint = hasher.finish();
-        let (verifies, name, alpn) = (self.verify, self.name, self.alpn);
+        let (verifies, name, alpn) = (self.verify.on, self.name, self.alpn);
         Ok(Arc::new(UpstreamTls { name, alpn, verifies, fingerprint, own }))
     }
 
@@ -281,7 +281,7 @@ impl<N: Namespace> Rows<N> {
         cx: &mut Cx<'_>,
         hasher: &mut impl Hasher,
     ) -> Result<ClientSettings, Diagnostic> {
-        let verifier = match (&self.verify, &self.trusted_certificate) {
+        let verifier = match (&self.verify.on, &self.trusted_certificate) {
             (false, _) => None,
             (true, trusted) => {
                 let trusted = trusted.as_ref().and_then(FileName::word);
@@ -290,6 +290,7 @@ impl<N: Namespace> Rows<N> {
                     Diagnostic::emerg(format!(
                         "no {prefix}ssl_trusted_certificate for {prefix}ssl_verify"
                     ))
+                    .at(self.verify.span)
                     .hint("name a file with the certificates of the authorities to trust")
                 })?;
                 let trusted = files::certificates(cx, trusted)?;
@@ -335,6 +336,28 @@ impl<N: Namespace> Rows<N> {
         let ClientSettings { versions, ciphers, groups, sends_name, .. } = &settings;
         format!("{versions:?} {ciphers:?} {groups:?} {sends_name}").hash(hasher);
         Ok(settings)
+    }
+}
+
+/// `ssl_verify`, and where it stands.
+#[derive(Clone, Copy)]
+pub struct Verify {
+    on: bool,
+    span: Span,
+}
+
+/// The value alone: settings that are otherwise alike are built once, wherever they stand.
+impl fmt::Debug for Verify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.on.fmt(f)
+    }
+}
+
+impl Setting for Verify {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        Ok(Self { on: <bool as Setting>::parse(node, cx)?, span: node.name.span })
     }
 }
 

@@ -10,6 +10,7 @@ use nowait_http::conf::upstream::{Groups, UpstreamServer};
 use nowait_http::conf::{HttpConf, complex};
 use nowait_http::module::{set_auto_redirect, set_content};
 use nowait_variables::assigned_urls::{self, Assigned};
+use nowait_upstream::conf::target_error;
 
 use super::conf::SCHEMES;
 use super::handler::content;
@@ -81,7 +82,7 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         UrlError::Server(problem) => {
             let server = url::after_scheme(&word.text);
             let server = String::from_utf8_lossy(server);
-            word.error(format!("{problem} in upstream \"{server}\""))
+            target_error(problem, word, &server)
         }
     })?;
     let location = match place(cx) {

@@ -244,7 +244,7 @@ fn condition(cx: &mut Cx<'_>, node: &Node) -> Result<Condition, Diagnostic> {
     };
     match rest {
         [path] => Ok(Condition::File { path: complex(path, cx)?, test, negated }),
-        _ => Err(invalid()),
+        _ => Err(invalid().expected("one path behind it")),
     }
 }
 

@@ -19,7 +19,7 @@ use nowait_runtime::net::Address;
 pub use balance_methods::{BalanceCriterion, Balancer, Time};
 pub use keepalive::Keepalive;
 pub use resolver::ResolverSetting;
-pub use server::{ServerConf, ServerLocation, ServerMode, target};
+pub use server::{ServerConf, ServerLocation, ServerMode, target, target_error};
 pub use sticky::{Expires, LearnConf, Sticky, StickyCookie, is_samesite};
 
 pub(crate) use server::Supports;
@@ -60,7 +60,7 @@ nowait_conf::rows! {
     ///   kept.
     /// * `service=name`: the servers come from the SRV records of this service. Those with the best
     ///   priority are used first, the others are backups. Requires `resolve`.
-    "server" => server::server, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address [parameters]";
+    "server" => server::server, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address [weight=number] [max_conns=number] [max_fails=number] [fail_timeout=time] [slow_start=time] [backup] [down] [drain] [resolve] [service=name] [route=text]";
     /// Accepted for compatibility: all workers always share the state of the servers, which needs
     /// no reserved memory. Status pages use the name for the group.
     "zone" => zone, in UPSTREAM | STREAM_UPSTREAM, take between(1, 2), args "name [size]";
@@ -98,7 +98,7 @@ nowait_conf::rows! {
     ///   sessions that servers create (a variable of the response, usually `$upstream_cookie_name`)
     ///   are remembered with their server for `timeout`, 10 minutes by default, and found by
     ///   `lookup`. With `header`, a session is known as soon as the response header has arrived.
-    "sticky" => sticky::sticky, in UPSTREAM, take at_least(2), args "cookie name [parameters] | route $variable ... | learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]";
+    "sticky" => sticky::sticky, in UPSTREAM, take at_least(2), args "cookie name [expires=time | expires=max] [domain=text] [path=path] [httponly] [secure] [samesite=strict | lax | none] | route $variable ... | learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]";
     /// Maximum number of idle connections to the servers of the group that each worker keeps for
     /// later requests; 32 by default. The least recently used ones are closed first. 0 disables
     /// keep-alive. With `local` (and without the directive), a connection is reused only by the

@@ -56,6 +56,9 @@ fn parameter(settings: &mut ResolverSettings, word: &Word) -> Result<(), Diagnos
             return Err(word.error(format!("invalid parameter: {word}")));
         }
         settings.status_zone = Some(String::from_utf8_lossy(value).into());
+    } else if word.text.contains(&b'=') {
+        // No host has such a name.
+        return Err(word.error(format!("invalid parameter: {word}")));
     } else {
         server(settings, word)?;
     }

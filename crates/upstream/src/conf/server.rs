@@ -112,6 +112,16 @@ pub(crate) enum Supports {
     NoBackup,
 }
 
+/// The error for a text that [`target`] refuses.
+pub fn target_error(problem: &str, word: &Word, shown: &str) -> Diagnostic {
+    let error = word.error(format!("{problem} in upstream \"{shown}\""));
+    match problem {
+        _ if shown.contains("://") => error.expected("HOST:PORT or unix:PATH, without a scheme"),
+        "invalid port" => error.expected("a port from 1 to 65535"),
+        _ => error,
+    }
+}
+
 /// Reads `HOST[:PORT]`, `[IPV6][:PORT]` or `unix:PATH`. nginx: `ngx_parse_url`.
 ///
 /// # Errors
@@ -183,7 +193,7 @@ pub(super) fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     // A protocol in `stream` has no port of its own.
     let port = if cx.context() == Context::STREAM_UPSTREAM { 0 } else { PORT };
     server.target = target(&address.text, port)
-        .map_err(|problem| address.error(format!("{problem} in upstream \"{address}\"")))?;
+        .map_err(|problem| target_error(problem, address, &address.to_string()))?;
     if named.service.is_none() && server.target.has_no_port() {
         return Err(address
             .error(format!("no port in upstream \"{address}\""))

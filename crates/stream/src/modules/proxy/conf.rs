@@ -7,6 +7,7 @@ use nowait_conf::{Arity, Cx, Diagnostic, Field, Msec, Node, Scope, Setting, Size
 use nowait_front::bind::BindOrOff;
 use nowait_front::tls::upstream::UpstreamTls;
 use nowait_front::upstreams::{GroupId, Groups};
+use nowait_upstream::conf::target_error;
 
 use super::server_name::ServerText;
 use crate::conf::Complex;
@@ -60,10 +61,10 @@ nowait_conf::directives! {
     buffer_size: Option<Size>, in STREAM | STREAM_SERVER, args "size";
     /// Limits the rate at which data is read from a client, in bytes per second; zero means no
     /// limit. Variables are allowed.
-    upload_rate: Option<Complex>, in STREAM | STREAM_SERVER, args "rate";
+    upload_rate: Option<Rate>, in STREAM | STREAM_SERVER, args "rate";
     /// Limits the rate at which data is read from a server, in bytes per second; zero means no
     /// limit. Variables are allowed.
-    download_rate: Option<Complex>, in STREAM | STREAM_SERVER, args "rate";
+    download_rate: Option<Rate>, in STREAM | STREAM_SERVER, args "rate";
     /// UDP: ends a client's session after this many datagrams were forwarded and their responses
     /// received; the next datagram starts a new session. Zero: a session lasts until it is idle.
     requests: u32 = "0", in STREAM | STREAM_SERVER, args "number";
@@ -176,6 +177,30 @@ impl Proxy {
     }
 }
 
+/// A rate that may contain variables; without any it is checked at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rate(Complex);
+
+impl std::ops::Deref for Rate {
+    type Target = Complex;
+
+    fn deref(&self) -> &Complex {
+        &self.0
+    }
+}
+
+impl Setting for Rate {
+    const ARITY: Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let text = Complex::parse(node, cx)?;
+        if text.literal().is_some() {
+            <Size as Setting>::parse(node, cx)?;
+        }
+        Ok(Self(text))
+    }
+}
+
 /// nginx: `ngx_stream_proxy_pass`.
 fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let word = node.args.first().ok_or_else(|| node.arity_error())?;
@@ -186,7 +211,7 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         None => Pass::Variable(text),
         Some(server) => {
             let parsed = ServerText::parse(server)
-                .map_err(|problem| word.error(format!("{problem} in upstream \"{word}\"")))?;
+                .map_err(|problem| target_error(problem, word, &word.to_string()))?;
             host.clone_from(&parsed.host);
             let group = cx.global::<Groups<StreamVariables>>().implicit(parsed.server(word.span));
             Pass::Static(group.map_err(|text| word.error(text))?)

@@ -77,8 +77,8 @@ async fn tcp(session: &Session, client: &Stream, proxy: &Proxy) -> Status {
         options.buffer_bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
     }
     options.rate = Sides {
-        client: rate(session, conf.upload_rate.as_ref()),
-        upstream: rate(session, conf.download_rate.as_ref()),
+        client: rate(session, conf.upload_rate.as_deref()),
+        upstream: rate(session, conf.download_rate.as_deref()),
     };
     let removed = pin!(conf.session_drop.then(|| peer.removed()));
     let meter = Meter { session, peer: RefCell::new(peer), began, first_byte: Cell::new(None) };

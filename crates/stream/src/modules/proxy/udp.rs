@@ -129,7 +129,7 @@ impl Relay<'_> {
 
     /// From the client to the server.
     async fn up(&self) -> UdpEnd {
-        let rate = rate(self.session, self.conf.upload_rate.as_ref());
+        let rate = rate(self.session, self.conf.upload_rate.as_deref());
         // The PROXY protocol header precedes the first datagram.
         let header = session_start(self.session, self.proxy);
         let mut header: Vec<u8> = header.iter().flat_map(|chunk| chunk.memory().to_vec()).collect();
@@ -162,7 +162,7 @@ impl Relay<'_> {
 
     /// From the server to the client.
     async fn down(&self) -> UdpEnd {
-        let rate = rate(self.session, self.conf.download_rate.as_ref());
+        let rate = rate(self.session, self.conf.download_rate.as_deref());
         let mut taken = 0;
         loop {
             let data = match self.socket.recv_packet().await {

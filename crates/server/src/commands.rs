@@ -17,16 +17,13 @@ use nowait_conf::nearest;
 use crate::builtin::{self, Serve};
 use crate::cli::CommandLine;
 use crate::domain::{self, Domain, Issuer};
-use crate::explain_command::{self, Explain};
-use crate::format_command::{self, FormatCommand};
 use crate::generate::GeneratedText;
 use crate::health_command::HealthCommand;
-use crate::lint_command::{self, Lint};
-use crate::migrate_command::{self, Migrate};
+use crate::tools;
 use crate::wire::{PurgeKind, PurgeOrder};
 
 /// A parsed subcommand.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Subcommand {
     /// `serve`
     Serve(Serve),
@@ -36,16 +33,10 @@ pub enum Subcommand {
     Purge(PurgeOrder, CommandLine),
     /// `check-health`: whether a server answers.
     CheckHealth(HealthCommand),
-    /// `fmt`: files to format.
-    Format(FormatCommand),
-    /// `lint`: a configuration to look for mistakes in.
-    Lint(Lint),
     /// `generate`: a text for the installation.
     Generate(GeneratedText),
-    /// `explain`: what a request would meet.
-    Explain(Explain),
-    /// `migrate`: what of an nginx configuration runs.
-    Migrate(Migrate),
+    /// `fmt`, `lint`, `migrate`, `explain`
+    Tool(tools::ToolCall),
 }
 
 /// The values of `-s`.
@@ -65,10 +56,7 @@ impl Subcommand {
     /// The exit code if the command fails: of those that judge a configuration, 1 is a judgement.
     pub fn failure_code(&self) -> u8 {
         match self {
-            Subcommand::Format(_)
-            | Subcommand::Lint(_)
-            | Subcommand::Explain(_)
-            | Subcommand::Migrate(_) => 2,
+            Subcommand::Tool(_) => 2,
             _ => 1,
         }
     }
@@ -94,6 +82,9 @@ pub fn parse(
 pub fn hint(mut arguments: impl Iterator<Item = OsString>) -> Option<String> {
     let first = arguments.next()?;
     let word = first.to_str().filter(|word| !word.starts_with('-'))?;
+    if tools::is_missing(word) {
+        return Some(format!("this program was built without the Cargo feature \"{word}\""));
+    }
     let commands = command();
     let names = commands.get_subcommands().map(Command::get_name);
     Some(match nearest(word, names.chain(SIGNALS)) {
@@ -135,10 +126,7 @@ fn command() -> Command {
                         .help("Page [default: http://127.0.0.1:8080/]"),
                 ),
         )
-        .subcommand(format_command::arguments())
-        .subcommand(lint_command::arguments())
-        .subcommand(migrate_command::arguments())
-        .subcommand(explain_command::arguments())
+        .subcommands(tools::commands())
         .subcommand(
             Command::new("generate").about("Print a manual page or completions for a shell").arg(
                 Arg::new("text")
@@ -330,10 +318,6 @@ fn asked(matches: &ArgMatches) -> Result<Subcommand, clap::Error> {
         Some(("check-health", matches)) => Ok(Subcommand::CheckHealth(
             matches.get_one::<HealthCommand>("url").cloned().unwrap_or_default(),
         )),
-        Some(("fmt", matches)) => Ok(Subcommand::Format(FormatCommand::of(matches))),
-        Some(("explain", matches)) => Explain::of(matches).map(Subcommand::Explain),
-        Some(("lint", matches)) => Ok(Subcommand::Lint(Lint::of(matches))),
-        Some(("migrate", matches)) => Ok(Subcommand::Migrate(Migrate::of(matches))),
         Some(("generate", matches)) => {
             let name = text(matches, "text");
             let known = GeneratedText::NAMES.iter().find(|(known, _)| *known == name);
@@ -344,7 +328,11 @@ fn asked(matches: &ArgMatches) -> Result<Subcommand, clap::Error> {
             Some(("purge", matches)) => Ok(purge_of(matches)),
             _ => unreachable!("a subcommand is required"),
         },
-        _ => unreachable!("a subcommand is required"),
+        Some((name, matches)) => {
+            let tool = tools::parse(name, matches).expect("the parser allows tools that exist");
+            tool.map(Subcommand::Tool)
+        }
+        None => unreachable!("a subcommand is required"),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use nowait_conf::{
-    Bundle, Cx, Diagnostic, Diagnostics, Files, Paths, Registry, Tree, parse, parse_for_use,
+    Bundle, Cx, Diagnostic, Diagnostics, Files, Paths, Registry, Tree, parse_for_use,
 };
 
 use crate::builtin::{BuiltinFile, WithBuiltIn};
@@ -157,6 +157,7 @@ pub fn interpret_with_plan(
 }
 
 /// Every finding about a configuration, for those who want nothing else of it.
+#[cfg(feature = "migrate")]
 pub fn findings(files: &dyn Files, place: &ConfigPath) -> Diagnostics {
     run(files, place).diagnostics
 }
@@ -165,9 +166,11 @@ pub fn findings(files: &dyn Files, place: &ConfigPath) -> Diagnostics {
 ///
 /// # Errors
 /// All problems found.
+#[cfg(feature = "explain")]
 pub fn with_tree(place: &ConfigPath) -> Result<(Tree, MainSettings, Plan), ConfigError> {
     let files = WithoutFifos::of(&WithBuiltIn);
-    let Interpreted { tree, settings, plan, diagnostics, .. } = run_with(&files, place, parse);
+    let Interpreted { tree, settings, plan, diagnostics, .. } =
+        run_with(&files, place, nowait_conf::parse);
     match diagnostics.has_errors() {
         true => Err(ConfigError::of(&diagnostics)),
         false => Ok((tree, settings, plan)),

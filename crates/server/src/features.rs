@@ -6,6 +6,8 @@
 
 use std::fmt::Write;
 
+use crate::tools;
+
 /// Version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -140,12 +142,32 @@ pub fn configure() -> String {
     text
 }
 
+/// Names of commands in [`usage`].
+const USAGE_NAMES: &str =
+    "serve | migrate | explain | reference | cache purge | fmt | lint | generate";
+
+/// Commands in [`usage`], each on a line that begins with its name.
+const USAGE_COMMANDS: &str = "  \
+  serve [DIR]    : serve a directory without a configuration; --domain: by HTTPS
+  migrate [PATH] : report what of an nginx configuration runs, and write an adapted copy
+  explain URL    : show what a request would meet: server, location, rewrites, handler
+  reference NAME : print the reference of a directive or variable, or a whole page
+  cache purge    : remove objects from a cache of the running server
+  check-health   : ask a server on this machine for a page
+  fmt FILE...    : format configuration files
+  lint           : look for mistakes in a valid configuration
+  generate TEXT  : print a manual page or completions for a shell
+";
+
 /// The text of `-h` after [`version`].
 pub fn usage() -> String {
+    let has = |text: &&str| !text.split_whitespace().next().is_some_and(tools::is_missing);
+    let names = USAGE_NAMES.split(" | ").filter(has).collect::<Vec<_>>().join(" | ");
+    let commands: String = USAGE_COMMANDS.split_inclusive('\n').filter(has).collect();
     format!(
         "Usage: nowait [-?hvVtTq] [-s signal] [-p prefix]
               [-e filename] [-c filename] [-g directives]
-       nowait serve | migrate | explain | reference | cache purge | fmt | lint | generate ...
+       nowait {names} ...
 
 Options:
   -?,-h         : this help
@@ -162,16 +184,7 @@ Options:
   -g directives : set global directives out of configuration file
 
 Commands (each with --help):
-  serve [DIR]    : serve a directory without a configuration; --domain: by HTTPS
-  migrate [PATH] : report what of an nginx configuration runs, and write an adapted copy
-  explain URL    : show what a request would meet: server, location, rewrites, handler
-  reference NAME : print the reference of a directive or variable, or a whole page
-  cache purge    : remove objects from a cache of the running server
-  check-health   : ask a server on this machine for a page
-  fmt FILE...    : format configuration files
-  lint           : look for mistakes in a valid configuration
-  generate TEXT  : print a manual page or completions for a shell
-
+{commands}
 Without options and without {PREFIX}{CONF_FILE} (or conf/{CONF_FILE} here), nowait serves the
 current directory at http://localhost:8080/, as \"nowait serve\" does.
 

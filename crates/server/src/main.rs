@@ -12,21 +12,26 @@ mod control;
 mod counters;
 mod databases;
 mod domain;
+#[cfg(any(feature = "fmt", feature = "lint"))]
 mod edited_file;
 mod engine;
 mod events;
+#[cfg(feature = "explain")]
 mod explain_command;
 mod features;
 mod findings;
+#[cfg(feature = "fmt")]
 mod format_command;
 mod generate;
 mod health_command;
 mod http_service;
+#[cfg(feature = "lint")]
 mod lint_command;
 mod log;
 mod log_process;
 mod logs;
 mod master;
+#[cfg(feature = "migrate")]
 mod migrate_command;
 mod notify;
 mod output;
@@ -37,6 +42,7 @@ mod program_lock;
 mod read_once;
 mod reader;
 mod reference;
+#[cfg(any(feature = "lint", feature = "migrate"))]
 mod regular_files;
 mod request_lines;
 mod server_process;
@@ -46,6 +52,7 @@ mod settings;
 mod sockets;
 mod stream_service;
 mod successors;
+mod tools;
 mod watchdog;
 mod wire;
 mod worker;
@@ -151,13 +158,10 @@ fn command(asked: Subcommand, inherited: InheritedFds) -> Result<u8, String> {
     match asked {
         Subcommand::Reference(name) => output::print(&reference::text(&name)?).map(|()| 0),
         Subcommand::CheckHealth(check) => check.run().map(|()| 0),
-        Subcommand::Format(format) => format.run(),
-        Subcommand::Migrate(migrate) => migrate.run(),
-        Subcommand::Explain(explain) => explain.run(),
         Subcommand::Generate(text) => {
             output::print_with(|out| generate::write(text, out)).map(|()| 0)
         }
-        Subcommand::Lint(lint) => lint.run(),
+        Subcommand::Tool(tool) => tool.run(),
         Subcommand::Purge(order, options) => {
             output::print(&cache_command::purge(order, &options)?).map(|()| 0)
         }

@@ -16,6 +16,7 @@ type PageWriter = fn() -> String;
 /// The pages, each with its writer.
 const PAGES: &[(&str, PageWriter)] = &[
     ("directives", || docs::directives(&config::registry())),
+    #[cfg(feature = "lint")]
     ("mistakes", mistakes_page),
     ("unsupported", || docs::unsupported(&config::registry())),
     ("variables", variables_page),
@@ -29,6 +30,7 @@ pub fn text(name: &str) -> Result<String, String> {
     if let Some((_, write)) = PAGES.iter().find(|(page, _)| name == *page) {
         return Ok(write());
     }
+    #[cfg(feature = "lint")]
     if let Some(rule) = nowait_lint::rule(name) {
         return Ok(mistake(rule));
     }
@@ -57,6 +59,7 @@ pub fn text(name: &str) -> Result<String, String> {
 }
 
 /// The kinds of mistakes that `nowait lint` looks for, by topic.
+#[cfg(feature = "lint")]
 fn mistakes_page() -> String {
     let mut page =
         "# Mistakes\n\nWhat `nowait lint` looks for, in configurations that are valid.\n"
@@ -74,6 +77,7 @@ fn mistakes_page() -> String {
     page
 }
 
+#[cfg(feature = "lint")]
 fn mistake(rule: &nowait_lint::Rule) -> String {
     let text = rule.text.split_whitespace().collect::<Vec<_>>().join(" ");
     let fixes =
@@ -152,6 +156,11 @@ mod tests {
         assert!(text("directives").unwrap().contains("worker_processes"));
         assert!(text("variables").unwrap().contains("| `$uri` |"));
         assert!(text("unsupported").is_ok());
+    }
+
+    #[cfg(feature = "lint")]
+    #[test]
+    fn every_kind_of_mistake_has_its_text() {
         let mistakes = text("mistakes").unwrap();
         for rule in nowait_lint::rules() {
             assert!(mistakes.contains(&format!("\n### {}\n", rule.name)), "{}", rule.name);

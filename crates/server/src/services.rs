@@ -48,6 +48,7 @@ pub struct Plan {
 
 impl Plan {
     /// The plans of the blocks `http` and `stream`.
+    #[cfg(feature = "explain")]
     pub fn into_parts(self) -> (HttpConf, StreamConf) {
         (self.http, self.stream)
     }

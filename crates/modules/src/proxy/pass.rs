@@ -9,8 +9,8 @@ use nowait_http::conf::place::{Place, place};
 use nowait_http::conf::upstream::{Groups, UpstreamServer};
 use nowait_http::conf::{HttpConf, complex};
 use nowait_http::module::{set_auto_redirect, set_content};
-use nowait_variables::assigned_urls::{self, Assigned};
 use nowait_upstream::conf::target_error;
+use nowait_variables::assigned_urls::{self, Assigned};
 
 use super::conf::SCHEMES;
 use super::handler::content;

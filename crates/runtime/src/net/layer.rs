@@ -28,7 +28,7 @@ use crate::buf::{
     Chain, Chunk, LargeBuf, OutBuf, RECV_BUF_BYTES, ReceivedBuf, RecvBuf, put_recv_memory,
     take_recv_memory,
 };
-use crate::driver::{Driver, AfterSend};
+use crate::driver::{AfterSend, Driver};
 
 /// Plaintext sealed at once: the records of one send to the kernel. With what they add, they fit
 /// into pooled memory.
@@ -144,7 +144,7 @@ impl DetachedLayer {
 pub(super) struct Layered {
     /// `None`: taken off.
     layer: RefCell<Option<Box<dyn Layer>>>,
-    /// Received, and not opened: an incomplete record, or records for which there was no room.
+    /// ReceivedBuf, and not opened: an incomplete record, or records for which there was no room.
     input: RefCell<OutBuf>,
     /// Sealed, and not taken by the driver; or, if the kernel seals, the layer's own messages.
     output: RefCell<Chain>,
@@ -232,7 +232,7 @@ impl Layered {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<RecvBuf>> {
         let receive = |driver: &mut Driver, cx: &mut Context<'_>| {
-            driver.poll_recv(stream.key, stream.fd(), cx).map_ok(Received::Lent)
+            driver.poll_recv(stream.key, stream.fd(), cx).map_ok(ReceivedBuf::Lent)
         };
         self.poll_regular(stream, cx, receive)
     }
@@ -242,7 +242,7 @@ impl Layered {
         &self,
         stream: &Stream,
         cx: &mut Context<'_>,
-        receive: impl Fn(&mut Driver, &mut Context<'_>) -> Poll<io::Result<Received>>,
+        receive: impl Fn(&mut Driver, &mut Context<'_>) -> Poll<io::Result<ReceivedBuf>>,
     ) -> Poll<io::Result<RecvBuf>> {
         loop {
             self.poll_own_output(stream, cx);

@@ -92,7 +92,7 @@ pub enum Lookup {
     File(Hit),
     /// Being filled.
     Filling(FillReader),
-    /// A remembered error of the origin ([`Store::remember_error`]).
+    /// A remembered error of the origin ([`Fill::remember_error`](crate::Fill::remember_error)).
     Error {
         /// The status to respond with.
         status: u16,

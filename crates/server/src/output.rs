@@ -13,10 +13,10 @@ pub fn print(text: &str) -> Result<(), String> {
     print_with(|out| out.write_all(text.as_bytes()))
 }
 
-/// Like [`print`], for output that is written in pieces.
+/// Like [`print()`], for output that is written in pieces.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), String> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {

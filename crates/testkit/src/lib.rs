@@ -7,7 +7,7 @@
 //!
 //! * [`Server`] writes a configuration, starts a program with it, waits until it listens, reloads
 //!   and stops it, and at the end refuses logs that tell of a fault.
-//! * [`Client`] sends exactly the bytes a test says and parses what comes back; [`check`] is the
+//! * [`Client`] sends exactly the bytes a test says and parses what comes back; [`check()`] is the
 //!   one-line form for "this request gets this response".
 //! * [`http2::Http2`] is a client that speaks HTTP/2.
 //! * [`Origin`] plays an upstream server from a list of steps; [`Http2Origin`] is one that speaks HTTP/2.

@@ -9,6 +9,6 @@ pub struct BalanceInput<'a> {
     pub client: Option<IpAddr>,
     /// The value of [`GroupConf::hash_key`](crate::GroupConf::hash_key).
     pub hash_key: &'a [u8],
-    /// The first of [`Sticky::lookup`] that is not empty.
+    /// The first of [`Sticky::lookup`](crate::Sticky::lookup) that is not empty.
     pub sticky: Option<&'a [u8]>,
 }

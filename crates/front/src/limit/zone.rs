@@ -1,7 +1,7 @@
 //! A zone: the state per key, shared by all workers and kept across reloads. nginx: a shared memory
 //! zone with a tree and a queue in it.
 //!
-//! Used by [`requests`](super::requests) and [`connections`](super::connections). Keys are spread
+//! Used by the limits of requests and of connections. Keys are spread
 //! over shards. Each shard has its own lock, which is held for one look-up and never while waiting;
 //! no thread holds two. All shards draw on one budget, so a zone holds exactly as many keys as its
 //! size allows.

@@ -1,6 +1,6 @@
 //! Logs: access lines, error lines, and the thread that writes both.
 //!
-//! Request code renders a line ([`format`], [`error`]) and hands it to a [`writer::Sink`], which
+//! Request code renders a line ([`format`](mod@format), [`error`](mod@error)) and hands it to a [`writer::Sink`], which
 //! copies it into a bounded ring and returns. Only the threads of the log writer touch files, pipes
 //! and syslog sockets, so a stuck log disk costs lines (which are counted and reported), but never
 //! delays a request. Nothing here knows requests or connections: values come from a [`Logged`]

@@ -1,6 +1,6 @@
 //! From the tree of directives to plain structs: servers, locations and listeners.
 //!
-//! Called once per generation by the program ([`HttpConf::build`]). Request code sees only what
+//! Called once per generation by the program ([`build`](crate::blocks::build)). Request code sees only what
 //! this module made: resolved settings, compiled texts, indices instead of names.
 
 pub mod accept_encoding;

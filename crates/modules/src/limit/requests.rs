@@ -5,7 +5,7 @@
 //! anything above `delay` waits until it would have leaked. Counted in thousandths of a request and in
 //! milliseconds.
 //!
-//! Called by the preaccess phase; [`Limiter`] knows nothing about requests and takes the time as an
+//! Called by the preaccess phase; the limiter knows nothing about requests and takes the time as an
 //! argument. Never waits: it says how long to wait.
 
 use std::sync::Arc;

@@ -13,7 +13,7 @@ Runs nginx and Nowait side by side, alternating, and prints the ratios.
   --retries N       repeat a measurement that other programs disturb, default 2
   --quick           3 rounds of 1 second, no retries; printed only, unless --out is given
   --nginx PATH      the reference, default: nginx from PATH
-  --nowait PATH     what is measured, default: target/release/nowait; an nginx here measures
+  --nowait PATH     what is measured, default: target/dist/nowait; an nginx here measures
                     the benchmark itself (the ratio must be 1.00)
   --against PATH    another build of Nowait, which runs in the same rounds; throughput scenarios
                     only, printed only
@@ -73,7 +73,7 @@ impl BenchOptions {
             counts: None,
             retries: 2,
             nginx: PathBuf::from("nginx"),
-            nowait: target.join("release/nowait"),
+            nowait: target.join("dist/nowait"),
             against: None,
             out: Some(repository.join("bench/results")),
             in_place: false,

@@ -1,9 +1,9 @@
 //! `cargo xtask counts`: instructions per request, compared with `bench/counts.json`.
 //!
-//! The server is built in release mode, because counts of another profile would not be those of the
+//! The server is built with the profile `dist`, because counts of another profile would not be those of the
 //! program that is shipped. The program that counts is built as the tests are.
 
-use crate::workspace::{Outcome, cargo, succeed};
+use crate::workspace::{Outcome, build_shipped, cargo, succeed};
 
 const FILE: &str = "bench/counts.json";
 
@@ -20,7 +20,7 @@ pub fn run(args: &[String]) -> Outcome {
             return Ok(());
         }
     }
-    succeed(cargo().args(["build", "--release", "--locked", "-p", "nowait"]))?;
+    build_shipped(None)?;
     let args = ["run", "--quiet", "-p", "nowait-bench", "--", "--in-place", option, FILE];
     succeed(cargo().args(args))
 }

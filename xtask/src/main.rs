@@ -10,6 +10,7 @@ mod aarch64;
 mod bench;
 mod counts;
 mod disks;
+mod dist;
 mod docs;
 mod fuzz;
 mod ktls;
@@ -44,6 +45,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   peers [TEST]...        run tests/peers with real clients and servers: browsers, libraries, tools
   aarch64 [TEST]...      build for 64-bit ARM and run the tests with that program, emulated
   package [OPTIONS]      make Debian and RPM packages and an OCI image in target/package
+  dist [--target TRIPLE]...
+                         make the files of a release in target/dist-files
   counts [--record]      compare instructions per request with bench/counts.json, or write it
   bench [OPTIONS]        run the benchmarks against nginx (options: cargo xtask bench --help)
 ";
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command.as_str() {
         "tidy" => tidy::run(rest),
+        "dist" => dist::run(rest),
         "docs" => docs::run(rest),
         "fuzz" => fuzz::run(rest),
         "sim" => sim::run(rest),

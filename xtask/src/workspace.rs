@@ -25,6 +25,34 @@ pub fn succeed(command: &mut Command) -> Outcome {
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
 }
 
+/// Runs a command and returns what it prints; a non-zero exit is an error with its complaints.
+pub fn output(command: &mut Command) -> Result<Vec<u8>, String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(format!(
+            "{command:?}: {}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        )),
+    }
+}
+
+/// Builds the program as it is shipped, for this machine or for another target; returns its path.
+pub fn build_shipped(target: Option<&str>) -> Result<PathBuf, String> {
+    let mut command = cargo();
+    command.args(["build", "--profile", "dist", "--locked", "-p", "nowait"]);
+    let mut folder = root().join("target");
+    let is_foreign = |target: &&str| !target.starts_with(std::env::consts::ARCH);
+    if let Some(target) = target.filter(is_foreign) {
+        command.args(["--target", target]);
+        command.envs(crate::aarch64::linker(target));
+        folder.push(target);
+    }
+    succeed(&mut command)?;
+    Ok(folder.join("dist/nowait"))
+}
+
 /// How long tests wait for an emulated program, in seconds (`wait::PATIENCE` of the test kit).
 pub const PATIENCE: (&str, &str) = ("NOWAIT_TESTS_PATIENCE", "300");
 

@@ -9,9 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::Machine;
 use super::stage::{self, Stage};
-use super::{Machine, output};
-use crate::workspace::root;
+use crate::workspace::{output, root};
 
 /// Where libraries are looked for, besides the loader's own place.
 const LIBRARIES: &[&str] = &["lib64", "lib", "usr/lib64", "usr/lib"];

@@ -5,14 +5,15 @@
 //! The formats are made by their own tools (`dpkg-deb`, `rpmbuild`, `tar`).
 
 mod image;
-mod stage;
+pub(crate) mod stage;
 mod trial;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use self::stage::Stage;
-use crate::workspace::{Outcome, cargo, require, root, succeed};
+pub(crate) use self::stage::split;
+use crate::workspace::{Outcome, build_shipped, output, require, root};
 
 const USAGE: &str = "usage: cargo xtask package [deb] [rpm] [image] [--target TRIPLE] [--version V]
                            [--program FILE] [--test]
@@ -20,7 +21,7 @@ const USAGE: &str = "usage: cargo xtask package [deb] [rpm] [image] [--target TR
   deb, rpm, image   what to make (default: all)
   --target TRIPLE   for another processor, such as aarch64-unknown-linux-gnu
   --version V       version of the packages (default: that of the workspace)
-  --program FILE    the program to package (default: it is built for release)
+  --program FILE    the program to package (default: it is built with the profile \"dist\")
   --test            install, upgrade, remove and purge the packages in directories of their own;
                     needs root and mmdebstrap";
 
@@ -57,7 +58,7 @@ pub fn run(args: &[String]) -> Outcome {
     require(&programs)?;
     let program = match &options.program {
         Some(program) => program.clone(),
-        None => build(options.target.as_deref())?,
+        None => build_shipped(options.target.as_deref())?,
     };
     let folder = root().join("target/package");
     let machine = Machine::of(options.target.as_deref())?;
@@ -120,7 +121,7 @@ fn parse(args: &[String]) -> Result<Options, String> {
 }
 
 /// A processor, by the names that the formats and tools have for it.
-struct Machine {
+pub(crate) struct Machine {
     /// Debian's name, which OCI uses, too.
     deb: &'static str,
     rpm: &'static str,
@@ -131,7 +132,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn of(target: Option<&str>) -> Result<Machine, String> {
+    pub(crate) fn of(target: Option<&str>) -> Result<Machine, String> {
         let name = target.map_or(std::env::consts::ARCH, |t| t.split('-').next().unwrap_or(t));
         let is_native = name == std::env::consts::ARCH;
         match name {
@@ -152,7 +153,7 @@ impl Machine {
     }
 
     /// A command that runs a program of this processor.
-    fn command(&self, program: &Path) -> Command {
+    pub(crate) fn command(&self, program: &Path) -> Command {
         match self.emulator {
             None => Command::new(program),
             Some(emulator) => {
@@ -162,33 +163,6 @@ impl Machine {
                 command
             }
         }
-    }
-}
-
-/// Builds the program for release; returns its path.
-fn build(target: Option<&str>) -> Result<PathBuf, String> {
-    let mut command = cargo();
-    command.args(["build", "--release", "--locked", "-p", "nowait"]);
-    let mut folder = root().join("target");
-    if let Some(target) = target {
-        command.args(["--target", target]);
-        command.envs(crate::aarch64::linker(target));
-        folder.push(target);
-    }
-    succeed(&mut command)?;
-    Ok(folder.join("release/nowait"))
-}
-
-/// Runs a command and returns what it prints.
-fn output(command: &mut Command) -> Result<Vec<u8>, String> {
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    match output.status.success() {
-        true => Ok(output.stdout),
-        false => Err(format!(
-            "{command:?}: {}\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        )),
     }
 }
 

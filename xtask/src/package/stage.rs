@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Machine, output};
-use crate::workspace::root;
+use super::Machine;
+use crate::workspace::{output, root};
 
 /// The trees that packages are made of.
 pub(super) struct Stage {
@@ -84,23 +84,10 @@ impl Stage {
                 output(Command::new("gzip").args(["-9", "-n", "-f"]).arg(&path))?;
             }
         }
-        stage.split(program, machine)?;
-        Ok(stage)
-    }
-
-    /// The stripped program, and its symbols beside it.
-    fn split(&self, program: &Path, machine: &Machine) -> Result<(), String> {
-        let installed = self.root.join("usr/sbin/nowait");
-        directory(&self.root.join("usr/sbin"))?;
-        let objcopy = format!("{}objcopy", machine.tools);
         // Where debuggers look for what the program's link names (gdb, "Separate Debug Files").
-        let symbols = self.debug.join("usr/lib/debug/usr/sbin/nowait.debug");
-        directory(&self.debug.join("usr/lib/debug/usr/sbin"))?;
-        output(Command::new(&objcopy).args(["--only-keep-debug"]).arg(program).arg(&symbols))?;
-        let link = format!("--add-gnu-debuglink={}", symbols.display());
-        output(Command::new(&objcopy).args(["--strip-all", &link]).arg(program).arg(&installed))?;
-        set_mode(&symbols, 0o644)?;
-        set_mode(&installed, 0o755)
+        let symbols = stage.debug.join("usr/lib/debug/usr/sbin/nowait.debug");
+        split(program, machine, &stage.root.join("usr/sbin/nowait"), &symbols)?;
+        Ok(stage)
     }
 
     /// The names of the files below `etc`, as Debian's `conffiles` has them.
@@ -124,6 +111,24 @@ impl Stage {
             None => Ok(packages.join(", ")),
         }
     }
+}
+
+/// Writes the program without its symbols, and its symbols, each to a file of its own.
+pub(crate) fn split(
+    program: &Path,
+    machine: &Machine,
+    stripped: &Path,
+    symbols: &Path,
+) -> Result<(), String> {
+    let objcopy = format!("{}objcopy", machine.tools);
+    for path in [stripped, symbols] {
+        directory(path.parent().unwrap_or(path))?;
+    }
+    output(Command::new(&objcopy).args(["--only-keep-debug"]).arg(program).arg(symbols))?;
+    let link = format!("--add-gnu-debuglink={}", symbols.display());
+    output(Command::new(&objcopy).args(["--strip-all", &link]).arg(program).arg(stripped))?;
+    set_mode(symbols, 0o644)?;
+    set_mode(stripped, 0o755)
 }
 
 fn readelf(machine: &Machine, option: &str, program: &Path) -> Result<String, String> {
@@ -156,13 +161,13 @@ pub(super) fn directory(path: &Path) -> Result<(), String> {
     fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-pub(super) fn write(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
+pub(crate) fn write(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
     directory(path.parent().unwrap_or(path))?;
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     set_mode(path, mode)
 }
 
-fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
+pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
     for entry in fs::read_dir(from).map_err(|error| format!("{}: {error}", from.display()))? {
         let path = entry.map_err(|error| format!("{}: {error}", from.display()))?.path();
         let to = to.join(path.file_name().unwrap_or_default());

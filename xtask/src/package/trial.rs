@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::output;
-use crate::workspace::{Outcome, find_program, root, succeed};
+use crate::workspace::{Outcome, find_program, output, root, succeed};
 
 /// Tries what was made. `packages` are of Debian and of RPM, each with one of a newer
 /// version; `of_image` is the file with the image.

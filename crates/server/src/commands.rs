@@ -78,10 +78,18 @@ pub fn parse(
     Some(commands.try_get_matches_from(arguments).and_then(|matches| asked(&matches)))
 }
 
-/// What may have been meant by arguments that begin with a word which is no command.
-pub fn hint(mut arguments: impl Iterator<Item = OsString>) -> Option<String> {
+/// What may have been meant by arguments that were refused with this message: one is no option, or the
+/// first one no command.
+pub fn hint(mut arguments: impl Iterator<Item = OsString>, message: &str) -> Option<String> {
+    let refused = message.strip_prefix("invalid option: \"")?;
     let first = arguments.next()?;
-    let word = first.to_str().filter(|word| !word.starts_with('-'))?;
+    let word = first.to_str()?;
+    if word.starts_with('-') {
+        return Some(match refused.starts_with("-s ") {
+            true => format!("\"-s\" takes one of {}", SIGNALS.join(", ")),
+            false => "\"nowait -h\" lists the options".to_owned(),
+        });
+    }
     if tools::is_missing(word) {
         return Some(format!("this program was built without the Cargo feature \"{word}\""));
     }

@@ -107,7 +107,7 @@ fn run(inherited: InheritedFds) -> Result<u8, String> {
     }
     let options =
         cli::parse(std::env::args_os().skip(1)).map_err(|message| {
-            match commands::hint(std::env::args_os().skip(1)) {
+            match commands::hint(std::env::args_os().skip(1), &message) {
                 Some(hint) => format!("{message}\n  = hint: {hint}"),
                 None => message,
             }

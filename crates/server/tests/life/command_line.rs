@@ -75,8 +75,12 @@ fn wrong_options_are_refused_in_nginx_words() {
             "nowait: invalid option: \"nothing\"\n  = hint: \"nowait help\" lists the commands, \
              \"nowait -h\" the options\n",
         ),
-        (&["-tx"], "nowait: invalid option: \"x\"\n"),
-        (&["-s", "halt"], "nowait: invalid option: \"-s halt\"\n"),
+        (&["-tx"], "nowait: invalid option: \"x\"\n  = hint: \"nowait -h\" lists the options\n"),
+        (
+            &["-s", "halt"],
+            "nowait: invalid option: \"-s halt\"\n  = hint: \"-s\" takes one of stop, quit, reopen, \
+             reload\n",
+        ),
         (&["-c"], "nowait: option \"-c\" requires file name\n"),
     ] {
         let output = nowait(arguments);

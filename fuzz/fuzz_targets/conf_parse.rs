@@ -54,7 +54,7 @@ fuzz_target!(|data: &[u8]| {
     let included = files.next().unwrap_or_default();
     let (tree, mut diagnostics) = read(main, included);
     let clean = diagnostics.is_empty();
-    let registry = Registry::new(&[Conf::ROWS, BLOCKS]);
+    let registry = Registry::new(&[Conf::ROWS, BLOCKS]).with(nowait_catalogue::find);
     let paths = Paths::new(Path::new("/"), Path::new("/main.conf"));
     Cx::new(&registry, paths, &mut diagnostics).run(&tree);
     let rendered = diagnostics.render(false);

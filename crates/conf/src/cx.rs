@@ -14,23 +14,23 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::elsewhere;
 use crate::files::{Contents, Disk, Files};
+use crate::missing::Missing;
 use crate::paths::Paths;
 use crate::recovery;
 use crate::registry::{Registry, Row};
 use crate::source::Span;
 use crate::substitution;
 use crate::tree::{Node, Tree, Word};
-use crate::unsupported::{self, Unsupported};
 
-fn unsupported_error(name: &Word, entry: &Unsupported) -> Diagnostic {
-    name.error(format!("directive \"{name}\" is not supported by nowait: {}", entry.reason))
-        .missing(entry.module, entry.name)
-}
-
-fn foreign_error(name: &Word, origin: &'static str) -> Diagnostic {
-    name.error(format!("unknown directive \"{name}\"")).label(origin).missing(origin, name.lossy())
+fn missing_error(name: &Word, missing: Missing) -> Diagnostic {
+    let error = match missing.reason {
+        Some(reason) => {
+            name.error(format!("directive \"{name}\" is not supported by nowait: {reason}"))
+        }
+        None => name.error(format!("unknown directive \"{name}\"")).label(missing.origin),
+    };
+    error.missing(missing, name.lossy())
 }
 
 /// An error of a regular expression that begins a block.
@@ -372,10 +372,10 @@ impl<'a> Cx<'a> {
     }
 
     fn misplaced(&self, name: &Word, contexts: Context) -> Diagnostic {
-        if let Some(entry) = unsupported::find(&name.text, self.context())
-            && entry.contexts.intersects(self.context())
+        if let Some(missing) = self.registry.missing(&name.text, self.context())
+            && missing.contexts.intersects(self.context())
         {
-            return unsupported_error(name, &entry);
+            return missing_error(name, missing);
         }
         name.error(format!("\"{name}\" directive is not allowed here"))
             .label(format!("not in the \"{}\" context", self.context().describe()))
@@ -384,11 +384,8 @@ impl<'a> Cx<'a> {
     }
 
     fn unknown(&self, name: &Word) -> Diagnostic {
-        if let Some(entry) = unsupported::find(&name.text, self.context()) {
-            return unsupported_error(name, &entry);
-        }
-        if let Some(origin) = elsewhere::find(&name.text) {
-            return foreign_error(name, origin.name);
+        if let Some(missing) = self.registry.missing(&name.text, self.context()) {
+            return missing_error(name, missing);
         }
         let error = name.error(format!("unknown directive \"{name}\""));
         if name.text.contains(&b'}') {

@@ -1,9 +1,9 @@
 //! Errors and warnings of a configuration: message, place, expected form, hint.
 
+use crate::missing::{Missing, Uses};
 use crate::registry::Row;
 use std::fmt::Write as _;
 
-use crate::advice::Missing;
 use crate::source::{Sources, Span};
 
 /// Severity, with nginx's names.
@@ -75,7 +75,7 @@ struct Details {
     /// Possibly only a consequence of unbalanced braces.
     follows_from_nesting: bool,
     /// Module and name of a directive that nowait does not have.
-    missing: Option<(&'static str, String)>,
+    missing: Option<(Missing, String)>,
     /// Other places with the same finding.
     repeats: Vec<Span>,
     /// Further such places, beyond [`Diagnostic::REPEATS_MAX`].
@@ -181,9 +181,9 @@ impl Diagnostic {
         self
     }
 
-    /// The finding is a missing directive of this module; the summary will name it.
-    pub(crate) fn missing(mut self, module: &'static str, name: impl Into<String>) -> Diagnostic {
-        self.0.missing = Some((module, name.into()));
+    /// The finding is a missing directive; the summary will name it.
+    pub(crate) fn missing(mut self, missing: Missing, name: impl Into<String>) -> Diagnostic {
+        self.0.missing = Some((missing, name.into()));
         self
     }
 
@@ -264,7 +264,7 @@ pub struct Diagnostics {
     kept: Counts,
     /// Findings beyond [`Diagnostics::MAX`].
     dropped: Counts,
-    missing: Missing,
+    missing: Uses,
     pub(crate) sources: Sources,
     pub(crate) unbalanced: bool,
 }
@@ -283,8 +283,8 @@ impl Diagnostics {
         if self.unbalanced && diagnostic.0.follows_from_nesting {
             return;
         }
-        if let Some((module, name)) = &diagnostic.0.missing {
-            self.missing.note(module, name);
+        if let Some((missing, name)) = &diagnostic.0.missing {
+            self.missing.note(*missing, name);
         }
         let level = diagnostic.level();
         if self.keeps_all || self.kept.of(level) < Self::MAX {

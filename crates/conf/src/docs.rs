@@ -3,13 +3,10 @@
 //! Called by `nowait reference` and, through it, by the repository's documentation task; nothing here
 //! runs in the server.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::elsewhere;
 use crate::nearest::nearest;
 use crate::registry::{Registry, Row};
-use crate::unsupported::{self, Unsupported};
 
 /// The page of all directives: an index by name, then the modules in table order.
 pub fn directives(registry: &Registry) -> String {
@@ -142,44 +139,6 @@ pub fn entries(registry: &Registry, module: &str) -> Vec<Entry> {
     .collect()
 }
 
-/// The page of nginx's directives that are missing, by module, with the reason.
-pub fn unsupported(registry: &Registry) -> String {
-    let mut out = String::from(
-        "# Directives that are not supported\n\n## Of nginx\n\n\
-         Using one is an error that names the reason below.\n",
-    );
-    let mut modules: BTreeMap<(&str, &str), Vec<Unsupported>> = BTreeMap::new();
-    for entry in unsupported::missing(registry) {
-        modules.entry((entry.module, entry.reason)).or_default().push(entry);
-    }
-    let count: usize = modules.values().map(Vec::len).sum();
-    let _ = writeln!(out, "{count} of {} directives.\n", unsupported::all().count());
-    let _ = writeln!(out, "| Module | Directives | Reason |\n|---|---|---|");
-    for ((module, reason), entries) in modules {
-        let mut names: Vec<String> = entries.iter().map(|e| format!("`{}`", e.name)).collect();
-        names.sort();
-        names.dedup();
-        let _ = writeln!(out, "| {module} | {} | {reason} |", names.join(" "));
-    }
-    out.push_str(
-        "\n## Of third-party modules, NGINX Plus and former releases\n\n\
-         They are unknown directives; the error names the module and a substitute.\n\n\
-         | Origin | Directives | Instead |\n|---|---|---|\n",
-    );
-    for (origin, names, advice) in elsewhere::all() {
-        let unknown = |name: &&str| registry.named(name.as_bytes()).is_empty();
-        let names: Vec<String> = names
-            .split_ascii_whitespace()
-            .filter(unknown)
-            .map(|name| format!("`{name}`"))
-            .collect();
-        if !names.is_empty() {
-            let _ = writeln!(out, "| {origin} | {} | {advice} |", names.join(" "));
-        }
-    }
-    out
-}
-
 /// Rows without doc text or syntax: for a check of the repository.
 pub fn undocumented(registry: &Registry) -> Vec<&'static Row> {
     let lacks = |row: &Row| row.doc.is_empty() || (row.args.is_empty() && !row.arity.allows(0));
@@ -220,11 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_page() {
-        let registry = Registry::new(&[ROWS]);
-        let page = unsupported(&registry);
-        assert!(page.contains("`load_module`") && page.contains("`proxy_pass`"));
-        assert!(!page.contains("`sendfile`"));
-        assert_eq!(undocumented(&registry).len(), 1);
+    fn undocumented_rows() {
+        assert_eq!(undocumented(&Registry::new(&[ROWS])).len(), 1);
     }
 }

@@ -12,14 +12,11 @@
 //! Errors of all three steps are collected in [`Diagnostics`]: all of them, not just the first.
 #![forbid(unsafe_code)]
 
-mod advice;
 pub mod arity;
 mod context;
 mod cx;
 mod diagnostic;
-pub mod differs;
 pub mod docs;
-pub mod elsewhere;
 mod entries;
 mod field;
 mod files;
@@ -29,6 +26,7 @@ mod irregular;
 mod lexer;
 mod lua;
 mod marks;
+mod missing;
 mod nearest;
 mod parser;
 mod paths;
@@ -41,7 +39,6 @@ mod substitution;
 mod tables;
 mod template;
 mod tree;
-pub mod unsupported;
 mod values;
 
 pub use arity::Arity;
@@ -52,6 +49,8 @@ pub use field::{Field, Invalid, Own, Setting, Value};
 pub use files::{Bundle, Contents, Disk, Files, NAMED_BYTES_MAX};
 pub use format::format;
 pub use irregular::Irregular;
+pub use lua::is_block as is_lua_block;
+pub use missing::{Catalogue, Missing};
 pub use nearest::nearest;
 pub use parser::{parse, parse_for_use, parse_text};
 pub use paths::Paths;

@@ -3,6 +3,11 @@
 //! The lexer skips the code of `*_by_lua_block` directives with this, so that Lua is not read as
 //! configuration. Checks no Lua syntax: only braces outside of strings and comments count.
 
+/// Whether the block of a directive is Lua code rather than directives.
+pub fn is_block(name: &[u8]) -> bool {
+    name.ends_with(b"_by_lua_block")
+}
+
 /// Bytes before the `}` that closes the block whose `{` precedes `text`; all of them if none does.
 pub(crate) fn body_len(text: &[u8]) -> usize {
     let mut depth = 0_usize;

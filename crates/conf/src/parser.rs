@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::elsewhere;
 use crate::files::{Bundle, Files};
 use crate::glob;
 use crate::irregular::Irregular;
 use crate::lexer::{Found, LexError, Lexer, Token};
+use crate::lua;
 use crate::paths::Paths;
 use crate::source::{Entries, FileId, Source, Span};
 use crate::substitution;
@@ -222,7 +222,7 @@ impl Parser<'_> {
                 },
                 Ok(Token::Open(at)) => {
                     // It would be read as a directive with a missing ";".
-                    if words.first().is_some_and(|name| elsewhere::contains_lua(&name.text())) {
+                    if words.first().is_some_and(|name| lua::is_block(&name.text())) {
                         lexer.skip_lua();
                     }
                     let is_data = self.leaves_entries

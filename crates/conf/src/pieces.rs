@@ -5,8 +5,8 @@
 //! file. Knows neither directives nor layout. Expects a text that [`parse_text`](crate::parse_text)
 //! accepts, and gives up on others.
 
-use crate::elsewhere;
 use crate::lexer::{Lexer, Token};
+use crate::lua;
 use crate::source::FileId;
 
 /// Width of a tab when columns are counted.
@@ -57,7 +57,7 @@ pub(crate) fn pieces(text: &[u8]) -> Option<Vec<Piece<'_>>> {
     loop {
         let (kind, span) = match lexer.next().ok()? {
             Token::Word(word) => {
-                contains_lua.get_or_insert_with(|| elsewhere::contains_lua(&word.text()));
+                contains_lua.get_or_insert_with(|| lua::is_block(&word.text()));
                 (Kind::Word, word.span)
             }
             Token::Semicolon(span) => (Kind::Semicolon, span),

@@ -5,7 +5,6 @@ use crate::diagnostic::Diagnostic;
 use crate::registry::Registry;
 use crate::source::Span;
 use crate::tree::{Node, Word};
-use crate::unsupported;
 
 /// Maximum number of directives found after consecutive forgotten `;`.
 pub(crate) const SWALLOWED_MAX: usize = 16;
@@ -46,7 +45,7 @@ pub(crate) fn swallowed(registry: &Registry, context: Context, node: &Node) -> O
 
 fn is_directive(registry: &Registry, context: Context, name: &[u8]) -> bool {
     registry.find(name, context).is_some()
-        || unsupported::find(name, context).is_some_and(|e| e.contexts.intersects(context))
+        || registry.missing(name, context).is_some_and(|m| m.contexts.intersects(context))
 }
 
 impl Swallowed {

@@ -7,6 +7,7 @@ use crate::arity::Arity;
 use crate::context::Context;
 use crate::cx::Cx;
 use crate::diagnostic::Diagnostic;
+use crate::missing::{Catalogue, Missing};
 use crate::nearest::nearest;
 use crate::tree::Node;
 
@@ -79,6 +80,7 @@ crate::rows! {
 pub struct Registry {
     rows: Vec<&'static Row>,
     by_name: HashMap<&'static str, Vec<&'static Row>>,
+    catalogue: Option<Catalogue>,
 }
 
 impl Registry {
@@ -91,6 +93,16 @@ impl Registry {
             registry.by_name.entry(row.name).or_default().push(row);
         }
         registry
+    }
+
+    /// Tells of directives that no table has what the catalogue knows.
+    pub fn with(self, catalogue: Catalogue) -> Registry {
+        Registry { catalogue: Some(catalogue), ..self }
+    }
+
+    /// What the catalogue knows of a name that no table has, at least not in this context.
+    pub(crate) fn missing(&self, name: &[u8], context: Context) -> Option<Missing> {
+        self.catalogue?(name, context)
     }
 
     /// The rows of a name: several if it differs by context (`server` in `http` and `stream`).

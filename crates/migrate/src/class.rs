@@ -5,8 +5,9 @@
 
 use std::borrow::Cow;
 
-use nowait_conf::elsewhere::{self, Role, SharedObject};
-use nowait_conf::{Context, Node, Registry, Span, Word, differs, unsupported};
+use nowait_catalogue::elsewhere::{self, Role, SharedObject};
+use nowait_catalogue::{differs, unsupported};
+use nowait_conf::{Context, Node, Registry, Span, Word, is_lua_block};
 
 /// What becomes of a directive. The later ones weigh more, for a directive that stands in a file
 /// which several blocks include.
@@ -180,7 +181,7 @@ pub(crate) fn verdict(registry: &Registry, context: Context, node: &Node) -> Cla
 /// The verdict on a directive of a third party.
 fn foreign(origin: &'static elsewhere::Origin, context: Context, node: &Node) -> Classification {
     let name = &node.name.text[..];
-    let lua = elsewhere::contains_lua(name) && node.block.is_some();
+    let lua = is_lua_block(name) && node.block.is_some();
     // `auth_ldap off;` admits everybody, and so does its absence.
     let off = node.args.first().is_some_and(|word| word == "off" || word == "0");
     let role = if off { Role::Other } else { origin.role(name) };

@@ -5,9 +5,8 @@
 //! the check of the whole configuration says; [`report`](Survey::report) and
 //! [`json`](Survey::json) describe the result; [`Adaptation`] says how the files of a copy differ.
 //!
-//! Called by `nowait migrate`. The facts about modules are in `nowait_conf`
-//! ([`unsupported`](nowait_conf::unsupported), [`elsewhere`](nowait_conf::elsewhere),
-//! [`differs`](nowait_conf::differs)). Interprets no values: that is what the check does.
+//! Called by `nowait migrate`. The facts about modules are in `nowait_catalogue`. Interprets no values: that is
+//! what the check does.
 #![forbid(unsafe_code)]
 
 mod adapt;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_conf::elsewhere::{self, SharedObject};
+use nowait_catalogue::elsewhere::{self, SharedObject};
 use nowait_conf::{
     Arity, Context, Cx, Diagnostic, Invalid, Msec, Node, Offset, Path, Row, Scope, Setting, Value,
     Words, arity, directives, rows, setting_enum,

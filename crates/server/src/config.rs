@@ -72,7 +72,7 @@ pub fn registry() -> Registry {
     let mut tables: Vec<_> = conf_core::TABLES.to_vec();
     tables.push(conf_core::STRUCTURE);
     tables.extend(Program::tables());
-    Registry::new(&tables)
+    Registry::new(&tables).with(nowait_catalogue::find)
 }
 
 /// Reads the configuration of a place.

@@ -18,7 +18,7 @@ const PAGES: &[(&str, PageWriter)] = &[
     ("directives", || docs::directives(&config::registry())),
     #[cfg(feature = "lint")]
     ("mistakes", mistakes_page),
-    ("unsupported", || docs::unsupported(&config::registry())),
+    ("unsupported", || nowait_catalogue::page(&config::registry())),
     ("variables", variables_page),
 ];
 

@@ -1,6 +1,6 @@
 //! All directives of nginx 1.31 as data, with a reason for those that no table implements.
 //!
-//! A row of the [`Registry`] always wins over an entry here, so implementing a
+//! A row of the [`Registry`](nowait_conf::Registry) always wins over an entry here, so implementing a
 //! directive needs no edit; [`stale`] lists the entries that have become superfluous. Facts only:
 //! names, modules and contexts. Directives that nginx itself lacks are in
 //! [`elsewhere`](crate::elsewhere).
@@ -8,8 +8,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use crate::context::Context;
-use crate::registry::Registry;
+use nowait_conf::{Context, Registry};
 
 /// A directive of nginx.
 #[derive(Clone, Copy, Debug)]
@@ -509,6 +508,14 @@ pub fn find(name: &[u8], context: Context) -> Option<Unsupported> {
     here.or(entries.first()).copied()
 }
 
+/// The replacement of what a module offers, or the consequence of removing the lines.
+pub(crate) fn advice(module: &str) -> Option<&'static str> {
+    match module {
+        "ngx_core_module" => Some("every available module is built in; remove the lines"),
+        _ => None,
+    }
+}
+
 /// The entries that no table implements.
 pub fn missing(registry: &Registry) -> impl Iterator<Item = Unsupported> {
     all().filter(|entry| registry.find(entry.name.as_bytes(), entry.contexts).is_none())
@@ -532,6 +539,13 @@ mod tests {
         assert_eq!(pass.module, "ngx_http_fastcgi_module");
         assert_eq!(find(b"load_module", Context::MAIN).unwrap().reason, MODULES);
         assert!(find(b"no_such_directive", Context::MAIN).is_none());
+    }
+
+    #[test]
+    fn advice_is_for_modules_of_nginx() {
+        let module = "ngx_core_module";
+        assert!(advice(module).is_some());
+        assert!(all().any(|entry| entry.module == module));
     }
 
     #[test]

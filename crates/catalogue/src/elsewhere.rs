@@ -1,9 +1,9 @@
 //! Directives of popular third-party modules, of NGINX Plus, and of former nginx releases: their
 //! origin, and their replacement.
 //!
-//! Called for names that neither the [`Registry`](crate::Registry) nor the table of
-//! [nginx's directives](crate::unsupported) knows, by the parser for blocks of Lua code, for
-//! `load_module`, and by `nowait migrate`. Facts only; a row of the registry always wins.
+//! Called for names that neither the [`Registry`](nowait_conf::Registry) nor the table of
+//! [nginx's directives](crate::unsupported) knows, for `load_module`, and by `nowait migrate`. Facts only; a
+//! row of the registry always wins.
 
 /// Directives of one origin.
 #[derive(Debug)]
@@ -699,16 +699,6 @@ fn lists(names: &str, name: &str) -> bool {
     names.split_ascii_whitespace().any(|known| fits(known, name))
 }
 
-/// Whether the block of a directive is code of the Lua module rather than directives.
-pub fn contains_lua(name: &[u8]) -> bool {
-    name.ends_with(b"_by_lua_block")
-}
-
-/// The advice on the directives of an origin.
-pub(crate) fn advice(origin: &str) -> Option<&'static str> {
-    TABLE.iter().find(|known| known.name == origin).map(|known| known.advice)
-}
-
 fn fits(known: &str, name: &str) -> bool {
     match (known.strip_prefix('*'), known.strip_suffix('*')) {
         (Some(end), _) => name.len() > end.len() && name.ends_with(end),
@@ -751,7 +741,6 @@ mod tests {
         assert_eq!(names.len(), count);
         for (n, origin) in TABLE.iter().enumerate() {
             assert!(TABLE[n + 1..].iter().all(|other| other.name != origin.name));
-            assert_eq!(advice(origin.name), Some(origin.advice));
         }
     }
 

@@ -47,6 +47,30 @@ fn keys() {
     );
 }
 
+/// Values beyond a thousand are kept in another way.
+#[test]
+fn many_values() {
+    let mut map = String::from("map $arg_x $y { default none; same twice;\n");
+    for n in 0..3000 {
+        let value = if n % 100 == 7 { "v${arg_y}" } else { "value" };
+        map.push_str(&format!("KEY{n} {value}{n};\n"));
+    }
+    map.push_str("nothing \"\"; quoted \"a \\\"b\\\"\"; ~^re two; }");
+    gets(
+        &show(&map, "$y|$y"),
+        &[
+            ("/?x=key0", "200\n\nvalue0|value0"),
+            ("/?x=Key1023", "200\n\nvalue1023|value1023"),
+            ("/?x=key2999", "200\n\nvalue2999|value2999"),
+            ("/?x=key2907&y=1", "200\n\nv12907|v12907"),
+            ("/?x=nothing", "200\n\n|"),
+            ("/?x=quoted", "200\n\na \"b\"|a \"b\""),
+            ("/?x=regular", "200\n\ntwo|two"),
+            ("/?x=key3000", "200\n\nnone|none"),
+        ],
+    );
+}
+
 #[test]
 fn hostnames() {
     let site = show(

@@ -1,7 +1,8 @@
 //! All directives of the program: look-up by name, suggestions, consistency.
 
-use std::collections::HashMap;
 use std::fmt;
+
+use rustc_hash::FxHashMap;
 
 use crate::arity::Arity;
 use crate::context::Context;
@@ -79,7 +80,7 @@ crate::rows! {
 #[derive(Debug, Default)]
 pub struct Registry {
     rows: Vec<&'static Row>,
-    by_name: HashMap<&'static str, Vec<&'static Row>>,
+    by_name: FxHashMap<&'static str, Vec<&'static Row>>,
     catalogue: Option<Catalogue>,
 }
 

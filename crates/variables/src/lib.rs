@@ -36,6 +36,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Span, Template, Word};
+use rustc_hash::FxHashMap;
 
 pub use complex::Complex;
 pub use interner::interned;
@@ -207,7 +208,7 @@ struct UserVariable<N: Namespace> {
 /// The variables of one configuration.
 pub struct Table<N: Namespace> {
     vocabulary: Arc<Vocabulary<N::Subject>>,
-    by_name: HashMap<Box<str>, Index>,
+    by_name: FxHashMap<Box<str>, Index>,
     names: Vec<Box<str>>,
     user: HashMap<Box<str>, UserVariable<N>>,
     /// The variables in the values that `set` gives to others.
@@ -226,7 +227,7 @@ impl<N: Namespace> Table<N> {
     pub fn new(vocabulary: Vocabulary<N::Subject>) -> Self {
         Self {
             vocabulary: Arc::new(vocabulary),
-            by_name: HashMap::new(),
+            by_name: FxHashMap::default(),
             names: Vec::new(),
             user: HashMap::new(),
             assigned: HashMap::new(),
@@ -259,6 +260,10 @@ impl<N: Namespace> Table<N> {
     /// The index of a mentioned variable; the name needs no definition yet, since directives that
     /// define variables may follow.
     pub fn index(&mut self, name: &str) -> Index {
+        // It is in lower case, as a rule.
+        if let Some(&index) = self.by_name.get(name) {
+            return index;
+        }
         let name = name.to_ascii_lowercase();
         if let Some(&index) = self.by_name.get(name.as_str()) {
             return index;
@@ -528,15 +533,11 @@ impl<N> Mentions<N> {
 /// # Errors
 /// Malformed variables.
 pub fn text<N: Namespace>(word: &Word, cx: &mut Cx<'_>) -> Result<Complex<N>, Diagnostic> {
-    match literal(word) {
-        Some(text) => Ok(Complex::from_literal(text)),
-        None => compile(&Template::parse(word)?, cx),
+    // Large tables consist of such texts.
+    if !word.text.contains(&b'$') {
+        return Ok(Complex::from_literal(interned::interned(&word.text)));
     }
-}
-
-/// The text of a word that has no variables. Large tables consist of such texts.
-fn literal(word: &Word) -> Option<Bytes> {
-    (!word.text.contains(&b'$')).then(|| interned(&word.text))
+    compile(&Template::parse(word)?, cx)
 }
 
 /// Compiles parsed text with variables.

@@ -8,7 +8,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Word};
 
 use crate::names::{InsertResult, Names};
 use crate::{
-    Complex, Compute, Index, Namespace, Regex, Subject, Table, assigned_urls, literal, text,
+    Complex, Compute, Index, Namespace, Regex, Subject, Table, assigned_urls, interned, text,
     variable_name,
 };
 
@@ -19,14 +19,25 @@ struct Map<N> {
     /// Keys in lower case; the values are numbers of `values`.
     keys: Names<u32, Regex>,
     values: Vec<Value<N>>,
+    /// Those of the values that have no text of their own.
+    packed: Vec<u8>,
     default: Complex<N>,
 }
 
-/// The value of a key. Tables are large, and most values have no variables.
+/// The value of a key. Most have no variables.
 enum Value<N> {
-    Literal(Bytes),
-    Text(Complex<N>),
+    /// Costs nothing to send.
+    Literal(Box<Bytes>),
+    /// In a large table: a part of its text, which is copied when it is sent.
+    Packed {
+        start: u32,
+        length: u32,
+    },
+    Text(Box<Complex<N>>),
 }
+
+/// Values beyond this number are packed.
+const LITERALS_MAX: usize = 1024;
 
 /// Reads a `map` block and defines its variable.
 ///
@@ -41,6 +52,7 @@ pub fn map<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
         hostnames: false,
         keys: Names::new(),
         values: Vec::new(),
+        packed: Vec::new(),
         default: Complex::from_literal(""),
     };
     let mut volatile = false;
@@ -68,18 +80,31 @@ pub fn map<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
     });
     map.keys.seal(Regex::pattern);
     map.values.shrink_to_fit();
+    map.packed.shrink_to_fit();
     cx.global::<Table<N>>()
         .define_computed(&variable, Arc::new(map), volatile)
         .map_err(|error| name.error(error.to_string()))
 }
 
 impl<N: Namespace> Map<N> {
+    fn value(&mut self, cx: &mut Cx<'_>, value: &Word) -> Result<Value<N>, Diagnostic> {
+        if value.text.contains(&b'$') {
+            return Ok(Value::Text(Box::new(text(value, cx)?)));
+        }
+        let (start, length) = (self.packed.len(), value.text.len());
+        Ok(match (u32::try_from(start), u32::try_from(length)) {
+            (Ok(start), Ok(length)) if self.values.len() >= LITERALS_MAX => {
+                self.packed.extend_from_slice(&value.text);
+                Value::Packed { start, length }
+            }
+            _ => Value::Literal(Box::new(interned(&value.text))),
+        })
+    }
+
     fn add(&mut self, cx: &mut Cx<'_>, key: &Word, value: &Word) -> Result<(), Diagnostic> {
         let number = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
-        self.values.push(match literal(value) {
-            Some(literal) => Value::Literal(literal),
-            None => Value::Text(text(value, cx)?),
-        });
+        let value = self.value(cx, value)?;
+        self.values.push(value);
         if let Some(pattern) = key.text.strip_prefix(b"~") {
             let caseless = pattern.strip_prefix(b"*");
             let regex =
@@ -131,7 +156,11 @@ impl<N: Namespace<Subject = S>, S: Subject<Namespace = N>> Compute<S> for Map<N>
             }
         };
         Some(match value {
-            Some(Value::Literal(text)) => text.clone(),
+            Some(Value::Literal(text)) => Bytes::clone(text),
+            Some(Value::Packed { start, length }) => {
+                let text = &self.packed[*start as usize..][..*length as usize];
+                Bytes::copy_from_slice(text)
+            }
             Some(Value::Text(text)) => subject.evaluate(text),
             None => subject.evaluate(&self.default),
         })

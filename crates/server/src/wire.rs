@@ -35,6 +35,9 @@ const LIST_MAX: usize = 65_536;
 /// Four numbers: what a frame is, its kind, the length of its body, the number of descriptors.
 const HEAD_BYTES: usize = 16;
 
+/// Bytes of the texts that are sent together with what precedes them.
+const PIECE_BYTES: usize = 64 << 10;
+
 /// How long the other side may take for one frame before it counts as dead.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -181,7 +184,7 @@ impl ToServer {
         let kind = match self {
             ToServer::Generation(frame) => {
                 body.number(frame.number);
-                body.bytes(&frame.bundle);
+                body.number(frame.bundle.len() as u64);
                 body.bytes(frame.conf_file.as_os_str().as_bytes());
                 body.bytes(frame.prefix.as_os_str().as_bytes());
                 body.bytes(frame.error_log.as_os_str().as_bytes());
@@ -215,7 +218,11 @@ impl ToServer {
             ToServer::Quit => QUIT,
             ToServer::Terminate => TERMINATE,
         };
-        send_frame(socket, kind, &body.0, &fds)
+        let texts = match self {
+            ToServer::Generation(frame) => frame.bundle.as_slice(),
+            _ => &[],
+        };
+        send_frame(socket, kind, &body.0, texts, &fds)
     }
 
     /// Receives a message; `None` at the end of the stream.
@@ -223,14 +230,15 @@ impl ToServer {
     /// # Errors
     /// The socket's error; `InvalidData` for anything that is not a message.
     pub fn receive(socket: &UnixStream) -> io::Result<Option<ToServer>> {
-        let Some((kind, body, fds)) = receive_frame(socket)? else { return Ok(None) };
-        let mut body = FrameReader(&body);
+        let Some((kind, mut received, fds)) = receive_frame(socket)? else { return Ok(None) };
+        let mut body = FrameReader(&received);
         let mut fds = VecDeque::from(fds);
         let message = match kind {
             GENERATION => {
+                let number = body.number()?;
+                let texts = body.number()?;
                 let mut frame = GenerationFrame {
-                    number: body.number()?,
-                    bundle: Contents::new(body.bytes()?.to_vec()),
+                    number,
                     conf_file: body.path()?,
                     prefix: body.path()?,
                     error_log: body.path()?,
@@ -246,6 +254,13 @@ impl ToServer {
                     frame.listeners.push(group.collect::<io::Result<_>>()?);
                 }
                 frame.logs = body.logs(&mut fds)?;
+                // The texts are all the rest. They may be large, and stay where they are.
+                if body.0.len() as u64 != texts {
+                    return Err(invalid());
+                }
+                let others = received.len() - body.0.len();
+                received.drain(..others);
+                frame.bundle = received;
                 ToServer::Generation(Box::new(frame))
             }
             REOPEN => ToServer::Reopen(body.logs(&mut fds)?),
@@ -302,7 +317,7 @@ impl ToMaster {
                 ALIVE
             }
         };
-        send_frame(socket, kind, &body.0, &[])
+        send_frame(socket, kind, &body.0, &[], &[])
     }
 
     /// Receives a message; `None` at the end of the stream.
@@ -330,23 +345,29 @@ impl ToMaster {
     }
 }
 
+/// Sends a message. `texts`, which may be large, follow the rest of its body.
 fn send_frame(
     mut socket: &UnixStream,
     kind: u32,
     body: &[u8],
+    texts: &[u8],
     fds: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    if body.len() > FRAME_BYTES_MAX || fds.len() > FRAME_FDS_MAX {
+    let bytes = body.len() + texts.len();
+    if bytes > FRAME_BYTES_MAX || fds.len() > FRAME_FDS_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "configuration is too large"));
     }
     // In one piece: a process that gets no processor time between two would leave the other side
-    // waiting for the second.
-    let mut frame = Contents::new(Vec::with_capacity(HEAD_BYTES + body.len()));
-    for word in [MAGIC, kind, body.len() as u32, fds.len() as u32] {
+    // waiting for the second. What does not fit in the socket needs several in any case.
+    let (first, rest) = texts.split_at(texts.len().min(PIECE_BYTES));
+    let mut frame = Contents::new(Vec::with_capacity(HEAD_BYTES + body.len() + first.len()));
+    for word in [MAGIC, kind, bytes as u32, fds.len() as u32] {
         frame.extend_from_slice(&word.to_le_bytes());
     }
     frame.extend_from_slice(body);
+    frame.extend_from_slice(first);
     socket.write_all(&frame)?;
+    socket.write_all(rest)?;
     for some in fds.chunks(FDS_PER_MESSAGE_MAX) {
         fdpass::send(socket, &[0], some)?;
     }
@@ -391,7 +412,7 @@ fn invalid() -> io::Error {
 }
 
 #[derive(Default)]
-struct FrameWriter(Contents);
+struct FrameWriter(Vec<u8>);
 
 impl FrameWriter {
     fn number(&mut self, number: u64) {
@@ -400,12 +421,6 @@ impl FrameWriter {
 
     fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
-        // Private keys are among them: growing must not leave a copy behind.
-        if self.0.capacity() - self.0.len() < bytes.len() {
-            let mut larger = Contents::new(Vec::with_capacity(2 * (self.0.len() + bytes.len())));
-            larger.extend_from_slice(&self.0);
-            self.0 = larger;
-        }
         self.0.extend_from_slice(bytes);
     }
 

@@ -280,7 +280,11 @@ impl Master {
         match frame {
             Ok(frame) => {
                 let message = ToServer::Generation(Box::new(frame));
-                child.tell(&message, &self.log) != Delivery::Deaf
+                let told = child.tell(&message, &self.log) != Delivery::Deaf;
+                drop(message);
+                // The copy of the texts may be large.
+                nowait_sys::memory::give_back();
+                told
             }
             Err(error) => {
                 self.log.log(Level::Alert, format_args!("dup() failed {}", OsErrorText(&error)));

@@ -235,6 +235,8 @@ impl Master {
         let PendingReload { running, replaces, pid_file, said } = pending;
         self.running.sockets.remove_unix(Some(&running.sockets), &self.log);
         self.running = running;
+        // The texts of the old one may be large.
+        nowait_sys::memory::give_back();
         self.renewal = Renewal::of(&self.running, &self.log);
         self.use_sinks();
         if let Some(file) = pid_file {

@@ -40,6 +40,9 @@ const CALM: Duration = Duration::from_millis(500);
 const CALM_CPU: Duration = Duration::from_millis(20);
 const CALM_MAX: Duration = Duration::from_secs(60);
 
+/// Rounds of these scenarios, which take longer than others.
+const ROUNDS_MAX: usize = 6;
+
 /// How often a client asks for something while the server reloads.
 const ASKS: Duration = Duration::from_millis(1);
 
@@ -132,7 +135,7 @@ pub fn run(
     let variants = bench.plain_variants();
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
-    for round in 0..bench.options.rounds.min(3) {
+    for round in 0..bench.options.rounds.min(ROUNDS_MAX) {
         for (variant, samples) in variants.iter().zip(&mut samples) {
             let seen = measure(bench, &text, variant, figure)
                 .map_err(|error| format!("{}: {error}", variant.label))?;

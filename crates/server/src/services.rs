@@ -40,13 +40,13 @@ use crate::{http_service, stream_service};
 pub struct Services;
 
 /// The plans of all protocols.
-pub struct Plan {
+pub struct ServicesPlan {
     http: HttpConf,
     stream: StreamConf,
     databases: geoip2::Databases,
 }
 
-impl Plan {
+impl ServicesPlan {
     /// The plans of the blocks `http` and `stream`.
     #[cfg(feature = "explain")]
     pub fn into_parts(self) -> (HttpConf, StreamConf) {
@@ -55,9 +55,9 @@ impl Plan {
 }
 
 /// A configuration in use.
-pub type Generation = Reaped<Contents>;
+pub type ServicesGeneration = Reaped<Contents>;
 
-/// What belongs to a [`Generation`].
+/// What belongs to a [`ServicesGeneration`].
 pub struct Contents {
     http: Arc<nowait_http::generation::Generation>,
     stream: Arc<nowait_stream::generation::Generation>,
@@ -91,8 +91,8 @@ pub struct SharedParts {
 }
 
 impl Service for Services {
-    type Plan = Plan;
-    type Generation = Generation;
+    type Plan = ServicesPlan;
+    type Generation = ServicesGeneration;
     type Worker = Worker;
     type Receiving = nowait_stream::udp::DatagramReceiver;
     type Moved = Box<nowait_connections::worker::Moved>;
@@ -108,7 +108,7 @@ impl Service for Services {
         nowait_stream::blocks::prepare(cx);
     }
 
-    fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &MainSettings) -> Plan {
+    fn plan(cx: &mut Cx<'_>, main: &Scope, settings: &MainSettings) -> ServicesPlan {
         let http = http_service::plan(cx, main, settings);
         let stream = nowait_stream::blocks::build(cx, main).unwrap_or_default();
         for listen in stream.listens() {
@@ -119,10 +119,10 @@ impl Service for Services {
             }
         }
         let databases = cx.take_global();
-        Plan { http, stream, databases }
+        ServicesPlan { http, stream, databases }
     }
 
-    fn needs(plan: &Plan) -> Needs {
+    fn needs(plan: &ServicesPlan) -> Needs {
         let mut needs = http_service::needs(&plan.http);
         let stream = stream_service::needs(&plan.stream);
         needs.listens.extend(stream.listens);
@@ -136,10 +136,10 @@ impl Service for Services {
     }
 
     fn activate(
-        plan: Plan,
+        plan: ServicesPlan,
         resources: Resources,
-        previous: Option<&Arc<Generation>>,
-    ) -> Result<Generation, String> {
+        previous: Option<&Arc<ServicesGeneration>>,
+    ) -> Result<ServicesGeneration, String> {
         let Resources { number, settings, logs: mut files, pools, events, lifeline } = resources;
         let writer = match previous {
             Some(previous) => previous.http.logs.writer().clone(),
@@ -161,10 +161,10 @@ impl Service for Services {
         let http = Arc::new(http_service::activate(plan.http, &mut shared, http));
         let stream = previous.map(|previous| &previous.stream);
         let stream = stream_service::activate(plan.stream, &mut shared, &http.resolvers, stream);
-        Ok(Generation::new(Contents { http, stream: Arc::new(stream), databases }))
+        Ok(ServicesGeneration::new(Contents { http, stream: Arc::new(stream), databases }))
     }
 
-    fn worker(generation: Arc<Generation>) -> Rc<Worker> {
+    fn worker(generation: Arc<ServicesGeneration>) -> Rc<Worker> {
         let worker = Rc::new(Worker {
             http: nowait_connections::worker::Worker::new(generation.http.clone()),
             stream: nowait_stream::worker::Worker::new(generation.stream.clone()),
@@ -174,7 +174,7 @@ impl Service for Services {
         worker
     }
 
-    fn update(worker: &Rc<Worker>, generation: Arc<Generation>) {
+    fn update(worker: &Rc<Worker>, generation: Arc<ServicesGeneration>) {
         worker.http.activate(generation.http.clone());
         worker.stream.activate(generation.stream.clone());
         generation.databases.watch();
@@ -215,24 +215,24 @@ impl Service for Services {
         nowait_stream::udp::receive(&worker.stream, listener, socket)
     }
 
-    async fn purge(generation: Arc<Generation>, order: PurgeOrder) -> Result<u64, String> {
+    async fn purge(generation: Arc<ServicesGeneration>, order: PurgeOrder) -> Result<u64, String> {
         http_service::purge(&generation.http, order).await
     }
 
-    fn reopen(generation: &Arc<Generation>, mut logs: HashMap<PathBuf, File>) {
+    fn reopen(generation: &Arc<ServicesGeneration>, mut logs: HashMap<PathBuf, File>) {
         // All protocols share the writer.
         generation.http.logs.reopen(|path| logs.remove(path));
     }
 
-    fn expect_log(generation: &Arc<Generation>, path: &Path) {
+    fn expect_log(generation: &Arc<ServicesGeneration>, path: &Path) {
         generation.http.logs.expect_file(path);
     }
 
-    fn replace_logs(generation: &Arc<Generation>, mut logs: HashMap<PathBuf, File>) {
+    fn replace_logs(generation: &Arc<ServicesGeneration>, mut logs: HashMap<PathBuf, File>) {
         generation.http.logs.replace(|path| logs.remove(path));
     }
 
-    fn flush(generation: &Arc<Generation>, limit: Duration) {
+    fn flush(generation: &Arc<ServicesGeneration>, limit: Duration) {
         generation.http.caches.iter().for_each(|cache| cache.close(limit));
         generation.http.logs.flush(limit);
     }

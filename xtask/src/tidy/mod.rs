@@ -8,6 +8,7 @@
 mod cycles;
 mod layers;
 mod links;
+mod names;
 mod rust;
 mod text;
 mod tree;
@@ -31,8 +32,8 @@ const CHECKS: &[Check] = &[
     ("length", rust::length),
     ("words", rust::words),
     ("file calls", rust::file_calls),
+    ("names", names::unique_types),
     ("size", text::size),
-    ("workplace", text::workplace),
     ("links", links::links),
     ("paths", links::paths),
     ("attacks", links::attacks),

@@ -10,10 +10,6 @@ mod options;
 pub(crate) mod sim;
 mod socket;
 mod uring;
-mod uring_buffers;
-mod uring_datagram;
-mod uring_setup;
-mod uring_slot;
 mod waiters;
 
 use std::io;
@@ -58,7 +54,7 @@ pub fn choose(requested: Requested) -> (DriverKind, String) {
         Requested::Epoll => return (DriverKind::Epoll, "as configured".to_owned()),
         Requested::IoUring => {}
     }
-    match uring_setup::probe() {
+    match uring::setup::probe() {
         Ok(()) => (DriverKind::IoUring, "the kernel provides everything it needs".to_owned()),
         Err(why) => (DriverKind::Epoll, why),
     }

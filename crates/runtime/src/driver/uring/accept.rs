@@ -15,9 +15,9 @@ use rustix::net::SocketFlags;
 
 use super::super::calls::accept;
 use super::super::socket::SocketKey;
-use super::super::uring_slot::{SlotFlag, UringOp};
 use super::super::waiters::remember;
 use super::Uring;
+use super::slot::{SlotFlag, UringOp};
 use crate::net::Address;
 
 /// EPOLLEXCLUSIVE: one waiter of a shared socket is woken per connection.

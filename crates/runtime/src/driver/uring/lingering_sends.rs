@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::super::uring_slot::{SlotFlag, UringOp, UringSlot};
 use super::Uring;
+use super::slot::{SlotFlag, UringOp, UringSlot};
 
 /// How long a closed connection may take to send what was reported as sent: nginx's default for
 /// `send_timeout`. After that it is cut off, as by `send_timeout`.

@@ -24,18 +24,22 @@
 //!   pointee of the box, changes the chunks, or drops either; a future that was dropped leaves the
 //!   box where it is. Chunks are reference-counted or heap memory, so moving the box's *owner* (the
 //!   slab grows) does not move bytes.
-//! * *Memory to be received into*: see `uring_buffers.rs`.
+//! * *Memory to be received into*: see `buffers.rs`.
 //!
 //! A worker that ends normally first waits for sends that were reported as done (`lingering_sends.rs`).
 //! On drop the driver cancels everything and waits for the completions. If they do not arrive, it
 //! leaks the memory rather than free it while the kernel may still use it.
 
 mod accept;
+mod buffers;
+mod datagram;
 mod lingering_sends;
 mod receive;
 mod release;
 mod ring;
 mod send;
+pub(super) mod setup;
+mod slot;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -51,13 +55,12 @@ use slab::Slab;
 
 use super::options::DriverOptions;
 use super::socket::{Role, SocketKey, Wait};
-use super::uring_buffers::Buffers;
-use super::uring_setup;
-use super::uring_slot::{SERIAL_MAX, Sending, SlotFlag, UringOp, UringSlot};
 use crate::buf::RecvBuf;
 use accept::Batch;
+use buffers::Buffers;
 use lingering_sends::LingeringSends;
 use ring::SubmissionRing;
+use slot::{SERIAL_MAX, Sending, SlotFlag, UringOp, UringSlot};
 
 /// How long a dropped driver waits for the kernel to return its memory.
 const DROP_WAIT: Duration = Duration::from_secs(5);
@@ -66,7 +69,7 @@ const DROP_WAIT: Duration = Duration::from_secs(5);
 pub(crate) struct Uring {
     // Dropped in this order: the ring before the memory that it uses.
     ring: SubmissionRing,
-    pub(super) slots: Slab<UringSlot>,
+    slots: Slab<UringSlot>,
     /// Received data that was not taken yet: kept outside the slots, where it would cost idle
     /// connections memory.
     received: Slab<Result<RecvBuf, Errno>>,
@@ -90,7 +93,7 @@ pub(crate) struct Uring {
 
 impl Uring {
     pub(crate) fn new(options: DriverOptions, event: Arc<OwnedFd>) -> io::Result<Uring> {
-        let (ring, buffers) = uring_setup::ring(options.guard)?;
+        let (ring, buffers) = setup::ring(options.guard)?;
         let mut driver = Uring {
             ring: SubmissionRing::new(ring),
             slots: Slab::new(),
@@ -134,7 +137,7 @@ impl Uring {
         self.ring.push(close.user_data(UringOp::Cancel.user_data(0, 0)));
     }
 
-    pub(super) fn poll_for(&mut self, index: usize, op: UringOp, flags: PollFlags) {
+    fn poll_for(&mut self, index: usize, op: UringOp, flags: PollFlags) {
         self.start_poll(index, op, u32::from(flags.bits()));
     }
 

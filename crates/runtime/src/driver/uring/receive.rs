@@ -1,5 +1,5 @@
 //! Receiving on the ring: single-shot, into provided buffers; by direct calls after a poll where
-//! data may be large or the socket must stay non-blocking. The ownership rules are in `uring.rs`.
+//! data may be large or the socket must stay non-blocking. The ownership rules are in `mod.rs`.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -13,10 +13,10 @@ use rustix::io::Errno;
 
 use super::super::calls::receive_large;
 use super::super::socket::SocketKey;
-use super::super::uring_buffers::GROUP;
-use super::super::uring_slot::{SlotFlag, UringOp};
 use super::super::waiters::remember;
 use super::Uring;
+use super::buffers::GROUP;
+use super::slot::{SlotFlag, UringOp};
 use crate::buf::{self, ReceivedBuf, RecvBuf};
 
 /// IORING_RECVSEND_POLL_FIRST: do not try before the socket is readable.

@@ -1,6 +1,6 @@
 //! Removing a socket from the ring without closing it, to move it to another worker's ring.
 //!
-//! By the rules at the top of `uring.rs` no operation may be in flight on the descriptor when
+//! By the rules at the top of `mod.rs` no operation may be in flight on the descriptor when
 //! another owner gets it: a receive armed while the connection was idle could consume data meant
 //! for the next owner.
 
@@ -10,9 +10,9 @@ use std::task::{Context, Poll, Waker};
 use rustix::io::Errno;
 
 use super::super::socket::SocketKey;
-use super::super::uring_slot::UringOp;
 use super::super::waiters::remember;
 use super::Uring;
+use super::slot::UringOp;
 
 impl Uring {
     /// Sends what was reported as sent, then cancels the operations in flight and waits for them to

@@ -44,7 +44,7 @@ impl SubmissionRing {
 
     fn offer(&mut self, entry: &squeue::Entry) -> bool {
         // SAFETY: (of the operation) the descriptors and memory that entries name live until their
-        // completion, by the rules on top of `uring.rs`.
+        // completion, by the rules on top of `mod.rs`.
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 

@@ -7,7 +7,7 @@
 //! no gain. For a peer that does not keep up, the ring does no more than a poll.
 //!
 //! A small send is reported as done when it is submitted; everything that follows on the socket,
-//! including its close, waits for it. The ownership rules are in `uring.rs`.
+//! including its close, waits for it. The ownership rules are in `mod.rs`.
 
 use std::io;
 use std::net::Shutdown;
@@ -23,8 +23,8 @@ use rustix::net::SendFlags;
 
 use super::super::calls::{SLICES_MAX, retry, send_memory, shutdown};
 use super::super::socket::{AfterSend, SocketKey};
-use super::super::uring_slot::{Sending, SlotFlag, UringOp};
 use super::Uring;
+use super::slot::{Sending, SlotFlag, UringOp};
 use crate::buf::{Chain, Chunk, OutBuf, RECV_BUF_BYTES};
 
 /// Boxes for sends kept for reuse.

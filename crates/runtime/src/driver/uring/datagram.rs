@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::calls::send_datagram;
-use super::socket::{DatagramAddresses, SocketKey};
-use super::uring::Uring;
-use super::uring_slot::UringOp;
-use super::waiters::remember;
+use super::super::calls::send_datagram;
+use super::super::socket::{DatagramAddresses, SocketKey};
+use super::super::waiters::remember;
+use super::Uring;
+use super::slot::UringOp;
 
 impl Uring {
     /// Receives a datagram by `receive`, which returns EAGAIN when there is none.

@@ -9,7 +9,7 @@
 //! only at positions behind the tail, which the kernel does not read before the tail has moved
 //! over them (a release store); the tail never runs more than the ring's size ahead, because there
 //! are no more ids than entries. On drop everything still lent is freed: the owner must drop this
-//! only when no operation can complete any more (see `uring.rs`, or leaks it).
+//! only when no operation can complete any more (see `mod.rs`, or leaks it).
 
 use std::io;
 use std::ptr::NonNull;

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use io_uring::register::Restriction;
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
-use super::uring_buffers::{Buffers, GROUP};
+use super::buffers::{Buffers, GROUP};
 
 /// Submissions per call to the kernel; when more are queued, they are submitted early.
 const SUBMISSIONS: u32 = 1024;
@@ -66,7 +66,7 @@ pub(super) fn ring(restrict: bool) -> io::Result<(IoUring, Buffers)> {
 }
 
 /// Tries everything that the driver needs. The error names the missing part, for the log.
-pub(super) fn probe() -> Result<(), String> {
+pub(in crate::driver) fn probe() -> Result<(), String> {
     let (mut ring, _buffers) = ring(true).map_err(|error| match error.raw_os_error() {
         Some(libc_eperm) if libc_eperm == rustix::io::Errno::PERM.raw_os_error() => {
             "io_uring is forbidden here (container, or sysctl kernel.io_uring_disabled)".to_owned()

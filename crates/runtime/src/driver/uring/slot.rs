@@ -1,5 +1,5 @@
 //! The io_uring driver's record of one socket: operations in flight, their results, and waiting
-//! tasks. The ownership rules are at the top of `uring.rs`.
+//! tasks. The ownership rules are at the top of `mod.rs`.
 
 use std::net::Shutdown;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -9,9 +9,9 @@ use std::task::Waker;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::calls::{SLICES_MAX, shutdown};
-use super::socket::Role;
-use super::waiters::Waiters;
+use super::super::calls::{SLICES_MAX, shutdown};
+use super::super::socket::Role;
+use super::super::waiters::Waiters;
 use crate::buf::{self, Chain, Chunk, RecvBuf};
 
 /// The largest serial of a socket: the 64 bits of user data also hold the slot's 32 bits and the 3
@@ -61,7 +61,7 @@ impl UringOp {
     }
 }
 
-/// A send: owned by the kernel while in flight, see `uring.rs`.
+/// A send: owned by the kernel while in flight, see `mod.rs`.
 pub(super) struct Sending {
     pub(super) chain: Chain,
     /// To be sent right after a send that was reported as done.

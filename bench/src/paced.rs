@@ -1,4 +1,4 @@
-//! Requests at fixed times, whatever the server does: for latencies.
+//! Requests at fixed times, no matter what the server does: for latencies.
 //!
 //! A generator that waits for one response before it sends the next request sends fewest requests
 //! when the server is slowest, and so hides what it should measure. Here every request has its

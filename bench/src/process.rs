@@ -41,7 +41,7 @@ pub fn cpu_time_with_ended(pids: &[u32]) -> Duration {
     TICK * pids.iter().map(all).sum::<u32>()
 }
 
-/// Processor time that the whole machine has spent, whoever spent it.
+/// Processor time that the whole machine has spent, in any process.
 pub fn machine_time() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);

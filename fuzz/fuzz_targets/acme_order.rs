@@ -1,4 +1,4 @@
-//! Responses of an issuer of certificates: whatever it sends, the order goes on or ends with a reason, and
+//! Responses of an issuer of certificates: no matter what it sends, the order goes on or ends with a reason, and
 //! so does a question about a renewal.
 //!
 //! The input is a list of responses, separated by zeros; one that begins with `!` is a refusal.

@@ -1,4 +1,4 @@
-//! Heads of cache files: whatever stands in a file, decoding it ends in a head or an error; what is
+//! Heads of cache files: no matter what stands in a file, decoding it ends in a head or an error; what is
 //! decoded can be updated; a changed byte is noticed or without effect.
 //!
 //! Input: a choice, then a file. With the choice's lowest bit the checksums are made good first, so
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(head.layout.body_offset as usize <= file.len().min(format::HEAD_BYTES_MAX));
     let _ = head.complete(file.len() as u64);
 
-    // Its identity survives being written anew, and an update of its state.
+    // Its identity survives being rewritten, and an update of its state.
     let encoded = format::encode(&head.identity, &head.state).expect("within the bounds");
     let again = format::decode(&encoded.bytes).expect("whole");
     assert_eq!((&again.identity, &again.state), (&head.identity, &head.state));

@@ -1,4 +1,4 @@
-//! Saved indexes: whatever stands in a stream, restoring it ends, within the index's bounds, and
+//! Saved indexes: no matter what stands in a stream, restoring it ends, within the index's bounds, and
 //! what was restored can be saved and restored again.
 //!
 //! Input: the kind of a block, a count, then what stands in it; the frame around it is made good.

@@ -1,4 +1,4 @@
-//! What WebDAV reads: XML in bodies, `If`, and `Destination`. Whatever comes, it is read or refused; what
+//! What WebDAV reads: XML in bodies, `If`, and `Destination`. No matter what comes, it is read or refused; what
 //! was read can be written and read again.
 //!
 //! Input: a choice, then the text.

@@ -1,4 +1,4 @@
-//! Databases of `geoip2`: values, none, or an error, whatever a file contains.
+//! Databases of `geoip2`: values, none, or an error, no matter what a file contains.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
 //! Whole HTTP/2 connections, on a worker in a simulation: frames become requests, requests pass the
-//! phases, and their responses become frames. Whatever a client sends, the server's frames are
+//! phases, and their responses become frames. No matter what a client sends, the server's frames are
 //! well-formed, nothing panics, and nothing is left when the client has gone.
 //!
 //! Input: a choice of configurations and windows, cuts, then the bytes of a connection; after its
@@ -69,7 +69,7 @@ fuzz_target!(|data: &[u8]| {
             serve(generation, input, cuts).await
         });
     assert_eq!(*panics.0.lock().unwrap(), [""; 0]);
-    // HTTP/1.1 answers whatever is no preface.
+    // HTTP/1.1 answers everything that is no preface.
     if !output.starts_with(b"HTTP/1.1") {
         check_output(&output);
     }

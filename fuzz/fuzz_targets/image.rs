@@ -1,4 +1,4 @@
-//! Images: an image or an error, whatever a file contains. What comes out is an image of the same format
+//! Images: an image or an error, no matter what a file contains. What comes out is an image of the same format
 //! that is no larger than was asked for, and can be transformed again.
 //!
 //! Input: the width, the height, how it is made smaller and turned; then an image.

@@ -1,4 +1,4 @@
-//! Parts of MP4 files: a part or an error, whatever a file contains. The scan finds the same however
+//! Parts of MP4 files: a part or an error, no matter what a file contains. The scan finds the same however
 //! much is read at once. A part is no larger than its file and its tables, and can be cut again.
 //!
 //! Input: the start, the length, key frames or not, how much is read at once; then a file.

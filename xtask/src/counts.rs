@@ -7,7 +7,7 @@ use crate::workspace::{Outcome, build_shipped, cargo, succeed};
 
 const FILE: &str = "bench/counts.json";
 
-/// Compares, or writes the file anew with `--record`.
+/// Compares, or writes the file again with `--record`.
 pub fn run(args: &[String]) -> Outcome {
     let option = match args {
         [] => "--check-counts",

@@ -141,7 +141,7 @@ impl Schedule {
         (self.renewal, self.inquire_at) = (None, None);
     }
 
-    /// An order succeeded. The next one waits for a twentieth of the lifetime, whatever renewal information
+    /// An order succeeded. The next one waits for a twentieth of the lifetime, no matter what renewal information
     /// says. If the new certificate is due again already, the next attempt waits as after a failure: that
     /// pause is returned.
     pub fn renewed(

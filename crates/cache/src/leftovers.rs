@@ -15,7 +15,7 @@ use crate::store::Store;
 /// process.
 const LEFTOVERS_MAX: usize = 16_384;
 
-/// Paths of temporary files that nobody writes any more.
+/// Paths of temporary files that nothing writes any more.
 #[derive(Default)]
 pub(crate) struct Leftovers(Mutex<Vec<Vec<u8>>>);
 

@@ -19,7 +19,7 @@ use crate::index::Stored;
 use crate::key::Key;
 use crate::time::UnixMs;
 
-/// The largest object kept in memory, with its head, whatever the size of the tier.
+/// The largest object kept in memory, with its head, regardless of the size of the tier.
 pub const OBJECT_BYTES_MAX: usize = 1 << 20;
 /// The smallest useful tier, in bytes.
 pub const BYTES_MIN: usize = 64 << 10;

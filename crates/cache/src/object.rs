@@ -208,7 +208,7 @@ impl Store {
     }
 
     /// Removes the object of this stamp, whose file can't be read: the next request fetches it
-    /// anew. Keeps it when the whole disk is at fault: the store is out of use, or the disk rejects
+    /// again. Keeps it when the whole disk is at fault: the store is out of use, or the disk rejects
     /// writes too.
     pub(crate) fn delete_unreadable(
         self: &Arc<Self>,

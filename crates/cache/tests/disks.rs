@@ -109,7 +109,7 @@ fn a_disk_that_fails_is_taken_out_of_use_and_comes_back() {
     });
 }
 
-/// Nobody writes them any more, but no walk removes files of a living process.
+/// Nothing writes them any more, but no walk removes files of a living process.
 #[test]
 fn temporary_files_go_when_the_disk_lets_them() {
     let _quiet = quiet();

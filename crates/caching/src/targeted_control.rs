@@ -48,7 +48,7 @@ impl<'a> Item<'a> {
     /// The value of a directive.
     ///
     /// RFC 9213 section 2.1: "the max-age directive has an integer value"; a string is not an
-    /// integer, whatever its contents.
+    /// integer, regardless of its contents.
     fn text_for(self, key: &[u8]) -> Option<Cow<'a>> {
         match self {
             Self::Flag => None,

@@ -5,7 +5,7 @@ use std::fmt;
 /// Why there is no output. The text is for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// A library failed, usually for lack of memory: nobody's fault but ours.
+    /// A library failed, usually for lack of memory: always our fault.
     Failed(String),
     /// The compressed text is malformed: the fault of its source.
     Malformed(String),

@@ -80,7 +80,7 @@ impl Logs {
         &self.writer
     }
 
-    /// Gives the log writer files that were opened anew.
+    /// Gives the log writer files that were opened again.
     pub fn reopen(&self, mut fresh: impl FnMut(&Path) -> Option<File>) {
         self.writer.reopen(|path| fresh(Path::new(path)));
     }

@@ -212,7 +212,7 @@ impl UpstreamServer {
 
     /// The group that an address or a name stands for.
     fn implicit<N>(self) -> Upstream<N> {
-        // Whoever refers to it has checked it; else there is no server, and no answer.
+        // The code that refers to it has checked it; else there is no server, and no answer.
         let target = nowait_upstream::conf::target(&self.text, self.final_port().unwrap_or(0));
         let servers = target.map(|target| ServerConf::new(self.text.clone(), target));
         let conf = GroupConf::of_servers(self.host, servers.into_iter().collect());

@@ -1,4 +1,4 @@
-//! The list of parameters with which a request to an application begins, whatever its form.
+//! The list of parameters with which a request to an application begins, regardless of its form.
 //!
 //! Implemented for FastCGI, SCGI and uwsgi. Names and values are appended where they are sent from, so
 //! that nothing is copied on its way. What [`ParamForm::open`] and [`ParamForm::close`] write depends on

@@ -1,6 +1,6 @@
 //! Writing heads and chunk framing into the caller's buffer.
 //!
-//! The caller decides which fields to write, in which order. Two things are never emitted, whatever
+//! The caller decides which fields to write, in which order. Two things are never emitted, no matter what
 //! the caller passes: a CR, LF or NUL inside a value (each becomes a space, as RFC 9110 section 5.5
 //! advises), and a field whose name has other characters than visible ASCII, or a colon (it is omitted).
 //! So no variable in `add_header` can split a response.
@@ -28,7 +28,7 @@ pub struct HeadWriter<'a, B: BufMut> {
 }
 
 impl<'a, B: BufMut> HeadWriter<'a, B> {
-    /// Begins a response with `HTTP/1.1`, the sender's version whatever the client's (RFC 9110
+    /// Begins a response with `HTTP/1.1`, the sender's version regardless of the client's (RFC 9110
     /// section 2.5), and nginx's reason phrase for the status.
     #[inline]
     pub fn response(out: &'a mut B, status: u16) -> Self {

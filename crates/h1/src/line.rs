@@ -460,7 +460,7 @@ fn status_version(bytes: &[u8]) -> Parsed<Version, ResponseError> {
 mod tests {
     use super::*;
 
-    /// Whatever byte of a line is changed, and wherever it is cut: if it is plain, both parsers agree.
+    /// Whichever byte of a line is changed, and wherever it is cut: if it is plain, both parsers agree.
     #[test]
     fn plain_lines_are_parsed_like_others() {
         let lines = [

@@ -144,7 +144,7 @@ fn requests_in_a_row() {
     check(b"GET /simple \n", &[head("GET /simple ", Empty), Event::End]);
 }
 
-/// Whatever the first head of a connection, the second is read as if it were the first.
+/// Regardless of the first head of a connection, the second is read as if it were the first.
 #[test]
 fn a_head_after_another() {
     let fields = [

@@ -157,7 +157,7 @@ fn interim_responses_have_a_total_number() {
     }
     let error = connection.receive_head(&mut head, interim).unwrap_err();
     assert_eq!(error, ResponseError::TooManyInterimResponses);
-    // Those of the next request are counted anew.
+    // Those of the next request are counted again.
     let mut connection = ClientConnection::new(Limits::one_buffer(4096));
     for _ in 0..2 {
         connection.request_sent(RequestKind::Content);

@@ -19,7 +19,7 @@ pub const FRAME_SIZE_MAX: u32 = (1 << 24) - 1;
 /// The largest flow-control window.
 pub const WINDOW_MAX: u32 = (1 << 31) - 1;
 
-/// A flow-control window that nobody has changed.
+/// A flow-control window that nothing has changed.
 pub const WINDOW_DEFAULT: u32 = 65_535;
 
 /// What a client sends before its first frame.

@@ -10,7 +10,7 @@ pub struct Limits {
     /// REFUSED_STREAM; the peer may try again.
     pub concurrent_streams: u32,
     /// The window of a new stream in bytes (`http2_body_preread_size`): what a peer may send before
-    /// somebody takes it. DATA beyond it is a stream error.
+    /// a caller takes it. DATA beyond it is a stream error.
     pub stream_window: u32,
     /// The window of the connection in bytes, at least 65,535. DATA beyond it is a connection error.
     pub connection_window: u32,

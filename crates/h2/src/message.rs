@@ -3,7 +3,7 @@
 //!
 //! "Intermediaries that process HTTP requests or responses MUST NOT forward a malformed request or
 //! response": what passes here can be written as HTTP/1.1 without changing its meaning. Rules that
-//! need two values at once (`:authority` against `Host`) are left to whoever keeps the values.
+//! need two values at once (`:authority` against `Host`) are left to the code that keeps the values.
 
 use nowait_message::scan;
 

@@ -44,9 +44,9 @@ pub(crate) struct StreamState {
     pub(crate) held: u32,
     /// DATA still to come, if the message says how much.
     pub(crate) left: Option<u64>,
-    /// Somebody asked for window, and there was none.
+    /// A caller asked for window, and there was none.
     pub(crate) stalled: bool,
-    /// Somebody has something to send.
+    /// A caller has something to send.
     pub(crate) ready: bool,
     pub(crate) priority: Priority,
     /// By a PRIORITY_UPDATE frame.
@@ -82,7 +82,7 @@ impl StreamState {
 
 /// The open streams, in the order of their numbers, and the last ones that we reset. A stream costs no
 /// allocation once there have been as many. The number of streams is bounded by the settings of
-/// whoever opens them.
+/// the side that opens them.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     open: Vec<StreamState>,

@@ -3,7 +3,7 @@
 use crate::frame::WINDOW_MAX;
 
 /// What the peer may send to us. Every byte is in one of three places: it may still be sent (`open`),
-/// it has arrived and somebody holds it, or it has been taken and not yet given back (`taken`).
+/// it has arrived and a caller holds it, or it has been taken and not yet given back (`taken`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceiveWindow {
     open: u32,

@@ -349,7 +349,7 @@ fn padding_of_data() {
     );
 }
 
-/// Padding, and data that nobody gets, returns to the windows at once.
+/// Padding, and data that nothing gets, returns to the windows at once.
 #[test]
 fn windows_lose_nothing() {
     let small = Limits { connection_window: 0, stream_window: 65_535, ..Limits::default() };
@@ -409,7 +409,7 @@ fn responses() {
 }
 
 /// "A request or response is also malformed if the value of a content-length header field does not equal the
-/// sum of the DATA frame payload lengths" (section 8.1.1), and some responses have no content whatever they
+/// sum of the DATA frame payload lengths" (section 8.1.1), and some responses have no content no matter what they
 /// say.
 #[test]
 fn responses_are_as_long_as_they_say() {

@@ -293,7 +293,7 @@ fn remembered_entries_are_those_of_the_field() {
     }
 }
 
-/// Any fields arrive as they were sent, whatever the tables do, and the encoder's memory is bounded.
+/// Any fields arrive as they were sent, no matter what the tables do, and the encoder's memory is bounded.
 #[test]
 fn any_sequence_of_fields() {
     let mut state = 0x2545_f491_u32;

@@ -1,4 +1,4 @@
-//! Random operations on both sides, by seed, with bytes delivered in random pieces: nobody sees an
+//! Random operations on both sides, by seed, with bytes delivered in random pieces: nothing sees an
 //! error, every stream carries what was sent on it, and in the end nothing is left and no window has
 //! lost a byte.
 

@@ -227,7 +227,7 @@ fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }
 
-/// Whatever is cut off or changed: an image or an error.
+/// Everything that is cut off or changed: an image or an error.
 #[test]
 fn broken_images_are_errors() {
     let plan = Plan { shape: Shape::Fit(size(10, 10)), sharpen: 50, ..PLAN };

@@ -332,7 +332,7 @@ impl<'m> BlockRef<'m> {
         (self.index..self.entry().end).map(move |index| BlockRef { model: self.model, index })
     }
 
-    /// Whether no `server { }` of the text is around, so that whatever is missing may be in the file that
+    /// Whether no `server { }` of the text is around, so that everything that is missing may be in the file that
     /// includes this one.
     pub fn is_snippet(self) -> bool {
         self.model.is_part && self.server().is_none_or(|server| server.node().is_none())

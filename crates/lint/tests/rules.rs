@@ -210,7 +210,7 @@ fn other_bytes_are_not_fixed() {
     assert!(found.iter().all(|finding| finding.edits.is_empty()));
 }
 
-/// Whatever the text is, nothing panics.
+/// No matter what the text is, nothing panics.
 #[test]
 fn odd_texts() {
     for text in [

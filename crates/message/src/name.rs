@@ -380,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Whatever byte of a line is changed, both ways to find its name agree.
+    /// Whichever byte of a line is changed, both ways to find its name agree.
     #[test]
     fn the_name_before_a_colon_is_the_one_of_its_bytes() {
         for &known in KNOWN {

@@ -86,7 +86,7 @@ pub enum FieldError {
 /// far.
 #[derive(Debug, Default)]
 pub struct RequestHead {
-    /// The head as it was sent, then whatever had to be changed: the host name in lower case, joined
+    /// The head as it was sent, then everything that had to be changed: the host name in lower case, joined
     /// fields.
     text: Vec<u8>,
     fields: FieldTable,
@@ -252,7 +252,7 @@ impl RequestHead {
     }
 
     /// The version, [`Version::Http11`] for all later minor versions; after a malformed request line
-    /// [`Version::Http10`], which whoever sent it may understand.
+    /// [`Version::Http10`], which its sender may understand.
     pub fn version(&self) -> Version {
         if self.is_malformed() { Version::Http10 } else { self.read.control.version }
     }

@@ -27,7 +27,7 @@ pub enum Class {
     ThirdParty,
     /// Code in Lua.
     Lua,
-    /// Nobody knows it.
+    /// Unknown.
     Unknown,
 }
 

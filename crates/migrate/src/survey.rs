@@ -319,7 +319,7 @@ impl BlockSummary {
     }
 }
 
-/// What an `include` counts for [`Survey::INCLUSIONS_MAX`], whatever it finds: a pattern has its directory
+/// What an `include` counts for [`Survey::INCLUSIONS_MAX`], no matter what it finds: a pattern has its directory
 /// read.
 const INCLUDE_COST: usize = 10;
 

@@ -211,7 +211,7 @@ fn a_part_without_samples_has_no_data() {
     assert_eq!(part(&file, &clip(1000, 10, false)), Err(Mp4Error::NoData));
 }
 
-/// Whatever a byte becomes: a part or an error, and what a part announces is in the file.
+/// No matter what a byte becomes: a part or an error, and what a part announces is in the file.
 #[test]
 fn any_byte_may_be_wrong() {
     let tracks = [Track::video(5, 4, &[2, 5]), Track::sound(9, 4, &[3])];

@@ -165,7 +165,7 @@ fn a_lookup_ends_with_the_patience_of_those_who_wait() {
         assert_eq!((now() - start).as_secs(), 2);
         assert_eq!(text(&resolver, "a.example").await, "110: Operation timed out");
         assert_eq!((now() - start).as_secs(), 32);
-        // Nobody waits any more: nobody asks.
+        // Nothing waits any more: nothing asks.
         let before = count(&asked);
         sleep(100 * SECOND).await;
         assert!(before <= 8 && count(&asked) == before);

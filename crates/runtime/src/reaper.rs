@@ -1,7 +1,7 @@
 //! A thread that frees what takes long to free, such as a configuration with thousands of servers.
 //!
 //! Freeing a million small pieces takes seconds, and an event loop that drops the last reference to them
-//! would stand still as long. So such a value is wrapped in [`Reaped`]: whoever drops it, a loop, a pool's
+//! would stand still as long. So such a value is wrapped in [`Reaped`]: whichever thread drops it, a loop, a pool's
 //! thread or the control thread, only hands it over. It never waits for the freeing.
 
 use std::ops::Deref;

@@ -241,7 +241,7 @@ pub fn listen_encrypted(address: SocketAddr) -> io::Result<OwnedFd> {
 /// [`Stream::connect`].
 ///
 /// # Errors
-/// `ConnectionRefused` when nobody listens there; `TimedOut`.
+/// `ConnectionRefused` when nothing listens there; `TimedOut`.
 ///
 /// # Panics
 /// Outside of [`run`].

@@ -74,7 +74,7 @@ pub(crate) fn run(runnable: Runnable) -> Result<(), String> {
         .map_err(|payload| panic_text(&*payload).to_owned())
 }
 
-/// Drops all tasks of a worker, whatever they are waiting for.
+/// Drops all tasks of a worker, no matter what they are waiting for.
 pub(crate) fn drop_all(local: &Rc<Local>) {
     // Dropping a future may spawn or wake others: repeat until none is left. Bounded, in case some
     // task spawns a successor whenever it is dropped.

@@ -150,7 +150,7 @@ pub fn stopping() -> Stopping {
 }
 
 /// The future of [`stopping`]. Dropping it frees its place in the list of waiters: it may be
-/// awaited anew for every request.
+/// awaited again for every request.
 #[derive(Debug)]
 pub struct Stopping {
     /// Its place, once it waits.

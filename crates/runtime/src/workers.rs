@@ -19,7 +19,7 @@ pub struct Workers {
 #[repr(align(128))]
 struct WorkerLoad(AtomicUsize);
 
-/// A worker with at most this many connections hands none over, whatever the others have.
+/// A worker with at most this many connections hands none over, no matter what the others have.
 const RELIEF_MIN: usize = 8;
 
 impl Workers {

@@ -421,7 +421,7 @@ fn a_dropped_send_keeps_its_memory_until_the_kernel_is_done() {
             let send = select(server.send(bytes, options()), yield_now()).await;
             assert!(matches!(send, Either::Right(())));
             drop(server);
-            // The received bytes are a prefix of the sent ones, whatever was freed meanwhile.
+            // The received bytes are a prefix of the sent ones, no matter what was freed meanwhile.
             let mut received = Vec::new();
             while let Ok(buf) = client.recv(LONG).await {
                 if buf.is_empty() {

@@ -227,7 +227,7 @@ async fn both(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
     .await;
 }
 
-/// Whatever waits in the layer, no receive returns more than was asked for, and nothing is lost.
+/// No matter what waits in the layer, no receive returns more than was asked for, and nothing is lost.
 #[test]
 fn receives_are_bounded_and_complete() {
     on_each(|| async {
@@ -614,7 +614,7 @@ fn a_layer_that_leaves_sealing_to_the_kernel_moves() {
         near.attach_layer(layer.unwrap());
         near.send(&b"two"[..], options()).await.unwrap();
         assert_eq!(take(&far, 6).await, b"onetwo");
-        // And ends where nobody takes it.
+        // And ends where nothing takes it.
         assert!(near.release().await.unwrap());
         let (fd, layer) = near.into_parts().await.unwrap();
         layer.unwrap().end(fd.as_fd());

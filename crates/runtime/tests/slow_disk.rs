@@ -1,4 +1,4 @@
-//! The file API on an unresponsive disk: the loop continues, whatever a file operation waits for,
+//! The file API on an unresponsive disk: the loop continues, no matter what a file operation waits for,
 //! and data in memory is served even if every thread of the pool is stuck.
 //!
 //! Causal, not timed: a gate of the test kit's slow disk holds the operation; while it is closed

@@ -136,7 +136,7 @@ directives! {
     epoll_events: usize = "512", in EVENTS, args "number";
     /// Accepted for compatibility: thread pools read files, and have their own limits.
     worker_aio_requests: usize = "32", in EVENTS, args "number";
-    /// Logs everything about the connections of these clients to the error log, whatever its level.
+    /// Logs everything about the connections of these clients to the error log, regardless of its level.
     debug_connection: Vec<DebugConnection>, in EVENTS, args "address | CIDR | unix:";
     /// Watches every event loop for calls that could wait for a disk. `on` reports them, `strict`
     /// ends the process at the first one.

@@ -42,7 +42,7 @@ impl Databases {
                 let watch = async {
                     loop {
                         sleep(interval).await;
-                        // A generation that nobody uses needs no news.
+                        // A generation that nothing uses needs no news.
                         let Some(reloading) = reload(&database, &generation) else { return };
                         reloading.await;
                     }

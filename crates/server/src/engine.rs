@@ -172,7 +172,7 @@ impl Engine {
                 let (id, heirs, events) = (self.crews, &self.heirs, &self.events);
                 let crew =
                     WorkerSet::start(id, shape, number, &generation, listeners, heirs, events)?;
-                // Before the old ones look for somebody.
+                // Before the old ones look for successors.
                 self.heirs.set(Some(crew.workers.clone()));
                 if let Some(mut old) = self.crew.replace(crew) {
                     old.stop();
@@ -274,7 +274,7 @@ impl Engine {
     pub fn quit(&mut self) {
         self.heirs.set(None);
         for crew in &self.retired {
-            // Nobody takes their connections any more.
+            // Nothing takes their connections any more.
             crew.tell(worker::close);
         }
         for crew in self.crew.iter_mut().chain(&mut self.retired) {

@@ -198,7 +198,7 @@ impl Logs {
         self.logs.iter().find(|log| log.path == path)
     }
 
-    /// Has the descriptors passed to whoever gets the result.
+    /// Has the descriptors passed over the resulting socket.
     ///
     /// # Errors
     /// If descriptors have run out.

@@ -242,7 +242,7 @@ mod tests {
         };
         notifier.patiently(|| ());
         expect(&[patient, usual]);
-        // Until the end of a reload, whatever is read in it.
+        // Until the end of a reload, regardless of its contents.
         notifier.reloading();
         notifier.patiently(|| ());
         notifier.ready(42);

@@ -1,6 +1,6 @@
 //! Files that can be read only once: FIFOs with passwords (`ssl_password_file`).
 //!
-//! Whoever knows the passwords writes them when the server starts, and nobody does afterwards. So what a
+//! Passwords are written when the server starts, and not afterwards. So what a
 //! running server has read stays: a reload and `ssl_certificate_watch` take it from [`KnownFiles`], and
 //! commands that only look for the running server leave such files to it ([`WithoutFifos`]).
 //!

@@ -1,7 +1,7 @@
 //! Reads the files of a configuration for those who must not wait for disks: the master, which has to hear
 //! signals and to replace a server process that has ended, and commands to a running server.
 //!
-//! A process of its own opens and reads; whoever needs the files waits [`ANSWER_MAX`] for each, and
+//! A process of its own opens and reads; the code that needs the files waits [`ANSWER_MAX`] for each, and
 //! [`ALL_MAX`] for all of them. After that nothing more is read: a reload fails, and what runs goes on.
 //! The first start reads for itself, as there is nothing to be heard yet.
 
@@ -90,7 +90,7 @@ impl<'a> FileReader<'a> {
 impl Drop for FileReader<'_> {
     fn drop(&mut self) {
         if let Some(Process { pid, socket }) = self.process.take() {
-            // It ends when there is nobody to answer.
+            // It ends when there is nothing to answer.
             drop(socket);
             process::wait_for(pid);
         }
@@ -148,7 +148,7 @@ fn start(files: &dyn Files) -> io::Result<Process> {
     let (socket, far) = UnixStream::pair()?;
     let pid = process::fork_alone(vec![OwnedFd::from(far)], |kept| {
         if let Some(far) = kept.into_iter().next() {
-            // Without the master, there is nobody to read for.
+            // Without the master, there is nothing to read for.
             let _ = serve(files, UnixStream::from(far));
         }
     })?;

@@ -36,7 +36,7 @@ impl RequestLines {
     /// What standard output allows: lines on a terminal, in colours unless `NO_COLOR` is set
     /// (no-color.org) or the terminal has none.
     pub fn of_output() -> RequestLines {
-        // The terminal may belong to another user, after su: it can't be opened anew then.
+        // The terminal may belong to another user, after su: it can't be opened again then.
         let is_usable =
             io::stdout().is_terminal() && OpenOptions::new().append(true).open(PATH).is_ok();
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());

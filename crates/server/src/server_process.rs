@@ -126,7 +126,7 @@ fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
             }
         })?;
     }
-    // nginx differs: without core dumps, nobody who becomes this user may read keys by ptrace(2).
+    // nginx differs: without core dumps, no process of this user may read keys by ptrace(2).
     if settings.core_bytes.is_some() {
         alert("prctl(PR_SET_DUMPABLE)".to_owned(), process::set_dumpable());
     }
@@ -146,7 +146,7 @@ enum ShutdownStage {
     Graceful,
     /// They have taken too long (`worker_shutdown_timeout`) and were told to end.
     Cut,
-    /// Workers end, whatever their connections do.
+    /// Workers end, no matter what their connections do.
     Fast,
 }
 

@@ -235,7 +235,7 @@ pub fn arrive(moved: &mut Option<Moved>) {
     Program::arrive(&state.service, moved);
 }
 
-/// Nobody takes the connections of this worker, which ends, any more: the server ends.
+/// Nothing takes the connections of this worker, which ends, any more: the server ends.
 pub fn close() {
     if let Some(state) = STATE.with_borrow(Option::clone) {
         Program::close(&state.service, None);

@@ -122,7 +122,7 @@ fn many_findings() {
     assert_eq!(value["not_listed"], 0);
 }
 
-/// Nobody writes into the FIFO.
+/// Nothing writes into the FIFO.
 #[test]
 fn files_that_never_end_are_not_read() {
     let dir = TempDir::new("lint");

@@ -449,7 +449,7 @@ stream {
     }
 }
 
-/// A copy has nothing outside of its directory, whatever the original names.
+/// A copy has nothing outside of its directory, no matter what the original names.
 #[test]
 fn a_copy_stays_in_its_directory() {
     let dir = tree(

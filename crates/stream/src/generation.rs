@@ -21,7 +21,7 @@ use slab::Slab;
 
 use crate::conf::StreamConf;
 
-/// A configuration in use, shared by all workers. Whoever drops the last reference, often an event loop,
+/// A configuration in use, shared by all workers. The thread that drops the last reference, often an event loop,
 /// does not wait until it is freed.
 pub type Generation = Reaped<StreamContents>;
 

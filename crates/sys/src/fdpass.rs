@@ -5,7 +5,7 @@
 //!
 //! Ownership argument for the unsafe code: an inherited descriptor is only known by its number.
 //! [`adopt`] duplicates it (which is memory-safe for any number) and owns the duplicate; it closes
-//! the original, which nobody in this process can own as long as it is called before the process
+//! the original, which nothing in this process can own as long as it is called before the process
 //! opens anything of its own at that number. Callers run it first thing in `main`.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -83,12 +83,12 @@ pub fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     if number < 3 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
-    // SAFETY: duplicating has no memory effect, whatever the number is.
+    // SAFETY: duplicating has no memory effect, no matter what the number is.
     let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
     if copy < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `number` is open (it was just duplicated) and inherited, so nobody owns it here (see
+    // SAFETY: `number` is open (it was just duplicated) and inherited, so nothing owns it here (see
     // the head of this file).
     unsafe { libc::close(number) };
     // SAFETY: `copy` is open and new, so it has no other owner.

@@ -1,6 +1,6 @@
 //! Kernel TLS: sockets whose data the kernel seals when it is sent (Documentation/networking/tls.rst).
 //!
-//! Called by whoever has made a handshake and keeps receiving by itself. Never: policy; which
+//! Called by the code that has made a handshake and keeps receiving by itself. Never: policy; which
 //! connections the kernel seals is decided elsewhere.
 //!
 //! Ownership argument for the unsafe code: `setsockopt` and `sendmsg` read local arrays of the sizes

@@ -33,7 +33,7 @@ pub enum ListenAddress {
 }
 
 impl ListenAddress {
-    /// The IP address and port, whatever the transport.
+    /// The IP address and port, regardless of the transport.
     pub fn inet(&self) -> Option<SocketAddr> {
         match self {
             ListenAddress::Inet(address) | ListenAddress::Udp(address) => Some(*address),

@@ -30,7 +30,7 @@ impl LocalTime {
         // SAFETY: `tm` is a plain C structure for which all zeros is a value.
         let mut tm: libc::tm = unsafe { std::mem::zeroed() };
         // SAFETY: both pointers are to locals that outlive the call; the function is thread-safe
-        // (the C library locks its time zone), and nobody changes the environment meanwhile, as
+        // (the C library locks its time zone), and nothing changes the environment meanwhile, as
         // `process::replace_environment` demands a single thread. On failure `tm` stays zero.
         unsafe { libc::localtime_r(&raw const unix_seconds, &raw mut tm) };
         LocalTime {

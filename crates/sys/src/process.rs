@@ -58,13 +58,13 @@ pub fn fork_alone(keep: Vec<OwnedFd>, work: impl FnOnce(Vec<OwnedFd>)) -> io::Re
             let mut first = 3;
             for next in kept.into_iter().chain([u32::MAX]) {
                 if first < next {
-                    // SAFETY: takes numbers only. Whoever owned the descriptors never runs again in
+                    // SAFETY: takes numbers only. The code that owned the descriptors never runs again in
                     // this process: it ends below without unwinding or dropping anything of theirs.
                     unsafe { libc::close_range(first, next - 1, 0) };
                 }
                 first = first.max(next.saturating_add(1));
             }
-            // There is nobody to tell of a panic.
+            // There is nothing to tell of a panic.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(keep)));
             // SAFETY: ends the process at once; no memory is touched any more.
             unsafe { libc::_exit(0) }
@@ -100,7 +100,7 @@ pub fn replace_environment(variables: &[(OsString, OsString)]) -> io::Result<()>
     require_single_thread("change the environment")?;
     let present: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
     for name in present {
-        // SAFETY: one thread (checked above), so nobody reads the environment concurrently.
+        // SAFETY: one thread (checked above), so nothing reads the environment concurrently.
         unsafe { std::env::remove_var(name) };
     }
     for (name, value) in variables {

@@ -1,7 +1,7 @@
 //! The running program's own files: where they are mapped, and keeping them in memory.
 //!
 //! Code and constants of a program are pages of files. Under memory pressure the kernel drops them, and
-//! whoever needs one next waits for the disk that the program is on. Called by the server process when it
+//! the code that needs one next waits for the disk that the program is on. Called by the server process when it
 //! starts. Holds no policy.
 //!
 //! Ownership argument for the unsafe code: the calls get ranges that this process has mapped for as long as

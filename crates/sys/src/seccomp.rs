@@ -300,7 +300,7 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: the kernel passes a valid siginfo_t, whose SIGSYS part has this layout (64-bit), to a
     // handler with SA_SIGINFO.
     let number = unsafe { (*info.cast::<SigsysInfo>()).syscall };
-    // SAFETY: likewise a valid ucontext_t, which nobody else uses while the handler runs.
+    // SAFETY: likewise a valid ucontext_t, which nothing else uses while the handler runs.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let number = c_long::from(number);
     let arguments = registers::arguments(context);
@@ -351,7 +351,7 @@ fn remake(number: c_long, args: [c_long; 6]) -> c_long {
         libc::SYS_copy_file_range => return -c_long::from(libc::ENOSYS),
         other => other,
     };
-    // SAFETY: the very call that the program made, with its arguments; whatever made it sound there
+    // SAFETY: the very call that the program made, with its arguments; the reasons that made it sound there
     // holds here, on the same thread at the same moment.
     let result = unsafe { libc::syscall(number, a, b, c, d, e, PASS) };
     if result == -1 {

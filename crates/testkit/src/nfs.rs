@@ -43,7 +43,7 @@ const SERVER: &str = "192.0.2.2";
 const THREADS: u32 = 4;
 
 /// The client gives up a connection without an acknowledgement after `timeo` × (`retrans` + 1)
-/// tenths of a second and connects anew. A hard mount goes on forever all the same; this only
+/// tenths of a second and reconnects. A hard mount goes on forever all the same; this only
 /// bounds how long a recovery takes.
 const OPTIONS: &str = "vers=4.2,hard,timeo=50,retrans=2";
 
@@ -247,7 +247,7 @@ fn missing() -> Option<String> {
 }
 
 /// Moves the calling thread into a network namespace with nothing in it and a mount namespace whose
-/// mounts nobody else sees.
+/// mounts nothing else sees.
 #[track_caller]
 fn isolate() {
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)

@@ -4,7 +4,7 @@
 //! keys are derived by rustls; this module counts the sequence numbers, and acts upon alerts and key
 //! updates. Records are sealed here, which copies their content once (rustls' connections: twice),
 //! or by the kernel. For the kernel, what the session has to send by itself are records without
-//! protection (TLSPlaintext, RFC 8446, 5.1): whoever hands them over tells it their type.
+//! protection (TLSPlaintext, RFC 8446, 5.1): the code that hands them over tells it their type.
 
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::crypto::SupportedKxGroup;
@@ -91,7 +91,7 @@ enum RecordSealer {
     /// This module.
     Here {
         sealer: Sealer,
-        /// The same keys, for somebody else; `None`: they are not to be handed over.
+        /// The same keys, for another party; `None`: they are not to be handed over.
         keys: Option<Sealing>,
     },
     /// The kernel.
@@ -217,7 +217,7 @@ impl Established {
     /// Appends records with all of `content`, each with at most `record_bytes` of it.
     ///
     /// # Errors
-    /// Somebody else seals, or a cipher has reached its limit.
+    /// Another party seals, or a cipher has reached its limit.
     pub(crate) fn seal(
         &mut self,
         content: &[&[u8]],
@@ -417,7 +417,7 @@ impl Established {
         }
     }
 
-    /// Replaces the keys for sending; those of somebody else not while that is under way.
+    /// Replaces the keys for sending; those of another party not while that is under way.
     fn replace_keys(&mut self, output: &mut Vec<u8>) -> Result<(), rustls::Error> {
         if matches!(self.tx, RecordSealer::Elsewhere { next: Some(_), .. }) {
             return Ok(());
@@ -438,7 +438,7 @@ impl Established {
         Ok(())
     }
 
-    /// Somebody else's keys that follow a KeyUpdate.
+    /// Another party's keys that follow a KeyUpdate.
     pub(crate) fn take_keys(&mut self) -> Option<Sealing> {
         let RecordSealer::Elsewhere { next, sealed, .. } = &mut self.tx else { return None };
         let next = next.take();
@@ -448,7 +448,7 @@ impl Established {
         next
     }
 
-    /// Somebody else has sealed at most this many records. In time before a cipher's limit, begins to
+    /// Another party has sealed at most this many records. In time before a cipher's limit, begins to
     /// replace the keys.
     ///
     /// # Errors
@@ -489,7 +489,7 @@ fn decrypter(
     })
 }
 
-/// A record of a type that nobody sends after the handshake.
+/// A record of a type that nothing sends after the handshake.
 fn unexpected(kind: u8) -> rustls::Error {
     rustls::Error::InappropriateMessage {
         expect_types: vec![ContentType::ApplicationData],
@@ -497,7 +497,7 @@ fn unexpected(kind: u8) -> rustls::Error {
     }
 }
 
-/// A handshake message of a type that nobody sends after the handshake.
+/// A handshake message of a type that nothing sends after the handshake.
 fn unexpected_message(kind: u8) -> rustls::Error {
     rustls::Error::InappropriateHandshakeMessage {
         expect_types: vec![HandshakeType::KeyUpdate],
@@ -528,7 +528,7 @@ fn append_record(output: &mut Vec<u8>, kind: u8, content: &[u8]) {
     output.extend_from_slice(content);
 }
 
-/// Splits the first record off what a session has appended to output since somebody else seals: its type,
+/// Splits the first record off what a session has appended to output since another party seals: its type,
 /// its content, and its length with the header.
 pub fn split_record(output: &[u8]) -> Option<(u8, &[u8], usize)> {
     let (&[kind, _, _, high, low], rest) = output.split_first_chunk()?;

@@ -64,7 +64,7 @@ fn next<'a>(
     }
 }
 
-/// PEM is ASCII; whatever surrounds its sections may be anything.
+/// PEM is ASCII; the text around its sections may be anything.
 fn text<'a>(bytes: &'a [u8], call: &'static str) -> Result<std::borrow::Cow<'a, str>, Error> {
     let text = String::from_utf8_lossy(bytes);
     if text.contains("-----BEGIN ") { Ok(text) } else { Err(Error::Pem(call, NO_START_LINE)) }
@@ -179,7 +179,7 @@ impl PrivateKey {
         Ok(PrivateKey { form, der })
     }
 
-    /// The key in DER, whatever its form.
+    /// The key in DER, regardless of its form.
     pub fn der(&self) -> &[u8] {
         &self.der
     }

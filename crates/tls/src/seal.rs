@@ -58,7 +58,7 @@ impl Sealing {
         Ok(Sealing { key, cipher, iv, tls13, sequence })
     }
 
-    /// For somebody else, who goes on after `sequence` records.
+    /// For another party, which goes on after `sequence` records.
     pub(crate) fn hand_over(mut self, sequence: u64) -> Sealing {
         self.sequence = sequence;
         if self.has_explicit_nonces() {
@@ -221,7 +221,7 @@ impl Sealer {
             aad[8..].copy_from_slice(&header(kind, bytes));
             self.key.seal_in_place_separate_tag(nonce, Aad::from(aad), &mut output[begin..])
         };
-        // A nonce is never used twice, whatever happens.
+        // A nonce is never used twice, no matter what happens.
         self.sequence += 1;
         let tag = sealed.map_err(|_| rustls::Error::EncryptError)?;
         output.extend_from_slice(tag.as_ref());

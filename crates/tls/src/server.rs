@@ -57,10 +57,10 @@ impl Versions {
 }
 
 /// How clients are asked for certificates (`ssl_verify_client`). What a missing or distrusted one
-/// leads to is decided by whoever serves the request.
+/// leads to is decided by the code that serves the request.
 #[derive(Clone, Debug)]
 pub struct ClientCertificates {
-    /// Whom to trust: with `optional_no_ca`, perhaps nobody.
+    /// Whom to trust: with `optional_no_ca`, perhaps no certificate authority.
     pub verifier: Arc<Verifier>,
     /// Certificates whose subjects are sent to the client (`ssl_client_certificate`).
     pub named: Vec<CertificateDer<'static>>,
@@ -101,7 +101,7 @@ pub struct ServerSettings {
     pub record_bytes: usize,
     /// Certificates are compressed for clients that allow it (`ssl_certificate_compression`).
     pub compresses_certificates: bool,
-    /// Sessions may leave sealing to somebody else ([`Session::offload`](crate::Session::offload)).
+    /// Sessions may leave sealing to another party ([`Session::offload`](crate::Session::offload)).
     pub offloads: bool,
     /// Where the secrets of connections are written (`ssl_key_log`).
     pub key_log: Option<Arc<dyn KeyLog>>,

@@ -180,7 +180,7 @@ impl Session {
     }
 
     /// Opens the records at the beginning of `input`, which it changes: handshake messages are
-    /// acted upon, and plaintext is written to `plain`. Whatever the session itself has to send is
+    /// acted upon, and plaintext is written to `plain`. Everything that the session itself has to send is
     /// appended to `output`: also in case of an error, when it is the alert. Without input, a
     /// client sends its hello.
     ///
@@ -492,7 +492,7 @@ impl Session {
         }
     }
 
-    /// The version (TLS 1.3, or else 1.2) and the cipher that somebody else could seal records with,
+    /// The version (TLS 1.3, or else 1.2) and the cipher that another party could seal records with,
     /// after [`offload`](Self::offload). `None`: not of this session, or not yet.
     pub fn offloadable(&self) -> Option<(bool, SealingCipher)> {
         match &self.connection {
@@ -501,7 +501,7 @@ impl Session {
         }
     }
 
-    /// Leaves sealing to somebody else, the kernel, for all that follows; everything that was sealed
+    /// Leaves sealing to another party, the kernel, for all that follows; everything that was sealed
     /// before is sent first. What [`open`](Self::open) and [`end`](Self::end) append from then on are
     /// records without protection ([`split_record`](crate::split_record)). `rekeys`: the keys can be
     /// replaced later.
@@ -525,7 +525,7 @@ impl Session {
         }
     }
 
-    /// At most this many records were sealed by somebody else. Whatever the session has to send because
+    /// At most this many records were sealed by another party. Everything that the session has to send because
     /// of it is appended to `output`.
     ///
     /// # Errors
@@ -537,7 +537,7 @@ impl Session {
         }
     }
 
-    /// Whether the session has ended because the peer wanted new keys that nobody can use.
+    /// Whether the session has ended because the peer wanted new keys that nothing can use.
     pub fn needs_keys(&self) -> bool {
         self.needs_keys
     }

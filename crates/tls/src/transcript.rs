@@ -1,7 +1,7 @@
 //! ClientHellos with server names that rustls does not accept, such as `-x.example.com`.
 //!
 //! rustls ends the handshake at such a name; OpenSSL, and so nginx, does not. So before rustls sees the
-//! hello, the type of the extension becomes one that nobody knows and rustls skips ([`hide`]); the name is
+//! hello, the type of the extension becomes one that nothing knows and rustls skips ([`hide`]); the name is
 //! read here. What both sides hash is the hello as it was sent (RFC 8446, 4.4.1). That is why the hash
 //! functions of servers ([`restoring`]) put the two bytes back wherever rustls hashes this hello. If that
 //! ever failed, the hashes of the two sides would differ, and with them all that is derived from them: the

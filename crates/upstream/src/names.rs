@@ -15,7 +15,7 @@ use nowait_runtime::{now, sleep};
 use crate::conf::ServerLocation;
 use crate::group::{Group, Resolved};
 
-/// Minimum time between two queries for a name, whatever its TTL.
+/// Minimum time between two queries for a name, regardless of its TTL.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// Time until a name that does not exist is queried again. nginx: 10 seconds, or `valid=`.

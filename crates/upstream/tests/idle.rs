@@ -360,7 +360,7 @@ fn who_waits_gets_the_peer_in_turn() {
         while group.queued().0 < 2 {
             yield_now().await;
         }
-        // There is no room for a third one, and nobody gets ahead of them.
+        // There is no room for a third one, and nothing gets ahead of them.
         let mut third = group.begin(BalanceInput::default());
         assert!(matches!(third.next(now()), NextPeer::NoLive));
         assert_eq!(group.queued().1, 1);
@@ -408,7 +408,7 @@ fn occupy(group: &Arc<Group>, name: &str) -> SelectedPeer {
     panic!("{name} can't be had");
 }
 
-/// A request that has failed on one server waits for another one, not for the same, whatever the order in
+/// A request that has failed on one server waits for another one, not for the same, no matter what the order in
 /// which it has seen them.
 #[test]
 fn who_waits_is_not_sent_to_the_same_server_twice() {

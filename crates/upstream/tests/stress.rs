@@ -109,7 +109,7 @@ fn on(kind: DriverKind) {
                     for task in tasks {
                         task.await.expect("it does not panic");
                     }
-                    // Whoever is done goes on giving connections to the others.
+                    // A task that is done goes on giving connections to the others.
                     if left.fetch_sub(1, Ordering::SeqCst) == 1 {
                         (0..WORKERS).for_each(|n| stop.remote(n).stop());
                     }

@@ -4,7 +4,7 @@
 //! literals of which every match contains at least one; one pass over a text then tells which patterns are
 //! worth trying. It never decides that a pattern matches, and compiles and runs none: those are the caller's.
 //!
-//! Patterns are PCRE's. `regex-syntax` reads them, after a check that refuses whatever means something else to
+//! Patterns are PCRE's. `regex-syntax` reads them, after a check that refuses everything that means something else to
 //! it ([`is_common_syntax`]); of a pattern that is refused nothing is learned, so it is always tried.
 
 use std::ops::ControlFlow;
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Whatever the patterns are, the first match is the one that trying all of them finds.
+    /// No matter what the patterns are, the first match is the one that trying all of them finds.
     #[test]
     fn the_first_match_is_that_of_trying_all() {
         const PIECES: &[&str] = &[

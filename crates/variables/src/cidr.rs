@@ -1,5 +1,5 @@
 //! Networks in CIDR notation: `192.0.2.0/24`, `2001:db8::/32`, or a single address.
-//! nginx: `ngx_ptocidr`. Used by `allow` and `deny`, `geo` and whoever else compares addresses.
+//! nginx: `ngx_ptocidr`. Used by `allow` and `deny`, `geo` and other code that compares addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -254,7 +254,7 @@ impl<T: Clone, R> Names<T, R> {
         Ok(self.exact.insert(name, value))
     }
 
-    /// Adds a text that is matched as a whole, whatever it looks like. The earlier entry wins.
+    /// Adds a text that is matched as a whole, no matter what it looks like. The earlier entry wins.
     pub fn insert_exact(&mut self, text: &[u8], value: T) -> InsertResult {
         self.exact.insert(text, value)
     }

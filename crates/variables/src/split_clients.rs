@@ -139,7 +139,7 @@ mod tests {
             parts(shares).map(|parts| parts.iter().map(|part| part.below).collect::<Vec<_>>())
         };
         assert_eq!(split(&[Some(5000), None]), Some(vec![Some(0x7fff_ffff), None]));
-        // Shares that add up to the whole leave nothing out, whatever rounding loses.
+        // Shares that add up to the whole leave nothing out, no matter what rounding loses.
         assert_eq!(split(&[Some(9999), Some(1)]), Some(vec![Some(4_294_537_798), None]));
         assert_eq!(split(&[Some(6000), Some(4001)]), None);
     }

@@ -1,5 +1,5 @@
 //! An OCI image: the program, the libraries that it needs, and a configuration for a root file system that
-//! nobody can write to.
+//! no process can write to.
 //!
 //! A directory in the layout of the OCI image specification, packed as a tar file: `podman load` and `skopeo`
 //! read it. `docker load` reads it by its `manifest.json`. The types are Docker's, because OCI's have no

@@ -55,7 +55,7 @@ const TEXTS: &[(&str, &str, bool)] = &[
 const DIRECTORIES: &[&str] = &["etc/nowait/conf.d", "etc/nowait/sites-enabled"];
 
 impl Stage {
-    /// Lays the files out anew.
+    /// Lays the files out again.
     pub(super) fn new(folder: &Path, program: &Path, machine: &Machine) -> Result<Stage, String> {
         let stage = Stage {
             folder: folder.to_owned(),

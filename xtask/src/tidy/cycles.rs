@@ -245,7 +245,7 @@ struct Source {
     imports: BTreeSet<Path>,
     /// Those that begin with an imported name.
     continued: BTreeSet<Path>,
-    /// `pub use`: names of this module, and what they stand for. They are the business of whoever uses
+    /// `pub use`: names of this module, and what they stand for. They concern the code that uses
     /// them, not of this file.
     exports: Vec<(Path, Path)>,
 }
@@ -567,7 +567,7 @@ mod tests {
         assert_eq!(findings(table, ""), 0);
         assert_eq!(findings(table, "use crate::b::E;\n"), 1);
         assert_eq!(findings("crates/a/src/b/ <-", ""), 1);
-        // A line that allows what nobody does.
+        // A line that allows an edge that does not exist.
         assert_eq!(findings(&format!("{table} crates/a/src/d.rs"), ""), 1);
         assert_eq!(findings("crates/a/src/b/", ""), 1);
     }

@@ -63,7 +63,7 @@ impl Tree {
         self.files.len()
     }
 
-    /// Files too large to be somebody's work.
+    /// Files too large to be written by hand.
     pub fn large(&self) -> impl Iterator<Item = (&str, u64)> {
         self.large.iter().map(|(path, size)| (path.as_str(), *size))
     }

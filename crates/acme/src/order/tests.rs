@@ -113,7 +113,7 @@ fn check_signed(body: &str, url: &str) {
     assert_eq!(part("signature").len(), 64);
 }
 
-/// An order that is not ready is asked about within a minute, whatever the issuer says.
+/// An order that is not ready is asked about within a minute, no matter what the issuer says.
 #[test]
 fn pauses_without_end_are_cut() {
     let endless = |_: &str, mut received: IssuerResponse| {
@@ -355,7 +355,7 @@ fn profiles() {
     assert!(run(wished, |_, received| received).is_ok());
 }
 
-/// Whatever an issuer answers to whichever request, the order ends with a certificate or a failure.
+/// No matter what an issuer answers to whichever request, the order ends with a certificate or a failure.
 #[test]
 fn lies_end_in_failures() {
     let paths = [

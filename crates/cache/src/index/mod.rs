@@ -146,7 +146,7 @@ pub struct Stored {
     pub uses: u16,
     /// A fill for the key is under way.
     pub updating: bool,
-    /// Purged softly: stale, whatever the file's head states.
+    /// Purged softly: stale, no matter what the file's head states.
     pub soft_purged: bool,
     /// Its tags are known by the file only: give the head to [`Index::learn`] before the object is
     /// used.

@@ -217,7 +217,7 @@ fn render(
     }
     // Escapes make a line longer, never shorter: what is cut off here has no place anyway.
     escape::cut(line, LINE_MAX - 1);
-    // One message is one line, and no terminal that shows the log obeys it, whatever a client, an
+    // One message is one line, and no terminal that shows the log obeys it, no matter what a client, an
     // upstream server or a file name has put into it.
     // nginx differs: it writes the bytes as they are.
     escape::line_from(line, 0);

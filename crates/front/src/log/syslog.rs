@@ -223,7 +223,7 @@ impl SyslogSocket {
     /// Sends one datagram, or returns why it is lost.
     ///
     /// # Errors
-    /// The kernel's; the next call connects anew.
+    /// The kernel's; the next call reconnects.
     pub fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
         let open = match self.open.take() {
             Some(open) => open,

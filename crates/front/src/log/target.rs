@@ -26,7 +26,7 @@ const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 pub(super) enum Switch {
     /// To this one.
     To(File),
-    /// To whatever the path names now.
+    /// To the file that the path names now.
     Reopen,
 }
 

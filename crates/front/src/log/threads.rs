@@ -47,7 +47,7 @@ pub(super) struct QueuedLog {
     /// Milliseconds since the writer's start at which a started buffer is due; 0 is never.
     pub(super) flush_at: AtomicU64,
     pub(super) has_flush: AtomicBool,
-    /// Whatever there is, is due.
+    /// All lines present are due.
     pub(super) due: AtomicBool,
     /// Its file will be handed over; until then nothing is written.
     pub(super) awaited: AtomicBool,

@@ -135,7 +135,7 @@ impl Sink {
         match &self.0 {
             SinkKind::Queued(user) if user.log.records => self.write_to(b"", b"", line),
             SinkKind::Queued(user) => user.push(&[line]),
-            // There is nobody to tell: the process is starting.
+            // There is nothing to tell: the process is starting.
             SinkKind::Direct(file) => (&**file).write_all(line).is_ok(),
             SinkKind::Stderr => io::stderr().write_all(line).is_ok(),
         }
@@ -208,7 +208,7 @@ impl Writer {
         sink
     }
 
-    /// Standard error, through the writer: it may be a pipe that nobody reads.
+    /// Standard error, through the writer: it may be a pipe that nothing reads.
     pub fn stderr(&self) -> Sink {
         let make =
             || QueuedLog::new("stderr".into(), true, LogTarget::Stderr, Buffering::default());
@@ -315,7 +315,7 @@ impl Writer {
         let until = Instant::now() + at_most;
         let logs = {
             let logs = lock(&self.shared.logs);
-            // Nobody would write a log that has already been taken off the list.
+            // Nothing would write a log that has already been taken off the list.
             logs.iter().for_each(|log| log.due.store(true, SeqCst));
             logs.clone()
         };
@@ -450,7 +450,7 @@ mod tests {
         let writer = Writer::start().unwrap();
         let reports = Arc::new(Reports::default());
         writer.set_reporter(reports.clone());
-        // A pipe that nobody reads stands for the disk that hangs.
+        // A pipe that nothing reads stands for the disk that hangs.
         let (mut reader, pipe) = io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
         let stuck = writer.file(Path::new("/stuck"), Some(pipe), Buffering::default());

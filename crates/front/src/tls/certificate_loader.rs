@@ -222,7 +222,7 @@ impl<T: Clone + Send + 'static> Loader<T> {
         for (name, state) in [&pair.0, &pair.1].into_iter().zip(&mut state) {
             if !name.starts_with(b"data:") {
                 let path = self.paths.conf_full(files::name(name));
-                // A key is in nobody's memory but where it is needed.
+                // A key is in no memory but where it is needed.
                 let found = fs::stat_only(io, &path, Symlinks::Follow).await.ok()?;
                 *state = Some(found.stamp()?);
             }

@@ -165,7 +165,7 @@ nowait_conf::directives! {
     /// without either, the kernel encrypts from a file of 4 MB on). Others are refused.
     ssl_conf_command: Vec<Command>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "name value";
     /// A file to which the secrets of connections are appended, for the analysis of recorded traffic
-    /// (the format of `SSLKEYLOGFILE`, as Wireshark reads it). Whoever can read it can read the
+    /// (the format of `SSLKEYLOGFILE`, as Wireshark reads it). A reader of this file can read the
     /// traffic. It is written with the rights of the server process. In nginx, a directive of the
     /// commercial version.
     ssl_key_log: Option<FileName>, in HTTP | SERVER | STREAM | STREAM_SERVER, args "path";
@@ -679,7 +679,7 @@ impl SslConf {
         settings.cache = match &self.ssl_session_cache {
             SessionCaching::Shared(zone) => Some(cx.global::<SharedTls>().cache(zone, timeout)?),
             SessionCaching::Builtin(sessions) => own(*sessions),
-            // Early data needs a cache, so that nobody can replay it.
+            // Early data needs a cache, so that it can't be replayed.
             SessionCaching::None if settings.early_data_bytes_max > 0 => own(BUILTIN_SESSIONS),
             SessionCaching::None => None,
         };

@@ -140,7 +140,7 @@ impl Kernel {
         let keys = session.offload(offer.rekeys).map_err(io_error)?;
         let sealed = seal(socket, &keys);
         if sealed.is_err() {
-            // What would tell the peer, nobody seals.
+            // No record can tell the peer: sealing is the kernel's.
             session.end(&mut Vec::new());
         }
         sealed.map(|()| true)

@@ -1,6 +1,6 @@
 //! TLS on connections: handshakes, and sessions as layers of streams.
 //!
-//! Called by whoever accepts or opens connections, before the first byte of another protocol. The
+//! Called by the code that accepts or opens connections, before the first byte of another protocol. The
 //! protocol itself is in `nowait_tls`; steps that take long run in a pool.
 
 mod cache_settings;
@@ -77,7 +77,7 @@ pub enum HandshakeError {
     Certificate(String),
     /// An issuer has validated this name: such a connection carries nothing else (RFC 8737, 4).
     Validated(String),
-    /// An issuer, or whoever else speaks its protocol, asks for a name of which no validation is pending.
+    /// An issuer, or another client that speaks its protocol, asks for a name of which no validation is pending.
     NotValidated(String),
 }
 

@@ -298,7 +298,7 @@ impl Stapling {
     pub(super) fn refresh(self: &Arc<Self>, asking: impl FnOnce() -> Asking) {
         let now = seconds(SystemTime::now());
         let due = self.due.load(Ordering::Relaxed);
-        // Whatever becomes of the attempt, the next one is made after the pause.
+        // No matter what becomes of the attempt, the next one is made after the pause.
         let next = now + PAUSE_S;
         if due > now
             || self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_err()

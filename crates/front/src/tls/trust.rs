@@ -3,7 +3,7 @@
 //! A verdict belongs to the judge that gave it: authorities, revocation lists, depth, and OCSP.
 //! Connections outlive reloads, and carry requests for several servers, so each request asks for the
 //! verdict of *its* server's judge. If there is none yet, the chain that the client has presented is
-//! verified again, in a pool. Judges with equal contents are the same one, whatever their generation:
+//! verified again, in a pool. Judges with equal contents are the same one, regardless of their generation:
 //! then there is nothing to do.
 
 use std::cell::RefCell;

@@ -135,7 +135,7 @@ macro_rules! upstream_tls_rows {
     };
 }
 
-/// The resolved rows of [`upstream_tls_rows!`](crate::upstream_tls_rows), whatever the prefix.
+/// The resolved rows of [`upstream_tls_rows!`](crate::upstream_tls_rows), regardless of the prefix.
 #[expect(missing_docs, reason = "named after the rows")]
 #[derive(Debug)]
 pub struct Rows<N> {

@@ -1,7 +1,7 @@
 //! Names that issuers of certificates validate by `tls-alpn-01` (RFC 8737).
 //!
-//! Whoever orders certificates publishes here what an issuer is to see; every handshake of the process looks
-//! here, whatever its server, because an issuer may ask at any listening socket. That is why this state
+//! The code that orders certificates publishes here what an issuer is to see; every handshake of the process looks
+//! here, regardless of its server, because an issuer may ask at any listening socket. That is why this state
 //! belongs to the process, and not to a generation of the configuration.
 
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ impl Proof {
         TlsServer::new(settings).map(Self)
     }
 
-    /// Presents it to whoever validates `name`, until the result is dropped or another one is published
+    /// Presents it to clients that validate `name`, until the result is dropped or another one is published
     /// for the name.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ enum StdoutContent {
     Any,
     /// This many bytes.
     Known(u64),
-    /// Something that nobody needs.
+    /// Unused.
     Unwanted,
 }
 

@@ -31,7 +31,7 @@ impl<R: Role> Connection<R> {
         self.budgets.spend(Flood::Frames)?;
         let Some((number, value)) = payload.split_first_chunk() else { return Ok(None) };
         let stream = StreamId::new(u32::from_be_bytes(*number));
-        // "Servers MUST NOT send PRIORITY_UPDATE frames", and nobody pushes.
+        // "Servers MUST NOT send PRIORITY_UPDATE frames", and nothing pushes.
         if R::CLIENT || !stream.is_client() {
             return Err(ConnectionError::StreamIdentifier(FrameType::PriorityUpdate));
         }

@@ -1,5 +1,5 @@
 //! Field blocks: HEADERS with its CONTINUATION frames is one block, decoded when it is complete and
-//! whatever becomes of its stream, because later blocks depend on it.
+//! no matter what becomes of its stream, because later blocks depend on it.
 
 use super::{Connection, Event, OpenBlock, Role, Sink};
 use crate::Limits;
@@ -22,7 +22,7 @@ enum Purpose {
     Refused,
     /// Its stream has ended.
     HalfClosed,
-    /// Its stream is gone, or nobody wants to know.
+    /// Its stream is gone, or its fields are not wanted.
     Dropped,
 }
 
@@ -196,7 +196,7 @@ impl<R: Role> Connection<R> {
         Ok(bytes <= list_max && count <= usize::from(limits.fields_max))
     }
 
-    /// A block has been decoded for nobody.
+    /// A block has been decoded for no receiver.
     fn unwanted(
         &mut self,
         stream: StreamId,

@@ -93,7 +93,7 @@ pub struct Connection<R> {
     streams: Streams,
     receive: ReceiveWindow,
     send: SendWindow,
-    /// Somebody asked for window of the connection, and there was none.
+    /// A caller asked for window of the connection, and there was none.
     stalled: bool,
     has_settings: bool,
     /// Our settings have been acknowledged.
@@ -352,7 +352,7 @@ impl<R: Role> Connection<R> {
         self.sent
     }
 
-    /// Whether somebody waits for a window: see [`Connection::reserve`].
+    /// Whether a caller waits for a window: see [`Connection::reserve`].
     pub fn is_stalled(&self) -> bool {
         self.stalled || self.streams.iter().any(|stream| stream.stalled)
     }
@@ -393,7 +393,7 @@ impl<R: Role> Connection<R> {
         self.announce(StreamId::CONNECTION, increment);
     }
 
-    /// Forgets a stream. What somebody still holds of it no longer counts.
+    /// Forgets a stream. What a caller still holds of it no longer counts.
     fn forget(&mut self, stream: StreamId) {
         if let Some(gone) = self.streams.remove(stream) {
             self.give_back(gone.held);
@@ -446,7 +446,7 @@ impl<R: Role> Connection<R> {
         self.streams.push(stream);
     }
 
-    /// Whether nobody has opened the stream yet.
+    /// Whether nothing has opened the stream yet.
     fn is_idle(&self, stream: StreamId) -> bool {
         let by_peer = stream.is_client() != R::CLIENT;
         stream > if by_peer { self.last_remote } else { self.last_local }

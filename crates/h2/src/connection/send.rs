@@ -168,7 +168,7 @@ impl<R: Role> Connection<R> {
 
 /// Writes one head or trailer section.
 ///
-/// Never emitted, whatever the caller passes: CR, LF or NUL in a value (each becomes a space), white
+/// Never emitted, no matter what the caller passes: CR, LF or NUL in a value (each becomes a space), white
 /// space at its ends, names that are no tokens, and fields that HTTP/2 does not have (`Connection`,
 /// `Transfer-Encoding`, …).
 #[derive(Debug)]

@@ -44,7 +44,7 @@ impl Setting {
 /// What an endpoint's SETTINGS have said so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
-    /// The largest dynamic table of whoever sends to it.
+    /// The largest dynamic table of a sender to it.
     pub header_table_size: u32,
     /// It accepts pushed streams.
     pub enable_push: bool,

@@ -11,7 +11,7 @@ use bytes::BufMut;
 use super::table::DynamicTable;
 use super::{TABLE_SIZE_DEFAULT, Token, huffman, integer, static_table};
 
-/// The encoder's table never exceeds this, whatever the peer allows.
+/// The encoder's table never exceeds this, no matter what the peer allows.
 const TABLE_MAX: u32 = TABLE_SIZE_DEFAULT;
 
 /// Longer names with upper-case letters are sent without compression.
@@ -66,7 +66,7 @@ enum Indexing {
     AtOnce,
     /// Inserted when it is sent again.
     WhenRepeated,
-    /// Never, by nobody on the way.
+    /// Never, not by any intermediary.
     Never,
 }
 

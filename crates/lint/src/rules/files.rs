@@ -406,7 +406,7 @@ fn path_from_client(model: &Model<'_>, report: &mut RuleReport) {
             let prefixes = ["http_", "arg_", "cookie_"];
             matches!(leaf, Leaf::Variable(name) if prefixes.iter().any(|p| name.starts_with(p)))
         };
-        // A host has no slashes, whatever the client sends.
+        // A host has no slashes, no matter what the client sends.
         let is_host = |leaf: &Leaf| matches!(leaf, Leaf::Variable(name) if name == "http_host");
         let mut leaves = leaves(block, &word.text).into_iter();
         if let Some(leaf) = leaves.find(|leaf| is_raw(leaf) && !is_host(leaf)) {

@@ -544,7 +544,7 @@ fn injection(model: &Model<'_>, report: &mut RuleReport) {
 fn is_as_sent(block: BlockRef<'_>) -> bool {
     const REWRITE: &[&str] =
         &["try_files", "error_page", "index", "random_index", "auth_request", "mirror"];
-    // Without the server's own braces, nobody knows what else is in it.
+    // Without the server's own braces, its other contents are unknown.
     let Some(server) = block.server().filter(|server| server.node().is_some()) else {
         return false;
     };

@@ -407,7 +407,7 @@ impl<'m> Shadows<'m> {
             let end = beginning.iter().position(u8::is_ascii_alphabetic);
             beginning = &beginning[..end.unwrap_or(beginning.len())];
         }
-        // The longest prefix decides. Whatever sorts between it and the beginning has less in common.
+        // The longest prefix decides. Everything that sorts between it and the beginning has less in common.
         let (prefix, span) = loop {
             let (known, span) = self.preferred.range(..=beginning).next_back()?;
             let common = beginning.iter().zip(*known).take_while(|(one, two)| one == two).count();

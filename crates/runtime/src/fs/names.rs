@@ -93,7 +93,7 @@ impl Name {
         offload(io, Class::Path, Op::Stat, self.id(), work).await
     }
 
-    /// Whether the directory with this metadata is on the way to the name, whatever links lead there.
+    /// Whether the directory with this metadata is on the way to the name, no matter what links lead there.
     ///
     /// # Errors
     /// Those of openat2(2) and fstat(2).

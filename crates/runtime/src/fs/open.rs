@@ -74,7 +74,7 @@ pub async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) -> io::Re
     }
     match io.pool.starts_at_once(owner(io, id)) {
         true => shared_lookups::lead(key, options.prefetch, open).await,
-        // Nobody waits for another client's turn.
+        // Nothing waits for another client's turn.
         false => open.await,
     }
 }

@@ -1,4 +1,4 @@
-//! Look-ups that requests share: whatever a loop had received before one began may be answered by it, if
+//! Look-ups that requests share: everything that a loop had received before one began may be answered by it, if
 //! nothing has been received since. So requests of one turn for a file that is not resident share its
 //! open, its metadata and, if it is small, its content.
 //!
@@ -457,7 +457,7 @@ mod tests {
             let (mut lead, mut second, mut third) = (join(), join(), join());
             assert!(waits(&mut lead) && waits(&mut second) && waits(&mut third));
             drop(lead);
-            // Now each is on its own, and nobody waits for the wrong one for ever.
+            // Now each is on its own, and nothing waits for the wrong one for ever.
             assert!(waits(&mut second) && waits(&mut third));
             drop(second);
             fails.set(true);

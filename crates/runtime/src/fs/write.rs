@@ -23,7 +23,7 @@ pub struct CreateOptions {
     pub exclusive: bool,
     /// Truncates an existing file.
     pub truncate: bool,
-    /// Every write goes to the end, whatever the offset.
+    /// Every write goes to the end, regardless of the offset.
     pub append: bool,
 }
 
@@ -150,7 +150,7 @@ impl File {
         offload(io, Class::Bulk, Op::Sync, self.handle.id, work).await
     }
 
-    /// Sets the permission bits, whatever the process's umask is.
+    /// Sets the permission bits, no matter what the process's umask is.
     pub async fn set_mode(&self, io: &Io, mode: u32) -> io::Result<()> {
         let handle = self.handle.clone();
         let work = move || Ok(rustix::fs::fchmod(&*handle, Mode::from_raw_mode(mode))?);

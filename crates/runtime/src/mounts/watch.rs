@@ -107,7 +107,7 @@ fn note(mount: &Mount, mounted: &MountList) {
     }
 }
 
-/// An unreadable list counts as empty: every file system is examined anew.
+/// An unreadable list counts as empty: every file system is examined again.
 fn read(mountinfo: &mut File) -> String {
     let mut text = Vec::new();
     if mountinfo.rewind().and_then(|()| mountinfo.read_to_end(&mut text)).is_err() {

@@ -126,7 +126,7 @@ pub struct DetachedLayer {
 }
 
 impl DetachedLayer {
-    /// Ends this side on a socket that nobody will use any more, if the socket takes it at once.
+    /// Ends this side on a socket that nothing will use any more, if the socket takes it at once.
     pub fn end(mut self, socket: BorrowedFd<'_>) {
         let mut output = Vec::new();
         self.layer.end(&mut output);

@@ -207,7 +207,7 @@ impl<'a> Send<'a> {
     }
 
     /// All was sent. The kernel, if it seals, may still have a record for which the socket had no room,
-    /// and a close would discard it. When there is room again, whatever is sent next, such as the
+    /// and a close would discard it. When there is room again, everything that is sent next, such as the
     /// layer's end, pushes it before itself.
     fn complete(&mut self) -> io::Result<bool> {
         let layered = self.stream.layer.get();

@@ -20,7 +20,7 @@ pub(super) trait Job: Send + Sync {
     /// Runs the work, after `waited` in the queue, and keeps the result to itself.
     fn execute(&self, waited: Duration) -> Executed;
     /// Completes the future with the result of [`execute`](Job::execute). The pool calls this once
-    /// it has updated its accounts, so that whoever sees the result finds the thread free.
+    /// it has updated its accounts, so that the code that sees the result finds the thread free.
     fn publish(&self);
     /// Completes the future with `error` instead of running the work.
     fn refuse(&self, error: PoolError);

@@ -277,7 +277,7 @@ mod tests {
         (id, count)
     }
 
-    /// The next tick, which is that of a search whatever is known already.
+    /// The next tick, which is that of a search, regardless of what is known already.
     fn next_tick(wheel: &Wheel) -> Option<u64> {
         let known = wheel.next_tick();
         assert_eq!(known.unwrap_or(NEVER), wheel.find_next());

@@ -1,4 +1,4 @@
-//! The settings that apply to a request in its block: directives that somebody has written.
+//! The settings that apply to a request in its block: directives that the configuration states.
 //!
 //! The tables of the directives say what is a setting, and how inner blocks inherit it. Only here: which
 //! directives replace each other, and which settings need another one.

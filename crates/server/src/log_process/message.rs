@@ -87,7 +87,7 @@ pub enum SocketRead<T> {
     Message(T),
     /// Nothing at the moment.
     Nothing,
-    /// Nothing any more: nobody has the other end.
+    /// The other end is closed.
     End,
 }
 
@@ -99,7 +99,7 @@ pub fn receive(socket: impl AsFd) -> SocketRead<(Vec<u8>, Vec<OwnedFd>)> {
     let (mut bytes, mut fds) = (vec![0; MESSAGE_BYTES_MAX], Vec::new());
     match fdpass::receive(&socket, &mut bytes, &mut fds) {
         Ok(0) if hung_up(&socket) => SocketRead::End,
-        // Whatever else there is, `poll` tells of it again.
+        // If there is more, `poll` tells of it again.
         Ok(0) | Err(_) => SocketRead::Nothing,
         Ok(count) => {
             bytes.truncate(count);
@@ -108,7 +108,7 @@ pub fn receive(socket: impl AsFd) -> SocketRead<(Vec<u8>, Vec<OwnedFd>)> {
     }
 }
 
-/// Whether nobody has the other end any more. If that can't be found out, so it is.
+/// Whether the other end is closed. If that can't be found out, so it is.
 fn hung_up(socket: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&socket, PollFlags::empty())];
     poll(&mut polled, Some(&Timespec::default())).is_err()

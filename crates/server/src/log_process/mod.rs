@@ -216,7 +216,7 @@ struct LogProcessState {
     /// A flush is under way.
     flushing: bool,
     ended: bool,
-    /// Results that nobody has seen yet.
+    /// Results that nothing has seen yet.
     arrived: VecDeque<(u64, Result<(), OpenFailure>)>,
 }
 
@@ -304,7 +304,7 @@ impl LogProcess {
         state.command(&LogCommand::Close(id), &[], Instant::now() + ROOM_MAX);
     }
 
-    /// Has the descriptors of logs passed to whoever gets the returned socket. Those that are not
+    /// Has the descriptors of logs passed over the returned socket. Those that are not
     /// open yet are missing.
     ///
     /// # Errors

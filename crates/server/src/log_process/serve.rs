@@ -1,8 +1,8 @@
 //! The log process itself: opens logs and writes lines to them.
 //!
 //! Its main thread only receives messages and copies lines into the rings of the log writer. Threads
-//! do whatever may wait for a disk: [`Jobs`] open, close and wait for a flush; the writer's threads
-//! write. It ends when nobody can send lines any more.
+//! do everything that may wait for a disk: [`Jobs`] open, close and wait for a flush; the writer's threads
+//! write. It ends when nothing can send lines any more.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -98,7 +98,7 @@ pub fn run_process(served: LogProcessEnds) {
     }
 }
 
-/// Serves until nobody can send lines any more.
+/// Serves until nothing can send lines any more.
 pub fn run(served: LogProcessEnds) {
     let Ok(writer) = Writer::start() else { return };
     let LogProcessEnds { lines, commands, stderr, .. } = served;
@@ -328,7 +328,7 @@ impl LogServer {
     }
 }
 
-/// Sends a reply. The master reads them all, so there is room; if it has ended, nobody cares.
+/// Sends a reply. The master reads them all, so there is room; if it has ended, no reply is needed.
 fn reply(to: &OwnedFd, reply: &Reply) {
     loop {
         match fdpass::send(to, &reply.bytes(), &[]) {

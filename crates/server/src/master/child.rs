@@ -496,7 +496,7 @@ impl Master {
         }
     }
 
-    /// Ends the master, which has never served: whoever started it learns of it.
+    /// Ends the master, which has never served: its parent process learns of it.
     fn give_up(&mut self) -> ControlFlow<MasterExit> {
         // Standard error may be the error log by now. If it can't be had back, the log must do.
         let _ = self.log.process().give_stderr_back();

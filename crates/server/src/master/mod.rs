@@ -156,7 +156,7 @@ impl Master {
         let inherited = Sockets::inherited(inherited.fds, &log);
         let absent = SlowLogPolicy::Tolerated;
         let Some(opened) = reload::open(loaded, &place, absent, &log) else { return failed };
-        // Whoever looks for the reason of a failure looks there.
+        // Administrators look there for the reason of a failure.
         log.set_sinks(opened.sinks());
         let Some(opened) = opened.bind(&inherited, 1, &log) else { return failed };
         inherited.remove_unix(Some(&opened.sockets), &log);

@@ -1,7 +1,7 @@
 //! `ssl_certificate_watch`: files that directives name, such as certificates and keys, are read
 //! again when they change. The configuration itself stays as it was read.
 //!
-//! The directories of the files are watched by inotify. Whatever happens in one leads to a single
+//! The directories of the files are watched by inotify. Every event in one leads to a single
 //! look at the files, a moment later, so that a certificate and its key have both been replaced. What
 //! has changed is handed over as in a reload, with the texts of the configuration in use.
 

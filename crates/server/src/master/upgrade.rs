@@ -135,7 +135,7 @@ impl Master {
     }
 }
 
-/// The file that this program was started from, under its original name: an upgrade starts whatever
+/// The file that this program was started from, under its original name: an upgrade starts everything that
 /// has that name then. A name without a slash is looked up in `PATH`, as by the shell.
 pub(super) fn program() -> PathBuf {
     let name = std::env::args_os().next().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Writes the adapted copy of a directory.
 //!
 //! Called by `nowait migrate -o`. Never follows a link, never overwrites: every file is created
-//! anew, in directories that this created, or in the empty target. Permissions are kept, owners and
+//! again, in directories that this created, or in the empty target. Permissions are kept, owners and
 //! groups where allowed; directories below that for files from outside are new. What can't be copied is reported;
 //! only a file that belongs to the adaptation makes the whole fail.
 
@@ -62,7 +62,7 @@ pub fn copy(root: &Path, target: &Path, adaptation: &Adaptation) -> Result<Copie
         if let Some(parent) = target.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
         }
-        // It may hold keys: nobody may look before the permissions are those of the original. A
+        // It may hold keys: no other user may read it before the permissions are those of the original. A
         // directory that the operator made keeps its own.
         DirBuilder::new().mode(0o700).create(target).map_err(|error| failed(target, error))?;
         keep_owner(target, &root_metadata);
@@ -288,7 +288,7 @@ fn keep_owner(path: &Path, original: &fs::Metadata) {
 }
 
 /// The permissions of a copy: those of the original, except that another group gets only what everybody
-/// has, and nobody acts as another owner or another group.
+/// has, and no user acts as another owner or another group.
 fn kept_mode(mode: u32, has_owner: bool, has_group: bool) -> u32 {
     let mode = mode & 0o7777;
     let mode = if has_owner { mode } else { mode & !0o4000 };

@@ -103,7 +103,7 @@ impl Migrate {
     fn migrate(&self) -> Result<Done, String> {
         let main = main_file(&self.configuration)?;
         let root = main.parent().unwrap_or(Path::new("/"));
-        // Before anything else, so that nobody waits for a report first.
+        // Before anything else, before any wait for a report.
         if let Some(output) = &self.output {
             copy::check_target(output)?;
         }

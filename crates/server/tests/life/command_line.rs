@@ -237,7 +237,7 @@ fn what_does_not_do_what_it_seems_to_is_warned_of() {
     let handlers = "replaces another handler of the same block, only the last one is used";
     for (server, warnings) in [
         ("auth_basic a;", vec![open]),
-        // One line is named once, whoever inherits it.
+        // One line is named once, no matter which blocks inherit it.
         ("auth_basic a; location / { } location /a { location /a/b { } }", vec![open]),
         ("location / { limit_except GET { auth_basic a; } }", vec![open]),
         ("auth_basic a; location / { auth_basic_user_file f; }", vec![]),
@@ -316,7 +316,7 @@ fn directives_of_the_main_context_are_checked() {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
-/// Images for containers without privileges set all directories, whatever is used.
+/// Images for containers without privileges set all directories, no matter which are used.
 #[test]
 fn lines_without_effect_are_accepted() {
     let dir = TempDir::new("idle-lines");

@@ -1,4 +1,4 @@
-//! A configuration that nobody uses any more is freed beside the event loops, whoever used it last. A loop
+//! A configuration that nothing uses any more is freed beside the event loops, no matter which thread used it last. A loop
 //! that frees one says so in the log, and every alert there fails the test.
 
 use super::*;

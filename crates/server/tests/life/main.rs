@@ -58,7 +58,7 @@ fn listing(dir: &std::path::Path) -> Vec<String> {
     names
 }
 
-/// Ends a daemon, whatever becomes of the test.
+/// Ends a daemon, no matter what becomes of the test.
 struct EndOnDrop(u32);
 
 impl Drop for EndOnDrop {

@@ -228,7 +228,7 @@ fn a_daemon_leaves_its_pid_behind() {
     };
     signal(pid, Signal::WINCH);
     // Its end itself: the log has a line of that kind from the reload already, and of two signals
-    // that wait the master takes HUP first, whatever came first.
+    // that wait the master takes HUP first, no matter what came first.
     until("the server process to end", PATIENCE, || children(pid).is_empty().then_some(()));
     signal(pid, Signal::HUP);
     log_has("generation 3 is in use");
@@ -382,7 +382,7 @@ fn unix_sockets_come_and_go() {
     assert!(!path.exists());
 }
 
-/// Another process writes the master's lines; nobody has to wait for them after an event.
+/// Another process writes the master's lines; no wait for them follows an event.
 #[test]
 fn the_log_is_complete_and_in_order() {
     let mut server = server("x").start();

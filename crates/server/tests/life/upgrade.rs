@@ -38,7 +38,7 @@ fn another_binary_takes_over_and_back() {
     until("the new master to end", PATIENCE, || (!dir.join("nginx.pid").exists()).then_some(()));
 }
 
-/// A service manager that believes nobody but the process it watches (`NotifyAccess=main`).
+/// A service manager that believes only the process it watches (`NotifyAccess=main`).
 struct Manager {
     socket: UnixDatagram,
     main_pid: u32,

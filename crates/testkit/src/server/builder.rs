@@ -39,7 +39,7 @@ impl Binary {
         Binary { path: other.map_or_else(|| path.into(), PathBuf::from), kind: Product::Nowait }
     }
 
-    /// Nowait at this path, whatever the environment says.
+    /// Nowait at this path, no matter what the environment says.
     pub fn exactly(path: impl Into<PathBuf>) -> Binary {
         Binary { path: path.into(), kind: Product::Nowait }
     }

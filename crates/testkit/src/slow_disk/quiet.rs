@@ -6,7 +6,7 @@
 //! process or another one: a file lock, shared for quiet, exclusive for mounting. A process waiting
 //! for the lock holds a second lock, the door: otherwise holders of quiet could overlap forever,
 //! and no mount would ever happen.
-//! ever, and nobody would get to mount.
+//! ever, and nothing would get to mount.
 
 use std::cell::RefCell;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! A client after its handshake. What its server sends then is made by this test: whatever a server might.
+//! A client after its handshake. What its server sends then is made by this test: anything that a server might send.
 
 use nowait_tls::{
     ClientSettings, Error, PLAINTEXT_BYTES_MAX, ServerSettings, Versions, split_record,

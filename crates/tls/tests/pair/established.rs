@@ -1,4 +1,4 @@
-//! A server after its handshake, whose records are sealed by this program, and later by somebody else:
+//! A server after its handshake, whose records are sealed by this program, and later by another party:
 //! here, in place of the kernel, by this test, as the kernel does it. The client is rustls itself.
 
 use std::collections::HashSet;

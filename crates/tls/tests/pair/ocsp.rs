@@ -44,7 +44,7 @@ fn responses_count_if_the_issuer_or_its_delegate_has_signed_them() {
     let check = |wanted: &OcspSpec<'_>, key: &KeyPair, signer| {
         let response = wanted.respond(&question.request(), key);
         let verdict = question.check(&response, signer, now);
-        // Whatever is missing at its end or changed, it does not count, and nothing panics.
+        // If anything is missing at its end or changed, it does not count, and nothing panics.
         for end in 0..response.len() {
             assert!(question.check(&response[..end], Signer::Any, now).is_err(), "{end}");
         }

@@ -232,7 +232,7 @@ fn lists_of_version_1_count() {
     assert_eq!(verify(file!("list"), file!("bad")), Err(Distrust("certificate revoked")));
     assert_eq!(verify(file!("expired"), file!("good")), Err(Distrust("CRL has expired")));
     assert_eq!(verify(file!("forged"), file!("good")), Err(Distrust("CRL signature failure")));
-    // Every issuer needs a list, of whatever version.
+    // Every issuer needs a list, of any version.
     let lists = pem::revocation_lists(file!("list")).unwrap();
     let verifier = Verifier::new(vec![root().certificate.clone()], &lists, 1).unwrap();
     let (own, _) = CertificateSpec::default().make(root());

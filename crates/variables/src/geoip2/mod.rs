@@ -2,7 +2,7 @@
 //! The third-party modules `ngx_http_geoip2_module` and `ngx_stream_geoip2_module`.
 //!
 //! A database is checked when the configuration is read and loaded when it is put to use
-//! ([`Databases`]); whoever has a pool calls [`Database::reload`] then.
+//! ([`Databases`]); the code that has a pool calls [`Database::reload`] then.
 
 mod database;
 
@@ -204,7 +204,7 @@ fn field<N: Namespace>(
 ) -> Result<DatabaseVariable<N>, Diagnostic> {
     let (mut default, mut source) = (None, None);
     let mut words = args;
-    // As in the module, words with "=" come first; whatever follows is the path.
+    // As in the module, words with "=" come first; everything that follows is the path.
     while let [word, rest @ ..] = words {
         if let Some(value) = word.text.strip_prefix(b"default=") {
             default = Some(Bytes::copy_from_slice(value)).filter(|value| !value.is_empty());

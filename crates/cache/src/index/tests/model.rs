@@ -338,7 +338,7 @@ fn random_sequences_agree_with_the_model() {
     }
 }
 
-/// The index keeps the newest keys that fit, whatever comes, and never more.
+/// The index keeps the newest keys that fit, no matter what comes, and never more.
 #[test]
 fn a_bounded_index_keeps_the_newest() {
     let index = sized(1 << 20);

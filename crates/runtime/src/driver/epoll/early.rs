@@ -205,7 +205,7 @@ mod tests {
             let group = EARLY_MAX as u64 + 1;
             assert_eq!(counts[..=EARLY_MAX], [group; EARLY_MAX + 1]);
             assert_eq!(counts[EARLY_MAX + 1..], [group + 2; 2]);
-            // Whoever waits again is told of the next bytes.
+            // A task that waits again is told of the next bytes.
             assert!(sockets.iter().all(|socket| socket.poll(&mut driver).is_none()));
         }
     }

@@ -33,7 +33,7 @@ use crate::net::Address;
 use crate::receive_epoch;
 use early::{Early, ReceiveAhead};
 
-/// Maximum number of events taken from the kernel per turn, whatever `epoll_events` says.
+/// Maximum number of events taken from the kernel per turn, no matter what `epoll_events` says.
 const EVENTS_MAX: usize = 65536;
 
 /// Marks the inbox's eventfd among the events.
@@ -224,7 +224,7 @@ impl Epoll {
         if slot.ahead == ReceiveAhead::Done {
             return Ok(false);
         }
-        // Whoever was woken finds nothing here any more.
+        // A task that was woken finds nothing here any more.
         slot.ahead = ReceiveAhead::No;
         if slot.interest != Interest::NOTHING {
             slot.interest = Interest::NOTHING;

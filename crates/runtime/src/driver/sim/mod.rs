@@ -604,7 +604,7 @@ impl Sim {
         Poll::Pending
     }
 
-    /// A listener is closed: connections that nobody accepted are reset.
+    /// A listener is closed: connections that nothing accepted are reset.
     fn stop_listening(&mut self, socket: &mut SimSocket) {
         let Some(queue) = socket.listens.take() else { return };
         self.listening.remove(&queue.address);

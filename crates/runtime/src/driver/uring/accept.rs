@@ -2,7 +2,7 @@
 //!
 //! Accept operations would save calls, but are not used: a multishot accept takes everything that
 //! is queued, whether or not the worker has room for it or another worker is idle, and holds
-//! descriptors that nobody serves. So a connection is taken when a task asks for one, and the rest
+//! descriptors that nothing serves. So a connection is taken when a task asks for one, and the rest
 //! stays in the kernel's queue, bounded by `listen ... backlog`.
 
 use std::io;

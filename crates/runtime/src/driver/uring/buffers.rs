@@ -133,7 +133,7 @@ impl Buffers {
             true => self.free.push(id),
             false => self.give(id),
         }
-        // SAFETY: the pointer came from `Box::into_raw` in `give`; it was in `lent`, so nobody has
+        // SAFETY: the pointer came from `Box::into_raw` in `give`; it was in `lent`, so nothing has
         // taken it since; the kernel has named it in a completion and uses it no more.
         Some(unsafe { Box::from_raw(memory.as_ptr()) })
     }
@@ -177,7 +177,7 @@ impl Drop for Buffers {
             // SAFETY: as in `take`; no operation is left that could use the memory.
             buf::put_recv_memory(unsafe { Box::from_raw(memory.as_ptr()) });
         }
-        // SAFETY: this is the mapping made in `new`, used by nobody else. The ring that knows it has
+        // SAFETY: this is the mapping made in `new`, used by nothing else. The ring that knows it has
         // no operation left, and the kernel holds its own reference to the pages.
         let _ = unsafe { munmap(self.entries.as_ptr().cast(), bytes()) };
     }

@@ -123,7 +123,7 @@ impl Uring {
         flags: u32,
         woken: &mut Vec<Waker>,
     ) {
-        // Whatever the result, a selected buffer must be taken back.
+        // Regardless of the result, a selected buffer must be taken back.
         let memory = cqueue::buffer_select(flags).and_then(|id| self.buffers.take(id));
         let slot = &mut self.slots[index];
         if slot.is(SlotFlag::Datagram) {

@@ -16,7 +16,7 @@ use super::slot::UringOp;
 
 impl Uring {
     /// Sends what was reported as sent, then cancels the operations in flight and waits for them to
-    /// end. False if something was received that nobody has taken: the next receive returns it.
+    /// end. False if something was received that nothing has taken: the next receive returns it.
     pub(crate) fn poll_release(
         &mut self,
         key: SocketKey,

@@ -37,10 +37,10 @@ const FILE_EVENTS: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
 
-/// Most nodes that end at a time on a loop; beyond, all entries are made anew.
+/// Most nodes that end at a time on a loop; beyond, all entries are made again.
 const ENDED_MAX: usize = 256;
 
-/// Reports after which no more are read at a time. Those that have been read are applied: nobody else
+/// Reports after which no more are read at a time. Those that have been read are applied: nothing else
 /// would learn of them.
 pub(super) const REPORTS_MAX: usize = 4096;
 
@@ -165,7 +165,7 @@ impl Changes {
         if !graph.knows(watch) {
             if !self.has_room() {
                 drop(graph);
-                // Not watched before: nobody else depends on it.
+                // Not watched before: nothing else depends on it.
                 let _ = inotify::remove_watch(&self.inotify, watch);
                 return Err(WalkFailure::Exhausted);
             }

@@ -259,7 +259,7 @@ impl<E: Dependent> Graph<E> {
         unused
     }
 
-    /// Begins anew, and returns the watches of the old graph.
+    /// Starts over, and returns the watches of the old graph.
     pub(super) fn clear(&mut self) -> Vec<i32> {
         let serial = self.serial;
         let old = std::mem::replace(self, Graph { serial, ..Graph::default() });

@@ -2,7 +2,7 @@
 //! without a system call on the file.
 //!
 //! An entry says where a path leads: to a small file, whose content it holds; to something else, of
-//! which it holds the metadata; or nowhere. The kernel reports whatever could change that
+//! which it holds the metadata; or nowhere. The kernel reports everything that could change that
 //! ([`changes`]), so an entry is never older than the request that it answers:
 //!
 //! * A pool thread makes an entry ([`walk`]). It watches each directory, link and file on the way
@@ -12,10 +12,10 @@
 //!   ([`received`](crate::received)) looks for reports again before it uses an entry: after each group of receives
 //!   with epoll, whose receives go on during a turn, and once per turn with io_uring, whose receives
 //!   end before the turn begins.
-//! * A report taken by one loop concerns all. Whoever takes some is counted ([`Changes::applying`])
+//! * A report taken by one loop concerns all. The code that takes some is counted ([`Changes::applying`])
 //!   before taking and until they are applied; meanwhile, no loop uses an entry.
 //! * Mounting over a directory is reported by the list of mounts alone, to each loop: then all
-//!   entries are in doubt, and are made anew when they are wanted.
+//!   entries are in doubt, and are made again when they are wanted.
 //!
 //! The tests in `resident/model.rs` try every order of these steps: none leads to an old answer, and each
 //! rule that is taken away does.
@@ -149,9 +149,9 @@ struct ResidentState {
     changes: Changes,
     counters: ResidentCounters,
     making: BuildSet,
-    /// All were dropped, which nobody was told yet.
+    /// All were dropped, and this is not reported yet.
     dropped: AtomicBool,
-    /// Watches ran short, which nobody was told yet; or was, since they were last set.
+    /// Watches ran short, and this is not reported yet; or was, since they were last set.
     unwatched: AtomicBool,
     unwatched_told: AtomicBool,
 }

@@ -787,7 +787,7 @@ fn what_is_read_is_watched_before() {
 }
 
 /// Loops look whether an entry is valid, and a node that has ended takes none: a pool thread that looked
-/// less often would publish entries that nobody uses, and no old ones.
+/// less often would publish entries that nothing uses, and no old ones.
 #[test]
 fn two_looks_of_the_pool_thread_only_spare_work() {
     holds(worlds(Backend::Epoll, AMPLE, ModelFault::PublishedUnchecked).skip(2).take(1));

@@ -1,6 +1,6 @@
 //! How often paths without an entry were asked for lately, and which of them are not worth one.
 //!
-//! A path whose entry was short-lived is only counted anew: a report that came late, or the next step of
+//! A path whose entry was short-lived is only counted again: a report that came late, or the next step of
 //! the same deployment, ends an entry that is worth having. After a second short life the path is refused
 //! for the rest of a tick; one that goes on changing gets one entry per tick.
 
@@ -68,7 +68,7 @@ impl PathHistory {
 }
 
 /// Takes the place of what has been asked for less lately: otherwise paths that are asked for in turn would
-/// displace each other for ever, beside one that nobody asks for any more.
+/// displace each other for ever, beside one that nothing asks for any more.
 fn set(hash: u64, now: u16, short_life: bool, count: u16) {
     let mark = if short_life { SHORT_LIFE } else { 0 };
     let value = now << (COUNT_BITS + 1) | mark | count;

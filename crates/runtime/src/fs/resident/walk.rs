@@ -1,4 +1,4 @@
-//! Walks a path step by step, watches whatever could change where it leads, and reads what is there.
+//! Walks a path step by step, watches everything that could change where it leads, and reads what is there.
 //!
 //! Runs on pool threads.
 

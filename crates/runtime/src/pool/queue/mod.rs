@@ -12,7 +12,7 @@
 //! of cold ones. Clients of the same rank take turns, one task each; the tasks of one client start
 //! in order of arrival. Busy clients do not starve: at most [`OVERTAKERS_MAX`] turns in a row pass
 //! the longest-waiting one. A client behind `n` others gets its turn within `(OVERTAKERS_MAX + 1) *
-//! (n + 1)` starts of its class, whatever newcomers arrive.
+//! (n + 1)` starts of its class, no matter what newcomers arrive.
 //!
 //! Bulk work leaves a reserve of threads to path operations, and no client but 0 may hold every
 //! thread that bulk work may hold: one greedy client leaves threads to others.

@@ -37,7 +37,7 @@ pub fn is_installed() -> bool {
     installed
 }
 
-/// Asks for a URL whose host is this machine, whatever its name.
+/// Asks for a URL whose host is this machine, regardless of its name.
 #[track_caller]
 pub fn curl(port: u16, url: &str, arguments: &[&str]) -> CurlResponse {
     let mut command = Command::new("curl");

@@ -52,7 +52,7 @@ fn readme() {
         .start();
     assert_eq!(server.get("/").text(), "It works.");
     assert_eq!(server.get("/iso/debian.iso").text(), "an image");
-    // What the server itself keeps there is nobody's business.
+    // The server's own files there are not checked.
     for path in ["/nginx.conf", "/nginx.pid", "/error.log", "/logs/access.log", "/html/index.html"]
     {
         assert!(server.dir().join(path.trim_start_matches('/')).exists(), "{path}");

@@ -41,7 +41,7 @@ fn the_answer_of_the_other_location_decides() {
             ("/server-error", "500"),
             ("/outer/off", "200\n\nnobody was asked"),
             ("/closed", "closed"),
-            // Nobody may go there himself.
+            // Clients may not go there themselves.
             ("/auth-204", "404"),
         ],
     );

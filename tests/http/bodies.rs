@@ -1,4 +1,4 @@
-//! Request bodies: framing, `Expect`, limits, and bodies that nobody reads.
+//! Request bodies: framing, `Expect`, limits, and bodies that nothing reads.
 
 use crate::stage::{exchanges, on_each_driver, pattern, server};
 use crate::transport::{self, Transport, on_each};
@@ -92,7 +92,7 @@ fn a_body_can_be_read_before_a_location_is_looked_for() {
             ("GET /?early=1 HTTP/1.1\nHost: x", "200\n\n[]"),
             // The settings are those of the server; the page is found all the same.
             (&long, "413\n\nlarge"),
-            // Nobody else reads it before the location is known.
+            // Nothing else reads it before the location is known.
             (&post("/", "secret"), "200\n\n[]"),
             (&post("/more", "more than the server allows"), "200"),
         ],

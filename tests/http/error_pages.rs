@@ -49,7 +49,7 @@ fn a_page_answers_for_a_status() {
     exchanges(
         &site,
         &[
-            // A page is got, whatever the method was; HEAD stays HEAD.
+            // A page is got, no matter what the method was; HEAD stays HEAD.
             ("POST /404.html HTTP/1.1\nHost: x", "200 OK\n\nfine"),
             ("HEAD /none HTTP/1.1\nHost: x", "404\nContent-Length: 4"),
         ],

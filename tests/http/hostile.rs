@@ -1,5 +1,5 @@
 //! Input that is meant to do harm, beyond what the parsers see: line ends that variables carry into
-//! heads, texts on which regular expressions toil, and senders who say that they are somebody else.
+//! heads, texts on which regular expressions toil, and senders with forged identities.
 
 use std::io::Write;
 
@@ -218,7 +218,7 @@ fn a_bomb_of_an_upstream_is_taken_piece_by_piece() {
         let mut slow = server.client();
         slow.send_get("/bomb");
         assert!(!slow.read_some(1000).is_empty());
-        // Nobody else waits for it, and it is not made faster than it is taken.
+        // Nothing else waits for it, and it is not made faster than it is taken.
         assert_eq!(ask(server, "/none", &[]).status, 404);
         // The program itself is locked in memory, and does not count.
         let resident = |pid: u32| {

@@ -43,7 +43,7 @@ fn others_are_told_what_was_sent() {
         assert!(log.contains("GET /uri 404,"), "{log}");
         assert!(!log.contains("off") && !log.contains("nowhere"), "{log}");
         server.wait_log("could not find named location \"@nobody\"");
-        // It is nobody's to ask for.
+        // Clients can't ask for it.
         assert_eq!(ask(server, "/tell", &[]).status, 404);
     });
 }

@@ -26,7 +26,7 @@ fn a_trusted_proxy_says_who_the_client_is() {
                 "GET /xff HTTP/1.1\nHost: x\nX-Forwarded-For: 192.0.2.7",
                 "200\n\n192.0.2.7|127.0.0.1",
             ),
-            // The next request of a connection begins anew.
+            // The next request of a connection starts over.
             (
                 "GET / HTTP/1.1\nHost: x\nX-Real-IP: 192.0.2.1\n---\nGET / HTTP/1.1\nHost: x",
                 "200\n\n192.0.2.1|127.0.0.1\n---\n200\n\n127.0.0.1|127.0.0.1",

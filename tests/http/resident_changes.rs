@@ -1,4 +1,4 @@
-//! Every way to change a file while it is resident: whoever asks afterwards gets what is there now.
+//! Every way to change a file while it is resident: a client that asks afterwards gets what is there now.
 
 use std::cell::Cell;
 use std::fs::{self, OpenOptions, Permissions};

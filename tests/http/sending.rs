@@ -91,7 +91,7 @@ fn the_speed_can_be_limited() {
         let least = Duration::from_millis(1500);
         assert!(timed("/limited", 60_000) >= least);
         assert!(timed("/variable?rate=20k", 60_000) >= least);
-        // Nobody waits for what comes at this rate.
+        // Nothing waits for what comes at this rate.
         timed("/after", 90_000);
         timed("/variable", 60_000);
         timed("/variable?rate=0", 60_000);

@@ -158,7 +158,7 @@ fn time_in_pools_is_accounted_to_the_request() {
     .main("thread_pool disk threads=3;")
     .file("html/fresh.txt", "text");
     on_each_driver(&site, |server| {
-        // No file, no time; a file that nobody has opened takes some.
+        // No file, no time; a file that nothing has opened takes some.
         assert_eq!(ask(server, "/spent", &[]).text(), "0.000000 0.000000");
         assert_eq!(server.get("/fresh.txt").text(), "text");
         assert_eq!(server.get("/metrics").status, 200);

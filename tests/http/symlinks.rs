@@ -32,7 +32,7 @@ fn links_are_refused_where_the_operator_says_so() {
         symlink("../../elsewhere/secret", www.join("index/index.html")).unwrap();
         let root = rustix_is_root();
         if root {
-            // A link of somebody to a file of somebody else.
+            // A link of one user to a file of another.
             lchown(www.join("link"), Some(65534), None).unwrap();
             chown(server.dir().join("elsewhere/secret"), Some(1), None).unwrap();
         }

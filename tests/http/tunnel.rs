@@ -236,7 +236,7 @@ fn unreachable_destinations() {
     }
 }
 
-/// A group whose first server is a port on which nobody listens.
+/// A group whose first server is a port on which nothing listens.
 fn site_of_group(origin: &Origin, next: &str) -> ServerBuilder {
     site(&format!(
         "upstream u {{ server 127.0.0.1:%%PORT_1%%; server {}; }}

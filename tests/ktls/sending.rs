@@ -1,4 +1,4 @@
-//! What the kernel seals arrives byte for byte, whatever the version, the cipher, and the size.
+//! What the kernel seals arrives byte for byte, regardless of the version, the cipher, and the size.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! Requests for files on NFS: whatever they need of it, the loop does not wait.
+//! Requests for files on NFS: no matter what they need of it, the loop does not wait.
 
 use nowait_testkit::Driver;
 use nowait_testkit::client::Arrival;

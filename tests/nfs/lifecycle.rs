@@ -108,7 +108,7 @@ fn has_ended(pid: u32) -> bool {
     state.is_none_or(|state| state.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Waits until nobody listens any more.
+/// Waits until nothing listens any more.
 #[track_caller]
 fn wait_until_closed(stage: &NfsStage) {
     until("the port to be closed", PATIENCE, || Client::try_to(stage.server.addr()).err());

@@ -15,7 +15,7 @@ pub const THREADS: u64 = 8;
 /// Requests that wait: more than threads.
 pub const COLD_REQUESTS: usize = 24;
 /// How long the NFS client may take to recover when its server is back: it sends again after
-/// seconds, and connects anew after up to a minute.
+/// seconds, and reconnects after up to a minute.
 pub const RECOVERY: Duration = Duration::from_secs(300);
 
 /// Makes one test per driver and number of workers of each function `fn(Driver, usize)`.
@@ -165,7 +165,7 @@ impl NfsStage {
     }
 
     /// Waits until this many threads of a pool are at work. While the NFS server is cut off, those
-    /// of a pool that nobody else uses can only wait for it.
+    /// of a pool that nothing else uses can only wait for it.
     #[track_caller]
     pub fn wait_stuck(&self, pool: &str, threads: u64) {
         until(&format!("{threads} threads waiting for NFS"), PATIENCE, || {
@@ -247,7 +247,7 @@ impl Cold {
     }
 }
 
-/// Files on NFS that nobody has asked for.
+/// Files on NFS that nothing has asked for.
 pub fn cold_names() -> Vec<String> {
     (0..COLD_REQUESTS).map(|n| format!("cold/{n}")).collect()
 }

@@ -15,7 +15,7 @@ const LOGS: Setup<'_> = Setup {
     locations: "",
 };
 
-/// No line is lost that fits into the rings, and nobody waits for them.
+/// No line is lost that fits into the rings, and nothing waits for them.
 fn logs(driver: Driver, workers: usize) {
     let Some(mut stage) = NfsStage::start(driver, workers, LOGS) else { return };
     let mut cold = stage.freeze_under_load();
@@ -106,7 +106,7 @@ fn bodies(driver: Driver, workers: usize) {
     assert_eq!(upload(&stage).response().text(), "taken");
     stage.nfs.freeze();
     let mut clients: Vec<_> = (0..4).map(|_| upload(&stage)).collect();
-    // Temporary files belong to the default pool, whatever `aio` says.
+    // Temporary files belong to the default pool, no matter what `aio` says.
     stage.wait_stuck("default", clients.len() as u64);
     stage.assert_others_are_served();
     stage.nfs.thaw();

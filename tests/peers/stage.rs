@@ -81,7 +81,7 @@ impl Background {
         Background(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// The same for a server, whose output nobody reads; waits until it listens.
+    /// The same for a server, whose output nothing reads; waits until it listens.
     #[track_caller]
     pub fn serve(command: &mut Command, port: u16) -> Background {
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -101,7 +101,7 @@ impl Background {
         server
     }
 
-    /// Its output, if that is a pipe that nobody has taken yet.
+    /// Its output, if that is a pipe that nothing has taken yet.
     #[track_caller]
     pub fn output(&mut self) -> ChildStdout {
         self.0.stdout.take().expect("a pipe")

@@ -1,4 +1,4 @@
-//! Connections of workers that end: those of a reload go on at another worker, and nobody who has
+//! Connections of workers that end: those of a reload go on at another worker, and no client that has
 //! asked is left without an answer.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,7 +83,7 @@ fn idle_connections_survive_another_number_of_workers() {
             change_workers(&mut server, workers);
             kept.iter_mut().for_each(KeptConnection::ask);
         }
-        // All old workers end: nobody keeps them.
+        // All old workers end: no client keeps them.
         until("one worker to be left", PATIENCE, || {
             (threads(&server, "worker") == 1).then_some(())
         });
@@ -158,7 +158,7 @@ fn every_request_is_answered(driver: Driver) {
     server.stop();
 }
 
-/// A client over HTTP/2 connects anew when GOAWAY says so. Every request is answered, unless GOAWAY tells
+/// A client over HTTP/2 reconnects when GOAWAY says so. Every request is answered, unless GOAWAY tells
 /// that it was not processed.
 #[test]
 fn every_request_over_http_2_is_answered_or_left_out() {

@@ -1,6 +1,6 @@
 //! Requests that read an object while it is being stored, on a disk that fails in between: what is
 //! neither in memory nor on the disk any more comes from the origin, if it certainly is the same object.
-//! Else the connection is cut; nobody ever gets other bytes.
+//! Else the connection is cut; no client ever gets other bytes.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -56,7 +56,7 @@ fn the_rest_comes_from_the_origin(driver: Driver, workers: usize) {
     assert!(again.contains("\r\nIf-Range: \"one\"\r\n"), "{again}");
     assert!(again.contains("\r\nRange: bytes="), "{again}");
     stage.end();
-    // Nobody knows how long it is: chunks.
+    // Its length is unknown: chunks.
     let Some(mut stage) = StreamingStage::start(driver, workers, Manner { length: false, ..USUAL })
     else {
         return;
@@ -214,7 +214,7 @@ impl StreamingStage {
     }
 }
 
-/// Sends the object to whoever asks.
+/// Sends the object to every client that asks.
 struct StoppingOrigin {
     port: u16,
     go: Sender<()>,

@@ -1,4 +1,4 @@
-//! A cache over three disks: one that hangs, fails or is full hurts only what is on it, and nobody
+//! A cache over three disks: one that hangs, fails or is full hurts only what is on it, and no client
 //! gets an error for it.
 
 use std::path::Path;
@@ -121,7 +121,7 @@ impl CacheNode {
         }
     }
 
-    /// Fetches more than there is room for: each is answered, whatever becomes of it.
+    /// Fetches more than there is room for: each is answered, no matter what becomes of it.
     #[track_caller]
     fn fetch_many(&self, disk: usize) {
         for at in 0..MANY {

@@ -1,5 +1,5 @@
 //! Requests for what is in the cache, on a disk that fails or hangs in the middle of the response: the
-//! rest comes from the origin, if it certainly has the same object. Else the connection is cut; nobody
+//! rest comes from the origin, if it certainly has the same object. Else the connection is cut; nothing
 //! ever gets other bytes.
 
 use std::io::Write;
@@ -332,7 +332,7 @@ impl HitDisk {
     }
 }
 
-/// Sends the object to whoever asks.
+/// Sends the object to every client that asks.
 fn origin(manner: Manner) -> (u16, Arc<Mutex<OriginLog>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -105,7 +105,7 @@ fn shutdown_timeout(case: Case) {
     assert_ends(run);
 }
 
-/// Waits until nobody listens any more.
+/// Waits until nothing listens any more.
 #[track_caller]
 fn wait_until_closed(run: &Running) {
     until("the port to be closed", PATIENCE, || Client::try_to(run.server.addr()).err());

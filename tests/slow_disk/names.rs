@@ -1,4 +1,4 @@
-//! Names that are not in memory: whatever looks at them, the loop does not wait.
+//! Names that are not in memory: no matter which request looks them up, the loop does not wait.
 
 use nowait_testkit::slow_disk::Ops;
 
@@ -179,7 +179,7 @@ fn error_page(case: Case) {
     run.finish();
 }
 
-/// What is not there has to be looked for as well, each time anew on a file system that says so.
+/// What is not there has to be looked for as well, each time again on a file system that says so.
 fn missing(case: Case) {
     let Some(stage) = Stage::new(case) else { return };
     stage.write("cold/other", "x");

@@ -31,7 +31,7 @@ impl ProgramStage {
         let path = disk.write("nowait", std::fs::read(program.path()).unwrap());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         disk.make_cold();
-        // Its pages count for the group of whoever reads them first.
+        // Its pages count for the group of the process that reads them first.
         let script = TempDir::new("program");
         let text = format!(
             "#!/bin/sh\necho $$ > {}\nexec {} \"$@\"\n",
@@ -88,7 +88,7 @@ impl ProgramStage {
     }
 }
 
-/// Whatever has run once is locked, so that nothing waits for the disk.
+/// Everything that has run once is locked, so that nothing waits for the disk.
 fn locked_program_needs_no_disk(driver: Driver, workers: usize) {
     let _quiet = quiet();
     let Some(mut stage) = ProgramStage::new(driver, workers, "") else { return };

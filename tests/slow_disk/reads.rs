@@ -59,7 +59,7 @@ fn ranges(case: Case) {
     run.finish();
 }
 
-/// Whatever the configuration says about how files are read: the loop does not wait.
+/// No matter what the configuration says about how files are read: the loop does not wait.
 fn ways_to_send(case: Case) {
     const WAYS: [(&str, &str); 7] = [
         ("plain", "sendfile off;"),

@@ -341,7 +341,7 @@ fn a_listener_that_nobody_answers_on() {
     on_each(&stream(block).variable("UP", addr), |server| {
         let mut client = server.client();
         client.send("is anybody there?");
-        // The first one is whoever looked whether the server listens.
+        // The first one is the probe whether the server listens.
         let accepted = silent.incoming().flatten().find_map(|mut stream| {
             let mut heard = [0; 17];
             stream.read_exact(&mut heard).is_ok().then_some(stream)

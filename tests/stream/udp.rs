@@ -146,7 +146,7 @@ fn an_answer_comes_from_the_address_that_was_asked() {
         format!("{LOG} server {{ listen %%PORT%% udp; proxy_pass %%UP%%; proxy_timeout 300ms; }}");
     on_each(&stream(&block).variable("UP", up), |server| {
         for ip in ["127.0.0.1", "127.0.0.2"] {
-            // The client hears nobody but whom it has asked.
+            // The client hears only the address that it has asked.
             let socket =
                 client((ip.parse::<Ipv4Addr>().expect("an address"), server.port()).into());
             socket.send(b"hello").expect("it goes");

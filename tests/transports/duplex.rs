@@ -123,7 +123,7 @@ pub fn origin(wire: &mut Wire, mut arrived: Vec<u8>) -> io::Result<()> {
         }
         let count = wire.read(&mut buffer)?;
         if count == 0 && arrived.is_empty() {
-            return Ok(()); // A session without a word: somebody only looked.
+            return Ok(()); // A session without data: a probe.
         }
         if count == 0 || arrived.len() > LINE_MAX {
             return Err(io::Error::other("no line says what will be sent"));
@@ -149,6 +149,6 @@ pub fn origin(wire: &mut Wire, mut arrived: Vec<u8>) -> io::Result<()> {
         Err(why) => wire.write_all(why.as_bytes())?,
     }
     wire.finish()?;
-    // The end of the other side: whoever closes with something unread resets.
+    // The end of the other side: a peer that closes with something unread resets.
     wire.read_to_end(&mut arrived).map(drop)
 }

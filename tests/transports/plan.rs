@@ -80,7 +80,7 @@ pub enum Task {
     },
     /// A call; over HTTP/2 only.
     Grpc,
-    /// An upload that nobody wants.
+    /// An upload that nothing wants.
     Discarded,
     /// Upgrade, or extended CONNECT.
     Upgraded,
@@ -135,7 +135,7 @@ pub struct PlannedRequest {
     pub fields: Vec<(&'static str, String)>,
     pub upload: Option<ContentRange>,
     pub status: u16,
-    /// `None`: whatever.
+    /// `None`: any.
     pub download: Option<ContentRange>,
     /// Whether the origin's verdict on the upload comes with the response.
     pub judged: bool,

@@ -139,7 +139,7 @@ impl Wire {
             self.send_records()?;
         }
         match self.socket.shutdown(Shutdown::Write) {
-            // The peer has reset the connection: it has what it wanted, which whoever receives it compares.
+            // The peer has reset the connection: it has what it wanted, which the receiver compares.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             other => other,
         }

@@ -56,7 +56,7 @@ fn movies_with_impossible_tables() {
     });
 }
 
-/// nginx until 1.31.3: an image that ends early, and whose length nobody knew.
+/// nginx until 1.31.3: an image that ends early, and of unknown length.
 #[test]
 fn images_that_end_early() {
     let image = png(40, 40);

@@ -102,7 +102,7 @@ fn is_refused(server: &Server, bytes: &str) {
     assert!(refused && !said.contains("\r\n\r\nlast"), "{bytes}: {said}");
 }
 
-/// No request was seen that nobody made.
+/// No request was seen that no client made.
 #[track_caller]
 fn nothing_came_through(server: &Server) {
     assert_eq!(server.get("/proxied").text(), "behind");
@@ -112,7 +112,7 @@ fn nothing_came_through(server: &Server) {
     }
 }
 
-/// 'CL.0', 'TE.0', '0.CL' and early responses: whatever the method and the answer, content is content.
+/// 'CL.0', 'TE.0', '0.CL' and early responses: regardless of the method and the answer, content is content.
 /// CVE-2025-4366: that of a request that is answered from a cache, too.
 #[test]
 fn content_is_no_request_however_it_is_answered() {

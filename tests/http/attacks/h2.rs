@@ -39,7 +39,7 @@ fn refusals_until_pong(wire: &mut Wire) -> usize {
     }
 }
 
-/// Somebody else gets an answer.
+/// Another client gets an answer.
 #[track_caller]
 fn serves(server: &Server) {
     assert_eq!(Http2::to_port(server.port()).get("/").text(), "here");
@@ -238,7 +238,7 @@ fn settings_that_arrive_byte_by_byte() {
     });
 }
 
-/// Settings and windows that would overflow, or make somebody loop (CVE-2026-33814).
+/// Settings and windows that would overflow, or cause a loop (CVE-2026-33814).
 #[test]
 fn settings_that_cannot_be_meant() {
     let overflow = [

@@ -199,7 +199,7 @@ fn one_more_is_sent_when_the_first_takes_too_long() {
     );
 }
 
-/// The origin has begun to send and says nothing more: who comes then asks anew.
+/// The origin has begun to send and says nothing more: later clients cause a new request.
 #[test]
 fn one_more_is_sent_when_nothing_comes_any_more() {
     let whole = format!("{HEAD}second");
@@ -317,7 +317,7 @@ fn large_responses_come_whole() {
 
 const TAGGED: &str = "HTTP/1.1 200 OK\nCache-Control: max-age=60\nETag: \"a\"\nContent-Length: 9\nConnection: close\n\n";
 
-/// The origin breaks off twice, and has the rest: nobody is cut off.
+/// The origin breaks off twice, and has the rest: no client is cut off.
 #[test]
 fn a_fill_that_breaks_off_goes_on_where_it_was() {
     let rest = |at: u64, length: u64, text: &str| {
@@ -416,8 +416,8 @@ fn a_fill_is_not_completed_with_something_else() {
     }
 }
 
-/// Without a strong validator nothing completes the response. Whoever has nothing of it yet, waits for the
-/// one request that asks anew.
+/// Without a strong validator nothing completes the response. Clients that have received nothing of it yet wait for the
+/// one new request.
 #[test]
 fn a_fill_that_breaks_off_cuts_only_who_has_a_part() {
     let head = HEAD.replace("Cache-Control", "Accept-Ranges: bytes\nCache-Control");

@@ -76,7 +76,7 @@ fn softly() {
     let unchanged = "HTTP/1.1 304 Not Modified\nCache-Control: max-age=60\nConnection: close\n\n";
     with_origin(PURGING, &[REPLY, unchanged], |server, _| {
         assert_eq!(status(server, "/a"), "MISS");
-        // While it is on its way into the cache, nobody is given it after a soft purge.
+        // While it is on its way into the cache, no client gets it after a soft purge.
         wait_objects(server, 1);
         assert_eq!(purge(server, "/a", "X-Soft: 1\r\n"), (204, Some("1".into())));
         assert_eq!(status(server, "/a"), "REVALIDATED");

@@ -51,7 +51,7 @@ fn objects_are_kept_in_memory() {
     });
 }
 
-/// The file is checked while the copy in memory is served; then the object is fetched anew.
+/// The file is checked while the copy in memory is served; then the object is fetched again.
 #[test]
 fn objects_in_memory_go_with_their_files() {
     let content = "proxy_cache_path %%DIR%%/other keys_zone=other:1m memory=1m;
@@ -272,7 +272,7 @@ fn head_stays_head_where_it_is_not_converted() {
     );
 }
 
-/// Whatever the key is: a response without content is none to GET.
+/// No matter what the key is: a response without content is none to GET.
 #[test]
 fn what_head_was_answered_is_not_served_to_get() {
     let content = "location / {

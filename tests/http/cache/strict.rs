@@ -444,7 +444,7 @@ fn what_must_not_be_transformed_is_not_compressed() {
     }
 }
 
-/// What an origin makes of it is nobody else's.
+/// What an origin makes of it is the origin's concern.
 #[test]
 fn requests_with_content_have_nothing_to_do_with_the_cache() {
     let get = "GET /a HTTP/1.1\nHost: localhost";

@@ -125,7 +125,7 @@ fn a_destination_has_the_rules_of_its_location() {
     });
 }
 
-/// What the rules of a destination see of the client is the connection of the request, whatever it is.
+/// What the rules of a destination see of the client is the connection of the request, no matter what it is.
 #[test]
 fn a_destination_has_its_rules_over_each_transport() {
     let site = transport::site(&format!(
@@ -223,7 +223,7 @@ fn trees_respect_the_locations_below() {
     });
 }
 
-/// A lock is on a file, by whatever links requests come to it.
+/// A lock is on a file, regardless of the links by which requests come to it.
 #[test]
 fn locks_are_seen_through_linked_directories() {
     let site = crate::stage::site(

@@ -166,7 +166,7 @@ fn locks_on_directories() {
     });
 }
 
-/// A client that locks whatever it can does not cost more than the zone, and not for ever.
+/// A client that locks everything it can does not cost more than the zone, and not for ever.
 #[test]
 fn zones_are_bounded_and_outlive_reloads() {
     on_each_driver(&site("zone=locks:32k timeout=1h"), |server| {

@@ -201,7 +201,7 @@ impl Drop for Mount {
     }
 }
 
-/// As RFC 4918 wants it: a slash at the end does not matter, and whatever is there is replaced.
+/// As RFC 4918 wants it: a slash at the end does not matter, and everything that is there is replaced.
 #[test]
 fn collections_need_no_slash() {
     let builder = site(&format!("location / {{ {ALL} }}"));

@@ -38,7 +38,7 @@ fn a_kept_connection_after_a_head() {
     });
 }
 
-/// What a server sends too much belongs to nobody.
+/// Excess bytes of a server belong to no response.
 #[test]
 fn a_connection_with_leftovers_is_not_kept() {
     let first = || {

@@ -184,7 +184,7 @@ fn unbuffered_pieces_come_as_they_are_sent() {
     });
 }
 
-/// Whatever stands between the server and the compression, it knows that nothing may be held back.
+/// No matter what stands between the server and the compression, it knows that nothing may be held back.
 #[test]
 fn unbuffered_pieces_are_compressed_as_they_are_sent() {
     let gzip = "proxy_buffering off; gzip on; gzip_types *; gzip_min_length 0;";

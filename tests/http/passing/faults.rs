@@ -336,7 +336,7 @@ fn a_client_that_leaves_within_the_body_takes_the_connection_along() {
     }
 }
 
-/// A file that can't be written does not keep a response going that nobody reads.
+/// A file that can't be written does not keep a response going that nothing reads.
 #[test]
 fn nobody_wants_the_rest() {
     let start = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n01234";

@@ -67,7 +67,7 @@ fn an_unbuffered_content_is_sent_on_while_it_comes() {
     });
 }
 
-/// A server that has seen enough answers and closes, whatever is still sent to it.
+/// A server that has seen enough answers and closes, no matter what is still sent to it.
 #[test]
 fn an_answer_before_the_content_has_been_sent() {
     let refusal = "HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nfull";

@@ -71,7 +71,7 @@ fn forwards_are_counted() {
             "OPTIONS /a HTTP/1.1\nHost: ORIGIN\nMax-Forwards: 0\n\n",
         )],
     );
-    // Nobody listens there.
+    // Nothing listens there.
     let site = server("http2 on; location / { proxy_pass http://127.0.0.1:1; proxy_via on; }");
     on_each_driver(&site, |server| {
         let mut client = server.client();

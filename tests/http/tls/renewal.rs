@@ -82,7 +82,7 @@ const DECRYPTED: &str = "-----BEGIN PRIVATE KEY-----\n\
     PKB9XzuQFk32vxfOwjSmR/sUQaIbqXnOGqA0u1/TK+CUfEQsv8VlWm8I\n\
     -----END PRIVATE KEY-----";
 
-/// What somebody has written into a FIFO for the start stays, and nothing waits for it again.
+/// What an administrator has written into a FIFO for the start stays, and nothing waits for it again.
 #[test]
 fn passwords_of_a_fifo_are_read_once() {
     let key = || KeyPair::from_pem(DECRYPTED).unwrap();

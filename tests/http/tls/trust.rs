@@ -258,7 +258,7 @@ fn servers_do_not_share_verdicts() {
     let site = site.file("both.pem", format!("{}{}", other.pem, authority.pem));
     on_each_driver(&site, |server| {
         let config = authority.client(Some(&own));
-        // Without a name in the handshake, and with one that nobody has.
+        // Without a name in the handshake, and with an unknown one.
         for name in ["127.0.0.1", UNKNOWN] {
             for mut client in TrustClient::both(server, &config, name) {
                 for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Uploads over TLS: whatever their length, each byte arrives.
+//! Uploads over TLS: regardless of their length, each byte arrives.
 //!
 //! `NOWAIT_TESTS_UPLOADS` is the number of uploads per driver, location and framing.
 

@@ -1,4 +1,4 @@
-//! Upstream servers that send without end what brings no content: they keep nobody else from the server, and
+//! Upstream servers that send without end what brings no content: they keep no other client from the server, and
 //! their requests end.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

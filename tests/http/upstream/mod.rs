@@ -19,7 +19,7 @@ use nowait_testkit::{Origin, Server, ServerBuilder, wait};
 use crate::stage::{ask, site};
 
 /// A site whose `/` leads to the group `u`, described by `block`: `A`, `B` and `C` are servers that
-/// answer with these letters, `DEAD` is a port on which nobody listens. `more` stands in the
+/// answer with these letters, `DEAD` is a port on which nothing listens. `more` stands in the
 /// location.
 pub fn group(block: &str, more: &str) -> ServerBuilder {
     let address = |n: usize| format!("127.0.0.1:%%PORT_{n}%%");

@@ -16,7 +16,7 @@ fn a_cookie_binds() {
         let attributes = "3600; domain=.example.com; httponly; secure; samesite=lax; path=/";
         assert_eq!(rest, attributes);
         assert_eq!(letters(server, 3, "/", &["Cookie: srv=two"]), "bbb");
-        // One that nobody has leads anywhere, and is replaced.
+        // An unknown one leads anywhere, and is replaced.
         let lost = ask(server, "/", &["Cookie: srv=none"]);
         assert!(lost.header("set-cookie").unwrap().starts_with("srv="));
         // Servers without a route go by a hash of their address.

@@ -70,7 +70,7 @@ fn old_certificates_are_renewed_and_used_meanwhile() {
         server.wait_log("new certificate for localhost, valid for 89 days");
         server.stop();
     }
-    // 30 days are no reason; without an issuer nobody could tell.
+    // 30 days are no reason; without an issuer there is no other reason.
     let young = age(&stage, 30);
     let server = site();
     server.wait_log("localhost is to be renewed in");

@@ -30,7 +30,7 @@ impl Visitor {
         self.request("GET", target, "", b"")
     }
 
-    /// GET, and then whatever redirects name.
+    /// GET, and then follows redirects.
     #[track_caller]
     pub fn visit(&mut self, target: &str) -> Response {
         let response = self.get(target);

@@ -231,7 +231,7 @@ fn wordpress_site() {
         let response = visitor.visit(url.strip_prefix(&visitor.address()).unwrap());
         assert_eq!(response.header("content-type"), Some("text/plain"));
         assert!(response.body == upload);
-        // Files, and what is nobody's.
+        // Files, and paths that do not exist.
         let script = visitor.get("/wp-includes/js/wp-embed.min.js");
         assert_eq!(
             (script.status, script.header("cache-control")),
@@ -308,7 +308,7 @@ fn wordpress_behind_a_cache() {
             assert_eq!(page.header("x-cache"), Some("HIT"));
             assert!(!page.text().contains("Hello, editor"), "{page}");
         }
-        // Whoever comments sees the comment at once, although it is not yet public.
+        // The author of a comment sees it at once, although it is not yet public.
         let post = posts[0]["id"].to_string();
         let form = [
             ("comment_post_ID", &post[..]),

@@ -13,7 +13,7 @@ use crate::wire::Wire;
 /// Requests that are sent before their responses are read.
 const PIPELINED_MAX: usize = 3;
 
-/// What is read of a response that nobody waits for, at most.
+/// What is read of a response that nothing waits for, at most.
 const ABANDONED_BYTES_MAX: usize = 40_000;
 
 /// Carries out a plan.

@@ -31,7 +31,7 @@ pub fn serve(wire: &mut Wire) -> io::Result<()> {
         let upload = reader.content(wire, framing)?;
         if respond(wire, &head, &asked, &upload)? == BodyFraming::Close {
             wire.finish()?;
-            // Whoever closes with something unread resets.
+            // A peer that closes with something unread resets.
             return reader.content(wire, BodyFraming::Close).map(drop);
         }
     }

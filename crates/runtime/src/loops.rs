@@ -22,7 +22,7 @@ struct LoopEntry {
 /// One event loop at the time of the call.
 #[derive(Clone, Debug)]
 pub struct LoopSnapshot {
-    /// Number of the worker within its crew.
+    /// Number of the worker within its worker set.
     pub index: usize,
     /// Its driver; [`DriverKind::Epoll`] for a simulated one.
     pub driver: DriverKind,

@@ -97,7 +97,7 @@ pub fn index() -> usize {
     local::current().index
 }
 
-/// Number of workers of this worker's crew.
+/// Number of workers of this worker's worker set.
 ///
 /// # Panics
 /// Outside of a worker.

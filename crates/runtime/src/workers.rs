@@ -57,7 +57,7 @@ impl Workers {
     }
 
     /// A place for a connection at the worker with the fewest.
-    pub fn berth(self: &Arc<Self>) -> WorkerSlot {
+    pub fn reserve(self: &Arc<Self>) -> WorkerSlot {
         let least = self.loads().enumerate().min_by_key(|(_, load)| *load);
         let index = least.map_or(0, |(index, _)| index);
         self.load(index).fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! The inside of the server process: workers, pools, and the generation they serve.
 //!
 //! Owned by the control thread (`server_process.rs`), which is no event loop and may wait. The
-//! workers are a *crew*; a reload swaps the generation of the crew in place. Only when the crew
+//! workers are a *worker set*; a reload swaps the generation of the worker set in place. Only when the worker set
 //! itself has to change (number of workers, event mechanism), a new one is started beside it on the
 //! same sockets, and the old one ends gracefully.
 
@@ -33,15 +33,15 @@ use crate::worker::{self, Join, Leave, Update, WorkerParams};
 pub struct Engine {
     events: Events,
     pools: Vec<(PoolSettings, Pool)>,
-    crew: Option<WorkerSet>,
-    /// Crews that are shutting down.
+    worker_set: Option<WorkerSet>,
+    /// Worker sets that are shutting down.
     retired: Vec<WorkerSet>,
     generation: Option<Arc<Generation>>,
-    crews: u64,
-    heirs: Successors,
+    worker_sets: u64,
+    successors: Successors,
 }
 
-/// The parameters of a crew: a generation with other ones needs a new crew.
+/// The parameters of a worker set: a generation with other ones needs a new worker set.
 #[derive(Clone, PartialEq, Eq)]
 struct WorkerSetParams {
     workers: usize,
@@ -62,11 +62,11 @@ struct WorkerSet {
     next_listener: u64,
 }
 
-/// A listen address of a crew.
+/// A listen address of a worker set.
 struct Listening {
     id: u64,
     address: Arc<ListenAddress>,
-    /// The number of sockets that the crew accepts from.
+    /// The number of sockets that the worker set accepts from.
     sockets: usize,
 }
 
@@ -126,11 +126,11 @@ impl Engine {
         Engine {
             events,
             pools: Vec::new(),
-            crew: None,
+            worker_set: None,
             retired: Vec::new(),
             generation: None,
-            crews: 0,
-            heirs: Successors::default(),
+            worker_sets: 0,
+            successors: Successors::default(),
         }
     }
 
@@ -163,18 +163,25 @@ impl Engine {
         let generation = Arc::new(generation);
         late_logs.iter().for_each(|path| Program::expect_log(&generation, path));
         let listeners = addresses.into_iter().map(Arc::new).zip(sockets).collect();
-        match &mut self.crew {
-            Some(crew) if crew.shape == shape => {
-                crew.update(number, &generation, listeners, &self.events);
+        match &mut self.worker_set {
+            Some(worker_set) if worker_set.shape == shape => {
+                worker_set.update(number, &generation, listeners, &self.events);
             }
             _ => {
-                self.crews += 1;
-                let (id, heirs, events) = (self.crews, &self.heirs, &self.events);
-                let crew =
-                    WorkerSet::start(id, shape, number, &generation, listeners, heirs, events)?;
+                self.worker_sets += 1;
+                let (id, successors, events) = (self.worker_sets, &self.successors, &self.events);
+                let worker_set = WorkerSet::start(
+                    id,
+                    shape,
+                    number,
+                    &generation,
+                    listeners,
+                    successors,
+                    events,
+                )?;
                 // Before the old ones look for successors.
-                self.heirs.set(Some(crew.workers.clone()));
-                if let Some(mut old) = self.crew.replace(crew) {
+                self.successors.set(Some(worker_set.workers.clone()));
+                if let Some(mut old) = self.worker_set.replace(worker_set) {
                     old.stop();
                     self.retired.push(old);
                 }
@@ -209,13 +216,14 @@ impl Engine {
     /// Purges a cache, on a worker; [`ServerEvent::Purged`] reports the result.
     pub fn purge(&self, id: u64, order: PurgeOrder) {
         let events = self.events.clone();
-        let (Some(crew), Some(generation)) = (&self.crew, self.generation.clone()) else {
+        let (Some(worker_set), Some(generation)) = (&self.worker_set, self.generation.clone())
+        else {
             let result = Err("the server is not running".to_owned());
             return events.send(ServerEvent::Purged { id, result });
         };
         let done = PurgeReport { id, events, result: Some(Err("the worker has ended".to_owned())) };
         // A worker that has ended drops the task, which reports that.
-        let _ = crew.workers.remote(0).spawn(Box::new(move || {
+        let _ = worker_set.workers.remote(0).spawn(Box::new(move || {
             Box::pin(async move {
                 let mut done = done;
                 done.result = Some(Program::purge(generation, order).await);
@@ -237,9 +245,10 @@ impl Engine {
         }
     }
 
-    /// The counters of the current crew, the pools and the file systems, as lines for the log.
+    /// The counters of the current worker set, the pools and the file systems, as lines for the log.
     pub fn counters(&self) -> Vec<String> {
-        let loops = self.crew.iter().flat_map(|crew| crew.blocked.iter().enumerate());
+        let loops =
+            self.worker_set.iter().flat_map(|worker_set| worker_set.blocked.iter().enumerate());
         let mut lines: Vec<String> =
             loops.map(|(index, blocked)| counters::of_loop(index, &blocked.snapshot())).collect();
         lines.extend(self.work_counters());
@@ -255,12 +264,14 @@ impl Engine {
     /// Asks all event loops for a sign of life. `questions` gets the name of each and returns a
     /// question for each, or none.
     pub fn ask(&self, questions: impl FnOnce(Vec<String>, &Events) -> Vec<Question>) {
-        let crews = || self.crew.iter().chain(&self.retired);
-        let loops: Vec<_> = crews()
-            .flat_map(|crew| (0..crew.workers.count()).map(|index| crew.workers.remote(index)))
+        let worker_sets = || self.worker_set.iter().chain(&self.retired);
+        let loops: Vec<_> = worker_sets()
+            .flat_map(|worker_set| {
+                (0..worker_set.workers.count()).map(|index| worker_set.workers.remote(index))
+            })
             .collect();
-        let names =
-            crews().flat_map(|crew| (0..crew.workers.count()).map(|n| format!("worker {n}")));
+        let names = worker_sets()
+            .flat_map(|worker_set| (0..worker_set.workers.count()).map(|n| format!("worker {n}")));
         for (worker, question) in loops.iter().zip(questions(names.collect(), &self.events)) {
             // The question is dropped by the loop's next turn, or here if the worker has ended.
             let _ = worker.spawn(Box::new(move || {
@@ -272,43 +283,45 @@ impl Engine {
 
     /// Tells all workers to end once their connections have ended.
     pub fn quit(&mut self) {
-        self.heirs.set(None);
-        for crew in &self.retired {
+        self.successors.set(None);
+        for worker_set in &self.retired {
             // Nothing takes their connections any more.
-            crew.tell(worker::close);
+            worker_set.tell(worker::close);
         }
-        for crew in self.crew.iter_mut().chain(&mut self.retired) {
-            crew.stop();
+        for worker_set in self.worker_set.iter_mut().chain(&mut self.retired) {
+            worker_set.stop();
         }
     }
 
     /// Tells workers that end to end their connections, as if their clients had left.
     pub fn cut(&self) {
-        for crew in self.crew.iter().chain(&self.retired) {
-            crew.tell(worker::cut);
+        for worker_set in self.worker_set.iter().chain(&self.retired) {
+            worker_set.tell(worker::cut);
         }
     }
 
     /// Tells all workers to end now.
     pub fn terminate(&mut self) {
-        self.heirs.set(None);
-        for crew in self.crew.iter_mut().chain(&mut self.retired) {
-            crew.kill();
+        self.successors.set(None);
+        for worker_set in self.worker_set.iter_mut().chain(&mut self.retired) {
+            worker_set.kill();
         }
     }
 
-    /// Notes that a worker's thread has ended, and returns whether that was expected: its crew was
+    /// Notes that a worker's thread has ended, and returns whether that was expected: its worker set was
     /// told to end.
-    pub fn worker_ended(&mut self, crew: u64) -> bool {
+    pub fn worker_ended(&mut self, worker_set: u64) -> bool {
         let mut expected = false;
-        for known in self.crew.iter_mut().chain(&mut self.retired).filter(|c| c.id == crew) {
+        for known in
+            self.worker_set.iter_mut().chain(&mut self.retired).filter(|c| c.id == worker_set)
+        {
             known.ended += 1;
             expected = known.listeners.is_empty();
         }
-        self.retired.retain_mut(|crew| {
-            let gone = crew.ended == crew.threads.len();
+        self.retired.retain_mut(|worker_set| {
+            let gone = worker_set.ended == worker_set.threads.len();
             if gone {
-                crew.join();
+                worker_set.join();
             }
             !gone
         });
@@ -317,7 +330,8 @@ impl Engine {
 
     /// Whether no worker runs any more.
     pub fn is_idle(&self) -> bool {
-        self.retired.is_empty() && self.crew.as_ref().is_none_or(|c| c.ended == c.threads.len())
+        self.retired.is_empty()
+            && self.worker_set.as_ref().is_none_or(|c| c.ended == c.threads.len())
     }
 
     /// Writes what the logs still hold.
@@ -337,13 +351,13 @@ impl WorkerSet {
         number: u64,
         generation: &Arc<Generation>,
         listeners: Listeners,
-        heirs: &Successors,
+        successors: &Successors,
         events: &Events,
     ) -> Result<WorkerSet, String> {
         let count = shape.workers;
         let workers = Workers::new(count).map_err(|e| format!("eventfd() failed: {e}"))?;
         let (kind, _) = driver::choose(shape.events.requested());
-        let mut crew = WorkerSet {
+        let mut worker_set = WorkerSet {
             id,
             shape,
             workers: workers.clone(),
@@ -353,31 +367,31 @@ impl WorkerSet {
             listeners: Vec::new(),
             next_listener: 0,
         };
-        let updates = crew.updates(number, generation, listeners, events);
+        let updates = worker_set.updates(number, generation, listeners, events);
         for (index, update) in updates.into_iter().enumerate() {
-            let seat = WorkerParams {
-                crew: id,
+            let params = WorkerParams {
+                worker_set: id,
                 index,
                 driver: kind,
-                events: crew.shape.events.clone(),
-                cpus: crew.cpus_of(index),
-                blocked: crew.blocked[index].clone(),
+                events: worker_set.shape.events.clone(),
+                cpus: worker_set.cpus_of(index),
+                blocked: worker_set.blocked[index].clone(),
                 reports: events.clone(),
                 workers: workers.clone(),
-                heirs: heirs.clone(),
+                successors: successors.clone(),
             };
             let thread = std::thread::Builder::new()
                 .name(format!("worker {index}"))
-                .spawn(move || worker::run(seat, update));
+                .spawn(move || worker::run(params, update));
             match thread {
-                Ok(thread) => crew.threads.push(thread),
+                Ok(thread) => worker_set.threads.push(thread),
                 Err(error) => {
-                    crew.kill();
+                    worker_set.kill();
                     return Err(format!("cannot start worker {index}: {error}"));
                 }
             }
         }
-        Ok(crew)
+        Ok(worker_set)
     }
 
     /// The last mask applies to all further workers.

@@ -25,8 +25,8 @@ pub enum ServerEvent {
     },
     /// A worker's thread has ended.
     WorkerEnded {
-        /// Which crew it belonged to.
-        crew: u64,
+        /// Which worker set it belonged to.
+        worker_set: u64,
         /// Its number.
         index: usize,
         /// The error, if any.

@@ -454,8 +454,8 @@ impl ServerControl {
             ServerEvent::Log(level, message) => self.log.log(level, message),
             ServerEvent::MemoryFreed => nowait_sys::memory::give_back(),
             ServerEvent::Purged { id, result } => self.tell(&ToMaster::Purged { id, result }),
-            ServerEvent::WorkerEnded { crew, index, error } => {
-                let expected = self.engine.worker_ended(crew);
+            ServerEvent::WorkerEnded { worker_set, index, error } => {
+                let expected = self.engine.worker_ended(worker_set);
                 if let Some(error) = &error {
                     let line = format_args!("worker {index} failed: {error}");
                     self.log.log(Level::Alert, line);

@@ -112,8 +112,8 @@ pub trait Service: 'static {
     fn make_room(worker: &Rc<Self::Worker>) -> bool;
 
     /// The worker shuts down: idle connections leave it at once, busy ones after their request. The
-    /// heir takes them over; without one, or if it returns them, they are closed.
-    fn close(worker: &Rc<Self::Worker>, heir: Option<Successor<Self::Moved>>);
+    /// successor takes them over; without one, or if it returns them, they are closed.
+    fn close(worker: &Rc<Self::Worker>, successor: Option<Successor<Self::Moved>>);
 
     /// The time for a graceful end is over: connections end as if their clients had left, so that
     /// what they did is logged. The worker is killed if that takes long.

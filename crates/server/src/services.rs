@@ -169,8 +169,8 @@ impl Service for Services {
             http: nowait_connections::worker::Worker::new(generation.http.clone()),
             stream: nowait_stream::worker::Worker::new(generation.stream.clone()),
         });
-        let doors: Weak<Worker> = Rc::downgrade(&worker);
-        worker.stream.set_doors(doors);
+        let directory: Weak<Worker> = Rc::downgrade(&worker);
+        worker.stream.set_directory(directory);
         worker
     }
 
@@ -185,8 +185,8 @@ impl Service for Services {
     }
 
     /// Sessions of `stream` continue until they end, as in nginx.
-    fn close(worker: &Rc<Worker>, heir: Option<Successor<Box<nowait_connections::worker::Moved>>>) {
-        worker.http.close(heir);
+    fn close(worker: &Rc<Worker>, successor: Option<Successor<Box<nowait_connections::worker::Moved>>>) {
+        worker.http.close(successor);
     }
 
     fn cut(worker: &Rc<Worker>) {

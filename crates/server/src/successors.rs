@@ -1,6 +1,6 @@
-//! Who goes on with the connections of workers that a reload has replaced: the crew in service.
+//! Where connections of replaced workers go after a reload: the worker set in service.
 //!
-//! Set by the engine, used by workers that end. Connections that are on their way when the crew is
+//! Set by the engine, used by workers that end. Connections that are on their way when the worker set is
 //! replaced again go on to the next one.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,23 +31,23 @@ impl Successors {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Who takes the connections of a worker of this crew. `None`: the crew was not replaced.
-    pub fn of(&self, crew: &Arc<Workers>) -> Option<Successor<Moved>> {
-        let serving = self.get().filter(|serving| !Arc::ptr_eq(serving, crew));
-        let heirs = self.clone();
-        serving.map(|_| -> Successor<Moved> { Box::new(move |moved| heirs.send(moved, 0)) })
+    /// The taker of the connections of a worker of this worker set. `None`: the worker set was not replaced.
+    pub fn of(&self, worker_set: &Arc<Workers>) -> Option<Successor<Moved>> {
+        let serving = self.get().filter(|serving| !Arc::ptr_eq(serving, worker_set));
+        let successors = self.clone();
+        serving.map(|_| -> Successor<Moved> { Box::new(move |moved| successors.send(moved, 0)) })
     }
 
     /// Sends a connection to the worker with the fewest; gives it back if there is none.
     fn send(&self, moved: Moved, hops: u8) -> Result<(), Moved> {
         let Some(workers) = self.get().filter(|_| hops < HOPS_MAX) else { return Err(moved) };
-        let berth = workers.berth();
-        let remote = berth.remote();
-        let mut parcel = HandoverGuard { moved: Some(moved), heirs: self.clone(), hops };
-        // A worker that has ended drops the parcel, which goes on then.
+        let slot = workers.reserve();
+        let remote = slot.remote();
+        let mut guard = HandoverGuard { moved: Some(moved), successors: self.clone(), hops };
+        // A worker that has ended drops the guard, which goes on then.
         let _ = remote.spawn(Box::new(move || {
-            worker::arrive(&mut parcel.moved);
-            drop(berth);
+            worker::arrive(&mut guard.moved);
+            drop(slot);
             Box::pin(std::future::ready(()))
         }));
         Ok(())
@@ -57,7 +57,7 @@ impl Successors {
 /// Holds a connection until a worker has it.
 struct HandoverGuard {
     moved: Option<Moved>,
-    heirs: Successors,
+    successors: Successors,
     hops: u8,
 }
 
@@ -65,7 +65,7 @@ impl Drop for HandoverGuard {
     fn drop(&mut self) {
         if let Some(moved) = self.moved.take() {
             // When the server ends it is closed, as idle connections are then.
-            let _ = self.heirs.send(moved, self.hops + 1);
+            let _ = self.successors.send(moved, self.hops + 1);
         }
     }
 }

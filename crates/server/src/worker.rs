@@ -40,8 +40,8 @@ const LOOP_SLICE: Duration = Duration::from_micros(200);
 
 /// The parameters of a worker.
 pub struct WorkerParams {
-    /// Its crew.
-    pub crew: u64,
+    /// Its worker set.
+    pub worker_set: u64,
     /// Its number.
     pub index: usize,
     /// The event mechanism.
@@ -54,10 +54,10 @@ pub struct WorkerParams {
     pub blocked: Arc<Blocked>,
     /// Receives its reports.
     pub reports: Events,
-    /// The whole crew.
+    /// The whole worker set.
     pub workers: Arc<Workers>,
-    /// Who takes the connections when the crew is replaced.
-    pub heirs: Successors,
+    /// The workers that take the connections when the worker set is replaced.
+    pub successors: Successors,
 }
 
 /// A generation for a worker, with the sockets to add and remove.
@@ -74,7 +74,7 @@ pub struct Update {
 
 /// A socket for a worker.
 pub struct Join {
-    /// Names the address within the crew.
+    /// Names the address within the worker set.
     pub id: u64,
     /// The address.
     pub address: Arc<ListenAddress>,
@@ -121,32 +121,32 @@ thread_local! {
 }
 
 /// Runs a worker on this thread until it is told to end.
-pub fn run(seat: WorkerParams, first: Update) {
-    let WorkerParams { crew, index, reports, .. } = &seat;
-    let (crew, index, reports) = (*crew, *index, reports.clone());
+pub fn run(params: WorkerParams, first: Update) {
+    let WorkerParams { worker_set, index, reports, .. } = &params;
+    let (worker_set, index, reports) = (*worker_set, *index, reports.clone());
     // A panic outside of a task leaves the worker unusable: the server process ends for it, and the
     // master starts another. Nothing of the worker is used again.
-    let ended = std::panic::catch_unwind(AssertUnwindSafe(|| run_loop(seat, first)));
+    let ended = std::panic::catch_unwind(AssertUnwindSafe(|| run_loop(params, first)));
     let error = match ended {
         Ok(ended) => ended.err().map(|error| error.to_string()),
         Err(payload) => Some(format!("panicked: {}", task::panic_text(&*payload))),
     };
     STATE.take();
-    reports.send(ServerEvent::WorkerEnded { crew, index, error });
+    reports.send(ServerEvent::WorkerEnded { worker_set, index, error });
 }
 
-fn run_loop(seat: WorkerParams, first: Update) -> io::Result<()> {
-    if !seat.cpus.is_empty()
-        && let Err(error) = limits::set_affinity(&seat.cpus)
+fn run_loop(params: WorkerParams, first: Update) -> io::Result<()> {
+    if !params.cpus.is_empty()
+        && let Err(error) = limits::set_affinity(&params.cpus)
     {
-        seat.reports.alert(format!("sched_setaffinity() failed {}", OsErrorText(&error)));
+        params.reports.alert(format!("sched_setaffinity() failed {}", OsErrorText(&error)));
     }
     // Without it, a loop that wakes up waits for the slice of a pool's thread on the same processor.
     let _ = slice::set(LOOP_SLICE);
     if let Err(error) = nowait_front::tls::prepare_thread() {
-        seat.reports.alert(error.to_string());
+        params.reports.alert(error.to_string());
     }
-    let mode = match seat.events.guard {
+    let mode = match params.events.guard {
         GuardMode::Off => guard::Mode::Off,
         GuardMode::On => guard::Mode::On,
         GuardMode::Strict => guard::Mode::Strict,
@@ -154,36 +154,36 @@ fn run_loop(seat: WorkerParams, first: Update) -> io::Result<()> {
     if mode != guard::Mode::Off
         && let Err(error) = guard::install(mode)
     {
-        seat.reports.alert(format!("event_loop_guard is not in force: {error}"));
+        params.reports.alert(format!("event_loop_guard is not in force: {error}"));
     }
-    let reporter = Rc::new(Reporter { events: seat.reports.clone(), last: Cell::new(None) });
+    let reporter = Rc::new(Reporter { events: params.reports.clone(), last: Cell::new(None) });
     let config = WorkerConfig {
-        connections_max: seat.events.connections,
-        multi_accept: seat.events.multi_accept,
-        accept_delay: seat.events.accept_delay,
-        events_max: seat.events.events_max,
+        connections_max: params.events.connections,
+        multi_accept: params.events.multi_accept,
+        accept_delay: params.events.accept_delay,
+        events_max: params.events.events_max,
         guard: mode != guard::Mode::Off,
-        blocked: seat.blocked.clone(),
+        blocked: params.blocked.clone(),
         hooks: reporter.clone(),
-        ..WorkerConfig::new(seat.index, seat.driver)
+        ..WorkerConfig::new(params.index, params.driver)
     };
-    let blocked = seat.blocked.clone();
-    let (index, reports) = (seat.index, seat.reports.clone());
+    let blocked = params.blocked.clone();
+    let (index, reports) = (params.index, params.reports.clone());
     let state = Rc::new(WorkerState {
         service: Program::worker(first.generation.clone()),
         accepting: RefCell::default(),
-        reports: seat.reports.clone(),
+        reports: params.reports.clone(),
         reporter,
     });
     STATE.set(Some(state.clone()));
-    let (heirs, crew) = (seat.heirs.clone(), seat.workers.clone());
-    runtime_worker::run(config, &seat.workers, |_| async move {
+    let (successors, worker_set) = (params.successors.clone(), params.workers.clone());
+    runtime_worker::run(config, &params.workers, |_| async move {
         apply(first);
         runtime_worker::stopping().await;
         for (_, accepting) in state.accepting.take() {
             accepting.stop();
         }
-        Program::close(&state.service, heirs.of(&crew));
+        Program::close(&state.service, successors.of(&worker_set));
     })?;
     let message = counters::of_loop(index, &blocked.snapshot());
     reports.send(ServerEvent::Log(Level::Notice, message));
@@ -221,7 +221,7 @@ pub fn apply(update: Update) {
     drop(applied);
 }
 
-/// Takes a connection over from a worker of a former crew. Leaves it where it is if this worker has
+/// Takes a connection over from a worker of a former worker set. Leaves it where it is if this worker has
 /// ended.
 pub fn arrive(moved: &mut Option<Moved>) {
     let Some(state) = STATE.with_borrow(Option::clone) else { return };

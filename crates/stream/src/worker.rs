@@ -28,7 +28,7 @@ pub struct Worker {
     tasks: RefCell<Vec<JoinHandle<()>>>,
     pub(crate) counts: Counts,
     /// Receives connections that are handed over (`pass`).
-    doors: OnceCell<Weak<dyn ListenerDirectory>>,
+    directory: OnceCell<Weak<dyn ListenerDirectory>>,
 }
 
 impl Worker {
@@ -39,7 +39,7 @@ impl Worker {
             former: RefCell::default(),
             tasks: RefCell::default(),
             counts: Counts::new(),
-            doors: OnceCell::new(),
+            directory: OnceCell::new(),
         })
     }
 
@@ -114,28 +114,28 @@ impl Worker {
     }
 
     fn run(&self, session: Option<Session>) -> impl Future<Output = ()> + use<> {
-        let doors = self.doors.get().cloned();
+        let directory = self.directory.get().cloned();
         async move {
             let Some(session) = session else { return };
             phases::serve(&session).await;
             if let Some(to) = session.pass_to.take()
-                && let Some(doors) = doors.and_then(|doors| doors.upgrade())
+                && let Some(directory) = directory.and_then(|directory| directory.upgrade())
             {
-                hand_over(session, to, &*doors);
+                hand_over(session, to, &*directory);
             }
         }
     }
 
     /// Sets the receiver of connections that are handed over. Called once.
-    pub fn set_doors(&self, doors: Weak<dyn ListenerDirectory>) {
+    pub fn set_directory(&self, directory: Weak<dyn ListenerDirectory>) {
         // A second call would be a bug in the program; the first one counts.
-        let _ = self.doors.set(doors);
+        let _ = self.directory.set(directory);
     }
 }
 
 /// Hands a connection over (`pass`), if a listening socket has this address.
-fn hand_over(mut session: Session, to: Address, doors: &dyn ListenerDirectory) {
-    let Some(listen) = doors.find(&to) else {
+fn hand_over(mut session: Session, to: Address, directory: &dyn ListenerDirectory) {
+    let Some(listen) = directory.find(&to) else {
         session.log(Level::Error, format_args!("port not found for \"{to}\""));
         return;
     };
@@ -148,5 +148,5 @@ fn hand_over(mut session: Session, to: Address, doors: &dyn ListenerDirectory) {
     let proxy_protocol = session.proxy_protocol.take();
     // It no longer counts for limits here.
     drop(session);
-    doors.enter(Handover { stream, peer, local: to, listen, input, proxy_protocol, passes });
+    directory.enter(Handover { stream, peer, local: to, listen, input, proxy_protocol, passes });
 }

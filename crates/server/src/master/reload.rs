@@ -270,9 +270,9 @@ impl Master {
     /// The server process that was to take over a pending generation has died.
     pub(super) fn child_gone(&mut self, child: &Child) {
         self.purging.lost(child.pid());
-        let heir = self.children.iter().any(|other| !other.exiting);
+        let successor = self.children.iter().any(|other| !other.exiting);
         let Some(pending) = &self.pending else { return };
-        if child.process == pending.running.loaded.settings.process || !heir {
+        if child.process == pending.running.loaded.settings.process || !successor {
             // The replies are sent now; the result cannot be Break, as nothing is spawned for it.
             let _ = self.discard("nowait: [emerg] the server process died during the reload\n");
         }

@@ -35,7 +35,7 @@ pub struct IdleConnection {
     pub(super) watched: Option<ActivityWatch>,
 }
 
-/// How the keeper is woken on activity.
+/// How the reaper is woken on activity.
 pub(super) struct ActivityWatch {
     /// The peer that the connection is kept for.
     pub(super) peer: u64,

@@ -2,7 +2,7 @@
 //! may borrow one from another worker.
 //!
 //! A connection belongs to its worker's driver, so the lists are per thread; other workers see only
-//! a counter per worker and peer. One task per worker, the keeper, closes connections that the peer
+//! a counter per worker and peer. One task per worker, the reaper, closes connections that the peer
 //! has closed, that received unexpected data, or that were idle for `keepalive_timeout`: it sleeps
 //! until the first of these times, and the driver wakes it for the affected connection. Taking and
 //! returning connections costs no system call.

@@ -82,7 +82,7 @@ pub(super) struct Pools {
     lists: FxHashMap<u64, List>,
     /// By the number of a group's connections.
     groups: FxHashMap<u64, Rc<GroupPool>>,
-    /// When the keeper wakes by itself; `None`: never.
+    /// When the reaper wakes by itself; `None`: never.
     alarm: Option<Instant>,
 }
 
@@ -243,12 +243,12 @@ impl Pools {
         out
     }
 
-    /// When the keeper wakes by itself.
+    /// When the reaper wakes by itself.
     pub(super) fn alarm(&self) -> Option<Instant> {
         self.alarm
     }
 
-    /// Whether the keeper has to be woken to check in time.
+    /// Whether the reaper has to be woken to check in time.
     pub(super) fn needs_alarm(&mut self, until: Instant) -> bool {
         let late = self.alarm.is_none_or(|alarm| alarm > until);
         if late {

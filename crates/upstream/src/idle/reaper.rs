@@ -14,16 +14,16 @@ use nowait_runtime::worker;
 
 use super::connection::{ActivityWatch, IdleConnection};
 use super::pools::{POOLS, Pools};
-use super::wakeup::{BELL, Watch};
+use super::wakeup::{WAKEUP, Watch};
 
-/// How long the keeper sleeps if there is nothing to wait for: practically forever.
+/// How long the reaper sleeps if there is nothing to wait for: practically forever.
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
 
 thread_local! {
     static RUNS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes the connection wake the keeper when it is kept for this peer; returns its number.
+/// Makes the connection wake the reaper when it is kept for this peer; returns its number.
 pub(super) fn watch(connection: &mut IdleConnection, peer: u64) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     if let Some(watched) = &connection.watched
@@ -31,9 +31,9 @@ pub(super) fn watch(connection: &mut IdleConnection, peer: u64) -> u64 {
     {
         return watched.serial;
     }
-    let bell = BELL.with(Arc::clone);
+    let wakeup = WAKEUP.with(Arc::clone);
     let serial = NEXT.fetch_add(1, Relaxed);
-    let waker = Waker::from(Arc::new(Watch { peer, serial, bell }));
+    let waker = Waker::from(Arc::new(Watch { peer, serial, wakeup }));
     connection.watched = Some(ActivityWatch { peer, serial, waker });
     serial
 }
@@ -44,16 +44,16 @@ pub(super) fn has_something(connection: &IdleConnection) -> bool {
     connection.stream.poll_quiet(&mut Context::from_waker(waker)).is_ready()
 }
 
-/// Makes sure that the keeper runs; wakes it if it has to check again.
+/// Makes sure that the reaper runs; wakes it if it has to check again.
 pub(super) fn start_or_wake(wake: bool) {
     if !RUNS.replace(true) {
         drop(nowait_runtime::spawn(keep()));
     } else if wake {
-        BELL.with(|bell| bell.ring(None));
+        WAKEUP.with(|wakeup| wakeup.ring(None));
     }
 }
 
-/// Closes all connections when the keeper ends, even if it is cancelled.
+/// Closes all connections when the reaper ends, even if it is cancelled.
 struct ReaperGuard;
 
 impl Drop for ReaperGuard {
@@ -64,7 +64,7 @@ impl Drop for ReaperGuard {
     }
 }
 
-/// The keeper: runs until the worker is told to stop.
+/// The reaper: runs until the worker is told to stop.
 async fn keep() {
     let _runs = ReaperGuard;
     let mut stopping = pin!(worker::stopping());
@@ -82,7 +82,7 @@ async fn keep() {
 
 /// Closes the connections with activity.
 fn look(cx: &Context<'_>) {
-    for (peer, serial) in BELL.with(|bell| bell.listen(cx)) {
+    for (peer, serial) in WAKEUP.with(|wakeup| wakeup.listen(cx)) {
         let closed = POOLS.with_borrow_mut(|pools| {
             let entry = pools.get(peer, serial)?;
             // Wake-ups may be spurious.

@@ -37,14 +37,14 @@ pub(super) async fn ask(
     tag: Tag,
     local: bool,
 ) -> Option<Box<IdleConnection>> {
-    let parcel = Arc::<TransferSlot>::default();
-    let sender = Sender(parcel.clone());
+    let slot = Arc::<TransferSlot>::default();
+    let sender = Sender(slot.clone());
     let give = Box::new(move || -> nowait_runtime::worker::LocalFuture {
         Box::pin(give(peer, tag, local, sender))
     });
     from.spawn(give).ok()?;
     let MovedConnection { fd, layer, opened, requests } =
-        timeout(HANDOVER_MAX, Receiver(parcel)).await.ok()??;
+        timeout(HANDOVER_MAX, Receiver(slot)).await.ok()??;
     if layer.is_none() && !is_open(&fd) {
         return None;
     }

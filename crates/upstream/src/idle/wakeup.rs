@@ -1,31 +1,31 @@
-//! What wakes the keeper: connections with activity, by their numbers.
+//! Wakes the reaper: connections with activity, by their numbers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-/// Wakes the keeper for one connection.
+/// Wakes the reaper for one connection.
 pub(super) struct Watch {
     pub(super) peer: u64,
     pub(super) serial: u64,
-    pub(super) bell: Arc<Wakeup>,
+    pub(super) wakeup: Arc<Wakeup>,
 }
 
-/// Why the keeper of a worker was woken.
+/// Why the reaper of a worker was woken.
 #[derive(Default)]
 pub(super) struct Wakeup {
-    rung: Mutex<WakeupList>,
+    woken: Mutex<WakeupList>,
 }
 
 #[derive(Default)]
 struct WakeupList {
     /// Peer and number of connections with activity.
     list: Vec<(u64, u64)>,
-    keeper: Option<Waker>,
+    reaper: Option<Waker>,
 }
 
 thread_local! {
-    /// The bell of this worker's keeper.
-    pub(super) static BELL: Arc<Wakeup> = Arc::default();
+    /// The wakeup of this worker's reaper.
+    pub(super) static WAKEUP: Arc<Wakeup> = Arc::default();
 }
 
 impl Wake for Watch {
@@ -34,28 +34,28 @@ impl Wake for Watch {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.bell.ring(Some((self.peer, self.serial)));
+        self.wakeup.ring(Some((self.peer, self.serial)));
     }
 }
 
 impl Wakeup {
     pub(super) fn ring(&self, what: Option<(u64, u64)>) {
-        let keeper = {
-            let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-            rung.list.extend(what);
-            rung.keeper.take()
+        let reaper = {
+            let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+            woken.list.extend(what);
+            woken.reaper.take()
         };
-        if let Some(keeper) = keeper {
-            keeper.wake();
+        if let Some(reaper) = reaper {
+            reaper.wake();
         }
     }
 
-    /// The connections to check; if none, the keeper is woken once there are any.
+    /// The connections to check; if none, the reaper is woken once there are any.
     pub(super) fn listen(&self, cx: &Context<'_>) -> Vec<(u64, u64)> {
-        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        if !rung.keeper.as_ref().is_some_and(|keeper| keeper.will_wake(cx.waker())) {
-            rung.keeper = Some(cx.waker().clone());
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        if !woken.reaper.as_ref().is_some_and(|reaper| reaper.will_wake(cx.waker())) {
+            woken.reaper = Some(cx.waker().clone());
         }
-        std::mem::take(&mut rung.list)
+        std::mem::take(&mut woken.list)
     }
 }

@@ -21,7 +21,7 @@ const LATE_MAX: usize = 64;
 
 #[derive(Default)]
 pub(super) struct LingeringSends {
-    /// All stragglers.
+    /// All lingering sends.
     count: usize,
     /// Closed since the last turn: slot and serial.
     closed: Vec<(usize, u32)>,
@@ -34,14 +34,14 @@ pub(super) struct LingeringSends {
 }
 
 impl LingeringSends {
-    /// Whether another connection may become a straggler.
+    /// Whether another connection may become a lingering send.
     pub(super) fn have_room(&self) -> bool {
         self.late < LATE_MAX
     }
 
     /// A slot was removed.
     pub(super) fn removed(&mut self, slot: &UringSlot) {
-        if slot.is(SlotFlag::Straggler) {
+        if slot.is(SlotFlag::Lingering) {
             self.count -= 1;
             self.late -= usize::from(slot.is(SlotFlag::Late));
             self.gone += 1;
@@ -60,14 +60,14 @@ impl Uring {
     /// Records a socket that its owner closed while its last send is in flight.
     pub(super) fn straggles(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        slot.set(SlotFlag::Straggler, true);
-        self.stragglers.closed.push((index, slot.serial));
-        self.stragglers.count += 1;
+        slot.set(SlotFlag::Lingering, true);
+        self.lingering.closed.push((index, slot.serial));
+        self.lingering.count += 1;
     }
 
-    /// After each turn: cuts off stragglers whose time is over.
+    /// After each turn: cuts off lingering sends whose time is over.
     pub(super) fn tend_stragglers(&mut self) {
-        let LingeringSends { closed, late, limits, .. } = &mut self.stragglers;
+        let LingeringSends { closed, late, limits, .. } = &mut self.lingering;
         if closed.is_empty() && limits.is_empty() {
             return;
         }
@@ -90,7 +90,7 @@ impl Uring {
                 over.push(index);
             }
         }
-        // A slow straggler keeps the entries behind it in the list: at most as many again.
+        // A slow lingering send keeps the entries behind it in the list: at most as many again.
         if limits.len() > 2 * *late + LATE_MAX {
             limits.retain(|(_, index, serial)| lives(*index, *serial));
         }
@@ -101,12 +101,12 @@ impl Uring {
 
     /// Whether a closed socket is still sending.
     pub(crate) fn is_sending(&self) -> bool {
-        self.stragglers.count > 0
+        self.lingering.count > 0
     }
 
     /// Number of sockets for which [`detach`](Self::detach) returned "still sending" and that have
     /// gone since the last call.
     pub(crate) fn take_gone(&mut self) -> usize {
-        std::mem::take(&mut self.stragglers.gone)
+        std::mem::take(&mut self.lingering.gone)
     }
 }

@@ -77,7 +77,7 @@ pub(crate) struct Uring {
     next_serial: u32,
     /// Number of turns so far, modulo 2^32.
     turns: u32,
-    stragglers: LingeringSends,
+    lingering: LingeringSends,
     /// Receives to be resubmitted once buffers have been provided.
     retries: Vec<usize>,
     completions: Vec<(u64, i32, u32)>,
@@ -101,7 +101,7 @@ impl Uring {
             buffers: std::mem::ManuallyDrop::new(buffers),
             next_serial: 0,
             turns: 0,
-            stragglers: LingeringSends::default(),
+            lingering: LingeringSends::default(),
             retries: Vec::new(),
             completions: Vec::new(),
             spare: Vec::new(),
@@ -148,7 +148,7 @@ impl Uring {
 
     pub(crate) fn turn(&mut self, max: Option<Duration>, woken: &mut Vec<Waker>) -> io::Result<()> {
         self.turns = self.turns.wrapping_add(1);
-        match self.ring.enter(self.stragglers.bound(max)) {
+        match self.ring.enter(self.lingering.bound(max)) {
             Ok(()) | Err(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),
         }
@@ -229,7 +229,7 @@ impl Uring {
 
     fn remove(&mut self, index: usize) -> UringSlot {
         let slot = self.slots.remove(index);
-        self.stragglers.removed(&slot);
+        self.lingering.removed(&slot);
         slot
     }
 

@@ -67,7 +67,7 @@ impl Uring {
             }
             let behind = follows == AfterSend::Nothing
                 && chain.chunk_count() <= SLICES_MAX
-                && self.stragglers.have_room();
+                && self.lingering.have_room();
             let memory = std::mem::take(chain);
             let len = memory.len();
             self.start_send(index, memory, follows == AfterSend::AtOnce, behind);
@@ -128,7 +128,7 @@ impl Uring {
             && slot.send_error.is_none()
             && !slot.is(SlotFlag::Full)
             && len as u64 <= RING_BYTES_MAX
-            && self.stragglers.have_room()
+            && self.lingering.have_room()
     }
 
     /// Submits both pieces, which are reported as sent.

@@ -121,8 +121,8 @@ pub(super) enum SlotFlag {
     /// The last send was cut short, or did not complete at once: the peer does not keep up.
     Full,
     /// Closed by its owner while the send in flight had been reported as done.
-    Straggler,
-    /// A straggler that has outlived the turn in which it was closed.
+    Lingering,
+    /// A lingering send that has outlived the turn in which it was closed.
     Late,
     /// A listener shared with others.
     Shared,

@@ -50,7 +50,7 @@ pub fn run(bench: &Bench, all: &[Scenario], mode: Mode, file: &Path) -> Result<(
                 println!("  {what}: then \"{then}\", here \"{here}\"");
             }
         }
-        println!("`cargo xtask counts --record` makes them anew.");
+        println!("`cargo xtask counts --record` records them again.");
         return Ok(());
     }
     let mut counts = BTreeMap::new();

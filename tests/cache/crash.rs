@@ -138,7 +138,7 @@ fn verify(truth: &Truth, before: &[Option<(Got, u64)>]) -> Vec<Option<(Got, u64)
         if let Some((was, known)) = before[object]
             && known == changes
         {
-            assert_eq!(got, was, "object {object} was on the disk, and nobody has changed it");
+            assert_eq!(got, was, "object {object} was on the disk, and it has not been changed");
         }
         got.hit.then_some((got, changes))
     };

@@ -126,7 +126,7 @@ fn metrics_are_openmetrics() {
         assert!(text.ends_with("# EOF\n"), "{text}");
         assert!(text.contains("\nnowait_generation 1\n"), "{text}");
         let Some(samples) = parsed(&text) else {
-            skip("python3-prometheus-client", "without it nobody else parses the metrics");
+            skip("python3-prometheus-client", "without it no other program parses the metrics");
             return;
         };
         for expected in [

@@ -98,7 +98,7 @@ fn cancelled(case: Case) {
     if !run.is_local() {
         // Those under way when the clients left, and the one of this request.
         let opened = run.disk().seen(Ops::OPEN) - opened;
-        assert!(opened <= THREADS as u64 + 1, "{opened} files were opened for nobody");
+        assert!(opened <= THREADS as u64 + 1, "{opened} files were opened without a reader");
     }
     run.finish();
 }

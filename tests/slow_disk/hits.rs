@@ -66,7 +66,7 @@ fn what_cant_be_read_is_stored_anew(driver: Driver, workers: usize) {
         stage.fail();
         assert_eq!(reader.try_response(false).is_ok(), manner.first == USUAL.first);
         stage.disk().heal();
-        until("the object to be fetched anew", PATIENCE, || {
+        until("the object to be fetched again", PATIENCE, || {
             (stage.server.get("/a").header("X-Cache") == Some("MISS")).then_some(())
         });
         stage.store("/a");

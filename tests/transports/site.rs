@@ -91,14 +91,14 @@ impl Site {
 
     /// Makes the file of a length.
     pub fn make_file(&self, len: usize) {
-        if self.files.lock().expect("nobody panics with it").contains(&len) {
+        if self.files.lock().expect("no thread panics with it").contains(&len) {
             return;
         }
         let dir = self.server().dir().join("files");
         let new = dir.join(format!("{len}.{:?}", std::thread::current().id()));
         std::fs::write(&new, plan::file(len).bytes()).expect("a file");
         std::fs::rename(new, dir.join(len.to_string())).expect("a file");
-        self.files.lock().expect("nobody panics with it").insert(len);
+        self.files.lock().expect("no thread panics with it").insert(len);
     }
 
     /// The end of its error log, which may tell of other clients, too.

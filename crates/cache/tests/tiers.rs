@@ -146,7 +146,7 @@ fn purges_and_revalidations_reach_both() {
             panic!("it is there")
         };
         let FillStart::Fill(fill) = fast.begin_fill(&io, &target("key"), LOCKED) else {
-            panic!("nobody else fills it")
+            panic!("no other fill is running")
         };
         let next = nowait_cache::format::ObjectState { valid_until: UnixMs(12345), ..state() };
         let hit = fill.revalidated(&hit, next).await.unwrap();

@@ -64,7 +64,7 @@ impl EditedFile {
         let new = self.beside();
         let result = self.write(&new, text).map_err(failed).and_then(|()| {
             if !self.is_unchanged() {
-                return Err(format!("\"{shown}\" was changed by somebody else meanwhile"));
+                return Err(format!("\"{shown}\" was changed by another program meanwhile"));
             }
             fs::rename(&new, &self.path).map_err(failed)
         });

@@ -29,7 +29,7 @@ const SIGNALS: &[(&str, &str)] = &[
     ("QUIT", "Graceful shutdown: requests under way are finished."),
     ("HUP", "Reload the configuration. If it has an error, the old one stays."),
     ("USR1", "Open the logs again."),
-    ("USR2", "Start the program anew beside the running one, with its sockets."),
+    ("USR2", "Start the program again beside the running one, with its sockets."),
     ("WINCH", "Finish the requests under way and stop the server process."),
 ];
 

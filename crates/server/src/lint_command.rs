@@ -250,7 +250,7 @@ fn fix(tree: &Tree, found: &[Finding]) -> Result<bool, String> {
         let shown = path.display();
         let file = EditedFile::read(&path)?;
         if inclusions.iter().any(|(text, _)| file.text != *text) {
-            return Err(format!("\"{shown}\" was changed by somebody else meanwhile"));
+            return Err(format!("\"{shown}\" was changed by another program meanwhile"));
         }
         let fixes: Vec<&Finding> = inclusions.into_iter().flat_map(|(_, fixes)| fixes).collect();
         let edits: Vec<&[Edit]> = fixes.iter().map(|finding| finding.edits.as_slice()).collect();

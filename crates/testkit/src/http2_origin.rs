@@ -63,7 +63,7 @@ impl Http2Origin {
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        panic!("nobody has connected");
+        panic!("no client has connected");
     }
 
     /// A connection, if there is one.

@@ -33,11 +33,11 @@ pub struct Faults(Arc<Mutex<Vec<String>>>);
 impl Faults {
     /// Takes all so far.
     pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().expect("nobody panics with it"))
+        std::mem::take(&mut self.0.lock().expect("no thread panics with it"))
     }
 
     fn add(&self, fault: String) {
-        self.0.lock().expect("nobody panics with it").push(fault);
+        self.0.lock().expect("no thread panics with it").push(fault);
     }
 }
 

@@ -12,8 +12,8 @@ pub(crate) static RULES: &[Rule] = &[
         name: "allow-without-deny",
         level: Level::Error,
         fixes: false,
-        summary: "`allow` without a later `deny` blocks nobody",
-        text: "Whoever matches none of the lines is let in. A list of those who may enter has to end \
+        summary: "`allow` without a later `deny` blocks no client",
+        text: "Clients that match none of the lines are let in. A list of those who may enter has to end \
                with `deny all`.",
         wrong: "
 location /admin/ {
@@ -92,7 +92,7 @@ server {
         name: "auth-basic-without-file",
         level: Level::Error,
         fixes: false,
-        summary: "`auth_basic` without `auth_basic_user_file` asks nobody",
+        summary: "`auth_basic` without `auth_basic_user_file` asks for no password",
         text: "Without a file of users there is no check: everybody is let in, as if `auth_basic` were \
                not there.",
         wrong: "
@@ -330,7 +330,7 @@ fn without_deny(model: &Model<'_>, report: &mut RuleReport) {
         });
         if let Some((_, node)) = open {
             report
-                .find(node.name.span, "\"allow\" without a later \"deny\" blocks nobody")
+                .find(node.name.span, "\"allow\" without a later \"deny\" blocks no client")
                 .hint("end the list with \"deny all;\"");
         }
     }
@@ -382,7 +382,7 @@ fn without_file(model: &Model<'_>, report: &mut RuleReport) {
             || block.within().any(|inner| inner.has("auth_basic_user_file"));
         if !has_word(node, "off") && !has && !model.is_part {
             report
-                .find(node.name.span, "nobody is asked for a password")
+                .find(node.name.span, "no password is asked for")
                 .hint("auth_basic_user_file names the file of users");
         }
     }

@@ -92,7 +92,7 @@ http {
         name: "client-certificate-unchecked",
         level: Level::Error,
         fixes: false,
-        summary: "optional certificates of clients, whose verification nobody looks at",
+        summary: "optional certificates of clients, whose verification is never checked",
         text: "With `optional` and `optional_no_ca`, clients without a valid certificate are let in: the \
                result is in `$ssl_client_verify`, and something has to look at it.",
         wrong: "

@@ -17,7 +17,7 @@ pub(crate) static RULES: &[Rule] = &[
         summary: "`alias` with a trailing slash under a location without one opens the parent directory",
         text: "The part of the path that the location matched is replaced by the alias. With location \
                `/img` and alias `/srv/img/`, the path `/img../secret` becomes `/srv/img/../secret`: \
-               whatever lies beside the directory can be fetched. End both with a slash.",
+               every file beside the directory can be fetched. End both with a slash.",
         wrong: "
 location /img {
     alias /srv/img/;
@@ -223,7 +223,7 @@ server {
         fixes: false,
         summary: "the last argument of `try_files` leads back to the same place",
         text: "If no file exists, the last argument is an internal redirect, which looks for a \
-               location anew. If it is the same path again, or the same named location, the request \
+               location again. If it is the same path again, or the same named location, the request \
                goes round until the limit of ten redirects, and fails with 500. End with `=404` or \
                with a path that is certain to exist.",
         wrong: "

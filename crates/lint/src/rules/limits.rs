@@ -225,7 +225,7 @@ fn limit_key(model: &Model<'_>, report: &mut RuleReport) {
             });
             if let Some(variable) = from_client {
                 report
-                    .find(key.span, format!("${variable} is whatever the client writes"))
+                    .find(key.span, format!("${variable} has any value that the client writes"))
                     .label("each value has a limit of its own")
                     .hint("$binary_remote_addr is the address of the connection");
             }

@@ -77,7 +77,7 @@ location ~ ^/user/(\\d+)$ {
         fixes: true,
         summary: "an unescaped dot before a suffix matches any character",
         text: "In a regular expression a dot stands for any character: `.php$` also matches \
-               `/graphphp`, and `~^www.example.com$` also a name that somebody else may register. A \
+               `/graphphp`, and `~^www.example.com$` also a name that others may register. A \
                backslash makes it a dot.",
         wrong: "
 location ~ .(jpg|png)$ {

@@ -39,7 +39,7 @@ pub(crate) static REMARK: Rule = Rule {
     fixes: false,
     summary: "a `# lint: allow` remark that names no kind, or gives no reason",
     text: "A remark silences the findings of one kind in its line, or in the line below if it stands \
-           alone. With a misspelt name it silences nothing; without a reason nobody knows later \
+           alone. With a misspelt name it silences nothing; without a reason it is not clear later \
            whether it is still right.",
     wrong: "
 # lint: allow merge-slash

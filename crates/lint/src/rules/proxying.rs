@@ -64,7 +64,7 @@ location / {
         name: "cache-for-any-host",
         level: Level::Warn,
         fixes: false,
-        summary: "a cache passes requests to whatever host clients name",
+        summary: "a cache passes requests to any host that clients name",
         text: "This is how a cache in a local network works whose name server answers with its address \
                for the names of download servers. But everybody who reaches it may name any other host, \
                among them those that only this machine can reach. Name the hosts by `server_name` or a \
@@ -184,7 +184,7 @@ location ~ ^/api/(v1|v2)/ {
         fixes: false,
         summary: "`proxy_pass` with a variable and a fixed path: all requests get this path",
         text: "Once `proxy_pass` contains a variable, its path is sent as it stands: nothing of the \
-               client's path is appended. `http://$backend/` asks for `/`, whatever the client asked \
+               client's path is appended. `http://$backend/` asks for `/`, no matter what the client asked \
                for. Without a path, that of the client is passed on.",
         wrong: "
 location / {

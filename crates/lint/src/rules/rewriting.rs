@@ -70,7 +70,7 @@ location / {
         level: Level::Notice,
         fixes: false,
         summary: "`if ($host = ...)` in place of a server of its own",
-        text: "The condition is evaluated for every request, whatever its name. A second `server` \
+        text: "The condition is evaluated for every request, regardless of its name. A second `server` \
                with the other name is chosen by a look-up that takes place anyway.",
         wrong: "
 server {
@@ -146,7 +146,7 @@ location /old/ {
         fixes: false,
         summary: "a `rewrite` whose result it rewrites again",
         text: "After `rewrite ... last` (or without a flag) in a location, a location is looked for \
-               anew. If it is the same one, and the expression matches the result, the request goes \
+               again. If it is the same one, and the expression matches the result, the request goes \
                round until the limit of ten, and fails with 500. `break` stays in the location.",
         wrong: "
 location /app/ {

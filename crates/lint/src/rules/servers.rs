@@ -59,7 +59,7 @@ server {
         level: Level::Warn,
         fixes: false,
         summary: "`server_name _` in a server that is not the default",
-        text: "`_` is no wildcard, but a name that nobody asks for. Requests for unknown names come to \
+        text: "`_` is no wildcard, but a name that no client asks for. Requests for unknown names come to \
                the default server of the address, which is the first one unless `default_server` \
                chooses another.",
         wrong: "

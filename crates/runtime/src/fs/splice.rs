@@ -175,7 +175,7 @@ mod tests {
                     got.extend_from_slice(&piece);
                     while peer.read(&mut [0; 4096]).is_ok() {}
                 }
-                Sent::Full => panic!("nobody else sends"),
+                Sent::Full => panic!("no other task sends"),
                 Sent::Ended => break,
             }
         }

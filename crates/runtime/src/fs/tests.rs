@@ -382,7 +382,7 @@ fn locks_are_released_in_the_pool() {
     let (io, others, dir) = (Io::new(pool.clone()), io(), Dir::new());
     let path = dir.path("lock");
     let is_locked = || block_on(lock(&others, &path, 0o600)).unwrap().is_none();
-    let own = || block_on(lock(&io, &path, 0o600)).unwrap().expect("nobody else has it");
+    let own = || block_on(lock(&io, &path, 0o600)).unwrap().expect("no other task has it");
     let held = own();
     assert!(is_locked());
     let (finish, finished) = std::sync::mpsc::channel::<()>();

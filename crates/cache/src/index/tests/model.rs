@@ -349,7 +349,7 @@ fn a_bounded_index_keeps_the_newest() {
         match index.hold(&key, now) {
             Ok(mut hold) => drop(hold.commit(&commit(&key, b"", &[]), now)),
             Err(NoHold::Full(victim)) => drop(victim),
-            Err(NoHold::Deleting) => panic!("nobody deletes it"),
+            Err(NoHold::Deleting) => panic!("it is not deleted here"),
         }
         if number % 64 == 0 {
             drop(index.relieve(usize::MAX));

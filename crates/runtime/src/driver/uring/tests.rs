@@ -88,7 +88,7 @@ fn sends_to_a_slow_peer_are_not_reported_early_until_one_completes_at_once() {
         filled += sent;
     }
     socket.set_nonblocking(false).unwrap();
-    assert!(is_reported_early(&mut driver, key, &socket), "nobody knows yet");
+    assert!(is_reported_early(&mut driver, key, &socket), "it is not known yet");
     turn(&mut driver);
     assert!(driver.slots[key.0 as usize].is(SlotFlag::SendBehind), "it was not sent at once");
     std::io::Read::read_exact(&mut peer, &mut vec![0; filled]).unwrap();

@@ -250,7 +250,7 @@ pub fn error_of<R: Role>(connection: &mut Connection<R>, input: &[u8]) -> Option
     }
 }
 
-/// TestRng numbers by seed.
+/// Random numbers by seed.
 pub struct TestRng(pub u64);
 
 impl TestRng {

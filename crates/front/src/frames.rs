@@ -9,7 +9,7 @@ const COPY_BYTES_MAX: usize = 4 * 1024;
 
 /// Frames that wait for the socket.
 #[derive(Default)]
-pub struct Output {
+pub struct PendingFrames {
     chain: Chain,
     /// Bytes of the chain.
     chained: usize,
@@ -17,7 +17,7 @@ pub struct Output {
     tail: OutBuf,
 }
 
-impl Output {
+impl PendingFrames {
     /// Bytes that wait.
     pub fn len(&self) -> usize {
         self.chained + self.tail.len()

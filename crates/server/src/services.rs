@@ -185,7 +185,10 @@ impl Service for Services {
     }
 
     /// Sessions of `stream` continue until they end, as in nginx.
-    fn close(worker: &Rc<Worker>, successor: Option<Successor<Box<nowait_connections::worker::Moved>>>) {
+    fn close(
+        worker: &Rc<Worker>,
+        successor: Option<Successor<Box<nowait_connections::worker::Moved>>>,
+    ) {
         worker.http.close(successor);
     }
 

@@ -535,7 +535,7 @@ impl<N> Mentions<N> {
 pub fn text<N: Namespace>(word: &Word, cx: &mut Cx<'_>) -> Result<Complex<N>, Diagnostic> {
     // Large tables consist of such texts.
     if !word.text.contains(&b'$') {
-        return Ok(Complex::from_literal(interned::interned(&word.text)));
+        return Ok(Complex::from_literal(interner::interned(&word.text)));
     }
     compile(&Template::parse(word)?, cx)
 }

@@ -39,7 +39,7 @@ const PROCESSORS: u32 = 2;
 const EXIT: &str = "vm: exit status ";
 
 /// A command and the machine that runs it.
-pub struct Machine<'a> {
+pub struct VirtualMachine<'a> {
     pub kernel: &'a Kernel,
     /// Modules to load before the command runs, besides those that the machine needs itself.
     pub modules: &'a [&'a str],
@@ -61,7 +61,7 @@ pub fn check() -> Outcome {
     require(PROGRAMS)
 }
 
-impl Machine<'_> {
+impl VirtualMachine<'_> {
     /// Runs a command in the root of the repository, with these environment variables, and copies
     /// its output to standard output.
     ///

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Kernel, Machine, check};
+use super::{Kernel, VirtualMachine, check};
 use crate::workspace::{Outcome, require, test_program};
 
 /// The tests of one directory, and what they need.
@@ -59,7 +59,7 @@ impl Suite<'_> {
         let more = self.modules_if_any.iter().filter(|name| kernel.modules(&[name]).is_ok());
         let modules: Vec<_> = self.modules.iter().chain(more).copied().collect();
         let (modules, seconds_max) = (&modules[..], minutes * 60);
-        let machine = Machine { kernel: &kernel, modules, accelerator, seconds_max };
+        let machine = VirtualMachine { kernel: &kernel, modules, accelerator, seconds_max };
         let variables = [("NOWAIT_TESTS_REQUIRE", self.requires), ("RUST_TEST_NOCAPTURE", "1")];
         let command = [&[&program[..], THREADS], &tests[..]].concat();
         machine.run(&variables, &command)

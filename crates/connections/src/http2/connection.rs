@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use nowait_front::frames::Output;
+use nowait_front::frames::PendingFrames;
 use nowait_h2::frame::{FRAME_SIZE_DEFAULT, HEADER_LEN};
 use nowait_h2::{ErrorCode, Limits, StreamId, server};
 use nowait_http::conf::ServerId;
@@ -69,7 +69,7 @@ pub(super) struct Connection {
     pub(super) heads: RefCell<Heads>,
     /// In the order of their numbers.
     streams: RefCell<Vec<Rc<Stream>>>,
-    pub(super) output: RefCell<Output>,
+    pub(super) output: RefCell<PendingFrames>,
     /// Streams whose response is complete, and whose request soon will be.
     discarding: RefCell<Vec<StreamId>>,
     /// The connection's task.
@@ -525,7 +525,7 @@ impl Held for Connection {
 fn part_frame(
     id: StreamId,
     outgoing: &mut Outgoing,
-    output: &mut Output,
+    output: &mut PendingFrames,
     h2: &mut server::ServerConnection,
     bytes: usize,
 ) -> Result<bool, BodyError> {
@@ -546,7 +546,7 @@ fn file_frame(
     file: &FileBody,
     bytes: usize,
     ends: bool,
-    output: &mut Output,
+    output: &mut PendingFrames,
     h2: &mut server::ServerConnection,
 ) -> Result<bool, BodyError> {
     let tail = output.tail_for(HEADER_LEN + bytes);

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use nowait_front::frames::{Output, Turn};
+use nowait_front::frames::{PendingFrames, Turn};
 use nowait_h2::{ConnectionError, ErrorCode, Event, Priority, StreamError, StreamId};
 use nowait_http::conf::client::{ClientConf, LingeringClose};
 use nowait_http::log::Level;
@@ -436,7 +436,7 @@ impl Work<'_> {
 
     /// Sends the output as far as the kernel takes it at once, if it is in one piece; returns whether that
     /// was all. If not, a send of the rest must follow.
-    fn send_at_once(&self, output: &mut Output) -> io::Result<bool> {
+    fn send_at_once(&self, output: &mut PendingFrames) -> io::Result<bool> {
         let Some(piece) = output.piece() else { return Ok(false) };
         self.connection.stream.begin_send(piece, &mut Bytes::new())
     }

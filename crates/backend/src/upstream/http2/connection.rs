@@ -18,7 +18,7 @@ use super::heads::Heads;
 use super::lane::{Broken, Lane};
 use super::peers::{self, Key};
 use crate::upstream::Fault;
-use nowait_front::frames::Output;
+use nowait_front::frames::PendingFrames;
 
 /// Streams at most, whatever the server allows.
 pub(super) const STREAMS_MAX: usize = 128;
@@ -63,7 +63,7 @@ pub(super) struct Connection {
     /// Lanes without a stream yet.
     reserved: Cell<usize>,
     pub(super) input: RefCell<ReceivedBuf>,
-    pub(super) output: RefCell<Output>,
+    pub(super) output: RefCell<PendingFrames>,
     task: RefCell<Waker>,
     /// `None` for one outside of the worker's connections.
     pub(super) key: Option<Key>,

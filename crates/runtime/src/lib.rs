@@ -6,6 +6,26 @@
 //! only wakers and [`worker::Remote`] cross threads.
 //!
 //! What never happens here: a system call on a loop thread that may wait for a disk.
+//!
+//! Its files form layers, from bottom to top; a file uses only those of its own layer and of the layers below:
+//!
+//! | Layer | Files |
+//! |---|---|
+//! | facts and small structures | `stats`, `hooks`, `table`, `panic`, `peak`, `receive_epoch`, `time/` (clocks, timer wheel), `net/address`, `net/packet` |
+//! | memory for receiving and sending | `buf/` but for `chain` |
+//! | what other threads see of a worker | `inbox`, `handovers`, `workers` |
+//! | file systems; thread pools; the guard | `mounts/`, `pool/`, `guard` |
+//! | files | `fs/` |
+//! | chains: memory and ranges of files, to be sent | `buf/chain` |
+//! | drivers, and the choice between them | `driver/` |
+//! | the state of a worker; the list of all loops | `local`, `loops` |
+//! | values that end on a thread of their own | `reaper` |
+//! | tasks; sleeping, time limits | `task`, `time` |
+//! | sockets; the event loop | `net/`, `worker` |
+//! | a whole worker, simulated | `sim` |
+//!
+//! What a file needs of a higher layer is passed in: a driver gets its options and the descriptor that wakes it, a
+//! task of a pool the waker of its caller, a worker the `Hooks` of the program.
 
 pub mod buf;
 pub mod driver;

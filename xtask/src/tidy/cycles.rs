@@ -2,16 +2,16 @@
 //!
 //! A file imports another if its production code names a path into it: `crate::…`, `super::…`,
 //! `self::…`, or a module that it declares itself; a re-export (`pub use`) counts for those who use it.
-//! Files of one crate that import each other, directly or through others, are one knot: they can only be
-//! understood together. A knot of more than [`KNOT_MAX`] files is an error unless the table `knots` in
-//! ARCHITECTURE.md states its size; the table must be exact, so that a knot that shrinks cannot grow
+//! Files of one crate that import each other, directly or through others, are one cycle: they can only be
+//! understood together. A cycle of more than [`KNOT_MAX`] files is an error unless the table `cycles` in
+//! xtask/structure.md states its size; the table must be exact, so that a cycle that shrinks cannot grow
 //! again unnoticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::layers::{crate_name, members};
 use super::rust::Code;
-use super::tree::{Finding, Tree};
+use super::tree::{Finding, STRUCTURE, Tree};
 
 /// So many files may import each other: a module and its parts.
 const KNOT_MAX: usize = 8;
@@ -22,9 +22,9 @@ type Path = Vec<String>;
 /// The modules of a crate that have a file, with the file's path in the repository.
 type Modules<'t> = BTreeMap<Path, &'t str>;
 
-/// Every knot above [`KNOT_MAX`] files stands in the table `knots` with its exact size, and no other.
-pub fn knots(tree: &Tree) -> Vec<Finding> {
-    let table = match tree.table("knots") {
+/// Every cycle above [`KNOT_MAX`] files stands in the table `cycles` with its exact size, and no other.
+pub fn import_cycles(tree: &Tree) -> Vec<Finding> {
+    let table = match tree.table("cycles") {
         Ok(lines) => lines,
         Err(finding) => return vec![finding],
     };
@@ -36,33 +36,33 @@ pub fn knots(tree: &Tree) -> Vec<Finding> {
 
     let mut findings = Vec::new();
     for (manifest, _) in members(tree) {
-        for knot in of_crate(tree, manifest) {
+        for cycle in of_crate(tree, manifest) {
             let name = crate_name(manifest);
-            if knot.len() <= KNOT_MAX || stated.remove(&(name.to_owned(), knot.len())) {
+            if cycle.len() <= KNOT_MAX || stated.remove(&(name.to_owned(), cycle.len())) {
                 continue;
             }
             let message = format!(
                 "{} files of crate \"{name}\" import each other ({}), the limit is {KNOT_MAX}; if the \
-                 table \"knots\" states a larger number, lower it",
-                knot.len(),
-                sample(&knot)
+                 table \"cycles\" states a larger number, lower it",
+                cycle.len(),
+                sample(&cycle)
             );
-            findings.push(Finding::file(knot[0], message));
+            findings.push(Finding::file(cycle[0], message));
         }
     }
     findings.extend(stated.into_iter().map(|(name, size)| {
         let message =
-            format!("the table \"knots\" states {size} files of \"{name}\": no such knot");
-        Finding::file("ARCHITECTURE.md", message)
+            format!("the table \"cycles\" states {size} files of \"{name}\": no such cycle");
+        Finding::file(STRUCTURE, message)
     }));
     findings
 }
 
-/// The first files of a knot.
-fn sample(knot: &[&str]) -> String {
+/// The first files of a cycle.
+fn sample(cycle: &[&str]) -> String {
     const SHOWN: usize = 12;
-    let more = if knot.len() > SHOWN { ", …" } else { "" };
-    format!("{}{more}", knot.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", "))
+    let more = if cycle.len() > SHOWN { ", …" } else { "" };
+    format!("{}{more}", cycle.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", "))
 }
 
 /// Modules that take part in the core's work, each in a file or a folder below `src/modules/` of their
@@ -120,7 +120,7 @@ pub fn folders_apart(tree: &Tree) -> Vec<Finding> {
     for line in &table {
         let Some((folder, users)) = line.split_once("<-") else {
             let message = format!("the table \"folders\" has a line without an arrow: {line}");
-            findings.push(Finding::file("ARCHITECTURE.md", message));
+            findings.push(Finding::file(STRUCTURE, message));
             continue;
         };
         let folder = folder.trim();
@@ -140,7 +140,7 @@ pub fn folders_apart(tree: &Tree) -> Vec<Finding> {
         }
         findings.extend(unused.into_iter().map(|user| {
             let message = format!("the table \"folders\" lets {user} import {folder}: it does not");
-            Finding::file("ARCHITECTURE.md", message)
+            Finding::file(STRUCTURE, message)
         }));
     }
     findings
@@ -174,7 +174,7 @@ fn imports<'t>(modules: &Modules<'t>, tree: &'t Tree, paths: Paths) -> Vec<(&'t 
     imports
 }
 
-/// The knots of a crate, each in the order of its files' paths.
+/// The cycles of a crate, each in the order of its files' paths.
 fn of_crate<'t>(tree: &'t Tree, manifest: &str) -> Vec<Vec<&'t str>> {
     let modules = modules(tree, manifest.trim_end_matches("Cargo.toml"));
     let files: Vec<&str> = modules.values().copied().collect();
@@ -184,17 +184,17 @@ fn of_crate<'t>(tree: &'t Tree, manifest: &str) -> Vec<Vec<&'t str>> {
     for (from, to) in imports(&modules, tree, Paths::Whole) {
         edges[number[from]].push(number[to]);
     }
-    let mut knots: Vec<Vec<&str>> = components(&edges)
+    let mut cycles: Vec<Vec<&str>> = components(&edges)
         .into_iter()
         .filter(|component| component.len() > 1)
         .map(|component| {
-            let mut knot: Vec<&str> = component.iter().map(|at| files[*at]).collect();
-            knot.sort_unstable();
-            knot
+            let mut cycle: Vec<&str> = component.iter().map(|at| files[*at]).collect();
+            cycle.sort_unstable();
+            cycle
         })
         .collect();
-    knots.sort_unstable();
-    knots
+    cycles.sort_unstable();
+    cycles
 }
 
 /// The modules below `directory`, which ends in a slash.
@@ -486,11 +486,11 @@ mod tests {
     }
 
     fn findings(count: usize, table: &str) -> usize {
-        let page = format!("```knots\n{table}\n```\n");
+        let page = format!("```cycles\n{table}\n```\n");
         let files = ring(count);
-        let mut all = vec![("ARCHITECTURE.md", &*page), ("crates/a/Cargo.toml", "")];
+        let mut all = vec![(STRUCTURE, &*page), ("crates/a/Cargo.toml", "")];
         all.extend(files.iter().map(|(path, text)| (&**path, &**text)));
-        knots(&Tree::of(&all)).len()
+        import_cycles(&Tree::of(&all)).len()
     }
 
     /// The findings about a crate with the modules `b` and `c`.
@@ -553,7 +553,7 @@ mod tests {
         let findings = |table: &str, text: &str| {
             let page = format!("```folders\n{table}\n```\n");
             let files = [
-                ("ARCHITECTURE.md", &*page),
+                (STRUCTURE, &*page),
                 ("crates/a/Cargo.toml", ""),
                 ("crates/a/src/lib.rs", "mod b;\nmod c;\nmod d;\n"),
                 ("crates/a/src/b/mod.rs", "mod e;\npub use e::E;\n"),
@@ -577,7 +577,7 @@ mod tests {
         assert_eq!(findings(KNOT_MAX, ""), 0);
         assert_eq!(findings(KNOT_MAX + 1, ""), 1);
         assert_eq!(findings(KNOT_MAX + 1, "a 9"), 0);
-        // The knot, and the line that is not true.
+        // The cycle, and the line that is not true.
         assert_eq!(findings(KNOT_MAX + 1, "a 10"), 2);
         assert_eq!(findings(KNOT_MAX, "a 9"), 1);
     }

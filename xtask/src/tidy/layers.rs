@@ -1,9 +1,9 @@
-//! Who may depend on whom: the workspace's manifests against the tables in ARCHITECTURE.md.
+//! Who may depend on whom: the workspace's manifests against the tables in xtask/structure.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rust::Code;
-use super::tree::{Finding, Tree};
+use super::tree::{Finding, STRUCTURE, Tree};
 
 /// The binary's package is named after the program, its directory after the role.
 const SERVER_PACKAGE: &str = "nowait";
@@ -57,7 +57,7 @@ pub fn users(tree: &Tree) -> Vec<Finding> {
     for line in &table {
         let Some((used, users)) = line.split_once("<-") else {
             let message = format!("the table \"users\" has a line without an arrow: {line}");
-            findings.push(Finding::file("ARCHITECTURE.md", message));
+            findings.push(Finding::file(STRUCTURE, message));
             continue;
         };
         let used = used.trim();
@@ -84,7 +84,7 @@ pub fn users(tree: &Tree) -> Vec<Finding> {
         }
         findings.extend(unused.into_iter().map(|user| {
             let message = format!("the table \"users\" lets {user} use \"{used}\": it does not");
-            Finding::file("ARCHITECTURE.md", message)
+            Finding::file(STRUCTURE, message)
         }));
     }
     findings
@@ -148,7 +148,7 @@ mod tests {
 
     fn check(manifest: &str) -> Vec<String> {
         let tree = Tree::of(&[
-            ("ARCHITECTURE.md", PAGE),
+            (STRUCTURE, PAGE),
             ("Cargo.toml", "[workspace.dependencies]\nnowait-http = { path = \"\" }\n"),
             ("crates/runtime/Cargo.toml", manifest),
         ]);
@@ -183,7 +183,7 @@ mod tests {
     fn only_listed_files_use_a_protocol() {
         let page = "```users\nh1 <- crates/connections/src/http1/ crates/http/src/old.rs\n```\n";
         let tree = Tree::of(&[
-            ("ARCHITECTURE.md", page),
+            (STRUCTURE, page),
             ("crates/h1/src/lib.rs", "//! As in `use nowait_h1::X`.\nuse nowait_h1::X;\n"),
             ("crates/connections/src/http1/sender.rs", "use nowait_h1::encode;\n"),
             ("crates/http/src/old.rs", "// nowait_h1\n"),
@@ -194,7 +194,7 @@ mod tests {
             found,
             [
                 "crates/http/src/phases/mod.rs: uses \"h1\", but is not in the table \"users\"",
-                "ARCHITECTURE.md: the table \"users\" lets crates/http/src/old.rs use \"h1\": it does \
+                "xtask/structure.md: the table \"users\" lets crates/http/src/old.rs use \"h1\": it does \
                  not",
             ]
         );

@@ -3,7 +3,7 @@
 //! Each check is a pure function over a [`Tree`] (the texts of the repository) that returns its
 //! findings; `run` reads the tree once, runs all of them and prints every finding. The tables of
 //! the rules that a reader should know (who may depend on whom, where unsafe code may stand) are
-//! fenced blocks in ARCHITECTURE.md, so that the page and the check cannot disagree.
+//! fenced blocks in xtask/structure.md, so that the page and the check cannot disagree.
 
 mod cycles;
 mod layers;
@@ -24,7 +24,7 @@ const CHECKS: &[Check] = &[
     ("layers", layers::dependencies),
     ("users", layers::users),
     ("code map", layers::code_map),
-    ("knots", cycles::knots),
+    ("cycles", cycles::import_cycles),
     ("modules", cycles::modules_apart),
     ("folders", cycles::folders_apart),
     ("unsafe", rust::unsafe_code),

@@ -282,8 +282,9 @@ fn char_length(rest: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tidy::tree::STRUCTURE;
 
-    const PAGE: (&str, &str) = ("ARCHITECTURE.md", "```unsafe\ncrates/sys/\n```\n");
+    const PAGE: (&str, &str) = (STRUCTURE, "```unsafe\ncrates/sys/\n```\n");
 
     fn lines(findings: Vec<Finding>) -> Vec<usize> {
         findings.into_iter().map(|finding| finding.line).collect()

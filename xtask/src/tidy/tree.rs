@@ -7,6 +7,9 @@ use std::process::Command;
 
 use crate::workspace::root;
 
+/// The page with the tables of structure.
+pub const STRUCTURE: &str = "xtask/structure.md";
+
 /// The texts of the repository by path relative to its root. Binary files are left out.
 #[derive(Default)]
 pub struct Tree {
@@ -95,14 +98,13 @@ impl Tree {
         self.files.keys().any(|file| file.starts_with(prefix))
     }
 
-    /// The lines of the fenced block ` ```NAME ` in ARCHITECTURE.md, comments (`#`) removed.
+    /// The lines of the fenced block ` ```NAME ` in [`STRUCTURE`], comments (`#`) removed.
     pub fn table(&self, name: &str) -> Result<Vec<String>, Finding> {
-        const PAGE: &str = "ARCHITECTURE.md";
         let opening = format!("```{name}");
-        let page = self.text(PAGE).unwrap_or_default();
+        let page = self.text(STRUCTURE).unwrap_or_default();
         let mut lines = page.lines().skip_while(|line| line.trim() != opening);
         if lines.next().is_none() {
-            return Err(Finding::file(PAGE, format!("has no block {opening}")));
+            return Err(Finding::file(STRUCTURE, format!("has no block {opening}")));
         }
         Ok(lines
             .take_while(|line| line.trim() != "```")
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn table_is_read_without_comments() {
         let page = "# A\n```layers\nsys ->   # the kernel\n\nruntime -> sys\n```\nrest\n";
-        let tree = Tree::of(&[("ARCHITECTURE.md", page)]);
+        let tree = Tree::of(&[(STRUCTURE, page)]);
         assert_eq!(tree.table("layers").unwrap(), ["sys ->", "runtime -> sys"]);
         assert!(tree.table("unsafe").is_err());
     }

@@ -146,7 +146,9 @@ impl ErrorClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
-    /// It creates, changes or removes files.
+    /// It creates a file without content: if that succeeds, writing may fail all the same.
+    Create,
+    /// It changes files or their names.
     Write,
 }
 
@@ -269,12 +271,14 @@ impl Health {
         self.note_answer();
         let errors = match access {
             Access::Read => &self.errors,
-            Access::Write => &self.write_errors,
+            Access::Create | Access::Write => &self.write_errors,
         };
         let error = match result {
             Err(error) => error,
             Ok(_) => {
-                clear(errors);
+                if access != Access::Create {
+                    clear(errors);
+                }
                 return HealthChange::None;
             }
         };
@@ -285,7 +289,9 @@ impl Health {
                 let is_last = errors.fetch_add(1, Relaxed) + 1 >= ERRORS_MAX;
                 match access {
                     Access::Read if is_last => return self.trip(Why::Failing),
-                    Access::Write if is_last || ErrorClass::is_read_only(error) => {
+                    Access::Create | Access::Write
+                        if is_last || ErrorClass::is_read_only(error) =>
+                    {
                         return self.seal(ErrorClass::is_read_only(error));
                     }
                     _ => {}
@@ -364,5 +370,35 @@ impl Drop for OperationSlot<'_> {
     fn drop(&mut self) {
         let waker = self.health.lock().under_way.try_remove(self.key);
         drop(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_can_be_created_but_not_written_seal_the_store() {
+        let health = Health::new(Duration::from_secs(1));
+        let failed = || Err::<(), _>(io::Error::from_raw_os_error(Errno::IO.raw_os_error()));
+        for number in 1..=ERRORS_MAX {
+            assert_eq!(health.note(Access::Create, &Ok(())), HealthChange::None);
+            let expected = match number {
+                ERRORS_MAX => HealthChange::Sealed(false),
+                _ => HealthChange::None,
+            };
+            assert_eq!(health.note(Access::Write, &failed()), expected, "error {number}");
+        }
+        assert_eq!(health.why_not_store(), Some(Why::Sealed));
+    }
+
+    #[test]
+    fn a_success_of_writing_ends_a_row_of_errors() {
+        let health = Health::new(Duration::from_secs(1));
+        let failed = || Err::<(), _>(io::Error::from_raw_os_error(Errno::IO.raw_os_error()));
+        for _ in 0..3 * ERRORS_MAX {
+            assert_eq!(health.note(Access::Write, &failed()), HealthChange::None);
+            assert_eq!(health.note(Access::Write, &Ok(())), HealthChange::None);
+        }
     }
 }

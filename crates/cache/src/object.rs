@@ -309,10 +309,10 @@ impl Store {
     /// Creates a new temporary file and any missing directories.
     pub(crate) async fn create_temp(&self, io: &Io, path: &[u8]) -> io::Result<File> {
         let options = CreateOptions { mode: FILE_MODE, ..CreateOptions::default() };
-        match self.watch_write(fs::create(io, path, &options)).await {
+        match self.watch_create(fs::create(io, path, &options)).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.watch_write(fs::mkdir_parents(io, path, DIR_MODE)).await?;
-                self.watch_write(fs::create(io, path, &options)).await
+                self.watch_create(fs::mkdir_parents(io, path, DIR_MODE)).await?;
+                self.watch_create(fs::create(io, path, &options)).await
             }
             result => result,
         }

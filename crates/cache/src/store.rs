@@ -288,7 +288,17 @@ impl Store {
         result
     }
 
-    /// The same for an operation that creates, changes or removes files.
+    /// The same for an operation that creates a file without content.
+    pub(crate) async fn watch_create<T>(
+        &self,
+        operation: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<T> {
+        let (result, change) = self.health.watch(Access::Create, operation).await;
+        self.note_change(change);
+        result
+    }
+
+    /// The same for an operation that changes files or their names.
     pub(crate) async fn watch_write<T>(
         &self,
         operation: impl Future<Output = io::Result<T>>,

@@ -10,11 +10,11 @@
 //! trailers).
 //!
 //! ```
-//! use nowait_h1::{BodyEvent, Limits, server::Connection};
+//! use nowait_h1::{BodyEvent, Limits, server::ServerConnection};
 //! use nowait_message::RequestHead;
 //!
 //! # fn main() -> Result<(), nowait_h1::RequestError> {
-//! let mut connection = Connection::new(Limits::default());
+//! let mut connection = ServerConnection::new(Limits::default());
 //! let mut head = RequestHead::new();
 //! let input = b"PUT /a%20b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhiGET /next";
 //!

@@ -1,7 +1,7 @@
 //! A client's connection, seen from the server.
 //!
 //! ```
-//! use nowait_h2::hpack::Field;
+//! use nowait_h2::hpack::HpackField;
 //! use nowait_h2::{ConnectionError, Event, Limits, Sink, StreamId, client, server};
 //!
 //! #[derive(Default)]
@@ -11,15 +11,15 @@
 //!     fn begin(&mut self, _: StreamId) {
 //!         self.0.clear();
 //!     }
-//!     fn field(&mut self, field: &Field<'_>) {
+//!     fn field(&mut self, field: &HpackField<'_>) {
 //!         self.0.push((field.name.to_vec(), field.value.to_vec()));
 //!     }
 //! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut client = client::Connection::new(Limits::default());
+//! let mut client = client::ClientConnection::new(Limits::default());
 //! let mut input = Vec::new();
-//! let request = client::Request {
+//! let request = client::RequestControl {
 //!     method: b"GET",
 //!     scheme: b"https",
 //!     authority: b"x",
@@ -30,7 +30,7 @@
 //! head.field(b"Accept", b"*/*");
 //! head.finish(true);
 //!
-//! let mut server = server::Connection::new(Limits::default());
+//! let mut server = server::ServerConnection::new(Limits::default());
 //! let mut fields = Fields::default();
 //! let step = server.receive(&input, &mut fields)?; // SETTINGS
 //! assert_eq!(step.event, Event::Settings);

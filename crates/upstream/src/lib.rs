@@ -7,19 +7,19 @@
 //!
 //! ```
 //! use std::time::Instant;
-//! use nowait_upstream::{Ask, Group, Next};
+//! use nowait_upstream::{BalanceInput, Group, NextPeer};
 //!
 //! let group = Group::of_addresses("example", vec!["127.0.0.1:8080".parse::<std::net::SocketAddr>().unwrap().into()]);
 //! let now = Instant::now();
-//! let mut attempt = group.begin(Ask::default());
+//! let mut attempt = group.begin(BalanceInput::default());
 //! match attempt.next(now) {
-//!     Next::Peer(peer) => {
+//!     NextPeer::Peer(peer) => {
 //!         // connect to peer.address(), or take an idle connection; then:
 //!         peer.succeeded(now, None);
 //!     }
-//!     Next::Busy => { /* attempt.queue(now).await, then next() again */ }
-//!     Next::Unresolved => { /* group.resolved().await, within resolver_timeout, then next() again */ }
-//!     Next::NoLive => { /* 502: no live upstreams while connecting to upstream */ }
+//!     NextPeer::Busy => { /* attempt.queue(now).await, then next() again */ }
+//!     NextPeer::Unresolved => { /* group.resolved().await, within resolver_timeout, then next() again */ }
+//!     NextPeer::NoLive => { /* 502: no live upstreams while connecting to upstream */ }
 //! }
 //! ```
 #![forbid(unsafe_code)]

@@ -63,16 +63,17 @@ fn hits(server: &Server, path: &str) {
 }
 
 /// Whether a cache stores new objects, and why not.
-#[track_caller]
 fn stores(server: &Server, name: &str) -> (bool, Value) {
-    let text = server.get(&format!("/status/caches/{name}")).text();
-    let state: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(state["in_use"], true, "{state}");
-    let stores = state["stores"].as_bool().unwrap();
-    let line = format!("nowait_cache_stores{{cache=\"{name}\"}} {}\n", u8::from(stores));
-    let metrics = server.get("/metrics").text();
-    assert!(metrics.contains(&line), "{metrics}");
-    (stores, state["stores_nothing_because"].clone())
+    // It may change between the two pages.
+    wait::until("both pages to agree", wait::PATIENCE, || {
+        let text = server.get(&format!("/status/caches/{name}")).text();
+        let state: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(state["in_use"], true, "{state}");
+        let stores = state["stores"].as_bool().unwrap();
+        let line = format!("nowait_cache_stores{{cache=\"{name}\"}} {}\n", u8::from(stores));
+        let agrees = server.get("/metrics").text().contains(&line);
+        agrees.then(|| (stores, state["stores_nothing_because"].clone()))
+    })
 }
 
 #[test]

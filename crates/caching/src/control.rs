@@ -1,6 +1,6 @@
 //! `Cache-Control` (RFC 9111 section 5.2): the directives of requests and responses as one struct.
 //!
-//! Used by the rules of RFC 9111 ([`storing`](crate::storing), [`freshness`](crate::freshness)); nginx's
+//! Used by the rules of RFC 9111 ([`storage`](crate::storage), [`freshness`](crate::freshness)); nginx's
 //! rules search the field for words instead ([`validity`](crate::validity)).
 
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! The input of the strict rules (RFC 9111) about a request and about a response, read once.
 //!
-//! Used by [`storing`](crate::storing), [`freshness`](crate::freshness) and
-//! [`updating`](crate::updating).
+//! Used by [`storage`](crate::storage), [`freshness`](crate::freshness) and
+//! [`updates`](crate::updates).
 
 use bytes::Bytes;
 use nowait_message::Method;

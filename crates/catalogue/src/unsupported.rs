@@ -1,6 +1,6 @@
 //! All directives of nginx 1.31 as data, with a reason for those that no table implements.
 //!
-//! A row of the [`Registry`](nowait_conf::Registry) always wins over an entry here, so implementing a
+//! A row of the [`Registry`] always wins over an entry here, so implementing a
 //! directive needs no edit; [`stale`] lists the entries that have become superfluous. Facts only:
 //! names, modules and contexts. Directives that nginx itself lacks are in
 //! [`elsewhere`](crate::elsewhere).

@@ -1,8 +1,8 @@
 //! HTTP/1.1 (RFC 9112) without sockets, files, clocks or threads, for both sides.
 //!
 //! Contents:
-//! - [`server::Connection`]: bytes in, request heads and body ranges out.
-//! - [`client::Connection`]: the same for responses, and whether a connection is reusable.
+//! - [`server::ServerConnection`]: bytes in, request heads and body ranges out.
+//! - [`client::ClientConnection`]: the same for responses, and whether a connection is reusable.
 //! - [`cgi`]: heads of responses without a status line.
 //! - [`BodyDecoder`]: `Content-Length`, chunked and until-close bodies, shared by both.
 //! - [`encode`]: heads and chunk framing, appended to the caller's buffer.

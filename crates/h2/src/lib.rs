@@ -1,7 +1,7 @@
 //! HTTP/2 (RFC 9113) and HPACK (RFC 7541) without sockets, files, clocks or threads, for both sides.
 //!
 //! Contents:
-//! - [`server::Connection`] and [`client::Connection`]: bytes in, events and bytes out. Most of it is
+//! - [`server::ServerConnection`] and [`client::ClientConnection`]: bytes in, events and bytes out. Most of it is
 //!   in [`connection`], which both share.
 //! - [`frame`] and [`frames`]: the frame layer. Lengths are checked before anything is kept.
 //! - [`hpack`]: field blocks.

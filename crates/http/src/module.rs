@@ -1,7 +1,7 @@
 //! What a module adds to the core: directives, handlers of phases, the content of locations, filters,
 //! variables.
 //!
-//! A module knows the core and no other module; only [`modules`](nowait_modules) knows them all. A
+//! A module knows the core and no other module; only the list in `nowait-modules` knows them all. A
 //! location keeps the handlers and filters that its settings call for, in their order. They own their
 //! settings, so nothing is looked up while a request runs.
 
@@ -254,7 +254,7 @@ where
 }
 
 /// Where a filter stands, in the order of application. Filters of one place apply in the order of
-/// [`modules`](nowait_modules).
+/// the list in `nowait-modules`.
 ///
 /// The head is finished before the body is wrapped, because what is wrapped later must be known
 /// earlier: a range is cut only from a body whose length nobody changes. nginx: header filters and
@@ -326,7 +326,7 @@ impl Parts {
     }
 
     /// Adds a handler of a phase. Handlers of one phase have their turns in the order of
-    /// [`modules`](nowait_modules).
+    /// the list in `nowait-modules`.
     pub fn handler(&mut self, phase: Phase, handler: impl Handler + 'static) {
         self.handlers.push((phase, Box::new(handler)));
     }

@@ -30,7 +30,7 @@ impl Watchers {
     }
 }
 
-/// The future of [`Picked::removed`](crate::Picked::removed).
+/// The future of [`SelectedPeer::removed`](crate::SelectedPeer::removed).
 pub struct RemovedFuture {
     group: Arc<Group>,
     peer: Arc<Peer>,

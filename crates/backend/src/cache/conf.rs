@@ -240,7 +240,7 @@ pub struct CacheConf {
 /// The cache that a location uses.
 #[derive(Debug, Clone)]
 pub enum Zone {
-    /// Position in [`HttpConf::caches`](nowait_http::conf::HttpConf::caches).
+    /// Position in [`paths`](super::path::paths).
     Fixed(usize),
     /// The text evaluates to its name.
     Named(Complex),

@@ -224,7 +224,7 @@ impl Writer {
         sink
     }
 
-    /// A log at a syslog server; lines carry their header ([`syslog::Options::push_header`]). All
+    /// A log at a syslog server; lines carry their header ([`syslog::SyslogOptions::push_header`]). All
     /// logs at one server share a socket.
     pub fn syslog(&self, options: &syslog::SyslogOptions) -> Sink {
         let name = format!("syslog:{}", options.server_text);

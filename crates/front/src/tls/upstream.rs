@@ -392,7 +392,7 @@ impl<N> fmt::Debug for UpstreamTls<N> {
 }
 
 impl<N> UpstreamTls<N> {
-    /// The texts that a [`Wish`] is made of.
+    /// The texts that a [`HandshakeParams`] is made of.
     pub fn texts(&self) -> impl Iterator<Item = &Complex<N>> {
         let own = match &self.own {
             ClientCertificate::Fixed(_) => None,

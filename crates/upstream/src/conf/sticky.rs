@@ -71,7 +71,7 @@ pub struct LearnConf {
 }
 
 impl Sticky {
-    /// The texts of which the first non-empty one is passed in [`Ask::sticky`](crate::Ask).
+    /// The texts of which the first non-empty one is passed in [`BalanceInput::sticky`](crate::BalanceInput).
     pub fn lookup(&self) -> &[Template] {
         match self {
             Sticky::Cookie(cookie) => std::slice::from_ref(&cookie.lookup),

@@ -9,7 +9,7 @@
 //!   *before* it looks further, so a change is either seen or reported.
 //! * The kernel queues a report before the call that makes the change returns. A request sent after
 //!   that call is received later. So a loop that has received something since it last looked
-//!   ([`received`](crate::received)) looks for reports again before it uses an entry: after each group of receives
+//!   ([`receive_epoch`](crate::receive_epoch)) looks for reports again before it uses an entry: after each group of receives
 //!   with epoll, whose receives go on during a turn, and once per turn with io_uring, whose receives
 //!   end before the turn begins.
 //! * A report taken by one loop concerns all. The code that takes some is counted ([`Changes::applying`])

@@ -12,9 +12,6 @@ use crate::slots::Key;
 /// The charset that a location declares for its texts, if it is the same for all requests.
 pub static CHARSET: Key<Bytes> = Key::new();
 
-/// `default_type` when it is not configured.
-pub const DEFAULT_TYPE: &str = "text/plain";
-
 /// Extensions up to this length are looked up without allocation; no registered one is longer.
 const INLINE_LEN: usize = 32;
 

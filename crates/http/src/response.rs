@@ -364,18 +364,6 @@ impl Head {
         self.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| &h.value[..])
     }
 
-    /// Removes the fields that describe the content, as nginx does before an error page replaces
-    /// it.
-    pub fn clear_content(&mut self) {
-        self.content_type = None;
-        self.charset = None;
-        self.content_length = None;
-        self.last_modified = None;
-        self.etag = None;
-        self.content_encoding = None;
-        self.accept_ranges = AcceptRanges::No;
-    }
-
     /// Takes over the type and the fields of a response in whose place this one is sent.
     pub fn replace(&mut self, other: Head) {
         if other.content_type.is_some() {

@@ -373,11 +373,6 @@ impl<T, R> Locations<T, R> {
         }
     }
 
-    /// Whether a named location exists.
-    pub fn has_named(&self) -> bool {
-        !self.named.is_empty()
-    }
-
     // Recursion is bounded by the nesting of blocks in the configuration file.
     fn search<'s, E>(
         &'s self,

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use crate::floor;
 use crate::machine;
 use crate::options::BenchOptions;
-use crate::results::{Better, ScenarioResult};
+use crate::peer::{Duty, Peer};
+use crate::results::{Better, Samples, ScenarioResult};
 use crate::scenario::throughput::Coding;
 use crate::server::{self, ORIGIN, ServerProcess, Setup, Side, Variant, origin_configuration};
 
@@ -32,6 +33,15 @@ pub enum Candidate {
     Nginx,
 }
 
+/// One measurement of one variant.
+pub struct Measured {
+    pub value: f64,
+    /// What else was seen, by name with unit.
+    pub also: Vec<(&'static str, f64)>,
+    /// For the line of progress.
+    pub text: String,
+}
+
 /// What a scenario is called.
 pub struct Subject {
     pub name: &'static str,
@@ -45,6 +55,7 @@ impl Bench {
             Side::Nginx => &self.options.nginx,
             Side::Nowait => &self.options.nowait,
             Side::Against => self.options.against.as_ref().unwrap_or(&self.options.nowait),
+            Side::Peer(peer) => self.options.peers.of(peer).unwrap_or(&self.own),
             Side::Floor => &self.own,
         }
     }
@@ -73,6 +84,8 @@ impl Bench {
             listen: String::new(),
             reuseport: false,
             stream: false,
+            duty: Duty::Respond,
+            certificate: None,
             cpus,
             client_cpus,
         }
@@ -203,6 +216,20 @@ impl Bench {
         variants
     }
 
+    /// Adds the peers that can do this.
+    pub fn with_peers(&self, mut variants: Vec<Variant>, duty: Duty, tls: bool) -> Vec<Variant> {
+        let peers = Peer::ALL.into_iter().filter(|peer| peer.can(duty, tls));
+        let peers = peers.filter(|peer| self.options.peers.of(*peer).is_some());
+        variants.extend(peers.map(|peer| variant(peer.name(), Side::Peer(peer), "", "")));
+        variants
+    }
+
+    /// What `return 200` answers as a file, for peers that have only files.
+    pub fn write_tiny(&self) -> Result<(), String> {
+        let path = self.directory.join("www/tiny");
+        std::fs::write(&path, "OK").map_err(|error| format!("{}: {error}", path.display()))
+    }
+
     /// Adds those of the other build of Nowait, each behind the same one of this build.
     pub fn with_other_build(&self, variants: Vec<Variant>) -> Vec<Variant> {
         let other = |variant: &Variant| {
@@ -239,12 +266,12 @@ impl Bench {
             .map_err(|error| format!("origin: {error}"))
     }
 
-    /// Starts an application that speaks FastCGI, on the load generator's processor.
-    pub fn application(&self) -> Result<ServerProcess, String> {
+    /// Starts an application that speaks FastCGI, or takes uploads, on the load generator's processor.
+    pub fn application(&self, kind: floor::FloorKind) -> Result<ServerProcess, String> {
         let cpus = &self.setup(1).client_cpus;
         let directory = self.directory.join("origin");
         let program = self.own.display().to_string();
-        let [argument, kind, threads, file] = floor::arguments(floor::FloorKind::Fastcgi, 1, None);
+        let [argument, kind, threads, file] = floor::arguments(kind, 1, None);
         let wrapper = [program, argument, kind, threads, file];
         ServerProcess::launch_under(&wrapper, &self.own, &directory, ORIGIN, "", cpus, cpus)
             .map_err(|error| format!("application: {error}"))
@@ -259,6 +286,46 @@ impl Bench {
             ],
             Some(Candidate::Nginx) => vec![("nginx again".to_owned(), "use epoll;")],
             None => Vec::new(),
+        }
+    }
+
+    /// Measures all variants, one after the other, in every round. One that fails has no results.
+    ///
+    /// # Errors
+    /// All failed.
+    pub fn alternate(
+        &self,
+        scenario: &Subject,
+        variants: &[Variant],
+        measure: impl Fn(&Variant) -> Result<Measured, String>,
+    ) -> Result<Vec<Samples>, String> {
+        let mut samples: Vec<Samples> =
+            variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
+        let mut failed = vec![None; variants.len()];
+        for round in 0..self.options.rounds {
+            for index in 0..variants.len() {
+                // Every other round backwards, so that no variant always follows the same one.
+                let index = if round % 2 == 0 { index } else { variants.len() - 1 - index };
+                let label = &variants[index].label;
+                if failed[index].is_some() {
+                    continue;
+                }
+                match measure(&variants[index]) {
+                    Ok(measured) => {
+                        self.progress(scenario, round, label, &measured.text);
+                        samples[index].push(measured.value, &measured.also);
+                    }
+                    Err(error) => {
+                        self.progress(scenario, round, label, &format!("FAILED: {error}"));
+                        samples[index].values.clear();
+                        failed[index] = Some(format!("{label}: {error}"));
+                    }
+                }
+            }
+        }
+        match samples.iter().all(|samples| samples.values.is_empty()) {
+            true => Err(failed.into_iter().flatten().next().unwrap_or_default()),
+            false => Ok(samples),
         }
     }
 

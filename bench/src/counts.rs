@@ -15,8 +15,9 @@ use crate::bench::Bench;
 use crate::options::Mode;
 use crate::scenario::Scenario;
 
-/// What is compared: a response from the configuration, a file, an origin and a cache.
-const SCENARIOS: [&str; 4] = ["tiny", "file-1k", "proxy-tiny", "cache-100b"];
+/// What is compared: a response from the configuration, a file, an origin and a cache; and what users add to it.
+const SCENARIOS: [&str; 7] =
+    ["tiny", "file-1k", "file-1k-log", "proxy-tiny", "cache-100b", "tls-1k", "h2-1k"];
 
 /// The variant that valgrind can run.
 const VARIANT: &str = "nowait epoll";

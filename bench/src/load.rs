@@ -23,6 +23,8 @@ const LAZY_RESPONSES: u32 = 8;
 /// Responses that must have come in one piece each before they are left unread.
 const LAZY_AFTER: u64 = 2000;
 const BUFFER_BYTES: usize = 1 << 20;
+/// Requests up to this size fit into a socket's buffer.
+const FITTING_BYTES_MAX: usize = 8 * 1024;
 /// Above this the rest of a response is discarded in the kernel.
 const DISCARD_BYTES_MIN: u64 = 64 * 1024;
 /// Longer bodies are compared by the probe only, which has the time.
@@ -50,8 +52,8 @@ impl Expect {
 #[derive(Debug, Clone)]
 pub struct LoadGroup {
     pub connections: usize,
-    /// Complete request texts. Each connection walks through them in the same scrambled order, beginning
-    /// elsewhere: of many files, none is asked for by several connections at about the same time.
+    /// Complete request texts. Each connection sends them in the same scrambled order from a start of its
+    /// own, so that with many files no two connections request the same file at about the same time.
     pub requests: Vec<Vec<u8>>,
     /// Every response of the group has this size; the body is that of the first request.
     pub expect: Expect,
@@ -73,6 +75,9 @@ pub struct GroupResult {
     pub responses: u64,
     pub bytes: u64,
     pub response_bytes: u64,
+    /// Of requests, in the measured time, and of each of them.
+    pub uploaded: u64,
+    pub request_bytes: u64,
     /// From sending the request to the last byte of the response, in microseconds.
     pub latency: Histogram<u64>,
     /// Connections that the server closed or that failed.
@@ -86,14 +91,18 @@ impl GroupResult {
             responses: 0,
             bytes: 0,
             response_bytes: group.expect.total(),
+            uploaded: 0,
+            request_bytes: group.requests.first().map_or(0, |text| text.len() as u64),
             latency: Histogram::new_with_max(micros, 3).expect("constant bounds are valid"),
             failures: 0,
         }
     }
 
-    /// Requests served, parts of large responses counted too.
+    /// Requests served, parts of large requests and responses counted too.
     pub fn requests(&self) -> f64 {
-        if self.response_bytes >= DISCARD_BYTES_MIN {
+        if self.request_bytes >= DISCARD_BYTES_MIN {
+            self.uploaded as f64 / self.request_bytes as f64
+        } else if self.response_bytes >= DISCARD_BYTES_MIN {
             self.bytes as f64 / self.response_bytes as f64
         } else {
             self.responses as f64
@@ -106,7 +115,7 @@ impl GroupResult {
     }
 
     fn reset(&mut self) {
-        (self.responses, self.bytes, self.failures) = (0, 0, 0);
+        (self.responses, self.bytes, self.uploaded, self.failures) = (0, 0, 0, 0);
         self.latency.reset();
     }
 }
@@ -152,6 +161,10 @@ struct LoadConnection {
     socket: OwnedFd,
     /// Index of the next request; steps through the group's list.
     next: usize,
+    /// The part of the current request that was not sent yet.
+    unsent: std::ops::Range<usize>,
+    /// Its index.
+    current: usize,
     sent: Instant,
     /// Bytes of the current response still to come; 0 while waiting for the end of file.
     remaining: u64,
@@ -203,6 +216,8 @@ impl<'a> LoadRun<'a> {
                     group: index,
                     socket,
                     next: first_of(nth, group),
+                    unsent: 0..0,
+                    current: 0,
                     sent: run.now,
                     remaining: 0,
                     unread: 0,
@@ -221,8 +236,13 @@ impl<'a> LoadRun<'a> {
     }
 
     fn register(&self, index: usize) -> Result<(), LoadError> {
-        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        let socket = &self.connections[index].socket;
+        let connection = &self.connections[index];
+        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        let requests = &self.load.groups[connection.group].requests;
+        if requests.iter().any(|text| text.len() > FITTING_BYTES_MAX) {
+            flags |= EventFlags::OUT;
+        }
+        let socket = &connection.socket;
         epoll::add(&self.epoll, socket, EventData::new_u64(index as u64), flags)
             .map_err(|errno| LoadError::System("epoll_ctl", errno))
     }
@@ -242,7 +262,14 @@ impl<'a> LoadRun<'a> {
             for event in events.drain(..) {
                 let flags = event.flags;
                 let hung_up = flags.intersects(EventFlags::RDHUP | EventFlags::ERR);
-                self.ready(event.data.u64() as usize, hung_up)?;
+                let index = event.data.u64() as usize;
+                if flags.contains(EventFlags::OUT) {
+                    self.send(index);
+                    if !hung_up && !flags.contains(EventFlags::IN) {
+                        continue;
+                    }
+                }
+                self.ready(index, hung_up)?;
             }
         }
         Ok(())
@@ -252,18 +279,36 @@ impl<'a> LoadRun<'a> {
     fn request(&mut self, index: usize) -> Result<(), LoadError> {
         let connection = &mut self.connections[index];
         let group = &self.load.groups[connection.group];
-        let text = &group.requests[connection.next];
+        let (current, text) = (connection.next, &group.requests[connection.next]);
         connection.next = (connection.next + STRIDE) % group.requests.len();
         connection.sent = self.now;
         if connection.remaining == 0 {
             connection.remaining = group.expect.total();
         }
-        match rustix::net::send(&connection.socket, text, SendFlags::NOSIGNAL) {
-            Ok(sent) if sent == text.len() => Ok(()),
-            // The server has gone; the end of file that follows opens the connection again.
-            _ => {
-                self.seen[connection.group].failures += 1;
-                Ok(())
+        (connection.current, connection.unsent) = (current, 0..text.len());
+        self.send(index);
+        Ok(())
+    }
+
+    /// Sends what fits of the rest of a request.
+    fn send(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        let text = &self.load.groups[connection.group].requests[connection.current];
+        let seen = &mut self.seen[connection.group];
+        while !connection.unsent.is_empty() {
+            let rest = &text[connection.unsent.clone()];
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match rustix::net::send(&connection.socket, rest, flags) {
+                Ok(sent) => {
+                    connection.unsent.start += sent;
+                    seen.uploaded += sent as u64;
+                }
+                Err(Errno::AGAIN) if text.len() > FITTING_BYTES_MAX => return,
+                // The server has gone; the end of file that follows opens the connection again.
+                Err(_) => {
+                    connection.unsent = 0..0;
+                    seen.failures += 1;
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,9 @@ pub struct Machine {
     pub namespace: bool,
     pub nginx: String,
     pub nowait: Option<String>,
+    /// Names and versions.
+    #[serde(default)]
+    pub peers: Vec<String>,
     /// What may disturb or slow down the whole run, as it was before.
     #[serde(default)]
     pub state: String,
@@ -56,29 +59,41 @@ pub fn enter_namespace() -> Result<(), String> {
 /// whole session where the scheduler groups by session. Without the right to, nothing is lost but
 /// quiet.
 pub struct Priority {
-    /// What the session had before.
-    session: Option<i32>,
+    /// A shell that gives the session its value back when this process ends, however it ends: otherwise all that
+    /// the session runs afterwards would go before the kernel's own threads.
+    restorer: Option<Child>,
 }
 
 const SESSION: &str = "/proc/self/autogroup";
+
+/// Ends with its input, and survives what a terminal sends to all of its processes.
+const RESTORE: &str = "trap '' HUP INT TERM; read _; echo \"$0\" > /proc/self/autogroup";
 
 impl Priority {
     pub fn raise() -> Priority {
         let _ = rustix::process::setpriority_process(None, NICE);
         // "/autogroup-13 nice 0"
         let text = fs::read_to_string(SESSION).unwrap_or_default();
-        let session = text.split_whitespace().last().and_then(|nice| nice.parse().ok());
-        if session.is_some() {
+        let session = text.split_whitespace().last().and_then(|nice| nice.parse::<i32>().ok());
+        let restorer = session.and_then(|session| {
+            let mut command = Command::new("sh");
+            command.args(["-c", RESTORE, &session.to_string()]);
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            // A signal for our process group must not end it, too.
+            command.process_group(0).spawn().ok()
+        });
+        if restorer.is_some() {
             let _ = fs::write(SESSION, NICE.to_string());
         }
-        Priority { session }
+        Priority { restorer }
     }
 }
 
 impl Drop for Priority {
     fn drop(&mut self) {
-        if let Some(nice) = self.session {
-            let _ = fs::write(SESSION, nice.to_string());
+        if let Some(restorer) = &mut self.restorer {
+            drop(restorer.stdin.take());
+            let _ = restorer.wait();
         }
     }
 }
@@ -105,7 +120,7 @@ fn prepare_namespace() -> Result<(), String> {
 }
 
 impl Machine {
-    pub fn describe(nginx: String, nowait: Option<String>) -> Machine {
+    pub fn describe(nginx: String, nowait: Option<String>, peers: Vec<String>) -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let processor = read("/proc/cpuinfo")
             .lines()
@@ -119,6 +134,7 @@ impl Machine {
             namespace: std::env::var_os(INSIDE).is_some(),
             nginx,
             nowait,
+            peers,
             state: state(),
         }
     }

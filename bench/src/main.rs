@@ -15,6 +15,7 @@ mod load;
 mod machine;
 mod options;
 mod paced;
+mod peer;
 mod probe;
 mod process;
 mod report;
@@ -31,7 +32,7 @@ use bench::{Bench, Candidate};
 use machine::Machine;
 use options::BenchOptions;
 use results::Results;
-use scenario::Scenario;
+use scenario::{Scenario, curves};
 
 fn main() -> ExitCode {
     match run() {
@@ -47,17 +48,27 @@ fn run() -> Result<(), String> {
     if let Some(served) = floor::serve_if_asked(std::env::args().skip(1)) {
         return served.map_err(|error| format!("floor: {error}"));
     }
-    let Some(options) = BenchOptions::parse(std::env::args().skip(1))? else { return Ok(()) };
+    let Some(mut options) = BenchOptions::parse(std::env::args().skip(1))? else { return Ok(()) };
     let scenarios = scenario::all();
     let order: Vec<&str> = scenarios.iter().map(|scenario| scenario.subject.name).collect();
+    let curves = curves::all();
+    if options.list && options.growth {
+        curves.iter().for_each(|curve| println!("{:22} {}", curve.name(), curve.title()));
+        return Ok(());
+    }
     if options.list {
         scenarios
             .iter()
             .for_each(|Scenario { subject, .. }| println!("{:18} {}", subject.name, subject.title));
         return Ok(());
     }
-    if let Some(unknown) = options.only.iter().find(|name| !order.contains(&name.as_str())) {
-        return Err(format!("no scenario \"{unknown}\"; there are {}", order.join(", ")));
+    let names: Vec<&str> = if options.growth {
+        curves.iter().map(|curve| curve.name()).collect()
+    } else {
+        order.clone()
+    };
+    if let Some(unknown) = options.only.iter().find(|name| !names.contains(&name.as_str())) {
+        return Err(format!("no scenario \"{unknown}\"; there are {}", names.join(", ")));
     }
     if !options.in_place {
         machine::enter_namespace().map_err(|why| {
@@ -72,6 +83,8 @@ fn run() -> Result<(), String> {
         println!("nginx alone is measured: {why}");
     }
     let nowait = nowait.ok();
+    let named = options.named_peers.clone();
+    let peers = options.peers.check(&named)?;
     let candidate = nowait.as_deref().map(|version| {
         if version.starts_with("nginx") { Candidate::Nginx } else { Candidate::Nowait }
     });
@@ -87,7 +100,10 @@ fn run() -> Result<(), String> {
     let bench = Bench { options, own, directory, candidate };
     let outcome = match &bench.options.counts {
         Some((mode, file)) => counts::run(&bench, &scenarios, *mode, file),
-        None => measure(&bench, &selected, &order, Machine::describe(nginx, nowait)),
+        None if bench.options.growth => {
+            curves::run(&bench, Machine::describe(nginx, nowait, peers))
+        }
+        None => measure(&bench, &selected, &order, Machine::describe(nginx, nowait, peers)),
     };
     let _ = std::fs::remove_dir_all(&bench.directory);
     outcome

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::peer::{Peer, Programs};
+
 pub const USAGE: &str = "usage: cargo xtask bench [OPTIONS]
 
 Runs nginx and Nowait side by side, alternating, and prints the ratios.
@@ -15,10 +17,16 @@ Runs nginx and Nowait side by side, alternating, and prints the ratios.
   --nginx PATH      the reference, default: nginx from PATH
   --nowait PATH     what is measured, default: target/dist/nowait; an nginx here measures
                     the benchmark itself (the ratio must be 1.00)
+  --haproxy PATH    HAProxy, H2O and Varnish, beside which some scenarios are measured, too;
+  --h2o PATH        default: those in PATH. What is not there is left out
+  --varnish PATH
+  --no-peers        none of them
   --against PATH    another build of Nowait, which runs in the same rounds; throughput scenarios
                     only, printed only
   --out DIR         where results.json, table.md and the charts go, default of a full run:
                     bench/results; scenarios that are not measured keep their results there
+  --growth          what more connections, servers, locations, entries and so on cost, in several
+                    sizes; default of --out: bench/results/growth. --list and --only go with it
   --count           count user instructions (valgrind) and system calls (strace) per request
                     instead of measuring time; throughput scenarios only, printed only
   --check-counts FILE   count user instructions of a few scenarios, and fail if one has grown by more
@@ -40,6 +48,8 @@ pub struct BenchOptions {
     /// Empty: all scenarios.
     pub only: Vec<String>,
     pub list: bool,
+    /// Measure curves instead of scenarios.
+    pub growth: bool,
     pub rounds: usize,
     /// Length of one measurement, without its warm-up.
     pub seconds: f64,
@@ -47,6 +57,10 @@ pub struct BenchOptions {
     pub retries: usize,
     pub nginx: PathBuf,
     pub nowait: PathBuf,
+    /// Other servers.
+    pub peers: Programs,
+    /// Those of them that were named.
+    pub named_peers: Vec<Peer>,
     /// Another build of Nowait.
     pub against: Option<PathBuf>,
     /// `None`: results are printed, not kept.
@@ -67,6 +81,7 @@ impl BenchOptions {
         let mut options = BenchOptions {
             only: Vec::new(),
             list: false,
+            growth: false,
             rounds: 12,
             seconds: 2.0,
             count: false,
@@ -74,6 +89,8 @@ impl BenchOptions {
             retries: 2,
             nginx: PathBuf::from("nginx"),
             nowait: target.join("dist/nowait"),
+            peers: Programs(Peer::ALL.map(|peer| (peer, peer.program().into())).to_vec()),
+            named_peers: Vec::new(),
             against: None,
             out: Some(repository.join("bench/results")),
             in_place: false,
@@ -86,11 +103,16 @@ impl BenchOptions {
             match arg.as_str() {
                 "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
                 "--list" => options.list = true,
+                "--growth" => options.growth = true,
                 "--rounds" => options.rounds = number(&value()?)?,
                 "--seconds" => options.seconds = number(&value()?)?,
                 "--retries" => options.retries = number(&value()?)?,
                 "--quick" => quick = true,
                 "--nginx" => options.nginx = value()?.into(),
+                "--haproxy" => options.name(Peer::Haproxy, value()?),
+                "--h2o" => options.name(Peer::H2o, value()?),
+                "--varnish" => options.name(Peer::Varnish, value()?),
+                "--no-peers" => options.peers = Programs::default(),
                 "--against" => options.against = Some(value()?.into()),
                 "--nowait" => options.nowait = value()?.into(),
                 "--out" => {
@@ -107,6 +129,9 @@ impl BenchOptions {
                 }
                 other => return Err(format!("unknown option \"{other}\"\n\n{USAGE}")),
             }
+        }
+        if options.growth && !out_given {
+            options.out = Some(repository.join("bench/results/growth"));
         }
         if quick {
             (options.rounds, options.seconds, options.retries) = (3, 1.0, 0);
@@ -125,6 +150,14 @@ impl BenchOptions {
             return Err("--rounds must be at least 1, --seconds from 0.1 to 600".to_owned());
         }
         Ok(Some(options))
+    }
+}
+
+impl BenchOptions {
+    fn name(&mut self, peer: Peer, path: String) {
+        self.peers.0.retain(|(known, _)| *known != peer);
+        self.peers.0.push((peer, path.into()));
+        self.named_peers.push(peer);
     }
 }
 
@@ -161,6 +194,19 @@ mod tests {
         assert_eq!(parse("--count --out x").unwrap().unwrap().out, None);
         assert_eq!(parse("--out x --against y").unwrap().unwrap().out, None);
         assert!(parse("--out x --quick").unwrap().unwrap().out.is_some());
+        let growth = parse("--growth").unwrap().unwrap().out.unwrap();
+        assert!(growth.ends_with("bench/results/growth"));
+        assert_eq!(parse("--growth --only map-memory").unwrap().unwrap().out, None);
+    }
+
+    #[test]
+    fn peers_can_be_named_or_left_out() {
+        let options = parse("--h2o /opt/h2o").unwrap().unwrap();
+        assert_eq!(options.peers.of(Peer::H2o), Some(&"/opt/h2o".into()));
+        assert_eq!(options.peers.of(Peer::Haproxy), Some(&"haproxy".into()));
+        assert_eq!(options.named_peers, [Peer::H2o]);
+        let options = parse("--no-peers --varnish x").unwrap().unwrap();
+        assert_eq!(options.peers.0, [(Peer::Varnish, "x".into())]);
     }
 
     #[test]

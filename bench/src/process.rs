@@ -53,12 +53,21 @@ pub fn machine_time() -> Duration {
 
 /// Proportional set size of these processes in bytes: pages shared by n processes count 1/n each.
 pub fn memory_bytes(pids: &[u32]) -> u64 {
-    let of = |pid: &u32| {
-        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-        line.trim().trim_end_matches(" kB").parse::<u64>().ok()
-    };
-    pids.iter().filter_map(of).sum::<u64>() * 1024
+    pids.iter().map(|pid| rollup(*pid, "Pss:")).sum()
+}
+
+/// What these processes have allocated, in bytes: like [`memory_bytes`] without the pages of files, programs
+/// included, of which other processes of this machine may have a share.
+pub fn allocated_bytes(pids: &[u32]) -> u64 {
+    pids.iter().map(|pid| rollup(*pid, "Pss_Anon:") + rollup(*pid, "Pss_Shmem:")).sum()
+}
+
+/// A line of `smaps_rollup` in bytes.
+fn rollup(pid: u32, name: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let kb = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kb.unwrap_or(0) * 1024
 }
 
 fn precise(pid: u32) -> Option<Duration> {
@@ -93,6 +102,8 @@ mod tests {
         let parent = stat_field(pid, 1).unwrap().parse::<u32>().unwrap();
         assert!(tree(parent).contains(&pid));
         assert!(memory_bytes(&[pid]) > 100_000);
+        let allocated = allocated_bytes(&[pid]);
+        assert!(allocated > 100_000 && allocated < memory_bytes(&[pid]));
     }
 
     #[test]

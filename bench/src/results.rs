@@ -83,6 +83,16 @@ impl Samples {
 }
 
 impl ScenarioResult {
+    /// The best of the peers.
+    pub fn best_peer(&self) -> Option<&VariantResult> {
+        let peers = self.rows.iter().filter(|row| matches!(row.side, Side::Peer(_)));
+        let median = |row: &VariantResult| row.value.median;
+        match self.better {
+            Better::Lower => peers.min_by(|a, b| median(a).total_cmp(&median(b))),
+            Better::Higher => peers.max_by(|a, b| median(a).total_cmp(&median(b))),
+        }
+    }
+
     /// Finds nginx's best row and sets every row in relation to it.
     pub fn fill(&mut self, samples: &[Samples], usual: Option<&str>) {
         let median = |s: &Samples| Summary::of(&s.values).map_or(f64::NAN, |s| s.median);
@@ -135,6 +145,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peer::Peer;
 
     #[test]
     fn the_best_of_nginx_is_the_reference() {
@@ -144,6 +155,8 @@ mod tests {
             ("on", Side::Nginx, 10.0),
             ("epoll", Side::Nowait, 6.0),
             ("against: epoll", Side::Against, 12.0),
+            ("HAProxy", Side::Peer(Peer::Haproxy), 7.0),
+            ("H2O", Side::Peer(Peer::H2o), 5.0),
         ] {
             let mut s = Samples::new(label, side);
             s.push(value, &[("requests/s", 1.0)]);
@@ -168,6 +181,7 @@ mod tests {
         assert_eq!(outcome.rows[3].ratio_against, None);
         let text = serde_json::to_string(&outcome).unwrap();
         let back: ScenarioResult = serde_json::from_str(&text).unwrap();
-        assert_eq!(back.rows.len(), 4);
+        assert_eq!(back.rows.len(), 6);
+        assert_eq!(back.best_peer().unwrap().label, "H2O");
     }
 }

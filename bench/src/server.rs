@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 use crate::machine::pin;
+use crate::peer::{Duty, Peer};
 use crate::process;
+use crate::tls::Certificate;
 
 /// Where every server listens; one at a time, in a namespace of our own.
 pub const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 18_080);
@@ -53,6 +55,8 @@ pub enum Side {
     Nowait,
     /// The build of Nowait that `--against` names.
     Against,
+    /// Another server.
+    Peer(Peer),
     /// A server or relay that parses nothing, for comparison: `floor.rs`.
     Floor,
 }
@@ -74,6 +78,10 @@ pub struct Setup {
     pub reuseport: bool,
     /// The server passes connections on to the origin without looking at them (`stream`).
     pub stream: bool,
+    /// What the server does, for peers, whose configurations are not nginx's.
+    pub duty: Duty,
+    /// The certificate that the lines name.
+    pub certificate: Option<Certificate>,
     /// The processors that the server may use.
     pub cpus: Vec<usize>,
     /// The processors of the load generator, restored after the start.
@@ -203,7 +211,7 @@ impl ServerProcess {
         ServerProcess::start_under(&[], binary, directory, setup, variant)
     }
 
-    /// As [`ServerProcess::start`], run by the program that `wrapper` names, with its arguments.
+    /// Like [`ServerProcess::start`], run by the program that `wrapper` names, with its arguments.
     pub fn start_under(
         wrapper: &[String],
         binary: &Path,
@@ -211,8 +219,15 @@ impl ServerProcess {
         setup: &Setup,
         variant: &Variant,
     ) -> Result<ServerProcess, String> {
-        let text = configuration(directory, setup, variant);
         let (cpus, client_cpus) = (&setup.cpus, &setup.client_cpus);
+        if let Side::Peer(peer) = variant.side {
+            let start = peer.start(directory, setup.duty, setup);
+            let (name, text) = start.file;
+            write_files(directory, name, &text)?;
+            let command = command(wrapper, binary, &start.arguments);
+            return ServerProcess::run(command, directory, ADDRESS, cpus, client_cpus);
+        }
+        let text = configuration(directory, setup, variant);
         ServerProcess::launch_under(wrapper, binary, directory, ADDRESS, &text, cpus, client_cpus)
     }
 
@@ -229,7 +244,7 @@ impl ServerProcess {
         ServerProcess::launch_under(&[], binary, directory, address, text, cpus, client_cpus)
     }
 
-    /// As [`ServerProcess::launch`], run by the program that `wrapper` names, with its arguments.
+    /// Like [`ServerProcess::launch`], run by the program that `wrapper` names, with its arguments.
     pub fn launch_under(
         wrapper: &[String],
         binary: &Path,
@@ -239,32 +254,30 @@ impl ServerProcess {
         cpus: &[usize],
         client_cpus: &[usize],
     ) -> Result<ServerProcess, String> {
+        write_files(directory, "nginx.conf", text)?;
+        let prefix = format!("{}/", directory.display());
+        let arguments = ["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"].map(str::to_owned);
+        let command = command(wrapper, binary, &arguments);
+        ServerProcess::run(command, directory, address, cpus, client_cpus)
+    }
+
+    /// Starts a program, and waits until it listens.
+    fn run(
+        mut command: Command,
+        directory: &Path,
+        address: SocketAddr,
+        cpus: &[usize],
+        client_cpus: &[usize],
+    ) -> Result<ServerProcess, String> {
         let file_error = |error: std::io::Error| format!("{}: {error}", directory.display());
-        fs::create_dir_all(directory).map_err(file_error)?;
-        let _ = fs::remove_file(directory.join("error.log"));
-        fs::write(directory.join("nginx.conf"), text).map_err(file_error)?;
         let output = File::create(directory.join("output")).map_err(file_error)?;
         let errors = output.try_clone().map_err(file_error)?;
-
-        let mut command = match wrapper {
-            [] => Command::new(binary),
-            [program, arguments @ ..] => {
-                let mut command = Command::new(program);
-                command.args(arguments).arg(binary);
-                command
-            }
-        };
-        command
-            .arg("-p")
-            .arg(format!("{}/", directory.display()))
-            .args(["-c", "nginx.conf", "-e", "error.log"])
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(errors);
+        command.stdin(Stdio::null()).stdout(output).stderr(errors);
         // A child inherits the processors of the thread that starts it.
         pin(cpus)?;
         let begin = Instant::now();
-        let child = command.spawn().map_err(|error| format!("{}: {error}", binary.display()));
+        let program = command.get_program().to_owned();
+        let child = command.spawn().map_err(|error| format!("{}: {error}", program.display()));
         pin(client_cpus)?;
         let mut server = ServerProcess {
             child: child?,
@@ -316,6 +329,28 @@ impl ServerProcess {
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(5)..].join("\n")
     }
+}
+
+/// The configuration, and no log of an earlier run.
+fn write_files(directory: &Path, name: &str, text: &str) -> Result<(), String> {
+    let file_error = |error: std::io::Error| format!("{}: {error}", directory.display());
+    fs::create_dir_all(directory).map_err(file_error)?;
+    let _ = fs::remove_file(directory.join("error.log"));
+    fs::write(directory.join(name), text).map_err(file_error)
+}
+
+/// A program, run by another one if `wrapper` names it.
+fn command(wrapper: &[String], binary: &Path, arguments: &[String]) -> Command {
+    let mut command = match wrapper {
+        [] => Command::new(binary),
+        [program, before @ ..] => {
+            let mut command = Command::new(program);
+            command.args(before).arg(binary);
+            command
+        }
+    };
+    command.args(arguments);
+    command
 }
 
 impl Drop for ServerProcess {

@@ -5,7 +5,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +30,31 @@ pub enum KeyType {
     Rsa,
 }
 
-/// Writes a certificate and its key; returns the lines that name them, for both servers.
+/// A certificate and its key.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    pub chain: PathBuf,
+    pub key: PathBuf,
+    /// Both in one file.
+    pub both: PathBuf,
+}
+
+impl Certificate {
+    /// The lines that name them, for nginx and Nowait.
+    pub fn lines(&self) -> String {
+        format!(
+            "ssl_certificate {}; ssl_certificate_key {}; ssl_protocols TLSv1.2 TLSv1.3;",
+            self.chain.display(),
+            self.key.display()
+        )
+    }
+}
+
+/// Writes a certificate and its key.
 ///
 /// # Errors
 /// The files can't be written.
-pub fn certificate(directory: &Path, key: KeyType) -> Result<String, String> {
+pub fn certificate(directory: &Path, key: KeyType) -> Result<Certificate, String> {
     let pair = match key {
         KeyType::Ecdsa => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
         KeyType::Rsa => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
@@ -42,15 +62,15 @@ pub fn certificate(directory: &Path, key: KeyType) -> Result<String, String> {
     let pair = pair.map_err(|error| error.to_string())?;
     let params = CertificateParams::new(vec!["localhost".to_owned()]);
     let signed = params.and_then(|params| params.self_signed(&pair));
-    let (chain, key) = (directory.join("own.pem"), directory.join("own.key"));
-    std::fs::write(&chain, signed.map_err(|error| error.to_string())?.pem())
-        .and_then(|()| std::fs::write(&key, pair.serialize_pem()))
+    let signed = signed.map_err(|error| error.to_string())?.pem();
+    let path = |name| directory.join(name);
+    let written =
+        Certificate { chain: path("own.pem"), key: path("own.key"), both: path("both.pem") };
+    std::fs::write(&written.chain, &signed)
+        .and_then(|()| std::fs::write(&written.key, pair.serialize_pem()))
+        .and_then(|()| std::fs::write(&written.both, signed + &pair.serialize_pem()))
         .map_err(|error| format!("{}: {error}", directory.display()))?;
-    Ok(format!(
-        "ssl_certificate {}; ssl_certificate_key {}; ssl_protocols TLSv1.2 TLSv1.3;",
-        chain.display(),
-        key.display()
-    ))
+    Ok(written)
 }
 
 /// A client's settings; `resumes`: with the sessions of earlier connections.
@@ -80,9 +100,14 @@ impl TlsConnection {
     /// # Errors
     /// Those of the socket and of the handshake.
     pub fn open(target: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<TlsConnection> {
-        let mut socket = TcpStream::connect_timeout(&target, TIMEOUT)?;
+        let socket = TcpStream::connect_timeout(&target, TIMEOUT)?;
         socket.set_read_timeout(Some(TIMEOUT))?;
         socket.set_nodelay(true)?;
+        TlsConnection::over(socket, config)
+    }
+
+    /// Makes the handshake on a connection.
+    pub fn over(mut socket: TcpStream, config: &Arc<ClientConfig>) -> io::Result<TlsConnection> {
         let name = ServerName::try_from("localhost").expect("a valid name");
         let mut connection =
             ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use nowait_conf::{
-    Bundle, Context, Cx, Diagnostic, Diagnostics, Msec, Node, Offset, Own, Paths, Regex, Registry,
-    Size, Template, Tree, Words, directives, parse, rows,
+    Bundle, Context, Cx, Diagnostic, Diagnostics, LocalSetting, Msec, Node, Offset, Paths, Regex,
+    Registry, Size, Template, Tree, Words, directives, parse, rows,
 };
 use nowait_fuzz::shape;
 
@@ -26,7 +26,7 @@ directives! {
     text: Template = "$host", in ANY, args "text";
     regex: Vec<Regex>, in ANY, args "pattern";
     path: Option<nowait_conf::Path>, in ANY, args "path";
-    words: Own<Words>, in ANY, args "word ...";
+    words: LocalSetting<Words>, in ANY, args "word ...";
 }
 
 rows! {

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use nowait_modules::dav::if_header::If;
-use nowait_modules::dav::properties::{Find, Patch, load, save};
+use nowait_modules::dav::properties::{PropertyChange, PropertySelection, load, save};
 use nowait_modules::dav::{parse_destination, xml};
 
 fuzz_target!(|data: &[u8]| {
@@ -22,8 +22,8 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         1 => {
-            let _ = Find::parse(text);
-            let Some(patches) = Patch::parse(text) else { return };
+            let _ = PropertySelection::parse(text);
+            let Some(patches) = PropertyChange::parse(text) else { return };
             let mut properties = Vec::new();
             patches.into_iter().for_each(|patch| patch.apply(&mut properties));
             let saved = save(&properties);

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use nowait_testkit::wait::{PATIENCE, until};
+use nowait_testkit::wait::{PATIENCE, try_until};
 use nowait_testkit::{Driver, Server, TempDir};
 
 use crate::binary;
@@ -61,7 +61,7 @@ fn soak(driver: Driver, mut goes_on: impl FnMut() -> bool) {
     for object in 0..OBJECTS {
         truth.get(object).expect("an answer");
     }
-    let descriptors = descriptors(&server);
+    let descriptors = descriptors(&server).len();
     let mut memory_kb = None;
     std::thread::scope(|scope| {
         let load = |client| {
@@ -82,9 +82,11 @@ fn soak(driver: Driver, mut goes_on: impl FnMut() -> bool) {
     });
     no_temporary_files(dir.path());
     // Open files of hot objects and idle connections are closed after some seconds.
-    until("descriptors to be closed", PATIENCE, || {
-        (self::descriptors(&server) <= descriptors).then_some(())
-    });
+    let closed =
+        try_until(PATIENCE, || (self::descriptors(&server).len() <= descriptors).then_some(()));
+    if closed.is_none() {
+        panic!("more than {descriptors} descriptors: {:#?}", self::descriptors(&server));
+    }
     if let Some(before) = memory_kb {
         let now = resident_kb(&server);
         assert!(now <= before + GROWTH_KB_MAX, "{before} KB became {now} KB");
@@ -100,9 +102,16 @@ fn process(server: &Server) -> u32 {
     children[0]
 }
 
-fn descriptors(server: &Server) -> usize {
+/// What the descriptors of the server process are open for.
+fn descriptors(server: &Server) -> Vec<String> {
     let path = format!("/proc/{}/fd", process(server));
-    std::fs::read_dir(path).expect("the process is there").count()
+    let descriptors = std::fs::read_dir(path).expect("the process is there");
+    // One may be closed meanwhile.
+    descriptors
+        .flatten()
+        .filter_map(|descriptor| std::fs::read_link(descriptor.path()).ok())
+        .map(|target| target.display().to_string())
+        .collect()
 }
 
 fn resident_kb(server: &Server) -> u64 {

@@ -7,7 +7,7 @@ use nowait_testkit::origin::Step;
 use super::example;
 
 /// A script of PHP that answers requests on one connection.
-fn php(responses: &[&str]) -> Vec<Step> {
+pub(super) fn php(responses: &[&str]) -> Vec<Step> {
     let record = |kind: u8, content: &str| {
         let [high, low] = u16::try_from(content.len()).unwrap().to_be_bytes();
         [&[1, kind, 0, 1, high, low, 0, 0], content.as_bytes()].concat()
@@ -35,6 +35,7 @@ fn php_application() {
         .file("srv/app/public/index.php", "<?php")
         .file("srv/app/public/logo.txt", "logo")
         .file("srv/app/public/.env", "secret")
+        .file("srv/app/public/.hidden.php", "<?php")
         .file("srv/app/files/report.txt", "report")
         .file("var/cache/php/.keep", "")
         .file("log/app.log", "")
@@ -54,7 +55,9 @@ fn php_application() {
     assert_eq!(client.response().text(), "<p>yours");
     client.send(with_session("/report"));
     assert_eq!(client.response().text(), "report");
-    for (path, status) in [("/none.php", 404), ("/protected/report.txt", 404), ("/.env", 403)] {
+    for (path, status) in
+        [("/none.php", 404), ("/protected/report.txt", 404), ("/.env", 403), ("/.hidden.php", 403)]
+    {
         assert_eq!(server.get(path).status, status, "{path}");
     }
     let sent = String::from_utf8_lossy(&origin.received()[0]).into_owned();

@@ -21,6 +21,72 @@ fn an_unread_body_does_not_disturb_the_next_request() {
     });
 }
 
+/// A large receive ends with the content.
+#[test]
+fn the_request_behind_a_long_body_is_another_one() {
+    const MB: usize = 1024 * 1024;
+    let site = server(
+        "client_max_body_size 0;
+         dav_methods PUT;
+         location /new/ { return 200 $uri; }
+         location /buffered/ { proxy_pass http://127.0.0.1:%%PORT_1%%/; }
+         location /passed/ {
+             proxy_pass http://127.0.0.1:%%PORT_1%%/;
+             proxy_request_buffering off;
+             proxy_http_version 1.1;
+         }
+     }
+     server {
+         listen 127.0.0.1:%%PORT_1%%;
+         client_max_body_size 0;
+         root %%DIR%%/html;
+         dav_methods PUT;",
+    )
+    .file("html/f", "");
+    on_each_driver(&site, |server| {
+        world_writable(&server.dir().join("html"));
+        for place in ["/buffered/f", "/passed/f", "/f"] {
+            let mut client = server.client();
+            for length in [3 * MB, 3 * MB + 20 * 1024 + 1, 5 * MB - 1, 2 * MB + 64 * 1024 - 1] {
+                let put =
+                    format!("PUT {place} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+                let get = "GET /new/ HTTP/1.1\r\nHost: x\r\n\r\n";
+                let chunks = [
+                    &b"PUT /f HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"[..],
+                    format!("{length:x}\r\n").as_bytes(),
+                    &pattern(length),
+                    b"\r\n0\r\n\r\n",
+                ]
+                .concat();
+                client.send(
+                    [put.as_bytes(), &pattern(length), get.as_bytes(), &chunks, get.as_bytes()]
+                        .concat(),
+                );
+                for new in [false, true, false, true] {
+                    let response = client.response();
+                    let text = if new { "/new/" } else { "" };
+                    assert_eq!(
+                        (response.text().as_str(), response.status / 100),
+                        (text, 2),
+                        "{place} {length}"
+                    );
+                    if !new {
+                        assert!(
+                            std::fs::read(server.dir().join("html/f")).unwrap() == pattern(length),
+                            "{place} {length}"
+                        );
+                    }
+                }
+            }
+        }
+    });
+}
+
+fn world_writable(directory: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o777)).unwrap();
+}
+
 #[test]
 fn chunked_bodies_with_extensions_and_trailers_end_where_they_end() {
     let site = server(ECHO);

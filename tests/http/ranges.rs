@@ -202,9 +202,13 @@ fn ranges_of_what_a_filter_changes() {
                 );
             }
         }
-        // Parts are fetched for one range only.
-        let exchange = "GET /slice/a HTTP/1.1\nHost: x\nRange: bytes=0-1,6-7";
-        check_on(server, exchange, &format!("200\n!Content-Range\n\n{WHOLE}"));
+        // nginx sends the whole.
+        if !asks_nginx() {
+            let several = ask(server, "/slice/a", &["Range: bytes=0-1,6-7"]);
+            assert_eq!((several.status, several.header("Content-Range")), (206, None));
+            let last = "Content-Range: bytes 6-7/10\r\n\r\ngh\r\n--";
+            assert!(several.text().contains(last), "{several}");
+        }
         let exchange = "GET /slice/a HTTP/1.1\nHost: x\nRange: bytes=6-7";
         check_on(server, exchange, "206\nContent-Range: bytes 6-7/10\n\ngh");
 

@@ -88,7 +88,7 @@ const MOUNTS: &[ChangeSteps] = &[
             run("mount", &["--bind", text(&dir.join("two/sub/page")), text(&page(dir))]);
         }),
         ("that is changed", |dir| fs::write(dir.join("two/sub/page"), "changed").unwrap()),
-        ("that is removed", |dir| run("umount", &[&dir.join("one/sub/page")])),
+        ("that is removed", |dir| unmount(&dir.join("one/sub/page"))),
     ],
     &[
         ("another directory is bound there", |dir| {
@@ -208,7 +208,7 @@ fn check(server: &Server, root: &Path, name: &str, changes: &[ChangeSteps]) -> u
         symlink("one", dir.join("now")).unwrap();
         let _mounts = Mounts(&dir);
         let target = |place: &str| format!("/{place}/{name}/{number}/now/sub/page");
-        // Mounts elsewhere may put that off for so long that it is not waited for.
+        // Other mounts may delay that for so long that the test doesn't wait for it.
         let seen = wait::try_until(Duration::from_secs(3), || {
             let before = hits(server);
             clients.ask(&target("on"));

@@ -1,5 +1,9 @@
 //! `secure_link` and its variables.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE;
+use data_encoding::HEXLOWER;
+
 use crate::stage::{gets, refused, server};
 
 #[test]
@@ -102,20 +106,10 @@ fn digest(text: &str) -> [u8; 16] {
 }
 
 fn hex(text: &str) -> String {
-    digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&digest(text))
 }
 
 /// In base64url with padding.
 fn md5(text: &str) -> String {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut out = String::new();
-    for group in digest(text).chunks(3) {
-        let byte = |n: usize| u32::from(*group.get(n).unwrap_or(&0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for n in 0..4 {
-            let digit = char::from(DIGITS[(bits >> (18 - 6 * n) & 63) as usize]);
-            out.push(if n > group.len() { '=' } else { digit });
-        }
-    }
-    out
+    URL_SAFE.encode(digest(text))
 }

@@ -138,7 +138,7 @@ fn links_may_stay_inside() {
         };
         assert_eq!(names("/"), [false, false, true, true, true, true]);
         assert_eq!(names("/hidden/"), [false, false, true, true, false, true]);
-        // A link that is turned leads elsewhere at once.
+        // A changed link takes effect at once.
         std::fs::remove_file(www.join("absolute")).unwrap();
         symlink("../elsewhere/secret", www.join("absolute")).unwrap();
         check_on(server, "GET /absolute HTTP/1.1\nHost: x", "403");

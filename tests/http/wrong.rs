@@ -24,6 +24,10 @@ const LOCATIONS: &[(&str, &str)] = &[
 /// The same for the block around servers.
 const BLOCKS: &[(&str, &str)] = &[
     (
+        "server { listen 1 ssl; ssl_reject_handshake on; ssl_verify_client on; }",
+        "= hint: name the file with the certificates of those",
+    ),
+    (
         "proxy_cache_path %%DIR%%/c keys_zone=a:1m tier=b;",
         "= hint: name the keys_zone of the cache on the slower disk",
     ),

@@ -1,12 +1,14 @@
 //! Memory per client: what clients hold that send or take little and stay for long, and what is left
 //! when they have gone. Memory of many files ([`many_files`]), of clients that all ask at once and take
-//! nothing ([`slow_readers`]), and of uploads that are passed on as they arrive ([`slow_origins`]).
+//! nothing ([`slow_readers`]), of uploads that are passed on as they arrive ([`slow_origins`]), and of very
+//! many uploads with little memory ([`many_uploads`]).
 //!
 //! The bounds are some way above what is measured, so that another allocator or kernel does not break
 //! a test, and below what a buffer that is kept for nothing would cost.
 
 mod clients;
 mod many_files;
+mod many_uploads;
 mod slow_origins;
 mod slow_readers;
 

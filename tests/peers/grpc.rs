@@ -5,7 +5,7 @@ use nowait_testkit::{Binary, Server};
 
 use crate::stage::{Authority, Background, DRIVERS, program, succeed};
 
-/// The cases that need no account with anybody.
+/// The cases that need no account.
 const CASES: [&str; 14] = [
     "empty_unary",
     "large_unary",

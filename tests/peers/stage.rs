@@ -101,7 +101,7 @@ impl Background {
         server
     }
 
-    /// Its output, if that is a pipe that nothing has taken yet.
+    /// The output, if that is a pipe that nothing has taken yet.
     #[track_caller]
     pub fn output(&mut self) -> ChildStdout {
         self.0.stdout.take().expect("a pipe")

@@ -99,7 +99,7 @@ fn one_disk_does_not_hold_up_another() {
     assert_eq!(server.stop().code(), Some(0));
 }
 
-/// All threads of a disk's pool wait; what takes processor time is done elsewhere.
+/// All threads of a disk's pool wait; work that takes processor time runs in another pool.
 #[test]
 fn a_stuck_disk_does_not_hold_up_compression() {
     let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };

@@ -196,7 +196,7 @@ impl Stage {
         names
     }
 
-    /// Puts a directory on the disk that anybody may write to.
+    /// Creates a directory on the disk that is writable for everyone.
     pub fn make_shared_dir(&self, relative: &str) {
         use std::os::unix::fs::PermissionsExt;
         let root = match &self.disk {
@@ -232,7 +232,7 @@ impl Stage {
     /// Like [`Stage::start`] with directives for each level.
     #[track_caller]
     pub fn start_as(mut self, setup: Setup<'_>) -> Option<Running> {
-        // On FUSE every open asks the file system, so what is in memory lies elsewhere.
+        // On FUSE every open asks the file system, so files served from memory are on another one.
         let hot_root = match &mut self.disk {
             StageDisk::Local(image) => {
                 image.make_cold();

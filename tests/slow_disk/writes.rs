@@ -187,7 +187,7 @@ fn response_body(case: Case) {
     origin.finish();
 }
 
-/// As [`response_body`], but the client has overtaken what is being written, and stops then: as soon
+/// Like [`response_body`], but the client has overtaken what is being written, and stops then: as soon
 /// as the disk answers, the file takes the rest, and the origin is free without the client.
 fn response_body_after_a_stall(case: Case) {
     const LINES: usize = 2_500_000;

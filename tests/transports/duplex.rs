@@ -121,12 +121,17 @@ pub fn origin(wire: &mut Wire, mut arrived: Vec<u8>) -> io::Result<()> {
         if let Some(length) = arrived.iter().position(|byte| *byte == b'\n') {
             break length;
         }
+        if arrived.len() > LINE_MAX {
+            return Err(io::Error::other("no line says what will be sent"));
+        }
         let count = wire.read(&mut buffer)?;
         if count == 0 && arrived.is_empty() {
             return Ok(()); // A session without data: a probe.
         }
-        if count == 0 || arrived.len() > LINE_MAX {
-            return Err(io::Error::other("no line says what will be sent"));
+        if count == 0 {
+            // The server forwards what it has when its client leaves, even half of a line.
+            let text = format!("ended after {} bytes of the line", arrived.len());
+            return Err(io::Error::new(ErrorKind::UnexpectedEof, text));
         }
         arrived.extend_from_slice(&buffer[..count]);
     };
@@ -151,4 +156,33 @@ pub fn origin(wire: &mut Wire, mut arrived: Vec<u8>) -> io::Result<()> {
     wire.finish()?;
     // The end of the other side: a peer that closes with something unread resets.
     wire.read_to_end(&mut arrived).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use super::*;
+
+    /// What the origin makes of a peer that sends this and leaves.
+    fn origin_of(sent: &[u8]) -> ErrorKind {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port");
+        let address = listener.local_addr().expect("its address");
+        let mut peer = TcpStream::connect(address).expect("it listens");
+        peer.write_all(sent).expect("it is accepted");
+        drop(peer);
+        let (socket, _) = listener.accept().expect("the peer");
+        let mut wire = Wire::new(socket, None, 0).expect("no handshake");
+        origin(&mut wire, Vec::new()).expect_err("no line").kind()
+    }
+
+    #[test]
+    fn a_peer_may_leave_within_the_line() {
+        assert_eq!(origin_of(b"7 100"), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_line_has_an_end() {
+        assert_eq!(origin_of(&[b'7'; 2 * LINE_MAX]), ErrorKind::Other);
+    }
 }

@@ -46,7 +46,7 @@ pub enum To {
 impl To {
     pub const ALL: [To; 4] = [To::Http1, To::Http1Tls, To::Http2, To::Http2Tls];
 
-    /// Its name in paths.
+    /// The name in paths.
     pub fn name(self) -> &'static str {
         match self {
             To::Http1 => "h1",

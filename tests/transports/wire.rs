@@ -148,7 +148,7 @@ impl Wire {
     /// Reads what is there, without waiting. `None`: nothing.
     ///
     /// # Errors
-    /// As [`Read::read`].
+    /// Like [`Read::read`].
     pub fn read_early(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         if self.inbox.len() == self.read && !self.ended {
             self.accept_bytes()?;

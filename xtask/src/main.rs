@@ -12,6 +12,7 @@ mod counts;
 mod disks;
 mod dist;
 mod docs;
+mod features;
 mod fuzz;
 mod ktls;
 mod nfs;
@@ -30,6 +31,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
   tidy                   check the rules of the repository that the compiler cannot see
   docs [--check]         write docs/reference/ from the directive tables; --check only compares
+  features               check the program with none of its Cargo features, and with each alone
   fuzz [OPTIONS]         run the fuzz targets for a short while
   sim [--seed N] [--seeds N] [--trace N]
                          run simulated workers by seed; --trace replays one and prints its trace
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(rest),
         "dist" => dist::run(rest),
         "docs" => docs::run(rest),
+        "features" => features::run(rest),
         "fuzz" => fuzz::run(rest),
         "sim" => sim::run(rest),
         "soak" => soak::run(rest),

@@ -5,6 +5,7 @@
 //! work of one cannot reach its ratio.
 
 mod relay;
+mod sink;
 
 use std::fs::File;
 use std::io;
@@ -33,23 +34,26 @@ const NO_FILE: &str = "-";
 pub enum FloorKind {
     /// It speaks HTTP, at [`ADDRESS`].
     Http,
-    /// As [`FloorKind::Http`], with the field that says that a cache has answered.
+    /// Like [`FloorKind::Http`], with the field that says that a cache has answered.
     Cache,
     /// It speaks FastCGI, at [`ORIGIN`].
     Fastcgi,
+    /// It takes uploads, at [`ORIGIN`].
+    Sink,
     /// It passes bytes from [`ADDRESS`] to [`ORIGIN`] and back.
     Relay,
 }
 
 impl FloorKind {
-    const ALL: [FloorKind; 4] =
-        [FloorKind::Http, FloorKind::Cache, FloorKind::Fastcgi, FloorKind::Relay];
+    const ALL: [FloorKind; 5] =
+        [FloorKind::Http, FloorKind::Cache, FloorKind::Fastcgi, FloorKind::Sink, FloorKind::Relay];
 
     fn name(self) -> &'static str {
         match self {
             FloorKind::Http => "http",
             FloorKind::Cache => "cache",
             FloorKind::Fastcgi => "fastcgi",
+            FloorKind::Sink => "sink",
             FloorKind::Relay => "relay",
         }
     }
@@ -101,6 +105,7 @@ fn serve(kind: FloorKind, threads: usize, body: &Body) -> io::Result<()> {
     std::thread::scope(|scope| {
         let serve = |listener| match kind {
             FloorKind::Relay => relay::serve_one(listener),
+            FloorKind::Sink => sink::serve_one(listener),
             _ => serve_one(kind, body, listener),
         };
         let threads: Vec<_> =
@@ -119,7 +124,7 @@ fn listener(kind: FloorKind) -> io::Result<OwnedFd> {
     sockopt::set_socket_reuseport(&socket, true)?;
     let address = match kind {
         FloorKind::Http | FloorKind::Cache | FloorKind::Relay => ADDRESS,
-        FloorKind::Fastcgi => ORIGIN,
+        FloorKind::Fastcgi | FloorKind::Sink => ORIGIN,
     };
     bind(&socket, &address)?;
     listen(&socket, BACKLOG)?;

@@ -15,6 +15,7 @@ const BAR_GAP: i32 = 8;
 const FONT: &str = "sans-serif";
 
 const NGINX: RGBColor = RGBColor(150, 158, 168);
+const PEER: RGBColor = RGBColor(214, 146, 62);
 const FLOOR: RGBColor = RGBColor(205, 208, 212);
 const NOWAIT: RGBColor = RGBColor(37, 121, 196);
 const INK: RGBColor = RGBColor(40, 44, 52);
@@ -74,9 +75,11 @@ fn value_bar(row: &VariantResult) -> Bar {
 }
 
 /// Server CPU relative to nginx's best setting. Of many settings only these are drawn: nginx's
-/// best and its usual one, Nowait with the usual one, and the floor.
+/// best and its usual one, Nowait with the usual one, the best of other servers, and the floor.
 fn ratio_block(outcome: &ScenarioResult) -> BarGroup {
+    let best_peer = outcome.best_peer().map(|row| row.label.as_str());
     let drawn = |row: &&VariantResult| match &outcome.usual {
+        _ if matches!(row.side, Side::Peer(_)) => Some(row.label.as_str()) == best_peer,
         None => true,
         Some(usual) if row.side == Side::Nginx => {
             [usual, outcome.reference.as_ref().unwrap_or(usual)].contains(&&row.label)
@@ -128,6 +131,7 @@ fn paint(area: &Area<'_>, blocks: &[BarGroup], line: Option<f64>) -> Painted {
             let color = match bar.side {
                 Side::Nginx => NGINX,
                 Side::Nowait | Side::Against => NOWAIT,
+                Side::Peer(_) => PEER,
                 Side::Floor => FLOOR,
             };
             let corners = [(LABEL_WIDTH, y), (x(bar.median), y + BAR_HEIGHT)];

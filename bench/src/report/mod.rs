@@ -22,7 +22,7 @@ pub fn write(results: &Results, order: &[&str], directory: &Path) -> Result<(), 
 fn page(results: &Results, order: &[&str]) -> String {
     let machine = &results.machine;
     let mut text = format!(
-        "# Measurements\n\n{}, Linux {}, {} processors, {}{}; {}; {}.\n\
+        "# Measurements\n\n{}, Linux {}, {} processors, {}{}; {}; {}{}.\n\
          Medians; in brackets the quartiles of the rounds (the smallest and the largest round where \
          a scenario was measured before quartiles were kept). Ratios are to nginx's best setting, \
          and to its usual one where that is another; a difference smaller than the distance of its \
@@ -34,6 +34,7 @@ fn page(results: &Results, order: &[&str]) -> String {
         if machine.namespace { " in a network namespace" } else { ", no network namespace" },
         machine.nginx,
         machine.nowait.as_deref().unwrap_or("Nowait was not measured"),
+        machine.peers.iter().map(|peer| format!("; {peer}")).collect::<String>(),
         match machine.state.as_str() {
             "" => String::new(),
             state => format!("The machine before the run: {state}.\n"),
@@ -53,9 +54,10 @@ fn page(results: &Results, order: &[&str]) -> String {
     text
 }
 
-/// One line per scenario: nginx's best, and the best of Nowait with each driver.
+/// One line per scenario: nginx's best, the best of Nowait with each driver, the best of other servers, and the
+/// floor.
 fn summary(results: &Results, order: &[&str]) -> String {
-    let header = ["", "nginx's best", "", "nowait epoll", "nowait io_uring"];
+    let header = ["", "nginx's best", "", "nowait epoll", "nowait io_uring", "best peer", "floor"];
     let mut lines = vec![header.map(str::to_owned).to_vec()];
     for outcome in order.iter().filter_map(|name| results.scenarios.get(*name)) {
         let reference =
@@ -70,12 +72,17 @@ fn summary(results: &Results, order: &[&str]) -> String {
             };
             better.map(|ratio| relation(&ratio, "× ")).unwrap_or_default()
         };
+        let peer = outcome
+            .best_peer()
+            .and_then(|row| Some(format!("{} {}", row.label, relation(row.ratio.as_ref()?, "× "))));
         lines.push(vec![
             outcome.title.clone(),
             format!("{:.1} {}", reference.value.median, outcome.unit),
             reference.label.clone(),
             best("nowait epoll"),
             best("nowait io_uring"),
+            peer.unwrap_or_default(),
+            best("floor"),
         ]);
     }
     format!("\n{}", aligned(&lines))

@@ -20,7 +20,7 @@ use super::throughput::{Throughput, ThroughputTarget, Uri};
 use crate::bench::{Bench, Subject};
 use crate::load::Expect;
 use crate::report;
-use crate::server::{ADDRESS, ServerProcess, Variant};
+use crate::server::{ADDRESS, ServerProcess, Setup, Side, Variant};
 
 /// Requests before those that are counted.
 const WARM_UP: usize = 200;
@@ -33,6 +33,7 @@ const PASSES: usize = 4;
 
 /// Responses up to this size are counted in full; of larger ones there are fewer.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
+const LARGE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Connections that send at the same time, so that a turn of an event loop has several requests.
 const CONNECTIONS: usize = 16;
@@ -61,13 +62,13 @@ type Start<'a> = dyn Fn(&Variant, &[String]) -> Result<Running<'a>, String> + 'a
 
 /// Counts for all variants, and prints the table.
 pub fn run(bench: &Bench, scenario: &Subject, what: &Throughput) -> Result<(), String> {
-    let (variants, _) = what.uri.variants(bench, what.shares_socket());
+    let (variants, _) = what.variants(bench);
     let target = ThroughputTarget::prepare(bench, what)?;
     table(bench, scenario, &variants, &|variant, wrapper| start(bench, &target, variant, wrapper));
     Ok(())
 }
 
-/// As [`run`], for encrypted connections.
+/// Like [`run`], for encrypted connections.
 pub fn run_multiplexed(
     bench: &Bench,
     scenario: &Subject,
@@ -75,11 +76,7 @@ pub fn run_multiplexed(
 ) -> Result<(), String> {
     let setup = what.prepare(bench)?;
     let start = |variant: &Variant, wrapper: &[String]| {
-        let directory = bench.directory.join("server");
-        let binary = bench.binary(variant.side);
-        let server = ServerProcess::start_under(wrapper, binary, &directory, &setup, variant)?;
-        let send = |connections, requests| Multiplexed { connections, ..*what }.requests(requests);
-        Ok(Running { server, send: Box::new(send), counted: counted(what.bytes as u64) })
+        start_multiplexed(bench, &setup, what, variant, wrapper)
     };
     table(bench, scenario, &what.variants(bench), &start);
     Ok(())
@@ -119,18 +116,69 @@ impl RequestCost {
 
 /// How many requests are counted, by the bytes of a response.
 fn counted(bytes: u64) -> usize {
-    if bytes <= SMALL_BYTES_MAX { COUNTED } else { COUNTED / 20 }
+    if bytes <= SMALL_BYTES_MAX {
+        COUNTED
+    } else if bytes <= LARGE_BYTES_MAX {
+        COUNTED / 20
+    } else {
+        COUNTED / 200
+    }
 }
 
 /// User instructions per request of the variant with this label, so exactly that runs can be compared:
 /// with one request per turn of the loop.
 pub fn steady_instructions(bench: &Bench, what: &Throughput, label: &str) -> Result<f64, String> {
-    let (variants, _) = what.uri.variants(bench, what.shares_socket());
-    let variant = variants.iter().find(|variant| variant.label == label);
-    let variant = variant.ok_or_else(|| format!("no variant \"{label}\""))?;
+    let variant = named(what.variants(bench).0, label)?;
     let target = ThroughputTarget::prepare(bench, what)?;
     let start = |variant: &Variant, wrapper: &[String]| start(bench, &target, variant, wrapper);
+    instructions(bench, &variant, &start, 1)
+}
+
+/// Like [`steady_instructions`], for encrypted connections: one, with one stream. The handshake is counted, too.
+pub fn steady_multiplexed(bench: &Bench, what: &Multiplexed, label: &str) -> Result<f64, String> {
+    let what = Multiplexed { streams: 1, ..*what };
+    let variant = named(what.variants(bench), label)?;
+    let setup = what.prepare(bench)?;
+    let start = |variant: &Variant, wrapper: &[String]| {
+        start_multiplexed(bench, &setup, &what, variant, wrapper)
+    };
+    instructions(bench, &variant, &start, 1)
+}
+
+/// User instructions per request of a server with this configuration; `send` makes so many requests.
+pub(super) fn configured(
+    bench: &Bench,
+    setup: &Setup,
+    variant: &Variant,
+    send: &dyn Fn(usize) -> Result<(), String>,
+) -> Result<f64, String> {
+    let start = |variant: &Variant, wrapper: &[String]| {
+        let directory = bench.directory.join("server");
+        let binary = bench.binary(variant.side);
+        let server = ServerProcess::start_under(wrapper, binary, &directory, setup, variant)?;
+        Ok(Running { server, send: Box::new(|_, requests| send(requests)), counted: COUNTED })
+    };
     instructions(bench, variant, &start, 1)
+}
+
+/// The variant with this label.
+fn named(variants: Vec<Variant>, label: &str) -> Result<Variant, String> {
+    let found = variants.into_iter().find(|variant| variant.label == label);
+    found.ok_or_else(|| format!("no variant \"{label}\""))
+}
+
+fn start_multiplexed<'a>(
+    bench: &Bench,
+    setup: &Setup,
+    what: &'a Multiplexed,
+    variant: &Variant,
+    wrapper: &[String],
+) -> Result<Running<'a>, String> {
+    let directory = bench.directory.join("server");
+    let binary = bench.binary(variant.side);
+    let server = ServerProcess::start_under(wrapper, binary, &directory, setup, variant)?;
+    let send = |connections, requests| Multiplexed { connections, ..*what }.requests(requests);
+    Ok(Running { server, send: Box::new(send), counted: counted(what.bytes as u64) })
 }
 
 /// User instructions per request, with so many connections.
@@ -142,6 +190,9 @@ fn instructions(
 ) -> Result<f64, String> {
     if variant.events.contains("io_uring") {
         return Err("valgrind does not know enough of io_uring".to_owned());
+    }
+    if matches!(variant.side, Side::Peer(_)) {
+        return Err("only nginx and Nowait can be told to be one process".to_owned());
     }
     // One process, so that there is one count.
     let main = format!("{} master_process off;", variant.main);
@@ -279,7 +330,8 @@ fn start<'a>(
     let binary = bench.binary(variant.side);
     let server = ServerProcess::start_under(&wrapper, binary, &directory, &setup, variant)?;
     let (texts, expect) = target.probe()?;
-    let (what, counted) = (target.what, counted(expect.total()));
+    let bytes = texts.first().map_or(0, |text| text.len() as u64);
+    let (what, counted) = (target.what, counted(expect.total().max(bytes)));
     if texts.len() > 1 {
         // What is asked for often enough may be in memory.
         for _ in 0..PASSES {

@@ -11,7 +11,7 @@ use crate::bench::{Bench, Subject};
 use crate::probe;
 use crate::process;
 use crate::results::{Better, Samples, ScenarioResult};
-use crate::server::{ADDRESS, ServerProcess, Setup, Variant, configuration};
+use crate::server::{ADDRESS, ORIGIN, ServerProcess, Setup, Variant, configuration};
 
 /// What there is much of.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +22,16 @@ pub enum Large {
     Entries(usize),
     /// Networks of a `geo` block, with 250 different values.
     Networks(usize),
+    /// Virtual servers with two names and nothing else.
+    Hosts(usize),
+    /// Locations by prefix.
+    Locations(usize),
+    /// Locations by regular expression.
+    RegexLocations(usize),
+    /// Entries of a `map`, all regular expressions.
+    RegexEntries(usize),
+    /// Servers of an upstream group, all of which are the origin.
+    UpstreamServers(usize),
 }
 
 /// What is measured of it.
@@ -71,8 +81,79 @@ impl Large {
                 networks(&mut text, count);
                 text.push_str("    }\n");
             }
+            Large::Hosts(count) => (0..count).for_each(|n| {
+                let _ = writeln!(
+                    text,
+                    "    server {{ listen {ADDRESS}; server_name host{n}.example.com www.host{n}.example.com; \
+                     return 200 \"OK\"; }}"
+                );
+            }),
+            Large::RegexEntries(count) => {
+                text.push_str("    map $uri $target {\n        default \"\";\n");
+                for n in 0..count {
+                    let _ = writeln!(text, "        ~^/old/{n}/(.*)\\.html$ /new/{n}/$1;");
+                }
+                text.push_str("    }\n");
+            }
+            Large::UpstreamServers(count) => {
+                text.push_str("    upstream group {\n");
+                (0..count).for_each(|_| {
+                    let _ = writeln!(text, "        server {ORIGIN};");
+                });
+                text.push_str("    }\n");
+            }
+            Large::Locations(_) | Large::RegexLocations(_) => {}
         }
         text
+    }
+
+    /// Lines for the `server` block.
+    fn server_text(self) -> String {
+        let mut text = String::new();
+        match self {
+            Large::Servers(_) | Large::Hosts(_) => {}
+            Large::Entries(_) | Large::RegexEntries(_) => {
+                text.push_str("location /old/ { add_header X-Target $target; return 200 \"OK\"; }");
+            }
+            Large::Networks(_) => {
+                text.push_str("location = /net { add_header X-Net $net; return 200 \"OK\"; }");
+            }
+            Large::Locations(count) => (0..count).for_each(|n| {
+                let _ = writeln!(text, "location /section/{n}/ {{ return 200 \"OK\"; }}");
+            }),
+            Large::RegexLocations(count) => (0..count).for_each(|n| {
+                let _ = writeln!(text, "location ~ ^/r/{n}/(.*)\\.html$ {{ return 200 \"OK\"; }}");
+            }),
+            Large::UpstreamServers(_) => {
+                // A connection for each request: nginx shares idle ones by address, which is the same here.
+                text.push_str("location = /origin { proxy_set_header Connection close; proxy_pass http://group/tiny; }");
+            }
+        }
+        text
+    }
+
+    /// A request for the last of them, which is answered with "OK".
+    pub fn request(self) -> Vec<u8> {
+        let last = |count: usize| count.saturating_sub(1);
+        let uri = match self {
+            Large::Servers(_) => "/tiny".to_owned(),
+            Large::Hosts(count) => {
+                let host = format!("host{}.example.com", last(count));
+                return format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
+            }
+            Large::Entries(count) => format!("/old/path/number/{}", last(count)),
+            Large::RegexEntries(count) => format!("/old/{}/page.html", last(count)),
+            Large::Networks(_) => "/net".to_owned(),
+            Large::Locations(count) => format!("/section/{}/page", last(count)),
+            Large::RegexLocations(count) => format!("/r/{}/page.html", last(count)),
+            Large::UpstreamServers(_) => "/origin".to_owned(),
+        };
+        probe::request(&uri, false)
+    }
+
+    /// Whether a request needs the origin.
+    pub fn has_origin(self) -> bool {
+        matches!(self, Large::UpstreamServers(_))
     }
 }
 
@@ -116,10 +197,11 @@ fn networks(text: &mut String, count: usize) {
 }
 
 /// The configuration of a generation, whose number a location tells.
-fn setup(bench: &Bench, text: &str, generation: usize) -> Setup {
+pub fn setup(bench: &Bench, large: Large, generation: usize) -> Setup {
+    let own = large.server_text();
     Setup {
-        http: text.to_owned(),
-        server: format!("location = /generation {{ return 200 \"{generation}\"; }}"),
+        http: large.text(),
+        server: format!("location = /generation {{ return 200 \"{generation}\"; }}\n{own}"),
         listen: "default_server".to_owned(),
         ..bench.setup(1)
     }
@@ -131,13 +213,12 @@ pub fn run(
     large: Large,
     figure: Figure,
 ) -> Result<ScenarioResult, String> {
-    let text = large.text();
     let variants = bench.plain_variants();
     let mut samples: Vec<Samples> =
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
     for round in 0..bench.options.rounds.min(ROUNDS_MAX) {
         for (variant, samples) in variants.iter().zip(&mut samples) {
-            let seen = measure(bench, &text, variant, figure)
+            let seen = measure(bench, large, variant, figure)
                 .map_err(|error| format!("{}: {error}", variant.label))?;
             let ms = |time: Duration| time.as_secs_f64() * 1e3;
             let wait = ms(seen.wait);
@@ -169,29 +250,37 @@ pub fn run(
 }
 
 /// What a start or a reload took.
-struct StartCost {
-    cpu: Duration,
+pub struct StartCost {
+    pub cpu: Duration,
     /// Of all processes, bytes.
-    memory: f64,
+    pub memory: f64,
+    /// The same without the pages of files.
+    pub allocated: f64,
     /// The longest that a client waited for a response meanwhile.
     wait: Duration,
 }
 
-fn measure(
+/// A start, and a reload unless the figure is that of a start.
+pub fn measure(
     bench: &Bench,
-    text: &str,
+    large: Large,
     variant: &Variant,
     figure: Figure,
 ) -> Result<StartCost, String> {
     let directory = bench.directory.join("server");
-    let first = setup(bench, text, 1);
+    let first = setup(bench, large, 1);
     let server = ServerProcess::start(bench.binary(variant.side), &directory, &first, variant)?;
     probe::fetch(ADDRESS, &probe::request("/tiny", true))?;
     let started = calm(&server);
     if figure == Figure::Start {
-        return Ok(StartCost { cpu: started, memory: memory(&server), wait: Duration::ZERO });
+        return Ok(StartCost {
+            cpu: started,
+            memory: memory(&server),
+            allocated: allocated(&server),
+            wait: Duration::ZERO,
+        });
     }
-    let second = configuration(&directory, &setup(bench, text, 2), variant);
+    let second = configuration(&directory, &setup(bench, large, 2), variant);
     let (done, mut wait) = (AtomicBool::new(false), Ok(Duration::ZERO));
     let reloaded = std::thread::scope(|scope| {
         let client = scope.spawn(|| longest_wait(&done));
@@ -200,7 +289,12 @@ fn measure(
         wait = client.join().unwrap_or_else(|_| Err("the client panicked".to_owned()));
         result
     })?;
-    Ok(StartCost { cpu: reloaded.saturating_sub(started), memory: memory(&server), wait: wait? })
+    Ok(StartCost {
+        cpu: reloaded.saturating_sub(started),
+        memory: memory(&server),
+        allocated: allocated(&server),
+        wait: wait?,
+    })
 }
 
 /// Reads the configuration again, until it answers.
@@ -236,6 +330,10 @@ fn memory(server: &ServerProcess) -> f64 {
     process::memory_bytes(&server.processes()) as f64
 }
 
+fn allocated(server: &ServerProcess) -> f64 {
+    process::allocated_bytes(&server.processes()) as f64
+}
+
 /// A client on kept connections; the longest time until a response.
 fn longest_wait(done: &AtomicBool) -> Result<Duration, String> {
     let request = probe::request("/tiny", false);
@@ -257,7 +355,8 @@ fn longest_wait(done: &AtomicBool) -> Result<Duration, String> {
     Ok(longest)
 }
 
-fn ask(mut stream: &TcpStream, request: &[u8]) -> std::io::Result<()> {
+/// Makes a request that is answered with "OK", and reads the response.
+pub fn ask(mut stream: &TcpStream, request: &[u8]) -> std::io::Result<()> {
     stream.write_all(request)?;
     let mut response = Vec::new();
     while !response.ends_with(b"\r\n\r\nOK") {

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 
-use crate::bench::{Bench, Subject};
+use crate::bench::{Bench, Measured, Subject};
 use crate::paced::{self, PacedStream, StreamResult};
+use crate::peer::Duty;
 use crate::probe;
 use crate::process;
 use crate::results::{Better, Samples, ScenarioResult};
@@ -50,20 +51,14 @@ struct HandshakeCounts {
 /// Server CPU per connection.
 pub fn run(bench: &Bench, scenario: &Subject, what: &Handshakes) -> Result<ScenarioResult, String> {
     let setup = setup(bench, what.key)?;
-    let variants = bench.plain_variants();
-    let mut samples: Vec<Samples> =
-        variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
-    for round in 0..bench.options.rounds {
-        for index in 0..variants.len() {
-            let index = if round % 2 == 0 { index } else { variants.len() - 1 - index };
-            let variant = &variants[index];
-            let (cpu_us, rate, used) = measure(bench, &setup, what, variant)
-                .map_err(|error| format!("{}: {error}", variant.label))?;
-            let text = format!("{cpu_us:9.1} µs  {rate:7.0}/s  server {used:3.0} %");
-            bench.progress(scenario, round, &variant.label, &text);
-            samples[index].push(cpu_us, &[("connections/s", rate), ("server CPU %", used)]);
-        }
-    }
+    let variants = bench.with_peers(bench.plain_variants(), Duty::Respond, true);
+    bench.write_tiny()?;
+    let samples = bench.alternate(scenario, &variants, |variant| {
+        let (value, rate, used) = measure(bench, &setup, what, variant)?;
+        let text = format!("{value:9.1} µs  {rate:7.0}/s  server {used:3.0} %");
+        let also = vec![("connections/s", rate), ("server CPU %", used)];
+        Ok(Measured { value, also, text })
+    })?;
     let mut outcome = bench.outcome(scenario, "µs of server CPU per connection", Better::Lower);
     outcome.fill(&samples, None);
     Ok(outcome)
@@ -73,7 +68,8 @@ fn setup(bench: &Bench, key: KeyType) -> Result<Setup, String> {
     let certificate = tls::certificate(&bench.directory, key)?;
     Ok(Setup {
         listen: "ssl".to_owned(),
-        http: format!("{certificate} ssl_session_cache shared:sessions:10m;"),
+        http: format!("{} ssl_session_cache shared:sessions:10m;", certificate.lines()),
+        certificate: Some(certificate),
         ..bench.setup(1)
     })
 }
@@ -207,7 +203,7 @@ fn flooded(bench: &Bench, setup: &Setup, variant: &Variant) -> Result<Flooded, S
     let (beside, rate, used) = std::thread::scope(|scope| {
         for _ in 0..FLOOD_CLIENTS {
             scope.spawn(|| {
-                // Clients elsewhere would not take the processor from those whose latency is measured.
+                // Clients on other processors would not compete with those whose latency is measured.
                 let _ = rustix::process::nice(FLOOD_NICE);
                 // The other connections are established by then.
                 std::thread::sleep(paced::CONNECTING);

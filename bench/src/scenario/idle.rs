@@ -41,7 +41,8 @@ pub fn run(
         variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
     for round in 0..bench.options.rounds.min(3) {
         for (variant, samples) in variants.iter().zip(&mut samples) {
-            let (before, after) = measure(bench, variant, connections, idle)
+            let memory = process::memory_bytes;
+            let (before, after) = measure(bench, variant, connections, idle, memory)
                 .map_err(|error| format!("{}: {error}", variant.label))?;
             let each = after.saturating_sub(before) as f64 / connections as f64;
             let total = after as f64 / (1 << 20) as f64;
@@ -60,11 +61,12 @@ pub fn run(
 }
 
 /// Memory of the server before and with the connections.
-fn measure(
+pub(super) fn measure(
     bench: &Bench,
     variant: &Variant,
     connections: usize,
     idle: Idle,
+    memory: fn(&[u32]) -> u64,
 ) -> Result<(u64, u64), String> {
     let stream = idle == Idle::Session;
     // Held to the end: it answers.
@@ -72,7 +74,7 @@ fn measure(
     let mut setup = Setup { stream, ..bench.setup(1) };
     if idle == Idle::Tls {
         setup.listen = "ssl".to_owned();
-        setup.http = tls::certificate(&bench.directory, KeyType::Ecdsa)?;
+        setup.http = tls::certificate(&bench.directory, KeyType::Ecdsa)?.lines();
     }
     let directory = bench.directory.join("server");
     let server = ServerProcess::start(bench.binary(variant.side), &directory, &setup, variant)?;
@@ -83,9 +85,9 @@ fn measure(
     };
     drop(open(WARM_UP, &connect)?);
     let pids = server.processes();
-    let before = process::memory_bytes(&pids);
+    let before = memory(&pids);
     let idle = open(connections, &connect)?;
-    let after = process::memory_bytes(&pids);
+    let after = memory(&pids);
     drop(idle);
     Ok((before, after))
 }

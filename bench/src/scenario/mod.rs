@@ -2,6 +2,7 @@
 
 mod cold;
 mod count;
+pub mod curves;
 mod growth;
 mod handshake;
 mod idle;
@@ -52,7 +53,8 @@ pub fn all() -> Vec<Scenario> {
     use growth::{Figure, Large};
     use handshake::Handshakes;
     use multiplexed::Multiplexed;
-    use throughput::{Coding, Throughput, Uri};
+    use slow::SlowWork;
+    use throughput::{Coding, Throughput, UploadForm, Uri};
     let tiny = Throughput {
         uri: Uri::Tiny,
         workers: 1,
@@ -60,6 +62,7 @@ pub fn all() -> Vec<Scenario> {
         connections: 64,
         close: false,
         fields: "",
+        log: None,
     };
     let file = |bytes| Throughput { uri: Uri::File(bytes), ..tiny };
     let coded = |coding, level, bytes| Throughput { uri: Uri::Coded(coding, level, bytes), ..tiny };
@@ -81,6 +84,10 @@ pub fn all() -> Vec<Scenario> {
         subject: Subject { name, title },
         what: What::Growth(large, figure),
     };
+    let slow = |name, title, work, tls| Scenario {
+        subject: Subject { name, title },
+        what: What::Slow(slow::Slow { work, tls }, 1_000),
+    };
     let (servers, entries) = (Large::Servers(10_000), Large::Entries(50_000));
     let networks = Large::Networks(1_000_000);
     vec![
@@ -92,9 +99,24 @@ pub fn all() -> Vec<Scenario> {
             Throughput { uri: Uri::Files(10_000, KB), ..tiny },
         ),
         throughput(
+            "file-1k-100000",
+            "100,000 files of 1 KB, keep-alive",
+            Throughput { uri: Uri::Files(100_000, KB), ..tiny },
+        ),
+        throughput(
             "file-1k-browser",
             "100 files of 1 KB, with the fields of a browser, keep-alive",
             Throughput { uri: Uri::Files(100, KB), fields: throughput::BROWSER, ..tiny },
+        ),
+        throughput(
+            "file-1k-log",
+            "1 KB file, buffered access log, keep-alive",
+            Throughput { log: Some("buffer=64k flush=1s"), ..file(KB) },
+        ),
+        throughput(
+            "file-1k-log-each",
+            "1 KB file, access log without a buffer, keep-alive",
+            Throughput { log: Some(""), ..file(KB) },
         ),
         throughput("file-16k", "16 KB file, keep-alive", file(16 * KB)),
         throughput("file-1m", "1 MB file, keep-alive", file(MB)),
@@ -139,6 +161,21 @@ pub fn all() -> Vec<Scenario> {
             Throughput { uri: Uri::PassedTiny, ..tiny },
         ),
         throughput(
+            "upload-16k",
+            "Upload of 16 KB to an origin",
+            Throughput { uri: Uri::Upload(UploadForm::Buffered, 16 * KB), ..tiny },
+        ),
+        throughput(
+            "upload-100m",
+            "Upload of 100 MB to an origin, buffered",
+            Throughput { uri: Uri::Upload(UploadForm::Buffered, 100 * MB), connections: 4, ..tiny },
+        ),
+        throughput(
+            "upload-100m-passed",
+            "Upload of 100 MB to an origin, passed on as it arrives",
+            Throughput { uri: Uri::Upload(UploadForm::Passed, 100 * MB), connections: 4, ..tiny },
+        ),
+        throughput(
             "stream-1m",
             "1 MB of an origin, through a TCP proxy",
             Throughput { uri: Uri::PassedFile(MB), ..tiny },
@@ -157,6 +194,16 @@ pub fn all() -> Vec<Scenario> {
             "cache-16k",
             "16 KB from the disk cache",
             Throughput { uri: Uri::Cached(16 * KB), ..tiny },
+        ),
+        throughput(
+            "cache-100b-10000",
+            "10,000 objects of 100 bytes from the disk cache",
+            Throughput { uri: Uri::CachedMany(10_000, 100), ..tiny },
+        ),
+        throughput(
+            "cache-16k-10000",
+            "10,000 objects of 16 KB from the disk cache",
+            Throughput { uri: Uri::CachedMany(10_000, 16 * KB), ..tiny },
         ),
         throughput(
             "cache-1m",
@@ -237,27 +284,54 @@ pub fn all() -> Vec<Scenario> {
             subject: Subject { name: "stream-idle", title: "5,000 idle sessions of a TCP proxy" },
             what: What::Idle(idle::Idle::Session, 5_000),
         },
-        Scenario {
-            subject: Subject {
-                name: "slow-upload",
-                title: "1,000 clients that stop within a request's content",
-            },
-            what: What::Slow(slow::Slow::Upload, 1_000),
-        },
-        Scenario {
-            subject: Subject {
-                name: "slow-proxied",
-                title: "1,000 clients that stop within a proxied response of 1 MB",
-            },
-            what: What::Slow(slow::Slow::Proxied, 1_000),
-        },
-        Scenario {
-            subject: Subject {
-                name: "slow-file",
-                title: "1,000 clients that stop within a file of 1 MB, sendfile off",
-            },
-            what: What::Slow(slow::Slow::File, 1_000),
-        },
+        slow(
+            "slow-upload",
+            "1,000 clients that stop within a request's content",
+            SlowWork::Upload,
+            false,
+        ),
+        slow(
+            "slow-upload-tls",
+            "1,000 clients that stop within a request's content, TLS",
+            SlowWork::Upload,
+            true,
+        ),
+        slow(
+            "slow-proxied",
+            "1,000 clients that stop within a proxied response of 1 MB",
+            SlowWork::Proxied,
+            false,
+        ),
+        slow(
+            "slow-proxied-tls",
+            "1,000 clients that stop within a proxied response of 1 MB, TLS",
+            SlowWork::Proxied,
+            true,
+        ),
+        slow(
+            "slow-unbuffered",
+            "1,000 clients that stop within a proxied response of 1 MB, not buffered",
+            SlowWork::Unbuffered,
+            false,
+        ),
+        slow(
+            "slow-cached",
+            "1,000 clients that stop within a cached object of 1 MB",
+            SlowWork::Cached,
+            false,
+        ),
+        slow(
+            "slow-file",
+            "1,000 clients that stop within a file of 1 MB, sendfile off",
+            SlowWork::File,
+            false,
+        ),
+        slow(
+            "slow-file-tls",
+            "1,000 clients that stop within a file of 1 MB, sendfile off, TLS",
+            SlowWork::File,
+            true,
+        ),
         Scenario {
             subject: Subject { name: "start", title: "Start to first accept" },
             what: What::Start,
@@ -306,6 +380,7 @@ impl Scenario {
     pub fn instructions(&self, bench: &Bench, label: &str) -> Result<f64, String> {
         match &self.what {
             What::Throughput(what) => count::steady_instructions(bench, what, label),
+            What::Multiplexed(what) => count::steady_multiplexed(bench, what, label),
             _ => Err("only throughput scenarios can be counted".to_owned()),
         }
     }

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::throughput::{self, random_bytes, write_file};
-use crate::bench::{Bench, Subject};
+use crate::bench::{Bench, Measured, Subject};
 use crate::encrypted::{self, EncryptedLoad, Protocol};
+use crate::peer::Duty;
 use crate::process;
-use crate::results::{Better, Samples, ScenarioResult};
+use crate::results::{Better, ScenarioResult};
 use crate::server::{ADDRESS, ServerProcess, Setup, Variant};
 use crate::tls::{self, KeyType};
 
@@ -35,6 +36,7 @@ struct MultiplexedSample {
 impl Multiplexed {
     /// Writes the file and the certificate; returns what the configuration says.
     pub(super) fn prepare(&self, bench: &Bench) -> Result<Setup, String> {
+        bench.write_tiny()?;
         if self.bytes > 0 {
             let path = bench.directory.join("www").join(format!("{}.bin", self.bytes));
             write_file(&path, random_bytes(self.bytes))?;
@@ -47,9 +49,15 @@ impl Multiplexed {
         let files = "sendfile on; open_file_cache max=1000; http2_max_concurrent_streams 128;";
         Ok(Setup {
             listen: listen.to_owned(),
-            http: format!("{certificate} {files}"),
+            http: format!("{} {files}", certificate.lines()),
+            duty: self.duty(),
+            certificate: Some(certificate),
             ..bench.setup(1)
         })
+    }
+
+    fn duty(&self) -> Duty {
+        if self.bytes == 0 { Duty::Respond } else { Duty::Files }
     }
 
     fn path(&self) -> String {
@@ -77,7 +85,8 @@ impl Multiplexed {
 
     /// What is compared.
     pub(super) fn variants(&self, bench: &Bench) -> Vec<Variant> {
-        bench.with_other_build(bench.plain_variants())
+        let variants = bench.with_peers(bench.plain_variants(), self.duty(), true);
+        bench.with_other_build(variants)
     }
 }
 
@@ -89,18 +98,11 @@ pub fn run(
 ) -> Result<ScenarioResult, String> {
     let setup = what.prepare(bench)?;
     let variants = what.variants(bench);
-    let mut samples: Vec<Samples> =
-        variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
-    for round in 0..bench.options.rounds {
-        for index in 0..variants.len() {
-            let index = if round % 2 == 0 { index } else { variants.len() - 1 - index };
-            let variant = &variants[index];
-            let sample = measure(bench, &setup, what, variant)
-                .map_err(|error| format!("{}: {error}", variant.label))?;
-            bench.progress(scenario, round, &variant.label, &sample.to_string());
-            samples[index].push(sample.cpu_us, &sample.also());
-        }
-    }
+    let samples = bench.alternate(scenario, &variants, |variant| {
+        let sample = measure(bench, &setup, what, variant)?;
+        let (value, also, text) = (sample.cpu_us, sample.also().to_vec(), sample.to_string());
+        Ok(Measured { value, also, text })
+    })?;
     let mut outcome = bench.outcome(scenario, "µs of server CPU per request", Better::Lower);
     outcome.fill(&samples, None);
     Ok(outcome)

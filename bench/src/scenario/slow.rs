@@ -9,17 +9,30 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use super::idle;
 use crate::bench::{Bench, Subject};
+use crate::paced::PacedSocket;
 use crate::process;
 use crate::results::{Better, Samples, ScenarioResult};
 use crate::server::{ADDRESS, ORIGIN, ServerProcess, Setup, Variant};
+use crate::tls::{self, KeyType, TlsConnection};
+
+/// Slow clients.
+#[derive(Debug, Clone, Copy)]
+pub struct Slow {
+    pub work: SlowWork,
+    pub tls: bool,
+}
 
 /// What slow clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Slow {
+pub enum SlowWork {
     /// Send a body that is passed on when it is complete.
     Upload,
     /// Take a proxied response that is read ahead of them.
     Proxied,
+    /// Take a proxied response that is read as they take it.
+    Unbuffered,
+    /// Take an object of the disk cache.
+    Cached,
     /// Take a file that is not sent by sendfile.
     File,
 }
@@ -121,16 +134,14 @@ fn measure(
 ) -> Result<MemoryUse, String> {
     // Held to the end: it answers.
     let _origin = bench.origin()?;
-    let server = format!(
-        "location /proxied/ {{ proxy_pass http://{ORIGIN}/; }}
-        location /read/ {{ alias {}/; sendfile off; }}",
-        bench.setup(1).root.display()
-    );
-    let http = "send_timeout 600s; client_body_timeout 600s;".to_owned();
-    let setup = Setup { server, http, ..bench.setup(1) };
+    let setup = setup(bench, kind)?;
+    let _ = std::fs::remove_dir_all(bench.cache());
     let directory = bench.directory.join("server");
     let server = ServerProcess::start(bench.binary(variant.side), &directory, &setup, variant)?;
 
+    if kind.work == SlowWork::Cached {
+        crate::probe::fetch(ADDRESS, &crate::probe::request("/cached/slow", true))?;
+    }
     drop(open(kind, WARM_UP)?);
     // The workers may be younger than the listening socket: they exist once they have answered.
     let pids = server.processes();
@@ -141,6 +152,26 @@ fn measure(
     std::thread::sleep(LEFT);
     let left = settled(&pids);
     Ok(MemoryUse { before, with, left })
+}
+
+fn setup(bench: &Bench, kind: Slow) -> Result<Setup, String> {
+    let mut http = format!(
+        "send_timeout 600s; client_body_timeout 600s;
+    proxy_cache_path {} keys_zone=objects:1m use_temp_path=off;\n",
+        bench.cache().display()
+    );
+    if kind.tls {
+        http += &tls::certificate(&bench.directory, KeyType::Ecdsa)?.lines();
+    }
+    let server = format!(
+        "location /proxied/ {{ proxy_pass http://{ORIGIN}/; }}
+        location /unbuffered/ {{ proxy_buffering off; proxy_pass http://{ORIGIN}/; }}
+        location /cached/ {{ proxy_cache objects; proxy_cache_valid 1h; proxy_pass http://{ORIGIN}/; }}
+        location /read/ {{ alias {}/; sendfile off; }}",
+        bench.setup(1).root.display()
+    );
+    let listen = if kind.tls { "ssl" } else { "" }.to_owned();
+    Ok(Setup { server, http, listen, ..bench.setup(1) })
 }
 
 fn settled(pids: &[u32]) -> u64 {
@@ -156,10 +187,18 @@ fn settled(pids: &[u32]) -> u64 {
     }
 }
 
-fn open(kind: Slow, clients: usize) -> Result<Vec<TcpStream>, String> {
+fn open(kind: Slow, clients: usize) -> Result<Vec<Box<dyn PacedSocket>>, String> {
+    let config = tls::client(false);
+    let connect = || -> std::io::Result<Box<dyn PacedSocket>> {
+        let socket = connect()?;
+        Ok(match kind.tls {
+            true => Box::new(TlsConnection::over(socket, &config)?),
+            false => Box::new(socket),
+        })
+    };
     let connected = (0..clients).map(|_| connect()).collect::<std::io::Result<Vec<_>>>();
     let mut streams = connected.map_err(|error| format!("connecting: {error}"))?;
-    begin(kind, &mut streams).map_err(|error| format!("a client: {error}"))?;
+    begin(kind.work, &mut streams).map_err(|error| format!("a client: {error}"))?;
     Ok(streams)
 }
 
@@ -172,18 +211,21 @@ fn connect() -> std::io::Result<TcpStream> {
 }
 
 /// Sends requests and what there is of their content, or reads until responses begin.
-fn begin(kind: Slow, streams: &mut [TcpStream]) -> std::io::Result<()> {
-    let request = match kind {
-        Slow::Upload => format!(
+fn begin(work: SlowWork, streams: &mut [Box<dyn PacedSocket>]) -> std::io::Result<()> {
+    let request = match work {
+        SlowWork::Upload => format!(
             "POST /proxied/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LARGE_BYTES}\r\n\r\n"
-        ),
-        Slow::Proxied => "GET /proxied/slow HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
-        Slow::File => "GET /read/slow HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+        )
+        .into_bytes(),
+        SlowWork::Proxied => crate::probe::request("/proxied/slow", false),
+        SlowWork::Unbuffered => crate::probe::request("/unbuffered/slow", false),
+        SlowWork::Cached => crate::probe::request("/cached/slow", false),
+        SlowWork::File => crate::probe::request("/read/slow", false),
     };
     for stream in streams.iter_mut() {
-        stream.write_all(request.as_bytes())?;
+        stream.write_all(&request)?;
     }
-    if kind != Slow::Upload {
+    if work != SlowWork::Upload {
         for stream in streams {
             let mut begin = [0; 12];
             stream.read_exact(&mut begin)?;
@@ -199,7 +241,5 @@ fn begin(kind: Slow, streams: &mut [TcpStream]) -> std::io::Result<()> {
             stream.write_all(&[b'x'; SENT_BYTES / PIECES])?;
         }
     }
-    // The server is at work for all of them when it answers one that came later.
-    let answer = crate::probe::fetch(ADDRESS, &crate::probe::request("/tiny", true));
-    answer.map(drop).map_err(std::io::Error::other)
+    Ok(())
 }

@@ -4,12 +4,13 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::bench::{Bench, Subject, USUAL, USUAL_CACHE};
+use crate::bench::{Bench, Measured, Subject, USUAL, USUAL_CACHE};
 use crate::floor;
 use crate::load::{self, Expect, GroupResult, Load, LoadGroup};
+use crate::peer::Duty;
 use crate::probe;
 use crate::process;
-use crate::results::{Better, Samples, ScenarioResult};
+use crate::results::{Better, ScenarioResult};
 use crate::server::{ADDRESS, ServerProcess, Setup, Side, Variant};
 
 /// Part of a measurement's length that is spent before it, at most `WARM_UP_MAX`.
@@ -29,6 +30,11 @@ const HIT: &[u8] = b"\r\nX-Cache: HIT\r\n";
 /// The location of a proxy, and the one of a cache that the variant describes.
 const PROXY: &str = "proxy_http_version 1.1; proxy_set_header Connection \"\";
         location /proxied/ { proxy_pass http://origin/; }";
+/// The same for uploads, also without buffers.
+const UPLOAD: &str =
+    "proxy_http_version 1.1; proxy_set_header Connection \"\"; client_max_body_size 0;
+        location /proxied/ { proxy_pass http://origin/; }
+        location /passed/ { proxy_pass http://origin/; proxy_request_buffering off; }";
 /// The parameters are those that applications usually get.
 const FASTCGI: &str = concat!(
     include_str!("../../../conf/fastcgi_params"),
@@ -69,12 +75,15 @@ pub struct Throughput {
     pub close: bool,
     /// Header lines besides `Host`.
     pub fields: &'static str,
+    /// Parameters of `access_log` besides the file; `None`: there is no log.
+    pub log: Option<&'static str>,
 }
 
 impl Throughput {
-    /// Whether several workers accept from one listening socket.
-    pub(super) fn shares_socket(&self) -> bool {
-        self.workers > 1 && !self.reuseport
+    /// What is compared, and the label of nginx's usual setting where it isn't the only one.
+    pub(super) fn variants(&self, bench: &Bench) -> (Vec<Variant>, Option<&'static str>) {
+        let shares_socket = self.workers > 1 && !self.reuseport;
+        self.uri.variants(bench, shares_socket, self.log.is_some())
     }
 }
 
@@ -90,16 +99,29 @@ pub enum Uri {
     ProxiedTiny,
     /// A response of two bytes, from an application by FastCGI.
     FastcgiTiny,
+    /// Content of so many bytes, for an origin.
+    Upload(UploadForm, usize),
     /// A file of the origin's.
     ProxiedFile(usize),
     /// A file of the origin's, from the cache.
     Cached(usize),
+    /// So many objects of so many bytes each, from the cache in turn.
+    CachedMany(usize, usize),
     /// A text of so many bytes, compressed at this level.
     Coded(Coding, u8, usize),
-    /// As [`Uri::ProxiedTiny`], by a proxy that does not look at it.
+    /// Like [`Uri::ProxiedTiny`], by a proxy that does not look at it.
     PassedTiny,
-    /// As [`Uri::ProxiedFile`], by a proxy that does not look at it.
+    /// Like [`Uri::ProxiedFile`], by a proxy that does not look at it.
     PassedFile(usize),
+}
+
+/// How content is passed on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum UploadForm {
+    /// When it is complete.
+    Buffered,
+    /// While it arrives.
+    Passed,
 }
 
 /// A compression that both servers have.
@@ -110,7 +132,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// Its name in `Accept-Encoding`.
+    /// The name in `Accept-Encoding`.
     fn name(self) -> &'static str {
         match self {
             Coding::Gzip => "gzip",
@@ -145,12 +167,15 @@ impl Uri {
     /// The file that has to be there: name and length.
     fn file(self) -> Option<(String, usize)> {
         match self {
-            Uri::Tiny | Uri::ProxiedTiny | Uri::FastcgiTiny | Uri::PassedTiny => None,
+            Uri::Tiny | Uri::ProxiedTiny | Uri::FastcgiTiny | Uri::PassedTiny | Uri::Upload(..) => {
+                None
+            }
             Uri::Coded(_, _, bytes) => Some((format!("{bytes}.txt"), bytes)),
             Uri::Files(_, bytes) => Some((file_of_many(0), bytes)),
             Uri::File(bytes)
             | Uri::ProxiedFile(bytes)
             | Uri::Cached(bytes)
+            | Uri::CachedMany(_, bytes)
             | Uri::PassedFile(bytes) => Some((format!("{bytes}.bin"), bytes)),
         }
     }
@@ -166,47 +191,78 @@ impl Uri {
             | Uri::PassedFile(_) => format!("/{name}"),
             Uri::ProxiedTiny | Uri::ProxiedFile(_) => format!("/proxied/{name}"),
             Uri::FastcgiTiny => "/fastcgi/tiny".to_owned(),
+            Uri::Upload(UploadForm::Buffered, _) => format!("/proxied/{name}"),
+            Uri::Upload(UploadForm::Passed, _) => format!("/passed/{name}"),
             Uri::Cached(_) => format!("/cached/{name}"),
+            Uri::CachedMany(..) => format!("/cached/{}", object_of_many(&name, 0)),
         }
     }
 
     fn has_origin(self) -> bool {
-        self.is_passed() || matches!(self, Uri::ProxiedTiny | Uri::ProxiedFile(_) | Uri::Cached(_))
+        self.is_passed()
+            || self.is_cached()
+            || matches!(self, Uri::ProxiedTiny | Uri::ProxiedFile(_))
     }
 
     /// What the floor is; `None`: there is none.
     fn floor(self) -> Option<floor::FloorKind> {
         match self {
             Uri::Tiny | Uri::File(_) | Uri::Files(..) => Some(floor::FloorKind::Http),
-            Uri::Cached(_) => Some(floor::FloorKind::Cache),
+            Uri::Cached(_) | Uri::CachedMany(..) => Some(floor::FloorKind::Cache),
             Uri::ProxiedTiny | Uri::ProxiedFile(_) | Uri::PassedTiny | Uri::PassedFile(_) => {
                 Some(floor::FloorKind::Relay)
             }
+            Uri::Upload(..) => Some(floor::FloorKind::Relay),
             // It would have to translate, or to compress.
             Uri::FastcgiTiny | Uri::Coded(..) => None,
         }
+    }
+
+    /// What peers do; `None`: they are not measured.
+    fn duty(self) -> Option<Duty> {
+        match self {
+            Uri::Tiny => Some(Duty::Respond),
+            Uri::File(_) | Uri::Files(..) => Some(Duty::Files),
+            Uri::ProxiedTiny | Uri::ProxiedFile(_) | Uri::Upload(UploadForm::Passed, _) => {
+                Some(Duty::Proxy)
+            }
+            Uri::Cached(_) | Uri::CachedMany(..) => Some(Duty::Cache),
+            Uri::PassedTiny | Uri::PassedFile(_) => Some(Duty::Relay),
+            // These have no buffers on disks.
+            Uri::Upload(UploadForm::Buffered, _) => None,
+            Uri::FastcgiTiny | Uri::Coded(..) => None,
+        }
+    }
+
+    fn is_cached(self) -> bool {
+        matches!(self, Uri::Cached(_) | Uri::CachedMany(..))
     }
 
     fn is_passed(self) -> bool {
         matches!(self, Uri::PassedTiny | Uri::PassedFile(_))
     }
 
-    /// What is compared, and the label of nginx's usual setting where it isn't the only one.
-    pub(super) fn variants(
+    fn variants(
         self,
         bench: &Bench,
         shares_socket: bool,
+        logs: bool,
     ) -> (Vec<Variant>, Option<&'static str>) {
         let (mut variants, usual) = match self {
-            Uri::Tiny | Uri::ProxiedTiny | Uri::FastcgiTiny => (bench.plain_variants(), None),
+            Uri::Tiny | Uri::ProxiedTiny | Uri::FastcgiTiny | Uri::Upload(..) => {
+                (bench.plain_variants(), None)
+            }
             Uri::File(_) | Uri::Files(..) => (bench.file_variants(), Some(USUAL)),
             Uri::ProxiedFile(_) => (bench.proxy_variants(), Some("nginx")),
-            Uri::Cached(_) => (bench.cache_variants(), Some(USUAL_CACHE)),
+            Uri::Cached(_) | Uri::CachedMany(..) => (bench.cache_variants(), Some(USUAL_CACHE)),
             Uri::Coded(coding, level, _) => (bench.coding_variants(coding, level), None),
             Uri::PassedTiny | Uri::PassedFile(_) => (bench.stream_variants(), Some("nginx")),
         };
-        // The floor's threads share no listening socket.
-        if self.floor().is_some() && !shares_socket {
+        if let Some(duty) = self.duty().filter(|_| !logs) {
+            variants = bench.with_peers(variants, duty, false);
+        }
+        // The floor's threads share no listening socket, and it writes no log.
+        if self.floor().is_some() && !shares_socket && !logs {
             variants = bench.with_floor(variants);
         }
         (bench.with_other_build(variants), usual)
@@ -255,11 +311,13 @@ impl<'a> ThroughputTarget<'a> {
             write_file(&path, body)
         });
         let body = body.transpose()?;
+        bench.write_tiny()?;
         if let Uri::Files(count, bytes) = what.uri {
             write_many(&bench.directory.join("www"), count, bytes)?;
         }
         let origin = match what.uri {
-            Uri::FastcgiTiny => Some(bench.application()?),
+            Uri::FastcgiTiny => Some(bench.application(floor::FloorKind::Fastcgi)?),
+            Uri::Upload(..) => Some(bench.application(floor::FloorKind::Sink)?),
             uri => uri.has_origin().then(|| bench.origin()).transpose()?,
         };
         Ok(ThroughputTarget { what, body, origin })
@@ -267,24 +325,35 @@ impl<'a> ThroughputTarget<'a> {
 
     /// What the server's configuration says besides the variant's lines.
     pub(super) fn setup(&self, bench: &Bench) -> Setup {
-        let what = self.what;
+        let (what, cached) = (self.what, cached());
         Setup {
             http: if self.origin.is_some() { bench.upstream() } else { String::new() },
-            server: match what.uri {
-                Uri::Tiny
-                | Uri::File(_)
-                | Uri::Files(..)
-                | Uri::Coded(..)
-                | Uri::PassedTiny
-                | Uri::PassedFile(_) => String::new(),
-                Uri::ProxiedTiny | Uri::ProxiedFile(_) => PROXY.to_owned(),
-                Uri::FastcgiTiny => FASTCGI.to_owned(),
-                Uri::Cached(_) => cached(),
-            },
+            server: self.log(bench)
+                + match what.uri {
+                    Uri::Tiny
+                    | Uri::File(_)
+                    | Uri::Files(..)
+                    | Uri::Coded(..)
+                    | Uri::PassedTiny
+                    | Uri::PassedFile(_) => "",
+                    Uri::ProxiedTiny | Uri::ProxiedFile(_) => PROXY,
+                    Uri::Upload(..) => UPLOAD,
+                    Uri::FastcgiTiny => FASTCGI,
+                    Uri::Cached(_) | Uri::CachedMany(..) => &cached,
+                },
+            duty: what.uri.duty().unwrap_or(Duty::Respond),
             reuseport: what.reuseport,
             stream: what.uri.is_passed(),
             ..bench.setup(what.workers)
         }
+    }
+
+    /// The line of an access log, which begins empty.
+    fn log(&self, bench: &Bench) -> String {
+        let Some(parameters) = self.what.log else { return String::new() };
+        let file = bench.directory.join("access.log");
+        let _ = std::fs::remove_file(&file);
+        format!("access_log {} combined {parameters};\n", file.display())
     }
 
     /// What runs the program of a variant, with its arguments; empty if it runs by itself.
@@ -306,9 +375,18 @@ impl<'a> ThroughputTarget<'a> {
         if let Uri::Coded(coding, ..) = what.uri {
             fields += &format!("Accept-Encoding: {}\r\n", coding.name());
         }
-        let request = probe::request_with(&what.uri.path(), &fields);
+        let request = match what.uri {
+            Uri::Upload(_, bytes) => {
+                let head = format!(
+                    "PUT {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {bytes}\r\n{fields}\r\n",
+                    what.uri.path()
+                );
+                [head.into_bytes(), random_bytes(bytes)].concat()
+            }
+            uri => probe::request_with(&uri.path(), &fields),
+        };
         let expect = match what.uri {
-            Uri::Cached(_) => fetch_hit(&request)?,
+            Uri::Cached(_) | Uri::CachedMany(..) => fetch_hit(&request)?,
             _ => probe::fetch(ADDRESS, &request)?,
         };
         let content = match what.uri {
@@ -320,9 +398,24 @@ impl<'a> ThroughputTarget<'a> {
         if self.body.is_some() && self.body != content {
             return Err("the body is not the file".to_owned());
         }
-        let Uri::Files(count, _) = what.uri else { return Ok((vec![request], expect)) };
-        let many = |nth| probe::request_with(&format!("/{}", file_of_many(nth)), &fields);
-        Ok(((0..count).map(many).collect(), expect))
+        let requests: Vec<_> = match what.uri {
+            Uri::Files(count, _) => {
+                let many = |nth| probe::request_with(&format!("/{}", file_of_many(nth)), &fields);
+                (0..count).map(many).collect()
+            }
+            Uri::CachedMany(count, bytes) => {
+                let name = format!("{bytes}.bin");
+                let path = |nth| format!("/cached/{}", object_of_many(&name, nth));
+                (0..count).map(|nth| probe::request_with(&path(nth), &fields)).collect()
+            }
+            _ => vec![request],
+        };
+        if let Uri::CachedMany(..) = what.uri {
+            for request in &requests {
+                fetch_hit(request)?;
+            }
+        }
+        Ok((requests, expect))
     }
 }
 
@@ -348,32 +441,13 @@ impl Edge {
 
 /// Measures all variants, one after the other, in every round.
 pub fn run(bench: &Bench, scenario: &Subject, what: &Throughput) -> Result<ScenarioResult, String> {
-    let (variants, usual) = what.uri.variants(bench, what.shares_socket());
+    let (variants, usual) = what.variants(bench);
     let target = ThroughputTarget::prepare(bench, what)?;
-    let mut samples: Vec<Samples> =
-        variants.iter().map(|v| Samples::new(&v.label, v.side)).collect();
-    let mut broken = vec![false; variants.len()];
-    for round in 0..bench.options.rounds {
-        for index in 0..variants.len() {
-            // Every other round backwards, so that no variant always follows the same one.
-            let index = if round % 2 == 0 { index } else { variants.len() - 1 - index };
-            let variant = &variants[index];
-            if broken[index] {
-                continue;
-            }
-            match measure_undisturbed(bench, &target, variant) {
-                Ok(sample) => {
-                    bench.progress(scenario, round, &variant.label, &sample.to_string());
-                    samples[index].push(sample.cpu_us, &sample.also());
-                }
-                Err(error) => {
-                    bench.progress(scenario, round, &variant.label, &format!("FAILED: {error}"));
-                    broken[index] = true;
-                    samples[index].values.clear();
-                }
-            }
-        }
-    }
+    let samples = bench.alternate(scenario, &variants, |variant| {
+        let sample = measure_undisturbed(bench, &target, variant)?;
+        let (value, also, text) = (sample.cpu_us, sample.also().to_vec(), sample.to_string());
+        Ok(Measured { value, also, text })
+    })?;
     let mut outcome = bench.outcome(scenario, "µs of server CPU per request", Better::Lower);
     outcome.fill(&samples, usual);
     Ok(outcome)
@@ -418,7 +492,7 @@ fn measure(
         target: ADDRESS,
         groups: &groups,
         warm_up: match what.uri {
-            Uri::Files(..) => WARM_UP_MANY,
+            Uri::Files(..) | Uri::CachedMany(..) => WARM_UP_MANY,
             _ => Duration::from_secs_f64((seconds * WARM_UP).min(WARM_UP_MAX)),
         },
         length: Duration::from_secs_f64(seconds),
@@ -511,6 +585,11 @@ fn text(bytes: usize) -> Vec<u8> {
 /// The path of one of many files; all are equally long.
 fn file_of_many(nth: usize) -> String {
     format!("many/{:04}/{nth:06}.bin", nth / FILES_PER_DIRECTORY)
+}
+
+/// The end of the URI of one of many objects, whose content is the same file; all are equally long.
+fn object_of_many(name: &str, nth: usize) -> String {
+    format!("{name}?{nth:06}")
 }
 
 /// Writes many files, each of which differs from the others.

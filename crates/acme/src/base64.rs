@@ -1,56 +1,25 @@
 //! Base64 in both alphabets: base64url without padding (RFC 4648, 5), and that of PEM.
 
-const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, STANDARD, URL_SAFE_NO_PAD};
+use base64::{Engine, alphabet};
 
-fn push(out: &mut String, bytes: &[u8], alphabet: &[u8; 64]) {
-    for chunk in bytes.chunks(3) {
-        let mut word = [0; 4];
-        word[1..=chunk.len()].copy_from_slice(chunk);
-        let bits = u32::from_be_bytes(word);
-        for at in 0..=chunk.len() {
-            let six = (bits >> (18 - 6 * at)) as usize & 63;
-            out.push(char::from(alphabet[six]));
-        }
-    }
-}
+/// It does not look at bits that are left over.
+static LENIENT: GeneralPurpose =
+    GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// base64url without padding.
 pub fn encode(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    push(&mut out, bytes, URL);
-    out
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// The bytes of base64url, with or without padding. `None`: it is malformed.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
-    let text = text.trim_end_matches('=');
-    let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);
-    for chunk in text.as_bytes().chunks(4) {
-        let mut bits = 0u32;
-        for byte in chunk {
-            let six = URL.iter().position(|known| known == byte)?;
-            bits = bits << 6 | u32::try_from(six).ok()?;
-        }
-        let bytes = match chunk.len() {
-            4 => 3,
-            3 => 2,
-            2 => 1,
-            _ => return None,
-        };
-        bits <<= 6 * (4 - chunk.len());
-        out.extend_from_slice(&bits.to_be_bytes()[1..=bytes]);
-    }
-    Some(out)
+    LENIENT.decode(text.trim_end_matches('=')).ok()
 }
 
 /// A section of a PEM file.
 pub(crate) fn pem(label: &str, der: &[u8]) -> String {
-    let mut text = String::with_capacity(der.len() * 2);
-    push(&mut text, der, STANDARD);
-    while !text.len().is_multiple_of(4) {
-        text.push('=');
-    }
+    let text = STANDARD.encode(der);
     let mut out = format!("-----BEGIN {label}-----\n");
     for line in text.as_bytes().chunks(64) {
         out.push_str(&String::from_utf8_lossy(line));

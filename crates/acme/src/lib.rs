@@ -1,8 +1,8 @@
 //! Automatic certificates (RFC 8555), sans-IO.
 //!
-//! An [`Order`] leads from the issuer's directory to a certificate: it says which request to send next,
-//! which challenge to publish, how long to wait, and takes the responses. A [`Schedule`] tells when to
-//! begin, with the issuer's wishes ([`Renewal`], RFC 9773). Keys, requests for certificates and the
+//! An [`Order`] leads from the issuer's directory to a certificate: it returns the next request to
+//! send, challenge to publish, or time to wait, and receives the responses. A [`Schedule`] tells when
+//! to begin, with the issuer's wishes ([`Renewal`], RFC 9773). Keys, requests for certificates and the
 //! certificates of validations ([`Validation`], RFC 8737) are made here, too.
 //!
 //! Nothing here knows sockets, files, threads or configuration. Random numbers come from aws-lc-rs;

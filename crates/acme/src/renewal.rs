@@ -1,6 +1,6 @@
-//! What an issuer says about the renewal of a certificate (ARI, RFC 9773).
+//! Renewal information of an issuer (ARI, RFC 9773).
 //!
-//! The caller asks for the directory, then for the URL that [`renewal_url`] finds in it; both with GET.
+//! The caller requests the directory, then the URL that [`renewal_url`] finds in it; both with GET.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use nowait_message::http_date;
 use crate::base64;
 use crate::response::{IssueError, IssuerResponse, check_url, shown, text};
 
-/// How long an answer holds without `Retry-After` (RFC 9773, 4.3.3: "every 6 hours").
+/// The lifetime of an answer without `Retry-After` (RFC 9773, 4.3.3: "every 6 hours").
 const HOLDS: Duration = Duration::from_secs(6 * 3600);
 
 /// Bounds of `Retry-After` (RFC 9773, 4.3.2: "values under one minute could be treated as one minute, and
@@ -28,8 +28,8 @@ pub fn renewal_id(authority_key: &[u8], serial: &[u8]) -> Option<String> {
         .then(|| format!("{}.{}", base64::encode(authority_key), base64::encode(serial)))
 }
 
-/// Where to ask about a certificate, from the response to a request for the directory. `None`: the issuer
-/// has no such information.
+/// The URL of a certificate's renewal information, from the issuer's directory. `None`: the issuer does not
+/// support it.
 ///
 /// # Errors
 /// The response is invalid.
@@ -44,14 +44,14 @@ pub fn renewal_url(directory: &IssuerResponse, id: &str) -> Result<Option<String
     check_url(&url).map(|()| Some(url))
 }
 
-/// When the issuer would like a certificate to be renewed.
+/// The renewal window suggested by the issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renewal {
     /// The beginning of the window.
     pub start: SystemTime,
-    /// Its end.
+    /// The end.
     pub end: SystemTime,
-    /// How long this holds: then it is to be asked for again.
+    /// The lifetime of this answer, after which it must be requested again.
     pub holds: Duration,
 }
 
@@ -80,14 +80,14 @@ impl Renewal {
         Ok(Self { start, end, holds: holds(received.retry_after()) })
     }
 
-    /// A time in the window. `random` decides which one.
+    /// A time in the window, chosen by `random`.
     pub fn time(&self, random: u16) -> SystemTime {
         let length = self.end.duration_since(self.start).unwrap_or_default();
         self.start + Duration::from_secs(length.as_secs() * u64::from(random) / u64::from(u16::MAX))
     }
 }
 
-/// How long an answer holds, or a failure is left alone, if the issuer asks for this.
+/// The lifetime of an answer, or the pause after a failure, for this `Retry-After`.
 pub(crate) fn holds(asked: Option<Duration>) -> Duration {
     asked.unwrap_or(HOLDS).clamp(HOLDS_MIN, HOLDS_MAX)
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::der::{self, CONTEXT_0, OCTETS, OID, SEQUENCE, SET, UTF8, value};
 use crate::key::{KeyError, PrivateKey};
 
-/// What a certificate is for (RFC 8555, 9.7.7; RFC 8738).
+/// An identifier of a certificate (RFC 8555, 9.7.7; RFC 8738).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Identifier {
     /// A host name in lower case.

@@ -17,12 +17,12 @@ pub(crate) const TEXT_BYTES_MAX: usize = 2048;
 /// Maximum length of an issuer's text in errors.
 const SHOWN_MAX: usize = 300;
 
-/// Why there is no certificate.
+/// The reason why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssueError {
     /// For the log.
     pub text: String,
-    /// The issuer asks for this pause.
+    /// The pause requested by the issuer.
     pub retry_after: Option<Duration>,
 }
 
@@ -48,7 +48,7 @@ impl IssuerResponse {
         self.fields.iter().find(|(own, _)| own == name).map(|(_, value)| value.trim())
     }
 
-    /// The pause that the issuer asks for (RFC 9110, 10.2.3): seconds, or a date, which is compared with
+    /// The pause requested by the issuer (RFC 9110, 10.2.3): seconds, or a date, which is compared with
     /// that of the response.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let text = self.field("retry-after")?;

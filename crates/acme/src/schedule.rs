@@ -1,5 +1,4 @@
-//! When a certificate is ordered and renewed, when the issuer is asked about it, and when a failed attempt
-//! is repeated.
+//! The times of orders and renewals of a certificate, of requests for renewal information, and of retries.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,16 +14,16 @@ const PAUSE_MAX: Duration = Duration::from_secs(12 * 3600);
 /// The least pause after a success.
 const HOLD_MIN: Duration = Duration::from_secs(1);
 
-/// The longest pause that an issuer can ask for.
+/// The longest pause that an issuer can request.
 const ASKED_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The pause while another instance orders.
 const LOCKED: Duration = Duration::from_secs(5);
 
-/// The pause before an issuer without renewal information is asked for it again.
+/// The pause before renewal information is requested again from an issuer without it.
 const LACKING: Duration = Duration::from_secs(24 * 3600);
 
-/// From when to when a certificate is valid.
+/// The period of a certificate's validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// The beginning.
@@ -49,12 +48,12 @@ impl Validity {
     }
 }
 
-/// What to do about a certificate.
+/// The due action for a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewalAction {
-    /// Nothing, for this long.
+    /// None, for this time.
     Wait(Duration),
-    /// Ask the issuer when it should be renewed, and report by [`Schedule::informed`].
+    /// Request the renewal time from the issuer, and report it by [`Schedule::informed`].
     Inquire,
     /// Order it, and report by [`Schedule::renewed`], [`Schedule::failed`] or [`Schedule::locked`].
     Order,
@@ -86,7 +85,7 @@ impl Schedule {
         }
     }
 
-    /// What to do now about a certificate that is valid like this, if there is one.
+    /// The action due now, given the validity of the certificate, if there is one.
     pub fn next(
         &self,
         validity: Option<Validity>,
@@ -111,16 +110,16 @@ impl Schedule {
         }
     }
 
-    /// When a certificate is renewed: when the issuer wishes, otherwise at two thirds of its lifetime;
-    /// in any case before nine tenths have passed.
+    /// The renewal time of a certificate: as suggested by the issuer, otherwise at two thirds of its
+    /// lifetime; in any case before nine tenths have passed.
     pub fn due(&self, validity: Validity) -> SystemTime {
         let wished = self.renewal.as_ref().map(|renewal| renewal.time(self.random));
         let due = wished.unwrap_or_else(|| validity.two_thirds(self.random));
         due.min(validity.after(18))
     }
 
-    /// The issuer was asked about the certificate; `None`: it has no such information. After a failure,
-    /// the last answer remains.
+    /// Records the issuer's renewal information; `None`: it has none. After a failure, the last answer
+    /// remains valid.
     pub fn informed(&mut self, answer: &Result<Option<Renewal>, IssueError>, now: Instant) {
         let pause = match answer {
             Ok(Some(renewal)) => {
@@ -141,9 +140,9 @@ impl Schedule {
         (self.renewal, self.inquire_at) = (None, None);
     }
 
-    /// An order succeeded. The next one waits for a twentieth of the lifetime, no matter what renewal information
-    /// says. If the new certificate is due again already, the next attempt waits as after a failure: that
-    /// pause is returned.
+    /// An order succeeded. The next one waits for a twentieth of the lifetime, regardless of renewal information.
+    /// If the new certificate is due again already, the next attempt waits as after a failure: that pause is
+    /// returned.
     pub fn renewed(
         &mut self,
         validity: Validity,
@@ -242,7 +241,7 @@ mod tests {
         assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, now), RenewalAction::Wait(6 * HOUR));
         let later = now + 6 * HOUR;
         assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), RenewalAction::Inquire);
-        // An issuer that does not answer changes nothing, and is asked again after six hours.
+        // An issuer without an answer changes nothing; the request is repeated after six hours.
         schedule.informed(&Err(failure(None)), later);
         assert_eq!(schedule.due(validity), UNIX_EPOCH + 31 * DAY);
         assert_eq!(schedule.next(Some(validity), UNIX_EPOCH, later), RenewalAction::Wait(6 * HOUR));
@@ -271,7 +270,7 @@ mod tests {
         assert_eq!(pause(Some(DAY)), DAY);
         assert_eq!(pause(Some(Duration::from_secs(u64::MAX))), ASKED_MAX);
         assert_eq!(schedule.next(None, UNIX_EPOCH, now), RenewalAction::Wait(ASKED_MAX));
-        // A reload does not shorten what the issuer asked for.
+        // A reload does not shorten the pause requested by the issuer.
         schedule.reloaded();
         assert_eq!(schedule.next(None, UNIX_EPOCH, now), RenewalAction::Wait(ASKED_MAX));
         assert_eq!(schedule.failed(Some(Duration::from_secs(1)), 0, now), PAUSE_MIN);

@@ -27,7 +27,7 @@ const INTEGER: u8 = 0x02;
 const FROM: &[u8] = b"\x17\x0d000101000000Z";
 const UNTIL: &[u8] = b"\x18\x0f99991231235959Z";
 
-/// What a server presents to an issuer that asks for a name.
+/// The certificate that a server presents to an issuer that validates a name.
 #[derive(Debug)]
 pub struct Validation {
     /// The server name (SNI) that the issuer sends, in lower case.
@@ -86,7 +86,7 @@ impl Validation {
     }
 }
 
-/// The server name by which an issuer asks: an address in its reverse form (RFC 8738, 6).
+/// The server name in an issuer's handshake: an address in its reverse form (RFC 8738, 6).
 fn server_name(identifier: &Identifier) -> String {
     let mut name = String::new();
     match identifier {

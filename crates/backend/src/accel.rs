@@ -2,7 +2,7 @@
 //! `ngx_http_upstream_process_headers`.
 
 use nowait_http::log::Level;
-use nowait_http::outcome::{Outcome, Target};
+use nowait_http::outcome::{Outcome, RedirectTarget};
 use nowait_http::path;
 use nowait_http::request::Request;
 use nowait_http::response::{Head, Header};
@@ -19,12 +19,12 @@ pub(super) fn redirect(
     to: &[u8],
 ) -> Outcome {
     let target = if to.first() == Some(&b'@') {
-        Target::Named(to.to_vec())
+        RedirectTarget::Named(to.to_vec())
     } else {
         match path::from_outside(to) {
             Some((path, args)) => {
                 request.switch_to_get();
-                Target::Uri { path, args }
+                RedirectTarget::Uri { path, args }
             }
             None => {
                 let to = String::from_utf8_lossy(to);
@@ -52,6 +52,6 @@ pub(super) fn redirect(
         let value = value.unwrap_or_else(|| received.share(field.value));
         kept.headers.push(Header { name: received.share(field.name), value });
     }
-    request.replaced.head = Some(Box::new(kept));
+    request.hand_fields_over(Box::new(kept));
     Outcome::Redirect(target)
 }

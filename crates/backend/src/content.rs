@@ -1,6 +1,6 @@
 //! Whether the way of a request to its server depends on the client's content, so that it has to be read
-//! first: the choice of the server, the connection, what is done with the response. What the request itself
-//! consists of is known to [`Protocol::streams`](crate::protocol::Protocol::streams).
+//! first: the choice of the server, the connection, the processing of the response. The parts of the
+//! request itself are known to [`Protocol::streams`](crate::protocol::Protocol::streams).
 //!
 //! Asked by the handler before it sends a request whose content has not been read.
 

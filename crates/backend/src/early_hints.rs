@@ -15,10 +15,10 @@ pub fn interim(request: &Request, backend: &Backend, head: &ResponseHead) -> Opt
     // nginx differs: it passes 103 only. RFC 9110 section 15.2: "A proxy MUST forward 1xx responses
     // unless the proxy itself requested the generation of the 1xx response."
     if !matches!(head.status, 102 | 103)
-        || request.head.version() < Version::Http11
-        || request.nested.is_some()
+        || request.head().version() < Version::Http11
+        || request.nested().is_some()
         // Earlier responses may still be unsent.
-        || request.persistence.pipelined
+        || request.persistence().pipelined
         || !backend.early_hints.any(request)
     {
         return None;

@@ -1,4 +1,4 @@
-//! HTTP/2 towards servers, as the engine needs it: one request on its [`Lane`].
+//! HTTP/2 towards servers, as the engine needs it: one request on its [`UpstreamStream`].
 //!
 //! Protocols over HTTP/2 (`proxy_http_version 2`, gRPC) differ in the head of the request, which they
 //! write themselves.
@@ -17,17 +17,18 @@ use sha1::{Digest, Sha1};
 use super::conf::Backend;
 use super::early_hints;
 use crate::upstream::{
-    BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep, Lane, Order,
+    BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep, UpstreamRequest,
+    UpstreamStream,
 };
 
 /// The content of a request, and whether there is any; or the status of the error response.
 pub type Opened = Result<(Content, bool), u16>;
 
-/// What a protocol over HTTP/2 has of its own.
+/// The specifics of a protocol over HTTP/2.
 #[derive(Clone, Copy)]
-pub struct Way {
+pub struct Http2Protocol {
     /// Opens the stream with the head of a request.
-    pub open: fn(&Request, &Order, &Rc<Lane>) -> Opened,
+    pub open: fn(&Request, &UpstreamRequest, &Rc<UpstreamStream>) -> Opened,
     /// Whether the request asks for a WebSocket.
     pub asks_for_socket: fn(&Request) -> bool,
     /// The settings of the request's location.
@@ -35,9 +36,9 @@ pub struct Way {
 }
 
 /// One request to a server.
-pub struct Http2 {
-    lane: Rc<Lane>,
-    way: Way,
+pub struct Http2Codec {
+    lane: Rc<UpstreamStream>,
+    way: Http2Protocol,
     /// The request has content.
     has_content: bool,
     /// Bytes of interim responses received until now.
@@ -48,20 +49,25 @@ pub struct Http2 {
     switched: bool,
 }
 
-impl Http2 {
+impl Http2Codec {
     /// A codec for one try.
-    pub fn new(lane: Rc<Lane>, way: Way) -> Box<Self> {
+    pub fn new(lane: Rc<UpstreamStream>, way: Http2Protocol) -> Box<Self> {
         Box::new(Self { lane, way, has_content: false, hints: 0, accept: None, switched: false })
     }
 }
 
-impl Codec for Http2 {
-    fn begin(&mut self, request: &Request, order: &Order, _: &mut OutBuf) -> Result<Content, u16> {
+impl Codec for Http2Codec {
+    fn begin(
+        &mut self,
+        request: &Request,
+        order: &UpstreamRequest,
+        _: &mut OutBuf,
+    ) -> Result<Content, u16> {
         let (content, has_content) = (self.way.open)(request, order, &self.lane)?;
         self.has_content = has_content;
         if (self.way.asks_for_socket)(request) {
             let key = request
-                .head
+                .head()
                 .fields()
                 .iter()
                 .find(|field| field.name.eq_ignore_ascii_case(b"sec-websocket-key"));
@@ -141,13 +147,13 @@ impl Codec for Http2 {
         self.switched
     }
 
-    /// The lane is for one request; its connection looks after itself.
+    /// The stream is for one request; its connection is handled by its own task.
     fn is_reusable(&self, _: bool) -> bool {
         false
     }
 }
 
-/// What `Sec-WebSocket-Accept` answers to a key (RFC 6455 section 4.2.2).
+/// The value of `Sec-WebSocket-Accept` for a key (RFC 6455 section 4.2.2).
 fn accept(key: &[u8]) -> Vec<u8> {
     let mut hash = Sha1::new();
     hash.update(key);

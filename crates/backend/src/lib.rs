@@ -1,14 +1,14 @@
-//! Servers behind this one: the engine that sends them requests, the cache in front of them, health checks,
-//! and what the modules that pass requests to servers have in common: rows of directives, the handler of
-//! their locations, and the way from a server's response to ours.
+//! Upstream servers: the engine that sends them requests, the cache in front of them, health checks, and
+//! the common parts of modules that pass requests to servers: rows of directives, the handler of their
+//! locations, and the conversion of a server's response to that for the client.
 //!
 //! A protocol is a [`Protocol`](protocol::Protocol) with its rows and a codec; the engine is [`upstream`], and
 //! [`cache`] stands in front of any of them.
 #![forbid(unsafe_code)]
 
 pub mod accel;
+mod backend_origin;
 pub mod cache;
-mod cached;
 pub mod cgi;
 pub mod conf;
 mod content;
@@ -26,4 +26,4 @@ mod trailers;
 pub mod upstream;
 pub mod url;
 
-pub use handler::Passing;
+pub use handler::ProxyHandler;

@@ -19,21 +19,21 @@ use super::conf::Backend;
 use super::protocol::{Protocol, Server, Transport};
 use super::response::Rewriter;
 use super::url::{self, Destination, Schemes, Url, UrlError};
-use super::{Passing, cgi};
+use super::{ProxyHandler, cgi};
 use crate::cache::conf::CacheConf;
 use crate::upstream::CodecFactory;
 
 /// The destination of a location's requests.
 #[derive(Clone, Debug)]
 pub struct Pass {
-    to: To,
+    to: PassTarget,
     schemes: Schemes,
     /// Position in the configuration.
     pub span: Span,
 }
 
 #[derive(Clone, Debug)]
-enum To {
+enum PassTarget {
     /// To one server or group.
     Static { group: GroupId, destination: Arc<Destination> },
     /// Each request evaluates its own.
@@ -66,7 +66,7 @@ pub trait Addressed: Rewriter + Send + Sync + Sized + 'static {
         None
     }
 
-    /// The URI to request: none but what parameters say.
+    /// The URI to request; empty for protocols with parameters.
     ///
     /// # Errors
     /// The status to respond with; the reason was logged.
@@ -145,7 +145,7 @@ impl<P: Addressed> Protocol for P {
 /// settings of a location; its cache, if the protocol has one, is in `cache`.
 ///
 /// # Errors
-/// As [`Pass::read`].
+/// Like [`Pass::read`].
 pub fn set_pass<P: Addressed>(
     cx: &mut Cx<'_>,
     node: &Node,
@@ -160,7 +160,7 @@ pub fn set_pass<P: Addressed>(
 /// The same with an address that need not be the directive's argument.
 ///
 /// # Errors
-/// As [`Pass::read`].
+/// Like [`Pass::read`].
 pub fn set_pass_to<P: Addressed>(
     cx: &mut Cx<'_>,
     node: &Node,
@@ -174,13 +174,13 @@ pub fn set_pass_to<P: Addressed>(
         let conf = Arc::new(resolve(cx, chain, pass.clone()));
         parts.settings.set(P::SETTINGS, conf.clone());
         let cache = cache.and_then(|cache| parts.settings.get(cache).cloned());
-        Passing::new(conf, cache, parts)
+        ProxyHandler::new(conf, cache, parts)
     });
     set_auto_redirect(cx);
     Ok(())
 }
 
-/// Where a block has such a directive of the protocol `P`.
+/// The position of the directive of the protocol `P` in a block.
 struct PassLayer<P> {
     given: Option<Span>,
     protocol: PhantomData<P>,
@@ -202,7 +202,7 @@ impl Pass {
     /// Reads the directive of the protocol `P`. nginx: `ngx_http_grpc_pass` and its relatives.
     ///
     /// # Errors
-    /// A second one in the block; an address that is none.
+    /// A second directive in the block, or an invalid address.
     fn read<P: Send + 'static>(
         cx: &mut Cx<'_>,
         node: &Node,
@@ -215,7 +215,7 @@ impl Pass {
         }
         let text = complex(word, cx)?;
         let Some(url) = text.literal() else {
-            return Ok(Self { to: To::Variable(text), schemes, span });
+            return Ok(Self { to: PassTarget::Variable(text), schemes, span });
         };
         let parsed = Url::parse(url, schemes).map_err(|error| match error {
             UrlError::Prefix => word.error("invalid URL prefix"),
@@ -239,38 +239,38 @@ impl Pass {
         let group = cx.global::<Groups>().implicit(server);
         let group = group.map_err(|text| word.error(text))?;
         let destination = Arc::new(parsed.destination);
-        Ok(Self { to: To::Static { group, destination }, schemes, span })
+        Ok(Self { to: PassTarget::Static { group, destination }, schemes, span })
     }
 
     /// Whether requests may need connections with TLS.
     pub fn may_need_tls(&self) -> bool {
         match &self.to {
-            To::Static { destination, .. } => destination.tls,
-            To::Variable(_) => self.schemes.tls.is_some(),
+            PassTarget::Static { destination, .. } => destination.tls,
+            PassTarget::Variable(_) => self.schemes.tls.is_some(),
         }
     }
 
     /// Whether it depends on the content of the request.
     pub fn depends_on_content(&self, request: &Request) -> bool {
         match &self.to {
-            To::Static { .. } => false,
-            To::Variable(text) => request.depends_on_content(text),
+            PassTarget::Static { .. } => false,
+            PassTarget::Variable(text) => request.depends_on_content(text),
         }
     }
 
     /// The group of servers; `None`: each request has to evaluate it.
     pub fn group(&self) -> Option<GroupId> {
         match self.to {
-            To::Static { group, .. } => Some(group),
-            To::Variable(_) => None,
+            PassTarget::Static { group, .. } => Some(group),
+            PassTarget::Variable(_) => None,
         }
     }
 
     /// The destination of a request, once it is known.
     pub fn destination<'a>(&'a self, request: &'a Request) -> Option<&'a Destination> {
         match &self.to {
-            To::Static { destination, .. } => Some(destination),
-            To::Variable(_) => request.round.get(&DESTINATION)?.as_deref(),
+            PassTarget::Static { destination, .. } => Some(destination),
+            PassTarget::Variable(_) => request.round().get(&DESTINATION)?.as_deref(),
         }
     }
 
@@ -279,7 +279,7 @@ impl Pass {
     /// # Errors
     /// The status to respond with; the reason was logged.
     pub fn evaluate(&self, request: &mut Request) -> Result<Server, u16> {
-        let To::Variable(text) = &self.to else { return Err(500) };
+        let PassTarget::Variable(text) = &self.to else { return Err(500) };
         let text = request.evaluate(text);
         let parsed = Url::parse(&text, self.schemes).map_err(|error| {
             let server = match url::after_scheme(&text) {
@@ -293,12 +293,12 @@ impl Pass {
             request.log(Level::Error, format_args!("{problem} in upstream \"{server}\""));
             500u16
         })?;
-        *request.round.of_mut(&DESTINATION) = Some(Rc::new(parsed.destination));
+        *request.round_mut().of_mut(&DESTINATION) = Some(Rc::new(parsed.destination));
         let Url { server, host, port, .. } = parsed;
         Ok(Server::Named { server, host, port, default_port: None })
     }
 
-    /// How connections for a request with a known destination are made.
+    /// The parameters of connections for a request with a known destination.
     pub fn transport(&self, request: &Request, backend: &Backend) -> Transport {
         match (self.destination(request), &backend.settings.tls, self.schemes.tls) {
             (Some(destination), Some(tls), Some(scheme)) if destination.tls => {

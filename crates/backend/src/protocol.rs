@@ -1,8 +1,7 @@
-//! What the handler of backends needs to know about a protocol: the interface of `proxy_pass` and its
-//! relatives.
+//! The interface between the handler of backends and a protocol, for `proxy_pass` and similar directives.
 //!
 //! A protocol's module has the rows of its directives, from which it makes a [`Protocol`] for each
-//! location that passes requests on, and a [`CodecFactory`]. [`Passing`](super::Passing), the cache,
+//! location that passes requests on, and a [`CodecFactory`]. [`ProxyHandler`](super::ProxyHandler), the cache,
 //! health checks and the engine do the rest.
 
 use std::sync::Arc;
@@ -49,7 +48,7 @@ pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     /// The status to respond with; the reason was logged.
     fn evaluate(&self, request: &mut Request) -> Result<Server, u16>;
 
-    /// How connections for a request with a known destination are made.
+    /// The parameters of connections for a request with a known destination.
     fn transport(&self, request: &Request) -> Transport;
 
     /// The URI to request.
@@ -61,11 +60,11 @@ pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     /// Whether the client's content may be passed on while it arrives: not if the request to the server
     /// depends on it.
     ///
-    /// nginx differs: there `$request_body` has the content then only if it came with the head, and never in
+    /// nginx differs: `$request_body` then has the content only if it arrived with the head, and never in
     /// an address.
     fn streams(&self, request: &Request) -> bool;
 
-    /// Appends the default key of a cache: what identifies the response besides the settings.
+    /// Appends the default key of a cache, which identifies the response together with the settings.
     fn default_key(&self, request: &Request, out: &mut Vec<u8>);
 
     /// Hands over the fields or parameters of a request without content, for an explanation.
@@ -77,13 +76,13 @@ pub trait Protocol: Rewriter + Send + Sync + Sized + 'static {
     }
 }
 
-/// How connections are made.
+/// The parameters of connections.
 #[derive(Debug)]
 pub struct Transport {
     /// The beginning of URLs in logs: `http://`.
     pub scheme: &'static str,
-    /// What connections need, if they have TLS; then [`Settings::tls`](crate::upstream::Settings::tls)
-    /// is there.
+    /// The parameters of TLS connections, if they have TLS; then
+    /// [`Settings::tls`](crate::upstream::Settings::tls) is there.
     pub tls: Option<Box<HandshakeParams>>,
 }
 
@@ -92,7 +91,7 @@ pub struct Transport {
 pub enum Server {
     /// One of this group.
     Of(Upstream),
-    /// The one that a variable named: its addresses must be resolved.
+    /// A server named by a variable, whose addresses must be resolved.
     Named {
         /// Host and port, or `unix:` and a path.
         server: Bytes,

@@ -17,7 +17,7 @@ impl Writer for upstream::Fields<'_> {
     }
 }
 
-/// Passes the client's header fields on, except those that are written anew or concern the
+/// Passes the client's header fields on, except those that are written by the server or concern the
 /// connection to the client.
 pub fn pass(fields: Fields<'_>, replaced: &NameSet, writer: &mut impl Writer) {
     let nominates = fields.all(Known::Connection).any(nominates);

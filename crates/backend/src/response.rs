@@ -1,15 +1,15 @@
-//! From the head of an upstream response to ours. nginx: `ngx_http_upstream_process_headers` and the
-//! functions of its table of headers.
+//! Converts the head of an upstream response to that of the client's response. nginx:
+//! `ngx_http_upstream_process_headers` and the functions of its table of headers.
 //!
 //! Used by every module that passes requests to servers. Changes that only one of them makes (redirects,
 //! cookies) are supplied as a [`Rewriter`]. Pure except for the state of the request.
 
 use bytes::Bytes;
+use nowait_http::field_order::SeparateField;
 use nowait_http::log::Level;
-use nowait_http::order::Apart;
-use nowait_http::outcome::{Outcome, Special};
+use nowait_http::outcome::{Outcome, StatusResponse};
 use nowait_http::request::Request;
-use nowait_http::response::{AcceptRanges, Head, Header, Own};
+use nowait_http::response::{AcceptRanges, Head, Header, HeaderSource};
 use nowait_http::variables::complex::Complex;
 use nowait_message::http_date;
 use nowait_message::{Field, Known, ResponseHead, Version};
@@ -30,7 +30,7 @@ pub trait Rewriter {
         None
     }
 
-    /// Adds what the server does not say.
+    /// Adds fields that the server does not send.
     fn complete(&self, _request: &Request, _head: &mut Head) {}
 
     /// Changes the value of a `Set-Cookie`; `None`: unchanged.
@@ -67,7 +67,7 @@ pub fn process(
     let fields = Single::new(request, received);
     let wishes = obey(request, backend, received, &fields);
     if let Some(special) = intercepted(request, backend, received) {
-        return (Processed::Instead(Outcome::Special(special)), wishes);
+        return (Processed::Instead(Outcome::Status(special)), wishes);
     }
     if received.has(Known::XAccelRedirect)
         && !backend.ignore.contains(IgnoreHeaders::ACCEL_REDIRECT)
@@ -193,7 +193,7 @@ fn obey(
                 if !backend.ignore.contains(IgnoreHeaders::ACCEL_LIMIT_RATE) =>
             {
                 if let Some(rate) = nowait_conf::number(value) {
-                    request.limit_rate.set(Some(rate));
+                    request.set_limit_rate(Some(rate));
                 }
             }
             Some(Known::XAccelBuffering)
@@ -208,7 +208,7 @@ fn obey(
             Some(Known::XAccelCharset)
                 if !backend.ignore.contains(IgnoreHeaders::ACCEL_CHARSET) =>
             {
-                request.override_charset = Some(received.share(value));
+                request.set_override_charset(received.share(value));
             }
             _ => {}
         }
@@ -218,10 +218,14 @@ fn obey(
 
 /// The `error_page` response that replaces this one, if any. nginx:
 /// `ngx_http_upstream_intercept_errors`.
-fn intercepted(request: &Request, backend: &Backend, received: &ResponseHead) -> Option<Special> {
+fn intercepted(
+    request: &Request,
+    backend: &Backend,
+    received: &ResponseHead,
+) -> Option<StatusResponse> {
     let status = received.status;
     if status == 404 && backend.intercept_404 {
-        return Some(Special { status, location: None, headers: Vec::new() });
+        return Some(StatusResponse { status, location: None, headers: Vec::new() });
     }
     if !backend.intercept_errors
         || status < 300
@@ -232,7 +236,7 @@ fn intercepted(request: &Request, backend: &Backend, received: &ResponseHead) ->
     let challenges = received.fields().filter(|_| status == 401);
     let challenges = challenges.filter(|field| field.known == Some(Known::WwwAuthenticate));
     let headers = challenges.map(|field| line(received, field)).collect();
-    Some(Special { status, location: None, headers })
+    Some(StatusResponse { status, location: None, headers })
 }
 
 /// Converts a field to a header field of our response.
@@ -262,13 +266,13 @@ fn pass(
     {
         if !backend.hide.contains(name.as_bytes(), Some(known)) {
             *own = match received.known(known) {
-                Some(value) => Own::Given(received.share(value)),
+                Some(value) => HeaderSource::Given(received.share(value)),
                 None if backend.adds_fields => continue,
-                None => Own::Absent,
+                None => HeaderSource::Absent,
             };
         }
     }
-    // A 101 passes no filter that would know better.
+    // A 101 passes no filter that would decide that.
     if backend.force_ranges && head.status == 200 {
         head.accept_ranges = AcceptRanges::Bytes;
     }
@@ -320,13 +324,13 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
 }
 
-// nginx differs: it passes them on; see RFC 9110 section 7.6.1.
+// nginx differs: it passes these fields on; see RFC 9110 section 7.6.1.
 fn is_nominated(received: &ResponseHead, name: &[u8]) -> bool {
     let options = received.all(Known::Connection);
     options.flat_map(tokens).any(|token| token.eq_ignore_ascii_case(name))
 }
 
-/// Whether a field is about the connection or the framing: ours are written anew.
+/// Whether a field concerns the connection or the framing, and is written by the server.
 fn is_ours(known: Known) -> bool {
     matches!(
         known,
@@ -345,33 +349,33 @@ fn copy(
     let share = |part| received.share(part);
     let value = field.value;
     match field.known {
-        Some(Known::Server) => head.place(Apart::Server),
-        Some(Known::Date) => head.place(Apart::Date),
+        Some(Known::Server) => head.place(SeparateField::Server),
+        Some(Known::Date) => head.place(SeparateField::Date),
         Some(Known::AcceptRanges) if backend.force_ranges => {}
         Some(Known::AcceptRanges) if value == b"bytes" => {
-            head.place(Apart::AcceptRanges);
+            head.place(SeparateField::AcceptRanges);
             head.accept_ranges = AcceptRanges::Upstream;
         }
         Some(Known::ContentType) => head.set_content_type(share(value)),
         Some(Known::LastModified) => match http_date::parse(value) {
             Some(time) => {
-                head.place(Apart::LastModified);
+                head.place(SeparateField::LastModified);
                 head.last_modified = Some(time);
                 head.last_modified_text = Some(share(value));
             }
             None => head.headers.push(line(received, field)),
         },
         Some(Known::ETag) => {
-            head.place(Apart::ETag);
+            head.place(SeparateField::ETag);
             head.etag = Some(share(value));
         }
         Some(Known::ContentEncoding) if head.content_encoding.is_none() => {
-            head.place(Apart::ContentEncoding);
+            head.place(SeparateField::ContentEncoding);
             head.content_encoding = Some(share(value));
         }
         Some(Known::Location) => {
             if let Some(rewritten) = rewriter.redirect(request, &share(value), 0) {
-                head.place(Apart::Location);
+                head.place(SeparateField::Location);
                 head.location = Some(rewritten);
             } else {
                 // Not into the typed field: the server's value stays unchanged, even if it is

@@ -1,8 +1,8 @@
 //! `proxy_store`: responses that are saved as files. nginx: `ngx_http_upstream_store`.
 //!
 //! The engine supplies the body while the client receives it. It is written to a temporary file, which
-//! is renamed when it is complete; a client that disconnects changes nothing. All operations go through
-//! `fs`. Failures are logged, and the client receives its response nevertheless.
+//! is renamed when it is complete; a client's disconnect has no effect. All operations go through `fs`.
+//! Failures are logged, and the client receives its response nevertheless.
 
 use std::io;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ pub fn begin(
     store: &Store,
     received: &ResponseHead,
 ) -> Option<Box<dyn Tee>> {
-    if request.method == Method::Head || received.status != 200 {
+    if request.method() == Method::Head || received.status != 200 {
         return None;
     }
     let mut path = Vec::new();
@@ -52,7 +52,7 @@ pub fn begin(
     }
     Some(Box::new(Storing {
         io: request.io(),
-        current: request.current.clone(),
+        current: request.current().clone(),
         temp_path: backend.settings.temp_path.clone(),
         path,
         access: store.access,
@@ -135,7 +135,7 @@ impl Storing {
     }
 }
 
-/// Copies the file to a temporary one beside its destination, and renames that. nginx:
+/// Copies the file to a temporary one in its destination's directory, and renames that. nginx:
 /// `ngx_ext_rename_file`.
 async fn copy(
     io: &Io,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use nowait_http::module::Filter;
-use nowait_http::outcome::Special;
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::Response;
 use nowait_http::upstream_state::UpstreamState;
@@ -12,17 +12,17 @@ use nowait_message::Known;
 
 use super::protocol::Protocol;
 
-/// Adds the trailers of the finished upstream response to ours, except hidden ones.
+/// Adds the trailers of the finished upstream response to the client's response, except hidden ones.
 pub(super) struct Trailers<P>(pub(super) Arc<P>);
 
 impl<P: Protocol> Filter for Trailers<P> {
-    fn apply(&self, _: &mut Request, _: &mut Response) -> Result<(), Box<Special>> {
+    fn apply(&self, _: &mut Request, _: &mut Response) -> Result<(), Box<StatusResponse>> {
         Ok(())
     }
 
     fn trailers(&self, request: &mut Request) {
-        let Some(state) = UpstreamState::get(&request.state) else { return };
-        if !request.out.trailers_follow {
+        let Some(state) = UpstreamState::get(request.state()) else { return };
+        if !request.out().trailers_follow {
             return;
         }
         let hide = &self.0.backend().hide;
@@ -30,6 +30,6 @@ impl<P: Protocol> Filter for Trailers<P> {
         let trailers = state.trailers();
         let passed = trailers.iter().filter(|trailer| shown(&trailer.name)).cloned().collect();
         drop(trailers);
-        request.out.trailers = passed;
+        request.out_mut().trailers = passed;
     }
 }

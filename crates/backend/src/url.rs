@@ -16,7 +16,7 @@ pub struct Schemes {
 }
 
 impl Schemes {
-    /// What to say of a URL that is none, if its scheme was taken for a host: `grp://a`.
+    /// The hint for an invalid URL whose scheme was taken for a host: `grp://a`.
     pub fn advice(&self, text: &[u8]) -> Option<String> {
         let begins = |scheme: &str| {
             text.get(..scheme.len()).is_some_and(|it| it.eq_ignore_ascii_case(scheme.as_bytes()))
@@ -70,7 +70,7 @@ pub struct Destination {
 /// The fault of a URL, in nginx's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlError {
-    /// It begins with none of the schemes.
+    /// The URL begins with none of the schemes.
     Prefix,
     /// The text is followed by `in upstream "…"` in the message.
     Server(&'static str),
@@ -172,7 +172,7 @@ impl Url {
     }
 }
 
-/// What follows the scheme of a URL.
+/// The part of a URL after its scheme.
 pub fn after_scheme(url: &[u8]) -> &[u8] {
     let end = url.windows(3).position(|three| three == b"://");
     end.map_or(&[], |end| &url[end + 3..])

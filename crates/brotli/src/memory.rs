@@ -2,9 +2,8 @@
 //!
 //! Compressing 16 KB takes half a megabyte for tables. Returning that to the system and allocating
 //! it again each time costs a quarter of the compression (28 page faults). So each encoder has its
-//! own [`Store`] while it lives, and idle stores wait for the next encoder under a lock that is
-//! only tried: an encoder that does not get it at once starts with an empty store, or frees its
-//! store.
+//! own [`Store`] while it lives, and idle stores wait for the next encoder as [`SharedSpares`]. An
+//! encoder that finds the list in use starts with an empty store, or frees its store.
 //!
 //! # Ownership
 //!
@@ -17,7 +16,8 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
-use std::sync::Mutex;
+
+use nowait_spare::SharedSpares;
 
 /// A block begins with its length; this is also the alignment of blocks, in bytes.
 const HEAD_BYTES: usize = 16;
@@ -31,7 +31,7 @@ const STORE_BLOCKS_MAX: usize = 64;
 /// Maximum number of stores kept for later encoders.
 const SPARE_MAX: usize = 4;
 
-static SPARE: Mutex<Vec<Store>> = Mutex::new(Vec::new());
+static SPARE: SharedSpares<Store> = SharedSpares::new(SPARE_MAX);
 
 /// Free blocks.
 #[derive(Debug, Default)]
@@ -126,8 +126,7 @@ pub(crate) struct Memory(NonNull<Store>);
 
 impl Memory {
     pub(crate) fn new() -> Self {
-        let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.pop());
-        Self(NonNull::from(Box::leak(Box::new(spare.unwrap_or_default()))))
+        Self(NonNull::from(Box::leak(Box::new(SPARE.take().unwrap_or_default()))))
     }
 
     /// The first argument of [`allocate`] and [`release`].
@@ -140,11 +139,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: leaked by `new`, and taken back only here.
         let store = unsafe { Box::from_raw(self.0.as_ptr()) };
-        if let Ok(mut spare) = SPARE.try_lock()
-            && spare.len() < SPARE_MAX
-        {
-            spare.push(*store);
-        }
+        SPARE.keep(*store);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The order in which objects of one key get their name: the order of their completion.
+//! Orders the renames of objects with the same key by their completion.
 //!
 //! Without `proxy_cache_lock` several requests may fetch one key at the same time. Pool threads
 //! finish in any order; the object completed last has to stay, as in nginx.
@@ -20,7 +20,7 @@ struct CommitQueue {
     pending: BTreeMap<(Key, u64), Option<Waker>>,
 }
 
-/// The place of one object among those of its key, given up when it is dropped.
+/// The position of an object among those of its key, released on drop.
 pub(crate) struct CommitTicket<'a> {
     commits: &'a Commits,
     name: (Key, u64),

@@ -1,4 +1,4 @@
-//! Filling one object: how it begins, and the writer's side.
+//! Filling one object: its start, and the writer's side.
 //!
 //! A [`Fill`] takes the head and the pieces of a response as they come from the origin. A separate
 //! task ([`crate::write_behind`]) moves them to a temporary file, in the pool of the caller's
@@ -27,7 +27,7 @@ use crate::health::Why;
 use crate::index::{Hold, How, NoHold, Tag};
 use crate::object::names_of;
 use crate::statistics::count;
-use crate::store::{Hit, Store, Target, now};
+use crate::store::{CacheKey, Hit, Store, now};
 use crate::time::UnixMs;
 use crate::write_behind::{self, Job};
 
@@ -35,8 +35,8 @@ use crate::write_behind::{self, Job};
 /// with it the reading from the origin.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The longest time that a fill's client waits for a disk that accepts nothing at all. Then the
-/// response continues without the cache, and the object is not stored.
+/// The longest time that a fill's client waits for a disk that accepts no data. Then the response continues
+/// without the cache, and the object is not stored.
 pub const STALL_MAX: Duration = Duration::from_secs(2);
 
 /// The fill has ended for a reason that does not concern the client's response: the disk refused,
@@ -64,7 +64,7 @@ pub enum FillStart {
     Unavailable(Why),
 }
 
-/// How to begin a fill.
+/// The options of a fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FillOptions {
     /// Only one at a time (`proxy_cache_lock`): others wait.
@@ -91,7 +91,7 @@ impl Store {
     pub fn begin_fill(
         self: &Arc<Self>,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
         options: FillOptions,
     ) -> FillStart {
         // New objects go to the slower disk: most are never requested again.
@@ -104,7 +104,7 @@ impl Store {
         self.begin_fill_here(io, target, options, options.asked.map(|moment| moment.here))
     }
 
-    /// The present moment, among the purges: for fills that begin with the origin's response.
+    /// The current time in the order of purges, for fills that begin with the origin's response.
     pub fn moment(&self) -> Moment {
         Moment {
             here: self.index().newest_stamp(),
@@ -115,7 +115,7 @@ impl Store {
     fn begin_fill_here(
         self: &Arc<Self>,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
         options: FillOptions,
         asked: Option<u64>,
     ) -> FillStart {
@@ -174,7 +174,7 @@ pub struct Fill {
     store: Arc<Store>,
     growth: Arc<Growth>,
     io: Io,
-    /// Gone once the task behind it has taken it.
+    /// `None` once its task has taken it.
     hold: Option<Hold>,
     /// Orders it among purges.
     begun: u64,
@@ -193,16 +193,16 @@ impl Fill {
     }
 
     /// The object that it fills.
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &CacheKey {
         self.growth.target()
     }
 
     /// Continues under another key: a variant required by the response's `Vary`. Only before
-    /// [`head`](Fill::head). Waiters for the first key wake and look again.
+    /// [`head`](Fill::head). Waiters for the first key wake and repeat the look-up.
     ///
     /// # Errors
     /// [`FillEnded`]: there is no room for the key.
-    pub fn rekey(&mut self, target: &Target) -> Result<(), FillEnded> {
+    pub fn rekey(&mut self, target: &CacheKey) -> Result<(), FillEnded> {
         if target == self.target() {
             return Ok(());
         }
@@ -211,7 +211,7 @@ impl Fill {
             hold.asked_at(old.begun());
         }
         let growth = Arc::new(Growth::new(target.clone(), self.store.id()));
-        // If that key is being filled already, both continue and the later one stays.
+        // If that key is being filled already, both fills continue, and the later object stays.
         let _ = self.store.fills().enter(&growth);
         let old = std::mem::replace(&mut self.growth, growth);
         self.hold = Some(hold);
@@ -250,7 +250,7 @@ impl Fill {
         let head =
             Arc::new(ObjectHead { identity, state, layout: encoded.layout, body_length: None });
         self.growth.set_head(head.clone());
-        // A purge by tag that came in between did not know the tags.
+        // A purge by tag in between did not know the tags.
         if !hold.check(names_of(&head.identity)) {
             return Err(FillEnded);
         }
@@ -266,15 +266,15 @@ impl Fill {
         Ok(())
     }
 
-    /// The object found by `hit` is still valid (a 304 of the origin): gives it another state, in
-    /// place if that fits. Returns the updated object. Waiters look again.
+    /// The object found by `hit` is still valid (a 304 of the origin): gives it another state, in place if
+    /// that fits. Returns the updated object. Waiters repeat the look-up.
     ///
     /// # Errors
     /// [`FillEnded`]: it was replaced or purged meanwhile, the disk refused, or took longer than
     /// [`STALL_MAX`]. The client is served from `hit`.
     pub async fn revalidated(self, hit: &Hit, state: ObjectState) -> Result<Hit, FillEnded> {
         let hit = hit.clone();
-        // It runs as a separate task: the operation begun on the disk must be completed.
+        // Run as a separate task, because the operation begun on the disk must be completed.
         let update = nowait_runtime::spawn(async move { self.update(&hit, state).await });
         match timeout(STALL_MAX, update).await {
             Ok(updated) => updated.unwrap_or(Err(FillEnded)),
@@ -285,7 +285,7 @@ impl Fill {
     async fn update(mut self, hit: &Hit, state: ObjectState) -> Result<Hit, FillEnded> {
         let Some(hold) = self.hold.take() else { return Err(FillEnded) };
         let updated = match self.store.faster_with(hit.store) {
-            // It is the copy in a faster store.
+            // The copy is in a faster store.
             Some(faster) => {
                 let io = faster.io_from(&self.store, &self.io);
                 let target = self.target();
@@ -311,8 +311,8 @@ impl Fill {
         self.growth.end(FillResult::Stored);
     }
 
-    /// Adds a piece of the body. Waits while [`IN_FLIGHT_BYTES_MAX`] are queued for the disk. For a
-    /// disk that accepts nothing, it waits at most [`STALL_MAX`], unless there are other readers.
+    /// Adds a piece of the body. Waits while [`IN_FLIGHT_BYTES_MAX`] are queued for the disk, but at most
+    /// [`STALL_MAX`] for a disk that accepts no data, unless there are other readers.
     ///
     /// # Errors
     /// [`FillEnded`].
@@ -357,7 +357,7 @@ impl Fill {
     /// The body is whole: the rest is written and the object becomes visible. That continues in the
     /// background on this worker; await the result only if the moment matters.
     pub fn commit(mut self) -> Committing {
-        // Without a head there is nothing to store: dropping the fill ends it.
+        // Without a head, there is no object to store: dropping the fill ends it.
         if let Some(head) = self.growth.head() {
             let key = self.growth.key();
             let names = names_of(&head.identity);
@@ -373,10 +373,10 @@ impl Fill {
                     None => {}
                 }
             }
-            // From now on the task behind it owns it.
+            // From now on, its task owns it.
             self.open = false;
         }
-        Committing { growth: self.growth.clone(), slot: WatcherSlot::default() }
+        Committing::of(&self.growth)
     }
 
     /// The response may not be stored: waiters ask the origin at once, not one after the other.
@@ -406,6 +406,12 @@ impl std::fmt::Debug for Fill {
 pub struct Committing {
     growth: Arc<Growth>,
     slot: WatcherSlot,
+}
+
+impl Committing {
+    pub(crate) fn of(growth: &Arc<Growth>) -> Committing {
+        Committing { growth: growth.clone(), slot: WatcherSlot::default() }
+    }
 }
 
 impl Future for Committing {
@@ -439,8 +445,8 @@ pub struct Waiter {
 pub enum WaitResult {
     /// The head is known: read the growing object.
     Filling(FillReader),
-    /// It has ended: after [`FillResult::Stored`], [`FillResult::Failed`] and [`FillResult::Moved`] look again,
-    /// after [`FillResult::Declined`] ask the origin without storing.
+    /// The fill has ended: after [`FillResult::Stored`], [`FillResult::Failed`] and [`FillResult::Moved`],
+    /// repeat the look-up; after [`FillResult::Declined`], request from the origin without storing.
     Ended(FillResult),
 }
 
@@ -449,7 +455,7 @@ impl Waiter {
         Waiter { growth, slot: WatcherSlot::default(), read_while_filling }
     }
 
-    /// How long the awaited fill has been under way.
+    /// The time since the awaited fill began.
     pub fn age(&self) -> Duration {
         self.growth.age()
     }

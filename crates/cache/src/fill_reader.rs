@@ -23,7 +23,7 @@ pub struct FillReader {
     begun: Option<Box<(u64, FillPiece)>>,
 }
 
-/// Bytes of a piece that is awaited before the reader says how many it takes.
+/// Bytes of an awaited piece for a reader that has not stated its limit.
 const BEGUN_BYTES_MAX: u64 = 64 * 1024;
 
 impl FillReader {
@@ -75,10 +75,10 @@ impl FillReader {
         self.begun = None;
     }
 
-    /// Resolves when the object is in the cache, or will not be: then look it up again.
+    /// Resolves when the object is in the cache or will not be stored; then repeat the look-up.
     pub async fn settled(mut self) {
         let FillReader { growth, slot, .. } = &mut self;
-        // The next look-up tells how it ended.
+        // The next look-up shows the result.
         let _ = poll_fn(|cx| growth.poll_known(cx, slot, false)).await;
     }
 
@@ -90,7 +90,7 @@ impl FillReader {
         match read {
             Ok(piece) => *begun = piece.map(|piece| Box::new((position, piece))),
             Err(FillInterrupted::Ended) => return false,
-            // The rest may come from elsewhere.
+            // The rest may come from another source.
             Err(FillInterrupted::Lost) => {}
         }
         true

@@ -44,8 +44,8 @@ impl Fills {
         Ok(())
     }
 
-    /// Registers a fill in place of one that has been under way for `age` or longer, and continues
-    /// unseen. False: it has not, or is gone.
+    /// Registers a fill in place of one that has been under way for `age` or longer, and continues unseen.
+    /// False: the other one is younger, or has ended.
     pub(crate) fn replace(
         &self,
         old: &Arc<Growth>,
@@ -64,13 +64,13 @@ impl Fills {
         }
     }
 
-    /// From now on this complete fill is the one found. Of several that fill a key at the same
-    /// time, the one completed last stays, and a client that received its response finds the same
-    /// one on its next request.
+    /// Makes this complete fill the one that look-ups find. Of concurrent fills of a key, the one
+    /// completed last stays, and a client that received its response finds the same object on its
+    /// next request.
     pub(crate) fn show(&self, growth: &Arc<Growth>) {
         let hidden = self.shard(growth.key()).insert(growth.key(), growth.clone());
         drop(hidden);
-        // The code that ends a fill removes it, but may have looked before this insertion.
+        // The code that ends a fill removes it, but may have run before this insertion.
         if growth.ended().is_some() {
             self.leave(growth);
         }
@@ -87,8 +87,7 @@ impl Fills {
         }
     }
 
-    /// Removes the fills selected by `matches`, and tells them that they will not be stored.
-    /// Returns their number.
+    /// Removes the fills selected by `matches`, and marks them as not to be stored. Returns their number.
     pub(crate) fn doom(&self, matches: impl Fn(&Growth) -> bool) -> usize {
         let mut doomed = Vec::new();
         for shard in &self.shards {
@@ -99,7 +98,7 @@ impl Fills {
         doomed.len()
     }
 
-    /// Tells the fills selected by `matches` that they were purged softly. Returns their number.
+    /// Marks the fills selected by `matches` as purged softly. Returns their number.
     pub(crate) fn soften(&self, matches: impl Fn(&Growth) -> bool) -> usize {
         let mut softened = 0;
         for shard in &self.shards {

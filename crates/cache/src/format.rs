@@ -38,11 +38,11 @@ pub const MAGIC: [u8; 8] = *b"\x89NWC\r\n\x1a\n";
 pub const VERSION: u16 = 1;
 /// The longest key text, in bytes.
 pub const KEY_TEXT_BYTES_MAX: usize = 64 << 10;
-/// The most tags of one object.
+/// Maximum number of tags of one object.
 pub const TAGS_MAX: usize = 256;
-/// The most meta bytes of one object.
+/// Maximum number of meta bytes of one object.
 pub const META_BYTES_MAX: usize = 64 << 10;
-/// The most header bytes of one object.
+/// Maximum number of header bytes of one object.
 pub const HEADER_BYTES_MAX: usize = 512 << 10;
 /// The largest head, which is also the largest body offset.
 pub const HEAD_BYTES_MAX: usize =
@@ -98,7 +98,7 @@ pub struct ObjectState {
 pub struct ObjectHead {
     /// The object's identity.
     pub identity: ObjectIdentity,
-    /// Its newest intact state.
+    /// The newest intact state.
     pub state: ObjectState,
     /// The positions of its parts in the file.
     pub layout: Layout,
@@ -109,7 +109,7 @@ pub struct ObjectHead {
 /// The positions of a head's parts in its file; enough to update it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Where the body begins: the length of the head.
+    /// The start of the body: the length of the head.
     pub body_offset: u32,
     /// The capacity of each block, in bytes.
     pub capacity: u32,
@@ -140,7 +140,7 @@ pub struct Encoded {
     prefix_bytes: usize,
 }
 
-/// Why bytes are not an object's head.
+/// The reason why bytes are not an object's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadError {
     /// Intact so far: the head has `needed` bytes. Read them and decode again; a shorter file is

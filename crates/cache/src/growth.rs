@@ -18,19 +18,19 @@ use slab::Slab;
 
 use crate::format::ObjectHead;
 use crate::key::Key;
-use crate::target::Target;
+use crate::target::CacheKey;
 
-/// How a fill ended.
+/// The result of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillResult {
     /// The object is in the cache.
     Stored,
-    /// The response may not be stored: waiters should ask the origin themselves, all at once, since
-    /// the next response is unlikely to be storable either.
+    /// The response may not be stored. Waiters should all send their requests to the origin, because the
+    /// next response is unlikely to be storable either.
     Declined,
     /// The origin failed, the client left, or the disk refused it: the next request may try.
     Failed,
-    /// It continues under another key ([`crate::Fill::rekey`]): look again.
+    /// The fill continues under another key ([`crate::Fill::rekey`]); repeat the look-up.
     Moved,
 }
 
@@ -43,9 +43,9 @@ pub enum FillPiece {
     File {
         /// The file, which may still have its temporary name.
         file: File,
-        /// Where the bytes begin, counted from the file's beginning.
+        /// The offset of the bytes in the file.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         len: u64,
     },
 }
@@ -74,13 +74,13 @@ impl FillPiece {
     }
 }
 
-/// The fill ended without an object: a reader gets nothing more from here. Its connection is closed
-/// before the end of the response, unless nothing was sent, or the rest comes from elsewhere.
+/// The fill ended without an object, and a reader gets no more data. The connection is closed before the
+/// end of the response, unless no data was sent, or the rest comes from another source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillInterrupted {
-    /// The origin closed early, or is no longer read.
+    /// The origin closed early, or its response is no longer read.
     Ended,
-    /// The disk could not keep the next bytes, and they are no longer in memory. The origin has
+    /// The disk could not store the next bytes, and they are no longer in memory. The origin still has
     /// them.
     Lost,
 }
@@ -96,15 +96,15 @@ impl std::fmt::Display for FillInterrupted {
 
 impl std::error::Error for FillInterrupted {}
 
-/// Bytes kept in memory for readers of an object that can no longer be written. A reader further
-/// behind has to get the rest elsewhere ([`FillInterrupted::Lost`]).
+/// Bytes kept in memory for readers of an object that can no longer be written. A reader that is further
+/// behind has to get the rest from another source ([`FillInterrupted::Lost`]).
 const ADRIFT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 pub(crate) struct Growth {
-    target: Target,
+    target: CacheKey,
     /// Number of the store in which it is filled.
     store: u64,
-    /// When it began.
+    /// The start of the fill.
     began: Instant,
     state: Mutex<GrowthState>,
 }
@@ -113,7 +113,7 @@ struct GrowthState {
     head: Option<Arc<ObjectHead>>,
     /// Body bytes received from the origin.
     received: u64,
-    /// When data last came from the origin.
+    /// The time of the last data from the origin.
     heard: Instant,
     /// Body bytes in the file.
     written: u64,
@@ -123,16 +123,16 @@ struct GrowthState {
     pending_start: u64,
     /// The whole body was received.
     complete: bool,
-    /// Its number among the complete objects ([`crate::commits`]).
+    /// The number among the complete objects ([`crate::commits`]).
     order: u64,
     /// The file, and where the body begins in it.
     file: Option<(File, u64)>,
     ended: Option<FillResult>,
-    /// It will not be stored, but has readers: nothing more is written.
+    /// The object will not be stored, but has readers; no more data is written.
     adrift: bool,
-    /// Its key was purged meanwhile: readers continue to the end, but it is not stored.
+    /// The key was purged meanwhile: readers continue to the end, but it is not stored.
     doomed: bool,
-    /// Its key was purged softly meanwhile: it is not found until it is stored, stale from then on.
+    /// The key was purged softly meanwhile: it is not found until it is stored, stale from then on.
     softened: bool,
     /// Readers.
     readers: usize,
@@ -140,7 +140,7 @@ struct GrowthState {
     watchers: Slab<Waker>,
     /// The task that adds pieces, when it must wait.
     source: Option<Waker>,
-    /// The task that writes them, when there is nothing to write.
+    /// The writing task, while it is idle.
     sink: Option<Waker>,
 }
 
@@ -149,8 +149,8 @@ impl GrowthState {
         self.received - self.pending_start
     }
 
-    /// Whether `pending` has just the bytes from `pending_start` to `received`, and nothing is both there
-    /// and in the file.
+    /// Whether `pending` has exactly the bytes from `pending_start` to `received`, without overlap with the
+    /// file.
     fn is_consistent(&self) -> bool {
         let bytes: u64 = self.pending.iter().map(|piece| piece.len() as u64).sum();
         bytes == self.pending_bytes()
@@ -159,12 +159,12 @@ impl GrowthState {
             && self.pending.iter().all(|piece| !piece.is_empty())
     }
 
-    /// No reader or writer wants more of it.
+    /// No reader or writer needs more of it.
     fn is_over(&self) -> bool {
         self.ended.is_some() || (self.adrift && self.readers == 0)
     }
 
-    /// Drops bytes beyond the limit of memory when nothing more is written.
+    /// Drops bytes beyond the memory limit when no more data is written.
     fn trim(&mut self) -> Vec<Bytes> {
         let mut gone = Vec::new();
         while self.adrift
@@ -187,14 +187,14 @@ impl GrowthState {
 pub(crate) enum WriteWork {
     /// These bytes are to be written at `offset` of the body; `last`: they are its end.
     Write { offset: u64, pieces: Vec<Bytes>, last: bool },
-    /// Everything is in the file.
+    /// The whole body is in the file.
     Finish,
     /// The fill was ended.
     Stop,
 }
 
 impl Growth {
-    pub(crate) fn new(target: Target, store: u64) -> Growth {
+    pub(crate) fn new(target: CacheKey, store: u64) -> Growth {
         let began = nowait_runtime::now();
         Growth {
             target,
@@ -228,7 +228,7 @@ impl Growth {
     }
 
     /// The object that is filled.
-    pub(crate) fn target(&self) -> &Target {
+    pub(crate) fn target(&self) -> &CacheKey {
         &self.target
     }
 
@@ -280,7 +280,7 @@ impl Growth {
         self.lock().written
     }
 
-    /// Its key was purged softly.
+    /// The key was purged softly.
     pub(crate) fn soften(&self) {
         self.lock().softened = true;
     }
@@ -290,17 +290,17 @@ impl Growth {
         self.lock().softened
     }
 
-    /// Its number among the complete objects.
+    /// The number among the complete objects.
     pub(crate) fn order(&self) -> u64 {
         self.lock().order
     }
 
-    /// How long it has been under way.
+    /// The time since the fill began.
     pub(crate) fn age(&self) -> Duration {
         nowait_runtime::now().saturating_duration_since(self.began)
     }
 
-    /// How long nothing has come from the origin; zero once everything has.
+    /// The time since the last data from the origin; zero once the response is complete.
     pub(crate) fn silence(&self) -> Duration {
         let now = nowait_runtime::now();
         let state = self.lock();
@@ -360,7 +360,7 @@ impl Growth {
     pub(crate) fn complete(&self, order: impl FnOnce() -> u64) -> bool {
         let mut state = self.lock();
         state.complete = true;
-        // Otherwise the number would never be given back.
+        // Otherwise the number would never be released.
         let is_written = state.ended.is_none() && !state.adrift;
         if is_written {
             state.order = order();
@@ -420,7 +420,7 @@ impl Growth {
         }
     }
 
-    /// The key was purged: readers continue, the object will not be stored, waiters look again.
+    /// The key was purged: readers continue, the object will not be stored, and waiters repeat the look-up.
     pub(crate) fn doom(&self) {
         let mut state = self.lock();
         state.doomed = true;
@@ -433,9 +433,9 @@ impl Growth {
         self.lock().doomed
     }
 
-    /// It will not be stored, through no fault of the origin. Readers continue with the bytes in
-    /// the file and in memory; waiters are told that it has failed. Called when nothing writes any
-    /// more.
+    /// The object will not be stored, without a fault of the origin. Readers continue with the
+    /// bytes in the file and in memory; waiters are notified of the failure. Called after the last
+    /// write.
     pub(crate) fn drift(&self) {
         let mut state = self.lock();
         if state.readers == 0 {

@@ -1,4 +1,4 @@
-//! Whether the disk of a store can be relied on: a circuit breaker.
+//! A circuit breaker for the disk of a store.
 //!
 //! Every operation of a store that may wait for its disk is [watched](Health::watch). After
 //! [`ERRORS_MAX`] consecutive disk errors, or when an operation has taken longer than
@@ -40,7 +40,7 @@ pub const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest pause between two tries; it doubles with each try.
 pub const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Why a store is out of use, or an operation failed.
+/// The reason why a store is out of use, or an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The disk failed [`ERRORS_MAX`] times in a row.
@@ -142,13 +142,13 @@ impl ErrorClass {
     }
 }
 
-/// What an operation does with the disk.
+/// The kind of a disk operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
-    /// It creates a file without content: if that succeeds, writing may fail all the same.
+    /// Creates a file without content: even if that succeeds, writing may fail.
     Create,
-    /// It changes files or their names.
+    /// Changes files or their names.
     Write,
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct Health {
     /// No object is stored for the time being.
     sealed: AtomicBool,
     write_errors: AtomicU32,
-    /// When an operation last completed, in milliseconds since `start`.
+    /// The time of the last completed operation, in milliseconds since `start`.
     came_back: AtomicU64,
     start: Instant,
     pub(crate) hang_after: Duration,
@@ -169,18 +169,18 @@ pub(crate) struct Health {
 
 #[derive(Default)]
 struct HealthState {
-    /// Operations under way: their wakers, so that they give up when the store goes out of use.
+    /// The wakers of operations in progress, so that they end when the store goes out of use.
     under_way: Slab<Option<Waker>>,
-    /// When it went out of use.
+    /// The time at which it went out of use.
     since: Option<Instant>,
 }
 
-/// How an operation's end changed the state: to be logged by the caller.
+/// The state change by an operation's end, to be logged by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HealthChange {
     None,
     OutOfUse(Why),
-    /// It takes no new objects; whether that is because the file system is read-only.
+    /// The store accepts no new objects; whether that is because the file system is read-only.
     Sealed(bool),
 }
 
@@ -203,7 +203,7 @@ impl Health {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the store is out of use; `None`: it is in use.
+    /// The reason why the store is out of use; `None`: it is in use.
     pub(crate) fn why(&self) -> Option<Why> {
         match self.out.load(Relaxed) {
             0 => None,
@@ -212,7 +212,7 @@ impl Health {
         }
     }
 
-    /// Why the store takes no new objects; `None`: it does.
+    /// The reason why the store accepts no new objects; `None`: it does.
     pub(crate) fn why_not_store(&self) -> Option<Why> {
         self.why().or_else(|| self.sealed.load(Relaxed).then_some(Why::Sealed))
     }

@@ -1,11 +1,10 @@
-//! The memory tier as look-ups use it: which objects it keeps, and how they get there.
+//! The memory tier for look-ups: the choice of its objects, and their copying.
 //!
 //! An object found in a file for the second time is copied to memory if it is small enough; the
 //! tier's admission decides whether it stays. Never makes a request wait.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use nowait_runtime::fs::Io;
 
 use crate::hit::OpenedObject;
@@ -13,22 +12,24 @@ use crate::index::Stored;
 use crate::key::Key;
 use crate::memory::{Version, Weigh};
 use crate::policy;
-use crate::store::{Store, Target};
+use crate::store::{CacheKey, Store};
 
 /// The number of objects copied to one store or its memory at the same time.
 const COPIES_MAX: usize = 64;
 
 impl Weigh for Arc<OpenedObject> {
     fn heap_bytes(&self) -> usize {
-        self.body.as_ref().map_or(0, Bytes::len)
-            + self.head.layout.body_offset as usize
-            + size_of::<OpenedObject>()
+        OpenedObject::heap_bytes(self)
     }
 }
 
 impl Store {
     /// The object in memory, if it is still the one that the index describes.
-    pub(crate) fn in_memory(&self, target: &Target, stored: &Stored) -> Option<Arc<OpenedObject>> {
+    pub(crate) fn in_memory(
+        &self,
+        target: &CacheKey,
+        stored: &Stored,
+    ) -> Option<Arc<OpenedObject>> {
         let object = self.memory.as_ref()?.find(&target.key, Version::of(stored))?;
         object.head.is_of(&target.key, &target.text).then_some(object)
     }
@@ -47,29 +48,26 @@ impl Store {
         }
         let version = Version::of(stored);
         if object.body.is_some() {
-            // Head and body are parts of one buffer, which is counted whole.
-            let copy = OpenedObject { file: None, ..OpenedObject::clone(object) };
-            memory.keep(key, version, Arc::new(copy));
+            memory.keep(key, version, object.clone());
             return;
         }
-        if !self.begin_copy(key) {
-            return;
-        }
+        let Some(permit) = self.begin_copy(key) else { return };
         let (store, io, object) = (self.clone(), io.clone(), object.clone());
         drop(nowait_runtime::spawn(async move {
+            let _permit = permit;
             if let Some(copy) = store.read_whole(&io, &object).await
                 && let Some(memory) = &store.memory
             {
                 memory.keep(key, version, Arc::new(copy));
             }
-            store.lock_copies().remove(&key);
         }));
     }
 
-    /// Notes that an object is being copied; false if it already is, or there are too many.
-    pub(crate) fn begin_copy(&self, key: Key) -> bool {
+    /// Notes that an object is being copied, or checked; `None` if it already is, or there are too many.
+    pub(crate) fn begin_copy(self: &Arc<Self>, key: Key) -> Option<CopyPermit> {
         let mut copies = self.lock_copies();
-        copies.len() < COPIES_MAX && copies.insert(key)
+        let is_new = copies.len() < COPIES_MAX && copies.insert(key);
+        is_new.then(|| CopyPermit { store: self.clone(), key })
     }
 
     /// The same object without its file.
@@ -80,10 +78,21 @@ impl Store {
         let body = self.watch(file.read_at(io, offset, length)).await.ok()?;
         let is_whole = body.len() == length;
         is_whole.then(|| OpenedObject {
-            head: object.head.clone(),
-            body_length: object.body_length,
             file: None,
             body: Some(body),
+            ..OpenedObject::clone(object)
         })
+    }
+}
+
+/// The right to copy or check an object, which one task at a time has.
+pub(crate) struct CopyPermit {
+    store: Arc<Store>,
+    key: Key,
+}
+
+impl Drop for CopyPermit {
+    fn drop(&mut self) {
+        self.store.lock_copies().remove(&self.key);
     }
 }

@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use data_encoding::HEXLOWER;
 use md5::{Digest, Md5};
 
 /// The bytes of a key.
@@ -45,31 +46,16 @@ impl Key {
         if name.len() != 2 * KEY_BYTES {
             return None;
         }
-        for (byte, pair) in key.iter_mut().zip(name.chunks_exact(2)) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
+        // Lower case only: nginx writes no other, and one object must not have two names.
+        HEXLOWER.decode_mut(name, &mut key).ok()?;
         Some(Self(key))
     }
 
     /// The lower-case hexadecimal digits.
     pub fn hex(&self) -> [u8; 2 * KEY_BYTES] {
         let mut hex = [0; 2 * KEY_BYTES];
-        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
+        HEXLOWER.encode_mut(&self.0, &mut hex);
         hex
-    }
-}
-
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
-
-/// Lower case only: nginx writes no other, and one object must not have two names.
-fn digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
     }
 }
 

@@ -1,18 +1,17 @@
-//! Which of several tasks, on any workers, does what only one may do at a time.
+//! Leases: exclusive rights among tasks of any workers.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// The right to do something for one store that only one task may do at a time, such as its
-/// background work.
+/// The exclusive right to perform a task for one store, such as its background work.
 #[derive(Clone, Default)]
 pub(crate) struct Lease(Arc<Mutex<Holders>>);
 
 #[derive(Default)]
 struct Holders {
     taken: bool,
-    /// The store has gone.
+    /// The store was dropped.
     closed: bool,
     /// Workers that wait for it.
     waiting: Vec<Waker>,
@@ -26,7 +25,7 @@ impl Lease {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves when no other task has it. `None`: the store is gone.
+    /// Resolves when no other task has it. `None`: the store was dropped.
     pub(crate) async fn take(&self) -> Option<LeaseGuard> {
         poll_fn(|cx| {
             let mut holders = self.lock();
@@ -54,7 +53,7 @@ impl Lease {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// The store is gone: no task waits any longer.
+    /// The store was dropped: no task waits any longer.
     pub(crate) fn close(&self) {
         self.wake(|holders| holders.closed = true);
     }

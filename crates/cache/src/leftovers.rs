@@ -15,7 +15,7 @@ use crate::store::Store;
 /// process.
 const LEFTOVERS_MAX: usize = 16_384;
 
-/// Paths of temporary files that nothing writes any more.
+/// Paths of abandoned temporary files.
 #[derive(Default)]
 pub(crate) struct Leftovers(Mutex<Vec<Vec<u8>>>);
 
@@ -47,11 +47,11 @@ impl Store {
         }
     }
 
-    /// Removes a file that may be gone already. An error is noted.
+    /// Removes a file that may already be removed. An error is recorded.
     pub(crate) async fn try_remove(&self, io: &Io, path: &[u8]) -> io::Result<()> {
         match fs::unlink(io, path).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                // One line of the log says so, and no further ones for each file.
+                // Logged in one line, and not for each file.
                 if ErrorClass::is_read_only(&error) {
                     self.note_change(self.health.seal(true));
                 }

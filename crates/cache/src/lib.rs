@@ -17,6 +17,7 @@
 //! - [`store`]: one cache as its users see it, and the results of a look-up.
 //! - [`fill`]: the writer of an object, and its waiters; [`fill_reader`]: readers of an object that is
 //!   still being filled.
+//! - [`hot`]: the hottest objects of each worker.
 //! - [`health`]: whether the disk can be relied on.
 //! - [`purge`]: by key, tag, prefix. The manager and the loader run in the background, once
 //!   [`Store::tend`](store::Store::tend) was called on the workers.
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod background;
 mod commits;
 pub mod fill;
 pub mod fill_reader;
@@ -33,7 +35,7 @@ pub mod format;
 mod growth;
 pub mod health;
 mod hit;
-mod hot;
+pub mod hot;
 mod in_memory;
 pub mod index;
 pub mod key;
@@ -56,13 +58,14 @@ pub mod snapshot;
 pub mod statistics;
 pub mod store;
 mod target;
-mod tend;
 mod tier;
 pub mod time;
 mod waiters;
 mod write_behind;
 
-pub use fill::{Fill, FillEnded, FillOptions, FillResult, FillStart, Moment, WaitResult, Waiter};
+pub use fill::{
+    Committing, Fill, FillEnded, FillOptions, FillResult, FillStart, Moment, WaitResult, Waiter,
+};
 pub use fill_reader::{FillInterrupted, FillPiece, FillReader};
 
 pub use index::Index;
@@ -71,5 +74,5 @@ pub use lookup::Pending;
 pub use options::{Steps, StoreOptions};
 pub use purge::{Purged, Served};
 pub use statistics::Statistics;
-pub use store::{Hit, HitBody, Lookup, LookupOptions, Store, Target, Why};
+pub use store::{CacheKey, Hit, HitBody, Lookup, LookupOptions, Store, Why};
 pub use time::UnixMs;

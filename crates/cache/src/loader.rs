@@ -6,7 +6,7 @@
 //! entries without a file are forgotten. Temporary files of dead processes and files that can't be
 //! objects are deleted. The walk is repeated after the disk was out of use.
 //!
-//! One task per store, see [`crate::tend`]. Never makes a request wait, and never reads contents.
+//! One task per store, see [`crate::background`]. Never makes a request wait, and never reads contents.
 
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Release};
@@ -173,7 +173,7 @@ impl Store {
         };
         let is_ours = path == self.names().object(key) && metadata.size >= HEAD_BYTES_MIN;
         if !is_ours {
-            // Of another `levels`, or too short for a head: no look-up would ever find it.
+            // With other `levels`, or too short for a head: no look-up would find the file.
             count(&self.counters.damaged);
             let _ = self.try_remove(&self.own_io(), &path).await;
             return;

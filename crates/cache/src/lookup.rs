@@ -1,4 +1,4 @@
-//! Looking an object up: memory, index, the worker's open objects, file.
+//! Looks up an object: memory, index, the worker's open objects, file.
 //!
 //! [`Store::try_lookup`] handles everything that needs no disk, without a future; [`Store::resume`]
 //! continues where that is not enough. Never fills, and never waits for another request.
@@ -13,9 +13,10 @@ use crate::health::ErrorClass;
 use crate::hit::OpenedObject;
 use crate::hot;
 use crate::index::{LookupContext, LookupResult, Stored};
+use crate::key::Key;
 use crate::object::{ObjectReadError, Unreadable};
 use crate::statistics::count;
-use crate::store::{Hit, Lookup, LookupOptions, Store, Target, Why, now};
+use crate::store::{CacheKey, Hit, Lookup, LookupOptions, Store, Why, now};
 
 /// A look-up that needs the disk: see [`Store::resume`].
 #[derive(Debug)]
@@ -26,14 +27,14 @@ pub struct Pending {
 }
 
 impl Store {
-    /// Looks an object up as far as that needs no disk. Counts a use of the key.
+    /// Looks up an object as far as that needs no disk. Counts a use of the key.
     ///
     /// # Errors
     /// The disk is needed: continue with [`resume`](Store::resume).
     pub fn try_lookup(
         self: &Arc<Self>,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
         options: LookupOptions,
     ) -> Result<Lookup, Pending> {
         let Some(slower) = self.slower() else {
@@ -59,7 +60,7 @@ impl Store {
     pub async fn resume(
         self: &Arc<Self>,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
         options: LookupOptions,
         pending: Pending,
     ) -> Lookup {
@@ -84,11 +85,11 @@ impl Store {
         self.found_behind(&slower, target, lookup)
     }
 
-    /// Looks an object up; uses the pool if necessary.
+    /// Looks up an object; uses the pool if necessary.
     pub async fn lookup(
         self: &Arc<Self>,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
         options: LookupOptions,
     ) -> Lookup {
         match self.try_lookup(io, target, options) {
@@ -101,7 +102,7 @@ impl Store {
     fn found_behind(
         self: &Arc<Self>,
         slower: &Arc<Store>,
-        target: &Target,
+        target: &CacheKey,
         lookup: Lookup,
     ) -> Lookup {
         if let Lookup::Memory(hit) | Lookup::File(hit) = &lookup
@@ -113,7 +114,7 @@ impl Store {
         lookup
     }
 
-    fn look(self: &Arc<Self>, io: &Io, target: &Target, options: LookupOptions) -> LookupStep {
+    fn look(self: &Arc<Self>, io: &Io, target: &CacheKey, options: LookupOptions) -> LookupStep {
         let ask = LookupContext { now: now(), min_uses: options.min_uses, key_text: &target.text };
         if let Some(why) = self.health.why() {
             return LookupStep::Is(self.without_disk(target, ask, why));
@@ -163,64 +164,79 @@ impl Store {
             return LookupStep::InFile(known);
         }
         match self.try_open(io, target) {
-            None => match self.in_place_of_a_file(io, target, &known) {
-                Some(hit) => LookupStep::Is(hit),
-                None => LookupStep::InFile(known),
-            },
+            None => LookupStep::InFile(known),
             Some(result) => LookupStep::Is(self.opened(io, target, known, result, true)),
         }
     }
 
-    /// The memory copy of an object whose file would have to be reopened in the pool. It is served
-    /// at once, and the file is checked meanwhile: all threads of the pool may be waiting for the
-    /// disk.
-    fn in_place_of_a_file(
-        self: &Arc<Self>,
-        io: &Io,
-        target: &Target,
-        known: &IndexResult,
-    ) -> Option<Lookup> {
-        let IndexResult::Stored(stored) = known else { return None };
-        if stored.names_in_file {
-            return None;
-        }
-        let object = hot::find(self.id(), target, stored, false)?;
-        object.body.as_ref()?;
-        if hot::begin_check(self.id(), target.key) {
-            let (store, io, target, stored) = (self.clone(), io.clone(), target.clone(), *stored);
-            drop(nowait_runtime::spawn(async move { store.check(&io, &target, &stored).await }));
-        }
-        count(&self.counters.hits_memory);
-        Some(Lookup::Memory(self.hit(object, stored)))
-    }
-
-    /// The memory copy of an object, or its open file if that was opened recently.
+    /// The memory copy of an object, or its open file, unless the file has changed. If that can't be
+    /// told without the disk, a copy is used while it is checked, because all threads of the pool may
+    /// be waiting for the disk.
     fn find_in_memory(
         self: &Arc<Self>,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
         stored: &Stored,
     ) -> Option<Arc<OpenedObject>> {
-        let opened = hot::find(self.id(), target, stored, true).filter(|object| object.is_whole());
-        if opened.as_ref().is_some_and(|object| object.body.is_some()) {
-            return opened;
+        let opened = hot::find(self.id(), target, stored).filter(|object| object.is_whole());
+        let object = match opened {
+            Some(object) if object.body.is_some() => object,
+            opened => self.in_memory(target, stored).or(opened)?,
+        };
+        if !object.check.is_due(now()) {
+            return Some(object);
         }
-        let Some(object) = self.in_memory(target, stored) else { return opened };
-        // The file may have been removed by another program: that is found out meanwhile.
-        if opened.is_none() && self.begin_copy(target.key) {
-            let (store, io, target, stored) = (self.clone(), io.clone(), target.clone(), *stored);
-            drop(nowait_runtime::spawn(async move {
-                store.clone().check(&io, &target, &stored).await;
-                store.lock_copies().remove(&target.key);
-            }));
+        match self.is_in_place(io, target, &object) {
+            Some(true) => object.check.confirm(now()),
+            Some(false) => {
+                self.forget_copies(target.key);
+                return None;
+            }
+            // Opening it is the check.
+            None if object.body.is_none() => return None,
+            None => self.begin_check(io, target, stored, &object),
         }
         Some(object)
     }
 
+    fn forget_copies(&self, key: Key) {
+        hot::forget(self.id(), key);
+        if let Some(memory) = &self.memory {
+            memory.remove(&key);
+        }
+    }
+
+    /// Has the file of an object in memory opened again, unless that is being done.
+    fn begin_check(
+        self: &Arc<Self>,
+        io: &Io,
+        target: &CacheKey,
+        stored: &Stored,
+        object: &Arc<OpenedObject>,
+    ) {
+        let Some(permit) = self.begin_copy(target.key) else { return };
+        let (store, io, target, stored) = (self.clone(), io.clone(), target.clone(), *stored);
+        let object = object.clone();
+        drop(nowait_runtime::spawn(async move {
+            let _permit = permit;
+            store.check(&io, &target, &stored, &object).await;
+        }));
+    }
+
     /// Checks whether the file of an object in memory still exists.
-    async fn check(self: Arc<Self>, io: &Io, target: &Target, stored: &Stored) {
+    async fn check(
+        self: Arc<Self>,
+        io: &Io,
+        target: &CacheKey,
+        stored: &Stored,
+        object: &OpenedObject,
+    ) {
         match self.open(io, target).await {
-            Ok(object) => hot::keep(self.id(), target.key, stored, &Arc::new(object)),
+            Ok(opened) if opened.state.is(&object.state) => object.check.confirm(now()),
+            Ok(opened) => {
+                self.forget_copies(target.key);
+                hot::keep(self.id(), target.key, stored, &opened.into_kept());
+            }
             Err(reason) => {
                 if matches!(reason, ObjectReadError::Bad(_) | ObjectReadError::Missing) {
                     self.index().forget(&target.key, stored.stamp);
@@ -235,16 +251,15 @@ impl Store {
                     }
                     ObjectReadError::Missing | ObjectReadError::Collision => {}
                 }
-                hot::checked(self.id(), target.key);
             }
         }
     }
 
     /// The disk is out of use: only objects wholly in memory are found.
-    fn without_disk(&self, target: &Target, ask: LookupContext<'_>, why: Why) -> Lookup {
+    fn without_disk(&self, target: &CacheKey, ask: LookupContext<'_>, why: Why) -> Lookup {
         if let LookupResult::Stored(stored) = self.index().lookup(&target.key, ask)
             && !stored.names_in_file
-            && let Some(object) = hot::find(self.id(), target, &stored, false)
+            && let Some(object) = hot::find(self.id(), target, &stored)
                 .filter(|object| object.body.is_some())
                 .or_else(|| self.in_memory(target, &stored))
         {
@@ -266,7 +281,7 @@ impl Store {
     async fn lookup_in_pool(
         self: &Arc<Self>,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
         mut known: IndexResult,
     ) -> Lookup {
         if self.must_recall(&known) {
@@ -278,7 +293,7 @@ impl Store {
                 count(&self.counters.unavailable);
                 return Lookup::Unavailable(ObjectReadError::why(&error));
             }
-            // It may have been purged meanwhile: its head tells.
+            // The object may have been purged meanwhile; its head shows that.
             if let IndexResult::Stored(stored) = &mut known {
                 stored.names_in_file = true;
             }
@@ -291,7 +306,7 @@ impl Store {
     fn opened(
         self: &Arc<Self>,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
         known: IndexResult,
         result: Result<OpenedObject, ObjectReadError>,
         inline: bool,
@@ -310,7 +325,7 @@ impl Store {
                     return Lookup::Absent { wanted: true };
                 };
                 count(if inline { &counters.hits_inline } else { &counters.hits_pool });
-                let object = Arc::new(object);
+                let object = object.into_kept();
                 hot::keep(self.id(), target.key, &stored, &object);
                 self.offer_to_memory(io, target.key, &stored, &object);
                 Lookup::File(self.hit(object, &stored))
@@ -359,9 +374,8 @@ impl Store {
         }
     }
 
-    /// The object stored now: one that was being filled a moment ago, and no longer is, has got its
-    /// name since the index was read.
-    fn named_meanwhile(&self, target: &Target) -> Option<Stored> {
+    /// The object stored now: a fill that has just ended has got its name since the index was read.
+    fn named_meanwhile(&self, target: &CacheKey) -> Option<Stored> {
         self.index().peek(&target.key)
     }
 
@@ -370,7 +384,7 @@ impl Store {
     /// A complete one is always found: only its file has not got its name yet. A client that
     /// received the response while it was stored finds it on its next request. With `partly` an
     /// incomplete one is found too, unless nothing has come for it for the given time.
-    fn growing(&self, target: &Target, partly: Option<Duration>) -> Option<FillReader> {
+    fn growing(&self, target: &CacheKey, partly: Option<Duration>) -> Option<FillReader> {
         let growth = self.fills().find(target.key)?;
         let head = growth.head()?;
         if !growth.received().1 && partly.is_none_or(|max| growth.silence() >= max) {

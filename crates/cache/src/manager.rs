@@ -2,7 +2,7 @@
 //! `max_size`, `min_free` or the keys zone, or have no room on a full disk, and it tries a disk
 //! that is out of use.
 //!
-//! One task per store, see [`crate::tend`]. It works in steps (`manager_files`,
+//! One task per store, see [`crate::background`]. It works in steps (`manager_files`,
 //! `manager_threshold`, `manager_sleep`), is woken when space or keys run out, and wakes when the
 //! next object expires. Never makes a request wait.
 
@@ -55,14 +55,14 @@ pub(crate) async fn run(store: Weak<Store>) {
     }
 }
 
-/// When a disk that is out of use is tried again.
+/// The time of the next try of a disk that is out of use.
 struct Probes {
     next: Option<Instant>,
     pause: Duration,
 }
 
 impl Store {
-    /// Removes everything that is due. Returns the time until the next run.
+    /// Removes all due objects. Returns the time until the next run.
     async fn manage(self: &Arc<Self>) -> Duration {
         let mut pace = Pace::new(self.options().manager);
         // A full disk reports that before `min_free` does, or although `min_free` is not set.
@@ -156,7 +156,7 @@ impl Store {
                 *probes = Probes { next: None, pause: PAUSE_MIN };
                 Duration::ZERO
             }
-            // It responds again, but can't be written.
+            // The disk responds again, but can't be written.
             Err(error) if ErrorClass::is_read_only(&error) && self.health.why().is_some() => {
                 self.return_to_use();
                 self.note_change(self.health.seal(true));

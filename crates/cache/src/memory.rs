@@ -161,7 +161,7 @@ impl<V: Weigh + Clone> Memory<V> {
         self.cache.remove(key);
     }
 
-    /// Frees everything.
+    /// Frees all memory.
     pub fn clear(&self) {
         self.cache.clear();
     }
@@ -255,7 +255,8 @@ mod tests {
                 ask(number);
             });
         }
-        // A hundred times the memory, each object once; the hot ones are asked for now and then.
+        // Objects of a hundred times the memory, each requested once; the hot ones are requested now and
+        // then.
         let mut found = 0;
         for number in 0..100_000 {
             ask(1_000_000 + number);

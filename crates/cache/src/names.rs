@@ -47,7 +47,7 @@ pub(crate) enum Owner {
     Us,
     /// A process with this number, dead or alive.
     Process(u32),
-    /// An earlier process with our ID: it is dead.
+    /// An earlier process with this process's ID, which has ended.
     Gone,
 }
 

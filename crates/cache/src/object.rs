@@ -15,17 +15,20 @@ use crate::format::{
     self, FIRST_READ_BYTES, HEAD_BYTES_MAX, HeadError, ObjectHead, ObjectIdentity,
 };
 use crate::health::{ErrorClass, Why};
-use crate::hit::OpenedObject;
+use crate::hit::{FileState, LastCheck, OpenedObject};
 use crate::index::{self, Learn, Learned, Stored};
 use crate::key::Key;
 use crate::names::{DIR_MODE, FILE_MODE};
-use crate::store::{Store, Target, now};
+use crate::store::{CacheKey, Store, now};
 
 /// Files up to this size are read whole on the loop when they are resident: one call, and copying
 /// them takes some microseconds.
 const WHOLE_BYTES_MAX: u64 = 32 * 1024;
 
-/// How often a head is read again when it needs more bytes: once for the fixed part, once for the
+/// Bytes that an open object's head may keep beside its own.
+const SURPLUS_BYTES_MAX: usize = 512;
+
+/// How many times a head is read again when it needs more bytes: once for the fixed part, once for the
 /// rest, and once in reserve.
 const HEAD_READS_MAX: usize = 3;
 
@@ -47,7 +50,7 @@ pub(crate) fn names_of(identity: &ObjectIdentity) -> index::PurgeNames<'_> {
     }
 }
 
-/// Why a file yields no object.
+/// The reason why a file has no object.
 #[derive(Debug)]
 pub(crate) enum ObjectReadError {
     /// No such file.
@@ -70,7 +73,7 @@ impl From<io::Error> for ObjectReadError {
 }
 
 impl ObjectReadError {
-    /// Why the store can't be used for this look-up, if that is the cause.
+    /// The reason why the store can't be used for this look-up, if that is the cause.
     pub(crate) fn why(error: &io::Error) -> Why {
         match ErrorClass::of(error) {
             ErrorClass::Pool => Why::Overloaded,
@@ -88,7 +91,7 @@ impl Store {
     pub(crate) fn try_open(
         &self,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
     ) -> Option<Result<OpenedObject, ObjectReadError>> {
         let file = PATH.with_borrow_mut(|path| {
             self.names().write_object(target.key, path);
@@ -118,11 +121,25 @@ impl Store {
         Some(Err(ObjectReadError::Bad(HeadError::Damaged("head"))))
     }
 
+    /// Whether the name of an object in memory still leads to its file; `None`: that needs the disk.
+    pub(crate) fn is_in_place(
+        &self,
+        io: &Io,
+        target: &CacheKey,
+        object: &OpenedObject,
+    ) -> Option<bool> {
+        let found = PATH.with_borrow_mut(|path| {
+            self.names().write_object(target.key, path);
+            fs::try_stat(io, path, fs::Symlinks::Follow)
+        })?;
+        Some(found.is_ok_and(|metadata| FileState::of(&metadata).is(&object.state)))
+    }
+
     /// Opens an object and reads its head, in the pool.
     pub(crate) async fn open(
         &self,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
     ) -> Result<OpenedObject, ObjectReadError> {
         let path = self.names().object(target.key);
         let file = self.watch(fs::open(io, &path, &OPEN)).await?;
@@ -164,16 +181,15 @@ impl Store {
     /// know. `None`: the object was purged or is being replaced, and must not be used.
     pub(crate) fn learn(
         self: &Arc<Self>,
-        target: &Target,
+        target: &CacheKey,
         object: &OpenedObject,
     ) -> Option<Stored> {
         let head = &object.head;
-        let blocks = object.file.as_ref().map_or(0, |file| file.metadata().blocks);
         let learn = Learn {
             key: target.key,
             names: names_of(&head.identity),
             length: u64::from(head.layout.body_offset) + object.body_length,
-            blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
+            blocks: object.state.blocks,
             head_bytes: head.layout.body_offset,
             valid_until: head.state.valid_until,
         };
@@ -192,9 +208,8 @@ impl Store {
         }
     }
 
-    /// Deletes a file that is not an object, unless another one has taken its place meanwhile. The
-    /// index has forgotten it, or never knew it.
-    pub(crate) fn delete_damaged(self: &Arc<Self>, target: &Target, error: &HeadError) {
+    /// Deletes a file that is not an object, unless it was replaced meanwhile. The index does not have it.
+    pub(crate) fn delete_damaged(self: &Arc<Self>, target: &CacheKey, error: &HeadError) {
         let path = self.names().object(target.key);
         self.note_damaged(&path, error);
         let turn = RemovalTurn::new(self, target.key);
@@ -212,7 +227,7 @@ impl Store {
     /// writes too.
     pub(crate) fn delete_unreadable(
         self: &Arc<Self>,
-        target: &Target,
+        target: &CacheKey,
         stamp: u64,
         part: Unreadable,
     ) {
@@ -222,7 +237,7 @@ impl Store {
         let (turn, target) = (RemovalTurn::new(self, target.key), target.clone());
         drop(nowait_runtime::spawn(async move {
             let (store, place, io) = (&turn.store, turn.place(), turn.store.own_io());
-            // None of this is watched: its success says nothing about reading.
+            // These operations are not watched: their success would not prove that reading works.
             if store.probe().await.is_err()
                 || (part == Unreadable::Head && store.is_readable(&io, &target).await)
             {
@@ -242,9 +257,9 @@ impl Store {
         }));
     }
 
-    /// The body of an object can't be read. That may be one bad place on the disk: the stored
-    /// object of this [stamp](crate::Hit::stamp) is removed, so that the next request stores it
-    /// elsewhere.
+    /// The body of an object can't be read. That may be a single bad block: the stored object
+    /// of this [stamp](crate::Hit::stamp) is removed, so that the next request stores it in
+    /// another place.
     pub fn body_failed(
         self: &Arc<Self>,
         identity: &ObjectIdentity,
@@ -254,13 +269,13 @@ impl Store {
         self.note_error("read", &self.names().object(identity.key), error);
         if let Some(stamp) = stamp {
             let ObjectIdentity { key, main, key_text, .. } = identity;
-            let target = Target { key: *key, main: *main, text: key_text.clone() };
+            let target = CacheKey { key: *key, main: *main, text: key_text.clone() };
             self.delete_unreadable(&target, stamp, Unreadable::Body);
         }
     }
 
     /// Whether the start of an object's file can be read now.
-    async fn is_readable(&self, io: &Io, target: &Target) -> bool {
+    async fn is_readable(&self, io: &Io, target: &CacheKey) -> bool {
         let path = self.names().object(target.key);
         let read =
             async { fs::open(io, &path, &OPEN).await?.read_at(io, 0, FIRST_READ_BYTES).await };
@@ -319,7 +334,7 @@ impl Store {
     }
 }
 
-/// Which part of a file can't be read.
+/// The part of a file that can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// It can't be opened, or its head can't be read.
@@ -359,12 +374,12 @@ fn first_read(size: u64) -> usize {
     }
 }
 
-/// Looks at the first bytes of a file.
-fn check(file: &File, bytes: Bytes, target: &Target) -> Result<OpenedObject, ObjectReadError> {
+/// Reads the first bytes of a file.
+fn check(file: &File, bytes: Bytes, target: &CacheKey) -> Result<OpenedObject, ObjectReadError> {
     if !file.metadata().is_file() {
         return Err(ObjectReadError::Bad(HeadError::Foreign));
     }
-    let head = format::decode(&bytes).map_err(ObjectReadError::Bad)?;
+    let mut head = format::decode(&bytes).map_err(ObjectReadError::Bad)?;
     let body_length = head.complete(file.size()).map_err(ObjectReadError::Bad)?;
     if head.identity.key != target.key {
         return Err(ObjectReadError::Bad(HeadError::Damaged("key")));
@@ -374,7 +389,19 @@ fn check(file: &File, bytes: Bytes, target: &Target) -> Result<OpenedObject, Obj
     }
     let begin = head.layout.body_offset as usize;
     let body = (bytes.len() as u64 == file.size()).then(|| bytes.slice(begin..));
-    Ok(OpenedObject { head: Arc::new(head), body_length, file: Some(file.without_head()), body })
+    // The head must not keep a buffer with the beginning of the body.
+    if body.is_none() && bytes.len() > begin + SURPLUS_BYTES_MAX {
+        head = format::decode(&Bytes::copy_from_slice(&bytes[..begin]))
+            .map_err(ObjectReadError::Bad)?;
+    }
+    Ok(OpenedObject {
+        head: Arc::new(head),
+        body_length,
+        file: Some(file.without_head()),
+        body,
+        state: FileState::of(file.metadata()),
+        check: LastCheck::new(now()),
+    })
 }
 
 const _: () = assert!(FIRST_READ_BYTES <= HEAD_BYTES_MAX);

@@ -1,6 +1,6 @@
 //! The settings of one cache: `proxy_cache_path`, typed.
 //!
-//! Made by the configuration; used by [`crate::Store`] and by its background work. Reads nothing.
+//! Made by the configuration; used by [`crate::Store`] and by its background work. Never reads files.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ pub struct StoreOptions {
     pub path: Vec<u8>,
     /// `levels`: how names are spread over directories.
     pub levels: Levels,
-    /// Where objects are written before they are renamed: the directory of `proxy_temp_path`.
-    /// `None` is `use_temp_path=off`: beside their final place.
+    /// The directory for objects before they are renamed (`proxy_temp_path`). `None` is
+    /// `use_temp_path=off`: the directory of their final name.
     pub temp_path: Option<Vec<u8>>,
     /// Name of `keys_zone`.
     pub zone: String,
@@ -43,7 +43,7 @@ pub struct StoreOptions {
     pub tier: Option<String>,
 }
 
-/// How background work is split into steps, so that the disk stays available to requests.
+/// The steps of background work, limited so that the disk stays available to requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// Files per step.

@@ -1,4 +1,4 @@
-//! Which object goes to which tier: stateless decisions, for the store.
+//! The tier of an object: stateless decisions, for the store.
 //!
 //! A cache may have memory in front of it, and a faster disk (`tier=`). New objects go to the
 //! slower disk: most are never requested again, and writing them to a fast disk wears it out. An
@@ -25,18 +25,18 @@ pub fn keep_in_memory(uses: u16, bytes: u64, bytes_max: usize) -> bool {
     uses >= PROMOTE_USES && bytes <= bytes_max as u64
 }
 
-/// Whether an object found on the slower disk is copied to the faster one. A full disk does not
-/// refuse: the manager evicts older objects there to make room.
+/// Whether an object found on the slower disk is copied to the faster one, even a full one, where the
+/// manager evicts older objects to make room.
 pub fn promote(uses: u16, file_bytes: u64, faster: DiskRoom) -> bool {
     uses >= PROMOTE_USES && faster.max.is_none_or(|max| file_bytes <= max / PROMOTE_SHARE)
 }
 
-/// What happens to an object that the faster disk evicts.
+/// The treatment of an object that the faster disk evicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demotion {
-    /// It is dropped.
+    /// Dropped.
     Drop,
-    /// It is copied to the slower disk first.
+    /// Copied to the slower disk first.
     MoveBack,
 }
 

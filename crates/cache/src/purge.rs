@@ -1,4 +1,4 @@
-//! Purging: by key, tag, prefix, or everything; hard or soft.
+//! Purging: by key, tag, prefix, or all objects; hard or soft.
 //!
 //! A purge takes effect at once, through the index. What remains is to remove files and, for some
 //! kinds, to read heads in order to find them. That continues in a separate task if the caller
@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::fill::Committing;
 use crate::fill_reader::FillReader;
 use crate::growth::Growth;
 use crate::index::{How, Purge, PurgeError, Verified, What};
@@ -39,9 +40,9 @@ pub struct Served {
 
 #[derive(Clone)]
 enum ServedState {
-    /// It was stored, with this stamp.
+    /// Stored, with this stamp.
     Stored(u64),
-    /// It was being stored.
+    /// Being stored.
     Growing(Arc<Growth>),
 }
 
@@ -51,6 +52,15 @@ impl Served {
         match self.state {
             ServedState::Stored(stamp) => Some(stamp),
             ServedState::Growing(_) => None,
+        }
+    }
+
+    /// The last steps to the disk of an object whose body is complete; `None`: they are done, or its body is
+    /// not complete.
+    pub fn committing(&self) -> Option<Committing> {
+        match &self.state {
+            ServedState::Growing(growth) if growth.received().1 => Some(Committing::of(growth)),
+            _ => None,
         }
     }
 
@@ -126,13 +136,13 @@ impl Store {
         }
     }
 
-    /// Purges all of these stores as one.
+    /// Purges all of these stores together.
     async fn purge_all(all: &[Arc<Store>], what: What, how: How) -> Result<Purged, PurgeError> {
         let begin = |store: &Arc<Store>| store.begin_purge(what.clone(), how);
         let begun = Store::tell(all, || all.iter().map(begin).collect::<Result<Vec<_>, _>>())?;
         let mut purged = Purged::default();
         for one in begun {
-            // An object in one is in the other, too, unless it has been removed there.
+            // An object in one store is in the other, too, unless it was removed there.
             let one = one.await;
             purged.objects = purged.objects.max(one.objects);
             purged.fills += one.fills;
@@ -146,7 +156,9 @@ impl Store {
         what: What,
         how: How,
     ) -> Result<impl Future<Output = Purged> + use<>, PurgeError> {
-        let purge = self.index().purge(what.clone(), how, now())?;
+        let mut purge = self.index().purge(what.clone(), how, now())?;
+        // Before anything waits for the disk.
+        purge.advance(ENTRIES);
         let fills = match how {
             How::Hard => self.fills().doom(|growth| concerns(&what, growth)),
             // The index marks them when they are stored.
@@ -200,10 +212,11 @@ impl Store {
         let head = match self.open_any(&self.own_io(), key).await {
             Ok(head) => head,
             Err(ObjectReadError::Trouble(error)) => {
+                purge.unreadable(&key);
                 self.note_error("open", &self.names().object(key), &error);
                 return false;
             }
-            // The next look-up or the loader finds that out.
+            // The next look-up or the loader detects that.
             Err(_) => return false,
         };
         match purge.verified(&key, names_of(&head.identity)) {

@@ -1,4 +1,4 @@
-//! Whether the saved index and the purges of an earlier process have been read.
+//! Tracks the reading of the saved index and purges of an earlier process.
 //!
 //! After a start, objects are found by their files before the disk has been walked. A purged object
 //! must not be: until the saved purges have been read, such look-ups wait. New purges wait too: a
@@ -31,7 +31,7 @@ impl Recall {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reading is about to begin; only the first call counts.
+    /// Marks the beginning of reading; only the first call has an effect.
     pub(crate) fn begin(&self) {
         if !self.begun.swap(true, Ordering::AcqRel) {
             self.reading.store(true, Ordering::Release);
@@ -51,15 +51,15 @@ impl Recall {
         !self.reading.load(Ordering::Acquire)
     }
 
-    /// Resolves when everything has been read.
+    /// Resolves when reading has ended.
     pub(crate) async fn known(&self) {
         self.waiters.until(|| self.is_known()).await;
     }
 
-    /// Notes a purge to be run when reading ends; does nothing if it has ended.
+    /// Defers a purge until reading ends; no effect if it has ended.
     ///
     /// # Errors
-    /// [`PurgeError::TooMany`]: [`DEFERRED_MAX`] are noted.
+    /// [`PurgeError::TooMany`]: [`DEFERRED_MAX`] are deferred.
     pub(crate) fn defer(&self, what: &What, how: How) -> Result<(), PurgeError> {
         let mut deferred = self.lock();
         let purge = (what.clone(), how);

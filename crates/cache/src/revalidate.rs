@@ -1,5 +1,4 @@
-//! Giving a stored object another state (after a 304 of the origin), without fetching its body
-//! again.
+//! Replaces the state of a stored object (after a 304 of the origin), without fetching its body again.
 //!
 //! The state is in one of two blocks of the file's head; the other block is written, so that
 //! readers and a crash see either the old or the new state. Only if the state has outgrown its
@@ -18,7 +17,7 @@ use crate::index::{Commit, Hold, Standing};
 use crate::names::DIR_MODE;
 use crate::object::{ObjectReadError, names_of};
 use crate::statistics::count;
-use crate::store::{Hit, Store, Target, now};
+use crate::store::{CacheKey, Hit, Store, now};
 
 /// Bytes of a body copied per trip to the pool.
 const COPY_BYTES: usize = 512 * 1024;
@@ -28,7 +27,7 @@ impl Store {
     pub(crate) async fn update(
         &self,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
         hold: Hold,
         hit: &Hit,
         state: ObjectState,
@@ -88,7 +87,7 @@ impl Store {
         }
     }
 
-    fn note(&self, target: &Target, error: ObjectReadError) -> FillEnded {
+    fn note(&self, target: &CacheKey, error: ObjectReadError) -> FillEnded {
         if let ObjectReadError::Trouble(error) = error {
             self.note_error("open", &self.names().object(target.key), &error);
         }
@@ -99,7 +98,7 @@ impl Store {
     async fn renew(
         &self,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
         mut hold: Hold,
         object: &OpenedObject,
         state: ObjectState,
@@ -148,7 +147,7 @@ impl Store {
     async fn copy_with_head(
         &self,
         io: &Io,
-        target: &Target,
+        target: &CacheKey,
         object: &OpenedObject,
         encoded: &Encoded,
         temp: &[u8],

@@ -25,7 +25,7 @@ use crate::pace::pause;
 use crate::snapshot::{Decoder, Encoder, Restored, SnapshotError};
 use crate::store::{Store, now};
 
-/// How often the index is saved, if something was stored since.
+/// The interval for saving the index, if objects were stored since.
 const INTERVAL: Duration = Duration::from_secs(300);
 
 /// Bytes read or written in one trip to the pool.
@@ -50,7 +50,7 @@ impl Store {
         }
     }
 
-    /// Saves the index. `clean`: nothing is stored or purged afterwards.
+    /// Saves the index. `clean`: no stores or purges follow.
     ///
     /// # Errors
     /// Errors of the disk and of the pool.
@@ -121,8 +121,8 @@ impl Store {
             file.write_at(io, offset, blocks).await?;
             offset += bytes;
         }
-        // When a process ends, nothing written is lost; losses by a power failure are detected by
-        // the blocks' checksums.
+        // The end of a process loses no written data; losses by a power failure are detected by the blocks'
+        // checksums.
         file.publish(io, Bytes::new(), temp, path, DIR_MODE).await?;
         Ok(())
     }
@@ -142,11 +142,17 @@ impl Store {
                 }
             }
         }
-        self.recall_snapshot().await;
+        if let Err(error) = self.recall_snapshot().await {
+            self.note_error("restoring the index from", &self.names().snapshot(), &error);
+            // It contains purges, too.
+            if error.kind() == io::ErrorKind::TimedOut {
+                return;
+            }
+        }
         self.recalled();
     }
 
-    /// Nothing is left to recall: deferred purges are run again.
+    /// Reading has ended: deferred purges are run again.
     pub(crate) fn recalled(self: &Arc<Self>) {
         self.recall.done(|what, how| {
             if let Err(error) = self.begin_purge(what, how) {
@@ -155,13 +161,13 @@ impl Store {
         });
     }
 
-    async fn recall_snapshot(self: &Arc<Self>) {
+    async fn recall_snapshot(self: &Arc<Self>) -> io::Result<()> {
         let begun = nowait_runtime::now();
         let path = self.names().snapshot();
         let restored = match self.restore_from(&path).await {
             Ok(restored) => restored,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return self.note_error("restoring the index from", &path, &error),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
         };
         // Files found from now on are compared with all purges.
         self.recalled();
@@ -169,7 +175,7 @@ impl Store {
         if self.index().has_purges() {
             self.keep_purge(self.index().newest_stamp(), How::Soft).await;
         }
-        // It was clean until something was stored after it.
+        // The snapshot was clean until an object was stored after it.
         self.remove_file(&self.own_io(), &path).await;
         let zone = self.options().zone.clone();
         match restored {
@@ -187,6 +193,7 @@ impl Store {
                 self.error(format_args!("cache \"{zone}\": {error}; it is loaded from the disk"));
             }
         }
+        Ok(())
     }
 
     async fn restore_from(&self, path: &[u8]) -> io::Result<Result<Restored, SnapshotError>> {

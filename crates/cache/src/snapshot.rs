@@ -1,9 +1,9 @@
 //! The index as a stream of bytes: saved on shutdown and at intervals, restored at startup.
 //!
-//! Called by the store, which reads and writes the file piece by piece; nothing here does I/O. A
-//! stream consists of blocks of the same size, each with its checksum: a damaged block costs its
-//! own entries, which the loader finds again. Saving walks the index in steps while it is in use,
-//! so a snapshot does not represent a single moment; its entries are checked against the files
+//! Called by the store, which reads and writes the file piece by piece; never does I/O. A stream
+//! consists of blocks of the same size, each with its checksum: a damaged block costs its own
+//! entries, which the loader finds again. Saving walks the index in steps while it is in use, so
+//! a snapshot does not represent a single moment; its entries are checked against the files
 //! before they are trusted.
 //!
 //! A stream is *clean* when nothing was stored after it: written on shutdown, and removed once it
@@ -67,7 +67,7 @@ enum SnapshotStage {
 }
 
 impl Encoder {
-    /// A snapshot of an index. `clean`: nothing is stored or purged afterwards.
+    /// A snapshot of an index. `clean`: no stores or purges follow.
     pub fn new(index: &Arc<Index>, clean: bool, now: UnixMs) -> Self {
         let (active, remembered) = index.purges();
         let purges: Vec<_> = active
@@ -203,16 +203,16 @@ pub struct Restored {
     pub damaged: u64,
     /// The stream was read to its end.
     pub complete: bool,
-    /// Nothing was stored after the snapshot.
+    /// No object was stored after the snapshot.
     pub clean: bool,
 }
 
-/// Why a stream is not restored, or only in part.
+/// The reason why a stream is not restored, or only in part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotError {
-    /// It is no snapshot.
+    /// The stream is not a snapshot.
     Foreign,
-    /// It is a snapshot of another version.
+    /// The snapshot has another version.
     Version(u16),
 }
 
@@ -249,8 +249,7 @@ impl Decoder {
     /// Takes the next bytes of the stream, of any length.
     ///
     /// # Errors
-    /// Only the first block can show that this is another kind of stream: nothing was restored
-    /// then.
+    /// The first block shows that the stream is of another kind; no entry was restored.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), SnapshotError> {
         if !self.partial.is_empty() {
             let missing = (BLOCK_BYTES - self.partial.len()).min(bytes.len());

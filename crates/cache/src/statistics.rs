@@ -30,9 +30,9 @@ macro_rules! counters {
             pub under_way: u64,
             /// The index is not yet checked against the disk.
             pub loading: bool,
-            /// Why the store is out of use; `None`: it is in use.
+            /// The reason why the store is out of use; `None`: it is in use.
             pub out_of_use: Option<Why>,
-            /// Why it takes no new objects; `None`: it does.
+            /// The reason why it accepts no new objects; `None`: it does.
             pub stores_nothing: Option<Why>,
             /// The memory tier, if there is one.
             pub memory: Option<MemoryUsage>,
@@ -95,7 +95,7 @@ counters! {
     collisions,
     /// Disk errors.
     errors,
-    /// How often the store went out of use.
+    /// The number of times the store went out of use.
     outages,
 }
 

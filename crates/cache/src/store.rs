@@ -3,7 +3,7 @@
 //! A [`Store`] is one `proxy_cache_path`: index, files, memory tier, fills under way, the state of
 //! its disk. It is shared by all workers and outlives reloads as long as zone and path stay the
 //! same. Look-ups are in [`crate::lookup`], filling in [`crate::fill`], purging in
-//! [`crate::purge`], background work in [`crate::tend`].
+//! [`crate::purge`], background work in [`crate::background`].
 //!
 //! Called by the HTTP cache. It knows nothing of HTTP (heads and metadata are opaque), never blocks
 //! a loop, and never shows half an object.
@@ -40,7 +40,7 @@ use crate::names::ObjectPaths;
 use crate::options::StoreOptions;
 use crate::recall::Recall;
 use crate::statistics::{Statistics, StoreCounters, count};
-pub use crate::target::Target;
+pub use crate::target::CacheKey;
 use crate::tier::{Purges, Tiers};
 use crate::time::UnixMs;
 
@@ -50,14 +50,14 @@ const OWN_THREADS: usize = 16;
 /// Tasks that may wait for a thread of a store's own pool: nginx's limit of a pool.
 const OWN_QUEUE_MAX: usize = 65_536;
 
-/// After the disk had no room, nothing is filled for this long; the manager makes room meanwhile.
+/// Time without new fills after the disk was full; the manager makes room meanwhile.
 const FULL_PAUSE_MS: u64 = 1_000;
 
 /// The part of a cache that is removed when its disk has no room: one in this many bytes.
 const ROOM_PART: u64 = 64;
 
-/// After this many attempts to make room, without anything being stored in between, the disk must
-/// be full of other data, and removing more would not help.
+/// After this many attempts to make room without a stored object in between, the disk must be full of other
+/// data, and removing more objects would not help.
 const ROOM_TRIES_MAX: u32 = 8;
 
 /// The unit of `st_blocks`, in which the index counts.
@@ -66,12 +66,12 @@ pub(crate) const BLOCK_BYTES: u64 = 512;
 /// The additional size of the side index of tags, as a fraction of the keys zone's size.
 const TAG_SHARE: u64 = 8;
 
-/// How an object is looked up.
+/// The options of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupOptions {
     /// An object that is being filled and whose head is known counts as found: [`Lookup::Filling`].
     pub read_while_filling: bool,
-    /// Except one that has received nothing from the origin for this long (`proxy_cache_lock_age`).
+    /// Except fills without data from the origin for this long (`proxy_cache_lock_age`).
     pub silence_max: Duration,
     /// `min_uses`: the number of requests for a key before it is [wanted](Lookup::Absent).
     pub min_uses: u16,
@@ -101,7 +101,7 @@ pub enum Lookup {
     },
     /// Not there.
     Absent {
-        /// It was requested often enough to be stored (`min_uses`).
+        /// Requested often enough to be stored (`min_uses`).
         wanted: bool,
     },
     /// The store can't be searched: bypass it.
@@ -119,13 +119,13 @@ pub struct Store {
     pub(crate) commits: Commits,
     pub(crate) health: Health,
     pub(crate) counters: StoreCounters,
-    /// For locations that name no pool, and for the background work.
+    /// The pool for locations without their own, and for the background work.
     pool: Pool,
-    /// Nothing is filled before this time (ms since 1970): the disk had no room.
+    /// No fills begin before this time (ms since 1970), because the disk was full.
     full_until: AtomicU64,
     /// Bytes that the manager has to remove, since the disk had no room.
     wanted_bytes: AtomicU64,
-    /// How often room was made since an object was last stored.
+    /// The number of times room was made since an object was last stored.
     room_tries: AtomicU32,
     /// The memory tier.
     pub(crate) memory: Option<Memory<Arc<OpenedObject>>>,
@@ -149,14 +149,14 @@ pub struct Store {
     /// The purges of an earlier process.
     pub(crate) recall: Recall,
     log: Mutex<Option<Arc<dyn StoreLog>>>,
-    /// When the last error was logged (ms since 1970).
+    /// The time of the last logged error (ms since 1970).
     logged: AtomicU64,
 }
 
 /// The destination of a store's messages: rare, and rate-limited by the store. Called on workers:
 /// never waits.
 pub trait StoreLog: Send + Sync {
-    /// An error that an operator should know.
+    /// An error for the operator.
     fn error(&self, message: std::fmt::Arguments<'_>);
     /// Information for the operator.
     fn notice(&self, message: std::fmt::Arguments<'_>);
@@ -169,7 +169,7 @@ const LOG_INTERVAL_MS: u64 = 10_000;
 static STORES: AtomicU64 = AtomicU64::new(1);
 
 impl Store {
-    /// A store with an empty index. Touches no disk: [`tend`](crate::tend) does.
+    /// A store with an empty index. Touches no disk: [background work](crate::background) does.
     pub fn new(options: StoreOptions) -> Arc<Store> {
         let config = index::Config {
             bytes: usize::try_from(options.zone_bytes).unwrap_or(usize::MAX).max(BYTES_MIN),
@@ -211,7 +211,7 @@ impl Store {
         })
     }
 
-    /// Its settings.
+    /// The settings.
     pub fn options(&self) -> Arc<StoreOptions> {
         self.options.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -323,7 +323,7 @@ impl Store {
                 self.error(format_args!(
                     "cache \"{path}\" stores no new objects: its disk is {why}"
                 ));
-                // It tries the disk from now on.
+                // The manager tries the disk from now on.
                 self.index.wake_manager();
             }
         }
@@ -405,7 +405,7 @@ impl Store {
         self.wanted_bytes.swap(0, Relaxed)
     }
 
-    /// The disk accepted nothing for a while: a client continued without it.
+    /// The disk accepted no data for a while: a client continued without it.
     pub(crate) fn note_stall(&self) {
         count(&self.counters.fills_refused);
         self.note_limit("the disk accepts no data, an object is not stored");
@@ -459,9 +459,9 @@ impl Store {
         self.index.usage().blocks * BLOCK_BYTES
     }
 
-    /// Whether the index has the object, in any state. For callers that found nothing and then got
-    /// the right to store it: another worker may have stored it in between.
-    pub fn has(&self, target: &Target) -> bool {
+    /// Whether the index has the object, in any state. For callers whose look-up failed and who then got
+    /// the right to store the object: another worker may have stored it in between.
+    pub fn has(&self, target: &CacheKey) -> bool {
         let is_in = |store: &Store| store.index.peek(&target.key).is_some();
         is_in(self) || self.slower().is_some_and(|slower| is_in(&slower))
     }
@@ -481,7 +481,7 @@ impl Store {
         drop(victim);
     }
 
-    /// Why the store is out of use; `None`: it is in use.
+    /// The reason why the store is out of use; `None`: it is in use.
     pub fn out_of_use(&self) -> Option<Why> {
         self.health.why()
     }
@@ -550,7 +550,7 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.lease.close();
-        // The task finds that the store is gone.
+        // The task detects that the store was dropped.
         self.index.wake_manager();
     }
 }

@@ -28,7 +28,7 @@ use crate::store::{Store, now};
 /// Bytes copied per trip to the pool.
 const COPY_BYTES: usize = 512 * 1024;
 
-/// How often a head is read again when it needs more bytes.
+/// How many times a head is read again when it needs more bytes.
 const HEAD_READS_MAX: usize = 3;
 
 /// The neighbours of a store.
@@ -40,8 +40,8 @@ pub(crate) struct Tiers {
 }
 
 /// Counts the purges of a store, so that a copy from it or to it detects a purge that began
-/// meanwhile: the two stores are told one after the other, and an object copied in between must not
-/// stay.
+/// meanwhile: the two stores are purged one after the other, and an object copied in between must
+/// not stay.
 #[derive(Default)]
 pub(crate) struct Purges {
     begun: AtomicU64,
@@ -49,7 +49,7 @@ pub(crate) struct Purges {
 }
 
 impl Purges {
-    /// The number of purges so far; `None`: one is being announced now.
+    /// The number of purges so far; `None`: a purge is starting.
     fn seen(&self) -> Option<u64> {
         let told = self.told.load(SeqCst);
         let begun = self.begun.load(SeqCst);
@@ -156,15 +156,17 @@ impl Store {
         let is_wanted = faster.health.why_not_store().is_none()
             && !faster.is_short_of_space()
             && policy::promote(uses, bytes, faster.room());
-        if !is_wanted || !faster.begin_copy(key) {
+        if !is_wanted {
             return;
         }
+        let Some(permit) = faster.begin_copy(key) else { return };
         let (slower, faster) = (self.clone(), faster.clone());
         drop(nowait_runtime::spawn(async move {
+            let _permit = permit;
             match slower.copy_to(&faster, key, CopySource::Stored).await {
                 Ok(true) => {
                     count(&faster.counters.promoted);
-                    // It may have been replaced or purged meanwhile.
+                    // The object may have been replaced or purged meanwhile.
                     if slower.index().peek(&key).is_none_or(|object| object.stamp != stamp) {
                         slower.supersede(&slower.own_io(), key).await;
                     }
@@ -173,7 +175,6 @@ impl Store {
                 Ok(false) => {}
                 Err(error) => faster.refused(faster.names().directory(), &error),
             }
-            faster.lock_copies().remove(&key);
         }));
     }
 

@@ -1,4 +1,4 @@
-//! Tasks that wait for a condition, on any worker. Each has one slot, given up when it leaves.
+//! Tasks that wait for a condition, on any worker. Each has one slot, released on drop.
 //!
 //! Used for events that many tasks may wait for. Does no I/O.
 

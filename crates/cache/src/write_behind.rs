@@ -1,10 +1,10 @@
 //! The task that moves an object from memory to its file: the second half of a
 //! [`Fill`](crate::fill::Fill).
 //!
-//! A small object that is whole before the task runs is written in one trip to the pool: created,
-//! written, renamed. Others get a temporary file whose head marks it as incomplete; the last trip
-//! completes the head and renames the file. The task runs on the worker of the fill and outlives
-//! it, so that the temporary file is always removed.
+//! A small object that is complete before the task runs is written in one trip to the pool:
+//! created, written, renamed. Others get a temporary file whose head marks it as incomplete; the
+//! last trip completes the head and renames the file. The task runs on the worker of the fill and
+//! outlives it, so that the temporary file is always removed.
 
 use std::future::poll_fn;
 use std::io;
@@ -22,7 +22,7 @@ use crate::object::names_of;
 use crate::statistics::count;
 use crate::store::{Store, now};
 
-/// The most bytes written in one trip to the pool (or one piece, if that is larger).
+/// Maximum number of bytes written in one trip to the pool (or one piece, if that is larger).
 const TRIP_BYTES_MAX: u64 = 512 * 1024;
 
 /// The data to write.
@@ -63,11 +63,11 @@ struct FillWriter {
     /// The temporary file's path, once there may be one.
     temp: Vec<u8>,
     file: Option<File>,
-    /// Readers and waiters were told how it ended.
+    /// Readers and waiters were notified of the result.
     finished: bool,
 }
 
-/// How writing ended.
+/// The result of writing.
 enum WriteOutcome {
     Stored { body_length: u64, blocks: u64 },
     Ended,
@@ -138,7 +138,7 @@ impl FillWriter {
         }
     }
 
-    /// `place`: keeps the object's turn until the index knows of it.
+    /// `place`: keeps the object's position until the index has it.
     async fn write<'a>(
         &mut self,
         store: &'a Store,
@@ -171,7 +171,7 @@ impl FillWriter {
         }
     }
 
-    /// It may have been completed without reaching its turn. Called after the growth has ended.
+    /// The object may have been completed without reaching its position. Called after the growth has ended.
     fn give_turn_back(&self) {
         let order = self.growth.order();
         if order != 0 {
@@ -191,7 +191,7 @@ impl FillWriter {
         self.hold.as_mut().is_some_and(|hold| hold.may_publish(names))
     }
 
-    /// Everything in one trip.
+    /// The whole object in one trip.
     async fn write_whole(&mut self, pieces: Vec<Bytes>) -> io::Result<WriteOutcome> {
         let count = pieces.len();
         let body_length = pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
@@ -263,8 +263,8 @@ impl FillWriter {
 }
 
 impl Drop for FillWriter {
-    /// Also called when the worker is forced to end: nothing may wait for this forever. Files left
-    /// on the disk then are removed at the next start.
+    /// Also called when the worker is forced to end, so that no task waits forever. Files left on the disk
+    /// are removed at the next start.
     fn drop(&mut self) {
         if !self.finished {
             self.store.fills().leave(&self.growth);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_cache::index::{How, What};
-use nowait_cache::{FillStart, Levels, Why};
+use nowait_cache::{FillStart, Levels, Lookup, Steps, Why};
 use nowait_runtime::{guard, spawn, yield_now};
 use nowait_testkit::TempDir;
 use nowait_testkit::slow_disk::{
@@ -75,6 +75,77 @@ fn a_disk_that_hangs_is_taken_out_of_use_and_comes_back() {
         }
         assert_eq!(hangs.statistics().outages, 1);
     });
+}
+
+/// A purge has its effect before it is written to the disk, which may take long.
+#[test]
+fn a_purge_has_effect_before_it_is_kept() {
+    let _quiet = quiet();
+    for (what, how) in [
+        (What::Key(target("key").main), How::Hard),
+        (What::Key(target("key").main), How::Soft),
+        (What::Prefix(b"key".as_slice().into()), How::Hard),
+    ] {
+        let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+        let path = disk.path();
+        let (disk, _kept) = shared(disk);
+        on_worker(move || async move {
+            // While it is walked, purges are written.
+            let slow = Steps { files: 1, sleep: Duration::from_secs(600), ..Steps::NGINX };
+            let (store, io) = (store_with(&path, |options| options.loader = slow), io(4));
+            store.tend();
+            put(&store, &io, "other", &body(5000)).await;
+            put(&store, &io, "key", &body(5000)).await;
+            let gate = disk.hold(Ops::CREATE);
+            let purging = {
+                let (store, what) = (store.clone(), what.clone());
+                spawn(async move { store.purge(what, how).await })
+            };
+            let deadline = std::time::Instant::now() + nowait_testkit::wait::PATIENCE;
+            loop {
+                match store.lookup(&io, &target("key"), PLAIN).await {
+                    Lookup::Absent { .. } => break,
+                    Lookup::File(hit) | Lookup::Memory(hit) if hit.soft_purged => break,
+                    _ => assert!(std::time::Instant::now() < deadline, "it is still served"),
+                }
+                nowait_runtime::sleep(Duration::from_millis(2)).await;
+            }
+            gate.open();
+            purging.await.unwrap().unwrap();
+        });
+    }
+}
+
+/// Objects whose heads a purge could not read are still purged when the disk is back.
+#[test]
+fn a_purge_on_a_failing_disk_is_not_forgotten() {
+    let _quiet = quiet();
+    for how in [How::Hard, How::Soft] {
+        let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+        let path = disk.path();
+        let (disk, _kept) = shared(disk);
+        on_worker(move || async move {
+            let (store, io) = (store(&path), io(4));
+            store.tend();
+            until("the loader", || !store.statistics().loading).await;
+            for n in 0..5 {
+                put(&store, &io, &format!("key/{n}"), &body(5000)).await;
+            }
+            disk.fail(Ops::ALL, EIO);
+            store.purge(What::Prefix(b"key/".as_slice().into()), how).await.unwrap();
+            disk.heal();
+            until("the disk to be back in use", || store.statistics().out_of_use.is_none()).await;
+            for n in 0..5 {
+                match store.lookup(&io, &target(&format!("key/{n}")), PLAIN).await {
+                    Lookup::Absent { .. } => assert_eq!(how, How::Hard),
+                    Lookup::File(hit) | Lookup::Memory(hit) => {
+                        assert!(how == How::Soft && hit.soft_purged, "{n} was served");
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+    }
 }
 
 #[test]

@@ -101,6 +101,38 @@ fn a_purge_while_the_disk_hangs_is_made_up_for() {
     }
 }
 
+/// The disk hangs when the saved index is read, which contains the purges of the earlier process.
+#[test]
+fn a_purge_of_an_earlier_process_outlives_a_hanging_disk() {
+    let _quiet = quiet();
+    let Some(disk) = SlowDisk::or_skip(DiskOptions::default()) else { return };
+    let path = disk.path();
+    fill(&path, ProcessEnd::Closed);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    on_worker(move || async move {
+        let store = store(&path);
+        store.tend();
+        until("the loader", || !store.statistics().loading).await;
+        store.purge(What::Prefix(b"key/".as_slice().into()), How::Soft).await.unwrap();
+        sender.send(store).unwrap();
+    });
+    receiver.recv().unwrap().close(Duration::from_secs(30));
+    let disk = Arc::new(disk);
+    // It is unmounted here, not on the worker.
+    let shared = disk.clone();
+    on_worker(move || async move {
+        let gate = shared.hold(Ops::ALL.under(".nowait-index"));
+        let store = store_with(&shared.path(), |options| {
+            options.hang_after = Duration::from_secs(1);
+        });
+        store.tend();
+        until("the disk to be out of use", || store.out_of_use().is_some()).await;
+        gate.open();
+        until("the loader", || !store.statistics().loading).await;
+        assert!(is_purged(&store, How::Soft).await, "it was forgotten");
+    });
+}
+
 /// The disk is walked so slowly that only the saved index and the files themselves can show which
 /// objects exist.
 async fn purge_at_once(path: PathBuf, end: ProcessEnd, what: What, how: How, count: u64) {

@@ -26,7 +26,7 @@ async fn promote(
     until("the copy", || fast.statistics().promoted > before).await;
 }
 
-/// Its readers watch the disk on which it is stored.
+/// The readers watch the disk on which it is stored.
 #[test]
 fn a_fill_is_that_of_the_slow_store() {
     let (fast_dir, slow_dir) = (TempDir::new("fast"), TempDir::new("slow"));

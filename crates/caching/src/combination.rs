@@ -19,7 +19,7 @@ use nowait_message::range::parse_content_range;
 /// seconds.
 const STRONG_AFTER: i64 = 60;
 
-/// What a response says about the representation that it transfers.
+/// The properties of the representation that a response transfers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transfer {
     /// The status.
@@ -70,7 +70,7 @@ pub struct Identity {
     coding: Option<Bytes>,
 }
 
-/// Why a response can't be combined with the first one: the origin's doing. The text is for the log.
+/// The reason why a response can't be combined with the first one. The text is for the log.
 pub type Mismatch = &'static str;
 
 impl Transfer {
@@ -122,7 +122,7 @@ impl Missing {
 }
 
 impl Identity {
-    /// What the first response says; `None`: too little to combine it with another one.
+    /// The properties of the first response; `None`: too few to combine it with another one.
     pub fn of(first: Transfer) -> Option<Self> {
         let validator = match first.etag {
             // RFC 9110 section 13.1.5: "A client MUST NOT generate an If-Range header field containing
@@ -181,7 +181,7 @@ impl Identity {
     /// the whole (`None`: known only at its end). `missing` has positions in the whole.
     ///
     /// # Errors
-    /// It does not, and must not be used.
+    /// The response does not continue the first one, and must not be used.
     pub fn continues(
         &self,
         other: &Transfer,

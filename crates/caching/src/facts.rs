@@ -16,7 +16,7 @@ use nowait_message::http_date;
 pub struct RequestFacts {
     /// The method.
     pub method: Method,
-    /// Its `Cache-Control`.
+    /// The `Cache-Control`.
     pub control: CacheControl,
     /// It has `Authorization`.
     pub authorization: bool,

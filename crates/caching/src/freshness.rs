@@ -1,5 +1,4 @@
-//! How old a response is, how long it is fresh, and whether it may be used (RFC 9111 sections 4.2
-//! and 5.2.1).
+//! The age of a response, its freshness lifetime, and its permitted uses (RFC 9111 sections 4.2 and 5.2.1).
 //!
 //! Used in the strict mode when a response is stored, and for every request that finds one. All times
 //! are Unix seconds; `now` is an argument.
@@ -17,7 +16,7 @@ const HEURISTIC_PARTS: i64 = 10;
 /// The longest lifetime given by the heuristic: a day.
 const HEURISTIC_SECONDS_MAX: u64 = 86_400;
 
-/// How long a response is fresh from its generation on, in seconds.
+/// The freshness lifetime of a response from its generation on, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime {
     /// Seconds.
@@ -98,9 +97,9 @@ fn between(from: i64, to: i64) -> u64 {
 /// The input of the rules about a stored response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stored {
-    /// How long it is fresh, in seconds.
+    /// The freshness lifetime, in seconds.
     pub lifetime: u64,
-    /// How old it is, in seconds.
+    /// The age, in seconds.
     pub age: u64,
     /// `no-cache`: never used without revalidation.
     pub always_validate: bool,
@@ -122,18 +121,18 @@ pub fn never_stale(control: &CacheControl) -> bool {
     control.must_revalidate || control.proxy_revalidate || control.s_maxage.is_some()
 }
 
-/// How a stored response may be used.
+/// The permitted use of a stored response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
+pub enum Freshness {
     /// Served as it is.
     Fresh,
     /// Stale, but the client accepts that: `max-stale`.
     Accepted,
-    /// The origin has to be asked first.
+    /// Must be validated with the origin first.
     Validate(Stale),
 }
 
-/// When a response may be served although it needs revalidation.
+/// Conditions for serving a response that needs revalidation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stale {
     /// While it is being revalidated.
@@ -145,7 +144,7 @@ pub struct Stale {
 }
 
 /// Decides about a stored response.
-pub fn usable(request: &RequestFacts, stored: &Stored) -> Use {
+pub fn usable(request: &RequestFacts, stored: &Stored) -> Freshness {
     let control = &request.control;
     let staleness = stored.age.saturating_sub(stored.lifetime);
     // "response_is_fresh = (freshness_lifetime > current_age)"
@@ -161,30 +160,30 @@ pub fn usable(request: &RequestFacts, stored: &Stored) -> Use {
     // Section 5.2.1.4: no-cache "indicates that the client prefers a stored response not be used to
     // satisfy the request without successful validation on the origin server."
     if stored.always_validate || control.no_cache.is_whole() {
-        return Use::Validate(Stale { while_updating: false, ..stale });
+        return Freshness::Validate(Stale { while_updating: false, ..stale });
     }
     // Section 5.2.1.1: max-age "indicates that the client prefers a response whose age is less than
     // or equal to the specified number of seconds."
     if control.max_age.is_some_and(|seconds| stored.age > seconds) {
-        return Use::Validate(Stale { while_updating: false, ..stale });
+        return Freshness::Validate(Stale { while_updating: false, ..stale });
     }
     // Section 5.2.1.3: min-fresh "indicates that the client prefers a response whose freshness
     // lifetime is no less than its current age plus the specified time in seconds."
     if let Some(seconds) = control.min_fresh
         && stored.lifetime < stored.age.saturating_add(seconds)
     {
-        return Use::Validate(Stale { while_updating: false, ..stale });
+        return Freshness::Validate(Stale { while_updating: false, ..stale });
     }
     if fresh {
-        return Use::Fresh;
+        return Freshness::Fresh;
     }
     // Section 5.2.1.2: max-stale "indicates that the client will accept a response that has exceeded
     // its freshness lifetime. If a value is present, then the client is willing to accept a response
     // that has exceeded its freshness lifetime by no more than the specified number of seconds."
     if serves_stale && control.max_stale.is_some_and(|seconds| staleness <= seconds) {
-        return Use::Accepted;
+        return Freshness::Accepted;
     }
-    Use::Validate(stale)
+    Freshness::Validate(stale)
 }
 
 #[cfg(test)]
@@ -236,7 +235,7 @@ mod tests {
         let response = ResponseFacts { date: Some(NOW - 10), age: 20, ..response() };
         assert_eq!(initial_age(&response, NOW - 3, NOW), 23);
         assert_eq!(initial_age(&ResponseFacts { age: 0, ..response.clone() }, NOW - 3, NOW), 10);
-        // A clock that is ahead makes nothing younger than new.
+        // A clock that is ahead makes no response younger than new.
         assert_eq!(
             initial_age(
                 &ResponseFacts { date: Some(NOW + 99), ..ResponseFacts::default() },
@@ -256,16 +255,17 @@ mod tests {
         let ask = |line, stored: &Stored| {
             usable(&RequestFacts { control: control(line), ..RequestFacts::default() }, stored)
         };
-        let no = |by_configuration| Use::Validate(Stale { by_configuration, ..Stale::default() });
-        assert_eq!(ask("", &stored), Use::Fresh);
+        let no =
+            |by_configuration| Freshness::Validate(Stale { by_configuration, ..Stale::default() });
+        assert_eq!(ask("", &stored), Freshness::Fresh);
         assert_eq!(ask("no-cache", &stored), no(true));
-        assert_eq!(ask("max-age=50", &stored), Use::Fresh);
+        assert_eq!(ask("max-age=50", &stored), Freshness::Fresh);
         assert_eq!(ask("max-age=49", &stored), no(true));
-        assert_eq!(ask("min-fresh=50", &stored), Use::Fresh);
+        assert_eq!(ask("min-fresh=50", &stored), Freshness::Fresh);
         assert_eq!(ask("min-fresh=51", &stored), no(true));
         assert_eq!(ask("", &old), no(true));
-        assert_eq!(ask("max-stale", &old), Use::Accepted);
-        assert_eq!(ask("max-stale=50", &old), Use::Accepted);
+        assert_eq!(ask("max-stale", &old), Freshness::Accepted);
+        assert_eq!(ask("max-stale=50", &old), Freshness::Accepted);
         assert_eq!(ask("max-stale=49", &old), no(true));
         assert_eq!(ask("max-stale", &Stored { never_stale: true, ..old }), no(false));
         assert_eq!(ask("max-stale", &Stored { always_validate: true, ..stored }), no(false));
@@ -275,7 +275,7 @@ mod tests {
     fn stale_extensions() {
         let stored = Stored { lifetime: 10, age: 15, updating: 5, error: 7, ..Stored::default() };
         let stale = |stored: &Stored| match usable(&RequestFacts::default(), stored) {
-            Use::Validate(stale) => (stale.while_updating, stale.if_error),
+            Freshness::Validate(stale) => (stale.while_updating, stale.if_error),
             other => panic!("{other:?}"),
         };
         assert_eq!(stale(&stored), (true, true));
@@ -311,24 +311,24 @@ mod tests {
             };
             let decided = usable(&request, &stored);
             match decided {
-                Use::Fresh => {
+                Freshness::Fresh => {
                     assert!(stored.age < stored.lifetime);
                     assert!(request.control.max_age.is_none_or(|max| stored.age <= max));
                 }
-                Use::Accepted => {
+                Freshness::Accepted => {
                     assert!(request.control.max_stale.is_some() && !stored.never_stale)
                 }
-                Use::Validate(stale) => {
+                Freshness::Validate(stale) => {
                     let any = stale.while_updating || stale.if_error || stale.by_configuration;
                     assert!(!any || !stored.never_stale && !stored.always_validate);
                 }
             }
-            if !matches!(decided, Use::Validate(_)) {
+            if !matches!(decided, Freshness::Validate(_)) {
                 assert!(!stored.always_validate && !request.control.no_cache.is_whole());
             }
             let older = Stored { age: stored.age + 1, ..stored };
-            if usable(&request, &older) == Use::Fresh {
-                assert_eq!(decided, Use::Fresh);
+            if usable(&request, &older) == Freshness::Fresh {
+                assert_eq!(decided, Freshness::Fresh);
             }
         });
     }

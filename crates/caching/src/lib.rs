@@ -1,8 +1,7 @@
-//! What a shared cache of HTTP responses may do: RFC 9111 as pure functions, and nginx's rules beside
-//! it.
+//! Rules for a shared cache of HTTP responses: RFC 9111 as pure functions, and nginx's rules.
 //!
 //! The rules take plain data: field lines as pairs of name and value, a [`Method`], a status, and times
-//! as Unix seconds. The `http` crate fills it in from requests and responses, and acts on the result.
+//! as Unix seconds. The `backend` crate fills it in from requests and responses, and acts on the result.
 //!
 //! | Question | RFC 9111 | nginx's rules |
 //! |---|---|---|

@@ -31,7 +31,7 @@ const NONE: i64 = i64::MIN;
 /// The stored facts about a response besides its status, times and fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// Its age when it was stored or revalidated, in seconds (strict mode).
+    /// The age when it was stored or revalidated, in seconds (strict mode).
     pub initial_age: u32,
     /// How long it was fresh from its generation on, in seconds (strict mode).
     pub lifetime: u32,

@@ -35,7 +35,7 @@ impl Status {
     }
 }
 
-/// Why a request was forwarded to the origin: the parameter `fwd` (RFC 9211 section 2.2).
+/// The reason why a request was forwarded to the origin: the parameter `fwd` (RFC 9211 section 2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forward {
     /// "The cache was configured to not handle this request."
@@ -70,7 +70,7 @@ impl Forward {
 /// The contents of `Cache-Status` for a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStatus {
-    /// Why the request was forwarded; `None` is a hit.
+    /// The reason why the request was forwarded; `None` is a hit.
     pub forward: Option<Forward>,
     /// The status of the origin, if it differs from the response's.
     pub forward_status: Option<u16>,

@@ -6,7 +6,7 @@ use nowait_message::Method;
 
 use crate::facts::{RequestFacts, ResponseFacts};
 
-/// Why a response is not stored.
+/// The reason why a response is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The method's responses are not stored here.
@@ -25,7 +25,7 @@ pub enum Refusal {
     Cookie,
     /// Neither the response nor its status allows storing.
     Unmarked,
-    /// Its freshness is unknown, and it can't be validated either.
+    /// The freshness is unknown, and it can't be validated either.
     Useless,
 }
 

@@ -1,4 +1,4 @@
-//! How other responses change stored ones: a 304 renews the fields (RFC 9111 sections 3.2, 4.3.4),
+//! Changes of stored responses by others: a 304 renews the fields (RFC 9111 sections 3.2, 4.3.4),
 //! and so does a response to HEAD (section 4.3.5); a response to an unsafe method invalidates
 //! (section 4.4). Used in the strict mode only.
 

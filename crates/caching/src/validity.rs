@@ -1,4 +1,4 @@
-//! How long a response may be served, and whether it may be stored: nginx's rules.
+//! The lifetime of a response, and whether it may be stored: nginx's rules.
 //!
 //! Used for every response of an origin unless `proxy_cache_rfc9111` is on. The fields are
 //! processed in the order in which they were received, as in nginx; `now` is an argument. nginx:
@@ -32,7 +32,7 @@ pub struct Ignored {
 pub struct Validity {
     /// It must not be stored.
     pub uncacheable: bool,
-    /// Its end of validity, in Unix seconds; `None`: `proxy_cache_valid` decides.
+    /// The end of validity, in Unix seconds; `None`: `proxy_cache_valid` decides.
     pub until: Option<i64>,
     /// `stale-while-revalidate`: additional seconds while it is being updated.
     pub updating: u64,
@@ -42,7 +42,7 @@ pub struct Validity {
     pub vary: Bytes,
 }
 
-/// How long responses are valid that do not state it themselves: `proxy_cache_valid`.
+/// The lifetime of responses that do not state their own: `proxy_cache_valid`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValidByStatus(pub Vec<(Option<u16>, u64)>);
 

@@ -1,5 +1,5 @@
-//! Which variant of a response belongs to a request: encodes the fields named by `Vary` as bytes
-//! that are equal if they select the same variant.
+//! The variant of a response for a request: encodes the fields named by `Vary` as bytes that are equal if
+//! they select the same variant.
 //!
 //! nginx's form joins the lines of a field and removes spaces from three lists
 //! (`ngx_http_file_cache_vary`); the strict form (RFC 9111 section 4.1) normalizes more, so that
@@ -8,7 +8,7 @@
 /// The longest list whose members are sorted; in longer ones the order matters.
 const MEMBERS_MAX: usize = 32;
 
-/// How fields are compared.
+/// The comparison of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// As nginx does.

@@ -1,5 +1,5 @@
-//! Directives of nginx that work somewhat differently here: each with the difference that an operator
-//! notices first, and the section of the documentation that says more.
+//! Directives of nginx with different behaviour in Nowait: the most visible difference of each, and the
+//! section of the documentation with details.
 //!
 //! Called by `nowait migrate`. Facts only; directives that are missing are in
 //! [`unsupported`](crate::unsupported).
@@ -134,7 +134,7 @@ impl Difference {
         self.names.split_ascii_whitespace()
     }
 
-    /// The place that says more: `docs/from-nginx.md#processes-and-signals`.
+    /// The section with details: `docs/from-nginx.md#processes-and-signals`.
     pub fn link(&self) -> String {
         let mut anchor = self.section.to_lowercase().replace(' ', "-");
         anchor.retain(|letter| letter == '-' || letter.is_alphanumeric());

@@ -14,13 +14,13 @@ pub struct Origin {
     names: &'static str,
     /// The shared objects that `load_module` names, without `.so`, separated by blanks.
     files: &'static str,
-    /// Those of the directives that respond to requests: without them, a location would send files.
+    /// Directives that respond to requests: without them, a location would send files.
     handlers: &'static str,
-    /// Those of the directives that admit or refuse clients: without them, everybody is admitted.
+    /// Directives that admit or refuse clients: without them, every client is admitted.
     guards: &'static str,
     /// The directives protect clients or applications otherwise.
     pub protects: bool,
-    /// Nobody but the operator can tell what to do about the directives.
+    /// Only the operator can decide what to do about the directives.
     pub decide: bool,
     /// The consequence of their absence.
     pub loss: &'static str,
@@ -28,14 +28,14 @@ pub struct Origin {
     pub advice: &'static str,
 }
 
-/// What a directive does for a request, where its absence must not go unnoticed.
+/// The effect of a directive on a request, if its absence must be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It responds.
+    /// Responds to requests.
     Handler,
-    /// It admits or refuses clients.
+    /// Admits or refuses clients.
     Guard,
-    /// Anything else.
+    /// Any other effect.
     Other,
 }
 
@@ -52,7 +52,7 @@ impl Origin {
         advice: "",
     };
 
-    /// What one of its directives does.
+    /// The role of one of its directives.
     pub fn role(&self, name: &[u8]) -> Role {
         let Ok(name) = std::str::from_utf8(name) else { return Role::Other };
         if lists(self.handlers, name) {
@@ -69,7 +69,7 @@ impl Origin {
 /// and is built in here.
 #[derive(Debug)]
 pub struct BuiltIn {
-    /// Its usual name.
+    /// The usual name.
     pub name: &'static str,
     /// The shared objects that `load_module` names, without `.so`, separated by blanks.
     files: &'static str,
@@ -113,11 +113,11 @@ const BUILT_IN: &[BuiltIn] = &[
 /// The shared object that a `load_module` directive names.
 #[derive(Clone, Copy, Debug)]
 pub enum SharedObject {
-    /// Its module is built in.
+    /// Built in.
     BuiltIn(&'static BuiltIn),
-    /// Its module, of a third party or of NGINX Plus, is missing.
+    /// The module, of a third party or of NGINX Plus, is missing.
     Foreign(&'static Origin),
-    /// Its module, of nginx, is missing: the name of a directive that shows why.
+    /// The module, of nginx, is missing: the name of a directive that shows why.
     Missing(&'static str),
     /// An unknown name.
     Unknown,
@@ -649,7 +649,7 @@ const TABLE: &[Origin] = &[
         name: "NGINX Plus (licence and reports)",
         names: "mgmt usage_report license_token",
         loss: "nothing is reported",
-        advice: "remove the lines; nowait needs no licence key and reports to nobody",
+        advice: "remove the lines; nowait needs no licence key and sends no reports",
         ..Origin::NONE
     },
     Origin {
@@ -686,7 +686,7 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static str, &'stati
 
 /// The origin of a name.
 pub fn find(name: &[u8]) -> Option<&'static Origin> {
-    // A pattern would let anything into the summary, which is not escaped.
+    // A pattern could match any text, and the summary is not escaped.
     if !name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_') {
         return None;
     }
@@ -694,7 +694,7 @@ pub fn find(name: &[u8]) -> Option<&'static Origin> {
     TABLE.iter().find(|origin| lists(origin.names, name))
 }
 
-/// Whether one of several names or patterns, separated by blanks, fits.
+/// Whether a name matches one of several names or patterns, separated by blanks.
 fn lists(names: &str, name: &str) -> bool {
     names.split_ascii_whitespace().any(|known| fits(known, name))
 }

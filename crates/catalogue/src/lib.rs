@@ -1,35 +1,45 @@
 //! What is known of directives beyond the tables of the program: all of nginx's ([`unsupported`]), those of
-//! third-party modules and other products ([`elsewhere`]), and those that differ somewhat ([`differs`]).
+//! third-party modules and other products ([`elsewhere`]), those that differ somewhat ([`differs`]), and those
+//! of parts that a build can leave out ([`features`]).
 //!
-//! [`find`] is the catalogue that the reader of configurations asks about names that no table has. The
-//! pages of the reference and `nowait migrate` look further. Facts only: a row of the
+//! The configuration reader calls [`find`] for names that no table has. The reference pages and
+//! `nowait migrate` use the other functions. Facts only: a row of the
 //! [`Registry`](nowait_conf::Registry) always wins.
 #![forbid(unsafe_code)]
 
 pub mod differs;
 pub mod elsewhere;
+pub mod features;
 mod page;
 pub mod unsupported;
 
-use nowait_conf::{Context, Missing};
+use nowait_conf::{Absence, Context, MissingDirective};
 
 pub use page::page;
 
-/// What is known of a directive that no table has.
-pub fn find(name: &[u8], context: Context) -> Option<Missing> {
+/// The entry of a directive that no table has.
+pub fn find(name: &[u8], context: Context) -> Option<MissingDirective> {
+    if let Some(feature) = features::find(name) {
+        return Some(MissingDirective {
+            origin: feature.origin,
+            contexts: Context::NONE,
+            absence: Absence::LeftOut { feature: feature.name },
+            advice: Some(feature.advice),
+        });
+    }
     if let Some(entry) = unsupported::find(name, context) {
-        return Some(Missing {
+        return Some(MissingDirective {
             origin: entry.module,
             contexts: entry.contexts,
-            reason: Some(entry.reason),
+            absence: Absence::Unsupported(entry.reason),
             advice: unsupported::advice(entry.module),
         });
     }
     let origin = elsewhere::find(name)?;
-    Some(Missing {
+    Some(MissingDirective {
         origin: origin.name,
         contexts: Context::NONE,
-        reason: None,
+        absence: Absence::Unknown,
         advice: Some(origin.advice),
     })
 }

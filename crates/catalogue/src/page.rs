@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use nowait_conf::Registry;
 
-use crate::elsewhere;
 use crate::unsupported::{self, Unsupported};
+use crate::{elsewhere, features};
 
 /// The page of nginx's directives that are missing, by module, with the reason.
 pub fn page(registry: &Registry) -> String {
@@ -17,7 +17,8 @@ pub fn page(registry: &Registry) -> String {
          Using one is an error that names the reason below.\n",
     );
     let mut modules: BTreeMap<(&str, &str), Vec<Unsupported>> = BTreeMap::new();
-    for entry in unsupported::missing(registry) {
+    let is_missing = |entry: &Unsupported| features::find(entry.name.as_bytes()).is_none();
+    for entry in unsupported::missing(registry).filter(is_missing) {
         modules.entry((entry.module, entry.reason)).or_default().push(entry);
     }
     let count: usize = modules.values().map(Vec::len).sum();

@@ -17,7 +17,7 @@ pub struct Unsupported {
     /// nginx's module.
     pub module: &'static str,
     pub contexts: Context,
-    /// Why it is refused; completes `directive "x" is not supported by nowait: `.
+    /// The reason for refusing it; completes `directive "x" is not supported by nowait: `.
     pub reason: &'static str,
 }
 

@@ -1,15 +1,15 @@
-//! What can go wrong, and whose fault it is.
+//! Errors, and the party at fault.
 
 use std::fmt;
 
-/// Why there is no output. The text is for the log.
+/// The reason why there is no output. The text is for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// A library failed, usually for lack of memory: always our fault.
     Failed(String),
     /// The compressed text is malformed: the fault of its source.
     Malformed(String),
-    /// The output is no longer wanted, so the compression was stopped.
+    /// The output is no longer needed, so the compression was stopped.
     Unwanted,
 }
 

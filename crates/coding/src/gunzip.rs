@@ -5,7 +5,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::Error;
 
-/// Most bytes of text produced in one step.
+/// Maximum number of bytes of text produced in one step.
 pub const PIECE_BYTES_MAX: usize = 32 * 1024;
 
 /// The largest window of deflate, as a binary logarithm (RFC 1951).

@@ -23,7 +23,6 @@ mod coder;
 mod error;
 pub mod gunzip;
 mod recipe;
-mod spare;
 
 pub use coder::{Coder, Flush};
 pub use error::Error;

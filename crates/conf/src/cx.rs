@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::context::Context;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::files::{Contents, Disk, Files};
-use crate::missing::Missing;
+use crate::missing::{Absence, MissingDirective};
 use crate::paths::Paths;
 use crate::recovery;
 use crate::registry::{Registry, Row};
@@ -23,12 +23,17 @@ use crate::source::Span;
 use crate::substitution;
 use crate::tree::{Node, Tree, Word};
 
-fn missing_error(name: &Word, missing: Missing) -> Diagnostic {
-    let error = match missing.reason {
-        Some(reason) => {
+fn missing_error(name: &Word, missing: MissingDirective) -> Diagnostic {
+    let error = match missing.absence {
+        Absence::Unknown => {
+            name.error(format!("unknown directive \"{name}\"")).label(missing.origin)
+        }
+        Absence::Unsupported(reason) => {
             name.error(format!("directive \"{name}\" is not supported by nowait: {reason}"))
         }
-        None => name.error(format!("unknown directive \"{name}\"")).label(missing.origin),
+        Absence::LeftOut { feature } => name.error(format!(
+            "directive \"{name}\" belongs to the feature \"{feature}\", which this build leaves out"
+        )),
     };
     error.missing(missing, name.lossy())
 }
@@ -82,7 +87,7 @@ impl TypeMap {
     }
 }
 
-/// One value per type, of few types: a block rarely has directives of more than a handful of tables.
+/// One value per type, for few types: a block rarely has directives of more than a handful of tables.
 #[derive(Default)]
 struct FewTypes {
     values: Vec<(TypeId, Box<dyn Any>)>,
@@ -130,24 +135,23 @@ impl FewTypes {
     }
 }
 
-/// The resolved settings of a table, for all blocks that give nothing else of it.
-struct Resolved<C> {
+/// The resolved settings of a table, shared by all blocks that set no other directive of it.
+struct ResolvedConf<C> {
     conf: Arc<C>,
-    /// Number of the blocks that gave something.
+    /// Number of the blocks that set directives of the table.
     given: usize,
 }
 
-impl<C> Clone for Resolved<C> {
+impl<C> Clone for ResolvedConf<C> {
     fn clone(&self) -> Self {
         Self { conf: self.conf.clone(), given: self.given }
     }
 }
 
-/// The same for blocks inside of the one that gave the settings, where directives that are not inherited
-/// differ.
-struct Inherited<C>(Resolved<C>);
+/// The same for blocks inside the one with the settings, which differ in directives that are not inherited.
+struct InheritedConf<C>(ResolvedConf<C>);
 
-impl<C> Clone for Inherited<C> {
+impl<C> Clone for InheritedConf<C> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
@@ -159,7 +163,7 @@ pub struct Scope {
     layers: FewTypes,
     /// First use of each directive here.
     seen: Vec<(&'static str, Span)>,
-    /// What was resolved from the layers, see [`Cx::resolved`].
+    /// Values resolved from the layers, see [`Cx::resolved`].
     resolved: RefCell<FewTypes>,
 }
 
@@ -189,7 +193,7 @@ impl Scope {
 
     /// The layer of type `L`, created on first use.
     pub fn layer<L: Default + 'static>(&mut self) -> &mut L {
-        // What was resolved from it may change.
+        // Values resolved from the layer may change.
         self.resolved.get_mut().clear();
         self.layers.get_or_default()
     }
@@ -202,7 +206,7 @@ impl Scope {
         }
     }
 
-    /// Where a directive was first used in the block.
+    /// The first use of a directive in the block.
     pub fn seen(&self, name: &str) -> Option<Span> {
         self.seen.iter().find(|(known, _)| *known == name).map(|(_, span)| *span)
     }
@@ -281,7 +285,7 @@ impl<'a> Cx<'a> {
         self.block_in(Scope::new(context), nodes)
     }
 
-    /// As [`Cx::block`], into a scope prepared by the caller or left by an earlier block.
+    /// Like [`Cx::block`], but reads into a scope prepared by the caller or left by an earlier block.
     pub fn block_in(&mut self, scope: Scope, nodes: &[Node]) -> Scope {
         self.scopes.push(scope);
         for node in nodes {
@@ -306,7 +310,7 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Applies a directive; if its error comes from a forgotten `;`, returns what follows that
+    /// Applies a directive; if its error comes from a forgotten `;`, returns the directive after that
     /// place.
     fn one_directive(&mut self, node: &Node) -> Option<Node> {
         let swallowed = recovery::swallowed(self.registry, self.context(), node);
@@ -501,8 +505,8 @@ impl<'a> Cx<'a> {
         flat
     }
 
-    /// The settings of a table for a chain of blocks, the outermost first. All blocks for which they are
-    /// the same share them: the innermost block that gives something keeps what it resolves to.
+    /// The settings of a table for a chain of blocks, the outermost first. Blocks with the same settings
+    /// share them: the innermost block that sets a directive keeps the resolved value.
     ///
     /// `has_own`: some directives of the table are not inherited.
     pub(crate) fn resolved<L: Default + 'static, C: 'static>(
@@ -517,8 +521,8 @@ impl<'a> Cx<'a> {
         let inherits = has_own && giving.is_none_or(|at| at + 1 < scopes.len());
         let giving = giving.map(|at| scopes[at]);
         let known = match inherits {
-            true => self.known::<Inherited<C>>(giving).map(|Inherited(known)| known),
-            false => self.known::<Resolved<C>>(giving),
+            true => self.known::<InheritedConf<C>>(giving).map(|InheritedConf(known)| known),
+            false => self.known::<ResolvedConf<C>>(giving),
         };
         if let Some(known) = known {
             debug_assert_eq!(known.given, given(), "a table is resolved for chains of one kind");
@@ -531,15 +535,15 @@ impl<'a> Cx<'a> {
             all.push(&empty);
         }
         let conf = Arc::new(merge(&all));
-        let resolved = Resolved { conf: conf.clone(), given: given() };
+        let resolved = ResolvedConf { conf: conf.clone(), given: given() };
         match inherits {
-            true => self.keep(giving, Inherited(resolved)),
+            true => self.keep(giving, InheritedConf(resolved)),
             false => self.keep(giving, resolved),
         }
         conf
     }
 
-    /// What was resolved for the block that gives the settings; without one, for all that give none.
+    /// The value resolved for the block with the settings; without one, for all blocks that have none.
     fn known<T: Clone + 'static>(&self, giving: Option<&Scope>) -> Option<T> {
         match giving {
             Some(scope) => scope.resolved.borrow().get::<T>().cloned(),

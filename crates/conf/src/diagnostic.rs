@@ -1,6 +1,6 @@
 //! Errors and warnings of a configuration: message, place, expected form, hint.
 
-use crate::missing::{Missing, Uses};
+use crate::missing::{MissingDirective, MissingUses};
 use crate::registry::Row;
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ impl Level {
         }
     }
 
-    /// What findings of the level are called.
+    /// The name for findings of the level.
     fn noun(self) -> &'static str {
         match self {
             Level::Notice => "notice",
@@ -42,7 +42,7 @@ impl Level {
     }
 }
 
-/// How many findings there are of each level.
+/// The number of findings of each level.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts([u32; Level::ALL.len()]);
 
@@ -75,14 +75,14 @@ struct Details {
     /// Possibly only a consequence of unbalanced braces.
     follows_from_nesting: bool,
     /// Module and name of a directive that nowait does not have.
-    missing: Option<(Missing, String)>,
+    missing: Option<(MissingDirective, String)>,
     /// Other places with the same finding.
     repeats: Vec<Span>,
     /// Further such places, beyond [`Diagnostic::REPEATS_MAX`].
     more_repeats: usize,
 }
 
-/// How messages about syntax begin.
+/// The beginning of messages about syntax.
 const SYNTAX: &str = "unexpected ";
 
 impl Diagnostic {
@@ -182,12 +182,16 @@ impl Diagnostic {
     }
 
     /// The finding is a missing directive; the summary will name it.
-    pub(crate) fn missing(mut self, missing: Missing, name: impl Into<String>) -> Diagnostic {
+    pub(crate) fn missing(
+        mut self,
+        missing: MissingDirective,
+        name: impl Into<String>,
+    ) -> Diagnostic {
         self.0.missing = Some((missing, name.into()));
         self
     }
 
-    /// Whether both are the same except for their places. A finding with notes is never merged.
+    /// Whether two findings differ only in their places. A finding with notes is never merged.
     fn repeats(&self, other: &Diagnostic) -> bool {
         let (one, two) = (&self.0, &other.0);
         one.span.is_some()
@@ -260,11 +264,11 @@ pub struct Diagnostics {
     list: Vec<Diagnostic>,
     /// Whether there is no limit.
     keeps_all: bool,
-    /// What `list` holds.
+    /// The counts of `list`.
     kept: Counts,
     /// Findings beyond [`Diagnostics::MAX`].
     dropped: Counts,
-    missing: Uses,
+    missing: MissingUses,
     pub(crate) sources: Sources,
     pub(crate) unbalanced: bool,
 }
@@ -295,7 +299,7 @@ impl Diagnostics {
         }
     }
 
-    /// As [`push`](Self::push), but a finding that recurs, such as a directive that is not available,
+    /// Like [`push`](Self::push), but a finding that recurs, such as a directive that is not available,
     /// is kept once with all its places. Syntax errors stay apart: each place looks different.
     pub(crate) fn merge(&mut self, diagnostic: Diagnostic) {
         match self.list.iter_mut().find(|known| known.repeats(&diagnostic)) {
@@ -358,9 +362,9 @@ impl Diagnostics {
         one_line(&text)
     }
 
-    /// Everything for a terminal, in the order of [`Diagnostics::iter`]; each finding opens with
-    /// the classic `nowait: [emerg] MESSAGE in FILE:LINE`. At last a summary of the directives
-    /// that only nginx has, with advice.
+    /// Renders all findings for a terminal, in the order of [`Diagnostics::iter`]; each begins
+    /// with the classic `nowait: [emerg] MESSAGE in FILE:LINE`. A summary of the directives that
+    /// only nginx has follows, with advice.
     pub fn render(&self, color: bool) -> String {
         let mut out = String::new();
         for diagnostic in self.iter() {
@@ -476,8 +480,8 @@ impl Diagnostics {
     }
 }
 
-/// A source line made printable: tabs widened, control bytes replaced, long lines cut around the
-/// marked part, so that a terminal shows what is meant and nothing else.
+/// A source line made printable: tabs widened, control bytes replaced, long lines cut around the marked
+/// part, so that the terminal shows the text and obeys none of it.
 struct Excerpt {
     text: String,
     indent: usize,
@@ -495,7 +499,7 @@ impl Excerpt {
     fn new(line: &[u8], offset: usize, length: usize) -> Excerpt {
         let offset = offset.min(line.len());
         let end = (offset + length).min(line.len());
-        // Of a line of megabytes, no more than can be shown is looked at.
+        // In a line of megabytes, only the part that can be shown is examined.
         let start = offset.saturating_sub(Self::BYTES_MAX);
         let mut before = printable(&line[start..offset]);
         let mut marked = printable(&line[offset..end.min(offset + Self::BYTES_MAX)]);

@@ -1,7 +1,6 @@
 //! The reference, generated from the tables: `docs/reference/` has no other source.
 //!
-//! Called by `nowait reference` and, through it, by the repository's documentation task; nothing here
-//! runs in the server.
+//! Called by `nowait reference` and, through it, by `cargo xtask docs`; never runs in the server.
 
 use std::fmt::Write as _;
 
@@ -25,7 +24,7 @@ pub fn directives(registry: &Registry) -> String {
     out
 }
 
-/// The sections of every directive of a name; empty if there is none.
+/// The sections of all directives of a name, if there are any.
 pub fn directive_named(registry: &Registry, name: &str) -> String {
     let mut out = String::new();
     for row in registry.named(name.as_bytes()) {
@@ -36,7 +35,7 @@ pub fn directive_named(registry: &Registry, name: &str) -> String {
     out
 }
 
-/// The directive whose name is most like `name`, if one is.
+/// The directive with the name most similar to `name`, if there is one.
 pub fn nearest_directive(registry: &Registry, name: &str) -> Option<&'static str> {
     nearest(name, registry.rows().map(|row| row.name))
 }
@@ -94,7 +93,7 @@ fn code(text: &str) -> String {
 /// A directive, for pages in other forms than Markdown.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     /// `sendfile on | off;`
     pub syntax: String,
@@ -106,7 +105,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Its text in Markdown, each paragraph in one line.
+    /// The text in Markdown, each paragraph in one line.
     pub fn paragraphs(&self) -> Vec<String> {
         let paragraphs = self.doc.split(|line| line.trim().is_empty());
         let text =

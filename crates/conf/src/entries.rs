@@ -1,12 +1,12 @@
-//! The entries of a large data block (`geo`, `map`) as text: what the parser leaves of them, and how they are
-//! read again, one by one.
+//! The entries of a large data block (`geo`, `map`), which the parser leaves as text. They are read again
+//! one by one.
 //!
-//! A `geo` block may have a million entries, and a tree of them takes ten times as much memory as their text.
-//! The parser has found all errors of syntax, so that none is reported here.
+//! A `geo` block may have a million entries, and a tree of them takes ten times as much memory as their
+//! text. The parser has reported all syntax errors, so that this code reports none.
 
 use crate::cx::Cx;
 use crate::lexer::{Lexer, Token};
-use crate::source::{Entries, Piece, Span};
+use crate::source::{Entries, EntryRange, Span};
 use crate::tree::{Node, Word};
 
 impl Cx<'_> {
@@ -22,7 +22,7 @@ impl Cx<'_> {
     }
 }
 
-/// Calls `each` with every entry. They are in one node, whose memory is used again.
+/// Calls `each` with every entry, in a node whose memory is reused.
 fn for_each(entries: &Entries, mut each: impl FnMut(&Node)) {
     let mut node = Node {
         name: Word::built_in(""),
@@ -37,7 +37,7 @@ fn for_each(entries: &Entries, mut each: impl FnMut(&Node)) {
     }
 }
 
-fn read(piece: &Piece, node: &mut Node, each: &mut impl FnMut(&Node)) {
+fn read(piece: &EntryRange, node: &mut Node, each: &mut impl FnMut(&Node)) {
     let mut lexer = Lexer::at(piece.file, piece.text(), piece.place);
     let (mut named, mut args) = (false, 0);
     // After an error of syntax, which the parser has reported, the rest does not matter.

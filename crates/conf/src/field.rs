@@ -3,7 +3,7 @@
 //! * [`Value`]: one word is the value (`60s`, `on`, `8k`).
 //! * [`Setting`]: a directive with its arguments is the value. Every `Value` is one.
 //! * [`Field`]: how a field of a table takes directives and inherits. Every `Setting` is one, and
-//!   so are `Option<Setting>`, `Vec<Setting>` and [`Own<Setting>`].
+//!   so are `Option<Setting>`, `Vec<Setting>` and [`LocalSetting<Setting>`].
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -14,9 +14,9 @@ use crate::diagnostic::Diagnostic;
 use crate::registry::Inheritance;
 use crate::tree::{Node, Word};
 
-/// Why a word is not a valid value of a type. Its directive completes the message.
+/// The reason why a word is not a valid value of a type. The directive completes the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invalid {
+pub struct ValueError {
     wording: Wording,
     expected: Option<Cow<'static, str>>,
     hint: Option<String>,
@@ -32,35 +32,35 @@ enum Wording {
     Whole(String),
 }
 
-impl Invalid {
+impl ValueError {
     /// `"NAME" directive invalid value`.
-    pub fn value() -> Invalid {
-        Invalid::directive("invalid value")
+    pub fn value() -> ValueError {
+        ValueError::directive("invalid value")
     }
 
     /// `"NAME" directive PROBLEM`.
-    pub fn directive(problem: &'static str) -> Invalid {
-        Invalid { wording: Wording::Directive(problem), expected: None, hint: None }
+    pub fn directive(problem: &'static str) -> ValueError {
+        ValueError { wording: Wording::Directive(problem), expected: None, hint: None }
     }
 
     /// `invalid value "WORD" in "NAME" directive, REST`.
-    pub fn in_directive(rest: &'static str) -> Invalid {
-        Invalid { wording: Wording::InDirective(rest), expected: None, hint: None }
+    pub fn in_directive(rest: &'static str) -> ValueError {
+        ValueError { wording: Wording::InDirective(rest), expected: None, hint: None }
     }
 
     /// A custom message.
-    pub fn message(message: impl Into<String>) -> Invalid {
-        Invalid { wording: Wording::Whole(message.into()), expected: None, hint: None }
+    pub fn message(message: impl Into<String>) -> ValueError {
+        ValueError { wording: Wording::Whole(message.into()), expected: None, hint: None }
     }
 
     /// The expected form.
-    pub fn expected(mut self, expected: impl Into<Cow<'static, str>>) -> Invalid {
+    pub fn expected(mut self, expected: impl Into<Cow<'static, str>>) -> ValueError {
         self.expected = Some(expected.into());
         self
     }
 
     /// A hint for the operator.
-    pub fn hint(mut self, hint: impl Into<String>) -> Invalid {
+    pub fn hint(mut self, hint: impl Into<String>) -> ValueError {
         self.hint = Some(hint.into());
         self
     }
@@ -101,7 +101,7 @@ impl Invalid {
 )]
 pub trait Value: Sized {
     /// Reads the word.
-    fn from_word(text: &[u8]) -> Result<Self, Invalid>;
+    fn from_word(text: &[u8]) -> Result<Self, ValueError>;
 }
 
 /// A type whose values are written as the arguments of a directive.
@@ -110,7 +110,7 @@ pub trait Value: Sized {
     note = "implement `nowait_conf::Setting` (a directive with its arguments) or `nowait_conf::Value` (one word), or use `setting_enum!`"
 )]
 pub trait Setting: Sized + Clone + 'static {
-    /// How many arguments the directive takes.
+    /// The number of arguments of the directive.
     const ARITY: Arity;
 
     /// Reads the arguments; their number is within [`Setting::ARITY`].
@@ -143,14 +143,14 @@ impl<T: Value + Clone + 'static> Setting for T {
 /// A type for a field of a table.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no type for a field of a directive table",
-    note = "use a `Setting`, or `Option`, `Vec` or `Own` of one"
+    note = "use a `Setting`, or `Option`, `Vec` or `LocalSetting` of one"
 )]
 pub trait Field: Sized + Clone + 'static {
     /// The value of one block: unset, or given there.
     type Slot: Default + Clone + 'static;
-    /// How many arguments the directive takes.
+    /// The number of arguments of the directive.
     const ARITY: Arity;
-    /// What an outer directive means for inner blocks.
+    /// The inheritance by inner blocks.
     const INHERITANCE: Inheritance;
     /// Whether the field needs no default.
     const OPTIONAL: bool;
@@ -270,9 +270,9 @@ impl<T: Setting> Field for Vec<T> {
 
 /// A directive that inner blocks do not inherit (`try_files`, `return`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Own<T>(pub Option<T>);
+pub struct LocalSetting<T>(pub Option<T>);
 
-impl<T> Deref for Own<T> {
+impl<T> Deref for LocalSetting<T> {
     type Target = Option<T>;
 
     fn deref(&self) -> &Option<T> {
@@ -280,7 +280,7 @@ impl<T> Deref for Own<T> {
     }
 }
 
-impl<T: Setting> Field for Own<T> {
+impl<T: Setting> Field for LocalSetting<T> {
     type Slot = Option<T>;
     const ARITY: Arity = T::ARITY;
     const INHERITANCE: Inheritance = Inheritance::Own;
@@ -294,11 +294,11 @@ impl<T: Setting> Field for Own<T> {
         apply_setting(cx, node, slot)
     }
 
-    fn given(value: Own<T>) -> Option<T> {
+    fn given(value: LocalSetting<T>) -> Option<T> {
         value.0
     }
 
-    fn resolve(slots: &mut dyn Iterator<Item = &Option<T>>) -> Option<Own<T>> {
-        Some(Own(slots.last().cloned().flatten()))
+    fn resolve(slots: &mut dyn Iterator<Item = &Option<T>>) -> Option<LocalSetting<T>> {
+        Some(LocalSetting(slots.last().cloned().flatten()))
     }
 }

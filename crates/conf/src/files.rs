@@ -1,7 +1,7 @@
-//! Where configuration texts come from: the disk, or a recorded bundle of the same texts.
+//! The source of configuration texts: the disk, or a recorded bundle of the same texts.
 //!
-//! The master reads from [`Disk`] and hands the [`Bundle`] of what it read to the server process,
-//! which parses the very same texts without touching a file. Files that directives name, such as
+//! The master reads from [`Disk`] and passes the [`Bundle`] of its texts to the server process,
+//! which parses the same texts without reading a file. Files that directives name, such as
 //! certificates and keys, travel with them; `-T` prints only the texts.
 
 use std::collections::HashMap;
@@ -24,13 +24,13 @@ pub trait Files {
     /// The whole content of a file.
     ///
     /// # Errors
-    /// It can't be read, or could be waited for forever: it is [irregular](crate::Irregular).
+    /// It can't be read, or could be waited for forever: it is [irregular](crate::IrregularFile).
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// The same, shared with others who have read it.
+    /// Like [`read`](Self::read), with contents shared by all readers.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Like [`read`](Self::read).
     fn shared(&self, path: &Path) -> io::Result<Arc<Vec<u8>>> {
         self.read(path).map(Arc::new)
     }
@@ -89,7 +89,7 @@ impl Files for Disk {
     }
 
     fn read_named(&self, path: &Path) -> io::Result<Contents> {
-        // nginx reads passwords from FIFOs: whoever knows them writes them at each start.
+        // nginx reads passwords from FIFOs, into which the operator writes them at each start.
         irregular::check(path, true)?;
         read(path, NAMED_BYTES_MAX).map(Zeroizing::new)
     }
@@ -124,7 +124,7 @@ impl Bundle {
         self.add_shared(path.into(), Arc::new(text.into()));
     }
 
-    /// As [`add`](Self::add); returns the kept text if it is the same.
+    /// Like [`add`](Self::add); returns the kept text if it is the same.
     pub(crate) fn add_shared(&mut self, path: PathBuf, text: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
         match self.index.get(&path) {
             Some(&at) => match &self.files[at].1 {
@@ -159,7 +159,7 @@ impl Bundle {
         self.files.iter().map(|(path, text)| (path.as_path(), text.as_slice()))
     }
 
-    /// What `-T` prints: each file once, under a line with its name, byte for byte.
+    /// The output of `-T`: each file once, under a line with its name, byte for byte.
     pub fn dump(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (path, text) in self.iter() {
@@ -183,7 +183,7 @@ impl Bundle {
         let paths = self.globs.values().map(Vec::len).sum::<usize>() + self.globs.len();
         let paths = paths + self.files.len() + self.named.len();
         let mut out = Vec::with_capacity(named + texts + paths * ENTRY_BYTES);
-        // What has to be wiped comes first: it fits, so growing leaves no copy of it behind.
+        // Contents to be wiped come first: they fit, so growing leaves no copy of them behind.
         let mut named: Vec<_> = self.named.iter().collect();
         named.sort_by_key(|(path, _)| *path);
         put_count(&mut out, named.len());
@@ -254,7 +254,7 @@ impl Files for Bundle {
     }
 }
 
-/// What a path and its lengths usually take on the wire; longer ones only cost a reallocation.
+/// The usual size of a path and its lengths on the wire; longer paths only cost a reallocation.
 const ENTRY_BYTES: usize = 512;
 
 const ENOENT: i32 = 2;

@@ -1,9 +1,8 @@
-//! The layout of configuration texts: what `nowait fmt` writes.
+//! The layout of configuration texts, as written by `nowait fmt`.
 //!
 //! One directive per line, four spaces for each block, one space between words, at most one blank
-//! line. Line breaks within a directive stay, words as they were written, comments too; so does the
-//! inside of blocks whose entries are data (`map`, `types`) or Lua code. The result is formatted no
-//! further when it is formatted again.
+//! line. Line breaks within a directive, the spelling of words, and comments are kept, as are the
+//! contents of blocks with data (`map`, `types`) or Lua code. Formatting is idempotent.
 //!
 //! Sans-IO. It never changes what a text means: the result is read back and compared piece by piece.
 
@@ -11,7 +10,7 @@ use std::path::Path;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parser::parse_text;
-use crate::pieces::{Kind, Piece, columns, pieces};
+use crate::pieces::{Piece, PieceKind, columns, pieces};
 
 /// Columns of one level.
 const INDENT: usize = 4;
@@ -26,7 +25,7 @@ const DATA: &[&[u8]] = &[b"charset_map", b"geo", b"geoip2", b"map", b"split_clie
 /// Formats the text of one file; `name` is for messages. An `include` is a directive like others.
 ///
 /// # Errors
-/// What is wrong with the syntax.
+/// The syntax errors.
 pub fn format(name: &Path, text: &[u8]) -> Result<Vec<u8>, Diagnostics> {
     let (_, mut diagnostics) = parse_text(name, text);
     if !diagnostics.is_empty() {
@@ -50,7 +49,7 @@ struct Line<'t> {
     is_apart: bool,
     indent: usize,
     code: Vec<u8>,
-    /// Columns before whatever is appended.
+    /// The column at which text is appended.
     width: usize,
     /// A comment at the end, and the column where it was.
     comment: Option<(usize, &'t [u8])>,
@@ -77,11 +76,11 @@ struct Layout<'t> {
     depth: usize,
     /// The depth of the block of data around this place.
     data: Option<usize>,
-    /// What the directive being written has so far.
+    /// The state of the directive being written.
     directive: Option<Directive>,
-    /// Where the first entry of a line of data was, if it began the line.
+    /// The column of the first entry in a line of data, if it began the line.
     anchor: Option<usize>,
-    last: Option<Kind>,
+    last: Option<PieceKind>,
 }
 
 struct Directive {
@@ -94,7 +93,7 @@ struct Directive {
 impl<'t> Layout<'t> {
     fn of(mut self, pieces: &[Piece<'t>]) -> Vec<u8> {
         for piece in pieces {
-            if piece.kind == Kind::Close {
+            if piece.kind == PieceKind::Close {
                 self.depth = self.depth.saturating_sub(1);
             }
             match self.data {
@@ -109,25 +108,25 @@ impl<'t> Layout<'t> {
     /// Brings the state up to date after a piece was written.
     fn account(&mut self, piece: &Piece<'t>) {
         match piece.kind {
-            Kind::Word if self.directive.is_none() => {
+            PieceKind::Word if self.directive.is_none() => {
                 let is_data = DATA.contains(&piece.raw);
                 let columns = Vec::new();
                 self.directive = Some(Directive { is_data, columns, is_first_line: true });
                 self.note_column(piece);
             }
-            Kind::Word => self.note_column(piece),
-            Kind::Semicolon => self.directive = None,
-            Kind::Open => {
+            PieceKind::Word => self.note_column(piece),
+            PieceKind::Semicolon => self.directive = None,
+            PieceKind::Open => {
                 let directive = self.directive.take();
                 if directive.is_some_and(|directive| directive.is_data) {
                     self.data.get_or_insert(self.depth);
                 }
                 self.depth += 1;
             }
-            Kind::Close if self.data == Some(self.depth) => self.data = None,
-            Kind::Close | Kind::Comment | Kind::Lua => {}
+            PieceKind::Close if self.data == Some(self.depth) => self.data = None,
+            PieceKind::Close | PieceKind::Comment | PieceKind::Lua => {}
         }
-        if matches!(piece.kind, Kind::Open | Kind::Close) {
+        if matches!(piece.kind, PieceKind::Open | PieceKind::Close) {
             self.anchor = None;
         }
         self.last = Some(piece.kind);
@@ -145,20 +144,22 @@ impl<'t> Layout<'t> {
 
     fn piece(&mut self, piece: &Piece<'t>) {
         match piece.kind {
-            Kind::Word if self.directive.is_none() => self.begin(piece, self.depth * INDENT),
-            Kind::Word if piece.newlines > 0 => self.continue_directive(piece),
-            Kind::Word if piece.gap.is_empty() => self.append(b"", piece),
-            Kind::Word => self.append(b" ", piece),
-            Kind::Semicolon if self.last == Some(Kind::Comment) => self.continue_directive(piece),
-            Kind::Open if self.last == Some(Kind::Comment) => {
+            PieceKind::Word if self.directive.is_none() => self.begin(piece, self.depth * INDENT),
+            PieceKind::Word if piece.newlines > 0 => self.continue_directive(piece),
+            PieceKind::Word if piece.gap.is_empty() => self.append(b"", piece),
+            PieceKind::Word => self.append(b" ", piece),
+            PieceKind::Semicolon if self.last == Some(PieceKind::Comment) => {
+                self.continue_directive(piece)
+            }
+            PieceKind::Open if self.last == Some(PieceKind::Comment) => {
                 self.begin(piece, self.depth * INDENT);
             }
-            Kind::Open => self.append(b" ", piece),
-            Kind::Close if !matches!(self.last, Some(Kind::Open | Kind::Lua)) => {
+            PieceKind::Open => self.append(b" ", piece),
+            PieceKind::Close if !matches!(self.last, Some(PieceKind::Open | PieceKind::Lua)) => {
                 self.begin(piece, self.depth * INDENT);
             }
-            Kind::Semicolon | Kind::Close | Kind::Lua => self.append(b"", piece),
-            Kind::Comment => self.comment(piece),
+            PieceKind::Semicolon | PieceKind::Close | PieceKind::Lua => self.append(b"", piece),
+            PieceKind::Comment => self.comment(piece),
         }
     }
 
@@ -191,7 +192,7 @@ impl<'t> Layout<'t> {
 
     /// Data keeps its line breaks and the space between its words; lines move as far as the block.
     fn data_piece(&mut self, piece: &Piece<'t>) {
-        if piece.kind == Kind::Close && self.last == Some(Kind::Open) {
+        if piece.kind == PieceKind::Close && self.last == Some(PieceKind::Open) {
             return self.append(b"", piece);
         }
         if piece.newlines == 0 {
@@ -210,8 +211,8 @@ impl<'t> Layout<'t> {
     }
 
     fn begin(&mut self, piece: &Piece<'t>, indent: usize) {
-        let is_outermost = self.lines.is_empty() || self.last == Some(Kind::Open);
-        let is_apart = piece.newlines > 1 && !is_outermost && piece.kind != Kind::Close;
+        let is_outermost = self.lines.is_empty() || self.last == Some(PieceKind::Open);
+        let is_apart = piece.newlines > 1 && !is_outermost && piece.kind != PieceKind::Close;
         let mut line = Line { is_apart, indent, width: indent, ..Line::default() };
         line.append(piece.raw);
         self.lines.push(line);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Paths a pattern may match; more is an error.
 const MATCHES_MAX: usize = 10_000;
 
-/// Whether glob(3) would see a pattern here (nginx: `strpbrk(file, "*?[")`).
+/// Whether glob(3) treats the text as a pattern (nginx: `strpbrk(file, "*?[")`).
 pub fn is_pattern(text: &[u8]) -> bool {
     text.iter().any(|b| b"*?[".contains(b))
 }

@@ -1,8 +1,8 @@
-//! Which files a configuration may consist of: not those that could be waited for forever.
+//! Rejects files that a configuration may not consist of: reading them could block forever.
 //!
-//! Used by [`Disk`](crate::Disk). A FIFO of a directory waits for somebody to write, a device may never
-//! end. `/dev/null` does not wait, and whoever starts the program has chosen what its own descriptors
-//! lead to: `/dev/stdin`, `/dev/fd/63`.
+//! Used by [`Disk`](crate::Disk). Reading a FIFO waits for a writer, and a device may have no end. Allowed
+//! are `/dev/null`, which does not block, and the descriptors of the process (`/dev/stdin`, `/dev/fd/63`),
+//! which the operator has chosen.
 
 use std::fmt;
 use std::fs::{FileType, Metadata};
@@ -16,23 +16,23 @@ const NULL_DEVICE: u64 = 0x103;
 /// The descriptors of this process.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
-/// What is no regular file, and is not read.
+/// A file that is not regular, and is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Irregular(&'static str);
+pub struct IrregularFile(&'static str);
 
-impl Irregular {
-    /// What to do.
+impl IrregularFile {
+    /// The hint of the diagnostic.
     pub const HINT: &'static str =
         "name a regular file; a program can pass its output as /dev/stdin";
 
-    /// The reason why a file was not read, if it is this one.
-    pub fn of(error: &io::Error) -> Option<Irregular> {
+    /// The error as an [`IrregularFile`], if it is one.
+    pub fn of(error: &io::Error) -> Option<IrregularFile> {
         error.get_ref()?.downcast_ref().copied()
     }
 
     /// The reason with this text, from another process.
-    pub fn of_text(text: &str) -> Option<Irregular> {
-        let kinds = ["a FIFO", "a socket", "a device"].map(Irregular);
+    pub fn of_text(text: &str) -> Option<IrregularFile> {
+        let kinds = ["a FIFO", "a socket", "a device"].map(IrregularFile);
         kinds.into_iter().find(|irregular| irregular.to_string() == text)
     }
 
@@ -45,19 +45,19 @@ impl Irregular {
     }
 }
 
-impl fmt::Display for Irregular {
+impl fmt::Display for IrregularFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "it is not a regular file but {}", self.0)
     }
 }
 
-impl std::error::Error for Irregular {}
+impl std::error::Error for IrregularFile {}
 
-/// Refuses what is no regular file, before it is opened: even that may wait. FIFOs are accepted only if
+/// Refuses irregular files before they are opened, because opening may block. FIFOs are accepted only if
 /// `waits`.
 ///
 /// # Errors
-/// [`Irregular`], or what the system says of the file. A directory is for the caller.
+/// [`IrregularFile`], or the system's error. Directories are left to the caller.
 pub fn check(path: &Path, waits: bool) -> io::Result<()> {
     let metadata = std::fs::metadata(path)?;
     let kind = metadata.file_type();
@@ -66,7 +66,7 @@ pub fn check(path: &Path, waits: bool) -> io::Result<()> {
     if is_accepted || is_own(&metadata) {
         return Ok(());
     }
-    Err(io::Error::other(Irregular(Irregular::kind(kind))))
+    Err(io::Error::other(IrregularFile(IrregularFile::kind(kind))))
 }
 
 /// Whether a descriptor of this process leads to the file.
@@ -94,7 +94,7 @@ mod tests {
             [(&*fifo, "a FIFO"), (&*socket, "a socket"), (Path::new("/dev/zero"), "a device")]
         {
             let error = check(path, false).unwrap_err();
-            assert_eq!(Irregular::of(&error), Some(Irregular(kind)));
+            assert_eq!(IrregularFile::of(&error), Some(IrregularFile(kind)));
         }
         drop(listener);
         let (reader, writer) = io::pipe().unwrap();
@@ -105,7 +105,7 @@ mod tests {
         drop((reader, writer));
         assert!(check(&fifo, true).is_ok() && check(&socket, true).is_err());
         let missing = check(&directory.join("missing"), false).unwrap_err();
-        assert_eq!((missing.kind(), Irregular::of(&missing)), (io::ErrorKind::NotFound, None));
+        assert_eq!((missing.kind(), IrregularFile::of(&missing)), (io::ErrorKind::NotFound, None));
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -11,9 +11,9 @@ use crate::lua;
 use crate::source::{FileId, Place, Span};
 use crate::tree::Word;
 
-/// A word as it stands in the text: nothing is copied before its [`word`](Found::word) is asked for.
+/// A word as written in the text, copied only by [`word`](RawWord::word).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found<'t> {
+pub(crate) struct RawWord<'t> {
     /// Without quotes, with escapes.
     raw: &'t [u8],
     pub span: Span,
@@ -21,10 +21,10 @@ pub(crate) struct Found<'t> {
     escapes: bool,
 }
 
-impl Found<'_> {
+impl RawWord<'_> {
     /// A word that has no text.
     pub fn empty(span: Span) -> Self {
-        Found { raw: b"", span, quoted: false, escapes: false }
+        RawWord { raw: b"", span, quoted: false, escapes: false }
     }
 
     pub fn text(&self) -> Cow<'_, [u8]> {
@@ -42,7 +42,7 @@ impl Found<'_> {
         Word { text: self.text().into_owned(), span: self.span, quoted: self.quoted }
     }
 
-    /// The same, with the memory of another one.
+    /// Stores the word in an existing one, and reuses its memory.
     pub fn replace(&self, word: &mut Word) {
         word.text.clear();
         word.text.extend_from_slice(&self.text());
@@ -50,7 +50,7 @@ impl Found<'_> {
     }
 }
 
-impl fmt::Display for Found<'_> {
+impl fmt::Display for RawWord<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(&self.text()))
     }
@@ -59,18 +59,18 @@ impl fmt::Display for Found<'_> {
 /// The next token.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Token<'t> {
-    Word(Found<'t>),
+    Word(RawWord<'t>),
     Semicolon(Span),
     Open(Span),
     Close(Span),
     End(Span),
 }
 
-/// Why a word could not be read. The lexer has moved past the problem.
+/// The reason why a word could not be read. The lexer has moved past the problem.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LexError<'t> {
-    /// After a closing quote something other than space, `;`, `{`, `)`.
-    AfterQuote { at: Span, byte: u8, word: Found<'t> },
+    /// A character other than space, `;`, `{` or `)` after a closing quote.
+    AfterQuote { at: Span, byte: u8, word: RawWord<'t> },
     /// The text ended within a word; a quote that was never closed is named.
     EndInWord { word: Span, quote: Option<u8>, end: Span },
     /// A word longer than [`WORD_BYTES_MAX`].
@@ -97,7 +97,7 @@ const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// Whether a byte is nothing but a part of its word, unless it starts one.
+/// Whether a byte is an ordinary character within a word.
 static ORDINARY: [bool; 256] = {
     let mut ordinary = [true; 256];
     let mut byte = 0;
@@ -111,7 +111,7 @@ static ORDINARY: [bool; 256] = {
 
 impl<'t> Lexer<'t> {
     pub fn new(file: FileId, text: &'t [u8]) -> Lexer<'t> {
-        // The command line comes as a whole and is not limited by nginx's buffer.
+        // The command line is read as a whole and is not limited by nginx's buffer.
         let word_bytes_max = if file == FileId::COMMAND_LINE { usize::MAX } else { WORD_BYTES_MAX };
         Lexer { text, pos: 0, line: 1, file, word_bytes_max, indentation: None }
     }
@@ -122,7 +122,7 @@ impl<'t> Lexer<'t> {
         Lexer { pos: start as usize, line, ..Lexer::new(file, text) }
     }
 
-    /// Where the next token is looked for.
+    /// The position at which the next token is searched.
     pub fn place(&self) -> Place {
         Place { start: self.pos as u32, line: self.line }
     }
@@ -208,11 +208,11 @@ impl<'t> Lexer<'t> {
                 continue;
             }
             variable = byte == b'$';
-            // A "}" ends no word, and one that starts a word never comes here.
+            // A "}" ends no word. At the start of a word, it was handled before.
             if byte != b'$' && byte != b'\\' {
                 let raw = &self.text[start..self.pos];
                 let span = self.span(start, line);
-                return Ok(Token::Word(Found { raw, span, quoted: false, escapes }));
+                return Ok(Token::Word(RawWord { raw, span, quoted: false, escapes }));
             }
             self.bump();
             if byte == b'\\' {
@@ -244,7 +244,7 @@ impl<'t> Lexer<'t> {
             }
         }
         let raw = &self.text[start + 1..self.pos - 1];
-        let word = Found { raw, span: self.span(start, line), quoted: true, escapes };
+        let word = RawWord { raw, span: self.span(start, line), quoted: true, escapes };
         match self.peek() {
             // A ")" may follow at once, for `if ($x = "y")`; it starts the next word.
             Some(byte) if !is_space(byte) && !matches!(byte, b';' | b'{' | b')') => {
@@ -277,7 +277,7 @@ impl<'t> Lexer<'t> {
         error
     }
 
-    /// Moves behind the next `;` or line end, or before the next brace, and says which it was.
+    /// Moves behind the next `;` or line end, or before the next brace, and returns which it was.
     pub fn skip_to_delimiter(&mut self) -> Option<u8> {
         while let Some(byte) = self.peek() {
             if matches!(byte, b'{' | b'}') {

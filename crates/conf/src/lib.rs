@@ -45,12 +45,12 @@ pub use arity::Arity;
 pub use context::Context;
 pub use cx::{Cx, Scope};
 pub use diagnostic::{Diagnostic, Diagnostics, Level};
-pub use field::{Field, Invalid, Own, Setting, Value};
+pub use field::{Field, LocalSetting, Setting, Value, ValueError};
 pub use files::{Bundle, Contents, Disk, Files, NAMED_BYTES_MAX};
 pub use format::format;
-pub use irregular::Irregular;
+pub use irregular::IrregularFile;
 pub use lua::is_block as is_lua_block;
-pub use missing::{Catalogue, Missing};
+pub use missing::{Absence, Catalogue, MissingDirective};
 pub use nearest::nearest;
 pub use parser::{parse, parse_for_use, parse_text};
 pub use paths::Paths;
@@ -58,10 +58,10 @@ pub use pieces::{Comment, comments};
 pub use regex::{Captures, HEAP_LIMIT_KIB, MATCH_LIMIT, MatchError, Regex, RegexError};
 pub use registry::{Inheritance, Registry, Row};
 pub use source::{FileId, Sources, Span};
-pub use template::{Compiled, Part, Template, VariableNames};
+pub use template::{CompiledTemplate, Part, Template, VariableNames};
 pub use tree::{Node, Tree, Word};
 pub use values::{
-    Bounded, Buffers, ConfPath, Msec, Offset, Path, Present, Seconds, Size, Words, number,
+    BoundedNumber, Buffers, ConfPath, Msec, Offset, Path, Present, Seconds, Size, Words, number,
 };
 
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! Where a block of Lua code ends.
+//! Finds the end of a block of Lua code.
 //!
 //! The lexer skips the code of `*_by_lua_block` directives with this, so that Lua is not read as
 //! configuration. Checks no Lua syntax: only braces outside of strings and comments count.
@@ -63,7 +63,7 @@ fn long_bracket_len(text: &[u8]) -> Option<usize> {
     if text.get(level) != Some(&b'[') {
         return None;
     }
-    // How many bytes of the closing bracket were seen, counting its first "]".
+    // Bytes of the closing bracket so far, counting its first "]".
     let mut closing = 0;
     for (n, &byte) in text.iter().enumerate().skip(level + 1) {
         closing = match byte {

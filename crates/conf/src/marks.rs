@@ -1,14 +1,14 @@
-//! Where the lines of a text are: a mark every kilobyte or so.
+//! Positions of lines in a text, marked every kilobyte or so.
 //!
 //! A text may be one line of megabytes with a finding in every word. From the nearest mark, a line and a
-//! column are found in constant time. Made by [`Sources`](crate::Sources) when the first is asked for.
+//! column are found in constant time. Made by [`Sources`](crate::Sources) on first use.
 
 use std::ops::Range;
 
 /// Bytes between two marks; a character or more.
 const STEP: usize = 1024;
 
-/// What precedes a place in a text that is the start of a character.
+/// The counts before a place in a text, at the start of a character.
 #[derive(Debug)]
 struct Mark {
     offset: usize,
@@ -40,7 +40,7 @@ impl Marks {
         for chunk in text.utf8_chunks() {
             chunk.valid().chars().for_each(|letter| advance(letter.len_utf8(), letter == '\n'));
             if !chunk.invalid().is_empty() {
-                // It is shown as one character.
+                // The sequence is shown as one character.
                 advance(chunk.invalid().len(), false);
             }
         }
@@ -81,7 +81,7 @@ impl Marks {
 mod tests {
     use super::*;
 
-    /// Compares every place of a text with what a look at the whole text says.
+    /// Compares every place of a text with the result of a scan of the whole text.
     fn check(text: &[u8]) {
         let marks = Marks::of(text);
         for offset in 0..=text.len() {
@@ -114,7 +114,7 @@ mod tests {
         check(&lines);
     }
 
-    /// Looks at 43,000 places, which would take minutes if each were counted from the start of the line.
+    /// Locates 43,000 places, which would take minutes if each were counted from the start of the line.
     #[test]
     fn one_line_of_megabytes() {
         let text = vec![b'x'; 4 << 20];

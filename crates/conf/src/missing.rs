@@ -1,8 +1,8 @@
-//! Directives that no table has, as a catalogue knows them, and the summary of those that a configuration
-//! uses: printed once per origin, after the findings.
+//! Directives that no table has, from a catalogue, and the summary of those that a configuration uses,
+//! which is printed once per origin after the findings.
 //!
-//! The [`Registry`](crate::Registry) asks its catalogue about names that no row has. It decides nothing: the
-//! findings themselves refuse the configuration.
+//! The [`Registry`](crate::Registry) looks up names without a row in its catalogue. The catalogue only
+//! explains: the findings themselves refuse the configuration.
 
 use std::fmt::Write as _;
 
@@ -10,28 +10,37 @@ use crate::context::Context;
 
 /// A directive that no table has.
 #[derive(Clone, Copy, Debug)]
-pub struct Missing {
+pub struct MissingDirective {
     /// The module or product that has it, as messages name it.
     pub origin: &'static str,
-    /// Where it is allowed; nowhere if it is unknown to the language itself.
+    /// Contexts in which it is allowed; empty if the directive is unknown.
     pub contexts: Context,
-    /// Why it is refused; completes `directive "x" is not supported by nowait: `. `None`: to the language,
-    /// it is an unknown directive.
-    pub reason: Option<&'static str>,
+    pub absence: Absence,
     /// The replacement, or the consequence of removing the lines.
     pub advice: Option<&'static str>,
 }
 
-/// Finds a directive: the one of this name that is allowed in the context, or else another one.
-pub type Catalogue = fn(name: &[u8], context: Context) -> Option<Missing>;
+/// Why no table has a directive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// To the language, it is an unknown directive.
+    Unknown,
+    /// The reason for which it is refused; completes `directive "x" is not supported by nowait: `.
+    Unsupported(&'static str),
+    /// This build leaves out the Cargo feature that it belongs to.
+    LeftOut { feature: &'static str },
+}
+
+/// Finds the directive of a name, preferably one that is allowed in the context.
+pub type Catalogue = fn(name: &[u8], context: Context) -> Option<MissingDirective>;
 
 /// Uses of missing directives, by origin in the order of their first use.
 #[derive(Debug, Default)]
-pub(crate) struct Uses(Vec<(Missing, Vec<String>)>);
+pub(crate) struct MissingUses(Vec<(MissingDirective, Vec<String>)>);
 
-impl Uses {
+impl MissingUses {
     /// Notes the use of a directive.
-    pub(crate) fn note(&mut self, missing: Missing, name: &str) {
+    pub(crate) fn note(&mut self, missing: MissingDirective, name: &str) {
         let position = self.0.iter().position(|(known, _)| known.origin == missing.origin);
         let position = position.unwrap_or_else(|| {
             self.0.push((missing, Vec::new()));
@@ -43,7 +52,7 @@ impl Uses {
         }
     }
 
-    /// The summary; empty if everything is there.
+    /// The summary; empty if no directive is missing.
     pub(crate) fn summary(&self) -> String {
         let mut out = String::new();
         if self.0.is_empty() {
@@ -69,13 +78,13 @@ mod tests {
 
     #[test]
     fn each_origin_is_named_once() {
-        let missing = |origin, advice| Missing {
+        let missing = |origin, advice| MissingDirective {
             origin,
             contexts: Context::MAIN,
-            reason: Some("it is not there"),
+            absence: Absence::Unsupported("it is not there"),
             advice,
         };
-        let mut uses = Uses::default();
+        let mut uses = MissingUses::default();
         assert_eq!(uses.summary(), "");
         let (one, two) = (missing("one", Some("remove the lines")), missing("two", None));
         for (missing, name) in [(one, "a"), (two, "b"), (one, "c"), (one, "a")] {

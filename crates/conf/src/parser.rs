@@ -1,4 +1,4 @@
-//! From files to a [`Tree`]: directives, blocks, `include`. All syntax errors in one run.
+//! Parses files to a [`Tree`]: directives, blocks, `include`. Reports all syntax errors in one run.
 //!
 //! Messages are nginx's. The line of an error is that of the word at fault; nginx differs and names
 //! the line of the `;` or `{` that ends the directive.
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::files::{Bundle, Files};
 use crate::glob;
-use crate::irregular::Irregular;
-use crate::lexer::{Found, LexError, Lexer, Token};
+use crate::irregular::IrregularFile;
+use crate::lexer::{LexError, Lexer, RawWord, Token};
 use crate::lua;
 use crate::paths::Paths;
 use crate::source::{Entries, FileId, Source, Span};
@@ -39,7 +39,7 @@ pub fn parse(files: &dyn Files, main: &Path, globals: Option<&str>) -> (Tree, Di
     Parser::new(files, main).all(main, globals)
 }
 
-/// As [`parse`], for a configuration that is put to use: the entries of large data blocks, `geo` and `map`,
+/// Like [`parse`], for a configuration that will be used: the entries of large data blocks, `geo` and `map`,
 /// are checked and left as text, which takes a tenth of the memory. [`Cx::each_entry`](crate::Cx::each_entry)
 /// reads them.
 pub fn parse_for_use(files: &dyn Files, main: &Path, globals: Option<&str>) -> (Tree, Diagnostics) {
@@ -82,7 +82,7 @@ struct Parser<'a> {
 }
 
 /// A block that waits for its `}`.
-struct Open {
+struct OpenBlock {
     node: Node,
     outer: Vec<Node>,
     brace: Span,
@@ -149,8 +149,8 @@ impl Parser<'_> {
                     Some(text) => Arc::new(text),
                     None => {
                         let refusal = Diagnostic::emerg(message);
-                        return Err(match (Irregular::of(&error), error.kind()) {
-                            (Some(_), _) => refusal.hint(Irregular::HINT),
+                        return Err(match (IrregularFile::of(&error), error.kind()) {
+                            (Some(_), _) => refusal.hint(IrregularFile::HINT),
                             (None, io::ErrorKind::PermissionDenied) => refusal.hint(DENIED),
                             (None, _) => refusal,
                         });
@@ -189,7 +189,7 @@ impl Parser<'_> {
         }
         let mut lexer = Lexer::new(file, text);
         let mut nesting = Nesting::default();
-        let mut words: Vec<Found<'_>> = Vec::new();
+        let mut words: Vec<RawWord<'_>> = Vec::new();
         // Number of open blocks of this text where the entries of a data block are read.
         let mut data = self.data.is_some().then_some(0);
         if let Some(entries) = &mut self.data {
@@ -221,7 +221,7 @@ impl Parser<'_> {
                     None => self.diagnostics.push(Diagnostic::emerg("unexpected \";\"").at(at)),
                 },
                 Ok(Token::Open(at)) => {
-                    // It would be read as a directive with a missing ";".
+                    // Otherwise, the text would be read as a directive with a missing ";".
                     if words.first().is_some_and(|name| lua::is_block(&name.text())) {
                         lexer.skip_lua();
                     }
@@ -273,7 +273,7 @@ impl Parser<'_> {
                     return;
                 }
                 Err(LexError::EndInWord { word, quote: None, end }) => {
-                    words.push(Found::empty(word));
+                    words.push(RawWord::empty(word));
                     self.unexpected_end(end, &words);
                     words.clear();
                 }
@@ -300,7 +300,7 @@ impl Parser<'_> {
 
     fn open(
         &mut self,
-        words: &mut Vec<Found<'_>>,
+        words: &mut Vec<RawWord<'_>>,
         at: Span,
         nesting: &mut Nesting,
         nodes: &mut Vec<Node>,
@@ -334,17 +334,17 @@ impl Parser<'_> {
         }
         let indentation = nesting.indentation;
         let outer = std::mem::take(nodes);
-        nesting.open.push(Open { node, outer, brace, indentation, outdented: None });
+        nesting.open.push(OpenBlock { node, outer, brace, indentation, outdented: None });
     }
 
-    fn pop_block(&mut self, open: Open, close: Option<Span>, nodes: &mut Vec<Node>) {
+    fn pop_block(&mut self, open: OpenBlock, close: Option<Span>, nodes: &mut Vec<Node>) {
         let children = std::mem::replace(nodes, open.outer);
         let mut node = open.node;
         node.close = close;
         if self.depth <= BLOCK_DEPTH_MAX {
             node.block = Some(children);
         } else {
-            // Too deep: drop what is inside, so that no later walk or drop recurses into it.
+            // Too deep: drop the contents, so that no later walk or drop recurses into them.
             node.block = Some(Vec::new());
         }
         self.depth -= 1;
@@ -398,7 +398,7 @@ impl Parser<'_> {
         nesting.end_silently(self, nodes);
     }
 
-    fn missing_semicolon(&mut self, words: &[Found<'_>], at: Span) {
+    fn missing_semicolon(&mut self, words: &[RawWord<'_>], at: Span) {
         let mut error = Diagnostic::emerg("unexpected \"}\"").at(at);
         if let (Some(first), Some(last)) = (words.first(), words.last()) {
             let end = Span { start: last.span.end.saturating_sub(1), ..last.span };
@@ -407,7 +407,7 @@ impl Parser<'_> {
         self.diagnostics.push(error);
     }
 
-    fn unexpected_end(&mut self, at: Span, words: &[Found<'_>]) {
+    fn unexpected_end(&mut self, at: Span, words: &[RawWord<'_>]) {
         let mut error = Diagnostic::emerg(unexpected_end_text(at.file)).at(at);
         if let (Some(first), Some(last)) = (words.first(), words.last()) {
             let end = Span { start: last.span.end.saturating_sub(1), ..last.span };
@@ -431,7 +431,7 @@ impl Parser<'_> {
         self.diagnostics.push(error.note(first, note));
     }
 
-    fn after_quote(&mut self, at: Span, byte: u8, words: &[Found<'_>]) {
+    fn after_quote(&mut self, at: Span, byte: u8, words: &[RawWord<'_>]) {
         let mut error = Diagnostic::emerg(format!("unexpected \"{}\"", shown(byte))).at(at);
         error = error.expected("a space, \";\" or \"{\" after the closing quote");
         if let Some(word) = words.last() {
@@ -473,7 +473,7 @@ impl Parser<'_> {
         let [argument] = node.args.as_slice() else {
             return Err(node.arity_error().expected("one file name or pattern"));
         };
-        // Such a pattern would simply match nothing.
+        // Such a pattern would match no file.
         substitution::check("include", node)?;
         if self.including.len() >= INCLUDE_DEPTH_MAX {
             let message = format!("more than {INCLUDE_DEPTH_MAX} files include each other");
@@ -521,9 +521,9 @@ fn shown(byte: u8) -> char {
 }
 
 /// The directive that `words` make up; `None` without words.
-fn node(words: &mut Vec<Found<'_>>, end: Span) -> Option<Node> {
+fn node(words: &mut Vec<RawWord<'_>>, end: Span) -> Option<Node> {
     let (name, args) = words.split_first()?;
-    let (name, args) = (name.word(), args.iter().map(Found::word).collect());
+    let (name, args) = (name.word(), args.iter().map(RawWord::word).collect());
     words.clear();
     let span = name.span.to(end);
     Some(Node { name, args, block: None, span, close: None, entries: None })
@@ -531,16 +531,16 @@ fn node(words: &mut Vec<Found<'_>>, end: Span) -> Option<Node> {
 
 /// After a broken word: drops the directive up to its `;` or the end of the line. A block is kept,
 /// so that its braces stay balanced.
-fn recover(lexer: &mut Lexer<'_>, words: &mut Vec<Found<'_>>) {
+fn recover(lexer: &mut Lexer<'_>, words: &mut Vec<RawWord<'_>>) {
     if lexer.skip_to_delimiter() != Some(b'{') {
         words.clear();
     }
 }
 
-/// Watches indentation to tell which brace is missing or too many.
+/// Tracks indentation to find the brace that is missing or too many.
 #[derive(Default)]
 struct Nesting {
-    open: Vec<Open>,
+    open: Vec<OpenBlock>,
     /// Columns before the directive being read, if it starts its line.
     indentation: Option<usize>,
     /// Closed blocks that held a directive indented as if outside.
@@ -570,7 +570,7 @@ impl Nesting {
         }
     }
 
-    fn block_ends(&mut self, open: &Open, indentation: Option<usize>, at: Span) {
+    fn block_ends(&mut self, open: &OpenBlock, indentation: Option<usize>, at: Span) {
         if let Some(outdented) = open.outdented {
             self.suspects.push((open.node.name.clone(), open.brace, outdented));
         }

@@ -1,9 +1,8 @@
-//! A configuration text as a sequence of pieces: tokens, and what the parser leaves out, comments and
-//! blocks of Lua code.
+//! A configuration text as a sequence of pieces: tokens, comments and blocks of Lua code.
 //!
-//! Called by [`format`](crate::format()), and by [`comments`] for those who look for remarks in a
-//! file. Knows neither directives nor layout. Expects a text that [`parse_text`](crate::parse_text)
-//! accepts, and gives up on others.
+//! Called by [`format`](crate::format()), and by [`comments`], which finds remarks in a file.
+//! Independent of directives and layout. Returns `None` for texts that
+//! [`parse_text`](crate::parse_text) rejects.
 
 use crate::lexer::{Lexer, Token};
 use crate::lua;
@@ -12,9 +11,9 @@ use crate::source::FileId;
 /// Width of a tab when columns are counted.
 const TAB_COLUMNS: usize = 8;
 
-/// What a piece is.
+/// The kind of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PieceKind {
     Word,
     Semicolon,
     Open,
@@ -28,7 +27,7 @@ pub(crate) enum Kind {
 /// A piece as it is written in the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece<'t> {
-    pub kind: Kind,
+    pub kind: PieceKind,
     pub raw: &'t [u8],
     /// The white space before it.
     pub gap: &'t [u8],
@@ -43,7 +42,7 @@ pub(crate) struct Piece<'t> {
 }
 
 impl PartialEq for Piece<'_> {
-    /// Whether both say the same, wherever they stand.
+    /// Whether the texts are equal, regardless of their places.
     fn eq(&self, other: &Piece<'_>) -> bool {
         (self.kind, self.raw) == (other.kind, other.raw)
     }
@@ -58,11 +57,11 @@ pub(crate) fn pieces(text: &[u8]) -> Option<Vec<Piece<'_>>> {
         let (kind, span) = match lexer.next().ok()? {
             Token::Word(word) => {
                 contains_lua.get_or_insert_with(|| lua::is_block(&word.text()));
-                (Kind::Word, word.span)
+                (PieceKind::Word, word.span)
             }
-            Token::Semicolon(span) => (Kind::Semicolon, span),
-            Token::Open(span) => (Kind::Open, span),
-            Token::Close(span) => (Kind::Close, span),
+            Token::Semicolon(span) => (PieceKind::Semicolon, span),
+            Token::Open(span) => (PieceKind::Open, span),
+            Token::Close(span) => (PieceKind::Close, span),
             Token::End(span) => {
                 scan.gap_to(span.start as usize);
                 return Some(scan.pieces);
@@ -71,13 +70,13 @@ pub(crate) fn pieces(text: &[u8]) -> Option<Vec<Piece<'_>>> {
         let (start, end) = (span.start as usize, span.end as usize);
         let gap = scan.gap_to(start);
         scan.push(kind, gap, start, end);
-        if kind == Kind::Word {
+        if kind == PieceKind::Word {
             continue;
         }
-        if contains_lua.take() == Some(true) && kind == Kind::Open {
+        if contains_lua.take() == Some(true) && kind == PieceKind::Open {
             lexer.skip_lua();
             let body = lexer.position();
-            scan.push(Kind::Lua, end, end, body);
+            scan.push(PieceKind::Lua, end, end, body);
         }
     }
 }
@@ -100,13 +99,13 @@ impl<'t> Scan<'t> {
             let rest = &self.text[start..end];
             let line = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
             let comment = rest[..line].trim_ascii_end();
-            self.push(Kind::Comment, gap, start, start + comment.len());
+            self.push(PieceKind::Comment, gap, start, start + comment.len());
             gap = start + line;
         }
         gap
     }
 
-    fn push(&mut self, kind: Kind, gap: usize, start: usize, end: usize) {
+    fn push(&mut self, kind: PieceKind, gap: usize, start: usize, end: usize) {
         self.advance(start);
         let white = &self.text[gap..start];
         self.pieces.push(Piece {
@@ -143,20 +142,20 @@ pub(crate) fn columns(text: &[u8]) -> usize {
 pub struct Comment<'t> {
     /// The text after the `#`.
     pub text: &'t [u8],
-    /// Where this text starts, in bytes.
+    /// The start of this text, in bytes.
     pub start: u32,
-    /// Its line, counted from 1.
+    /// The line, counted from 1.
     pub line: u32,
-    /// Whether nothing stands before it in that line.
+    /// Whether the comment is alone in its line.
     pub is_alone: bool,
 }
 
-/// The comments of a text in their order; none if it has a broken word. What looks like one in a
-/// quoted string or in Lua code is none.
+/// The comments of a text in order; none if it has a broken word. A `#` in a quoted string or in Lua code
+/// starts no comment.
 pub fn comments(text: &[u8]) -> Vec<Comment<'_>> {
     let pieces = pieces(text).unwrap_or_default();
     let alone = |index: usize, piece: &Piece<'_>| index == 0 || piece.newlines > 0;
-    let comments = pieces.iter().enumerate().filter(|(_, piece)| piece.kind == Kind::Comment);
+    let comments = pieces.iter().enumerate().filter(|(_, piece)| piece.kind == PieceKind::Comment);
     comments
         .map(|(index, piece)| Comment {
             text: &piece.raw[1..],

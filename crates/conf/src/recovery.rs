@@ -10,7 +10,7 @@ use crate::tree::{Node, Word};
 pub(crate) const SWALLOWED_MAX: usize = 16;
 
 /// A directive found among the arguments of another.
-pub(crate) struct Swallowed {
+pub(crate) struct SwallowedDirective {
     /// The last word before it.
     before: Span,
     /// The directive and everything after it.
@@ -19,7 +19,11 @@ pub(crate) struct Swallowed {
 
 /// Looks for an argument that starts a line, is not quoted, and names a directive that could stand
 /// in this context.
-pub(crate) fn swallowed(registry: &Registry, context: Context, node: &Node) -> Option<Swallowed> {
+pub(crate) fn swallowed(
+    registry: &Registry,
+    context: Context,
+    node: &Node,
+) -> Option<SwallowedDirective> {
     // Most directives are in one line.
     if node.args.last().is_none_or(|word| word.span.line == node.name.span.line) {
         return None;
@@ -40,7 +44,7 @@ pub(crate) fn swallowed(registry: &Registry, context: Context, node: &Node) -> O
         entries: node.entries.clone(),
         close: node.close,
     };
-    Some(Swallowed { before: words[at - 1].span, rest })
+    Some(SwallowedDirective { before: words[at - 1].span, rest })
 }
 
 fn is_directive(registry: &Registry, context: Context, name: &[u8]) -> bool {
@@ -48,7 +52,7 @@ fn is_directive(registry: &Registry, context: Context, name: &[u8]) -> bool {
         || registry.missing(name, context).is_some_and(|m| m.contexts.intersects(context))
 }
 
-impl Swallowed {
+impl SwallowedDirective {
     /// The error of the directive, with its likely cause.
     pub fn explain(&self, node: &Node, error: Diagnostic) -> Diagnostic {
         let end = Span { start: self.before.end.saturating_sub(1), ..self.before };

@@ -1,12 +1,14 @@
-//! Regular expressions: PCRE2 as in nginx, with JIT where there is one, and bounded effort.
+//! Regular expressions: PCRE2 as in nginx, with JIT where available, and bounded effort.
 //!
-//! Compiled when the configuration is read (`location ~`, `server_name ~`, `map`, `if`, `rewrite`),
-//! matched per request from any thread. Patterns and subjects are bytes; `(*UTF)` at the start of a
-//! pattern switches to UTF-8.
+//! Checked when the configuration is read (`location ~`, `server_name ~`, `map`, `if`, `rewrite`), and
+//! matched per request from any thread. An expression is compiled for matching when it is first matched:
+//! of the thousands that a configuration may have, most are not matched often, or at all, and each takes
+//! kilobytes then. Patterns and subjects are bytes; `(*UTF)` at the start of a pattern switches to UTF-8.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
 
+use nowait_spare::SharedSpares;
 use pcre2::bytes::{CaptureLocations, RegexBuilder};
 
 use crate::arity::{self, Arity};
@@ -26,15 +28,24 @@ pub const HEAP_LIMIT_KIB: u32 = 4096;
 /// Match states kept for reuse per expression.
 const SPARE_MAX: usize = 64;
 
-/// A compiled expression. Cheap to clone.
+/// A valid expression. Cheap to clone.
 #[derive(Clone)]
 pub struct Regex(Arc<Inner>);
 
 struct Inner {
-    pattern: Vec<u8>,
+    pattern: Box<[u8]>,
     caseless: bool,
-    compiled: pcre2::bytes::Regex,
-    spare: Mutex<Vec<CaptureLocations>>,
+    /// The names of named groups, and the numbers of these.
+    names: Box<[(Box<str>, usize)]>,
+    groups: usize,
+    /// Set by the first match.
+    compiled: OnceLock<Box<Compiled>>,
+}
+
+/// What a match needs.
+struct Compiled {
+    code: pcre2::bytes::Regex,
+    spare: SharedSpares<CaptureLocations>,
 }
 
 /// The groups of a match as byte offsets into the subject; group 0 is the whole match.
@@ -49,7 +60,7 @@ impl Captures {
         self.groups.get(n).copied().flatten()
     }
 
-    /// Forgets the match and keeps the memory.
+    /// Clears the match and keeps the memory.
     pub fn clear(&mut self) {
         self.groups.clear();
     }
@@ -70,7 +81,7 @@ impl Captures {
     }
 }
 
-/// Why a match could not be decided. Either the request is at fault, or the expression.
+/// The reason why a match could not be decided: the fault of the request or of the expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchError {
     /// [`MATCH_LIMIT`] or another bound was reached.
@@ -102,12 +113,14 @@ impl From<pcre2::Error> for MatchError {
     }
 }
 
-/// Why a pattern is invalid, in nginx's words.
+/// The reason why a pattern is invalid, in nginx's wording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegexError {
     message: String,
     /// The position in the pattern, in bytes.
     offset: Option<usize>,
+    /// PCRE2's number of it.
+    code: i32,
 }
 
 impl fmt::Display for RegexError {
@@ -119,29 +132,43 @@ impl fmt::Display for RegexError {
 impl std::error::Error for RegexError {}
 
 impl Regex {
-    /// Compiles a pattern.
+    /// Checks a pattern.
     pub fn new(pattern: &[u8], caseless: bool) -> Result<Regex, RegexError> {
-        // The limits stand in the pattern itself, where a pattern's own lower limits win.
-        let limits = format!("(*LIMIT_MATCH={MATCH_LIMIT})(*LIMIT_HEAP={HEAP_LIMIT_KIB})");
-        let (body, offsets) = escaped(pattern);
-        let compiled = RegexBuilder::new()
-            .caseless(caseless)
-            .jit_if_available(true)
-            .build(&format!("{limits}{body}"))
-            .map_err(|error| compile_error(pattern, &error, limits.len(), &offsets))?;
+        let code = compile(pattern, caseless, false)?;
+        let names = code.capture_names().iter().enumerate();
+        let names = names.filter_map(|(n, name)| Some((name.as_deref()?.into(), n)));
         Ok(Regex(Arc::new(Inner {
-            pattern: pattern.to_vec(),
+            pattern: pattern.into(),
             caseless,
-            compiled,
-            spare: Mutex::new(Vec::new()),
+            names: names.collect(),
+            groups: code.captures_len().saturating_sub(1),
+            compiled: OnceLock::new(),
         })))
+    }
+
+    /// Compiles the expression for matching, which its first match does otherwise.
+    pub fn prepare(&self) {
+        // Whether that fails is seen by its match.
+        let _ = self.compiled();
+    }
+
+    fn compiled(&self) -> Result<&Compiled, MatchError> {
+        if let Some(compiled) = self.0.compiled.get() {
+            return Ok(compiled);
+        }
+        // A worker that does the same meanwhile is not waited for.
+        let code = compile(&self.0.pattern, self.0.caseless, true)
+            .map_err(|error| MatchError::Library(error.code))?;
+        let _ =
+            self.0.compiled.set(Box::new(Compiled { code, spare: SharedSpares::new(SPARE_MAX) }));
+        self.0.compiled.get().map(|compiled| &**compiled).ok_or(MatchError::Effort)
     }
 
     /// Compiles a word of the configuration.
     pub fn parse(word: &Word, caseless: bool) -> Result<Regex, Diagnostic> {
         Regex::new(&word.text, caseless).map_err(|error| {
             let mut span = word.span;
-            // Point at the very byte where the word stands in the file as PCRE2 saw it.
+            // Point at the exact byte if the word in the file equals the pattern given to PCRE2.
             let verbatim = (span.end - span.start) as usize == word.text.len();
             if let (Some(offset), true) = (error.offset, verbatim) {
                 span.start += offset as u32;
@@ -161,18 +188,18 @@ impl Regex {
 
     /// The named groups and their numbers.
     pub fn names(&self) -> impl Iterator<Item = (&str, usize)> {
-        let names = self.0.compiled.capture_names().iter().enumerate();
-        names.filter_map(|(n, name)| Some((name.as_deref()?, n)))
+        self.0.names.iter().map(|(name, n)| (&**name, *n))
     }
 
     /// The number of groups without the whole match.
     pub fn groups(&self) -> usize {
-        self.0.compiled.captures_len().saturating_sub(1)
+        self.0.groups
     }
 
     /// Whether the expression matches somewhere in the subject.
     pub fn is_match(&self, subject: &[u8]) -> Result<bool, MatchError> {
-        self.with_state(|state| self.search(state, subject))
+        let compiled = self.compiled()?;
+        compiled.with_state(|state| compiled.search(state, subject))
     }
 
     /// The groups of the first match.
@@ -181,39 +208,50 @@ impl Regex {
         Ok(self.captures_into(subject, &mut captures)?.then_some(captures))
     }
 
-    /// As [`Regex::captures`], into a value whose memory is used again. Unchanged if nothing
+    /// Like [`Regex::captures`], into a value whose memory is used again. Unchanged if nothing
     /// matches.
     pub fn captures_into(
         &self,
         subject: &[u8],
         captures: &mut Captures,
     ) -> Result<bool, MatchError> {
-        self.with_state(|state| {
-            let matched = self.search(state, subject)?;
+        let compiled = self.compiled()?;
+        compiled.with_state(|state| {
+            let matched = compiled.search(state, subject)?;
             if matched {
                 captures.groups.clear();
-                captures.groups.extend((0..self.0.compiled.captures_len()).map(|n| state.get(n)));
+                captures.groups.extend((0..=self.0.groups).map(|n| state.get(n)));
             }
             Ok(matched)
         })
     }
+}
 
+impl Compiled {
     fn search(&self, state: &mut CaptureLocations, subject: &[u8]) -> Result<bool, MatchError> {
-        Ok(self.0.compiled.captures_read(state, subject)?.is_some())
+        Ok(self.code.captures_read(state, subject)?.is_some())
     }
 
-    /// Borrows a match state. The lock is only tried: a worker never waits for another.
+    /// Borrows a match state. A worker never waits for another.
     fn with_state<T>(&self, run: impl FnOnce(&mut CaptureLocations) -> T) -> T {
-        let spare = self.0.spare.try_lock().ok().and_then(|mut spare| spare.pop());
-        let mut state = spare.unwrap_or_else(|| self.0.compiled.capture_locations());
+        let spare = self.spare.take();
+        let mut state = spare.unwrap_or_else(|| self.code.capture_locations());
         let result = run(&mut state);
-        if let Ok(mut spare) = self.0.spare.try_lock()
-            && spare.len() < SPARE_MAX
-        {
-            spare.push(state);
-        }
+        self.spare.keep(state);
         result
     }
+}
+
+/// Compiles a pattern, for matching by machine code where that is available, or to see whether it is valid.
+fn compile(pattern: &[u8], caseless: bool, jit: bool) -> Result<pcre2::bytes::Regex, RegexError> {
+    // The limits stand in the pattern itself, where a pattern's own lower limits win.
+    let limits = format!("(*LIMIT_MATCH={MATCH_LIMIT})(*LIMIT_HEAP={HEAP_LIMIT_KIB})");
+    let (body, offsets) = escaped(pattern);
+    RegexBuilder::new()
+        .caseless(caseless)
+        .jit_if_available(jit)
+        .build(&format!("{limits}{body}"))
+        .map_err(|error| compile_error(pattern, &error, limits.len(), &offsets))
 }
 
 impl fmt::Debug for Regex {
@@ -282,7 +320,7 @@ fn compile_error(
         }
         None => format!("pcre2_compile() failed: {reason} in \"{shown}\""),
     };
-    RegexError { message, offset }
+    RegexError { message, offset, code: error.code() }
 }
 
 #[cfg(test)]
@@ -303,6 +341,18 @@ mod tests {
         assert_eq!(captures.text(3, subject), Some(&b"x"[..]));
         assert_eq!(captures.get(9), None);
         assert_eq!(regex.captures(b"/").unwrap(), None);
+    }
+
+    #[test]
+    fn the_first_match_compiles() {
+        let regex = Regex::new(b"(?<n>a)b", false).unwrap();
+        assert!(regex.0.compiled.get().is_none());
+        assert_eq!(regex.names().collect::<Vec<_>>(), [("n", 1)]);
+        assert!(regex.clone().is_match(b"ab").unwrap());
+        assert!(regex.0.compiled.get().is_some());
+        let prepared = Regex::new(b"a", false).unwrap();
+        prepared.prepare();
+        assert!(prepared.0.compiled.get().is_some());
     }
 
     #[test]

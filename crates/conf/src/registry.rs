@@ -8,26 +8,26 @@ use crate::arity::Arity;
 use crate::context::Context;
 use crate::cx::Cx;
 use crate::diagnostic::Diagnostic;
-use crate::missing::{Catalogue, Missing};
+use crate::missing::{Catalogue, MissingDirective};
 use crate::nearest::nearest;
 use crate::tree::Node;
 
-/// What a directive in an outer block means for the blocks within it.
+/// The effect of a directive of an outer block in inner blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inheritance {
-    /// It is in effect where the inner block does not have it, and combined with the inner one in the
-    /// way of the directive where it does; usually the inner one replaces it.
+    /// Applies to inner blocks without the directive. In others, the directive defines how both are
+    /// combined; usually the inner one replaces the outer one.
     Value,
     /// The directives of the inner block replace all of the outer ones.
     List,
-    /// It is in effect in its own block only.
+    /// Applies to its own block only.
     Own,
-    /// The table does not say.
+    /// Not defined by the table.
     Unknown,
 }
 
-/// One directive with everything the program knows of it. Written by
-/// [`directives!`](crate::directives) and [`rows!`](crate::rows), never by hand.
+/// One directive with all its properties. Written by [`directives!`](crate::directives) and
+/// [`rows!`](crate::rows), never by hand.
 pub struct Row {
     pub name: &'static str,
     /// The module it is documented under.
@@ -47,7 +47,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// How it is written, for messages: `the syntax is "gzip on | off;"`.
+    /// The syntax, for messages: `the syntax is "gzip on | off;"`.
     pub(crate) fn syntax(&self) -> String {
         let (name, args) = (self.name, self.args);
         let space = if args.is_empty() { "" } else { " " };
@@ -96,13 +96,13 @@ impl Registry {
         registry
     }
 
-    /// Tells of directives that no table has what the catalogue knows.
+    /// Sets the catalogue of directives that no table has.
     pub fn with(self, catalogue: Catalogue) -> Registry {
         Registry { catalogue: Some(catalogue), ..self }
     }
 
-    /// What the catalogue knows of a name that no table has, at least not in this context.
-    pub(crate) fn missing(&self, name: &[u8], context: Context) -> Option<Missing> {
+    /// The catalogue's entry for a name that no table has, at least not in this context.
+    pub(crate) fn missing(&self, name: &[u8], context: Context) -> Option<MissingDirective> {
         self.catalogue?(name, context)
     }
 

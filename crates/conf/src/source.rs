@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::marks::Marks;
 
-/// Which text of a [`Sources`] a span lies in.
+/// The text of a [`Sources`] that contains a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub(crate) u32);
 
@@ -61,18 +61,18 @@ impl Source {
 pub(crate) struct Place {
     /// Bytes before it.
     pub start: u32,
-    /// Its line, counted from 1.
+    /// The line, counted from 1.
     pub line: u32,
 }
 
-/// The entries of a large data block (`geo`, `map`) as text: pieces of texts in the order of reading, which
-/// are what stands between `include` directives, and the included files. `entries.rs` reads them.
+/// The entries of a large data block (`geo`, `map`) as text: ranges in the order of reading, between
+/// `include` directives and from the included files. `entries.rs` reads them.
 #[derive(Clone, Default)]
-pub struct Entries(Vec<Piece>);
+pub struct Entries(Vec<EntryRange>);
 
 /// A piece of a text.
 #[derive(Clone)]
-pub(crate) struct Piece {
+pub(crate) struct EntryRange {
     pub file: FileId,
     source: Arc<Source>,
     pub place: Place,
@@ -82,7 +82,7 @@ pub(crate) struct Piece {
 
 impl Entries {
     pub(crate) fn begin(&mut self, file: FileId, source: &Arc<Source>, place: Place) {
-        self.0.push(Piece { file, source: source.clone(), place, end: None });
+        self.0.push(EntryRange { file, source: source.clone(), place, end: None });
     }
 
     pub(crate) fn end(&mut self, end: u32) {
@@ -91,12 +91,12 @@ impl Entries {
         }
     }
 
-    pub(crate) fn pieces(&self) -> &[Piece] {
+    pub(crate) fn pieces(&self) -> &[EntryRange] {
         &self.0
     }
 }
 
-impl Piece {
+impl EntryRange {
     /// The text of the file up to the end of the piece.
     pub fn text(&self) -> &[u8] {
         let text = &self.source.text[..];
@@ -104,10 +104,10 @@ impl Piece {
     }
 }
 
-/// They are the same if they stand in the same places.
+/// Entries are equal if their texts and places are.
 impl PartialEq for Entries {
     fn eq(&self, other: &Self) -> bool {
-        let same = |(one, two): (&Piece, &Piece)| {
+        let same = |(one, two): (&EntryRange, &EntryRange)| {
             (one.file, one.place) == (two.file, two.place) && one.text() == two.text()
         };
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)

@@ -1,7 +1,7 @@
-//! Variables where none are evaluated: `resolver $NAMESERVER;`. Most often a template was not filled in,
-//! and the server would look for a host of that name when the first request comes.
+//! Reports variables in directives that evaluate none: `resolver $NAMESERVER;`. Usually a template was not
+//! filled in, and the server would resolve a host of that name on the first request.
 //!
-//! Called for every directive. Where texts may have variables, their own parser judges them.
+//! Called for every directive. Texts that may have variables are checked by their own parser.
 
 use crate::diagnostic::Diagnostic;
 use crate::tree::{Node, Word};

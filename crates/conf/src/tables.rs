@@ -39,7 +39,7 @@ use crate::tree::{Node, Word};
 /// `FileConf::resolve(cx, &[&http_scope, &server_scope, &location_scope])`.
 ///
 /// The type of a field decides how the directive behaves, see [`Field`](crate::Field): a
-/// [`Setting`](crate::Setting) `T` (needs a default), `Option<T>`, `Vec<T>`, [`Own<T>`](crate::Own).
+/// [`Setting`](crate::Setting) `T` (needs a default), `Option<T>`, `Vec<T>`, [`LocalSetting<T>`](crate::LocalSetting).
 /// Defaults are configuration text and go through the same parser, so the reference can't lie.
 ///
 /// `module "proxy", prefix "proxy_";` puts a prefix before all names, so that a macro can write the
@@ -88,7 +88,7 @@ macro_rules! directives {
             $($(#[doc = $doc])* pub $field: $type,)*
         }
 
-        /// What one block gives; unset where the block says nothing.
+        /// The values set in one block.
         #[derive(Clone, Default)]
         $vis struct $layer {
             $($(#[doc = $doc])* pub $field: <$type as $crate::Field>::Slot,)*
@@ -111,8 +111,8 @@ macro_rules! directives {
                 },
             }),*];
 
-            /// Merges a chain of blocks, the outermost first: the innermost value wins, the
-            /// default fills what none gives. Blocks that inherit everything share the result.
+            /// Merges a chain of blocks, the outermost first: the innermost value wins, the default applies
+            /// if no block has one. Blocks that inherit all values share the result.
             #[allow(dead_code)]
             $vis fn resolve(
                 cx: &mut $crate::Cx<'_>,
@@ -141,8 +141,8 @@ macro_rules! directives {
     };
 }
 
-/// A table of directives with hand-written functions: structural blocks, and what is stored in a
-/// way of its own.
+/// A table of directives with hand-written functions: structural blocks, and directives stored in special
+/// ways.
 ///
 /// ```
 /// use nowait_conf::{rows, Context, Cx, Diagnostic, Node};
@@ -226,13 +226,13 @@ macro_rules! setting_enum {
         $vis enum $type { $($(#[$vmeta])* $variant),+ }
 
         impl $type {
-            /// The words and what they mean.
+            /// The words and their meanings.
             #[allow(dead_code)]
             $vis const WORDS: &'static [(&'static str, $type)] = &[$(($word, $type::$variant)),+];
         }
 
         impl $crate::Value for $type {
-            fn from_word(text: &[u8]) -> Result<Self, $crate::Invalid> {
+            fn from_word(text: &[u8]) -> Result<Self, $crate::ValueError> {
                 $crate::__private::word_of(text, Self::WORDS)
             }
         }
@@ -261,7 +261,7 @@ macro_rules! setting_flags {
         impl $type {
             $crate::__row!(@flags $vis $type 0u32; $($(#[$vmeta])* $flag)+);
 
-            /// The words and what they mean.
+            /// The words and their meanings.
             $vis const WORDS: &'static [(&'static str, $type)] = &[$(($word, $type::$flag)),+];
 
             /// Whether all flags of `other` are set.
@@ -337,12 +337,12 @@ macro_rules! __row {
     };
 }
 
-/// What the macros call.
+/// Functions called by the macros.
 #[doc(hidden)]
 pub mod private {
     use super::*;
     use crate::cx::Scope;
-    use crate::field::Invalid;
+    use crate::field::ValueError;
     use crate::nearest::nearest;
     use std::sync::Arc;
 
@@ -389,7 +389,7 @@ pub mod private {
     }
 
     /// The meaning of a word, without regard to case.
-    pub fn word_of<T: Copy>(text: &[u8], words: &[(&'static str, T)]) -> Result<T, Invalid> {
+    pub fn word_of<T: Copy>(text: &[u8], words: &[(&'static str, T)]) -> Result<T, ValueError> {
         if let Some((_, value)) =
             words.iter().find(|(w, _)| w.as_bytes().eq_ignore_ascii_case(text))
         {
@@ -397,7 +397,7 @@ pub mod private {
         }
         let text = String::from_utf8_lossy(text);
         let list: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-        let invalid = Invalid::message(format!("invalid value \"{text}\""))
+        let invalid = ValueError::message(format!("invalid value \"{text}\""))
             .expected(format!("one of {}", list.join(", ")));
         Err(match nearest(&text, words.iter().map(|(word, _)| *word)) {
             Some(near) => invalid.hint(format!("did you mean \"{near}\"?")),

@@ -20,12 +20,12 @@ pub trait VariableNames {
 /// A parsed text with the names of its variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    parts: Vec<Named>,
+    parts: Vec<NamedPart>,
     span: Span,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Named {
+enum NamedPart {
     Literal(Vec<u8>),
     Variable(Vec<u8>),
     Capture(u8),
@@ -33,11 +33,11 @@ enum Named {
 
 /// A text ready for evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Compiled {
+pub struct CompiledTemplate {
     parts: Box<[Part]>,
 }
 
-/// A piece of a [`Compiled`] text.
+/// A piece of a [`CompiledTemplate`] text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     Literal(Box<[u8]>),
@@ -67,14 +67,14 @@ impl Template {
     /// A text without variables.
     pub fn literal(text: impl Into<Vec<u8>>) -> Template {
         let text = text.into();
-        let parts = if text.is_empty() { vec![] } else { vec![Named::Literal(text)] };
+        let parts = if text.is_empty() { vec![] } else { vec![NamedPart::Literal(text)] };
         Template { parts, span: Span::BUILT_IN }
     }
 
-    /// The value of one variable, whose name may have bytes that no text could write (nginx: a
+    /// The value of one variable, whose name may have bytes that `$name` in a text cannot have (nginx: a
     /// parameter such as `create=$name`, `cookie_` and the name of a cookie).
     pub fn variable(name: impl Into<Vec<u8>>, span: Span) -> Template {
-        Template { parts: vec![Named::Variable(name.into())], span }
+        Template { parts: vec![NamedPart::Variable(name.into())], span }
     }
 
     /// Whether it has no variables and no captures.
@@ -86,7 +86,7 @@ impl Template {
     pub fn constant(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [] => Some(b""),
-            [Named::Literal(text)] => Some(text),
+            [NamedPart::Literal(text)] => Some(text),
             _ => None,
         }
     }
@@ -94,17 +94,17 @@ impl Template {
     /// The names of the variables.
     pub fn variables(&self) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().filter_map(|part| match part {
-            Named::Variable(name) => Some(name.as_slice()),
+            NamedPart::Variable(name) => Some(name.as_slice()),
             _ => None,
         })
     }
 
     /// Whether it uses `$1` to `$9`.
     pub fn has_captures(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Named::Capture(_)))
+        self.parts.iter().any(|part| matches!(part, NamedPart::Capture(_)))
     }
 
-    /// Where it stands in the configuration.
+    /// Position in the configuration in the configuration.
     pub fn span(&self) -> Span {
         self.span
     }
@@ -113,26 +113,26 @@ impl Template {
     /// `prefix` in front (nginx: `ngx_http_compile_complex_value` with `root_prefix`).
     pub fn with_prefix(mut self, prefix: &[u8]) -> Template {
         match self.parts.first_mut() {
-            Some(Named::Literal(text)) if text.first() != Some(&b'/') => {
+            Some(NamedPart::Literal(text)) if text.first() != Some(&b'/') => {
                 text.splice(0..0, prefix.iter().copied());
             }
-            None => self.parts.push(Named::Literal(prefix.to_vec())),
+            None => self.parts.push(NamedPart::Literal(prefix.to_vec())),
             _ => {}
         }
         self
     }
 
     /// Replaces names by numbers. The error is nginx's `unknown "NAME" variable`.
-    pub fn compile(&self, names: &mut dyn VariableNames) -> Result<Compiled, Diagnostic> {
+    pub fn compile(&self, names: &mut dyn VariableNames) -> Result<CompiledTemplate, Diagnostic> {
         let parts = self.parts.iter().map(|part| match part {
-            Named::Literal(text) => Ok(Part::Literal(text.as_slice().into())),
-            Named::Capture(n) => Ok(Part::Capture(*n)),
-            Named::Variable(name) => names.index(name).map(Part::Variable).ok_or_else(|| {
+            NamedPart::Literal(text) => Ok(Part::Literal(text.as_slice().into())),
+            NamedPart::Capture(n) => Ok(Part::Capture(*n)),
+            NamedPart::Variable(name) => names.index(name).map(Part::Variable).ok_or_else(|| {
                 let name = String::from_utf8_lossy(name);
                 Diagnostic::emerg(format!("unknown \"{name}\" variable")).at(self.span)
             }),
         });
-        Ok(Compiled { parts: parts.collect::<Result<_, _>>()? })
+        Ok(CompiledTemplate { parts: parts.collect::<Result<_, _>>()? })
     }
 }
 
@@ -145,13 +145,13 @@ impl Setting for Template {
     }
 }
 
-impl Compiled {
+impl CompiledTemplate {
     /// A text without variables.
-    pub fn literal(text: &[u8]) -> Compiled {
+    pub fn literal(text: &[u8]) -> CompiledTemplate {
         if text.is_empty() {
-            return Compiled::default();
+            return CompiledTemplate::default();
         }
-        Compiled { parts: Box::new([Part::Literal(text.into())]) }
+        CompiledTemplate { parts: Box::new([Part::Literal(text.into())]) }
     }
 
     /// The pieces in order.
@@ -195,27 +195,27 @@ enum Error {
     Bracket(Vec<u8>),
 }
 
-fn parts(text: &[u8]) -> Result<Vec<Named>, Error> {
+fn parts(text: &[u8]) -> Result<Vec<NamedPart>, Error> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some(dollar) = rest.iter().position(|&b| b == b'$') {
         if dollar > 0 {
-            parts.push(Named::Literal(rest[..dollar].to_vec()));
+            parts.push(NamedPart::Literal(rest[..dollar].to_vec()));
         }
         let (part, length) = variable(&rest[dollar + 1..])?;
         parts.push(part);
         rest = &rest[dollar + 1 + length..];
     }
     if !rest.is_empty() {
-        parts.push(Named::Literal(rest.to_vec()));
+        parts.push(NamedPart::Literal(rest.to_vec()));
     }
     Ok(parts)
 }
 
 /// The variable that follows a `$`, and its length.
-fn variable(rest: &[u8]) -> Result<(Named, usize), Error> {
+fn variable(rest: &[u8]) -> Result<(NamedPart, usize), Error> {
     let bracket = match rest.first() {
-        Some(&digit @ b'1'..=b'9') => return Ok((Named::Capture(digit - b'0'), 1)),
+        Some(&digit @ b'1'..=b'9') => return Ok((NamedPart::Capture(digit - b'0'), 1)),
         Some(b'{') => 1,
         _ => 0,
     };
@@ -232,7 +232,7 @@ fn variable(rest: &[u8]) -> Result<(Named, usize), Error> {
     if name.is_empty() {
         return Err(Error::Name);
     }
-    Ok((Named::Variable(name.to_vec()), length + 2 * bracket))
+    Ok((NamedPart::Variable(name.to_vec()), length + 2 * bracket))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::source::{Entries, Sources, Span};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
     pub text: Vec<u8>,
-    /// Where it stands, quotes included.
+    /// Position in the configuration, quotes included.
     pub span: Span,
     /// Whether it was written in quotes.
     pub quoted: bool,
@@ -116,7 +116,7 @@ impl Node {
         word.error(format!("invalid parameter \"{word}\""))
     }
 
-    /// All words of the entry, name first: what data blocks (`types`, `map`) look at.
+    /// All words of the entry, name first, for data blocks (`types`, `map`).
     pub fn words(&self) -> impl Iterator<Item = &Word> {
         std::iter::once(&self.name).chain(&self.args)
     }

@@ -19,7 +19,7 @@ rows! {
     "other" => |_: &mut Cx<'_>, _: &Node| Ok(()), in HTTP, take any(), args "";
 }
 
-/// The entries that were read: their words, and where they stand.
+/// The entries that were read: their words and positions.
 #[derive(Default)]
 struct Read(Vec<String>);
 

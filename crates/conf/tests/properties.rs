@@ -1,5 +1,5 @@
-//! What holds for any text: reading never panics, findings can be rendered, and a tree that is
-//! written out and read again is the same tree.
+//! Properties of all texts: reading never panics, findings can be rendered, and a tree that is written out
+//! and read again is the same tree.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn read(text: &[u8]) -> (Tree, Diagnostics) {
     parse(&files, Path::new("/main.conf"), None)
 }
 
-/// Reads, interprets and renders; the tree if there was nothing to find.
+/// Reads, interprets and renders; returns the tree if there were no findings.
 fn exercise(text: &[u8]) -> Option<Tree> {
     let (tree, mut diagnostics) = read(text);
     let clean = diagnostics.is_empty();
@@ -196,7 +196,7 @@ fn random_layouts() {
     assert!(good > 1000, "{good}");
 }
 
-/// Everything in the repository that is a configuration, also in pages.
+/// All configurations in the repository, also those in pages.
 #[test]
 fn configurations_of_the_repository() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

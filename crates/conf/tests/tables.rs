@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nowait_conf::{
-    Bundle, Context, Cx, Diagnostic, Diagnostics, Msec, Node, Own, Paths, Registry, Scope, Setting,
-    Size, Template, Words, arity, directives, parse, rows, setting_enum, setting_flags,
+    Bundle, Context, Cx, Diagnostic, Diagnostics, LocalSetting, Msec, Node, Paths, Registry, Scope,
+    Setting, Size, Template, Words, arity, directives, parse, rows, setting_enum, setting_flags,
 };
 
 setting_enum! {
@@ -27,7 +27,7 @@ directives! {
     send_timeout: Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
     limit_rate: Option<Size>, in HTTP | SERVER | LOCATION, args "size";
     add_header: Vec<Header>, in HTTP | SERVER | LOCATION, args "name value";
-    try_files: Own<Words>, in SERVER | LOCATION, args "file ... uri";
+    try_files: LocalSetting<Words>, in SERVER | LOCATION, args "file ... uri";
     satisfy: Satisfy = "all", in HTTP | SERVER | LOCATION, args "all | any";
     methods: Methods = "get post", in HTTP | SERVER | LOCATION, args "method ...";
     root: nowait_conf::Path = "html", in HTTP | SERVER | LOCATION, args "path";

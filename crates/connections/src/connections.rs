@@ -1,7 +1,7 @@
-//! What all client connections of a worker have in common, whatever their protocol: the configuration,
-//! the services of the worker, the list of them, and whether they have to leave.
+//! State shared by all client connections of a worker, for any protocol: the configuration, the services of
+//! the worker, the list of them, and whether they have to leave.
 //!
-//! Made by the worker. Everything in it belongs to the worker's thread.
+//! Made by the worker. All state belongs to the worker's thread.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -13,16 +13,19 @@ use nowait_http::generation::Current;
 use nowait_http::request::Request;
 use nowait_http::services::Services;
 use nowait_runtime::{now, sleep, spawn};
+use nowait_spare::LocalSpares;
 use slab::Slab;
+
+use crate::migration::{MovedConnection, Successor};
 
 /// Number of idle connections that are closed at a time to make room for new ones.
 const MAKE_ROOM: usize = 32;
 
-/// Most spare requests kept for new connections.
+/// Maximum number of spare requests kept for new connections.
 const SPARE_REQUESTS_MAX: usize = 64;
 
-/// A connection as the list sees it.
-pub trait Held {
+/// The list's view of a connection.
+pub trait ConnectionHandle {
     /// When the wait for a request began, the first one included, and how long the connection must
     /// be kept; `None` if it is not waiting.
     fn waits(&self) -> Option<(Instant, Duration)>;
@@ -30,7 +33,7 @@ pub trait Held {
     /// The same, but for the first request.
     fn idle(&self) -> Option<(Instant, Duration)>;
 
-    /// Makes the connection's task look whether it has to leave.
+    /// Makes the connection's task check whether it has to leave.
     fn wake(&self);
 
     /// Makes the connection's task find that the client has left, so that it closes the
@@ -41,35 +44,35 @@ pub trait Held {
 /// The common state of connections.
 pub struct Connections {
     current: RefCell<Rc<Current>>,
-    /// What the worker provides to requests.
+    /// The worker's services for requests.
     pub services: Rc<Services>,
-    list: RefCell<Slab<Weak<dyn Held>>>,
-    ending: Cell<Ending>,
+    list: RefCell<Slab<Weak<dyn ConnectionHandle>>>,
+    shutdown: Cell<ShutdownMode>,
+    successor: RefCell<Option<Successor>>,
     /// Connections that keep their memory for the next request.
     busy: Cell<usize>,
     /// TLS handshakes in progress.
     handshakes: Cell<usize>,
     /// Memory for the first requests of new connections.
-    #[allow(clippy::vec_box, reason = "connections use the boxes as they are")]
-    spare_requests: RefCell<Vec<Box<Request>>>,
+    spare_requests: LocalSpares<Box<Request>>,
 }
 
 /// Whether and how a worker ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// It does not end.
-    Serves,
+pub enum ShutdownMode {
+    /// The worker does not end.
+    None,
     /// Other workers continue, and take over its connections.
-    HandsOver,
+    HandOver,
     /// The server ends.
-    Closes,
+    Close,
 }
 
 /// One of a bounded number: the right to keep the memory of a request while waiting for the next one,
 /// or to make a handshake.
-pub struct Busy<'a>(&'a Cell<usize>);
+pub struct Permit<'a>(&'a Cell<usize>);
 
-impl<'a> Busy<'a> {
+impl<'a> Permit<'a> {
     fn enter(count: &'a Cell<usize>, max: usize) -> Option<Self> {
         (count.get() < max).then(|| {
             count.set(count.get() + 1);
@@ -78,7 +81,7 @@ impl<'a> Busy<'a> {
     }
 }
 
-impl Drop for Busy<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
@@ -91,10 +94,11 @@ impl Connections {
             current: RefCell::new(current),
             services,
             list: RefCell::default(),
-            ending: Cell::new(Ending::Serves),
+            shutdown: Cell::new(ShutdownMode::None),
+            successor: RefCell::default(),
             busy: Cell::new(0),
             handshakes: Cell::new(0),
-            spare_requests: RefCell::default(),
+            spare_requests: LocalSpares::new(SPARE_REQUESTS_MAX),
         })
     }
 
@@ -109,40 +113,56 @@ impl Connections {
     }
 
     /// Whether and how the worker ends.
-    pub fn ending(&self) -> Ending {
-        self.ending.get()
+    pub fn shutdown(&self) -> ShutdownMode {
+        self.shutdown.get()
     }
 
-    /// Begins to end. Connections leave when they wait for a request: at once, or after the current
-    /// ones.
-    pub fn end(&self, ending: Ending) {
-        self.ending.set(ending);
+    /// Ends gracefully. Connections leave when they wait for a request: at once, or after the current
+    /// one. They move to the successor; without a successor, or when it accepts none, idle connections
+    /// are closed, after `keepalive_min_timeout` at the earliest.
+    pub fn close(&self, successor: Option<Successor>) {
+        let shutdown =
+            if successor.is_some() { ShutdownMode::HandOver } else { ShutdownMode::Close };
+        drop(self.successor.replace(successor));
+        self.shutdown.set(shutdown);
         self.send_away();
     }
 
-    /// There is nobody left who takes connections over.
-    pub fn close_rest(&self) {
-        self.ending.set(Ending::Closes);
+    /// Hands a connection over to another worker. The connection is returned if the server ends.
+    pub(crate) fn hand_over(
+        &self,
+        moved: Box<MovedConnection>,
+    ) -> Result<(), Box<MovedConnection>> {
+        let result = match &*self.successor.borrow() {
+            Some(successor) => successor(moved),
+            None => Err(moved),
+        };
+        if result.is_err() {
+            self.shutdown.set(ShutdownMode::Close);
+        }
+        result
     }
 
     /// Whether the server ends, so that a connection must close after its current request.
     pub fn is_closing(&self) -> bool {
-        self.ending.get() == Ending::Closes
+        self.shutdown.get() == ShutdownMode::Close
     }
 
     /// Whether a connection that waits for a request must leave this worker.
     #[inline]
-    pub fn is_left_by(&self, connection: &impl Held) -> bool {
-        self.ending.get() != Ending::Serves && self.sends_away(connection)
+    pub fn is_left_by(&self, connection: &impl ConnectionHandle) -> bool {
+        self.shutdown.get() != ShutdownMode::None && self.sends_away(connection)
     }
 
     #[inline(never)]
-    fn sends_away(&self, connection: &impl Held) -> bool {
-        match self.ending.get() {
-            Ending::Serves => false,
-            Ending::HandsOver => true,
+    fn sends_away(&self, connection: &impl ConnectionHandle) -> bool {
+        match self.shutdown.get() {
+            ShutdownMode::None => false,
+            ShutdownMode::HandOver => true,
             // Connections without a first request may still send it, as in nginx.
-            Ending::Closes => connection.idle().is_some_and(|(since, keep)| since + keep <= now()),
+            ShutdownMode::Close => {
+                connection.idle().is_some_and(|(since, keep)| since + keep <= now())
+            }
         }
     }
 
@@ -152,7 +172,7 @@ impl Connections {
         for connection in list.iter().filter_map(|(_, connection)| connection.upgrade()) {
             let Some((since, keep)) = connection.waits() else { continue };
             let left = (since + keep).saturating_duration_since(now());
-            if left.is_zero() || self.ending.get() == Ending::HandsOver {
+            if left.is_zero() || self.shutdown.get() == ShutdownMode::HandOver {
                 connection.wake();
                 continue;
             }
@@ -176,8 +196,8 @@ impl Connections {
         !idle.is_empty()
     }
 
-    /// Ends all connections as if their clients had left: a request in progress is logged like one
-    /// that was given up.
+    /// Ends all connections as if their clients had disconnected: a request in progress is logged like an
+    /// aborted one.
     pub fn cut(&self) {
         let list: Vec<_> = self.list.borrow().iter().filter_map(|(_, one)| one.upgrade()).collect();
         list.iter().for_each(|connection| connection.hang_up());
@@ -185,7 +205,7 @@ impl Connections {
 
     /// Connections that wait for another request, with the start of the wait and how long they must
     /// be kept.
-    fn idle(&self) -> Vec<(Rc<dyn Held>, Instant, Duration)> {
+    fn idle(&self) -> Vec<(Rc<dyn ConnectionHandle>, Instant, Duration)> {
         let list = self.list.borrow();
         let idle = list.iter().filter_map(|(_, connection)| {
             let connection = connection.upgrade()?;
@@ -196,7 +216,7 @@ impl Connections {
     }
 
     /// Registers a connection; returns its place.
-    pub fn enter(&self, connection: Weak<dyn Held>) -> u32 {
+    pub fn enter(&self, connection: Weak<dyn ConnectionHandle>) -> u32 {
         let key = self.list.borrow_mut().insert(connection);
         u32::try_from(key).expect("fewer connections than descriptors")
     }
@@ -213,8 +233,7 @@ impl Connections {
         current: Rc<Current>,
         server: ServerId,
     ) -> Box<Request> {
-        let spare = self.spare_requests.borrow_mut().pop();
-        match spare {
+        match self.spare_requests.take() {
             Some(mut request) => {
                 request.reuse(exchange, current, server, now());
                 request
@@ -226,19 +245,19 @@ impl Connections {
     /// Keeps the memory of an ended request, unless enough is kept already.
     pub fn keep_spare(&self, mut request: Box<Request>) {
         // Detaching drops what the request holds, which may reach back to the worker.
-        if self.spare_requests.borrow().len() < SPARE_REQUESTS_MAX {
+        if self.spare_requests.has_room() {
             request.detach();
-            self.spare_requests.borrow_mut().push(request);
+            self.spare_requests.keep(request);
         }
     }
 
-    /// Lets another connection keep its memory, if fewer than `max` do.
-    pub fn enter_busy(&self, max: usize) -> Option<Busy<'_>> {
-        Busy::enter(&self.busy, max)
+    /// Permits another connection to keep its memory, if fewer than `max` do.
+    pub fn enter_busy(&self, max: usize) -> Option<Permit<'_>> {
+        Permit::enter(&self.busy, max)
     }
 
-    /// Lets another handshake begin, if fewer than `max` are in progress.
-    pub fn enter_handshake(&self, max: usize) -> Option<Busy<'_>> {
-        Busy::enter(&self.handshakes, max)
+    /// Permits another handshake, if fewer than `max` are in progress.
+    pub fn enter_handshake(&self, max: usize) -> Option<Permit<'_>> {
+        Permit::enter(&self.handshakes, max)
     }
 }

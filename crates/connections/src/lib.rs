@@ -4,10 +4,17 @@
 //! [`worker::Worker`] per worker thread.
 #![forbid(unsafe_code)]
 
-pub mod accepted;
-pub mod connections;
+mod admission;
+mod body;
+mod connection;
+mod connections;
+mod handshake;
 mod http1;
 mod http2;
-mod secured;
-pub mod sending;
+mod idle;
+mod life;
+mod migration;
+mod proxy_protocol;
+mod send_error;
+mod start;
 pub mod worker;

@@ -15,10 +15,11 @@ use nowait_runtime::JoinHandle;
 use nowait_runtime::net::{Address, Stream};
 use nowait_sys::listen::ListenAddress;
 
+use crate::connection::Connection;
 use crate::connections::Connections;
-use crate::{http1, http2};
+use crate::{migration, start};
 
-pub use crate::http1::{Heir, Moved};
+pub use crate::migration::{MovedConnection, Successor};
 
 /// HTTP in one worker.
 pub struct Worker {
@@ -26,7 +27,6 @@ pub struct Worker {
     tasks: RefCell<Vec<JoinHandle<()>>>,
     services: Rc<Services>,
     connections: Rc<Connections>,
-    http1: Rc<http1::Common>,
 }
 
 impl Worker {
@@ -34,8 +34,7 @@ impl Worker {
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
         let services: Rc<Services> = Rc::default();
         let connections = Connections::new(Current::new(generation), services.clone());
-        let http1 = http1::Common::new(connections.clone(), http2::serve);
-        Rc::new(Self { tasks: RefCell::default(), services, connections, http1 })
+        Rc::new(Self { tasks: RefCell::default(), services, connections })
     }
 
     /// The newest generation.
@@ -63,24 +62,24 @@ impl Worker {
         peer: Address,
         listen: Arc<ListenAddress>,
     ) -> impl Future<Output = ()> + use<> {
-        http1::serve(http1::Connection::new(self.http1.clone(), stream, peer, listen))
+        start::serve(Connection::new(self.connections.clone(), stream, peer, listen))
     }
 
     /// Serves a connection that was accepted elsewhere and passed on.
     pub fn serve_passed(&self, connection: Handover) -> impl Future<Output = ()> + use<> {
-        http1::serve(http1::Connection::of_passed(self.http1.clone(), connection))
+        start::serve(Connection::of_passed(self.connections.clone(), connection))
     }
 
     /// Continues to serve a connection of another worker.
-    pub fn arrive(&self, moved: Moved) {
-        http1::arrive(&self.http1, moved);
+    pub fn arrive(&self, moved: MovedConnection) {
+        migration::arrive(&self.connections, moved);
     }
 
     /// Ends gracefully. Connections leave when they wait for a request: at once, or after the
-    /// current one. They move to the heir; without an heir, or when it accepts none, idle
+    /// current one. They move to the successor; without a successor, or when it accepts none, idle
     /// connections are closed, after `keepalive_min_timeout` at the earliest.
-    pub fn close(&self, heir: Option<Heir>) {
-        self.http1.close(heir);
+    pub fn close(&self, successor: Option<Successor>) {
+        self.connections.close(successor);
     }
 
     /// Ends all connections as if their clients had left.

@@ -25,7 +25,7 @@ pub struct Rule {
     pub allow: bool,
     /// The clients it applies to.
     pub who: AddressMatch,
-    /// Where it stands.
+    /// Position in the configuration.
     pub span: Span,
 }
 
@@ -36,7 +36,7 @@ pub enum AddressMatch {
     All,
     /// `unix:`
     Unix,
-    /// Those with addresses in a network.
+    /// Rules for addresses in a network.
     Network(Cidr),
 }
 
@@ -44,7 +44,7 @@ impl AddressMatch {
     /// Reads an argument: an address, a network, `unix:` or `all`.
     ///
     /// # Errors
-    /// It is something else.
+    /// The argument is neither of them.
     pub fn read(cx: &mut Cx<'_>, node: &Node, word: &Word) -> Result<Self, Diagnostic> {
         let text = match &word.text[..] {
             b"all" => return Ok(Self::All),

@@ -11,7 +11,7 @@ use nowait_variables::{Complex, Namespace, Subject};
 pub struct Bind<N> {
     /// The address.
     address: BindAddress<N>,
-    /// It may be a non-local address (`IP_TRANSPARENT`).
+    /// The address may be non-local (`IP_TRANSPARENT`).
     pub transparent: bool,
 }
 
@@ -23,7 +23,7 @@ enum BindAddress<N> {
 /// The value of `proxy_bind`; nothing for `off`.
 pub struct BindOrOff<N>(pub Option<Bind<N>>);
 
-// Derived, these would ask the same of the namespace.
+// A derive would require the same of the namespace.
 impl<N> Clone for Bind<N> {
     fn clone(&self) -> Self {
         let address = match &self.address {

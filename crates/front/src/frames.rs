@@ -1,5 +1,5 @@
-//! What an HTTP/2 connection is about to send: frames of all streams, in the order in which they were
-//! made. For both sides.
+//! Pending output of an HTTP/2 connection: frames of all streams, in the order of their creation. For both
+//! sides.
 
 use bytes::Bytes;
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
@@ -13,7 +13,7 @@ pub struct PendingFrames {
     chain: Chain,
     /// Bytes of the chain.
     chained: usize,
-    /// What follows the chain, and is still being written.
+    /// The frames after the chain, still being written.
     tail: OutBuf,
 }
 
@@ -23,7 +23,7 @@ impl PendingFrames {
         self.chained + self.tail.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether there is no pending output.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -50,7 +50,7 @@ impl PendingFrames {
         self.chain.push(Chunk::from(bytes.clone()));
     }
 
-    /// All of it, if it is in one piece. The caller removes the bytes that it sends.
+    /// The whole output, if it is in one piece. The caller removes the bytes that it sends.
     pub fn piece(&mut self) -> Option<&mut OutBuf> {
         (self.chained == 0).then_some(&mut self.tail)
     }
@@ -68,7 +68,7 @@ impl PendingFrames {
     }
 }
 
-/// How much of a peer's input a connection processes before others get their turn. Counted by work, since
+/// Limits the input of a peer that a connection processes before other tasks run. Counted by work, since
 /// small frames and small requests cost far more than their bytes.
 #[derive(Debug, Default)]
 pub struct Turn {
@@ -76,13 +76,13 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Of a frame, whatever it brings.
+    /// The cost of a frame, independent of its content.
     pub const FRAME: usize = 1;
 
-    /// Of the head of a message besides: a request may be served at once.
+    /// The additional cost of a message's head: a request may be served at once.
     pub const MESSAGE: usize = 15;
 
-    /// Of a turn: 32 requests, or 512 other frames.
+    /// The work of a turn: 32 requests, or 512 other frames.
     const WORK_MAX: usize = 512;
 
     /// Work was done.

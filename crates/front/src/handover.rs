@@ -1,8 +1,8 @@
 //! A connection on its way from one listening socket to another: `pass` of `stream`. nginx:
 //! `ngx_stream_pass_module`.
 //!
-//! The protocol that gives the connection away finds the destination through [`ListenerDirectory`]; there the
-//! connection starts over, as if it had just been accepted.
+//! The passing protocol finds the destination through [`ListenerDirectory`], where the connection starts
+//! over as if it had just been accepted.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Handover {
     pub stream: Stream,
     /// The client's address.
     pub peer: Address,
-    /// Its local address from now on.
+    /// The local address from now on.
     pub local: Address,
     /// The listening socket from now on.
     pub listen: Arc<ListenAddress>,
@@ -35,7 +35,7 @@ pub struct Handover {
 
 /// The listening sockets of all protocols, on one worker.
 pub trait ListenerDirectory {
-    /// The socket of an address, if something listens there.
+    /// The listening socket of an address, if there is one.
     fn find(&self, address: &Address) -> Option<Arc<ListenAddress>>;
 
     /// Serves a connection as if it had been accepted there.

@@ -46,7 +46,7 @@ pub struct ListenDirective {
 /// Reads a directive: one for each of its addresses.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the directive is invalid.
 pub fn read(
     cx: &mut Cx<'_>,
     node: &Node,

@@ -95,7 +95,7 @@ impl Logs {
         self.writer.replace(|path| fresh(Path::new(path)));
     }
 
-    /// Writes what is still waiting; false if that took longer than `limit`.
+    /// Writes pending lines; false if that took longer than `limit`.
     pub fn flush(&self, limit: Duration) -> bool {
         self.writer.flush(limit)
     }

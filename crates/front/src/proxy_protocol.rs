@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2: a proxy in front states the client's address before
-//! anything else. Specification: haproxy's `doc/proxy-protocol.txt`. nginx: `ngx_proxy_protocol.c`.
+//! The PROXY protocol, versions 1 and 2: a proxy in front sends the client's address as the first bytes.
+//! Specification: haproxy's `doc/proxy-protocol.txt`. nginx: `ngx_proxy_protocol.c`.
 //!
 //! Used by the connection task where `listen` has `proxy_protocol`. Pure: bytes in, header out.
 
@@ -12,7 +12,7 @@ pub const HEADER_BYTES_MAX: usize = 4096;
 /// Longest header of version 1, line end included.
 const LINE_BYTES_MAX: usize = 107;
 
-/// What follows `PROXY ` in version 1.
+/// The address family after `PROXY ` in version 1.
 const FAMILIES: [&[u8]; 3] = [b"TCP4 ", b"TCP6 ", b"UNKNOWN"];
 
 /// The signature of version 2.
@@ -129,7 +129,7 @@ fn version_2(bytes: &[u8]) -> Result<Option<Parsed>, Broken> {
         return Err(Broken);
     }
     let Some(rest) = bytes.get(FIXED_BYTES..end) else { return Ok(None) };
-    // LOCAL, or something else than TCP: the connection's own addresses count.
+    // LOCAL, or a protocol other than TCP: the connection's own addresses apply.
     if command != 1 || transport != 1 {
         return Ok(Some((None, end)));
     }
@@ -247,7 +247,7 @@ fn kind(name: &[u8], names: &[(&[u8], u8)]) -> Option<u8> {
     names.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
 }
 
-/// The value of the first TLV of a type; what is malformed ends the search.
+/// The value of the first TLV of a type; malformed data ends the search.
 fn find(mut tlvs: &[u8], wanted: u8) -> Option<&[u8]> {
     while let [kind, high, low, rest @ ..] = tlvs {
         let len = usize::from(u16::from_be_bytes([*high, *low]));

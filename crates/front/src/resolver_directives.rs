@@ -14,12 +14,12 @@ use nowait_upstream::conf::ResolverSetting;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResolverId(pub u32);
 
-/// How the names of a location or a server are resolved.
+/// The resolver of a location or a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolving {
-    /// Which resolver; `None`: the system's.
+    /// The number of the resolver; `None`: the system's.
     pub resolver: Option<ResolverId>,
-    /// How long that may take.
+    /// Time limit of a resolution.
     pub timeout: Msec,
 }
 
@@ -51,7 +51,7 @@ impl NamedResolvers {
 }
 
 impl Resolving {
-    /// What the directives say.
+    /// The values of the directives.
     pub fn new(cx: &mut Cx<'_>, resolver: Option<&ResolverSetting>, timeout: Msec) -> Self {
         let named = cx.global::<NamedResolvers>();
         Self { resolver: resolver.map(|setting| named.number(setting)), timeout }

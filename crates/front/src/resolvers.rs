@@ -26,8 +26,8 @@ pub struct Resolvers {
 }
 
 impl Resolvers {
-    /// Makes those that the configuration names. One whose settings stay is taken over from the
-    /// previous configuration with all that it knows. Files are read in `pool`.
+    /// Makes the resolvers of the configuration. A resolver with unchanged settings is taken over from the
+    /// previous configuration with its cache. Files are read in `pool`.
     pub fn new(settings: &[Arc<ResolverSettings>], pool: &Pool, previous: Option<&Self>) -> Self {
         let system = match previous {
             Some(previous) => {
@@ -54,15 +54,15 @@ impl Resolvers {
         id.and_then(|id| self.all.get(id.0 as usize)).unwrap_or(&self.system)
     }
 
-    /// Those that directives name, for status pages.
+    /// The resolvers of directives, for status pages.
     pub fn iter(&self) -> impl Iterator<Item = &Resolver> {
         self.all.iter()
     }
 }
 
-/// Starts the tasks of this worker that keep names of servers current. Each name is one worker's.
-/// They end with their handles, and when the worker is told to stop. `default`: how names are
-/// resolved where no group says otherwise; `log`: the error log of the configuration.
+/// Starts the tasks of this worker that keep names of servers current. Each name is assigned to
+/// one worker. The tasks end with their handles, and when the worker is told to stop. `default`:
+/// the resolver of groups without their own; `log`: the error log of the configuration.
 pub fn watch_names<N>(
     upstreams: &Upstreams<N>,
     resolvers: &Resolvers,
@@ -113,9 +113,9 @@ pub struct NamedServer<'a> {
 /// A name has no servers. Displayed in nginx's words.
 #[derive(Debug)]
 pub enum NotFound {
-    /// No name server knows it, or none has replied.
+    /// No name server knows the name, or none has replied.
     Unresolved(String, ResolveError),
-    /// It is no block, and has no port.
+    /// The name has no block and no port.
     NoPort(String),
 }
 
@@ -130,9 +130,9 @@ impl fmt::Display for NotFound {
 
 impl std::error::Error for NotFound {}
 
-/// The servers that a text with variables names: those of an `upstream` block, else those that its
-/// host has now. A name is resolved as `resolver_directives` says. nginx: `ngx_http_upstream_init_request`,
-/// `ngx_stream_proxy_handler`.
+/// The servers named by a text with variables: those of an `upstream` block, or else the current addresses
+/// of the host. Names are resolved according to `resolver_directives`. nginx:
+/// `ngx_http_upstream_init_request`, `ngx_stream_proxy_handler`.
 ///
 /// # Errors
 /// [`NotFound`].

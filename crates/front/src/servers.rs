@@ -1,5 +1,5 @@
-//! Virtual servers: their names, and which one serves a name at an address. nginx: `server_name`,
-//! `ngx_http_add_listen`, `ngx_http_optimize_servers`, and their copies for `stream`.
+//! Virtual servers: their names, and the choice of the server for a name at an address. nginx:
+//! `server_name`, `ngx_http_add_listen`, `ngx_http_optimize_servers`, and their copies for `stream`.
 //!
 //! Protocols have the row of `server_name`, and call [`read_names`] to evaluate it, and [`build`]
 //! once all servers are known.
@@ -25,7 +25,7 @@ pub struct ListenId(pub u32);
 
 /// A listening socket and the servers behind it.
 pub struct Listen {
-    /// How the socket is opened.
+    /// The parameters of the socket.
     pub spec: ListenSpec,
     /// Servers by the local address of a connection; a wildcard socket may serve several.
     addresses: Vec<(ListenAddress, Virtual)>,
@@ -41,7 +41,7 @@ pub struct Virtual {
     pub has_choice: bool,
     /// Connections begin with the PROXY protocol.
     pub proxy_protocol: bool,
-    /// Connections speak TLS: where that is said.
+    /// The position of the `ssl` parameter, if connections use TLS.
     pub ssl: Option<Span>,
     /// All servers of the address.
     pub all: Vec<ServerId>,
@@ -90,13 +90,13 @@ pub enum ServerName {
     Regex(Regex),
 }
 
-/// A name of a server as it stands, and compiled if it is a regular expression.
+/// A name of a server as written, and compiled if it is a regular expression.
 pub struct ConfiguredName {
-    /// What `$server_name` shows of it.
+    /// The value of `$server_name`.
     pub shown: Bytes,
     /// The name.
     pub name: ServerName,
-    /// Where it stands.
+    /// Position in the configuration.
     pub span: Span,
 }
 
@@ -110,7 +110,7 @@ impl ConfiguredName {
 /// Reads a `server_name`; names captured by expressions are variables of `N`.
 ///
 /// # Errors
-/// A name that is none.
+/// An invalid name.
 pub fn read_names<N: Namespace>(
     cx: &mut Cx<'_>,
     node: &Node,
@@ -135,13 +135,13 @@ pub fn read_names<N: Namespace>(
     Ok(all)
 }
 
-/// What a server contributes to its addresses.
+/// The listening sockets and names of a server.
 pub struct ServerListens {
     /// The server.
     pub id: ServerId,
-    /// Its `listen` directives.
+    /// The `listen` directives.
     pub listens: Vec<ListenDirective>,
-    /// Its names.
+    /// The names.
     pub names: Vec<ConfiguredName>,
 }
 
@@ -177,7 +177,7 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
                     http2: false,
                 }
             });
-            // Those of one server follow each other.
+            // Names of one server are adjacent.
             if entry.servers.last() == Some(&server.id) {
                 cx.report(
                     Diagnostic::emerg(format!("a duplicate listen {address}")).at(directive.span),
@@ -284,6 +284,7 @@ fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens])
         }
     }
     names.seal(Regex::pattern);
+    names.frequent().for_each(Regex::prepare);
     Virtual {
         default_server: entry.default.map_or(entry.first, |(id, _)| id),
         has_choice: entry.servers.len() > 1 || names.has_regexes(),

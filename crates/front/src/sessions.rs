@@ -1,4 +1,4 @@
-//! The `stream` part of status pages: `http` serves the pages, but knows no sessions.
+//! The `stream` part of status pages: `http` serves the pages, but has no sessions.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct SessionsReport {
     pub active: u64,
     /// UDP sessions in progress.
     pub udp_active: u64,
-    /// Client datagrams that were dropped for want of room.
+    /// Client datagrams dropped because a buffer was full.
     pub udp_dropped: u64,
     /// Groups of upstream servers that have a block.
     pub upstreams: Vec<Arc<Group>>,

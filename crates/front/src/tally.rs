@@ -1,5 +1,5 @@
-//! Counters that each worker keeps in memory that only it writes to, with plain loads and stores;
-//! readers sum up the workers. A sum taken meanwhile may miss concurrent changes.
+//! Counters of workers. Each worker writes only its own memory, with plain loads and stores; readers sum up
+//! all workers. A sum may miss concurrent changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

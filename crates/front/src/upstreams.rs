@@ -1,5 +1,5 @@
-//! Groups of servers: those of `upstream` blocks, and those that an address or a name in
-//! `proxy_pass` and its relatives stands for. nginx: `ngx_http_upstream_add`,
+//! Groups of servers: those of `upstream` blocks, and those of an address or a name in
+//! `proxy_pass` and similar directives. nginx: `ngx_http_upstream_add`,
 //! `ngx_stream_upstream_add`.
 //!
 //! While the configuration is read, directives refer to groups by number ([`Groups`]); a block may
@@ -35,7 +35,7 @@ pub struct Groups<N> {
     of: PhantomData<fn(N)>,
 }
 
-// Derived, it would ask the same of the subject.
+// A derive would require the same of the subject.
 impl<N> Default for Groups<N> {
     fn default() -> Self {
         Self { entries: Vec::new(), blocks: Vec::new(), of: PhantomData }
@@ -53,7 +53,7 @@ pub struct UpstreamServer {
     pub port: Option<u16>,
     /// The port of the protocol; `None`: one has to be written, but for a block.
     pub default_port: Option<u16>,
-    /// Where it stands.
+    /// Position in the configuration.
     pub span: Span,
 }
 
@@ -133,7 +133,7 @@ impl<N: Namespace> Groups<N> {
     /// Reads an `upstream` block.
     ///
     /// # Errors
-    /// What is wrong with it; faults of its lines go to `cx`.
+    /// The reason why the block is invalid; errors of its lines are reported to `cx`.
     pub fn read(cx: &mut Cx<'_>, node: &Node, inside: Context) -> Result<(), Diagnostic> {
         let conf = nowait_upstream::conf::read(cx, node, inside)?;
         let name = node.args.first().ok_or_else(|| node.arity_error())?;
@@ -210,7 +210,7 @@ impl UpstreamServer {
         })
     }
 
-    /// The group that an address or a name stands for.
+    /// The group of an address or a name.
     fn implicit<N>(self) -> Upstream<N> {
         // The code that refers to it has checked it; else there is no server, and no answer.
         let target = nowait_upstream::conf::target(&self.text, self.final_port().unwrap_or(0));
@@ -233,7 +233,7 @@ pub struct Upstream<N> {
     pub explicit: bool,
     /// Its own resolver.
     pub resolver: Option<ResolverId>,
-    /// `None` where the subject is asked for nothing.
+    /// `None` if no property of the subject is needed.
     texts: Option<Arc<Texts<N>>>,
 }
 
@@ -317,7 +317,7 @@ impl<N: Namespace> Upstream<N> {
         })
     }
 
-    /// `sticky cookie`: what the cookie has besides its value.
+    /// `sticky cookie`: the attributes of the cookie.
     pub fn cookie(&self, subject: &N::Subject) -> Option<CookieTexts<'_>> {
         let texts = self.texts.as_deref()?;
         let Some(Sticky::Cookie(conf)) = &self.group.conf().sticky else { return None };
@@ -328,8 +328,8 @@ impl<N: Namespace> Upstream<N> {
         Some(CookieTexts { conf, domain, samesite })
     }
 
-    /// `sticky learn`: what there is to learn of a response of `peer`, whose variables the subject
-    /// has by now. True: its header is enough.
+    /// `sticky learn`: records the session of a response of `peer`, whose variables the subject has by now.
+    /// True: its header is enough.
     pub fn learning(
         &self,
         subject: &N::Subject,
@@ -383,10 +383,9 @@ fn first<N: Namespace>(texts: &[Complex<N>], subject: &N::Subject) -> Option<Byt
 #[derive(Debug)]
 pub struct Upstreams<N> {
     all: Box<[Upstream<N>]>,
-    /// Those of blocks, by name in lower case.
+    /// The groups of blocks, by name in lower case.
     names: HashMap<Vec<u8>, GroupId>,
-    /// Further numbers of groups: of those that were named before their blocks by URLs with
-    /// different default ports.
+    /// Further numbers of groups that were named before their blocks by URLs with different default ports.
     repeated: Vec<usize>,
 }
 
@@ -424,8 +423,8 @@ impl<N> Upstreams<N> {
         names.into_iter().map(|(_, id)| &self.get(*id).group)
     }
 
-    /// Takes over what the previous configuration's groups of the same names know of their peers.
-    // nginx differs: every reload starts afresh, except for addresses of names.
+    /// Takes over the state of peers from the previous configuration's groups of the same names.
+    // nginx differs: every reload resets the state, except for addresses of names.
     pub fn adopt(&self, previous: &Self) {
         for new in &self.all {
             let conf = new.group.conf();

@@ -8,7 +8,7 @@ use nowait_message::{Known, ResponseBuilder};
 
 use crate::{BodyEvent, BodyStep, Error, HeadEvent, HeadStep};
 
-/// What the response to a request depends on.
+/// The properties of a request that its response depends on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CgiContext {
     /// The method is HEAD: content is of no use.
@@ -52,7 +52,7 @@ impl CgiResponse {
     /// Reads the head into `head`, which must be the same one for all of it.
     ///
     /// # Errors
-    /// The mistake of the application.
+    /// The application's error.
     pub fn receive_head(
         &mut self,
         head: &mut ResponseBuilder,

@@ -1,4 +1,4 @@
-//! What applications do wrong.
+//! Errors of applications.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use nowait_h1::ResponseError;
 pub enum Error {
     /// The head of a response is malformed or too large.
     Head(ResponseError),
-    /// `Status` has this value, which is none.
+    /// `Status` has this invalid value.
     Status(Vec<u8>),
     /// A FastCGI record of this version.
     Version(u8),
@@ -29,13 +29,13 @@ pub enum Error {
     EndlessStderr,
     /// Too many FastCGI records without content.
     EmptyRecords,
-    /// The line of memcached is none of its responses.
+    /// The line is not a response of memcached.
     Line(Vec<u8>),
-    /// It is a response for another key.
+    /// The response is for another key.
     Key(Vec<u8>),
-    /// Its flags are no number.
+    /// The flags are no number.
     Flags(Vec<u8>),
-    /// Its length is no number.
+    /// The length is no number.
     Length(Vec<u8>),
     /// The connection was closed before the response was complete.
     Closed,

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use crate::{BodyEvent, BodyStep, Error};
 
-/// Most bytes of a line that an error shows.
+/// Maximum number of bytes of a line that an error shows.
 const SHOWN_BYTES_MAX: usize = 256;
 
-/// What follows a value.
+/// The line after a value.
 const END: &[u8] = b"\r\nEND\r\n";
 
 /// The response to `get`.
@@ -20,9 +20,9 @@ pub struct GetResponse {
     line: Vec<u8>,
     /// Bytes of the value that are still to come.
     left: u64,
-    /// How much of [`END`] has come; all of it: the response is complete.
+    /// The received bytes of [`END`]; if all, the response is complete.
     ended: usize,
-    /// Something else came in its place.
+    /// Other data arrived in its place.
     spoilt: bool,
 }
 
@@ -31,12 +31,12 @@ pub struct GetResponse {
 pub enum ResponseLine {
     /// There is a value.
     Value {
-        /// What a client had stored with it.
+        /// The flags stored with the value.
         flags: Flags,
         /// Bytes.
         length: u64,
     },
-    /// There is none.
+    /// No value.
     Missing,
 }
 

@@ -9,7 +9,7 @@
 /// A parameter is written in three steps: [`open`](Self::open), the value, [`close`](Self::close). If it
 /// is dropped after all, its bytes are truncated.
 pub trait ParamForm {
-    /// Why a parameter cannot be sent.
+    /// The reason why a parameter cannot be sent.
     type Error;
 
     /// Appends what precedes the value of a parameter. `name` appends its name, which has `name_bytes`.

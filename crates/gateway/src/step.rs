@@ -1,4 +1,4 @@
-//! What happens while a response is received.
+//! Steps of receiving a response.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub struct HeadStep {
 pub enum HeadEvent {
     /// All input is consumed, and the head is incomplete.
     NeedMore,
-    /// What the application has written for a log. Nothing of it belongs to the head.
+    /// Output of the application for a log, not part of the head.
     Stderr(Vec<u8>),
     /// A part of such a text, the rest of which is to come.
     StderrPart,
@@ -40,7 +40,7 @@ pub enum BodyEvent {
     NeedMore,
     /// Content: this range of the input, never empty.
     Data(Range<usize>),
-    /// What the application has written for a log.
+    /// Output of the application for a log.
     Stderr(Vec<u8>),
     /// More follows than the head has announced. The body ends here; reported once.
     Excess,

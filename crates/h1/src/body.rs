@@ -144,6 +144,27 @@ impl BodyDecoder {
         }
     }
 
+    /// Bytes still to come if nothing but them follows: the body has a `Content-Length`.
+    pub fn unframed(&self) -> Option<u64> {
+        match self.state {
+            BodyState::Known { left } => Some(left),
+            _ => None,
+        }
+    }
+
+    /// Counts body bytes that have passed without [`receive`](Self::receive): at most
+    /// [`unframed`](Self::unframed).
+    pub fn skip(&mut self, bytes: u64) {
+        debug_assert!(self.unframed().is_some_and(|left| bytes <= left));
+        if let BodyState::Known { left } = self.state {
+            self.received = self.received.saturating_add(bytes);
+            self.state = match left.saturating_sub(bytes) {
+                0 => BodyState::End,
+                left => BodyState::Known { left },
+            };
+        }
+    }
+
     /// Whether the body has been read to its end.
     pub fn is_complete(&self) -> bool {
         self.state == BodyState::End

@@ -177,6 +177,12 @@ impl ClientConnection {
         })
     }
 
+    /// Counts bytes of the body that have passed without [`receive_body`](Self::receive_body): at most
+    /// [`BodyDecoder::unframed`].
+    pub fn skip_body(&mut self, bytes: u64) {
+        self.body.skip(bytes);
+    }
+
     /// Whether another protocol, or a tunnel, follows the head: it was a 101 that the request asked
     /// for, or a 2xx to CONNECT.
     pub fn is_switched(&self) -> bool {

@@ -1,9 +1,9 @@
 //! Writing heads and chunk framing into the caller's buffer.
 //!
-//! The caller decides which fields to write, in which order. Two things are never emitted, no matter what
-//! the caller passes: a CR, LF or NUL inside a value (each becomes a space, as RFC 9110 section 5.5
-//! advises), and a field whose name has other characters than visible ASCII, or a colon (it is omitted).
-//! So no variable in `add_header` can split a response.
+//! The caller decides which fields to write, in which order. Two things are never emitted, for any input
+//! of the caller: a CR, LF or NUL inside a value (each becomes a space, as RFC 9110 section 5.5 advises),
+//! and a field whose name has other characters than visible ASCII, or a colon (it is omitted). So no
+//! variable in `add_header` can split a response.
 
 use bytes::BufMut;
 
@@ -11,13 +11,13 @@ use crate::status_line;
 use nowait_message::Fields;
 use nowait_message::scan::is_passable_name;
 
-/// What follows the data of a chunk.
+/// The end of a chunk after its data.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
 /// The last chunk, without trailers.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// An interim response that asks for the body.
+/// The interim response that requests the body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Writes one head.
@@ -43,7 +43,7 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
         HeadWriter { out }
     }
 
-    /// Goes on with a head that has begun in `out`.
+    /// Continues a head that was begun in `out`.
     #[inline]
     pub fn resume(out: &'a mut B) -> Self {
         HeadWriter { out }

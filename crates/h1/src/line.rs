@@ -121,7 +121,7 @@ fn target(bytes: &[u8], start: usize, line: &mut ControlData) -> Parsed<(), Requ
                 }
                 at += 1;
             }
-            // nginx differs: it takes any scheme, and responds with what it has under HTTP's.
+            // nginx differs: it accepts any scheme, and treats it as HTTP.
             if !is_served_scheme(line.scheme.of(bytes)) {
                 return Err(RequestError::InvalidRequest);
             }
@@ -161,7 +161,7 @@ fn has_port(authority: &[u8]) -> bool {
 
 /// Path and query from `start`; ends before a space or line terminator.
 //
-// nginx differs: it takes a fragment, which it cuts off for its own purposes and sends to servers behind it.
+// nginx differs: it accepts a fragment, which it removes from its own URI, but sends to upstream servers.
 fn path(bytes: &[u8], start: usize, line: &mut ControlData) -> Parsed<(), RequestError> {
     let (shape, length) = Shape::scan(&bytes[start..]);
     let end = start + length;
@@ -343,19 +343,19 @@ pub(crate) fn field_line(bytes: &[u8], limits: &Limits) -> Parsed<FieldLine, Bad
 /// control characters that needs no trimming, CRLF or, from many applications behind CGI, a line feed.
 pub(crate) struct PlainLine {
     pub(crate) known: Option<Known>,
-    /// Where the name ends.
+    /// The end of the name.
     pub(crate) name_end: usize,
-    /// Where the value ends.
+    /// The end of the value.
     pub(crate) end: usize,
-    /// Where the line ends.
+    /// The end of the line.
     pub(crate) next: usize,
 }
 
-/// What the colon and the space after a name take.
+/// The length of the colon and the space after a name.
 pub(crate) const COLON_SPACE: usize = 2;
 
-/// The plain line that begins `bytes`. `None`: [`field_line`] decides; what this accepts, it accepts in
-/// the same way.
+/// The plain line that begins `bytes`. `None`: [`field_line`] decides. Accepted lines have the same result
+/// in both.
 #[inline(always)]
 pub(crate) fn plain_line(bytes: &[u8]) -> Option<PlainLine> {
     let (known, name_end) = match Known::before_colon(bytes) {

@@ -67,7 +67,7 @@ pub(crate) trait HeadLines {
     fn bytes(&mut self) -> &mut Vec<u8>;
 }
 
-/// Where a field is.
+/// The position of a field.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FieldSpans {
     pub(crate) name: Span,
@@ -80,9 +80,9 @@ pub(crate) struct FieldSpans {
 /// Progress of a head. Cheap to keep for an idle connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HeadProgress {
-    /// Where the current line begins, from the head's first byte.
+    /// The start of the current line, from the head's first byte.
     at: usize,
-    /// How much of the current line has been scanned.
+    /// The scanned bytes of the current line.
     seen: usize,
     budget: Budget,
     in_fields: bool,
@@ -124,7 +124,7 @@ impl HeadProgress {
         result
     }
 
-    /// The fast path: nothing is copied before the head is complete or the input ends.
+    /// The fast path: no bytes are copied before the head is complete or the input ends.
     fn receive_first<H: HeadLines>(
         &mut self,
         head: &mut H,

@@ -1,5 +1,5 @@
-//! What HTTP/1.1 adds to the head of a request: framing, the options of `Connection`, and lines for the
-//! log. Kept by [`crate::server::Connection`], which fills a [`RequestHead`].
+//! The parts of a request's head specific to HTTP/1.1: framing, the options of `Connection`, and lines for
+//! the log. Kept by [`crate::server::Connection`], which fills a [`RequestHead`].
 
 use crate::error::RequestError;
 use crate::line::{ParsedLine, request_line};
@@ -44,11 +44,11 @@ impl ConnectionTokens {
     }
 }
 
-/// What a connection keeps of a request besides its head.
+/// The state of a request besides its head.
 #[derive(Debug, Default)]
 pub(crate) struct RequestFraming {
     chunked: bool,
-    /// Where the fields begin.
+    /// The start of the fields.
     fields_at: u32,
     pub(crate) options: ConnectionTokens,
     /// Lines for the log; few requests have any.
@@ -58,7 +58,7 @@ pub(crate) struct RequestFraming {
 /// Lines that are only logged, as spans of the head's text.
 #[derive(Debug, Default)]
 pub(crate) struct OddLines {
-    /// How many fields were dropped.
+    /// The number of dropped fields.
     pub(crate) ignored: u32,
     /// The first of them.
     pub(crate) lines: Vec<Span>,
@@ -77,7 +77,7 @@ impl RequestFraming {
         }
     }
 
-    /// Whether the client lets the connection persist (RFC 9112 section 9.3).
+    /// Whether the client allows the connection to persist (RFC 9112 section 9.3).
     pub(crate) fn keep_alive(&self, version: Version) -> bool {
         match version {
             Version::Http09 => false,

@@ -1,4 +1,4 @@
-//! What HTTP/1.1 adds to the head of a response: framing, and the options of `Connection`. Kept by
+//! The parts of a response's head specific to HTTP/1.1: framing, and the options of `Connection`. Kept by
 //! [`crate::client::Connection`], which fills a [`ResponseBuilder`].
 
 use crate::Limits;
@@ -8,7 +8,7 @@ use crate::reader::{FieldSpans, HeadLines};
 use crate::request::ConnectionTokens;
 use nowait_message::{FieldPosition, Known, ResponseBuilder, Span, Version};
 
-/// What a connection keeps of a response besides its head.
+/// The state of a response besides its head.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ResponseFraming {
     /// The body is chunked.
@@ -17,7 +17,7 @@ pub(crate) struct ResponseFraming {
 }
 
 impl ResponseFraming {
-    /// Whether the upstream lets the connection persist (RFC 9112 section 9.3).
+    /// Whether the upstream allows the connection to persist (RFC 9112 section 9.3).
     pub(crate) fn keep_alive(self, version: Version) -> bool {
         match version {
             Version::Http11 => !self.options.close,

@@ -124,12 +124,12 @@ impl ServerConnection {
         self.framing.options
     }
 
-    /// Whether the client lets the connection persist (RFC 9112 section 9.3).
+    /// Whether the client allows the connection to persist (RFC 9112 section 9.3).
     pub fn keep_alive(&self, head: &RequestHead) -> bool {
         self.framing.keep_alive(head.version())
     }
 
-    /// How many fields of the head had odd names and were dropped (`ignore_invalid_headers`).
+    /// The number of fields dropped because of odd names (`ignore_invalid_headers`).
     pub fn ignored_fields(&self) -> u32 {
         self.framing.odd.as_ref().map_or(0, |odd| odd.ignored)
     }

@@ -1,5 +1,5 @@
-//! Budgets against floods, counted without a clock: what costs us something and achieves nothing
-//! spends, useful work refills. A caller with a clock may refill them for time that has passed, so that
+//! Budgets against floods, counted without a clock: costly frames without effect spend them, useful
+//! work refills them. A caller with a clock may refill them for time that has passed, so that
 //! long-lived connections with little traffic never run out.
 
 use crate::Limits;
@@ -17,7 +17,7 @@ const FRAMES_PER_SECOND: u32 = 50;
 /// Resets, and refused streams, that a second pays for.
 const STREAMS_PER_SECOND: u32 = 10;
 
-/// What is left of each [`Flood`].
+/// The remaining budget of each [`Flood`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budgets {
     frames: u32,
@@ -61,8 +61,8 @@ impl Budgets {
         self.content(limits, bytes);
     }
 
-    /// A window was enlarged. What gives back what content has used up is no flood, unless it comes
-    /// in crumbs.
+    /// A window was enlarged. Updates that return the window used by content are no flood, unless they are
+    /// tiny.
     #[inline]
     pub(crate) fn window(&mut self, increment: u32) -> Result<(), ConnectionError> {
         match self.lent.checked_sub(increment.into()) {

@@ -31,7 +31,7 @@ pub struct RequestControl<'a> {
     pub protocol: Option<&'a [u8]>,
 }
 
-/// Why no stream can be opened. Nothing was written.
+/// The reason why no stream can be opened. No frame was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenError {
     /// As many streams are open as the server allows.
@@ -52,7 +52,7 @@ impl std::fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 impl ClientConnection {
-    /// How many more streams may be opened now.
+    /// The number of further streams that may be opened now.
     pub fn can_open(&self) -> usize {
         if self.is_going_away() || self.next_stream().is_none() {
             return 0;

@@ -1,5 +1,5 @@
-//! Errors, and whose fault they are: every one here is the peer's. What follows is in the type: a
-//! [`ConnectionError`] ends the connection, a [`StreamError`] one stream.
+//! Errors, all of them the peer's fault. The type determines the consequence: a [`ConnectionError`] ends
+//! the connection, a [`StreamError`] one stream.
 //!
 //! [`ConnectionError::code`] and [`StreamError::code`] are the only places that choose codes for the
 //! wire. Where RFC 9113 leaves a choice (section 5.4: "an endpoint MAY use any applicable error
@@ -52,8 +52,8 @@ codes! {
 /// A budget of [`crate::Limits`] that the peer has used up. All of them are refilled by useful work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flood {
-    /// Frames that achieve nothing: PING, SETTINGS, PRIORITY, empty DATA, small window updates, frames
-    /// of unknown types or of closed streams. [`crate::Limits::idle_frames_max`].
+    /// Frames without effect: PING, SETTINGS, PRIORITY, empty DATA, small window updates, frames of unknown
+    /// types or of closed streams. [`crate::Limits::idle_frames_max`].
     Frames,
     /// Streams that were opened to be reset, by the peer or by its errors (CVE-2023-44487,
     /// CVE-2025-8671). [`crate::Limits::resets_max`].
@@ -199,7 +199,7 @@ impl From<hpack::HpackError> for ConnectionError {
     }
 }
 
-/// The peer has broken the rules in a way that ends one stream.
+/// A violation by the peer that ends one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StreamError {
     /// The message is malformed (RFC 9113 section 8.1.1).
@@ -244,7 +244,7 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// Why a message is malformed. nginx answers most of these with 400.
+/// The reason why a message is malformed. nginx responds to most of these with 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Malformed {
     /// A name with upper-case letters, or with octets that no name has.

@@ -19,10 +19,10 @@ pub const FRAME_SIZE_MAX: u32 = (1 << 24) - 1;
 /// The largest flow-control window.
 pub const WINDOW_MAX: u32 = (1 << 31) - 1;
 
-/// A flow-control window that nothing has changed.
+/// The initial flow-control window.
 pub const WINDOW_DEFAULT: u32 = 65_535;
 
-/// What a client sends before its first frame.
+/// The preface that a client sends before its first frame.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The number of a stream; 0 is the connection.
@@ -133,7 +133,7 @@ impl FrameType {
     }
 }
 
-/// Flags of a frame; each type knows its own and ignores the others.
+/// Flags of a frame; each type defines its own and ignores the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags(pub u8);
 

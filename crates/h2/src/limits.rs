@@ -1,4 +1,4 @@
-//! What a peer may have and do. Every bound has a documented result, and none needs a clock.
+//! Limits for a peer. Every limit has a documented result, and none needs a clock.
 
 use crate::frame::{FRAME_SIZE_DEFAULT, WINDOW_MAX};
 use crate::hpack::TABLE_SIZE_DEFAULT;

@@ -1,4 +1,4 @@
-//! Which messages are malformed (RFC 9113 section 8): each field by itself, by [`fault`], and field by
+//! Checks for malformed messages (RFC 9113 section 8): each field by itself, by [`fault`], and field by
 //! field while a block is decoded, by [`HeadCheck`].
 //!
 //! "Intermediaries that process HTTP requests or responses MUST NOT forward a malformed request or
@@ -10,7 +10,7 @@ use nowait_message::scan;
 use crate::error::Malformed;
 use crate::hpack::{HpackField, Token};
 
-/// What a block is.
+/// The kind of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
     Request {
@@ -23,7 +23,7 @@ pub(crate) enum Expected {
     },
 }
 
-/// What the protocol itself needs to know of a head.
+/// The parts of a head needed by the protocol itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HeadFacts {
     /// The status of a response.
@@ -178,7 +178,7 @@ impl HeadCheck {
         }
         match field.token {
             // "HTTP/2 implementations SHOULD validate field names and values according to their
-            // definitions" (RFC 9113 section 8.2.1). Heads are checked by those who read them.
+            // definitions" (RFC 9113 section 8.2.1). Heads are checked by their readers.
             Token::OTHER
                 if self.expected == (Expected::Trailers { only_tokens: true })
                     && !scan::is_token(field.name) =>
@@ -197,7 +197,7 @@ impl HeadCheck {
     }
 }
 
-/// Why a field is malformed in any block.
+/// The reason why a field is malformed in any block.
 pub(crate) fn fault(name: &[u8], value: &[u8], token: Token) -> Option<Malformed> {
     let result = match name {
         [b':', ..] => pseudo(name, value, token),

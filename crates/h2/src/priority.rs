@@ -1,6 +1,6 @@
 //! Priorities of responses (RFC 9218): the value of the `Priority` field and of PRIORITY_UPDATE.
 
-/// How a response is to be sent.
+/// The priority of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Priority {
     /// From 0, which comes first, to 7.
@@ -11,8 +11,8 @@ pub struct Priority {
 }
 
 impl Default for Priority {
-    /// Of a stream whose client says nothing. It takes turns, unlike in RFC 9218: clients that don't
-    /// know priorities must not wait for each other's large responses.
+    /// For a stream without a priority. It takes turns, unlike in RFC 9218: clients that don't know
+    /// priorities must not wait for each other's large responses.
     fn default() -> Self {
         Priority { urgency: URGENCY_DEFAULT, incremental: true }
     }
@@ -26,7 +26,7 @@ impl Priority {
     pub fn parse(value: &[u8]) -> Priority {
         let mut priority = Priority { urgency: URGENCY_DEFAULT, incremental: false };
         for member in value.split(|&octet| octet == b',') {
-            // Parameters of members mean nothing.
+            // Parameters of members are ignored.
             let member = member.split(|&octet| octet == b';').next().unwrap_or_default();
             match member.trim_ascii() {
                 [b'u', b'=', digit @ b'0'..=b'7'] => priority.urgency = digit - b'0',

@@ -14,12 +14,12 @@ const RESET_MEMORY: usize = 64;
 /// The peer's half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remote {
-    /// Its head has not come (of a response).
+    /// The head has not come (of a response).
     Waiting,
     Open,
     Ended,
-    /// The message is malformed: nothing more of it matters. The stream remains for an answer, and
-    /// ends with this code.
+    /// The message is malformed, and the rest of it is ignored. The stream remains for a response, and ends
+    /// with this code.
     Faulty(ErrorCode),
 }
 
@@ -44,9 +44,9 @@ pub(crate) struct StreamState {
     pub(crate) held: u32,
     /// DATA still to come, if the message says how much.
     pub(crate) left: Option<u64>,
-    /// A caller asked for window, and there was none.
+    /// A caller waits for window.
     pub(crate) stalled: bool,
-    /// A caller has something to send.
+    /// A caller has data to send.
     pub(crate) ready: bool,
     pub(crate) priority: Priority,
     /// By a PRIORITY_UPDATE frame.

@@ -230,6 +230,7 @@ fn the_connection_has_a_window_of_its_own() {
     assert_eq!(send(&mut pair.server, one, 65_000, &mut out), 0);
     assert_eq!(send(&mut pair.server, three, 1000, &mut out), 465);
     assert_eq!(pair.server.next_ready(), None);
+    assert!(!pair.server.has_next());
     pair.to_client = out;
     pair.run();
     // The first stream is closed at the client, which gives back what it held of it.
@@ -436,6 +437,7 @@ fn turns() {
         pair.server.respond(id(stream), 200, &mut out).unwrap().finish(false);
         pair.server.set_ready(id(stream), true);
     }
+    assert!(pair.server.has_next());
     let mut order = Vec::new();
     while let Some(stream) = pair.server.next_ready() {
         let rest = &mut left[stream.get() as usize];
@@ -445,6 +447,7 @@ fn turns() {
         order.push(stream.get());
     }
     assert_eq!(order, [1, 3, 5, 1, 5, 1]);
+    assert!(!pair.server.has_next());
     assert_eq!(lines(&[]), output(&mut pair.server));
 }
 

@@ -1,6 +1,6 @@
-//! Which compressed content a client accepts. nginx: `ngx_http_gzip_ok`.
+//! The content codings that a client accepts. nginx: `ngx_http_gzip_ok`.
 //!
-//! Asked by modules that compress, decompress, or have compressed files. Compresses nothing itself.
+//! Used by modules that compress, decompress, or have compressed files.
 
 use nowait_message::{Known, Version};
 
@@ -20,7 +20,7 @@ pub enum Coding {
     Zstd,
 }
 
-/// What is known about a request and its response.
+/// The cached results for a request and its response.
 #[derive(Debug, Default)]
 struct State {
     /// Whether the client accepts gzip, once determined.
@@ -32,21 +32,21 @@ static STATE: Key<State> = Key::new();
 
 /// Records that the response depends on `Accept-Encoding`.
 pub fn set_varies(request: &mut Request) {
-    request.state.of_mut(&STATE).varies = true;
+    request.state_mut().of_mut(&STATE).varies = true;
 }
 
 /// Whether the response depends on `Accept-Encoding`.
 pub fn varies(request: &Request) -> bool {
-    request.state.get(&STATE).is_some_and(|state| state.varies)
+    request.state().get(&STATE).is_some_and(|state| state.varies)
 }
 
 /// Whether the client accepts gzip; determined once per request, as in nginx.
 pub fn is_accepted(request: &mut Request, head: &Head) -> bool {
-    if let Some(accepted) = request.state.get(&STATE).and_then(|state| state.accepted) {
+    if let Some(accepted) = request.state().get(&STATE).and_then(|state| state.accepted) {
         return accepted;
     }
     let accepted = test(request, head);
-    request.state.of_mut(&STATE).accepted = Some(accepted);
+    request.state_mut().of_mut(&STATE).accepted = Some(accepted);
     accepted
 }
 
@@ -60,19 +60,20 @@ fn test(request: &Request, head: &Head) -> bool {
         // A part of another response, which is compressed as a whole.
         return false;
     }
-    let Some(field) = request.head.header(Known::AcceptEncoding) else { return false };
-    if !accepts_gzip(field) || request.head.version() < lowest {
+    let Some(field) = request.head().header(Known::AcceptEncoding) else { return false };
+    if !accepts_gzip(field) || request.head().version() < lowest {
         return false;
     }
     let disable = conf.gzip_disable.as_ref();
     if disable.is_some_and(|disable| disable.msie6) && request.is_msie6() {
         return false;
     }
-    if request.head.fields().named(b"via").next().is_some() && !may_for_proxy(request, head, conf) {
+    if request.head().fields().named(b"via").next().is_some() && !may_for_proxy(request, head, conf)
+    {
         return false;
     }
     let agents = disable.map_or(&[][..], |disable| &disable.agents);
-    let Some(agent) = request.head.header(Known::UserAgent) else { return true };
+    let Some(agent) = request.head().header(Known::UserAgent) else { return true };
     !agents.iter().any(|regex| match regex.is_match(agent) {
         Ok(matches) => matches,
         Err(error) => {
@@ -89,7 +90,7 @@ fn may_for_proxy(request: &Request, head: &Head, conf: &AcceptEncodingConf) -> b
         return false;
     }
     if when(GzipProxied::ANY)
-        || (when(GzipProxied::AUTH) && request.head.header(Known::Authorization).is_some())
+        || (when(GzipProxied::AUTH) && request.head().header(Known::Authorization).is_some())
     {
         return true;
     }
@@ -182,7 +183,7 @@ pub fn weight(request: &Request, coding: Coding) -> u16 {
     if request.is_nested() {
         return 0;
     }
-    let field = request.head.header(Known::AcceptEncoding).unwrap_or_default();
+    let field = request.head().header(Known::AcceptEncoding).unwrap_or_default();
     weight_in(field, coding.name())
 }
 

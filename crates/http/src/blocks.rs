@@ -1,5 +1,4 @@
-//! The blocks: `http`, `server`, `location`, `types`; and how their scopes become one
-//! configuration.
+//! The blocks `http`, `server`, `location` and `types`, and the configuration made of their scopes.
 //!
 //! While the tree is read, every block only keeps its scope, since directives of an outer block may
 //! follow an inner one. When `http` ends, all chains of scopes are resolved. nginx:
@@ -17,12 +16,12 @@ use nowait_variables::Vocabulary;
 use crate::conf;
 use crate::conf::limit_except::{LimitExcept, LimitExceptLayer};
 use crate::conf::log::{LogConf, access_logs};
-use crate::conf::place::{PatternLayer, ServerNames};
+use crate::conf::uri_scope::{PatternLayer, ServerNames};
 use crate::conf::{HttpConf, Location, LocationId, Regex, Server, ServerId};
 use crate::conf::{body, client, files, http2, mime, pages};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::mime::Types;
-use crate::module::{Content, ContentLayer, ModuleList, Parts};
+use crate::module::{Content, ContentLayer, LocationBuilder, ModuleList};
 use crate::path::{Append, FilePath};
 use crate::request::Request;
 use crate::slots::Settings;
@@ -101,11 +100,11 @@ pub struct ServerLayer {
 /// The locations inside of a `server` or `location`.
 #[derive(Default)]
 struct LocationsLayer {
-    locations: Vec<Nested>,
+    locations: Vec<NestedLocation>,
 }
 
 /// A location inside of the block.
-struct Nested {
+struct NestedLocation {
     pattern: Pattern,
     regex: Option<Regex>,
     scope: Scope,
@@ -132,12 +131,12 @@ impl Default for DefaultTypes {
 
 /// The `http` block as it was read, until it is resolved.
 #[derive(Default)]
-pub struct Pending(Option<Scope>);
+pub struct UnresolvedHttp(Option<Scope>);
 
 fn http(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     cx.once(node)?;
     let scope = cx.block(Context::HTTP, node.children());
-    cx.global::<Pending>().0 = Some(scope);
+    cx.global::<UnresolvedHttp>().0 = Some(scope);
     Ok(())
 }
 
@@ -161,7 +160,7 @@ fn location(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let mut scope = cx.new_scope(Context::LOCATION);
     scope.layer::<PatternLayer>().0 = Some(pattern.clone());
     let scope = cx.block_in(scope, node.children());
-    cx.layer::<LocationsLayer>().locations.push(Nested {
+    cx.layer::<LocationsLayer>().locations.push(NestedLocation {
         pattern,
         regex,
         scope,
@@ -267,7 +266,7 @@ fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 ///
 /// Errors are reported to `cx`; the result is usable only if there were none.
 pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpConf> {
-    let mut http = cx.global::<Pending>().0.take()?;
+    let mut http = cx.global::<UnresolvedHttp>().0.take()?;
     let servers = std::mem::take(&mut http.layer::<HttpLayer>().servers);
     let locations = Vec::new();
     let mut build = Build { locations, in_server_with_locations: false, main, modules };
@@ -359,8 +358,8 @@ fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
 }
 
 struct Build<'a> {
-    /// The locations by their numbers; `None`: it will be made when the one around it is complete.
-    locations: Vec<Option<Made>>,
+    /// The locations by number; `None`: made when the enclosing one is complete.
+    locations: Vec<Option<BuiltLocation>>,
     /// The settings being resolved are those of a server that has locations.
     in_server_with_locations: bool,
     main: &'a Scope,
@@ -368,7 +367,7 @@ struct Build<'a> {
 }
 
 /// A location, and what names the handler of its content.
-struct Made {
+struct BuiltLocation {
     location: Location,
     content: Option<Content>,
 }
@@ -377,7 +376,10 @@ impl Build<'_> {
     /// All locations, which are complete.
     fn finish(self) -> Vec<Location> {
         let all = self.locations.into_iter();
-        all.map(|made| made.expect("who gives a number makes the location").location).collect()
+        all.map(|made| {
+            made.expect("every number is assigned to a location that is then made").location
+        })
+        .collect()
     }
 
     /// `listens_http2`: a `listen` of the server has `http2`.
@@ -412,11 +414,11 @@ impl Build<'_> {
         &mut self,
         cx: &mut Cx<'_>,
         outer: &[&Scope],
-        nested: Vec<Nested>,
+        nested: Vec<NestedLocation>,
     ) -> Locations<LocationId, Regex> {
         let mut builder = location_tree::Builder::new();
         let mut words = Vec::new();
-        for Nested { pattern, regex, mut scope, word, span } in nested {
+        for NestedLocation { pattern, regex, mut scope, word, span } in nested {
             let inner = scope.take::<LocationsLayer>().locations;
             let limit = scope.take::<LimitExceptLayer>().0;
             let mut chain = outer.to_vec();
@@ -434,11 +436,15 @@ impl Build<'_> {
             let auto_redirect = content.is_some_and(|content| content.auto_redirect)
                 && pattern.text.last() == Some(&b'/');
             let value = id;
-            let location = location_tree::Location { value, regex, auto_redirect, nested: inner };
+            let location =
+                location_tree::LocationNode { value, regex, auto_redirect, nested: inner };
             builder.add(pattern, location);
         }
         match builder.build() {
-            Ok(locations) => locations,
+            Ok(locations) => {
+                locations.frequent().for_each(Regex::prepare);
+                locations
+            }
             Err(errors) => {
                 for error in errors {
                     let message = error.to_string();
@@ -455,7 +461,7 @@ impl Build<'_> {
     }
 
     /// A location that has been made.
-    fn at(&mut self, id: LocationId) -> &mut Made {
+    fn at(&mut self, id: LocationId) -> &mut BuiltLocation {
         self.locations[id.0 as usize].as_mut().expect("those around a location are made first")
     }
 
@@ -527,7 +533,7 @@ impl Build<'_> {
         let content = named.or(content);
         let body = body::BodyConf::resolve(cx, chain);
         cx.global::<body::TempPaths>().add(&body.client_body_temp_path);
-        let mut parts = Parts::new(self.in_server_with_locations, self.next());
+        let mut parts = LocationBuilder::new(self.in_server_with_locations, self.next());
         self.modules.build(cx, chain, &mut parts);
         let handler = content.as_ref().map(|content| content.make(cx, chain, &mut parts));
         let (follows_rfcs, takes_connect) = (parts.follows_rfcs, parts.takes_connect);
@@ -557,14 +563,14 @@ impl Build<'_> {
             filters,
             settings,
         };
-        self.locations[id.0 as usize] = Some(Made { location, content });
+        self.locations[id.0 as usize] = Some(BuiltLocation { location, content });
         for (inner, scope) in inside {
             self.inside(cx, inner, id, chain, &scope);
         }
     }
 }
 
-/// Tells the variables of requests. Called before the directives are read.
+/// Registers the variables of requests. Called before the directives are read.
 pub fn prepare(cx: &mut Cx<'_>, modules: ModuleList) {
     cx.set_global(Table::new(vocabulary(modules)));
 }

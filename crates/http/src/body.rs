@@ -1,7 +1,7 @@
 //! Bodies composed of bodies, for all filters: concatenated, or collected in memory.
 //!
-//! Used by filters that insert something before, between or after the parts of a response. Nothing is
-//! produced early: a subrequest begins when everything before it has been sent.
+//! Used by filters that insert something before, between or after the parts of a response. No part is
+//! produced early: a subrequest begins when all parts before it have been sent.
 
 use std::collections::VecDeque;
 
@@ -10,13 +10,13 @@ use bytes::{Bytes, BytesMut};
 use crate::filter::Pull;
 use crate::request::Request;
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part};
-use crate::subrequest::{self, Answer, Refused};
+use crate::subrequest::{self, Answer, SubrequestError};
 
 /// Bodies one after the other.
 #[derive(Default)]
 pub struct Sequence {
     pieces: VecDeque<Piece>,
-    /// Whether anything was sent.
+    /// Whether any bytes were sent.
     sent: bool,
 }
 
@@ -24,11 +24,11 @@ pub struct Sequence {
 pub enum Piece {
     /// A body.
     Body(Body),
-    /// The response of a subrequest, which is run when its turn comes.
+    /// The response of a subrequest, which runs when its turn comes.
     Subrequest(Box<Request>),
     /// A running subrequest.
-    Running(LocalFuture<'static, Result<Answer, Refused>>),
-    /// A body that is sent only if nothing was sent before it.
+    Running(LocalFuture<'static, Result<Answer, SubrequestError>>),
+    /// A body that is sent only if no bytes were sent before it.
     IfEmpty(Body),
 }
 

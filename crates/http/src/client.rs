@@ -1,6 +1,6 @@
-//! What requests may know of their client's connection, whatever its protocol.
+//! The properties of a client's connection that requests may use, independent of the protocol.
 //!
-//! Made by a front end for each connection, and the same for all of its requests. Has no socket.
+//! Made by a front end for each connection, and shared by all of its requests. Has no socket.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
@@ -20,27 +20,27 @@ pub struct Client {
     pub peer: Address,
     /// Address of the listening socket that accepted the connection.
     pub listen: Arc<ListenAddress>,
-    /// When it was accepted.
+    /// The time at which it was accepted.
     pub started: Instant,
     /// The header of the PROXY protocol.
     pub proxy_protocol: OnceCell<Box<ProxyProtocol>>,
-    /// Its local address, once it was needed.
+    /// The local address, once it was needed.
     pub local: OnceCell<Box<Address>>,
     /// Requests so far, the current one included.
     pub requests: Cell<u32>,
-    /// Whether it speaks TLS.
+    /// Whether it uses TLS.
     pub security: Cell<Security>,
 }
 
-/// What a connection has of TLS.
+/// The TLS state of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Security {
-    /// Nothing: the listening socket has no `ssl`, or the handshake is still to come.
+    /// None: the listening socket has no `ssl`, or the handshake has not been made yet.
     #[default]
     Plain,
     /// The client sent plain HTTP to a socket with `ssl`.
     PlainOnTls,
-    /// It speaks TLS.
+    /// The connection uses TLS.
     Tls,
 }
 
@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Whether it speaks TLS.
+    /// Whether it uses TLS.
     pub fn is_tls(&self) -> bool {
         self.security.get() == Security::Tls
     }

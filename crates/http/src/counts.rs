@@ -111,22 +111,22 @@ impl Counts {
         add(&self.0.handshakes_refused);
     }
 
-    /// A request begins to be read; it is counted until the result is dropped.
-    pub fn request(&self) -> Counted<'_> {
+    /// Counts a request from the beginning of its head until the result is dropped.
+    pub fn request(&self) -> RequestCount<'_> {
         add(&self.0.requests);
         add(&self.0.reading);
-        Counted { counters: &self.0, of: &self.0.reading }
+        RequestCount { counters: &self.0, of: &self.0.reading }
     }
 }
 
-/// A request that is counted.
-pub struct Counted<'a> {
+/// The count of a request.
+pub struct RequestCount<'a> {
     counters: &'a Counters,
     of: &'a AtomicU64,
 }
 
-impl Counted<'_> {
-    /// The request was read; from now on it is being processed.
+impl RequestCount<'_> {
+    /// The request was read and is now being processed.
     pub fn answering(&mut self) {
         take(self.of);
         self.of = &self.counters.writing;
@@ -134,7 +134,7 @@ impl Counted<'_> {
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for RequestCount<'_> {
     fn drop(&mut self) {
         take(self.of);
     }

@@ -17,9 +17,9 @@ pub struct Credentials {
 impl Credentials {
     /// The credentials of a request; `None` if they are missing or malformed.
     pub fn of(request: &Request) -> Option<Self> {
-        let fields = request.head.fields();
+        let fields = request.head().fields();
         // CONNECT is for a proxy (RFC 9110 section 11.7.2).
-        let name: &[u8] = match request.method {
+        let name: &[u8] = match request.method() {
             Method::Connect => b"proxy-authorization",
             _ => b"authorization",
         };

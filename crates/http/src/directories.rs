@@ -9,7 +9,7 @@ use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
 
-/// Most entries of a directory that are read; a larger directory is listed in part, and the error log says so.
+/// Maximum number of entries of a directory that are read; a larger directory is listed in part, and the error log says so.
 pub const ENTRIES_MAX: usize = 100_000;
 
 /// The response for a directory that can't be read.

@@ -5,30 +5,30 @@ use bytes::Bytes;
 use nowait_message::Known;
 
 use crate::conf::pages::{ErrorPage, Overwrite, PageFormat};
-use crate::look;
-use crate::order::Order;
-use crate::outcome::{Outcome, Special, Target};
+use crate::field_order::FieldOrder;
+use crate::outcome::{Outcome, RedirectTarget, StatusResponse};
+use crate::page_style;
 use crate::readable_pages;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
 use crate::special_pages;
 
 /// Turns a bare status into an internal redirect to its `error_page`, or into a response.
-pub fn answer(request: &mut Request, special: Special) -> Outcome {
+pub fn answer(request: &mut Request, special: StatusResponse) -> Outcome {
     let status = special.status;
-    request.replaced.status = None;
+    request.replaced_mut().status = None;
     if special_pages::closes_connection(status) {
-        request.persistence.keep_alive = false;
+        request.set_keep_alive(false);
     }
-    let current = request.current.clone();
-    let location = current.conf.location(request.location);
+    let current = request.current().clone();
+    let location = current.conf.location(request.location_id());
     let pages = &location.pages;
-    if !request.replaced.by_error_page
-        && request.rewriting.changes_left != 0
+    if !request.replaced().by_error_page
+        && request.rewriting().changes_left != 0
         && !pages.error_page.is_empty()
     {
         if !pages.recursive_error_pages {
-            request.replaced.by_error_page = true;
+            request.replaced_mut().by_error_page = true;
         }
         if let Some(page) = pages.error_page.iter().find(|page| page.statuses.contains(&status)) {
             return redirect(request, page, special);
@@ -37,26 +37,26 @@ pub fn answer(request: &mut Request, special: Special) -> Outcome {
     Outcome::Response(built_in(request, special))
 }
 
-fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcome {
-    request.replaced.status = Some(special.status);
+fn redirect(request: &mut Request, page: &ErrorPage, special: StatusResponse) -> Outcome {
+    request.replaced_mut().status = Some(special.status);
     match page.overwrite {
         Overwrite::Keep => {}
-        Overwrite::Status(status) => request.replaced.status = Some(status),
+        Overwrite::Status(status) => request.replaced_mut().status = Some(status),
         // `error_page 404 = /x`: the status of the page itself.
-        Overwrite::Page => request.replaced.status = None,
+        Overwrite::Page => request.replaced_mut().status = None,
     }
     let target = request.evaluate(&page.target);
     match target.first() {
         Some(b'/') => {
             request.switch_to_get();
-            request.out.headers.clear();
-            request.out.order = Order::default();
+            request.out_mut().headers.clear();
+            request.out_mut().order = FieldOrder::default();
             carry(request, special);
-            Outcome::Redirect(Target::parse(&target))
+            Outcome::Redirect(RedirectTarget::parse(&target))
         }
         Some(b'@') => {
             carry(request, special);
-            Outcome::Redirect(Target::Named(target.to_vec()))
+            Outcome::Redirect(RedirectTarget::Named(target.to_vec()))
         }
         _ => {
             let status = match page.overwrite {
@@ -64,23 +64,24 @@ fn redirect(request: &mut Request, page: &ErrorPage, special: Special) -> Outcom
                 _ => 302,
             };
             // The redirect's own status.
-            request.replaced.status = None;
-            let special = Special { status, location: Some(target), headers: special.headers };
+            request.replaced_mut().status = None;
+            let special =
+                StatusResponse { status, location: Some(target), headers: special.headers };
             Outcome::Response(built_in(request, special))
         }
     }
 }
 
-/// Keeps `Location`, `WWW-Authenticate` and similar fields for the response that replaces this one.
-fn carry(request: &mut Request, special: Special) {
+/// Keeps `Location`, `WWW-Authenticate` and similar fields for the replacing response.
+fn carry(request: &mut Request, special: StatusResponse) {
     if special.location.is_some() || !special.headers.is_empty() {
-        request.replaced.special = Some(Box::new(special));
+        request.replaced_mut().special = Some(Box::new(special));
     }
 }
 
 /// Adds the kept fields to the response.
 pub fn deliver(request: &mut Request, head: &mut Head) {
-    if let Some(special) = request.replaced.special.take() {
+    if let Some(special) = request.replaced_mut().special.take() {
         if head.location.is_none() {
             head.location = special.location;
         }
@@ -89,9 +90,9 @@ pub fn deliver(request: &mut Request, head: &mut Head) {
 }
 
 /// The built-in page of a status.
-pub fn built_in(request: &mut Request, special: Special) -> Response {
-    // A client that waits for `100 Continue` is not invited to send a body that nobody reads.
-    request.persistence.body_discarded = true;
+pub fn built_in(request: &mut Request, special: StatusResponse) -> Response {
+    // Don't ask a client that waits for `100 Continue` to send a body that is not read.
+    request.discard_body();
     let location = request.location();
     let status = special.status;
     let shown = special_pages::sent_status(status);
@@ -109,7 +110,7 @@ pub fn built_in(request: &mut Request, special: Special) -> Response {
     }
     if location.pages.error_page_format == PageFormat::Page && status >= 400 {
         head.add("Vary", "Accept");
-        if look::is_for_people(request.head.header(Known::Accept))
+        if page_style::is_for_people(request.head().header(Known::Accept))
             && let Some(text) = readable_pages::page(status, location.server_tokens())
         {
             head.charset = Some(Bytes::from_static(b"utf-8"));

@@ -1,8 +1,9 @@
-//! What a request needs of whoever brought it, beyond its own bytes: one interface for all protocols.
+//! The interface between a request and its client's connection: peer, hang-up, interim responses. The same
+//! for all protocols.
 //!
 //! A front end implements [`Exchange`] per request, or per connection if that has one request at a
-//! time; subrequests share their parent's. [`Nobody`] stands for the client of the server's own
-//! requests. Handlers and filters never see a socket.
+//! time; subrequests share their parent's. [`NoClient`] stands for the client of the server's own
+//! requests. Handlers and filters have no access to sockets.
 
 use std::cell::Cell;
 use std::io;
@@ -27,7 +28,7 @@ pub trait Exchange {
     /// The services of the worker.
     fn services(&self) -> &Services;
 
-    /// The local address of the client's connection. It is only looked up when needed.
+    /// The local address of the client's connection. Looked up only when needed.
     fn local(&self) -> &Address;
 
     /// Measurements of the client's TCP connection.
@@ -36,7 +37,7 @@ pub trait Exchange {
     /// There is no such connection.
     fn tcp_info(&self) -> io::Result<TcpInfo>;
 
-    /// Looks at the session, if the client speaks TLS.
+    /// Calls `look` with the session, if the client uses TLS.
     fn with_tls(&self, look: &mut dyn FnMut(&Tls));
 
     /// The default server of the address that the client has connected to.
@@ -48,7 +49,7 @@ pub trait Exchange {
     /// Resolves when the client has closed its side, or the connection is broken.
     fn hangup(&self) -> LocalFuture<'_, ()>;
 
-    /// Sends an interim response (1xx). The final one finds out whether the client has gone.
+    /// Sends an interim response (1xx). A disconnect is detected by the final response.
     fn send_interim(&self, head: Interim, timeout: Duration) -> LocalFuture<'_, ()>;
 }
 
@@ -61,15 +62,15 @@ pub struct Interim {
     pub headers: Vec<Header>,
 }
 
-/// What happens to a request when its client closes its side.
+/// The reaction of a request when its client closes its side.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum OnHangup {
-    /// It gets some time to complete: clients may half-close.
+    /// The request gets some time to complete, because clients may half-close.
     #[default]
     EndLater,
-    /// It ends at once.
+    /// The request ends at once.
     EndAtOnce,
-    /// It continues (`proxy_ignore_client_abort`).
+    /// The request continues (`proxy_ignore_client_abort`).
     Ignore,
 }
 
@@ -93,16 +94,15 @@ impl Drop for Watch {
     }
 }
 
-/// A client during its handshake, for variables in names of certificates: what is known of the session so
-/// far stands in for it.
-pub struct Greeting {
+/// A client during its handshake, for variables in names of certificates, with the session as known so far.
+pub struct HandshakeExchange {
     /// The connection's exchange.
     pub exchange: Rc<dyn Exchange>,
-    /// The session as the client's hello lets expect it.
+    /// The expected session, from the client's hello.
     pub expected: Tls,
 }
 
-impl Exchange for Greeting {
+impl Exchange for HandshakeExchange {
     fn client(&self) -> &Client {
         self.exchange.client()
     }
@@ -140,21 +140,21 @@ impl Exchange for Greeting {
     }
 }
 
-/// The client of the server's own requests: it never leaves, and receives nothing.
-pub struct Nobody {
+/// The client of the server's own requests, which never disconnects and receives no data.
+pub struct NoClient {
     client: Client,
     services: Rc<Services>,
     on_hangup: Cell<OnHangup>,
 }
 
-impl Nobody {
-    /// Described by these facts.
+impl NoClient {
+    /// A client with these properties.
     pub fn new(client: Client, services: Rc<Services>) -> Rc<Self> {
         Rc::new(Self { client, services, on_hangup: Cell::default() })
     }
 }
 
-impl Exchange for Nobody {
+impl Exchange for NoClient {
     fn client(&self) -> &Client {
         &self.client
     }

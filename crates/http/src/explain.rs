@@ -1,4 +1,4 @@
-//! `nowait explain`: what a request would meet.
+//! `nowait explain`: how the configuration handles a request.
 //!
 //! A request is made from a [`Question`], the listening socket and the virtual server are chosen as
 //! for a connection, and the request goes through the [phases](crate::phases::explained) on a worker
@@ -28,7 +28,7 @@ use nowait_sys::listen::ListenAddress;
 
 use crate::client::{Client, Security};
 use crate::conf::{HttpConf, Listen};
-use crate::exchange::Nobody;
+use crate::exchange::NoClient;
 use crate::generation::{Contents, Current, DEFAULT_POOL, Generation};
 use crate::interpret;
 use crate::limit_rate::Rate;
@@ -37,7 +37,7 @@ use crate::post_action;
 use crate::request::Request;
 use crate::response::Head;
 use crate::services::Services;
-use crate::trace::{About, Trace};
+use crate::trace::{Trace, TraceSubject};
 
 /// A request to explain.
 #[derive(Clone, Debug)]
@@ -60,18 +60,18 @@ pub struct Question {
     pub from: SocketAddr,
 }
 
-/// What a request meets.
+/// The handling of a request.
 #[derive(Debug)]
 pub struct Explanation {
     /// The listening socket.
     pub listen: String,
-    /// Whether the connection speaks TLS.
+    /// Whether the connection uses TLS.
     pub is_tls: bool,
-    /// What is odd about the choice of the socket.
+    /// Remarks about the choice of the socket.
     pub remarks: Vec<String>,
     /// The host that the server was chosen by.
     pub host: String,
-    /// The server; where it stands.
+    /// The position of the server.
     pub server: Span,
     /// Whether it is the default server of the address.
     pub is_default: bool,
@@ -79,13 +79,13 @@ pub struct Explanation {
     pub servers: usize,
     /// The way of the request.
     pub trace: Trace,
-    /// Its path at the end.
+    /// The path at the end.
     pub path: String,
     /// The end.
     pub end: Finish,
 }
 
-/// How the request ends.
+/// The end of the request.
 #[derive(Debug)]
 pub enum Finish {
     /// With a response: status and fields.
@@ -94,7 +94,7 @@ pub enum Finish {
     Closed,
     /// An upstream server responds. A response with status 200 would get these fields.
     Elsewhere(Vec<(String, String)>),
-    /// Whoever responds can't tell in advance.
+    /// The handler can't predict the response.
     Unknown,
 }
 
@@ -114,7 +114,7 @@ pub fn explain(
     let names = pools.iter().map(String::as_str).filter(|name| *name != DEFAULT_POOL);
     let pools: HashMap<_, _> = names.chain([DEFAULT_POOL]).map(make).collect();
     let writer = Writer::start().map_err(|error| format!("cannot start a thread: {error}"))?;
-    // No block has logs: what is logged must not reach a file or a syslog server.
+    // No block has logs: no line may reach a file or a syslog server.
     let access = AccessLogs::default();
     let blocks = conf.locations().iter().map(|_| BlockLogs { access: &access, error: &[] });
     let main = ErrorLog::new(Vec::new());
@@ -169,14 +169,14 @@ async fn answer(current: &Rc<Current>, question: &Question) -> Result<Explanatio
         remarks
             .push("connections begin with the PROXY protocol, which is left out here".to_owned());
     }
-    let nobody = Nobody::new(client, services);
-    let mut request = Request::new(nobody, current.clone(), servers.default_server, now());
-    request.head = head(question)?;
+    let exchange = NoClient::new(client, services);
+    let mut request = Request::new(exchange, current.clone(), servers.default_server, now());
+    *request.head_mut() = head(question)?;
     interpret::choose_server(&mut request, servers);
     if !interpret::head(&mut request) {
         return Err("the URL is malformed: the server responds with 400".to_owned());
     }
-    let server = request.server;
+    let server = request.server_id();
     let (span, host) = (conf.server(server).span, shown(request.host()));
     let is_default = server == servers.default_server;
     let count = servers.all.len();
@@ -203,17 +203,17 @@ async fn answer(current: &Rc<Current>, question: &Question) -> Result<Explanatio
         is_default,
         servers: count,
         trace,
-        path: shown(&request.uri.path),
+        path: shown(&request.uri().path),
         end,
     })
 }
 
-/// How fast the response is sent.
+/// The rate of sending the response.
 fn sending_rate(request: &Request, trace: &mut Trace) {
     let Some(rate) = Rate::of(request) else { return };
     // A variable that was set has no directive.
-    trace.by = if request.limit_rate.get().is_none() { "limit_rate" } else { "" };
-    trace.add(About::Limit, None, format!("limit_rate: {rate}"));
+    trace.by = if request.limit_rate().is_none() { "limit_rate" } else { "" };
+    trace.add(TraceSubject::Limit, None, format!("limit_rate: {rate}"));
 }
 
 /// The socket that a client of the URL connects to.

@@ -1,8 +1,8 @@
 //! The address of a client behind trusted proxies: `X-Forwarded-For`. nginx:
 //! `ngx_http_get_forwarded_addr`.
 //!
-//! Every proxy appends the address of its client, so the last entries are those of our own proxies.
-//! Everything before the first untrusted address may be forged by the client.
+//! Every proxy appends the address of its client, so the last entries are those of trusted proxies. All
+//! entries before the first untrusted address may be forged by the client.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! A generation of the configuration as one worker uses it.
+//! A worker's view of a generation of the configuration.
 //!
 //! The program makes a [`Generation`] per reload and hands it to every worker; a worker wraps it in
 //! a [`Current`], whose reference counts stay on the worker's own core. A request keeps the one
@@ -20,11 +20,11 @@ use crate::conf::{HttpConf, LocationId};
 use crate::open_file_cache::Caches;
 use crate::variables::complex::HttpVariables;
 
-/// A configuration in use, shared by all workers. Whoever drops the last reference, often an event loop,
-/// does not wait until it is freed.
+/// A configuration in use, shared by all workers. Dropping the last reference, often on an event loop, does
+/// not wait until it is freed.
 pub type Generation = Reaped<Contents>;
 
-/// What belongs to a [`Generation`].
+/// The parts of a [`Generation`].
 pub struct Contents {
     /// Counted from 1.
     pub number: u64,
@@ -40,11 +40,11 @@ pub struct Contents {
     pub logs: nowait_front::logs::Logs,
     /// Status of `stream` sessions for status pages; `None` without such a block.
     pub sessions: Option<nowait_front::sessions::ReportSessions>,
-    /// Dropped with the generation: tells the program that it has drained.
+    /// Dropped with the generation, which reports to the program that it has drained.
     pub lifeline: Box<dyn std::any::Any + Send + Sync>,
 }
 
-/// A generation as one worker sees it.
+/// A worker's view of a generation.
 pub struct Current {
     generation: Arc<Generation>,
     /// Settings of file operations, one per location, made at first use.
@@ -91,17 +91,17 @@ impl Current {
         Arc::ptr_eq(&self.generation, generation)
     }
 
-    /// The pool for CPU work. A hanging disk holds nothing up there.
+    /// The pool for CPU work, independent of hanging disks.
     pub fn compute_pool(&self) -> &Pool {
         self.pools.get(COMPUTE_POOL).unwrap_or_else(|| self.default_pool())
     }
 
-    /// The pool for everything that names no other one.
+    /// The pool for all work without another pool.
     pub fn default_pool(&self) -> &Pool {
         &self.pools[crate::generation::DEFAULT_POOL]
     }
 
-    /// How a location reads files. The name of its pool may have variables of `subject`.
+    /// The file settings of a location. The name of its pool may have variables of `subject`.
     pub fn io(
         &self,
         location: LocationId,
@@ -119,8 +119,8 @@ impl Current {
         io
     }
 
-    /// How a location that reads files with `io` reads those of its cache, `store`; `fixed`: all
-    /// requests of the location have the same one.
+    /// The file settings for the cache `store` in a location that reads files with `io`; `fixed`: the same
+    /// for all requests of the location.
     pub fn cache_io(
         &self,
         location: LocationId,

@@ -1,4 +1,4 @@
-//! What happens to a complete request head before the phases, whatever the protocol.
+//! Processes a complete request head before the phases, independent of the protocol.
 //!
 //! Used by front ends. nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`.
 
@@ -12,29 +12,30 @@ use crate::request::{BodyLength, Request};
 /// refused with 400.
 pub fn head(request: &mut Request) -> bool {
     let merge = request.server().head.merge_slashes;
-    request.received.set(request.head.length() as u64);
-    request.method = request.head.method();
-    request.header_only = request.method == Method::Head;
-    request.host_port = Some(request.head.host_port()).filter(|port| *port != 0);
-    match request.head.normalize(merge) {
-        Ok(normalized) => {
-            request.uri.path.clear();
-            request.uri.path.extend_from_slice(&normalized.path);
-            request.uri.args = normalized.args.map(<[u8]>::to_vec);
-            // "http://host?args" has no path that could be passed on unchanged.
-            request.rewriting.unparsed = request.head.uri().first() != Some(&b'?');
-        }
-        Err(_) => {
-            request.log(
-                Level::Info,
-                format_args!("client sent invalid request while reading client request line"),
-            );
-            request.head.refuse_target();
-            request.persistence.body_discarded = true;
-            return false;
-        }
+    request.head_received(request.head().method());
+    request.set_host_port(Some(request.head().host_port()).filter(|port| *port != 0));
+    if request.adopt_target(merge) {
+        return true;
     }
-    true
+    request.log(
+        Level::Info,
+        format_args!("client sent invalid request while reading client request line"),
+    );
+    request.head_mut().refuse_target();
+    request.discard_body();
+    false
+}
+
+/// Takes over the parsed part of an invalid head. An error page is requested with GET, which
+/// `$request_method` then shows.
+pub fn refused_head(request: &mut Request) {
+    request.discard_body();
+    let method = match request.head().method() {
+        Method::Head => Method::Head,
+        method if !request.head().is_malformed() => method,
+        _ => Method::Other,
+    };
+    request.head_received(method);
 }
 
 /// Chooses the virtual server by the request's host.
@@ -43,7 +44,7 @@ pub fn choose_server(request: &mut Request, servers: &Virtual) {
     if !servers.has_choice {
         return;
     }
-    let host = request.head.host().unwrap_or_default();
+    let host = request.head().host().unwrap_or_default();
     let found = servers.names.lookup(host, |regex| regex.search_in(request, host));
     match found {
         Ok(Some(&server)) => request.set_server(server),
@@ -52,16 +53,16 @@ pub fn choose_server(request: &mut Request, servers: &Virtual) {
     }
 }
 
-/// The status to respond with to methods that no handler sees.
+/// The status for methods that are refused before any handler.
 pub fn refused_method(request: &Request) -> Option<u16> {
-    let name = match request.method {
+    let name = match request.method() {
         Method::Trace => "TRACE",
         Method::Connect
-            if request.server().takes_connect && request.head.version() >= Version::Http11 =>
+            if request.server().takes_connect && request.head().version() >= Version::Http11 =>
         {
             // "A CONNECT request message does not have content" (RFC 9110 section 9.3.6).
-            let has_content = request.body_length != BodyLength::None
-                || request.head.content_length().is_some_and(|length| length > 0);
+            let has_content = request.body_length() != BodyLength::None
+                || request.head().content_length().is_some_and(|length| length > 0);
             if has_content {
                 request.log(
                     Level::Info,

@@ -1,7 +1,7 @@
 //! The core of the HTTP server: requests, servers, locations, phases, filters, variables, logs.
 //!
-//! The flow of a request is one way: a front end receives a head, [`phases`] let the location's handler
-//! make a [`response::Response`], [`filter`]s change it, and the front end sends it. The core knows no
+//! A request flows in one direction: a front end receives a head, [`phases`] let the location's handler
+//! make a [`response::Response`], [`filter`]s change it, and the front end sends it. The core depends on no
 //! module and no protocol: modules are in `nowait-modules`, what they need to reach servers behind this one
 //! in `nowait-backend`, front ends in `nowait-connections`. The program makes a [`conf::HttpConf`] for each
 //! generation from the list of modules.
@@ -14,6 +14,7 @@ pub mod accept_encoding;
 pub mod base64;
 pub mod blocks;
 pub mod body;
+mod body_writer;
 pub mod client;
 pub mod conf;
 pub mod counts;
@@ -22,6 +23,7 @@ pub mod directories;
 pub mod error_page;
 pub mod exchange;
 pub mod explain;
+pub mod field_order;
 pub mod files;
 pub mod filter;
 pub mod forwarded;
@@ -30,15 +32,12 @@ pub mod interpret;
 pub mod limit_rate;
 pub mod location_tree;
 pub mod logs;
-pub mod look;
 pub mod mime;
 pub mod module;
 pub mod nested;
 pub mod open_file_cache;
-pub mod order;
-mod out;
 pub mod outcome;
-pub mod partial;
+pub mod page_style;
 pub mod path;
 pub mod phases;
 pub mod post_action;
@@ -49,7 +48,9 @@ pub mod request;
 pub mod request_body;
 pub mod response;
 pub mod response_head;
+mod sent_head;
 pub mod services;
+pub mod slice;
 pub mod slots;
 pub mod special_pages;
 pub mod subject;

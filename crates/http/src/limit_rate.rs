@@ -32,7 +32,7 @@ impl fmt::Display for Rate {
 impl Rate {
     /// Whether there may be a limit.
     pub fn applies(request: &Request) -> bool {
-        request.limit_rate.get().is_some() || request.location().client.limit_rate.is_some()
+        request.limit_rate().is_some() || request.location().client.limit_rate.is_some()
     }
 
     /// Of a request's location; `None`: as fast as possible.
@@ -42,19 +42,19 @@ impl Rate {
             let value = request.evaluate(text);
             <Size as nowait_conf::Value>::from_word(&value).map_or(0, |size| size.0)
         };
-        let rate = match request.limit_rate.get() {
+        let rate = match request.limit_rate() {
             Some(rate) => rate,
             None => client.limit_rate.as_ref().map_or(0, size),
         };
         if rate == 0 {
             return None;
         }
-        let after = request.limit_rate_after.get();
+        let after = request.limit_rate_after();
         let after = after.unwrap_or_else(|| client.limit_rate_after.as_ref().map_or(0, size));
         Some(Self { bytes_per_second: rate, after, started: now(), sent: 0 })
     }
 
-    /// How many bytes may be sent at this time, or how long to wait.
+    /// The number of bytes that may be sent now, or the time to wait.
     pub fn allowed(&self, now: Instant) -> Result<u64, Duration> {
         let elapsed = now.saturating_duration_since(self.started).as_millis();
         let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);

@@ -25,27 +25,32 @@ pub fn blocks(conf: &HttpConf) -> impl Iterator<Item = BlockLogs<'_>> {
 
 impl Request {
     /// Writes a line about this request to the error logs of its location.
-    // Cold: keeps it out of the code of requests that have nothing to log.
+    // Cold: keeps the code out of requests without log messages.
     #[cold]
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         let about = logs::About {
-            block: self.location.0 as usize,
+            block: self.location_id().0 as usize,
             connection: self.client().number,
             peer: &self.client().peer,
             details: Some(&About(self)),
         };
-        self.current.logs.about(about, level, message);
+        self.current().logs.about(about, level, message);
     }
 
     /// Logs the received head at level debug.
+    #[inline]
     pub fn log_head(&self) {
-        if !self.current.logs.debugs() {
-            return;
+        if self.current().logs.debugs() {
+            self.log_head_lines();
         }
+    }
+
+    #[inline(never)]
+    fn log_head_lines(&self) {
         let text = |bytes| String::from_utf8_lossy(bytes);
-        let line = self.head.request_line();
+        let line = self.head().request_line();
         debug!(self, "http request line: \"{}\"", text(&line));
-        for field in self.head.fields().iter() {
+        for field in self.head().fields().iter() {
             debug!(self, "http header: \"{}: {}\"", text(field.name), text(field.value));
         }
     }
@@ -55,7 +60,7 @@ impl Request {
 #[macro_export]
 macro_rules! debug {
     ($request:expr, $($message:tt)+) => {
-        if $request.current.logs.debugs() {
+        if $request.current().logs.debugs() {
             $request.log($crate::log::Level::Debug, ::std::format_args!($($message)+));
         }
     };
@@ -70,7 +75,7 @@ impl Details for About<'_> {
         let request = self.0;
         let mut client = Vec::new();
         address::append_ip(request.peer(), &mut client);
-        let line = request.head.request_line();
+        let line = request.head().request_line();
         let listen;
         let server = if line.is_empty() {
             listen = request.client().listen.to_string();
@@ -78,10 +83,10 @@ impl Details for About<'_> {
         } else {
             request.server_name()
         };
-        let state = UpstreamState::get(&request.state);
+        let state = UpstreamState::get(request.state());
         let mut upstream = Vec::new();
         if let Some(state) = state {
-            state.append_url(request.head.uri(), &mut upstream);
+            state.append_url(request.head().uri(), &mut upstream);
         }
         let details = RequestDetails {
             action: state.and_then(|state| state.action()),
@@ -89,9 +94,9 @@ impl Details for About<'_> {
             client: &client,
             server,
             request: &line,
-            subrequest: if request.is_nested() { &request.uri.path } else { &[] },
-            host: request.head.header(Known::Host),
-            referrer: request.head.header(Known::Referer),
+            subrequest: if request.is_nested() { &request.uri().path } else { &[] },
+            host: request.head().header(Known::Host),
+            referrer: request.head().header(Known::Referer),
         };
         details.append(out);
     }
@@ -112,13 +117,13 @@ pub fn body_error(request: &Request, error: &BodyError) {
 /// Writes the access log lines of a finished request, after the error log lines that were kept
 /// until then.
 pub fn access(request: &Request) {
-    if let Some(state) = UpstreamState::get(&request.state) {
+    if let Some(state) = UpstreamState::get(request.state()) {
         for Notice { level, text, action } in state.take_notices() {
             state.set_action(action);
             request.log(level, format_args!("{text}"));
         }
     }
-    request.current.logs.access(request.location.0 as usize, request);
+    request.current().logs.access(request.location_id().0 as usize, request);
 }
 
 impl Logged for Request {

@@ -2,7 +2,7 @@
 //!
 //! Built when the configuration is read; [`Types::lookup`] runs once per file response and
 //! allocates nothing. `types_hash_max_size` and `types_hash_bucket_size` are accepted by the
-//! configuration and mean nothing here: the table sizes itself.
+//! configuration without effect: the table has the size that it needs.
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -23,7 +23,7 @@ pub struct Types {
 }
 
 impl Types {
-    /// An empty table, as an empty `types` block makes it: everything is of the default type.
+    /// An empty table, as an empty `types` block makes it: all files have the default type.
     pub fn new() -> Self {
         Self::default()
     }

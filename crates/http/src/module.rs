@@ -1,45 +1,45 @@
-//! What a module adds to the core: directives, handlers of phases, the content of locations, filters,
-//! variables.
+//! The parts of a module: directives, handlers of phases, the content of locations, filters, variables.
 //!
-//! A module knows the core and no other module; only the list in `nowait-modules` knows them all. A
-//! location keeps the handlers and filters that its settings call for, in their order. They own their
-//! settings, so nothing is looked up while a request runs.
+//! A module depends on the core and on no other module; only the list in `nowait-modules` depends on
+//! all of them. A location keeps the handlers and filters required by its settings, in their order.
+//! They own their settings, so nothing is looked up while a request runs.
 
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use nowait_conf::{Cx, Diagnostic, Node, Row, Scope, Span};
 use nowait_runtime::JoinHandle;
 
 use crate::conf::{HttpConf, LocationId};
 use crate::generation::Current;
-use crate::outcome::{Outcome, Special};
+use crate::outcome::{Outcome, StatusResponse};
 use crate::request::Request;
 use crate::response::{Body, Head, LocalFuture, Response};
 use crate::services::Services;
 use crate::slots::Settings;
 use crate::trace::Trace;
-use crate::variables::{Builtin, Changeable, Family};
+use crate::variables::{Builtin, Family, SettableBuiltin};
 
 /// A module.
 pub struct Module {
     /// The tables of its directives.
     pub rows: &'static [&'static [Row]],
-    /// Adds what takes part in the requests of a location.
+    /// Adds the handlers and filters of a location.
     pub build: Option<Build>,
-    /// Its variables.
+    /// The variables.
     pub variables: &'static [Builtin],
-    /// Its families of variables.
+    /// The families of variables.
     pub families: &'static [Family],
-    /// Those of its variables that `set` may change.
-    pub changeable: &'static [Changeable],
+    /// The variables among them that `set` may change.
+    pub changeable: &'static [SettableBuiltin],
     /// Whether the configuration may define one of its variables itself.
     pub replaceable: fn(&str) -> bool,
     /// Checks and adds what only the whole configuration shows; called once, when all locations were
     /// built.
     pub finish: Option<fn(&mut Cx<'_>, &mut HttpConf)>,
-    /// Takes over what outlives a configuration from the previous one.
+    /// Takes over state that outlives a configuration from the previous one.
     pub adopt: Option<fn(&mut HttpConf, previous: &HttpConf)>,
     /// Starts its tasks for a configuration on one of the workers.
     pub start: Option<Start>,
@@ -47,13 +47,13 @@ pub struct Module {
 
 /// Reads the settings of the location that a chain of blocks describes, and adds the handlers and
 /// filters that they call for.
-pub type Build = fn(&mut Cx<'_>, &[&Scope], &mut Parts);
+pub type Build = fn(&mut Cx<'_>, &[&Scope], &mut LocationBuilder);
 
 /// Starts tasks for the newest configuration on one of the workers; dropping the handles ends them.
 pub type Start = fn(&Rc<Services>, &Rc<Current>) -> Vec<JoinHandle<()>>;
 
 impl Module {
-    /// A module that adds nothing: the others are described by what they add.
+    /// A module without parts, the base of all others.
     pub const EMPTY: Module = Module {
         rows: &[],
         build: None,
@@ -67,7 +67,7 @@ impl Module {
     };
 }
 
-/// Modules. Handlers of one phase have their turns, and filters of one place apply, in this order.
+/// Modules. Handlers of the same phase and filters of the same stage run in this order.
 #[derive(Clone, Copy, Default)]
 pub struct ModuleList(pub &'static [&'static Module]);
 
@@ -85,18 +85,18 @@ impl ModuleList {
         self.0.iter().flat_map(|module| module.rows).copied()
     }
 
-    /// Adds what takes part in the requests of the location that a chain of blocks describes.
-    pub fn build(self, cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+    /// Adds the handlers and filters of the location that a chain of blocks describes.
+    pub fn build(self, cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
         self.iter().filter_map(|module| module.build).for_each(|build| build(cx, chain, parts));
     }
 
-    /// Lets the modules check and add what only the whole configuration shows.
+    /// Calls the modules after the whole configuration was read.
     pub fn finish(self, cx: &mut Cx<'_>, conf: &mut HttpConf) {
         self.iter().filter_map(|module| module.finish).for_each(|finish| finish(cx, conf));
     }
 }
 
-/// The phases in which handlers take part, in order. Between them the core finds the location.
+/// The phases with handlers, in order. Between them, the core finds the location.
 ///
 /// nginx: `ngx_http_phases`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,9 +110,9 @@ pub enum Phase {
     Rewrite,
     /// The location is final: limits.
     Preaccess,
-    /// Who may use it. Not for subrequests.
+    /// Access control. Skipped for subrequests.
     Access,
-    /// What precedes the content.
+    /// The phase before the content.
     Precontent,
     /// The content, unless a directive of the location names its handler.
     Content,
@@ -127,14 +127,13 @@ pub struct Position {
     pub(crate) phase: Phase,
     /// Number of the phase's handler that has the next turn.
     pub(crate) handler: usize,
-    /// The location whose handlers have their turns; with `if`, the request's location may be
-    /// another one meanwhile.
+    /// The location whose handlers run; with `if`, the request's location may be another one meanwhile.
     pub(crate) location: LocationId,
 }
 
-/// The result of a handler. It gives the request back, so that the next one can have it.
+/// The result of a handler. It returns the request for the next one.
 pub enum Step<'r> {
-    /// The handler has nothing against the request: the next one has its turn.
+    /// Continue with the next handler.
     Next(&'r mut Request),
     /// Only in [`Phase::Access`]: access is granted, and with `satisfy any` that is sufficient.
     Granted(&'r mut Request),
@@ -150,7 +149,18 @@ impl<'r> Step<'r> {
         Self::Wait(Box::pin(rest))
     }
 
-    /// The decision, or the next handler's turn if there is none.
+    /// Work that rarely has to wait, such as opening a file whose name is cached. It begins here, and
+    /// mostly ends here: the price is the memory of its future. Otherwise, the task that waits for the rest
+    /// polls it again at once, so nothing that happens meanwhile is missed.
+    pub fn start(work: impl Future<Output = Step<'r>> + 'r) -> Self {
+        let mut work = Box::pin(work);
+        match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(step) => step,
+            Poll::Pending => Self::Wait(work),
+        }
+    }
+
+    /// The decision; without one, continue with the next handler.
     pub fn of(request: &'r mut Request, outcome: Option<Outcome>) -> Self {
         match outcome {
             Some(outcome) => Self::Done(request, outcome),
@@ -159,56 +169,62 @@ impl<'r> Step<'r> {
     }
 }
 
-/// Takes part in a phase. It begins at once and makes a future only if it must wait.
+/// A handler of a phase. It begins at once; work that may have to wait is a future ([`Step::start`],
+/// [`Step::wait`]).
 pub trait Handler: Send + Sync {
     /// Handles a request.
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r>;
 
-    /// Tells `nowait explain` what [`handle`](Self::handle) does with a request. Nobody else may notice:
-    /// it sends nothing, changes no file, and counts in no zone.
+    /// Explains what [`handle`](Self::handle) does with a request, for `nowait explain`. Without side
+    /// effects: it sends no data, changes no file, and counts in no zone.
     fn explain<'a>(
         &'a self,
         _request: &'a mut Request,
         _trace: &'a mut Trace,
-    ) -> LocalFuture<'a, Explained> {
-        Box::pin(async { Explained::Unknown })
+    ) -> LocalFuture<'a, HandlerExplanation> {
+        Box::pin(async { HandlerExplanation::Unknown })
     }
 }
 
-impl Explained {
-    /// [`Explained::Run`], for [`Handler::explain`].
-    pub fn run() -> LocalFuture<'static, Explained> {
-        Box::pin(async { Explained::Run })
+impl HandlerExplanation {
+    /// [`HandlerExplanation::Run`], for [`Handler::explain`].
+    pub fn run() -> LocalFuture<'static, HandlerExplanation> {
+        Box::pin(async { HandlerExplanation::Run })
     }
 }
 
-/// How the explanation of a request goes on behind a handler.
-pub enum Explained {
-    /// By [`Handler::handle`] itself, which does nothing that others could notice.
+/// The continuation of a request's explanation after a handler.
+pub enum HandlerExplanation {
+    /// Call [`Handler::handle`] itself, which has no side effects.
     Run,
-    /// With the next handler.
+    /// Continue with the next handler.
     Next,
     /// Access is granted: see [`Step::Granted`].
     Granted,
-    /// With this decision.
+    /// The request has this outcome.
     Done(Outcome),
-    /// The response comes from elsewhere: from an upstream server.
+    /// The response comes from an upstream server.
     Elsewhere,
-    /// It is not known what the handler would do.
+    /// The result of the handler is unknown.
     Unknown,
 }
 
-/// Changes responses. It sees the head and the body as a whole and may wrap the body; it never sends
-/// anything.
+/// Changes responses. A filter has access to the head and the body as a whole and may wrap the body; it
+/// never sends data.
 pub trait Filter: Send + Sync {
-    /// Changes a response.
+    /// Changes a response. A response that replaces another one, such as an error page, passes through the filters
+    /// again; subrequests pass, too.
     ///
     /// # Errors
     /// The status that replaces the response.
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>>;
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>>;
 
-    /// Whether [`replace`](Self::replace) has to make another response of this one, before the next
-    /// filters see it. Filters at [`Place::Replacement`] are asked.
+    /// Whether [`replace`](Self::replace) has to make another response of this one, before the next filters
+    /// run. Filters at [`FilterStage::Part`] and [`FilterStage::Replacement`] are called.
     fn replaces(&self, _request: &mut Request, _response: &Response) -> bool {
         false
     }
@@ -221,12 +237,12 @@ pub trait Filter: Send + Sync {
         &'a self,
         _request: &'a mut Request,
         response: Response,
-    ) -> LocalFuture<'a, Result<Response, Box<Special>>> {
+    ) -> LocalFuture<'a, Result<Response, Box<StatusResponse>>> {
         Box::pin(async { Ok(response) })
     }
 
     /// Tells `nowait explain` what this filter has done with a response; `None`: what it would do with the
-    /// response of an upstream server, which is not known. Nobody else may notice.
+    /// unknown response of an upstream server. Without side effects.
     fn explain<'a>(
         &'a self,
         _request: &'a mut Request,
@@ -246,21 +262,25 @@ pub trait Filter: Send + Sync {
 
 impl<F> Filter for F
 where
-    F: Fn(&mut Request, &mut Response) -> Result<(), Box<Special>> + Send + Sync,
+    F: Fn(&mut Request, &mut Response) -> Result<(), Box<StatusResponse>> + Send + Sync,
 {
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
         self(request, response)
     }
 }
 
-/// Where a filter stands, in the order of application. Filters of one place apply in the order of
-/// the list in `nowait-modules`.
+/// The stage of a filter, in the order of application. Filters of the same stage run in the order of the
+/// list in `nowait-modules`.
 ///
 /// The head is finished before the body is wrapped, because what is wrapped later must be known
-/// earlier: a range is cut only from a body whose length nobody changes. nginx: header filters and
-/// body filters.
+/// earlier: a range is cut only from a body whose length no later filter changes. nginx: header
+/// filters and body filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum FilterStage {
     /// Whether this is the wanted part of a whole.
     Part,
     /// Conditions of the request.
@@ -269,9 +289,9 @@ pub enum Place {
     Fields,
     /// Codings that the client does not accept are undone.
     Decoding,
-    /// The whole content becomes another one, which is complete before the response goes on.
+    /// The whole content is replaced before the response continues.
     Replacement,
-    /// What will change the content.
+    /// Decisions to change the content.
     Content,
     /// The coding of the content.
     Coding,
@@ -287,11 +307,11 @@ pub enum Place {
     Encoding,
 }
 
-/// What takes part in the requests of a location, while it is built.
+/// The handlers, filters and settings of a location that is being built.
 #[derive(Default)]
-pub struct Parts {
+pub struct LocationBuilder {
     handlers: Vec<(Phase, Box<dyn Handler>)>,
-    filters: Vec<(Place, Box<dyn Filter>)>,
+    filters: Vec<(FilterStage, Box<dyn Filter>)>,
     /// What modules keep for the location besides.
     pub settings: Settings,
     /// The location rarely answers a request: it is a server that has locations.
@@ -306,14 +326,14 @@ pub struct Parts {
     inside: Vec<Rc<Scope>>,
 }
 
-impl Parts {
-    /// Nothing yet. `first` is the number that a location inside would have.
+impl LocationBuilder {
+    /// An empty location. `first` is the number of the next location inside.
     pub fn new(rarely_answers: bool, first: LocationId) -> Self {
         Self { rarely_answers, first: first.0, ..Self::default() }
     }
 
-    /// Makes a location of a block without a URI of its own, such as `if`, in this one: it inherits
-    /// the settings that it doesn't state, and the handler of the content.
+    /// Makes a location of a block without a URI of its own, such as `if`, in this one: it inherits the
+    /// settings that it does not set, and the handler of the content.
     pub fn inside(&mut self, scope: Rc<Scope>) -> LocationId {
         let number = u32::try_from(self.inside.len()).unwrap_or(u32::MAX);
         self.inside.push(scope);
@@ -325,14 +345,14 @@ impl Parts {
         std::mem::take(&mut self.inside)
     }
 
-    /// Adds a handler of a phase. Handlers of one phase have their turns in the order of
-    /// the list in `nowait-modules`.
+    /// Adds a handler of a phase. Handlers of the same phase run in the order of the list in
+    /// `nowait-modules`.
     pub fn handler(&mut self, phase: Phase, handler: impl Handler + 'static) {
         self.handlers.push((phase, Box::new(handler)));
     }
 
     /// Adds a filter.
-    pub fn filter(&mut self, place: Place, filter: impl Filter + 'static) {
+    pub fn filter(&mut self, place: FilterStage, filter: impl Filter + 'static) {
         self.filters.push((place, Box::new(filter)));
     }
 
@@ -346,16 +366,17 @@ impl Parts {
         }
         handlers.sort_by_key(|(phase, _)| *phase);
         filters.sort_by_key(|(place, _)| *place);
-        let heads = filters.partition_point(|(place, _)| *place <= Place::Fields);
-        let replacing = filters.partition_point(|(place, _)| *place < Place::Replacement)
-            ..filters.partition_point(|(place, _)| *place <= Place::Replacement);
+        let heads = filters.partition_point(|(place, _)| *place <= FilterStage::Fields);
+        let parts = filters.partition_point(|(place, _)| *place <= FilterStage::Part);
+        let replacing = filters.partition_point(|(place, _)| *place < FilterStage::Replacement)
+            ..filters.partition_point(|(place, _)| *place <= FilterStage::Replacement);
         let mut ends = [0; PHASES];
         for (phase, end) in ends.iter_mut().enumerate() {
             *end = handlers.partition_point(|(of, _)| *of as usize <= phase);
         }
         let all = handlers.into_iter().map(|(_, handler)| handler).collect();
         let filters = filters.into_iter().map(|(_, filter)| filter).collect();
-        (Handlers { all, ends, named }, Filters { all: filters, heads, replacing }, settings)
+        (Handlers { all, ends, named }, Filters { all: filters, heads, parts, replacing }, settings)
     }
 }
 
@@ -363,7 +384,7 @@ impl Parts {
 #[derive(Default)]
 pub struct Handlers {
     all: Vec<Box<dyn Handler>>,
-    /// Where each phase ends among them.
+    /// The end of each phase among them.
     ends: [usize; PHASES],
     /// A directive names the handler of the content.
     named: bool,
@@ -378,13 +399,13 @@ impl Handlers {
         if at < self.ends[phase] { self.all.get(at).map(|handler| &**handler) } else { None }
     }
 
-    /// Whether any take part in the rewriting of the server.
+    /// Whether the server has rewrite handlers.
     #[inline]
     pub fn rewrite_server(&self) -> bool {
         self.ends[Phase::PostRead as usize] < self.ends[Phase::ServerRewrite as usize]
     }
 
-    /// Whether any take part between the rewriting and the content.
+    /// Whether there are handlers between the rewriting and the content.
     #[inline]
     pub fn precede_content(&self) -> bool {
         self.ends[Phase::Rewrite as usize] < self.ends[Phase::Precontent as usize]
@@ -406,9 +427,11 @@ impl fmt::Debug for Handlers {
 #[derive(Default)]
 pub struct Filters {
     all: Box<[Box<dyn Filter>]>,
-    /// The number of those that concern nothing but the head.
+    /// The number of filters that change only the head.
     heads: usize,
-    /// Those that replace responses.
+    /// The number of filters at [`FilterStage::Part`], which may replace responses.
+    parts: usize,
+    /// The other filters that replace responses.
     replacing: Range<usize>,
 }
 
@@ -423,14 +446,15 @@ impl Filters {
         first: usize,
         request: &mut Request,
         response: &mut Response,
-    ) -> Result<Option<(&dyn Filter, usize)>, Box<Special>> {
+    ) -> Result<Option<(&dyn Filter, usize)>, Box<StatusResponse>> {
         let filters = match response.body {
-            // Its bytes are no content.
+            // The bytes are not content.
             Body::Tunnel(_) => &self.all[..self.heads],
             _ => &self.all[..],
         };
         for (number, filter) in (first..).zip(filters.get(first..).unwrap_or_default()) {
-            if self.replacing.contains(&number) && filter.replaces(request, response) {
+            let may_replace = number < self.parts || self.replacing.contains(&number);
+            if may_replace && filter.replaces(request, response) {
                 return Ok(Some((&**filter, number + 1)));
             }
             filter.apply(request, response)?;
@@ -454,7 +478,7 @@ impl Filters {
 }
 
 /// Makes the handler of a location's content when all settings of the location are known.
-type Make = dyn Fn(&mut Cx<'_>, &[&Scope], &mut Parts) -> Box<dyn Handler>;
+type Make = dyn Fn(&mut Cx<'_>, &[&Scope], &mut LocationBuilder) -> Box<dyn Handler>;
 
 /// The directive that names the handler of a location's content.
 #[derive(Clone)]
@@ -470,7 +494,12 @@ pub struct Content {
 
 impl Content {
     /// The handler, for the settings of a chain of blocks; it may add to the location's other parts.
-    pub fn make(&self, cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) -> Box<dyn Handler> {
+    pub fn make(
+        &self,
+        cx: &mut Cx<'_>,
+        chain: &[&Scope],
+        parts: &mut LocationBuilder,
+    ) -> Box<dyn Handler> {
         (self.make)(cx, chain, parts)
     }
 }
@@ -484,7 +513,7 @@ pub struct ContentLayer(pub Option<Content>);
 pub fn set_content<H: Handler + 'static>(
     cx: &mut Cx<'_>,
     node: &Node,
-    make: impl Fn(&mut Cx<'_>, &[&Scope], &mut Parts) -> H + 'static,
+    make: impl Fn(&mut Cx<'_>, &[&Scope], &mut LocationBuilder) -> H + 'static,
 ) {
     let content = Content {
         name: node.name.to_string().into(),
@@ -525,7 +554,7 @@ mod tests {
 
     #[test]
     fn handlers_are_found_by_phase() {
-        let mut parts = Parts::default();
+        let mut parts = LocationBuilder::default();
         parts.handler(Phase::Content, Nothing);
         parts.handler(Phase::PostRead, Nothing);
         parts.handler(Phase::Content, Nothing);
@@ -549,7 +578,7 @@ mod tests {
             }
         }
 
-        let mut parts = Parts::default();
+        let mut parts = LocationBuilder::default();
         parts.handler(Phase::Content, Nothing);
         parts.handler(Phase::Access, Nothing);
         parts.handler(Phase::ServerRewrite, Nothing);

@@ -1,4 +1,4 @@
-//! What a request and its subrequests have in common, and what only subrequests have.
+//! State shared by a request and its subrequests, and state of subrequests.
 //!
 //! Kept in every request; [`subrequest`](crate::subrequest) makes and runs subrequests.
 
@@ -19,7 +19,7 @@ pub struct Shared {
     pub(crate) id: Cell<Option<[u8; 16]>>,
     /// Subrequests started until now.
     pub(crate) made: Cell<u32>,
-    /// What modules keep for a request and its subrequests together.
+    /// State of modules for a request and its subrequests together.
     pub state: State,
     /// Values that `set` assigned to variables of modules.
     changed: RefCell<Vec<(&'static str, Bytes)>>,
@@ -80,24 +80,24 @@ pub struct Nested {
     pub bare: bool,
     /// Whether the range filter applies. nginx: `r->subrequest_ranges`.
     pub ranges: bool,
-    /// What it is for.
+    /// The purpose.
     pub(crate) aim: Aim,
 }
 
-/// What a subrequest is for.
+/// The purpose of a subrequest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Aim {
-    /// Its response.
+    /// The response.
     #[default]
     Response,
-    /// To learn whether a client's request would be granted access: unlike others it has an access phase,
-    /// and it ends before the content.
+    /// To check whether a client's request would be granted access. Unlike other subrequests, it has an
+    /// access phase, and ends before the content.
     Access,
     /// Access has been granted.
     Granted,
 }
 
-/// Where a subrequest enters the phases.
+/// The phase at which a subrequest begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// At the server's rewrite code: its URI determines its location.
@@ -109,9 +109,9 @@ pub enum Entry {
     Location,
 }
 
-/// Why a subrequest is refused. The reason is in the log already.
+/// The reason why a subrequest is refused, which is already logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum SubrequestError {
     /// Nested deeper than [`NESTED_MAX`](crate::subrequest::NESTED_MAX).
     TooDeep,
     /// More than [`TOTAL_MAX`](crate::subrequest::TOTAL_MAX) of one request, or [`BACKGROUND_MAX`](crate::subrequest::BACKGROUND_MAX) of one worker.
@@ -120,7 +120,7 @@ pub enum Refused {
     Closed,
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for SubrequestError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::TooDeep => "subrequests are nested too deeply",
@@ -130,4 +130,4 @@ impl std::fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for SubrequestError {}

@@ -15,16 +15,16 @@ pub enum Outcome {
     Response(Response),
     /// Respond with this status: with its `error_page` if there is one, otherwise with a built-in
     /// page.
-    Special(Special),
+    Status(StatusResponse),
     /// Start again with another URI or at a named location.
-    Redirect(Target),
+    Redirect(RedirectTarget),
     /// Close the connection without a response (`return 444`).
     Close,
 }
 
 /// A status without content of its own. nginx: a handler's return code.
 #[derive(Debug, Clone, Default)]
-pub struct Special {
+pub struct StatusResponse {
     /// Status code; 494 to 499 are nginx's own codes for kinds of 400.
     pub status: u16,
     /// `Location`, for redirects.
@@ -33,9 +33,9 @@ pub struct Special {
     pub headers: Vec<Header>,
 }
 
-/// Target of an internal redirect.
+/// RedirectTarget of an internal redirect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum RedirectTarget {
     /// Another URI, with its query string.
     Uri {
         /// Path; begins with a slash.
@@ -48,19 +48,23 @@ pub enum Target {
 }
 
 impl Outcome {
-    /// A status and nothing else.
+    /// A status without headers.
     pub fn status(status: u16) -> Self {
-        Self::Special(Special { status, ..Special::default() })
+        Self::Status(StatusResponse { status, ..StatusResponse::default() })
     }
 
     /// An external redirect.
     pub fn moved(status: u16, location: impl Into<Bytes>) -> Self {
-        Self::Special(Special { status, location: Some(location.into()), headers: Vec::new() })
+        Self::Status(StatusResponse {
+            status,
+            location: Some(location.into()),
+            headers: Vec::new(),
+        })
     }
 
     /// An internal redirect to `path?args`, or to `@name`.
     pub fn redirect(target: &[u8]) -> Self {
-        Self::Redirect(Target::parse(target))
+        Self::Redirect(RedirectTarget::parse(target))
     }
 
     /// The decision in words.
@@ -68,12 +72,14 @@ impl Outcome {
         let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         match self {
             Self::Response(response) => format!("responds with {}", response.head.status),
-            Self::Special(Special { status, location: Some(to), .. }) => {
+            Self::Status(StatusResponse { status, location: Some(to), .. }) => {
                 format!("responds with {status}, redirecting to \"{}\"", shown(to))
             }
-            Self::Special(Special { status, .. }) => format!("responds with {status}"),
-            Self::Redirect(Target::Named(name)) => format!("goes to location \"{}\"", shown(name)),
-            Self::Redirect(Target::Uri { path, args }) => {
+            Self::Status(StatusResponse { status, .. }) => format!("responds with {status}"),
+            Self::Redirect(RedirectTarget::Named(name)) => {
+                format!("goes to location \"{}\"", shown(name))
+            }
+            Self::Redirect(RedirectTarget::Uri { path, args }) => {
                 let args = args.as_deref().filter(|args| !args.is_empty());
                 let args = args.map(|args| format!("?{}", shown(args))).unwrap_or_default();
                 format!("redirects internally to \"{}{args}\"", shown(path))
@@ -83,7 +89,7 @@ impl Outcome {
     }
 }
 
-impl Target {
+impl RedirectTarget {
     /// Reads `path?args` or `@name`. nginx: `ngx_http_split_args`.
     pub fn parse(text: &[u8]) -> Self {
         if text.first() == Some(&b'@') {
@@ -110,11 +116,14 @@ mod tests {
 
     #[test]
     fn targets() {
-        assert_eq!(Target::parse(b"@a"), Target::Named(b"@a".to_vec()));
+        assert_eq!(RedirectTarget::parse(b"@a"), RedirectTarget::Named(b"@a".to_vec()));
         assert_eq!(
-            Target::parse(b"/a?b?c"),
-            Target::Uri { path: b"/a".to_vec(), args: Some(b"b?c".to_vec()) }
+            RedirectTarget::parse(b"/a?b?c"),
+            RedirectTarget::Uri { path: b"/a".to_vec(), args: Some(b"b?c".to_vec()) }
         );
-        assert_eq!(Target::parse(b"/a"), Target::Uri { path: b"/a".to_vec(), args: None });
+        assert_eq!(
+            RedirectTarget::parse(b"/a"),
+            RedirectTarget::Uri { path: b"/a".to_vec(), args: None }
+        );
     }
 }

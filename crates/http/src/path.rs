@@ -1,31 +1,31 @@
 //! Maps a URI to a file: `root` and `alias`. nginx: `ngx_http_map_uri_to_path`.
 //!
-//! Part of a location's settings; requests ask it for the paths of their files. Never touches a disk.
+//! Part of a location's settings; returns the paths of requests' files. Never touches a disk.
 
 use bytes::Bytes;
 use nowait_variables::Subject;
 
 use crate::variables::complex::{Complex, HttpVariables};
 
-/// Where a location's files are.
+/// The directory of a location's files.
 #[derive(Clone, Debug)]
 pub struct FilePath {
     /// The value of `root` or `alias`; absolute when it has no variables.
     pub base: Complex,
-    /// How the URI is appended to it.
+    /// The way of appending the URI.
     pub append: Append,
     /// Base of relative paths that variables produce; ends with a slash.
     pub prefix: Bytes,
 }
 
-/// How the URI is appended to the value of `root` or `alias`.
+/// The way of appending the URI to the value of `root` or `alias`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Append {
     /// `root`: the whole URI.
     Uri,
     /// `alias` in a prefix location: the part after the location's name, which has this length.
     After(usize),
-    /// `alias` in a regular-expression location: nothing; the value is the path.
+    /// `alias` in a regular-expression location: the value is the path.
     Nothing,
 }
 

@@ -1,18 +1,17 @@
-//! What the core notes about a request on its way through the phases, in groups that begin anew as a
-//! whole.
+//! The core's state of a request on its way through the phases, in groups that are reset as a whole.
 
 use bytes::Bytes;
 
 use crate::conf::LocationId;
-use crate::outcome::Special;
+use crate::outcome::StatusResponse;
 use crate::response::Head;
 
 /// Internal redirects that one request may take. nginx: `NGX_HTTP_MAX_URI_CHANGES`.
 pub const URI_CHANGES_MAX: u8 = 10;
 
-/// How the request's URI has changed.
+/// The changes of the request's URI.
 #[derive(Debug)]
-pub struct Rewriting {
+pub struct RewriteState {
     /// `try_files` found the URI below the value of an `alias` with captures.
     pub is_file: bool,
     /// The location's own rewriting has changed the URI, which therefore need not begin with the
@@ -23,12 +22,12 @@ pub struct Rewriting {
     pub unparsed: bool,
     /// The URI was rewritten, and its location has to be found.
     pub changed: bool,
-    /// Remaining internal redirects, plus one: zero means that there was one too many. See
+    /// Remaining internal redirects, plus one: zero means that the limit was exceeded. See
     /// [`URI_CHANGES_MAX`].
     pub changes_left: u8,
 }
 
-impl Default for Rewriting {
+impl Default for RewriteState {
     fn default() -> Self {
         Self {
             is_file: false,
@@ -40,10 +39,10 @@ impl Default for Rewriting {
     }
 }
 
-/// What remains of a response that another one replaces: an error page, or the response of the
-/// location that a server behind this one names.
+/// The state of a response that is replaced by another: an error page, or the response of a location named
+/// by an upstream server.
 #[derive(Default, Debug)]
-pub struct Replaced {
+pub struct Replacement {
     /// An error page is being made, and may not lead to another.
     pub by_error_page: bool,
     /// Status to send instead of the status of the response in progress.
@@ -51,12 +50,12 @@ pub struct Replaced {
     /// No part of the response is in the requested range. Its 416 has its header fields.
     pub unsatisfied: bool,
     /// The status that an error page replaces, with its header fields.
-    pub special: Option<Box<Special>>,
+    pub special: Option<Box<StatusResponse>>,
     /// The head whose fields the response of another location takes over.
     pub head: Option<Box<Head>>,
 }
 
-/// What precedes and follows the request on its connection (RFC 9112, section 9.3: persistence).
+/// The request's position on its connection (RFC 9112, section 9.3: persistence).
 #[derive(Default, Debug)]
 pub struct Persistence {
     /// The connection may serve another request afterwards.
@@ -65,8 +64,6 @@ pub struct Persistence {
     pub pipelined: bool,
     /// The client must not be invited to send the body: the request is refused.
     pub body_discarded: bool,
-    /// The connection is closed without reading the client's further input.
-    pub skip_lingering: bool,
 }
 
 /// `$realpath_root`, filled by a phase when the configuration mentions it.

@@ -1,22 +1,21 @@
-//! Error pages that say in one sentence what happened, for people with browsers:
-//! `error_page_format page`.
+//! Error pages for browsers, with one sentence of explanation: `error_page_format page`.
 //!
-//! Used by [`crate::error_page`]. Nothing on the pages comes from a request. They are built once per
-//! process and shared, like nginx's ([`crate::special_pages`]).
+//! Used by [`crate::error_page`]. The pages have no data from requests. They are built once per process and
+//! shared, like nginx's ([`crate::special_pages`]).
 
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 
-use crate::look;
+use crate::page_style;
 use crate::special_pages::{self, ServerTokens, internal};
 
 static STYLE: LazyLock<String> =
-    LazyLock::new(|| [look::STYLE, include_str!("look/error.css")].concat());
+    LazyLock::new(|| [page_style::STYLE, include_str!("page_style/error.css")].concat());
 
-static POLICY: LazyLock<Bytes> = LazyLock::new(|| look::policy(&STYLE, None).into());
+static POLICY: LazyLock<Bytes> = LazyLock::new(|| page_style::policy(&STYLE, None).into());
 
-/// What happened, by status.
+/// The explanations, by status.
 const SENTENCES: [(u16, &str); 25] = [
     (400, "The server could not understand the request."),
     (401, "This page requires a user name and a password."),
@@ -137,7 +136,7 @@ mod tests {
     fn the_policy_allows_the_page() {
         let page = text(500, ServerTokens::On);
         let style = page.split_once("<style>").unwrap().1.split_once("</style>").unwrap().0;
-        assert_eq!(policy(), look::policy(style, None));
+        assert_eq!(policy(), page_style::policy(style, None));
         assert!(!page.contains(" style=") && !page.contains("<script"));
     }
 }

@@ -1,12 +1,12 @@
 //! The response of a handler: a head and a body that is pulled.
 //!
-//! Handlers build a [`Response`]; filters change it; the front end sends it. Nothing here knows
-//! requests, nor how responses are sent; only a tunnel meets a socket. A body produced on the fly is
-//! a [`BodySource`]: its next chunk is requested only when the previous one has left, so a slow
-//! client stops whatever produces the body.
+//! Handlers build a [`Response`]; filters change it; the front end sends it. Independent of requests
+//! and of sending; only a tunnel has access to a socket. A body produced on the fly is a
+//! [`BodySource`]: its next chunk is requested only when the previous one was sent, so a slow client
+//! stops the source of the body.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::ops::Range;
@@ -21,29 +21,29 @@ use nowait_message::scan;
 use nowait_runtime::buf::RecvBuf;
 use nowait_runtime::fs::resident::Resident;
 use nowait_runtime::fs::{File, Io};
-use nowait_runtime::net::Endpoint;
+use nowait_runtime::net::{Endpoint, Piped};
+use nowait_spare::LocalSpares;
 
-use crate::order::{Apart, Order};
+use crate::field_order::{FieldOrder, SeparateField};
 
 /// A future of the worker's own thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Most unused heads that a worker keeps.
+/// Maximum number of unused heads that a worker keeps.
 const SPARE_MAX: usize = 64;
 
-/// Most header lines for which such a head has memory.
+/// Maximum number of header lines for which such a head has memory.
 const KEPT_LINES_MAX: usize = 16;
 
 thread_local! {
     /// Heads whose memory is reused; they are empty.
-    #[expect(clippy::vec_box, reason = "handed out as boxes")]
-    static SPARE: RefCell<Vec<Box<Head>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: LocalSpares<Box<Head>> = const { LocalSpares::new(SPARE_MAX) };
 }
 
 /// A response before the filters have seen it.
 #[derive(Debug, Default)]
 pub struct Response {
-    /// Status and headers; boxed, since responses are handed from one to the next.
+    /// Status and headers; boxed, because responses are moved often.
     pub head: Box<Head>,
     /// The content.
     pub body: Body,
@@ -93,7 +93,7 @@ pub struct Head {
     /// All other headers, in the order they were added.
     pub headers: Vec<Header>,
     /// Positions of the fields above among them.
-    pub order: Order,
+    pub order: FieldOrder,
     /// Trailer fields, sent after a chunked body; those of `add_trailer` and of upstreams are added
     /// at its end.
     pub trailers: Vec<Header>,
@@ -102,9 +102,9 @@ pub struct Head {
     /// The connection must be closed after this response.
     pub close: bool,
     /// `Server`: the server's own unless an upstream's is passed on.
-    pub server: Own,
+    pub server: HeaderSource,
     /// `Date`, likewise.
-    pub date: Own,
+    pub date: HeaderSource,
     /// An upstream has made the response and evaluated the request's conditions: they are not
     /// evaluated again. nginx: `r->disable_not_modified`.
     pub is_upstreams: bool,
@@ -118,7 +118,7 @@ pub struct Head {
 
 /// A header field that the server writes, unless an upstream's is passed on.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub enum Own {
+pub enum HeaderSource {
     /// The server's.
     #[default]
     Ours,
@@ -128,7 +128,7 @@ pub enum Own {
     Absent,
 }
 
-impl Own {
+impl HeaderSource {
     /// The upstream's.
     pub fn given(&self) -> Option<&Bytes> {
         match self {
@@ -157,7 +157,7 @@ impl Default for Head {
 }
 
 impl Head {
-    /// A head without anything.
+    /// An empty head.
     pub const EMPTY: Self = Self {
         status: 0,
         status_line: None,
@@ -174,12 +174,12 @@ impl Head {
         accept_ranges: AcceptRanges::No,
         varies_by_encoding: false,
         headers: Vec::new(),
-        order: Order::EMPTY,
+        order: FieldOrder::EMPTY,
         trailers: Vec::new(),
         expects_trailers: false,
         close: false,
-        server: Own::Ours,
-        date: Own::Ours,
+        server: HeaderSource::Ours,
+        date: HeaderSource::Ours,
         is_upstreams: false,
         has_upstreams_status: false,
         trailers_follow: false,
@@ -188,9 +188,8 @@ impl Head {
 
     /// A head with only a status.
     pub fn new(status: u16) -> Box<Self> {
-        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
         // Created in place: it is large.
-        let mut head = spare.unwrap_or_default();
+        let mut head = LocalSpares::take_local(&SPARE).unwrap_or_default();
         head.status = status;
         head
     }
@@ -198,13 +197,7 @@ impl Head {
     /// Makes the memory of a head available to another response.
     pub fn retire(mut self: Box<Self>) {
         self.clear();
-        // The thread may be at its end.
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < SPARE_MAX {
-                spare.push(self);
-            }
-        });
+        LocalSpares::keep_local(&SPARE, self);
     }
 
     /// Makes it like a new one without a status. Keeps memory for header lines.
@@ -254,9 +247,9 @@ impl Head {
         headers.clear();
         headers.shrink_to(KEPT_LINES_MAX);
         *resident = None;
-        *order = Order::default();
+        *order = FieldOrder::default();
         *trailers = Vec::new();
-        (*server, *date) = (Own::Ours, Own::Ours);
+        (*server, *date) = (HeaderSource::Ours, HeaderSource::Ours);
         *accept_ranges = AcceptRanges::No;
         for flag in [
             location_completed,
@@ -271,7 +264,8 @@ impl Head {
         }
     }
 
-    /// Adds a header line.
+    /// Adds a header line. Fields with members of their own (`Content-Type`, `ETag`, `Location`) would be sent
+    /// twice. A name from the configuration: push a [`Header`].
     pub fn add(&mut self, name: &'static str, value: impl Into<Bytes>) {
         self.headers
             .push(Header { name: Bytes::from_static(name.as_bytes()), value: value.into() });
@@ -283,7 +277,7 @@ impl Head {
     }
 
     /// Places a field after the current lines, unless it has a place already.
-    pub fn place(&mut self, field: Apart) {
+    pub fn place(&mut self, field: SeparateField) {
         self.order.place(field, self.headers.len());
     }
 
@@ -364,7 +358,7 @@ impl Head {
         self.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| &h.value[..])
     }
 
-    /// Takes over the type and the fields of a response in whose place this one is sent.
+    /// Takes over the type and the fields of the response that this one replaces.
     pub fn replace(&mut self, other: Head) {
         if other.content_type.is_some() {
             self.content_type = other.content_type;
@@ -385,7 +379,7 @@ pub enum Body {
     Bytes(Bytes),
     /// A part of a file.
     File(FileBody),
-    /// Several pieces one after the other, whose total length is known.
+    /// Several consecutive pieces with a known total length.
     Parts(std::collections::VecDeque<Part>),
     /// Content that is produced while it is sent.
     Stream(Box<dyn BodySource>),
@@ -402,7 +396,7 @@ pub trait Takeover {
     fn run<'a>(self: Box<Self>, client: Duplex<'a>) -> LocalFuture<'a, Result<(), BodyError>>;
 }
 
-/// A client's connection, or its stream of one, as a tunnel uses it.
+/// A tunnel's access to a client's connection, or to a stream of it.
 pub struct Duplex<'a> {
     /// Both directions.
     pub end: Endpoint<'a>,
@@ -412,7 +406,7 @@ pub struct Duplex<'a> {
     pub sent: &'a Cell<u64>,
     /// The longest pause between two writes to the client.
     pub send_timeout: Duration,
-    /// How long the client may continue after the other side has ended.
+    /// The time that the client may continue after the other side has ended.
     pub lingering_timeout: Duration,
 }
 
@@ -428,15 +422,14 @@ pub struct FileBody {
     /// Number of bytes.
     pub len: u64,
     /// Another source of its content.
-    pub elsewhere: Option<Rc<dyn Elsewhere>>,
+    pub elsewhere: Option<Rc<dyn FallbackSource>>,
 }
 
-/// The request that a response belongs to. Bodies don't look into it: they pass it to the module that
-/// has made them.
+/// The request that a response belongs to. Opaque to bodies, which pass it to the module that made them.
 pub trait Owner: Any {}
 
 /// Another source of a file's content, for use when the disk fails.
-pub trait Elsewhere {
+pub trait FallbackSource {
     /// A body with these bytes of the file that switches to the other source when they can't be
     /// read; `owner` is the client's request. `failed`: reading has failed already. `None`: there
     /// is no other source.
@@ -447,7 +440,7 @@ pub trait Elsewhere {
         failed: Option<&BodyError>,
     ) -> Option<Box<dyn BodySource>>;
 
-    /// Resolves when a read that begins now should be given up, because the disk does not respond.
+    /// Resolves when a read that begins now should be abandoned, because the disk does not respond.
     fn hangs(&self) -> LocalFuture<'static, ()>;
 
     /// The disk has responded.
@@ -472,6 +465,10 @@ impl From<Part> for Body {
     }
 }
 
+/// A client that has accepted no data for this long is slow: neither a pipe nor an upstream server waits for it
+/// any longer. A shorter delay may only mean that its task, or the kernel, was not scheduled yet.
+pub const PATIENCE: Duration = Duration::from_millis(5);
+
 /// Produces a body piece by piece.
 pub trait BodySource {
     /// The next piece; `None` after the last one. Called only after the previous piece was sent.
@@ -481,9 +478,29 @@ pub trait BodySource {
     /// client can tell.
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>>;
 
+    /// The next piece in a pipe of the kernel, for a user that never looks at the bytes, and sends them on a
+    /// plain connection. `None`, from this or from the future: [`next`](Self::next) has the next piece. To be
+    /// called before each `next`, after everything earlier was sent. A source that wraps another one has no such
+    /// pieces, since it looks at the bytes, or counts them.
+    ///
+    /// # Errors
+    /// As for `next`.
+    fn next_piped(&mut self) -> Option<LocalFuture<'_, Result<Option<Piped>, BodyError>>> {
+        None
+    }
+
+    /// Takes back what is left of the piece that [`next_piped`](Self::next_piped) has returned, because the
+    /// client has accepted nothing for [`PATIENCE`]. It is the next piece.
+    ///
+    /// # Errors
+    /// The bytes can't be read from the pipe.
+    fn put_back(&mut self, _rest: Piped) -> Result<(), BodyError> {
+        Err(BodyError::Truncated)
+    }
+
     /// Whether its last part must be sent before the wait for the next one: filters then flush the
     /// data that they hold back. To do so they may drop the future of [`next`](Self::next) and
-    /// create another one, which must lose nothing. A source that wraps another one returns the
+    /// create another one, which must not lose data. A source that wraps another one returns the
     /// other's value.
     fn is_urgent(&self) -> bool;
 
@@ -493,26 +510,33 @@ pub trait BodySource {
         false
     }
 
+    /// Bytes that are fetched together, if [`cut`](Self::cut) may be called again after the last piece of a
+    /// range, for a range anywhere in the body: several ranges can then be sent. `None`: it may not.
+    fn seek_unit(&self) -> Option<u64> {
+        None
+    }
+
     /// The last `unsent` bytes of its last part are in a file that can't be read. True:
-    /// [`next`](Self::next) continues with these bytes from elsewhere, or returns why it can't.
+    /// [`next`](Self::next) continues with these bytes from another source, or returns the reason why it
+    /// can't.
     fn retry(&mut self, _unsent: u64) -> bool {
         false
     }
 }
 
-/// Why a body ended early.
+/// The reason why a body ended early.
 #[derive(Debug)]
 pub enum BodyError {
     /// A file could not be read.
     File(io::Error),
     /// A file is shorter than it was when the response began.
     Truncated,
-    /// Its coding is broken.
+    /// The coding is malformed.
     Coding(String),
     /// The thread pool that should read refused the task.
     Overflow(String),
     /// A subrequest whose response is a part of the body is not made.
-    Nested(crate::nested::Refused),
+    Nested(crate::nested::SubrequestError),
     /// The upstream closed the connection early, was too slow, or violated the protocol.
     Upstream(String),
 }
@@ -547,12 +571,12 @@ impl Body {
         }
     }
 
-    /// Whether there is definitely nothing to send.
+    /// Whether the body is certainly empty.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
 
-    /// Takes the next piece; `None` at the end. Nothing is lost when the future is dropped.
+    /// Takes the next piece; `None` at the end. Dropping the future loses no data.
     ///
     /// # Errors
     /// Those of its source.
@@ -591,8 +615,8 @@ impl FileBody {
     /// Reads this many bytes from its beginning; fewer only if the file has shrunk.
     ///
     /// # Errors
-    /// The disk's error. `TimedOut`: the disk does not respond, and the bytes may be available
-    /// elsewhere.
+    /// The disk's error. `TimedOut`: the disk does not respond, and the bytes may be available from another
+    /// source.
     pub async fn read(&self, io: &Io, len: usize) -> io::Result<Bytes> {
         let mut read = pin!(self.file.read_at(io, self.offset, len));
         let Some(elsewhere) = &self.elsewhere else { return read.await };

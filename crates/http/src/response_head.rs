@@ -1,11 +1,11 @@
-//! Completes the head of a response: what is sent, and what logs show, whatever the protocol; and the
-//! order of its fields.
+//! Completes the head of a response, for sending and for logs, independent of the protocol, and orders its
+//! fields.
 //!
 //! Called after the filters, by front ends and for subrequests.
 
 use nowait_message::{http_date, may_be_trailer};
 
-use crate::order::Apart;
+use crate::field_order::SeparateField;
 use crate::request::Request;
 use crate::response::{AcceptRanges, Head, Header};
 use crate::{address, files};
@@ -51,11 +51,11 @@ fn absolute(request: &Request, to: &[u8]) -> Vec<u8> {
     } else if !host.is_empty() {
         out.extend_from_slice(host);
     } else {
-        address::append_host(request.exchange.local(), &mut out);
+        address::append_host(request.exchange().local(), &mut out);
     }
     let usual = if request.client().is_tls() { 443 } else { 80 };
     if pages.port_in_redirect
-        && let Some(port) = address::port(request.exchange.local()).filter(|port| *port != usual)
+        && let Some(port) = address::port(request.exchange().local()).filter(|port| *port != usual)
     {
         out.push(b':');
         out.extend_from_slice(port.to_string().as_bytes());
@@ -67,18 +67,18 @@ fn absolute(request: &Request, to: &[u8]) -> Vec<u8> {
 /// Completes the trailers at the end of the body: those of an upstream and those of `add_trailer`, but
 /// none that only a head may have.
 pub fn complete_trailers(request: &mut Request) {
-    if request.out.expects_trailers || request.out.trailers_follow {
-        let current = request.current.clone();
-        current.conf.location(request.location).filters.trailers(request);
+    if request.out().expects_trailers || request.out().trailers_follow {
+        let current = request.current().clone();
+        current.conf.location(request.location_id()).filters.trailers(request);
     }
-    request.out.trailers.retain(|trailer| may_be_trailer(&trailer.name));
+    request.out_mut().trailers.retain(|trailer| may_be_trailer(&trailer.name));
 }
 
 /// Writes the lines that are written in the order of their addition.
 pub fn lines(head: &Head, writer: &mut impl FieldWriter) {
     // Fields of handlers precede those added by filters.
-    for field in [Apart::Location, Apart::ETag, Apart::ContentEncoding] {
-        let is_written = field == Apart::Location && head.location_completed;
+    for field in [SeparateField::Location, SeparateField::ETag, SeparateField::ContentEncoding] {
+        let is_written = field == SeparateField::Location && head.location_completed;
         if !is_written && !head.order.has(field) {
             apart(head, field, writer);
         }
@@ -93,14 +93,14 @@ pub fn lines(head: &Head, writer: &mut impl FieldWriter) {
     for (field, _) in placed {
         placed_field(head, field, writer);
     }
-    if !head.order.has(Apart::AcceptRanges) {
-        apart(head, Apart::AcceptRanges, writer);
+    if !head.order.has(SeparateField::AcceptRanges) {
+        apart(head, SeparateField::AcceptRanges, writer);
     }
 }
 
 /// Writes a field at its place.
-fn placed_field(head: &Head, field: Apart, writer: &mut impl FieldWriter) {
-    if field != Apart::Location || !head.location_completed {
+fn placed_field(head: &Head, field: SeparateField, writer: &mut impl FieldWriter) {
+    if field != SeparateField::Location || !head.location_completed {
         apart(head, field, writer);
     }
 }
@@ -114,11 +114,11 @@ fn kept_date(head: &Head, time: i64) -> Option<&[u8; http_date::LEN]> {
 }
 
 /// Writes one of the fields that are stored apart, if present.
-pub fn apart(head: &Head, field: Apart, writer: &mut impl FieldWriter) {
+pub fn apart(head: &Head, field: SeparateField, writer: &mut impl FieldWriter) {
     let (name, value) = match field {
-        Apart::Server => ("Server", head.server.given()),
-        Apart::Date => ("Date", head.date.given()),
-        Apart::LastModified => {
+        SeparateField::Server => ("Server", head.server.given()),
+        SeparateField::Date => ("Date", head.date.given()),
+        SeparateField::LastModified => {
             match (head.last_modified, &head.last_modified_text) {
                 (Some(time), None) => match kept_date(head, time) {
                     Some(date) => writer.last_modified(date),
@@ -129,10 +129,10 @@ pub fn apart(head: &Head, field: Apart, writer: &mut impl FieldWriter) {
             }
             return;
         }
-        Apart::Location => ("Location", head.location.as_ref()),
-        Apart::ContentEncoding => ("Content-Encoding", head.content_encoding.as_ref()),
-        Apart::ETag => ("ETag", head.etag.as_ref()),
-        Apart::AcceptRanges => {
+        SeparateField::Location => ("Location", head.location.as_ref()),
+        SeparateField::ContentEncoding => ("Content-Encoding", head.content_encoding.as_ref()),
+        SeparateField::ETag => ("ETag", head.etag.as_ref()),
+        SeparateField::AcceptRanges => {
             if head.accept_ranges != AcceptRanges::No {
                 writer.accept_ranges();
             }

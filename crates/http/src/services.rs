@@ -1,4 +1,4 @@
-//! What a worker provides to the requests that it serves, whatever front end they come from.
+//! The services of a worker for its requests, from any front end.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::slots::State;
 /// Numbers connections in this process: the next number that no worker has taken.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
-/// Numbers that a worker takes at a time, so that this many connections need one shared write.
+/// The number of connection numbers that a worker reserves with one shared write.
 const NUMBERS: u64 = 64;
 
 /// The services of one worker.
@@ -23,14 +23,14 @@ pub struct Services {
     background: Rc<Cell<usize>>,
     /// Counts of connections and requests.
     pub counts: Counts,
-    /// What modules keep for the worker.
+    /// State of modules for the worker.
     pub state: State,
 }
 
 /// One of the background subrequests of a worker.
-pub(crate) struct InBackground(Rc<Cell<usize>>);
+pub(crate) struct BackgroundGuard(Rc<Cell<usize>>);
 
-impl Drop for InBackground {
+impl Drop for BackgroundGuard {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
@@ -43,10 +43,10 @@ impl Services {
     }
 
     /// Counts another background subrequest, if fewer than `max` are in flight.
-    pub(crate) fn enter_background(&self, max: usize) -> Option<InBackground> {
+    pub(crate) fn enter_background(&self, max: usize) -> Option<BackgroundGuard> {
         (self.background.get() < max).then(|| {
             self.background.set(self.background.get() + 1);
-            InBackground(self.background.clone())
+            BackgroundGuard(self.background.clone())
         })
     }
 }

@@ -52,7 +52,7 @@ impl<T> Default for Key<T> {
 pub struct Settings(Vec<(usize, Box<dyn Any + Send + Sync>)>);
 
 impl Settings {
-    /// Keeps a value; replaces an earlier one.
+    /// Stores a value; replaces an earlier one.
     pub fn set<T: Send + Sync + 'static>(&mut self, key: &Key<T>, value: T) {
         let number = key.number();
         match self.0.iter_mut().find(|(known, _)| *known == number) {
@@ -166,7 +166,7 @@ impl Page {
         }
     }
 
-    /// The value in use at this place, which is no longer kept.
+    /// Removes and returns the value in use at this place.
     fn take(&mut self, at: usize) -> Option<Box<dyn Slot>> {
         match at.checked_sub(PAGE) {
             None => {
@@ -223,12 +223,12 @@ impl State {
         &mut slot.value
     }
 
-    /// Keeps a value; replaces an earlier one.
+    /// Stores a value; replaces an earlier one.
     pub fn set<T: 'static>(&mut self, key: &Key<T>, value: T) {
         *self.cell_mut(key) = OnceCell::from(Value::boxed(key, value));
     }
 
-    /// Returns a value, which is no longer kept.
+    /// Removes and returns a value.
     pub fn take<T: 'static>(&mut self, key: &Key<T>) -> Option<T> {
         let slot: Box<dyn Any> = self.0.get_mut()?.take(key.number())?;
         slot.downcast().ok().map(|slot: Box<Value<T>>| slot.value)

@@ -51,6 +51,9 @@ impl ServerTokens {
     }
 }
 
+/// The client took too long to send its request. Only in logs where nothing can be sent any more.
+pub const REQUEST_TIMEOUT: u16 = 408;
+
 /// Statuses that exist only between modules and in logs, as in nginx.
 pub mod internal {
     /// Close the connection without a response.
@@ -65,7 +68,8 @@ pub mod internal {
     pub const TO_HTTPS: u16 = 497;
     /// The request was cancelled while being handled.
     pub const CANCELED: u16 = 498;
-    /// The client closed the connection before a response could be sent. Only in logs.
+    /// The client closed the connection before a response could be sent. Only in logs. nginx:
+    /// `NGX_HTTP_CLIENT_CLOSED_REQUEST`.
     pub const CLIENT_CLOSED: u16 = 499;
 }
 
@@ -80,8 +84,8 @@ pub fn sent_status(status: u16) -> u16 {
     }
 }
 
-/// The connection is not kept alive after a built-in response of this status: its framing can
-/// no longer be trusted, or the server is in trouble.
+/// The connection is not kept alive after a built-in response of this status: its framing can no longer be
+/// trusted, or the server has failed.
 pub fn closes_connection(status: u16) -> bool {
     matches!(
         status,

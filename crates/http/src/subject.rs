@@ -1,4 +1,4 @@
-//! What variables need of a request: the tables of all modules, and the request's own state.
+//! The request as the subject of variables: the tables of all modules, and the request's own state.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -32,23 +32,23 @@ impl Subject for Request {
     }
 
     fn awaits_content(&self) -> bool {
-        matches!(self.body, RequestBody::Unread(_))
+        matches!(self.body(), RequestBody::Unread(_))
     }
 
     fn variables(&self) -> &Resolved {
-        &self.current.conf.variables
+        &self.current().conf.variables
     }
 
     fn slots(&self) -> &Slots {
-        &self.shared.slots
+        &self.shared().slots
     }
 
     fn captures(&self) -> &RefCell<Captures> {
-        &self.captures
+        self.last_captures()
     }
 
     fn depth(&self) -> &Cell<u8> {
-        &self.variable_depth
+        self.variable_depth()
     }
 
     fn uninitialized(&self, name: &str) {
@@ -76,7 +76,7 @@ impl Subject for Request {
 
     fn forwarded(&self, address: IpAddr, proxies: &[Cidr], recursive: bool) -> IpAddr {
         let values: Vec<&[u8]> = self
-            .head
+            .head()
             .fields()
             .iter()
             .filter(|field| field.name.eq_ignore_ascii_case(b"x-forwarded-for"))

@@ -8,7 +8,6 @@
 //! pulled, so a filter can insert it into the body of another response. Never writes to a socket, and
 //! never reads the client's request body: a subrequest sees it only after its parent has read it.
 
-use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
@@ -18,8 +17,8 @@ use nowait_runtime::{now, spawn};
 use crate::filter::Pull;
 use crate::log::Level;
 use crate::nested::Aim;
-pub use crate::nested::{Entry, Nested, Refused, Shared};
-use crate::outcome::{Outcome, Special};
+pub use crate::nested::{Entry, Nested, Shared, SubrequestError};
+use crate::outcome::{Outcome, StatusResponse};
 use crate::phases;
 use crate::request::{BodyLength, Request, RequestBody, Uri};
 use crate::response::{Body, BodyError, BodySource, LocalFuture, Part, Response};
@@ -27,10 +26,10 @@ use crate::response::{Body, BodyError, BodySource, LocalFuture, Part, Response};
 /// Deepest nesting of subrequests. nginx: `NGX_HTTP_MAX_SUBREQUESTS`.
 pub const NESTED_MAX: u8 = 50;
 
-/// Most subrequests of one request in total. nginx allows as many at a time.
+/// Maximum number of subrequests of one request in total. nginx allows as many at a time.
 pub const TOTAL_MAX: u32 = 65_535 - 1000;
 
-/// Most background subrequests that a worker runs at a time; more are refused. nginx holds the main
+/// Maximum number of background subrequests that a worker runs at a time; more are refused. nginx holds the main
 /// request's connection until they have ended, so that `worker_connections` is the limit.
 pub const BACKGROUND_MAX: usize = 512;
 
@@ -49,7 +48,7 @@ pub struct Subrequest {
     ///
     /// nginx differs: there it has the `Content-Length` all the same.
     pub with_body: bool,
-    /// Where it enters the phases.
+    /// The phase at which it begins.
     pub entry: Entry,
     /// Whether the client does not wait for it: for [`background`].
     pub background: bool,
@@ -57,8 +56,8 @@ pub struct Subrequest {
     pub bare: bool,
 }
 
-impl From<Refused> for BodyError {
-    fn from(refused: Refused) -> Self {
+impl From<SubrequestError> for BodyError {
+    fn from(refused: SubrequestError) -> Self {
         Self::Nested(refused)
     }
 }
@@ -81,85 +80,69 @@ impl Subrequest {
     /// A copy of a request that starts at its content.
     pub fn copy(parent: &Request) -> Self {
         Self {
-            method: parent.method,
+            method: parent.method(),
             entry: Entry::Content,
-            ..Self::get(&parent.uri.path[..], parent.uri.args.clone())
+            ..Self::get(&parent.uri().path[..], parent.uri().args.clone())
         }
     }
 
     /// Creates the request for [`run`]; the caller may change it before.
     ///
     /// # Errors
-    /// A limit was reached; the error log says which.
-    pub fn begin(self, parent: &Request) -> Result<Box<Request>, Refused> {
-        let depth = parent.nested.map_or(0, |nested| nested.depth) + 1;
+    /// A limit was reached, which is logged.
+    pub fn begin(self, parent: &Request) -> Result<Box<Request>, SubrequestError> {
+        let depth = parent.nested().map_or(0, |nested| nested.depth) + 1;
         if depth > NESTED_MAX + 1 {
             let path = String::from_utf8_lossy(&self.path);
             parent.log(Level::Error, format_args!("subrequests cycle while processing \"{path}\""));
-            return Err(Refused::TooDeep);
+            return Err(SubrequestError::TooDeep);
         }
-        let made = parent.shared.made.get();
+        let made = parent.shared().made.get();
         if made >= TOTAL_MAX {
             let path = String::from_utf8_lossy(&self.path);
             parent.log(
                 Level::Crit,
                 format_args!("more than {TOTAL_MAX} subrequests while processing \"{path}\""),
             );
-            return Err(Refused::TooMany);
+            return Err(SubrequestError::TooMany);
         }
-        parent.shared.made.set(made + 1);
+        parent.shared().made.set(made + 1);
         let mut request = related(parent);
-        request.nested = Some(Nested {
+        request.set_nested(Some(Nested {
             depth,
             background: self.background,
             switched: parent.is_switched_to_get(),
             bare: self.bare,
             ranges: false,
             aim: Aim::Response,
-        });
-        request.method = self.method;
-        request.header_only = self.header_only;
-        request.uri = Uri { path: self.path, args: self.args };
+        }));
+        request.set_method(self.method, self.header_only);
+        request.set_uri(Uri { path: self.path, args: self.args });
         if self.with_body
-            && let Some(body) = parent.body.share()
+            && let Some(body) = parent.body().share()
         {
-            request.body = body;
-            request.body_length = parent.body_length;
+            request.set_body(body);
+            request.set_body_length(parent.body_length());
         } else {
-            request.body_length = BodyLength::None;
+            request.set_body_length(BodyLength::None);
         }
-        request.internal = true;
+        request.set_internal(true);
         if self.entry == Entry::Content {
             // The requested URI and its key in a cache are the same.
-            request.rewriting.unparsed = parent.rewriting.unparsed;
-            copy_place(&mut request, parent);
+            request.set_unparsed(parent.rewriting().unparsed);
+            request.copy_place(parent);
         }
-        request.entry = self.entry;
+        request.set_entry(self.entry);
         Ok(request)
     }
 }
 
 /// A request with the same unchanging properties as another: its client, its head.
 fn related(other: &Request) -> Box<Request> {
-    let (exchange, current) = (other.exchange.clone(), other.current.clone());
-    let mut request = Box::new(Request::new(exchange, current, other.server, now()));
-    request.shared = other.shared.clone();
-    request.head = other.head.clone();
-    request.host_port = other.host_port;
-    request.received.set(other.received.get());
-    request.persistence.pipelined = other.persistence.pipelined;
-    request.real_peer = other.real_peer.clone();
+    let (exchange, current) = (other.exchange().clone(), other.current().clone());
+    let mut request = Box::new(Request::new(exchange, current, other.server_id(), now()));
+    request.copy_client(other);
     request
-}
-
-/// Moves a request to the position of another one.
-fn copy_place(request: &mut Request, other: &Request) {
-    request.location = other.location;
-    request.rewriting.rewritten = other.rewriting.rewritten;
-    request.rewriting.is_file = other.rewriting.is_file;
-    request.captures = RefCell::new(other.captures.borrow().clone());
-    request.realpath.root = other.realpath.root.clone();
-    request.realpath.of = other.realpath.of;
 }
 
 /// The result of [`access`].
@@ -174,8 +157,12 @@ pub struct Access {
 /// through the phases as if the client had sent it, with the same fields, up to the access phase.
 ///
 /// # Errors
-/// [`Refused`]
-pub async fn access(parent: &Request, method: Method, path: &[u8]) -> Result<Access, Refused> {
+/// [`SubrequestError`]
+pub async fn access(
+    parent: &Request,
+    method: Method,
+    path: &[u8],
+) -> Result<Access, SubrequestError> {
     let wanted = Subrequest {
         method,
         header_only: true,
@@ -185,48 +172,46 @@ pub async fn access(parent: &Request, method: Method, path: &[u8]) -> Result<Acc
     };
     let mut request = wanted.begin(parent)?;
     let uri = escape::uri(escape::Set::Uri, path);
-    request.head.replace_target(method, &uri);
-    request.internal = false;
-    if let Some(nested) = &mut request.nested {
+    request.head_mut().replace_target(method, &uri);
+    request.set_internal(false);
+    if let Some(nested) = request.nested_mut() {
         nested.aim = Aim::Access;
     }
-    request.started = now();
-    let current = request.current.clone();
+    request.set_started(now());
+    let current = request.current().clone();
     let response = phases::respond_nested(&mut request, &current);
     // Boxed, since the phases may ask for access in turn.
     let response = Box::pin(response.finish()).await;
-    let is_granted = request.nested.is_some_and(|nested| nested.aim == Aim::Granted);
+    let is_granted = request.nested().is_some_and(|nested| nested.aim == Aim::Granted);
     let refused = (!is_granted).then(|| response.map_or(Outcome::Close, refusal));
     Ok(Access { request, refused })
 }
 
-/// What becomes of the response to a request that was not granted access.
+/// The response to a request that was not granted access.
 fn refusal(response: Response) -> Outcome {
     let status = match response.head.status {
         status @ (401 | 403 | 404 | 429 | 500..=599) => status,
-        // A redirect, for example: nothing is under that URI.
+        // A redirect, for example: the URI has no resource.
         _ => 403,
     };
     let asks = |name: &[u8]| status == 401 && name.eq_ignore_ascii_case(b"www-authenticate");
     let headers = response.head.headers.iter().filter(|header| asks(&header.name));
-    Outcome::Special(Special { status, location: None, headers: headers.cloned().collect() })
+    Outcome::Status(StatusResponse { status, location: None, headers: headers.cloned().collect() })
 }
 
 /// A copy of a request in its current state, for a body that evaluates variables or makes
 /// subrequests while it is sent. It is not meant to get a response.
 pub fn shadow(of: &Request) -> Box<Request> {
     let mut request = related(of);
-    copy_place(&mut request, of);
-    request.nested = of.nested;
-    request.method = of.method;
-    request.uri = of.uri.clone();
-    request.started = of.started;
-    request.internal = of.internal;
-    request.persistence.keep_alive = of.persistence.keep_alive;
-    request.body = of.body.share().unwrap_or_default();
-    request.body_length = of.body_length;
-    request.limit_rate.set(of.limit_rate.get());
-    request.out = of.out.clone();
+    request.copy_place(of);
+    request.set_nested(of.nested().copied());
+    request.set_method(of.method(), false);
+    request.set_uri(of.uri().clone());
+    request.set_started(of.started());
+    request.set_internal(of.is_internal());
+    request.set_body(of.body().share().unwrap_or_default());
+    request.set_body_length(of.body_length());
+    request.copy_delivery(of);
     request
 }
 
@@ -240,34 +225,33 @@ pub struct Answer {
 /// Runs a subrequest through phases and filters. Boxed, since its phases may start others.
 ///
 /// # Errors
-/// [`Refused::Closed`]
-pub fn run(mut request: Box<Request>) -> LocalFuture<'static, Result<Answer, Refused>> {
+/// [`SubrequestError::Closed`]
+pub fn run(mut request: Box<Request>) -> LocalFuture<'static, Result<Answer, SubrequestError>> {
     Box::pin(async move {
-        request.started = now();
-        let current = request.current.clone();
+        request.set_started(now());
+        let current = request.current().clone();
         let response = phases::respond_nested(&mut request, &current).finish().await;
         let mut request = Finished(request);
-        let Some(response) = response else { return Err(Refused::Closed) };
+        let Some(response) = response else { return Err(SubrequestError::Closed) };
         let mut head = response.head;
         crate::response_head::complete(&request, &mut head);
         request.set_out(head);
-        let body = if request.header_only { Body::Empty } else { response.body };
+        let body = if request.header_only() { Body::Empty } else { response.body };
         Ok(Answer { request, body })
     })
 }
 
-/// Runs a subrequest whose result nobody waits for to its end: the body is read and dropped, unless
-/// only the head is wanted.
+/// Runs a background subrequest to its end: the body is read and dropped, unless only the head is needed.
 ///
 /// # Errors
-/// [`Refused::TooMany`]: [`BACKGROUND_MAX`] are in flight.
-pub fn background(request: Box<Request>) -> Result<(), Refused> {
-    let Some(counted) = request.exchange.services().enter_background(BACKGROUND_MAX) else {
+/// [`SubrequestError::TooMany`]: [`BACKGROUND_MAX`] are in flight.
+pub fn background(request: Box<Request>) -> Result<(), SubrequestError> {
+    let Some(counted) = request.exchange().services().enter_background(BACKGROUND_MAX) else {
         request.log(
             Level::Warn,
             format_args!("{BACKGROUND_MAX} background subrequests are in flight, one is dropped"),
         );
-        return Err(Refused::TooMany);
+        return Err(SubrequestError::TooMany);
     };
     drop(spawn(async move {
         if let Ok(answer) = run(request).await
@@ -288,7 +272,7 @@ impl Answer {
 
     /// Status of the response.
     pub fn status(&self) -> u16 {
-        self.request.out.status
+        self.request.out().status
     }
 
     /// The body, to be sent as a part of another one.
@@ -325,8 +309,7 @@ impl Answer {
 }
 
 fn count(request: &Request, piece: &Bytes) {
-    let sent = &request.sent.bytes;
-    sent.set(sent.get() + piece.len() as u64);
+    request.sent().count(piece.len() as u64);
 }
 
 /// A subrequest with its response; writes its line of the access log (`log_subrequest`) when
@@ -367,7 +350,7 @@ impl BodySource for Logged {
             let piece = self.pull.next().await?;
             match &piece {
                 Some(piece) => count(&self.request, piece),
-                None => self.request.sent.complete.set(true),
+                None => self.request.sent().set_complete(true),
             }
             Ok(piece.map(Part::Bytes))
         })

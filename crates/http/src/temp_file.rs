@@ -27,7 +27,7 @@ impl TempFile {
     /// # Errors
     /// The text for the log.
     pub async fn make(io: Rc<Io>, directory: &TempPath) -> Result<TempFile, String> {
-        /// Most names to try that files of another process may have taken.
+        /// Maximum number of names to try that files of another process may have taken.
         const TRIES_MAX: u32 = 1000;
 
         let options =
@@ -75,7 +75,7 @@ impl TempFile {
         Ok(())
     }
 
-    /// Unlinks it at once, so that nothing is left of it, however this process ends.
+    /// Unlinks it at once, so that it is removed at any end of this process.
     pub async fn unlink(&mut self) {
         let path = std::mem::take(&mut self.path);
         // A file that no longer exists is fine.
@@ -92,7 +92,7 @@ impl TempFile {
         FileBody { file: self.file.clone(), io: self.io.clone(), offset, len, elsewhere: None }
     }
 
-    /// Its path.
+    /// The path.
     pub fn path(&self) -> &[u8] {
         &self.path
     }

@@ -1,52 +1,52 @@
-//! What `nowait explain` records of a request on its way.
+//! The steps of a request, recorded for `nowait explain`.
 //!
-//! Handlers append to it when they are asked to explain; requests that are served have none.
+//! Handlers append to it when they explain a request; served requests have none.
 
 use nowait_conf::Span;
 use nowait_runtime::fs::FileKind;
 
-/// What a step is about.
+/// The subject of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
+pub enum TraceSubject {
     /// The choice of a location.
     Location,
     /// A directive of the rewrite module.
     Rewrite,
     /// Access rules.
     Access,
-    /// A file that is looked for.
+    /// The look-up of a file.
     File,
-    /// What produces the response.
+    /// The handler of the response.
     Handler,
-    /// What limits the request.
+    /// A limit of the request.
     Limit,
     /// A cache.
     Cache,
-    /// What is sent to an upstream server.
+    /// The request to an upstream server.
     Upstream,
     /// A subrequest; its steps are one level deeper.
     Subrequest,
-    /// What changes the response.
+    /// A change of the response.
     Filter,
     /// An internal redirect.
     Redirect,
 }
 
-impl About {
-    /// Its name.
+impl TraceSubject {
+    /// The name.
     pub fn name(self) -> &'static str {
         match self {
-            About::Location => "location",
-            About::Rewrite => "rewrite",
-            About::Access => "access",
-            About::File => "file",
-            About::Handler => "handler",
-            About::Limit => "limit",
-            About::Cache => "cache",
-            About::Upstream => "upstream",
-            About::Subrequest => "subrequest",
-            About::Filter => "filter",
-            About::Redirect => "redirect",
+            TraceSubject::Location => "location",
+            TraceSubject::Rewrite => "rewrite",
+            TraceSubject::Access => "access",
+            TraceSubject::File => "file",
+            TraceSubject::Handler => "handler",
+            TraceSubject::Limit => "limit",
+            TraceSubject::Cache => "cache",
+            TraceSubject::Upstream => "upstream",
+            TraceSubject::Subrequest => "subrequest",
+            TraceSubject::Filter => "filter",
+            TraceSubject::Redirect => "redirect",
         }
     }
 }
@@ -61,9 +61,9 @@ pub fn quoted(text: &[u8]) -> String {
 
 /// One step of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// What it is about.
-    pub about: About,
+pub struct TraceStep {
+    /// The subject.
+    pub about: TraceSubject,
     /// The directive behind it.
     pub span: Option<Span>,
     /// Without a span: names of directives, separated by blanks, of which the one that applies in the
@@ -74,59 +74,67 @@ pub struct Step {
     pub block: Option<Span>,
     /// The number of subrequests around it.
     pub depth: u8,
-    /// What happens. It may contain what the client sent.
+    /// The event. It may contain data from the client.
     pub text: String,
-    /// For [`About::Location`]: the path that was looked up.
+    /// For [`TraceSubject::Location`]: the path that was looked up.
     pub path: Option<Vec<u8>>,
 }
 
 /// The steps of a request.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// In their order.
-    pub steps: Vec<Step>,
+    /// In order.
+    pub steps: Vec<TraceStep>,
     /// The blocks whose settings apply: the location, then an `if` in it.
     pub blocks: Vec<Span>,
-    /// What [`Step::by`] is for the following steps. Each handler begins with none.
+    /// The value of [`TraceStep::by`] for the following steps. Each handler begins with none.
     pub by: &'static str,
-    /// What has to be true for the result, and cannot be known in advance.
+    /// Conditions of the result that cannot be known in advance.
     pub conditions: Vec<String>,
 }
 
 impl Trace {
     /// Adds a step.
-    pub fn add(&mut self, about: About, span: Option<Span>, text: impl Into<String>) {
+    pub fn add(&mut self, about: TraceSubject, span: Option<Span>, text: impl Into<String>) {
         let (text, by, block) = (text.into(), self.by, self.blocks.last().copied());
-        self.steps.push(Step { about, span, by, block, depth: 0, text, path: None });
+        self.steps.push(TraceStep { about, span, by, block, depth: 0, text, path: None });
     }
 
     /// Adds the steps of a subrequest.
     pub(crate) fn subrequest(&mut self, of: Trace) {
-        let deeper = |step: Step| Step { depth: step.depth.saturating_add(1), ..step };
+        let deeper = |step: TraceStep| TraceStep { depth: step.depth.saturating_add(1), ..step };
         self.steps.extend(of.steps.into_iter().map(deeper));
     }
 
-    /// A file was looked for.
+    /// Records the look-up of a file.
     pub fn file(&mut self, path: &[u8], found: bool) {
         let found = if found { "exists" } else { "does not exist" };
-        self.add(About::File, None, format!("\"{}\" {found}", String::from_utf8_lossy(path)));
+        self.add(
+            TraceSubject::File,
+            None,
+            format!("\"{}\" {found}", String::from_utf8_lossy(path)),
+        );
     }
 
-    /// A directory, or anything but a directory, was looked for; this was found.
+    /// Records the look-up of a directory or of a file, with its result.
     pub fn file_of_kind(&mut self, path: &[u8], directory: bool, found: Option<FileKind>) {
         let other = match (directory, found) {
             (true, Some(kind)) if kind != FileKind::Directory => "is a file, not a directory",
             (false, Some(FileKind::Directory)) => "is a directory, not a file",
             (_, found) => return self.file(path, found.is_some()),
         };
-        self.add(About::File, None, format!("\"{}\" {other}", String::from_utf8_lossy(path)));
+        self.add(
+            TraceSubject::File,
+            None,
+            format!("\"{}\" {other}", String::from_utf8_lossy(path)),
+        );
     }
 
     /// The settings of this location apply, for this path.
     pub(crate) fn location(&mut self, span: Span, path: &[u8], text: impl Into<String>) {
         let path = Some(path.to_vec());
-        self.steps.push(Step {
-            about: About::Location,
+        self.steps.push(TraceStep {
+            about: TraceSubject::Location,
             span: Some(span),
             by: "",
             block: Some(span),

@@ -65,11 +65,11 @@ impl std::ops::Deref for PeerName {
 /// A line for the error log, kept until the request ends.
 #[derive(Debug)]
 pub struct Notice {
-    /// Its level.
+    /// The level.
     pub level: Level,
-    /// Its text.
+    /// The text.
     pub text: String,
-    /// What was being done.
+    /// The current action.
     pub action: Option<&'static str>,
 }
 
@@ -101,7 +101,7 @@ pub struct UpstreamState {
     pub cache_status: Cell<Option<&'static str>>,
 }
 
-/// Those of a request. Most requests of a connection reuse the memory of the one before.
+/// The tries of a request. Most requests of a connection reuse the memory of the previous one.
 static STATE: Key<Rc<UpstreamState>> =
     Key::reusing(|state| Rc::get_mut(state).map(UpstreamState::clear).is_some());
 
@@ -147,7 +147,7 @@ impl UpstreamState {
     pub fn begin_try(&self, peer: Option<PeerName>) -> usize {
         let after_redirect = self.redirected.take();
         let mut tries = self.tries.borrow_mut();
-        // Mostly it is the only one.
+        // Usually the only one.
         tries.reserve_exact(1);
         tries.push(Try { peer, after_redirect, ..Try::default() });
         tries.len() - 1
@@ -166,7 +166,7 @@ impl UpstreamState {
         self.action.set(None);
     }
 
-    /// Sets the current action; `None` if it has nothing to do with an upstream.
+    /// Sets the current action; `None` if no upstream is involved.
     pub fn set_action(&self, action: Option<&'static str>) {
         self.action.set(action);
     }
@@ -203,7 +203,7 @@ impl UpstreamState {
         *self.cookie.borrow_mut() = Some(cookie);
     }
 
-    /// The `Set-Cookie` for the client; it goes into every response, whatever its status.
+    /// The `Set-Cookie` for the client, which is added to every response of any status.
     pub fn cookie(&self) -> Option<Bytes> {
         self.cookie.borrow().clone()
     }
@@ -235,7 +235,7 @@ impl UpstreamState {
 
     /// Keeps a line for the error log; it is written when the request ends.
     pub fn notice(&self, level: Level, text: fmt::Arguments<'_>) {
-        /// Most lines kept for one request.
+        /// Maximum number of lines kept for one request.
         const NOTICES_MAX: usize = 16;
         let mut notices = self.notices.borrow_mut();
         if notices.len() < NOTICES_MAX {

@@ -15,7 +15,7 @@ const SCRATCH_BYTES_MAX: usize = PIXELS_MAX as usize * 4;
 /// A decoded image.
 pub struct Decoded {
     pub picture: Picture,
-    /// Its colours are those of a palette.
+    /// The colours are those of a palette.
     pub has_palette: bool,
 }
 
@@ -83,16 +83,34 @@ fn gif(image: &[u8]) -> Result<Decoded, ImageError> {
     let (width, height) = (decoder.width(), decoder.height());
     let size = (u32::from(width), u32::from(height));
     let mut pixels = vec![[0; 4]; count(size.0, size.1)?];
-    let frame = decoder.read_next_frame().map_err(|error| broken(&error))?;
+    let frame = decoder.next_frame_info().map_err(|error| broken(&error))?;
     let frame = frame.ok_or_else(|| broken(&"it has no picture"))?;
+    let (left, top) = (usize::from(frame.left), usize::from(frame.top));
+    let (columns, height) = (usize::from(frame.width), usize::from(frame.height));
+    let order = gif_rows(height, frame.interlaced);
+    // All at once, in the order of the file: the library's reading of interlaced frames, row by row, loses
+    // rows that one of the last codes stands for.
+    let mut drawn = vec![[0; 4]; columns * height];
+    let is_whole = decoder.fill_buffer(drawn.as_flattened_mut()).map_err(|error| broken(&error))?;
+    if !is_whole {
+        return Err(broken(&"image truncated"));
+    }
     // A frame may be a part of the picture.
-    let (rows, _) = frame.buffer.as_chunks::<4>();
-    let (left, columns) = (usize::from(frame.left), usize::from(frame.width));
-    let canvas = pixels.chunks_mut(usize::from(width).max(1)).skip(frame.top.into());
-    for (row, drawn) in canvas.zip(rows.chunks(columns.max(1))) {
-        row.iter_mut().skip(left).zip(drawn).for_each(|(pixel, drawn)| *pixel = *drawn);
+    let mut canvas: Vec<_> =
+        pixels.chunks_mut(usize::from(width).max(1)).skip(top).take(height).collect();
+    for (row, drawn) in order.zip(drawn.chunks(columns.max(1))) {
+        if let Some(row) = canvas.get_mut(row) {
+            row.iter_mut().skip(left).zip(drawn).for_each(|(pixel, drawn)| *pixel = *drawn);
+        }
     }
     finish(Format::Gif, size, pixels, true)
+}
+
+/// The rows of a frame in the order of the file (GIF89a, appendix E).
+pub(crate) fn gif_rows(count: usize, interlaced: bool) -> impl Iterator<Item = usize> {
+    let passes: &[(usize, usize)] =
+        if interlaced { &[(0, 8), (4, 8), (2, 4), (1, 2)] } else { &[(0, 1)] };
+    passes.iter().flat_map(move |&(from, step)| (from..count).step_by(step))
 }
 
 fn png(image: &[u8]) -> Result<Decoded, ImageError> {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use crate::decode::gif_rows;
 use crate::picture::{Picture, Pixel};
 use crate::{Format, ImageError, Plan};
 
@@ -68,8 +69,7 @@ fn gif(picture: Picture, interlace: bool) -> Result<Vec<u8>, String> {
     drop(pixels);
     if interlace {
         let rows: Vec<&[u8]> = frame.buffer.chunks(usize::from(width)).collect();
-        let passes = [(0, 8), (4, 8), (2, 4), (1, 2)];
-        let order = passes.into_iter().flat_map(|(from, step)| (from..rows.len()).step_by(step));
+        let order = gif_rows(rows.len(), true);
         let ordered: Vec<u8> = order.flat_map(|row| rows[row]).copied().collect();
         frame.buffer = Cow::Owned(ordered);
         frame.interlaced = true;

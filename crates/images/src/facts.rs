@@ -1,4 +1,4 @@
-//! What the beginning of an image says. nginx: `ngx_http_image_test`, `ngx_http_image_size`.
+//! Properties of an image from its first bytes. nginx: `ngx_http_image_test`, `ngx_http_image_size`.
 
 use crate::Size;
 
@@ -21,7 +21,7 @@ pub enum Format {
 /// Size and weight of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// Its size; the sides may be zero.
+    /// The size; the sides may be zero.
     pub size: Size,
     /// More than 5 % of it are metadata: it becomes smaller by being encoded again.
     pub is_heavy: bool,
@@ -46,12 +46,12 @@ impl Format {
         }
     }
 
-    /// Its name in lower case.
+    /// The name in lower case.
     pub fn name(self) -> &'static str {
         &self.content_type()["image/".len()..]
     }
 
-    /// Its media type.
+    /// The media type.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Jpeg => "image/jpeg",
@@ -75,7 +75,7 @@ pub fn facts(format: Format, image: &[u8]) -> Option<Facts> {
         }
         Format::Webp => {
             let byte = |at: usize| Some(u32::from(*image.get(at)?));
-            // As much as all kinds have.
+            // The minimum length of all formats.
             byte(29)?;
             match &image[12..16] {
                 b"VP8 " => {

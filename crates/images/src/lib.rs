@@ -21,10 +21,10 @@ use std::fmt;
 
 pub use facts::{Facts, Format, START_BYTES, facts};
 
-/// Most pixels of an image that is decoded.
+/// Maximum number of pixels of an image that is decoded.
 pub const PIXELS_MAX: u64 = 40_000_000;
 
-/// What becomes of the size of an image.
+/// The change of an image's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// It stays.
@@ -72,19 +72,19 @@ impl Angle {
 pub struct Plan {
     /// The new size. It limits the image before it is turned, except for the cut of [`Shape::Fill`].
     pub shape: Shape,
-    /// How the image is turned.
+    /// The rotation of the image.
     pub angle: Option<Angle>,
     /// Quality of JPEG images, from 1 to 100.
     pub jpeg_quality: u8,
     /// Additional sharpness in percent.
     pub sharpen: u32,
-    /// Keep transparent what is so in GIF images, and in PNG images with a palette.
+    /// Keep transparency in GIF images, and in PNG images with a palette.
     pub transparency: bool,
     /// Order the data so that they can be shown before they are complete: JPEG and GIF.
     pub interlace: bool,
 }
 
-/// Why an image is not transformed.
+/// The reason why an image is not transformed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImageError {
     /// The decoder's complaint.

@@ -1,4 +1,4 @@
-//! Pixels in memory, and what is done with them.
+//! Pixels in memory, and operations on them.
 
 use crate::{Angle, Size};
 
@@ -72,7 +72,7 @@ impl Picture {
         self.size.height as usize
     }
 
-    /// Nothing is transparent.
+    /// Without transparency.
     pub fn make_opaque(&mut self) {
         self.pixels.iter_mut().for_each(|pixel| pixel[3] = u8::MAX);
     }

@@ -247,3 +247,21 @@ fn broken_images_are_errors() {
         assert!(matches!(error, ImageError::Broken(of, _) if of == format), "{error}");
     }
 }
+
+/// The last codes of narrow pictures of one colour stand for several rows.
+#[test]
+fn interlaced_gifs_of_every_size() {
+    for (width, height) in (1..12).flat_map(|width| (1..40).map(move |height| (width, height))) {
+        for colours in [1, 2, 3] {
+            let colour = |n: u32| [[9, 9, 9, 255], [200, 0, 0, 255], [0, 0, 90, 255]][n as usize];
+            let size = Size { width, height };
+            let pixels: Vec<[u8; 4]> =
+                (0..width * height).map(|n| colour(n / 5 % colours)).collect();
+            let picture = || Picture::new(size, pixels.clone()).unwrap();
+            let plan = Plan { interlace: true, ..PLAN };
+            let made = encode::encode(Format::Gif, picture(), &plan, true).unwrap();
+            let again = decode::decode(Format::Gif, &made).unwrap().picture;
+            assert!(again.pixels() == pixels, "{size:?}, {colours} colours");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Remarks in configurations that silence findings: `# lint: allow KIND REASON`.
 //!
-//! A remark at the end of a line speaks of that line, a remark of its own of the next line that is no
-//! comment.
+//! A remark at the end of a line applies to that line; a remark in its own line applies to the next line
+//! that is not a comment.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ struct Remark {
     kind: String,
     has_reason: bool,
     span: Span,
-    /// The line that it speaks of.
+    /// The line that it applies to.
     line: u32,
 }
 
@@ -44,7 +44,7 @@ impl<'t> Remarks<'t> {
         remarks.binary_search_by(|remark| (remark.line, &*remark.kind).cmp(&key)).is_ok()
     }
 
-    /// Remarks that silence nothing, or do not say why.
+    /// Remarks that silence no finding, or lack a reason.
     pub fn findings(&self) -> Vec<Finding> {
         let mut report = RuleReport::new(&rules::REMARK);
         let mut remarks: Vec<&Remark> = self.by_file.values().flatten().collect();

@@ -1,12 +1,12 @@
 //! Changes to the texts of configurations.
 //!
-//! Called with the edits of findings; returns texts, and writes nothing.
+//! Called with the edits of findings; returns texts, and never writes files.
 
 use std::collections::BTreeMap;
 
 use nowait_conf::Span;
 
-/// A range of a file, and what is to be written there instead.
+/// A range of a file, and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     pub span: Span,
@@ -16,9 +16,9 @@ pub struct Edit {
 /// Accepted edits by their ranges, which do not overlap.
 type AcceptedEdits<'e> = BTreeMap<(usize, usize), &'e [u8]>;
 
-/// Applies fixes to the text of one file. Each consists of edits that belong together, all of them in
-/// this file, and is applied as a whole or not at all: not if it goes beyond the end of the text, or
-/// overlaps one before it that says something else. Also returns which of them were applied.
+/// Applies fixes to the text of one file. Each fix consists of edits in this file that belong
+/// together, and is applied as a whole or not at all: not if it exceeds the end of the text, or
+/// overlaps a different earlier one. Also returns which fixes were applied.
 pub fn fix(text: &[u8], fixes: &[&[Edit]]) -> (Vec<u8>, Vec<bool>) {
     let mut accepted = AcceptedEdits::new();
     let mut order: Vec<usize> = (0..fixes.len()).collect();

@@ -1,5 +1,5 @@
-//! What rules look up in a configuration by a name: addresses, groups of upstream servers, values of
-//! variables. Built once, so that the time is proportional to the size of a configuration.
+//! Look-ups by name for rules: addresses, groups of upstream servers, values of variables. Built once, so
+//! that the time is proportional to the size of a configuration.
 
 use std::collections::HashMap;
 

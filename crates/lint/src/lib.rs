@@ -1,4 +1,4 @@
-//! Mistakes in configurations that are valid all the same: what `nowait lint` finds.
+//! Mistakes in valid configurations, found by `nowait lint`.
 //!
 //! Each kind of mistake is a [`Rule`]: a name, a severity, an explanation with a wrong and a right
 //! example, and a function over the [`Model`] of a parsed configuration, its includes resolved. A
@@ -44,7 +44,7 @@ pub fn rule(name: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.name == name)
 }
 
-/// Looks for every kind of mistake. The registry tells how directives are inherited.
+/// Searches for every kind of mistake. The registry defines the inheritance of directives.
 pub fn check(tree: &Tree, registry: &Registry) -> Vec<Finding> {
     let model = Model::new(tree, registry);
     let mut found: Vec<Finding> = Vec::new();

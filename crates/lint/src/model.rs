@@ -1,5 +1,5 @@
-//! A configuration as rules see it: blocks with their kinds, what is in effect in them, and which
-//! servers answer where.
+//! The model of a configuration for rules: blocks with their kinds, directives in effect in them, and
+//! servers by address.
 //!
 //! Built once for all rules. Inheritance is that of the directive tables ([`Inheritance`]).
 
@@ -25,7 +25,7 @@ pub enum BlockKind {
     /// `map`, `geo`, `types` and others whose entries are no directives.
     Data,
     Stream,
-    /// Everything else: blocks within `stream`, unknown ones.
+    /// Other blocks: within `stream`, unknown ones.
     Other,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct BlockEntry<'m> {
 /// Blocks with more directives have an index of them.
 const SCANNED_MAX: usize = 16;
 
-/// How many directives of one name in one block are looked at by those inside of it.
+/// Maximum number of directives of one name in one block that inner blocks consider.
 const LINES_MAX: usize = 1000;
 
 /// A configuration.
@@ -56,7 +56,7 @@ pub struct Model<'m> {
     registry: &'m Registry,
     entries: Vec<BlockEntry<'m>>,
     index: BlockIndex<'m>,
-    /// Only a part of a configuration is known: something that is missing may be elsewhere.
+    /// Only a part of a configuration is known: missing directives may be in another file.
     pub is_part: bool,
 }
 
@@ -111,7 +111,7 @@ impl<'m> Model<'m> {
         self.for_requests().flat_map(move |block| block.own(name).map(move |node| (block, node)))
     }
 
-    /// How a directive is inherited.
+    /// The inheritance of a directive.
     pub fn inheritance(&self, name: &str) -> Inheritance {
         let rows = self.registry.named(name.as_bytes());
         rows.first().map_or(Inheritance::Unknown, |row| row.inheritance)
@@ -130,7 +130,7 @@ impl<'m> Model<'m> {
         Some((BlockRef { model: self, index }, known.default.is_some()))
     }
 
-    /// How many servers have an address.
+    /// The number of servers at an address.
     pub fn servers_at(&self, address: &str) -> usize {
         self.index.addresses.get(address).map_or(0, |known| known.servers)
     }
@@ -228,7 +228,7 @@ impl PartialEq for BlockRef<'_> {
     }
 }
 
-/// How a location is chosen.
+/// The kind of a location's match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modifier {
     /// `=`
@@ -244,7 +244,7 @@ pub enum Modifier {
     Named,
 }
 
-/// What a location is for.
+/// The purpose of a location.
 #[derive(Clone, Copy, Debug)]
 pub struct Location<'m> {
     pub modifier: Modifier,
@@ -274,7 +274,7 @@ impl<'m> BlockRef<'m> {
         &self.model.entries[self.index]
     }
 
-    /// Its number in the order of the text.
+    /// The number in the order of the text.
     pub fn number(self) -> usize {
         self.index
     }
@@ -288,7 +288,7 @@ impl<'m> BlockRef<'m> {
         self.entry().node
     }
 
-    /// Where the block is opened; for the top level, its first directive.
+    /// The position of the block's opening; for the top level, its first directive.
     pub fn span(self) -> Span {
         let first = || self.nodes().first().map_or(Span::BUILT_IN, |node| node.name.span);
         self.node().map_or_else(first, |node| node.name.span)
@@ -332,8 +332,8 @@ impl<'m> BlockRef<'m> {
         (self.index..self.entry().end).map(move |index| BlockRef { model: self.model, index })
     }
 
-    /// Whether no `server { }` of the text is around, so that everything that is missing may be in the file that
-    /// includes this one.
+    /// Whether the block is not inside a `server { }` of the text, so that missing directives may be in the
+    /// including file.
     pub fn is_snippet(self) -> bool {
         self.model.is_part && self.server().is_none_or(|server| server.node().is_none())
     }
@@ -388,7 +388,7 @@ impl<'m> BlockRef<'m> {
         names.iter().any(|name| self.effective_in(name).is_some())
     }
 
-    /// What a location is for; also of an `if` or `limit_except` in it.
+    /// The purpose of a location, also for an `if` or `limit_except` in it.
     pub fn location(self) -> Option<Location<'m>> {
         let found = self.chain().try_for_each(|block| match block.kind() {
             BlockKind::Location => ControlFlow::Break(block.own_location()),
@@ -401,7 +401,7 @@ impl<'m> BlockRef<'m> {
         }
     }
 
-    /// What the block is for, if it is a location.
+    /// The purpose of the block, if it is a location.
     pub fn own_location(self) -> Option<Location<'m>> {
         let args = &self.node().filter(|_| self.kind() == BlockKind::Location)?.args;
         let (modifier, word, text) = match args.as_slice() {
@@ -445,7 +445,7 @@ impl<'m> BlockRef<'m> {
         known.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// What is remembered of the groups of its regular expressions.
+    /// The cached groups of its regular expressions.
     pub fn groups(self) -> &'m OnceCell<HashMap<String, Vec<String>>> {
         &self.entry().groups
     }

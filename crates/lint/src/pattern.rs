@@ -1,6 +1,6 @@
-//! Regular expressions as texts: which bytes a part of them may match, and where it is anchored.
+//! Analyses regular expressions as texts: the bytes that a part of them may match, and its anchors.
 //!
-//! A rough reading that errs on the side of silence; nothing is compiled here.
+//! An approximation that prefers missing a mistake to a false alarm; never compiles expressions.
 
 /// A group of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(crate) struct PatternGroup<'p> {
     pub is_repeated: bool,
 }
 
-/// Groups of one expression that are looked at: each contains the text of those within it.
+/// Maximum number of examined groups of one expression: each contains the text of those within it.
 const GROUPS_MAX: usize = 20;
 
 /// The capturing groups in the order of their numbers.
@@ -109,7 +109,7 @@ fn class_end(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-/// Whether a part of an expression may match nearly anything, slashes and dots included.
+/// Whether a part of an expression may match nearly all bytes, including slashes and dots.
 pub(crate) fn is_permissive(part: &str) -> bool {
     let has_class = part.contains("[^") || ["\\S", "\\D", "\\W"].iter().any(|c| part.contains(c));
     has_class || specials(part).any(|(_, byte)| byte == b'.')
@@ -193,7 +193,7 @@ pub(crate) fn bare_dot_before_suffix(pattern: &str) -> Option<usize> {
     })
 }
 
-/// Whether a group that is repeated consists of something repeated: the time to fail is exponential.
+/// Whether a repeated group consists of a repetition, so that a failing match takes exponential time.
 pub(crate) fn backtracks(pattern: &str) -> bool {
     all_groups(pattern).iter().any(|(group, _)| {
         let end = atom_end(group.body.as_bytes(), 0);
@@ -222,7 +222,7 @@ pub(crate) fn literal_prefix(pattern: &str) -> Option<String> {
             _ => prefix.push(c),
         }
     }
-    // An alternative may begin otherwise.
+    // An alternative may begin differently.
     let has_alternative = {
         let mut depth = 0;
         specials(rest).any(|(_, byte)| {

@@ -1,4 +1,4 @@
-//! What a kind of mistake is, and what a finding says.
+//! Kinds of mistakes, and findings.
 
 use std::fmt::Write as _;
 
@@ -9,28 +9,28 @@ use crate::model::Model;
 
 /// A kind of mistake.
 pub struct Rule {
-    /// Its name in kebab case, as in `# lint: allow NAME`.
+    /// The name in kebab case, as in `# lint: allow NAME`.
     pub name: &'static str,
-    /// `error`: a hole, or something that cannot work. `warn`: probably not what was intended.
+    /// `error`: a security hole, or a directive that cannot work. `warn`: probably not what was intended.
     /// `notice`: worth a look.
     pub level: Level,
-    /// Whether (some) findings can be fixed without changing anything that was intended.
+    /// Whether (some) findings can be fixed without changing intended behaviour.
     pub fixes: bool,
     /// One line: the mistake.
     pub summary: &'static str,
-    /// What happens, and what to do.
+    /// The consequence, and the remedy.
     pub text: &'static str,
     /// A configuration, or a part of one, that has the mistake.
     pub wrong: &'static str,
     /// The same without it.
     pub right: &'static str,
-    /// Where it is documented.
+    /// The documentation.
     pub source: &'static str,
     pub(crate) check: fn(&Model<'_>, &mut RuleReport),
 }
 
 impl Rule {
-    /// What `--explain` prints.
+    /// The output of `--explain`.
     pub fn explain(&self) -> String {
         let mut out = format!("{} ({}): {}\n\n", self.name, self.level.name(), self.summary);
         out.push_str(&wrapped(self.text));
@@ -78,7 +78,7 @@ pub struct Finding {
     label: Option<String>,
     hints: Vec<String>,
     notes: Vec<(Span, String)>,
-    /// What fixes it; nothing if only the author can.
+    /// The fix; empty if only the author can decide.
     pub edits: Vec<Edit>,
 }
 
@@ -143,7 +143,7 @@ impl Finding {
         self
     }
 
-    /// In the form of other findings.
+    /// Converts to the form of other findings.
     pub fn diagnostic(&self) -> Diagnostic {
         let mut diagnostic =
             Diagnostic::new(self.rule.level, &*self.message).at(self.span).kind(self.rule.name);

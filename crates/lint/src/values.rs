@@ -1,7 +1,7 @@
-//! Texts with variables: where their values come from.
+//! The origin of values in texts with variables.
 //!
-//! Follows `set`, `map` and the groups of regular expressions, as far as one configuration tells; what
-//! is unknown stays a variable.
+//! Follows `set`, `map` and the groups of regular expressions within one configuration; unknown values stay
+//! variables.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,13 +10,13 @@ use nowait_conf::{Span, Word};
 use crate::model::{BlockKind, BlockRef};
 use crate::pattern;
 
-/// How many steps from variable to variable are followed.
+/// Maximum number of steps from variable to variable.
 const STEPS_MAX: usize = 6;
 
-/// How many values are looked at for one text.
+/// Maximum number of values considered for one text.
 const VALUES_MAX: usize = 200;
 
-/// Something that a text consists of, besides constants.
+/// A non-constant part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Leaf {
     /// A variable of the server.
@@ -27,7 +27,7 @@ pub(crate) enum Leaf {
 }
 
 impl Leaf {
-    /// Its name for messages.
+    /// The name for messages.
     pub fn shown(&self) -> String {
         match self {
             Leaf::Variable(name) | Leaf::Capture(name, _) => format!("${name}"),

@@ -8,7 +8,7 @@
 
 use crate::http_date;
 
-/// How `If-Modified-Since` is compared: the `if_modified_since` directive.
+/// The comparison of `If-Modified-Since`: the `if_modified_since` directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IfModifiedSince {
     /// The field is ignored.

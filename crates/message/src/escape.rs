@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use crate::scan::hex;
+
 /// The sets of bytes that [`uri`] escapes. All sets include control bytes; all but `Memcached`
 /// include bytes from 0x80.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,15 +148,6 @@ pub fn unescape(input: &[u8], mode: Unescape) -> (Vec<u8>, usize) {
         }
     }
     (out, at)
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
 }
 
 /// Appends `input` with `<`, `>`, `&` and `"` as character references.

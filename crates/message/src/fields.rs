@@ -60,9 +60,9 @@ impl Span {
 /// The position of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldPosition {
-    /// Its name as sent.
+    /// The name as sent.
     pub name: Span,
-    /// Its value without surrounding white space.
+    /// The value without surrounding white space.
     pub value: Span,
     /// The number of its name.
     pub known: Option<Known>,
@@ -71,7 +71,7 @@ pub struct FieldPosition {
 /// Places whose memory is kept when fields are removed.
 const ENTRIES_KEPT: usize = 64;
 
-/// Where the fields are. `first` holds index + 1 of the first field of each known name.
+/// The positions of the fields. `first` holds index + 1 of the first field of each known name.
 #[derive(Debug, Clone)]
 pub struct FieldTable {
     entries: Vec<FieldPosition>,
@@ -86,7 +86,7 @@ impl Default for FieldTable {
 }
 
 impl FieldTable {
-    /// Forgets the fields and keeps the memory. Writes only what was used.
+    /// Clears the fields and keeps the memory. Writes only used entries.
     pub fn clear(&mut self) {
         for known in self.entries.drain(..).filter_map(|entry| entry.known) {
             self.first[known as usize] = 0;
@@ -163,14 +163,14 @@ impl FieldTable {
         self.first[known as usize] != 0
     }
 
-    /// Where the first field of this name is.
+    /// The position of the first field of this name.
     #[inline]
     pub(crate) fn place(&self, known: Known) -> Option<&FieldPosition> {
         let index = usize::from(self.first[known as usize]).checked_sub(1)?;
         self.entries.get(index)
     }
 
-    /// What the places take in memory, in bytes.
+    /// The memory of the places, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<FieldPosition>()
     }

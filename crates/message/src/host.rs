@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// Why a host is refused. The client's fault.
+/// The reason why a host is refused; the client's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidHost;
 

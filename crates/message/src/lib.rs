@@ -1,4 +1,4 @@
-//! What HTTP messages consist of in every version of the protocol (RFC 9110), without I/O.
+//! The parts of HTTP messages common to all versions of the protocol (RFC 9110), without I/O.
 //!
 //! Contents:
 //! - of requests: [`RequestHead`], [`Method`], [`uri`] and [`host`], with nginx's normalisation and

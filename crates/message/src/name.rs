@@ -179,7 +179,7 @@ const fn words(bytes: &[u8; NAME_WINDOW]) -> [u64; 3] {
     ]
 }
 
-/// Where the first colon is.
+/// The position of the first colon.
 #[inline(always)]
 fn first_colon(words: [u64; 3]) -> Option<usize> {
     for (n, word) in words.into_iter().enumerate() {

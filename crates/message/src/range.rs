@@ -1,5 +1,5 @@
-//! Byte ranges (RFC 9110 section 14): which parts of a body a `Range` field selects, and the
-//! framing of `multipart/byteranges`.
+//! Byte ranges (RFC 9110 section 14): the parts of a body selected by `Range`, and the framing of
+//! `multipart/byteranges`.
 //!
 //! The range filter calls [`select`] for 200 responses of known length, then [`multipart`] when
 //! several ranges are wanted. This module holds no body: it says where each part begins and ends.
@@ -22,7 +22,7 @@ const PARTS_COST_FREE: u64 = 4096;
 /// Numbers in a `Range` field above this are an error, as in nginx, where offsets are signed.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// What a `Range` field selects.
+/// The selection of a `Range` field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// Send the whole as 200.

@@ -41,13 +41,13 @@ pub enum TargetForm {
     Asterisk,
 }
 
-/// What a request is about, besides its fields: control data (RFC 9110 section 6.2), as spans of the
-/// head's text. HTTP/1.1 has it in the request line, later versions in pseudo-header fields.
+/// The control data of a request (RFC 9110 section 6.2), as spans of the head's text. HTTP/1.1 has it in
+/// the request line, later versions in pseudo-header fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ControlData {
     /// The method.
     pub method: Method,
-    /// Its name.
+    /// The name.
     pub method_name: Span,
     /// The target as it was sent.
     pub target: Span,
@@ -69,7 +69,7 @@ pub struct ControlData {
     pub line: Span,
 }
 
-/// Why a field can't be part of a request. The client's fault: 400.
+/// The reason why a field can't be part of a request; the client's fault: 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FieldError {
     /// A second `Host`.
@@ -186,13 +186,13 @@ impl RequestHead {
         Method::from_bytes(token)
     }
 
-    /// Whether something has come that is not, or not yet, a well-formed beginning of a request.
-    /// There is no URI then.
+    /// Whether data has arrived that is not, or not yet, a well-formed beginning of a request. There is no
+    /// URI then.
     pub fn is_malformed(&self) -> bool {
         !self.read.has_control && !self.text.is_empty()
     }
 
-    /// Whether nothing has come yet.
+    /// Whether no data has arrived yet.
     pub fn is_empty(&self) -> bool {
         !self.read.has_control && self.text.is_empty()
     }
@@ -286,7 +286,7 @@ impl RequestHead {
         self.read.length
     }
 
-    /// What the head takes in memory, in bytes.
+    /// The memory of the head, in bytes.
     pub fn memory(&self) -> usize {
         self.text.len() + self.fields.memory()
     }
@@ -422,7 +422,7 @@ impl RequestHead {
         &mut self.read.control
     }
 
-    /// As [`set_control`](Self::set_control), with the control data that were set in place.
+    /// Like [`set_control`](Self::set_control), with the control data that were set in place.
     ///
     /// # Errors
     /// The host in the authority is malformed.
@@ -436,7 +436,7 @@ impl RequestHead {
         Ok(())
     }
 
-    /// As [`host::validate`], which is called once for hosts that are repeated.
+    /// Like [`host::validate`], which is called once for hosts that are repeated.
     fn validate_host(&mut self, host: &[u8]) -> Result<HostParts, host::InvalidHost> {
         if host == self.last_host && !host.is_empty() {
             return Ok(self.last_parts.clone());
@@ -536,8 +536,7 @@ impl RequestHead {
     /// Makes the path and the query what they should have been: "a URI is composed from a limited set of
     /// characters" (RFC 3986 section 2), all of them ASCII. The target and the line stay as they were sent.
     //
-    // nginx differs: it sends other octets to servers behind it, and what they make of them is anybody's
-    // guess.
+    // nginx differs: it forwards other octets unchanged, and upstream servers interpret them differently.
     fn escape_uri(&mut self) {
         let ControlData { uri, .. } = self.read.control;
         if uri.of(&self.text).is_ascii() {

@@ -201,7 +201,7 @@ impl ResponseBuilder {
         Self { head, text: Vec::with_capacity(bytes), ..Self::default() }
     }
 
-    /// Forgets what was received. Memory is kept, unless an unusually large head needed it.
+    /// Clears received data. Memory is kept, unless an unusually large head needed it.
     pub fn clear(&mut self) {
         self.text.clear();
         self.text.shrink_to(KEPT_BYTES_MAX);
@@ -259,7 +259,7 @@ impl ResponseBuilder {
         self.head.has(name)
     }
 
-    /// Where the value of the first field of this name is.
+    /// The position of the value of the first field of this name.
     pub fn place(&self, name: Known) -> Option<Span> {
         self.head.place(name).map(|place| place.value)
     }
@@ -320,7 +320,7 @@ impl ResponseBuilder {
             head.text = Bytes::new();
             if self.text.len() <= KEPT_BYTES_MAX {
                 if self.shared_texts.capacity() < self.text.len() {
-                    // Takes the same memory once nothing uses it any more.
+                    // Reuses the memory once it has no other users.
                     self.shared_texts.reserve(SHARED_TEXTS_BYTES);
                 }
                 self.shared_texts.extend_from_slice(&self.text);

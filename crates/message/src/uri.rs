@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use crate::scan::{find_query_break, hex};
 
-/// Why a target is rejected: 400, "client sent invalid request".
+/// The reason why a target is rejected: 400, "client sent invalid request".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UriError {
     /// It begins with neither `/` nor `?`, or contains a control character or space.
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(n.args, args.map(str::as_bytes), "{raw}");
     }
 
-    /// As [`Shape::scan`], one byte at a time.
+    /// Like [`Shape::scan`], one byte at a time.
     fn scan_plainly(target: &[u8]) -> (Shape, usize) {
         let mut shape = Shape { complex: target.first() != Some(&b'/'), ..Shape::default() };
         let mut after_slash = false;

@@ -1,4 +1,4 @@
-//! How the files of an adapted copy differ from the originals.
+//! The differences of an adapted copy from its original.
 //!
 //! Missing directives become comments that say why. Where a directive would have responded to
 //! requests or refused clients, the copy refuses in its place, or keeps the line if that is impossible:
@@ -20,7 +20,7 @@ use crate::survey::{ConfigSource, Include, Survey, printable};
 /// original has something of this name.
 const OUTSIDE: &str = "outside";
 
-/// A file of the copy that differs from the original, or comes from elsewhere.
+/// A file of the copy that differs from the original, or replaces a link to a file outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Below the directory of the copy.
@@ -49,7 +49,7 @@ struct Edit {
     text: Vec<u8>,
 }
 
-/// Where a spelling of a file leads in the copy.
+/// The target of a file's name in the copy.
 enum CopyTarget {
     /// To this path of the copy, since the original's directory is copied as a whole.
     Inside(PathBuf),
@@ -174,7 +174,7 @@ impl<'a> Adapter<'a> {
         self.done.added += usize::from(instead.is_some());
     }
 
-    /// Edits includes, so that they lead into the copy.
+    /// Edits includes, so that they point into the copy.
     fn includes(&mut self) {
         let mut rewritten = vec![false; self.survey.includes.len()];
         for (index, include) in self.survey.includes.iter().enumerate() {
@@ -223,7 +223,7 @@ impl<'a> Adapter<'a> {
         })
     }
 
-    /// Makes the full path of an include relative, if it leads into the original's directory.
+    /// Makes the full path of an include relative, if it points into the original's directory.
     fn lead_inside(&mut self, include: &Include) -> bool {
         let word = &include.word.text;
         if !word.starts_with(b"/") {
@@ -236,7 +236,7 @@ impl<'a> Adapter<'a> {
         }
         let roots = [self.root, &self.real_root];
         let Some(length) = roots.iter().find_map(|root| below(word, root)) else { return false };
-        // What is found later might be elsewhere.
+        // A directory found later might be another one.
         if !is_straight(Path::new(OsStr::from_bytes(&word[length..]))) {
             return false;
         }
@@ -392,7 +392,7 @@ fn apply(text: &[u8], mut edits: Vec<Edit>) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
     for edit in edits {
-        // Nothing within a comment is edited again.
+        // Text within a comment is not edited again.
         if edit.start < at {
             continue;
         }

@@ -1,25 +1,25 @@
-//! The class of one directive, by the tables of facts; and what its block contains.
+//! The class of a directive, by the tables of facts, and the kind of its block.
 //!
-//! Called by [`Survey`](crate::Survey) for every directive. Values are not looked at, except that of
+//! Called by [`Survey`](crate::Survey) for every directive. Values are ignored, except that of
 //! `load_module`.
 
 use std::borrow::Cow;
 
 use nowait_catalogue::elsewhere::{self, Role, SharedObject};
-use nowait_catalogue::{differs, unsupported};
+use nowait_catalogue::{differs, features, unsupported};
 use nowait_conf::{Context, Node, Registry, Span, Word, is_lua_block};
 
-/// What becomes of a directive. The later ones weigh more, for a directive that stands in a file
-/// which several blocks include.
+/// The class of a directive. The later ones weigh more, for a directive that stands in a file which several
+/// blocks include.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// It works as in nginx.
+    /// Works as in nginx.
     Runs,
-    /// It is accepted, and there is nothing for it to do.
+    /// Accepted without effect, because none is needed.
     NoEffect,
-    /// It works, with a difference that is worth knowing.
+    /// Works, with a relevant difference.
     Differs,
-    /// It exists, but the check refuses its arguments or its place.
+    /// Exists, but the check refuses its arguments or its place.
     Refused,
     /// nginx has it, and nowait does not.
     Missing,
@@ -64,7 +64,7 @@ impl Class {
     }
 }
 
-/// How an adapted copy treats a directive.
+/// The treatment of a directive in an adapted copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Treatment {
     Keep,
@@ -86,12 +86,12 @@ pub(crate) struct Classification {
     pub note: Cow<'static, str>,
     /// The replacement.
     pub substitute: Cow<'static, str>,
-    /// It keeps others out, or guards them: its absence must be noticed.
+    /// The directive refuses or protects clients: its absence must be reported.
     pub protects: bool,
     pub treatment: Treatment,
 }
 
-/// What surrounds a directive.
+/// The context of a directive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Surroundings {
     /// A block of this kind.
@@ -152,6 +152,17 @@ pub(crate) fn verdict(registry: &Registry, context: Context, node: &Node) -> Cla
             None => Classification::new(Class::Runs, module),
         };
     }
+    if let Some(feature) = features::find(name).filter(|_| registry.named(name).is_empty()) {
+        // It stays in an adapted copy: another build runs it.
+        return Classification {
+            note: format!(
+                "belongs to the feature \"{}\", which this build leaves out",
+                feature.name
+            )
+            .into(),
+            ..Classification::new(Class::Missing, here.map_or(feature.name, |entry| entry.module))
+        };
+    }
     if let Some(entry) = here.or(entry.filter(|_| registry.named(name).is_empty())) {
         let role = if entry.name == "perl" { Role::Handler } else { Role::Other };
         return Classification {
@@ -204,7 +215,7 @@ fn foreign(origin: &'static elsewhere::Origin, context: Context, node: &Node) ->
     }
 }
 
-/// How a copy goes without a directive, by its role. What cannot be refused at the same place stays, so
+/// The substitute for a missing directive, by its role. What cannot be refused at the same place stays, so
 /// that the check names it: a copy without it would admit clients, or send files.
 fn removal(role: Role, context: Context) -> Treatment {
     let ifs = Context::SERVER_IF | Context::LOCATION_IF;
@@ -252,7 +263,7 @@ fn load_module(node: &Node) -> Classification {
     }
 }
 
-/// What the block of a directive in `context` contains.
+/// The kind of a directive's block in `context`.
 pub(crate) fn inside(context: Context, node: &Node, verdict: &Classification) -> Surroundings {
     if !verdict.class.works() {
         return Surroundings::Lost(verdict.class, verdict.module.clone());

@@ -1,4 +1,4 @@
-//! Why a configuration is not judged.
+//! The reasons why a configuration can't be examined.
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,7 @@ pub enum Limit {
     Inclusions,
 }
 
-/// Why there is no survey. Each is the operator's to solve.
+/// The reason why there is no survey. The operator has to solve it.
 #[derive(Debug)]
 pub enum Error {
     /// The main file cannot be read.

@@ -1,4 +1,4 @@
-//! Moving from nginx: what every directive of a configuration comes to, and an adapted copy of it.
+//! Moving from nginx: the class of every directive of a configuration, and an adapted copy.
 //!
 //! Sans-IO: files come from a [`ConfigSource`]. [`Survey::take`] reads the main file and all it includes,
 //! file by file, and puts every directive into exactly one [`Class`]; [`Survey::refused`] adds what

@@ -13,7 +13,7 @@ use crate::survey::{Directive, File, Remark, Site, Survey, printable};
 const PLACES_MAX: usize = 8;
 const LINES_MAX: usize = 40;
 
-/// How many directives are of each class.
+/// The number of directives of each class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassTotals([usize; Class::ALL.len()]);
 
@@ -28,12 +28,12 @@ impl ClassTotals {
         self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
     }
 
-    /// How many are of this class.
+    /// The number of directives of this class.
     pub fn get(&self, class: Class) -> usize {
         self.0[class as usize]
     }
 
-    /// How many there are.
+    /// The total number.
     pub fn all(&self) -> usize {
         self.0.iter().sum()
     }
@@ -78,7 +78,7 @@ fn sentence(class: Class) -> &'static str {
 }
 
 impl Survey {
-    /// How many directives are of each class.
+    /// The number of directives of each class.
     pub fn totals(&self) -> ClassTotals {
         ClassTotals::of(self.directives.iter())
     }
@@ -175,7 +175,7 @@ impl Survey {
         more(out, lost.len());
     }
 
-    /// What is absent, by module.
+    /// The missing directives, by module.
     fn absent(&self, class: Class, out: &mut String) {
         let mut modules: BTreeMap<&str, Vec<&Directive>> = BTreeMap::new();
         for directive in self.directives().filter(|directive| directive.class() == class) {
@@ -313,7 +313,7 @@ impl Survey {
 }
 
 impl Site {
-    /// Its names.
+    /// The names.
     pub(crate) fn title(&self) -> String {
         match (self.names.is_empty(), self.stream) {
             (true, true) => "(stream)".to_owned(),
@@ -322,7 +322,7 @@ impl Site {
         }
     }
 
-    /// Its addresses.
+    /// The addresses.
     pub(crate) fn addresses(&self) -> String {
         if self.listens.is_empty() { "port 80".to_owned() } else { list(&self.listens) }
     }

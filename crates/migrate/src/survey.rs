@@ -1,4 +1,4 @@
-//! Reads a configuration file by file and judges every directive of it.
+//! Reads a configuration file by file and classifies every directive.
 //!
 //! Unlike [`nowait_conf::parse`], which expands `include` and stops where a file cannot be read,
 //! this keeps the files apart and goes on. A file that several blocks include is read once, and
@@ -16,7 +16,7 @@ use nowait_conf::{Context, Node, Registry, Span, Word, parse_text};
 use crate::class::{self, Class, Classification, Surroundings};
 use crate::error::{Error, Limit};
 
-/// Where the files of a configuration are.
+/// The source of a configuration's files.
 pub trait ConfigSource {
     /// The text of a file.
     ///
@@ -33,7 +33,7 @@ pub trait ConfigSource {
     /// The path without links; the path itself if it cannot be resolved.
     fn real(&self, path: &Path) -> PathBuf;
 
-    /// Whether there is anything with this name, be it a link that leads nowhere.
+    /// Whether the name exists, even as a dangling link.
     fn exists(&self, path: &Path) -> bool;
 
     /// Whether nowait has a copy of an included file that does not exist.
@@ -43,20 +43,20 @@ pub trait ConfigSource {
 /// A directive of a file.
 #[derive(Clone, Debug)]
 pub struct Directive {
-    /// Its file, an index into the files of the survey.
+    /// The file, an index into the files of the survey.
     pub(crate) file: usize,
-    /// Its line, from 1.
+    /// The line, from 1.
     pub line: u32,
     /// The bytes of the file from its name to its `;` or `}`.
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// Its name, without control characters.
+    /// The name, without control characters.
     pub name: String,
     pub(crate) verdict: Classification,
 }
 
 impl Directive {
-    /// What becomes of it.
+    /// The class.
     pub fn class(&self) -> Class {
         self.verdict.class
     }
@@ -94,7 +94,7 @@ pub(crate) struct File {
     pub syntax_errors: usize,
     /// Entries of data blocks, which are no directives.
     pub entries: usize,
-    /// Its directives in the order of the text; complete when the survey is.
+    /// The directives in the order of the text; complete when the survey is.
     pub directives: Vec<usize>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Include {
     pub found: Vec<(usize, PathBuf)>,
 }
 
-/// Something that concerns a place, but no single directive.
+/// A remark about a place, independent of a directive.
 #[derive(Clone, Debug)]
 pub(crate) struct Remark {
     pub place: String,
@@ -125,7 +125,7 @@ pub struct Survey {
     /// Files that were not read, up to [`Survey::UNREAD_MAX`], and how many more.
     pub(crate) unread: Vec<Remark>,
     pub(crate) unread_more: usize,
-    /// What the check says beyond single directives.
+    /// Findings of the check beyond single directives.
     pub(crate) remarks: Vec<Remark>,
     /// Warnings of the check.
     pub(crate) warnings: Vec<Remark>,
@@ -277,7 +277,7 @@ pub(crate) fn printable(text: &str) -> String {
     out
 }
 
-/// As [`printable`], and not longer than what a line of a report has room for.
+/// Like [`printable`], and not longer than what a line of a report has room for.
 pub(crate) fn short(text: &str) -> String {
     const LETTERS_MAX: usize = 80;
     let mut letters = text.chars();
@@ -292,7 +292,7 @@ fn directory(file: &Path) -> Vec<u8> {
     bytes[..length].to_vec()
 }
 
-/// What a walk through a block finds for the site around it.
+/// The result of walking through a block, for its site.
 #[derive(Clone, Default)]
 struct BlockSummary {
     names: Vec<String>,
@@ -319,8 +319,8 @@ impl BlockSummary {
     }
 }
 
-/// What an `include` counts for [`Survey::INCLUSIONS_MAX`], no matter what it finds: a pattern has its directory
-/// read.
+/// The cost of an `include` for [`Survey::INCLUSIONS_MAX`], even without matches: for a pattern, the
+/// directory is read.
 const INCLUDE_COST: usize = 10;
 
 /// In place of the index of a directive: an entry of a data block stands there.
@@ -334,14 +334,14 @@ struct SurveyWalk<'a> {
     survey: Survey,
     by_real: HashMap<PathBuf, usize>,
     by_place: HashMap<(usize, u32), usize>,
-    /// What each file holds for each kind of block that includes it.
+    /// The contents of each file, by the kind of block that includes it.
     visits: HashMap<(usize, Surroundings), Rc<BlockSummary>>,
     /// Directives `include` by file and byte.
     followed: HashMap<(usize, u32), usize>,
     /// The files being walked through.
     active: Vec<usize>,
     bytes: usize,
-    /// What counts for [`Survey::INCLUSIONS_MAX`].
+    /// The count for [`Survey::INCLUSIONS_MAX`].
     inclusions: usize,
 }
 

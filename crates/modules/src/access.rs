@@ -1,14 +1,14 @@
-//! `allow` and `deny`: which addresses may use a location. nginx: `ngx_http_access_module`.
+//! `allow` and `deny`: access to a location by client address. nginx: `ngx_http_access_module`.
 
 use nowait_conf::{Cx, Scope};
 use nowait_front::access::{self, AccessConf, AccessVerdict, by_address, deciding};
 use nowait_http::conf::client::Satisfy;
 use nowait_http::log::Level;
-use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
 use nowait_http::response::LocalFuture;
-use nowait_http::trace::{About, Trace};
+use nowait_http::trace::{Trace, TraceSubject};
 
 nowait_conf::rows! {
     pub static ACCESS_ROWS, module "access";
@@ -26,7 +26,7 @@ pub static MODULE: Module = Module { rows: &[ACCESS_ROWS], build: Some(build), .
 /// The rules of a location.
 struct Rules(AccessConf);
 
-fn build(_: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(_: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = AccessConf::resolve(chain);
     if !conf.rules.is_empty() {
         parts.handler(Phase::Access, Rules(conf));
@@ -52,7 +52,7 @@ impl Handler for Rules {
         &'a self,
         request: &'a mut Request,
         trace: &'a mut Trace,
-    ) -> LocalFuture<'a, Explained> {
+    ) -> LocalFuture<'a, HandlerExplanation> {
         trace.by = "allow deny";
         let client = request.peer().inet();
         let client = client.map_or_else(|| "unix:".to_owned(), |inet| inet.ip().to_string());
@@ -60,13 +60,13 @@ impl Handler for Rules {
             Some(rule) => {
                 let verb = if rule.allow { "allow" } else { "deny" };
                 let text = format!("{verb}: this rule is the first that matches {client}");
-                trace.add(About::Access, Some(rule.span), text);
+                trace.add(TraceSubject::Access, Some(rule.span), text);
             }
             None => {
                 let text = format!("no rule matches {client}: it is not refused");
-                trace.add(About::Access, None, text);
+                trace.add(TraceSubject::Access, None, text);
             }
         }
-        Explained::run()
+        HandlerExplanation::run()
     }
 }

@@ -1,4 +1,4 @@
-//! `$modern_browser`, `$ancient_browser` and `$msie`: what `User-Agent` says of a browser. nginx:
+//! `$modern_browser`, `$ancient_browser` and `$msie`: properties of the browser, from `User-Agent`. nginx:
 //! `ngx_http_browser_module`.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use memchr::memmem;
 use nowait_conf::{Cx, Diagnostic, Node, Scope};
-use nowait_http::module::{Module, Parts};
+use nowait_http::module::{LocationBuilder, Module};
 use nowait_http::request::Request;
 use nowait_http::slots::Key;
 use nowait_http::variables::Builtin;
@@ -45,15 +45,15 @@ nowait_conf::rows! {
 #[derive(Debug, PartialEq, Eq)]
 struct Browser {
     name: &'static str,
-    /// What precedes its mark in `User-Agent` at least.
+    /// Minimum number of bytes before the mark in `User-Agent`.
     skip: usize,
-    /// What `User-Agent` contains.
+    /// The mark, a substring of `User-Agent`.
     mark: &'static str,
-    /// Where the version begins, from the mark on.
+    /// The offset of the version from the mark.
     version: usize,
 }
 
-/// The order in which they are looked for: Opera may claim to be another one.
+/// In the order of the search: Opera may claim to be another browser.
 static BROWSERS: [Browser; 5] = [
     Browser { name: "opera", skip: 0, mark: "Opera", version: 6 },
     Browser { name: "msie", skip: "Mozilla/4.0 (compatible; ".len(), mark: "MSIE ", version: 5 },
@@ -90,7 +90,7 @@ struct Layer {
 /// The settings of locations that have any.
 static CONF: Key<Arc<Layer>> = Key::new();
 
-fn build(_: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(_: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let mut layers = chain.iter().filter_map(|scope| scope.get::<Layer>()).peekable();
     if layers.peek().is_none() {
         return;
@@ -215,7 +215,7 @@ impl Layer {
 fn value(request: &Request, modern: bool, out: &mut Vec<u8>) -> bool {
     let none = Layer::default();
     let conf = request.location().settings.get(&CONF).map_or(&none, |conf| &**conf);
-    if conf.is_modern(request.head.header(Known::UserAgent)) != modern {
+    if conf.is_modern(request.head().header(Known::UserAgent)) != modern {
         return false;
     }
     let value = if modern { &conf.modern_value } else { &conf.ancient_value };
@@ -239,7 +239,7 @@ const BUILTINS: &[Builtin] = &[
         name: "msie",
         doc: "`1` if `User-Agent` names Internet Explorer of any version.",
         get: |request, out| {
-            let agent = request.head.header(Known::UserAgent).unwrap_or_default();
+            let agent = request.head().header(Known::UserAgent).unwrap_or_default();
             // nginx: `ngx_http_process_user_agent`; Opera may claim to be it.
             let is_it = memmem::find(agent, b"MSIE ").is_some_and(|at| at + 7 < agent.len())
                 && memmem::find(agent, b"Opera").is_none();

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
-use nowait_http::module::{Explained, Handler, Module, Step, set_content};
+use nowait_http::module::{Handler, HandlerExplanation, Module, Step, set_content};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, Head, LocalFuture, Response};
@@ -44,7 +44,7 @@ struct EmptyGif;
 
 impl Handler for EmptyGif {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        if !matches!(request.method, Method::Get | Method::Head) {
+        if !matches!(request.method(), Method::Get | Method::Head) {
             return Step::Done(request, Outcome::status(405));
         }
         let mut head = Head::new(200);
@@ -54,7 +54,11 @@ impl Handler for EmptyGif {
         Step::Done(request, Response { head, body: Body::from_static(GIF) }.into())
     }
 
-    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
-        Explained::run()
+    fn explain<'a>(
+        &'a self,
+        _: &'a mut Request,
+        _: &'a mut Trace,
+    ) -> LocalFuture<'a, HandlerExplanation> {
+        HandlerExplanation::run()
     }
 }

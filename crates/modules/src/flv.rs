@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
-use nowait_http::files::{self, OpenError};
-use nowait_http::module::{Explained, Handler, Module, Step, set_content};
+use nowait_http::files;
+use nowait_http::module::{Handler, HandlerExplanation, Module, Step, set_content};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, FileBody, LocalFuture, Part, Response};
@@ -39,36 +39,34 @@ struct Flv;
 
 impl Handler for Flv {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        if !matches!(request.method, Method::Get | Method::Head) {
+        if !matches!(request.method(), Method::Get | Method::Head) {
             return Step::Done(request, Outcome::status(405));
         }
-        if request.uri.path.last() == Some(&b'/') {
+        if request.uri().path.last() == Some(&b'/') {
             return Step::Next(request);
         }
-        let mut path = request.take_path();
-        request.append_file(&mut path);
-        match files::try_open(request, &path) {
-            Some(opened) => answer(request, path, opened),
-            None => Step::wait(async move {
-                let opened = files::open(request, &path).await;
-                answer(request, path, opened)
-            }),
-        }
+        Step::start(async move {
+            let mut path = request.take_path();
+            request.append_file(&mut path);
+            let outcome = match files::open(request, &path).await {
+                Ok(file) if file.metadata().kind == FileKind::File => {
+                    Some(respond(request, file).into())
+                }
+                Ok(_) => None,
+                Err(error) => Some(error.answer(request, &path)),
+            };
+            request.give_path(path);
+            Step::of(request, outcome)
+        })
     }
 
-    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
-        Explained::run()
+    fn explain<'a>(
+        &'a self,
+        _: &'a mut Request,
+        _: &'a mut Trace,
+    ) -> LocalFuture<'a, HandlerExplanation> {
+        HandlerExplanation::run()
     }
-}
-
-fn answer(request: &mut Request, path: Vec<u8>, opened: Result<File, OpenError>) -> Step<'_> {
-    let outcome = match opened {
-        Ok(file) if file.metadata().kind == FileKind::File => Some(respond(request, file).into()),
-        Ok(_) => None,
-        Err(error) => Some(error.answer(request, &path)),
-    };
-    request.give_path(path);
-    Step::of(request, outcome)
 }
 
 fn respond(request: &Request, file: File) -> Response {

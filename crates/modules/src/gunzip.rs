@@ -7,8 +7,8 @@ use nowait_coding::Gunzip;
 use nowait_conf::{Buffers, Cx, Scope};
 use nowait_http::accept_encoding::{is_accepted, set_varies};
 use nowait_http::filter::{Pull, recode};
-use nowait_http::module::{Module, Parts, Place};
-use nowait_http::outcome::Special;
+use nowait_http::module::{FilterStage, LocationBuilder, Module};
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, BodyError, BodySource, LocalFuture, Part, Response};
 use nowait_runtime::yield_now;
@@ -30,13 +30,13 @@ nowait_conf::directives! {
 pub static MODULE: Module =
     Module { rows: &[GunzipConf::ROWS], build: Some(build), ..Module::EMPTY };
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     if GunzipConf::resolve(cx, chain).gunzip {
-        parts.filter(Place::Decoding, apply);
+        parts.filter(FilterStage::Decoding, apply);
     }
 }
 
-fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<StatusResponse>> {
     let coding = response.head.content_encoding.as_deref();
     if !coding.is_some_and(|coding| coding.eq_ignore_ascii_case(b"gzip")) {
         return Ok(());
@@ -47,23 +47,24 @@ fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Speci
     }
     response.head.content_encoding = None;
     recode(response);
-    if !response.body.is_empty() && !request.header_only {
+    if !response.body.is_empty() && !request.header_only() {
         let pull = Pull::new(std::mem::take(&mut response.body).safe(request));
         let gunzip = Gunzip::default();
-        response.body = Body::Stream(Box::new(Decompressed { pull, rest: Bytes::new(), gunzip }));
+        response.body =
+            Body::Stream(Box::new(DecompressedBody { pull, rest: Bytes::new(), gunzip }));
     }
     Ok(())
 }
 
 /// A body that is decompressed while it is sent.
-struct Decompressed {
+struct DecompressedBody {
     pull: Pull,
     /// The rest of the last piece.
     rest: Bytes,
     gunzip: Gunzip,
 }
 
-impl BodySource for Decompressed {
+impl BodySource for DecompressedBody {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
             loop {

@@ -1,7 +1,7 @@
 //! `image_filter`: images are checked, described, or made smaller. nginx: `ngx_http_image_filter_module`.
 //!
-//! The filter reads a whole response before the filters after it see its head, because the image may turn
-//! out to be none. Decoding and encoding (`nowait-images`) run in the pool `compute`.
+//! The filter reads the whole response before later filters receive its head, because the content may turn
+//! out not to be an image. Decoding and encoding (`nowait-images`) run in the pool `compute`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, Size as Bytes64, Word, arity};
 use nowait_http::body::{Piece, Sequence, collect};
 use nowait_http::log::Level;
-use nowait_http::module::{Filter, Module, Parts, Place};
-use nowait_http::outcome::Special;
+use nowait_http::module::{Filter, FilterStage, LocationBuilder, Module};
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::{AcceptRanges, Body, BodyError, Head, LocalFuture, Part, Response};
 use nowait_http::slots::Key;
@@ -22,7 +22,7 @@ use nowait_runtime::pool::{Class, Op};
 
 /// This module.
 pub static MODULE: Module =
-    Module { rows: &[IMAGE_ROWS, Conf::ROWS], build: Some(build), ..Module::EMPTY };
+    Module { rows: &[IMAGE_ROWS, ImageFilterConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 nowait_conf::rows! {
     static IMAGE_ROWS, module "image_filter";
@@ -43,7 +43,7 @@ nowait_conf::directives! {
     /// How images are transformed.
     #[derive(Debug)]
     module "image_filter";
-    pub struct Conf with ConfLayer;
+    pub struct ImageFilterConf with ImageFilterConfLayer;
 
     /// Maximum size of an image. Larger responses are refused with 415.
     image_filter_buffer: Bytes64 = "1m", in HTTP | SERVER | LOCATION, args "size";
@@ -54,15 +54,15 @@ nowait_conf::directives! {
     image_filter_jpeg_quality: Quality = "75", in HTTP | SERVER | LOCATION, args "quality";
     /// Makes transformed images sharper, by this many percent. It may have variables.
     image_filter_sharpen: Percent = "0", in HTTP | SERVER | LOCATION, args "percent";
-    /// Keeps transparent what is so in GIF images, and in PNG images with a palette. The opacity of
-    /// other images is always kept.
+    /// Keeps transparency in GIF images and in PNG images with a palette. Transparency of other images is
+    /// always kept.
     image_filter_transparency: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Accepted for compatibility: transformed WebP images have no losses, and are larger than those of
     /// nginx.
     image_filter_webp_quality: Quality = "80", in HTTP | SERVER | LOCATION, args "quality";
 }
 
-/// A number, or a text with variables that makes one.
+/// A number, or a text with variables that evaluates to a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Number {
     Fixed(u32),
@@ -128,7 +128,7 @@ impl Setting for Percent {
     }
 }
 
-/// What is done with images.
+/// The operation on images.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Kind {
     #[default]
@@ -177,15 +177,15 @@ fn image_filter(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let stated = |scope: &&&Scope| scope.get::<ImageLayer>().is_some_and(|layer| layer.stated);
     let Some(layer) = chain.iter().rev().find(stated).and_then(|scope| scope.get::<ImageLayer>())
     else {
         return;
     };
     if layer.kind != Kind::Off {
-        let conf = Conf::resolve(cx, chain);
-        parts.filter(Place::Replacement, Images { layer: layer.clone(), conf });
+        let conf = ImageFilterConf::resolve(cx, chain);
+        parts.filter(FilterStage::Replacement, Images { layer: layer.clone(), conf });
     }
 }
 
@@ -195,17 +195,17 @@ static DONE: Key<bool> = Key::new();
 /// Checks or transforms images.
 struct Images {
     layer: ImageLayer,
-    conf: Arc<Conf>,
+    conf: Arc<ImageFilterConf>,
 }
 
 impl Filter for Images {
-    fn apply(&self, _: &mut Request, _: &mut Response) -> Result<(), Box<Special>> {
+    fn apply(&self, _: &mut Request, _: &mut Response) -> Result<(), Box<StatusResponse>> {
         Ok(())
     }
 
     fn replaces(&self, request: &mut Request, response: &Response) -> bool {
-        // A response of this location that replaces one that was refused.
-        let done = request.round.of_mut(&DONE);
+        // A response of this location that replaces a refused one.
+        let done = request.round_mut().of_mut(&DONE);
         !std::mem::replace(done, true) && response.head.status != 304
     }
 
@@ -213,26 +213,26 @@ impl Filter for Images {
         &'a self,
         request: &'a mut Request,
         response: Response,
-    ) -> LocalFuture<'a, Result<Response, Box<Special>>> {
+    ) -> LocalFuture<'a, Result<Response, Box<StatusResponse>>> {
         Box::pin(async move {
             self.made(request, response).await.map_err(|refusal| {
                 if let Some(why) = &refusal.why {
                     request.log(Level::Error, format_args!("image filter: {why}"));
                 }
-                Box::new(Special { status: refusal.status, ..Special::default() })
+                Box::new(StatusResponse { status: refusal.status, ..StatusResponse::default() })
             })
         })
     }
 }
 
-/// Why there is another response in place of an image.
+/// The reason for a response other than an image.
 struct Refusal {
     status: u16,
     why: Option<String>,
 }
 
 impl Refusal {
-    /// The content is not an image, or one that can't be used.
+    /// The content is not a usable image.
     fn media(why: impl ToString) -> Self {
         Self { status: 415, why: Some(why.to_string()) }
     }
@@ -278,7 +278,7 @@ impl Images {
         let format = format.ok_or(Refusal { status: 415, why: None })?;
         let plan = self.plan(request, format).ok_or(Refusal { status: 415, why: None })?;
         set_type(&mut head, format.content_type());
-        let pool = request.current.compute_pool();
+        let pool = request.current().compute_pool();
         let source = image.clone();
         let work = move || transform(format, &source, &plan);
         let made = pool.run(Class::Bulk, request.client().number, Op::Blocking, work).await;
@@ -329,7 +329,7 @@ impl Images {
     }
 }
 
-/// The type of the image, whatever was said before.
+/// The type of the image replaces the type set before.
 fn set_type(head: &mut Head, content_type: &'static str) {
     head.content_type = Some(Bytes::from_static(content_type.as_bytes()));
     head.content_type_text = None;

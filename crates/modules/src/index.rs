@@ -6,8 +6,8 @@ use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 use nowait_http::conf::complex;
 use nowait_http::files::{self, OpenError};
 use nowait_http::log::Level;
-use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
-use nowait_http::outcome::{Outcome, Target};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
+use nowait_http::outcome::{Outcome, RedirectTarget};
 use nowait_http::request::Request;
 use nowait_http::response::LocalFuture;
 use nowait_http::trace::Trace;
@@ -23,14 +23,14 @@ nowait_conf::directives! {
 
     /// Files to look for in a directory, in this order. A last entry that begins with a slash is
     /// used without a check.
-    index: Index = "index.html", in HTTP | SERVER | LOCATION, args "file ...";
+    index: IndexNames = "index.html", in HTTP | SERVER | LOCATION, args "file ...";
 }
 
 /// `index`
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Index(pub Vec<Complex>);
+pub struct IndexNames(pub Vec<Complex>);
 
-impl Setting for Index {
+impl Setting for IndexNames {
     const ARITY: arity::Arity = arity::at_least(1);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
@@ -67,7 +67,7 @@ pub static MODULE: Module =
 /// The index files of a location.
 struct IndexFiles(Arc<IndexConf>);
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     parts.handler(Phase::Content, IndexFiles(IndexConf::resolve(cx, chain)));
 }
 
@@ -86,15 +86,15 @@ impl Handler for IndexFiles {
         &'a self,
         request: &'a mut Request,
         trace: &'a mut Trace,
-    ) -> LocalFuture<'a, Explained> {
+    ) -> LocalFuture<'a, HandlerExplanation> {
         Box::pin(async move {
             trace.by = "index";
             if !wanted(request) {
-                return Explained::Next;
+                return HandlerExplanation::Next;
             }
             match run(request, &self.0, |path, found| trace.file(path, found)).await {
-                Some(outcome) => Explained::Done(outcome),
-                None => Explained::Next,
+                Some(outcome) => HandlerExplanation::Done(outcome),
+                None => HandlerExplanation::Next,
             }
         })
     }
@@ -102,12 +102,12 @@ impl Handler for IndexFiles {
 
 /// Whether the request is for a directory.
 fn wanted(request: &Request) -> bool {
-    request.uri.path.last() == Some(&b'/')
-        && matches!(request.method, Method::Get | Method::Head | Method::Post)
+    request.uri().path.last() == Some(&b'/')
+        && matches!(request.method(), Method::Get | Method::Head | Method::Post)
 }
 
-/// Redirects internally to the first index file that exists; declines if there is none. `tried` learns
-/// of each file whether it exists.
+/// Redirects internally to the first index file that exists; declines if there is none. `tried` is called
+/// with each file and whether it exists.
 async fn run(
     request: &mut Request,
     conf: &IndexConf,
@@ -127,7 +127,7 @@ async fn run(
         let error = match files::stat(request, &path).await {
             Ok(_) => {
                 tried(&path, true);
-                let mut uri = request.uri.path.clone();
+                let mut uri = request.uri().path.clone();
                 uri.extend_from_slice(&name);
                 return Some(to(request, uri));
             }
@@ -154,7 +154,7 @@ async fn run(
 }
 
 fn to(request: &Request, path: Vec<u8>) -> Outcome {
-    Outcome::Redirect(Target::Uri { path, args: request.uri.args.clone() })
+    Outcome::Redirect(RedirectTarget::Uri { path, args: request.uri().args.clone() })
 }
 
 /// Distinguishes a missing index file from a missing directory. nginx: `ngx_http_index_test_dir`.

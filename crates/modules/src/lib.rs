@@ -1,8 +1,10 @@
-//! The modules: the only list that names them all. Handlers of one phase have their turns, and filters of
-//! one place apply, in this order, which is that of nginx.
+//! The only list of all modules. Handlers of the same phase and filters of the same stage run in the order of
+//! this list, which is that of nginx. A build can leave some out by their Cargo features; the catalogue
+//! (`features`) then knows their directives.
 #![forbid(unsafe_code)]
 
 pub mod access;
+#[cfg(feature = "acme")]
 pub mod acme;
 pub mod addition;
 pub mod auth_basic;
@@ -11,14 +13,17 @@ pub mod autoindex;
 pub mod browser;
 pub mod charset;
 pub mod compression;
+#[cfg(feature = "dav")]
 pub mod dav;
 pub mod empty_gif;
 pub mod fastcgi;
 pub mod flv;
+#[cfg(feature = "geoip2")]
 pub mod geoip2;
 pub mod grpc;
 pub mod gunzip;
 pub mod headers;
+#[cfg(feature = "images")]
 pub mod image_filter;
 pub mod index;
 pub mod limit;
@@ -26,6 +31,7 @@ pub mod map;
 pub mod memcached;
 pub mod mirror;
 pub mod more_headers;
+#[cfg(feature = "mp4")]
 pub mod mp4;
 pub mod not_modified;
 pub mod proxy;
@@ -54,7 +60,9 @@ use nowait_http::module::ModuleList;
 /// The list.
 pub static MODULES: ModuleList = ModuleList(&[
     &map::MODULE,
+    #[cfg(feature = "geoip2")]
     &geoip2::MODULE,
+    #[cfg(feature = "acme")]
     &acme::MODULE,
     &realip::MODULE,
     &rewrite::MODULE,
@@ -68,10 +76,12 @@ pub static MODULES: ModuleList = ModuleList(&[
     &random_index::MODULE,
     &index::MODULE,
     &autoindex::MODULE,
+    #[cfg(feature = "dav")]
     &dav::MODULE,
     &static_files::MODULE,
     &empty_gif::MODULE,
     &flv::MODULE,
+    #[cfg(feature = "mp4")]
     &mp4::MODULE,
     &stub_status::MODULE,
     &status::MODULE,
@@ -94,6 +104,7 @@ pub static MODULES: ModuleList = ModuleList(&[
     &headers::MODULE,
     &userid::MODULE,
     &gunzip::MODULE,
+    #[cfg(feature = "images")]
     &image_filter::MODULE,
     &addition::MODULE,
     &sub_filter::MODULE,
@@ -111,7 +122,7 @@ mod tests {
     use nowait_conf::{Bundle, Cx, Paths, Registry, parse};
     use nowait_http::blocks::{self, vocabulary};
     use nowait_http::conf::HttpConf;
-    use nowait_http::variables::complex::{Place, Table};
+    use nowait_http::variables::complex::{SetTarget, Table};
 
     #[test]
     fn no_two_rows_have_one_name() {
@@ -132,7 +143,7 @@ mod tests {
             table.index(name);
         }
         assert!(table.resolve().is_ok());
-        assert!(matches!(table.define_set("Limit_Rate"), Ok(Place::Builtin(_))));
+        assert!(matches!(table.define_set("Limit_Rate"), Ok(SetTarget::Builtin(_))));
         assert!(table.define_set("uri").is_err());
     }
 

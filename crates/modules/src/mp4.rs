@@ -9,10 +9,10 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowait_conf::{Cx, Diagnostic, Invalid, Msec, Node, Size, Value};
+use nowait_conf::{Cx, Diagnostic, Msec, Node, Size, Value, ValueError};
 use nowait_http::files::{self, OpenError};
 use nowait_http::log::Level;
-use nowait_http::module::{Explained, Handler, Module, Step, set_content};
+use nowait_http::module::{Handler, HandlerExplanation, Module, Step, set_content};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, FileBody, LocalFuture, Part, Response};
@@ -24,7 +24,7 @@ use nowait_runtime::fs::{File, FileKind};
 use nowait_runtime::pool::{Class, Op, PoolError};
 
 /// This module.
-pub static MODULE: Module = Module { rows: &[MP4_ROWS, Conf::ROWS], ..Module::EMPTY };
+pub static MODULE: Module = Module { rows: &[MP4_ROWS, Mp4Conf::ROWS], ..Module::EMPTY };
 
 nowait_conf::rows! {
     static MP4_ROWS, module "mp4";
@@ -38,10 +38,10 @@ nowait_conf::rows! {
 }
 
 nowait_conf::directives! {
-    /// How MP4 files are read.
+    /// Limits for reading MP4 files.
     #[derive(Debug)]
     module "mp4";
-    pub struct Conf with ConfLayer;
+    pub struct Mp4Conf with Mp4ConfLayer;
 
     /// Number of bytes read at once from an MP4 file in search of its table of contents (the `moov`
     /// atom).
@@ -49,9 +49,9 @@ nowait_conf::directives! {
     /// Maximum size of the table of contents, which is read into memory. If a larger one is needed, the
     /// response is 500.
     mp4_max_buffer_size: Size = "10m", in HTTP | SERVER | LOCATION, args "size";
-    /// Makes parts begin with a key frame. Pictures between it and the start time are sent, but not
-    /// shown: an edit list says so. Without it players may show nothing, or broken pictures, until the
-    /// next key frame.
+    /// Makes parts begin with a key frame. Frames between it and the start time are sent, but an edit
+    /// list hides them. With `off`, players may show nothing, or broken pictures, until the next key
+    /// frame.
     mp4_start_key_frame: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Limits the rate of responses with MP4 files to the average rate of the file times the factor;
     /// `on` is the factor 1.1. It replaces `limit_rate`. If the file's rate can't be determined, there
@@ -66,58 +66,59 @@ nowait_conf::directives! {
 pub struct Factor(Option<NonZeroU64>);
 
 impl Value for Factor {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         let factor = match text {
             b"off" => return Ok(Self(None)),
             b"on" => Some(1100),
             text => thousandths(text),
         };
         let factor = factor.and_then(NonZeroU64::new).map(Some).map(Self);
-        factor.ok_or_else(|| Invalid::value().expected("\"on\", \"off\" or a factor such as 1.5"))
+        factor
+            .ok_or_else(|| ValueError::value().expected("\"on\", \"off\" or a factor such as 1.5"))
     }
 }
 
 fn mp4(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
-    set_content(cx, node, |cx, chain, _| Mp4(Conf::resolve(cx, chain)));
+    set_content(cx, node, |cx, chain, _| Mp4(Mp4Conf::resolve(cx, chain)));
     Ok(())
 }
 
-/// Largest `moov` atom that is shortened on the loop, in about 0.1 ms; for larger ones `compute` does it.
+/// Maximum size of a `moov` atom that is cut on the loop, in about 0.1 ms; larger atoms are cut in the pool
+/// `compute`.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Responds with the request's file, or a part of it.
-struct Mp4(Arc<Conf>);
+struct Mp4(Arc<Mp4Conf>);
 
 impl Handler for Mp4 {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        if !matches!(request.method, Method::Get | Method::Head) {
+        if !matches!(request.method(), Method::Get | Method::Head) {
             return Step::Done(request, Outcome::status(405));
         }
-        if request.uri.path.last() == Some(&b'/') {
+        if request.uri().path.last() == Some(&b'/') {
             return Step::Next(request);
         }
-        let mut path = request.take_path();
-        request.append_file(&mut path);
-        match files::try_open(request, &path) {
-            Some(Ok(file)) if self.needs_nothing(request) => {
-                let outcome = is_file(&file).then(|| files::whole(request, file).into());
-                request.give_path(path);
-                Step::of(request, outcome)
-            }
-            opened => Step::wait(async move {
-                let opened = match opened {
-                    Some(opened) => opened,
-                    None => files::open(request, &path).await,
-                };
-                let outcome = self.answer(request, &path, opened).await;
-                request.give_path(path);
-                Step::of(request, outcome)
-            }),
-        }
+        Step::start(async move {
+            let mut path = request.take_path();
+            request.append_file(&mut path);
+            let outcome = match files::open(request, &path).await {
+                Ok(file) if self.needs_nothing(request) => {
+                    is_file(&file).then(|| files::whole(request, file).into())
+                }
+                // Boxed: most requests don't need it.
+                opened => Box::pin(self.answer(request, &path, opened)).await,
+            };
+            request.give_path(path);
+            Step::of(request, outcome)
+        })
     }
 
-    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
-        Explained::run()
+    fn explain<'a>(
+        &'a self,
+        _: &'a mut Request,
+        _: &'a mut Trace,
+    ) -> LocalFuture<'a, HandlerExplanation> {
+        HandlerExplanation::run()
     }
 }
 
@@ -131,7 +132,7 @@ impl Mp4 {
         self.0.mp4_limit_rate.0.is_none() && self.clip(request).is_none()
     }
 
-    /// The part that the client wants; `None`: the whole file.
+    /// The requested part; `None` is the whole file.
     fn clip(&self, request: &Request) -> Option<Clip> {
         let argument = |name| argument_value(request, name).and_then(thousandths);
         let (start, end) = (argument(b"start"), argument(b"end").filter(|&end| end > 0));
@@ -174,12 +175,12 @@ impl Mp4 {
         file: &File,
         clip: Option<&Clip>,
     ) -> Result<Option<MovieHead>, Failure> {
-        let limit = self.0.mp4_limit_rate.0.filter(|_| request.limit_rate.get().is_none());
+        let limit = self.0.mp4_limit_rate.0.filter(|_| request.limit_rate().is_none());
         if limit.is_none() && clip.is_none() {
             return Ok(None);
         }
         let (layout, window) = self.scan(request, file).await?;
-        // As it is, such a file is just what a client without a start time asks for.
+        // Without a start time, the client gets such a file unchanged.
         let clip =
             clip.filter(|clip| !layout.moov_first || clip.start_ms > 0 || clip.length_ms.is_some());
         if limit.is_none() && clip.is_none() {
@@ -197,7 +198,7 @@ impl Mp4 {
         }
         let clip = *clip;
         let work = move || nowait_mp4::cut(&layout, &moov, &clip);
-        let pool = request.current.compute_pool();
+        let pool = request.current().compute_pool();
         let cut = pool.run(Class::Bulk, request.client().number, Op::Blocking, work);
         Ok(Some(cut.await.map_err(Failure::Pool)??))
     }
@@ -206,7 +207,7 @@ impl Mp4 {
     async fn scan(&self, request: &Request, file: &File) -> Result<(Layout, Window), Failure> {
         let moov_bytes_max = self.0.mp4_max_buffer_size.max(self.0.mp4_buffer_size).0;
         let mut scan = Scan::new(file.metadata().size, moov_bytes_max);
-        // What was read when the file was opened.
+        // Data read when the file was opened.
         let mut window = Window { at: 0, bytes: file.head().clone() };
         loop {
             match scan.step(window.at, &window.bytes)? {
@@ -224,8 +225,8 @@ impl Mp4 {
         let per_ms = |ms: u64| u128::from(size) * u128::from(ms) / u128::from(duration_ms.max(1));
         let bytes = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
         // Thousandths of what is played in a second, and the milliseconds of a second: no division.
-        request.limit_rate.set(Some(bytes(per_ms(factor.get())).max(1)));
-        request.limit_rate_after.set(Some(bytes(per_ms(self.0.mp4_limit_rate_after.0))));
+        request.set_limit_rate(Some(bytes(per_ms(factor.get())).max(1)));
+        request.set_limit_rate_after(Some(bytes(per_ms(self.0.mp4_limit_rate_after.0))));
     }
 }
 
@@ -269,7 +270,7 @@ fn part(mut response: Response, head: MovieHead) -> Response {
     response
 }
 
-/// Why there is no part of a file.
+/// The reason why a file could not be cut.
 enum Failure {
     /// The disk's error.
     Read(io::Error),

@@ -1,8 +1,8 @@
 //! Conditional requests: 304 and 412. nginx: `ngx_http_not_modified_filter_module`.
 
 use nowait_conf::{Cx, Scope};
-use nowait_http::module::{Module, Parts, Place};
-use nowait_http::outcome::Special;
+use nowait_http::module::{FilterStage, LocationBuilder, Module};
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, Response};
 use nowait_message::Known;
@@ -12,15 +12,15 @@ use nowait_message::http_date;
 /// This module.
 pub static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
 
-fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
-    parts.filter(Place::Conditions, apply);
+fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut LocationBuilder) {
+    parts.filter(FilterStage::Conditions, apply);
 }
 
-fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<StatusResponse>> {
     if response.head.status != 200 || request.is_nested() || response.head.is_upstreams {
         return Ok(());
     }
-    let head = &request.head;
+    let head = request.head();
     let strict = request.location().follows_rfcs;
     let preconditions = Preconditions {
         if_match: head.header(Known::IfMatch),
@@ -53,7 +53,9 @@ fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Speci
     }
     match conditional::evaluate(&preconditions, &validators, mode) {
         Outcome::Proceed => {}
-        Outcome::Failed => return Err(Box::new(Special { status: 412, ..Special::default() })),
+        Outcome::Failed => {
+            return Err(Box::new(StatusResponse { status: 412, ..StatusResponse::default() }));
+        }
         Outcome::NotModified => {
             let head = &mut response.head;
             head.status = 304;

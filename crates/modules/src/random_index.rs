@@ -3,8 +3,8 @@
 use nowait_conf::{Cx, Scope};
 use nowait_http::directories::{ENTRIES_MAX, refuse};
 use nowait_http::files;
-use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
-use nowait_http::outcome::{Outcome, Target};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
+use nowait_http::outcome::{Outcome, RedirectTarget};
 use nowait_http::request::Request;
 use nowait_http::response::LocalFuture;
 use nowait_http::trace::Trace;
@@ -27,7 +27,7 @@ pub static MODULE: Module =
 /// Chooses a file.
 struct RandomIndex;
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     if RandomIndexConf::resolve(cx, chain).random_index {
         parts.handler(Phase::Content, RandomIndex);
     }
@@ -35,7 +35,7 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 
 impl Handler for RandomIndex {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        if request.uri.path.last() != Some(&b'/') {
+        if request.uri().path.last() != Some(&b'/') {
             return Step::Next(request);
         }
         Step::wait(async move {
@@ -44,8 +44,12 @@ impl Handler for RandomIndex {
         })
     }
 
-    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
-        Explained::run()
+    fn explain<'a>(
+        &'a self,
+        _: &'a mut Request,
+        _: &'a mut Trace,
+    ) -> LocalFuture<'a, HandlerExplanation> {
+        HandlerExplanation::run()
     }
 }
 
@@ -75,7 +79,7 @@ async fn run(request: &mut Request) -> Option<Outcome> {
     let chance = u128::from_le_bytes(nowait_http::random::bytes());
     let at = usize::try_from(chance % files.len().max(1) as u128).unwrap_or_default();
     let name = files.get(at)?;
-    let mut to = request.uri.path.clone();
+    let mut to = request.uri().path.clone();
     to.extend_from_slice(name);
-    Some(Outcome::Redirect(Target::Uri { path: to, args: request.uri.args.clone() }))
+    Some(Outcome::Redirect(RedirectTarget::Uri { path: to, args: request.uri().args.clone() }))
 }

@@ -5,27 +5,30 @@
 //! when it is due, so no more is fetched than the client accepts. A part is stored under its own key,
 //! which should contain `$slice_range`.
 //!
-//! A part that does not belong to the first one shows that the content has changed at the origin. If it
-//! was stored, it is fetched anew, and the response may continue. If the origin has sent it, the earlier parts
-//! are outdated: those that were stored are purged, so that the next request gets the new content.
+//! A part that does not belong to the first one shows that the content has changed at the origin. If it was
+//! stored, it is fetched again, and the response may continue. If the origin has sent it, the earlier parts
+//! are outdated: those that were stored are purged, so that the next request gets the new content. A range
+//! that does not begin in the first part, since the length of the whole or `If-Range` decides where it begins,
+//! gets the new content at once: no head is sent before the part with its first byte is there.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use nowait_backend::cache::state;
-use nowait_cache::Served;
+use nowait_cache::{Committing, Served};
 use nowait_conf::{Cx, Scope, Size};
 use nowait_http::log::Level;
-use nowait_http::module::{self, Module, Place};
-use nowait_http::outcome::Special;
-use nowait_http::partial::{self, Slice};
+use nowait_http::module::{self, Filter, FilterStage, Module};
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, BodyError, BodySource, Head, LocalFuture, Part, Response};
+use nowait_http::slice::{self, Slice};
 use nowait_http::slots::Key;
-use nowait_http::subrequest::{self, Answer, Refused, Subrequest};
+use nowait_http::subrequest::{self, Answer, Subrequest, SubrequestError};
 use nowait_http::variables::Builtin;
 use nowait_message::Known;
-use nowait_message::range::parse_content_range;
+use nowait_message::conditional;
+use nowait_message::range::{self, Selection, parse_content_range};
 
 nowait_conf::directives! {
     /// Fetching large responses in parts.
@@ -47,22 +50,117 @@ pub static MODULE: Module =
 /// Bytes of a part, in locations whose responses are fetched in parts.
 static SIZE: Key<u64> = Key::new();
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut module::Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut module::LocationBuilder) {
     let size = SliceConf::resolve(cx, chain).slice.0;
     if size != 0 {
         parts.settings.set(&SIZE, size);
-        parts.filter(Place::Part, apply);
+        parts.filter(FilterStage::Part, Slices);
     }
 }
 
-/// Comes first: later filters see the whole response.
-fn apply(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-    if begin(request, response) {
-        return Ok(());
+/// Runs first: later filters receive the whole response.
+struct Slices;
+
+impl Filter for Slices {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
+        match begin(request, response, state::served(request)) {
+            Begun::Unchanged => {}
+            Begun::Whole(parts) => response.body = Body::Stream(parts),
+            Begun::Fault => return Err(refuse(request)),
+        }
+        Ok(())
     }
-    partial::set(request, None);
-    // nginx closes the connection.
-    Err(Box::new(Special { status: 502, ..Special::default() }))
+
+    fn replaces(&self, request: &mut Request, response: &Response) -> bool {
+        let is_first = slice::of(request).is_some_and(|slice| slice.start == 0);
+        is_first && response.head.status == 206 && !request.is_nested() && begins_anywhere(request)
+    }
+
+    fn replace<'a>(
+        &'a self,
+        request: &'a mut Request,
+        mut response: Response,
+    ) -> LocalFuture<'a, Result<Response, Box<StatusResponse>>> {
+        Box::pin(async move {
+            settle(request, &mut response).await?;
+            Ok(response)
+        })
+    }
+}
+
+/// nginx closes the connection.
+fn refuse(request: &Request) -> Box<StatusResponse> {
+    slice::set(request, None);
+    Box::new(StatusResponse { status: 502, ..StatusResponse::default() })
+}
+
+/// How often a response is begun again because the content has changed at the origin.
+const CHANGES_MAX: usize = 3;
+
+/// Begins a whole response when the part is there in which the range of the request begins. If that part
+/// does not belong to the first one, the response begins again with the new content.
+async fn settle(request: &mut Request, response: &mut Response) -> Result<(), Box<StatusResponse>> {
+    let mut served = state::served(request);
+    for _ in 0..=CHANGES_MAX {
+        let mut parts = match begin(request, response, served.clone()) {
+            Begun::Unchanged => return Ok(()),
+            Begun::Whole(parts) => parts,
+            Begun::Fault => return Err(refuse(request)),
+        };
+        let change = match first_wanted(request, &response.head) {
+            Some(byte) => parts.turn_to(byte).await,
+            None => Ok(None),
+        };
+        let first = match change {
+            Ok(None) => {
+                response.body = Body::Stream(parts);
+                return Ok(());
+            }
+            Ok(Some(_)) => parts.first_anew(served.as_ref()).await,
+            Err(error) => Err(error),
+        };
+        match first {
+            Ok(answer) => {
+                served = state::served(answer.request());
+                let head = Box::new(Head::clone(answer.request().out()));
+                *response = Response { head, body: answer.into_body() };
+            }
+            Err(error) => {
+                request.log(Level::Error, format_args!("{error}"));
+                return Err(refuse(request));
+            }
+        }
+    }
+    request.log(Level::Error, format_args!("the content of slices changes all the time"));
+    Err(refuse(request))
+}
+
+/// Whether the range of the request may begin in another part than the first one, which was fetched.
+fn begins_anywhere(request: &Request) -> bool {
+    request.head().header(Known::Range).is_some_and(|range| {
+        request.head().header(Known::IfRange).is_some() || first_byte(range).is_none()
+    })
+}
+
+/// The first byte that the client gets of a whole response with this head; `None`: it gets all of it.
+fn first_wanted(request: &Request, head: &Head) -> Option<u64> {
+    if let Some(if_range) = request.head().header(Known::IfRange) {
+        let (etag, last_modified) = (head.etag.as_deref(), head.last_modified);
+        let validators = conditional::Validators { etag, last_modified };
+        if !conditional::if_range_holds(if_range, &validators) {
+            return None;
+        }
+    }
+    let max_ranges = request.location().files.max_ranges;
+    match range::select(request.head().header(Known::Range)?, head.content_length?, max_ranges) {
+        Selection::Single(wanted) => Some(wanted.start),
+        Selection::Multiple(wanted) => wanted.first().map(|first| first.start),
+        _ => None,
+    }
 }
 
 /// The number of stored parts that a response remembers, to purge them if they turn out to be outdated.
@@ -85,25 +183,25 @@ const BUILTINS: &[Builtin] = &[Builtin {
 
 /// The part for a request, determined at its first use.
 fn slice(request: &Request) -> Option<Slice> {
-    if let Some(slice) = partial::of(request) {
+    if let Some(slice) = slice::of(request) {
         return Some(slice);
     }
     let size = *request.location().settings.get(&SIZE)?;
-    // Once there is a response it is too late.
-    if request.is_nested() || request.out.status != 0 {
+    // After the response has begun, it is too late.
+    if request.is_nested() || request.out().status != 0 {
         return None;
     }
     let slice = Slice::at(start(request), size);
-    partial::set(request, Some(slice));
+    slice::set(request, Some(slice));
     Some(slice)
 }
 
 /// Where the range of the request begins. nginx: `ngx_http_slice_get_start`.
 fn start(request: &Request) -> u64 {
-    if request.head.header(Known::IfRange).is_some() {
+    if request.head().header(Known::IfRange).is_some() {
         return 0;
     }
-    request.head.header(Known::Range).and_then(first_byte).unwrap_or(0)
+    request.head().header(Known::Range).and_then(first_byte).unwrap_or(0)
 }
 
 /// The first byte of a single range that is not counted from the end.
@@ -117,7 +215,7 @@ fn first_byte(field: &[u8]) -> Option<u64> {
     nowait_conf::number(&range[..digits])
 }
 
-/// Why a part was rejected.
+/// The reason why a part was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Status(u16),
@@ -154,7 +252,7 @@ impl Fault {
     }
 }
 
-/// What distinguishes the content of one part from that of others.
+/// The validators that identify the content of a part.
 #[derive(Debug)]
 struct Validators {
     etag: Option<Bytes>,
@@ -179,29 +277,40 @@ impl Validators {
     }
 }
 
-/// Turns the response with one part into the beginning of a whole one. False: the origin has sent
-/// something other than the part, which was logged.
-fn begin(request: &mut Request, response: &mut Response) -> bool {
-    let Some(slice) = partial::of(request).filter(|_| !request.is_nested()) else { return true };
+/// What becomes of a response.
+enum Begun {
+    /// It is no part.
+    Unchanged,
+    /// It has the head of a whole response; this is the body.
+    Whole(Box<SlicedBody>),
+    /// The origin has sent something other than the part, which was logged.
+    Fault,
+}
+
+/// Turns the response with one part, perhaps a stored one, into the beginning of a whole one.
+fn begin(request: &mut Request, response: &mut Response, served: Option<Served>) -> Begun {
+    let Some(slice) = slice::of(request).filter(|_| !request.is_nested()) else {
+        return Begun::Unchanged;
+    };
     if response.head.status != 206 {
         // The whole content, or an error: it is sent unchanged.
-        partial::set(request, None);
+        slice::set(request, None);
         // nginx differs: it sends the 416, although the client has not asked for a range.
-        let asked = request.head.header(Known::Range).is_some();
+        let asked = request.head().header(Known::Range).is_some();
         if slice.start == 0 && response.head.status == 416 && !asked {
             be_empty(response);
         }
-        return true;
+        return Begun::Unchanged;
     }
     let whole = match check(slice, &response.head, None) {
         Ok(whole) => whole,
         Err(fault) => {
             request.log(Level::Error, format_args!("{fault}"));
-            return false;
+            return Begun::Fault;
         }
     };
-    let Ok(template) = Subrequest::copy(request).begin(request) else { return false };
-    partial::set(&template, Some(slice));
+    let Ok(template) = Subrequest::copy(request).begin(request) else { return Begun::Fault };
+    slice::set(&template, Some(slice));
     let head = &mut response.head;
     head.status = 200;
     head.status_line = None;
@@ -211,11 +320,11 @@ fn begin(request: &mut Request, response: &mut Response) -> bool {
         is(b"content-range") || is(b"accept-ranges")
     });
     head.accept_ranges = nowait_http::response::AcceptRanges::Bytes;
-    let parts = Parts {
+    let parts = SlicedBody {
         template,
         validators: Validators::of(head),
-        served: state::served(request).into_iter().collect(),
-        rejected: None,
+        served: served.into_iter().collect(),
+        rejected: Rejected::Nothing,
         slice,
         whole,
         wanted: 0..whole,
@@ -224,8 +333,7 @@ fn begin(request: &mut Request, response: &mut Response) -> bool {
         body: Content::Here(std::mem::take(&mut response.body).safe(request)),
         beyond: 0,
     };
-    response.body = Body::Stream(Box::new(parts));
-    true
+    Begun::Whole(Box::new(parts))
 }
 
 /// RFC 9110 section 15.5.17: a range that begins with the first byte is unsatisfiable only if there is none.
@@ -258,14 +366,14 @@ fn check(slice: Slice, head: &Head, first: Option<&Validators>) -> Result<u64, F
 }
 
 /// The parts of a response, one after the other.
-struct Parts {
+struct SlicedBody {
     /// The template of the subrequests; never run itself.
     template: Box<Request>,
     validators: Validators,
     /// The parts that came from a cache, at most [`SERVED_MAX`].
     served: Vec<Served>,
     /// The stored part that did not fit: it is fetched once more.
-    rejected: Option<u64>,
+    rejected: Rejected,
     /// The part whose body this is, or that comes next.
     slice: Slice,
     whole: u64,
@@ -280,57 +388,119 @@ struct Parts {
     beyond: u64,
 }
 
+/// A part from the cache that did not belong to the first one.
+enum Rejected {
+    Nothing,
+    /// Its file had no name yet: it can be confirmed or replaced afterwards.
+    Unnamed(Option<Committing>),
+    /// The origin has to confirm the object with this stamp.
+    Stored(u64),
+}
+
+fn error(fault: Fault) -> BodyError {
+    BodyError::Upstream(fault.to_string())
+}
+
 /// State of the current part.
 enum Content {
     /// It has to be fetched.
     Wanted,
     /// It is being fetched.
-    Coming(LocalFuture<'static, Result<Answer, Refused>>),
+    Coming(LocalFuture<'static, Result<Answer, SubrequestError>>),
     /// The rest of it.
     Here(Body),
 }
 
-impl Parts {
+impl SlicedBody {
     /// Fetches the part that contains the position.
-    fn fetch(&mut self) -> Result<LocalFuture<'static, Result<Answer, Refused>>, BodyError> {
+    fn fetch(
+        &mut self,
+    ) -> Result<LocalFuture<'static, Result<Answer, SubrequestError>>, BodyError> {
         self.slice = Slice::at(self.at, self.slice.size);
         self.at = self.slice.start;
         let next = Subrequest::copy(&self.template).begin(&self.template)?;
-        partial::set(&next, Some(self.slice));
-        if let Some(stamp) = self.rejected {
-            partial::reject(&next, stamp);
+        slice::set(&next, Some(self.slice));
+        match &mut self.rejected {
+            Rejected::Nothing => {}
+            Rejected::Stored(stamp) => slice::reject(&next, *stamp),
+            Rejected::Unnamed(committing) => {
+                let committing = committing.take();
+                return Ok(Box::pin(async move {
+                    if let Some(committing) = committing {
+                        // The look-up shows the result.
+                        let _ = committing.await;
+                    }
+                    subrequest::run(next).await
+                }));
+            }
         }
         Ok(subrequest::run(next))
     }
 
+    /// Prepares to fetch a part once more. False: it came from the origin, or was rejected before.
+    fn reject(&mut self, part: Option<&Served>) -> bool {
+        let Some(part) = part else { return false };
+        self.rejected = match (&self.rejected, part.stamp(), part.committing()) {
+            (Rejected::Nothing | Rejected::Unnamed(_), Some(stamp), _) => Rejected::Stored(stamp),
+            (Rejected::Nothing, None, Some(committing)) => Rejected::Unnamed(Some(committing)),
+            _ => return false,
+        };
+        true
+    }
+
+    /// Fetches the part with this byte if it is another one; the body goes on there. The result is the
+    /// proof that the content has changed at the origin.
+    async fn turn_to(&mut self, byte: u64) -> Result<Option<Fault>, BodyError> {
+        if Slice::at(byte, self.slice.size) == self.slice {
+            return Ok(None);
+        }
+        loop {
+            self.at = byte;
+            let answer = self.fetch()?.await?;
+            match self.fetched(answer) {
+                Ok(Some(body)) => {
+                    self.body = Content::Here(body);
+                    return Ok(None);
+                }
+                Ok(None) => {}
+                Err(fault) if fault.is_change() => return Ok(Some(fault)),
+                Err(fault) => return Err(error(fault)),
+            }
+        }
+    }
+
+    /// Fetches the first part of the new content, in place of a stored one.
+    async fn first_anew(&mut self, stored: Option<&Served>) -> Result<Answer, BodyError> {
+        self.at = 0;
+        self.rejected = Rejected::Nothing;
+        self.reject(stored);
+        let answer = self.fetch()?.await?;
+        self.template.shared().ended();
+        Ok(answer)
+    }
+
     /// The body of a response, if it is the expected part; `None`: it has to be fetched once more.
-    fn fetched(&mut self, answer: Answer) -> Result<Option<Body>, BodyError> {
-        self.template.shared.ended();
+    fn fetched(&mut self, answer: Answer) -> Result<Option<Body>, Fault> {
+        self.template.shared().ended();
         let served = state::served(answer.request());
-        let fault = match check(self.slice, &answer.request().out, Some(&self.validators)) {
+        let fault = match check(self.slice, answer.request().out(), Some(&self.validators)) {
             Ok(whole) if whole == self.whole => {
                 let is_kept = self.served.len() < SERVED_MAX;
                 self.served.extend(served.filter(|_| is_kept));
-                self.rejected = None;
+                self.rejected = Rejected::Nothing;
                 return Ok(Some(answer.into_body()));
             }
             Ok(_) => Fault::Length,
             Err(fault) => fault,
         };
-        // It may be older than the first part, or newer: the origin knows.
-        let stamp = served.and_then(|served| served.stamp());
-        if stamp.is_some() && self.rejected.is_none() {
-            self.rejected = stamp;
+        // The part may be older or newer than the first one; only the origin can tell.
+        if self.reject(served.as_ref()) {
             return Ok(None);
         }
         if fault.is_change() {
             self.served.iter().for_each(Served::purge);
         }
-        Err(self.fault(fault))
-    }
-
-    fn fault(&self, fault: Fault) -> BodyError {
-        BodyError::Upstream(fault.to_string())
+        Err(fault)
     }
 
     /// The portion of a piece that is for the client.
@@ -343,7 +513,7 @@ impl Parts {
     }
 }
 
-impl BodySource for Parts {
+impl BodySource for SlicedBody {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
             if !self.is_cut {
@@ -359,7 +529,7 @@ impl BodySource for Parts {
                     Content::Coming(answer) => {
                         let answer = answer.await;
                         self.body = Content::Wanted;
-                        if let Some(body) = self.fetched(answer?)? {
+                        if let Some(body) = self.fetched(answer?).map_err(error)? {
                             self.body = Content::Here(body);
                         }
                         continue;
@@ -400,14 +570,18 @@ impl BodySource for Parts {
 
     fn cut(&mut self, wanted: &Range<u64>) -> bool {
         (self.wanted, self.is_cut) = (wanted.clone(), true);
-        if wanted.start >= self.slice.start.saturating_add(self.slice.size)
-            || wanted.start < self.slice.start
-        {
-            // Not in the fetched part.
+        let is_ahead = self.at <= wanted.start
+            && wanted.start < self.slice.start.saturating_add(self.slice.size);
+        if !is_ahead {
+            // Not in the rest of the fetched part.
             self.body = Content::Wanted;
             self.at = wanted.start;
         }
         true
+    }
+
+    fn seek_unit(&self) -> Option<u64> {
+        Some(self.slice.size)
     }
 }
 

@@ -13,7 +13,7 @@ const BUILTINS: &[Builtin] = nowait_front::tls_variables!(Builtin, of);
 
 fn of(request: &Request, out: &mut Vec<u8>, fact: Fact) -> bool {
     let mut found = false;
-    request.exchange.with_tls(&mut |tls| {
+    request.exchange().with_tls(&mut |tls| {
         let judge = request.client_trust();
         found = fact(SessionView { tls, judge }, out);
     });

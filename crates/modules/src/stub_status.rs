@@ -53,7 +53,7 @@ impl Handler for StubStatus {
 }
 
 fn run(request: &Request) -> Outcome {
-    if !matches!(request.method, Method::Get | Method::Head) {
+    if !matches!(request.method(), Method::Get | Method::Head) {
         return Outcome::status(405);
     }
     let totals = counts::totals();

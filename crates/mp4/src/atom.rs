@@ -11,7 +11,7 @@ pub const HEADER_64: usize = 16;
 /// The size of an atom, and where its name and its data are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Its name.
+    /// The name.
     pub name: [u8; 4],
     /// Bytes of the header: 8 or 16.
     pub len: usize,
@@ -55,7 +55,7 @@ impl Header {
 /// An atom in another one.
 #[derive(Debug, Clone, Copy)]
 pub struct Atom<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a [u8],
     /// What follows its header.
     pub data: &'a [u8],

@@ -1,4 +1,4 @@
-//! Which chunks of a track are in a part, and their tables: `stsc`, `stco`, `co64`.
+//! The chunks of a track in a part, and their tables: `stsc`, `stco`, `co64`.
 
 use crate::Mp4Error;
 use crate::atom::{self, SampleTable, set_u32, set_u64, u32_at, u64_at};
@@ -31,7 +31,7 @@ struct ChunkRun {
     id: u32,
 }
 
-/// Where a sample is among runs.
+/// The position of a sample among runs.
 struct SamplePosition {
     /// Number of the run.
     run: usize,
@@ -261,15 +261,15 @@ impl Chunks {
     }
 }
 
-/// Offsets of chunks that were appended, and what they say of the part.
+/// Appended offsets of chunks, and the extent of the part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkOffsets {
     at: usize,
     count: usize,
     wide: bool,
-    /// Where the part begins in the file.
+    /// The start of the part in the file.
     pub start: u64,
-    /// Where it ends; `None`: with the content.
+    /// The end of the part; `None`: with the content.
     pub end: Option<u64>,
 }
 

@@ -15,7 +15,7 @@ use crate::track::{Times, Track};
 pub struct Clip {
     /// Where it begins, in milliseconds.
     pub start_ms: u64,
-    /// Its length in milliseconds; `None`: to the end.
+    /// The length in milliseconds; `None`: to the end.
     pub length_ms: Option<NonZeroU64>,
     /// It begins with a key frame: the one before the start time, from which players decode, without
     /// showing, what precedes that time.
@@ -25,7 +25,7 @@ pub struct Clip {
 /// A part of a movie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovieHead {
-    /// Its beginning.
+    /// The beginning.
     pub bytes: Vec<u8>,
     /// The range of the file that follows; not empty.
     pub content: Range<u64>,

@@ -1,8 +1,8 @@
-//! What is wrong with a file, or with the times that a client asks for.
+//! Errors in a file, or in the times requested by a client.
 
 use std::fmt;
 
-/// Why no part of a file can be made.
+/// The reason why no part of a file can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mp4Error {
     /// An atom of this many bytes, fewer than its header.

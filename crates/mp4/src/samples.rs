@@ -1,4 +1,4 @@
-//! Which samples of a track are in a part, and their tables: `stts`, `stss`, `ctts`, `stsz`.
+//! The samples of a track in a part, and their tables: `stts`, `stss`, `ctts`, `stsz`.
 
 use std::ops::Range;
 

@@ -5,15 +5,15 @@ use std::ops::Range;
 use crate::Mp4Error;
 use crate::atom::{self, HEADER, HEADER_64, Header};
 
-/// Most bytes of the `ftyp` atom's data.
+/// Maximum number of bytes of the `ftyp` atom's data.
 pub const FTYP_BYTES_MAX: u64 = 1024;
 
-/// Most top-level atoms that precede what is needed of a file.
+/// Maximum number of top-level atoms that precede what is needed of a file.
 ///
 /// Each may need a read from a disk. Files have a handful.
 pub const ATOMS_MAX: usize = 1024;
 
-/// Where the parts of a file are.
+/// The positions of a file's parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// The `ftyp` atom with its header; empty if there is none.
@@ -28,7 +28,7 @@ pub struct Layout {
     pub moov_first: bool,
 }
 
-/// What a [`Scan`] needs, or has found.
+/// The next need of a [`Scan`], or its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScanStep {
     /// It continues with the bytes of the file from here on: this many at least, unless the file ends.
@@ -54,7 +54,7 @@ pub struct Scan {
     ftyp: Vec<u8>,
     moov: Option<Range<u64>>,
     mdat: Option<Range<u64>>,
-    /// What it asked for last.
+    /// The last request.
     asked: Option<(u64, usize)>,
 }
 

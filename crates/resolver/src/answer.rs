@@ -45,7 +45,7 @@ pub struct Services {
     pub valid: Instant,
 }
 
-/// Why a lookup failed. The texts and numbers are nginx's (ngx_resolver_strerror).
+/// The reason why a look-up failed. The texts and numbers are nginx's (ngx_resolver_strerror).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResolveError {
     /// The server did not understand the query (RFC 1035: 1).

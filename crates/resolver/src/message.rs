@@ -1,8 +1,8 @@
 //! Messages (RFC 1035): encoding queries, and interpreting a response to its query.
 //!
 //! Sans-IO, on top of the `domain` crate's reader, which checks bounds and compression pointers and
-//! allocates nothing. Nothing in a response is used before it was found to belong to the query:
-//! same id, same name, type and class, one question, and a response to a standard query.
+//! allocates nothing. A response is used only if it belongs to the query: same id, same name, type
+//! and class, one question, and a response to a standard query.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,7 +86,7 @@ pub enum Reply {
     Found(Records, Duration),
     /// The name is an alias of another one, for which the response contains no records.
     Alias(DomainName, Duration),
-    /// There is no such name; for a name without such records see [`Reply::Empty`].
+    /// The name does not exist; for a name without such records see [`Reply::Empty`].
     NoName(Option<Duration>),
     /// The name has no records of this type. With the time for which that may be cached (RFC 2308),
     /// if the response contains one.
@@ -100,7 +100,7 @@ pub enum Reply {
     Truncated,
 }
 
-/// Why a message is not the response to a query: it is dropped, and the wait continues.
+/// The reason why a message is not the response to a query. It is dropped, and the wait continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
     /// Not a DNS message, or one with unreadable records.
@@ -154,7 +154,7 @@ impl Question {
         if !header.qr() || header.opcode() != Opcode::QUERY || (truncated && tcp) {
             return Err(Rejected::NotAnAnswer);
         }
-        // A server that understood nothing may omit the question.
+        // A server that could not parse the query may omit the question.
         if header.rcode() == Rcode::FORMERR && message.header_counts().qdcount() == 0 {
             return Ok(Reply::Odd(1));
         }

@@ -29,7 +29,7 @@ const UNDER_WAY_MAX: usize = 4;
 /// Maximum number of messages sent per query, however long the callers wait.
 const SENDS_MAX: usize = 64;
 
-/// How servers are queried.
+/// The settings of queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// After this time without a response the next server is queried.

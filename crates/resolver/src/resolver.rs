@@ -84,8 +84,8 @@ enum ServerSource {
 }
 
 impl Resolver {
-    /// For a `resolver` directive. Nothing is opened or sent before the first lookup. `system`
-    /// resolves the names of name servers.
+    /// For a `resolver` directive. No socket is opened before the first look-up. `system` resolves the
+    /// names of name servers.
     pub fn new(settings: ResolverSettings, system: &Resolver) -> Resolver {
         Resolver::from_source(ServerSource::Configured(settings, system.clone()))
     }

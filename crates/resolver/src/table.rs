@@ -72,7 +72,7 @@ enum EntryState {
     Known(LookupOutcome),
 }
 
-/// How to proceed with a name.
+/// The next step for a name.
 #[derive(Debug)]
 pub enum LookupStep {
     Known(LookupOutcome),

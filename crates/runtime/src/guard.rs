@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nowait_sys::seccomp::{self, Trap};
 
-/// What happens when a loop thread makes a call that may wait.
+/// The reaction to a call of a loop thread that may wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// No calls are watched.
@@ -29,9 +29,9 @@ pub enum Mode {
 /// A call that was caught.
 #[derive(Clone, Copy, Debug)]
 pub struct Violation {
-    /// Its name in section 2 of the manual pages.
+    /// The name in section 2 of the manual pages.
     pub syscall: &'static str,
-    /// Its address in the program.
+    /// The address in the program.
     pub address: usize,
     /// The work in progress: see [`crate::stats::set_label`]. Empty: unknown.
     pub label: &'static str,

@@ -47,7 +47,7 @@ impl Handovers {
     /// Queues a connection for this identity; returns the waker of a task that waits for it.
     ///
     /// # Errors
-    /// Gives the connection back when nothing listens under this identity.
+    /// Returns the connection if there is no listener with this identity.
     pub(crate) fn deliver(&mut self, id: u64, fd: OwnedFd) -> Result<Option<Waker>, OwnedFd> {
         let Some(queue) = self.queues.get_mut(&id) else { return Err(fd) };
         queue.connections.push_back(fd);

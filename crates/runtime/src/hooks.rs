@@ -1,4 +1,4 @@
-//! What a worker reports to the program around it.
+//! The reports of a worker to its program.
 
 use std::io;
 

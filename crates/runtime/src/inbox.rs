@@ -1,4 +1,4 @@
-//! How other threads reach a worker: they leave a message, and wake it if it sleeps.
+//! The worker's inbox: other threads leave messages, and wake the worker if it sleeps.
 //!
 //! Called by wakers that fire on other threads, by [`Remote`](crate::worker::Remote), and by
 //! workers that hand connections over. Messages that arrive while the worker is awake cost no
@@ -34,8 +34,8 @@ pub(crate) enum Message {
     Kill,
 }
 
-/// A worker's mailbox, shared by all who may send to it. Its worker writes to it in every turn: it
-/// has cache lines to itself.
+/// A worker's mailbox, shared by all senders. The worker writes to it in every turn, so it has cache lines
+/// of its own.
 #[repr(align(128))]
 pub(crate) struct Inbox {
     /// Unique id of the worker in the process, for the check "is this its thread?".

@@ -1,4 +1,4 @@
-//! The state of one worker thread, and how the free functions find it.
+//! The state of one worker thread, and its look-up by the free functions.
 //!
 //! [`Local`] is shared by `Rc` between the loop and every handle that tasks hold. Its parts are in
 //! separate cells; one rule keeps the borrows apart: *while one part is borrowed, no foreign code
@@ -29,7 +29,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
 }
 
-/// Everything that belongs to one worker.
+/// The state of one worker.
 pub(crate) struct Local {
     pub(crate) index: usize,
     pub(crate) workers: Arc<Workers>,
@@ -135,7 +135,7 @@ impl Local {
         let delivered = self.handovers.borrow_mut().deliver(listener, fd);
         match delivered {
             Ok(waker) => waker.into_iter().for_each(Waker::wake),
-            // Without a listener the connection is closed; `Listener::drop` leaves none behind.
+            // Without a listener, the connection is closed; `Listener::drop` leaves no connections behind.
             Err(_closed) => self.workers.unload(self.index),
         }
     }

@@ -24,7 +24,7 @@ struct LoopEntry {
 pub struct LoopSnapshot {
     /// Number of the worker within its worker set.
     pub index: usize,
-    /// Its driver; [`DriverKind::Epoll`] for a simulated one.
+    /// The driver; [`DriverKind::Epoll`] for a simulated one.
     pub driver: DriverKind,
     /// Open connections.
     pub connections: usize,

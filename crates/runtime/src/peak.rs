@@ -6,23 +6,23 @@
 //! by an event loop. The loop looks at its number of connections about once per second; the
 //! embedder is notified (`Hooks::memory_freed`), and has another thread do the work.
 
-/// If fewer connections than this have gone, the memory they left behind is not worth the work.
+/// If fewer connections than this were closed, their memory is not worth the work.
 const GONE_MIN: usize = 128;
 
-/// Number of consecutive looks for which the peak must be over: buffer pools shrink meanwhile, and
-/// a peak that returns finds its memory still there.
+/// Number of consecutive checks for which the peak must be over: buffer pools shrink meanwhile, and a peak
+/// that returns finds its memory still there.
 const LOOKS: u32 = 8;
 
 /// The maximum number of connections since memory was last returned.
 #[derive(Debug, Default)]
 pub(crate) struct Peak {
     most: usize,
-    /// Number of looks for which it has been over.
+    /// Number of checks for which it has been over.
     over: u32,
 }
 
 impl Peak {
-    /// Called whenever the loop is idle: whether at least half of the connections have gone.
+    /// Called whenever the loop is idle. Returns whether at least half of the connections were closed.
     pub(crate) fn is_over(&mut self, connections: usize) -> bool {
         self.most = self.most.max(connections);
         self.most >= connections + GONE_MIN && self.most / 2 >= connections
@@ -43,7 +43,7 @@ impl Peak {
 mod tests {
     use super::*;
 
-    /// Number of looks at `connections` after which memory is returned.
+    /// Number of checks of `connections` after which memory is returned.
     fn given_back(peak: &mut Peak, connections: usize) -> Option<u32> {
         (1..=2 * LOOKS).find(|_| peak.look(connections))
     }

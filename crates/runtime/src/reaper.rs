@@ -1,4 +1,4 @@
-//! A thread that frees what takes long to free, such as a configuration with thousands of servers.
+//! A thread that frees large values, such as a configuration with thousands of servers.
 //!
 //! Freeing a million small pieces takes seconds, and an event loop that drops the last reference to them
 //! would stand still as long. So such a value is wrapped in [`Reaped`]: whichever thread drops it, a loop, a pool's
@@ -30,7 +30,7 @@ fn start() -> Option<Sender<Garbage>> {
     let (sender, receiver) = channel::<Garbage>();
     let thread = thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
         let _ = slice::set(SLICE);
-        // One by one: a value that panics while it is dropped takes no other with it.
+        // One by one: a value that panics while it is dropped does not affect others.
         while let Ok(garbage) = receiver.recv() {
             let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(garbage)));
             // The panic hook has reported it.
@@ -74,7 +74,7 @@ impl<T: Send + 'static> Drop for Reaped<T> {
             return;
         }
         if let Some(reaper) = REAPER.get().and_then(Option::as_ref) {
-            // The thread never ends, so that nothing comes back.
+            // The thread never ends, so sending never fails.
             let _ = reaper.send(Box::new(value));
         }
     }

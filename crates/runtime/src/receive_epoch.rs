@@ -1,5 +1,5 @@
-//! How often this thread's loop may have received something: what was known before may be older than
-//! a request that came since.
+//! The number of times that this thread's loop may have received data. Older knowledge may be outdated for
+//! a request received since.
 //!
 //! Counted by the worker once per turn, and when other threads have left something for it, such as a
 //! connection with what was received on it; and at each receive that a driver makes during a turn: all of
@@ -16,7 +16,7 @@ pub(crate) fn count() -> u64 {
     COUNT.get()
 }
 
-/// Something may have been received, or this thread changes files itself.
+/// Data may have been received, or this thread changes files itself.
 pub(crate) fn add() {
     COUNT.set(COUNT.get() + 1);
 }

@@ -59,7 +59,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Everything is in memory, and writing takes no time.
+    /// All data is in memory, and writing takes no time.
     pub const fn fast() -> Disk {
         let hang = Duration::ZERO;
         Disk { time_max: Duration::ZERO, cold_one_in: 0, fail_one_in: 0, hang_one_in: 0, hang }
@@ -98,7 +98,7 @@ impl World for Disk {
     fn start(&self, thread: Thread) {
         let disk = *self;
         if local::with(|_| ()).is_none() {
-            // The simulation is over; what it left is cleaned up.
+            // The simulation is over, and its state is cleaned up.
             while let Some(taken) = thread.take(Instant::now()) {
                 thread.finish(taken, Duration::ZERO, Instant::now());
             }
@@ -137,7 +137,7 @@ impl World for Disk {
     }
 }
 
-/// Whether something happens that does once in `one_in` times; never after the simulation.
+/// Whether an event with probability 1/`one_in` happens; never after the simulation.
 fn happens(one_in: u64) -> bool {
     one_in > 0 && local::with(|_| ()).is_some() && random(one_in) == 0
 }
@@ -160,7 +160,7 @@ where
 /// [`run`] with other settings of the worker; `config.driver` has no effect.
 ///
 /// # Panics
-/// As [`run`].
+/// Like [`run`].
 pub fn run_worker<M, F, T>(seed: u64, faults: NetworkFaults, config: WorkerConfig, main: M) -> T
 where
     M: FnOnce() -> F,
@@ -229,7 +229,7 @@ pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
 /// their numbers only.
 ///
 /// # Errors
-/// As [`listen`].
+/// Like [`listen`].
 ///
 /// # Panics
 /// Outside of [`run`].

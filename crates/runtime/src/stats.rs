@@ -1,4 +1,4 @@
-//! How long a loop stays away from the kernel: the `event_loop_blocked` histogram.
+//! The time that a loop runs without returning to the kernel: the `event_loop_blocked` histogram.
 //!
 //! The worker marks the beginning and end of each turn; work that runs in it may set a label, so
 //! that the longest turn can be attributed. Read by status pages from other threads. Never: takes

@@ -1,13 +1,13 @@
 //! Lock-free tables of fixed size, for knowledge that all threads share.
 //!
-//! They forget (a newer entry may replace an older one); they never invent: an entry holds 48 bits of
-//! a keyed 64-bit hash, and its position in the table encodes most of the rest.
+//! They are lossy (a newer entry may replace an older one), but never wrong: an entry holds 48 bits of a
+//! keyed 64-bit hash, and its position in the table encodes most of the rest.
 
 use std::cmp::Ordering;
 use std::hash::{BuildHasher, Hash};
 use std::sync::LazyLock;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use foldhash::quality::RandomState;
 
@@ -59,9 +59,9 @@ impl<const N: usize> AtomicTable<N> {
         self.set_instead(hash, value, |_| Some((hash >> 40) as usize & 1));
     }
 
-    /// The same, where values have a worth: of two others, the one that is worth less is forgotten. Among
-    /// equals it is left to chance, and may be the new one: if more are set in turn than have a place,
-    /// some are still there in the next turn.
+    /// Like [`set`](Self::set) for values with priorities: of two others, the one with the lower priority
+    /// is replaced. Among equals the choice is random, and may be the new one, so that of too many
+    /// entries some stay until the next turn.
     pub(crate) fn set_for_the_least(&self, hash: u64, value: u16, worth: impl Fn(u16) -> u16) {
         self.set_instead(hash, value, |others| {
             let [first, second] = others.map(&worth);
@@ -74,7 +74,7 @@ impl<const N: usize> AtomicTable<N> {
         });
     }
 
-    /// Sets the value of `hash`. If others have both places, `victim` says which of them is forgotten.
+    /// Sets the value of `hash`. If both places are occupied, `victim` chooses the one to replace.
     fn set_instead(&self, hash: u64, value: u16, victim: impl FnOnce([u16; 2]) -> Option<usize>) {
         let (places, tag) = self.places(hash);
         let holds = |place: &&&AtomicU64| place.load(Relaxed) >> VALUE_BITS << VALUE_BITS == tag;
@@ -100,9 +100,59 @@ impl<const N: usize> AtomicTable<N> {
     }
 }
 
+/// A set of hashes; four places per hash. Half as large as an [`AtomicTable`] without values: an entry holds 32
+/// bits of the hash, and its position is most of the rest.
+pub(crate) struct AtomicSet<const N: usize> {
+    slots: [AtomicU32; N],
+}
+
+/// Places per hash.
+const WAYS: usize = 4;
+
+impl<const N: usize> AtomicSet<N> {
+    pub(crate) const fn new() -> AtomicSet<N> {
+        assert!(N.is_power_of_two() && N >= WAYS);
+        AtomicSet { slots: [const { AtomicU32::new(0) }; N] }
+    }
+
+    /// The places of `hash`, and the part of it that entries hold: never 0, which is a free place.
+    fn places(&self, hash: u64) -> (&[AtomicU32], u32) {
+        let at = hash as usize % N / WAYS * WAYS;
+        (&self.slots[at..at + WAYS], ((hash >> 32) as u32).max(1))
+    }
+
+    pub(crate) fn contains(&self, hash: u64) -> bool {
+        let (places, tag) = self.places(hash);
+        places.iter().any(|place| place.load(Relaxed) == tag)
+    }
+
+    /// Adds `hash`, perhaps in place of another.
+    pub(crate) fn insert(&self, hash: u64) {
+        let (places, tag) = self.places(hash);
+        let known = places.iter().map(|place| place.load(Relaxed));
+        let free = known.clone().position(|known| known == tag);
+        let free = free.or_else(|| known.clone().position(|known| known == 0));
+        // Like that of a table, the victim depends on the new entry.
+        places[free.unwrap_or(tag as usize >> 8 & (WAYS - 1))].store(tag, Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_set_keeps_nearly_all_of_as_many_as_half_its_places() {
+        let set = AtomicSet::<4096>::new();
+        let hashes: Vec<u64> = (0..2048).map(hash).collect();
+        assert!(!hashes.iter().any(|hash| set.contains(*hash)));
+        for hash in &hashes {
+            set.insert(*hash);
+            assert!(set.contains(*hash), "the newest is always kept");
+        }
+        let kept = hashes.iter().filter(|hash| set.contains(**hash)).count();
+        assert!(kept > 2048 * 9 / 10, "{kept}");
+    }
 
     #[test]
     fn the_table_finds_what_it_was_told() {

@@ -1,7 +1,7 @@
 //! Tasks: futures that run on their worker's thread until they complete, panic, or are aborted.
 //!
-//! Task cells come from `async-task`: one allocation per task; wakers may be used on any thread,
-//! the future never leaves its own. A panic ends the task in which it happened, nothing else.
+//! Task cells come from `async-task`: one allocation per task; wakers may be used on any thread, the future
+//! never leaves its own. A panic ends only its own task.
 //!
 //! Called by all code that spawns. Never moves a task to another thread.
 
@@ -74,7 +74,7 @@ pub(crate) fn run(runnable: Runnable) -> Result<(), String> {
         .map_err(|payload| panic_text(&*payload).to_owned())
 }
 
-/// Drops all tasks of a worker, no matter what they are waiting for.
+/// Drops all tasks of a worker, including waiting ones.
 pub(crate) fn drop_all(local: &Rc<Local>) {
     // Dropping a future may spawn or wake others: repeat until none is left. Bounded, in case some
     // task spawns a successor whenever it is dropped.
@@ -186,7 +186,7 @@ pub fn yield_now() -> impl Future<Output = ()> {
     })
 }
 
-/// Which of two futures completed first.
+/// The first of two futures to complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Either<A, B> {
     /// The first one's output.

@@ -80,10 +80,10 @@ impl WorkerConfig {
     }
 }
 
-/// How a worker ended.
+/// The end of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerEnd {
-    /// It was told to stop, and its last task has ended.
+    /// Told to stop, and its last task has ended.
     Graceful,
     /// [`Remote::kill`]: its tasks were dropped.
     Killed,
@@ -153,7 +153,7 @@ pub fn stopping() -> Stopping {
 /// awaited again for every request.
 #[derive(Debug)]
 pub struct Stopping {
-    /// Its place, once it waits.
+    /// The place, once it waits.
     key: Option<usize>,
     /// The place belongs to this worker: the future does not leave the thread.
     _local: PhantomData<Rc<()>>,
@@ -177,7 +177,7 @@ impl Future for Stopping {
                 None => self.key = Some(waiters.insert(waker.clone())),
             }
         }
-        // A replaced waker is dropped once nothing is borrowed any more.
+        // A replaced waker is dropped after all borrows have ended.
         drop(waker);
         Poll::Pending
     }
@@ -357,7 +357,7 @@ impl Loop {
         let max = if !local.queue.borrow().is_empty() || !local.inbox.fall_asleep() {
             Some(Duration::ZERO)
         } else {
-            // A loop without events must still notice that a peak is over.
+            // A loop without events must still detect the end of a peak.
             let is_over = self.peak.is_over(local.connections.get());
             let looks = is_over.then_some(TRIM_INTERVAL);
             looks.into_iter().chain(local.wait_max()).min()

@@ -1,4 +1,4 @@
-//! The workers of a process as other threads see them: their loads, and the handles to them.
+//! The workers of a process for other threads: their loads, and their handles.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -69,7 +69,7 @@ impl Workers {
         &self.loads[index].0
     }
 
-    /// A worker has one open connection less.
+    /// Decrements the number of a worker's open connections.
     pub(crate) fn unload(&self, index: usize) {
         let before = self.load(index).fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "more connections were closed than opened");
@@ -100,9 +100,9 @@ impl Workers {
     }
 }
 
-/// A place for a connection that is on its way to a worker. It counts as one of its connections, so
-/// that not all go to the same worker meanwhile; to be dropped when the connection has arrived, or
-/// is lost.
+/// A reservation for a connection in transit to a worker. It counts as one of the worker's
+/// connections, so that not all go to the same worker meanwhile. Dropped when the connection has
+/// arrived or is lost.
 pub struct WorkerSlot {
     workers: Arc<Workers>,
     index: usize,

@@ -11,11 +11,12 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use nowait_runtime::buf::{Chain, FileRange, OutBuf, RECV_BUF_BYTES};
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::{
     Address, AfterEnd, Layer, Listener, ListenerOptions, Observer, OpenProgress, RelayEnd,
-    RelayOptions, SendOptions, Side, Sides, Stream, relay,
+    RelayOptions, SendOptions, Side, Sides, Stream, Unread, relay,
 };
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::sim::{self, NetworkFaults};
@@ -99,10 +100,15 @@ impl Layer for Toy {
         Ok(opened)
     }
 
-    fn seal(&mut self, plain: &[&[u8]], output: &mut Vec<u8>) -> io::Result<()> {
+    fn seal(&mut self, plain: &[&[u8]], output: &mut Vec<u8>, mut at: usize) -> io::Result<usize> {
         assert!(!self.ended, "data after the end");
-        plain.concat().chunks(CONTENT_MAX).for_each(|part| output.extend(record(DATA, part)));
-        Ok(())
+        for part in plain.concat().chunks(CONTENT_MAX) {
+            let end = at + HEADER + part.len();
+            output.resize(output.len().max(end), 0);
+            output[at..end].copy_from_slice(&record(DATA, part));
+            at = end;
+        }
+        Ok(at)
     }
 
     fn end(&mut self, output: &mut Vec<u8>) {
@@ -409,6 +415,73 @@ fn an_end_waits_for_what_was_sent_and_is_sent_once() {
         let expected = [record(DATA, b"last"), record(END, b"")].concat();
         assert_eq!(take(&far, expected.len()).await, expected);
         assert!(far.recv(LONG).await.unwrap().is_empty());
+    });
+}
+
+#[test]
+fn an_end_leaves_with_the_last_data() {
+    on_each(|| async {
+        for by_send in [false, true] {
+            let (far, near) = half().await;
+            near.end_with_next_send();
+            if by_send {
+                near.send(Bytes::from(pattern(70_000)), options()).await.unwrap();
+            } else {
+                let mut out = OutBuf::new();
+                out.extend_from_slice(&pattern(70_000)[..1000]);
+                if !near.begin_send(&mut out, &mut Bytes::new()).unwrap() {
+                    near.send(out, options()).await.unwrap();
+                }
+            }
+            let len = if by_send { 70_000 } else { 1000 };
+            let data: Vec<u8> =
+                pattern(len).chunks(CONTENT_MAX).flat_map(|part| record(DATA, part)).collect();
+            // Nothing was shut down, and nothing is closed.
+            let expected = [data, record(END, b"")].concat();
+            let sent = take(&far, expected.len()).await;
+            assert!(sent == expected, "by send: {by_send}");
+            // It is not sent twice.
+            drop(near);
+            assert!(far.recv(LONG).await.unwrap().is_empty());
+        }
+    });
+}
+
+#[test]
+fn what_a_handshake_has_left_leaves_with_the_first_data() {
+    on_each(|| async {
+        let (far, near) = plain_pair().await;
+        let ticket = record(ANSWER, b"ticket");
+        near.set_layer_behind(Box::new(Toy::default()), &record(DATA, b"question"), ticket.clone());
+        assert_eq!(take(&near, 8).await, b"question");
+        assert!(matches!(far.unread(), Unread::Nothing));
+        near.send(Bytes::from_static(b"answer"), options()).await.unwrap();
+        let expected = [&ticket[..], &record(DATA, b"answer")].concat();
+        assert_eq!(take(&far, expected.len()).await, expected);
+    });
+}
+
+#[test]
+fn what_a_handshake_has_left_does_not_wait_for_data() {
+    on_each(|| async {
+        for ends in [false, true] {
+            let (far, near) = plain_pair().await;
+            let ticket = record(ANSWER, b"ticket");
+            let input = record(DATA, b"half a ");
+            near.set_layer_behind(Box::new(Toy::default()), &input, ticket.clone());
+            assert_eq!(take(&near, 7).await, b"half a ");
+            if ends {
+                near.shutdown_write().unwrap();
+                let expected = [&ticket[..], &record(END, b"")].concat();
+                assert_eq!(take(&far, expected.len()).await, expected);
+                continue;
+            }
+            both(async { assert_eq!(take(&near, 8).await, b"question") }, async {
+                assert_eq!(take(&far, ticket.len()).await, ticket);
+                far.send(Bytes::from(record(DATA, b"question")), options()).await.unwrap();
+            })
+            .await;
+        }
     });
 }
 

@@ -1,8 +1,8 @@
-//! Built-in configuration: the one that serves a directory, and the files for `include mime.types`
-//! if no such file is installed.
+//! The built-in configuration, which serves a directory, and files for `include mime.types` if none are
+//! installed.
 //!
-//! Used by `main` for `nowait serve` and for a start without a configuration. The configuration is
-//! a text like any other; there is no second way to serve.
+//! Used by `main` for `nowait serve` and for a start without a configuration. The configuration is an
+//! ordinary text; there is no second code path for serving.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -63,8 +63,8 @@ http {
     }
 ";
 
-/// What `Host` may be in any case: the name of this machine, addresses, which no site can claim, and nothing
-/// (old programs).
+/// Values of `Host` that are always allowed: the name of this machine, IP addresses (which no site can
+/// claim), and an empty value (old programs).
 const LOCAL_NAMES: &str =
     r#""" localhost *.localhost "~^[0-9]+(\.[0-9]+){3}$" "~^\[[0-9a-f:.]+\]$""#;
 
@@ -75,7 +75,7 @@ const STRANGE: &str = "This server answers to localhost and to IP addresses only
 /// A name for [`Serve::hosts`], in lower case.
 ///
 /// # Errors
-/// Why it is none.
+/// The reason why the name is invalid.
 pub fn host(text: &str) -> Result<String, String> {
     let name = text.to_ascii_lowercase();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -206,9 +206,9 @@ impl Serve {
         text
     }
 
-    /// Whether `Host` has to be a known one. A site in a browser may let its own name lead to a loopback
-    /// address (DNS rebinding), and would then read the files as if they were its own. What is open to
-    /// everybody needs no such protection, and may have names that are unknown here.
+    /// Whether `Host` has to be a known name. A web site can let its own name resolve to a loopback
+    /// address (DNS rebinding), and could then read the files in a visitor's browser. A public server
+    /// needs no such protection, and may have names that are unknown here.
     fn checks_host(&self) -> bool {
         let is_local = self.addresses.iter().all(|address| address.ip().is_loopback());
         self.domain.is_none() && (is_local || !self.hosts.is_empty())
@@ -313,12 +313,12 @@ impl Files for WithBuiltIn {
     }
 }
 
-/// The configuration of [`Serve`] as a file, and the disk for what it names.
+/// The configuration of [`Serve`] as a file, with the disk for the files that it names.
 #[derive(Clone, Debug)]
 pub struct BuiltinFile {
-    /// Where the file would be.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Its contents.
+    /// The contents.
     pub text: String,
 }
 

@@ -1,7 +1,7 @@
 //! `nowait cache purge`: removes objects from a cache of the running server.
 //!
-//! Called by `main`. Asks the master named by the pid file over its control socket, and prints how
-//! many objects were removed.
+//! Called by `main`. Sends the request to the control socket of the master named by the pid file, and
+//! prints the number of removed objects.
 
 use crate::cli::CommandLine;
 use crate::config;

@@ -1,7 +1,7 @@
 //! The command line, exactly nginx's: single letters, which may be grouped (`-tq`) and take their
 //! value attached (`-p/dir`) or as the next argument.
 //!
-//! Called by `main`. Parsed by hand: no parser library accepts this grammar. Prints nothing.
+//! Called by `main`. Parsed by hand: no parser library accepts this grammar. Never prints.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

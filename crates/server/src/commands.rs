@@ -53,7 +53,8 @@ pub fn usage_code(command: Option<OsString>) -> u8 {
 }
 
 impl Subcommand {
-    /// The exit code if the command fails: of those that judge a configuration, 1 is a judgement.
+    /// The exit code if the command fails. For commands that check a configuration, 1 is the result of the
+    /// check.
     pub fn failure_code(&self) -> u8 {
         match self {
             Subcommand::Tool(_) => 2,
@@ -78,8 +79,7 @@ pub fn parse(
     Some(commands.try_get_matches_from(arguments).and_then(|matches| asked(&matches)))
 }
 
-/// What may have been meant by arguments that were refused with this message: one is no option, or the
-/// first one no command.
+/// Suggestions for arguments refused with this message: an unknown option, or an unknown command.
 pub fn hint(mut arguments: impl Iterator<Item = OsString>, message: &str) -> Option<String> {
     let refused = message.strip_prefix("invalid option: \"")?;
     let first = arguments.next()?;
@@ -350,6 +350,10 @@ fn text(matches: &ArgMatches, name: &str) -> String {
 
 fn serve_of(matches: &ArgMatches) -> Result<Serve, clap::Error> {
     let is_public = matches.contains_id("domain");
+    if is_public && !cfg!(feature = "acme") {
+        let why = "this program was built without the Cargo feature \"acme\"";
+        return Err(invalid(&text(matches, "domain"), "domain", why));
+    }
     let default_port = if is_public { domain::PORTS.0 } else { builtin::PORT };
     let port = matches.get_one("port").copied().unwrap_or(default_port);
     let mut addresses = Vec::new();
@@ -500,6 +504,8 @@ mod tests {
         }
     }
 
+    // Without the feature, `--domain` is refused.
+    #[cfg(feature = "acme")]
     #[test]
     fn serving() {
         let serve = |line: &str| match asked_by(line) {

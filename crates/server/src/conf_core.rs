@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use nowait_catalogue::elsewhere::{self, SharedObject};
 use nowait_conf::{
-    Arity, Context, Cx, Diagnostic, Invalid, Msec, Node, Offset, Path, Row, Scope, Setting, Value,
-    Words, arity, directives, rows, setting_enum,
+    Arity, Context, Cx, Diagnostic, Msec, Node, Offset, Path, Row, Scope, Setting, Value,
+    ValueError, Words, arity, directives, rows, setting_enum,
 };
 use nowait_front::log::debug_connection::DebugConnections;
 use nowait_front::log::directives::{ErrorLogTo, ErrorTarget};
@@ -193,17 +193,18 @@ fn events(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 pub struct WorkerCount(usize);
 
 impl Value for WorkerCount {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         /// More workers than any machine has processors.
         const WORKERS_MAX: usize = 1024;
         if text == b"auto" {
             return Ok(WorkerCount(limits::cpu_count()));
         }
         match usize::from_word(text) {
-            // With 0, nginx would start no worker at all.
+            // With 0, nginx starts no worker.
             Ok(count) if count <= WORKERS_MAX => Ok(WorkerCount(count.max(1))),
             _ => {
-                Err(Invalid::value().expected(format!("\"auto\" or a number up to {WORKERS_MAX}")))
+                Err(ValueError::value()
+                    .expected(format!("\"auto\" or a number up to {WORKERS_MAX}")))
             }
         }
     }
@@ -214,14 +215,14 @@ impl Value for WorkerCount {
 pub struct Priority(i32);
 
 impl Value for Priority {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         let (digits, sign) = match text {
             [b'-', rest @ ..] => (rest, -1),
             [b'+', rest @ ..] => (rest, 1),
             rest => (rest, 1),
         };
         let number = u8::from_word(digits).map_err(|_| {
-            Invalid::directive("invalid number").expected("a number from -20 to 20")
+            ValueError::directive("invalid number").expected("a number from -20 to 20")
         })?;
         Ok(Priority(i32::from(number) * sign))
     }
@@ -328,9 +329,9 @@ fn mask(word: &nowait_conf::Word) -> Result<Vec<usize>, Diagnostic> {
 pub struct EnvEntry(OsString);
 
 impl Value for EnvEntry {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         if text.contains(&0) || text.first().is_none_or(|first| *first == b'=') {
-            return Err(Invalid::value().expected("a variable, or variable=value"));
+            return Err(ValueError::value().expected("a variable, or variable=value"));
         }
         Ok(EnvEntry(OsString::from_vec(text.to_vec())))
     }
@@ -388,13 +389,13 @@ impl Setting for PoolSetting {
 pub struct UseDriver(DriverChoice);
 
 impl Value for UseDriver {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         match text {
             b"epoll" => Ok(UseDriver(DriverChoice::Epoll)),
             b"io_uring" => Ok(UseDriver(DriverChoice::IoUring)),
             other => {
                 let name = String::from_utf8_lossy(other);
-                let error = Invalid::message(format!("invalid event type \"{name}\""))
+                let error = ValueError::message(format!("invalid event type \"{name}\""))
                     .expected("\"epoll\" or \"io_uring\"");
                 let elsewhere = ["select", "poll", "kqueue", "eventport", "/dev/poll", "rtsig"];
                 Err(if elsewhere.contains(&&*name) {
@@ -442,7 +443,7 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &ConfigPath) -> MainSetting
     if error_logs.is_empty() {
         let target = match &place.error_log {
             Some(path) => ErrorTarget::File(path.clone()),
-            // A daemon has no terminal, so anything written there would be lost.
+            // A daemon has no terminal, so output to it is lost.
             None if main.daemon && !place.error_log_is_stderr => {
                 ErrorTarget::File(place.prefix.join(ERROR_LOG_DEFAULT))
             }

@@ -14,11 +14,9 @@ use crate::conf_core;
 use crate::config_path::ConfigPath;
 use crate::findings::Findings;
 use crate::log::Level;
-use crate::program::Plan;
-use crate::program::Program;
 use crate::read_once::{KnownFiles, PartialFiles, WithoutFifos};
 use crate::reader::FileReader;
-use crate::service::{Needs, Service};
+use crate::service::{self, Needs, Plan};
 use crate::settings::MainSettings;
 
 /// A valid configuration.
@@ -27,7 +25,7 @@ pub struct Loaded {
     pub bundle: Bundle,
     /// The main and `events` contexts.
     pub settings: MainSettings,
-    /// What has to be opened for it.
+    /// The files and sockets to open.
     pub needs: Needs,
     /// Accepted but questionable settings: `MESSAGE in FILE:LINE`.
     pub warnings: Vec<String>,
@@ -61,7 +59,7 @@ impl ConfigError {
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportLine {
-    /// Its severity.
+    /// The severity.
     pub level: Level,
     /// `MESSAGE in FILE:LINE`.
     pub text: String,
@@ -71,7 +69,7 @@ pub struct ReportLine {
 pub fn registry() -> Registry {
     let mut tables: Vec<_> = conf_core::TABLES.to_vec();
     tables.push(conf_core::STRUCTURE);
-    tables.extend(Program::tables());
+    tables.extend(service::tables());
     Registry::new(&tables).with(nowait_catalogue::find)
 }
 
@@ -84,8 +82,8 @@ pub fn load(place: &ConfigPath) -> Result<Loaded, ConfigError> {
         let text = serve.configuration(place.globals.as_deref());
         let files = BuiltinFile { path: place.conf_file.clone(), text };
         let mut loaded = interpret(&files, place)?;
-        // It stores nothing but certificates: neither request bodies nor a pid file, least of all in the
-        // served directory.
+        // It stores only certificates: no request bodies and no pid file, least of all in the served
+        // directory.
         let state = serve.domain.as_ref().map(|domain| &domain.state);
         loaded.needs.directories.retain(|directory| Some(directory) == state);
         loaded.settings.pid.clear();
@@ -105,13 +103,14 @@ pub fn load_again(place: &ConfigPath, files: &dyn Files) -> Result<Loaded, Confi
     }
 }
 
-/// The files for a configuration that follows `running`: what can be read only once is not read again.
+/// The files for a configuration that follows `running`: files that can be read only once are not read
+/// again.
 pub fn following(running: &Bundle) -> KnownFiles<'_> {
     KnownFiles { files: &WithBuiltIn, running }
 }
 
-/// The settings of a configuration, for a command to a running server: what can be read only once is left
-/// to that, and a disk that does not answer must not keep it from being stopped.
+/// The settings of a configuration, for a command to a running server. Files that can be read only once are
+/// skipped, and a hanging disk must not prevent the server from being stopped.
 ///
 /// # Errors
 /// All problems found.
@@ -120,7 +119,7 @@ pub fn settings(place: &ConfigPath) -> Result<MainSettings, ConfigError> {
     let reader = FileReader::of(&untouched);
     let files = PartialFiles::of(&reader);
     let Interpreted { settings, diagnostics, .. } = run(&files, place);
-    // What is lacking is missed by others, such as keys without their password.
+    // Missing contents cause other findings, such as keys without their password.
     match diagnostics.has_errors() && !files.lacks_some() {
         true => Err(ConfigError::of(&diagnostics)),
         false => Ok(settings),
@@ -133,7 +132,7 @@ pub fn settings(place: &ConfigPath) -> Result<MainSettings, ConfigError> {
 /// All problems found.
 pub fn interpret(files: &dyn Files, place: &ConfigPath) -> Result<Loaded, ConfigError> {
     let loaded = interpret_with_plan(files, place).map(|(loaded, _)| loaded);
-    // Of a large configuration the plan is the largest part, and the master never needs it.
+    // For a large configuration, the plan takes the most memory, and the master never needs it.
     nowait_sys::memory::give_back();
     loaded
 }
@@ -156,13 +155,13 @@ pub fn interpret_with_plan(
     Ok((Loaded { bundle, settings, needs, warnings, rendered, findings }, plan))
 }
 
-/// Every finding about a configuration, for those who want nothing else of it.
+/// Every finding about a configuration, for callers that need only the findings.
 #[cfg(feature = "migrate")]
 pub fn findings(files: &dyn Files, place: &ConfigPath) -> Diagnostics {
     run(files, place).diagnostics
 }
 
-/// A valid configuration and its directives. What can be read only once is refused.
+/// A valid configuration and its directives. Files that can be read only once are refused.
 ///
 /// # Errors
 /// All problems found.
@@ -190,7 +189,7 @@ fn run(files: &dyn Files, place: &ConfigPath) -> Interpreted {
     run_with(files, place, parse_for_use)
 }
 
-/// How texts become a tree.
+/// The parser of the texts.
 type Parse = fn(&dyn Files, &Path, Option<&str>) -> (Tree, Diagnostics);
 
 fn run_with(files: &dyn Files, place: &ConfigPath, parse: Parse) -> Interpreted {
@@ -198,11 +197,11 @@ fn run_with(files: &dyn Files, place: &ConfigPath, parse: Parse) -> Interpreted 
     let registry = registry();
     let paths = Paths::new(&place.prefix, &place.conf_file);
     let mut cx = Cx::new(&registry, paths, &mut diagnostics).reading(files);
-    Program::prepare(&mut cx);
+    service::prepare(&mut cx);
     let main = cx.run(&tree);
     let settings = conf_core::resolve(&mut cx, &main, place);
-    let plan = Program::plan(&mut cx, &main, &settings);
-    let needs = Program::needs(&plan);
+    let plan = Plan::of(&mut cx, &main, &settings);
+    let needs = plan.needs();
     cx.take_named().for_each(|(path, contents)| tree.files.add_named(path, contents));
     drop(cx);
     if needs.listens.is_empty() && !diagnostics.has_errors() {

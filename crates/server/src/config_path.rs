@@ -23,7 +23,7 @@ pub struct ConfigPath {
     pub prefix: PathBuf,
     /// The main file, a full path (or relative to the working directory, if `-p` is).
     pub conf_file: PathBuf,
-    /// `-e`; `None` is standard error, or nothing given.
+    /// `-e`; `None`: standard error, or not given.
     pub error_log: Option<PathBuf>,
     /// `-e stderr` was given.
     pub error_log_is_stderr: bool,
@@ -59,7 +59,7 @@ impl ConfigPath {
             (None, Some(conf)) => {
                 let installed = Path::new(PREFIX).join(conf);
                 let here = working_directory()?.join(conf);
-                // nginx differs: it looks under its prefix only.
+                // nginx differs: it searches its prefix only.
                 let file = if !installed.exists() && here.exists() { here } else { installed };
                 let directory = file.parent().filter(|_| file.exists());
                 match directory.map(|directory| with_slash(directory.into())) {
@@ -105,8 +105,8 @@ impl ConfigPath {
     /// The message to print: there is no such directory.
     pub fn serve(serve: Serve) -> Result<ConfigPath, String> {
         let directory = std::fs::canonicalize(&serve.directory)
-            // Fails if it is no directory, or may not be read. Root may read everything: `Serve::warnings`
-            // is about the user of its server process.
+            // Fails if the path is not a readable directory. Root may read everything: `Serve::warnings` is
+            // about the user of its server process.
             .and_then(|path| std::fs::read_dir(&path).map(|_| path))
             .map_err(|error| {
                 format!(
@@ -227,7 +227,7 @@ mod tests {
             let error = place(name).err().unwrap_or_default();
             assert!(error.contains(expected) && error.contains("name a directory"), "{error}");
         }
-        // So that it can be removed.
+        // Allows the removal of the directory.
         std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
     }
 

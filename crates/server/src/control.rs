@@ -1,5 +1,5 @@
-//! The master's control socket: how `nowait -s reload` learns whether the reload worked, and how
-//! `nowait cache purge` reaches the caches.
+//! The master's control socket: reports to `nowait -s reload` whether the reload worked, and passes
+//! requests of `nowait cache purge` to the caches.
 //!
 //! An abstract Unix socket named after the master's process ID: it needs no file, and vanishes with
 //! the process. Credentials are checked on both sides: the master replies only to root and to its
@@ -18,6 +18,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+use data_encoding::HEXLOWER;
+
 use crate::wire::{PurgeKind, PurgeOrder};
 
 /// Maximum number of clients served per wake-up, and held while a reload is in progress.
@@ -35,7 +37,7 @@ const REPLY_BYTES_MAX: u64 = 1 << 20;
 /// Maximum size of a request: mostly the hexadecimal text of a key.
 const REQUEST_BYTES_MAX: usize = 256 << 10;
 
-/// How long a start waits for another master to report whether it serves.
+/// Time that a start waits for another master's report whether it serves.
 const PRESENCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const RELOAD: &str = "reload";
@@ -69,7 +71,7 @@ impl ControlRequest {
             Self::Presence => PRESENCE.to_owned(),
             Self::Upgraded => UPGRADED.to_owned(),
             Self::Purge(order) => {
-                let mut line = format!("purge {}", hex(order.zone.as_bytes()));
+                let mut line = format!("purge {}", HEXLOWER.encode(order.zone.as_bytes()));
                 line.push_str(match order.kind {
                     PurgeKind::Key => " key",
                     PurgeKind::Prefix => " prefix",
@@ -77,7 +79,7 @@ impl ControlRequest {
                     PurgeKind::All => " all",
                 });
                 line.push_str(if order.soft { " soft " } else { " hard " });
-                line.push_str(&hex(&order.text));
+                line.push_str(&HEXLOWER.encode(&order.text));
                 line
             }
         }
@@ -94,7 +96,7 @@ impl ControlRequest {
             return Some(Self::Upgraded);
         }
         let mut words = line.strip_prefix("purge ")?.split(' ');
-        let zone = String::from_utf8(unhex(words.next()?)?).ok()?;
+        let zone = String::from_utf8(HEXLOWER.decode(words.next()?.as_bytes()).ok()?).ok()?;
         let kind = match words.next()? {
             "key" => PurgeKind::Key,
             "prefix" => PurgeKind::Prefix,
@@ -107,20 +109,10 @@ impl ControlRequest {
             "hard" => false,
             _ => return None,
         };
-        let text = unhex(words.next()?)?;
+        let text = HEXLOWER.decode(words.next()?.as_bytes()).ok()?;
         let order = PurgeOrder { zone, kind, soft, text };
         words.next().is_none().then_some(Self::Purge(order))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    rest.is_empty().then(|| pairs.iter().map(byte).collect())?
 }
 
 fn address(pid: u32) -> io::Result<SocketAddr> {
@@ -137,9 +129,9 @@ pub struct ControlListener {
 #[derive(Debug)]
 pub struct ControlClient {
     stream: UnixStream,
-    /// Its request.
+    /// The request.
     pub wish: ControlRequest,
-    /// Its process ID, as reported by the kernel.
+    /// The process ID, as reported by the kernel.
     pub pid: u32,
 }
 
@@ -154,8 +146,8 @@ impl ControlListener {
         Ok(ControlListener { listener })
     }
 
-    /// The next client with a request; `None` if there is none. Clients without permission or with
-    /// invalid requests are dropped.
+    /// The next client with a request, if any. Clients without permission or with invalid requests are
+    /// dropped.
     pub fn accept(&self) -> Option<ControlClient> {
         for _ in 0..CLIENTS_MAX {
             let (stream, _) = self.listener.accept().ok()?;
@@ -228,7 +220,7 @@ pub enum ControlReply {
     /// The new generation with this number is in use, or this many objects were purged; and
     /// errors that did not prevent that.
     Done(u64, String),
-    /// It failed, for this reason.
+    /// Failed, for this reason.
     Failed(String),
     /// The master cannot be reached this way: for a reload, send the signal.
     Unreachable,
@@ -257,8 +249,8 @@ pub fn request(pid: u32, wish: &ControlRequest) -> ControlReply {
     }
 }
 
-/// Tells the master `pid`, which has started this one, that it can be replaced. A failure does not
-/// matter: nginx, for example, does not need the message.
+/// Tells the master `pid`, which started this one, that it can be replaced. A failure does not matter:
+/// nginx, for example, does not need the message.
 pub fn tell_upgraded(pid: u32) {
     let _ = connect(pid, &ControlRequest::Upgraded, PRESENCE_TIMEOUT);
 }

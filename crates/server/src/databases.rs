@@ -1,5 +1,5 @@
-//! Keeps the databases of `geoip2` up to date: one task on one of the workers looks at their files from
-//! time to time, in a pool. It serves `http` and `stream`, and ends with its generation.
+//! Keeps the databases of `geoip2` up to date: a task on one of the workers periodically checks their
+//! files, in a pool. It serves `http` and `stream`, and ends with its generation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -42,7 +42,7 @@ impl Databases {
                 let watch = async {
                     loop {
                         sleep(interval).await;
-                        // A generation that nothing uses needs no news.
+                        // An unused generation needs no updates.
                         let Some(reloading) = reload(&database, &generation) else { return };
                         reloading.await;
                     }

@@ -20,20 +20,21 @@ pub const NAMES_MAX: usize = 100;
 const NAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 
-/// The user whom the packages create. Unlike `nobody`, it has no other programs, which could read the keys.
+/// The user that the packages create. Unlike `nobody`, it runs no other programs, which could read the
+/// keys.
 const USER: &str = "nowait";
 
-/// Where root keeps accounts and certificates.
+/// The state directory for root: accounts and certificates.
 const STATE: &str = "/var/lib/nowait/acme";
 
 /// An issuer of certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issuer {
-    /// Its name, also that of the directory of its state.
+    /// The name, also that of the directory of its state.
     pub name: String,
     /// The URL of its directory.
     pub url: String,
-    /// It serves the names of the public DNS alone.
+    /// Serves names of the public DNS only.
     is_public: bool,
 }
 
@@ -59,7 +60,7 @@ impl Issuer {
     /// Another one.
     ///
     /// # Errors
-    /// Why that is no URL of one.
+    /// The reason why the URL is invalid.
     pub fn at(url: &str) -> Result<Self, String> {
         let is_safe = |byte: u8| !b"\"'\\;{}$".contains(&byte);
         let is_good = Url::parse(url).is_some_and(|parsed| !parsed.host.starts_with('.'));
@@ -75,20 +76,20 @@ impl Issuer {
     }
 }
 
-/// What `--domain` and its companions say.
+/// The options `--domain` and those that belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
     /// The names; the first one stands for the site.
     pub names: Vec<String>,
-    /// Where the issuer may write to.
+    /// The contact address for the issuer.
     pub email: Option<String>,
     /// The operator agrees to the issuer's terms of service.
     pub accepts_terms: bool,
-    /// Who issues certificates.
+    /// The issuer of certificates.
     pub issuer: Issuer,
-    /// Certificates of the authorities that the issuer's own one is checked with.
+    /// Authorities that verify the issuer's own certificate.
     pub authorities: Option<PathBuf>,
-    /// Where HTTP is redirected to HTTPS.
+    /// The address that redirects HTTP to HTTPS.
     pub plain: Vec<SocketAddr>,
     /// The directory of the issuer's state.
     pub state: PathBuf,
@@ -97,7 +98,7 @@ pub struct Domain {
 /// A name for a certificate, in lower case.
 ///
 /// # Errors
-/// Why it is none.
+/// The reason why the argument is invalid.
 pub fn name(text: &str, issuer: &Issuer) -> Result<String, String> {
     let refused = |why: &str| Err(why.to_owned());
     let text = text.to_ascii_lowercase();
@@ -138,10 +139,10 @@ pub fn server_user() -> Option<&'static str> {
     user::account(USER).ok().flatten().map(|_| USER)
 }
 
-/// An address of e-mail.
+/// Checks an e-mail address.
 ///
 /// # Errors
-/// Why it is none.
+/// The reason why the argument is invalid.
 pub fn email(text: &str) -> Result<String, String> {
     let is_safe = |byte: u8| byte.is_ascii_graphic() && !b"\"'\\;{}$#,".contains(&byte);
     match text.bytes().all(is_safe)
@@ -161,10 +162,10 @@ pub fn everywhere(port: u16) -> Vec<SocketAddr> {
     addresses
 }
 
-/// Where an issuer's state is kept: for root in the system's place, for others in their own.
+/// The state directory of an issuer: for root the system's, for other users their own.
 ///
 /// # Errors
-/// The user has no place.
+/// The user has no such directory.
 pub fn state(issuer: &Issuer) -> Result<PathBuf, String> {
     if user::effective_uid() == 0 {
         return Ok(Path::new(STATE).join(&issuer.name));
@@ -190,7 +191,7 @@ fn port_of(addresses: &[SocketAddr], default: u16) -> String {
     }
 }
 
-/// Where a path leads, or will lead once its missing directories are created.
+/// The canonical form of a path whose last directories may not exist yet.
 fn destination(path: &Path) -> PathBuf {
     let existing = path.ancestors().find_map(|ancestor| {
         let found = std::fs::canonicalize(ancestor).ok()?;
@@ -318,7 +319,7 @@ impl Domain {
         )
     }
 
-    /// Where the site is, and what was asked for.
+    /// The address of the site, and the options.
     pub fn greeting(&self, secure: &[SocketAddr]) -> String {
         let port = port_of(secure, PORTS.0);
         let urls: Vec<_> = self.names.iter().map(|name| format!("https://{name}{port}/")).collect();

@@ -19,7 +19,7 @@ pub struct EditedFile {
     /// Without symbolic links.
     path: PathBuf,
     metadata: Metadata,
-    /// Its contents.
+    /// The contents.
     pub text: Vec<u8>,
 }
 
@@ -46,8 +46,8 @@ impl EditedFile {
     /// Replaces the contents.
     ///
     /// # Errors
-    /// Nothing was changed: the file cannot be written, has other names, its owner cannot be kept, or it
-    /// is no longer what was read.
+    /// The file is unchanged: it cannot be written, has other names, its owner cannot be kept, or it has
+    /// changed since it was read.
     pub fn replace(&self, text: &[u8]) -> Result<(), String> {
         let shown = self.path.display();
         if self.metadata.nlink() > 1 {
@@ -99,10 +99,10 @@ impl EditedFile {
     }
 }
 
-/// Reads everything, but not more than a configuration file may have.
+/// Reads the whole file, up to the maximum size of a configuration file.
 ///
 /// # Errors
-/// The text for people.
+/// The message to print.
 pub fn bounded(source: impl Read) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     let read = source.take(Disk::FILE_BYTES_MAX + 1).read_to_end(&mut text);

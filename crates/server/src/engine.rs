@@ -1,4 +1,4 @@
-//! The inside of the server process: workers, pools, and the generation they serve.
+//! The core of the server process: workers, pools, and the generation that they serve.
 //!
 //! Owned by the control thread (`server_process.rs`), which is no event loop and may wait. The
 //! workers are a *worker set*; a reload swaps the generation of the worker set in place. Only when the worker set
@@ -21,8 +21,7 @@ use nowait_sys::listen::ListenAddress;
 
 use crate::counters;
 use crate::events::{Events, ServerEvent};
-use crate::program::{Generation, Plan, Program};
-use crate::service::{Resources, Service};
+use crate::service::{Generation, Plan, Resources};
 use crate::settings::{EventSettings, MainSettings, POOL_COMPUTE, PoolSettings};
 use crate::successors::Successors;
 use crate::watchdog::Question;
@@ -41,7 +40,7 @@ pub struct Engine {
     successors: Successors,
 }
 
-/// The parameters of a worker set: a generation with other ones needs a new worker set.
+/// The parameters of a worker set: a generation with different parameters needs a new worker set.
 #[derive(Clone, PartialEq, Eq)]
 struct WorkerSetParams {
     workers: usize,
@@ -54,7 +53,7 @@ struct WorkerSet {
     shape: WorkerSetParams,
     workers: Arc<Workers>,
     threads: Vec<JoinHandle<()>>,
-    /// How long the turns of each worker take.
+    /// The durations of each worker's turns.
     blocked: Vec<Arc<Blocked>>,
     /// Threads that have ended.
     ended: usize,
@@ -72,7 +71,7 @@ struct Listening {
 
 /// A generation that is about to be put to use.
 pub struct Activation {
-    /// Its number.
+    /// The number.
     pub number: u64,
     /// The main and `events` contexts.
     pub settings: MainSettings,
@@ -134,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// Puts a generation to use. [`ServerEvent::Applied`] comes when all workers have it.
+    /// Puts a generation to use. [`ServerEvent::Applied`] reports that all workers have it.
     ///
     /// # Errors
     /// The message for the master; the previous generation stays in use.
@@ -159,9 +158,9 @@ impl Engine {
             events: self.events.clone(),
             lifeline: Box::new(lifeline),
         };
-        let generation = Program::activate(plan, resources, self.generation.as_ref())?;
+        let generation = plan.activate(resources, self.generation.as_ref())?;
         let generation = Arc::new(generation);
-        late_logs.iter().for_each(|path| Program::expect_log(&generation, path));
+        late_logs.iter().for_each(|path| generation.expect_log(path));
         let listeners = addresses.into_iter().map(Arc::new).zip(sockets).collect();
         match &mut self.worker_set {
             Some(worker_set) if worker_set.shape == shape => {
@@ -226,7 +225,7 @@ impl Engine {
         let _ = worker_set.workers.remote(0).spawn(Box::new(move || {
             Box::pin(async move {
                 let mut done = done;
-                done.result = Some(Program::purge(generation, order).await);
+                done.result = Some(generation.purge(order).await);
             })
         }));
     }
@@ -234,14 +233,14 @@ impl Engine {
     /// Hands the reopened logs to the generation.
     pub fn reopen(&self, logs: HashMap<PathBuf, File>) {
         if let Some(generation) = &self.generation {
-            Program::reopen(generation, logs);
+            generation.reopen(logs);
         }
     }
 
     /// Hands some logs to the generation; the others stay.
     pub fn replace_logs(&self, logs: HashMap<PathBuf, File>) {
         if let Some(generation) = &self.generation {
-            Program::replace_logs(generation, logs);
+            generation.replace_logs(logs);
         }
     }
 
@@ -261,8 +260,8 @@ impl Engine {
         pools.chain(counters::of_mounts()).collect()
     }
 
-    /// Asks all event loops for a sign of life. `questions` gets the name of each and returns a
-    /// question for each, or none.
+    /// Sends a liveness question to the event loops. `questions` is called with the name of each loop and
+    /// returns its question, or none.
     pub fn ask(&self, questions: impl FnOnce(Vec<String>, &Events) -> Vec<Question>) {
         let worker_sets = || self.worker_set.iter().chain(&self.retired);
         let loops: Vec<_> = worker_sets()
@@ -285,7 +284,7 @@ impl Engine {
     pub fn quit(&mut self) {
         self.successors.set(None);
         for worker_set in &self.retired {
-            // Nothing takes their connections any more.
+            // No successor takes their connections.
             worker_set.tell(worker::close);
         }
         for worker_set in self.worker_set.iter_mut().chain(&mut self.retired) {
@@ -293,7 +292,7 @@ impl Engine {
         }
     }
 
-    /// Tells workers that end to end their connections, as if their clients had left.
+    /// Tells ending workers to close their connections, as if their clients had disconnected.
     pub fn cut(&self) {
         for worker_set in self.worker_set.iter().chain(&self.retired) {
             worker_set.tell(worker::cut);
@@ -337,7 +336,7 @@ impl Engine {
     /// Writes what the logs still hold.
     pub fn flush(&mut self, limit: Duration) {
         if let Some(generation) = self.generation.take() {
-            Program::flush(&generation, limit);
+            generation.flush(limit);
         }
     }
 }
@@ -470,9 +469,9 @@ impl WorkerSet {
                         }
                     }
                 } else {
-                    // More sockets than workers: they share the ones that would be left over. A
-                    // single socket for datagrams belongs to one worker, so that those of a client
-                    // stay together.
+                    // More sockets than workers: workers share the excess sockets. A single
+                    // datagram socket belongs to one worker, so that a client's datagrams stay
+                    // together.
                     let first = if total == 1 { known.id as usize } else { 0 };
                     updates[(first + index) % workers].joins.push(join(socket, false));
                 }

@@ -13,28 +13,28 @@ use crate::log::Level;
 pub enum ServerEvent {
     /// All workers use the generation.
     Applied {
-        /// Its number.
+        /// The number.
         number: u64,
     },
-    /// Nothing uses the generation any more.
+    /// The generation is no longer used.
     Drained {
-        /// Its number.
+        /// The number.
         number: u64,
-        /// Its number of workers.
+        /// The number of workers.
         workers: usize,
     },
     /// A worker's thread has ended.
     WorkerEnded {
-        /// Which worker set it belonged to.
+        /// The worker set of the worker.
         worker_set: u64,
-        /// Its number.
+        /// The number.
         index: usize,
         /// The error, if any.
         error: Option<String>,
     },
     /// A purge has ended.
     Purged {
-        /// Its number.
+        /// The number.
         id: u64,
         /// The number of purged objects, or the error.
         result: Result<u64, String>,
@@ -91,7 +91,7 @@ impl Events {
 }
 
 impl EventQueue {
-    /// The next event, if there is one. Never waits.
+    /// The next event, if any. Never waits.
     pub fn next(&self) -> Option<ServerEvent> {
         match self.receiver.try_recv() {
             Ok(event) => Some(event),

@@ -2,7 +2,8 @@
 //!
 //! Called by `main` for `-V`. One row per module of nginx: [`ModuleKind::Optional`] ones are printed as
 //! `--with-…` if they exist, [`ModuleKind::Default`] ones as `--without-…` if they do not, so that a tool
-//! (or a test suite) knows what to expect. A new module has to flip its row.
+//! (or a test suite) knows what to expect. A new module has to flip its row. What this build leaves out has a
+//! line of its own.
 
 use std::fmt::Write;
 
@@ -79,10 +80,10 @@ const FEATURES: &[(&str, ModuleKind, bool)] = &[
     ("http_realip_module", Optional, true),
     ("http_addition_module", Optional, true),
     ("http_sub_module", Optional, true),
-    ("http_dav_module", Optional, true),
+    ("http_dav_module", Optional, cfg!(feature = "dav")),
     ("http_flv_module", Optional, true),
-    ("http_image_filter_module", Optional, true),
-    ("http_mp4_module", Optional, true),
+    ("http_image_filter_module", Optional, cfg!(feature = "images")),
+    ("http_mp4_module", Optional, cfg!(feature = "mp4")),
     ("http_gunzip_module", Optional, true),
     ("http_gzip_static_module", Optional, true),
     ("http_auth_request_module", Optional, true),
@@ -115,6 +116,21 @@ const FEATURES: &[(&str, ModuleKind, bool)] = &[
     ("mail_smtp_module", Default, false),
 ];
 
+/// The Cargo features with directives, and whether they are built in. The directives are listed in the
+/// catalogue.
+const WITH_DIRECTIVES: [(&str, bool); 5] = [
+    ("acme", cfg!(feature = "acme")),
+    ("dav", cfg!(feature = "dav")),
+    ("geoip2", cfg!(feature = "geoip2")),
+    ("images", cfg!(feature = "images")),
+    ("mp4", cfg!(feature = "mp4")),
+];
+
+/// All Cargo features, and whether they are built in.
+fn cargo_features() -> impl Iterator<Item = (&'static str, bool)> {
+    WITH_DIRECTIVES.into_iter().chain(tools::NAMES)
+}
+
 /// The text of `-v`: the version, and that of nginx.
 pub fn version() -> String {
     format!("nowait version: nowait/{VERSION}\nnginx version: nginx/{NGINX_VERSION}\n")
@@ -123,10 +139,11 @@ pub fn version() -> String {
 /// The part of `-V` after [`version`].
 pub fn configure() -> String {
     let mut text = format!(
-        "built with {}\nTLS SNI support enabled\n\
+        "built with {}\nTLS SNI support enabled\n{}\
          configure arguments: --prefix={} --conf-path={PREFIX}{CONF_FILE} \
          --error-log-path=stderr --pid-path={PID_FILE}",
         nowait_front::tls::LIBRARY,
+        left_out(),
         PREFIX.trim_end_matches('/')
     );
     for (name, kind, built) in FEATURES {
@@ -140,6 +157,13 @@ pub fn configure() -> String {
     }
     text.push('\n');
     text
+}
+
+/// The line of `-V` about Cargo features, if not all are built in.
+fn left_out() -> String {
+    let names = cargo_features().filter(|(_, is_there)| !is_there).map(|(name, _)| name);
+    let names = names.collect::<Vec<_>>().join(" ");
+    if names.is_empty() { names } else { format!("built without the features: {names}\n") }
 }
 
 /// Names of commands in [`usage`].
@@ -194,7 +218,10 @@ current directory at http://localhost:8080/, as \"nowait serve\" does.
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::config;
 
     #[test]
     fn tools_find_what_they_look_for() {
@@ -209,6 +236,38 @@ mod tests {
             assert!(!text.contains(word), "{word}");
         }
         assert!(!text.split(' ').any(|word| word == "--without-http"));
+    }
+
+    #[test]
+    fn directives_of_a_feature_are_those_of_its_modules() {
+        let registry = config::registry();
+        for feature in nowait_catalogue::features::all() {
+            let (_, is_there) =
+                WITH_DIRECTIVES.iter().find(|(name, _)| *name == feature.name).unwrap();
+            let rows = registry.rows().filter(|row| feature.has_module(row.module));
+            let rows: BTreeSet<_> = rows.map(|row| row.name).collect();
+            let names: BTreeSet<_> = feature.names().filter(|_| *is_there).collect();
+            assert_eq!(rows, names, "{}", feature.name);
+        }
+        assert_eq!(nowait_catalogue::features::all().count(), WITH_DIRECTIVES.len());
+    }
+
+    #[test]
+    fn every_cargo_feature_is_on_by_default_and_said_to_be_missing_otherwise() {
+        let manifest = include_str!("../Cargo.toml");
+        let rest = manifest.split_once("\n[features]\n").unwrap().1.split("\n[").next().unwrap();
+        let lines = rest.lines().filter(|line| !line.starts_with('#'));
+        let mut declared: Vec<_> =
+            lines.filter_map(|line| Some(line.split_once(" = ")?.0)).collect();
+        declared.retain(|name| *name != "default");
+        declared.sort_unstable();
+        let mut known: Vec<_> = cargo_features().map(|(name, _)| name).collect();
+        known.sort_unstable();
+        assert_eq!(known, declared);
+        assert!(rest.contains(&format!("default = {known:?}\n")), "{rest}");
+        for (name, is_there) in cargo_features() {
+            assert_ne!(left_out().split_whitespace().any(|word| word == name), is_there, "{name}");
+        }
     }
 
     #[test]

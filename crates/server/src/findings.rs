@@ -1,7 +1,6 @@
 //! The findings about a configuration for programs: the output of `-t --json`.
 //!
-//! Made by `config` from the diagnostics while their texts are known, printed by `main`. Prints
-//! nothing itself.
+//! Made by `config` from the diagnostics while their texts are known, printed by `main`. Never prints.
 
 use std::path::Path;
 

@@ -12,7 +12,7 @@ use crate::edited_file::{self, EditedFile};
 use crate::log::complain;
 use crate::output;
 
-/// What to format.
+/// The files to format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatCommand {
     /// None: standard input.
@@ -22,7 +22,7 @@ pub struct FormatCommand {
     stdin: bool,
 }
 
-/// Everything is as it should be.
+/// All files are formatted.
 const DONE: u8 = 0;
 /// `--check` found files that would change.
 const DIFFERENT: u8 = 1;
@@ -139,7 +139,7 @@ impl FormatCommand {
     }
 }
 
-/// Why a text is not formatted.
+/// The reason why a text is not formatted.
 enum Problem {
     /// Mistakes, as they are shown.
     Findings(String),

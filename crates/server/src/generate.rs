@@ -33,7 +33,7 @@ const SIGNALS: &[(&str, &str)] = &[
     ("WINCH", "Finish the requests under way and stop the server process."),
 ];
 
-/// What the exit code means, for options as well as for commands.
+/// The meaning of exit codes, for options as well as for commands.
 const EXIT_CODES: &[(&str, &str)] = &[
     (
         "0",

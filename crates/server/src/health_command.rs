@@ -1,4 +1,5 @@
-//! `nowait check-health URL`: asks a server for a page. For containers, whose images have no other client.
+//! `nowait check-health URL`: requests a page from a server. For containers, whose images have no other
+//! client.
 //!
 //! Called by `main`. Uses the standard library's sockets: no server runs in this process.
 
@@ -13,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest status line in bytes.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// A page to ask for.
+/// The page to request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCommand {
     /// `127.0.0.1:8080`
@@ -57,10 +58,10 @@ impl FromStr for HealthCommand {
 }
 
 impl HealthCommand {
-    /// Asks.
+    /// Sends the request.
     ///
     /// # Errors
-    /// Nothing answers in time, or with an error.
+    /// There was no response in time, or an error.
     pub fn run(&self) -> Result<(), String> {
         let url = format!("http://{}{}", self.authority, self.target);
         match self.status() {

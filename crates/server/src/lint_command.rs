@@ -1,8 +1,7 @@
 //! `nowait lint`: looks for mistakes in a configuration, explains them, and fixes some.
 //!
-//! Called by `main`. The kinds of mistakes are in `nowait_lint`; here files are read and written, and
-//! findings shown. Whether the configuration is valid is not asked: a directive that nowait does not
-//! have is no reason not to look at the others.
+//! Called by `main`. The kinds of mistakes are in `nowait_lint`; this file reads and writes files,
+//! and shows findings. The configuration need not be valid: unsupported directives are skipped.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -24,7 +23,7 @@ use crate::log::complain;
 use crate::output;
 use crate::regular_files::RegularFiles;
 
-/// What to look at, and what to do.
+/// The files to check, and the mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lint {
     file: Option<PathBuf>,
@@ -44,7 +43,7 @@ const FOUND: u8 = 1;
 /// The configuration cannot be read, or a file cannot be written.
 const FAILED: u8 = 2;
 
-/// How often fixes are applied that stood in each other's way.
+/// How many times conflicting fixes are tried again.
 const ROUNDS_MAX: usize = 5;
 
 /// Findings that are shown to people; `--json` prints all.
@@ -116,10 +115,10 @@ impl Lint {
         }
     }
 
-    /// Does what was asked for, and returns the exit code.
+    /// Runs the command and returns the exit code.
     ///
     /// # Errors
-    /// There is nothing to look at, or standard output cannot be written.
+    /// There is no file to check, or standard output cannot be written.
     pub fn run(&self) -> Result<u8, String> {
         if self.list {
             return output::print(&list()).map(|()| CLEAN);
@@ -229,8 +228,8 @@ impl Lint {
 /// A file's text as one inclusion read it, and the findings that change it.
 type Inclusion<'a> = (&'a [u8], Vec<&'a Finding>);
 
-/// Writes what fixes findings, and says of each file what was changed as soon as it is. Returns whether
-/// something was.
+/// Writes the fixes of findings, and reports the changes of each file as soon as it is written. Returns
+/// whether a file was changed.
 ///
 /// # Errors
 /// A file cannot be written; those before it have been. Or standard output cannot be written.

@@ -86,8 +86,8 @@ impl StartupLog {
         StartupLog::to(Sink { to: Destination::Stderr, level })
     }
 
-    /// A log to the file that `-e` names, opened (and created) before the configuration is read. If
-    /// that fails, an alert goes to standard error, which becomes the log, as in nginx.
+    /// A log to the file that `-e` names, opened (and created) before the configuration is read. If that
+    /// fails, an alert goes to standard error, which then becomes the log, as in nginx.
     pub fn open(path: &Path, level: Level) -> StartupLog {
         let mut log = StartupLog::stderr(level);
         let opened = log.process.open([(path.to_owned(), false)]).map(|mut files| files.pop());
@@ -167,7 +167,7 @@ impl StartupLog {
         }
     }
 
-    /// What was logged is in the file when the next step begins, unless the disk is late.
+    /// The lines are in the file before the next step begins, unless the disk is slow.
     fn sync(&self, level: Level) {
         if self.sinks.iter().any(|sink| sink.level >= level && sink.file().is_some()) {
             self.process.sync();

@@ -19,7 +19,7 @@ use crate::log_process::{self, LogFile, OpenResult, late};
 /// at once, hanging disks or not: only a starved machine needs the time.
 const GIVEN_MAX: Duration = Duration::from_secs(10);
 
-/// What to do about a log whose disk does not answer.
+/// The action for a log whose disk does not respond.
 #[derive(Clone, Copy, Debug)]
 pub enum SlowLogPolicy<'a> {
     /// A start goes on without the log.
@@ -100,7 +100,7 @@ impl Logs {
     /// Opens all of `paths` for appending. With `true`, the directory is created if it is missing.
     ///
     /// # Errors
-    /// The reason; nothing stays open.
+    /// The reason; no file stays open.
     pub fn open(
         paths: impl IntoIterator<Item = (PathBuf, bool)>,
         absent: SlowLogPolicy<'_>,
@@ -146,7 +146,7 @@ impl Logs {
 
     /// Reopens every path; if that fails, the old file is kept, as in nginx.
     pub fn reopen(&mut self, log: &StartupLog) {
-        // What is awaited will be the file that the path names when the disk is back.
+        // The awaited file is the one that the path names when the disk responds again.
         let (wanted, awaited): (Vec<_>, Vec<_>) =
             self.logs.iter_mut().partition(|entry| entry.awaited.is_none());
         let paths = wanted.iter().map(|entry| (entry.path.clone(), false));

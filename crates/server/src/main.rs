@@ -10,6 +10,7 @@ mod config;
 mod config_path;
 mod control;
 mod counters;
+#[cfg(feature = "geoip2")]
 mod databases;
 mod domain;
 #[cfg(any(feature = "fmt", feature = "lint"))]
@@ -24,7 +25,6 @@ mod findings;
 mod format_command;
 mod generate;
 mod health_command;
-mod http_service;
 #[cfg(feature = "lint")]
 mod lint_command;
 mod log;
@@ -37,7 +37,6 @@ mod notify;
 mod output;
 mod pidfile;
 mod preflight;
-mod program;
 mod program_lock;
 mod read_once;
 mod reader;
@@ -47,10 +46,8 @@ mod regular_files;
 mod request_lines;
 mod server_process;
 mod service;
-mod services;
 mod settings;
 mod sockets;
-mod stream_service;
 mod successors;
 mod tools;
 mod watchdog;
@@ -74,7 +71,7 @@ use output::print_error;
 use settings::MainSettings;
 
 fn main() -> ExitCode {
-    // Before anything else can take the inherited descriptor numbers.
+    // Before other code can reuse the inherited descriptor numbers.
     let inherited = InheritedFds::take();
     process::ignore_foreign_threads();
     match run(inherited) {
@@ -225,7 +222,7 @@ fn show_version(options: &CommandLine) {
     }
 }
 
-/// `-t` and `-T`: reads everything, changes nothing.
+/// `-t` and `-T`: reads the configuration, without any change to the system.
 fn test(options: &CommandLine, place: &ConfigPath) -> u8 {
     let file = place.conf_file.display();
     match config::load(place) {
@@ -290,8 +287,7 @@ fn signal(command: SignalCommand, settings: &MainSettings, log: &StartupLog) -> 
     let pid = match pidfile::read(&settings.pid) {
         Ok(pid) => pid,
         Err(message) => {
-            // Errors of this level are not copied to standard error, where the operator looks for
-            // them.
+            // Errors of this level would not be copied to standard error, where operators expect them.
             if !log.has_stderr_sink() {
                 complain(&format!("[error] {message}"));
             }

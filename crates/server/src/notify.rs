@@ -18,7 +18,8 @@ const LISTEN_FDS_START: i32 = 3;
 /// Maximum number of descriptors taken over.
 const LISTEN_FDS_MAX: i32 = 4096;
 
-/// How long a reload may take, in which processes cannot report: names are resolved, files are on any disk.
+/// Time limit of a reload, during which processes cannot report: names are resolved, and files may be on
+/// slow disks.
 const RELOAD_MAX: Duration = Duration::from_secs(600);
 
 /// The socket that `NOTIFY_SOCKET` names, if any.
@@ -29,7 +30,7 @@ pub struct Notifier {
     watchdog: Option<Duration>,
     /// A reload is in progress: it may take longer.
     is_patient: Cell<bool>,
-    /// When the watchdog was fed.
+    /// The time of the last report to the watchdog.
     fed: Cell<Option<Instant>>,
 }
 
@@ -46,7 +47,7 @@ impl Notifier {
         self.watchdog
     }
 
-    /// Everything works: feeds the watchdog.
+    /// Reports to the watchdog that all loops turn.
     pub fn alive(&self) {
         if self.watchdog.is_some() {
             self.fed.set(Some(Instant::now()));
@@ -54,7 +55,7 @@ impl Notifier {
         }
     }
 
-    /// When a master without server processes, of which none could report, feeds the watchdog itself.
+    /// The time at which a master without server processes feeds the watchdog itself.
     pub fn deadline(&self) -> Option<Instant> {
         Some(self.fed.get()? + self.watchdog? / 2)
     }
@@ -85,10 +86,10 @@ impl Notifier {
         self.fed.set(Some(Instant::now()));
     }
 
-    /// Another process is the one to watch. The manager accepts this only from the process it is
-    /// watching (`NotifyAccess=main`), so a master names its successor, and a successor that gives
-    /// up names the master before it. What that one reports counts only from now on: the watchdog is
-    /// fed for it.
+    /// Names another process as the main one. The manager accepts this only from the current main
+    /// process (`NotifyAccess=main`), so a master names its successor, and a successor that gives up
+    /// names its predecessor. Reports of that process count only from now on, so the watchdog is fed
+    /// once for it.
     pub fn main_pid(&self, pid: u32) {
         let food = if self.watchdog.is_some() { "WATCHDOG=1\n" } else { "" };
         self.send(&format!("MAINPID={pid}\n{food}"));
@@ -109,7 +110,7 @@ impl Notifier {
 
     fn send(&self, message: &str) {
         if let Some((socket, address)) = &self.socket {
-            // The manager may be gone or busy: that does not affect the service.
+            // A missing or busy manager does not affect the service.
             let _ = socket.send_to_addr(message.as_bytes(), address);
         }
     }
@@ -134,7 +135,7 @@ pub struct InheritedFds {
     pub variable: Option<OsString>,
     /// The descriptors that were taken over.
     pub fds: Vec<OwnedFd>,
-    /// The ones that were not, for the log.
+    /// The failures, for the log.
     pub errors: Vec<String>,
     /// The interval of the service manager's watchdog.
     pub watchdog: Option<Duration>,

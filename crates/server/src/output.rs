@@ -1,11 +1,11 @@
-//! Standard output and standard error, written without ever failing because the reader is gone.
+//! Writes to standard output and standard error that don't fail when the reader is gone.
 //!
 //! Called by `main` and the commands. `print!` and `eprint!` panic if the other end of a pipe is
 //! closed (`nowait reference directives | head -1`), so nothing here uses them.
 
 use std::io::{self, Write};
 
-/// Writes to standard output. It is no error if the reader is gone.
+/// Writes to standard output. A closed reader is no error.
 ///
 /// # Errors
 /// Any other error: a full disk, for example.
@@ -16,7 +16,7 @@ pub fn print(text: &str) -> Result<(), String> {
 /// Like [`print()`], for output that is written in pieces.
 ///
 /// # Errors
-/// As [`print()`].
+/// Like [`print()`].
 pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), String> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {

@@ -60,7 +60,7 @@ impl PidFile {
         Ok(PidFile { path: path.to_owned() })
     }
 
-    /// Its path.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -22,7 +22,7 @@ use crate::sockets;
 /// A reason why a start would fail.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// In the words of the start: `open() "PATH" failed (2: No such file or directory)`.
+    /// In the wording of a start: `open() "PATH" failed (2: No such file or directory)`.
     pub message: String,
     /// The hint.
     pub hint: String,
@@ -34,7 +34,7 @@ pub fn check(loaded: &Loaded, place: &ConfigPath) -> Vec<Refusal> {
     for directory in &loaded.needs.directories {
         preflight.directory(directory);
     }
-    // The start creates this one if a log is in it.
+    // A start creates this directory if a log is in it.
     let default_logs = place.prefix.join("logs");
     let main_logs = loaded.settings.error_logs.iter().filter_map(|log| log.file());
     for log in main_logs.chain(loaded.needs.logs.iter().map(PathBuf::as_path)) {

@@ -1,8 +1,8 @@
 //! Keeps the program in memory (`lock_program`), so that an event loop doesn't wait for the disk that the
 //! program itself is on.
 //!
-//! Called by the server process when it starts, before its workers. Never waits for a disk: a thread of its
-//! own reads what is not in memory yet.
+//! Called by the server process when it starts, before its workers. Never waits for a disk: a separate
+//! thread reads pages that are not in memory yet.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use nowait_sys::{memory, program};
 
 use crate::log::{Level, OsErrorText, StartupLog};
 
-/// The part of its memory that a process spends on pages of the program that nothing has used yet.
+/// The maximum share of a process's memory for pages of the program that have never been used.
 const UNUSED_PAGES_SHARE: u64 = 4;
 
 /// Locked parts consist of whole pages; larger ones are multiples of this.
@@ -51,7 +51,7 @@ pub fn lock(log: &StartupLog) {
     }
 }
 
-/// Locks what can be locked; returns it, and the first error.
+/// Locks as much as possible; returns its size, and the first error.
 fn lock_each(segments: Vec<Range<usize>>) -> (Vec<Range<usize>>, Option<io::Error>) {
     let mut refused = None;
     let mut locked = Vec::with_capacity(segments.len());

@@ -1,8 +1,8 @@
 //! Files that can be read only once: FIFOs with passwords (`ssl_password_file`).
 //!
-//! Passwords are written when the server starts, and not afterwards. So what a
-//! running server has read stays: a reload and `ssl_certificate_watch` take it from [`KnownFiles`], and
-//! commands that only look for the running server leave such files to it ([`WithoutFifos`]).
+//! Passwords are written when the server starts, and not afterwards. So a running server keeps the
+//! contents: a reload and `ssl_certificate_watch` take them from [`KnownFiles`], and commands that only
+//! need to find the running server skip such files ([`WithoutFifos`]).
 //!
 //! nginx differs: it waits for a FIFO with each reload, and with each `-s`.
 
@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 
 use nowait_conf::{Bundle, Contents, Files};
 
-/// Whether a file keeps its contents when it is read. One that is not there does, for a message that says
-/// so.
+/// Whether a file keeps its contents when it is read. True for a missing file, so that its error is
+/// reported.
 fn keeps_contents(path: &Path) -> bool {
     std::fs::metadata(path).map_or(true, |metadata| metadata.is_file() || metadata.is_dir())
 }
 
 /// Files for what follows a running configuration.
 pub struct KnownFiles<'a> {
-    /// Where texts come from.
+    /// The source of texts.
     pub files: &'a dyn Files,
-    /// What the running configuration was made of.
+    /// The texts of the running configuration.
     pub running: &'a Bundle,
 }
 
@@ -47,7 +47,7 @@ impl Files for KnownFiles<'_> {
     }
 }
 
-/// Why such a file was not read.
+/// The reason why such a file was not read.
 pub const ONCE: &str = "it can be read only once, which is for the server";
 
 /// Files of which some may be missing, because of [`ONCE`] or because a disk does not answer.
@@ -89,7 +89,7 @@ impl Files for PartialFiles<'_> {
     }
 }
 
-/// Files without those that can be read only once.
+/// The files except those that can be read only once.
 pub struct WithoutFifos<'a> {
     files: &'a dyn Files,
 }

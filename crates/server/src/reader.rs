@@ -1,9 +1,9 @@
-//! Reads the files of a configuration for those who must not wait for disks: the master, which has to hear
-//! signals and to replace a server process that has ended, and commands to a running server.
+//! Reads the files of a configuration for processes that must not wait for disks: the master, which has to
+//! handle signals and to replace a server process that has ended, and commands to a running server.
 //!
-//! A process of its own opens and reads; the code that needs the files waits [`ANSWER_MAX`] for each, and
-//! [`ALL_MAX`] for all of them. After that nothing more is read: a reload fails, and what runs goes on.
-//! The first start reads for itself, as there is nothing to be heard yet.
+//! A separate process opens and reads; the caller waits [`ANSWER_MAX`] for each file, and [`ALL_MAX`] for
+//! all. After that nothing more is read: a reload fails, and what runs goes on. The first start reads for
+//! itself, as there is nothing to be heard yet.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nowait_conf::{Contents, Files, Irregular};
+use nowait_conf::{Contents, Files, IrregularFile};
 use nowait_sys::process;
 use nowait_sys::signal::Signal;
 use rustix::event::PollFlags;
@@ -24,16 +24,16 @@ use crate::log_process::wait_for;
 /// How long the master waits for a file.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// How long it waits for all files of a configuration.
+/// How long the master waits for all files of a configuration.
 const ALL_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes read at once.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Why a file was not read in time.
+/// The reason why a file was not read in time.
 const LATE: &str = "its disk does not answer";
 
-/// What is asked for.
+/// A request to the reader.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileQuery {
     Text = b'r' as isize,
@@ -90,7 +90,7 @@ impl<'a> FileReader<'a> {
 impl Drop for FileReader<'_> {
     fn drop(&mut self) {
         if let Some(Process { pid, socket }) = self.process.take() {
-            // It ends when there is nothing to answer.
+            // The process ends when there are no more requests.
             drop(socket);
             process::wait_for(pid);
         }
@@ -148,7 +148,7 @@ fn start(files: &dyn Files) -> io::Result<Process> {
     let (socket, far) = UnixStream::pair()?;
     let pid = process::fork_alone(vec![OwnedFd::from(far)], |kept| {
         if let Some(far) = kept.into_iter().next() {
-            // Without the master, there is nothing to read for.
+            // Without the master, the reader has no purpose.
             let _ = serve(files, UnixStream::from(far));
         }
     })?;
@@ -198,7 +198,7 @@ fn answer(files: &dyn Files, wanted: FileQuery, path: &[u8]) -> io::Result<Conte
 }
 
 /// A result for the socket: `+` and the contents, `!` and the number of an error, or `?` and its text.
-/// Those of [`Irregular`] are recognized by it.
+/// Those of [`IrregularFile`] are recognized by it.
 fn encoded(result: io::Result<Contents>) -> Contents {
     let parts = |kind: u8, bytes: &[u8]| {
         let mut all = Vec::with_capacity(bytes.len() + 1);
@@ -224,7 +224,7 @@ fn decoded(answer: Contents) -> io::Result<Contents> {
         }),
         Some((_, text)) => {
             let text = String::from_utf8_lossy(text).into_owned();
-            Err(match Irregular::of_text(&text) {
+            Err(match IrregularFile::of_text(&text) {
                 Some(irregular) => io::Error::other(irregular),
                 None => io::Error::other(text),
             })

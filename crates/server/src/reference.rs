@@ -109,7 +109,7 @@ impl VariableEntry {
         format!("`${}`{}", self.prefix, if self.is_family { "*name*" } else { "" })
     }
 
-    /// Its text in one line.
+    /// The text in one line.
     fn doc(&self) -> String {
         self.doc.split_whitespace().collect::<Vec<_>>().join(" ")
     }

@@ -1,6 +1,6 @@
-//! Configuration files of any origin, for commands that look at them: not larger than they can work with,
-//! and none that could be waited for. [`Disk`] refuses most of those; but a FIFO with passwords, which it
-//! accepts, is for the server alone. Used by `lint` and `migrate`.
+//! Configuration files of any origin, for commands that only examine them: limited in size, and regular
+//! files only. [`Disk`] refuses most others, but accepts a FIFO with passwords, which only the server may
+//! read. Used by `lint` and `migrate`.
 
 use std::fs;
 use std::io;

@@ -53,7 +53,7 @@ impl RequestLines {
         if self == RequestLines::Off {
             return "    access_log off;\n".to_owned();
         }
-        // A line says that a file is missing; the error log need not say it, too.
+        // A line reports the missing file; the error log need not repeat it.
         let mut text = String::from(
             "    log_not_found off;\n    map $time_iso8601 $line_time { \"~T(?<line_clock>[0-9:]{8})\" $line_clock; }\n",
         );

@@ -144,17 +144,17 @@ fn settle(settings: &ProcessSettings, log: &StartupLog) -> Result<(), String> {
 enum ShutdownStage {
     /// Connections end by themselves.
     Graceful,
-    /// They have taken too long (`worker_shutdown_timeout`) and were told to end.
+    /// Workers have exceeded `worker_shutdown_timeout` and were told to end.
     Cut,
     /// Workers end, no matter what their connections do.
     Fast,
 }
 
-/// How this process is going to end.
+/// The stage of the shutdown.
 #[derive(Clone, Copy, Debug)]
 struct Shutdown {
     stage: ShutdownStage,
-    /// When the next stage begins.
+    /// The time at which the next stage begins.
     deadline: Option<Instant>,
 }
 
@@ -222,8 +222,7 @@ impl ServerControl {
         (!self.master_gone && came(1 + signals), signals == 1 && came(1))
     }
 
-    /// Asks the event loops for a sign of life when the time has come, and reports those that give
-    /// none.
+    /// Sends liveness questions to the event loops when due, and reports loops that don't answer.
     fn watch(&mut self) {
         let Some(watchdog) = &mut self.watchdog else { return };
         let now = Instant::now();
@@ -338,7 +337,7 @@ impl ServerControl {
         self.error_logs = error_logs;
         self.log.set_sinks(sinks);
         self.applying = Some((number, workers));
-        // What was needed to read it.
+        // Resources needed to read the configuration.
         nowait_sys::memory::give_back();
         Ok(())
     }
@@ -388,7 +387,7 @@ impl ServerControl {
         self.engine.terminate();
     }
 
-    /// Whether nothing is left to wait for; a stage that takes too long is followed by the next.
+    /// Whether the shutdown is complete; a stage that takes too long is followed by the next.
     fn is_over(&mut self) -> bool {
         let Some(shutdown) = self.shutdown else { return false };
         if self.engine.is_idle() {

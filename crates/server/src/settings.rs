@@ -1,4 +1,4 @@
-//! The main and `events` contexts, resolved: plain values without anything left to parse.
+//! The main and `events` contexts, resolved to plain values.
 //!
 //! Made by `conf_core.rs` from the directives; read by the master and the server process.
 
@@ -17,7 +17,7 @@ pub const POOL_DEFAULT: &str = "default";
 pub const POOL_COMPUTE: &str = "compute";
 /// Threads of the default pool (nginx: 32).
 pub const POOL_THREADS: usize = 32;
-/// Its queue, and that of the pool for computing (nginx: 65536).
+/// The queue, and that of the pool for computing (nginx: 65536).
 pub const POOL_QUEUE: usize = 65_536;
 
 /// The settings of the main context.
@@ -112,7 +112,7 @@ impl ProcessSettings {
 /// One `thread_pool`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSettings {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// `threads=`.
     pub threads: usize,

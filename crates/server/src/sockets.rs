@@ -1,7 +1,7 @@
 //! The master's listening sockets: opened once, kept across reloads, inherited by upgrades.
 //!
 //! A reload makes a new table that shares the sockets that stay; nothing of the old table is closed
-//! before the new one is in use, so a failed reload loses nothing. A socket that stays is never
+//! before the new one is in use, so a failed reload loses nothing. A socket that is kept is never
 //! closed, so no connection waiting in its queue is lost.
 
 use std::io::ErrorKind;
@@ -74,7 +74,7 @@ impl Sockets {
     /// rest. `self` is not changed; newly opened sockets are closed again on failure.
     ///
     /// # Errors
-    /// If a socket cannot be opened; everything is logged already.
+    /// If a socket cannot be opened, which is already logged.
     pub fn renew(
         &self,
         specs: &[ListenSpec],
@@ -107,7 +107,7 @@ impl Sockets {
             }
         }
         if let Err(failed) = self.open_missing(&mut groups, workers.max(1), log) {
-            // The files of sockets that were bound before another one failed.
+            // The files of sockets that were bound before another bind failed.
             groups.retain(|group| !group.sockets.is_empty());
             Sockets { groups }.remove_unix(Some(self), log);
             return Err(failed);

@@ -1,20 +1,16 @@
-//! Where connections of replaced workers go after a reload: the worker set in service.
+//! The current worker set, which takes over connections of replaced workers after a reload.
 //!
-//! Set by the engine, used by workers that end. Connections that are on their way when the worker set is
-//! replaced again go on to the next one.
+//! Set by the engine, used by ending workers. Connections in transit when the worker set is replaced again
+//! are forwarded to the next one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nowait_runtime::worker::Workers;
 
-use crate::program::Program;
-use crate::service::{Service, Successor};
+use crate::service::{Moved, Successor};
 use crate::worker;
 
-/// A connection on its way.
-pub type Moved = <Program as Service>::Moved;
-
-/// So often a connection is sent on when the worker that was to get it has ended.
+/// How many times a connection is forwarded because its new worker has ended.
 const HOPS_MAX: u8 = 8;
 
 /// The workers that serve; none when the server ends.
@@ -32,19 +28,19 @@ impl Successors {
     }
 
     /// The taker of the connections of a worker of this worker set. `None`: the worker set was not replaced.
-    pub fn of(&self, worker_set: &Arc<Workers>) -> Option<Successor<Moved>> {
+    pub fn of(&self, worker_set: &Arc<Workers>) -> Option<Successor> {
         let serving = self.get().filter(|serving| !Arc::ptr_eq(serving, worker_set));
         let successors = self.clone();
-        serving.map(|_| -> Successor<Moved> { Box::new(move |moved| successors.send(moved, 0)) })
+        serving.map(|_| -> Successor { Box::new(move |moved| successors.send(moved, 0)) })
     }
 
-    /// Sends a connection to the worker with the fewest; gives it back if there is none.
+    /// Sends a connection to the worker with the fewest; returns it if there is no worker.
     fn send(&self, moved: Moved, hops: u8) -> Result<(), Moved> {
         let Some(workers) = self.get().filter(|_| hops < HOPS_MAX) else { return Err(moved) };
         let slot = workers.reserve();
         let remote = slot.remote();
         let mut guard = HandoverGuard { moved: Some(moved), successors: self.clone(), hops };
-        // A worker that has ended drops the guard, which goes on then.
+        // A worker that has ended drops the guard, which forwards the connection.
         let _ = remote.spawn(Box::new(move || {
             worker::arrive(&mut guard.moved);
             drop(slot);
@@ -64,7 +60,7 @@ struct HandoverGuard {
 impl Drop for HandoverGuard {
     fn drop(&mut self) {
         if let Some(moved) = self.moved.take() {
-            // When the server ends it is closed, as idle connections are then.
+            // When the server ends, the connection is closed, like all idle ones.
             let _ = self.successors.send(moved, self.hops + 1);
         }
     }

@@ -77,7 +77,7 @@ const TOOLS: &[Tool] = &[
 ];
 
 /// Names of the tools, which are those of their features, and whether they are built in.
-const NAMES: [(&str, bool); 4] = [
+pub const NAMES: [(&str, bool); 4] = [
     ("explain", cfg!(feature = "explain")),
     ("fmt", cfg!(feature = "fmt")),
     ("lint", cfg!(feature = "lint")),

@@ -1,10 +1,10 @@
 //! Whether every event loop still turns, for the service manager's watchdog.
 //!
-//! Used by the control thread, if the service manager has a watchdog. Twice per interval a round
-//! begins: each loop is sent a question, which it answers with its next turn; one that sleeps wakes up for
-//! it. When all have answered, the master hears of it, and tells the manager. Nothing here waits for
-//! a log or for files, and neither do loops: a hanging disk does not count. No clock: the caller
-//! tells the time.
+//! Used by the control thread, if the service manager has a watchdog. Twice per interval a round begins:
+//! each loop receives a question, which it answers in its next turn; a sleeping loop is woken. When all
+//! loops have answered, the control thread reports to the master, and the master to the manager. Nothing
+//! here waits for a log or for files, and neither do loops: a hanging disk does not count. No clock: the
+//! caller tells the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -50,7 +50,7 @@ struct OpenRound {
     number: u64,
     begun: Instant,
     loops: Vec<(String, Arc<AtomicBool>)>,
-    /// When loops without an answer are reported next.
+    /// The time at which loops without an answer are reported.
     report_at: Instant,
     reported: bool,
 }
@@ -69,12 +69,12 @@ impl Watchdog {
         Watchdog { interval, rounds: 0, open: None, next: now }
     }
 
-    /// When [`begin`](Self::begin) or [`report`](Self::report) has something to do.
+    /// The time at which [`begin`](Self::begin) or [`report`](Self::report) is due.
     pub fn deadline(&self) -> Instant {
         self.open.as_ref().map_or(self.next, |open| open.report_at)
     }
 
-    /// Begins a round, if it is time: one question for each of the named loops.
+    /// Begins a round if due: one question for each of the named loops.
     pub fn begin(&mut self, now: Instant, names: Vec<String>, events: &Events) -> Vec<Question> {
         if self.open.is_some() || now < self.next {
             return Vec::new();
@@ -113,7 +113,7 @@ impl Watchdog {
         stuck.map(line).collect()
     }
 
-    /// All loops have answered in this round: the manager may know. A line, if some were late.
+    /// All loops have answered in this round, which can be reported. Returns a line if some were late.
     pub fn ended(&mut self, round: u64, now: Instant) -> Option<(Level, String)> {
         let open = self.open.take_if(|open| open.number == round)?;
         self.next = (open.begun + self.interval / ROUNDS).max(now);

@@ -38,7 +38,7 @@ const HEAD_BYTES: usize = 16;
 /// Bytes of the texts that are sent together with what precedes them.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// How long the other side may take for one frame before it counts as dead.
+/// Time limit for one frame, after which the other side counts as dead.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Messages from the master to the server process.
@@ -71,12 +71,12 @@ pub struct PurgeOrder {
     pub text: Vec<u8>,
 }
 
-/// How a purge selects its objects.
+/// The selection of objects to purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurgeKind {
     /// By key.
     Key,
-    /// By the beginning of the key.
+    /// By a prefix of the key.
     Prefix,
     /// By tag.
     Tag,
@@ -115,21 +115,21 @@ pub struct GenerationFrame {
 pub enum ToMaster {
     /// The generation is in use by all workers.
     Ready {
-        /// Which generation.
+        /// The generation.
         number: u64,
-        /// Its number of workers.
+        /// The number of workers.
         workers: u32,
     },
     /// The generation could not be used; the previous one stays.
     Refused {
-        /// Which generation.
+        /// The generation.
         number: u64,
         /// The reason.
         reason: String,
     },
     /// A purge has ended.
     Purged {
-        /// Its number.
+        /// The number.
         id: u64,
         /// The number of purged objects, or the error.
         result: Result<u64, String>,
@@ -141,9 +141,9 @@ pub enum ToMaster {
     },
     /// The last connection that used the generation is gone.
     Drained {
-        /// Which generation.
+        /// The generation.
         number: u64,
-        /// Its number of workers.
+        /// The number of workers.
         workers: u32,
     },
 }
@@ -357,8 +357,8 @@ fn send_frame(
     if bytes > FRAME_BYTES_MAX || fds.len() > FRAME_FDS_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "configuration is too large"));
     }
-    // In one piece: a process that gets no processor time between two would leave the other side
-    // waiting for the second. What does not fit in the socket needs several in any case.
+    // In one piece: a process that gets no processor time between two pieces would leave the other side
+    // waiting. Frames larger than the socket's buffer need several pieces in any case.
     let (first, rest) = texts.split_at(texts.len().min(PIECE_BYTES));
     let mut frame = Contents::new(Vec::with_capacity(HEAD_BYTES + body.len() + first.len()));
     for word in [MAGIC, kind, bytes as u32, fds.len() as u32] {
@@ -381,7 +381,7 @@ fn receive_frame(mut socket: &UnixStream) -> io::Result<Option<Frame>> {
     match socket.read(&mut head[..1]) {
         Ok(0) => return Ok(None),
         Ok(_) => socket.read_exact(&mut head[1..])?,
-        // The other side ended before it had read everything.
+        // The other side ended before it had read the whole message.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
         Err(error) => return Err(error),
     }

@@ -26,10 +26,9 @@ use crate::counters;
 use crate::engine::ApplyReport;
 use crate::events::{Events, ServerEvent};
 use crate::log::{Level, OsErrorText};
-use crate::program::{Generation, Program};
-use crate::service::Service;
+use crate::service::{DatagramReceiver, Generation, Moved, Service};
 use crate::settings::{EventSettings, GuardMode};
-use crate::successors::{Moved, Successors};
+use crate::successors::Successors;
 
 /// How often a repeated error of a worker is logged.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,9 +39,9 @@ const LOOP_SLICE: Duration = Duration::from_micros(200);
 
 /// The parameters of a worker.
 pub struct WorkerParams {
-    /// Its worker set.
+    /// The worker set.
     pub worker_set: u64,
-    /// Its number.
+    /// The number.
     pub index: usize,
     /// The event mechanism.
     pub driver: DriverKind,
@@ -92,7 +91,7 @@ pub struct Leave {
 
 /// The state of the worker on this thread.
 struct WorkerState {
-    service: Rc<<Program as Service>::Worker>,
+    service: Rc<Service>,
     accepting: RefCell<Vec<(u64, Accepting)>>,
     reports: Events,
     reporter: Rc<Reporter>,
@@ -103,7 +102,7 @@ enum Accepting {
     Connections(Rc<Listener>),
     /// Receives until dropped.
     Datagrams {
-        _receiving: <Program as Service>::Receiving,
+        _receiving: DatagramReceiver,
     },
 }
 
@@ -124,8 +123,8 @@ thread_local! {
 pub fn run(params: WorkerParams, first: Update) {
     let WorkerParams { worker_set, index, reports, .. } = &params;
     let (worker_set, index, reports) = (*worker_set, *index, reports.clone());
-    // A panic outside of a task leaves the worker unusable: the server process ends for it, and the
-    // master starts another. Nothing of the worker is used again.
+    // A panic outside of a task leaves the worker unusable: the server process ends, and the master starts
+    // another. The worker's state is not used again.
     let ended = std::panic::catch_unwind(AssertUnwindSafe(|| run_loop(params, first)));
     let error = match ended {
         Ok(ended) => ended.err().map(|error| error.to_string()),
@@ -141,7 +140,7 @@ fn run_loop(params: WorkerParams, first: Update) -> io::Result<()> {
     {
         params.reports.alert(format!("sched_setaffinity() failed {}", OsErrorText(&error)));
     }
-    // Without it, a loop that wakes up waits for the slice of a pool's thread on the same processor.
+    // Otherwise, a loop that wakes up waits for the time slice of a pool's thread on the same processor.
     let _ = slice::set(LOOP_SLICE);
     if let Err(error) = nowait_front::tls::prepare_thread() {
         params.reports.alert(error.to_string());
@@ -170,7 +169,7 @@ fn run_loop(params: WorkerParams, first: Update) -> io::Result<()> {
     let blocked = params.blocked.clone();
     let (index, reports) = (params.index, params.reports.clone());
     let state = Rc::new(WorkerState {
-        service: Program::worker(first.generation.clone()),
+        service: Service::new(&first.generation),
         accepting: RefCell::default(),
         reports: params.reports.clone(),
         reporter,
@@ -183,19 +182,19 @@ fn run_loop(params: WorkerParams, first: Update) -> io::Result<()> {
         for (_, accepting) in state.accepting.take() {
             accepting.stop();
         }
-        Program::close(&state.service, successors.of(&worker_set));
+        state.service.close(successors.of(&worker_set));
     })?;
     let message = counters::of_loop(index, &blocked.snapshot());
     reports.send(ServerEvent::Log(Level::Notice, message));
     Ok(())
 }
 
-/// Applies an update on the worker's thread. Does nothing on a worker that has ended.
+/// Applies an update on the worker's thread. No effect on a worker that has ended.
 pub fn apply(update: Update) {
     let Some(state) = STATE.with_borrow(Option::clone) else { return };
     let Update { generation, joins, leaves, applied } = update;
     // The old generation ends here, unless a request still uses it.
-    Program::update(&state.service, generation);
+    state.service.update(&generation);
     if runtime_worker::is_stopping() {
         return;
     }
@@ -232,20 +231,20 @@ pub fn arrive(moved: &mut Option<Moved>) {
         state.reporter.complain(Level::Warn, message);
         return;
     }
-    Program::arrive(&state.service, moved);
+    state.service.arrive(*moved);
 }
 
-/// Nothing takes the connections of this worker, which ends, any more: the server ends.
+/// This worker ends without a successor for its connections, because the server ends.
 pub fn close() {
     if let Some(state) = STATE.with_borrow(Option::clone) {
-        Program::close(&state.service, None);
+        state.service.close(None);
     }
 }
 
 /// Connections of this worker, which ends, end now.
 pub fn cut() {
     if let Some(state) = STATE.with_borrow(Option::clone) {
-        Program::cut(&state.service);
+        state.service.cut();
     }
 }
 
@@ -253,7 +252,7 @@ pub fn cut() {
 fn accept(join: Join, state: &Rc<WorkerState>) -> io::Result<Accepting> {
     let Join { id, address, fd, shared } = join;
     if !address.is_stream() {
-        let receiving = Program::receive(&state.service, &address, fd)?;
+        let receiving = state.service.receive(&address, fd)?;
         return Ok(Accepting::Datagrams { _receiving: receiving });
     }
     let listener = Rc::new(Listener::from_fd(fd, ListenerOptions { id, shared })?);
@@ -266,7 +265,7 @@ async fn accept_all(listener: Rc<Listener>, address: Arc<ListenAddress>, state: 
     loop {
         match listener.accept().await {
             Ok(accepted) => {
-                Program::serve(&state.service, &address, accepted);
+                state.service.serve(&address, accepted);
             }
             Err(error) if error.kind() == io::ErrorKind::NotConnected => return,
             Err(error) => {
@@ -302,7 +301,7 @@ impl Hooks for Reporter {
 
     fn connections_exhausted(&self, max: usize) {
         let state = STATE.with_borrow(Option::clone);
-        if state.is_some_and(|state| Program::make_room(&state.service)) {
+        if state.is_some_and(|state| state.service.make_room()) {
             let message = format!("{max} worker_connections are not enough, reusing connections");
             self.complain(Level::Warn, message);
         } else {

@@ -1,4 +1,4 @@
-//! The blocks `stream`, `server` and `upstream`, and how their scopes become one configuration.
+//! The blocks `stream`, `server` and `upstream`, and the configuration made of their scopes.
 //!
 //! While the tree is read, every block only keeps its scope, since directives of `stream` may
 //! follow a `server`. Afterwards the chains of scopes are resolved. nginx: `ngx_stream_block`.
@@ -195,7 +195,7 @@ fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
     }
 }
 
-/// Tells the variables of sessions. Called before the directives are read.
+/// Registers the variables of sessions. Called before the directives are read.
 pub fn prepare(cx: &mut Cx<'_>) {
     cx.set_global(Table::new(modules::vocabulary()));
 }

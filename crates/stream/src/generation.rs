@@ -25,7 +25,7 @@ use crate::conf::StreamConf;
 /// does not wait until it is freed.
 pub type Generation = Reaped<StreamContents>;
 
-/// What belongs to a [`Generation`].
+/// The parts of a [`Generation`].
 pub struct StreamContents {
     /// The `stream` block.
     pub conf: StreamConf,
@@ -45,7 +45,7 @@ pub struct StreamContents {
     pub lifeline: Box<dyn Any + Send + Sync>,
 }
 
-/// A generation as one worker sees it.
+/// A worker's view of a generation.
 pub struct Current {
     generation: Arc<Generation>,
     expired: Cell<bool>,
@@ -63,14 +63,14 @@ impl std::ops::Deref for Current {
 }
 
 impl Current {
-    /// The generation as this worker sees it.
+    /// This worker's view of the generation.
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
         let expired = Cell::new(false);
         let (handshakes, waiting) = (Cell::new(0), RefCell::default());
         Rc::new(Self { generation, expired, handshakes, waiting })
     }
 
-    /// Lets another handshake begin, if fewer than `max` are in progress.
+    /// Begins a handshake if fewer than `max` are in progress.
     pub(crate) fn enter_handshake(&self, max: usize) -> Option<HandshakeGuard<'_>> {
         (self.handshakes.get() < max).then(|| {
             self.handshakes.set(self.handshakes.get() + 1);
@@ -122,7 +122,7 @@ struct WaiterSlot<'a> {
 
 impl Drop for WaiterSlot<'_> {
     fn drop(&mut self) {
-        // When the generation expired, all places were given up at once.
+        // When the generation expired, all places were released at once.
         if let Some(key) = self.key
             && !self.current.expired.get()
         {

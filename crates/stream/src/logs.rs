@@ -14,7 +14,7 @@ pub fn blocks(conf: &StreamConf) -> impl Iterator<Item = BlockLogs<'_>> {
         .map(|server| BlockLogs { access: &server.access_logs, error: &server.log.error_log })
 }
 
-/// As [`blocks`], plus the `stream` block's own logs: as in nginx, their files are opened even if
+/// Like [`blocks`], plus the `stream` block's own logs: as in nginx, their files are opened even if
 /// every server has its own.
 pub fn all(conf: &StreamConf) -> impl Iterator<Item = BlockLogs<'_>> {
     blocks(conf).chain([BlockLogs { access: &conf.access_logs, error: &[] }])

@@ -1,4 +1,4 @@
-//! What a module adds to the core: directives, a handler of a phase, a content, variables.
+//! The parts of a module: directives, a handler of a phase, a content, variables.
 //!
 //! A module knows the core and no other module; only [`modules`](crate::modules) knows them all.
 //! A server keeps the handlers that its settings call for, in the order of their phases, so nothing
@@ -18,7 +18,7 @@ pub struct Module {
     pub rows: &'static [&'static [Row]],
     /// The phase before the content that it takes part in, and how its handler is made for a server.
     pub handler: Option<(Phase, MakeHandler)>,
-    /// Its variables.
+    /// The variables.
     pub variables: &'static [Builtin],
 }
 
@@ -41,7 +41,7 @@ pub enum Phase {
 /// for none.
 pub type MakeHandler = fn(&mut Cx<'_>, &[&Scope]) -> Option<Box<dyn Handler>>;
 
-/// A result: at hand, or one to wait for.
+/// A result, available at once or later.
 pub enum Step<'s, T> {
     /// The result.
     Done(T),
@@ -59,13 +59,13 @@ impl<T> Step<'_, T> {
     }
 }
 
-/// Takes part in a phase before the content.
+/// A handler of a phase before the content.
 pub trait Handler: Send + Sync {
     /// Handles a session; an error is the status of a session that ends here.
     fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>>;
 }
 
-/// What happens to the sessions of a server.
+/// The handling of a server's sessions.
 pub trait Content: Send + Sync {
     /// Serves a session until it ends.
     fn serve<'s>(&'s self, session: &'s Session) -> Step<'s, Status>;

@@ -83,7 +83,7 @@ async fn content(session: &Session) -> Status {
     if let Some(stream) = session.stream()
         && server.core.tcp_nodelay != session.has_nodelay()
     {
-        // If the option can't be set, the socket is already gone.
+        // If the option can't be set, the socket is already closed.
         let _ = stream.set_nodelay(server.core.tcp_nodelay);
     }
     match &server.content {

@@ -1,5 +1,5 @@
-//! A session: one client's connection or datagrams, with everything that variables and logs show
-//! about it. nginx: `ngx_stream_session_t`.
+//! A session: one client's connection or datagrams, with the state for variables and logs. nginx:
+//! `ngx_stream_session_t`.
 //!
 //! Created when a connection is accepted, and dropped at the end of the session; dropping it writes
 //! its line to the access logs, however it ended.
@@ -59,7 +59,7 @@ pub struct Arrival {
     pub counted: CountedSession,
 }
 
-/// What limits have decided about a session.
+/// The decisions of limits about a session.
 #[derive(Default)]
 pub struct SessionLimits {
     /// The last decision.
@@ -74,13 +74,13 @@ impl SessionLimits {
     }
 }
 
-/// What variables keep with a session.
+/// The state of variables in a session.
 #[derive(Default)]
 pub(crate) struct Values {
     pub(crate) slots: Slots,
     /// Of the last regular expression that matched.
     pub(crate) captures: RefCell<Captures>,
-    /// How deep variables that refer to others are being evaluated.
+    /// The depth of the evaluation of variables that refer to others.
     pub(crate) depth: Cell<u8>,
 }
 
@@ -104,11 +104,11 @@ pub struct Session {
     pub real_peer: OnceCell<Box<Address>>,
     /// The ClientHello, if the server reads it.
     pub hello: OnceCell<Box<ClientHello>>,
-    /// During a TLS handshake: what is known, for variables in names of certificates.
+    /// During a TLS handshake: its known properties, for variables in names of certificates.
     pub(crate) expected: RefCell<Option<Box<Tls>>>,
-    /// What limits have decided about it.
+    /// The decisions of limits.
     pub limits: SessionLimits,
-    /// Where its connection is handed over at the end (`pass`).
+    /// The destination of its connection at the end (`pass`).
     pub pass_to: RefCell<Option<Address>>,
     /// How many times its connection was handed over.
     pub passes: u8,
@@ -132,7 +132,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A new session; `None` when no server has its address any more.
+    /// A new session; `None` if no server has its address any more.
     pub fn new(current: Rc<Current>, arrival: Arrival) -> Option<Self> {
         let Arrival { transport, peer, listen, counted } = arrival;
         let session = Self {

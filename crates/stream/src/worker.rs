@@ -1,6 +1,6 @@
-//! Stream in one worker: its sessions, its view of the configuration.
+//! The state of `stream` in one worker: its sessions, its view of the configuration.
 //!
-//! Made by the program on each worker's thread. Everything in it belongs to that thread.
+//! Made by the program on each worker's thread. All state belongs to that thread.
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::{Rc, Weak};
@@ -22,7 +22,7 @@ use crate::session::{Arrival, Session, SessionTransport};
 /// Stream in one worker.
 pub struct Worker {
     current: RefCell<Rc<Current>>,
-    /// Former ones that sessions still used when they were replaced.
+    /// Former generations that sessions still used when they were replaced.
     former: RefCell<Vec<Weak<Current>>>,
     /// Tasks of the newest generation besides its sessions.
     tasks: RefCell<Vec<JoinHandle<()>>>,
@@ -62,7 +62,7 @@ impl Worker {
         self.tasks.replace(tasks).into_iter().for_each(JoinHandle::abort);
         let limit = generation.shutdown_timeout;
         let old = self.current.replace(Current::new(generation));
-        // Without sessions there is nothing to end.
+        // Without sessions, there are none to end.
         if Rc::strong_count(&old) == 1 {
             return;
         }
@@ -146,7 +146,7 @@ fn hand_over(mut session: Session, to: Address, directory: &dyn ListenerDirector
     session.passed = true;
     let input = session.input.take();
     let proxy_protocol = session.proxy_protocol.take();
-    // It no longer counts for limits here.
+    // The session no longer counts for limits here.
     drop(session);
     directory.enter(Handover { stream, peer, local: to, listen, input, proxy_protocol, passes });
 }

@@ -1,4 +1,4 @@
-//! Passing descriptors: over a Unix socket (SCM_RIGHTS) and through `exec`.
+//! ProxyHandler descriptors: over a Unix socket (SCM_RIGHTS) and through `exec`.
 //!
 //! Called by the master and the server process. Frames and their meaning belong to the `server`
 //! crate; this module handles one message with at most [`FDS_PER_MESSAGE_MAX`] descriptors.

@@ -28,7 +28,7 @@ const CRYPTO_INFO_BYTES_MAX: usize = 56;
 /// Room for a control message of one byte; a multiple of its alignment.
 const CONTROL_WORDS: usize = 4;
 
-/// A cipher that the kernel knows.
+/// A cipher of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cipher {
     /// AES with 128 bits in Galois counter mode.
@@ -49,7 +49,7 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// All that the kernel may know.
+    /// All ciphers that the kernel may have.
     pub const ALL: [Suite; 6] = [
         Suite { tls13: false, cipher: Cipher::Aes128Gcm },
         Suite { tls13: false, cipher: Cipher::Aes256Gcm },
@@ -77,12 +77,12 @@ impl Suite {
     }
 }
 
-/// What the kernel seals with.
+/// The cipher and keys for sealing.
 #[derive(Clone, Copy)]
 pub struct Keys<'a> {
     /// The cipher.
     pub suite: Suite,
-    /// Its key: 16 or 32 bytes.
+    /// The key: 16 or 32 bytes.
     pub key: &'a [u8],
     /// The initialization vector. For GCM in TLS 1.2: four implicit bytes, and the explicit nonce of
     /// the next record, which the kernel counts up.
@@ -91,7 +91,7 @@ pub struct Keys<'a> {
     pub sequence: u64,
 }
 
-/// What the running kernel offers.
+/// The capabilities of the running kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
     suites: [bool; Suite::ALL.len()],
@@ -100,7 +100,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Whether there is anything at all.
+    /// Whether there is any cipher.
     pub fn is_any(&self) -> bool {
         self.suites.contains(&true)
     }
@@ -111,8 +111,8 @@ impl Offer {
     }
 }
 
-/// Asks the kernel by trying it on connections to itself. May wait for a disk: the kernel loads
-/// modules of ciphers, and for a process with CAP_NET_ADMIN that of TLS.
+/// Detects them by trial on local connections. May wait for a disk: the kernel loads modules of ciphers,
+/// and for a process with CAP_NET_ADMIN that of TLS.
 ///
 /// # Errors
 /// There is no kernel TLS, or no address 127.0.0.1.

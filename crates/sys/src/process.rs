@@ -64,7 +64,7 @@ pub fn fork_alone(keep: Vec<OwnedFd>, work: impl FnOnce(Vec<OwnedFd>)) -> io::Re
                 }
                 first = first.max(next.saturating_add(1));
             }
-            // There is nothing to tell of a panic.
+            // A panic is not reported.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(keep)));
             // SAFETY: ends the process at once; no memory is touched any more.
             unsafe { libc::_exit(0) }

@@ -23,7 +23,7 @@ pub fn segments() -> io::Result<Vec<Range<usize>>> {
     Ok(segments_in(&std::fs::read_to_string("/proc/self/maps")?))
 }
 
-/// As [`segments`], for the text of `/proc/self/maps`.
+/// Like [`segments`], for the text of `/proc/self/maps`.
 fn segments_in(maps: &str) -> Vec<Range<usize>> {
     struct Mapping<'a> {
         range: Range<usize>,

@@ -79,7 +79,7 @@ impl AsFd for Signals {
 /// A signal and the process that sent it (0: the kernel).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedSignal {
-    /// Which signal.
+    /// The signal.
     pub signal: Signal,
     /// Process id of the sender.
     pub sender: u32,

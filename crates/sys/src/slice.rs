@@ -1,4 +1,4 @@
-//! How soon the scheduler runs a thread that wakes up.
+//! The time slice of a thread, which determines how soon it runs after waking up.
 //!
 //! Called by the threads of event loops and of pools when they start. Holds no policy.
 //!
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Sets the slice of the calling thread: for how long the scheduler lets it run before others have their
 /// turn; zero is the system's default. A thread that wakes up takes the place of one with a longer slice.
-/// Its share of the processor stays the same. Threads that it starts inherit the slice.
+/// The share of the processor stays the same. Threads that it starts inherit the slice.
 ///
 /// sched_setattr(2), `sched_runtime`: between 0.1 and 100 ms. Linux before 6.12 ignores it, and threads
 /// with a real-time or deadline policy have none.

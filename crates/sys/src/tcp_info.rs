@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 pub struct TcpInfo {
     /// Smoothed round-trip time, microseconds.
     pub rtt_us: u32,
-    /// Its variance, microseconds.
+    /// The variance, microseconds.
     pub rttvar_us: u32,
     /// Congestion window, segments.
     pub snd_cwnd: u32,

@@ -29,8 +29,8 @@ use crate::server::{Binary, Server};
 /// Starts a server with `http` as the contents of its `http` block, performs one exchange on one
 /// connection, and stops it.
 ///
+/// # Panics
 /// If the outcome differs from the expected one, showing both.
-/// If the outcome differs from what was expected, showing both.
 #[track_caller]
 pub fn check(binary: Binary, http: &str, exchange: &str, expected: &str) {
     let server = Server::of(binary).http(http).start();

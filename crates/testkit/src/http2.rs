@@ -30,11 +30,11 @@ pub struct Exchange {
     pub interim: Vec<(u16, Vec<(String, String)>)>,
     /// The response so far; its status is 0 before there is one.
     pub status: u16,
-    /// Its fields.
+    /// The fields.
     pub headers: Vec<(String, String)>,
-    /// Its content.
+    /// The content.
     pub body: Vec<u8>,
-    /// Its trailers.
+    /// The trailers.
     pub trailers: Vec<(String, String)>,
     /// It is complete.
     pub ended: bool,

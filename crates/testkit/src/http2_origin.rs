@@ -36,7 +36,7 @@ impl Http2Origin {
         Http2Origin { listener }
     }
 
-    /// Its port.
+    /// The port.
     ///
     /// # Panics
     /// Never.
@@ -83,9 +83,9 @@ impl Http2Origin {
 /// A request, as far as it has come.
 #[derive(Clone, Debug, Default)]
 pub struct OriginRequest {
-    /// Its fields, pseudo-fields included.
+    /// The fields, pseudo-fields included.
     pub fields: Vec<(String, String)>,
-    /// Its content.
+    /// The content.
     pub body: Vec<u8>,
     /// It is complete.
     pub ended: bool,

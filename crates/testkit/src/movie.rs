@@ -11,7 +11,7 @@ pub struct MovieSample {
     pub key: bool,
     /// How much later than decoded it is shown, in units of the track.
     pub delay: u32,
-    /// Its content.
+    /// The content.
     pub bytes: Vec<u8>,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Debug for MovieSample {
 pub struct Track {
     /// Units per second.
     pub timescale: u32,
-    /// Its samples.
+    /// The samples.
     pub samples: Vec<MovieSample>,
     /// Samples per chunk: the first one, the second one, and so on, over and over.
     pub chunks: Vec<usize>,
@@ -47,7 +47,7 @@ pub struct PlayedTrack {
     pub decoded: u64,
     /// What the edit list shows: a duration, in units of the movie, and where it begins in the media.
     pub edit: Option<(u64, u64)>,
-    /// Its samples.
+    /// The samples.
     pub samples: Vec<MovieSample>,
 }
 

@@ -66,7 +66,7 @@ const SCRIPT: &str = r#"
     rpc.mountd -N 3 -F >&2 &
     trap "rpc.nfsd 0; kill $!" EXIT
     rpc.nfsd -N 3 -V 4.2 --no-udp "$3"
-    # Nobody has anything to reclaim.
+    # No client has state to reclaim.
     echo Y >/proc/fs/nfsd/v4_end_grace || true
     echo ready
     while read -r command; do

@@ -55,7 +55,7 @@ impl TempDir {
         TempDir { path, keep: std::env::var_os("NOWAIT_TESTS_KEEP").is_some() }
     }
 
-    /// Its absolute path.
+    /// The absolute path.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -44,7 +44,7 @@ const ILLEGAL_PARAMETER: [u8; 7] = [21, 3, 3, 0, 2, 2, 47];
 /// A fatal alert: the server's own fault.
 const INTERNAL_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 
-/// Why a connection does not get as far as a session.
+/// The reason why a connection has no session.
 #[derive(Debug)]
 pub struct Refusal {
     /// The reason.
@@ -59,9 +59,9 @@ impl From<Error> for Refusal {
     }
 }
 
-/// What has arrived of a hello.
+/// The received part of a hello.
 enum Progress {
-    /// It is not complete.
+    /// The hello is incomplete.
     Partial,
     /// All of it, up to here; or a record that no version has, for rustls to refuse it.
     Whole(usize),
@@ -71,19 +71,19 @@ enum Progress {
     TooLong,
 }
 
-/// Looks at the records of a hello, each of them once.
+/// Examines the records of a hello, each of them once.
 #[derive(Default)]
 struct Records {
-    /// Where the next record begins.
+    /// The start of the next record.
     at: usize,
-    /// How much of the message the records before had.
+    /// Bytes of the message in previous records.
     message: usize,
     /// The header of the message: its type and its length.
     head: [u8; 4],
 }
 
 impl Records {
-    /// Looks at what was added to `received`. The judgement does not depend on how it is split.
+    /// Examines the bytes added to `received`. The result does not depend on their splitting.
     fn look(&mut self, received: &[u8]) -> Progress {
         let received = &received[..received.len().min(HELLO_BYTES_MAX + HEADERS_BYTES_MAX)];
         loop {
@@ -154,7 +154,7 @@ impl Acceptor {
     /// Takes received bytes. `None`: more are needed.
     ///
     /// # Errors
-    /// [`Error::PlainHttp`]: the first byte is not of TLS; what was received is
+    /// [`Error::PlainHttp`]: the first byte is not TLS; the received bytes are in
     /// [`received`](Self::received). Otherwise the client's hello is malformed or too long.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Option<Hello>, Refusal> {
         let first = self.received.first().or(bytes.first()).copied();
@@ -197,17 +197,17 @@ impl Acceptor {
                 }
             }
         }
-        // Something else stands where the hello should be, or in the middle of it.
+        // Another record stands in place of the hello, or in the middle of it.
         Err(unexpected())
     }
 
-    /// Everything received so far.
+    /// All bytes received so far.
     pub fn received(&self) -> &[u8] {
         &self.received
     }
 }
 
-/// Something else than a hello.
+/// A message other than a hello.
 fn unexpected() -> Refusal {
     let error = rustls::Error::InvalidMessage(InvalidMessage::UnexpectedMessage("ClientHello"));
     Refusal { error: error.into(), alert: UNEXPECTED_MESSAGE.to_vec() }
@@ -217,7 +217,7 @@ fn unexpected() -> Refusal {
 pub struct Hello {
     accepted: Accepted,
     received: Vec<u8>,
-    /// The server name, if rustls does not see it, and where it is.
+    /// The server name, if it is hidden from rustls, and its position.
     hidden: Option<(MaskedHello, Option<String>)>,
 }
 
@@ -248,7 +248,7 @@ impl Hello {
         ClientOffer::of(&self.accepted.client_hello())
     }
 
-    /// A session with a server that has not begun, and never will: it shows what is known so far.
+    /// A session with a server that never begins, but shows the properties known so far.
     ///
     /// # Errors
     /// The server's settings exclude each other.
@@ -257,7 +257,7 @@ impl Hello {
         Ok(Session::server(connection, server, self.server_name(), None, None))
     }
 
-    /// Begins a session with a server. Also returns what is to be opened first.
+    /// Begins a session with a server. Also returns the received bytes to open first.
     ///
     /// # Errors
     /// The server's settings exclude each other.

@@ -1,16 +1,14 @@
 //! The session cache of servers (`ssl_session_cache`): bounded, shared by workers.
 
-use std::collections::{HashMap, VecDeque};
+use std::hash::RandomState;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hashlink::LinkedHashMap;
 use rustls::server::StoresServerSessions;
 
-/// What an entry costs besides its key and value.
+/// The cost of an entry besides its key and value.
 const ENTRY_BYTES: usize = 128;
-
-/// Places of removed sessions that are kept without need.
-const ORDER_SLACK: usize = 16;
 
 /// Sessions that may be resumed. The oldest ones make room for new ones.
 #[derive(Debug)]
@@ -22,16 +20,13 @@ pub struct SessionCache {
 
 #[derive(Debug, Default)]
 struct CacheState {
-    sessions: HashMap<Arc<[u8]>, CachedSession>,
-    /// In order of age; the number tells a session from a later one with the same key.
-    order: VecDeque<(Arc<[u8]>, u64)>,
+    /// In order of age.
+    sessions: LinkedHashMap<Box<[u8]>, CachedSession, RandomState>,
     bytes: usize,
-    next: u64,
 }
 
 #[derive(Debug)]
 struct CachedSession {
-    number: u64,
     stored: Instant,
     value: Vec<u8>,
 }
@@ -72,20 +67,9 @@ impl SessionCache {
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.remove(key);
-        let key: Arc<[u8]> = key.into();
-        let (number, stored) = (state.next, Instant::now());
-        state.next += 1;
         state.bytes += bytes;
-        state.order.push_back((key.clone(), number));
-        state.sessions.insert(key, CachedSession { number, stored, value });
+        state.sessions.insert(key.into(), CachedSession { stored: Instant::now(), value });
         state.make_room(self.bytes_max);
-        // Sessions that were removed leave their places in the order behind.
-        if state.order.len() > 2 * state.sessions.len() + ORDER_SLACK {
-            let CacheState { order, sessions, .. } = &mut *state;
-            order.retain(|(key, number)| {
-                sessions.get(key).is_some_and(|session| session.number == *number)
-            });
-        }
         true
     }
 
@@ -110,21 +94,27 @@ impl CacheState {
     /// Removes the oldest sessions until the others fit.
     fn make_room(&mut self, bytes_max: usize) {
         while self.bytes > bytes_max {
-            let Some((key, number)) = self.order.pop_front() else { break };
-            if self.sessions.get(&key).is_some_and(|session| session.number == number) {
-                self.remove(&key);
-            }
+            let Some((key, session)) = self.sessions.pop_front() else { break };
+            self.bytes -= session.bytes(&key);
         }
+        debug_assert!(self.bytes == 0 || !self.sessions.is_empty(), "no session takes no room");
     }
 
     fn remove(&mut self, key: &[u8]) -> Option<CachedSession> {
         let session = self.sessions.remove(key)?;
-        self.bytes -= key.len() + session.value.len() + ENTRY_BYTES;
+        self.bytes -= session.bytes(key);
         Some(session)
     }
 }
 
-/// A cache as one server sees it: it finds only sessions of servers with the same context.
+impl CachedSession {
+    /// What it takes with its key.
+    fn bytes(&self, key: &[u8]) -> usize {
+        key.len() + self.value.len() + ENTRY_BYTES
+    }
+}
+
+/// A server's view of a cache, with only sessions of servers with the same context.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     pub(crate) cache: Arc<SessionCache>,
@@ -168,14 +158,13 @@ mod tests {
         assert_eq!(cache.len(), 10);
         assert_eq!((cache.get(&[89]), cache.get(&[90])), (None, Some(vec![90])));
         assert!(!cache.put(&[0], vec![0; 10_000]));
-        // Sessions that are taken leave room, and their order does not grow without bound.
+        // Sessions that are taken leave room.
         for number in 0..10_000u16 {
             let key = number.to_be_bytes();
             cache.put(&key[1..], vec![1]);
             assert!(cache.take(&key[1..]).is_some());
         }
         let state = cache.state.lock().unwrap();
-        assert!(state.order.len() < 64, "{}", state.order.len());
         let bytes: usize = state.sessions.values().map(|s| s.value.len() + ENTRY_BYTES + 1).sum();
         assert_eq!(state.bytes, bytes);
     }

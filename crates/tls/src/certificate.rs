@@ -1,12 +1,14 @@
-//! Facts of a certificate, as variables and access rules need them.
+//! Properties of a certificate, for variables and access rules.
 //!
-//! Read from the DER of a certificate that was presented; says nothing about whether it is to be
-//! trusted (`verify.rs`).
+//! Read from the DER of a presented certificate, independent of its verification (`verify.rs`).
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use data_encoding::{HEXLOWER, HEXUPPER};
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
 use crate::der::{BIT_STRING, BOOLEAN, DerReader, DerValue, INTEGER, OCTET_STRING, OID, SEQUENCE};
@@ -47,7 +49,7 @@ const KEY_IDENTIFIER: u8 = 0x80;
 /// `id-ce-nameConstraints`
 const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x1e];
 
-/// What a certificate may be for (RFC 5280, 4.2.1.12).
+/// The purposes of a certificate (RFC 5280, 4.2.1.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
     Server = 1,
@@ -107,7 +109,7 @@ impl<'a> Certificate<'a> {
 
     /// Of the `$ssl_client_raw_cert` form: PEM with a final newline.
     pub fn pem(&self) -> String {
-        let text = base64(self.der);
+        let text = STANDARD.encode(self.der);
         let mut pem = String::with_capacity(text.len() + text.len() / PEM_LINE + 64);
         pem.push_str("-----BEGIN CERTIFICATE-----\n");
         for line in text.as_bytes().chunks(PEM_LINE) {
@@ -187,7 +189,7 @@ impl<'a> Certificate<'a> {
         self.serial
     }
 
-    /// The value of an extension; `None`: there is none, or the extensions are malformed.
+    /// The value of an extension; `None` if it is missing, or the extensions are malformed.
     pub(crate) fn extension(&self, id: &[u8]) -> Option<&'a [u8]> {
         let all = self.all_extensions()?;
         all.into_iter().find(|extension| extension.id == id).map(|extension| extension.value)
@@ -240,7 +242,7 @@ impl<'a> Certificate<'a> {
     fn key_usage(&self) -> Option<u8> {
         let value = self.extension(KEY_USAGE)?;
         let bits = DerReader::new(value).expect(BIT_STRING);
-        // Malformed: nothing is allowed.
+        // Malformed: no use is allowed.
         Some(bits.and_then(|bits| bits.get(1).copied()).unwrap_or_default())
     }
 
@@ -301,24 +303,21 @@ impl<'a> Certificate<'a> {
         while bytes.len() > 1 && bytes[0] == 0 {
             bytes = &bytes[1..];
         }
-        hex_upper(bytes)
+        HEXUPPER.encode(bytes)
     }
 
     /// SHA-1 of the certificate, in hexadecimal.
     pub fn fingerprint(&self) -> String {
         let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, self.der);
-        hash.as_ref().iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        HEXLOWER.encode(hash.as_ref())
     }
 
-    /// When it becomes valid, as OpenSSL prints it: `Nov 23 03:04:17 2026 GMT`.
+    /// The start of its validity, as printed by OpenSSL: `Nov 23 03:04:17 2026 GMT`.
     pub fn valid_from(&self) -> String {
         Date::parse(self.not_before).map_or_else(String::new, |date| date.to_text())
     }
 
-    /// When it ceases to be valid.
+    /// The end of its validity.
     pub fn valid_to(&self) -> String {
         Date::parse(self.not_after).map_or_else(String::new, |date| date.to_text())
     }
@@ -329,7 +328,7 @@ impl<'a> Certificate<'a> {
         Some(end.duration_since(now).map_or(0, |left| left.as_secs() / DAY_S))
     }
 
-    /// When it becomes valid, and when it ceases to be. `None`: a date is malformed.
+    /// The period of its validity; `None` if a date is malformed.
     pub fn dates(&self) -> Option<(SystemTime, SystemTime)> {
         let begin = Date::parse(self.not_before)?.to_system_time()?;
         Some((begin, Date::parse(self.not_after)?.to_system_time()?))
@@ -374,7 +373,7 @@ impl<'a> Certificate<'a> {
     }
 }
 
-/// Where a moment is in relation to a certificate's dates.
+/// The relation of a time to a certificate's dates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Validity {
     NotYet,
@@ -382,7 +381,7 @@ pub(crate) enum Validity {
     Expired,
 }
 
-/// What a public key is for.
+/// The type of a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
     /// ECDSA on P-256.
@@ -394,11 +393,11 @@ pub enum KeyKind {
         /// In bits.
         bits: usize,
     },
-    /// Anything else, such as ECDSA on P-384 or P-521.
+    /// Other types, such as ECDSA on P-384 or P-521.
     Other,
 }
 
-/// The moment that a time of a certificate or a revocation list tells.
+/// The value of a time in a certificate or a revocation list.
 pub(crate) fn time(value: DerValue<'_>) -> Option<SystemTime> {
     Date::parse(value)?.to_system_time()
 }
@@ -470,27 +469,6 @@ impl Date {
     }
 }
 
-fn hex_upper(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02X}");
-        text
-    })
-}
-
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let word = group.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte))
-            << (8 * (3 - group.len()));
-        for index in 0..4 {
-            let digit = DIGITS[(word >> (18 - 6 * index) & 63) as usize];
-            text.push(if index <= group.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -513,11 +491,5 @@ mod tests {
         for odd in ["2611230304Z", "261323030417Z", "26112303041xZ", "261123030417", "Z"] {
             assert_eq!(date(0x17, odd), None, "{odd}");
         }
-    }
-
-    #[test]
-    fn base64_pads() {
-        let texts: Vec<_> = [&b""[..], b"f", b"fo", b"foo"].into_iter().map(base64).collect();
-        assert_eq!(texts, ["", "Zg==", "Zm8=", "Zm9v"]);
     }
 }

@@ -1,9 +1,9 @@
-//! Cipher lists in OpenSSL's language, mapped to what exists here.
+//! Cipher lists in OpenSSL's syntax, mapped to the available suites.
 //!
 //! Exist: the suites of TLS 1.3, and those of TLS 1.2 with ephemeral elliptic curves and
-//! authenticated encryption. Everything else that OpenSSL knows selects nothing and is reported, so
-//! that the caller can warn; names that OpenSSL does not know are reported apart, because OpenSSL
-//! ignores them in silence. As with nginx, lists say nothing about TLS 1.3.
+//! authenticated encryption. Other names of OpenSSL select no suites and are reported, so that the
+//! caller can warn; names that OpenSSL does not know are reported apart, because OpenSSL ignores
+//! them in silence. As with nginx, lists say nothing about TLS 1.3.
 
 use rustls::crypto::aws_lc_rs::cipher_suite as suites;
 use rustls::{CipherSuite, SupportedCipherSuite};
@@ -73,7 +73,7 @@ pub(crate) fn all() -> impl Iterator<Item = SupportedCipherSuite> {
     TLS13.iter().map(|(_, suite)| *suite).chain(TABLE.iter().map(|row| row.suite))
 }
 
-/// Words of OpenSSL's language that select nothing here.
+/// Words of OpenSSL's syntax that select no suites here.
 const ABSENT_WORDS: &[&str] = &[
     "3DES",
     "ADH",
@@ -298,7 +298,7 @@ const ABSENT_SUITES: &[&str] = &[
 pub struct Ciphers {
     /// In order of preference, those of TLS 1.3 first.
     pub(crate) suites: Vec<SupportedCipherSuite>,
-    /// Suites and words of the list that OpenSSL knows, and that select nothing here.
+    /// Suites and words of OpenSSL in the list that select no suites here.
     pub absent: Vec<String>,
     /// Names in the list that OpenSSL does not know either.
     pub unknown: Vec<String>,
@@ -400,7 +400,7 @@ enum Selected {
     Unknown,
 }
 
-/// What words joined by `+` select: the suites that have all of them.
+/// The selection of words joined by `+`: the suites that have all of them.
 fn select(words: &str) -> Selected {
     if let Some(row) = TABLE.iter().position(|row| row.name == words) {
         return Selected::Rows(vec![row]);

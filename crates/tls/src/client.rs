@@ -21,7 +21,7 @@ const SESSIONS_MAX: usize = 256;
 /// The same, for a client of one server; see [`TlsClient::with_own_sessions`].
 const SERVER_SESSIONS_MAX: usize = 8;
 
-/// What a client is made from.
+/// The settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// Protocol versions.
@@ -57,7 +57,7 @@ impl Default for ClientSettings {
     }
 }
 
-/// A client, as connections use it: shared, and never changed.
+/// A client for connections: shared and immutable.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
@@ -70,7 +70,7 @@ impl TlsClient {
     /// Combines settings.
     ///
     /// # Errors
-    /// They exclude each other, or leave nothing.
+    /// The settings exclude each other, or leave no suites.
     pub fn new(settings: ClientSettings) -> Result<TlsClient, Error> {
         let provider = provider(&settings.ciphers, &settings.groups, settings.versions)?;
         let algorithms = provider.signature_verification_algorithms;
@@ -129,7 +129,7 @@ impl TlsClient {
     /// a name, sent.
     ///
     /// # Errors
-    /// The name is not one.
+    /// The name is invalid.
     pub fn connect(&self, name: &str) -> Result<Session, Error> {
         self.connect_with_alpn(name, self.config.alpn_protocols.clone())
     }
@@ -137,7 +137,7 @@ impl TlsClient {
     /// The same; offers these application protocols in place of those of the settings.
     ///
     /// # Errors
-    /// The name is not one.
+    /// The name is invalid.
     pub fn connect_with_alpn(&self, name: &str, alpn: Vec<Vec<u8>>) -> Result<Session, Error> {
         let name = ServerName::try_from(name.to_owned());
         let name = name.map_err(|_| Error::Settings("invalid server name".to_owned()))?;

@@ -1,4 +1,4 @@
-//! What a client offers in its hello, in OpenSSL's words, for variables and logs.
+//! The offers in a client's hello, with OpenSSL's names, for variables and logs.
 
 use std::fmt::Write as _;
 
@@ -10,8 +10,8 @@ use crate::{ciphers, groups};
 /// Offers of a kind that are shown, at most: a hello has room for thousands.
 const SHOWN_MAX: usize = 128;
 
-/// A client's offers, in its order of preference, joined by colons. What has no name is shown as a
-/// number.
+/// A client's offers, in its order of preference, joined by colons. Values without a name are shown as
+/// numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientOffer {
     /// Cipher suites.

@@ -1,7 +1,7 @@
 //! Compression of certificates (RFC 8879), with TLS 1.3.
 //!
-//! rustls compresses a chain at the first handshake that wants it, and keeps the result. That may be
-//! on a loop, so the levels are low: a chain of 4 KB takes about 0.1 ms.
+//! rustls compresses a chain in the first handshake that needs it, and keeps the result. That may be on a
+//! loop, so the levels are low: a chain of 4 KB takes about 0.1 ms.
 
 use nowait_brotli::{Encoder, Operation, Parameters};
 use rustls::CertificateCompressionAlgorithm;
@@ -17,7 +17,7 @@ const BROTLI_QUALITY: u8 = 5;
 /// 64 KB, which is more than rustls sends.
 const WINDOW_BITS: u8 = 16;
 
-/// What servers offer, in order of preference.
+/// The algorithms that servers offer, in order of preference.
 pub(crate) const ALL: &[&dyn CertCompressor] = &[&Brotli, &Zlib];
 
 pub(crate) fn cache() -> CompressionCache {

@@ -1,5 +1,5 @@
-//! A reader of DER: just enough for the parts of certificates and keys that webpki and rustls do not
-//! show. It never panics; anything unusual is `None`.
+//! A reader of DER: sufficient for the parts of certificates and keys that webpki and rustls do not expose.
+//! Never panics; malformed input is `None`.
 
 /// Tag of BOOLEAN.
 pub(crate) const BOOLEAN: u8 = 0x01;
@@ -48,7 +48,7 @@ impl<'a> DerReader<'a> {
     /// The next value.
     pub(crate) fn next(&mut self) -> Option<DerValue<'a>> {
         let (&tag, after_tag) = self.rest.split_first()?;
-        // Tags of several bytes occur nowhere in what is read here.
+        // Tags of several bytes don't occur in the structures read here.
         if tag & 0x1f == 0x1f {
             return None;
         }
@@ -80,7 +80,7 @@ impl<'a> DerReader<'a> {
         self.expect(tag).map(DerReader::new)
     }
 
-    /// The contents of the next value if it has this tag; otherwise nothing is read.
+    /// The contents of the next value if it has this tag; otherwise no bytes are consumed.
     pub(crate) fn optional(&mut self, tag: u8) -> Option<&'a [u8]> {
         if self.peek() == Some(tag) { self.expect(tag) } else { None }
     }

@@ -10,6 +10,7 @@ use aws_lc_rs::cipher::{
 };
 use aws_lc_rs::iv::FixedLength;
 use aws_lc_rs::pbkdf2;
+use data_encoding::HEXLOWER_PERMISSIVE;
 use des::TdesEde3;
 use des::cipher::{Block, BlockCipherDecrypt, KeyInit};
 use md5::{Digest, Md5};
@@ -47,7 +48,7 @@ pub(crate) fn pkcs8(der: &[u8], password: &[u8]) -> Result<Zeroizing<Vec<u8>>, E
     sealed.cipher.decrypt(key, sealed.iv, sealed.data)
 }
 
-/// How a key is derived from a password.
+/// The derivation of a key from a password.
 enum Derivation {
     Pbkdf2 { prf: pbkdf2::Algorithm, iterations: NonZeroU32 },
     Scrypt(scrypt::Params),
@@ -146,9 +147,7 @@ impl LegacyCipher {
         if digits.len() != 2 * iv.len() {
             return None;
         }
-        for (byte, pair) in iv.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-        }
+        HEXLOWER_PERMISSIVE.decode_mut(digits, &mut iv).ok()?;
         Some(LegacyCipher { cipher, iv })
     }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, and whose fault it is.
+//! Errors, and the party at fault.
 //!
 //! Texts of failed handshakes are those that nginx logs with OpenSSL, so that existing alerts and
 //! filters of logs keep working.
@@ -11,12 +11,12 @@ use rustls::{
 
 use crate::verify::Distrust;
 
-/// Who has to act.
+/// The party at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The operator: a certificate, a key, or a setting is unusable.
     Operator,
-    /// The peer: it broke the protocol, offered nothing usable, or went away.
+    /// The peer: it violated the protocol, offered no usable parameters, or disconnected.
     Peer,
     /// This side, or the machine.
     Us,
@@ -47,7 +47,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Why the peer's certificate is not trusted, if that is the error.
+    /// The reason why the peer's certificate is not trusted, if that is the error.
     pub fn distrust(&self) -> Option<Distrust> {
         match self {
             Error::Connection(rustls::Error::InvalidCertificate(CertificateError::Other(why))) => {
@@ -68,7 +68,7 @@ impl Error {
         matches!(self, Error::Connection(InvalidCertificate(CertificateError::NotValidForName)))
     }
 
-    /// Whose fault it is.
+    /// The party at fault.
     pub fn fault(&self) -> Fault {
         match self {
             Error::Settings(_) | Error::Pem(..) | Error::Password | Error::KeyMismatch => {

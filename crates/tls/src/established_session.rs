@@ -2,7 +2,7 @@
 //!
 //! Called by [`Session`](crate::Session). Received records are opened with rustls' own ciphers, and
 //! keys are derived by rustls; this module counts the sequence numbers, and acts upon alerts and key
-//! updates. Records are sealed here, which copies their content once (rustls' connections: twice),
+//! updates. Records are sealed here, which copies their content at most once (rustls' connections: twice),
 //! or by the kernel. For the kernel, what the session has to send by itself are records without
 //! protection (TLSPlaintext, RFC 8446, 5.1): the code that hands them over tells it their type.
 
@@ -45,14 +45,13 @@ const KEY_UPDATES_MAX: u8 = 32;
 /// Warnings of the peer, at most; rustls' own number.
 const WARNINGS_MAX: u8 = 4;
 
-/// So many records before the limit of a cipher, keys are replaced. More than what is sent in one
-/// call.
+/// Keys are replaced this many records before the limit of a cipher. More than one call sends.
 const RECORDS_MARGIN: u64 = 4096;
 
-/// Another one seals the records of this session.
+/// Another party seals the records of this session.
 pub(crate) const NOT_HERE: Error = Error::State("records are not sealed here");
 
-/// Facts of the session that rustls forgets.
+/// Facts of the session that rustls drops.
 pub(crate) struct SessionFacts {
     pub(crate) version: Option<ProtocolVersion>,
     pub(crate) suite: Option<SupportedCipherSuite>,
@@ -75,18 +74,19 @@ impl SessionFacts {
     }
 }
 
-/// What a record contained.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordContent<'a> {
     /// Plaintext, perhaps none.
     Data(&'a [u8]),
     /// The peer has ended its side.
     End,
-    /// The peer wants new keys, which the kernel cannot use: this side must not send data any more.
+    /// The peer requests new keys, which the kernel does not support: this side must not send data any
+    /// more.
     NeedsKeys,
 }
 
-/// Who seals records.
+/// The party that seals records.
 enum RecordSealer {
     /// This module.
     Here {
@@ -105,7 +105,7 @@ enum RecordSealer {
     },
 }
 
-/// Whose session it is, and where its secrets come from.
+/// The side of the session, and the source of its secrets.
 enum Side {
     Server(KernelConnection<ServerConnectionData>),
     Client(KernelConnection<ClientConnectionData>),
@@ -214,7 +214,8 @@ impl Established {
         Ok(keys.hand_over(sealed))
     }
 
-    /// Appends records with all of `content`, each with at most `record_bytes` of it.
+    /// Writes records with all of `content`, each with at most `record_bytes` of it, at `at`: over what stands
+    /// there, and beyond the end of `output`. Returns where they end.
     ///
     /// # Errors
     /// Another party seals, or a cipher has reached its limit.
@@ -223,18 +224,21 @@ impl Established {
         content: &[&[u8]],
         record_bytes: usize,
         output: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+        mut at: usize,
+    ) -> Result<usize, Error> {
         let limit = confidentiality_limit(self.suite);
         let RecordSealer::Here { sealer, .. } = &self.tx else { return Err(NOT_HERE) };
         if sealer.sequence() >= limit.saturating_sub(RECORDS_MARGIN) {
             if !self.tls13 {
                 return Err(rustls::Error::EncryptError.into());
             }
+            output.truncate(at);
             self.replace_keys(output)?;
+            at = output.len();
         }
         match &mut self.tx {
             RecordSealer::Here { sealer, .. } => {
-                sealer.seal(APPLICATION_DATA, content, record_bytes, output)
+                sealer.seal(APPLICATION_DATA, content, record_bytes, output, at)
             }
             RecordSealer::Elsewhere { .. } => Err(NOT_HERE),
         }
@@ -249,12 +253,12 @@ impl Established {
         self.append(output, ALERT, &[1 + u8::from(fatal), u8::from(alert)]);
     }
 
-    /// Appends a message of the session's own. If it cannot be sealed, nothing can be sent any more.
+    /// Appends a message of the session itself. If it cannot be sealed, no more data can be sent.
     fn append(&mut self, output: &mut Vec<u8>, kind: u8, content: &[u8]) {
         match &mut self.tx {
             RecordSealer::Here { sealer, .. } => {
                 let begin = output.len();
-                if sealer.seal(kind, &[content], content.len(), output).is_err() {
+                if sealer.seal(kind, &[content], content.len(), output, begin).is_err() {
                     output.truncate(begin);
                 }
             }
@@ -262,13 +266,12 @@ impl Established {
         }
     }
 
-    /// Whether nothing is kept of what was received.
+    /// Whether no received data is buffered.
     pub(crate) fn is_quiet(&self) -> bool {
         self.message.is_empty()
     }
 
-    /// Opens a whole record, in place. What has to be sent is appended to `output`, also in case of
-    /// an error.
+    /// Opens a whole record, in place. Data to be sent is appended to `output`, also in case of an error.
     pub(crate) fn open<'a>(
         &mut self,
         record: &'a mut [u8],
@@ -384,7 +387,7 @@ impl Established {
                 (NEW_SESSION_TICKET, Side::Client(connection)) => {
                     connection.handle_new_session_ticket(content)?;
                 }
-                // What follows must have the new keys.
+                // Following records must use the new keys.
                 _ if !rest.is_empty() => return Err(InvalidMessage::InvalidKeyUpdate.into()),
                 _ => seen = self.key_update(content, output)?,
             }
@@ -489,7 +492,7 @@ fn decrypter(
     })
 }
 
-/// A record of a type that nothing sends after the handshake.
+/// A record of a type that must not be sent after the handshake.
 fn unexpected(kind: u8) -> rustls::Error {
     rustls::Error::InappropriateMessage {
         expect_types: vec![ContentType::ApplicationData],
@@ -497,7 +500,7 @@ fn unexpected(kind: u8) -> rustls::Error {
     }
 }
 
-/// A handshake message of a type that nothing sends after the handshake.
+/// A handshake message of a type that must not be sent after the handshake.
 fn unexpected_message(kind: u8) -> rustls::Error {
     rustls::Error::InappropriateHandshakeMessage {
         expect_types: vec![HandshakeType::KeyUpdate],
@@ -505,7 +508,7 @@ fn unexpected_message(kind: u8) -> rustls::Error {
     }
 }
 
-/// The alert that tells the peer of an error; `None`: it was the peer that has failed.
+/// The alert about an error for the peer; `None`: the peer itself has failed.
 fn alert_of(error: &rustls::Error) -> Option<AlertDescription> {
     use rustls::Error as Is;
     Some(match error {

@@ -12,7 +12,7 @@ struct GroupNames {
     names: &'static [&'static str],
 }
 
-/// In the default order: hybrid post-quantum first, and what nearly every client offers next.
+/// In the default order: hybrid post-quantum first, then the groups that nearly every client offers.
 static TABLE: [GroupNames; 8] = [
     GroupNames { group: kx_group::X25519MLKEM768, names: &["X25519MLKEM768"] },
     GroupNames { group: kx_group::X25519, names: &["X25519"] },
@@ -21,7 +21,7 @@ static TABLE: [GroupNames; 8] = [
     GroupNames { group: kx_group::SECP256R1MLKEM768, names: &["SecP256r1MLKEM768"] },
     GroupNames { group: kx_group::MLKEM768, names: &["MLKEM768"] },
     GroupNames { group: kx_group::MLKEM1024, names: &["MLKEM1024"] },
-    // Slow, and hardly anybody prefers it.
+    // Slow, and preferred by few clients.
     GroupNames { group: &P521, names: &["secp521r1", "P-521"] },
 ];
 
@@ -74,7 +74,7 @@ impl Groups {
         }
         let (mut groups, mut absent, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for item in list.split([':', '/']).filter(|item| !item.is_empty()) {
-            // `*` asks for a key share to be sent; the first group's always is.
+            // `*` requests a key share; the first group's is always sent.
             let item = item.trim_start_matches('*');
             let name = item.trim_start_matches('?');
             let is = |other: &&str| other.eq_ignore_ascii_case(name);

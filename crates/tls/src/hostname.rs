@@ -1,4 +1,4 @@
-//! Which names a certificate is for; also where webpki has no answer: old certificates without DNS names in
+//! The names of a certificate, also in a case not covered by webpki: old certificates without DNS names in
 //! their extensions have the name in their subject (RFC 6125 section 6.4.4), which OpenSSL accepts.
 
 use rustls::pki_types::{CertificateDer, ServerName};

@@ -1,4 +1,4 @@
-//! Certificates with their keys, and which one a client gets.
+//! Certificates with their keys, and the choice for a client.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
@@ -81,7 +81,7 @@ impl Identity {
         self.kind
     }
 
-    /// The certificate, followed by those that are sent along.
+    /// The certificate, followed by the rest of the chain.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.key.cert
     }
@@ -112,7 +112,7 @@ impl Identity {
     }
 }
 
-/// What of a ClientHello decides between identities.
+/// The parts of a ClientHello that decide between identities.
 pub(crate) struct Offer<'a> {
     pub(crate) schemes: &'a [SignatureScheme],
     pub(crate) suites: &'a [CipherSuite],
@@ -122,7 +122,7 @@ pub(crate) struct Offer<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Identities {
     pub(crate) all: Vec<Identity>,
-    /// The server speaks TLS 1.3.
+    /// The server supports TLS 1.3.
     pub(crate) tls13: bool,
 }
 
@@ -139,8 +139,8 @@ pub(crate) fn last_of_each_type(all: Vec<Identity>) -> Vec<Identity> {
 }
 
 impl Identities {
-    /// The one for a client: by its preference among signatures, as OpenSSL. `None`: it has no use
-    /// for any.
+    /// The identity for a client: by its preference among signatures, as in OpenSSL. `None`: it supports
+    /// none.
     pub(crate) fn choose(&self, offer: &Offer<'_>) -> Option<&Identity> {
         let fits = |identity: &&Identity, scheme| {
             allows(offer.suites, identity.algorithm(), self.tls13)

@@ -24,6 +24,7 @@ mod client;
 mod client_offer;
 mod compression;
 mod der;
+mod derivation;
 mod encrypted_keys;
 mod error;
 mod established_session;
@@ -44,7 +45,7 @@ mod tickets;
 mod transcript;
 mod verify;
 
-/// What it is made of, for the text of `-V`.
+/// The underlying libraries, for the text of `-V`.
 pub const LIBRARY: &str = "rustls 0.23 (AWS-LC, aws-lc-rs 1.19)";
 
 pub use acceptor::{Acceptor, HELLO_BYTES_MAX, Hello, Refusal};

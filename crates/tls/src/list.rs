@@ -33,7 +33,7 @@ fn has_no_demands(extensions: &[u8]) -> Option<()> {
 pub(crate) struct List {
     der: Vec<u8>,
     issuer: Vec<u8>,
-    /// When a newer one should exist.
+    /// The time of the next update.
     until: Option<SystemTime>,
     is_version_1: bool,
     serials: HashSet<Vec<u8>>,
@@ -46,8 +46,8 @@ impl fmt::Debug for List {
 }
 
 impl List {
-    /// `None`: it is malformed, or says by critical extensions that it is more than a list of all
-    /// that its issuer has revoked.
+    /// `None` if it is malformed, or if critical extensions show that it is not a plain list of all
+    /// certificates revoked by its issuer.
     pub(crate) fn parse(der: &[u8]) -> Option<List> {
         let mut list = DerReader::new(der).enter(SEQUENCE)?;
         let mut signed = list.enter(SEQUENCE)?;
@@ -100,7 +100,7 @@ impl List {
         self.serials.contains(serial)
     }
 
-    /// Whether a newer one should exist.
+    /// Whether the time of the next update has passed.
     pub(crate) fn has_expired(&self, now: SystemTime) -> bool {
         self.until.is_some_and(|until| until < now)
     }

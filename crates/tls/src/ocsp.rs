@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
 use crate::certificate::{self, Certificate, Usage, Validity};
@@ -20,7 +22,7 @@ use crate::verify::is_signed_by;
 /// Maximum size of a response.
 pub const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 
-/// By how much clocks may differ. nginx's value.
+/// The tolerance for differences of clocks, as in nginx.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
 /// Certificates of a response that are tried for its signature, at most.
@@ -42,7 +44,7 @@ const AUTHORITY_INFO_ACCESS: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 1];
 /// `uniformResourceIdentifier` of a `GeneralName`.
 const URI: u8 = 0x86;
 
-/// A certificate and its issuer: what a responder is asked about.
+/// A certificate and its issuer, the subject of a request.
 #[derive(Clone, Debug)]
 pub struct Question {
     issuer: CertificateDer<'static>,
@@ -55,14 +57,14 @@ pub struct Question {
     others: Vec<CertificateDer<'static>>,
 }
 
-/// What is known about a certificate.
+/// The status of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It is not revoked.
+    /// Not revoked.
     Good,
-    /// It is revoked.
+    /// Revoked.
     Revoked,
-    /// The responder does not know it.
+    /// Unknown to the responder.
     Unknown,
 }
 
@@ -77,21 +79,21 @@ impl Status {
     }
 }
 
-/// What a valid response says.
+/// The content of a valid response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OcspResult {
     /// The status.
     pub status: Status,
-    /// When there will be a newer response; `None`: at any time.
+    /// The time of the next update; `None`: at any time.
     pub until: Option<SystemTime>,
 }
 
-/// Who may sign a response.
+/// The accepted signers of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signer {
-    /// The issuer of the certificate, or whom it has authorized (RFC 6960, 4.2.2.2).
+    /// The issuer of the certificate, or a responder authorized by it (RFC 6960, 4.2.2.2).
     Authorized,
-    /// Any certificate that comes with it (`ssl_stapling_verify off`).
+    /// Any certificate in the response (`ssl_stapling_verify off`).
     Any,
 }
 
@@ -120,7 +122,7 @@ pub fn is_issuer(issuer: &CertificateDer<'_>, certificate: &CertificateDer<'_>) 
 }
 
 impl Question {
-    /// About a certificate of this issuer. `others` may have signed responses, too, if anybody may.
+    /// For a certificate of this issuer. `others` are further certificates whose keys may sign responses.
     /// `None`: the certificates are malformed.
     pub fn new(
         certificate: &CertificateDer<'_>,
@@ -149,7 +151,7 @@ impl Question {
     /// The request as the last part of a path (RFC 6960, A.1).
     pub fn path(&self) -> String {
         let mut path = String::new();
-        for byte in certificate::base64(&self.request()).bytes() {
+        for byte in STANDARD.encode(self.request()).bytes() {
             match byte {
                 b'+' | b'/' | b'=' => {
                     let _ = write!(path, "%{byte:02X}");
@@ -165,10 +167,10 @@ impl Question {
         [&sha1(&self.name)[..], &sha1(&self.key), &self.serial].concat()
     }
 
-    /// What a response says about the certificate.
+    /// The status of the certificate in a response.
     ///
     /// # Errors
-    /// It is worth nothing; the text is for the log.
+    /// The response is invalid; the text is for the log.
     pub fn check(
         &self,
         response: &[u8],
@@ -293,7 +295,7 @@ impl Question {
         Some(None)
     }
 
-    /// Whether a `CertID` is this one; `None`: it is malformed.
+    /// Whether a `CertID` identifies this certificate; `None` if it is malformed.
     fn is_meant(&self, mut id: DerReader<'_>) -> Option<bool> {
         let hash = id.enter(SEQUENCE)?.expect(OID)?;
         let hashed: fn(&[u8]) -> Vec<u8> = match hash {

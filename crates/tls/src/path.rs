@@ -14,17 +14,17 @@ use crate::certificate::{Certificate, Usage, Validity};
 use crate::list::List;
 use crate::verify::{Distrust, Role, is_signed_by};
 
-/// Signatures that are checked for one peer, at most; it may send many certificates of one name.
+/// Maximum number of signatures checked for one peer, which may send many certificates of one name.
 const SIGNATURES_MAX: usize = 64;
 
 /// Certificates of a path, at most.
 const PATH_MAX: usize = 16;
 
-/// What a path is searched among, and by which rules.
+/// The candidates of a path, and the rules.
 pub(crate) struct Search<'a> {
     /// Trusted certificates.
     pub(crate) trusted: &'a [CertificateDer<'static>],
-    /// What the peer has sent besides its own certificate.
+    /// The certificates sent by the peer besides its own.
     pub(crate) others: &'a [CertificateDer<'a>],
     /// Revocation lists; if there is any, each issuer of the path needs one.
     pub(crate) lists: &'a [List],
@@ -39,7 +39,7 @@ pub(crate) struct Search<'a> {
 struct PathSearch<'a> {
     path: Vec<Certificate<'a>>,
     signatures: usize,
-    /// Why the most recent candidate did not do.
+    /// The reason why the last candidate was rejected.
     why: Option<Distrust>,
 }
 
@@ -87,8 +87,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Checks certificates, each followed by its issuer. The last reason counts, as with nginx, which
-    /// lets OpenSSL go on.
+    /// Checks certificates, each followed by its issuer. The last reason counts, as in nginx, which lets
+    /// OpenSSL continue.
     pub(crate) fn not_revoked(&self, path: &[Certificate<'_>]) -> Result<(), Distrust> {
         let mut checks = path.windows(2).map(|pair| self.check_revocation(&pair[0], &pair[1]));
         checks.rfind(Result::is_err).unwrap_or(Ok(()))

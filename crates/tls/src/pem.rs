@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use crate::encrypted_keys::{self, LegacyCipher};
 use crate::error::Error;
 
-/// A file without the section that was looked for.
+/// A file without the requested section.
 const NO_START_LINE: &str = "error:0480006C:PEM routines::no start line";
 const BAD_BASE64: &str = "error:04800064:PEM routines::bad base64 decode";
 const UNSUPPORTED: &str = "error:04800072:PEM routines::unsupported encryption";
@@ -39,7 +39,7 @@ fn next<'a>(
         let bound = |kind: &str| line.strip_prefix(kind).and_then(|l| l.strip_suffix("-----"));
         if let Some(label) = bound("-----BEGIN ") {
             let fields = Vec::new();
-            // With room for all of it: what a growing buffer leaves behind is not wiped.
+            // With room for the whole text, because a growing buffer leaves copies that are not wiped.
             let room = if accepts(label) { rest.find("-----END ").unwrap_or_default() } else { 0 };
             let contents = Zeroizing::new(Vec::with_capacity(room));
             section = accepts(label).then_some(Section { label, fields, contents });
@@ -64,7 +64,7 @@ fn next<'a>(
     }
 }
 
-/// PEM is ASCII; the text around its sections may be anything.
+/// PEM is ASCII; the text around its sections may have any bytes.
 fn text<'a>(bytes: &'a [u8], call: &'static str) -> Result<std::borrow::Cow<'a, str>, Error> {
     let text = String::from_utf8_lossy(bytes);
     if text.contains("-----BEGIN ") { Ok(text) } else { Err(Error::Pem(call, NO_START_LINE)) }
@@ -73,7 +73,7 @@ fn text<'a>(bytes: &'a [u8], call: &'static str) -> Result<std::borrow::Cow<'a, 
 /// All certificates of a file, in its order: the server's own first.
 ///
 /// # Errors
-/// There is none, or one is malformed.
+/// There is no certificate, or one is malformed.
 pub fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
     const CALL: &str = "PEM_read_bio_X509_AUX()";
     let text = text(file, CALL)?;
@@ -104,7 +104,7 @@ pub fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> 
 /// All revocation lists of a file.
 ///
 /// # Errors
-/// There is none, or the encoding is malformed.
+/// There is no list, or the encoding is malformed.
 pub fn revocation_lists(file: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
     const CALL: &str = "X509_LOOKUP_load_file()";
     let text = text(file, CALL)?;

@@ -1,7 +1,7 @@
 //! Protection of records that are sent (RFC 8446, 5.2 and 5.3; RFC 5246, 6.2.3.3).
 //!
-//! Called by [`Established`](crate::established::Established). The plaintext is copied once, into
-//! the record in its place in the output, and sealed there by AWS-LC.
+//! Called by [`Established`](crate::established::Established). Large plaintext in one piece is sealed by AWS-LC
+//! into the record in its place in the output; other plaintext is copied there first.
 
 use std::fmt;
 
@@ -23,6 +23,13 @@ const HEADER_BYTES: usize = 5;
 /// Bytes of a tag, with every cipher.
 const TAG_BYTES: usize = 16;
 
+/// Bytes of additional data: in TLS 1.2, a sequence number and a header; in TLS 1.3, a header.
+const AAD_BYTES_MAX: usize = 8 + HEADER_BYTES;
+
+/// From this size on, a copy of the content costs more than what a cipher adds for content that is apart from
+/// the record.
+const APART_BYTES_MIN: usize = 2048;
+
 /// Where the explicit part of the nonces of GCM in TLS 1.2 begins (RFC 5288, 3).
 const EXPLICIT_AT: usize = 4;
 
@@ -37,7 +44,7 @@ pub enum SealingCipher {
     Chacha20Poly1305,
 }
 
-/// What is needed to seal the records of this side. The key is wiped when it is dropped.
+/// The state needed to seal the records of this side. The key is wiped on drop.
 pub struct Sealing {
     key: AeadKey,
     cipher: SealingCipher,
@@ -58,7 +65,7 @@ impl Sealing {
         Ok(Sealing { key, cipher, iv, tls13, sequence })
     }
 
-    /// For another party, which goes on after `sequence` records.
+    /// For another party, which continues after `sequence` records.
     pub(crate) fn hand_over(mut self, sequence: u64) -> Sealing {
         self.sequence = sequence;
         if self.has_explicit_nonces() {
@@ -154,7 +161,8 @@ impl Sealer {
         self.sequence
     }
 
-    /// Appends records with all of `content`, each with at most `record_bytes` of it.
+    /// Writes records with all of `content`, each with at most `record_bytes` of it, at `at`: over what stands
+    /// there, and beyond the end of `output`. Returns where they end.
     ///
     /// # Errors
     /// The cipher's.
@@ -164,12 +172,26 @@ impl Sealer {
         content: &[&[u8]],
         record_bytes: usize,
         output: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+        mut at: usize,
+    ) -> Result<usize, Error> {
         let mut left = content.iter().map(|part| part.len()).sum::<usize>();
         let (mut parts, mut part) = (content.iter(), &[][..]);
         while left > 0 {
             let bytes = left.min(record_bytes.min(PLAINTEXT_BYTES_MAX));
             left -= bytes;
+            while part.is_empty()
+                && let Some(next) = parts.next()
+            {
+                part = next;
+            }
+            if bytes >= APART_BYTES_MIN
+                && let Some((near, far)) = part.split_at_checked(bytes)
+            {
+                part = far;
+                at = self.seal_apart(kind, near, output, at)?;
+                continue;
+            }
+            output.truncate(at);
             let begin = self.begin(kind, bytes, output);
             let mut missing = bytes;
             while missing > 0 {
@@ -183,17 +205,66 @@ impl Sealer {
                 }
             }
             self.complete(kind, bytes, begin, output)?;
+            at = output.len();
         }
-        Ok(())
+        Ok(at)
+    }
+
+    /// Writes a record whose content is in one piece, without a copy of it.
+    fn seal_apart(
+        &mut self,
+        kind: u8,
+        content: &[u8],
+        output: &mut Vec<u8>,
+        at: usize,
+    ) -> Result<usize, Error> {
+        let (outer, explicit, inner) = self.shape(kind);
+        let begin = at + HEADER_BYTES + explicit;
+        let end = begin + content.len() + inner + TAG_BYTES;
+        if output.len() < end {
+            output.resize(end, 0);
+        }
+        let nonce = self.nonce();
+        output[at..at + HEADER_BYTES].copy_from_slice(&header(outer, end - at - HEADER_BYTES));
+        output[at + HEADER_BYTES..begin].copy_from_slice(&nonce[NONCE_LEN - explicit..]);
+        let (sealed, behind) = output[begin..end].split_at_mut(content.len());
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let (aad, aad_bytes) = self.aad(kind, content.len());
+        let aad = Aad::from(&aad[..aad_bytes]);
+        let inner = &[kind][..inner];
+        let result = self.key.seal_out_of_place_scatter(nonce, aad, content, sealed, inner, behind);
+        // A nonce is never used twice, not even after errors.
+        self.sequence += 1;
+        result.map_err(|_| rustls::Error::EncryptError)?;
+        Ok(end)
+    }
+
+    /// The type in the header of a record, the bytes of its explicit nonce, and of its inner type.
+    fn shape(&self, kind: u8) -> (u8, usize, usize) {
+        match (self.tls13, self.explicit) {
+            (true, _) => (APPLICATION_DATA, 0, 1),
+            (false, true) => (kind, NONCE_LEN - EXPLICIT_AT, 0),
+            (false, false) => (kind, 0, 0),
+        }
+    }
+
+    /// The additional data of the next record, with so many bytes of content, and their number.
+    fn aad(&self, kind: u8, bytes: usize) -> ([u8; AAD_BYTES_MAX], usize) {
+        let mut aad = [0; AAD_BYTES_MAX];
+        if self.tls13 {
+            let header = header(APPLICATION_DATA, bytes + 1 + TAG_BYTES);
+            aad[..HEADER_BYTES].copy_from_slice(&header);
+            return (aad, HEADER_BYTES);
+        }
+        aad[..8].copy_from_slice(&self.sequence.to_be_bytes());
+        aad[8..].copy_from_slice(&header(kind, bytes));
+        (aad, AAD_BYTES_MAX)
     }
 
     /// Appends what precedes the content of a record. Returns where the content begins.
     fn begin(&self, kind: u8, bytes: usize, output: &mut Vec<u8>) -> usize {
-        let (outer, added) = match (self.tls13, self.explicit) {
-            (true, _) => (APPLICATION_DATA, 1),
-            (false, true) => (kind, NONCE_LEN - EXPLICIT_AT),
-            (false, false) => (kind, 0),
-        };
+        let (outer, explicit, inner) = self.shape(kind);
+        let added = explicit + inner;
         output.reserve(HEADER_BYTES + added + bytes + TAG_BYTES);
         output.extend_from_slice(&header(outer, bytes + added + TAG_BYTES));
         if self.explicit {
@@ -211,17 +282,13 @@ impl Sealer {
         output: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let nonce = Nonce::assume_unique_for_key(self.nonce());
-        let sealed = if self.tls13 {
+        if self.tls13 {
             output.push(kind);
-            let aad = header(APPLICATION_DATA, bytes + 1 + TAG_BYTES);
-            self.key.seal_in_place_separate_tag(nonce, Aad::from(aad), &mut output[begin..])
-        } else {
-            let mut aad = [0; 8 + HEADER_BYTES];
-            aad[..8].copy_from_slice(&self.sequence.to_be_bytes());
-            aad[8..].copy_from_slice(&header(kind, bytes));
-            self.key.seal_in_place_separate_tag(nonce, Aad::from(aad), &mut output[begin..])
-        };
-        // A nonce is never used twice, no matter what happens.
+        }
+        let (aad, aad_bytes) = self.aad(kind, bytes);
+        let aad = Aad::from(&aad[..aad_bytes]);
+        let sealed = self.key.seal_in_place_separate_tag(nonce, aad, &mut output[begin..]);
+        // A nonce is never used twice, not even after errors.
         self.sequence += 1;
         let tag = sealed.map_err(|_| rustls::Error::EncryptError)?;
         output.extend_from_slice(tag.as_ref());

@@ -27,7 +27,7 @@ pub const SESSION_TIMEOUT: Duration = Duration::from_secs(300);
 /// Plaintext in a record: at least, and at most.
 const RECORD_BYTES: std::ops::RangeInclusive<usize> = 32..=16384;
 
-/// What rustls counts into its size of fragments: the header of a record.
+/// The header of a record, which rustls includes in its size of fragments.
 const HEADER_BYTES: usize = 5;
 
 /// Tickets that a client gets after a full handshake with TLS 1.3.
@@ -56,11 +56,11 @@ impl Versions {
     }
 }
 
-/// How clients are asked for certificates (`ssl_verify_client`). What a missing or distrusted one
-/// leads to is decided by the code that serves the request.
+/// The request for client certificates (`ssl_verify_client`). The code that serves the request handles a
+/// missing or untrusted certificate.
 #[derive(Clone, Debug)]
 pub struct ClientCertificates {
-    /// Whom to trust: with `optional_no_ca`, perhaps no certificate authority.
+    /// Trusted authorities; with `optional_no_ca`, possibly none.
     pub verifier: Arc<Verifier>,
     /// Certificates whose subjects are sent to the client (`ssl_client_certificate`).
     pub named: Vec<CertificateDer<'static>>,
@@ -68,12 +68,12 @@ pub struct ClientCertificates {
     pub keeps_path: bool,
 }
 
-/// What a server is made from.
+/// The settings of a server.
 #[derive(Debug, Default)]
 pub struct ServerSettings {
     /// Certificates with keys, of different types.
     pub identities: Vec<Identity>,
-    /// In place of identities that are added later ([`TlsServer::with_identities`]): what tells them
+    /// For identities that are added later ([`TlsServer::with_identities`]): an identifier that differs
     /// from those of other servers, so that no session is resumed with another one.
     pub names: Vec<Vec<u8>>,
     /// Protocol versions.
@@ -86,13 +86,13 @@ pub struct ServerSettings {
     pub groups: Groups,
     /// Application protocols in order of preference; empty: none is negotiated.
     pub alpn: Vec<Vec<u8>>,
-    /// `None`: clients are not asked.
+    /// `None`: no certificates are requested.
     pub client_certificates: Option<ClientCertificates>,
     /// `None`: no tickets.
     pub tickets: Option<Arc<TicketKeys>>,
     /// `None`: no cache. Used without tickets, and with early data.
     pub cache: Option<Arc<SessionCache>>,
-    /// For how long sessions can be resumed; `None`: [`SESSION_TIMEOUT`].
+    /// The time during which sessions can be resumed; `None`: [`SESSION_TIMEOUT`].
     pub session_timeout: Option<Duration>,
     /// Maximum of early data in bytes; zero: none is accepted. Needs the cache: only with it can a
     /// session be used once, which keeps early data from being replayed.
@@ -103,11 +103,11 @@ pub struct ServerSettings {
     pub compresses_certificates: bool,
     /// Sessions may leave sealing to another party ([`Session::offload`](crate::Session::offload)).
     pub offloads: bool,
-    /// Where the secrets of connections are written (`ssl_key_log`).
+    /// The log of secrets (`ssl_key_log`).
     pub key_log: Option<Arc<dyn KeyLog>>,
 }
 
-/// A server, as connections use it: shared, and never changed.
+/// A server for connections: shared and immutable.
 #[derive(Clone, Debug)]
 pub struct TlsServer {
     pub(crate) config: Arc<ServerConfig>,
@@ -123,7 +123,7 @@ impl TlsServer {
     /// Combines settings.
     ///
     /// # Errors
-    /// They exclude each other, or leave nothing.
+    /// The settings exclude each other, or leave no suites.
     pub fn new(settings: ServerSettings) -> Result<TlsServer, Error> {
         let mut provider = provider(&settings.ciphers, &settings.groups, settings.versions)?;
         provider.cipher_suites.iter_mut().for_each(|suite| *suite = transcript::restoring(*suite));
@@ -200,8 +200,8 @@ impl TlsServer {
     }
 }
 
-/// Of what sessions must not be carried into another server: the certificates, and the demands on
-/// clients.
+/// A hash of the properties that a session must not carry into another server: the certificates, and the
+/// requirements for clients.
 fn context(settings: &ServerSettings) -> Vec<u8> {
     let mut hash = digest::Context::new(&digest::SHA256);
     let mut add = |bytes: &[u8]| {

@@ -42,7 +42,7 @@ pub(crate) const CIPHERTEXT_BYTES_MAX: usize = PLAINTEXT_BYTES_MAX + 2048;
 /// not the number of records.
 const JOINING_BYTES_MAX: usize = 128 * 1024;
 
-/// The same for a server that asks for no certificate: nothing is longer than a second hello.
+/// The same for a server that requests no certificate: the longest message is a second hello.
 const JOINING_BYTES_MAX_ANONYMOUS: usize = HELLO_BYTES_MAX + 2 * 1024;
 
 /// The known values of `content_type` (RFC 8446, 5.1).
@@ -51,10 +51,10 @@ const CONTENT_TYPES: RangeInclusive<u8> = 20..=23;
 /// rustls' word for a client for which no certificate was chosen.
 const NO_IDENTITY: &str = "no server certificate chain resolved";
 
-/// A fatal alert, before there are keys: nothing in common.
+/// A fatal alert before there are keys: no parameters in common.
 const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
 
-/// Why [`Session::open`] returned.
+/// The reason why [`Session::open`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// There is no further complete record.
@@ -74,7 +74,7 @@ pub struct OpenProgress {
     pub consumed: usize,
     /// Bytes of plaintext written.
     pub written: usize,
-    /// Why it went no further.
+    /// The reason for stopping.
     pub stop: Stop,
 }
 
@@ -108,12 +108,13 @@ pub struct Session {
     early_data: bool,
     /// No certificate suits the client.
     lacks_identity: bool,
-    /// Its keys may be handed over.
+    /// The keys may be handed over.
     offloads: bool,
     /// Maximum of plaintext in a record.
     record_bytes: usize,
     client_certificates: Option<Arc<ClientCertificates>>,
-    /// What the peer's certificate is worth; `None`: it presented none, or was not asked.
+    /// The verification result of the peer's certificate; `None`: the peer presented none, or none was
+    /// requested.
     trust: Option<Result<(), Distrust>>,
     /// From the peer's certificate to a trusted one.
     path: Vec<CertificateDer<'static>>,
@@ -121,7 +122,7 @@ pub struct Session {
     session_id: Option<Box<[u8]>>,
     sigalg: Option<&'static str>,
     client_sigalg: Option<&'static str>,
-    /// Hellos of the client that rustls does not see as they were sent, until the handshake is complete.
+    /// Hellos of the client that were changed for rustls, until the handshake is complete.
     hidden: Vec<MaskedHello>,
 }
 
@@ -269,7 +270,7 @@ impl Session {
         if let [first] = &self.hidden[..]
             && let Some(second) = transcript::hide_second(record, first)
         {
-            // The first one comes here again at the beginning, and is hidden already.
+            // The first record is processed again at the beginning, and is already hidden.
             self.hidden.push(second);
         }
         if self.joining.is_empty() {
@@ -294,7 +295,7 @@ impl Session {
         }
     }
 
-    /// Lets rustls process records; returns how many of their bytes it no longer needs.
+    /// Passes records to rustls; returns the number of their bytes that it no longer needs.
     fn process(
         &mut self,
         records: &mut [u8],
@@ -365,7 +366,7 @@ impl Session {
         }
         self.slow = false;
         self.early_data = false;
-        // The verifier is not kept: a later generation may have another one.
+        // The verifier is not kept, because a later generation may have another one.
         let wanted = self.client_certificates.take();
         if let (Some(wanted), Some(chain)) =
             (&wanted, self.common().ok().and_then(CommonState::peer_certificates))
@@ -400,8 +401,8 @@ impl Session {
         Ok(())
     }
 
-    /// Appends the alert that rustls has for a failure. rustls is not called any more after that: it
-    /// may still refer to records that are gone by then.
+    /// Appends the alert that rustls has for a failure. rustls is not called after that, because it may
+    /// refer to records that no longer exist.
     fn take_alert(&mut self, records: &mut [u8], output: &mut Vec<u8>) {
         while self.common().is_ok_and(CommonState::wants_write) {
             let taken = match &mut self.connection {
@@ -422,8 +423,8 @@ impl Session {
     /// Notes a failure; `output` is what the failed call has appended.
     fn fail(&mut self, error: Error, output: &mut Vec<u8>, begin: usize) -> Error {
         let error = match error {
-            // In rustls' eyes it is the server that lacks a certificate; in OpenSSL's and in the
-            // RFC's, the two have nothing in common.
+            // rustls reports a missing certificate of the server; OpenSSL and the RFC treat that as no
+            // parameters in common.
             Error::Connection(rustls::Error::General(text)) if text == NO_IDENTITY => {
                 output.truncate(begin);
                 output.extend_from_slice(&HANDSHAKE_FAILURE);
@@ -446,6 +447,23 @@ impl Session {
     /// # Errors
     /// The session is not ready for data, has ended its side, or has failed.
     pub fn seal(&mut self, plain: &[&[u8]], output: &mut Vec<u8>) -> Result<(), Error> {
+        let at = output.len();
+        let end = self.seal_over(plain, output, at)?;
+        output.truncate(end);
+        Ok(())
+    }
+
+    /// Writes records with all of `plain` at `at`: over what stands there, and beyond the end of `output`. Returns
+    /// where they end; what follows is meaningless. So memory that is used again needs not be cleared.
+    ///
+    /// # Errors
+    /// As for [`seal`](Self::seal).
+    pub fn seal_over(
+        &mut self,
+        plain: &[&[u8]],
+        output: &mut Vec<u8>,
+        at: usize,
+    ) -> Result<usize, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -453,16 +471,18 @@ impl Session {
             return Err(Error::State("data after the end"));
         }
         if let SessionState::Established(session) = &mut self.connection {
-            return session.seal(plain, self.record_bytes, output);
+            return session.seal(plain, self.record_bytes, output, at);
         }
+        output.truncate(at);
         match plain {
-            [] | [[]] => Ok(()),
-            [plain] => self.write(plain, output),
-            parts => self.write(&parts.concat(), output),
+            [] | [[]] => {}
+            [plain] => self.write(plain, output)?,
+            parts => self.write(&parts.concat(), output)?,
         }
+        Ok(output.len())
     }
 
-    /// Appends `close_notify` to `output`, unless it has been sent: this side sends nothing more.
+    /// Appends `close_notify` to `output`, unless it has been sent: this side sends no more data.
     pub fn end(&mut self, output: &mut Vec<u8>) {
         if !self.closed && !self.is_handshaking() {
             match &mut self.connection {
@@ -529,7 +549,7 @@ impl Session {
     /// of it is appended to `output`.
     ///
     /// # Errors
-    /// Nothing more may be sealed with these keys, and they cannot be replaced.
+    /// No more records may be sealed with these keys, and they cannot be replaced.
     pub fn sealed(&mut self, records: u64, output: &mut Vec<u8>) -> Result<(), Error> {
         match &mut self.connection {
             SessionState::Established(session) => session.sealed(records, output),
@@ -537,7 +557,7 @@ impl Session {
         }
     }
 
-    /// Whether the session has ended because the peer wanted new keys that nothing can use.
+    /// Whether the session has ended because the peer requested new keys that are not supported.
     pub fn needs_keys(&self) -> bool {
         self.needs_keys
     }
@@ -554,7 +574,7 @@ impl Session {
         self.common().is_ok_and(CommonState::is_handshaking)
     }
 
-    /// Whether nothing is kept of what was received: no part of a handshake message.
+    /// Whether no received data is buffered: no part of a handshake message.
     pub fn is_quiet(&self) -> bool {
         match &self.connection {
             SessionState::Established(session) => session.is_quiet(),
@@ -576,7 +596,7 @@ impl Session {
         }
     }
 
-    /// A fact, which rustls knows, or else was kept.
+    /// A fact, from rustls or from the kept copy.
     fn fact<'a, T>(
         &'a self,
         known: impl FnOnce(&'a CommonState) -> Option<T>,
@@ -598,6 +618,11 @@ impl Session {
 
     fn handshake_kind(&self) -> Option<HandshakeKind> {
         self.fact(CommonState::handshake_kind, |kept| kept.handshake)
+    }
+
+    /// Whether the protocol is TLS 1.3.
+    pub fn is_tls13(&self) -> bool {
+        self.version() == Some(ProtocolVersion::TLSv1_3)
     }
 
     /// The version of the protocol, in OpenSSL's words; `None`: not negotiated yet, as everything
@@ -638,7 +663,7 @@ impl Session {
         self.fact(CommonState::alpn_protocol, |kept| kept.alpn.as_deref())
     }
 
-    /// On a server: the name that the client asked for.
+    /// On a server: the name requested by the client.
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
@@ -684,8 +709,8 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// The length of the first record with its header; `None`: it is not complete. What cannot be a
-/// record is taken as one, for rustls to refuse it.
+/// The length of the first record with its header; `None` if it is incomplete. Invalid records are passed
+/// to rustls, which refuses them.
 fn record_len(input: &[u8]) -> Option<usize> {
     let (kind, rest) = input.split_first()?;
     if !CONTENT_TYPES.contains(kind) {

@@ -1,6 +1,6 @@
 //! Single steps of rustls' unbuffered connections: each acts upon the state that a call has led to.
 //!
-//! Called by [`Session`](crate::Session), which knows what comes when.
+//! Called by [`Session`](crate::Session), which determines their order.
 
 use rustls::CommonState;
 use rustls::server::ServerConnectionData;
@@ -15,7 +15,7 @@ use crate::session::PLAINTEXT_BYTES_MAX;
 /// tag.
 const OVERHEAD_BYTES: usize = 5 + 8 + 1 + 16;
 
-/// Where plaintext goes.
+/// The destination of plaintext.
 pub(crate) struct PlaintextSink<'a> {
     pub(crate) room: &'a mut [u8],
     pub(crate) written: usize,
@@ -30,7 +30,7 @@ impl PlaintextSink<'_> {
     }
 }
 
-/// What a single call of rustls led to.
+/// The result of a single call of rustls.
 pub(crate) enum TlsStep {
     /// Call again.
     Again,
@@ -75,7 +75,7 @@ pub(crate) fn step<'c, 'i, Data>(
     (discard, step)
 }
 
-/// Takes a message of rustls' own that is to be sent; false: there is none.
+/// Takes a message that rustls wants to send; false if there is none.
 pub(crate) fn take_message<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     output: &mut Vec<u8>,
@@ -124,7 +124,7 @@ pub(crate) fn write<Data>(
     }
 }
 
-/// Whether a connection has completed its handshake, and waits for nothing.
+/// Whether a connection has completed its handshake and is idle.
 pub(crate) fn is_idle(connection: &CommonState) -> bool {
     !connection.is_handshaking() && !connection.wants_write()
 }

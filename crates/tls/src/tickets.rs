@@ -180,7 +180,7 @@ impl TicketKeys {
     }
 }
 
-/// The current key and the previous one, after replacing them if it is time.
+/// The current key and the previous one, after replacing them if due.
 fn rotated(
     rotation: &Mutex<Rotation>,
     lifetime: Duration,
@@ -190,7 +190,7 @@ fn rotated(
     if age >= lifetime
         && let Some(key) = TicketKey::generate()
     {
-        // After a pause, even the key that was current is too old to be of use.
+        // After a pause, even the previously current key is too old.
         rotation.keys.truncate(if age >= lifetime * 2 { 0 } else { 1 });
         rotation.keys.insert(0, Arc::new(key));
         rotation.since = Instant::now();
@@ -203,7 +203,7 @@ fn rotated(
 pub(crate) struct Tickets {
     pub(crate) keys: Arc<TicketKeys>,
     pub(crate) lifetime: Duration,
-    /// What the server demands of clients, as a hash.
+    /// The server's requirements for clients, as a hash.
     pub(crate) context: Vec<u8>,
 }
 

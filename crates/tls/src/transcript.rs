@@ -1,11 +1,11 @@
 //! ClientHellos with server names that rustls does not accept, such as `-x.example.com`.
 //!
-//! rustls ends the handshake at such a name; OpenSSL, and so nginx, does not. So before rustls sees the
-//! hello, the type of the extension becomes one that nothing knows and rustls skips ([`hide`]); the name is
-//! read here. What both sides hash is the hello as it was sent (RFC 8446, 4.4.1). That is why the hash
-//! functions of servers ([`restoring`]) put the two bytes back wherever rustls hashes this hello. If that
-//! ever failed, the hashes of the two sides would differ, and with them all that is derived from them: the
-//! handshake fails then. It cannot succeed with two views of a hello.
+//! rustls ends the handshake at such a name; OpenSSL, and so nginx, does not. So before the hello is passed
+//! to rustls, the type of the extension is replaced by an unassigned one, which rustls skips ([`hide`]);
+//! the name is read here. What both sides hash is the hello as it was sent (RFC 8446, 4.4.1). That is why
+//! the hash functions of servers ([`restoring`]) put the two bytes back wherever rustls hashes this hello.
+//! If that ever failed, the hashes of the two sides would differ, and with them all that is derived from
+//! them: the handshake fails then. It cannot succeed with two views of a hello.
 //!
 //! Used by [`Acceptor`](crate::Acceptor) and [`Session`](crate::Session).
 
@@ -16,15 +16,16 @@ use std::sync::LazyLock;
 use aws_lc_rs::digest;
 use rustls::crypto::CipherSuiteCommon;
 use rustls::crypto::hash::{Context, Hash, HashAlgorithm, Output};
+use rustls::crypto::tls13::Hkdf;
 use rustls::pki_types::ServerName;
 use rustls::{SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite};
 
-use crate::ciphers;
+use crate::{ciphers, derivation};
 
 /// Type, length, version and random number of a hello: no other message begins like this.
 const HEAD_BYTES: usize = 4 + 2 + 32;
 
-/// Where the random number is.
+/// The position of the random number.
 const RANDOM: std::ops::Range<usize> = 6..HEAD_BYTES;
 
 /// `handshake_type`
@@ -44,7 +45,7 @@ const PRIVATE: std::ops::Range<u16> = 0xff40..0xffff;
 #[derive(Clone, Debug)]
 pub(crate) struct MaskedHello {
     head: [u8; HEAD_BYTES],
-    /// Where the type of the extension is.
+    /// The position of the extension's type.
     at: usize,
 }
 
@@ -79,7 +80,7 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// Looks for the extension in a complete message. `None`: rustls may see it as it is.
+/// Searches for the extension in a complete message. `None`: the message can be passed to rustls unchanged.
 fn find(message: &[u8]) -> Option<NameExtension> {
     let mut fields = FieldReader(message);
     let head = fields.take(HEAD_BYTES)?;
@@ -127,7 +128,7 @@ fn host_name(contents: &[u8]) -> Option<&[u8]> {
     (is_only && is_name).then_some(name)
 }
 
-/// Whether nginx looks for a server of this name (`ngx_http_validate_host`).
+/// Whether nginx searches for a server of this name (`ngx_http_validate_host`).
 fn is_host(name: &str) -> bool {
     let is_allowed = |byte: u8| byte > b' ' && !matches!(byte, b'/' | b':' | 0x7f);
     name.bytes().all(is_allowed) && !name.contains("..")
@@ -146,13 +147,13 @@ pub(crate) fn hide(received: &mut [u8]) -> Option<(MaskedHello, Option<String>)>
     Some((MaskedHello { head, at }, name))
 }
 
-/// The same for the second hello of a client, which the server has asked for.
+/// The same for the second hello of a client, which the server has requested.
 pub(crate) fn hide_second(received: &mut [u8], first: &MaskedHello) -> Option<MaskedHello> {
     let is_second = received.get(5..5 + HEAD_BYTES)?.get(RANDOM) == first.head.get(RANDOM);
     if is_second { hide(received).map(|(hidden, _)| hidden) } else { None }
 }
 
-/// Where each piece of a message begins, and how long it is.
+/// The start and length of each piece of a message.
 type Pieces = Vec<(usize, usize)>;
 
 /// The first message in records, and where it is in them.
@@ -177,7 +178,7 @@ fn message(received: &[u8]) -> Option<(Cow<'_, [u8]>, Pieces)> {
     }
 }
 
-/// Where a byte of the message is.
+/// The position of a byte of the message.
 fn place(records: &[(usize, usize)], mut at: usize) -> Option<usize> {
     for (begin, len) in records {
         match at.checked_sub(*len) {
@@ -273,7 +274,7 @@ impl Context for RunningHash {
     }
 }
 
-/// The suites, with hash functions that restore hellos.
+/// The suites, with hash functions that restore hellos, and our own derivation of keys.
 static SUITES: LazyLock<Vec<SupportedCipherSuite>> =
     LazyLock::new(|| ciphers::all().map(with_own_hash).collect());
 
@@ -283,7 +284,7 @@ pub(crate) fn restoring(suite: SupportedCipherSuite) -> SupportedCipherSuite {
     known.copied().unwrap_or(suite)
 }
 
-/// Made once for each suite, for as long as the process lives.
+/// Made once for each suite, and kept until the process ends.
 fn with_own_hash(suite: SupportedCipherSuite) -> SupportedCipherSuite {
     let common = |common: &CipherSuiteCommon| {
         let hash_provider: &'static dyn Hash = match common.hash_provider.algorithm() {
@@ -303,6 +304,11 @@ fn with_own_hash(suite: SupportedCipherSuite) -> SupportedCipherSuite {
         }
         SupportedCipherSuite::Tls13(suite) => {
             let Tls13CipherSuite { hkdf_provider, aead_alg, quic, .. } = *suite;
+            let hkdf_provider: &'static dyn Hkdf = match suite.common.hash_provider.algorithm() {
+                HashAlgorithm::SHA256 => &derivation::SHA256,
+                HashAlgorithm::SHA384 => &derivation::SHA384,
+                _ => hkdf_provider,
+            };
             let own =
                 Tls13CipherSuite { common: common(&suite.common), hkdf_provider, aead_alg, quic };
             SupportedCipherSuite::Tls13(Box::leak(Box::new(own)))

@@ -39,7 +39,7 @@ use crate::list::List;
 use crate::path::Search;
 use crate::transcript;
 
-/// Whose certificate it is.
+/// The owner of the certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A client's, presented to a server.
@@ -48,12 +48,12 @@ pub enum Role {
     Server,
 }
 
-/// Why a chain is not trusted, in OpenSSL's words (`X509_verify_cert_error_string`).
+/// The reason why a chain is not trusted, in OpenSSL's wording (`X509_verify_cert_error_string`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distrust(pub &'static str);
 
 impl Distrust {
-    /// Nothing leads from the certificate to a trusted one.
+    /// There is no path from the certificate to a trusted one.
     pub(crate) const NO_ISSUER: Distrust = Distrust("unable to get local issuer certificate");
     pub(crate) const NO_ISSUER_AT_ALL: Distrust =
         Distrust("unable to verify the first certificate");
@@ -126,7 +126,7 @@ impl fmt::Display for Distrust {
 
 impl std::error::Error for Distrust {}
 
-/// What chains are verified against.
+/// The trusted certificates and lists for verification.
 pub struct Verifier {
     trusted: Vec<CertificateDer<'static>>,
     anchors: Vec<TrustAnchor<'static>>,
@@ -185,15 +185,15 @@ impl Verifier {
         Ok(Verifier { trusted, anchors, revoked, old_lists, lists: all, depth, digest })
     }
 
-    /// Tells it from verifiers that may come to another result: the hash of all that it consists of.
+    /// Distinguishes it from verifiers with other results: a hash of all its parts.
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
-    /// Verifies a chain: the peer's own certificate, and those that it sent along.
+    /// Verifies a chain: the peer's own certificate, and the others that it sent.
     ///
     /// # Errors
-    /// Why it is not trusted.
+    /// The reason why it is not trusted.
     pub fn verify(
         &self,
         chain: &[CertificateDer<'_>],
@@ -213,11 +213,11 @@ impl Verifier {
         self.find_path(chain, role, now).map(drop)
     }
 
-    /// As [`verify`](Self::verify); returns the path: the peer's certificate, those above it, and a
+    /// Like [`verify`](Self::verify); returns the path: the peer's certificate, those above it, and a
     /// trusted one.
     ///
     /// # Errors
-    /// Why it is not trusted.
+    /// The reason why it is not trusted.
     pub fn find_path(
         &self,
         chain: &[CertificateDer<'_>],
@@ -230,7 +230,7 @@ impl Verifier {
             let owned = |one: &Certificate<'_>| CertificateDer::from(one.der().to_vec());
             path.iter().map(owned).collect()
         };
-        // What webpki has not seen begins with its last certificate.
+        // The part not verified by webpki begins with its last certificate.
         let mut path = Vec::new();
         let mut seen = 0;
         let known;
@@ -276,7 +276,7 @@ impl Verifier {
         Search { trusted, others, lists, has_lists, role, depth, now }
     }
 
-    /// Looks for a trusted certificate in the list of its issuer: webpki does not see it.
+    /// Searches for a trusted certificate in the list of its issuer, which webpki does not check.
     fn not_revoked(&self, own: &CertificateDer<'_>, now: SystemTime) -> Result<(), Distrust> {
         const UNKNOWN: Distrust = Distrust("unable to get certificate CRL");
         if self.revoked.is_empty() && self.old_lists.is_empty() {
@@ -299,7 +299,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Looks for a certificate in the lists of version 1 of its issuer. False: there is none.
+    /// Searches for a certificate in its issuer's lists of version 1. False if there is no list.
     fn find_in_old_lists(
         &self,
         certificate: &Certificate<'_>,
@@ -431,7 +431,7 @@ fn is_self_issued(certificate: &CertificateDer<'_>) -> bool {
     Certificate::parse(certificate).is_some_and(|certificate| certificate.is_self_issued())
 }
 
-/// The encoded subjects of certificates, which tell clients what to present.
+/// The encoded subjects of certificates, by which clients choose theirs.
 pub(crate) fn subjects(certificates: &[CertificateDer<'_>]) -> Vec<DistinguishedName> {
     let subject = |certificate| {
         let anchor = webpki::anchor_from_trusted_cert(certificate).ok()?;
@@ -513,7 +513,7 @@ fn key_of_version_1<'a>(
 }
 
 thread_local! {
-    /// The algorithm of the signature that was verified last on this thread: rustls does not tell.
+    /// The algorithm of the signature that was verified last on this thread, which rustls does not expose.
     static VERIFIED: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
 }
 
@@ -522,7 +522,7 @@ pub(crate) fn take_verified() -> Option<SignatureScheme> {
     VERIFIED.take()
 }
 
-/// Accepts any certificate of a client that has its key: what it is worth is decided later.
+/// Accepts any certificate of a client that has its key; it is verified later.
 #[derive(Debug)]
 pub(crate) struct AnyClientVerifier {
     pub(crate) algorithms: WebPkiSupportedAlgorithms,

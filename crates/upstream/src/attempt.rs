@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::ask::BalanceInput;
 use crate::balance::{self, Cursor, Tried};
+use crate::balance_input::BalanceInput;
 use crate::conf::{ServerMode, Sticky};
 use crate::group::Group;
 use crate::peer::{Peer, ms};
@@ -37,9 +37,9 @@ pub struct Attempt {
     pub(crate) tried: Tried,
     /// The position of the last one, in its tier.
     last: Option<usize>,
-    /// Those of the tier that have not acted on the request, and may be tried again after all others.
+    /// Peers of the tier that have not acted on the request, and may be tried again after all others.
     repeatable: Option<Box<Tried>>,
-    /// With a `queue`: the states of all peers tried, whose positions may change later.
+    /// With a `queue`: the states of all tried peers, whose positions may change later.
     asked: Vec<u64>,
     /// Number of peers that may still be tried; `None` before the first choice.
     tries: Option<usize>,
@@ -106,7 +106,7 @@ impl Attempt {
         self.next_for(now, false)
     }
 
-    /// As [`next`](Self::next); `waited`: the request comes from the queue.
+    /// Like [`next`](Self::next); `waited`: the request comes from the queue.
     pub(crate) fn next_for(&mut self, now: Instant, waited: bool) -> NextPeer {
         let at = ms(now);
         let bound = self.bound(at);
@@ -268,7 +268,7 @@ pub struct SessionLearner {
 }
 
 impl SessionLearner {
-    /// Learns it.
+    /// Records the session.
     pub fn note(self, now: Instant) {
         self.sessions.learn(&self.session, self.peer.sid(), self.created, ms(now));
     }

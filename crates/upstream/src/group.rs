@@ -1,4 +1,4 @@
-//! A group: the servers of an `upstream` block, or those that an address or a name stands for.
+//! A group: the servers of an `upstream` block, or of an address or a name.
 //!
 //! Shared by all workers. One lock guards the choice of a peer; it is held for some dozens of
 //! nanoseconds per peer. Addresses come from the resolver through [`Group::set_addresses`], results
@@ -46,7 +46,7 @@ pub struct Group {
 /// The mutable state of a group.
 pub(crate) struct GroupState {
     pub(crate) roster: Arc<Roster>,
-    /// Which servers have their addresses: names have to be resolved first.
+    /// The servers with known addresses: names have to be resolved first.
     known: Vec<bool>,
     /// The tasks that wait for them.
     waiters: Vec<Waker>,
@@ -61,7 +61,7 @@ pub struct Resolved {
     pub address: SocketAddr,
     /// The target of the SRV record with its port (`a.backend.example:8080`); `None` without one.
     pub target: Option<Box<str>>,
-    /// The weight of the SRV record; counts if the `server` says nothing else. 1 without one.
+    /// The weight of the SRV record, used unless the `server` sets one. 1 without a record.
     pub weight: u32,
     /// The record does not have the best priority.
     pub backup: bool,
@@ -126,7 +126,7 @@ impl Group {
         Group::new(GroupConf::of_addresses(name.to_owned(), addresses))
     }
 
-    /// What the block says.
+    /// The settings of the block.
     pub fn conf(&self) -> &GroupConf {
         &self.conf
     }
@@ -196,7 +196,7 @@ impl Group {
     }
 
     /// Resolving a server's name failed: requests that wait for the first result continue without.
-    /// Its addresses, if any, stay.
+    /// The addresses, if any, stay.
     pub fn resolve_failed(&self, server: usize) {
         let mut state = self.lock();
         if let Some(known) = state.known.get_mut(server) {
@@ -317,7 +317,7 @@ impl Group {
         self.pool_id.load(Relaxed)
     }
 
-    /// What keeps them.
+    /// The parameters for keeping them.
     pub(crate) fn pool_token(&self) -> Arc<PoolToken> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,9 +1,9 @@
 //! Groups of upstream servers: the choice of peers, their failures, and their idle connections.
 //!
-//! `http` and `stream` share this crate; it knows no protocol and opens no connection. A request
-//! begins an [`Attempt`] on a [`Group`], takes peers from it until one responds
-//! ([`Attempt::next`]), and reports the outcome to the [`SelectedPeer`]. The state of peers is shared by
-//! all workers and survives reloads. There is no clock inside: `now` is an argument.
+//! Shared by `http` and `stream`; independent of protocols, and never opens connections. A request
+//! begins an [`Attempt`] on a [`Group`], takes peers from it until one responds ([`Attempt::next`]), and
+//! reports the outcome to the [`SelectedPeer`]. The state of peers is shared by all workers and survives
+//! reloads. There is no clock inside: `now` is an argument.
 //!
 //! ```
 //! use std::time::Instant;
@@ -24,11 +24,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod ask;
 mod attempt;
 mod balance;
+mod balance_input;
 pub mod conf;
-mod crc;
 mod group;
 mod idle;
 pub mod names;
@@ -41,8 +40,8 @@ mod stats;
 mod sticky;
 mod wait_queue;
 
-pub use ask::BalanceInput;
 pub use attempt::{Attempt, NextPeer, SessionLearner};
+pub use balance_input::BalanceInput;
 pub use conf::{
     Balancer, GroupConf, Keepalive, LearnConf, QueueConf, ServerConf, ServerLocation, Sticky,
     StickyCookie,

@@ -98,7 +98,7 @@ const UNCHECKED: u8 = 2;
 /// Whether and why a peer is not used, in the terms of status pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// It is used.
+    /// In use.
     Up,
     /// `drain`: only requests bound to it by `sticky` get there.
     Draining,
@@ -220,7 +220,7 @@ impl Peer {
         &self.sid
     }
 
-    /// Its weight.
+    /// The weight.
     pub fn weight(&self) -> u32 {
         self.weight
     }
@@ -235,8 +235,8 @@ impl Peer {
         self.backup
     }
 
-    /// Sets the result of a health check. An unhealthy peer gets no requests; one that becomes
-    /// healthy starts afresh: its failures are forgotten and `slow_start` begins.
+    /// Sets the result of a health check. An unhealthy peer gets no requests; one that becomes healthy
+    /// starts over: its failures are cleared and `slow_start` begins.
     pub fn set_healthy(&self, healthy: bool, now: Instant) {
         let new = if healthy { HEALTHY } else { UNHEALTHY };
         let old = self.state.health.swap(new, Relaxed);
@@ -297,6 +297,7 @@ impl Peer {
     }
 
     /// Whether a request may go there; `bound`: by `sticky`.
+    #[inline]
     pub(crate) fn is_available(&self, now: u64, bound: bool) -> bool {
         let up = match self.down {
             ServerMode::Up => true,
@@ -316,7 +317,7 @@ impl Peer {
         up && self.is_healthy() && !self.is_full()
     }
 
-    /// When a peer that has failed may be used again.
+    /// The time at which a failed peer may be used again.
     pub(crate) fn recovers_at(&self) -> u64 {
         self.state.checked.load(Relaxed).saturating_add(self.fail_timeout_ms + 1)
     }
@@ -354,7 +355,7 @@ impl Peer {
         disabled
     }
 
-    /// A request succeeded: forgets failures, if this was the retry after them.
+    /// A request succeeded: clears failures if it was the retry after them.
     pub(crate) fn worked(&self, now: u64) {
         let state = &self.state;
         if state.accessed.load(Relaxed) < state.checked.load(Relaxed)
@@ -374,12 +375,15 @@ impl Peer {
     }
 
     /// A weight as balancers count it: times [`WEIGHT_SCALE`], less while it starts slowly.
+    #[inline]
     pub(crate) fn scaled(&self, weight: i64, now: u64) -> i64 {
         let full = weight * WEIGHT_SCALE;
         let since = self.state.recovering_since.load(Relaxed);
-        if since == 0 {
-            return full;
-        }
+        if since == 0 { full } else { self.scaled_since(full, since, now) }
+    }
+
+    #[cold]
+    fn scaled_since(&self, full: i64, since: u64, now: u64) -> i64 {
         let elapsed = now.saturating_sub(since);
         if elapsed >= self.slow_start_ms {
             self.state.recovering_since.store(0, Relaxed);
@@ -389,7 +393,7 @@ impl Peer {
         (i128::from(full) * i128::from(elapsed) / i128::from(self.slow_start_ms)) as i64
     }
 
-    /// Its state, for status pages.
+    /// The state, for status pages.
     pub fn availability(&self, now: Instant) -> Availability {
         match (self.down, self.state.health.load(Relaxed)) {
             (ServerMode::Down, _) => Availability::Down,
@@ -427,7 +431,7 @@ impl Peer {
         peer
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn stats(&self) -> PeerStats {
         let state = &self.state;
         PeerStats {

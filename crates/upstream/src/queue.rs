@@ -12,12 +12,12 @@ use crate::attempt::{Attempt, NextPeer};
 use crate::peer::ms;
 use crate::selected_peer::SelectedPeer;
 
-/// Why a request got no peer; both produce 502.
+/// The reason why a request got no peer; both produce 502.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueError {
     /// The queue is full.
     Full,
-    /// None became available in time.
+    /// No peer became available in time.
     TimedOut,
 }
 
@@ -48,11 +48,12 @@ impl<'a> QueueFuture<'a> {
     }
 
     fn enter(&mut self, waker: &Waker) -> Result<u64, QueueError> {
-        if let Some(ticket) = self.ticket {
-            return Ok(ticket);
-        }
         let length = self.attempt.group.conf().queue.map_or(0, |queue| queue.length);
         let mut state = self.attempt.group.lock();
+        if let Some(ticket) = self.ticket {
+            state.waiting.renew(ticket, waker);
+            return Ok(ticket);
+        }
         if state.waiting.len() >= length {
             state.waiting.overflowed();
             return Err(QueueError::Full);
@@ -105,7 +106,7 @@ impl Drop for QueueFuture<'_> {
             state.waiting.leave(ticket);
             state.waiting.first()
         };
-        // The next one in line has to check for itself.
+        // The next waiter has to check for itself.
         if let Some(waker) = next {
             waker.wake();
         }

@@ -1,4 +1,4 @@
-//! Notification that a server has left its group: its name has other addresses now.
+//! Notification that a server was removed from its group, because its name has other addresses now.
 //!
 //! For users that outlive a request, such as sessions of `stream`. They wait in one list per group,
 //! for all workers; it is checked only when a name gets other addresses.

@@ -1,7 +1,7 @@
-//! The peers of a group at one moment: those that are used first, and the backups.
+//! The peers of a group at one time: primary servers and backups.
 //!
-//! A roster never changes; a new result of the resolver makes a new one. An attempt keeps the one
-//! that it began with.
+//! A roster never changes; a new result of the resolver makes a new one. An attempt keeps the roster that
+//! it began with.
 
 use std::sync::{Arc, OnceLock};
 

@@ -28,7 +28,7 @@ pub struct Times {
 pub struct SelectedPeer {
     group: Arc<Group>,
     peer: Arc<Peer>,
-    /// When it was chosen.
+    /// The time at which it was chosen.
     since: u64,
     /// It is the only peer of the group, which is never unavailable.
     single: bool,
@@ -171,7 +171,7 @@ impl SelectedPeer {
         idle::take(&self.group, &self.peer, tag)
     }
 
-    /// As [`idle_take`](Self::idle_take); if this worker has none, one of another worker, which
+    /// Like [`idle_take`](Self::idle_take); if this worker has none, one of another worker, which
     /// takes some tens of microseconds.
     pub async fn idle_take_any(&self, tag: Tag) -> Option<Box<IdleConnection>> {
         match self.idle_take(tag) {
@@ -180,8 +180,8 @@ impl SelectedPeer {
         }
     }
 
-    /// Keeps a connection for later requests if `keepalive` allows it; otherwise closes it. Nothing
-    /// may be in flight on it: the response was read to its end and allows reuse.
+    /// Keeps a connection for later requests if `keepalive` allows it; otherwise closes it. It must have no
+    /// data in flight: the response was read to its end and allows reuse.
     pub fn idle_put(&self, connection: Box<IdleConnection>, tag: Tag) {
         idle::put(&self.group, &self.peer, connection, tag);
     }

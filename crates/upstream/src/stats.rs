@@ -51,15 +51,15 @@ pub struct PeerStats {
     pub received: u64,
     /// Unsuccessful attempts so far.
     pub fails: u64,
-    /// How often it became unavailable.
+    /// The number of times it became unavailable.
     pub unavailable: u64,
-    /// How long it was unavailable, in ms.
+    /// The total time it was unavailable, in ms.
     pub downtime_ms: u64,
     /// Health checks so far.
     pub checks: u64,
     /// Health checks that failed.
     pub failed_checks: u64,
-    /// How often health checks have found it unhealthy.
+    /// The number of times health checks have found it unhealthy.
     pub unhealthy: u64,
     /// Whether the last health check has passed, if there was one.
     pub last_check_passed: Option<bool>,

@@ -1,10 +1,11 @@
 //! The data of `sticky`: IDs of peers, and the sessions that were learnt.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::hash::RandomState;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
+use hashlink::LinkedHashMap;
 use md5::{Digest, Md5};
 
 use crate::conf::LearnConf;
@@ -14,9 +15,7 @@ const SESSION_BYTES: u64 = 128;
 
 /// The ID of a peer without `route`: the MD5 sum of its address, as in nginx.
 pub(crate) fn sid_of(name: &str) -> Box<[u8]> {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let digest = Md5::digest(name.as_bytes());
-    digest.iter().flat_map(|b| [HEX[usize::from(b >> 4)], HEX[usize::from(b & 15)]]).collect()
+    HEXLOWER.encode(&Md5::digest(name.as_bytes())).into_bytes().into()
 }
 
 /// Sessions and the IDs of their servers.
@@ -30,15 +29,14 @@ pub(crate) struct Sessions {
 
 #[derive(Debug, Default)]
 struct StickySessions {
-    sessions: HashMap<[u8; 16], Session>,
-    /// Uses in their order, oldest first; a session counts where its `last` stands.
-    uses: VecDeque<(u64, [u8; 16])>,
+    /// In the order of their last use.
+    sessions: LinkedHashMap<[u8; 16], Session, RandomState>,
 }
 
 #[derive(Debug)]
 struct Session {
     sid: Box<[u8]>,
-    /// When it was used last.
+    /// The time of its last use.
     last: u64,
 }
 
@@ -69,23 +67,18 @@ impl Sessions {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.expire(now, self.timeout_ms);
         let key = key(session);
-        match known.sessions.get_mut(&key) {
-            Some(session) => {
-                if *session.sid != *sid {
-                    session.sid = sid.into();
-                }
-                if std::mem::replace(&mut session.last, now) == now {
-                    return;
-                }
+        if let Some(session) = known.sessions.to_back(&key) {
+            if *session.sid != *sid {
+                session.sid = sid.into();
             }
-            None if created => {
-                while known.sessions.len() >= self.max.max(1) && known.forget_oldest() {}
-                known.sessions.insert(key, Session { sid: sid.into(), last: now });
+            session.last = now;
+        } else if created {
+            if known.sessions.len() >= self.max.max(1) {
+                known.sessions.pop_front();
             }
-            None => return,
+            known.sessions.insert(key, Session { sid: sid.into(), last: now });
+            debug_assert!(known.sessions.len() <= self.max.max(1), "it grows by one at a time");
         }
-        known.uses.push_back((now, key));
-        known.compact();
     }
 }
 
@@ -94,35 +87,12 @@ fn key(session: &[u8]) -> [u8; 16] {
 }
 
 impl StickySessions {
-    /// Forgets sessions that have expired.
+    /// Removes expired sessions.
     fn expire(&mut self, now: u64, timeout_ms: u64) {
-        while let Some((at, key)) = self.uses.front().copied()
-            && now.saturating_sub(at) >= timeout_ms
+        while let Some((_, session)) = self.sessions.front()
+            && now.saturating_sub(session.last) >= timeout_ms
         {
-            self.uses.pop_front();
-            if self.sessions.get(&key).is_some_and(|session| session.last == at) {
-                self.sessions.remove(&key);
-            }
-        }
-    }
-
-    /// Forgets the least recently used session; false if there is none.
-    fn forget_oldest(&mut self) -> bool {
-        while let Some((at, key)) = self.uses.pop_front() {
-            if self.sessions.get(&key).is_some_and(|session| session.last == at) {
-                self.sessions.remove(&key);
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Removes outdated uses once they are the majority.
-    fn compact(&mut self) {
-        if self.uses.len() > 64 + 2 * self.sessions.len() {
-            let sessions = &self.sessions;
-            self.uses
-                .retain(|(at, key)| sessions.get(key).is_some_and(|session| session.last == *at));
+            self.sessions.pop_front();
         }
     }
 }
@@ -164,11 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn uses_are_bounded() {
+    fn a_use_makes_the_other_session_the_oldest() {
         let known = sessions(2);
-        for _ in 0..10_000 {
-            known.learn(b"1", b"a", true, 1000);
-        }
-        assert!(known.known.lock().unwrap().uses.len() <= 70);
+        known.learn(b"1", b"a", true, 1000);
+        known.learn(b"2", b"a", true, 1001);
+        known.learn(b"1", b"a", false, 1002);
+        known.learn(b"3", b"a", true, 1003);
+        assert_eq!(known.lookup(b"2", 1003), None);
+        assert!(known.lookup(b"1", 1003).is_some() && known.lookup(b"3", 1003).is_some());
     }
 }

@@ -47,6 +47,12 @@ impl WaitQueue {
         self.next
     }
 
+    /// Replaces the waker: another task polls the request now.
+    pub(crate) fn renew(&mut self, ticket: u64, waker: &Waker) {
+        let own = self.waiters.iter_mut().find(|(other, _)| *other == ticket);
+        own.into_iter().for_each(|(_, known)| known.clone_from(waker));
+    }
+
     pub(crate) fn leave(&mut self, ticket: u64) {
         self.waiters.retain(|(other, _)| *other != ticket);
     }

@@ -2,8 +2,10 @@
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use nowait_conf::Msec;
@@ -336,6 +338,26 @@ fn queued(length: usize, timeout_ms: u64) -> Arc<Group> {
     let servers = vec![ServerConf { max_conns: 1, ..ServerConf::new("peer", target) }];
     let queue = Some(QueueConf { length, timeout: Msec(timeout_ms) });
     Group::new(GroupConf { queue, ..GroupConf::of_servers("u", servers) })
+}
+
+#[test]
+fn whoever_polled_last_is_woken() {
+    on_each(|| async {
+        let group = queued(1, 30_000);
+        let holder = pick(&group);
+        let mut attempt = group.begin(BalanceInput::default());
+        assert!(matches!(attempt.next(now()), NextPeer::Busy));
+        let mut queue = pin!(attempt.queue(now()));
+        // Polled once, to learn whether it has to wait.
+        let polled = queue.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+        let frees = spawn(async move {
+            yield_now().await;
+            drop(holder);
+        });
+        queue.await.unwrap();
+        frees.await.unwrap();
+    });
 }
 
 #[test]

@@ -1,37 +1,51 @@
-//! Which of many regular expressions can match a text, found without running them.
+//! Finds the regular expressions that can match a text, without running them.
 //!
-//! Called by tables that try expressions in order: `map`, `server_name`, locations. Of each pattern it learns
-//! literals of which every match contains at least one; one pass over a text then tells which patterns are
-//! worth trying. It never decides that a pattern matches, and compiles and runs none: those are the caller's.
+//! Called by tables that try expressions in order: `map`, `server_name`, locations. For each pattern, it
+//! extracts literals of which every match contains at least one; one pass over a text then tells which
+//! patterns are worth trying. Where a pattern requires several literals (`^/shop12/.*\.html$`), the one that
+//! the fewest other patterns share is taken. It never decides that a pattern matches, and compiles and runs
+//! none: those are the caller's.
 //!
 //! Patterns are PCRE's. `regex-syntax` reads them, after a check that refuses everything that means something else to
 //! it ([`is_common_syntax`]); of a pattern that is refused nothing is learned, so it is always tried.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, MatchKind, PatternID};
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
+use rustc_hash::FxHashMap;
 
 /// Fewer patterns than this are tried one by one.
-const PATTERNS_MIN: usize = 16;
+const PATTERNS_MIN: usize = 8;
 /// Shorter literals occur in too many texts.
 const LITERAL_BYTES_MIN: usize = 2;
 /// Longer literals are cut: the rest distinguishes few more texts, and costs memory.
 const LITERAL_BYTES_MAX: usize = 32;
 /// Patterns with more alternatives are always tried.
 const LITERALS_PER_PATTERN_MAX: usize = 64;
+/// Of one pattern, so many groups of literals are compared with those of the others.
+const GROUPS_MAX: usize = 8;
+/// Of a text with more different literals, the candidates are collected before the first is tried.
+const LISTS_MAX: usize = 16;
 /// Deeper patterns are always tried.
 const NESTING_MAX: u32 = 50;
 
-/// What is known of a list of patterns.
+/// Literals of which every match of a pattern contains at least one.
+type Alternatives = Vec<Vec<u8>>;
+
+/// The literals of a list of patterns.
 #[derive(Debug, Clone)]
 pub struct Candidates {
     /// Finds the literals, in lower case, without regard to case.
     literals: AhoCorasick,
-    /// The pattern of each literal.
+    /// The patterns of each literal, in order: those of one literal after those of the one before it.
     owners: Box<[u32]>,
-    /// The patterns of which nothing is known, in order.
+    /// Where the patterns of each literal end.
+    ends: Box<[u32]>,
+    /// The patterns without literals, in order.
     always: Box<[u32]>,
 }
 
@@ -42,26 +56,49 @@ impl Candidates {
         if patterns.len() < PATTERNS_MIN || u32::try_from(patterns.len()).is_err() {
             return None;
         }
-        let (mut literals, mut owners, mut always) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, pattern) in (0u32..).zip(patterns) {
-            match required_literals(pattern) {
-                Some(required) => {
-                    owners.extend(required.iter().map(|_| number));
-                    literals.extend(required);
+        let known: Vec<Vec<Alternatives>> = patterns.map(required_literals).collect();
+        let shares = shares(&known);
+        let (mut literals, mut always) = (BTreeMap::<Vec<u8>, Vec<u32>>::new(), Vec::new());
+        for (number, known) in (0u32..).zip(known) {
+            // How many patterns become candidates by these literals, and how long the shortest is.
+            let worth = |literals: &Alternatives| {
+                let shared: usize = literals.iter().map(|literal| shares[literal]).sum();
+                (shared, Reverse(shortest(literals)))
+            };
+            let Some(chosen) = known.into_iter().min_by_key(worth) else {
+                always.push(number);
+                continue;
+            };
+            for literal in chosen {
+                let owners = literals.entry(literal).or_default();
+                if owners.last() != Some(&number) {
+                    owners.push(number);
                 }
-                None => always.push(number),
             }
         }
         let automaton = AhoCorasick::builder()
             .ascii_case_insensitive(true)
             .match_kind(MatchKind::Standard)
-            .build(&literals)
+            .build(literals.keys())
             .ok()?;
-        (!owners.is_empty()).then(|| Candidates {
+        let (mut all, mut ends) = (Vec::new(), Vec::with_capacity(literals.len()));
+        for owners in literals.into_values() {
+            all.extend(owners);
+            ends.push(u32::try_from(all.len()).ok()?);
+        }
+        (!ends.is_empty()).then(|| Candidates {
             literals: automaton,
-            owners: owners.into(),
+            owners: all.into(),
+            ends: ends.into(),
             always: always.into(),
         })
+    }
+
+    /// The patterns of a literal, in order.
+    fn owners(&self, literal: PatternID) -> &[u32] {
+        let number = literal.as_usize();
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.owners[start as usize..self.ends[number] as usize]
     }
 
     /// Calls `attempt` with the number of each pattern that can match `text`, in order, until it breaks.
@@ -70,28 +107,68 @@ impl Candidates {
         text: &[u8],
         mut attempt: impl FnMut(usize) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        // Allocates only if something was found.
-        let mut found: Vec<u32> = self
-            .literals
-            .find_overlapping_iter(text)
-            .map(|hit| self.owners[hit.pattern().as_usize()])
-            .collect();
-        found.sort_unstable();
-        found.dedup();
-        let (mut found, mut always) = (found.into_iter().peekable(), self.always.iter().peekable());
-        loop {
-            // A pattern has literals or none, so the two lists share no number.
-            let next = match (found.peek(), always.peek()) {
-                (Some(one), Some(other)) if one < *other => found.next(),
-                (_, Some(_)) => always.next().copied(),
-                (_, None) => found.next(),
-            };
-            match next {
-                Some(number) => attempt(number as usize)?,
-                None => return ControlFlow::Continue(()),
+        let mut lists = [&*self.always; LISTS_MAX];
+        let mut count = 1;
+        for hit in self.literals.find_overlapping_iter(text) {
+            let owners = self.owners(hit.pattern());
+            // A literal that occurs twice adds nothing.
+            if lists[1..count].iter().any(|list| std::ptr::eq(*list, owners)) {
+                continue;
+            }
+            if count == LISTS_MAX {
+                return self.all(text).into_iter().try_for_each(|number| attempt(number as usize));
+            }
+            lists[count] = owners;
+            count += 1;
+        }
+        let lists = &mut lists[..count];
+        while let Some(number) = lists.iter().filter_map(|list| list.first()).min().copied() {
+            for list in &mut *lists {
+                // A pattern with several literals stands in several lists.
+                if list.first() == Some(&number) {
+                    *list = &list[1..];
+                }
+            }
+            attempt(number as usize)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The patterns that many texts make candidates, those without literals and those whose literals many share.
+    pub fn frequent(&self) -> impl Iterator<Item = usize> {
+        let starts = [0].into_iter().chain(self.ends.iter().copied());
+        let lists =
+            starts.zip(&*self.ends).map(|(start, end)| &self.owners[start as usize..*end as usize]);
+        let shared = lists.filter(|owners| owners.len() >= PATTERNS_MIN).flatten();
+        self.always.iter().chain(shared).map(|number| *number as usize)
+    }
+
+    /// The patterns that can match `text`, in order.
+    fn all(&self, text: &[u8]) -> Vec<u32> {
+        let hits = self.literals.find_overlapping_iter(text);
+        let mut literals: Vec<PatternID> = hits.map(|hit| hit.pattern()).collect();
+        literals.sort_unstable();
+        literals.dedup();
+        let owners = literals.into_iter().flat_map(|literal| self.owners(literal));
+        let mut numbers: Vec<u32> = owners.chain(&*self.always).copied().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    }
+}
+
+/// How many patterns have each literal.
+fn shares(known: &[Vec<Alternatives>]) -> FxHashMap<Vec<u8>, usize> {
+    let mut shares = FxHashMap::default();
+    for literal in known.iter().flatten().flatten() {
+        match shares.get_mut(literal) {
+            Some(count) => *count += 1,
+            None => {
+                shares.insert(literal.clone(), 1);
             }
         }
     }
+    shares
 }
 
 /// Calls `attempt` for each entry of a table of expressions that can match `text`, in order, until it breaks.
@@ -108,9 +185,27 @@ pub fn try_in_order<'t, T, B>(
     }
 }
 
-/// Literals in lower case of which every text that the pattern matches contains at least one, without regard
-/// to case; `None` if no useful ones are known.
-fn required_literals(pattern: &[u8]) -> Option<Vec<Vec<u8>>> {
+/// The entries of a large table of expressions that many texts make candidates. Without candidates that is each of
+/// them.
+pub fn frequent<'t, T>(
+    candidates: Option<&Candidates>,
+    table: &'t [T],
+) -> impl Iterator<Item = &'t T> {
+    let all = if candidates.is_none() && table.len() >= PATTERNS_MIN { table } else { &[] };
+    let some = candidates.into_iter().flat_map(Candidates::frequent);
+    all.iter().chain(some.map(|number| &table[number]))
+}
+
+/// Literals in lower case: every text that the pattern matches contains at least one of each group, without
+/// regard to case. Empty if no useful ones are known.
+fn required_literals(pattern: &[u8]) -> Vec<Alternatives> {
+    let mut known = parse(pattern).map(|parsed| required(&parsed)).unwrap_or_default();
+    known.retain(|literals| is_useful(literals));
+    known
+}
+
+/// What `regex-syntax` makes of a pattern that it reads as PCRE does.
+fn parse(pattern: &[u8]) -> Option<Hir> {
     let pattern = std::str::from_utf8(pattern).ok()?;
     let pattern = pattern.strip_prefix("(?i)").unwrap_or(pattern);
     if !is_common_syntax(pattern) {
@@ -118,15 +213,9 @@ fn required_literals(pattern: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
     // Literals are compared without regard to case whether the pattern is or not: more texts become
     // candidates, and no character becomes a class of its two cases.
-    let parsed = ParserBuilder::new()
-        .unicode(false)
-        .utf8(false)
-        .nest_limit(NESTING_MAX)
-        .build()
-        .parse(pattern)
-        .ok()?;
-    let required = required(&parsed)?;
-    is_useful(&required).then_some(required)
+    let mut parser =
+        ParserBuilder::new().unicode(false).utf8(false).nest_limit(NESTING_MAX).build();
+    parser.parse(pattern).ok()
 }
 
 /// Whether literals are long enough, and not too many.
@@ -140,29 +229,37 @@ fn shortest(literals: &[Vec<u8>]) -> usize {
 }
 
 /// Of part of a pattern, as [`required_literals`].
-fn required(part: &Hir) -> Option<Vec<Vec<u8>>> {
+fn required(part: &Hir) -> Vec<Alternatives> {
     match part.kind() {
         HirKind::Literal(literal) => {
             let bytes = &literal.0[..literal.0.len().min(LITERAL_BYTES_MAX)];
-            Some(vec![bytes.to_ascii_lowercase()])
+            vec![vec![bytes.to_ascii_lowercase()]]
         }
         HirKind::Capture(capture) => required(&capture.sub),
         HirKind::Repetition(repetition) if repetition.min > 0 => required(&repetition.sub),
-        // All parts have to match; one of them is enough to know.
+        // All parts have to match.
         HirKind::Concat(parts) => {
-            parts.iter().filter_map(required).max_by_key(|literals| shortest(literals))
+            let mut all: Vec<_> = parts.iter().flat_map(required).collect();
+            all.sort_by_key(|literals| Reverse(shortest(literals)));
+            all.truncate(GROUPS_MAX);
+            all
         }
         HirKind::Alternation(parts) => {
             let mut all = Vec::new();
             for part in parts {
-                all.extend(required(part)?);
+                // One of those that the part requires is enough.
+                let longest = required(part).into_iter().max_by_key(|literals| shortest(literals));
+                let Some(literals) = longest else { return Vec::new() };
+                all.extend(literals);
                 if all.len() > LITERALS_PER_PATTERN_MAX {
-                    return None;
+                    return Vec::new();
                 }
             }
-            Some(all)
+            vec![all]
         }
-        HirKind::Empty | HirKind::Class(_) | HirKind::Look(_) | HirKind::Repetition(_) => None,
+        HirKind::Empty | HirKind::Class(_) | HirKind::Look(_) | HirKind::Repetition(_) => {
+            Vec::new()
+        }
     }
 }
 
@@ -228,8 +325,6 @@ fn after_class(rest: &str) -> Option<&str> {
             ']' => return Some(rest),
             // The difference, intersection or symmetric difference of two classes to one of them only.
             '&' | '-' | '~' if rest.starts_with(first) => return None,
-            // The difference, intersection or symmetric difference of two classes to one of them only.
-            '&' | '-' | '~' if rest.starts_with(first) => return None,
             '[' => {
                 let name = rest.strip_prefix(':')?;
                 let length = name.find(|c: char| !c.is_ascii_alphabetic() && c != '^')?;
@@ -249,7 +344,9 @@ mod tests {
 
     fn literals(pattern: &str) -> Option<Vec<String>> {
         let text = |literal: Vec<u8>| String::from_utf8(literal).unwrap();
-        required_literals(pattern.as_bytes()).map(|all| all.into_iter().map(text).collect())
+        let mut known = required_literals(pattern.as_bytes());
+        known.sort_by_key(|literals| Reverse(shortest(literals)));
+        known.into_iter().next().map(|all| all.into_iter().map(text).collect())
     }
 
     #[test]
@@ -258,14 +355,14 @@ mod tests {
         assert_eq!(literals("Googlebot"), some(&["googlebot"]));
         assert_eq!(literals(r"(?i)Googlebot"), some(&["googlebot"]));
         assert_eq!(literals(r"(?:\b)360Spider(?:\b)"), some(&["360spider"]));
-        assert_eq!(literals(r"^/old/(?<name>[a-z]+)\.html$"), some(&[".html"]));
+        assert_eq!(literals(r"^/old/(?<name>[a-z]+)\.html$"), some(&["/old/"]));
         assert_eq!(literals(r"foo|(?:bar)+|x?baz"), some(&["foo", "bar", "baz"]));
         assert_eq!(literals(r"^www\.(.+)\.example\.(com|org)$"), some(&[".example."]));
         assert_eq!(literals(r"a[]b]cd"), some(&["cd"]));
         assert_eq!(literals(r"ab[[:digit:]]"), some(&["ab"]));
     }
 
-    /// The two read these differently, or nothing is required.
+    /// Both parsers interpret these differently, or no literal is required.
     #[test]
     fn patterns_that_are_always_tried() {
         for pattern in [
@@ -313,7 +410,7 @@ mod tests {
         }
     }
 
-    /// No matter what the patterns are, the first match is the one that trying all of them finds.
+    /// For any patterns, the first match equals the result of trying all of them.
     #[test]
     fn the_first_match_is_that_of_trying_all() {
         const PIECES: &[&str] = &[
@@ -365,7 +462,7 @@ mod tests {
         let mut matches = 0;
         for _ in 0..300 {
             let mut patterns = Vec::new();
-            while patterns.len() < PATTERNS_MIN {
+            while patterns.len() < 2 * PATTERNS_MIN {
                 let pieces = 1 + random.below(5);
                 let pattern: String = (0..pieces).map(|_| random.pick(PIECES)).collect();
                 if let Ok(regex) = Regex::new(pattern.as_bytes(), random.below(2) == 0) {
@@ -401,17 +498,50 @@ mod tests {
         assert!(matches > 1000, "the texts match something: {matches}");
     }
 
+    /// What all patterns have in common does not make them candidates, though it is longer.
+    #[test]
+    fn the_rarest_literal_of_a_pattern_is_taken() {
+        let patterns: Vec<_> = (0..500).map(|n| format!(r"^/s{n}x/(.*)\.(?:html|json)$")).collect();
+        let candidates = Candidates::of(patterns.iter().map(|p| p.as_bytes())).unwrap();
+        assert_eq!(tried(&candidates, b"/s471x/page.html"), [471]);
+        assert_eq!(candidates.frequent().count(), 0);
+        assert_eq!(tried(&candidates, b"/other/page.html"), []);
+    }
+
+    /// Patterns that have nothing of their own are tried in order, however often their literals occur.
+    #[test]
+    fn shared_and_numerous_literals() {
+        let same: Vec<_> = (0..100)
+            .map(|n| format!(r"^/[a-{}]+\.php$", ('b'..='z').nth(n % 25).unwrap()))
+            .collect();
+        let candidates = Candidates::of(same.iter().map(|p| p.as_bytes())).unwrap();
+        assert_eq!(tried(&candidates, b"/a.php.php"), (0..100).collect::<Vec<_>>());
+        assert_eq!(tried(&candidates, b"/a.html"), []);
+        assert_eq!(candidates.frequent().count(), 100);
+
+        let many: Vec<_> = (10..60).map(|n| format!("x{n}|y{n}")).collect();
+        let candidates = Candidates::of(many.iter().map(|p| p.as_bytes())).unwrap();
+        let text: String =
+            (10..60).rev().flat_map(|n| [format!("y{n}"), format!("x{n}")]).collect();
+        assert_eq!(tried(&candidates, text.as_bytes()), (0..50).collect::<Vec<_>>());
+    }
+
+    fn tried(candidates: &Candidates, text: &[u8]) -> Vec<usize> {
+        let mut tried = Vec::new();
+        let all = candidates.try_each(text, |number| {
+            tried.push(number);
+            ControlFlow::<()>::Continue(())
+        });
+        assert!(all.is_continue());
+        tried
+    }
+
     /// Of thousands of names, a text that contains one is tried against that one.
     #[test]
     fn few_of_many_are_tried() {
         let patterns: Vec<_> = (0..8000).map(|n| format!(r"(?:\b)Crawler{n}x(?:\b)")).collect();
         let candidates = Candidates::of(patterns.iter().map(|p| p.as_bytes())).unwrap();
-        let mut tried = Vec::new();
-        let all = candidates.try_each(b"Mozilla/5.0 (compatible; crawler4711x/1.0)", |number| {
-            tried.push(number);
-            ControlFlow::<()>::Continue(())
-        });
-        assert!(all.is_continue());
-        assert_eq!(tried, [4711]);
+        let text = b"Mozilla/5.0 (compatible; crawler4711x/1.0)";
+        assert_eq!(tried(&candidates, text), [4711]);
     }
 }

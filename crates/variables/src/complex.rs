@@ -16,7 +16,7 @@ pub struct Complex<N> {
     of: PhantomData<fn(N)>,
 }
 
-// Derived, these would ask the same of the namespace.
+// A derive would require the same of the namespace.
 impl<N> Clone for Complex<N> {
     fn clone(&self) -> Self {
         Self { parts: self.parts.clone(), of: PhantomData }
@@ -55,7 +55,7 @@ impl<N> Complex<N> {
     }
 
     /// Compiles a parsed text.
-    pub fn from_compiled(compiled: nowait_conf::Compiled) -> Self {
+    pub fn from_compiled(compiled: nowait_conf::CompiledTemplate) -> Self {
         // A text without variables is often sent as it is, by all workers at once.
         if let [nowait_conf::Part::Literal(text)] = compiled.parts() {
             return Self::from_literal(interned(text));
@@ -108,7 +108,7 @@ impl<N: Namespace> Complex<N> {
         }
     }
 
-    /// As [`append`](Self::append), with captures escaped for a URI where required.
+    /// Like [`append`](Self::append), with captures escaped for a URI where required.
     ///
     /// nginx differs: it evaluates the pieces twice, first for the length. If a variable matches an
     /// expression meanwhile (`map`), the groups differ the second time, and nginx responds with 500
@@ -142,10 +142,10 @@ impl<N: Namespace> nowait_conf::Setting for Complex<N> {
     }
 }
 
-/// How groups of a regular expression become part of a text.
+/// The insertion of a regular expression's groups into a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Groups {
-    /// As they are.
+    /// Unchanged.
     Plain,
     /// Escaped by the subject for a URI ([`Subject::push_group`]).
     Escaped,

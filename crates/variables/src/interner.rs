@@ -14,8 +14,8 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// Maximum total size of all kept texts, in bytes. Further ones are counted.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// Texts share pieces of memory of this size. Each in its own would stand between what is freed with a
-/// configuration, and keep that from being given back.
+/// Texts share pieces of memory of this size. Single allocations would fragment the memory that is freed
+/// with a configuration, and prevent its return to the system.
 const PIECE_BYTES: usize = 64 << 10;
 
 static KEPT: LazyLock<Mutex<Interner>> = LazyLock::new(Mutex::default);

@@ -1,20 +1,20 @@
 //! Late variables: those whose value is known only when the content of a request was read, and those
 //! derived from them by `map`, `set` and the like.
 //!
-//! Found once, when the configuration was read completely. A text that decides early, such as the key of a
-//! cache, asks before it is evaluated ([`Resolved::late_in`]). Reads nothing itself.
+//! Found once, when the configuration was read completely. A text that is evaluated early, such as the key
+//! of a cache, checks this before it is evaluated ([`Resolved::late_in`]). Reads nothing itself.
 
 use std::collections::HashMap;
 
 use crate::complex::Part;
 use crate::{Complex, Index, InitialValue, Namespace, Resolved, Subject, Table};
 
-/// What a variable depends on: a bit for each built-in variable of [`Subject::late`].
+/// The dependencies of a variable: a bit for each built-in variable of [`Subject::late`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Late(pub u8);
 
 impl Late {
-    /// Nothing: the value is known from the beginning.
+    /// None: the value is known from the beginning.
     pub const NOTHING: Late = Late(0);
 
     /// Whether the value is not known from the beginning.
@@ -43,7 +43,7 @@ impl<N: Namespace> Table<N> {
         }
     }
 
-    /// What each mentioned variable depends on; empty if no late variable is mentioned.
+    /// The dependencies of each mentioned variable; empty if no late variable is mentioned.
     pub(crate) fn late(&self) -> Box<[Late]> {
         let late: HashMap<&str, Late> = N::Subject::late().collect();
         if !late.keys().any(|name| self.mentions(name)) {
@@ -80,12 +80,12 @@ impl<N: Namespace> Table<N> {
 }
 
 impl<N: Namespace> Resolved<N> {
-    /// What a variable depends on.
+    /// The dependencies of a variable.
     pub fn late(&self, index: Index) -> Late {
         self.late.get(index.0 as usize).copied().unwrap_or_default()
     }
 
-    /// What a text depends on.
+    /// The dependencies of a text.
     pub fn late_in(&self, text: &Complex<N>) -> Late {
         // Most configurations mention none.
         if self.late.is_empty() {

@@ -19,6 +19,7 @@ pub mod candidates;
 pub mod cidr;
 pub mod complex;
 pub mod geo;
+#[cfg(feature = "geoip2")]
 pub mod geoip2;
 mod interner;
 pub mod late;
@@ -45,7 +46,7 @@ pub use regex::{Captures, Regex};
 pub use subject::{Namespace, Slots, Subject};
 pub use vocabulary::Vocabulary;
 
-/// How deep variables may refer to other variables. nginx: `ngx_http_variable_depth`.
+/// The maximum depth of variables that refer to others. nginx: `ngx_http_variable_depth`.
 pub const DEPTH_MAX: u8 = 100;
 
 /// Computes a variable: appends its value to the buffer and returns whether it is found.
@@ -113,7 +114,7 @@ pub enum InitialValue<N: Namespace> {
     },
 }
 
-// Derived, it would ask the same of the namespace.
+// A derive would require the same of the namespace.
 impl<N: Namespace> Clone for InitialValue<N> {
     fn clone(&self) -> Self {
         match self {
@@ -241,7 +242,7 @@ pub struct Resolved<N: Namespace> {
     definitions: Box<[Definition<N>]>,
     /// The definitions of the configuration, for names that are learnt at run time.
     named: HashMap<Box<str>, Definition<N>>,
-    /// What each of the definitions depends on; empty: none on anything late.
+    /// The dependencies of each definition; empty: none depends on a late variable.
     late: Box<[Late]>,
 }
 

@@ -79,6 +79,7 @@ pub fn map<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic>
         ),
     });
     map.keys.seal(Regex::pattern);
+    map.keys.frequent().for_each(Regex::prepare);
     map.values.shrink_to_fit();
     map.packed.shrink_to_fit();
     cx.global::<Table<N>>()

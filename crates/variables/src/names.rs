@@ -274,6 +274,12 @@ impl<T: Clone, R> Names<T, R> {
         self.candidates = Candidates::of(self.regexes.iter().map(|(regex, _)| pattern(regex)));
     }
 
+    /// The regexes that are tried often, of many. For preparing them.
+    pub fn frequent(&self) -> impl Iterator<Item = &R> {
+        let frequent = candidates::frequent(self.candidates.as_ref(), &self.regexes);
+        frequent.map(|(regex, _)| regex)
+    }
+
     /// The server for `host`: lowercase, without port and trailing dot; empty when the request
     /// names none. `None` means the default server.
     ///

@@ -91,6 +91,12 @@ impl Regex {
         self.compiled.is_match(text).map_err(|error| error.to_string())
     }
 
+    /// Compiles it for matching, which the first match does otherwise: for lists of which each text is matched
+    /// against many.
+    pub fn prepare(&self) {
+        self.compiled.prepare();
+    }
+
     /// The expression as it was written.
     pub fn pattern(&self) -> &[u8] {
         self.compiled.pattern()

@@ -58,7 +58,7 @@ fn settings_and_windows_of_a_server() {
     });
 }
 
-/// nginx until 1.31.2: fields of a server that take memory before anybody looks at them.
+/// nginx until 1.31.2: an upstream's header fields take memory before their limits are checked.
 #[test]
 fn fields_of_a_server_without_end() {
     let large = super::field(b"x-a", &[b'v'; 3000]);

@@ -10,8 +10,8 @@ use crate::fastcgi;
 use crate::passing::{answer, ok};
 use crate::stage::{ask, on_each_driver, site};
 
-/// CVE-2026-1642: who stands between this server and one with TLS answers in plain text, before anybody has
-/// asked.
+/// CVE-2026-1642: an attacker between this server and a TLS upstream answers in plain text, before the
+/// request.
 #[test]
 fn plain_text_before_a_handshake() {
     let injected = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\nX-Injected: 1\r\n\r\ninjected";

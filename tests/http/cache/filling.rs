@@ -68,6 +68,35 @@ fn asked(origin: &Origin, times: usize) {
     });
 }
 
+/// The response that is being stored may be outdated: it must not keep the newer one away.
+#[test]
+fn what_bypasses_the_cache_is_stored_during_a_fill() {
+    on_drivers(
+        "location / {
+             proxy_pass http://%%ORIGIN%%;
+             proxy_cache_key $uri;
+             proxy_cache_lock on;
+             proxy_cache_bypass $arg_new;
+         }",
+        |backend| {
+            // Without a length, the client's response ends after that of the origin.
+            let new = "HTTP/1.1 200 OK\nCache-Control: max-age=60\nConnection: close\n\nnew";
+            halting(backend, &format!("{HEAD}abc"), "def", &[new])
+        },
+        |server, _, go| {
+            let mut first = server.client();
+            first.send_get("/a");
+            half(&mut first);
+            let new = get(server, "/a?new=1");
+            assert_eq!((new.header("X-Cache"), new.text()), (Some("BYPASS"), "new".into()));
+            let hit = get(server, "/a");
+            assert_eq!((hit.header("X-Cache"), hit.text()), (Some("HIT"), "new".into()));
+            go.send(()).unwrap();
+            assert_eq!(first.read_some(1024), b"def");
+        },
+    );
+}
+
 #[test]
 fn others_read_along() {
     on_drivers(

@@ -199,13 +199,13 @@ pub fn with_origin(content: &str, replies: &[&str], test: impl Fn(&mut Server, &
     on_each(content, replies, |_, server, origin| test(server, origin));
 }
 
-/// As [`with_origin`], for a test that needs to know the module.
+/// Like [`with_origin`], for a test that needs to know the module.
 #[track_caller]
 pub fn on_each(content: &str, replies: &[&str], test: impl Fn(Backend, &mut Server, &Origin)) {
     run(content, replies, |backend, address| backend.builder(content, address), test);
 }
 
-/// As [`with_origin`], with clients of each transport.
+/// Like [`with_origin`], with clients of each transport.
 #[track_caller]
 pub fn over_each(content: &str, replies: &[&str], test: impl Fn(&mut Server, Transport)) {
     for transport in Transport::ALL {
@@ -255,7 +255,7 @@ pub fn cached(content: &str, cases: &[Case<'_>]) {
     });
 }
 
-/// As [`cached`], for GET: target and further lines, what the origin answers, what is expected.
+/// Like [`cached`], for GET: target and further lines, what the origin answers, what is expected.
 #[track_caller]
 pub fn gets(content: &str, cases: &[(&str, Option<&str>, &str)]) {
     let exchanges: Vec<String> = cases

@@ -17,6 +17,7 @@ fn sliced() -> ServerBuilder {
              proxy_set_header Range $slice_range;
              slice 100;
              location / { proxy_pass http://127.0.0.1:%%PORT_2%%; }
+             location /single/ { proxy_pass http://127.0.0.1:%%PORT_2%%; max_ranges 1; }
              location /cache/ {
                  proxy_pass http://127.0.0.1:%%PORT_2%%/;
                  proxy_cache one;
@@ -143,6 +144,11 @@ fn parts_of_an_old_file_are_replaced_by_those_of_the_new_one() {
         let new = ask(server, transport, "/cache/f", &["Range: bytes=500-509", "X-New: 1"]);
         assert_eq!(new.header("Content-Range"), Some("bytes 500-509/1001"));
         assert!(new.body == changed(BYTES + 1)[500..510], "a part of the new file");
+        // Until it is stored, others get the old part.
+        wait::until("the new part to be stored", wait::PATIENCE, || {
+            let part = ask(server, transport, "/cache/f", &["Range: bytes=500-509"]);
+            (part.body == changed(BYTES + 1)[500..510]).then_some(())
+        });
         // All parts of this range are old ones.
         let old = ask(server, transport, "/cache/f", &["Range: bytes=100-299"]);
         assert!(old.body == pattern(BYTES)[100..300], "the old file");
@@ -151,6 +157,161 @@ fn parts_of_an_old_file_are_replaced_by_those_of_the_new_one() {
         let last = ask(server, transport, "/cache/f", &["Range: bytes=900-999"]);
         assert_eq!(last.header("X-Cache"), Some("HIT"), "the old part was replaced");
         assert!(last.body == changed(BYTES + 1)[900..1000], "the new file");
+    });
+}
+
+/// Where a range begins that is counted from the end, and whether `If-Range` holds, is known only with the first
+/// part. When that is an old one, the client still gets the new file.
+#[test]
+fn a_range_that_begins_anywhere_is_one_of_the_new_file() {
+    let longer = changed(BYTES + 150);
+    let site = ["a", "b", "c", "d", "e"]
+        .into_iter()
+        .fold(sliced(), |site, name| site.file(&format!("html/{name}"), pattern(BYTES)));
+    on_each(&Transport::ALL, &site, |server, transport| {
+        // Only the first part is stored when the file changes.
+        let change = |name: &str, content: &[u8]| {
+            let first = ask(server, transport, &format!("/cache/{name}"), &["Range: bytes=0-9"]);
+            assert_eq!(first.text(), text(0, 10));
+            server.write(&format!("html/{name}"), content);
+            first.header("ETag").expect("a tag").to_owned()
+        };
+        let ask = |name: &str, lines: &[&str]| {
+            let response = ask(server, transport, &format!("/cache/{name}"), lines);
+            let range = response.header("Content-Range").map(str::to_owned);
+            (response.status, range, response.body)
+        };
+        change("a", &longer);
+        let part = (206, Some("bytes 1140-1149/1150".into()), longer[1140..].to_vec());
+        assert_eq!(ask("a", &["Range: bytes=-10"]), part);
+        assert_eq!(ask("a", &[]), (200, None, longer.clone()), "all parts are new ones");
+        let old = change("b", &longer);
+        // It holds for the file that is gone.
+        let whole = ask("b", &["Range: bytes=500-509", &format!("If-Range: {old}")]);
+        assert_eq!(whole, (200, None, longer.clone()));
+        // The new file has no part where the range of the old one began.
+        change("c", &longer[..150]);
+        let part = (206, Some("bytes 140-149/150".into()), longer[140..150].to_vec());
+        assert_eq!(ask("c", &["Range: bytes=-10"]), part);
+        change("d", b"");
+        assert_eq!(ask("d", &["Range: bytes=-10"]), (200, None, Vec::new()));
+        change("e", b"");
+        std::fs::remove_file(server.dir().join("html/e")).expect("it is there");
+        assert_eq!(ask("e", &["Range: bytes=-10"]).0, 404);
+    });
+}
+
+/// An unchanged file: ranges that begin anywhere, with and without a condition.
+#[test]
+fn a_range_that_begins_anywhere_costs_no_other_parts() {
+    on_each(&Transport::ALL, &sliced(), |server, transport| {
+        let ask = |lines: &[&str]| ask(server, transport, "/cache/f", lines);
+        let first = ask(&["Range: bytes=0-9"]);
+        let holds = format!("If-Range: {}", first.header("ETag").expect("a tag"));
+        for (lines, from, to) in [
+            (&["Range: bytes=-10"][..], 990, 1000),
+            (&["Range: bytes=-1", &holds], 999, 1000),
+            (&["Range: bytes=500-509", &holds], 500, 510),
+            (&["Range: bytes=950-", &holds], 950, 1000),
+            (&["Range: bytes=-10", "If-Range: \"other\""], 0, 1000),
+        ] {
+            let part = ask(lines);
+            assert_eq!(part.text(), text(from, to), "{lines:?}");
+            assert_eq!(part.all("X-Cache").count(), 1, "{lines:?}");
+            if from == 950 {
+                let log = wait_file(server, "origin.log", "bytes=500-599 206");
+                assert_eq!(log.lines().count(), 3, "{log}");
+            }
+        }
+    });
+}
+
+/// What `multipart/byteranges` has to contain.
+#[track_caller]
+fn has_ranges(response: &Response, content: &[u8], ranges: &[(usize, usize)], why: &str) {
+    assert_eq!(response.status, 206, "{why}");
+    let kind = response.header("Content-Type").expect("a type");
+    let boundary = kind.strip_prefix("multipart/byteranges; boundary=").expect("parts");
+    let mut expected = Vec::new();
+    for &(from, last) in ranges {
+        let length = content.len();
+        let head = format!(
+            "\r\n--{boundary}\r\nContent-Type: text/plain\r\nContent-Range: bytes \
+             {from}-{last}/{length}\r\n\r\n"
+        );
+        expected.extend_from_slice(head.as_bytes());
+        expected.extend_from_slice(&content[from..=last]);
+    }
+    expected.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+    assert!(response.body == expected, "{why}: {}", response.text());
+    assert_eq!(response.header("Content-Length"), Some(&*expected.len().to_string()), "{why}");
+}
+
+/// nginx sends the whole.
+#[test]
+fn several_ranges_are_put_together() {
+    let site = sliced().file("html/single/f", pattern(BYTES));
+    on_each(&Transport::ALL, &site, |server, transport| {
+        let ask = |target: &str, lines: &[&str]| ask(server, transport, target, lines);
+        let ranges = [(90, 110), (750, 760), (5, 5)];
+        let several = ask("/cache/f", &["Range: bytes=90-110, 750-760,5-5"]);
+        has_ranges(&several, &pattern(BYTES), &ranges, "not stored before");
+        // The first part is always fetched first. Range 5-5 then takes it from the cache.
+        let log = wait_file(server, "origin.log", "bytes=700-799 206");
+        let asked: Vec<_> = log.lines().collect();
+        assert_eq!(asked, ["bytes=0-99 206", "bytes=100-199 206", "bytes=700-799 206"]);
+        has_ranges(
+            &ask("/cache/f", &["Range: bytes=90-110, 750-760,5-5"]),
+            &pattern(BYTES),
+            &ranges,
+            "stored",
+        );
+        let mut state = 27u32;
+        let mut random = |end: usize| {
+            state = state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+            (state >> 8) as usize % end
+        };
+        for target in ["/cache/f", "/f"] {
+            for _ in 0..40 {
+                let ranges: Vec<_> = (0..2 + random(3))
+                    .map(|_| {
+                        let from = random(BYTES);
+                        (from, (from + random(40)).min(BYTES - 1))
+                    })
+                    .collect();
+                let list = ranges.iter().map(|(from, last)| format!("{from}-{last}"));
+                let line = format!("Range: bytes={}", list.collect::<Vec<_>>().join(","));
+                has_ranges(&ask(target, &[&line]), &pattern(BYTES), &ranges, &line);
+            }
+        }
+        // More than the whole would have to be fetched.
+        let lists = ["0-0"; 11].join(",");
+        for list in [lists.as_str(), "0-999,5-6"] {
+            let whole = ask("/cache/f", &[&format!("Range: bytes={list}")]);
+            assert_eq!((whole.status, whole.text()), (200, text(0, BYTES)), "{list}");
+        }
+        let one = ask("/cache/f", &["Range: bytes=200-209,1000-"]);
+        assert_eq!((one.status, one.text()), (206, text(200, 210)));
+        let none = ask("/cache/f", &["Range: bytes=1000-,2000-3000"]);
+        assert_eq!(none.status, 416);
+        let single = ask("/single/f", &["Range: bytes=0-1,5-6"]);
+        assert_eq!((single.status, single.text()), (200, text(0, BYTES)), "max_ranges 1");
+        let mut client = server.client();
+        client.send("HEAD /cache/f HTTP/1.1\r\nHost: a\r\nRange: bytes=0-1,5-6\r\n\r\n");
+        assert_eq!(client.response_to_head().status, 206);
+    });
+}
+
+/// No head was sent before the first byte of the first range: the client gets the new file.
+#[test]
+fn several_ranges_are_those_of_the_new_file() {
+    on_each(&Transport::ALL, &sliced(), |server, transport| {
+        let first = ask(server, transport, "/cache/f", &["Range: bytes=0-9"]);
+        assert_eq!(first.text(), text(0, 10));
+        let new = changed(BYTES + 50);
+        server.write("html/f", &new);
+        let several = ask(server, transport, "/cache/f", &["Range: bytes=500-509,0-9,-1"]);
+        has_ranges(&several, &new, &[(500, 509), (0, 9), (1049, 1049)], "the new file");
     });
 }
 

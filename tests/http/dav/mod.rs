@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nowait_testkit::{Response, Server, ServerBuilder};
 
-/// A server whose `www` may be changed by anybody.
+/// A server whose `www` is writable for everyone.
 fn site(locations: &str) -> ServerBuilder {
     crate::stage::server(locations).file("html/.keep", "").allow_log("failed (")
 }
@@ -22,7 +22,7 @@ fn open_to_all(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
 }
 
-/// The directory that is served, which anybody may change.
+/// The served directory, which is writable for everyone.
 fn www(server: &Server) -> PathBuf {
     let path = server.dir().join("html");
     open_to_all(&path);

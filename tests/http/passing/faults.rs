@@ -13,8 +13,9 @@ use crate::stage::{on_each_driver, server, wait_file};
 #[track_caller]
 fn refused(response: impl AsRef<[u8]>, log: &str) {
     let response = response.as_ref();
+    // The server may close the connection before it has read all.
     on_each(
-        || vec![answer(response)],
+        || vec![vec![Step::expect("\r\n\r\n"), Step::reply_some(response)]],
         "",
         |server, _| {
             server.allow_log("upstream");

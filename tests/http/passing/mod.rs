@@ -4,6 +4,7 @@
 mod bodies;
 mod bounds;
 mod faults;
+mod piped;
 mod requests;
 mod retries;
 mod tunnels;

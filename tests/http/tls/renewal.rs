@@ -56,7 +56,7 @@ fn renewed_certificates_are_used_without_a_reload() {
         }
         wait_for(server, &config, &next);
 
-        // By a link to elsewhere, as tools that keep old certificates do.
+        // By changing a link, as tools do that keep old certificates.
         let next = authority.issue("localhost");
         for (name, text) in [("own.pem", &next.chain), ("own.key", &next.key)] {
             let kept = server.write(&format!("html/{name}"), text);

@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{KeyPair, SigningKey};
 
 /// What a response says about each certificate.
@@ -149,16 +151,6 @@ fn serve(
 
 /// Base64, escaped for a URI.
 fn decode(text: &str) -> Vec<u8> {
-    const DIGITS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let text = text.replace("%2B", "+").replace("%2F", "/").replace("%3D", "");
-    let (mut bytes, mut word, mut bits) = (Vec::new(), 0u32, 0);
-    for digit in text.chars() {
-        word = word << 6 | DIGITS.find(digit).expect("base64") as u32;
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((word >> bits) as u8);
-        }
-    }
-    bytes
+    let text = text.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=");
+    STANDARD.decode(text).expect("base64")
 }

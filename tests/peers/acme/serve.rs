@@ -88,7 +88,7 @@ fn one_command_makes_a_site() {
 fn names_that_lead_elsewhere_are_reported() {
     let Some(issuer) = Issuer::start(&["honest"]) else { return };
     let dir = TempDir::new("serve");
-    let warning = "http://localhost/ does not seem to lead here (";
+    let warning = "http://localhost/ does not seem to reach this server (";
     // It is no reason not to order. With a certificate, there is nothing to check.
     for is_first in [true, false] {
         let port = free_port();

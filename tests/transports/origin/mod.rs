@@ -58,7 +58,12 @@ pub fn start(speaks: Speaks, tls: Option<Arc<ServerConfig>>, faults: &Faults) ->
                     // The server may leave at any time; what matters is what its client sees.
                     Ok(Err(error)) if is_departure(&error) => {}
                     Ok(Err(error)) => faults.add(format!("an origin of {speaks:?}: {error}")),
-                    Err(panic) => faults.add(format!("an origin of {speaks:?}: {}", text(&*panic))),
+                    Err(panic) => {
+                        let text = text(&*panic);
+                        if !tells_departure(&text) {
+                            faults.add(format!("an origin of {speaks:?}: {text}"));
+                        }
+                    }
                 }
             });
         }
@@ -71,6 +76,12 @@ fn is_departure(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
     )
+}
+
+/// The same of an origin that panics when it can't send: the server closes a connection after its last
+/// response, without reading what the origin may still say.
+fn tells_departure(text: &str) -> bool {
+    text.contains("Broken pipe") || text.contains("Connection reset by peer")
 }
 
 /// What a panic said.

@@ -1,7 +1,7 @@
 //! One order, from the issuer's directory to the certificate (RFC 8555, 7).
 //!
-//! The caller asks [`Order::next`] what to do and hands responses to [`Order::receive`]. Issuers are not
-//! trusted: counts and time are bounded here, sizes and texts in `response`.
+//! The caller gets the next action from [`Order::next`] and passes responses to [`Order::receive`]. Issuers
+//! are not trusted: counts and time are bounded here, sizes and texts in `response`.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const NONCES_MAX: u32 = 10;
 /// Time for a whole order.
 const ORDER_TIME_MAX: Duration = Duration::from_secs(20 * 60);
 
-/// Pauses between two questions whether the issuer is ready, unless it names one.
+/// The pause between two polls of the issuer, unless it specifies one.
 const POLL: Duration = Duration::from_secs(2);
 const POLL_MAX: Duration = Duration::from_secs(60);
 
@@ -32,7 +32,7 @@ const LIMITED: Duration = Duration::from_secs(3600);
 /// Identifiers of an order.
 const AUTHORIZATIONS_MAX: usize = 100;
 
-/// What an order is made with.
+/// The settings of an order.
 #[derive(Debug)]
 pub struct OrderSettings {
     /// The URL of the directory.
@@ -47,7 +47,7 @@ pub struct OrderSettings {
     pub profile: Option<(String, bool)>,
     /// The type of challenges, such as `http-01`.
     pub challenge: &'static str,
-    /// All chains are of interest, not only the default one.
+    /// Request all chains, not only the default one.
     pub wants_alternates: bool,
     /// The certificate that is renewed (RFC 9773, 5), as [`renewal_id`](crate::renewal_id) names it.
     pub replaces: Option<String>,
@@ -56,7 +56,7 @@ pub struct OrderSettings {
 /// A key that the issuer has given out (RFC 8555, 7.3.4).
 #[derive(Clone)]
 pub struct ExternalAccount {
-    /// Its name.
+    /// The name.
     pub kid: String,
     /// The key.
     pub key: Vec<u8>,
@@ -68,7 +68,7 @@ impl std::fmt::Debug for ExternalAccount {
     }
 }
 
-/// What the caller does next.
+/// The next action of the caller.
 #[derive(Debug)]
 pub enum NextAction {
     /// Send a request. Without a body: GET, or HEAD if `head`; otherwise POST of
@@ -94,18 +94,18 @@ pub enum NextAction {
 /// A challenge that has to be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// Its name: base64url.
+    /// The name: base64url.
     pub token: String,
     /// The answer.
     pub authorization: String,
-    /// What is to be proved.
+    /// The identifier to prove.
     pub identifier: Identifier,
 }
 
 /// A certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuedCertificate {
-    /// Its chains in PEM: the default one, then the others.
+    /// The chains in PEM: the default one, then the others.
     pub chains: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ pub fn is_token(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }
 
-/// How to agree to the terms of service.
+/// The option that agrees to the terms of service.
 fn terms_hint(url: Option<&str>) -> String {
     let url = url.map(|url| format!(" ({})", shown(url))).unwrap_or_default();
     format!(
@@ -130,7 +130,7 @@ struct Directory {
     new_nonce: String,
     new_account: String,
     new_order: String,
-    /// The issuer knows about renewals.
+    /// The issuer supports renewal information.
     has_renewals: bool,
     /// The terms of service.
     terms: Option<String>,
@@ -176,7 +176,7 @@ pub struct Order {
     order: String,
     finalize: String,
     certificate: String,
-    /// Of authorizations that are still to be looked at; the last one first.
+    /// The remaining authorizations; the last one first.
     authorizations: Vec<String>,
     challenge_url: String,
     challenge: Option<Challenge>,
@@ -226,7 +226,7 @@ impl Order {
         self.account.as_deref()
     }
 
-    /// What to do next.
+    /// The next action.
     pub fn next(&mut self, now: Instant) -> NextAction {
         if let Some(failure) = &self.failure {
             return NextAction::Failed(failure.clone());
@@ -272,7 +272,7 @@ impl Order {
         NextAction::Failed(failure)
     }
 
-    /// Where the step's request goes, and what it says; `None`: it reads (POST-as-GET).
+    /// The URL and payload of the step's request; `None`: POST-as-GET.
     fn payload(&self) -> (String, Option<String>) {
         let read = |url: &str| (url.to_owned(), None);
         match self.step {
@@ -317,7 +317,7 @@ impl Order {
         }
     }
 
-    /// What the order replaces, if the issuer wants to know.
+    /// The certificate that the order replaces, if the issuer supports that.
     fn replaced(&self) -> Option<&str> {
         self.settings.replaces.as_deref().filter(|_| self.directory.has_renewals)
     }
@@ -440,7 +440,7 @@ impl Order {
                 self.nonces_refused += 1;
                 return Ok(());
             }
-            // The state is of another issuer, or the issuer has forgotten us.
+            // The state belongs to another issuer, or the issuer has deleted the account.
             "accountDoesNotExist"
                 if self.step == OrderStep::NewOrder && self.nonces_refused == 0 =>
             {
@@ -451,8 +451,8 @@ impl Order {
             }
             // Retrying without `replaces` cannot help.
             "rateLimited" | "userActionRequired" => {}
-            // It may be unknown there, or replaced already (RFC 9773, 5): that must not keep the new one
-            // from being issued.
+            // The replaced certificate may be unknown to the issuer, or already replaced (RFC 9773, 5),
+            // which must not prevent the new order.
             _ if self.step == OrderStep::NewOrder && self.replaced().is_some() => {
                 self.settings.replaces = None;
                 return Ok(());

@@ -26,7 +26,7 @@ fn order(change: impl FnOnce(&mut OrderSettings)) -> (Order, Instant) {
     (Order::new(settings, key, None, all, request, now), now)
 }
 
-/// What a well-behaved issuer answers.
+/// The responses of a correct issuer.
 fn answer(url: &str, polls: &mut u32) -> IssuerResponse {
     let json = |value: Value, location: &str| IssuerResponse {
         status: 200,
@@ -113,7 +113,7 @@ fn check_signed(body: &str, url: &str) {
     assert_eq!(part("signature").len(), 64);
 }
 
-/// An order that is not ready is asked about within a minute, no matter what the issuer says.
+/// An order that is not ready is polled within a minute, regardless of the issuer's pause.
 #[test]
 fn pauses_without_end_are_cut() {
     let endless = |_: &str, mut received: IssuerResponse| {

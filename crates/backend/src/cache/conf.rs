@@ -1,5 +1,5 @@
-//! Settings of caching: one table for every protocol that has a cache (`proxy_cache`,
-//! `fastcgi_cache` and their relatives). nginx: `ngx_http_upstream_conf_t` and the modules' tables.
+//! Settings of caching: one table for every protocol that has a cache (`proxy_cache`, `fastcgi_cache` and
+//! so on). nginx: `ngx_http_upstream_conf_t` and the modules' tables.
 //!
 //! A protocol's module expands [`cache_rows!`](crate::cache_rows) once with its prefix; all of them come to the
 //! same [`CacheConf`], so that the cache knows no protocol. Where objects are stored is in
@@ -47,13 +47,13 @@ macro_rules! cache_rows {
             /// If one of the texts is neither empty nor `0`, the response is not stored.
             no_cache: Option<$crate::cache::conf::Texts>, in HTTP | SERVER | LOCATION, args "string ...";
             /// How long responses with these codes are valid; without codes, those with 200, 301 and 302.
-            /// The first line that matches a code applies; `any` matches every code. Headers of the
+            /// The first line that matches a code applies; `any` matches every code. Header fields of the
             /// response take precedence: `X-Accel-Expires`, then `Cache-Control`, then `Expires`.
             cache_valid: Vec<$crate::cache::conf::Valid>, in HTTP | SERVER | LOCATION, args "[code | any ...] time";
             /// Minimum number of requests for a key, including this one, for its response to be stored.
             cache_min_uses: u32 = "1", in HTTP | SERVER | LOCATION, args "number";
             /// Requests whose range begins at this byte or later go to the origin unchanged, and the
-            /// response is not stored: everything before the range would have to be fetched first.
+            /// response is not stored: all bytes before the range would have to be fetched first.
             cache_max_range_offset: Option<nowait_conf::Offset>, in HTTP | SERVER | LOCATION, args "number";
             /// When a stale response may be served: if the origin can't be reached (`error`), does
             /// not respond in time (`timeout`), sends a malformed response (`invalid_header`) or
@@ -186,7 +186,7 @@ pub struct Names {
     pub purge: &'static str,
 }
 
-/// A location's cache settings, whatever its protocol.
+/// A location's cache settings, for any protocol.
 #[derive(Debug, Clone)]
 pub struct CacheConf {
     /// The names of its directives.

@@ -1,7 +1,7 @@
 //! Caches whose settings depend on the content of requests: `$request_body` in a key or a condition.
 //!
-//! Such content is read before the cache is searched. Where the settings can't see it, because it is in a
-//! file, the cache is not used: otherwise all such requests would share one entry.
+//! Such content is read before the cache is searched. If the content is in a file, the settings can't use
+//! it, and the cache is bypassed: otherwise all such requests would share one entry.
 //!
 //! nginx differs: there `$request_body` is empty for content in a file, and without request buffering.
 
@@ -18,9 +18,9 @@ impl CacheConf {
         request.awaits_content() && self.late(request).any(Late::is_late)
     }
 
-    /// Whether the settings depend on content that they can't see.
+    /// Whether the settings depend on content that they can't use.
     pub(super) fn is_blind(&self, request: &Request) -> bool {
-        let seen = match &request.body {
+        let seen = match request.body() {
             RequestBody::None => return false,
             RequestBody::Memory(bytes) if bytes.is_empty() => return false,
             RequestBody::Memory(_) => IN_MEMORY,
@@ -30,7 +30,7 @@ impl CacheConf {
         self.late(request).any(|late| late.is_late() && !late.has(seen))
     }
 
-    /// What each setting depends on.
+    /// The dependencies of each setting.
     fn late(&self, request: &Request) -> impl Iterator<Item = Late> {
         let variables = request.variables();
         let all = |texts: &Texts| {

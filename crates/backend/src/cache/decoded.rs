@@ -1,10 +1,10 @@
 //! The decoded heads of a worker's most requested objects, with the responses made from them, which
-//! a hit would otherwise make anew from the same bytes each time. Used by [`super::find`] and
+//! each hit would otherwise make again from the same bytes. Used by [`super::find`] and
 //! [`super::hit`].
 //!
-//! A copy that belongs to one worker. It is found by the head that the store returns for an object,
-//! which differs for another object or another state of it. Bounded in entries and in bytes; an
-//! entry holds no memory of the store.
+//! A copy that belongs to one worker. An entry is found by the head that the store returns for an
+//! object, which differs for another object or another state of it. Bounded in entries and in
+//! bytes; an entry holds no memory of the store.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak as LocalWeak};
@@ -83,16 +83,16 @@ impl Decoded {
     pub(super) fn response(&self, request: &Request) -> Option<Box<Head>> {
         let answer = self.response.borrow();
         let answer = answer.as_ref()?;
-        let is_it = answer.location == request.location
-            && std::ptr::eq(answer.current.as_ptr(), Rc::as_ptr(&request.current));
+        let is_it = answer.location == request.location_id()
+            && std::ptr::eq(answer.current.as_ptr(), Rc::as_ptr(request.current()));
         is_it.then(|| Box::new(answer.head.clone()))
     }
 
     /// Keeps a response that is the same for all requests of the location.
     pub(super) fn keep(&self, request: &Request, head: &Head) {
         if self.kept {
-            let current = Rc::downgrade(&request.current);
-            let answer = Answer { current, location: request.location, head: head.clone() };
+            let current = Rc::downgrade(request.current());
+            let answer = Answer { current, location: request.location_id(), head: head.clone() };
             self.response.replace(Some(answer));
         }
     }

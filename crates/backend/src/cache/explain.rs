@@ -1,34 +1,45 @@
-//! What a cache tells `nowait explain`: its zone, the key of a request, and what applies to it.
+//! Lines of a cache for `nowait explain`: its zone, the key of a request, and the rules for it.
 //!
-//! Whether a response is stored is known to the server alone: it is left out.
+//! Whether a response is stored is left out: only the running server knows that.
 
 use nowait_caching::validity::ValidByStatus;
 use nowait_conf::Seconds;
+use nowait_http::module::HandlerExplanation;
+use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
-use nowait_http::trace::{About, Trace, quoted};
+use nowait_http::trace::{Trace, TraceSubject, quoted};
 
 use super::conf::{CacheConf, Texts};
 use super::origin::Origin;
 use super::path::paths;
 use super::purge::conf::Asked;
-use super::serve::{is_served, key, position};
+use super::serve::{CacheUse, key, position};
 
-/// Describes what the cache of a location does with a request.
-pub fn explain(request: &Request, origin: &dyn Origin, conf: &CacheConf, trace: &mut Trace) {
+/// Describes what the cache of a location does with a request; `None`: it may go to the origin.
+pub fn explain(
+    request: &Request,
+    origin: &dyn Origin,
+    conf: &CacheConf,
+    trace: &mut Trace,
+) -> Option<HandlerExplanation> {
     let names = conf.names;
     let mut add = |by, text: String| {
         trace.by = by;
-        trace.add(About::Cache, None, text);
+        trace.add(TraceSubject::Cache, None, text);
     };
     let at = match position(request, conf) {
         Ok(Some(at)) => at,
-        Ok(None) => return add(names.cache, format!("{}: off for this request", names.cache)),
+        Ok(None) => {
+            add(names.cache, format!("{}: off for this request", names.cache));
+            return None;
+        }
         Err(outcome) => {
             let text = format!("{}: the zone is unknown: {}", names.cache, outcome.describe());
-            return add(names.cache, text);
+            add(names.cache, text);
+            return Some(HandlerExplanation::Done(outcome));
         }
     };
-    if let Some(path) = paths(&request.current.conf).get(at) {
+    if let Some(path) = paths(&request.current().conf).get(at) {
         let (zone, path) = (quoted(path.zone.as_bytes()), quoted(&path.path));
         add(names.cache, format!("{}: zone {zone} in {path}", names.cache));
     }
@@ -36,18 +47,27 @@ pub fn explain(request: &Request, origin: &dyn Origin, conf: &CacheConf, trace: 
     let from = if conf.key.is_some() { names.key } else { names.cache };
     let default = if conf.key.is_some() { "" } else { " (the default)" };
     add(from, format!("key {}{default}", quoted(&target.text)));
-    if let Some(asked) = conf.purge.asked(request) {
-        let text = match asked {
-            Asked::Condition | Asked::Method => "the request purges this key",
-            Asked::All => "the request purges the whole cache",
-            Asked::Refused => "the request may not purge: 403",
-        };
-        return add(names.purge, format!("{}: {text}", names.purge));
-    }
-    if !is_served(request, conf) {
-        let method = String::from_utf8_lossy(request.method_name());
-        let text = format!("{method} is neither answered from the cache nor stored");
-        return add(names.methods, text);
+    match CacheUse::of(request, conf) {
+        CacheUse::Purge(asked) => {
+            let text = match asked {
+                Asked::Condition | Asked::Method => "the request purges this key",
+                Asked::All => "the request purges the whole cache",
+                Asked::Refused => "the request may not purge: 403",
+            };
+            add(names.purge, format!("{}: {text}", names.purge));
+            return Some(match asked {
+                Asked::Refused => HandlerExplanation::Done(Outcome::status(403)),
+                // What is stored is not known.
+                Asked::Condition | Asked::Method | Asked::All => HandlerExplanation::Unknown,
+            });
+        }
+        CacheUse::Pass => {
+            let method = String::from_utf8_lossy(request.method_name());
+            let text = format!("{method} is neither answered from the cache nor stored");
+            add(names.methods, text);
+            return None;
+        }
+        CacheUse::Serve => {}
     }
     if let Some(text) = condition(request, &conf.bypass, "so the cache is not searched") {
         add(names.bypass, format!("{}: {text}", names.bypass));
@@ -73,6 +93,7 @@ pub fn explain(request: &Request, origin: &dyn Origin, conf: &CacheConf, trace: 
             add(names.valid, text);
         }
     }
+    None
 }
 
 /// A condition that may be there.

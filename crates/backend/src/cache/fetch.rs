@@ -1,8 +1,8 @@
-//! Requests to the origin: how they are made, and what follows from the response or the failure.
+//! Requests to the origin, and the use of their responses and failures.
 //! Called by [`super::serve`].
 
 use bytes::Bytes;
-use nowait_cache::{Fill, FillStart, Hit, Lookup, LookupOptions, UnixMs};
+use nowait_cache::{Fill, Hit, Lookup, LookupOptions, UnixMs};
 use nowait_caching::freshness::Stale;
 use nowait_caching::status::{CacheStatus, Forward, Status};
 use nowait_caching::updates;
@@ -14,19 +14,19 @@ use super::decoded::Decoded;
 use super::filling::{FillTee, Storing};
 use super::find::Object;
 use super::origin::Source;
-use super::rest::Rest;
-use super::serve::{Place, Run, is_head, unix_now};
-use crate::upstream::{BodyOptions, Cause, Condition, Failed, Reply, Wanted};
+use super::origin_resume::OriginResume;
+use super::serve::{CacheRequest, StoreRight, is_head, unix_now};
+use crate::upstream::{BodyOptions, Cause, Condition, Reply, RequestError, UpstreamVariation};
 
 /// A stale response, and when it may still be served.
 pub(super) type Old = Option<(Object<Hit>, Stale)>;
 
-impl Run<'_> {
+impl CacheRequest<'_> {
     /// Sends the request to the origin, stores the response where allowed, and serves it.
-    pub(super) async fn fetch(&mut self, mut place: Place, old: Old, why: Forward) -> Outcome {
+    pub(super) async fn fetch(&mut self, mut place: StoreRight, old: Old, why: Forward) -> Outcome {
         if self.range_is_far() {
             place.decline();
-            place = Place::Nowhere;
+            place = StoreRight::Nowhere;
         }
         let wanted = self.wanted(&place, &old);
         let conditional = wanted.condition.as_ref().is_some_and(|condition| {
@@ -61,7 +61,7 @@ impl Run<'_> {
     /// Makes our response from the origin's.
     fn answer(
         &mut self,
-        place: Place,
+        place: StoreRight,
         reply: Reply,
         for_cache: bool,
         asked_at: i64,
@@ -96,8 +96,9 @@ impl Run<'_> {
         let is_complete = reply.body.is_complete();
         let tee = fill.map(|fill| {
             let stored = fill.stored().filter(|_| !is_complete);
-            let rest =
-                stored.and_then(|stored| Rest::of_fill(self.request, self.origin.again(), &stored));
+            let rest = stored.and_then(|stored| {
+                OriginResume::of_fill(self.request, self.origin.again(), &stored)
+            });
             FillTee::boxed(fill, rest)
         });
         // A client that requested only the head must not end the storing.
@@ -109,7 +110,7 @@ impl Run<'_> {
     /// the stored response, which it then renews: otherwise a response with a body would be
     /// replaced by one without.
     fn is_renewed_by_head(&self, object: &Object<Hit>, reply: &Reply) -> bool {
-        let asked = self.conf.strict && is_head(self.request.method) && !self.conf.convert_head;
+        let asked = self.conf.strict && is_head(self.request.method()) && !self.conf.convert_head;
         let meta = &object.decoded.meta;
         if !asked || reply.head.status != 200 || meta.headless {
             return false;
@@ -123,15 +124,12 @@ impl Run<'_> {
     }
 
     /// The fill for a response, which may have to continue under another key.
-    fn open(&self, place: Place, entry: super::filling::Entry) -> Option<Fill> {
+    fn open(&self, place: StoreRight, entry: super::filling::Entry) -> Option<Fill> {
         let mut fill = match place {
-            Place::Fill(fill) => fill,
-            Place::Later(_) if self.displaces_content(&entry) => return None,
-            Place::Later(asked) => match self.begin(Some(asked)) {
-                FillStart::Fill(fill) => fill,
-                FillStart::Busy(_) | FillStart::Unavailable(_) => return None,
-            },
-            Place::Nowhere => return None,
+            StoreRight::Fill(fill) => fill,
+            StoreRight::Later(_) if self.displaces_content(&entry) => return None,
+            StoreRight::Later(asked) => self.begin_bypassed(asked)?,
+            StoreRight::Nowhere => return None,
         };
         // nginx: `ngx_http_file_cache_update_variant`. The first variant stands under the plain key.
         let own = fill.target().clone();
@@ -144,10 +142,10 @@ impl Run<'_> {
         Some(fill)
     }
 
-    /// Whether a response without a body, to HEAD, would replace one with a body that was not
-    /// looked up (BYPASS).
+    /// Whether a response to HEAD, without a body, would replace a stored response with a body that was
+    /// not looked up (BYPASS).
     ///
-    /// nginx differs: there it does.
+    /// nginx differs: the stored response is replaced.
     fn displaces_content(&self, entry: &super::filling::Entry) -> bool {
         if !entry.headless {
             return false;
@@ -158,17 +156,17 @@ impl Run<'_> {
             Ok(Lookup::Memory(hit) | Lookup::File(hit)) => has_content(hit.head()),
             Ok(Lookup::Filling(growing)) => has_content(growing.head()),
             Ok(_) => false,
-            // No waiting for the disk to find out.
+            // Without waiting for the disk.
             Err(_) => true,
         }
     }
 
     /// An intercepted error is remembered while it is valid. nginx:
     /// `ngx_http_upstream_intercept_errors`.
-    fn remember(&self, place: Place, status: u16, outcome: &Outcome, storing: &Storing) {
-        let intercepted = matches!(outcome, Outcome::Special(special) if special.status == status);
+    fn remember(&self, place: StoreRight, status: u16, outcome: &Outcome, storing: &Storing) {
+        let intercepted = matches!(outcome, Outcome::Status(special) if special.status == status);
         match (place, &storing.entry) {
-            (Place::Fill(fill), Some(entry)) if intercepted => {
+            (StoreRight::Fill(fill), Some(entry)) if intercepted => {
                 fill.remember_error(status, entry.state.valid_until);
             }
             (place, _) => place.decline(),
@@ -185,14 +183,14 @@ impl Run<'_> {
         }
     }
 
-    /// How the request to the origin is made.
-    fn wanted(&mut self, place: &Place, old: &Old) -> Wanted {
-        let for_cache = !matches!(place, Place::Nowhere);
-        let mut wanted = Wanted { for_cache, ..Wanted::default() };
+    /// The changes of the request to the origin.
+    fn wanted(&mut self, place: &StoreRight, old: &Old) -> UpstreamVariation {
+        let for_cache = !matches!(place, StoreRight::Nowhere);
+        let mut wanted = UpstreamVariation { for_cache, ..UpstreamVariation::default() };
         if !for_cache {
             return wanted;
         }
-        if self.request.method == Method::Head && self.conf.convert_head {
+        if self.request.method() == Method::Head && self.conf.convert_head {
             wanted.method = Some("GET");
         }
         if let Some((object, _)) = old
@@ -214,11 +212,11 @@ impl Run<'_> {
         wanted
     }
 
-    /// Whether the requested range begins too far in for everything before it to be fetched.
-    /// nginx: `ngx_http_upstream_cache_check_range`.
+    /// Whether the requested range begins too far into the body to fetch all bytes before it. nginx:
+    /// `ngx_http_upstream_cache_check_range`.
     fn range_is_far(&self) -> bool {
         let (Some(max), Some(range)) =
-            (self.conf.max_range_offset, self.request.head.header(Known::Range))
+            (self.conf.max_range_offset, self.request.head().header(Known::Range))
         else {
             return false;
         };
@@ -239,9 +237,9 @@ impl Run<'_> {
             || (stale.if_error && is_error(cause))
     }
 
-    /// There is no response: serves the stale one, or responds with the failure and remembers it
-    /// while it is valid.
-    fn failed(&mut self, failed: Failed, place: Place, old: Old) -> Outcome {
+    /// There is no response: serves the stale one, or responds with the failure and caches it while it is
+    /// valid.
+    fn failed(&mut self, failed: RequestError, place: StoreRight, old: Old) -> Outcome {
         if let (Some(cause), Some((object, stale))) = (failed.cause, old)
             && self.serves_stale(cause, stale)
         {
@@ -252,7 +250,7 @@ impl Run<'_> {
         let seconds = self.conf.valid.seconds(failed.status);
         match place {
             // nginx: the end of `ngx_http_upstream_finalize_request`.
-            Place::Fill(fill) if seconds > 0 && matches!(failed.status, 502 | 504) => {
+            StoreRight::Fill(fill) if seconds > 0 && matches!(failed.status, 502 | 504) => {
                 let until = self.now.saturating_add_unsigned(seconds);
                 fill.remember_error(failed.status, UnixMs::from_secs(until));
             }
@@ -265,7 +263,7 @@ impl Run<'_> {
     /// served.
     async fn revalidated(
         &mut self,
-        place: Place,
+        place: StoreRight,
         object: Object<Hit>,
         reply: &Reply,
         asked_at: i64,
@@ -273,7 +271,9 @@ impl Run<'_> {
         self.validated_by = Some(reply.head.status);
         let renewed = self.renew(&object, &reply.head, asked_at);
         let hit = match (place, renewed) {
-            (Place::Fill(fill), Some(state)) => fill.revalidated(&object.inner, state).await.ok(),
+            (StoreRight::Fill(fill), Some(state)) => {
+                fill.revalidated(&object.inner, state).await.ok()
+            }
             (place, _) => {
                 place.decline();
                 None
@@ -293,7 +293,7 @@ impl Run<'_> {
     }
 }
 
-impl Place {
+impl StoreRight {
     /// The response can't be stored.
     pub(super) fn decline(self) {
         if let Self::Fill(fill) = self {

@@ -1,5 +1,5 @@
 //! The fields of an origin's response as they are stored, and the head made from stored fields. Used by
-//! [`super::filling`], [`super::hit`] and [`super::rest`].
+//! [`super::filling`], [`super::hit`] and [`super::origin_resume`].
 
 use bytes::Bytes;
 use nowait_caching::meta::Field;

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use nowait_cache::format::ObjectState;
 use nowait_cache::index::Tag;
-use nowait_cache::{Fill, Hit, Target, UnixMs};
+use nowait_cache::{CacheKey, Fill, Hit, UnixMs};
 use nowait_caching::combination::Missing;
 use nowait_caching::facts::ResponseFacts;
 use nowait_caching::meta::{self, Field, Meta};
@@ -15,8 +15,8 @@ use nowait_runtime::clock;
 
 use super::fields;
 use super::find::Object;
-use super::rest::Rest;
-use super::serve::{Run, is_head};
+use super::origin_resume::OriginResume;
+use super::serve::{CacheRequest, is_head};
 use crate::upstream::Tee;
 
 /// The maximum number of tags of one response; more are ignored.
@@ -24,7 +24,7 @@ const TAGS_MAX: usize = 64;
 
 /// The decision about a response.
 pub(super) struct Storing {
-    /// The parts to store; `None`: nothing.
+    /// The parts to store, if any.
     pub(super) entry: Option<Entry>,
     /// The response forbids it. nginx: `!u->cacheable`.
     pub(super) refused: bool,
@@ -34,14 +34,14 @@ pub(super) struct Storing {
 pub(super) struct Entry {
     pub(super) state: ObjectState,
     pub(super) tags: Vec<Tag>,
-    /// It has no body, since it responds to HEAD.
+    /// The response has no body, since it responds to HEAD.
     pub(super) headless: bool,
-    /// Its variant, if it varies.
-    pub(super) variant: Option<Target>,
+    /// The variant, if it varies.
+    pub(super) variant: Option<CacheKey>,
 }
 
 impl Storing {
-    /// It is not stored.
+    /// The response is not stored.
     pub(super) fn no(refused: bool) -> Self {
         Self { entry: None, refused }
     }
@@ -56,7 +56,7 @@ struct Rules {
     vary: Bytes,
 }
 
-impl Run<'_> {
+impl CacheRequest<'_> {
     /// Decides about a response that was just received; the request for it was sent at `asked_at`.
     pub(super) fn decide(&self, head: &ResponseHead, asked_at: i64) -> Storing {
         let ignored = self.origin.ignored(self.request);
@@ -89,7 +89,7 @@ impl Run<'_> {
 
     fn strict_rules(&self, reply: &ResponseFacts, asked_at: i64) -> Option<Rules> {
         let lifetime = freshness::lifetime(reply, &self.conf.valid, self.now).seconds;
-        let sliced = nowait_http::partial::of(self.request).is_some();
+        let sliced = nowait_http::slice::of(self.request).is_some();
         storage::allowed(&self.facts, reply, lifetime, sliced).ok()?;
         let age = freshness::initial_age(reply, asked_at, self.now);
         let left = i64::try_from(lifetime).unwrap_or(i64::MAX) - i64::try_from(age).unwrap_or(0);
@@ -130,7 +130,7 @@ impl Run<'_> {
             vary: rules.vary.clone(),
             variant: variant.as_ref().map_or([0; 16], |target| target.key.0),
             reason: head.reason.clone(),
-            headless: is_head(self.request.method) && !self.conf.convert_head,
+            headless: is_head(self.request.method()) && !self.conf.convert_head,
             ..rules.meta.clone()
         };
         let state = state(head.status, &rules, &meta, header);
@@ -247,20 +247,20 @@ pub(super) struct FillTee {
     /// `None`: the store has given up.
     fill: Option<Fill>,
     /// Fetches the rest, should the origin break off.
-    rest: Option<Box<Rest>>,
+    rest: Option<Box<OriginResume>>,
     /// Bytes of content until now.
     received: u64,
 }
 
 impl FillTee {
-    pub(super) fn boxed(fill: Fill, rest: Option<Box<Rest>>) -> Box<dyn Tee> {
+    pub(super) fn boxed(fill: Fill, rest: Option<Box<OriginResume>>) -> Box<dyn Tee> {
         Box::new(Self { fill: Some(fill), rest, received: 0 })
     }
 }
 
 impl Drop for FillTee {
-    /// The request for a rest that nobody needed does not count among the subrequests: a response in
-    /// slices has one for each of them.
+    /// A request for a remainder that was not needed does not count as a subrequest, because a response in
+    /// slices has one for each slice.
     fn drop(&mut self) {
         if let Some(rest) = &self.rest {
             rest.give_up();
@@ -292,7 +292,7 @@ impl Tee for FillTee {
         })
     }
 
-    /// Without this, everybody who reads the growing object would be cut off with it.
+    /// Without this, all readers of the growing object would be cut off with it.
     fn resume(&mut self) -> Option<Box<dyn BodySource>> {
         let rest = self.rest.as_ref()?.copy()?;
         let received = self.received;

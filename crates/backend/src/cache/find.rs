@@ -5,18 +5,18 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use nowait_cache::format::ObjectHead;
-use nowait_cache::{FillReader, Hit, Lookup, LookupOptions, Pending, Target, UnixMs};
-use nowait_caching::freshness::{self, Stale, Stored, Use};
+use nowait_cache::{CacheKey, FillReader, Hit, Lookup, LookupOptions, Pending, UnixMs};
+use nowait_caching::freshness::{self, Freshness, Stale, Stored};
 use nowait_caching::meta::Meta;
 use nowait_caching::vary::{self, Form};
 use nowait_http::log::Level;
-use nowait_http::partial;
+use nowait_http::slice;
 use nowait_message::Known;
 
 use super::decoded::Decoded;
-use super::serve::{Run, is_head};
+use super::serve::{CacheRequest, is_head};
 
-/// How often a look-up waits for an object that is getting its name.
+/// How many times a look-up waits for an object whose file is being renamed.
 const SETTLED_MAX: u32 = 4;
 
 /// The result of a search.
@@ -30,9 +30,9 @@ pub(super) enum Found {
     Stale(Object<Hit>, Stale),
     /// A remembered error of the origin.
     Error(u16),
-    /// Nothing.
+    /// No object.
     Absent {
-        /// It was requested often enough to be stored.
+        /// Requested often enough to be stored.
         wanted: bool,
     },
     /// The cache can't be used now.
@@ -51,17 +51,17 @@ pub(super) struct Object<T> {
 pub(super) enum Waits {
     /// The disk is needed.
     Disk(Pending),
-    /// An object is getting its name; whether it can be used without one, too.
+    /// The object's file is being renamed; whether the object is usable before.
     Settle(Object<FillReader>, bool),
 }
 
 /// The result of a look-up without waiting.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub struct Begun {
     /// The key without `Vary`.
-    pub(super) main: Target,
+    pub(super) main: CacheKey,
     /// The key of the last look-up.
-    pub(super) target: Target,
+    pub(super) target: CacheKey,
     pub(super) vary_miss: bool,
     pub(super) age: Option<u64>,
     pub(super) ttl: Option<i64>,
@@ -73,19 +73,13 @@ enum Step {
     Found(Found),
     /// Another variant has to be looked up.
     Look,
+    /// The object's file is being renamed; whether the object is usable before.
     Settle(Object<FillReader>, bool),
 }
 
-impl Run<'_> {
-    /// Looks for the response to the request.
-    pub(super) async fn find(&mut self) -> Found {
-        let mut found = match self.begun.take() {
-            Some(found) => found,
-            None => {
-                self.target = self.main.clone();
-                self.try_find()
-            }
-        };
+impl CacheRequest<'_> {
+    /// Waits for the result of a look-up.
+    pub(super) async fn find(&mut self, mut found: Result<Found, Waits>) -> Found {
         let mut settled = 0;
         loop {
             found = match found {
@@ -108,7 +102,7 @@ impl Run<'_> {
     }
 
     fn wants_several_ranges(&self) -> bool {
-        let range = self.request.head.header(Known::Range);
+        let range = self.request.head().header(Known::Range);
         range.is_some_and(|range| range.contains(&b','))
     }
 
@@ -116,12 +110,12 @@ impl Run<'_> {
     /// GET, even if both have the same key (`proxy_cache_convert_head off`, and no
     /// `$request_method` in the key).
     ///
-    /// nginx differs: there it is used.
+    /// nginx differs: it uses the response to HEAD.
     pub(super) fn has_content_for(&self, meta: &Meta) -> bool {
-        !meta.headless || is_head(self.request.method)
+        !meta.headless || is_head(self.request.method())
     }
 
-    /// Looks for the response to the request, as far as possible without waiting.
+    /// Looks up the response to the request, as far as possible without waiting.
     pub(super) fn try_find(&mut self) -> Result<Found, Waits> {
         match self.store.try_lookup(&self.io, &self.target, self.options()) {
             Ok(lookup) => self.step(lookup),
@@ -177,13 +171,13 @@ impl Run<'_> {
         Step::Found(match lookup {
             Lookup::Memory(hit) | Lookup::File(hit) => {
                 let mut usable = self.judge(&head, meta, hit.soft_purged);
-                if partial::outdated(self.request) == Some(hit.stamp()) {
-                    usable = Use::Validate(Stale::default());
+                if slice::outdated(self.request) == Some(hit.stamp()) {
+                    usable = Freshness::Validate(Stale::default());
                 }
                 let object = Object { inner: hit, decoded };
                 match usable {
-                    Use::Fresh | Use::Accepted => Found::Fresh(object),
-                    Use::Validate(stale) => Found::Stale(object, stale),
+                    Freshness::Fresh | Freshness::Accepted => Found::Fresh(object),
+                    Freshness::Validate(stale) => Found::Stale(object, stale),
                 }
             }
             Lookup::Filling(growing) => {
@@ -191,14 +185,16 @@ impl Run<'_> {
                 let is_whole = growing.received().1;
                 let object = Object { inner: growing, decoded };
                 match usable {
-                    // Only its name is missing; once it has one, it can be cut into several ranges.
-                    Use::Fresh | Use::Accepted if is_whole && self.wants_several_ranges() => {
+                    // Only the file's name is missing; a named file can serve several ranges.
+                    Freshness::Fresh | Freshness::Accepted
+                        if is_whole && self.wants_several_ranges() =>
+                    {
                         return Step::Settle(object, true);
                     }
-                    Use::Fresh | Use::Accepted => Found::Growing(object),
+                    Freshness::Fresh | Freshness::Accepted => Found::Growing(object),
                     // Stale from the start; the stored response can be revalidated.
-                    Use::Validate(_) if is_whole => return Step::Settle(object, false),
-                    Use::Validate(_) => Found::Absent { wanted: false },
+                    Freshness::Validate(_) if is_whole => return Step::Settle(object, false),
+                    Freshness::Validate(_) => Found::Absent { wanted: false },
                 }
             }
             _ => Found::Unavailable,
@@ -206,7 +202,7 @@ impl Run<'_> {
     }
 
     /// The key of this request's variant, if the response found is another one.
-    fn other_variant(&self, meta: &Meta) -> Option<Target> {
+    fn other_variant(&self, meta: &Meta) -> Option<CacheKey> {
         if meta.vary.is_empty() {
             return None;
         }
@@ -215,16 +211,16 @@ impl Run<'_> {
     }
 
     /// The variant of a response with this `Vary` that belongs to the request.
-    pub(super) fn variant(&self, vary: &Bytes, strict: bool) -> Target {
+    pub(super) fn variant(&self, vary: &Bytes, strict: bool) -> CacheKey {
         let form = if strict { Form::Strict } else { Form::Nginx };
-        let fields = self.request.head.fields();
+        let fields = self.request.head().fields();
         let fields = fields.iter().map(|field| (field.name, field.value));
         let fields: Vec<(&[u8], &[u8])> = fields.collect();
         self.main.variant(&vary::distinction(vary, fields.into_iter(), form))
     }
 
     /// Whether a stored response may be used.
-    pub(super) fn judge(&mut self, head: &ObjectHead, meta: &Meta, soft_purged: bool) -> Use {
+    pub(super) fn judge(&mut self, head: &ObjectHead, meta: &Meta, soft_purged: bool) -> Freshness {
         let state = &head.state;
         let now = self.now;
         let within = |until: UnixMs| until.secs() >= now.unsigned_abs();
@@ -238,9 +234,9 @@ impl Run<'_> {
         let fresh = within(state.valid_until) && !soft_purged;
         if !self.conf.strict {
             return if fresh {
-                Use::Fresh
+                Freshness::Fresh
             } else {
-                Use::Validate(Stale {
+                Freshness::Validate(Stale {
                     while_updating: within(state.stale_while_revalidate) || soft_purged,
                     if_error: within(state.stale_if_error),
                     by_configuration: true,
@@ -262,7 +258,7 @@ impl Run<'_> {
         )
     }
 
-    /// How long a stored response is fresh from its generation on; for a response stored by nginx's
+    /// The freshness lifetime of a stored response from its generation on; for a response stored by nginx's
     /// rules, from the moment of storing.
     fn lifetime_of(&self, head: &ObjectHead, meta: &Meta) -> u64 {
         if meta.strict {

@@ -3,27 +3,27 @@
 
 use nowait_cache::format::ObjectHead as Stored;
 use nowait_cache::{FillReader, Hit, HitBody};
-use nowait_caching::freshness::Use;
+use nowait_caching::freshness::Freshness;
 use nowait_caching::meta;
 use nowait_caching::status::{CacheStatus, Forward, Status};
+use nowait_http::field_order::SeparateField;
 use nowait_http::log::Level;
-use nowait_http::order::Apart;
 use nowait_http::outcome::Outcome;
-use nowait_http::response::{AcceptRanges, Body, FileBody, Head, Own, Response};
+use nowait_http::response::{AcceptRanges, Body, FileBody, Head, HeaderSource, Response};
 use nowait_message::conditional::{self, Validators};
 use nowait_message::range::{self, Selection};
 use nowait_message::{Known, ResponseHead};
 
-use super::along::Along;
 use super::decoded::Decoded;
 use super::fields;
 use super::find::Object;
-use super::kept::Kept;
+use super::object_reader::ObjectReader;
 use super::origin::Source;
-use super::serve::Run;
+use super::serve::CacheRequest;
 use super::state::State;
+use super::streaming_hit::StreamingHit;
 
-impl Run<'_> {
+impl CacheRequest<'_> {
     /// Serves a stored response. `forward`: a request was sent to the origin, or is in progress.
     pub(super) fn hit(
         &mut self,
@@ -34,7 +34,7 @@ impl Run<'_> {
         self.note(status);
         let Object { inner: hit, decoded } = object;
         let length = hit.body_length();
-        if nowait_http::partial::of(self.request).is_some() {
+        if nowait_http::slice::of(self.request).is_some() {
             State::of(self.request).served = Some(self.store.served(&hit));
         }
         let report = CacheStatus {
@@ -57,7 +57,7 @@ impl Run<'_> {
             HitBody::File { file, offset } => {
                 let (store, stored) = (self.store.store_of(&hit), hit.head().clone());
                 let (again, body) = (self.origin.again(), (offset, length));
-                let kept = Kept::new(store, stored, again, hit.stamp(), body);
+                let kept = ObjectReader::new(store, stored, again, hit.stamp(), body);
                 let io = self.io.clone();
                 Body::File(FileBody { file, io, offset, len: length, elsewhere: Some(kept) })
             }
@@ -65,8 +65,8 @@ impl Run<'_> {
         self.respond(head, report, body)
     }
 
-    /// Serves a response that is being stored, as soon as there is something of it for the client.
-    /// `collapsed`: after waiting for it. `None`: the origin broke off before that.
+    /// Serves a response that is being stored, as soon as there is data for the client. `collapsed`: after
+    /// waiting for it. `None`: the origin broke off before that.
     pub(super) async fn grow(
         &mut self,
         object: Object<FillReader>,
@@ -74,7 +74,7 @@ impl Run<'_> {
     ) -> Option<Outcome> {
         self.note(Status::Hit);
         let Object { inner: mut growing, decoded } = object;
-        if nowait_http::partial::of(self.request).is_some() {
+        if nowait_http::slice::of(self.request).is_some() {
             State::of(self.request).served = Some(self.store.served_growing(&growing));
         }
         let length = match growing.received() {
@@ -85,7 +85,7 @@ impl Run<'_> {
             Ok(head) => head,
             Err(outcome) => return Some(outcome),
         };
-        if !self.request.header_only && !growing.begins(self.first_byte(&head)).await {
+        if !self.request.header_only() && !growing.begins(self.first_byte(&head)).await {
             self.note(Status::Miss);
             return None;
         }
@@ -96,15 +96,15 @@ impl Run<'_> {
             ..CacheStatus::default()
         };
         let (stored, again) = (growing.head().clone(), self.origin.again());
-        let kept = Kept::growing(self.store.store_of_growing(&growing), stored, again);
+        let kept = ObjectReader::growing(self.store.store_of_growing(&growing), stored, again);
         let rest = kept.rest(self.request);
-        let along = Along::growing(growing, self.io.clone(), kept, rest);
+        let along = StreamingHit::growing(growing, self.io.clone(), kept, rest);
         Some(self.respond(head, report, Body::Stream(Box::new(along))))
     }
 
     /// The first byte of a response that is sent: its ranges are cut later.
     fn first_byte(&self, head: &Head) -> u64 {
-        let request = &self.request.head;
+        let request = self.request.head();
         let (Some(size), Some(field)) = (head.content_length, request.header(Known::Range)) else {
             return 0;
         };
@@ -133,7 +133,7 @@ impl Run<'_> {
         let usable = self.judge(&head, meta, false);
         // RFC 9111 section 4: of requests that were collapsed into one, those that can't use its
         // response as it is have to be forwarded.
-        let usable = !self.conf.strict || !matches!(usable, Use::Validate(_));
+        let usable = !self.conf.strict || !matches!(usable, Freshness::Validate(_));
         (fits && usable).then(|| Object { inner: growing, decoded })
     }
 
@@ -175,15 +175,15 @@ impl Run<'_> {
     /// Strict mode: the response keeps the origin's `Date`, which `Age` is about.
     ///
     /// RFC 9110 section 6.6.1: Date is "the date and time at which the message was originated"; a
-    /// cache does not originate stored responses. nginx sends the current date, and so do we
-    /// otherwise.
+    /// cache does not originate stored responses. nginx sends the current date, and so does
+    /// Nowait otherwise.
     pub(super) fn keep_date(&self, ours: &mut Head, origin: &ResponseHead) {
         if self.conf.strict
-            && ours.date == Own::Ours
+            && ours.date == HeaderSource::Ours
             && let Some(date) = origin.known(Known::Date)
         {
-            ours.date = Own::Given(origin.share(date));
-            ours.place(Apart::Date);
+            ours.date = HeaderSource::Given(origin.share(date));
+            ours.place(SeparateField::Date);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Caching of responses: nginx's rules, and with `proxy_cache_rfc9111 on;` RFC 9111 in full.
 //!
-//! Protocol modules call [`serve`] instead of the engine when a cache is configured. The
+//! Protocol modules call [`begin`] and [`finish`] instead of the engine when a cache is configured. The
 //! `nowait-caching` crate has the rules: which responses may be stored, how long they are valid, and
 //! which requests they answer. The `nowait-cache` crate decides where objects are stored and how files
 //! are reached. This module leads a request through both.
@@ -9,12 +9,11 @@
 //! |---|---|
 //! | the steps of a request | `serve`, `find`, `fetch`, `filling`, `hit` |
 //! | stored heads | `decoded`, `fields` |
-//! | streaming growing objects, and continuing when the disk fails | `along`, `kept`, `rest` |
+//! | streaming growing objects, and continuing when the disk fails | `streaming_hit`, `object_reader`, `origin_resume` |
 //! | protocols of origins | [`origin`] |
 //! | purging, and who may | [`purge`] |
 //! | `$upstream_cache_status` and related variables | [`state`] |
 
-mod along;
 pub mod conf;
 mod content;
 mod decoded;
@@ -24,16 +23,17 @@ mod fields;
 mod filling;
 mod find;
 mod hit;
-mod kept;
+mod object_reader;
 pub mod origin;
+mod origin_resume;
 pub mod path;
 pub mod purge;
-mod rest;
 mod serve;
 pub mod state;
+mod streaming_hit;
 pub mod zone;
 
-pub use serve::{serve, try_serve};
+pub use serve::{begin, finish};
 
 use nowait_http::module::Module;
 

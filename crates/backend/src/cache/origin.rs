@@ -8,7 +8,7 @@ use nowait_http::request::Request;
 use nowait_http::response::{Head, LocalFuture};
 use nowait_message::ResponseHead;
 
-use crate::upstream::{Failed, Reply, Wanted};
+use crate::upstream::{Reply, RequestError, UpstreamVariation};
 
 /// A protocol, for one request.
 pub trait Origin {
@@ -24,10 +24,10 @@ pub trait Origin {
     fn fetch<'a>(
         &'a mut self,
         request: &'a mut Request,
-        wanted: Wanted,
-    ) -> LocalFuture<'a, Result<Reply, Failed>>;
+        wanted: UpstreamVariation,
+    ) -> LocalFuture<'a, Result<Reply, RequestError>>;
 
-    /// Sends a copy of the request to the origin once more, after `self` is gone.
+    /// Sends a copy of the request to the origin once more, after `self` was dropped.
     fn again(&self) -> Again;
 
     /// Our response for one of the origin, which was just received or stored; its body is added by
@@ -45,7 +45,8 @@ pub trait Origin {
 }
 
 /// Sends requests to the origin of a request's location.
-pub type Again = for<'a> fn(&'a mut Request, Wanted) -> LocalFuture<'a, Result<Reply, Failed>>;
+pub type Again =
+    for<'a> fn(&'a mut Request, UpstreamVariation) -> LocalFuture<'a, Result<Reply, RequestError>>;
 
 /// The source of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub enum Source {
 /// Our response for one of the origin, without the body.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its head.
+    /// The head.
     pub head: Box<Head>,
     /// The origin is read ahead of the client. Otherwise the response is not stored.
     pub buffering: bool,

@@ -19,48 +19,48 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nowait_cache::{
-    Fill, FillOptions, FillResult, FillStart, Hit, Moment, Store, Target, WaitResult, Waiter,
+    CacheKey, Fill, FillOptions, FillResult, FillStart, Hit, Moment, Store, WaitResult, Waiter,
 };
 use nowait_caching::facts::RequestFacts;
 use nowait_caching::freshness::Stale;
 use nowait_caching::status::{Forward, Status};
 use nowait_http::log::Level;
 use nowait_http::outcome::Outcome;
-use nowait_http::partial;
 use nowait_http::request::{BodyLength, Request};
 use nowait_http::response::Response;
+use nowait_http::slice;
 use nowait_http::subrequest::{self, Entry, Subrequest};
 use nowait_message::Method;
 use nowait_runtime::fs::Io;
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::{clock, now, sleep};
-use nowait_variables::Subject;
 
 use super::find::{Begun, Found, Object, Waits};
 use super::origin::{Origin, Source};
 use super::path::paths;
+use super::purge::conf::Asked;
 use super::state::State;
 use crate::cache::conf::{CacheConf, Zone};
-use crate::upstream::{BodyOptions, Wanted};
+use crate::upstream::{BodyOptions, UpstreamVariation};
 
-/// How often a request that waited for another one's response looks again before it goes to the
-/// origin.
+/// How many times a request that waited for another one's response repeats the look-up before it goes to
+/// the origin.
 const ROUNDS_MAX: u32 = 16;
 
 /// Memory for a key's text that is kept for the next one.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// A request on its way through the cache.
-pub(super) struct Run<'a> {
+pub(super) struct CacheRequest<'a> {
     pub(super) request: &'a mut Request,
     pub(super) origin: &'a mut dyn Origin,
     pub(super) conf: &'a CacheConf,
     pub(super) store: Arc<Store>,
     pub(super) io: Rc<Io>,
     /// The key without `Vary`.
-    pub(super) main: Target,
+    pub(super) main: CacheKey,
     /// The key of the last look-up.
-    pub(super) target: Target,
+    pub(super) target: CacheKey,
     /// The request's cache directives (strict mode).
     pub(super) facts: RequestFacts,
     /// Unix seconds.
@@ -69,74 +69,115 @@ pub(super) struct Run<'a> {
     pub(super) vary_miss: bool,
     /// Age of the response found, in seconds.
     pub(super) age: Option<u64>,
-    /// Its remaining validity, in seconds.
+    /// The remaining validity, in seconds.
     pub(super) ttl: Option<i64>,
     /// The status by which the origin confirmed the stored response.
     pub(super) validated_by: Option<u16>,
-    /// The result of an earlier look-up.
-    pub(super) begun: Option<Result<Found, Waits>>,
 }
 
-/// Serves a request of a location that has a cache from memory. `None`: it has to wait, or needs
-/// the disk or the origin; [`serve`] continues with it.
-pub fn try_serve(
+/// The remaining work for a request whose response is not in memory.
+pub enum Unserved {
+    /// The request has no cache.
+    NoCache,
+    /// Purges.
+    Purge(Arc<Store>, CacheKey, Asked),
+    /// Passes the request on without storing the response.
+    Pass(Arc<Store>),
+    /// Sends the request to the origin without a look-up.
+    Bypass(Arc<Store>, CacheKey),
+    /// Nothing usable is in memory.
+    Search(Arc<Store>, Box<Begun>),
+}
+
+/// Serves a request of a location that has a cache from memory.
+///
+/// # Errors
+/// The request has to wait: [`finish`] does the remaining work.
+pub fn begin(
     request: &mut Request,
     origin: &mut dyn Origin,
     conf: &CacheConf,
-) -> Option<Outcome> {
-    // Content is read first: the settings may depend on it.
-    let Zone::Fixed(at) = &conf.zone else { return None };
-    if request.awaits_content() {
-        return None;
-    }
-    let store = request.current.caches.get(*at)?.clone();
-    if !is_served(request, conf) || conf.purge.asked(request).is_some() || conf.bypass.any(request)
-    {
-        return None;
-    }
-    let key = key(request, origin, conf);
-    let mut run = Run::new(request, origin, conf, store, key);
-    run.note(Status::Miss);
-    let found = match run.try_find() {
-        Ok(Found::Fresh(object)) => return Some(run.hit(object, Status::Hit, None)),
-        found => found,
-    };
-    let Run { request, main, target, vary_miss, age, ttl, .. } = run;
-    State::of(request).begun = Some(Begun { main, target, vary_miss, age, ttl, found });
-    None
-}
-
-/// Serves a request of a location that has a cache.
-pub async fn serve(request: &mut Request, origin: &mut dyn Origin, conf: &CacheConf) -> Outcome {
+) -> Result<Outcome, Unserved> {
     let store = match zone(request, conf) {
         Ok(Some(store)) => store,
-        Ok(None) => return pass(request, origin).await,
-        Err(outcome) => return outcome,
+        Ok(None) => return Err(Unserved::NoCache),
+        Err(outcome) => return Ok(outcome),
     };
-    if let Some(asked) = conf.purge.asked(request) {
-        let key = key(request, origin, conf);
-        State::of(request).key = key.text.clone();
-        return super::purge::answer(request, conf, &store, &key, asked).await;
-    }
-    if !is_served(request, conf) {
-        return super::purge::pass(request, origin, conf, &store).await;
-    }
-    let Some(begun) = State::of(request).begun.take() else {
-        let key = key(request, origin, conf);
-        return Run::new(request, origin, conf, store, key).serve().await;
+    let key = match CacheUse::of(request, conf) {
+        CacheUse::Purge(asked) => {
+            let key = key(request, origin, conf);
+            return Err(Unserved::Purge(store, key, asked));
+        }
+        CacheUse::Pass => return Err(Unserved::Pass(store)),
+        CacheUse::Serve => key(request, origin, conf),
     };
-    let mut run = Run::new(request, origin, conf, store, begun.main);
+    let mut run = CacheRequest::new(request, origin, conf, store, key);
+    if conf.bypass.any(run.request) {
+        return Err(Unserved::Bypass(run.store, run.main));
+    }
+    run.note(Status::Miss);
+    let found = match run.try_find() {
+        Ok(Found::Fresh(object)) => return Ok(run.hit(object, Status::Hit, None)),
+        found => found,
+    };
+    let CacheRequest { store, main, target, vary_miss, age, ttl, .. } = run;
+    Err(Unserved::Search(store, Box::new(Begun { main, target, vary_miss, age, ttl, found })))
+}
+
+/// Serves a request that has to wait.
+pub async fn finish(
+    request: &mut Request,
+    origin: &mut dyn Origin,
+    conf: &CacheConf,
+    rest: Unserved,
+) -> Outcome {
+    let (store, begun) = match rest {
+        Unserved::NoCache => return pass(request, origin).await,
+        Unserved::Purge(store, key, asked) => {
+            State::of(request).key = key.text.clone();
+            return super::purge::answer(request, conf, &store, &key, asked).await;
+        }
+        Unserved::Pass(store) => return super::purge::pass(request, origin, conf, &store).await,
+        Unserved::Bypass(store, key) => {
+            let mut run = CacheRequest::new(request, origin, conf, store, key);
+            run.note(Status::Bypass);
+            let place = StoreRight::Later(run.store.moment());
+            return run.fetch(place, None, Forward::Bypass).await;
+        }
+        Unserved::Search(store, begun) => (store, *begun),
+    };
+    let mut run = CacheRequest::new(request, origin, conf, store, begun.main);
     run.target = begun.target;
     run.vary_miss = begun.vary_miss;
     run.age = begun.age;
     run.ttl = begun.ttl;
-    run.begun = Some(begun.found);
-    run.look().await
+    run.follow(begun.found).await
+}
+
+/// What a cache does with a request.
+pub(super) enum CacheUse {
+    /// Purges.
+    Purge(Asked),
+    /// The request is passed on, and its response is not stored.
+    Pass,
+    /// Looks the response up, unless the cache is bypassed, and stores the origin's.
+    Serve,
+}
+
+impl CacheUse {
+    /// The decision, for [`begin`] and for [`explain`](super::explain).
+    pub(super) fn of(request: &Request, conf: &CacheConf) -> Self {
+        match conf.purge.asked(request) {
+            Some(asked) => Self::Purge(asked),
+            None if is_served(request, conf) => Self::Serve,
+            None => Self::Pass,
+        }
+    }
 }
 
 /// Whether a request may be served from the cache, and its response stored.
-pub(super) fn is_served(request: &Request, conf: &CacheConf) -> bool {
-    if !conf.methods.allows(request.method) || conf.is_blind(request) {
+fn is_served(request: &Request, conf: &CacheConf) -> bool {
+    if !conf.methods.allows(request.method()) || conf.is_blind(request) {
         return false;
     }
     if !conf.strict {
@@ -148,8 +189,8 @@ pub(super) fn is_served(request: &Request, conf: &CacheConf) -> bool {
     // RFC 9110 section 9.3.1: "content received in a GET request has no generally defined
     // semantics". An origin may still evaluate it, but the key does not contain it: the response
     // must not be served to other requests.
-    request.method != Method::Post
-        && matches!(request.body_length, BodyLength::None | BodyLength::Known(0))
+    request.method() != Method::Post
+        && matches!(request.body_length(), BodyLength::None | BodyLength::Known(0))
 }
 
 /// The time in Unix seconds.
@@ -159,7 +200,7 @@ pub(super) fn unix_now() -> i64 {
 
 /// Forwards a request to the origin without the cache.
 pub(super) async fn pass(request: &mut Request, origin: &mut dyn Origin) -> Outcome {
-    let reply = match origin.fetch(request, Wanted::default()).await {
+    let reply = match origin.fetch(request, UpstreamVariation::default()).await {
         Ok(reply) => reply,
         Err(failed) => return Outcome::status(failed.status),
     };
@@ -174,7 +215,7 @@ pub(super) async fn pass(request: &mut Request, origin: &mut dyn Origin) -> Outc
 
 /// The cache of a request, if it has one.
 fn zone(request: &Request, conf: &CacheConf) -> Result<Option<Arc<Store>>, Outcome> {
-    Ok(position(request, conf)?.and_then(|at| request.current.caches.get(at).cloned()))
+    Ok(position(request, conf)?.and_then(|at| request.current().caches.get(at).cloned()))
 }
 
 /// The position of its zone.
@@ -186,7 +227,7 @@ pub(super) fn position(request: &Request, conf: &CacheConf) -> Result<Option<usi
             if name.is_empty() || name == "off" {
                 return Ok(None);
             }
-            let named = paths(&request.current.conf).iter();
+            let named = paths(&request.current().conf).iter();
             let Some(at) = named.map(|path| path.zone.as_bytes()).position(|zone| zone == name)
             else {
                 let name = String::from_utf8_lossy(&name);
@@ -199,7 +240,7 @@ pub(super) fn position(request: &Request, conf: &CacheConf) -> Result<Option<usi
 }
 
 /// The key of a request.
-pub(super) fn key(request: &Request, origin: &dyn Origin, conf: &CacheConf) -> Target {
+pub(super) fn key(request: &Request, origin: &dyn Origin, conf: &CacheConf) -> CacheKey {
     thread_local! {
         /// Memory for the text.
         static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -210,7 +251,7 @@ pub(super) fn key(request: &Request, origin: &dyn Origin, conf: &CacheConf) -> T
         Some(key) => key.append(request, &mut text),
         None => origin.default_key(request, &mut text),
     }
-    let target = Target::of(&text);
+    let target = CacheKey::of(&text);
     if text.capacity() <= TEXT_BYTES_MAX {
         TEXT.set(text);
     }
@@ -219,34 +260,34 @@ pub(super) fn key(request: &Request, origin: &dyn Origin, conf: &CacheConf) -> T
 
 fn facts(request: &Request) -> RequestFacts {
     let fields: Vec<(&[u8], &[u8])> =
-        request.head.fields().iter().map(|field| (field.name, field.value)).collect();
-    RequestFacts::read(request.method, fields.into_iter())
+        request.head().fields().iter().map(|field| (field.name, field.value)).collect();
+    RequestFacts::read(request.method(), fields.into_iter())
 }
 
 /// The right to store a response, and how to fetch it.
-pub(super) enum Place {
+pub(super) enum StoreRight {
     /// In this fill.
     Fill(Fill),
     /// In a fill that begins with the response (BYPASS); the request was sent at that moment.
     Later(Moment),
-    /// It must not be stored.
+    /// Must not be stored.
     Nowhere,
 }
 
-impl<'a> Run<'a> {
+impl<'a> CacheRequest<'a> {
     fn new(
         request: &'a mut Request,
         origin: &'a mut dyn Origin,
         conf: &'a CacheConf,
         store: Arc<Store>,
-        key: Target,
+        key: CacheKey,
     ) -> Self {
         State::of(request).key = key.text.clone();
         let fixed = matches!(conf.zone, Zone::Fixed(_));
-        let io = request.current.cache_io(request.location, || request.io(), &store, fixed);
+        let io = request.current().cache_io(request.location_id(), || request.io(), &store, fixed);
         let facts = match conf.strict {
             true => facts(request),
-            false => RequestFacts { method: request.method, ..RequestFacts::default() },
+            false => RequestFacts { method: request.method(), ..RequestFacts::default() },
         };
         Self {
             request,
@@ -262,26 +303,23 @@ impl<'a> Run<'a> {
             age: None,
             ttl: None,
             validated_by: None,
-            begun: None,
         }
     }
 
-    async fn serve(&mut self) -> Outcome {
-        if self.conf.bypass.any(self.request) {
-            self.note(Status::Bypass);
-            let place = Place::Later(self.store.moment());
-            return self.fetch(place, None, Forward::Bypass).await;
-        }
-        self.note(Status::Miss);
-        self.look().await
-    }
-
-    /// Looks for the response, and fetches it from the origin if it is not stored.
-    async fn look(&mut self) -> Outcome {
+    /// Serves what was found, and fetches from the origin what is not stored.
+    async fn follow(&mut self, found: Result<Found, Waits>) -> Outcome {
         let deadline = now() + self.conf.lock_timeout;
         let mut looked_twice = false;
+        let mut found = Some(found);
         for _ in 0..ROUNDS_MAX {
-            let waiter = match self.find().await {
+            let found = match found.take() {
+                Some(found) => found,
+                None => {
+                    self.target = self.main.clone();
+                    self.try_find()
+                }
+            };
+            let waiter = match self.find(found).await {
                 Found::Fresh(object) => return self.hit(object, Status::Hit, None),
                 Found::Growing(object) => match self.grow(object, None).await {
                     Some(outcome) => return outcome,
@@ -300,16 +338,16 @@ impl<'a> Run<'a> {
                 }
                 Found::Unavailable => {
                     self.note(Status::Bypass);
-                    return self.fetch(Place::Nowhere, None, Forward::Bypass).await;
+                    return self.fetch(StoreRight::Nowhere, None, Forward::Bypass).await;
                 }
                 Found::Stale(object, stale) => match self.stale(object, stale).await {
                     Next::Answer(outcome) => return outcome,
                     Next::Wait(waiter) => waiter,
                 },
                 Found::Absent { wanted: false } => {
-                    return self.fetch(Place::Nowhere, None, Forward::UriMiss).await;
+                    return self.fetch(StoreRight::Nowhere, None, Forward::UriMiss).await;
                 }
-                Found::Absent { wanted: true } => match self.begin(None) {
+                Found::Absent { wanted: true } => match self.begin() {
                     // Another worker may have stored it since: with the lock only one request goes
                     // to the origin.
                     FillStart::Fill(_)
@@ -320,11 +358,11 @@ impl<'a> Run<'a> {
                     }
                     FillStart::Fill(fill) => {
                         let why = self.miss();
-                        return self.fetch(Place::Fill(fill), None, why).await;
+                        return self.fetch(StoreRight::Fill(fill), None, why).await;
                     }
                     FillStart::Busy(waiter) => waiter,
                     FillStart::Unavailable(_) => {
-                        return self.fetch(Place::Nowhere, None, Forward::UriMiss).await;
+                        return self.fetch(StoreRight::Nowhere, None, Forward::UriMiss).await;
                     }
                 },
             };
@@ -342,7 +380,7 @@ impl<'a> Run<'a> {
             }
         }
         let why = self.miss();
-        self.fetch(Place::Nowhere, None, why).await
+        self.fetch(StoreRight::Nowhere, None, why).await
     }
 
     fn miss(&self) -> Forward {
@@ -355,21 +393,36 @@ impl<'a> Run<'a> {
     }
 
     /// Acquires the right to store the response.
-    pub(super) fn begin(&self, asked: Option<Moment>) -> FillStart {
-        let background = self.request.nested.is_some_and(|nested| nested.background);
+    pub(super) fn begin(&self) -> FillStart {
+        let background = self.request.nested().is_some_and(|nested| nested.background);
         let options = FillOptions {
             lock: self.conf.lock || background,
             lock_age: (!background).then_some(self.conf.lock_age),
             read_while_filling: self.conf.read_while_filling,
-            asked,
+            asked: None,
         };
         self.store.begin_fill(&self.io, &self.target, options)
+    }
+
+    /// The fill for the response to a request that bypassed the cache, and was sent to the origin at that
+    /// moment. It is stored even if an older response is just being stored, since that one may be outdated.
+    pub(super) fn begin_bypassed(&self, asked: Moment) -> Option<Fill> {
+        let options = FillOptions {
+            lock: false,
+            read_while_filling: self.conf.read_while_filling,
+            asked: Some(asked),
+            ..FillOptions::default()
+        };
+        match self.store.begin_fill(&self.io, &self.target, options) {
+            FillStart::Fill(fill) => Some(fill),
+            FillStart::Busy(_) | FillStart::Unavailable(_) => None,
+        }
     }
 
     /// The response is stale: serves it if allowed, fetches a new one, or waits for another request
     /// that fetches it.
     async fn stale(&mut self, object: Object<Hit>, stale: Stale) -> Next {
-        let background = self.request.nested.is_some_and(|nested| nested.background);
+        let background = self.request.nested().is_some_and(|nested| nested.background);
         let may_serve = stale.while_updating
             || (stale.by_configuration && self.conf.use_stale.while_updating());
         if may_serve && !background {
@@ -383,16 +436,16 @@ impl<'a> Run<'a> {
             }
         }
         self.note(Status::Expired);
-        let place = match self.begin(None) {
-            FillStart::Fill(fill) => Place::Fill(fill),
-            FillStart::Unavailable(_) => Place::Nowhere,
+        let place = match self.begin() {
+            FillStart::Fill(fill) => StoreRight::Fill(fill),
+            FillStart::Unavailable(_) => StoreRight::Nowhere,
             FillStart::Busy(_) if background => return Next::Answer(Outcome::status(204)),
             // Another request has just begun.
             FillStart::Busy(_) if may_serve => {
                 return Next::Answer(self.hit(object, Status::Updating, Some(Forward::Stale)));
             }
-            // nginx differs: there all requests that find an expired response go to the origin;
-            // here, with the lock, only one does.
+            // nginx differs: it sends all requests that find an expired response to the origin; here, with
+            // the lock, only one is sent.
             FillStart::Busy(waiter) => return Next::Wait(waiter),
         };
         let why =
@@ -411,8 +464,8 @@ impl<'a> Run<'a> {
         };
         let update = update.begin(self.request);
         // Of the same part.
-        let part = partial::of(self.request);
-        let update = update.inspect(|update| part.iter().for_each(|_| partial::set(update, part)));
+        let part = slice::of(self.request);
+        let update = update.inspect(|update| part.iter().for_each(|_| slice::set(update, part)));
         update.and_then(subrequest::background).is_ok()
     }
 
@@ -448,7 +501,7 @@ enum Next {
 
 /// The result of waiting.
 enum Waited {
-    /// Look again.
+    /// Repeat the look-up.
     Look,
     /// Read the growing object.
     Growing(nowait_cache::FillReader),

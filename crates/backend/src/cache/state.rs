@@ -8,8 +8,6 @@ use nowait_http::slots::Key;
 use nowait_http::variables::Builtin;
 use nowait_http::variables::core::number;
 
-use super::find::Begun;
-
 /// The variables of this module.
 pub(super) const BUILTINS: &[Builtin] = &[
     Builtin {
@@ -37,7 +35,7 @@ pub(super) const BUILTINS: &[Builtin] = &[
         name: "upstream_cache_age",
         doc: "Age of the stored response that was served, in seconds.",
         get: |r, out| {
-            r.state.get(&STATE).and_then(|state| state.age).is_some_and(|age| number(age, out))
+            r.state().get(&STATE).and_then(|state| state.age).is_some_and(|age| number(age, out))
         },
     },
 ];
@@ -47,7 +45,7 @@ fn text<'a>(
     out: &mut Vec<u8>,
     part: fn(&'a State) -> Option<&'a [u8]>,
 ) -> bool {
-    let value = request.state.get(&STATE).and_then(part);
+    let value = request.state().get(&STATE).and_then(part);
     value.map(|value| out.extend_from_slice(value)).is_some()
 }
 
@@ -68,18 +66,16 @@ pub struct State {
     pub age: Option<u64>,
     /// The stored object that was served, if it is a part of a response.
     pub(super) served: Option<Served>,
-    /// The result of a look-up before the request had to wait.
-    pub(super) begun: Option<Begun>,
 }
 
-/// The stored object that was served to a request for a part of a response ([`nowait_http::partial`]).
+/// The stored object that was served to a request for a part of a response ([`nowait_http::slice`]).
 pub fn served(request: &Request) -> Option<Served> {
-    request.state.get(&STATE)?.served.clone()
+    request.state().get(&STATE)?.served.clone()
 }
 
 impl State {
     /// The state of a request, made when it is first needed.
     pub(super) fn of(request: &mut Request) -> &mut State {
-        request.state.of_mut(&STATE)
+        request.state_mut().of_mut(&STATE)
     }
 }

@@ -21,6 +21,9 @@ use crate::cache::path::{CachePath, Pace, paths};
 /// The stores of the caches, by their numbers in [`paths`].
 pub fn open(conf: &HttpConf, previous: &[Arc<Store>]) -> Vec<Arc<Store>> {
     let paths = paths(conf);
+    if !paths.is_empty() {
+        nowait_cache::hot::settle();
+    }
     let stores: Vec<_> = paths.iter().map(|path| one(options(path), previous)).collect();
     for (path, store) in paths.iter().zip(&stores) {
         let behind = |tier: &String| paths.iter().position(|other| other.zone == *tier);

@@ -1,4 +1,4 @@
-//! What FastCGI, SCGI and uwsgi have in common: parameters, and content of requests. The form of their
+//! Common parts of FastCGI, SCGI and uwsgi: parameters, and content of requests. The form of their
 //! responses is in `nowait-gateway`.
 
 pub mod params;
@@ -12,7 +12,7 @@ use nowait_message::Method;
 use super::conf::Backend;
 use super::url::Destination;
 use crate::cache::conf::CacheConf;
-use crate::upstream::{Content, Order, Remark};
+use crate::upstream::{Content, Remark, UpstreamRequest};
 
 pub use params::{Param, Params};
 
@@ -32,7 +32,7 @@ pub fn content(request: &Request, backend: &Backend) -> (Content, Option<u64>) {
     if !backend.pass_request_body {
         return (Content::None, Some(0));
     }
-    let length = match (&request.body, request.body_length) {
+    let length = match (request.body(), request.body_length()) {
         (RequestBody::None, _) => Some(0),
         (RequestBody::Memory(bytes), _) => Some(bytes.len() as u64),
         (RequestBody::File(file), _) => Some(file.len()),
@@ -43,14 +43,14 @@ pub fn content(request: &Request, backend: &Backend) -> (Content, Option<u64>) {
 }
 
 /// Whether the request is a HEAD.
-pub fn is_head(request: &Request, order: &Order) -> bool {
+pub fn is_head(request: &Request, order: &UpstreamRequest) -> bool {
     match order.wanted.method {
         Some(method) => method == "HEAD",
-        None => request.method == Method::Head,
+        None => request.method() == Method::Head,
     }
 }
 
-/// The remark about content that follows the announced one.
+/// The remark about content beyond the announced length.
 pub fn excess() -> Remark {
     let text = "upstream sent more data than specified in \"Content-Length\" header".into();
     Remark { level: nowait_http::log::Level::Warn, text }
@@ -65,7 +65,7 @@ pub fn append_key(request: &Request, destination: Option<&Destination>, out: &mu
     out.extend_from_slice(request.client().scheme().as_bytes());
     out.extend_from_slice(b"://");
     params::append_host(request, out);
-    out.extend_from_slice(request.head.uri());
+    out.extend_from_slice(request.head().uri());
 }
 
 /// The modules whose missing keys were reported.

@@ -11,13 +11,15 @@ use nowait_runtime::buf::OutBuf;
 
 use super::excess;
 use crate::conf::Backend;
-use crate::upstream::{BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep, Order};
+use crate::upstream::{
+    BodyEvent, BodyStep, Codec, Content, Fault, HeadEvent, HeadStep, UpstreamRequest,
+};
 
-/// What such a protocol has of its own.
+/// The specifics of such a protocol.
 #[derive(Clone, Copy)]
-pub struct Way {
+pub struct PlainProtocol {
     /// Appends the head of a request whose content has this length.
-    pub write: fn(&Request, &Order, u64, &mut Vec<u8>) -> Result<(), u16>,
+    pub write: fn(&Request, &UpstreamRequest, u64, &mut Vec<u8>) -> Result<(), u16>,
     /// The settings of the request's location.
     pub backend: fn(&Request) -> Option<&Backend>,
     /// Whether 101 turns the connection into a tunnel for a client that has asked for it.
@@ -25,21 +27,21 @@ pub struct Way {
 }
 
 /// One request to such a server.
-pub struct Plain {
-    way: Way,
+pub struct PlainCodec {
+    way: PlainProtocol,
     response: CgiResponse,
     head: ResponseBuilder,
 }
 
-impl Plain {
+impl PlainCodec {
     /// A codec for one try.
-    pub fn new(way: Way) -> Box<Self> {
+    pub fn new(way: PlainProtocol) -> Box<Self> {
         let response = CgiResponse::new(CgiContext::default());
         Box::new(Self { way, response, head: ResponseBuilder::new() })
     }
 }
 
-/// How the engine logs and handles a mistake of an application.
+/// Converts an application's error to the engine's form.
 pub fn fault(error: Error) -> Fault {
     match error {
         Error::Closed => Fault::PrematureClose,
@@ -48,11 +50,11 @@ pub fn fault(error: Error) -> Fault {
     }
 }
 
-impl Codec for Plain {
+impl Codec for PlainCodec {
     fn begin(
         &mut self,
         request: &Request,
-        order: &Order,
+        order: &UpstreamRequest,
         out: &mut OutBuf,
     ) -> Result<Content, u16> {
         let backend = (self.way.backend)(request).ok_or(500u16)?;
@@ -62,7 +64,7 @@ impl Codec for Plain {
         (self.way.write)(request, order, length, out)?;
         self.response = CgiResponse::new(CgiContext {
             head: super::is_head(request, order),
-            upgrade: self.way.upgrades && request.head.header(Known::Upgrade).is_some(),
+            upgrade: self.way.upgrades && request.head().header(Known::Upgrade).is_some(),
             head_bytes_max: backend.settings.buffer_size,
         });
         Ok(content)
@@ -103,7 +105,7 @@ impl Codec for Plain {
         self.response.is_switched()
     }
 
-    /// Its server closes the connection after the response.
+    /// The server closes the connection after the response.
     fn is_reusable(&self, _: bool) -> bool {
         false
     }

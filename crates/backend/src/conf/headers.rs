@@ -8,8 +8,8 @@ use nowait_message::Known;
 
 use super::names::NameSet;
 
-/// Client header fields that are never passed on unchanged: they concern the connection to the
-/// client (RFC 9110 section 7.6.1), or are written anew.
+/// Client header fields that are never passed on unchanged: they concern the connection to the client (RFC
+/// 9110 section 7.6.1), or are written by the server.
 const REPLACED: &[&[u8]] = &[
     b"Host",
     b"Connection",
@@ -105,7 +105,7 @@ impl RequestHeaders {
         }
     }
 
-    /// Whether a field is set by a directive, even to nothing.
+    /// Whether a field is set by a directive, even to an empty value.
     pub fn sets(&self, known: Known) -> bool {
         self.set.contains(b"", Some(known))
     }

@@ -1,10 +1,10 @@
 //! A location keeps responses in one way only: as files (`proxy_store` and its relatives) or in a cache
-//! (`proxy_cache` and its relatives). The innermost block that says something decides.
+//! (`proxy_cache` and its relatives). The innermost block with such a directive decides.
 
 use std::sync::Arc;
 
 use nowait_conf::{Cx, Diagnostic, Scope};
-use nowait_http::module::Parts;
+use nowait_http::module::LocationBuilder;
 use nowait_http::slots::Key;
 
 use super::StoreTarget;
@@ -28,7 +28,7 @@ pub trait Caches: 'static {
     fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Arc<CacheConf>>;
 }
 
-/// How responses are kept.
+/// The way of keeping responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
     /// `proxy_store`
@@ -37,7 +37,7 @@ pub enum Keeps {
     Cache,
 }
 
-/// How the innermost block with such a directive keeps responses.
+/// The way of keeping responses in the innermost block with such a directive.
 pub fn keeps<S: Stores, C: Caches>(chain: &[&Scope]) -> Option<Keeps> {
     let said = |scope: &&Scope| match wants::<S, C>(scope) {
         (true, _) => Some(Keeps::Store),
@@ -57,12 +57,12 @@ fn wants<S: Stores, C: Caches>(scope: &Scope) -> (bool, bool) {
     )
 }
 
-/// Resolves the cache of a location, whatever its content: the responses of other handlers to which
-/// an upstream server redirects follow the same RFCs.
+/// Resolves the cache of a location with any content, because the responses of other handlers to which an
+/// upstream server redirects follow the same RFCs.
 pub fn build<S: Stores, C: Caches>(
     cx: &mut Cx<'_>,
     chain: &[&Scope],
-    parts: &mut Parts,
+    parts: &mut LocationBuilder,
     key: &'static Key<Arc<CacheConf>>,
 ) {
     if let Some(cache) = cache::<S, C>(cx, chain) {

@@ -33,7 +33,7 @@ const PAGE_BYTES: u64 = 4096;
 const TEMP_FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 nowait_conf::setting_flags! {
-    /// When a request is passed to the next server.
+    /// Conditions for passing a request to the next server.
     pub struct NextUpstream {
         /// The connection failed, or broke before a response arrived.
         ERROR = "error",
@@ -69,7 +69,7 @@ nowait_conf::setting_flags! {
     pub struct IgnoreHeaders {
         /// An internal redirect.
         ACCEL_REDIRECT = "X-Accel-Redirect",
-        /// How long the response may be cached.
+        /// The lifetime of the response.
         ACCEL_EXPIRES = "X-Accel-Expires",
         /// Bytes per second to the client.
         ACCEL_LIMIT_RATE = "X-Accel-Limit-Rate",
@@ -77,11 +77,11 @@ nowait_conf::setting_flags! {
         ACCEL_BUFFERING = "X-Accel-Buffering",
         /// The charset of the response.
         ACCEL_CHARSET = "X-Accel-Charset",
-        /// How long the response may be cached.
+        /// The lifetime of the response.
         EXPIRES = "Expires",
-        /// How long the response may be cached, and by whom.
+        /// The lifetime of the response, and the caches that may store it.
         CACHE_CONTROL = "Cache-Control",
-        /// The response is for one client only.
+        /// Set for responses to a single client.
         SET_COOKIE = "Set-Cookie",
         /// The request fields that the response depends on.
         VARY = "Vary",
@@ -120,7 +120,7 @@ impl Setting for SendLowat {
 }
 
 /// The resolved rows of [`upstream_rows!`](crate::upstream_rows) and
-/// [`backend_rows!`](crate::backend_rows), whatever the prefix.
+/// [`backend_rows!`](crate::backend_rows), for any prefix.
 #[derive(Debug, Clone)]
 pub struct Backend {
     /// The module's prefix without the underscore: `proxy`.
@@ -137,7 +137,7 @@ pub struct Backend {
     pub ignore: IgnoreHeaders,
     /// Whether `error_page` may replace responses of the server.
     pub intercept_errors: bool,
-    /// Whether ranges are cut out of responses whatever the server states.
+    /// Whether ranges are cut out of all responses, even if the server does not allow that.
     pub force_ranges: bool,
     /// The name of this server in `Via` of messages that it forwards, if it is there.
     pub via: Option<Complex>,
@@ -145,7 +145,7 @@ pub struct Backend {
     pub pass_request_headers: bool,
     /// Whether the client's body is passed on.
     pub pass_request_body: bool,
-    /// When 103 (Early Hints) is passed on.
+    /// Conditions for passing on 103 (Early Hints).
     pub early_hints: Predicates,
     /// Whether `Server` and `Date` are added to responses without them.
     pub adds_fields: bool,
@@ -156,7 +156,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// That of a module without any directives.
+    /// The settings of a module without directives.
     pub fn new(module: &'static str) -> Self {
         Self {
             module,
@@ -194,7 +194,7 @@ impl Backend {
 
 impl NextUpstream {
     /// The conditions in the engine's form.
-    pub fn causes(self) -> upstream::NextUpstream {
+    pub fn causes(self) -> upstream::RetryConditions {
         /// Conditions, and the causes that they include.
         const CAUSES: &[(NextUpstream, u16)] = &[
             (NextUpstream::ERROR, Cause::Error as u16),
@@ -207,13 +207,13 @@ impl NextUpstream {
             (NextUpstream::HTTP_403, Cause::Http403 as u16),
             (NextUpstream::HTTP_404, Cause::Http404 as u16),
             (NextUpstream::HTTP_429, Cause::Http429 as u16),
-            (NextUpstream::NON_IDEMPOTENT, upstream::NextUpstream::NON_IDEMPOTENT),
+            (NextUpstream::NON_IDEMPOTENT, upstream::RetryConditions::NON_IDEMPOTENT),
         ];
         if self.contains(Self::OFF) {
-            return upstream::NextUpstream::OFF;
+            return upstream::RetryConditions::OFF;
         }
         let given = CAUSES.iter().filter(|(condition, _)| self.contains(*condition));
-        upstream::NextUpstream(given.fold(0, |all, (_, cause)| all | cause))
+        upstream::RetryConditions(given.fold(0, |all, (_, cause)| all | cause))
     }
 }
 

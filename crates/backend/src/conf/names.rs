@@ -16,7 +16,7 @@ impl Setting for HeaderName {
     }
 }
 
-/// A set of header names, without regard to case. Names known to the parser cost one bit test.
+/// A set of case-insensitive header names. Names known to the parser cost one bit test.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameSet {
     /// One bit for each name. Two halves, since shifting all 128 bits at once is expensive.

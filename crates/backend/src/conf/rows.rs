@@ -93,7 +93,7 @@ macro_rules! upstream_rows {
             /// When to try another server: after a connection error, a timeout, a malformed or
             /// empty response, or a response with one of these statuses. Non-idempotent requests
             /// (POST, LOCK, PATCH) are not repeated once they were sent, unless `non_idempotent` is
-            /// given. Nothing is repeated once a part of the response was sent to the client.
+            /// given. A request is not repeated once a part of the response was sent to the client.
             next_upstream: $crate::conf::NextUpstream = "error timeout", in HTTP | SERVER | LOCATION, args "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off ...";
             /// A response field that is passed on although it is hidden by default.
             pass_header: Vec<$crate::conf::HeaderName>, in HTTP | SERVER | LOCATION, args "field";
@@ -165,16 +165,16 @@ macro_rules! backend_rows {
             request_buffering: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
             /// Number and size of the buffers for a response body; at least two.
             buffers: $crate::conf::BackendBuffers = "8 4k" => $crate::conf::eight_pages, in HTTP | SERVER | LOCATION, args "number size";
-            /// How much of the buffers may be in flight to a slow client while the rest is being
-            /// filled or written to a temporary file. By default twice the larger of the two buffer
-            /// sizes.
+            /// The part of the buffers that may be in flight to a slow client while the rest is
+            /// being filled or written to a temporary file. By default twice the larger of the two
+            /// buffer sizes.
             busy_buffers_size: Option<nowait_conf::Size>, in HTTP | SERVER | LOCATION, args "size";
             /// Maximum size of the temporary file for a response that exceeds the buffers; by
             /// default `1024m`. Zero disables temporary files, and the response is then read only
             /// as fast as the client accepts it.
             max_temp_file_size: Option<nowait_conf::Size>, in HTTP | SERVER | LOCATION, args "size";
-            /// How much is written to a temporary file at once. By default twice the larger of the
-            /// two buffer sizes.
+            /// Bytes written to a temporary file at once. By default twice the larger of the two buffer
+            /// sizes.
             temp_file_write_size: Option<nowait_conf::Size>, in HTTP | SERVER | LOCATION, args "size";
             /// Directory for temporary files, with up to three levels of subdirectories.
             temp_path: nowait_http::conf::body::TempPath = $temp, in HTTP | SERVER | LOCATION, args "path [level1 [level2 [level3]]]";
@@ -183,8 +183,8 @@ macro_rules! backend_rows {
             /// Limits the rate at which a buffered response is read, in bytes per second; zero
             /// means no limit. Variables are allowed.
             limit_rate: Option<nowait_http::conf::SizeText>, in HTTP | SERVER | LOCATION, args "rate";
-            /// Controls whether ranges are served from all responses, whatever the server states
-            /// about them.
+            /// Controls whether ranges are served from all responses, even if the server does not allow
+            /// that.
             force_ranges: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
             /// Controls whether the header of the client's request is passed on.
             pass_request_headers: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";

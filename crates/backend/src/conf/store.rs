@@ -3,7 +3,7 @@
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
 use nowait_http::variables::complex::Complex;
 
-/// Where responses are stored.
+/// The path for stored responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreTarget {
     /// Nowhere.
@@ -26,7 +26,7 @@ impl StoreAccess {
     }
 }
 
-/// How responses are stored.
+/// The settings for storing responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     /// The path; none: as given by `root` or `alias`.

@@ -16,7 +16,7 @@ use nowait_front::resolvers::Resolvers;
 use nowait_http::client::Client;
 use nowait_http::conf::upstream::GroupId;
 use nowait_http::conf::{HttpConf, Location, ServerId};
-use nowait_http::exchange::Nobody;
+use nowait_http::exchange::NoClient;
 use nowait_http::filter::Pull;
 use nowait_http::generation::{Contents, Current, DEFAULT_POOL, Generation};
 use nowait_http::module::{Module, ModuleList};
@@ -34,7 +34,7 @@ use crate::cache::purge::conf::Purge;
 use crate::conf::Backend;
 use crate::response::Rewriter;
 use crate::upstream::{
-    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane,
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, UpstreamStream,
 };
 
 /// The protocol. A request is a line with a URI. The response is a line with the length of the body,
@@ -46,7 +46,7 @@ struct Tiny {
 struct TinyFactory;
 
 impl CodecFactory for TinyFactory {
-    fn codec(&self, _: &Request, lane: Option<&Rc<Lane>>) -> Box<dyn Codec> {
+    fn codec(&self, _: &Request, lane: Option<&Rc<UpstreamStream>>) -> Box<dyn Codec> {
         assert!(lane.is_none(), "connections are not shared");
         Box::new(TinyCodec { line: Vec::new(), left: 0 })
     }
@@ -59,7 +59,12 @@ struct TinyCodec {
 }
 
 impl Codec for TinyCodec {
-    fn begin(&mut self, _: &Request, order: &Order, out: &mut OutBuf) -> Result<Content, u16> {
+    fn begin(
+        &mut self,
+        _: &Request,
+        order: &UpstreamRequest,
+        out: &mut OutBuf,
+    ) -> Result<Content, u16> {
         let LogUri::Text(uri) = &order.uri else { return Err(500) };
         out.extend_from_slice(uri);
         out.extend_from_slice(b"\n");
@@ -134,7 +139,7 @@ impl Protocol for Tiny {
     }
 
     fn uri(&self, request: &Request) -> Result<LogUri, u16> {
-        Ok(LogUri::Text(request.uri.path.clone().into()))
+        Ok(LogUri::Text(request.uri().path.clone().into()))
     }
 
     fn streams(&self, _: &Request) -> bool {
@@ -143,7 +148,7 @@ impl Protocol for Tiny {
 
     fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
         out.extend_from_slice(b"tiny:");
-        out.extend_from_slice(&request.uri.path);
+        out.extend_from_slice(&request.uri().path);
     }
 }
 
@@ -258,7 +263,7 @@ fn serve(listener: &TcpListener) {
 
 /// The body of the response to a request for this path.
 async fn get(
-    handler: &Passing<Tiny>,
+    handler: &ProxyHandler<Tiny>,
     services: &Rc<Services>,
     current: &Rc<Current>,
     path: &str,
@@ -266,9 +271,9 @@ async fn get(
     let address = Address::Unix(Box::default());
     let listen = Arc::new(current.conf.listens()[0].spec.address.clone());
     let client = Client::new(services.next_number(), address, listen, now());
-    let nobody = Nobody::new(client, services.clone());
-    let mut request = Request::new(nobody, current.clone(), ServerId(0), now());
-    request.uri.path = path.as_bytes().to_vec();
+    let exchange = NoClient::new(client, services.clone());
+    let mut request = Request::new(exchange, current.clone(), ServerId(0), now());
+    request.replace_path(path.as_bytes().to_vec());
     let outcome = match handler.handle(&mut request) {
         Step::Done(_, outcome) => outcome,
         Step::Wait(rest) => match rest.await {
@@ -298,8 +303,8 @@ fn another_protocol_has_the_same_handler_and_cache() {
     let config = WorkerConfig::new(0, DriverKind::Epoll);
     let ended = worker::run(config, &Workers::new(1).unwrap(), |remote| async move {
         let (services, current) = (Rc::new(Services::default()), Current::new(generation));
-        let plain = Passing { conf: tiny(), cache: None };
-        let cached = Passing { conf: tiny(), cache: Some(cache()) };
+        let plain = ProxyHandler { conf: tiny(), cache: None };
+        let cached = ProxyHandler { conf: tiny(), cache: Some(cache()) };
         let mut seen = Vec::new();
         for (handler, path) in
             [(&plain, "/a"), (&plain, "/a"), (&cached, "/b"), (&cached, "/b"), (&cached, "/c")]

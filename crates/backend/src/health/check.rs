@@ -1,4 +1,4 @@
-//! One check: a probe, and what the response says about the server.
+//! One check: a probe, and the evaluation of its response.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_http::client::Client;
-use nowait_http::exchange::Nobody;
+use nowait_http::exchange::NoClient;
 use nowait_http::generation::Current;
 use nowait_http::log::OsError;
 use nowait_http::request::{Request, RequestBody};
@@ -25,13 +25,13 @@ use crate::upstream::probe::{PROBING, ProbeFault, Prober};
 /// The field with the status of a call.
 const GRPC_STATUS: &[u8] = b"grpc-status";
 
-/// Most bytes of the body that are tested.
+/// Maximum number of bytes of the body that are tested.
 const BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// Most bytes of the body that are read only to keep the connection.
+/// Maximum number of bytes of the body that are read only to keep the connection.
 const DRAIN_BYTES_MAX: usize = 64 * 1024;
 
-/// Why a check has failed.
+/// The reason why a check has failed.
 pub struct Failure {
     kind: Kind,
     action: Action,
@@ -103,7 +103,7 @@ fn timed_out() -> String {
 
 /// Checks a server.
 pub struct Checker {
-    /// For variables; no client has sent it.
+    /// For variables; not sent by a client.
     request: Request,
     check: Check,
     prober: Prober,
@@ -121,17 +121,17 @@ impl Checker {
         let listen = Arc::new(listen.spec.address.clone());
         let peer = Address::Unix(Box::default());
         let client = Client::new(services.next_number(), peer, listen, now());
-        let nobody = Nobody::new(client, services.clone());
+        let exchange = NoClient::new(client, services.clone());
         let server = health_check.server;
-        let mut request = Request::new(nobody, current.clone(), server, now());
-        request.location = health_check.location;
-        request.uri.path = health_check.check.uri.to_vec();
+        let mut request = Request::new(exchange, current.clone(), server, now());
+        request.enter_location(health_check.location);
+        request.replace_path(health_check.check.uri.to_vec());
         if let Some(grpc) = &health_check.check.grpc {
-            request.uri.path = grpc::PATH.to_vec();
-            request.body = RequestBody::Memory(grpc.message());
-            grpc::prepare(&mut request.head);
+            request.replace_path(grpc::PATH.to_vec());
+            request.set_body(RequestBody::Memory(grpc.message()));
+            grpc::prepare(request.head_mut());
         }
-        // Without it there are no servers.
+        // Without them, there are no servers.
         current.conf.location(health_check.location).settings.get(&PROBING)?;
         // For variables of its destination.
         request.enter_content();
@@ -144,7 +144,7 @@ impl Checker {
     /// # Errors
     /// [`Failure`]
     pub async fn check(&mut self, peer: &Peer) -> Result<(), Failure> {
-        self.request.started = now();
+        self.request.set_started(now());
         let address = match (peer.address(), self.check.port) {
             (Address::Inet(address), Some(port)) => {
                 Address::Inet(SocketAddr::new(address.ip(), port))

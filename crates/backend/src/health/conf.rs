@@ -11,7 +11,7 @@ use nowait_conf::{Cx, Diagnostic, Msec, Node, Scope, Value, Word, number};
 use nowait_front::servers::ServerId;
 use nowait_http::conf::upstream::{GroupId, PASSES_TO};
 use nowait_http::conf::{HttpConf, LocationId};
-use nowait_http::module::Parts;
+use nowait_http::module::LocationBuilder;
 use nowait_http::slots::Key;
 
 use super::grpc::GrpcCheck;
@@ -89,7 +89,7 @@ pub struct Check {
     pub mandatory: bool,
     /// Whether those that were healthy before a reload get requests nevertheless.
     pub persistent: bool,
-    /// How long a connection is used for checks.
+    /// The time that a connection is used for checks.
     pub keepalive_time: Option<Duration>,
     /// `type=grpc`
     pub grpc: Option<GrpcCheck>,
@@ -132,7 +132,7 @@ pub fn checks(conf: &HttpConf) -> &[HealthCheck] {
 }
 
 /// Notes the `health_check` of a location. It is not inherited.
-pub fn build(_: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+pub fn build(_: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let given = chain.last().and_then(|scope| scope.get::<HealthLayer>());
     if let Some(given) = given.and_then(|layer| layer.0.clone()) {
         parts.settings.set(&GIVEN, given);

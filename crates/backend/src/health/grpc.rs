@@ -1,4 +1,4 @@
-//! `health_check type=grpc`: the call `grpc.health.v1.Health/Check`, and what its answer says.
+//! `health_check type=grpc`: the call `grpc.health.v1.Health/Check`, and the evaluation of its response.
 //!
 //! Messages are read and written by hand: the request has one string, the response one number.
 
@@ -11,7 +11,7 @@ pub(super) const PATH: &[u8] = b"/grpc.health.v1.Health/Check";
 /// `SERVING` of the response's `ServingStatus`.
 const SERVING: u64 = 1;
 
-/// What is asked for, and what counts as healthy.
+/// The service to check, and the statuses that count as healthy.
 #[derive(Clone, Debug, Default)]
 pub struct GrpcCheck {
     /// The service; empty: the server as a whole.
@@ -38,7 +38,7 @@ impl GrpcCheck {
         [&[0], &length.to_be_bytes()[..], &message].concat().into()
     }
 
-    /// Whether a call with this status and these messages says that the server is healthy.
+    /// Whether a call with this status and these messages shows a healthy server.
     pub(super) fn passes(&self, status: Option<&[u8]>, body: &[u8]) -> bool {
         match status.and_then(nowait_conf::number) {
             Some(0) => serving(body) == Some(SERVING),
@@ -127,7 +127,7 @@ mod tests {
         let check = GrpcCheck::default();
         let ok = Some(&b"0"[..]);
         assert!(check.passes(ok, b"\0\0\0\0\x02\x08\x01"));
-        // With a field that nobody knows.
+        // With an unknown field.
         assert!(check.passes(ok, b"\0\0\0\0\x05\x12\x01x\x08\x01"));
         assert!(!check.passes(ok, b"\0\0\0\0\x02\x08\x02"));
         for body in [&b""[..], b"\0\0\0\0\0", b"\0\0\0\0\x02\x08", b"\0\0\0\0\x01\xff"] {

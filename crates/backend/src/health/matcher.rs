@@ -72,7 +72,7 @@ pub enum Lacks {
     Body,
     /// A variable.
     Require,
-    /// The status of a call, or what the server says of itself.
+    /// The status of a call, or of the service.
     Grpc,
 }
 

@@ -1,5 +1,5 @@
-//! Active health checks: one task per server of a group, on one of the workers, sends probes and tells
-//! the group whether the server may receive requests. nginx Plus: `ngx_http_upstream_hc_module`.
+//! Active health checks: one task per server of a group, on one of the workers, sends probes and sets
+//! whether the server may receive requests. nginx Plus: `ngx_http_upstream_hc_module`.
 //!
 //! Started by each worker for the newest configuration, stopped with it. Requests never wait for it. The
 //! engine sends probes in the protocol of the location; this module decides when, and what follows.
@@ -82,7 +82,7 @@ pub fn start(services: &Rc<Services>, current: &Rc<Current>) -> Vec<JoinHandle<(
         .collect()
 }
 
-/// The checks of one group as one worker sees them.
+/// A worker's view of the checks of one group.
 struct Watch {
     services: Rc<Services>,
     current: Rc<Current>,
@@ -119,7 +119,7 @@ enum Finding {
 
 impl Verdict {
     fn new(peer: &Peer, checks: impl Iterator<Item = bool>) -> Self {
-        // A server that was unhealthy before a reload, for whatever reason, has to pass all checks.
+        // A server that was unhealthy before a reload, for any reason, has to pass all checks.
         let failed = peer.availability(now()) == Availability::Unhealthy;
         let first = |mandatory| match mandatory {
             _ if failed => Finding::Failed,
@@ -247,7 +247,7 @@ struct Row {
     passes: u32,
 }
 
-/// Whether this worker checks a server. Each server belongs to one worker, whatever else changes.
+/// Whether this worker checks a server. Each server is always assigned to one worker.
 fn is_mine(peer: &Peer) -> bool {
     let hash = BuildHasherDefault::<FxHasher>::default().hash_one(peer.name());
     hash % worker::count() as u64 == worker::index() as u64

@@ -1,6 +1,6 @@
 //! The body of an upstream response, on its way to the client.
 //!
-//! A short body that arrived with its head is bytes in memory, and its connection is free again. Any
+//! A short body that arrived with its head is bytes in memory, and its connection is released. Any
 //! other body is a source: one that reads as the client accepts data, or one that reads ahead
 //! (`pump.rs`).
 
@@ -12,20 +12,25 @@ use bytes::Bytes;
 use nowait_front::limit::connections::CountGuard;
 use nowait_http::exchange::Watch;
 use nowait_http::request::Request;
-use nowait_http::response::{Body, BodyError, BodySource, LocalFuture, Part};
-use nowait_runtime::buf::ReceivedBuf;
+use nowait_http::response::{Body, BodyError, BodySource, LocalFuture, PATIENCE, Part};
+use nowait_runtime::buf::{LARGE_BUF_BYTES, ReceivedBuf};
 use nowait_runtime::fs::Io;
+use nowait_runtime::net::Piped;
 use nowait_runtime::task::{JoinError, JoinHandle};
 use nowait_runtime::{now, spawn, yield_now};
 use nowait_upstream::SessionLearner;
 
-use super::exchange::{More, Placed, ReceiveFault, UpstreamExchange};
+use super::exchange::{ExchangeSlot, More, ReceiveFault, UpstreamExchange};
 use super::pump;
 use super::tunnel::Tunnel;
 use super::{Fault, Tee};
 
 /// A body up to about this size is read at once if it has arrived already.
 const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
+
+/// The size of the first receives of a body that is not read ahead, and again after its client was slow:
+/// that much is all that a client holds that reads little and stops.
+const FIRST_BYTES: usize = 8 * 1024;
 
 /// The rest of a response. Dropped, it closes the connection unless the response is complete.
 pub struct UpstreamBody {
@@ -46,7 +51,7 @@ struct Rest {
     watch: Option<Watch>,
 }
 
-/// Pieces of content. Mostly there is one, for which no list is made.
+/// Pieces of content. Usually there is one, which needs no list.
 #[derive(Default)]
 struct Pieces {
     first: Option<Bytes>,
@@ -86,9 +91,9 @@ pub struct BodyOptions {
 
 impl UpstreamBody {
     /// The body after the head that the exchange has received.
-    pub(super) fn new(mut exchange: Placed, request: &Request) -> Self {
+    pub(super) fn new(mut exchange: ExchangeSlot, request: &Request) -> Self {
         let mut first = Pieces::default();
-        // Also finds out that there is no body.
+        // Also detects that there is no body.
         let more = match exchange.is_tunnel() {
             true => More::Yes,
             false => decode(&mut exchange, &mut first),
@@ -118,7 +123,7 @@ impl UpstreamBody {
         }
     }
 
-    /// Learns from the response if it ends successfully.
+    /// Records the session of the response if it ends successfully.
     pub(super) fn at_end(&mut self, learning: SessionLearner) {
         match &mut self.rest {
             None => learning.note(nowait_runtime::now()),
@@ -160,10 +165,9 @@ impl UpstreamBody {
         {
             let room = AT_ONCE_BYTES_MAX - bytes;
             let max = match exchange.codec().body_left() {
-                // One byte more than the rest: a receive that fills its buffer seems to leave
-                // something.
+                // One byte more than the rest: a receive that fills its buffer suggests that there is more.
                 Some(left) if left <= room as u64 => left as usize + 1,
-                // It does not fit as a whole: it is received at its client's pace.
+                // The body does not fit as a whole, and is received at its client's pace.
                 Some(_) => return,
                 None => room,
             };
@@ -328,8 +332,10 @@ struct Unbuffered {
     first: VecDeque<Part>,
     /// Bytes of content that had arrived when the client was last slow.
     slow_at: u64,
-    /// When the last part was returned.
+    /// The time at which the last part was returned.
     handed: Option<Instant>,
+    /// Whether content passes through pipes while the client keeps up.
+    piped: bool,
     _watch: Option<Watch>,
 }
 
@@ -340,18 +346,38 @@ impl Unbuffered {
         first: VecDeque<Part>,
         watch: Option<Watch>,
     ) -> Self {
-        Self { exchange, more, first, slow_at: 0, handed: None, _watch: watch }
+        let piped = exchange.passes_unseen();
+        Self { exchange, more, first, slow_at: 0, handed: None, piped, _watch: watch }
     }
 
     /// The next part; the size of the receive depends on how fast the last one was taken.
     async fn take(&mut self) -> Result<Option<Part>, BodyError> {
-        let handed = self.handed.take();
-        if handed.is_some_and(|at| now().saturating_duration_since(at) >= pump::PATIENCE) {
-            self.slow_at = self.exchange.content;
-        }
+        self.look_at_client();
         let part = self.receive().await;
         self.handed = Some(now());
         part
+    }
+
+    /// Notes whether the last part was taken slowly.
+    fn look_at_client(&mut self) {
+        let handed = self.handed.take();
+        if handed.is_some_and(|at| now().saturating_duration_since(at) >= PATIENCE) {
+            self.slow_at = self.exchange.content;
+        }
+    }
+
+    /// The size of the next receive.
+    fn portion(&self) -> usize {
+        portion(self.exchange.content - self.slow_at)
+    }
+
+    async fn receive_piped(&mut self) -> Result<Option<Piped>, BodyError> {
+        let max = self.portion();
+        let received = self.exchange.receive_piped(max).await.map_err(unreceived)?;
+        self.handed = Some(now());
+        let Some((piped, more)) = received else { return Ok(None) };
+        self.more = more;
+        Ok((!piped.is_empty()).then_some(piped))
     }
 
     async fn receive(&mut self) -> Result<Option<Part>, BodyError> {
@@ -367,8 +393,7 @@ impl Unbuffered {
                 }
                 More::Broken(fault) => return Err(broken(&fault)),
             }
-            let portion = pump::portion(self.exchange.content - self.slow_at);
-            let received = self.exchange.receive(portion).await.map_err(unreceived)?;
+            let received = self.exchange.receive(self.portion()).await.map_err(unreceived)?;
             if received.is_empty() {
                 self.more = self.exchange.eof();
                 continue;
@@ -377,6 +402,10 @@ impl Unbuffered {
             self.more = self.exchange.decode();
             let received = std::mem::replace(&mut self.exchange.input, ReceivedBuf::empty());
             match received.is_empty() {
+                // In memory of its own size: a receive lends more.
+                false if received.len() <= FIRST_BYTES => {
+                    self.first.push_back(Part::Bytes(Bytes::copy_from_slice(&received)));
+                }
                 false => self.first.push_back(Part::Bytes(received.into_bytes())),
                 // A server may send framing without content as fast as it is received.
                 true => yield_now().await,
@@ -385,14 +414,45 @@ impl Unbuffered {
     }
 }
 
+/// The size of a receive for a client that has received this many bytes since it was last slow, up to
+/// that of a [pump](pump::portion) in the same way.
+fn portion(taken: u64) -> usize {
+    match taken / FIRST_BYTES as u64 {
+        0..3 => FIRST_BYTES,
+        3..5 => 2 * FIRST_BYTES,
+        5.. => pump::portion(taken),
+    }
+}
+
 impl BodySource for Unbuffered {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(self.take())
     }
 
+    fn next_piped(&mut self) -> Option<LocalFuture<'_, Result<Option<Piped>, BodyError>>> {
+        self.look_at_client();
+        // For a client that was slow, what is in a pipe would soon have to be copied after all.
+        let keeps_up = self.slow_at == 0 || self.portion() == LARGE_BUF_BYTES;
+        let is_next = self.first.is_empty() && matches!(self.more, More::Yes);
+        (self.piped && keeps_up && is_next)
+            .then(|| Box::pin(self.receive_piped()) as LocalFuture<'_, _>)
+    }
+
+    fn put_back(&mut self, rest: Piped) -> Result<(), BodyError> {
+        self.slow_at = self.exchange.content;
+        self.first.extend(from_pipe(rest)?.into_iter().map(Part::Bytes));
+        Ok(())
+    }
+
     fn is_urgent(&self) -> bool {
         true
     }
+}
+
+/// What the client has not taken of the content of a pipe: in pieces that each free their memory.
+pub(super) fn from_pipe(rest: Piped) -> Result<Vec<Bytes>, BodyError> {
+    let fault = |error| unreceived(ReceiveFault::Network(error));
+    rest.into_memory(pump::PIECE_BYTES_MIN).map_err(fault)
 }
 
 /// The error for the client's side when a response breaks off.

@@ -1,7 +1,7 @@
-//! What the engine needs to know about a protocol, without sockets, clocks or files.
+//! The interface between the engine and a protocol, without sockets, clocks or files.
 //!
 //! Implemented by protocol modules, called only by the engine. A [`CodecFactory`] makes a codec for
-//! each try of a request; if requests share connections, the codec talks to its [`Lane`].
+//! each try of a request; if requests share connections, the codec talks to its [`UpstreamStream`].
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,12 +15,12 @@ use nowait_http::response::Header;
 use nowait_message::ResponseHead;
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
 
-use super::{Lane, Order};
+use super::{UpstreamRequest, UpstreamStream};
 
 /// Makes the codecs of a protocol. It has no state: settings are those of the request's location.
 pub trait CodecFactory: Sync {
     /// A codec for one try; `lane`: its stream, if connections are shared.
-    fn codec(&self, request: &Request, lane: Option<&Rc<Lane>>) -> Box<dyn Codec>;
+    fn codec(&self, request: &Request, lane: Option<&Rc<UpstreamStream>>) -> Box<dyn Codec>;
 
     /// Whether a request asks for a tunnel over a shared connection, which servers have to offer
     /// (RFC 8441 section 3).
@@ -29,17 +29,21 @@ pub trait CodecFactory: Sync {
     }
 }
 
-/// A protocol spoken to upstreams, for one try of a request.
+/// A protocol to upstreams, for one try of a request.
 pub trait Codec: 'static {
     /// Begins the try: appends the request up to its content to `out`. Content sent from memory or
-    /// from a file is in `request.body`; for streamed content it is still
+    /// from a file is in `request.body()`; for streamed content it is still
     /// [`RequestBody::Unread`](nowait_http::request::RequestBody::Unread). Each try has to write the same
     /// request.
     ///
     /// # Errors
     /// The status of the error response.
-    fn begin(&mut self, request: &Request, order: &Order, out: &mut OutBuf)
-    -> Result<Content, u16>;
+    fn begin(
+        &mut self,
+        request: &Request,
+        order: &UpstreamRequest,
+        out: &mut OutBuf,
+    ) -> Result<Content, u16>;
 
     /// Whether all content goes through [`encode_body`](Self::encode_body) and
     /// [`encode_end`](Self::encode_end). If not, only streamed content does; content in memory or
@@ -63,20 +67,20 @@ pub trait Codec: 'static {
         true
     }
 
-    /// Whether there is a response as soon as the request was sent, whatever the upstream says:
+    /// Whether there is a response as soon as the request was sent, regardless of the upstream:
     /// [`receive_head`](Self::receive_head) is called without input.
     fn responds_by_itself(&self) -> bool {
         false
     }
 
-    /// Reads a head. The engine calls again with the unconsumed bytes and the new ones, and sees to
-    /// it that at most `buffer_size` bytes are consumed for one head.
+    /// Reads a head. The engine calls again with the unconsumed bytes and the new ones, and ensures that at
+    /// most `buffer_size` bytes are consumed for one head.
     ///
     /// # Errors
     /// The violation of the protocol.
     fn receive_head(&mut self, input: &[u8]) -> Result<HeadStep, Fault>;
 
-    /// The head to send to the client for an interim response; `None`: nothing.
+    /// The head to send to the client for an interim response, if any.
     fn interim(&mut self, _request: &Request, _head: &ResponseHead) -> Option<Interim> {
         None
     }
@@ -95,6 +99,15 @@ pub trait Codec: 'static {
 
     /// Remaining bytes of the body, if known; zero when it is complete.
     fn body_left(&self) -> Option<u64>;
+
+    /// How many of the next bytes on the connection are content, and nothing else, so that they may pass without
+    /// [`receive_body`](Self::receive_body); `None` if it has to see them.
+    fn unframed(&self) -> Option<u64> {
+        None
+    }
+
+    /// So many of these bytes have passed.
+    fn skip(&mut self, _bytes: u64) {}
 
     /// The trailer fields, once the body is complete.
     fn trailers(&mut self) -> Vec<Header> {
@@ -144,17 +157,17 @@ pub enum HeadEvent {
     Interim(Rc<ResponseHead>),
     /// The head of the response.
     Final(Rc<ResponseHead>),
-    /// The consumed bytes are no part of a head, and do not count as such; perhaps the error log is to
-    /// learn something. It continues at once.
+    /// The consumed bytes are not part of a head, and are not counted; with an optional remark for the
+    /// error log. Reading continues at once.
     Apart(Option<Remark>),
 }
 
 /// A line for the error log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    /// Its level.
+    /// The level.
     pub level: Level,
-    /// Its text.
+    /// The text.
     pub text: Cow<'static, str>,
 }
 
@@ -174,7 +187,7 @@ pub enum BodyEvent {
     NeedMore,
     /// Content: this part of the input, not empty.
     Data(Range<usize>),
-    /// No content; perhaps the error log is to learn something.
+    /// No content; with an optional remark for the error log.
     Apart(Option<Remark>),
     /// The body is complete; repeated on further calls.
     End,
@@ -192,8 +205,8 @@ pub enum Fault {
     /// The upstream has given up the response, and the connection stays: RST_STREAM of HTTP/2. The text is
     /// for the error log.
     Reset(Cow<'static, str>),
-    /// The upstream has not acted on the request, and never will: another try is safe, whatever the
-    /// request. The text is for the error log.
+    /// The upstream has not acted on the request, and never will: another try is safe for any request. The
+    /// text is for the error log.
     Unprocessed(Cow<'static, str>),
 }
 

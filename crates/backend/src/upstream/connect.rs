@@ -13,7 +13,7 @@ use nowait_runtime::net::{Address, ConnectError, ConnectOptions, Stream, Unread}
 use nowait_runtime::now;
 use nowait_upstream::{IdleConnection, Keepalive, Peer, SelectedPeer, Tag, Times};
 
-use super::http2::{self, Found, Held, Key, Opening, Unfound, Usage};
+use super::http2::{self, HeldStream, Key, Opening, QueueError, StreamChoice, Usage};
 use super::pipe::Pipe;
 use super::settings::Settings;
 
@@ -26,15 +26,15 @@ pub(super) struct Link {
     hold: Hold,
 }
 
-/// What is held.
+/// The connection or stream.
 enum Hold {
     /// A connection.
     Connection(Box<IdleConnection>),
-    /// A stream of a shared one, which is left when this is dropped.
-    Lane(#[expect(dead_code, reason = "it acts when it is dropped")] Held),
+    /// A stream of a shared connection, released on drop.
+    Stream(#[expect(dead_code, reason = "it acts when it is dropped")] HeldStream),
 }
 
-/// Who holds a connection, and gets it back.
+/// The owner of a connection, to which it is returned.
 enum Holder {
     /// A client's request: its peer.
     Request(SelectedPeer, Tag),
@@ -42,11 +42,11 @@ enum Holder {
     Probe(Slot),
 }
 
-/// Where a probe finds its connection again.
+/// The place of a probe's connection.
 pub(super) type Slot = Rc<Cell<Option<Box<IdleConnection>>>>;
 
-/// Why there is no connection.
-pub(super) enum Unconnected {
+/// The reason why there is no connection.
+pub(super) enum ConnectionError {
     /// The peer can't be reached.
     Failed(ConnectError),
     /// Our own end can't be set up (socket, option, bind): the request fails.
@@ -61,13 +61,13 @@ pub(super) enum Unconnected {
     Overflow,
 }
 
-/// Which kept connections serve a request.
+/// The kept connections that may serve a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reuse {
-    /// Any: if the server has closed it meanwhile, the request is repeated.
+    /// Any: if the server has closed the connection meanwhile, the request is repeated.
     Any,
-    /// For a request that can't be repeated: those on which nothing has arrived, not even their end,
-    /// which costs a system call.
+    /// For a request that can't be repeated: connections without received data or end, whose check costs a
+    /// system call.
     Silent,
 }
 
@@ -91,31 +91,31 @@ pub(super) fn idle(peer: SelectedPeer, tag: Tag, reuse: Reuse) -> Result<Link, S
     Err(peer)
 }
 
-/// How a connection is opened.
-pub(super) struct How<'a> {
-    /// Our own address, and whether it may be one that this machine does not have.
+/// The parameters of opening a connection.
+pub(super) struct ConnectParams<'a> {
+    /// The local address, and whether it may be non-local (`transparent`).
     pub(super) bind: Option<&'a (Address, bool)>,
-    /// What it needs, if it has TLS.
+    /// The TLS parameters, if any.
     pub(super) tls: Option<&'a HandshakeParams>,
     pub(super) settings: &'a Settings,
     /// Whether a stream becomes a tunnel.
     pub(super) tunnels: bool,
-    /// Which kept connections serve.
+    /// The kept connections that may serve.
     pub(super) reuse: Reuse,
-    /// Shows what is being done.
+    /// Shows the current action.
     pub(super) state: &'a UpstreamState,
 }
 
 /// Takes an idle connection to the peer, or opens one.
 ///
 /// # Errors
-/// [`Unconnected`], with the peer.
+/// [`ConnectionError`], with the peer.
 pub(super) async fn connect(
     request: &Request,
     peer: SelectedPeer,
-    how: How<'_>,
+    how: ConnectParams<'_>,
     tag: Tag,
-) -> Result<Link, (Unconnected, SelectedPeer)> {
+) -> Result<Link, (ConnectionError, SelectedPeer)> {
     if how.settings.shares_connections {
         return match lane(request, &peer, &how, tag).await {
             Ok(lane) if how.tunnels => match offers_tunnels(&lane, &how).await {
@@ -142,30 +142,32 @@ pub(super) async fn connect(
 /// A stream to the peer, for which a connection may have to be opened.
 ///
 /// # Errors
-/// [`Unconnected`]
+/// [`ConnectionError`]
 async fn lane(
     request: &Request,
     peer: &SelectedPeer,
-    how: &How<'_>,
+    how: &ConnectParams<'_>,
     tag: Tag,
-) -> Result<Held, Unconnected> {
+) -> Result<HeldStream, ConnectionError> {
     let key = Key::new(peer, tag);
     loop {
         match http2::find(key, how.settings.connect_timeout).await {
-            Ok(Found::Lane(lane)) => {
+            Ok(StreamChoice::Stream(lane)) => {
                 if how.reuse == Reuse::Any || lane.is_fit().await {
                     return Ok(lane);
                 }
-                // The connection takes no more requests: the next one found is another.
+                // The connection accepts no more requests, so the next look-up finds another one.
             }
-            Ok(Found::Open(opening)) => {
+            Ok(StreamChoice::Open(opening)) => {
                 let connection = open(request, peer.address(), how).await?;
                 let keepalive = peer.group().conf().keepalive;
                 let usage = Usage { keepalive, send_timeout: how.settings.send_timeout };
                 return Ok(opening.opened(&connection, usage));
             }
-            Err(Unfound::TimedOut) => return Err(Unconnected::Failed(ConnectError::TimedOut)),
-            Err(Unfound::Overflow) => return Err(Unconnected::Overflow),
+            Err(QueueError::TimedOut) => {
+                return Err(ConnectionError::Failed(ConnectError::TimedOut));
+            }
+            Err(QueueError::Overflow) => return Err(ConnectionError::Overflow),
         }
     }
 }
@@ -173,25 +175,25 @@ async fn lane(
 /// Waits until it is known that the server takes extended CONNECT.
 ///
 /// # Errors
-/// [`Unconnected`]
-async fn offers_tunnels(lane: &Held, how: &How<'_>) -> Result<(), Unconnected> {
+/// [`ConnectionError`]
+async fn offers_tunnels(lane: &HeldStream, how: &ConnectParams<'_>) -> Result<(), ConnectionError> {
     match lane.takes_tunnels(how.settings.connect_timeout).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err(Unconnected::NoTunnels),
-        Err(_) => Err(Unconnected::Failed(ConnectError::TimedOut)),
+        Ok(false) => Err(ConnectionError::NoTunnels),
+        Err(_) => Err(ConnectionError::Failed(ConnectError::TimedOut)),
     }
 }
 
 /// Opens a connection.
 ///
 /// # Errors
-/// [`Unconnected`]
+/// [`ConnectionError`]
 pub(super) async fn open(
     request: &Request,
     address: &Address,
-    how: &How<'_>,
-) -> Result<Box<IdleConnection>, Unconnected> {
-    let &How { bind, tls, settings, state, .. } = how;
+    how: &ConnectParams<'_>,
+) -> Result<Box<IdleConnection>, ConnectionError> {
+    let &ConnectParams { bind, tls, settings, state, .. } = how;
     let mut options = ConnectOptions::new(settings.connect_timeout);
     options.keepalive = settings.socket_keepalive;
     options.receive_buffer = settings.socket_rcvbuf;
@@ -202,24 +204,24 @@ pub(super) async fn open(
     }
     let stream = Stream::connect_with(address, &options).await.map_err(|error| match error {
         ConnectError::Socket(_) | ConnectError::Option(..) | ConnectError::Bind(_) => {
-            Unconnected::Ours(error)
+            ConnectionError::Ours(error)
         }
-        error => Unconnected::Failed(error),
+        error => ConnectionError::Failed(error),
     })?;
     if let (Some(wish), Some(tls)) = (tls, &settings.tls) {
         state.set_action(Some("SSL handshaking to upstream"));
         let handshake = Handshake {
             timeout: settings.connect_timeout,
-            pool: request.current.compute_pool().clone(),
+            pool: request.current().compute_pool().clone(),
             client: request.client().number,
         };
         // Boxed: plain connections don't need its memory.
         let made = Box::pin(tls.connect(&stream, address, wish, &handshake, || request.io()));
-        made.await.map_err(Unconnected::Tls)?;
+        made.await.map_err(ConnectionError::Tls)?;
         if settings.shares_connections
             && stream.with_layer(|tls: &Tls| tls.session().alpn() == Some(b"h2")) != Some(true)
         {
-            return Err(Unconnected::NoHttp2);
+            return Err(ConnectionError::NoHttp2);
         }
     }
     Ok(IdleConnection::new(stream, now()))
@@ -242,7 +244,7 @@ impl Link {
         (Self::of(connection, reused, Holder::Probe(slot.clone())), slot)
     }
 
-    /// The only stream of a connection for a probe, and the place where nothing is left.
+    /// The only stream of a connection for a probe, which leaves no connection behind.
     pub(super) fn of_probe_alone(connection: &IdleConnection, settings: &Settings) -> (Self, Slot) {
         let keepalive = Keepalive { connections: 0, ..Keepalive::default() };
         let usage = Usage { keepalive, send_timeout: settings.send_timeout };
@@ -256,9 +258,9 @@ impl Link {
         Self { pipe, reused, holder, hold: Hold::Connection(connection) }
     }
 
-    fn of_lane(lane: Held, holder: Holder) -> Self {
-        let pipe = Pipe::Lane(lane.lane().clone());
-        Self { pipe, reused: lane.is_reused(), holder, hold: Hold::Lane(lane) }
+    fn of_lane(lane: HeldStream, holder: Holder) -> Self {
+        let pipe = Pipe::Stream(lane.lane().clone());
+        Self { pipe, reused: lane.is_reused(), holder, hold: Hold::Stream(lane) }
     }
 
     /// The peer; a probe has none.
@@ -289,7 +291,7 @@ impl Link {
         drop(pipe);
         let connection = match hold {
             Hold::Connection(connection) => Some(connection),
-            Hold::Lane(_) => None,
+            Hold::Stream(_) => None,
         };
         let connection = connection.filter(|_| reusable);
         match holder {

@@ -1,7 +1,7 @@
-//! What a request has to pass before a backend sends it to an upstream server: limits.
+//! Limits that a request has to pass before a backend sends it to an upstream server.
 //!
-//! A module leaves its [`Gate`] in the settings of a location; backends call it once per request to a
-//! server, when everything else is ready. Responses from a cache never come here.
+//! A module stores its [`Gate`] in the settings of a location; backends call it once per request to a
+//! server, right before sending. Never called for responses from a cache.
 
 use nowait_front::limit::connections::CountGuard;
 use nowait_http::conf::Location;
@@ -10,7 +10,7 @@ use nowait_http::response::LocalFuture;
 use nowait_http::slots::Key;
 use nowait_http::trace::Trace;
 
-/// Lets requests to upstream servers wait, or refuses them.
+/// Delays or refuses requests to upstream servers.
 pub trait Gate: Send + Sync {
     /// Waits for the turn of a request. It counts until the returned values are dropped.
     ///
@@ -24,7 +24,7 @@ pub trait Gate: Send + Sync {
         outlives_client: bool,
     ) -> LocalFuture<'a, Result<Vec<CountGuard>, u16>>;
 
-    /// Tells `nowait explain` what a request has to pass; it counts nowhere.
+    /// Explains the limits of a request for `nowait explain`, without counting it.
     fn explain(&self, request: &Request, trace: &mut Trace);
 }
 
@@ -36,13 +36,13 @@ pub fn is_gated(location: &Location) -> bool {
     location.settings.get(&GATE).is_some()
 }
 
-/// Waits for the turn of a request, where its location has a gate: see [`Gate::pass`].
+/// Waits until a request may be sent, if its location has a gate: see [`Gate::pass`].
 ///
 /// # Errors
 /// The status to respond with.
 pub async fn pass(request: &mut Request, outlives_client: bool) -> Result<Vec<CountGuard>, u16> {
-    let current = request.current.clone();
-    match current.conf.location(request.location).settings.get(&GATE) {
+    let current = request.current().clone();
+    match current.conf.location(request.location_id()).settings.get(&GATE) {
         Some(gate) => gate.pass(request, outlives_client).await,
         None => Ok(Vec::new()),
     }

@@ -1,4 +1,4 @@
-//! What carries a try's bytes: a connection of its own, or a stream of a shared one.
+//! The channel of a try's bytes: a separate connection, or a stream of a shared one.
 
 use std::io;
 use std::rc::Rc;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use nowait_runtime::buf::{Chain, RECV_BUF_BYTES, ReceivedBuf};
 use nowait_runtime::net::{Endpoint, SendOptions, Stream};
 
-use super::http2::Lane;
+use super::http2::UpstreamStream;
 
-/// The way to an upstream, and back. Nothing received means that the upstream has closed its side of a
-/// connection of one's own; on a lane, the codec knows more.
+/// The channel to an upstream. An empty receive means that the upstream has closed its side of a separate
+/// connection; for a stream, the codec decides.
 #[derive(Clone)]
 pub(super) enum Pipe {
     /// A connection: its bytes are the protocol's.
     Own(Rc<Stream>),
-    /// A stream: its bytes are content, and everything else passes between the lane and the codec.
-    Lane(Rc<Lane>),
+    /// A stream: its bytes are content; all other events pass between the stream and the codec.
+    Stream(Rc<UpstreamStream>),
 }
 
 impl Pipe {
@@ -24,15 +24,15 @@ impl Pipe {
     pub(super) fn own(&self) -> Option<&Rc<Stream>> {
         match self {
             Self::Own(stream) => Some(stream),
-            Self::Lane(_) => None,
+            Self::Stream(_) => None,
         }
     }
 
     /// The lane of a shared connection.
-    pub(super) fn lane(&self) -> Option<&Rc<Lane>> {
+    pub(super) fn lane(&self) -> Option<&Rc<UpstreamStream>> {
         match self {
             Self::Own(_) => None,
-            Self::Lane(lane) => Some(lane),
+            Self::Stream(lane) => Some(lane),
         }
     }
 
@@ -40,7 +40,7 @@ impl Pipe {
     pub(super) fn end(&self) -> Endpoint<'_> {
         match self {
             Self::Own(stream) => Endpoint::Stream(stream),
-            Self::Lane(lane) => Endpoint::Channel(&**lane),
+            Self::Stream(lane) => Endpoint::Channel(&**lane),
         }
     }
 
@@ -49,46 +49,46 @@ impl Pipe {
         match (self, large) {
             (Self::Own(stream), 0) => stream.recv(timeout).await.map(ReceivedBuf::Lent),
             (Self::Own(stream), max) => stream.recv_large(timeout, max).await,
-            (Self::Lane(lane), 0) => lane.recv(timeout, RECV_BUF_BYTES).await,
-            (Self::Lane(lane), max) => lane.recv(timeout, max).await,
+            (Self::Stream(lane), 0) => lane.recv(timeout, RECV_BUF_BYTES).await,
+            (Self::Stream(lane), max) => lane.recv(timeout, max).await,
         }
     }
 
-    /// Receives what is there; `None`: nothing.
+    /// Receives available data, if any.
     pub(super) fn try_recv(&self, max: usize) -> io::Result<Option<ReceivedBuf>> {
         match self {
             Self::Own(stream) => stream.try_recv_large(max),
-            Self::Lane(lane) => lane.try_recv(max),
+            Self::Stream(lane) => lane.try_recv(max),
         }
     }
 
-    /// Sends. A codec of a lane has handed it everything already.
+    /// Sends. The codec of a stream has already passed all data to it.
     pub(super) async fn send(&self, chain: Chain, options: SendOptions) -> io::Result<()> {
         match self {
             Self::Own(stream) => stream.send(chain, options).await,
-            Self::Lane(_) => Ok(()),
+            Self::Stream(_) => Ok(()),
         }
     }
 
-    /// Sends what can be sent at once.
+    /// Sends as much as possible at once.
     pub(super) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Own(stream) => stream.try_send(bytes),
-            Self::Lane(_) => Ok(0),
+            Self::Stream(_) => Ok(0),
         }
     }
 
     pub(super) fn bytes_sent(&self) -> u64 {
         match self {
             Self::Own(stream) => stream.bytes_sent(),
-            Self::Lane(lane) => lane.bytes_sent(),
+            Self::Stream(lane) => lane.bytes_sent(),
         }
     }
 
     pub(super) fn bytes_received(&self) -> u64 {
         match self {
             Self::Own(stream) => stream.bytes_received(),
-            Self::Lane(lane) => lane.bytes_received(),
+            Self::Stream(lane) => lane.bytes_received(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Probes of servers: one request to one server, outside of balancing, for health checks.
 //!
-//! A backend leaves its [`Probing`] in the settings of its locations. A [`Prober`] sends requests with
-//! the engine's exchange, and keeps its connection if that is wanted.
+//! A backend stores its [`Probing`] in the settings of its locations. A [`Prober`] sends requests with the
+//! engine's exchange, and keeps its connection if configured.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -19,13 +19,13 @@ use nowait_runtime::net::{Address, ConnectError};
 use nowait_runtime::now;
 use nowait_upstream::IdleConnection;
 
-use super::connect::{self, How, Link, Reuse, Unconnected};
+use super::connect::{self, ConnectParams, ConnectionError, Link, Reuse};
 use super::exchange::{More, ReceiveFault, UpstreamExchange};
 use super::receive::{self, HeadFault};
 use super::send::{self, SendFault};
-use super::{CodecFactory, Fault, Order, Settings, Wanted};
+use super::{CodecFactory, Fault, Settings, UpstreamRequest, UpstreamVariation};
 
-/// What a backend gives to probes.
+/// The interface of a backend for probes.
 pub trait Probing: Send + Sync {
     /// The engine's settings.
     fn settings(&self) -> &Arc<Settings>;
@@ -33,10 +33,10 @@ pub trait Probing: Send + Sync {
     /// Local address of connections, and whether this machine may lack it.
     fn bind(&self, request: &Request) -> Option<(SocketAddr, bool)>;
 
-    /// What connections need, if they have TLS.
+    /// The TLS parameters of connections, if any.
     fn tls(&self, request: &Request) -> Option<Box<HandshakeParams>>;
 
-    /// Whether it is gRPC, so that servers can be asked for their health.
+    /// Whether the protocol is gRPC, so that servers can report their health.
     fn is_grpc(&self) -> bool;
 
     /// The protocol.
@@ -46,7 +46,7 @@ pub trait Probing: Send + Sync {
 /// That of a location whose content passes requests to servers.
 pub static PROBING: Key<Box<dyn Probing>> = Key::new();
 
-/// Why a probe has no complete response.
+/// The reason why a probe has no complete response.
 #[derive(Debug)]
 pub enum ProbeFault {
     /// The server can't be reached.
@@ -75,7 +75,7 @@ pub struct Probed {
     /// The head.
     pub head: Rc<ResponseHead>,
     exchange: UpstreamExchange,
-    /// Where the exchange leaves its connection.
+    /// The place where the exchange stores its connection.
     slot: connect::Slot,
 }
 
@@ -93,16 +93,16 @@ impl Prober {
         (method, uri): (&'static str, Bytes),
         keepalive_time: Duration,
     ) -> Result<Probed, ProbeFault> {
-        let current = request.current.clone();
-        let location = current.conf.location(request.location);
+        let current = request.current().clone();
+        let location = current.conf.location(request.location_id());
         let probing = location.settings.get(&PROBING).ok_or(ProbeFault::Ours(500))?;
-        let wanted = Wanted { method: Some(method), ..Wanted::default() };
-        let order = Order { uri: LogUri::Text(uri), wanted };
+        let wanted = UpstreamVariation { method: Some(method), ..UpstreamVariation::default() };
+        let order = UpstreamRequest { uri: LogUri::Text(uri), wanted };
         let is_fresh = |opened: Instant| now().saturating_duration_since(opened) < keepalive_time;
         if let Some(kept) = self.kept.take().filter(|kept| is_fresh(kept.opened)) {
             let link = Link::of_probe(kept, true);
             match exchange(request, &**probing, link, &order).await {
-                // The server may have closed it meanwhile, which is no fault.
+                // The server may have closed the connection meanwhile, which is not a failure.
                 Err(ProbeFault::Send(_) | ProbeFault::Receive(_) | ProbeFault::Protocol(_)) => {}
                 result => return result,
             }
@@ -110,7 +110,7 @@ impl Prober {
         let bind = probing.bind(request);
         let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
         let tls = probing.tls(request);
-        let how = How {
+        let how = ConnectParams {
             tunnels: false,
             bind: bind.as_ref(),
             tls: tls.as_deref(),
@@ -120,9 +120,11 @@ impl Prober {
         };
         let opened = connect::open(request, address, &how).await;
         let connection = opened.map_err(|error| match error {
-            Unconnected::Failed(error) | Unconnected::Ours(error) => ProbeFault::Connect(error),
-            Unconnected::Tls(failure) => ProbeFault::Tls(failure),
-            Unconnected::NoHttp2 | Unconnected::NoTunnels | Unconnected::Overflow => {
+            ConnectionError::Failed(error) | ConnectionError::Ours(error) => {
+                ProbeFault::Connect(error)
+            }
+            ConnectionError::Tls(failure) => ProbeFault::Tls(failure),
+            ConnectionError::NoHttp2 | ConnectionError::NoTunnels | ConnectionError::Overflow => {
                 let text = "upstream did not select \"h2\" by ALPN";
                 ProbeFault::Protocol(Fault::Malformed(text.into()))
             }
@@ -145,7 +147,7 @@ async fn exchange(
     request: &mut Request,
     probing: &dyn Probing,
     (link, slot): (Link, connect::Slot),
-    order: &Order,
+    order: &UpstreamRequest,
 ) -> Result<Probed, ProbeFault> {
     let state = Rc::new(UpstreamState::default());
     let began = (state.begin_try(None), now());
@@ -178,7 +180,7 @@ impl Probed {
     pub fn tell_variables(&self, request: &mut Request) {
         let state = self.exchange.state.clone();
         state.set_head(Some(self.head.clone()));
-        state.share(&mut request.state);
+        state.share(request.state_mut());
     }
 
     /// A trailer, once the body is complete.

@@ -1,55 +1,54 @@
-//! A body that is read ahead of its client: into memory, then into a temporary file, then not at all.
+//! A body that is read ahead of its client: into memory, then into a temporary file, until both are full.
 //!
-//! A separate task reads, so that the upstream is free as soon as it has sent everything. The client's
-//! side ([`Ahead`]) takes from the queue between them. While it keeps up, pieces are large and stay in
-//! memory. When it does not, memory holds at most `buffers`, and the rest goes to the file in steps of
-//! `temp_file_write_size`, through the location's pool. A client that catches up with a write in
-//! progress is served from memory, and does not wait for the disk. nginx: `ngx_event_pipe.c`.
+//! A separate task reads, so that the upstream is released as soon as it has sent the whole response.
+//! The client's side ([`Ahead`]) takes from the queue between them. While it keeps up, pieces are
+//! large and stay in memory. When it does not, memory holds at most `buffers`, and the rest goes to
+//! the file in steps of `temp_file_write_size`, through the location's pool. A client that catches up
+//! with a write in progress is served from memory, and does not wait for the disk. A client that gets the
+//! bytes as they are receives them itself, through a pipe, until it does not keep up. nginx:
+//! `ngx_event_pipe.c`.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nowait_http::exchange::Watch;
 use nowait_http::log::Level;
-use nowait_http::response::{BodyError, BodySource, LocalFuture, Part};
+use nowait_http::response::{BodyError, BodySource, PATIENCE, Part};
 use nowait_http::temp_file::TempFile;
 use nowait_runtime::buf::{LARGE_BUF_BYTES, RECV_BUF_BYTES, ReceivedBuf};
 use nowait_runtime::fs::Io;
+use nowait_runtime::net::Piped;
 use nowait_runtime::task::{JoinError, JoinHandle};
 use nowait_runtime::time::timeout;
 use nowait_runtime::{now, sleep, spawn, yield_now};
 
+use super::ahead::{Ahead, Queue, Reader, wake};
 use super::body::{broken, unreceived};
-use super::exchange::{Attempt, More, ReceiveFault, UpstreamExchange};
+use super::exchange::{More, ReceiveFault, UpstreamExchange};
 use super::settings::Settings;
 use super::{Cause, Fault, Tee};
 
-/// How often the rest of a response that broke off is fetched; each time must bring something.
+/// How many times the remainder of a response that broke off is fetched; each fetch must bring data.
 const RESUMES_MAX: u32 = 3;
 
 /// The smallest piece for a client that keeps up.
-const PIECE_BYTES_MIN: usize = LARGE_BUF_BYTES / 4;
+pub(super) const PIECE_BYTES_MIN: usize = LARGE_BUF_BYTES / 4;
 
-/// Bytes of content that may be in memory whatever `buffers` says: one piece.
+/// Bytes of content that may be in memory regardless of `buffers`: one piece.
 const MEMORY_BYTES_MIN: u64 = PIECE_BYTES_MIN as u64;
 
 /// At least this much is received at once, however little may still be in memory.
 const RECEIVE_BYTES_MIN: usize = 8 * 1024;
 
-/// A client that has taken nothing for this long is slow: its further content goes to the file. A
-/// shorter delay may only mean that its task, or the kernel, was not scheduled yet.
-pub(super) const PATIENCE: Duration = Duration::from_millis(5);
-
-/// How much is received at once for a client that has taken this many bytes since it was last slow. A
-/// client that stops reading holds all the memory of the last piece. So a piece is at most four fifths
-/// of what the client has taken, and exactly as large as its memory.
+/// The size of a receive for a client that has received this many bytes since it was last slow. A
+/// client that stops reading holds all the memory of the last piece, so a piece is at most four fifths
+/// of the bytes that the client has received, and exactly as large as its memory.
 pub(super) fn portion(taken: u64) -> usize {
     match taken / (PIECE_BYTES_MIN as u64 / 2) {
         0..5 => PIECE_BYTES_MIN,
@@ -73,6 +72,7 @@ pub(super) struct Plan {
 pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
     let Plan { exchange, more, first, tee, limit_rate, io, watch } = plan;
     let queue = Rc::new(Queue::default());
+    let passes_unseen = tee.is_none() && limit_rate == 0 && exchange.passes_unseen();
     let busy_max = usize::try_from(exchange.settings.busy_buffers_size).unwrap_or(usize::MAX);
     queue.asked.set(Some(now()));
     first.iter().for_each(|part| queue.in_memory.set(queue.in_memory.get() + part.len()));
@@ -95,9 +95,12 @@ pub(super) fn start(plan: Plan) -> Box<dyn BodySource> {
         slow_at: 0,
         started: now(),
     };
-    let task = spawn(pump.run(more, early));
-    let task = Some(task);
-    Box::new(Ahead { queue, task, attempt, busy_max, handed: None, _watch: watch })
+    let reading = Reading { pump, more, early };
+    let reader = match passes_unseen {
+        false => Reader::Task(spawn(reading.run())),
+        true => Reader::undecided(Box::new(reading)),
+    };
+    Box::new(Ahead { queue, reader, attempt, busy_max, handed: None, _watch: watch })
 }
 
 pub(super) fn bytes_of(part: &Part) -> Option<Bytes> {
@@ -107,160 +110,37 @@ pub(super) fn bytes_of(part: &Part) -> Option<Bytes> {
     }
 }
 
-/// UpstreamState shared by both sides.
-#[derive(Default)]
-struct Queue {
-    parts: RefCell<VecDeque<Part>>,
-    /// The content after `parts`, which is being written to the file.
-    writing: RefCell<VecDeque<Bytes>>,
-    /// Bytes of it that the client's side has taken meanwhile.
-    overtaken: Cell<u64>,
-    /// Bytes in memory, including those last taken by the client's side.
-    in_memory: Cell<u64>,
-    /// Bytes in memory last taken by the client's side.
-    taken: Cell<u64>,
-    /// When the client's side last asked for content.
-    asked: Cell<Option<Instant>>,
-    end: RefCell<Option<Result<(), BodyError>>>,
-    /// The client's side is gone.
-    abandoned: Cell<bool>,
-    /// Whether the rest then has another user.
-    outlives: Cell<bool>,
-    reader: RefCell<Option<Waker>>,
-    writer: RefCell<Option<Waker>>,
+/// A pump that reads, or is about to.
+pub(super) struct Reading {
+    pump: Pump,
+    pub(super) more: More,
+    early: Vec<Bytes>,
 }
 
-impl Queue {
-    fn push(&self, part: Part) {
-        if self.abandoned.get() {
-            return;
-        }
-        if let Part::Bytes(bytes) = &part {
-            self.in_memory.set(self.in_memory.get() + bytes.len() as u64);
-        }
-        self.parts.borrow_mut().push_back(part);
-        wake(&self.reader);
+impl Reading {
+    /// Reads to the end.
+    pub(super) async fn run(self) {
+        self.pump.run(self.more, self.early).await;
     }
 
-    /// The next part; at most `busy_max` bytes from memory, so that the rest can go to the file
-    /// while they are sent. Once everything has arrived, this limit is pointless.
-    fn take(&self, busy_max: usize) -> Option<Part> {
-        let mut parts = self.parts.borrow_mut();
-        let Some(mut part) = parts.pop_front() else { return self.overtake() };
-        if let Part::Bytes(bytes) = &mut part {
-            if bytes.len() > busy_max && self.end.borrow().is_none() {
-                parts.push_front(Part::Bytes(bytes.split_off(busy_max)));
-            }
-            self.taken.set(bytes.len() as u64);
-        }
-        Some(part)
+    /// Receives the next content into a pipe, for a client that takes it at once. `None`: there is none, or it has
+    /// to be received as usual.
+    pub(super) async fn receive_piped(&mut self) -> Result<Option<Piped>, BodyError> {
+        let received =
+            self.pump.exchange.receive_piped(LARGE_BUF_BYTES).await.map_err(unreceived)?;
+        let Some((piped, more)) = received else { return Ok(None) };
+        self.more = more;
+        Ok((!piped.is_empty()).then_some(piped))
     }
 
-    /// Takes content from memory that is being written to the file.
-    fn overtake(&self) -> Option<Part> {
-        let bytes = self.writing.borrow_mut().pop_front()?;
-        self.overtaken.set(self.overtaken.get() + bytes.len() as u64);
-        self.taken.set(bytes.len() as u64);
-        Some(Part::Bytes(bytes))
+    /// Whether nothing is left to do.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.more, More::Complete) && !self.pump.is_filled()
     }
 
-    /// Whether the client's side has taken everything and waits for more, or is gone. Otherwise the
-    /// task is woken when the client's side returns.
-    fn has_caught_up(&self, cx: &mut Context<'_>) -> bool {
-        let is_empty = self.parts.borrow().is_empty() && self.writing.borrow().is_empty();
-        if self.abandoned.get() || (is_empty && self.reader.borrow().is_some()) {
-            return true;
-        }
-        *self.writer.borrow_mut() = Some(cx.waker().clone());
-        false
-    }
-
-    /// Whether the client's side has taken everything and waits for more.
-    fn keeps_up(&self) -> bool {
-        self.parts.borrow().is_empty() && self.reader.borrow().is_some()
-    }
-
-    fn finish(&self, end: Result<(), BodyError>) {
-        self.end.borrow_mut().get_or_insert(end);
-        wake(&self.reader);
-    }
-
-    /// The bytes last taken by the client's side were sent.
-    fn sent(&self) {
-        let taken = self.taken.take();
-        if taken > 0 {
-            self.in_memory.set(self.in_memory.get() - taken);
-            wake(&self.writer);
-        }
-    }
-}
-
-fn wake(place: &RefCell<Option<Waker>>) {
-    if let Some(waker) = place.borrow_mut().take() {
-        waker.wake();
-    }
-}
-
-/// The client's side.
-struct Ahead {
-    queue: Rc<Queue>,
-    /// `busy_buffers_size`: memory that a slow client may hold.
-    busy_max: usize,
-    /// When the last part was returned.
-    handed: Option<Instant>,
-    /// The task, which may end with the client.
-    task: Option<JoinHandle<()>>,
-    /// What it receives, for the client's log line.
-    attempt: Attempt,
-    _watch: Option<Watch>,
-}
-
-impl BodySource for Ahead {
-    fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
-        let Self { queue, busy_max, handed, .. } = self;
-        let now = now();
-        queue.sent();
-        queue.asked.set(Some(now));
-        wake(&queue.writer);
-        // A client that keeps up gets pieces of any size: this costs least, and their memory is
-        // freed at once.
-        let is_slow = handed.is_some_and(|at| now.saturating_duration_since(at) >= PATIENCE);
-        let busy_max = if is_slow { *busy_max } else { usize::MAX };
-        Box::pin(poll_fn(move |cx| {
-            if let Some(part) = queue.take(busy_max) {
-                *handed = Some(nowait_runtime::now());
-                return Poll::Ready(Ok(Some(part)));
-            }
-            match &mut *queue.end.borrow_mut() {
-                None => {}
-                Some(end @ Ok(())) => {
-                    let _ = end;
-                    return Poll::Ready(Ok(None));
-                }
-                Some(end) => return Poll::Ready(std::mem::replace(end, Ok(())).map(|()| None)),
-            }
-            *queue.reader.borrow_mut() = Some(cx.waker().clone());
-            Poll::Pending
-        }))
-    }
-
-    /// A client behind a buffer need not get data early.
-    fn is_urgent(&self) -> bool {
-        false
-    }
-}
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        // The task ends later than the client's log line is written, or goes on.
-        self.attempt.left();
-        self.queue.abandoned.set(true);
-        self.queue.parts.borrow_mut().clear();
-        self.queue.writing.borrow_mut().clear();
-        wake(&self.queue.writer);
-        if let Some(task) = self.task.take().filter(|_| !self.queue.outlives.get()) {
-            task.abort();
-        }
+    /// The client is slow.
+    pub(super) fn fell_behind(&mut self) {
+        self.pump.slow_at = self.pump.exchange.content;
     }
 }
 
@@ -278,11 +158,11 @@ struct Pump {
     writing: Option<JoinHandle<Written>>,
     /// Bytes of content that had arrived when the client was last slow.
     slow_at: u64,
-    /// When reading began.
+    /// The time at which reading began.
     started: Instant,
 }
 
-/// Why reading ended early.
+/// The reason why reading ended early.
 struct Break {
     error: BodyError,
     /// `None`: it is not the upstream's fault, or the content is not wanted.
@@ -306,7 +186,7 @@ struct Written {
     result: Result<(), String>,
 }
 
-/// Tells the client's side about the end of the task, whatever the reason.
+/// Notifies the client's side of the end of the task, for any reason.
 struct Ended(Rc<Queue>);
 
 impl Drop for Ended {
@@ -341,6 +221,8 @@ impl Pump {
 
     /// Reads to the end.
     async fn read(&mut self, mut more: More) -> Result<(), Break> {
+        // What a slow client has left in a pipe.
+        self.spill_excess().await;
         loop {
             match more {
                 More::Complete => return Ok(()),
@@ -389,14 +271,19 @@ impl Pump {
         }
         // The client's side first: most clients take new content at once.
         yield_now().await;
-        while self.is_over() && self.client_patience().is_none() {
-            self.spill().await;
-        }
+        self.spill_excess().await;
         Ok(())
     }
 
-    /// The upstream has broken off: goes on with the rest from elsewhere, if the second destination knows
-    /// it, and as often as the rules for another try allow.
+    /// Moves what is too much for memory to the file if the client is slow.
+    async fn spill_excess(&mut self) {
+        while self.is_over() && self.client_patience().is_none() {
+            self.spill().await;
+        }
+    }
+
+    /// The upstream has broken off: continues with the remainder from another source, if the second
+    /// destination has one, and as often as the rules for another try allow.
     async fn resume(&mut self, broke: Break) -> Result<(), BodyError> {
         let Break { mut error, cause } = broke;
         let Some(cause) = cause else { return Err(error) };
@@ -431,7 +318,7 @@ impl Pump {
                     }
                 }
             }
-            // The origin has another representation, or nothing to say.
+            // The origin has another representation, or no response.
             if !is_new {
                 break;
             }
@@ -439,7 +326,7 @@ impl Pump {
         Err(error)
     }
 
-    /// Remaining time before a client that takes nothing counts as slow; `None` if it is slow.
+    /// Remaining time before a client that receives no data counts as slow; `None` if it is slow.
     fn client_patience(&self) -> Option<Duration> {
         let asked = self.queue.asked.get()?;
         let left = PATIENCE.saturating_sub(now().saturating_duration_since(asked));
@@ -456,7 +343,7 @@ impl Pump {
         self.queue.in_memory.get() >= self.memory_max()
     }
 
-    /// As much is in memory as may be, and enough of it is not being sent to be written to the file.
+    /// The memory limit is reached, and enough of the content is not being sent to be written to the file.
     fn is_over(&self) -> bool {
         let queue = &self.queue;
         let waiting = queue.in_memory.get() - queue.taken.get();
@@ -485,8 +372,7 @@ impl Pump {
                 break;
             }
             match self.client_patience() {
-                // Large pieces cost least: the client may take what there is meanwhile. That it takes
-                // so long is known then.
+                // Large pieces cost least, and the client may take the available content meanwhile.
                 Some(left) => {
                     let _ = timeout(left, client_asks(&self.queue)).await;
                 }
@@ -510,14 +396,14 @@ impl Pump {
         portion(self.exchange.content - self.slow_at)
     }
 
-    /// How much is received at once for the file.
+    /// The size of a receive for the file.
     fn step(&self) -> usize {
         let step = self.exchange.settings.temp_file_write_size;
         usize::try_from(step).map_or(RECV_BUF_BYTES, between)
     }
 
-    /// Resolves when the client's side asks for content or is gone, or when a background write has
-    /// ended: the file may then accept more.
+    /// Resolves when the client's side requests content or was dropped, or when a background write has
+    /// ended, after which the file may accept more.
     async fn client_asks_or_file_is_free(&mut self) {
         let written = {
             let Self { queue, writing, .. } = &mut *self;
@@ -648,7 +534,7 @@ fn between(bytes: usize) -> usize {
     bytes.clamp(RECEIVE_BYTES_MIN, RECV_BUF_BYTES)
 }
 
-/// Resolves when the client's side asks for content, or is gone.
+/// Resolves when the client's side requests content, or was dropped.
 async fn client_asks(queue: &Queue) {
     let mut waited = false;
     poll_fn(|cx| {
@@ -698,7 +584,7 @@ impl Rate {
         (bytes_per_second > 0).then(|| Self { bytes_per_second, started: now() })
     }
 
-    /// Waits until something may be received; returns how much.
+    /// Waits until data may be received; returns the number of bytes.
     async fn wait(&self, received: u64, max: usize) -> usize {
         loop {
             let elapsed = now().saturating_duration_since(self.started);
@@ -724,21 +610,5 @@ mod tests {
     fn pieces_grow_with_what_was_taken_and_fill_their_memory() {
         let portions = [0, 79, 80, 191, 192, u64::MAX / 1024].map(|kb| portion(kb * 1024) / 1024);
         assert_eq!(portions, [32, 32, 64, 64, 128, 128]);
-    }
-
-    #[test]
-    fn busy_memory_is_limited_until_the_body_is_complete() {
-        let queue = Queue::default();
-        queue.push(Part::Bytes(Bytes::from(vec![1; 100])));
-        let lens = |count: usize, max| {
-            let part = |_| queue.take(max).map_or(0, |part| part.len());
-            (0..count).map(part).collect::<Vec<_>>()
-        };
-        assert_eq!(lens(2, 30), [30, 30]);
-        assert_eq!((queue.in_memory.get(), queue.taken.get()), (100, 30));
-        queue.finish(Ok(()));
-        assert_eq!(lens(2, 30), [40, 0]);
-        queue.push(Part::Bytes(Bytes::from(vec![1; 100])));
-        assert_eq!(lens(1, usize::MAX), [100]);
     }
 }

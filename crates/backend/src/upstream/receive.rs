@@ -11,11 +11,12 @@ use nowait_runtime::yield_now;
 use super::exchange::{ReceiveFault, UpstreamExchange};
 use super::{Fault, HeadEvent, Remark};
 
-/// Why no head was received.
+/// The reason why no head was received.
 pub(super) enum HeadFault {
     Receive(ReceiveFault),
     Protocol(Fault),
-    /// The connection was closed before any byte had arrived.
+    /// The connection was closed before the head was complete. The counters of the connection tell whether any
+    /// byte had arrived.
     Closed,
 }
 
@@ -39,7 +40,7 @@ pub(super) async fn head(
         let event = match exchange.early.take() {
             Some(event) => *event,
             None if exchange.input.is_empty() && !exchange.responds_by_itself() => {
-                // A server may send what is no head, such as messages, as fast as it is received.
+                // A server may send data that is not a head, such as messages, as fast as it is received.
                 if std::mem::replace(&mut again, true) {
                     yield_now().await;
                 }
@@ -55,8 +56,8 @@ pub(super) async fn head(
             HeadEvent::Interim(head) => {
                 exchange.interim_received();
                 if let Some(interim) = exchange.codec().interim(request, &head) {
-                    // If the client is gone, the final response will find out.
-                    request.exchange.send_interim(interim, request.send_timeout()).await;
+                    // A disconnect of the client is detected by the final response.
+                    request.exchange().send_interim(interim, request.send_timeout()).await;
                 }
             }
             HeadEvent::Final(head) => return Ok(head),

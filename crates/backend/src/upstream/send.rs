@@ -11,10 +11,10 @@ use nowait_runtime::net::SendOptions;
 
 use super::exchange::UpstreamExchange;
 use super::upload::{Feed, Limits, Upload, file_range};
-use super::{Content, Order};
+use super::{Content, UpstreamRequest};
 
-/// A request of at most this size fits into any socket buffer: it is sent without looking for a
-/// response meanwhile.
+/// A request of at most this size fits into any socket buffer: it is sent without checking for a response
+/// meanwhile.
 const SIMPLE_BYTES_MAX: u64 = 16 * 1024;
 
 /// Source of a request's content.
@@ -37,7 +37,7 @@ impl Source {
     }
 }
 
-/// Why a request could not be sent.
+/// The reason why a request could not be sent.
 pub(super) enum SendFault {
     /// The connection to the upstream failed.
     Upstream(io::Error),
@@ -52,7 +52,7 @@ pub(super) enum SendFault {
 /// [`SendFault`]
 pub(super) async fn request(
     request: &mut Request,
-    order: &Order,
+    order: &UpstreamRequest,
     exchange: &mut UpstreamExchange,
 ) -> Result<(), SendFault> {
     let (head, source) = begin(request, order, exchange)?;
@@ -71,7 +71,7 @@ pub(super) async fn request(
 /// [`SendFault`]
 pub(super) fn at_once(
     request: &mut Request,
-    order: &Order,
+    order: &UpstreamRequest,
     exchange: &mut UpstreamExchange,
 ) -> Result<(), SendFault> {
     let (head, source) = begin(request, order, exchange)?;
@@ -102,7 +102,7 @@ pub(super) fn at_once(
 #[inline]
 fn begin(
     request: &mut Request,
-    order: &Order,
+    order: &UpstreamRequest,
     exchange: &mut UpstreamExchange,
 ) -> Result<(OutBuf, Source), SendFault> {
     let mut head = OutBuf::new();
@@ -162,16 +162,16 @@ fn source(request: &mut Request, content: Content) -> Source {
     match content {
         Content::None => Source::None,
         Content::Bytes(bytes) => Source::Memory(bytes),
-        Content::Request => match std::mem::take(&mut request.body) {
+        Content::Request => match request.take_body() {
             RequestBody::None => Source::None,
             RequestBody::Unread(reader) => Source::Client(reader),
             RequestBody::Memory(bytes) => {
-                request.body = RequestBody::Memory(bytes.clone());
+                request.set_body(RequestBody::Memory(bytes.clone()));
                 Source::Memory(bytes)
             }
             RequestBody::File(file) => {
                 let part = file.part();
-                request.body = RequestBody::File(file);
+                request.set_body(RequestBody::File(file));
                 Source::File(part)
             }
         },

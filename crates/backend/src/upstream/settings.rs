@@ -10,7 +10,7 @@ use nowait_http::variables::complex::HttpVariables;
 /// Number and size of buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
-    /// How many.
+    /// The number.
     pub count: u32,
     /// Size of each in bytes.
     pub size: u32,
@@ -50,7 +50,7 @@ pub struct Settings {
     /// Whether the whole request body is read before it is passed on.
     pub request_buffering: bool,
     /// Conditions for trying another upstream.
-    pub next_upstream: NextUpstream,
+    pub next_upstream: RetryConditions,
     /// Tries at most; zero: as many as there are peers.
     pub next_upstream_tries: u32,
     /// Time in which another try may begin; zero: no limit.
@@ -84,7 +84,7 @@ impl Default for Settings {
             temp_path: TempPath { path: b"proxy_temp".to_vec(), levels: [1, 2, 0] },
             buffering: true,
             request_buffering: true,
-            next_upstream: NextUpstream::DEFAULT,
+            next_upstream: RetryConditions::DEFAULT,
             next_upstream_tries: 0,
             next_upstream_timeout: Duration::ZERO,
             ignore_client_abort: false,
@@ -97,7 +97,7 @@ impl Default for Settings {
     }
 }
 
-/// Why a try failed. nginx: `NGX_HTTP_UPSTREAM_FT_*`; the numbers are bits of [`NextUpstream`].
+/// The reason why a try failed. nginx: `NGX_HTTP_UPSTREAM_FT_*`; the numbers are bits of [`RetryConditions`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Cause {
@@ -126,7 +126,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The cause that a status stands for.
+    /// The cause of a status.
     pub fn of_status(status: u16) -> Option<Self> {
         Some(match status {
             500 => Self::Http500,
@@ -156,20 +156,20 @@ impl Cause {
 
 /// The conditions of `next_upstream`, a set of [`Cause`] and more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NextUpstream(pub u16);
+pub struct RetryConditions(pub u16);
 
-impl NextUpstream {
+impl RetryConditions {
     /// `off`
     pub const OFF: Self = Self(0);
-    /// `non_idempotent`: also requests that may change something, even after they were sent.
+    /// `non_idempotent`: also non-idempotent requests, even after they were sent.
     pub const NON_IDEMPOTENT: u16 = 1 << 11;
     /// `error timeout`
     pub const DEFAULT: Self = Self(Cause::Error as u16 | Cause::Timeout as u16);
 
-    /// Whether a try that failed for this reason is followed by another one.
+    /// Whether another try follows a failure for this reason.
     pub fn allows(self, cause: Cause, non_idempotent: bool) -> bool {
         let wanted = cause as u16 | if non_idempotent { Self::NON_IDEMPOTENT } else { 0 };
-        // If no peer is left there is nothing to try, whatever is configured.
+        // If no peer is left, there is no further try, regardless of the configuration.
         cause != Cause::NoLive && self.0 & wanted == wanted
     }
 }
@@ -180,10 +180,10 @@ mod tests {
 
     #[test]
     fn the_default_retries_only_idempotent_requests() {
-        assert!(NextUpstream::DEFAULT.allows(Cause::Error, false));
-        assert!(!NextUpstream::DEFAULT.allows(Cause::Error, true));
-        assert!(!NextUpstream::DEFAULT.allows(Cause::Http502, false));
-        let all = NextUpstream(u16::MAX);
+        assert!(RetryConditions::DEFAULT.allows(Cause::Error, false));
+        assert!(!RetryConditions::DEFAULT.allows(Cause::Error, true));
+        assert!(!RetryConditions::DEFAULT.allows(Cause::Http502, false));
+        let all = RetryConditions(u16::MAX);
         assert!(all.allows(Cause::Timeout, true));
         assert!(!all.allows(Cause::NoLive, false));
     }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_http::conf::upstream::Upstream;
-use nowait_http::module::{Module, Parts, Place};
-use nowait_http::outcome::Special;
+use nowait_http::module::{FilterStage, LocationBuilder, Module};
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::Response;
 use nowait_http::upstream_state::UpstreamState;
@@ -14,22 +14,22 @@ use nowait_upstream::conf::{Expires, StickyCookie};
 /// This module.
 pub static MODULE: Module = Module { build: Some(build), ..Module::EMPTY };
 
-fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut Parts) {
-    parts.filter(Place::Fields, send);
+fn build(_: &mut Cx<'_>, _: &[&Scope], parts: &mut LocationBuilder) {
+    parts.filter(FilterStage::Fields, send);
 }
 
 /// Adds the cookie to the response.
-fn send(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+fn send(request: &mut Request, response: &mut Response) -> Result<(), Box<StatusResponse>> {
     if !request.is_nested()
-        && let Some(cookie) = UpstreamState::get(&request.state).and_then(|state| state.cookie())
+        && let Some(cookie) = UpstreamState::get(request.state()).and_then(|state| state.cookie())
     {
         response.head.add("Set-Cookie", cookie);
     }
     Ok(())
 }
 
-/// The value of the `Set-Cookie` that binds the client to a peer, if the group uses such cookies.
-/// It goes into every response to the request.
+/// The value of the `Set-Cookie` that binds the client to a peer, if the group uses such cookies. It is
+/// added to every response to the request.
 pub(super) fn set_cookie(upstream: &Upstream, request: &Request, peer: &Peer) -> Option<Bytes> {
     let cookie = upstream.cookie(request)?;
     let mut samesite = cookie.samesite;

@@ -16,8 +16,8 @@ pub trait Tee {
     /// an end that is normal for such responses; `false`: the upstream or the client broke off.
     fn end(self: Box<Self>, complete: bool) -> LocalFuture<'static, ()>;
 
-    /// The upstream has broken off: the source of the content behind what was
-    /// [written](Self::write), in memory. `None`: there is none.
+    /// The upstream has broken off: returns the source of the content after the [written](Self::write)
+    /// part, in memory, if there is one.
     fn resume(&mut self) -> Option<Box<dyn BodySource>> {
         None
     }

@@ -34,7 +34,7 @@ impl Observer for Counter<'_> {
 
 impl Tunnel {
     pub(super) fn new(exchange: Box<UpstreamExchange>, watch: Option<Watch>) -> Self {
-        // From here on the client's end of sending is passed to the upstream.
+        // From here on, the end of the client's data is passed to the upstream.
         drop(watch);
         Self { exchange }
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use nowait_http::filter::Pull;
 use nowait_http::request::{BodyReader, ReadError};
-use nowait_http::request_body::Resumed;
+use nowait_http::request_body::PrefixedReader;
 use nowait_http::response::{FileBody, LocalFuture};
-use nowait_runtime::buf::{Chain, FileRange};
+use nowait_runtime::buf::{Chain, FileRange, RECV_BUF_BYTES};
 use nowait_runtime::net::SendOptions;
 use nowait_runtime::time::timeout;
 
@@ -18,18 +18,18 @@ use super::exchange::ReceiveFault;
 use super::http2::QUEUED_BYTES_MAX;
 use super::pipe::Pipe;
 
-/// Bytes collected from a client that sends without pause, before they are sent on: less than one receive
-/// brings.
+/// Bytes collected from a client that sends without pause, before they are sent on: less than the size of a
+/// receive.
 const COLLECT_BYTES_MIN: u64 = 16 * 1024;
 
-/// The same from an upstream that takes everything at once: one that stops holds them for long.
+/// The same for an upstream that accepts all data at once: one that stops holds them for long.
 const COLLECT_BYTES_MAX: u64 = 64 * 1024;
 
 /// A part of what the upstream has taken without a pause may be collected. It takes some hundred KB that only
 /// its kernel and ours have.
 const COLLECT_PART: u64 = 16;
 
-/// Most content of a client that is kept until the upstream responds, in case that it has not acted on
+/// Maximum size of the content of a client that is kept until the upstream responds, in case that it has not acted on
 /// the request; one piece more may exceed it. A server that refuses a request usually does so when it has
 /// its head; by then, as much as this is in the first window and in the queue behind it.
 const KEPT_BYTES_MAX: u64 = 2 * QUEUED_BYTES_MAX as u64;
@@ -41,14 +41,14 @@ pub(super) struct Limits {
     pub(super) send_timeout: Duration,
     /// Longest pause between two reads from the client.
     pub(super) client_timeout: Duration,
-    /// Most bytes of content; zero: no limit.
+    /// Maximum number of bytes of content; zero: no limit.
     pub(super) content_max: u64,
 }
 
-/// UpstreamState of sending.
+/// State of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sending {
-    /// Everything was sent.
+    /// All data was sent.
     Done,
     /// The rest has to wait for the upstream, or will never be sent.
     Waits,
@@ -96,27 +96,27 @@ impl Upload {
         Box::new(Self { sending, reading, chain, flowed, limits, content, is_live, kept, failed })
     }
 
-    /// Sends the chain, and then content as it is read. `keeps`: so much of the client's content is kept
-    /// that a server which has not acted on the request can be followed by another one.
+    /// Sends the chain, and then content as it is read. `keeps`: the client's content is kept, so that the
+    /// request can be sent to another server if this one has not acted on it.
     pub(super) fn streamed(chain: Chain, feed: Feed, limits: Limits, keeps: bool) -> Box<Self> {
         let is_live = matches!(feed, Feed::Client(_));
         let kept = (keeps && is_live).then(Vec::new);
         let reading = Some(match feed {
             Feed::Client(reader) => invite(reader, limits.client_timeout),
-            stored => read(stored, limits.client_timeout),
+            stored => read(stored, None, limits.client_timeout),
         });
         let (sending, content, failed) = (None, 0, false);
         let flowed = 0;
         Box::new(Self { sending, reading, chain, flowed, limits, content, is_live, kept, failed })
     }
 
-    /// The bytes of content read until now if everything was handed over and the client is waited for.
+    /// The bytes of content read so far if all were passed on and the next ones are awaited.
     pub(super) fn waits_for_client(&self) -> Option<u64> {
         let waits = self.is_live && self.reading.is_some() && self.sending.is_none();
         (waits && self.chain.is_empty()).then_some(self.content)
     }
 
-    /// The upstream accepts no more data: nothing else is sent, and the request is never complete.
+    /// The upstream accepts no more data: sending ends, and the request is never complete.
     pub(super) fn fail(&mut self) {
         (self.sending, self.reading, self.failed) = (None, None, true);
     }
@@ -131,17 +131,17 @@ impl Upload {
         self.kept = None;
     }
 
-    /// The content as it was before anything of it was read; `None`: a part of it is gone.
-    pub(super) fn resume(self) -> Option<Resumed> {
+    /// The content as it was before reading; `None`: a part of it was not kept.
+    pub(super) fn resume(self) -> Option<PrefixedReader> {
         if self.failed {
             return None;
         }
         let rest = Rest { reading: self.reading, timeout: self.limits.client_timeout };
-        Some(Resumed::new(self.kept?, Box::new(rest)))
+        Some(PrefixedReader::new(self.kept?, Box::new(rest)))
     }
 
-    /// Continues; ready when everything was sent, or when nothing can be sent before something is
-    /// received. Never reads more than it can send: a slow upstream stops the reading.
+    /// Continues; ready when all data was sent, or when no more can be sent before data is received. Never
+    /// reads more than it can send: a slow upstream stops the reading.
     pub(super) fn poll(
         &mut self,
         codec: &mut dyn Codec,
@@ -183,8 +183,7 @@ impl Upload {
                 Poll::Ready((feed, piece)) => {
                     self.reading = None;
                     self.take(feed, piece, codec)?;
-                    let collected = self.flowed / COLLECT_PART;
-                    if self.chain.len() >= collected.clamp(COLLECT_BYTES_MIN, COLLECT_BYTES_MAX) {
+                    if self.chain.len() >= self.collected() {
                         self.flush(pipe);
                     }
                 }
@@ -192,6 +191,11 @@ impl Upload {
                 Poll::Pending => self.flush(pipe),
             }
         }
+    }
+
+    /// How many bytes are collected before they are sent on.
+    fn collected(&self) -> u64 {
+        (self.flowed / COLLECT_PART).clamp(COLLECT_BYTES_MIN, COLLECT_BYTES_MAX)
     }
 
     fn flush(&mut self, pipe: &Pipe) {
@@ -220,7 +224,10 @@ impl Upload {
             return Err(ReceiveFault::Client(ReadError::TooLarge));
         }
         codec.encode_body(piece, &mut self.chain);
-        self.reading = Some(read(feed, self.limits.client_timeout));
+        // Received at once, they need not be collected.
+        let collected = usize::try_from(self.collected()).unwrap_or(usize::MAX);
+        let bytes = (collected > RECV_BUF_BYTES).then_some(collected);
+        self.reading = Some(read(feed, bytes, self.limits.client_timeout));
         Ok(())
     }
 }
@@ -230,10 +237,12 @@ fn send(pipe: &Pipe, chain: Chain, timeout: Duration) -> LocalFuture<'static, io
     Box::pin(async move { pipe.send(chain, SendOptions::new(timeout)).await })
 }
 
-fn read(mut feed: Feed, limit: Duration) -> LocalFuture<'static, Read> {
+/// Reads a piece; from a client, about so many bytes.
+fn read(mut feed: Feed, bytes: Option<usize>, limit: Duration) -> LocalFuture<'static, Read> {
     Box::pin(async move {
         let piece = match &mut feed {
             Feed::Client(reader) => {
+                reader.limit(bytes);
                 let piece = timeout(limit, reader.next()).await;
                 piece.unwrap_or(Err(ReadError::TimedOut)).map_err(ReceiveFault::Client)
             }
@@ -256,7 +265,7 @@ impl BodyReader for Rest {
         Box::pin(async {
             let Some(reading) = &mut self.reading else { return Ok(None) };
             let (feed, piece) = reading.await;
-            self.reading = matches!(piece, Ok(Some(_))).then(|| read(feed, self.timeout));
+            self.reading = matches!(piece, Ok(Some(_))).then(|| read(feed, None, self.timeout));
             match piece {
                 Ok(piece) => Ok(piece),
                 Err(ReceiveFault::Client(error)) => Err(error),
@@ -268,7 +277,7 @@ impl BodyReader for Rest {
     }
 
     fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {
-        // It was invited before.
+        // The client was asked for the content before.
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -279,7 +288,7 @@ fn invite(mut reader: Box<dyn BodyReader>, limit: Duration) -> LocalFuture<'stat
         let wanted = reader.wanted().await;
         let feed = Feed::Client(reader);
         match wanted {
-            Ok(()) => read(feed, limit).await,
+            Ok(()) => read(feed, None, limit).await,
             Err(error) => (feed, Err(ReceiveFault::Client(error))),
         }
     })

@@ -37,7 +37,7 @@ pub enum What {
     Tag(Tag),
     /// All objects whose key text begins with this prefix.
     Prefix(Arc<[u8]>),
-    /// Everything.
+    /// All objects.
     All,
 }
 
@@ -46,7 +46,7 @@ pub enum What {
 pub enum How {
     /// Their files are removed.
     Hard,
-    /// They are stale: kept for revalidation and for errors of the origin.
+    /// Soft: objects become stale, but are kept for revalidation and for errors of the origin.
     Soft,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Bans {
     active: Vec<Ban>,
     /// Purges by prefix and of everything, the oldest first.
     rules: VecDeque<Ban>,
-    /// When a tag was last purged; keys by the tag of their variants.
+    /// The time of a tag's last purge; keys by the tag of their variants.
     tags: HashMap<Tag, TagPurges, FxBuildHasher>,
     /// The purges of `tags`, the oldest first.
     tags_order: VecDeque<(Tag, u64)>,
@@ -123,6 +123,7 @@ impl Bans {
         self.active.retain(|ban| ban.stamp != stamp);
     }
 
+    /// Those of an earlier process come from two files: older ones after newer ones, and some twice.
     pub fn remember(&mut self, ban: Ban) {
         let tag = match &ban.what {
             What::Tag(tag) => *tag,
@@ -131,14 +132,22 @@ impl Bans {
                 if self.rules.len() == RULES_MAX {
                     self.forget(|bans| bans.rules.pop_front().map(|ban| ban.stamp));
                 }
-                return self.rules.push_back(ban);
+                let place = self.rules.partition_point(|known| known.stamp < ban.stamp);
+                if self.rules.get(place).is_none_or(|known| known.stamp != ban.stamp) {
+                    self.rules.insert(place, ban);
+                }
+                return;
             }
         };
         let purged = self.tags.entry(tag).or_default();
-        match ban.how {
-            How::Hard => purged.hard = PurgeTime::of(&ban),
-            How::Soft => purged.soft = PurgeTime::of(&ban),
+        let newest = match ban.how {
+            How::Hard => &mut purged.hard,
+            How::Soft => &mut purged.soft,
+        };
+        if newest.stamp >= ban.stamp {
+            return;
         }
+        *newest = PurgeTime::of(&ban);
         self.tags_order.push_back((tag, ban.stamp));
         if self.tags_order.len() > PURGED_TAGS_MAX {
             self.forget(|bans| {
@@ -292,6 +301,23 @@ mod tests {
             assert_eq!(since(0, UnixMs(5000)), Some(How::Hard));
             assert_eq!(since(0, UnixMs(5001)), None);
             assert_eq!(since(4, UnixMs(5001)), Some(How::Hard), "the stamp is known");
+        }
+    }
+
+    /// Saved purges are newer than those of a saved index, and contain them.
+    #[test]
+    fn purges_of_an_earlier_process_come_in_any_order() {
+        let key = Key::new(b"a");
+        let prefix = |stamp| ban(stamp, What::Prefix(b"http".as_slice().into()), How::Soft);
+        let tag = |stamp| ban(stamp, What::Tag(Tag(1)), How::Soft);
+        for [old, new] in [[prefix(4), prefix(9)], [tag(4), tag(9)]] {
+            let mut bans = Bans::default();
+            for ban in [old.clone(), new, old] {
+                bans.remember(Ban { inherited: true, ..ban });
+            }
+            assert_eq!(since(&bans, 5, &key, &[Tag(1)]), Some(How::Soft));
+            assert_eq!(since(&bans, 9, &key, &[Tag(1)]), None);
+            assert!(bans.rules.len() <= 2);
         }
     }
 

@@ -8,8 +8,7 @@ use super::sketch::Sketch;
 /// No entry, no link.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Everything that the index knows of one key. Ordered so that a look-up that misses reads one
-/// cache line.
+/// The index's data of one key. Ordered so that a missing look-up reads one cache line.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IndexEntry {

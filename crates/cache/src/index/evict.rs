@@ -32,11 +32,11 @@ pub struct Victim {
 pub struct ExpireStep {
     /// Objects whose files must be removed.
     pub victims: Vec<Victim>,
-    /// How long until the next entry expires, at most; zero when the step ended at its limit.
+    /// The maximum time until the next entry expires; zero if the step ended at its limit.
     pub next: Duration,
 }
 
-/// When idle, the manager looks again after this interval, as nginx's does.
+/// When idle, the manager checks again after this interval, as nginx's does.
 const IDLE: Duration = Duration::from_secs(10);
 
 impl Index {
@@ -95,7 +95,7 @@ impl Index {
 
     /// Makes room for keys: takes entries out of shards that left their headroom, at most about
     /// `limit`; entries without a file first. Called when [`Index::poll_pressure`] is ready, until
-    /// nothing is returned.
+    /// no entry is returned.
     pub fn relieve(self: &Arc<Self>, limit: usize) -> Vec<Victim> {
         let mut victims = Vec::new();
         for number in 0..self.shards.len() as u32 {

@@ -1,4 +1,4 @@
-//! Holds: a fill or an update keeps its entry from being removed, and reports how it ended.
+//! Holds: a fill or an update prevents the removal of its entry, and reports its result.
 //!
 //! Taken by the store for each fill and each revalidation, never for a plain hit: an open file
 //! outlives its entry.
@@ -12,7 +12,7 @@ use crate::time::UnixMs;
 use super::entry::{DELETING, ERROR, EXISTS, SOFT_PURGED};
 use super::{How, Index, ROOM_TRIES, Sketch, Tag, Victim, read};
 
-/// Why there is no hold: the response is served, but not stored.
+/// The reason why there is no hold: the response is served, but not stored.
 #[derive(Debug)]
 pub enum NoHold {
     /// The key's old file is being removed; a moment later it can be stored.
@@ -23,8 +23,8 @@ pub enum NoHold {
 }
 
 /// Keeps an entry while its object is fetched. The steps to store the object:
-/// [`Hold::may_publish`], the file gets the key's name, [`Hold::commit`]. Dropped without
-/// [`Hold::commit`]: nothing changed.
+/// [`Hold::may_publish`], the file gets the key's name, [`Hold::commit`]. Dropping
+/// without [`Hold::commit`] changes nothing.
 #[derive(Debug)]
 #[must_use]
 pub struct Hold {
@@ -32,7 +32,7 @@ pub struct Hold {
     slot: u32,
     key: Key,
     begun: u64,
-    /// Its number among the objects that are getting their names.
+    /// The number among the objects that are getting their names.
     publishing: Option<u64>,
     /// The stored object is stale from the start.
     stale: bool,
@@ -45,13 +45,13 @@ pub struct PurgeNames<'a> {
     pub main: &'a Key,
     /// The text of the main key.
     pub key_text: &'a [u8],
-    /// Its tags.
+    /// The tags.
     pub tags: &'a [Tag],
-    /// When it was fetched.
+    /// The time of the fetch.
     pub created: UnixMs,
 }
 
-/// An object that now has its file.
+/// An object whose file now has its name.
 #[derive(Debug, Clone, Copy)]
 pub struct Commit<'a> {
     /// The names by which it can be purged.
@@ -71,14 +71,14 @@ pub struct Commit<'a> {
 pub struct Committed {
     /// The object's stamp.
     pub stamp: u64,
-    /// It was purged softly while it was fetched, and is stale.
+    /// The object was purged softly while it was fetched, and is stale.
     pub soft_purged: bool,
 }
 
-/// Why an object was not accepted. Its file must not have the key's name: remove it.
+/// The reason why an object was not accepted. Its file must not have the key's name: remove it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitError {
-    /// It was purged while it was fetched.
+    /// The object was purged while it was fetched.
     Purged,
 }
 
@@ -123,7 +123,7 @@ impl Index {
 }
 
 impl Index {
-    /// How an object was purged after `begun` ([`Hold::begun`]), if it was.
+    /// The purge of an object after `begun` ([`Hold::begun`]), if any.
     pub fn overtaken(&self, begun: u64, names: PurgeNames<'_>) -> Option<How> {
         read(&self.bans).since(begun, names)
     }
@@ -135,7 +135,7 @@ impl Hold {
         &self.key
     }
 
-    /// Orders it among purges: later ones apply to its object.
+    /// Its position in the order of purges: later ones apply to its object.
     pub fn begun(&self) -> u64 {
         self.begun
     }
@@ -180,7 +180,7 @@ impl Hold {
                 || bans.since(self.begun, names) == Some(How::Hard));
         entry.publishing |= may;
         if may && self.publishing.is_none() {
-            // A purge either has been seen just now, or sees this.
+            // A purge has either been seen just now, or will see this hold.
             self.publishing = Some(self.index.publishing.begin(self.key, *names.main));
         }
         may

@@ -36,7 +36,7 @@ pub struct Record {
     pub head_bytes: u32,
     /// Fresh until this time; [`UnixMs::ZERO`] when only the file has it.
     pub valid_until: UnixMs,
-    /// How often it was used.
+    /// The number of uses.
     pub uses: u16,
     /// Purged softly.
     pub soft_purged: bool,
@@ -47,7 +47,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A file as the loader sees it, by name and size.
+    /// A file found by the loader: name and size.
     pub fn found(key: Key, length: u64, blocks: u32, now: UnixMs) -> Self {
         Self {
             key,
@@ -83,7 +83,7 @@ pub struct Learn<'a> {
 }
 
 impl Learn<'_> {
-    /// As the index would return it if it knew it.
+    /// The state that the index would return for it.
     fn unknown(&self) -> Stored {
         Stored {
             stamp: 0,
@@ -102,11 +102,11 @@ impl Learn<'_> {
 /// The result for an object whose head was read.
 #[derive(Debug)]
 pub enum Learned {
-    /// It is in the index.
+    /// The object is in the index.
     Stored(Stored),
-    /// It may be used, but there is no room for it in the index.
+    /// The object may be used, but there is no room for it in the index.
     Unknown(Stored),
-    /// It was purged, or is being replaced: it must not be used. If there is a victim, remove its
+    /// The object was purged, or is being replaced, and must not be used. If there is a victim, remove its
     /// file.
     Purged(Option<Victim>),
 }
@@ -114,7 +114,7 @@ pub enum Learned {
 /// The result for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadResult {
-    /// It was entered into the index.
+    /// The object was entered into the index.
     Added,
     /// The index had the key already.
     Known,
@@ -256,8 +256,8 @@ impl Index {
         LoadResult::Added
     }
 
-    /// Sorts everything into the order of use, after a snapshot was restored. Each shard is locked
-    /// for about a millisecond.
+    /// Sorts all entries into the order of use, after a snapshot was restored. Each shard is locked for
+    /// about a millisecond.
     pub fn sort(&self) {
         self.shards.iter().for_each(|shard| lock(&shard.0).sort_queues());
     }

@@ -112,7 +112,7 @@ pub struct LookupContext<'a> {
     pub key_text: &'a [u8],
 }
 
-/// What the index knows of a key.
+/// The index's state of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookupResult {
     /// There is a file.
@@ -124,7 +124,7 @@ pub enum LookupResult {
         /// The end of its validity.
         valid_until: UnixMs,
     },
-    /// There is none, as far as the index knows (see [`Index::is_cold`]).
+    /// No object known to the index (see [`Index::is_cold`]).
     Absent(AbsentKey),
 }
 
@@ -148,7 +148,7 @@ pub struct Stored {
     pub updating: bool,
     /// Purged softly: stale, no matter what the file's head states.
     pub soft_purged: bool,
-    /// Its tags are known by the file only: give the head to [`Index::learn`] before the object is
+    /// The tags are known by the file only: give the head to [`Index::learn`] before the object is
     /// used.
     pub names_in_file: bool,
 }
@@ -156,10 +156,9 @@ pub struct Stored {
 /// A key without a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AbsentKey {
-    /// How often it was asked for, this time included; saturates. Counted only where `min_uses` is
-    /// above 1.
+    /// The number of requests, including this one; saturates. Counted only if `min_uses` is above 1.
     pub uses: u16,
-    /// It was asked for often enough to be stored.
+    /// Requested often enough to be stored.
     pub wanted: bool,
     /// A fill for the key is under way.
     pub updating: bool,
@@ -212,7 +211,7 @@ impl Index {
         }))
     }
 
-    /// What is known of a key. Counts the use and makes the entry the most recently used.
+    /// The state of a key. Counts the use and makes the entry the most recently used.
     pub fn lookup(&self, key: &Key, ask: LookupContext<'_>) -> LookupResult {
         let found = self.lookup_entry(key, ask);
         match found {
@@ -273,15 +272,15 @@ impl Index {
         LookupResult::Absent(AbsentKey { uses: entry.uses, wanted, updating: entry.updating > 0 })
     }
 
-    /// What is stored under a key, without counting a use: for tests and status pages.
+    /// The object stored under a key, without counting a use; for tests and status pages.
     pub fn peek(&self, key: &Key) -> Option<Stored> {
         let (_, shard) = self.shard(key);
         let entry = shard.get(shard.find(key)?);
         entry.is(EXISTS).then(|| stored(entry))
     }
 
-    /// The key's file of `stamp` turned out not to be there, or not to be an object: the entry is
-    /// forgotten. Another stamp means that it was replaced meanwhile, and nothing happens.
+    /// The key's file of `stamp` does not exist, or is not an object: removes the entry. With another
+    /// stamp, the object was replaced meanwhile, and the entry stays.
     pub fn forget(&self, key: &Key, stamp: u64) {
         let (_, mut shard) = self.shard(key);
         let Some(slot) = shard.find(key) else { return };
@@ -319,13 +318,13 @@ impl Index {
         self.cold.load(Ordering::Acquire)
     }
 
-    /// The loader has seen all files. Purges from before it had must be walked again: see
+    /// The loader has seen all files. Earlier purges must be walked again: see
     /// [`Index::unfinished_purges`].
     pub fn set_warm(&self) {
         self.cold.store(false, Ordering::Release);
     }
 
-    /// How long entries stay unused.
+    /// The maximum time that entries stay unused.
     pub fn inactive(&self) -> Duration {
         Duration::from_millis(self.inactive_ms.load(Ordering::Relaxed))
     }
@@ -450,7 +449,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a panicking thread left is whole: nothing panics between two changes that belong together.
+/// The state is consistent after a panic: no code panics between two changes that belong together.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

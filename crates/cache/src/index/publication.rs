@@ -1,4 +1,4 @@
-//! Objects whose files are getting their names.
+//! Objects whose files are being renamed to their names.
 //!
 //! Needed for purges: such an object is not in the index yet, but may be on the disk already. Its
 //! fill sees the purge and removes the file. Until then the purge must not be reported as done:
@@ -41,7 +41,7 @@ impl Publishing {
         number
     }
 
-    /// It has its name and is in the index, or has no name.
+    /// The object has its name and is in the index, or has no name.
     pub(super) fn end(&self, number: u64) {
         self.lock().under_way.remove(&number);
         self.waiters.wake_all();

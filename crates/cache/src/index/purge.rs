@@ -1,4 +1,4 @@
-//! Purges: by key, by tag, by prefix, of everything; hard or soft.
+//! Purges: by key, by tag, by prefix, of all objects; hard or soft.
 //!
 //! A purge takes effect when it begins; the walk that follows marks entries or returns the files to
 //! remove, in steps. The cost of each kind:
@@ -33,7 +33,7 @@ use super::{Index, Tag, Victim, lock, write};
 /// memory. Further ones are purged when they are requested, and are not counted.
 pub const UNLEARNED_READS_MAX: usize = 10_000;
 
-/// Why a purge can't begin.
+/// The reason why a purge can't begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeError {
     /// The maximum number of purges is under way ([`super::ACTIVE_BANS_MAX`] by prefix or of
@@ -58,6 +58,10 @@ pub struct Purge {
     index: Arc<Index>,
     ban: Ban,
     stage: PurgeStage,
+    /// Results of steps that were made ahead.
+    ahead: VecDeque<PurgeStep>,
+    /// The loader had seen all files when the walk began, so the walk meets every entry.
+    meets_all: bool,
 }
 
 /// The walks of a purge, in this order.
@@ -79,22 +83,22 @@ enum PurgeStage {
 pub struct PurgeStep {
     /// Objects whose files must be removed.
     pub victims: Vec<Victim>,
-    /// How many objects were marked as stale.
+    /// The number of objects marked as stale.
     pub marked: usize,
     /// Objects whose heads must be read and passed to [`Purge::verified`].
     pub verify: VecDeque<Key>,
-    /// Nothing remains to be done except the work that this step returned.
+    /// The purge is complete except for the work that this step returned.
     pub done: bool,
 }
 
 /// The result for an object whose head was read.
 #[derive(Debug)]
 pub enum Verified {
-    /// It is not purged.
+    /// The object is not purged.
     Kept,
-    /// It is stale now.
+    /// The object is stale now.
     Marked,
-    /// Its file must be removed.
+    /// The file must be removed.
     Victim(Victim),
 }
 
@@ -103,9 +107,9 @@ pub enum Verified {
 pub enum Standing {
     /// All of it.
     Valid,
-    /// It is stale, and stays stale wherever it is copied.
+    /// The object is stale, and so are its copies.
     Stale,
-    /// It is purged, or does not exist.
+    /// The object is purged, or does not exist.
     Gone,
 }
 
@@ -203,18 +207,32 @@ impl Index {
             What::Tag(tag) => PurgeStage::Tag(tag, None),
             What::Prefix(_) | What::All => PurgeStage::All(Cursor::default()),
         };
-        Purge { index: Arc::clone(self), ban, stage }
+        let (ahead, meets_all) = (VecDeque::new(), !self.is_cold());
+        Purge { index: Arc::clone(self), ban, stage, ahead, meets_all }
     }
 }
 
 impl Purge {
-    /// Which objects, and what happens to them.
+    /// The selected objects, and the kind of purge.
     pub fn ban(&self) -> &Ban {
         &self.ban
     }
 
+    /// Makes the steps that no rule stands in for until they are made: over the entry of a key and its
+    /// variants, or the first ones of a tag. [`step`](Self::step) returns their results.
+    pub fn advance(&mut self, limit: usize) {
+        while matches!(self.stage, PurgeStage::Key | PurgeStage::Tag(_, None)) {
+            let step = self.step_further(limit);
+            self.ahead.push_back(step);
+        }
+    }
+
     /// Continues, over at most about `limit` entries.
     pub fn step(&mut self, limit: usize) -> PurgeStep {
+        self.ahead.pop_front().unwrap_or_else(|| self.step_further(limit))
+    }
+
+    fn step_further(&mut self, limit: usize) -> PurgeStep {
         let mut step = PurgeStep::default();
         self.stage = match std::mem::replace(&mut self.stage, PurgeStage::Done) {
             PurgeStage::Key => self.step_key(&mut step),
@@ -232,10 +250,10 @@ impl Purge {
         step
     }
 
-    /// The walk is done, and its results were handled. While the index is cold, a rule stays active
-    /// for the files that the loader will find.
+    /// The walk is done, and its results were handled. If it began while the index was cold, a rule
+    /// stays active for the files that the walk has not met: [`Index::unfinished_purges`] repeats it.
     pub fn finish(self) {
-        if self.index.is_cold() {
+        if !self.meets_all {
             return;
         }
         let mut bans = write(&self.index.bans);
@@ -246,11 +264,16 @@ impl Purge {
     /// Decides about an object of [`PurgeStep::verify`] by the contents of its head.
     pub fn verified(&self, key: &Key, names: PurgeNames<'_>) -> Verified {
         let mut step = PurgeStep::default();
+        // Held to the end, as in [`Index::learn`].
+        let bans = super::read(&self.index.bans);
         let (number, mut shard) = self.index.shard(key);
         let found = shard.find(key);
         let stamp = found.map_or(0, |slot| shard.get(slot).stamp);
         if !self.ban.matches(key, stamp, names) {
-            if let Some(slot) = found {
+            // Another purge may concern it whose walk did not meet it: it stays to be checked on hits.
+            if let Some(slot) = found
+                && bans.since(stamp, names).is_none()
+            {
                 self.learn_tags(number, &mut shard, slot, key, names);
             }
             return Verified::Kept;
@@ -266,6 +289,19 @@ impl Purge {
             Some(victim) => Verified::Victim(victim),
             None if step.marked > 0 => Verified::Marked,
             None => Verified::Kept,
+        }
+    }
+
+    /// The head of an object of [`PurgeStep::verify`] can't be read: whether the object is purged is
+    /// decided when it is hit.
+    pub fn unreadable(&self, key: &Key) {
+        let (_, mut shard) = self.index.shard(key);
+        let Some(slot) = shard.find(key) else { return };
+        let entry = shard.get(slot);
+        if entry.is(EXISTS) && !entry.is(TAGS_IN_FILE) && entry.stamp < self.ban.stamp {
+            self.index.detach_tags(&mut shard, slot);
+            shard.get_mut(slot).set(TAGS_IN_FILE);
+            self.index.unlearned.store(true, Ordering::Release);
         }
     }
 

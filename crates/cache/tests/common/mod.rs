@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use nowait_cache::format::ObjectState;
 use nowait_cache::{
-    Fill, FillOptions, FillPiece, FillStart, Hit, HitBody, Levels, Lookup, LookupOptions, Store,
-    StoreOptions, Target, UnixMs,
+    CacheKey, Fill, FillOptions, FillPiece, FillStart, Hit, HitBody, Levels, Lookup, LookupOptions,
+    Store, StoreOptions, UnixMs,
 };
 use nowait_runtime::driver::DriverKind;
 use nowait_runtime::fs::Io;
@@ -85,8 +85,8 @@ pub fn store_with(path: &Path, change: impl FnOnce(&mut StoreOptions)) -> Arc<St
     Store::new(options)
 }
 
-pub fn target(text: &str) -> Target {
-    Target::new(Bytes::copy_from_slice(text.as_bytes()))
+pub fn target(text: &str) -> CacheKey {
+    CacheKey::new(Bytes::copy_from_slice(text.as_bytes()))
 }
 
 pub fn state() -> ObjectState {
@@ -111,7 +111,7 @@ pub const LOCKED: FillOptions =
     FillOptions { lock: true, lock_age: None, read_while_filling: true, asked: None };
 
 #[track_caller]
-pub fn begin(store: &Arc<Store>, io: &Io, target: &Target) -> Fill {
+pub fn begin(store: &Arc<Store>, io: &Io, target: &CacheKey) -> Fill {
     match store.begin_fill(io, target, LOCKED) {
         FillStart::Fill(fill) => fill,
         other => panic!("{other:?}"),
@@ -231,7 +231,7 @@ pub async fn read_along(mut growing: nowait_cache::FillReader, io: Io) -> Option
 pub async fn begin_and_join(
     store: &Arc<Store>,
     io: &Io,
-    target: &Target,
+    target: &CacheKey,
 ) -> (Fill, nowait_cache::FillReader) {
     let mut fill = begin(store, io, target);
     let FillStart::Busy(waiter) = store.begin_fill(io, target, LOCKED) else {

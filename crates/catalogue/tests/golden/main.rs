@@ -1,7 +1,7 @@
-//! Configurations with directives that no table has, and what is said about them: `golden/*.conf` and
+//! Configurations with directives that no table has, and the diagnostics about them: `golden/*.conf` and
 //! `*.expected`.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p nowait-catalogue --test golden` writes the expectations anew; review the
+//! `UPDATE_GOLDEN=1 cargo test -p nowait-catalogue --test golden` rewrites the expectations; review the
 //! difference before committing it.
 
 use std::path::Path;

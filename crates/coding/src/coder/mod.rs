@@ -5,12 +5,12 @@
 use bytes::Bytes;
 use flate2::{Compress, CompressError, Compression, FlushCompress, Status};
 use nowait_brotli::{Encoder, Operation};
+use nowait_spare::SharedSpares;
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
 use crate::Error;
 use crate::recipe::Dictionary;
-use crate::spare::Spare;
 
 /// Smallest output buffer in bytes.
 const OUT_BYTES_MIN: usize = 4 * 1024;
@@ -30,10 +30,10 @@ const ZSTD_SPARE_BYTES_MAX: usize = 4 << 20;
 /// Level, window and state; a state has about 300 KB.
 type Gzip = ((u32, u8), Box<Compress>);
 
-static GZIP: Spare<Gzip> = Spare::new(8);
-static ZSTD: Spare<CCtx<'static>> = Spare::new(4);
+static GZIP: SharedSpares<Gzip> = SharedSpares::new(8);
+static ZSTD: SharedSpares<CCtx<'static>> = SharedSpares::new(4);
 
-/// What has to be complete at the end of a step.
+/// The output that must be complete at the end of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
     /// The compressor may hold data back.
@@ -69,7 +69,7 @@ impl Coder {
         // zlib's level 1 corresponds to level 2 of this library, which is faster still; the
         // library's own level 1 produces a fifth more bytes.
         let level = level.max(2);
-        let spare = GZIP.take(|(kind, _)| *kind == (level, window)).map(|(_, spare)| spare);
+        let spare = GZIP.take_if(|(kind, _)| *kind == (level, window)).map(|(_, spare)| spare);
         let compress =
             spare.unwrap_or_else(|| Box::new(Compress::new_gzip(Compression::new(level), window)));
         Self::of(CoderKind::Gzip((level, window), compress), 0)
@@ -80,12 +80,12 @@ impl Coder {
         match self.kind {
             CoderKind::Gzip(kind, mut compress) => {
                 compress.reset();
-                GZIP.keep((kind, compress));
+                GZIP.keep_newest((kind, compress));
             }
             CoderKind::Zstd(mut context) => {
                 let reset = context.reset(ResetDirective::SessionAndParameters).is_ok();
                 if reset && context.sizeof() <= ZSTD_SPARE_BYTES_MAX {
-                    ZSTD.keep(context);
+                    ZSTD.keep_newest(context);
                 }
             }
             CoderKind::Brotli(_) => {}
@@ -106,7 +106,7 @@ impl Coder {
         len: Option<u64>,
         dictionary: Option<&Dictionary>,
     ) -> Result<Self, Error> {
-        let mut context = match ZSTD.take(|_| true) {
+        let mut context = match ZSTD.take() {
             Some(context) => context,
             None => CCtx::try_create()
                 .ok_or_else(|| Error::Failed("ZSTD_createCCtx() failed".to_owned()))?,

@@ -1,4 +1,4 @@
-//! How to compress a text: the coding with its settings, and the cost.
+//! A coding with its settings, and the cost of compression.
 //!
 //! A complete text is compressed in one step, by the fastest
 //! library for that; a text in pieces goes through a [`Coder`].
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use libdeflater::{CompressionLvl, Compressor};
 use nowait_brotli::{Encoder, Parameters, QUALITY_MAX};
+use nowait_spare::SharedSpares;
 
 use crate::Error;
 use crate::coder::{Coder, Flush};
-use crate::spare::Spare;
 
 /// Longest text that is compressed in one step, in bytes.
 pub const WHOLE_BYTES_MAX: usize = 256 * 1024;
@@ -52,7 +52,7 @@ pub enum Recipe {
     Zstd {
         /// 1 (fast) to 22 (small).
         level: u32,
-        /// What the decoder knows already.
+        /// Data known to the decoder.
         dictionary: Option<Dictionary>,
     },
 }
@@ -74,7 +74,7 @@ struct Whole {
     out: Vec<u8>,
 }
 
-static WHOLE: Spare<Whole> = Spare::new(8);
+static WHOLE: SharedSpares<Whole> = SharedSpares::new(8);
 
 impl Recipe {
     /// A number that only equal recipes have; `None`: none is known.
@@ -88,7 +88,7 @@ impl Recipe {
         Some(coding << 40 | u64::from(level) << 8 | u64::from(window))
     }
 
-    /// Most bytes of a whole text that are compressed on the event loop; more go to the pool, which
+    /// Maximum number of bytes of a whole text that are compressed on the event loop; more go to the pool, which
     /// costs 3 to 33 µs. Such a step should keep the loop for about 0.2 ms. Measured for C source at
     /// about 3 GHz:
     ///
@@ -261,7 +261,7 @@ fn libdeflate_level(level: u32) -> i32 {
 }
 
 fn gzip_whole(level: i32, text: &[u8]) -> Result<Bytes, Error> {
-    let spare = WHOLE.take(|whole| whole.level == level);
+    let spare = WHOLE.take_if(|whole| whole.level == level);
     let mut whole = match spare {
         Some(whole) => whole,
         None => {
@@ -278,7 +278,7 @@ fn gzip_whole(level: i32, text: &[u8]) -> Result<Bytes, Error> {
     let made = made.map_err(|error| Error::Failed(format!("gzip compression failed: {error}")))?;
     let out = Bytes::copy_from_slice(&whole.out[..made]);
     if text.len() <= WHOLE_BYTES_MAX {
-        WHOLE.keep(whole);
+        WHOLE.keep_newest(whole);
     }
     Ok(out)
 }

@@ -6,23 +6,24 @@ mod size;
 mod time;
 mod words;
 
-pub use number::{Bounded, number};
+pub use number::{BoundedNumber, number};
 pub use path::{ConfPath, Path};
 pub use size::{Buffers, Offset, Size};
 pub use time::{Msec, Seconds};
 pub use words::{Present, Words};
 
-use crate::field::{Invalid, Value};
+use crate::field::{Value, ValueError};
 
 /// `on` or `off`, without regard to case.
 impl Value for bool {
-    fn from_word(text: &[u8]) -> Result<bool, Invalid> {
+    fn from_word(text: &[u8]) -> Result<bool, ValueError> {
         if text.eq_ignore_ascii_case(b"on") {
             Ok(true)
         } else if text.eq_ignore_ascii_case(b"off") {
             Ok(false)
         } else {
-            Err(Invalid::in_directive("it must be \"on\" or \"off\"").expected("\"on\" or \"off\""))
+            Err(ValueError::in_directive("it must be \"on\" or \"off\"")
+                .expected("\"on\" or \"off\""))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Whole numbers, decimal, without sign, as nginx's `ngx_atoi`.
 
-use crate::field::{Invalid, Value};
+use crate::field::{Value, ValueError};
 
 /// Reads decimal digits; `None` for anything else and beyond `i64::MAX`, nginx's limit.
 pub fn number(text: &[u8]) -> Option<u64> {
@@ -13,14 +13,14 @@ pub fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-fn invalid() -> Invalid {
-    Invalid::directive("invalid number")
+fn invalid() -> ValueError {
+    ValueError::directive("invalid number")
 }
 
 macro_rules! integers {
     ($($type:ty),*) => {$(
         impl Value for $type {
-            fn from_word(text: &[u8]) -> Result<$type, Invalid> {
+            fn from_word(text: &[u8]) -> Result<$type, ValueError> {
                 let value = number(text).ok_or_else(|| invalid().expected("a whole number"))?;
                 <$type>::try_from(value)
                     .map_err(|_| invalid().expected(format!("a number up to {}", <$type>::MAX)))
@@ -33,12 +33,12 @@ integers!(u8, u16, u32, u64, usize, i64);
 
 /// A number from `LOW` to `HIGH`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Bounded<const LOW: u64, const HIGH: u64>(u64);
+pub struct BoundedNumber<const LOW: u64, const HIGH: u64>(u64);
 
-impl<const LOW: u64, const HIGH: u64> Bounded<LOW, HIGH> {
+impl<const LOW: u64, const HIGH: u64> BoundedNumber<LOW, HIGH> {
     /// The number, if it is in bounds.
     pub const fn new(value: u64) -> Option<Self> {
-        if value >= LOW && value <= HIGH { Some(Bounded(value)) } else { None }
+        if value >= LOW && value <= HIGH { Some(BoundedNumber(value)) } else { None }
     }
 
     pub const fn get(self) -> u64 {
@@ -46,14 +46,14 @@ impl<const LOW: u64, const HIGH: u64> Bounded<LOW, HIGH> {
     }
 }
 
-impl<const LOW: u64, const HIGH: u64> Value for Bounded<LOW, HIGH> {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+impl<const LOW: u64, const HIGH: u64> Value for BoundedNumber<LOW, HIGH> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         let value = number(text).ok_or_else(|| invalid().expected("a whole number"))?;
         Self::new(value).ok_or_else(|| {
             if HIGH >= i64::MAX as u64 {
-                Invalid::message(format!("value must be equal to or greater than {LOW}"))
+                ValueError::message(format!("value must be equal to or greater than {LOW}"))
             } else {
-                Invalid::message(format!("value must be between {LOW} and {HIGH}"))
+                ValueError::message(format!("value must be between {LOW} and {HIGH}"))
             }
         })
     }
@@ -77,14 +77,14 @@ mod tests {
 
     #[test]
     fn bounds() {
-        assert_eq!(Bounded::<1, 9>::from_word(b"9").map(Bounded::get), Ok(9));
+        assert_eq!(BoundedNumber::<1, 9>::from_word(b"9").map(BoundedNumber::get), Ok(9));
         assert_eq!(
-            Bounded::<1, 9>::from_word(b"10"),
-            Err(Invalid::message("value must be between 1 and 9"))
+            BoundedNumber::<1, 9>::from_word(b"10"),
+            Err(ValueError::message("value must be between 1 and 9"))
         );
         assert_eq!(
-            Bounded::<1, { u64::MAX }>::from_word(b"0"),
-            Err(Invalid::message("value must be equal to or greater than 1"))
+            BoundedNumber::<1, { u64::MAX }>::from_word(b"0"),
+            Err(ValueError::message("value must be equal to or greater than 1"))
         );
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::arity::{self, Arity};
 use crate::cx::Cx;
 use crate::diagnostic::Diagnostic;
-use crate::field::{Invalid, Setting, Value};
+use crate::field::{Setting, Value, ValueError};
 use crate::tree::Node;
 use crate::values::number;
 
@@ -48,9 +48,9 @@ impl fmt::Display for Size {
 }
 
 impl Value for Size {
-    fn from_word(text: &[u8]) -> Result<Size, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Size, ValueError> {
         parse(text, false).map(Size).ok_or_else(|| {
-            let invalid = Invalid::value().expected("a size such as 512, 8k or 1m");
+            let invalid = ValueError::value().expected("a size such as 512, 8k or 1m");
             match parse(text, true) {
                 Some(bytes) => {
                     invalid.hint(format!("this directive knows no \"g\": write {}m", bytes >> 20))
@@ -62,8 +62,8 @@ impl Value for Size {
 }
 
 impl Value for Offset {
-    fn from_word(text: &[u8]) -> Result<Offset, Invalid> {
-        let invalid = || Invalid::value().expected("a size such as 512, 8k, 1m or 2g");
+    fn from_word(text: &[u8]) -> Result<Offset, ValueError> {
+        let invalid = || ValueError::value().expected("a size such as 512, 8k, 1m or 2g");
         parse(text, true).map(Offset).ok_or_else(invalid)
     }
 }
@@ -83,7 +83,7 @@ impl Setting for Buffers {
         let [count, size] = node.args.as_slice() else {
             return Err(node.arity_error());
         };
-        let invalid = |expected: &'static str| Invalid::value().expected(expected);
+        let invalid = |expected: &'static str| ValueError::value().expected(expected);
         let number = number(&count.text).filter(|&n| n > 0);
         let number = number.ok_or_else(|| invalid("a number of buffers").in_node(node, count))?;
         let bytes = Size::from_word(&size.text).map_err(|e| e.in_node(node, size))?;

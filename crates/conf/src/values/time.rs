@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::field::{Invalid, Value};
+use crate::field::{Value, ValueError};
 
 /// A time with milliseconds: units `ms`, `s`, `m`, `h`, `d`, `w`; a bare number is seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,7 +90,7 @@ fn parse(text: &[u8], milliseconds: bool) -> Option<u64> {
         let allowed = match unit {
             Unit::Year | Unit::Month if milliseconds => false,
             Unit::Millisecond if !milliseconds => false,
-            // A blank is refused after seconds, whatever the number before it.
+            // A blank after seconds is refused, for every number.
             Unit::Blank => last < Some(Unit::Second),
             _ => last < Some(unit),
         };
@@ -117,15 +117,15 @@ fn parse(text: &[u8], milliseconds: bool) -> Option<u64> {
 }
 
 impl Value for Msec {
-    fn from_word(text: &[u8]) -> Result<Msec, Invalid> {
-        let invalid = || Invalid::value().expected("a time such as 500ms, 30s, 5m or 1h30m");
+    fn from_word(text: &[u8]) -> Result<Msec, ValueError> {
+        let invalid = || ValueError::value().expected("a time such as 500ms, 30s, 5m or 1h30m");
         parse(text, true).map(Msec).ok_or_else(invalid)
     }
 }
 
 impl Value for Seconds {
-    fn from_word(text: &[u8]) -> Result<Seconds, Invalid> {
-        let invalid = || Invalid::value().expected("a time such as 30s, 5m, 1h30m or 1d");
+    fn from_word(text: &[u8]) -> Result<Seconds, ValueError> {
+        let invalid = || ValueError::value().expected("a time such as 30s, 5m, 1h30m or 1d");
         parse(text, false).map(Seconds).ok_or_else(invalid)
     }
 }

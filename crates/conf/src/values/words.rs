@@ -5,14 +5,14 @@ use std::ops::Deref;
 use crate::arity::{self, Arity};
 use crate::cx::Cx;
 use crate::diagnostic::Diagnostic;
-use crate::field::{Invalid, Setting, Value};
+use crate::field::{Setting, Value, ValueError};
 use crate::tree::{Node, Word};
 
 /// A text that is UTF-8.
 impl Value for String {
-    fn from_word(text: &[u8]) -> Result<String, Invalid> {
+    fn from_word(text: &[u8]) -> Result<String, ValueError> {
         let text = std::str::from_utf8(text);
-        text.map(str::to_owned).map_err(|_| Invalid::value().expected("UTF-8 text"))
+        text.map(str::to_owned).map_err(|_| ValueError::value().expected("UTF-8 text"))
     }
 }
 

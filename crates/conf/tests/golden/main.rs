@@ -1,14 +1,14 @@
-//! Configurations with mistakes, and what is said about them: `golden/*.conf` and `*.expected`.
+//! Configurations with mistakes, and the diagnostics about them: `golden/*.conf` and `*.expected`.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p nowait-conf --test golden` writes the expectations anew; review
-//! the difference before committing it.
+//! `UPDATE_GOLDEN=1 cargo test -p nowait-conf --test golden` rewrites the expectations; review the
+//! difference before committing it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use nowait_conf::{
-    Buffers, Contents, Context, Cx, Diagnostic, Disk, Files, Level, Msec, Node, Own, Paths, Regex,
-    Registry, Size, Template, Words, directives, parse, rows, setting_enum,
+    Buffers, Contents, Context, Cx, Diagnostic, Disk, Files, Level, LocalSetting, Msec, Node,
+    Paths, Regex, Registry, Size, Template, Words, directives, parse, rows, setting_enum,
 };
 
 setting_enum! {
@@ -29,7 +29,7 @@ directives! {
     root: Template = "html", in HTTP | SERVER | LOCATION, args "path";
     index: Vec<Words>, in HTTP | SERVER | LOCATION, args "file ...";
     server_name: Vec<Words>, in SERVER, args "name ...";
-    try_files: Own<Words>, in SERVER | LOCATION, args "file ... uri";
+    try_files: LocalSetting<Words>, in SERVER | LOCATION, args "file ... uri";
 }
 
 rows! {

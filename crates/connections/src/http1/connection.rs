@@ -1,112 +1,37 @@
-//! A client's HTTP/1.1 connection: its properties and its memory. [`task`](super::task) serves it.
+//! A client's connection while it has requests of HTTP/1.1: the state of the protocol. An idle connection has
+//! none. [`task`](super::task) serves it.
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{RefCell, RefMut};
 use std::ops::Deref;
-use std::rc::{Rc, Weak};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::rc::Rc;
 
-use nowait_front::handover::Handover;
 use nowait_h1::{Limits, server};
-use nowait_http::exchange::OnHangup;
-use nowait_runtime::net::{Address, Stream};
-use nowait_sys::listen::ListenAddress;
 
-use super::common::Common;
-use super::waiting::{Idle, IdleTimes};
-use crate::accepted::Accepted;
-use crate::connections::Held;
+use crate::connection::Connection;
 
-/// A connection.
-pub struct Connection {
-    accepted: Accepted,
-    pub(super) idle: Cell<Idle>,
-    pub(super) idle_times: Cell<IdleTimes>,
-    pub(super) on_hangup: Cell<OnHangup>,
-    /// What it has in common with others.
-    pub(super) common: Rc<Common>,
-    /// The protocol state; an idle connection needs none.
-    pub(super) h1: RefCell<Option<Box<server::ServerConnection>>>,
-    /// The worker that accepted it still has the descriptor.
-    pub(super) shared: Cell<bool>,
+/// A connection that is being served.
+pub struct Http1Connection {
+    base: Rc<Connection>,
+    h1: RefCell<server::ServerConnection>,
 }
 
-impl Deref for Connection {
-    type Target = Accepted;
+impl Deref for Http1Connection {
+    type Target = Rc<Connection>;
 
-    fn deref(&self) -> &Accepted {
-        &self.accepted
+    fn deref(&self) -> &Rc<Connection> {
+        &self.base
     }
 }
 
-impl Connection {
-    /// A connection that was just accepted.
-    pub fn new(
-        common: Rc<Common>,
-        stream: Stream,
-        peer: Address,
-        listen: Arc<ListenAddress>,
-    ) -> Rc<Self> {
-        let accepted = Accepted::new(Rc::clone(&common), stream, peer, listen);
-        Self::of(common, accepted).enter()
+impl Http1Connection {
+    /// A connection whose next request has begun to arrive.
+    pub fn new(base: Rc<Connection>) -> Rc<Self> {
+        let h1 = RefCell::new(server::ServerConnection::new(Limits::default()));
+        Rc::new(Self { base, h1 })
     }
 
-    /// A connection that was accepted elsewhere and passed on.
-    pub fn of_passed(common: Rc<Common>, connection: Handover) -> Rc<Self> {
-        let accepted = Accepted::of_passed(Rc::clone(&common), connection);
-        Self::of(common, accepted).enter()
-    }
-
-    /// Not registered yet.
-    pub(super) fn of(common: Rc<Common>, accepted: Accepted) -> Self {
-        Self {
-            accepted,
-            idle: Cell::default(),
-            idle_times: Cell::default(),
-            on_hangup: Cell::default(),
-            common,
-            h1: RefCell::new(None),
-            shared: Cell::new(false),
-        }
-    }
-
-    /// Registers it.
-    pub(super) fn enter(self) -> Rc<Self> {
-        let connection = Rc::new(self);
-        let held: Weak<dyn Held> = Rc::<Self>::downgrade(&connection);
-        connection.accepted.enter(held);
-        connection
-    }
-
-    /// The connection without what HTTP/1.1 adds, for another protocol.
-    pub(super) fn into_accepted(self) -> Accepted {
-        self.accepted
-    }
-
-    /// The protocol state, created anew after an idle phase.
+    /// The state of the protocol.
     pub(super) fn h1(&self) -> RefMut<'_, server::ServerConnection> {
-        RefMut::map(self.h1.borrow_mut(), |h1| {
-            &mut **h1
-                .get_or_insert_with(|| Box::new(server::ServerConnection::new(Limits::default())))
-        })
-    }
-}
-
-impl Held for Connection {
-    fn waits(&self) -> Option<(Instant, Duration)> {
-        Connection::waits(self)
-    }
-
-    fn idle(&self) -> Option<(Instant, Duration)> {
-        Connection::idle(self)
-    }
-
-    fn wake(&self) {
-        self.stream.wake_receiver();
-    }
-
-    fn hang_up(&self) {
-        // A socket that can't be shut down is closed already.
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        self.h1.borrow_mut()
     }
 }

@@ -1,5 +1,6 @@
-//! A connection as its requests see it: the core's [`Exchange`] over HTTP/1.1. A connection has one
-//! request at a time, so it needs no object per request.
+//! A connection's interface for requests: the core's [`Exchange`] over HTTP/1.1. A connection has one
+//! request at a time, so it needs no object per request. Only interim responses differ from what every
+//! [`Connection`](crate::connection::Connection) does.
 
 use std::cell::Cell;
 use std::io;
@@ -15,17 +16,17 @@ use nowait_http::response::LocalFuture;
 use nowait_http::services::Services;
 use nowait_runtime::buf::OutBuf;
 use nowait_runtime::net::{Address, SendOptions};
-use nowait_sys::tcp_info::{TcpInfo, tcp_info};
+use nowait_sys::tcp_info::TcpInfo;
 
-use super::connection::Connection;
+use super::connection::Http1Connection;
 
-impl Exchange for Connection {
+impl Exchange for Http1Connection {
     fn client(&self) -> &Client {
         &self.client
     }
 
     fn services(&self) -> &Services {
-        &self.common.services
+        &self.all().services
     }
 
     fn local(&self) -> &Address {
@@ -33,15 +34,15 @@ impl Exchange for Connection {
     }
 
     fn tcp_info(&self) -> io::Result<TcpInfo> {
-        tcp_info(self.stream.fd())
+        Exchange::tcp_info(&***self)
     }
 
     fn with_tls(&self, look: &mut dyn FnMut(&Tls)) {
-        self.stream.with_layer(|tls: &Tls| look(tls));
+        Exchange::with_tls(&***self, look);
     }
 
     fn default_server(&self, current: &Current) -> Option<ServerId> {
-        self.virtual_servers(current).map(|servers| servers.default_server)
+        Exchange::default_server(&***self, current)
     }
 
     fn on_hangup(&self) -> &Cell<OnHangup> {
@@ -49,16 +50,13 @@ impl Exchange for Connection {
     }
 
     fn hangup(&self) -> LocalFuture<'_, ()> {
-        Box::pin(async {
-            // A connection error means that the client is gone, too.
-            let _ = self.stream.hangup().await;
-        })
+        Exchange::hangup(&***self)
     }
 
     fn send_interim(&self, head: Interim, timeout: Duration) -> LocalFuture<'_, ()> {
         let out = encode(&head);
         Box::pin(async move {
-            // The final response finds out whether the client has gone.
+            // A disconnect is detected by the final response.
             let _ = self.stream.send(out, SendOptions::new(timeout)).await;
         })
     }

@@ -12,12 +12,12 @@ use std::time::Duration;
 use nowait_http::exchange::OnHangup;
 use nowait_runtime::sleep;
 
-use super::connection::Connection;
+use super::connection::Http1Connection;
 
-impl Connection {
+impl Http1Connection {
     /// Resolves when the client has left and the request has to end for that reason.
     pub(crate) async fn gone(&self) {
-        /// How long a half-closed client may wait for its response.
+        /// The time that a half-closed client may wait for its response.
         const HALF_CLOSED: Duration = Duration::from_secs(5);
         let mut hangup = pin!(self.stream.hangup());
         let mut left = None;
@@ -25,7 +25,7 @@ impl Connection {
             let left = match &mut left {
                 Some(left) => left,
                 None => {
-                    // A connection error means that the client is gone, too.
+                    // A connection error counts as a disconnect, too.
                     let _ = ready!(hangup.as_mut().poll(cx));
                     left.insert(sleep(HALF_CLOSED))
                 }

@@ -6,9 +6,9 @@
 use std::cell::RefCell;
 
 use nowait_h1::encode::HeadWriter;
-use nowait_http::order::Apart;
+use nowait_http::field_order::SeparateField;
 use nowait_http::request::Request;
-use nowait_http::response::{Head, Own};
+use nowait_http::response::{Head, HeaderSource};
 use nowait_http::response_head::{self, FieldWriter};
 use nowait_http::special_pages::ServerTokens;
 use nowait_message::{Method, Version, http_date};
@@ -17,7 +17,7 @@ use nowait_runtime::clock;
 /// Framing of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// No body, whatever the head says (HEAD, 204, 304).
+    /// No body, regardless of the head (HEAD, 204, 304).
     None,
     /// `Content-Length`.
     Length,
@@ -29,25 +29,25 @@ pub enum Framing {
 
 /// Chooses the framing of a response (RFC 9112 section 6). May forbid keep-alive.
 pub fn framing(request: &mut Request, head: &Head) -> Framing {
-    if request.header_only || matches!(head.status, 204 | 304) {
+    if request.header_only() || matches!(head.status, 204 | 304) {
         return Framing::None;
     }
     let framing = if head.content_length.is_some() && !head.expects_trailers {
         Framing::Length
-    } else if request.head.version() == Version::Http11
+    } else if request.head().version() == Version::Http11
         // "A server MUST NOT send any Transfer-Encoding or Content-Length header fields in a 2xx
         // (Successful) response to CONNECT" (RFC 9110 section 9.3.6).
-        && !(request.method == Method::Connect && head.status < 300)
+        && !(request.method() == Method::Connect && head.status < 300)
         && request.location().client.chunked_transfer_encoding
     {
         Framing::Chunked
     } else if head.content_length.is_some() {
         Framing::Length
     } else {
-        request.persistence.keep_alive = false;
+        request.set_keep_alive(false);
         Framing::Close
     };
-    request.sent.chunked.set(framing == Framing::Chunked);
+    request.sent().set_chunked(framing == Framing::Chunked);
     framing
 }
 
@@ -65,11 +65,11 @@ pub fn write(request: &Request, head: &Head, framing: Framing, out: &mut Vec<u8>
     if let Some(length) = head.content_length.filter(|_| framing != Framing::Chunked) {
         writer.content_length(length);
     }
-    if !head.order.has(Apart::LastModified) {
-        response_head::apart(head, Apart::LastModified, &mut Lines(&mut writer));
+    if !head.order.has(SeparateField::LastModified) {
+        response_head::apart(head, SeparateField::LastModified, &mut Lines(&mut writer));
     }
     if head.location_completed {
-        response_head::apart(head, Apart::Location, &mut Lines(&mut writer));
+        response_head::apart(head, SeparateField::Location, &mut Lines(&mut writer));
     }
     if framing == Framing::Chunked {
         writer.lines("Transfer-Encoding: chunked\r\n");
@@ -87,7 +87,7 @@ thread_local! {
     static USUAL: RefCell<Usual> = const { RefCell::new(Usual { of: None, text: Vec::new() }) };
 }
 
-/// A beginning of heads, and what it depends on.
+/// The common beginning of heads, and its key.
 struct Usual {
     of: Option<(ServerTokens, u64)>,
     text: Vec<u8>,
@@ -97,17 +97,17 @@ struct Usual {
 fn begin<'a>(head: &Head, tokens: ServerTokens, out: &'a mut Vec<u8>) -> HeadWriter<'a, Vec<u8>> {
     let is_usual = head.status == 200
         && head.status_line.is_none()
-        && head.server == Own::Ours
-        && head.date == Own::Ours;
+        && head.server == HeaderSource::Ours
+        && head.date == HeaderSource::Ours;
     if !is_usual {
-        return begin_anew(head, tokens, out);
+        return begin_uncached(head, tokens, out);
     }
     USUAL.with_borrow_mut(|usual| {
         let of = Some((tokens, clock().unix_seconds()));
         if usual.of != of {
             usual.of = of;
             usual.text.clear();
-            let _ = begin_anew(head, tokens, &mut usual.text);
+            let _ = begin_uncached(head, tokens, &mut usual.text);
         }
         out.extend_from_slice(&usual.text);
     });
@@ -115,7 +115,7 @@ fn begin<'a>(head: &Head, tokens: ServerTokens, out: &'a mut Vec<u8>) -> HeadWri
 }
 
 #[inline(never)]
-fn begin_anew<'a>(
+fn begin_uncached<'a>(
     head: &Head,
     tokens: ServerTokens,
     out: &'a mut Vec<u8>,
@@ -124,10 +124,10 @@ fn begin_anew<'a>(
         Some(reason) => HeadWriter::response_with_reason(out, head.status, reason),
         None => HeadWriter::response(out, head.status),
     };
-    if head.server == Own::Ours {
+    if head.server == HeaderSource::Ours {
         writer.lines(tokens.line());
     }
-    if head.date == Own::Ours {
+    if head.date == HeaderSource::Ours {
         writer.date(&clock().http_date());
     }
     writer
@@ -137,12 +137,12 @@ fn begin_anew<'a>(
 fn connection(request: &Request, head: &Head, writer: &mut HeadWriter<'_, Vec<u8>>) {
     let (value, line) = if head.status == 101 {
         ("upgrade", "Connection: upgrade\r\n")
-    } else if request.persistence.keep_alive {
+    } else if request.persistence().keep_alive {
         ("keep-alive", "Connection: keep-alive\r\n")
     } else {
         ("close", "Connection: close\r\n")
     };
-    request.sent.connection.set(value);
+    request.sent().set_connection(value);
     writer.lines(line);
     let header = request.location().client.keepalive_timeout.header;
     if let Some(seconds) = header.filter(|_| value == "keep-alive") {
@@ -185,15 +185,15 @@ mod tests {
     fn what_is_kept_of_a_second_is_what_would_be_written() {
         for tokens in [ServerTokens::On, ServerTokens::Off, ServerTokens::Off, ServerTokens::On] {
             for status in [200, 404, 200] {
-                for server in [Own::Ours, Own::Absent] {
+                for server in [HeaderSource::Ours, HeaderSource::Absent] {
                     let head = Head { status, server: server.clone(), ..Head::default() };
                     // A second may end between the two.
                     loop {
                         let second = clock().unix_seconds();
                         let kept = text(|out| drop(begin(&head, tokens, out)));
-                        let anew = text(|out| drop(begin_anew(&head, tokens, out)));
+                        let uncached = text(|out| drop(begin_uncached(&head, tokens, out)));
                         if clock().unix_seconds() == second {
-                            assert_eq!(kept, anew);
+                            assert_eq!(kept, uncached);
                             break;
                         }
                     }

@@ -1,5 +1,5 @@
-//! The body of a request, read when a handler asks for it. What was not read closes the stream's window,
-//! so a client can't send more than that.
+//! The body of a request, read on demand of a handler. Unread content closes the stream's window, so a
+//! client can't send more.
 
 use std::rc::Rc;
 
@@ -10,24 +10,24 @@ use nowait_http::response::LocalFuture;
 use super::stream::Stream;
 
 /// Reads the body of a stream's request.
-pub(super) struct Reader {
+pub(super) struct Http2BodyReader {
     stream: Rc<Stream>,
     /// The client is waiting for `100 Continue`.
     expects_continue: bool,
     /// The window was enlarged.
     begun: bool,
-    /// How much is taken at once.
+    /// The number of bytes taken at once.
     limit: Option<usize>,
 }
 
-impl Reader {
+impl Http2BodyReader {
     /// For the request whose head has just been received.
     pub(super) fn new(stream: Rc<Stream>, expects_continue: bool) -> Self {
         Self { stream, expects_continue, begun: false, limit: None }
     }
 }
 
-impl BodyReader for Reader {
+impl BodyReader for Http2BodyReader {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Bytes>, ReadError>> {
         Box::pin(async move {
             if !std::mem::replace(&mut self.begun, true) {

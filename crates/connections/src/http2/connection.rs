@@ -1,7 +1,7 @@
-//! A client's HTTP/2 connection: the protocol's state, its streams, and what it is about to send.
+//! A client's HTTP/2 connection: the protocol's state, its streams, and its pending output.
 //! [`task`](super::task) serves it; the tasks of its streams call it.
 //!
-//! What a connection can hold is bounded: streams by `http2_max_concurrent_streams`, content received
+//! The memory of a connection is bounded: streams by `http2_max_concurrent_streams`, content received
 //! for each by its window, content to be sent by [`OUTPUT_BYTES_MAX`] and one frame's worth of file per
 //! stream, and everything else by [`RECEIVE_BYTES_MAX`], beyond which nothing more is received.
 
@@ -22,18 +22,18 @@ use nowait_http::response::{Body, BodyError, FileBody, Header, Part};
 use nowait_runtime::now;
 
 use super::head::{Heads, Rules};
-use super::reused::Serving;
-use super::stream::{End, Outgoing, Stream};
+use super::request_future::RequestFuture;
+use super::stream::{Outgoing, Stream, StreamEnd};
 use super::window;
-use crate::accepted::Accepted;
-use crate::connections::Held;
-use crate::secured;
+use crate::connection::Connection;
+use crate::connections::ConnectionHandle;
+use crate::handshake;
 
 /// Frames with content are made until so much waits for the socket, in bytes.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// Nothing is received while more than this waits for the socket, in bytes: heads and control frames
-/// provoked by a client that does not read.
+/// Receiving stops while more than this waits for the socket, in bytes: heads and control frames provoked
+/// by a client that does not read.
 const RECEIVE_BYTES_MAX: usize = 256 * 1024;
 
 /// Bytes that are read at once from a file that is not in memory, for the first few streams.
@@ -48,21 +48,21 @@ const HEAD_BYTES_DEFAULT: u32 = 32 * 1024;
 /// Fields that a request may have beyond `max_headers`: those that are not counted.
 const FIELDS_MORE: u16 = 128;
 
-/// How much of a request is discarded after its response, so that clients that send everything first see no
-/// reset. If more is to come, or nobody knows how much, the stream is reset.
+/// Bytes of a request that are discarded after its response, so that clients that send the whole request
+/// first get no reset. If more is expected, or the length is unknown, the stream is reset.
 const DISCARD_BYTES_MAX: u64 = 32 * 1024;
 
-/// What the heads of a connection's requests take at once, in bytes: 8 KB for each of 128 streams. Further
-/// streams are refused. A head that refers to fields of earlier ones costs a client a few hundred bytes,
-/// and the server all that `large_client_header_buffers` allows.
+/// Maximum memory of the heads of a connection's requests at a time, in bytes: 8 KB for each of 128
+/// streams. Further streams are refused. A head that refers to fields of earlier ones costs a client a few
+/// hundred bytes, and the server all that `large_client_header_buffers` allows.
 const HEADS_BYTES_MAX: usize = 1024 * 1024;
 
 /// Streams of a connection whose requests are being discarded; further ones are reset at once.
 const DISCARDING_STREAMS_MAX: usize = 32;
 
 /// A connection.
-pub(super) struct Connection {
-    accepted: Accepted,
+pub(super) struct Http2Connection {
+    base: Rc<Connection>,
     /// The result of [`default_server`](Self::default_server) for the generation with this number.
     default_server: Cell<(u64, ServerId)>,
     pub(super) h2: RefCell<server::ServerConnection>,
@@ -74,43 +74,43 @@ pub(super) struct Connection {
     discarding: RefCell<Vec<StreamId>>,
     /// The connection's task.
     task: RefCell<Waker>,
-    /// The task is at work: it looks at everything before it stops.
+    /// The task is running, and checks all flags before it stops.
     pub(super) working: Cell<bool>,
-    /// There is more for it to look at.
+    /// There is more work for it.
     pub(super) more: Cell<bool>,
     /// Memory for a request's future.
-    pub(super) spare: RefCell<Option<Box<dyn Serving>>>,
+    pub(super) spare: RefCell<Option<Box<dyn RequestFuture>>>,
     /// Output is on its way to the socket.
     pub(super) sending: Cell<bool>,
     /// Streams that read files which are not in memory.
     cold: Cell<usize>,
-    /// By how much windows of streams have grown, in bytes.
+    /// The total growth of stream windows, in bytes.
     grown: Cell<u32>,
-    /// What the heads of its requests take, in bytes, and how much they may.
+    /// The memory of its requests' heads, in bytes, and its limit.
     heads_bytes: Cell<usize>,
     heads_bytes_max: usize,
     /// Since when it has no streams, and how long it must be kept; `None` if it has.
     idle: Cell<Option<(Instant, Duration)>>,
     /// The client was asked to open no more streams, or is about to be.
     pub(super) leaving: Cell<bool>,
-    /// It has had as many requests, or as much time, as one connection may.
+    /// The connection has reached its limit of requests or of time.
     pub(super) used_up: Cell<bool>,
 }
 
-impl Deref for Connection {
-    type Target = Accepted;
+impl Deref for Http2Connection {
+    type Target = Connection;
 
-    fn deref(&self) -> &Accepted {
-        &self.accepted
+    fn deref(&self) -> &Connection {
+        &self.base
     }
 }
 
-impl Connection {
+impl Http2Connection {
     /// A connection whose client begins with the preface. The limits are those of the address's
     /// default server; `None` if its address is no longer listened on.
-    pub(super) fn new(accepted: Accepted) -> Option<Rc<Self>> {
-        let current = accepted.all().current();
-        let default_server = secured::server_of(&accepted, accepted.virtual_servers(&current)?);
+    pub(super) fn new(base: Rc<Connection>) -> Option<Rc<Self>> {
+        let current = base.all().current();
+        let default_server = handshake::server_of(&base, base.virtual_servers(&current)?);
         let server = current.conf.server(default_server);
         let (head, http2) = (&server.head, &server.http2);
         let bytes = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
@@ -139,7 +139,7 @@ impl Connection {
             underscores: head.underscores_in_headers,
         };
         let connection = Rc::new(Self {
-            accepted,
+            base,
             default_server: Cell::new((current.number, default_server)),
             h2: RefCell::new(server::ServerConnection::new(limits)),
             heads: RefCell::new(Heads::new(rules)),
@@ -154,14 +154,14 @@ impl Connection {
             cold: Cell::new(0),
             grown: Cell::new(0),
             heads_bytes: Cell::new(0),
-            // One more request is taken as soon as all others have ended.
+            // One more request is accepted as soon as all others have ended.
             heads_bytes_max: HEADS_BYTES_MAX.max(list_bytes_max as usize),
             idle: Cell::new(Some((now(), Duration::ZERO))),
             leaving: Cell::new(false),
             used_up: Cell::new(false),
         });
-        let held: Weak<dyn Held> = Rc::<Self>::downgrade(&connection);
-        connection.accepted.enter(held);
+        let held: Weak<dyn ConnectionHandle> = Rc::<Self>::downgrade(&connection);
+        connection.base.enter(held);
         Some(connection)
     }
 
@@ -187,7 +187,7 @@ impl Connection {
         if generation == current.number {
             return Some(server);
         }
-        let server = secured::server_of(self, self.virtual_servers(current)?);
+        let server = handshake::server_of(self, self.virtual_servers(current)?);
         self.default_server.set((current.number, server));
         Some(server)
     }
@@ -210,7 +210,7 @@ impl Connection {
         current.logs.about(about, level, message);
     }
 
-    /// Whether so much waits for the socket that nothing is received.
+    /// Whether receiving stops because too much waits for the socket.
     pub(super) fn is_full(&self) -> bool {
         self.output.borrow().len() > RECEIVE_BYTES_MAX
     }
@@ -226,8 +226,7 @@ impl Connection {
         Some(streams[at].clone())
     }
 
-    /// Counts the head of a stream that begins. False: it must not, since all heads together would take too
-    /// much.
+    /// Counts the head of a beginning stream. False: the limit of all heads together is exceeded.
     pub(super) fn count_head(&self, stream: &Stream, bytes: usize) -> bool {
         let all = self.heads_bytes.get() + bytes;
         let fits = all <= self.heads_bytes_max || self.is_idle();
@@ -245,13 +244,13 @@ impl Connection {
     }
 
     /// Ends a stream: its request's task has ended.
-    pub(super) fn finish(&self, stream: &Stream, end: End) {
+    pub(super) fn finish(&self, stream: &Stream, end: StreamEnd) {
         {
             let mut h2 = self.h2.borrow_mut();
             h2.set_ready(stream.id, false);
             let mut discarding = self.discarding.borrow_mut();
             match end {
-                End::Complete
+                StreamEnd::Complete
                     if stream.is_incomplete()
                         && discarding.len() < DISCARDING_STREAMS_MAX
                         && h2.content_left(stream.id).is_some_and(|n| n <= DISCARD_BYTES_MAX) =>
@@ -261,8 +260,8 @@ impl Connection {
                 // "A server MAY request that the client abort transmission of a request without error
                 // by sending a RST_STREAM with an error code of NO_ERROR after sending a complete
                 // response" (RFC 9113 section 8.1).
-                End::Complete => h2.reset(stream.id, ErrorCode::NO_ERROR),
-                End::Reset(code) => h2.reset(stream.id, code),
+                StreamEnd::Complete => h2.reset(stream.id, ErrorCode::NO_ERROR),
+                StreamEnd::Reset(code) => h2.reset(stream.id, code),
             }
         }
         self.grown.set(self.grown.get() - stream.window_grown());
@@ -287,12 +286,12 @@ impl Connection {
         }
     }
 
-    /// A stream is gone.
+    /// A stream has ended.
     pub(super) fn forget(&self, id: StreamId) {
         self.discarding.borrow_mut().retain(|stream| *stream != id);
     }
 
-    /// How long an idle connection must be kept.
+    /// The time that an idle connection must be kept.
     pub(super) fn keep(&self, keep: Duration) {
         self.idle.set(self.idle.get().map(|(since, _)| (since, keep)));
     }
@@ -344,7 +343,7 @@ impl Connection {
         fits
     }
 
-    /// A reader wants more.
+    /// A reader needs more.
     pub(super) fn grow_window(&self, id: StreamId, size: u32) {
         let mut h2 = self.h2.borrow_mut();
         h2.grow_window(id, size);
@@ -353,7 +352,7 @@ impl Connection {
         }
     }
 
-    /// Sends an interim response, unless the final one was sent, or nobody receives it.
+    /// Sends an interim response, unless the final one was sent or the client has disconnected.
     pub(super) fn interim(&self, stream: &Stream, status: u16, headers: &[Header]) {
         let mut output = self.output.borrow_mut();
         let mut h2 = self.h2.borrow_mut();
@@ -365,7 +364,7 @@ impl Connection {
         self.wake_task();
     }
 
-    /// Something is to be sent.
+    /// Output is pending.
     pub(super) fn flush(&self) {
         self.wake_task();
     }
@@ -387,7 +386,7 @@ impl Connection {
     /// whether that was possible.
     ///
     /// # Errors
-    /// Its file can't be read, and there is no other source.
+    /// The file can't be read, and there is no other source.
     pub(super) fn send_whole(&self, stream: &Stream, content: &Body) -> Result<bool, BodyError> {
         let len = match content {
             Body::Bytes(bytes) => bytes.len(),
@@ -426,7 +425,7 @@ impl Connection {
     /// Ends a stream's content.
     pub(super) fn end_content(&self, stream: &Stream) {
         if stream.outgoing.borrow().ends {
-            // The stream may be gone: then there is nothing to end.
+            // The stream may have ended already.
             let _ = self.h2.borrow_mut().data_header(
                 stream.id,
                 0,
@@ -437,15 +436,17 @@ impl Connection {
         }
     }
 
-    /// Makes frames with content, as windows allow, of all streams in turn.
-    pub(super) fn fill(&self) {
+    /// Makes frames with content, as windows allow, of all streams in turn. Returns whether there is more for which
+    /// the output has no room.
+    pub(super) fn fill(&self) -> bool {
         while self.output.borrow().len() < OUTPUT_BYTES_MAX {
-            let Some(id) = self.h2.borrow_mut().next_ready() else { return };
+            let Some(id) = self.h2.borrow_mut().next_ready() else { return false };
             match self.stream(id) {
                 Some(stream) => self.frame(&stream),
                 None => self.h2.borrow_mut().set_ready(id, false),
             }
         }
+        self.h2.borrow().has_next()
     }
 
     /// Makes a frame of a stream that has content and a window.
@@ -501,7 +502,7 @@ impl Connection {
     }
 }
 
-impl Held for Connection {
+impl ConnectionHandle for Http2Connection {
     /// One with streams looks at once whether it has to leave: it asks the client to open no more.
     fn waits(&self) -> Option<(Instant, Duration)> {
         Some(self.idle.get().unwrap_or((self.client.started, Duration::ZERO)))

@@ -1,7 +1,7 @@
 //! The head of a request while its field block is decoded.
 //!
 //! The core of the protocol has checked each field by itself; here they become a [`RequestHead`], and
-//! what needs two fields at once is checked: `:authority` against `Host`.
+//! checks that need two fields are made: `:authority` against `Host`.
 
 use nowait_h2::hpack::{HpackField, Token};
 use nowait_h2::{Sink, StreamId};
@@ -16,7 +16,7 @@ use super::tunnel;
 /// Number of dropped fields that are kept for the log.
 const IGNORED_MAX: usize = 16;
 
-/// What heads may have (`max_headers`, `ignore_invalid_headers`, `underscores_in_headers`).
+/// The rules for heads (`max_headers`, `ignore_invalid_headers`, `underscores_in_headers`).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rules {
     pub(super) fields_max: usize,
@@ -24,7 +24,7 @@ pub(super) struct Rules {
     pub(super) underscores: bool,
 }
 
-/// What is wrong with a complete head. The client's fault: 400.
+/// The error in a complete head; the client's fault: 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadError {
     Field(FieldError),
@@ -35,9 +35,9 @@ pub(super) enum HeadError {
     NoPort,
     /// Both, with different values.
     TwoHosts,
-    /// Something that is no path.
+    /// An invalid path.
     InvalidPath,
-    /// A scheme that is none of HTTP.
+    /// A scheme other than HTTP's.
     InvalidScheme,
     /// A name that is no token.
     InvalidName,
@@ -87,28 +87,28 @@ pub(super) struct Heads {
     error: Option<HeadError>,
     ignored: Vec<Vec<u8>>,
     /// `:protocol`, or CONNECT without it.
-    tunnel: Option<Asked>,
+    tunnel: Option<TunnelKind>,
 }
 
-/// What a CONNECT asks for.
+/// The tunnel requested by a CONNECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum TunnelKind {
     /// A connection to `:authority`.
     Connection,
     /// Extended CONNECT.
     WebSocket,
-    /// Something that does not exist here.
+    /// An unsupported protocol.
     Other,
 }
 
 /// A complete head.
 #[derive(Debug)]
-pub(super) struct Received {
+pub(super) struct DecodedHead {
     pub(super) error: Option<HeadError>,
     /// Names of dropped fields.
     pub(super) ignored: Vec<Vec<u8>>,
-    /// It is a CONNECT.
-    pub(super) tunnel: Option<Asked>,
+    /// A CONNECT.
+    pub(super) tunnel: Option<TunnelKind>,
 }
 
 impl Sink for Heads {
@@ -153,7 +153,8 @@ impl Sink for Heads {
             Token::PATH => self.path(field.value),
             _ if field.name == b":protocol" => {
                 let is_known = field.value.eq_ignore_ascii_case(tunnel::WEBSOCKET);
-                self.tunnel = Some(if is_known { Asked::WebSocket } else { Asked::Other });
+                self.tunnel =
+                    Some(if is_known { TunnelKind::WebSocket } else { TunnelKind::Other });
             }
             _ => self.regular(field),
         }
@@ -172,13 +173,13 @@ impl Heads {
     }
 
     /// The head of the block that has just been decoded, in exchange for memory.
-    pub(super) fn take(&mut self, head: &mut RequestHead) -> Received {
+    pub(super) fn take(&mut self, head: &mut RequestHead) -> DecodedHead {
         let complete = !self.control.method_name.is_empty();
         if !self.head.has_control() && complete {
             self.set_control();
         }
         if complete {
-            if self.tunnel == Some(Asked::WebSocket) {
+            if self.tunnel == Some(TunnelKind::WebSocket) {
                 self.add_handshake();
             }
             self.check_host();
@@ -188,7 +189,7 @@ impl Heads {
             }
             // "The :authority pseudo-header field contains the host and port to connect to" (RFC
             // 9113 section 8.5).
-            if self.tunnel == Some(Asked::Connection) && self.head.host_port() == 0 {
+            if self.tunnel == Some(TunnelKind::Connection) && self.head.host_port() == 0 {
                 self.error.get_or_insert(HeadError::NoPort);
             }
         } else {
@@ -196,7 +197,7 @@ impl Heads {
             self.head.recycle();
         }
         std::mem::swap(head, &mut self.head);
-        Received {
+        DecodedHead {
             error: self.error.take(),
             ignored: std::mem::take(&mut self.ignored),
             tunnel: self.tunnel.take(),
@@ -227,7 +228,7 @@ impl Heads {
 
     /// The pseudo-fields are complete.
     fn set_control(&mut self) {
-        if self.tunnel == Some(Asked::WebSocket) {
+        if self.tunnel == Some(TunnelKind::WebSocket) {
             self.control.method = Method::Get;
             self.control.method_name = self.put(b"GET");
         }
@@ -239,7 +240,7 @@ impl Heads {
             self.control.shape = Shape::scan(b"/").0;
         }
         if self.control.method == Method::Connect {
-            self.tunnel.get_or_insert(Asked::Connection);
+            self.tunnel.get_or_insert(TunnelKind::Connection);
         }
         let text = std::mem::take(self.head.text_mut());
         if self.head.set_control(&text, self.control).is_err() {
@@ -332,7 +333,7 @@ impl Heads {
 mod tests {
     use super::*;
 
-    fn head(fields: &[(&str, &str)]) -> (RequestHead, Received) {
+    fn head(fields: &[(&str, &str)]) -> (RequestHead, DecodedHead) {
         let mut heads =
             Heads::new(Rules { fields_max: 3, ignore_invalid: true, underscores: false });
         heads.begin(StreamId::new(1));
@@ -424,7 +425,7 @@ mod tests {
             ])
         };
         let (request, received) = ask("websocket");
-        assert_eq!((received.error, received.tunnel), (None, Some(Asked::WebSocket)));
+        assert_eq!((received.error, received.tunnel), (None, Some(TunnelKind::WebSocket)));
         assert_eq!(&request.request_line()[..], b"GET /chat HTTP/2.0");
         assert_eq!(
             (request.method(), request.header(Known::Upgrade)),
@@ -437,12 +438,12 @@ mod tests {
             assert_eq!((request.method(), request.uri()), (Method::Connect, &b"/"[..]));
             (request.host_port(), received.tunnel, received.error)
         };
-        assert_eq!(asked("a:443"), (443, Some(Asked::Connection), None));
+        assert_eq!(asked("a:443"), (443, Some(TunnelKind::Connection), None));
         for malformed in ["a", "a:", "a:0"] {
             assert_eq!(asked(malformed).2, Some(HeadError::NoPort), "{malformed}");
         }
         let (request, received) = ask("connect-udp");
-        assert_eq!((received.error, received.tunnel), (None, Some(Asked::Other)));
+        assert_eq!((received.error, received.tunnel), (None, Some(TunnelKind::Other)));
         assert_eq!(request.method(), Method::Connect);
         assert_eq!(head(&GET).1.tunnel, None);
     }

@@ -1,21 +1,21 @@
 //! HTTP/2 towards clients: a front end of the core. Each stream is a request with its own task; one task
-//! per connection receives, and sends what all of them have ready.
+//! per connection receives, and sends the ready output of all streams.
 //!
-//! Started by HTTP/1.1's task, which recognises the preface. Uses the core; nothing of the core or the
+//! Called by [`start`](crate::start). Uses the core; nothing of the core or the
 //! modules uses it.
 //!
 //! ```text
-//! socket → task → h2 core → connection: events → stream: head, body → serving → phases
-//!                                                                        │
-//! socket ← task ← output: frames of all streams in turn ← stream ← sender ┘
+//! socket → task → h2 core → connection: events → stream: head, body → serving → life → phases
+//!                                                                                  │
+//! socket ← task ← output: frames of all streams in turn ← stream ← response ← body ┘
 //! ```
 
 mod body_reader;
 mod connection;
 mod head;
+mod request_future;
+mod response;
 mod response_head;
-mod reused;
-mod sender;
 mod serving;
 mod stream;
 mod task;

@@ -4,9 +4,9 @@
 use nowait_h2::connection::ServerSide;
 use nowait_h2::hpack::Token;
 use nowait_h2::{HeadWriter, SendError, StreamId, server};
-use nowait_http::order::Apart;
+use nowait_http::field_order::SeparateField;
 use nowait_http::request::Request;
-use nowait_http::response::{Head, Own};
+use nowait_http::response::{Head, HeaderSource};
 use nowait_http::response_head::{self, FieldWriter};
 use nowait_message::http_date;
 use nowait_runtime::clock;
@@ -34,7 +34,7 @@ impl FieldWriter for Writer<'_> {
     }
 }
 
-/// Appends the head; `end`: nothing follows it. The protocol has no `ServerConnection` and no
+/// Appends the head; `end`: without a body. The protocol has no `ServerConnection` and no
 /// `Transfer-Encoding`.
 pub(super) fn write(
     h2: &mut server::ServerConnection,
@@ -45,10 +45,10 @@ pub(super) fn write(
     out: &mut Vec<u8>,
 ) -> Result<(), SendError> {
     let mut writer = Writer(h2.respond(stream, head.status, out)?);
-    if head.server == Own::Ours {
+    if head.server == HeaderSource::Ours {
         writer.0.known(Token::SERVER, request.location().server_tokens().text().as_bytes());
     }
-    if head.date == Own::Ours {
+    if head.date == HeaderSource::Ours {
         writer.0.known(Token::DATE, &clock().http_date());
     }
     if let Some(kind) = head.content_type_value() {
@@ -57,11 +57,11 @@ pub(super) fn write(
     if let Some(length) = head.content_length {
         writer.0.known_number(Token::CONTENT_LENGTH, length);
     }
-    if !head.order.has(Apart::LastModified) {
-        response_head::apart(head, Apart::LastModified, &mut writer);
+    if !head.order.has(SeparateField::LastModified) {
+        response_head::apart(head, SeparateField::LastModified, &mut writer);
     }
     if head.location_completed {
-        response_head::apart(head, Apart::Location, &mut writer);
+        response_head::apart(head, SeparateField::Location, &mut writer);
     }
     if head.varies_by_encoding {
         writer.0.known(Token::VARY, b"Accept-Encoding");

@@ -1,5 +1,5 @@
-//! A stream: one request's way to its client. What the connection's task and the stream's task exchange
-//! is here: content received and not yet read, content to be sent, and whether the client is gone.
+//! A stream: one request's channel to its client. Shared by the connection's task and the stream's task:
+//! received content that was not read yet, content to be sent, and whether the client has disconnected.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -24,16 +24,16 @@ use nowait_runtime::task::{Either, select};
 use nowait_runtime::{now, sleep};
 use nowait_sys::tcp_info::{TcpInfo, tcp_info};
 
-use super::connection::Connection;
+use super::connection::Http2Connection;
 use super::window::{self, Window};
-use crate::sending::{SendError, left};
+use crate::send_error::{SendError, left};
 
 /// A stream.
 pub(super) struct Stream {
-    pub(super) connection: Rc<Connection>,
+    pub(super) connection: Rc<Http2Connection>,
     pub(super) id: StreamId,
     on_hangup: Cell<OnHangup>,
-    /// It was reset, or the connection has ended.
+    /// Reset, or the connection has ended.
     gone: Cell<bool>,
     hangups: RefCell<Vec<Waker>>,
     pub(super) input: RefCell<Input>,
@@ -44,7 +44,7 @@ pub(super) struct Stream {
     pub(super) asks_for_tunnel: Cell<bool>,
     /// Once its content is being read.
     window: Cell<Option<Window>>,
-    /// What its request's head takes, in bytes.
+    /// The memory of its request's head, in bytes.
     pub(super) head_bytes: Cell<usize>,
 }
 
@@ -109,7 +109,7 @@ impl Outgoing {
     }
 }
 
-/// Why [`Stream::put`] stopped.
+/// The reason why [`Stream::put`] stopped.
 enum Stopped {
     Done,
     /// Read so many bytes of the file.
@@ -118,7 +118,7 @@ enum Stopped {
 }
 
 impl Stream {
-    pub(super) fn new(connection: Rc<Connection>, id: StreamId, ended: bool) -> Rc<Self> {
+    pub(super) fn new(connection: Rc<Http2Connection>, id: StreamId, ended: bool) -> Rc<Self> {
         Rc::new(Self {
             connection,
             id,
@@ -149,7 +149,7 @@ impl Stream {
         self.outgoing.borrow().len() <= self.frame_bytes_max.get() as u64
     }
 
-    /// Whether nobody receives the response any more.
+    /// Whether the client no longer receives the response.
     pub(super) fn is_gone(&self) -> bool {
         self.gone.get()
     }
@@ -203,7 +203,7 @@ impl Stream {
         }
     }
 
-    /// Lets the client send more than before anybody reads.
+    /// Enlarges the window when a reader begins.
     pub(super) fn invite(&self) {
         if !self.input.borrow().ended && self.window.get().is_none() {
             self.connection.grow_window(self.id, window::BYTES);
@@ -211,7 +211,7 @@ impl Stream {
         }
     }
 
-    /// Lets the client send more at a time if the path is long, and the connection can afford it.
+    /// Enlarges the window on long paths, within the connection's limit.
     fn adapt_window(&self, bytes: usize) {
         let Some(mut window) = self.window.get() else { return };
         let round_trip = || {
@@ -227,7 +227,7 @@ impl Stream {
         self.window.set(Some(window));
     }
 
-    /// By how much its window has grown, in bytes.
+    /// The growth of its window, in bytes.
     pub(super) fn window_grown(&self) -> u32 {
         self.window.get().map_or(0, |window| window.grown())
     }
@@ -430,19 +430,19 @@ impl Exchange for Stream {
     }
 }
 
-/// How a stream ends.
+/// The end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum StreamEnd {
     /// The response is complete; the rest of the request is discarded.
     Complete,
-    /// What is missing of request or response will not come: the client sees this code.
+    /// The missing part of request or response will not arrive: the client receives this code.
     Reset(ErrorCode),
 }
 
-/// Ends a stream when its request's task ends, whatever happened to it.
-pub(super) struct Ending(pub(super) Rc<Stream>, pub(super) End);
+/// Ends a stream when its request's task ends, for any reason.
+pub(super) struct StreamGuard(pub(super) Rc<Stream>, pub(super) StreamEnd);
 
-impl Drop for Ending {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
         self.0.connection.finish(&self.0, self.1);
     }

@@ -1,4 +1,4 @@
-//! The task of a connection: receives, lets streams begin, and sends what they have ready.
+//! The task of a connection: receives, begins streams, and sends their ready output.
 //!
 //! While a connection is idle it holds no buffers: the part that works is a separate boxed future
 //! ([`work`]), which ends when nothing has come for a while.
@@ -20,28 +20,28 @@ use nowait_message::RequestHead;
 use nowait_runtime::net::{NO_TIMEOUT, Recv, Send, SendOptions};
 use nowait_runtime::{now, sleep, spawn};
 
-use super::connection::Connection;
-use super::head::Asked;
-use super::reused;
+use super::connection::Http2Connection;
+use super::head::TunnelKind;
+use super::request_future;
 use super::stream::Stream;
-use crate::accepted::Accepted;
-use crate::connections::Ending;
+use crate::connection::Connection;
+use crate::connections::ShutdownMode;
 
 /// After this time without a stream a connection releases its memory.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// How often a connection receives and sends before others get their turn.
+/// How many times a connection receives and sends before other tasks run.
 const TURNS_MAX: usize = 16;
 
-/// The answer to this PING tells that the client has seen GOAWAY.
+/// The answer to this PING shows that the client has received GOAWAY.
 const LAST_CALL: [u8; 8] = *b"goodbye!";
 
 /// After this time it is taken as given.
 const LAST_CALL_TIME: Duration = Duration::from_secs(1);
 
-/// What happens to a connection.
+/// The continuation of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum AfterWork {
     /// It is idle.
     Idle,
     /// Close it.
@@ -51,20 +51,20 @@ enum Next {
 }
 
 /// Serves a connection whose client begins with the preface, until it is closed.
-pub fn serve(accepted: Accepted) -> LocalFuture<'static, ()> {
+pub fn serve(base: Rc<Connection>) -> LocalFuture<'static, ()> {
     Box::pin(async move {
-        let Some(connection) = Connection::new(accepted) else { return };
+        let Some(connection) = Http2Connection::new(base) else { return };
         let _closing = Closing(&connection);
         let mut next = Box::pin(work(&connection)).await;
-        while next == Next::Idle {
+        while next == AfterWork::Idle {
             connection.shrink();
             next = match wait(&connection).await {
                 true => Box::pin(work(&connection)).await,
-                false => Next::Close,
+                false => AfterWork::Close,
             };
         }
         connection.abandon();
-        if next == Next::Linger
+        if next == AfterWork::Linger
             && let Some((time, timeout)) = lingers(&connection)
         {
             Box::pin(connection.linger(time, timeout)).await;
@@ -75,7 +75,7 @@ pub fn serve(accepted: Accepted) -> LocalFuture<'static, ()> {
 }
 
 /// Ends the requests of a connection when its task ends, even by a panic.
-struct Closing<'a>(&'a Connection);
+struct Closing<'a>(&'a Http2Connection);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
@@ -84,13 +84,13 @@ impl Drop for Closing<'_> {
 }
 
 /// Settings for the connection itself: those of the address's default server.
-fn settings<T>(connection: &Connection, read: impl FnOnce(&ClientConf) -> T) -> Option<T> {
+fn settings<T>(connection: &Http2Connection, read: impl FnOnce(&ClientConf) -> T) -> Option<T> {
     let current = connection.all().current();
     let server = connection.default_server(&current)?;
     Some(read(&current.conf.location(current.conf.server(server).root).client))
 }
 
-fn lingers(connection: &Connection) -> Option<(Duration, Duration)> {
+fn lingers(connection: &Http2Connection) -> Option<(Duration, Duration)> {
     settings(connection, |client| match client.lingering_close {
         LingeringClose::Off => None,
         LingeringClose::On | LingeringClose::Always => {
@@ -100,18 +100,18 @@ fn lingers(connection: &Connection) -> Option<(Duration, Duration)> {
 }
 
 /// Whether it has had no request.
-fn is_new(connection: &Connection) -> bool {
+fn is_new(connection: &Http2Connection) -> bool {
     connection.client.requests.get() == 0
 }
 
-/// How long it has been idle. Frames that begin no request change nothing.
-fn idle_time(connection: &Connection) -> Duration {
+/// The time it has been idle. Frames that begin no request don't count.
+fn idle_time(connection: &Http2Connection) -> Duration {
     let since = connection.idle_since().map(|(since, _)| since);
     since.map_or(Duration::ZERO, |since| now().saturating_duration_since(since))
 }
 
-/// How long an idle connection is kept.
-fn keepalive_timeout(connection: &Connection) -> Duration {
+/// The time that an idle connection is kept.
+fn keepalive_timeout(connection: &Http2Connection) -> Duration {
     if is_new(connection) {
         return header_timeout(connection);
     }
@@ -119,14 +119,14 @@ fn keepalive_timeout(connection: &Connection) -> Duration {
     time.unwrap_or_default()
 }
 
-fn header_timeout(connection: &Connection) -> Duration {
+fn header_timeout(connection: &Http2Connection) -> Duration {
     let current = connection.all().current();
     let Some(server) = connection.default_server(&current) else { return Duration::ZERO };
     current.conf.server(server).head.client_header_timeout.duration()
 }
 
 /// Waits for input on an idle connection. False: it has to be closed.
-async fn wait(connection: &Connection) -> bool {
+async fn wait(connection: &Http2Connection) -> bool {
     let timeout = keepalive_timeout(connection).saturating_sub(idle_time(connection));
     let mut recv = connection.stream.recv(timeout);
     poll_fn(|cx| {
@@ -140,7 +140,7 @@ async fn wait(connection: &Connection) -> bool {
                 connection.input.replace(bytes);
                 true
             }
-            // GOAWAY tells the client not to try again on this connection.
+            // GOAWAY tells the client not to retry on this connection.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 connection.h2.borrow_mut().shutdown();
                 true
@@ -152,14 +152,14 @@ async fn wait(connection: &Connection) -> bool {
 }
 
 /// Whether the worker ends, and the client is to be told.
-fn must_leave(connection: &Connection) -> bool {
+fn must_leave(connection: &Http2Connection) -> bool {
     let all = connection.all();
-    all.ending() != Ending::Serves
+    all.shutdown() != ShutdownMode::None
         && !connection.leaving.get()
         && (!connection.is_idle() || all.is_left_by(connection))
 }
 
-/// What a connection waits for from its client.
+/// The input that a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expects {
     /// A request.
@@ -168,36 +168,39 @@ enum Expects {
     Rest,
     /// The rest of a field block, while there are streams: nothing else can come before it.
     Block(StreamId),
-    /// Whatever streams need: their tasks have timeouts of their own.
+    /// Input of streams, whose tasks have their own timeouts.
     Anything,
-    /// Nothing: the client is to read first, or the connection ends.
+    /// None: the client has to read first, or the connection ends.
     Nothing,
 }
 
 /// The state of [`work`].
 struct Work<'a> {
-    connection: &'a Rc<Connection>,
+    connection: &'a Rc<Http2Connection>,
     receiving: Option<(Expects, Recv<'a>)>,
     sending: Option<Send<'a>>,
     send_timeout: Duration,
+    /// The kernel may hold back the end of what was sent last.
+    held_back: bool,
     /// When an incomplete frame or field block began to arrive, and what was expected then.
     begun: Option<(Instant, Expects)>,
     /// Until when budgets against floods were refilled, by the worker's clock in milliseconds.
     refilled_ms: u64,
     /// The client was asked to open no more streams; until then it may not have seen it.
     last_call: Option<LocalFuture<'static, ()>>,
-    /// Nothing more is received; what is to be sent is sent.
+    /// Receiving has ended; pending output is sent.
     ends: bool,
 }
 
 /// Serves a connection until it has been idle for a while.
-async fn work(connection: &Rc<Connection>) -> Next {
+async fn work(connection: &Rc<Http2Connection>) -> AfterWork {
     let mut work = Work {
         connection,
         receiving: None,
         sending: None,
         send_timeout: settings(connection, |client| client.send_timeout.duration())
             .unwrap_or_default(),
+        held_back: false,
         begun: None,
         refilled_ms: connection.stream.clock_ms(),
         last_call: None,
@@ -208,7 +211,7 @@ async fn work(connection: &Rc<Connection>) -> Next {
 }
 
 impl Work<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterWork> {
         let connection = self.connection;
         connection.register(cx.waker());
         connection.working.set(true);
@@ -217,7 +220,7 @@ impl Work<'_> {
         next
     }
 
-    fn turns(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+    fn turns(&mut self, cx: &mut Context<'_>) -> Poll<AfterWork> {
         let connection = self.connection;
         if let Some(last_call) = &mut self.last_call
             && last_call.as_mut().poll(cx).is_ready()
@@ -247,7 +250,7 @@ impl Work<'_> {
             }
             if !received && !sent && !connection.more.get() {
                 return match self.is_done() {
-                    true => Poll::Ready(Next::Linger),
+                    true => Poll::Ready(AfterWork::Linger),
                     false => Poll::Pending,
                 };
             }
@@ -256,7 +259,7 @@ impl Work<'_> {
         Poll::Pending
     }
 
-    /// Whether the connection can be closed: everything was sent, and nothing follows.
+    /// Whether the connection can be closed: all output was sent, and none follows.
     fn is_done(&self) -> bool {
         let connection = self.connection;
         let ends = self.ends || (connection.is_idle() && connection.h2.borrow().is_going_away());
@@ -282,7 +285,7 @@ impl Work<'_> {
         self.last_call = Some(Box::pin(sleep(LAST_CALL_TIME)));
     }
 
-    /// What is expected next.
+    /// The input expected next.
     fn expects(&self) -> Expects {
         let connection = self.connection;
         if self.ends || connection.is_full() {
@@ -298,7 +301,7 @@ impl Work<'_> {
     }
 
     /// Receives and processes input; whether there was any.
-    fn receive(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, Next> {
+    fn receive(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, AfterWork> {
         let connection = self.connection;
         let expects = self.expects();
         if expects == Expects::Nothing {
@@ -332,17 +335,16 @@ impl Work<'_> {
         }
     }
 
-    fn closed(&self) -> Next {
+    fn closed(&self) -> AfterWork {
         let begun = self.connection.h2.borrow().has_begun();
         if begun || !self.connection.is_idle() {
             let text = format_args!("client prematurely closed connection");
             self.connection.log(Level::Info, text);
         }
-        Next::Close
+        AfterWork::Close
     }
 
-    /// Whether what is expected should have come already. Input that is no request must not be received for
-    /// ever.
+    /// Whether the expected input is overdue. Input other than requests must not be received forever.
     fn is_overdue(&self, expects: Expects) -> bool {
         let connection = self.connection;
         match (expects, self.begun) {
@@ -375,7 +377,7 @@ impl Work<'_> {
         }
     }
 
-    fn timed_out(&mut self, expects: Expects) -> Result<bool, Next> {
+    fn timed_out(&mut self, expects: Expects) -> Result<bool, AfterWork> {
         let connection = self.connection;
         if expects == Expects::Request
             && !is_new(connection)
@@ -383,7 +385,7 @@ impl Work<'_> {
             && self.sending.is_none()
             && self.last_call.is_none()
         {
-            return Err(Next::Idle);
+            return Err(AfterWork::Idle);
         }
         if matches!(expects, Expects::Rest | Expects::Block(_)) {
             connection
@@ -413,8 +415,8 @@ impl Work<'_> {
         connection.release_input();
     }
 
-    /// Goes on with what is being sent; whether it has been.
-    fn poll_sending(&mut self, cx: &mut Context<'_>) -> Result<bool, Next> {
+    /// Continues sending; returns whether it is complete.
+    fn poll_sending(&mut self, cx: &mut Context<'_>) -> Result<bool, AfterWork> {
         let connection = self.connection;
         let Some(send) = &mut self.sending else { return Ok(false) };
         match Pin::new(send).poll(cx) {
@@ -429,7 +431,7 @@ impl Work<'_> {
                     let text = format_args!("client timed out (110: Connection timed out)");
                     connection.log(Level::Info, text);
                 }
-                Err(Next::Close)
+                Err(AfterWork::Close)
             }
         }
     }
@@ -441,36 +443,49 @@ impl Work<'_> {
         self.connection.stream.begin_send(piece, &mut Bytes::new())
     }
 
-    /// Sends what is ready; whether anything was sent.
-    fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, Next> {
+    /// Has the kernel send what it holds back: contrary to what was expected, nothing follows for now.
+    fn push(&mut self) {
+        if std::mem::take(&mut self.held_back) {
+            // A socket that can't be set is closed already.
+            let _ = self.connection.stream.set_nopush(false);
+        }
+    }
+
+    /// Sends ready output; returns whether any was sent.
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, AfterWork> {
         let connection = self.connection;
         let progress = self.poll_sending(cx)?;
         if self.sending.is_some() {
             return Ok(false);
         }
         connection.collect();
+        let mut more = false;
         if !self.ends && !connection.is_idle() {
-            connection.fill();
+            // The kernel would keep a record open, too.
+            more = connection.fill() && !connection.stream.is_sealed_by_kernel();
             connection.collect();
         }
         let mut output = connection.output.borrow_mut();
         if output.is_empty() {
+            self.push();
             return Ok(progress);
         }
-        if self.send_at_once(&mut output).map_err(|_| Next::Close)? {
+        // With more to follow at once, the last segment waits for that, so that it is a full one.
+        self.held_back = more;
+        if !more && self.send_at_once(&mut output).map_err(|_| AfterWork::Close)? {
             return Ok(true);
         }
         let chain = output.take();
         drop(output);
-        let options = SendOptions { early: false, ..SendOptions::new(self.send_timeout) };
+        let options = SendOptions { early: false, more, ..SendOptions::new(self.send_timeout) };
         self.sending = Some(connection.stream.send(chain, options));
         connection.sending.set(true);
         Ok(self.poll_sending(cx)? || progress)
     }
 }
 
-/// Processes all input, or as much as may be in this turn and before something is sent.
-fn process(connection: &Rc<Connection>, turn: &mut Turn) -> Result<(), ConnectionError> {
+/// Processes all input, or as much as allowed in this turn and before sending.
+fn process(connection: &Rc<Http2Connection>, turn: &mut Turn) -> Result<(), ConnectionError> {
     loop {
         if connection.is_full() || turn.is_over() {
             return Ok(());
@@ -525,7 +540,7 @@ fn process(connection: &Rc<Connection>, turn: &mut Turn) -> Result<(), Connectio
 
 /// The client has broken the rules of a stream.
 fn faulty(
-    connection: &Rc<Connection>,
+    connection: &Rc<Http2Connection>,
     id: StreamId,
     error: StreamError,
     answerable: bool,
@@ -566,7 +581,7 @@ fn priority(head: &RequestHead) -> Option<Priority> {
 /// # Errors
 /// The client opens too many streams that it may not open.
 fn begin(
-    connection: &Rc<Connection>,
+    connection: &Rc<Http2Connection>,
     id: StreamId,
     end: bool,
     fault: Option<StreamError>,
@@ -579,8 +594,8 @@ fn begin(
     };
     let stream = Stream::new(connection.clone(), id, end);
     let mut request = all.first_request(stream.clone(), current, server);
-    let received = connection.heads.borrow_mut().take(&mut request.head);
-    if !connection.count_head(&stream, request.head.memory()) {
+    let received = connection.heads.borrow_mut().take(request.head_mut());
+    if !connection.count_head(&stream, request.head().memory()) {
         all.keep_spare(request);
         let text = "client sent requests whose headers together are too large";
         connection.log(Level::Info, format_args!("{text}, so one is refused"));
@@ -589,7 +604,7 @@ fn begin(
     let requests = &connection.client.requests;
     requests.set(requests.get().saturating_add(1));
     connection.add(stream.clone());
-    if let Some(priority) = priority(&request.head) {
+    if let Some(priority) = priority(request.head()) {
         connection.h2.borrow_mut().set_priority(id, priority);
     }
     for name in &received.ignored {
@@ -606,7 +621,7 @@ fn begin(
             request.log(Level::Info, format_args!("{error}"));
             Some(400)
         }
-        (None, None) if received.tunnel == Some(Asked::Other) => Some(501),
+        (None, None) if received.tunnel == Some(TunnelKind::Other) => Some(501),
         (None, None) => None,
     };
     let client = &request.location().client;
@@ -616,7 +631,7 @@ fn begin(
         connection.used_up.set(true);
     }
     let spare = connection.spare.take();
-    let mut serving = spare.unwrap_or_else(reused::serving);
+    let mut serving = spare.unwrap_or_else(request_future::memory);
     serving.begin(stream, request, refused);
     // Most requests need no task: this step completes them.
     let mut cx = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! Another protocol over a stream: WebSocket by extended CONNECT (RFC 8441), and whatever a server speaks
+//! Another protocol over a stream: WebSocket by extended CONNECT (RFC 8441), and any protocol of a server
 //! to which CONNECT leads (RFC 9113 section 8.5).
 //!
 //! WebSocket: handlers and upstream servers see the handshake that HTTP/1.1 has: a GET with `Upgrade`,
@@ -16,7 +16,7 @@ use nowait_runtime::net::{Channel, ChannelFuture, Endpoint, SendOptions};
 use nowait_runtime::task::{Either, select};
 
 use super::stream::Stream;
-use crate::sending::{SendError, left};
+use crate::send_error::{SendError, left};
 
 /// The protocol that may be asked for.
 pub(super) const WEBSOCKET: &[u8] = b"websocket";
@@ -39,7 +39,7 @@ pub(super) fn open(head: &mut Head) {
 /// Passes bytes on in both directions until the tunnel ends.
 ///
 /// # Errors
-/// As [`Takeover::run`]; the client has left.
+/// Like [`Takeover::run`]; the client has left.
 pub(super) async fn run(
     stream: &Stream,
     request: &Request,
@@ -50,7 +50,7 @@ pub(super) async fn run(
     let client = Duplex {
         end: Endpoint::Channel(&ends),
         received: RecvBuf::empty(),
-        sent: &request.sent.bytes,
+        sent: request.sent().counter(),
         send_timeout: request.send_timeout(),
         lingering_timeout: request.location().client.lingering_timeout.duration(),
     };

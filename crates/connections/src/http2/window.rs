@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nowait_runtime::now;
 
-/// The size at first, in bytes. Before anybody reads, the window is `http2_body_preread_size`.
+/// The initial size in bytes, from the first read on. Before, the window is `http2_body_preread_size`.
 pub(super) const BYTES: u32 = 256 * 1024;
 
 /// The largest size in bytes: 320 Mbit/s with a round trip of 100 ms.
@@ -31,7 +31,7 @@ impl Window {
         Self { size: BYTES, since: now(), taken: 0 }
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     pub(super) fn size(&self) -> u32 {
         self.size
     }

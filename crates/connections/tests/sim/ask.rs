@@ -33,7 +33,7 @@ pub struct Ask {
 
 /// What the answer must be.
 enum Expected {
-    /// This status, whatever the body.
+    /// This status, with any body.
     Status(u16),
     /// This status and body, if not 503 for a limit.
     Body { status: u16, body: Vec<u8>, limited: bool },

@@ -45,6 +45,8 @@ pub struct Score {
     pub over_http2: u64,
     /// Complete answers with TLS.
     pub over_tls: u64,
+    /// Connections with TLS that origins have accepted.
+    pub origins_over_tls: u64,
     /// Complete answers over HTTP/1.1 by FastCGI, uwsgi and SCGI.
     pub by_gateways: u64,
 }
@@ -56,6 +58,7 @@ impl Score {
         self.hits += other.hits;
         self.over_http2 += other.over_http2;
         self.over_tls += other.over_tls;
+        self.origins_over_tls += other.origins_over_tls;
         self.by_gateways += other.by_gateways;
     }
 }

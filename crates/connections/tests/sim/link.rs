@@ -74,14 +74,14 @@ pub struct Link<R> {
     goaway: Cell<Option<ErrorCode>>,
     settled: Cell<bool>,
     end: RefCell<Option<End>>,
-    /// Who waits for something to arrive.
+    /// The tasks that wait for an arrival.
     wakers: RefCell<Vec<Waker>>,
     sender: RefCell<Option<Waker>>,
 }
 
 impl<R: Role + 'static> Link<R> {
-    /// Starts to send and to receive, until the connection ends, or is left by everybody else. `early`
-    /// was received before.
+    /// Starts to send and to receive, until the connection ends or no other reference is left. `early` was
+    /// received before.
     pub fn start(stream: Rc<Stream>, h2: Connection<R>, early: Vec<u8>) -> Rc<Self> {
         let link = Rc::new(Self {
             stream,
@@ -106,7 +106,7 @@ impl<R: Role + 'static> Link<R> {
     pub async fn changed(&self) {
         let mut waited = false;
         poll_fn(|cx| match std::mem::replace(&mut waited, true) {
-            // Whoever wakes also empties the list; another wake-up is a change, too.
+            // Waking empties the list; another wake-up is a change, too.
             true => Poll::Ready(()),
             false => {
                 self.wakers.borrow_mut().push(cx.waker().clone());

@@ -1,13 +1,13 @@
 //! A whole worker under the simulated driver: network, disk and time are decided by a seed.
 //!
 //! Clients connect, ask, dawdle, stop half-way and leave, over HTTP/1.1 and HTTP/2, with and without TLS; origins, of both
-//! protocols and of FastCGI, uwsgi, SCGI and memcached, answer slowly, wrongly or not at all; the disk is slow, fails or hangs; the configuration is reloaded in between, and the server
+//! protocols, with and without TLS, and of FastCGI, uwsgi, SCGI and memcached, answer slowly, wrongly or not at all; the disk is slow, fails or hangs; the configuration is reloaded in between, and the server
 //! may end before its clients do. In every run
 //!
 //! * each complete answer is exact, byte for byte, for its request and the generation that
 //!   answered;
 //! * each incomplete one has a reason that is part of the run;
-//! * nobody waits for ever, and nothing is left when all have gone;
+//! * no client waits forever, and no state is left at the end;
 //! * the same seed gives the same run.
 //!
 //! `cargo xtask sim` runs more seeds than the tests do, and replays one.
@@ -48,7 +48,7 @@ const SECURE_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 443);
 
 /// Seeds of the test; each runs twice.
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 24;
 
 /// How long all clients together may take.
 const RUN_MAX: Duration = Duration::from_secs(4 * 3600);
@@ -70,7 +70,7 @@ impl Hooks for Panics {
 struct Run {
     /// The digest of its trace.
     digest: u64,
-    /// Its lines, each with the digest after it.
+    /// The lines, each with the digest after it.
     trace: Vec<(String, u64)>,
     score: Score,
 }
@@ -114,8 +114,8 @@ async fn simulate(seed: u64, prints: bool) -> Result<Run, String> {
     // Of an earlier run of the seed.
     let _ = std::fs::remove_dir_all(&plan.dir);
     let tasks = sim::tasks();
-    let origins = origin::start();
     let server = Server::start(plan.clone(), ADDRESS, SECURE_ADDRESS);
+    let origins = origin::start(&server.pool());
     let excuses = Excuses {
         resets: plan::faults(seed).reset_one_in > 0,
         closes_unread: plan.closes_unread(),
@@ -156,6 +156,7 @@ async fn simulate(seed: u64, prints: bool) -> Result<Run, String> {
         sleep(Duration::from_secs(1)).await;
         waited += Duration::from_secs(1);
     }
+    score.origins_over_tls = origin::secured();
     Ok(Run { digest: sim::digest(), trace: sim::trace(), score })
 }
 
@@ -220,6 +221,7 @@ fn workers_by_seed() {
             && score.hits > 0
             && score.over_http2 > count
             && score.over_tls > count
+            && score.origins_over_tls > count
             && score.by_gateways > count / 2;
     assert!(says_enough, "the runs say too little: {score:?}");
 }

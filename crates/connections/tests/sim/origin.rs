@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_runtime::net::{Listener, ListenerOptions, SendOptions, Stream};
+use nowait_runtime::pool::Pool;
 use nowait_runtime::{JoinHandle, sim, sleep, spawn};
 
 use super::origin_gateway::{self, Protocol};
 use super::origin_http2;
 use super::site::content;
+use super::tls;
 use super::wire::{PATIENCE, Reader, field};
 
 /// The addresses of the upstream servers.
@@ -23,6 +25,11 @@ pub const ADDRESSES: [SocketAddr; 2] = [
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1)), 81),
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 2)), 82),
 ];
+
+/// The address of the same server with TLS.
+pub fn secure(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port() + 400)
+}
 
 /// How the origin answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +90,12 @@ pub fn body(id: &str, len: usize) -> Vec<u8> {
 
 thread_local! {
     static DEPARTURES: Cell<u64> = const { Cell::new(0) };
+    static SECURED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The number of connections of the proxy with TLS.
+pub fn secured() -> u64 {
+    SECURED.get()
 }
 
 /// How often an origin has ended a connection that others use, too.
@@ -128,24 +141,41 @@ impl Asked {
     }
 }
 
-/// Starts both servers, for all protocols.
-pub fn start() -> Vec<JoinHandle<()>> {
-    let memory = Rc::<Memory>::default();
+/// What a server speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    Http,
+    Https,
+    Gateway(Protocol),
+}
+
+/// Starts both servers, for all protocols. The threads are those for handshakes.
+pub fn start(pool: &Pool) -> Vec<JoinHandle<()>> {
+    let (memory, tls) = (Rc::<Memory>::default(), tls::server());
     let mut origins = Vec::new();
-    let mut listen = |address: SocketAddr, protocol: Option<Protocol>| {
-        let fd = sim::listen(address).unwrap();
+    let mut listen = |address: SocketAddr, speaks: Speaks| {
+        let fd = match speaks {
+            Speaks::Https => sim::listen_encrypted(address).unwrap(),
+            Speaks::Http | Speaks::Gateway(_) => sim::listen(address).unwrap(),
+        };
         let options = ListenerOptions { id: 100 + origins.len() as u64, shared: false };
         let listener = Listener::from_fd(fd, options).unwrap();
-        let memory = memory.clone();
+        let (memory, tls, pool) = (memory.clone(), tls.clone(), pool.clone());
         origins.push(spawn(async move {
             while let Ok(accepted) = listener.accept().await {
-                let memory = memory.clone();
+                let (memory, tls, pool) = (memory.clone(), tls.clone(), pool.clone());
                 drop(spawn(async move {
+                    let stream = accepted.stream;
                     // The proxy may close at any time.
-                    let _ = match protocol {
-                        None => serve(accepted.stream, memory).await,
-                        Some(protocol) => {
-                            origin_gateway::serve(protocol, accepted.stream, memory).await
+                    let _ = match speaks {
+                        Speaks::Http => serve(stream, memory).await,
+                        Speaks::Https if tls::accept(&stream, &tls, pool).await => {
+                            SECURED.set(secured() + 1);
+                            serve(stream, memory).await
+                        }
+                        Speaks::Https => Ok(()),
+                        Speaks::Gateway(protocol) => {
+                            origin_gateway::serve(protocol, stream, memory).await
                         }
                     };
                 }));
@@ -153,9 +183,10 @@ pub fn start() -> Vec<JoinHandle<()>> {
         }));
     };
     for address in ADDRESSES {
-        listen(address, None);
+        listen(address, Speaks::Http);
+        listen(secure(address), Speaks::Https);
         for (protocol, _) in Protocol::ALL {
-            listen(protocol.beside(address), Some(protocol));
+            listen(protocol.beside(address), Speaks::Gateway(protocol));
         }
     }
     origins

@@ -25,6 +25,8 @@ pub struct Plan {
     pub reloads: Vec<Duration>,
     /// When the server ends before its clients do.
     pub stop: Option<Duration>,
+    /// Whether connections to origins of HTTP have TLS.
+    secures_origins: bool,
     /// Settings besides those of all plans.
     settings: String,
     /// Settings of proxying.
@@ -84,6 +86,9 @@ impl Plan {
                 "proxy_http_version 2;",
             ]),
             one_of(&["", "proxy_ignore_client_abort on;"]),
+            one_of(&["", "", "limit_rate 30k;", "limit_rate 1k; limit_rate_after 100k;"]),
+            one_of(&["", "proxy_ssl_session_reuse off;"]),
+            one_of(&["", "proxy_ssl_protocols TLSv1.2;", "proxy_ssl_protocols TLSv1.3;"]),
         ];
         let fastcgi = [
             one_of(&["", "fastcgi_keep_conn on;", "fastcgi_keep_conn on;"]),
@@ -106,6 +111,7 @@ impl Plan {
             one_of(&["", "proxy_cache_background_update on;"]),
             one_of(&["", "proxy_cache_min_uses 2;"]),
             one_of(&["", "aio threads;"]),
+            one_of(&["", "", "limit_rate 30k;"]),
         ];
         Plan {
             dir: site::dir().join(format!("run-{seed}")),
@@ -114,6 +120,7 @@ impl Plan {
             clients: 1 + sim::random(20),
             arrival_max: Duration::from_secs(arrival_max),
             reloads,
+            secures_origins: sim::random(2) == 0,
             stop: (sim::random(4) == 0).then(|| within(arrival_max + 10)),
             settings: settings.join(" "),
             proxy: proxy.join(" "),
@@ -140,7 +147,10 @@ impl Plan {
         let (root, settings) = (root.display(), &self.settings);
         let (proxy, fastcgi, cache) = (&self.proxy, &self.fastcgi, &self.cache);
         let fastcgi_cache = cache.replace("proxy_", "fastcgi_");
-        let [first, second] = origin::ADDRESSES;
+        let (scheme, [first, second]) = match self.secures_origins {
+            true => ("https", origin::ADDRESSES.map(origin::secure)),
+            false => ("http", origin::ADDRESSES),
+        };
         let timeouts = timeouts("fastcgi");
         let (groups, locations) = (gateway_groups(), gateway_locations(fastcgi));
         format!(
@@ -189,14 +199,14 @@ impl Plan {
             {fastcgi_cache}
         }}
         location / {{
-            proxy_pass http://origin;
+            proxy_pass {scheme}://origin;
             proxy_connect_timeout 3s;
             proxy_send_timeout 8s;
             proxy_read_timeout 8s;
             {proxy}
-            location /unbuffered/ {{ proxy_pass http://origin; proxy_buffering off; }}
+            location /unbuffered/ {{ proxy_pass {scheme}://origin; proxy_buffering off; }}
             location /cached/ {{
-                proxy_pass http://origin;
+                proxy_pass {scheme}://origin;
                 add_header X-Generation {generation} always;
                 add_header X-Cache $upstream_cache_status;
                 proxy_cache one;

@@ -70,7 +70,7 @@ impl Server {
         self.number.get()
     }
 
-    /// Its threads, for the handshakes of clients.
+    /// The threads, for the handshakes of clients.
     pub fn pool(&self) -> Pool {
         self.pool.clone()
     }

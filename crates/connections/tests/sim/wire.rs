@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nowait_runtime::net::Stream;
 
-/// Longer than anything that the configuration allows: whoever waits longer was forgotten.
+/// Longer than any time that the configuration allows: a longer wait is a bug.
 pub const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// Why a message is not complete.

@@ -54,7 +54,7 @@ pub enum ConnectionVerdict<'a> {
     Unlimited,
     /// Within the limits; counted as long as these exist.
     Counted(Vec<CountGuard>),
-    /// It is refused.
+    /// Refused.
     Refused {
         /// The name of the zone.
         zone: &'a Bytes,
@@ -87,7 +87,7 @@ pub fn message(zone: &[u8], dry_run: bool) -> String {
     format!("limiting connections{dry} by zone \"{}\"", String::from_utf8_lossy(zone))
 }
 
-/// Why a request is not counted.
+/// The reason why a request is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountError {
     /// The limit is reached.
@@ -124,7 +124,7 @@ pub struct ConnectionLimit {
     pub zone: usize,
     /// Maximum number of concurrent requests.
     pub most: u32,
-    /// Where it stands.
+    /// Position in the configuration.
     pub span: Span,
 }
 
@@ -147,7 +147,7 @@ impl ConnectionLimits {
     /// Adds a `limit_conn` whose zone has this number.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the directive is invalid.
     pub fn add(&mut self, node: &Node, zone: usize) -> Result<(), Diagnostic> {
         let most = node.args.get(1).ok_or_else(|| node.arity_error())?;
         if self.0.iter().any(|limit| limit.zone == zone) {
@@ -167,7 +167,7 @@ impl ConnectionLimits {
 /// Reads a `limit_conn` whose zone has this number.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the directive is invalid.
 pub fn limit_conn(cx: &mut Cx<'_>, node: &Node, zone: usize) -> Result<(), Diagnostic> {
     cx.layer::<ConnectionLimits>().add(node, zone)
 }

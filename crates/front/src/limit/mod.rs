@@ -66,9 +66,9 @@ impl LimitLevel {
 pub enum Decision {
     /// Within the limits.
     Passed,
-    /// It is delayed.
+    /// Delayed.
     Delayed,
-    /// It is refused.
+    /// Refused.
     Rejected,
     /// In a dry run: it would be delayed.
     DelayedDryRun,
@@ -110,7 +110,7 @@ pub struct LimitZone<N, T> {
     pub span: Span,
     /// Requests per second; unused by `limit_conn`.
     pub rate: Milli,
-    /// What is known per key.
+    /// The state per key.
     pub table: Arc<Zone<T>>,
 }
 
@@ -210,7 +210,7 @@ impl<'a, N: Namespace> Parameters<'a, N> {
     /// Reads them; with a rate if they are those of `limit_req_zone`.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The reason why the arguments are invalid.
     pub fn read(cx: &mut Cx<'_>, node: &'a Node, rated: bool) -> Result<Self, Diagnostic> {
         let (key_word, rest) = node.args.split_first().ok_or_else(|| node.arity_error())?;
         let key = nowait_variables::text(key_word, cx)?;
@@ -230,7 +230,7 @@ impl<'a, N: Namespace> Parameters<'a, N> {
         Ok(read)
     }
 
-    /// Name and size of the zone, and where they stand.
+    /// Name and size of the zone, and their positions.
     ///
     /// # Errors
     /// There are none.

@@ -46,7 +46,7 @@ pub struct Zone<S> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
-/// Where an entry is, as long as it is pinned.
+/// The position of an entry, valid while it is pinned.
 #[derive(Debug)]
 pub struct EntryPin {
     shard: u32,
@@ -91,8 +91,8 @@ impl<S: Default> Zone<S> {
         self.bytes_max
     }
 
-    /// Looks a key up, adds it with the default state if it is new, and lets `visit` see it.
-    /// `expired` says of an entry that it may be forgotten.
+    /// Looks up a key, adds it with the default state if it is new, and calls `visit` with its entry.
+    /// `expired` tells whether an entry may be removed.
     ///
     /// # Errors
     /// [`Full`].
@@ -135,12 +135,12 @@ impl<S: Default> Zone<S> {
         Ok((EntryPin { shard: shown, slot }, visit(&mut shard.entries[slot as usize])))
     }
 
-    /// Lets `visit` see a pinned entry.
+    /// Calls `visit` with a pinned entry.
     pub fn at<R>(&self, place: &EntryPin, visit: impl FnOnce(&mut ZoneEntry<S>) -> R) -> R {
         visit(&mut self.lock(place.shard as usize).entries[place.slot as usize])
     }
 
-    /// Takes a pin from an entry and forgets the entry if it was the last.
+    /// Removes a pin from an entry, and the entry with its last pin.
     pub fn unpin_and_forget(&self, place: EntryPin) {
         let mut shard = self.lock(place.shard as usize);
         let entry = &mut shard.entries[place.slot as usize];
@@ -207,7 +207,7 @@ impl<S: Default> Zone<S> {
     }
 }
 
-/// What a key is charged.
+/// The charge for a key.
 fn charge(length: usize, fixed: u64) -> u64 {
     (fixed + length as u64).next_power_of_two()
 }
@@ -264,7 +264,7 @@ impl<S: Default> Shard<S> {
         }
     }
 
-    /// Forgets an entry; returns what it was charged.
+    /// Removes an entry; returns its charge.
     fn forget(&mut self, slot: u32, fixed: u64) -> u64 {
         self.unlink(slot);
         let entry = self.entries.remove(slot as usize);
@@ -272,7 +272,7 @@ impl<S: Default> Shard<S> {
         charge(entry.key.len(), fixed)
     }
 
-    /// Forgets the oldest entries as long as they are expired, `most` at most.
+    /// Removes expired entries from the oldest on, at most `most`.
     fn forget_expired(&mut self, most: u32, fixed: u64, expired: &impl Fn(&S) -> bool) -> u64 {
         let mut freed = 0;
         for _ in 0..most {
@@ -287,7 +287,7 @@ impl<S: Default> Shard<S> {
         freed
     }
 
-    /// Forgets the oldest entry, and those after it that are expired.
+    /// Removes the oldest entry, and expired ones after it.
     fn forget_oldest(&mut self, fixed: u64, expired: &impl Fn(&S) -> bool) -> u64 {
         match self.entries.get(self.oldest as usize) {
             Some(entry) if entry.pins == 0 => {

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nowait_conf::{Compiled, Cx, Diagnostic, Part, VariableNames};
+use nowait_conf::{CompiledTemplate, Cx, Diagnostic, Part, VariableNames};
 use nowait_variables::{Index, Table};
 
 use super::directives::{AccessLog, Destination, ErrorLogTo, ErrorTarget, LogFileCache};
@@ -34,19 +34,19 @@ pub struct AccessLogs {
 struct Compact {
     to: To,
     format: Arc<CompiledFormat>,
-    condition: Option<Compiled>,
+    condition: Option<CompiledTemplate>,
 }
 
 #[derive(Debug, Clone)]
 enum To {
     File(PathBuf, Buffering),
-    Paths(Compiled, Option<OpenFileCache>),
+    Paths(CompiledTemplate, Option<OpenFileCache>),
     Syslog(syslog::SyslogOptions),
 }
 
 impl AccessLogs {
-    /// Those of a level. `list` is its `access_log` list, `cache` its `open_log_file_cache`. Errors
-    /// are told to `cx`.
+    /// The logs of a level. `list` is its `access_log` list, `cache` its `open_log_file_cache`. Errors are
+    /// reported to `cx`.
     pub fn resolve<N: Formats>(
         cx: &mut Cx<'_>,
         list: &[AccessLog<N>],
@@ -134,13 +134,13 @@ struct OpenLog {
     sink: Sink,
     kind: LogKind,
     format: Arc<CompiledFormat>,
-    condition: Option<Compiled>,
+    condition: Option<CompiledTemplate>,
 }
 
 #[derive(Debug, Clone)]
 enum LogKind {
     File,
-    Paths(Compiled),
+    Paths(CompiledTemplate),
     Syslog(syslog::SyslogOptions),
 }
 
@@ -148,7 +148,7 @@ enum LogKind {
 trait Values {
     /// Appends the raw value of a variable or capture; false, appending nothing, if there is none.
     fn append(&self, part: &Part, out: &mut Vec<u8>) -> bool;
-    /// As [`Logged::append_root`].
+    /// Like [`Logged::append_root`].
     fn append_root(&self, out: &mut Vec<u8>);
 }
 
@@ -176,7 +176,7 @@ impl<S: Logged> Values for S {
 }
 
 impl OpenAccessLogs {
-    /// Whether nothing is logged.
+    /// Whether there are no logs.
     pub fn is_empty(&self) -> bool {
         self.logs.is_empty()
     }

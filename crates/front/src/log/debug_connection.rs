@@ -13,7 +13,7 @@ pub struct DebugConnections {
 }
 
 impl DebugConnections {
-    /// Whether there are none, so that accepting a connection need not look.
+    /// Whether there are no addresses, so that accepting a connection need not check.
     pub fn is_empty(&self) -> bool {
         self.networks.is_empty() && !self.unix
     }
@@ -39,8 +39,8 @@ impl DebugConnections {
         }
     }
 
-    /// Whether a client is meant; `None` is one on a Unix socket. A mapped IPv4 address counts as
-    /// IPv4, as nginx has it.
+    /// Whether a client matches; `None` is a client on a Unix socket. A mapped IPv4 address counts as IPv4,
+    /// as in nginx.
     pub fn contains(&self, client: Option<IpAddr>) -> bool {
         let Some(client) = client else { return self.unix };
         let client = client.to_canonical();

@@ -109,9 +109,9 @@ pub struct AccessLogTo {
     pub destination: Destination,
     /// The format of a line.
     pub format: Arc<LogFormat>,
-    /// When lines are written.
+    /// Conditions for writing lines.
     pub buffering: Buffering,
-    /// `if=`: nothing is written when its value is empty or `0`.
+    /// `if=`: the line is skipped if the value is empty or `0`.
     pub condition: Option<Template>,
 }
 

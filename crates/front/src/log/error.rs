@@ -1,6 +1,6 @@
 //! Error logs: levels, nginx's line format, several destinations at once.
 //!
-//! An [`ErrorLog`] is what one context of the configuration logs to. Callers ask
+//! An [`ErrorLog`] has the destinations of one context of the configuration. Callers ask
 //! [`ErrorLog::enabled`] first, which is one comparison, and pay for formatting only then. The line
 //! is `YYYY/MM/DD HH:MM:SS [level] PID#TID: *CONNECTION message (2: No such file or directory),
 //! client: …`, at most [`LINE_MAX`] bytes.
@@ -20,13 +20,13 @@ use super::{Level, LogReport, OsError};
 pub const LINE_MAX: usize = 2048;
 /// Longest syslog datagram, bytes: a line and its header.
 const SYSLOG_MAX: usize = LINE_MAX + 128;
-/// What a message leaves for the system's error text, bytes.
+/// Bytes of a message reserved for the system's error text.
 const OS_ERROR_ROOM: usize = 50;
 
 /// One destination with its level.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// Where lines go.
+    /// The destination of lines.
     pub sink: Sink,
     /// The least severe level that is written.
     pub level: Level,
@@ -114,7 +114,7 @@ thread_local! {
 }
 
 impl ErrorLog {
-    /// A log with these destinations; without any nothing is written.
+    /// A log with these destinations. Without any, lines are dropped.
     pub fn new(outputs: Vec<Output>) -> ErrorLog {
         let level = outputs.iter().map(|output| output.level).max().unwrap_or(Level::Emerg);
         ErrorLog { outputs: outputs.into(), level }
@@ -136,7 +136,7 @@ impl ErrorLog {
         &self.outputs
     }
 
-    /// Writes a message, if a destination wants its level.
+    /// Writes a message if a destination has its level enabled.
     pub fn log(&self, level: Level, entry: LineContext<'_>, message: fmt::Arguments<'_>) {
         if !self.enabled(level) && !entry.debug_connection {
             return;
@@ -215,11 +215,10 @@ fn render(
     {
         details.append(line);
     }
-    // Escapes make a line longer, never shorter: what is cut off here has no place anyway.
+    // Escapes make a line longer, never shorter, so the text cut off here would not fit anyway.
     escape::cut(line, LINE_MAX - 1);
-    // One message is one line, and no terminal that shows the log obeys it, no matter what a client, an
-    // upstream server or a file name has put into it.
-    // nginx differs: it writes the bytes as they are.
+    // One message is one line without control characters for terminals, for any text from clients,
+    // upstream servers or file names. nginx differs: it writes the bytes unchanged.
     escape::line_from(line, 0);
     escape::cut(line, LINE_MAX - 1);
     line.push(b'\n');

@@ -1,7 +1,7 @@
 //! Escaping in log lines: in error logs, as the inside of JSON strings, and as nginx does by default.
 //!
-//! Pure functions over bytes. Each `push_*` appends to a buffer that the caller reuses. Logs are read
-//! at terminals: no form but `escape=none` lets through what controls one.
+//! Pure functions over bytes. Each `push_*` appends to a buffer that the caller reuses. Logs are read at
+//! terminals: only `escape=none` lets control characters through.
 
 use std::borrow::Cow;
 

@@ -4,19 +4,19 @@
 //! buffer that it reuses. Values are appended by the caller and escaped in place, so that a value
 //! without special bytes is copied once.
 
-use nowait_conf::{Compiled, Diagnostic, Part, Template, VariableNames};
+use nowait_conf::{CompiledTemplate, Diagnostic, Part, Template, VariableNames};
 
 use super::escape;
 
 /// `escape=` of `log_format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Escape {
-    /// `"`, `\` and what is not printable ASCII as `\xXX`; a missing value is `-`.
+    /// `"`, `\` and bytes other than printable ASCII as `\xXX`; a missing value is `-`.
     #[default]
     Default,
     /// As the inside of a JSON string; a missing value is empty.
     Json,
-    /// As it is; a missing value is empty.
+    /// Unescaped; a missing value is empty.
     None,
 }
 
@@ -25,9 +25,9 @@ pub enum Escape {
 pub struct LogFormat {
     /// As in `log_format NAME`.
     pub name: String,
-    /// How values are written.
+    /// The escaping of values.
     pub escape: Escape,
-    /// The strings, which are written without anything between them.
+    /// The strings, which are written without separators.
     pub texts: Vec<Template>,
 }
 
@@ -41,7 +41,7 @@ pub struct CompiledFormat {
 impl LogFormat {
     /// Replaces names of variables by numbers.
     pub fn compile(&self, names: &mut dyn VariableNames) -> Result<CompiledFormat, Diagnostic> {
-        let texts: Result<Vec<Compiled>, _> =
+        let texts: Result<Vec<CompiledTemplate>, _> =
             self.texts.iter().map(|text| text.compile(names)).collect();
         Ok(CompiledFormat::new(self.escape, &texts?))
     }
@@ -49,7 +49,7 @@ impl LogFormat {
 
 impl CompiledFormat {
     /// A format from compiled texts.
-    pub fn new(escape: Escape, texts: &[Compiled]) -> CompiledFormat {
+    pub fn new(escape: Escape, texts: &[CompiledTemplate]) -> CompiledFormat {
         let mut parts: Vec<Part> = Vec::new();
         for part in texts.iter().flat_map(|text| text.parts()) {
             match (parts.last_mut(), part) {
@@ -85,7 +85,7 @@ impl CompiledFormat {
     }
 }
 
-/// Escapes the end of a buffer, which mostly needs nothing.
+/// Escapes the end of a buffer, which usually needs no change.
 fn escape_from(
     out: &mut Vec<u8>,
     from: usize,
@@ -152,7 +152,8 @@ mod tests {
 
     #[test]
     fn literals_are_joined() {
-        let texts: Vec<Compiled> = ["a", "b"].map(|text| Compiled::literal(text.as_bytes())).into();
+        let texts: Vec<CompiledTemplate> =
+            ["a", "b"].map(|text| CompiledTemplate::literal(text.as_bytes())).into();
         assert_eq!(CompiledFormat::new(Escape::Default, &texts).parts.len(), 1);
     }
 

@@ -36,7 +36,7 @@ pub enum Level {
     Crit,
     /// A request failed.
     Error,
-    /// Something to investigate.
+    /// To be investigated.
     Warn,
     /// Worth knowing: start, stop, reload.
     Notice,
@@ -94,8 +94,8 @@ pub trait Formats: Namespace {
 
 /// A subject about which access log lines are written.
 pub trait Logged: Subject {
-    /// Appends the document root: nothing is written to a log whose path has variables unless this
-    /// directory exists. May append nothing, for no such test.
+    /// Appends the document root: a log whose path has variables is written only if this directory exists.
+    /// If nothing is appended, there is no such test.
     fn append_root(&self, out: &mut Vec<u8>) {
         let _ = out;
     }

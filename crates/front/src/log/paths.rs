@@ -5,14 +5,16 @@
 //! least recently used being closed first; only from the `min_uses`-th use on; rechecked every
 //! `valid` for whether the path still names the same file; closed after `inactive`.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
+use std::hash::RandomState;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+use hashlink::LinkedHashMap;
 
 use super::{Level, LogReport, OsError};
 
@@ -59,24 +61,22 @@ struct OpenPath {
     file: Option<File>,
     uses: u32,
     used: Instant,
-    /// Greater than that of all entries used earlier.
-    order: u64,
     checked: Instant,
 }
 
 #[derive(Debug)]
 pub(super) struct PathFiles {
     cache: Option<OpenFileCache>,
-    entries: HashMap<Vec<u8>, OpenPath>,
-    order: u64,
+    /// In the order of their last use.
+    entries: LinkedHashMap<Vec<u8>, OpenPath, RandomState>,
 }
 
 impl PathFiles {
     pub fn new(cache: Option<OpenFileCache>) -> PathFiles {
-        PathFiles { cache, entries: HashMap::new(), order: 0 }
+        PathFiles { cache, entries: LinkedHashMap::default() }
     }
 
-    /// Closes everything, so that the next lines go to what the paths name then.
+    /// Closes all files, so that the next lines go to the files that the paths name then.
     pub fn reopen(&mut self) {
         self.entries.clear();
     }
@@ -144,23 +144,17 @@ impl PathFiles {
     /// The file of a path, and whether to keep it open.
     fn file(&mut self, path: &[u8], name: &Path, now: Instant) -> io::Result<(File, bool)> {
         let Some(cache) = self.cache else { return Ok((open(name)?, false)) };
-        if !self.entries.contains_key(path) && self.entries.len() >= cache.max {
-            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.order);
-            if let Some(oldest) = oldest.map(|(path, _)| path.clone()) {
-                self.entries.remove(&oldest);
-            }
+        if self.entries.to_back(path).is_none() && self.entries.len() >= cache.max {
+            self.entries.pop_front();
         }
         let entry = self.entries.entry(path.to_vec()).or_insert(OpenPath {
             file: None,
             uses: 0,
             used: now,
-            order: 0,
             checked: now,
         });
         entry.uses = entry.uses.saturating_add(1);
         entry.used = now;
-        self.order += 1;
-        entry.order = self.order;
         let keep = entry.uses >= cache.min_uses;
         let fresh = now.duration_since(entry.checked) < cache.valid;
         if let Some(file) = entry.file.take()

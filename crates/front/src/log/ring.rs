@@ -28,7 +28,7 @@ pub(super) struct Pushed {
     pub after: usize,
 }
 
-/// What the writing thread takes.
+/// The contents that the writing thread takes.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub bytes: Vec<u8>,
@@ -59,7 +59,7 @@ impl Ring {
         Some(Pushed { before, after: before + size })
     }
 
-    /// What is pushed from now on belongs behind the switch.
+    /// Lines pushed from now on belong to the new file.
     pub fn switch(&mut self, switch: Switch) {
         self.switches.push((self.bytes.len(), switch));
     }
@@ -69,7 +69,7 @@ impl Ring {
         self.switches.insert(0, (0, switch));
     }
 
-    /// Takes everything; `spare` becomes the new buffer.
+    /// Takes the contents; `spare` becomes the new buffer.
     pub fn take(&mut self, mut spare: Vec<u8>) -> Batch {
         spare.clear();
         if spare.capacity() > KEPT_CAPACITY {

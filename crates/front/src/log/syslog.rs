@@ -14,7 +14,7 @@ use super::Level;
 
 /// Longest tag (RFC 3164 section 4.1.3).
 const TAG_MAX: usize = 32;
-/// The tag when none is configured. It is nginx's, as operators' filters look for it.
+/// The default tag. It is nginx's, because operators' filters expect it.
 pub const DEFAULT_TAG: &str = "nginx";
 /// The port when none is configured.
 pub const DEFAULT_PORT: u16 = 514;
@@ -26,7 +26,7 @@ const FACILITIES: [&str; 24] = [
 ];
 const LOCAL7: u8 = 23;
 
-/// Where to send.
+/// The server's address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SyslogServer {
     /// UDP.
@@ -38,7 +38,7 @@ pub enum SyslogServer {
 /// The parsed argument.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SyslogOptions {
-    /// Where to send.
+    /// The server's address.
     pub server: SyslogServer,
     /// The server as configured, for messages.
     pub server_text: String,
@@ -52,7 +52,7 @@ pub struct SyslogOptions {
     pub hostname: Option<String>,
 }
 
-/// Why the argument is refused; the wording is nginx's.
+/// The reason why the argument is refused, in nginx's wording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyslogError {
     /// No `server=`.
@@ -220,7 +220,7 @@ impl SyslogSocket {
         SyslogSocket { server, open: None }
     }
 
-    /// Sends one datagram, or returns why it is lost.
+    /// Sends one datagram.
     ///
     /// # Errors
     /// The kernel's; the next call reconnects.
@@ -233,7 +233,7 @@ impl SyslogSocket {
             OpenSocket::Udp(socket) => socket.send(datagram),
             OpenSocket::Unix(socket) => socket.send(datagram),
         };
-        // A full receiver is no reason for a new socket; everything else is.
+        // Any error except a full receiver requires a new socket.
         match sent {
             Ok(_) => self.open = Some(open),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

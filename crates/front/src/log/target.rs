@@ -18,7 +18,7 @@ use super::{Level, LogReport, OsError};
 
 /// Failures of one log are reported once per this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-/// After a full disk, nothing is written to the log for this time.
+/// Time without writes to the log after its disk was full.
 const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
 
 /// A change of the file behind a log.
@@ -122,7 +122,7 @@ fn write_part(
             }
         }
         LogTarget::Stderr => {
-            // There is nowhere to report that standard error is gone.
+            // A failure of standard error can't be reported.
             let mut records = bytes;
             while let Some([_, _, line]) = paths::next_record(&mut records) {
                 let _ = io::stderr().write_all(line);

@@ -49,7 +49,7 @@ pub(super) struct QueuedLog {
     pub(super) has_flush: AtomicBool,
     /// All lines present are due.
     pub(super) due: AtomicBool,
-    /// Its file will be handed over; until then nothing is written.
+    /// The file will be handed over; until then, lines wait.
     pub(super) awaited: AtomicBool,
     /// A writing thread has it.
     pub(super) in_flight: AtomicBool,
@@ -103,7 +103,7 @@ impl QueuedLog {
         lock(&self.ring).set_limit(RING_BYTES.max(2 * buffering.buffer_bytes));
     }
 
-    /// Has something that should be written now.
+    /// Has lines that should be written now.
     fn is_ready(&self, now_ms: u64) -> bool {
         if self.awaited.load(SeqCst) {
             return false;
@@ -121,7 +121,7 @@ pub(super) struct WriterState {
     pub(super) logs: Mutex<Vec<Arc<QueuedLog>>>,
     pub(super) coordinator: Mutex<Option<Thread>>,
     pub(super) queue: Mutex<JobQueue>,
-    /// Something was queued, or the end has come.
+    /// A log was queued, or the writer is ending.
     pub(super) queued: Condvar,
     /// A log was written.
     pub(super) written: Condvar,
@@ -137,8 +137,8 @@ pub(super) struct JobQueue {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every value behind these locks is valid between two statements: a panic elsewhere must not
-    // take the logs away.
+    // Every value behind these locks is valid after each statement, so a panic in another thread must not
+    // stop the logs.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -162,9 +162,8 @@ impl WriterState {
         }
     }
 
-    /// Gives a log that is due to a writing thread that has nothing to do: one thread fewer to wake
-    /// before its lines are in the file. At most once per log and [`BATCH_INTERVAL`]. False: it is for
-    /// the coordinator.
+    /// Gives a due log directly to an idle writing thread, which saves a wake-up of the coordinator.
+    /// At most once per log and [`BATCH_INTERVAL`]. False: the log is left to the coordinator.
     pub(super) fn give(&self, log: &Arc<QueuedLog>) -> bool {
         const INTERVAL_MS: u64 = BATCH_INTERVAL.as_millis() as u64;
         if log.awaited.load(SeqCst) {
@@ -175,7 +174,7 @@ impl WriterState {
             return false;
         }
         log.given_at.store(now_ms, SeqCst);
-        // An event loop waits for no other thread, not even for one that only takes something out.
+        // An event loop waits for no other thread, not even for one that holds the lock briefly.
         let Ok(mut queue) = self.queue.try_lock() else { return false };
         if queue.idle <= queue.jobs.len() {
             return false;
@@ -217,7 +216,7 @@ pub(super) fn coordinate(shared: &Arc<WriterState>) {
     }
 }
 
-/// Lets rounds run freely while there are few, and [`BATCH_INTERVAL`] apart when there are many.
+/// Paces rounds: without delay while there are few, [`BATCH_INTERVAL`] apart when there are many.
 struct Pace {
     /// When the rounds so far would have ended, had each taken an interval.
     booked_until: Instant,
@@ -237,7 +236,7 @@ impl Pace {
     }
 }
 
-/// Queues what is due. Returns how long to sleep; `None` is until woken.
+/// Queues due logs. Returns the time to sleep; `None` is until woken.
 fn dispatch(shared: &Arc<WriterState>) -> Option<Duration> {
     let now_ms = shared.now_ms();
     let mut wake_at: Option<u64> = None;
@@ -275,7 +274,7 @@ fn dispatch(shared: &Arc<WriterState>) -> Option<Duration> {
     }
 }
 
-/// Queues jobs and sees to it that some thread runs them. Returns when to look again.
+/// Queues jobs and ensures that a thread runs them. Returns the time of the next check.
 fn enqueue(shared: &Arc<WriterState>, due: Vec<Arc<QueuedLog>>) -> Option<Duration> {
     let now = Instant::now();
     let mut queue = lock(&shared.queue);
@@ -310,7 +309,7 @@ fn run_jobs(shared: &Arc<WriterState>) {
             drop(queue);
             spare = write_log(&**shared, &log, spare);
             log.in_flight.store(false, SeqCst);
-            // What came meanwhile found the log taken.
+            // Lines that arrived meanwhile found the log taken.
             if log.is_ready(shared.now_ms()) || log.users.load(SeqCst) == 0 {
                 shared.wake();
             }

@@ -42,8 +42,8 @@ pub struct Buffering {
     pub gzip: Option<u32>,
 }
 
-/// One log as request code sees it. Clones write to the same log; the log ends, after what it holds
-/// is written, when the last is dropped.
+/// A handle to a log for request code. Clones write to the same log. When the last one is dropped, pending
+/// lines are written and the log ends.
 #[derive(Clone)]
 pub struct Sink(SinkKind);
 
@@ -135,15 +135,15 @@ impl Sink {
         match &self.0 {
             SinkKind::Queued(user) if user.log.records => self.write_to(b"", b"", line),
             SinkKind::Queued(user) => user.push(&[line]),
-            // There is nothing to tell: the process is starting.
+            // Not reported: the process is starting.
             SinkKind::Direct(file) => (&**file).write_all(line).is_ok(),
             SinkKind::Stderr => io::stderr().write_all(line).is_ok(),
         }
     }
 
-    /// Appends a line to the file `path` of a log whose path has variables. Unless `root` is empty
-    /// nothing is written when that is not a directory, so that requests for unknown hosts create
-    /// no files.
+    /// Appends a line to the file `path` of a log whose path has variables. Unless `root` is
+    /// empty, the line is dropped if `root` is not a directory, so that requests for unknown hosts
+    /// create no files.
     pub fn write_to(&self, path: &[u8], root: &[u8], line: &[u8]) -> bool {
         match (&self.0, paths::record_head(path, root, line)) {
             (SinkKind::Queued(user), Some(head)) => user.push(&[&head, path, root, line]),
@@ -208,7 +208,7 @@ impl Writer {
         sink
     }
 
-    /// Standard error, through the writer: it may be a pipe that nothing reads.
+    /// Standard error, through the writer: it may be a pipe without a reader.
     pub fn stderr(&self) -> Sink {
         let make =
             || QueuedLog::new("stderr".into(), true, LogTarget::Stderr, Buffering::default());
@@ -240,7 +240,7 @@ impl Writer {
         })
     }
 
-    /// The log of this name that is in use, or a new one.
+    /// The active log of this name, or a new one.
     fn shared_log(&self, name: &str, make: impl FnOnce() -> QueuedLog) -> Sink {
         let mut logs = lock(&self.shared.logs);
         if let Some(log) = logs.iter().find(|log| log.name == name && log.records) {
@@ -309,13 +309,13 @@ impl Writer {
         lock(&self.shared.logs).iter().filter_map(|log| log.path.clone()).collect()
     }
 
-    /// Writes everything out, buffers too, and waits at most this long. False if something is still
+    /// Writes all pending lines, including buffers, and waits at most this long. False if lines are still
     /// unwritten then.
     pub fn flush(&self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         let logs = {
             let logs = lock(&self.shared.logs);
-            // Nothing would write a log that has already been taken off the list.
+            // A log that has already been taken off the list would not be written.
             logs.iter().for_each(|log| log.due.store(true, SeqCst));
             logs.clone()
         };
@@ -344,7 +344,7 @@ impl Writer {
         self.shared.wake();
         self.shared.queued.notify_all();
         if complete {
-            // It waits for nothing but its own sleep of a millisecond.
+            // The thread waits only for its own sleep of a millisecond.
             let _ = self.coordinator.join();
         }
         let logs = lock(&self.shared.logs);
@@ -397,7 +397,7 @@ mod tests {
         }
     }
 
-    /// Waits until another thread has made something true.
+    /// Waits until a condition set by another thread holds.
     fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
         let until = Instant::now() + LONG;
         while !is_true() {
@@ -450,7 +450,7 @@ mod tests {
         let writer = Writer::start().unwrap();
         let reports = Arc::new(Reports::default());
         writer.set_reporter(reports.clone());
-        // A pipe that nothing reads stands for the disk that hangs.
+        // A pipe without a reader stands for the hanging disk.
         let (mut reader, pipe) = io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
         let stuck = writer.file(Path::new("/stuck"), Some(pipe), Buffering::default());
@@ -553,7 +553,7 @@ mod tests {
             assert!(writer.flush(LONG));
             sink.write(b"late\n");
             handed.write(b"late\n");
-            // What the old file still gets is read below, by its new name.
+            // Further lines of the old file are read below, by its new name.
             let old = |name: &str| dir.path(&format!("{name}.{round}"));
             std::fs::rename(dir.path("log"), old("log")).unwrap();
             std::fs::rename(dir.path("handed"), old("handed")).unwrap();

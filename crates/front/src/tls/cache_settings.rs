@@ -1,4 +1,4 @@
-//! `ssl_session_cache` and `ssl_ocsp_cache`: the settings. What they lead to is in `conf.rs`.
+//! `ssl_session_cache` and `ssl_ocsp_cache`: the settings. The caches are made in `conf.rs`.
 
 use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Size, Value, Word, arity};
 

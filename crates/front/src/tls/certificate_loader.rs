@@ -1,19 +1,21 @@
 //! Certificates and keys whose names have variables: read through `fs` when a connection needs
 //! them, prepared in a pool, and kept. nginx: `ngx_ssl_connection_certificate`.
 //!
-//! What was prepared is used again while the files are the same, which their metadata tell, and mostly
-//! those in memory; `ssl_certificate_cache` allows for not even asking. Both keep bounded numbers.
+//! Prepared certificates are reused while the metadata of the files, usually from memory, are the same;
+//! `ssl_certificate_cache` allows for not even asking. Both keep bounded numbers.
 //!
 //! Called for each handshake of such a server, and for each connection to an upstream server with
 //! such a certificate.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::RandomState;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hashlink::LinkedHashMap;
 use nowait_conf::{
     Arity, Contents, Cx, Diagnostic, NAMED_BYTES_MAX, Node, Paths, Seconds, Setting, Span, Value,
     arity,
@@ -36,7 +38,7 @@ pub type Files = (Bytes, Bytes);
 #[derive(Clone, Copy, Debug)]
 pub struct CertificateCaching {
     caching: Option<Caching>,
-    /// The directive's place, which tells its cache from others.
+    /// The position of the directive, which identifies its cache.
     span: Span,
 }
 
@@ -100,16 +102,19 @@ impl<T> fmt::Debug for Loader<T> {
     }
 }
 
-/// What pairs were made into.
+/// The prepared pairs.
 struct LoadedCertificates<T> {
-    /// Without it, a pair is used only while its files are the same.
+    /// If unset, a pair is used only while its files are the same.
     caching: Option<Caching>,
-    entries: Mutex<HashMap<Files, LoadedEntry<T>>>,
+    /// In the order of their last use.
+    entries: Mutex<LoadedEntries<T>>,
 }
+
+type LoadedEntries<T> = LinkedHashMap<Files, LoadedEntry<T>, RandomState>;
 
 struct LoadedEntry<T> {
     made: T,
-    /// Of the files that it was made of; `None`: one of them had just changed.
+    /// The state of the files that it was made of; `None`: one of them had just changed.
     state: Option<FileStamps>,
     loaded: Instant,
     used: Instant,
@@ -119,23 +124,24 @@ struct LoadedEntry<T> {
 type FileStamps = [Option<Stamp>; 2];
 
 impl<T: Clone> LoadedCertificates<T> {
-    /// What need not be compared with the files.
+    /// Pairs that need no comparison with the files.
     fn cached(&self, files: &Files, now: Instant) -> Option<T> {
         let caching = self.caching.as_ref()?;
         let mut entries = self.entries();
-        let entry = entries.get_mut(files)?;
+        let entry = entries.get(files)?;
         let age = |since| now.saturating_duration_since(since);
         if age(entry.loaded) >= caching.valid || age(entry.used) >= caching.inactive {
             return None;
         }
+        let entry = entries.to_back(files)?;
         entry.used = now;
         Some(entry.made.clone())
     }
 
-    /// What was made of files in this state.
+    /// The pair made of files in this state.
     fn current(&self, files: &Files, state: &FileStamps, now: Instant) -> Option<T> {
         let mut entries = self.entries();
-        let entry = entries.get_mut(files)?;
+        let entry = entries.to_back(files)?;
         if entry.state.as_ref() != Some(state) {
             entries.remove(files);
             return None;
@@ -148,14 +154,12 @@ impl<T: Clone> LoadedCertificates<T> {
         let pairs_max = self.caching.map_or(CURRENT_MAX, |caching| caching.pairs_max);
         let mut entries = self.entries();
         if entries.len() >= pairs_max && !entries.contains_key(&files) {
-            let oldest = entries.iter().min_by_key(|(_, entry)| entry.used);
-            let oldest = oldest.map(|(files, _)| files.clone());
-            oldest.and_then(|oldest| entries.remove(&oldest));
+            entries.pop_front();
         }
         entries.insert(files, LoadedEntry { made, state, loaded: now, used: now });
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<Files, LoadedEntry<T>>> {
+    fn entries(&self) -> MutexGuard<'_, LoadedEntries<T>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,7 +171,7 @@ impl<T: Clone + Send + 'static> Loader<T> {
         Self { paths: cx.paths().clone(), passwords, kept }
     }
 
-    /// What `make` makes of a pair; it is called in a pool.
+    /// The result of `make` for a pair; `make` is called in a pool.
     ///
     /// # Errors
     /// A file can't be used. The text is for the log.
@@ -216,7 +220,7 @@ impl<T: Clone + Send + 'static> Loader<T> {
         Ok(made)
     }
 
-    /// The state of the files of a pair; `None`: there is none that tells whether one changes.
+    /// The state of the files of a pair; `None` if no state would reveal changes.
     async fn state(&self, io: &Io, pair: &Files) -> Option<FileStamps> {
         let mut state = FileStamps::default();
         for (name, state) in [&pair.0, &pair.1].into_iter().zip(&mut state) {
@@ -273,8 +277,8 @@ impl<N> fmt::Debug for NamedPairs<N> {
     }
 }
 
-/// What the servers of one configuration keep; those share it that inherit `ssl_certificate_cache` from
-/// the same place, and have the same passwords.
+/// The caches of one configuration. Servers that inherit `ssl_certificate_cache` from the same place, and
+/// have the same passwords, share a cache.
 #[derive(Default)]
 struct LoaderCaches(BTreeMap<(Span, usize), Arc<LoadedCertificates<Identity>>>);
 
@@ -292,7 +296,7 @@ impl<N: Namespace> NamedPairs<N> {
         Self { texts, loader: Loader { paths: cx.paths().clone(), passwords, kept } }
     }
 
-    /// What variables in the names may show of a client's hello.
+    /// The properties of a client's hello that variables in the names may use.
     ///
     /// # Errors
     /// The server's settings exclude each other.

@@ -1,5 +1,4 @@
-//! `ssl_conf_command`: commands of OpenSSL's configuration (`SSL_CONF_cmd`), as far as what they
-//! change exists here.
+//! `ssl_conf_command`: the supported commands of OpenSSL's configuration (`SSL_CONF_cmd`).
 
 use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Word, arity};
 use nowait_tls::{Ciphers, Groups, Identity, Versions};
@@ -39,7 +38,7 @@ pub struct CommandTarget<'a> {
     pub tickets: &'a mut bool,
     /// Files that replace the certificate of the same type, and its key.
     pub pair: &'a mut (Option<Word>, Option<Word>),
-    /// What the kernel seals; `None`: nothing, of connections to upstream servers.
+    /// The records that the kernel seals; `None` for connections to upstream servers.
     pub kernel: Option<&'a mut KernelUse>,
 }
 
@@ -145,10 +144,10 @@ impl Command {
             None => (true, item.trim_start_matches('+')),
         };
         let is = |other: &str| name.eq_ignore_ascii_case(other);
-        // What is always so here.
+        // Options that are always on.
         const ALWAYS: &[&str] =
             &["NoRenegotiation", "NoEncryptThenMac", "DHSingle", "ECDHSingle", "AntiReplay"];
-        // What never exists here; without consequence for who wants it.
+        // Options that never apply here, and can be accepted without effect.
         const NEVER: &[&str] = &[
             "Bugs",
             "Compression",

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use nowait_conf::{Cx, Diagnostic, Seconds, Span, Word};
+use nowait_conf::{Cx, Diagnostic, Seconds, Word};
 use nowait_tls::KeyLog;
 use nowait_tls::ocsp::{self, Question, Signer};
 use nowait_tls::{
@@ -28,7 +28,7 @@ use super::files::{self, FileName, Passwords};
 use super::kernel::KernelUse;
 use super::key_log::KeyLogFile;
 use super::ocsp::{Asking, ClientOcsp, Responder, Stapling, StatusCache};
-use super::settings::{CipherList, CurveList, Protocols};
+use super::settings::{CipherList, CurveList, Placed, Protocols};
 use super::trust::ClientTrust;
 use super::{Chosen, KeyLogging, OcspCheck};
 use crate::resolver_directives::Resolving;
@@ -43,11 +43,11 @@ const EARLY_DATA_BYTES_MAX: u32 = 16 * 1024;
 nowait_conf::setting_enum! {
     /// `ssl_verify_client`
     pub enum VerifyClient {
-        /// Clients are not asked for certificates.
+        /// Certificates of clients are not requested.
         Off = "off",
         /// A certificate is required.
         On = "on",
-        /// A certificate is verified if there is one.
+        /// A certificate is verified if the client sends one.
         Optional = "optional",
         /// A certificate's issuer need not be known.
         OptionalNoCa = "optional_no_ca",
@@ -57,11 +57,11 @@ nowait_conf::setting_enum! {
 nowait_conf::setting_enum! {
     /// `ssl_ocsp`
     pub enum Ocsp {
-        /// Responders are not asked.
+        /// No check.
         Off = "off",
-        /// They are asked about each certificate of a chain.
+        /// Every certificate of a chain is checked.
         On = "on",
-        /// They are asked about the client's own certificate.
+        /// Only the client's own certificate is checked.
         Leaf = "leaf",
     }
 }
@@ -113,7 +113,7 @@ nowait_conf::directives! {
     /// Whether clients are asked for a certificate. `on`: requests without a valid one are answered
     /// with 400 (`error_page` may name 495 and 496). `optional`: a certificate is verified if there
     /// is one. `optional_no_ca`: its issuer need not be known; the backend has to verify it.
-    ssl_verify_client: VerifyClient = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off | optional | optional_no_ca";
+    ssl_verify_client: Placed<VerifyClient> = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off | optional | optional_no_ca";
     /// Maximum number of intermediate certificates in the chain of a client.
     ssl_verify_depth: usize = "1", in HTTP | SERVER | STREAM | STREAM_SERVER, args "number";
     /// The file with trusted certificates of authorities, in PEM, whose names are sent to clients.
@@ -173,7 +173,7 @@ nowait_conf::directives! {
     ssl_reject_handshake: bool = "off", in HTTP | SERVER | STREAM | STREAM_SERVER, args "on | off";
 }
 
-/// What a protocol adds to the settings.
+/// The parts of the settings that depend on the protocol.
 #[derive(Clone, Debug, Default)]
 pub struct Added {
     /// `ssl_buffer_size`; zero: the largest records.
@@ -182,7 +182,7 @@ pub struct Added {
     pub early_data: bool,
     /// Application protocols in order of preference.
     pub alpn: Vec<Vec<u8>>,
-    /// How names of OCSP responders are resolved.
+    /// The resolver for names of OCSP responders.
     pub resolving: Resolving,
 }
 
@@ -190,19 +190,19 @@ pub struct Added {
 pub struct ServerTls<N> {
     /// The server; `None`: it has no certificate.
     pub server: Option<TlsServer>,
-    /// Its certificates, if their names have variables: then those of `server` are missing.
+    /// The certificates, if their names have variables: then those of `server` are missing.
     pub named: Option<Arc<NamedPairs<N>>>,
     /// `ssl_reject_handshake`
     pub rejects: bool,
     /// `ssl_verify_client`
     pub verify: VerifyClient,
-    /// Who judges certificates of clients; `None`: they are not asked for any.
+    /// The verifier of client certificates; `None`: no certificates are requested.
     pub judge: Option<Arc<ClientTrust>>,
     /// `ssl_ocsp`
     pub ocsp: Option<Arc<ClientOcsp>>,
     /// `ssl_stapling` by responders.
     pub staples: Vec<Arc<Stapling>>,
-    /// How responders are found.
+    /// The resolver for names of responders.
     pub resolving: Resolving,
     /// `ssl_key_log`
     pub key_log: Option<Arc<KeyLogFile>>,
@@ -210,7 +210,7 @@ pub struct ServerTls<N> {
     pub kernel: KernelUse,
 }
 
-// Derived, these would ask the same of the namespace.
+// A derive would require the same of the namespace.
 impl<N> Clone for ServerTls<N> {
     fn clone(&self) -> Self {
         let Self { server, named, rejects, verify, judge, ocsp, .. } = self;
@@ -282,8 +282,8 @@ impl<N> ServerTls<N> {
         Chosen { server, keeps_offers, judge, ocsp, key_log, kernel, kernel_log }
     }
 
-    /// Who judges certificates of clients in this server's requests: without a certificate and
-    /// authorities of its own, the judge of the default server, whose handshakes it shares.
+    /// The verifier of client certificates for requests to this server: without a certificate and
+    /// authorities of its own, that of the default server, whose handshakes it shares.
     pub fn judge_or_default<'s>(
         &'s self,
         default: impl FnOnce() -> Option<&'s Self>,
@@ -302,7 +302,7 @@ impl<N> ServerTls<N> {
     }
 }
 
-/// What servers of one configuration share, and a reload keeps: caches and ticket keys.
+/// State shared by the servers of one configuration, and kept by reloads: caches and ticket keys.
 #[derive(Debug, Default)]
 pub struct SharedTls {
     caches: BTreeMap<String, CacheZone<SessionCache>>,
@@ -389,15 +389,16 @@ impl SslConf {
     ) -> Result<ServerTls<N>, Diagnostic> {
         let mut tls = ServerTls {
             rejects: self.ssl_reject_handshake,
-            verify: self.ssl_verify_client,
+            verify: self.ssl_verify_client.value,
             ..ServerTls::default()
         };
         let pairs = self.pairs()?;
         if pairs.is_empty() && !tls.rejects {
-            // Its requests come by handshakes of other servers, but its authorities are its own.
+            // Requests arrive on connections with other servers' handshakes, but the authorities are its
+            // own.
             let files = [&self.ssl_client_certificate, &self.ssl_trusted_certificate];
             let named = files.iter().any(|file| file.as_ref().and_then(FileName::word).is_some());
-            if named && self.ssl_verify_client != VerifyClient::Off {
+            if named && self.ssl_verify_client.value != VerifyClient::Off {
                 let (_, client_certificates) = self.client_certificates(cx)?;
                 let ocsp = self.client_ocsp(cx, added.resolving)?;
                 tls.judge = client_certificates.map(|wanted| judge(&wanted, ocsp));
@@ -544,14 +545,13 @@ impl SslConf {
         let client = self.ssl_client_certificate.as_ref().and_then(FileName::word);
         let trusted = self.ssl_trusted_certificate.as_ref().and_then(FileName::word);
         let crl = self.ssl_crl.as_ref().and_then(FileName::word);
-        let is_asked = self.ssl_verify_client != VerifyClient::Off;
-        let needs = is_asked && self.ssl_verify_client != VerifyClient::OptionalNoCa;
+        let is_asked = self.ssl_verify_client.value != VerifyClient::Off;
+        let needs = is_asked && self.ssl_verify_client.value != VerifyClient::OptionalNoCa;
         if needs && client.is_none() && trusted.is_none() {
             let error = Diagnostic::emerg(
                 "no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client",
             );
-            let place = self.ssl_certificate.first().map(|FileName(word)| word.span);
-            return Err(error.at(place.unwrap_or(Span::BUILT_IN)).hint(
+            return Err(error.at(self.ssl_verify_client.span).hint(
                 "name the file with the certificates of those who issue certificates to clients",
             ));
         }
@@ -576,12 +576,11 @@ impl SslConf {
         if self.ssl_ocsp == Ocsp::Off {
             return Ok(None);
         }
-        if self.ssl_verify_client == VerifyClient::OptionalNoCa {
-            let place = self.ssl_certificate.first().map(|FileName(word)| word.span);
+        if self.ssl_verify_client.value == VerifyClient::OptionalNoCa {
             return Err(Diagnostic::emerg(
                 "\"ssl_ocsp\" is incompatible with \"ssl_verify_client optional_no_ca\"",
             )
-            .at(place.unwrap_or(Span::BUILT_IN))
+            .at(self.ssl_verify_client.span)
             .hint("use ssl_verify_client optional"));
         }
         let responder = match &self.ssl_ocsp_responder {
@@ -603,7 +602,7 @@ impl SslConf {
         Ok(Some(Arc::new(ClientOcsp { leaf_only, responder, cache, resolving })))
     }
 
-    /// What is stapled to these certificates. What is missing is warned about.
+    /// The OCSP responses to staple to these certificates. Warns about missing ones.
     fn staples(
         &self,
         cx: &mut Cx<'_>,
@@ -664,7 +663,7 @@ impl SslConf {
         Ok(all)
     }
 
-    /// How sessions are resumed.
+    /// The settings of session resumption.
     fn resumption(
         &self,
         cx: &mut Cx<'_>,
@@ -700,7 +699,7 @@ impl SslConf {
         Ok(())
     }
 
-    /// Warns about what has no effect here.
+    /// Warns about settings without effect.
     fn warn(&self, cx: &mut Cx<'_>) {
         let place = self.ssl_certificate.first().map(|FileName(word)| word.span);
         let mut warn = |text: &str, hint: &str| {

@@ -1,7 +1,7 @@
 //! One request and its response on a connection of its own: to issuers of certificates (`https.rs`) and to
 //! OCSP responders (`ocsp.rs`).
 //!
-//! Redirects are not followed. Everything a server may send is bounded in size, and by the caller in time.
+//! Redirects are not followed. The size of a response is limited, and its time by the caller.
 
 use std::fmt;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, io};
 
-use nowait_conf::{Contents, Cx, Diagnostic, Irregular, Node, Setting, Word, arity};
+use nowait_conf::{Contents, Cx, Diagnostic, IrregularFile, Node, Setting, Word, arity};
 use nowait_tls::pem::{self, PrivateKey};
 use nowait_tls::{
     CertificateDer, CertificateRevocationListDer, Error, Identity, TicketKey, Verifier,
@@ -83,7 +83,7 @@ fn os_error(error: &io::Error) -> String {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        _ if Irregular::of(error).is_some() => Irregular::HINT,
+        _ if IrregularFile::of(error).is_some() => IrregularFile::HINT,
         io::ErrorKind::NotFound => {
             "correct the path; a relative one starts at the directory of the configuration file"
         }
@@ -136,7 +136,7 @@ fn load<T>(
     })
 }
 
-/// What to do about a file of an unexpected form.
+/// The hint for a file in an unexpected format.
 fn advice(error: &Error, contents: &[u8]) -> Option<&'static str> {
     match error {
         Error::Password => Some(
@@ -217,7 +217,7 @@ pub fn revocation_lists(
     load(cx, word, "CRL", pem::revocation_lists)
 }
 
-/// What chains are verified against: certificates and lists of files.
+/// The authorities and revocation lists for verifying chains, from files.
 ///
 /// # Errors
 /// A file can't be read, or is malformed.

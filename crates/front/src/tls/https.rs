@@ -1,8 +1,8 @@
-//! Requests that the server makes on its own behalf over HTTPS, to itself by plain HTTP, and what is
-//! needed of the certificates that it gets by them.
+//! Requests that the server makes on its own behalf over HTTPS, or over plain HTTP to itself, and functions
+//! for the certificates that it obtains.
 //!
-//! Called by tasks of their own, never for a client's request. Each request has its own connection;
-//! redirects are not followed.
+//! Called by separate tasks, never for a client's request. Each request has its own connection; redirects
+//! are not followed.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,7 +24,7 @@ use super::{Handshake, files};
 /// Certificates between that of a server and the trusted one, at most.
 const DEPTH_MAX: usize = 8;
 
-/// Where systems keep the certificates of authorities.
+/// Paths of the systems' CA certificates.
 const BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -70,14 +70,14 @@ impl Url {
     }
 }
 
-/// What a request needs.
+/// The dependencies of a request.
 #[derive(Clone)]
 pub struct Means {
     /// Finds the server.
     pub resolver: Resolver,
-    /// How long that may take.
+    /// Time limit of the request.
     pub resolver_timeout: Duration,
-    /// Where handshakes run.
+    /// The pool for handshakes.
     pub pool: Pool,
 }
 
@@ -85,7 +85,7 @@ pub struct Means {
 pub struct HttpsRequest<'a> {
     /// The method.
     pub method: &'static str,
-    /// The type of the body and the body, if there is one.
+    /// Type and content of the body, if any.
     pub body: Option<(&'static str, &'a str)>,
     /// Maximum size of the response's body.
     pub body_bytes_max: usize,
@@ -126,7 +126,7 @@ impl Https {
     /// Sends a request, and receives the response.
     ///
     /// # Errors
-    /// Why there is none, for the log.
+    /// The reason why there is no response, for the log.
     pub async fn fetch(
         &self,
         url: &Url,
@@ -171,10 +171,10 @@ impl Https {
     }
 }
 
-/// What a server at this address has at a path, by HTTP without TLS. The caller bounds the time.
+/// Requests a path from a server by HTTP without TLS. The caller limits the time.
 ///
 /// # Errors
-/// Why there is no response.
+/// The reason why there is no response.
 pub async fn plain(
     address: SocketAddr,
     host: &str,
@@ -194,9 +194,9 @@ pub struct Facts {
     pub authority_key: Vec<u8>,
     /// The contents of its serial number, in DER.
     pub serial: Vec<u8>,
-    /// When it becomes valid.
+    /// The beginning of its validity.
     pub from: SystemTime,
-    /// When it ceases to be valid.
+    /// The end of its validity.
     pub until: SystemTime,
     /// The issuer of the last certificate of the chain.
     pub root: String,

@@ -1,4 +1,4 @@
-//! Sessions whose records the kernel seals (kTLS): which ones, and how they are handed over.
+//! Sessions whose records the kernel seals (kTLS): their choice and hand-over.
 //!
 //! Called by the [layer](super::Tls) of a connection. What is received is opened here all the same:
 //! only sending gains from the kernel, because files need not be read into memory.
@@ -15,7 +15,7 @@ use nowait_tls::{PLAINTEXT_BYTES_MAX, Sealing, SealingCipher, Session, split_rec
 
 use super::io_error;
 
-/// From this length of a file on, the kernel seals without having been asked to. That costs three
+/// From this length of a file on, the kernel seals without being configured to. That costs three
 /// system calls and a cipher in the kernel, which stays as long as the connection; what it saves is a
 /// copy of the file, some 6 µs for 64 KB. A connection that sends files of this size is one for
 /// downloads; on others, the kernel's cipher would have nothing to do.
@@ -33,12 +33,12 @@ static KEYS_REFUSED: AtomicU64 = AtomicU64::new(0);
 /// A missing offer was reported.
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Which connections the kernel seals (`Options KTLS` of `ssl_conf_command`).
+/// The connections that the kernel seals (`Options KTLS` of `ssl_conf_command`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelUse {
     /// None.
     Never,
-    /// Those on which a large file is sent by `sendfile`.
+    /// Connections that send a large file by `sendfile`.
     #[default]
     LargeFiles,
     /// All.
@@ -48,12 +48,12 @@ pub enum KernelUse {
 /// Connections since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelTotals {
-    /// Those that the kernel seals, or has sealed.
+    /// Connections that the kernel seals or has sealed.
     pub offloaded: u64,
-    /// Those that it was to seal, and could not.
+    /// Connections that the kernel could not seal.
     pub fallbacks: u64,
-    /// Those of `offloaded` that were closed because the client asked for new keys (KeyUpdate), which
-    /// kernels before 6.14 cannot use.
+    /// Connections of `offloaded` that were closed because the client requested new keys (KeyUpdate), which
+    /// kernels before 6.14 do not support.
     pub keys_refused: u64,
 }
 
@@ -66,17 +66,17 @@ pub fn totals() -> KernelTotals {
     }
 }
 
-/// Learns what the kernel offers, once per process. In a pool: asked for a cipher, the kernel may load
-/// a module from a disk. Until that is known, connections are sealed here.
+/// Detects the kernel's ciphers, once per process. Runs in a pool, because the kernel may load a module
+/// from a disk. Until the result is known, connections are sealed in the process.
 pub(super) async fn learn(pool: &Pool) {
     if OFFER.get().is_none() {
         let ask = || *OFFER.get_or_init(|| ktls::probe().unwrap_or_default());
-        // If the pool has no room, the next connection asks.
+        // If the pool is full, the next connection tries again.
         let _ = blocking(pool, ask).await;
     }
 }
 
-/// As [`learn`], without waiting for it.
+/// Like [`learn`], without waiting for it.
 pub(super) fn learn_meanwhile(pool: &Pool) {
     static ASKED: AtomicBool = AtomicBool::new(false);
     if OFFER.get().is_none() && !ASKED.swap(true, Relaxed) {
@@ -88,7 +88,7 @@ pub(super) fn learn_meanwhile(pool: &Pool) {
     }
 }
 
-/// Reports, once, that the kernel cannot do what the configuration asks for.
+/// Reports, once, that the kernel does not support the configured sealing.
 pub(super) fn report_missing(log: &ResolverLog) {
     if OFFER.get().is_some_and(|offer| !offer.is_any()) && !REPORTED.swap(true, Relaxed) {
         log(format_args!(
@@ -101,11 +101,11 @@ pub(super) fn report_missing(log: &ResolverLog) {
 /// The kernel's part in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kernel {
-    /// None, for good.
+    /// Never sealed by the kernel.
     None,
-    /// To be asked for it when it is time.
+    /// To be sealed by the kernel later.
     Wanted(KernelUse),
-    /// It seals.
+    /// Sealed by the kernel.
     Seals,
 }
 
@@ -133,22 +133,21 @@ impl Kernel {
             FALLBACKS.fetch_add(1, Relaxed);
             return Ok(false);
         }
-        // From here on there is no way back. What has worked when the kernel was asked fails now only
-        // if the kernel has no memory.
+        // From here on, the connection can't return to sealing in the process. Since the detection has
+        // succeeded, this fails only if the kernel has no memory.
         *self = Kernel::Seals;
         OFFLOADED.fetch_add(1, Relaxed);
         let keys = session.offload(offer.rekeys).map_err(io_error)?;
         let sealed = seal(socket, &keys);
         if sealed.is_err() {
-            // No record can tell the peer: sealing is the kernel's.
+            // The peer can't be notified by a record, because the kernel seals.
             session.end(&mut Vec::new());
         }
         sealed.map(|()| true)
     }
 }
 
-/// Sends a record of the session's own. See
-/// [`Layer::transmit`](nowait_runtime::net::Layer::transmit).
+/// Sends a record made by the session. See [`Layer::transmit`](nowait_runtime::net::Layer::transmit).
 pub(super) fn transmit(
     session: &mut Session,
     socket: BorrowedFd<'_>,
@@ -166,12 +165,12 @@ pub(super) fn transmit(
     Ok(len)
 }
 
-/// The client has asked for new keys in vain.
+/// The client has requested new keys, which can't be used.
 pub(super) fn keys_refused() {
     KEYS_REFUSED.fetch_add(1, Relaxed);
 }
 
-/// The largest number of records that this many bytes of one call are in.
+/// The maximum number of records for this many bytes of one call.
 pub(super) fn records(bytes: u64) -> u64 {
     bytes / PLAINTEXT_BYTES_MAX as u64 + 1
 }

@@ -4,12 +4,13 @@
 //! rustls hands secrets over in the middle of a handshake, on a loop. They wait in memory until the
 //! handshake is done; then a task appends them to the file in a pool.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use data_encoding::HEXLOWER;
 use nowait_conf::Contents;
 use nowait_resolver::ResolverLog;
 use nowait_runtime::pool::{Class, Op, Pool};
@@ -18,7 +19,7 @@ use nowait_tls::KeyLog;
 
 use crate::log::OsError;
 
-/// Secrets that wait for a slow disk, at most; further ones are lost.
+/// Maximum number of secrets that wait for a slow disk; further ones are lost.
 const PENDING_BYTES_MAX: usize = 1 << 20;
 
 /// A file for secrets.
@@ -43,13 +44,7 @@ impl fmt::Debug for KeyLogFile {
 impl KeyLog for KeyLogFile {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let mut line = Contents::new(Vec::new());
-        let hex = |bytes: &[u8]| {
-            bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-                // Writing to a string cannot fail.
-                let _ = write!(text, "{byte:02x}");
-                text
-            })
-        };
+        let hex = |bytes: &[u8]| HEXLOWER.encode(bytes);
         line.extend_from_slice(
             format!("{label} {} {}\n", hex(client_random), hex(secret)).as_bytes(),
         );
@@ -62,7 +57,7 @@ impl KeyLog for KeyLogFile {
 }
 
 impl KeyLogFile {
-    /// One at this path.
+    /// A log at this path.
     pub fn new(path: PathBuf) -> Self {
         Self { path, state: Mutex::default() }
     }
@@ -97,7 +92,7 @@ impl KeyLogFile {
         }));
     }
 
-    /// What waits; `None`: nothing does any more.
+    /// The pending secrets; `None` if there are none.
     fn take(&self, log: &ResolverLog) -> Option<Contents> {
         let mut state = self.lock();
         let lost = std::mem::take(&mut state.lost);

@@ -48,22 +48,22 @@ use self::trust::{ClientTrust, Verdicts};
 /// 18 KB until the client's hello is complete, and about 20 KB then.
 pub const HANDSHAKES_MAX: usize = 4096;
 
-/// How a handshake is made.
+/// The context of a handshake.
 #[derive(Clone, Debug)]
 pub struct Handshake {
     /// Maximum time from the first byte to the last.
     pub timeout: Duration,
-    /// Where long steps run.
+    /// The pool for long steps.
     pub pool: Pool,
-    /// The client's number in the pool, so that one client cannot have all of it.
+    /// The client's number in the pool, so that one client cannot occupy all threads.
     pub client: u64,
 }
 
-/// Why a handshake failed. The connection is only fit for closing, except with
+/// The reason why a handshake failed. The connection can only be closed, except after
 /// [`HandshakeError::PlainHttp`].
 #[derive(Debug)]
 pub enum HandshakeError {
-    /// The client speaks plain HTTP; this is what it sent.
+    /// The client uses plain HTTP and has sent these bytes.
     PlainHttp(Vec<u8>),
     /// The protocol failed; the peer was told.
     Tls(Error),
@@ -71,13 +71,13 @@ pub enum HandshakeError {
     Io(io::Error),
     /// The pool takes no more work, or is shut down.
     Pool(PoolError),
-    /// No server wants this client.
+    /// No server accepts this client.
     Rejected,
     /// The certificate that variables name can't be used; the text is for the log.
     Certificate(String),
-    /// An issuer has validated this name: such a connection carries nothing else (RFC 8737, 4).
+    /// An issuer has validated this name; such a connection carries no application data (RFC 8737, 4).
     Validated(String),
-    /// An issuer, or another client that speaks its protocol, asks for a name of which no validation is pending.
+    /// An issuer, or another client with its protocol, asks for a name without a pending validation.
     NotValidated(String),
 }
 
@@ -119,7 +119,7 @@ impl From<io::Error> for HandshakeError {
 pub struct Tls {
     session: Session,
     offered: Option<Box<ClientOffer>>,
-    /// What responders say of the client's certificate.
+    /// The OCSP status of the client's certificate.
     status: Cell<Result<(), Distrust>>,
     verdicts: Verdicts,
     kernel: Kernel,
@@ -131,8 +131,8 @@ impl Tls {
         Self { session, offered, status, verdicts, kernel: Kernel::None }
     }
 
-    /// What the client's certificate is worth to the server of the handshake; `None`: it presented none.
-    /// For requests, see [`verdict`](Self::verdict).
+    /// The verification result of the client's certificate by the server of the handshake; `None` without a
+    /// certificate. For requests, see [`verdict`](Self::verdict).
     fn trust(&self) -> Option<Result<(), Distrust>> {
         self.session.trust().map(|trust| trust.and(self.status.get()))
     }
@@ -142,15 +142,14 @@ impl Tls {
         &self.session
     }
 
-    /// What the client has offered, if [`Chosen`] says so.
+    /// The client's offer, if [`Chosen`] requests it.
     pub fn offered(&self) -> Option<&ClientOffer> {
         self.offered.as_deref()
     }
 }
 
 impl Tls {
-    /// What is known of a session with a server before it begins: for variables in the names of
-    /// certificates.
+    /// The properties of a session known before it begins, for variables in the names of certificates.
     pub(crate) fn expected(hello: &Hello, server: &TlsServer) -> Result<Self, HandshakeError> {
         let session = hello.expected(server)?;
         Ok(Self::new(session, Some(Box::new(hello.offered()))))
@@ -163,33 +162,33 @@ pub struct Chosen {
     pub server: TlsServer,
     /// Keep what the client offers: variables show it.
     pub keeps_offers: bool,
-    /// Who judges the client's certificate; `None`: it is not asked for one.
+    /// The verifier of the client's certificate; `None`: no certificate is requested.
     pub judge: Option<Arc<ClientTrust>>,
-    /// Responders are asked about the client's certificate (`ssl_ocsp`).
+    /// The client's certificate is checked by OCSP (`ssl_ocsp`).
     pub ocsp: Option<OcspCheck>,
-    /// Where secrets are written (`ssl_key_log`).
+    /// The log of secrets (`ssl_key_log`).
     pub key_log: Option<KeyLogging>,
-    /// What the kernel seals.
+    /// The connections that the kernel seals.
     pub kernel: KernelUse,
-    /// Takes the warning that the kernel does not do what was asked for.
+    /// Reports the warning that the kernel does not support the configured sealing.
     pub kernel_log: Option<ResolverLog>,
 }
 
-/// A file for secrets, and what it takes to write it.
+/// A file for secrets, and the means to write it.
 pub struct KeyLogging {
     /// The file.
     pub file: Arc<KeyLogFile>,
-    /// Where it is written.
+    /// The pool for writing it.
     pub pool: Pool,
     /// Takes errors.
     pub log: ResolverLog,
 }
 
-/// Asks responders about the certificate of a client.
+/// Checks the certificate of a client by OCSP.
 pub struct OcspCheck {
     /// The settings.
     pub of: Arc<ClientOcsp>,
-    /// What it takes.
+    /// The means of OCSP requests.
     pub asking: Asking,
 }
 
@@ -208,8 +207,8 @@ impl Layer for Tls {
         Ok(OpenProgress { consumed, written, ended: stop == Stop::Ended })
     }
 
-    fn seal(&mut self, plain: &[&[u8]], output: &mut Vec<u8>) -> io::Result<()> {
-        self.session.seal(plain, output).map_err(io_error)
+    fn seal(&mut self, plain: &[&[u8]], output: &mut Vec<u8>, at: usize) -> io::Result<usize> {
+        self.session.seal_over(plain, output, at).map_err(io_error)
     }
 
     fn end(&mut self, output: &mut Vec<u8>) {
@@ -290,11 +289,13 @@ pub async fn accept(
     };
     let offered = keeps_offers.then(|| Box::new(hello.offered()));
     let (session, input) = hello.begin(&server)?;
-    let completed = wire.complete(session, offered, input).await;
+    // A message of the kernel's could not follow it.
+    let keeps = kernel != KernelUse::Always;
+    let completed = wire.complete(session, offered, input, keeps).await;
     if let Some(KeyLogging { file, pool, log }) = key_log {
         file.flush(&pool, &log);
     }
-    let (mut tls, input) = completed?;
+    let Completed { mut tls, input, output } = completed?;
     tls.kernel = Kernel::Wanted(kernel);
     tls.verdicts = Verdicts::of(judge.as_deref());
     match kernel {
@@ -310,14 +311,14 @@ pub async fn accept(
         kernel::report_missing(&log);
     }
     if let Some(check) = ocsp {
-        // Until a handshake with early data is complete, there is nothing to ask about: then the
-        // certificate is not trusted.
+        // Until a handshake with early data is complete, there is no certificate to check, and none is
+        // trusted.
         tls.status.set(Err(FAILED));
         if !tls.session.is_handshaking() {
             tls.status.set(check.of.check(tls.session.path(), &check.asking).await);
         }
     }
-    stream.set_layer(Box::new(tls), &input);
+    stream.set_layer_behind(Box::new(tls), &input, output);
     Ok(())
 }
 
@@ -329,11 +330,11 @@ async fn validate(wire: &Wire<'_>, hello: Hello) -> HandshakeError {
         return HandshakeError::NotValidated(name);
     };
     let completed = match hello.begin(&server) {
-        Ok((session, input)) => wire.complete(session, None, input).await,
+        Ok((session, input)) => wire.complete(session, None, input, false).await,
         Err(error) => return error.into(),
     };
     match completed {
-        Ok((mut tls, _)) => {
+        Ok(Completed { mut tls, .. }) => {
             let mut end = Vec::new();
             tls.end(&mut end);
             wire.send_alert(end).await;
@@ -352,9 +353,19 @@ pub async fn connect(
     session: Session,
     handshake: &Handshake,
 ) -> Result<(), HandshakeError> {
-    let (tls, input) = Wire::new(stream, handshake).complete(session, None, Vec::new()).await?;
+    let wire = Wire::new(stream, handshake);
+    let Completed { tls, input, .. } = wire.complete(session, None, Vec::new(), false).await?;
     stream.set_layer(Box::new(tls), &input);
     Ok(())
+}
+
+/// A complete handshake.
+struct Completed {
+    tls: Tls,
+    /// Received behind it.
+    input: Vec<u8>,
+    /// Its last messages, if they were not sent.
+    output: Vec<u8>,
 }
 
 /// A connection during its handshake.
@@ -390,12 +401,16 @@ impl Wire<'_> {
         let _ = self.send(alert).await;
     }
 
+    /// `keeps`: with TLS 1.3, the last messages, which are tickets, are not sent if data of the next protocol have
+    /// come already: they can leave with the answer. With TLS 1.2, a client that sends data before the end of the
+    /// handshake still waits for that.
     async fn complete(
         &self,
         mut session: Session,
         offered: Option<Box<ClientOffer>>,
         mut input: Vec<u8>,
-    ) -> Result<(Tls, Vec<u8>), HandshakeError> {
+        keeps: bool,
+    ) -> Result<Completed, HandshakeError> {
         let mut slow = false;
         loop {
             let mut output = Vec::new();
@@ -420,19 +435,22 @@ impl Wire<'_> {
                     return Err(error.into());
                 }
             };
-            self.send(output).await?;
             input.drain(..opened.consumed);
             slow = opened.stop == Stop::Slow;
             let complete = !session.is_handshaking();
+            if keeps && complete && opened.stop == Stop::Room && session.is_tls13() {
+                return Ok(Completed { tls: Tls::new(session, offered), input, output });
+            }
+            self.send(output).await?;
             match opened.stop {
                 Stop::Slow => {}
-                // Data of the next protocol follows at once; or there is none yet.
+                // Data of the next protocol may follow at once.
                 Stop::Room => break,
                 Stop::Input if complete => break,
                 Stop::Input => input.extend_from_slice(&self.receive().await?),
                 Stop::Ended => return Err(Error::Eof.into()),
             }
         }
-        Ok((Tls::new(session, offered), input))
+        Ok(Completed { tls: Tls::new(session, offered), input, output: Vec::new() })
     }
 }

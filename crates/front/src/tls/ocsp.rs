@@ -1,15 +1,16 @@
-//! Asking OCSP responders: about certificates of clients (`ssl_ocsp`), and for responses to be stapled
-//! (`ssl_stapling`). nginx: `ngx_event_openssl_stapling.c`.
+//! OCSP requests: for certificates of clients (`ssl_ocsp`), and for responses to staple (`ssl_stapling`).
+//! nginx: `ngx_event_openssl_stapling.c`.
 //!
-//! Certificates of clients are asked about after the handshake and before anything else. Responses
-//! to be stapled are fetched by tasks of their own, which handshakes start but never wait for.
+//! Certificates of clients are checked right after the handshake. Responses to staple are fetched by
+//! separate tasks, which handshakes start but never wait for.
 
-use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::RandomState;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use hashlink::LinkedHashMap;
 use nowait_resolver::{Resolver, ResolverLog};
 use nowait_runtime::pool::{Class, Op, Pool};
 use nowait_runtime::spawn;
@@ -47,7 +48,7 @@ impl Responder {
     /// Reads a URL.
     ///
     /// # Errors
-    /// Why it is none; the text precedes the words `in OCSP responder`.
+    /// The reason why the URL is invalid; the text precedes `in OCSP responder`.
     pub fn parse(url: &str) -> Result<Self, &'static str> {
         let prefix = url.get(..7).filter(|prefix| prefix.eq_ignore_ascii_case("http://"));
         prefix.ok_or("invalid URL prefix")?;
@@ -77,20 +78,20 @@ impl Responder {
     }
 }
 
-/// What it takes to ask.
+/// The means of requests.
 pub struct Asking {
     /// Finds the responder.
     pub resolver: Resolver,
-    /// Where signatures are checked.
+    /// The pool for checking signatures.
     pub pool: Pool,
-    /// Where files are written.
+    /// The pool for writing files.
     pub files: Pool,
     /// Takes errors.
     pub log: ResolverLog,
 }
 
 impl Asking {
-    /// Asks a responder; returns its response, and what it says.
+    /// Sends a request to a responder; returns its response, raw and parsed.
     async fn ask(
         &self,
         responder: &Responder,
@@ -134,22 +135,18 @@ impl Asking {
     }
 }
 
-/// Statuses of certificates, until there may be newer ones (`ssl_ocsp_cache`).
+/// Statuses of certificates, until their next update (`ssl_ocsp_cache`).
 #[derive(Debug)]
 pub struct StatusCache {
     entries_max: usize,
     state: Mutex<Statuses>,
 }
 
-#[derive(Debug, Default)]
-struct Statuses {
-    all: HashMap<Vec<u8>, (Status, SystemTime)>,
-    /// Oldest first.
-    order: VecDeque<Vec<u8>>,
-}
+/// Oldest first.
+type Statuses = LinkedHashMap<Vec<u8>, (Status, SystemTime), RandomState>;
 
 impl StatusCache {
-    /// One of this size.
+    /// A cache of this size.
     pub fn new(bytes: u64) -> Self {
         let entries_max = usize::try_from(bytes / ENTRY_BYTES).unwrap_or(usize::MAX);
         Self { entries_max: entries_max.max(1), state: Mutex::default() }
@@ -160,11 +157,8 @@ impl StatusCache {
         if std::ptr::eq(self, other) {
             return;
         }
-        let state = std::mem::take(&mut *other.lock());
-        for id in state.order {
-            if let Some((status, until)) = state.all.get(&id) {
-                self.put(id, *status, *until);
-            }
+        for (id, (status, until)) in std::mem::take(&mut *other.lock()) {
+            self.put(id, status, until);
         }
     }
 
@@ -174,40 +168,37 @@ impl StatusCache {
 
     fn get(&self, id: &[u8], now: SystemTime) -> Option<Status> {
         let state = self.lock();
-        state.all.get(id).filter(|(_, until)| now < *until).map(|(status, _)| *status)
+        state.get(id).filter(|(_, until)| now < *until).map(|(status, _)| *status)
     }
 
     fn put(&self, id: Vec<u8>, status: Status, until: SystemTime) {
         let mut state = self.lock();
-        if state.all.insert(id.clone(), (status, until)).is_none() {
-            state.order.push_back(id);
+        state.insert(id, (status, until));
+        if state.len() > self.entries_max {
+            state.pop_front();
         }
-        while state.order.len() > self.entries_max
-            && let Some(oldest) = state.order.pop_front()
-        {
-            state.all.remove(&oldest);
-        }
+        debug_assert!(state.len() <= self.entries_max, "it grows by one at a time");
     }
 }
 
 /// `ssl_ocsp`: whether certificates of clients are revoked.
 #[derive(Debug)]
 pub struct ClientOcsp {
-    /// Only the client's own certificate is asked about.
+    /// Only the client's own certificate is checked.
     pub leaf_only: bool,
-    /// `None`: the one that each certificate names.
+    /// `None`: the responder named by each certificate.
     pub responder: Option<Responder>,
     /// `ssl_ocsp_cache`
     pub cache: Option<Arc<StatusCache>>,
-    /// How names of responders are resolved.
+    /// The resolver for names of responders.
     pub resolving: Resolving,
 }
 
 impl ClientOcsp {
-    /// Asks about a path that leads from a client's certificate to a trusted one.
+    /// Checks a path from a client's certificate to a trusted one.
     ///
     /// # Errors
-    /// Why it is not trusted.
+    /// The reason why it is not trusted.
     pub(super) async fn check(
         &self,
         path: &[CertificateDer<'static>],
@@ -265,21 +256,21 @@ impl ClientOcsp {
     }
 }
 
-/// A certificate whose status is stapled (`ssl_stapling`), and where it comes from.
+/// A certificate whose status is stapled (`ssl_stapling`), and the source of the status.
 pub struct Stapling {
     /// The certificate.
     pub identity: Identity,
-    /// Its file.
+    /// The file.
     pub name: String,
-    /// What is asked.
+    /// The request.
     pub question: Question,
-    /// Who is asked.
+    /// The responder.
     pub responder: Responder,
     /// `ssl_stapling_verify`
     pub signer: Signer,
-    /// How the responder's name is resolved.
+    /// The resolver for the responder's name.
     pub resolving: Resolving,
-    /// When the responder may be asked again, in seconds since 1970.
+    /// The time of the next request, in seconds since 1970.
     pub due: AtomicU64,
 }
 
@@ -294,11 +285,11 @@ fn seconds(time: SystemTime) -> u64 {
 }
 
 impl Stapling {
-    /// Starts a task that asks for a newer response, if it is time; `asking` is called only then.
+    /// Starts a task that fetches a newer response when due; `asking` is called only then.
     pub(super) fn refresh(self: &Arc<Self>, asking: impl FnOnce() -> Asking) {
         let now = seconds(SystemTime::now());
         let due = self.due.load(Ordering::Relaxed);
-        // No matter what becomes of the attempt, the next one is made after the pause.
+        // After a failure, too, the next attempt is made after the pause.
         let next = now + PAUSE_S;
         if due > now
             || self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_err()
@@ -370,6 +361,6 @@ mod tests {
         next.adopt(&cache);
         assert_eq!((next.get(&[17], now), next.get(&[19], now)), (None, Some(Status::Good)));
         next.adopt(&next);
-        assert_eq!(next.lock().order.len(), 2);
+        assert_eq!(next.lock().len(), 2);
     }
 }

@@ -1,11 +1,36 @@
-//! Settings in OpenSSL's words that servers and clients have in common: protocol versions, cipher
-//! suites, groups.
+//! Settings in OpenSSL's notation that servers and clients share: protocol versions, cipher suites, groups.
 //!
-//! What OpenSSL has and does not exist here is reported where it is written: as a warning if
-//! something remains, otherwise as an error.
+//! OpenSSL's values that do not exist here are reported: as a warning if other values remain, otherwise as
+//! an error.
 
-use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
+use std::fmt;
+
+use nowait_conf::{Cx, Diagnostic, Node, Setting, Span, arity};
 use nowait_tls::{Ciphers, Groups, Versions};
+
+/// A setting, and where it stands: for errors about what it needs besides.
+#[derive(Clone, Copy)]
+pub struct Placed<T> {
+    /// The setting.
+    pub value: T,
+    /// The name of its directive.
+    pub span: Span,
+}
+
+/// The value alone: settings that are otherwise alike are built once, wherever they stand.
+impl<T: fmt::Debug> fmt::Debug for Placed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+impl<T: Setting> Setting for Placed<T> {
+    const ARITY: arity::Arity = T::ARITY;
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        Ok(Self { value: T::parse(node, cx)?, span: node.name.span })
+    }
+}
 
 /// Names in a warning; further ones are counted.
 const NAMED_MAX: usize = 4;
@@ -45,7 +70,8 @@ impl Protocols {
         }
         if !absent.is_empty() {
             let text = format!("{} in \"{}\" ignored: not secure", list(&absent), node.name);
-            cx.report(Diagnostic::warn(text).at(node.span).hint("the line works without"));
+            let hint = format!("remove {}; the others stay", absent.join(" "));
+            cx.report(Diagnostic::warn(text).at(node.span).hint(hint));
         }
         Ok(Self { words, versions })
     }

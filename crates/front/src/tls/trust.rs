@@ -1,4 +1,4 @@
-//! What decides about certificates of clients, and what was decided about that of a connection.
+//! Verifiers of client certificates, and the verdicts about a connection's certificate.
 //!
 //! A verdict belongs to the judge that gave it: authorities, revocation lists, depth, and OCSP.
 //! Connections outlive reloads, and carry requests for several servers, so each request asks for the
@@ -17,25 +17,25 @@ use nowait_tls::{CertificateDer, Distrust, Role, Verifier};
 use super::ocsp::{Asking, ClientOcsp, Responder};
 use super::{HandshakeError, Tls};
 
-/// Verdicts that a connection remembers besides that of its handshake. A client that goes back and forth
-/// between more servers with other judges has its chain verified more often.
+/// Verdicts that a connection caches besides that of its handshake. If a client alternates between more
+/// servers with different judges, its chain is verified again.
 const OTHERS_MAX: usize = 4;
 
-/// What a judge consists of.
+/// The parts of a judge.
 #[derive(PartialEq, Eq)]
 struct TrustContents {
     verifier: [u8; 32],
-    /// Whether only the client's own certificate is asked about, and whom.
+    /// Whether OCSP checks only the client's own certificate, and the responder.
     ocsp: Option<(bool, Option<Responder>)>,
 }
 
-/// Tells judges apart.
+/// Identifies the judge.
 #[derive(Clone)]
 pub(super) struct TrustIdentity(Arc<TrustContents>);
 
 impl TrustIdentity {
-    /// Whether both are the same. Equal ones of different generations become one, so that the next look
-    /// is at their addresses only.
+    /// Whether both judges are equal. Equal judges of different generations are merged, so that the next
+    /// comparison needs only their addresses.
     fn is(&mut self, other: &Self) -> bool {
         if Arc::ptr_eq(&self.0, &other.0) {
             return true;
@@ -62,7 +62,7 @@ impl fmt::Debug for ClientTrust {
 }
 
 impl ClientTrust {
-    /// One that verifies chains, and then asks responders.
+    /// A judge that verifies chains, and then checks them by OCSP.
     pub fn new(verifier: Arc<Verifier>, ocsp: Option<Arc<ClientOcsp>>) -> Self {
         let asks = ocsp.as_ref().map(|ocsp| (ocsp.leaf_only, ocsp.responder.clone()));
         let identity =
@@ -91,14 +91,14 @@ impl ClientTrust {
     }
 }
 
-/// What a judge says of a connection's client.
+/// The verdict of a judge about a connection's client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ClientVerdict {
-    /// It presented no certificate, or was not asked for one.
+    /// The client presented no certificate, or none was requested.
     NoCertificate,
     /// This.
     Given(Result<(), Distrust>),
-    /// Nothing yet.
+    /// Not verified yet.
     Pending,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for Verdicts {
 }
 
 impl Verdicts {
-    /// Those of a handshake with this judge; `None`: it did not ask for a certificate.
+    /// The verdicts of a handshake with this judge; `None`: it requested no certificate.
     pub(super) fn of(judge: Option<&ClientTrust>) -> Self {
         let handshake = RefCell::new(judge.map(|judge| judge.identity.clone()));
         Self { handshake, others: RefCell::default() }
@@ -126,7 +126,7 @@ impl Verdicts {
 }
 
 impl Tls {
-    /// Whether the handshake was made with this judge, so that another one would lead to the same.
+    /// Whether the handshake was made with this judge, so that another one would have the same result.
     pub fn is_of(&self, judge: Option<&ClientTrust>) -> bool {
         match (&mut *self.verdicts.handshake.borrow_mut(), judge) {
             (Some(own), Some(judge)) => own.is(&judge.identity),
@@ -135,9 +135,9 @@ impl Tls {
         }
     }
 
-    /// What a judge says of the client.
+    /// The verdict of a judge.
     pub fn verdict(&self, judge: &ClientTrust) -> ClientVerdict {
-        // Without one, the handshake is not complete, or had no certificate.
+        // Without a chain, the handshake is incomplete or had no certificate.
         let Some(own) = self.trust() else { return ClientVerdict::NoCertificate };
         if self.is_of(Some(judge)) {
             return ClientVerdict::Given(own);

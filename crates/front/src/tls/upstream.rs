@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use bytes::Bytes;
-use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Span, Word, arity};
+use nowait_conf::{Arity, Cx, Diagnostic, Node, Setting, Word, arity};
 use nowait_runtime::fs::Io;
 use nowait_runtime::net::{Address, Stream};
 use nowait_tls::{ClientSettings, Error, Groups, Identity, Session, TlsClient};
@@ -25,17 +25,17 @@ use nowait_variables::{Complex, Namespace, Subject};
 use super::certificate_loader::{CertificateCaching, Files, Loader};
 use super::commands::{self, Command, CommandTarget};
 use super::files::{self, FileName, Passwords};
-use super::settings::{CipherList, Protocols};
+use super::settings::{CipherList, Placed, Protocols};
 use super::{Handshake, HandshakeError};
 use crate::log::OsError;
 
-/// Servers whose sessions are kept for reuse; the one known for longest makes room.
+/// Maximum number of servers whose sessions are kept for reuse; the oldest is dropped first.
 const SERVERS_MAX: usize = 256;
 
-/// Keys of the hashes that tell connections apart: requests may choose the names.
+/// Keys of the hashes that identify connections: requests may choose the names.
 static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// Tells settings with variables in the names of certificates from those of other generations.
+/// Distinguishes settings with variables in the names of certificates from those of other generations.
 static VARIABLE: AtomicU64 = AtomicU64::new(0);
 
 /// Generates the rows of a module for TLS to its upstream servers, under its prefix, and a function
@@ -72,7 +72,7 @@ macro_rules! upstream_tls_rows {
             /// Controls whether the name is sent to the server (SNI). Addresses are never sent.
             ssl_server_name: bool = "off", in $($context)|+, args "on | off";
             /// Controls whether the server's certificate and name are verified.
-            ssl_verify: $crate::tls::upstream::Verify = "off", in $($context)|+, args "on | off";
+            ssl_verify: $crate::tls::settings::Placed<bool> = "off", in $($context)|+, args "on | off";
             /// Maximum number of intermediate certificates in the chain of the server.
             ssl_verify_depth: u32 = "1", in $($context)|+, args "number";
             /// The file with the certificates of trusted authorities, in PEM.
@@ -145,7 +145,7 @@ pub struct Rows<N> {
     pub ciphers: CipherList,
     pub name: Option<Complex<N>>,
     pub server_name: bool,
-    pub verify: Verify,
+    pub verify: Placed<bool>,
     pub verify_depth: u32,
     pub trusted_certificate: Option<FileName>,
     pub crl: Option<FileName>,
@@ -164,7 +164,7 @@ pub struct FileText<N> {
     text: Complex<N>,
 }
 
-// Derived, these would ask the same of the namespace.
+// A derive would require the same of the namespace.
 impl<N> Clone for FileText<N> {
     fn clone(&self) -> Self {
         Self { word: self.word.clone(), text: self.text.clone() }
@@ -173,7 +173,7 @@ impl<N> Clone for FileText<N> {
 
 impl<N> fmt::Debug for FileText<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // It may be the contents themselves.
+        // The name may be the contents themselves.
         f.write_str("FileText")
     }
 }
@@ -188,8 +188,8 @@ impl<N: Namespace> Setting for FileText<N> {
 }
 
 impl<N: Namespace> Rows<N> {
-    /// The settings; reads the files that they name. Places that inherit the same ones share them,
-    /// and with them the sessions.
+    /// The settings, with the contents of the files that they name. Blocks that inherit the same settings
+    /// share them and their sessions.
     ///
     /// # Errors
     /// A file can't be used, or settings exclude each other.
@@ -203,8 +203,8 @@ impl<N: Namespace> Rows<N> {
         Ok(built)
     }
 
-    /// What equal rows have in common, and no others: files are told apart by the place of the
-    /// directive, which also tells contents apart that must not be shown.
+    /// A key that is equal only for equal rows. Files are identified by the position of the directive,
+    /// which also identifies secret contents.
     fn identity(&self) -> String {
         let Self {
             prefix,
@@ -258,7 +258,7 @@ impl<N: Namespace> Rows<N> {
                     let settings = ClientSettings { identity, ..settings };
                     ClientCertificate::Fixed(Clients::new(client(settings)?))
                 } else {
-                    // What the files will contain is not known: no connection survives a reload.
+                    // The contents of the files are not known in advance: no connection survives a reload.
                     VARIABLE.fetch_add(1, Ordering::Relaxed).hash(&mut hasher);
                     ClientCertificate::Variable(Box::new(Variable {
                         settings,
@@ -270,18 +270,18 @@ impl<N: Namespace> Rows<N> {
             }
         };
         let fingerprint = hasher.finish();
-        let (verifies, name, alpn) = (self.verify.on, self.name, self.alpn);
+        let (verifies, name, alpn) = (self.verify.value, self.name, self.alpn);
         Ok(Arc::new(UpstreamTls { name, alpn, verifies, fingerprint, own }))
     }
 
-    /// Everything but the client's own certificate; adds to the fingerprint what tells connections
-    /// apart.
+    /// Builds all settings except the client's own certificate; adds properties that distinguish
+    /// connections to the fingerprint.
     fn settings(
         &self,
         cx: &mut Cx<'_>,
         hasher: &mut impl Hasher,
     ) -> Result<ClientSettings, Diagnostic> {
-        let verifier = match (&self.verify.on, &self.trusted_certificate) {
+        let verifier = match (&self.verify.value, &self.trusted_certificate) {
             (false, _) => None,
             (true, trusted) => {
                 let trusted = trusted.as_ref().and_then(FileName::word);
@@ -339,32 +339,10 @@ impl<N: Namespace> Rows<N> {
     }
 }
 
-/// `ssl_verify`, and where it stands.
-#[derive(Clone, Copy)]
-pub struct Verify {
-    on: bool,
-    span: Span,
-}
-
-/// The value alone: settings that are otherwise alike are built once, wherever they stand.
-impl fmt::Debug for Verify {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.on.fmt(f)
-    }
-}
-
-impl Setting for Verify {
-    const ARITY: arity::Arity = arity::exactly(1);
-
-    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        Ok(Self { on: <bool as Setting>::parse(node, cx)?, span: node.name.span })
-    }
-}
-
 /// The settings that were built for one configuration.
 struct Built<N>(HashMap<String, Arc<UpstreamTls<N>>>);
 
-// Derived, it would ask the same of the namespace.
+// A derive would require the same of the namespace.
 impl<N> Default for Built<N> {
     fn default() -> Self {
         Self(HashMap::new())
@@ -380,7 +358,7 @@ pub struct UpstreamTls<N> {
     name: Option<Complex<N>>,
     alpn: Vec<Complex<N>>,
     verifies: bool,
-    /// Tells these settings from those of other connections.
+    /// Identifies these settings among those of other connections.
     fingerprint: u64,
     own: ClientCertificate<N>,
 }
@@ -432,7 +410,7 @@ impl Clients {
         Self(Arc::new(ClientsInner { client, servers: Mutex::default() }))
     }
 
-    /// The one for a server.
+    /// The settings for a server.
     fn of(&self, server: &Address) -> TlsClient {
         let mut servers = self.0.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = servers.iter().find(|(known, _)| known == server) {
@@ -447,7 +425,7 @@ impl Clients {
     }
 }
 
-/// What a request wants of its connection: the texts with variables, evaluated.
+/// The properties of a connection that a request requires: the evaluated texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HandshakeParams {
     /// The name to be verified and sent.
@@ -458,12 +436,12 @@ pub struct HandshakeParams {
     files: Option<Files>,
 }
 
-/// Why there is no session with a server.
+/// The reason why there is no session with a server.
 #[derive(Debug)]
 pub enum ConnectFailure {
     /// The handshake failed: the server's fault, or the network's.
     Handshake {
-        /// Why.
+        /// The cause.
         failure: HandshakeError,
         /// The expected name.
         name: Bytes,
@@ -519,7 +497,7 @@ impl fmt::Display for ConnectFailure {
 }
 
 impl<N: Namespace> UpstreamTls<N> {
-    /// What a request wants; `host` is the name of the server if no other one is configured.
+    /// The requirements of a request; `host` is the name of the server unless another one is configured.
     pub fn wish(&self, subject: &N::Subject, host: &Bytes) -> HandshakeParams
     where
         N::Subject: Subject<Namespace = N>,

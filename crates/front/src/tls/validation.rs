@@ -1,8 +1,8 @@
 //! Names that issuers of certificates validate by `tls-alpn-01` (RFC 8737).
 //!
-//! The code that orders certificates publishes here what an issuer is to see; every handshake of the process looks
-//! here, regardless of its server, because an issuer may ask at any listening socket. That is why this state
-//! belongs to the process, and not to a generation of the configuration.
+//! The code that orders certificates publishes responses here. Every handshake of the process checks them,
+//! regardless of its server, because an issuer may connect to any listening socket. Therefore the state belongs to
+//! the process, and not to a generation of the configuration.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +20,12 @@ const PENDING_MAX: usize = 1000;
 /// Whether validations are answered at all. Without it, the protocol is like any other.
 static ANSWERS: AtomicBool = AtomicBool::new(false);
 
-/// What is presented.
+/// The certificate to present.
 static PENDING: Mutex<PendingStatuses> =
     Mutex::new(PendingStatuses { published: 0, by_name: BTreeMap::new() });
 
 struct PendingStatuses {
-    /// How many were ever published: the last one's number.
+    /// The number of the last published certificate.
     published: u64,
     /// By server name, with its number.
     by_name: BTreeMap<String, (u64, TlsServer)>,
@@ -35,12 +35,12 @@ fn pending() -> MutexGuard<'static, PendingStatuses> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Answers validations from now on, or no longer.
+/// Enables or disables answers to validations.
 pub fn set_answers(on: bool) {
     ANSWERS.store(on, Ordering::Relaxed);
 }
 
-/// Whether a client wants to validate a name. RFC 8737, 3: it offers this protocol alone.
+/// Whether a client validates a name. RFC 8737, 3: it offers only this protocol.
 pub(super) fn is_asked(hello: &Hello) -> bool {
     ANSWERS.load(Ordering::Relaxed) && hello.offers_only(PROTOCOL)
 }
@@ -69,8 +69,8 @@ impl Proof {
         TlsServer::new(settings).map(Self)
     }
 
-    /// Presents it to clients that validate `name`, until the result is dropped or another one is published
-    /// for the name.
+    /// Presents the certificate to clients that validate `name`, until the result is dropped or another
+    /// certificate is published for the name.
     ///
     /// # Errors
     /// Too many names are being validated.

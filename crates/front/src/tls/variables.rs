@@ -5,6 +5,7 @@
 
 use std::time::SystemTime;
 
+use data_encoding::HEXLOWER;
 use nowait_tls::Certificate;
 
 use super::Tls;
@@ -15,8 +16,8 @@ use super::trust::{ClientTrust, ClientVerdict};
 pub struct SessionView<'a> {
     /// The session.
     pub tls: &'a Tls,
-    /// Who judges the client's certificate for this server. `None`: the server asks for no certificates,
-    /// and knows of none that another one has asked for.
+    /// The verifier of the client's certificate for this server. `None`: the server requests no
+    /// certificates, and ignores certificates requested by other servers.
     pub judge: Option<&'a ClientTrust>,
 }
 
@@ -110,7 +111,7 @@ facts! {
     /// `$ssl_sigalgs`
     sigalgs(seen) => seen.tls.offered().map(|offered| &*offered.sigalgs);
     /// `$ssl_session_id`
-    session_id(seen) => seen.tls.session().session_id().map(hex);
+    session_id(seen) => seen.tls.session().session_id().map(|id| HEXLOWER.encode(id));
     /// `$ssl_session_reused`
     session_reused(seen) => Some(if seen.tls.session().is_reused() { "r" } else { "." });
     /// `$ssl_early_data`
@@ -160,13 +161,4 @@ facts! {
 fn certificate(seen: SessionView<'_>) -> Option<Certificate<'_>> {
     seen.judge?;
     Certificate::parse(seen.tls.session().peer_certificates().first()?)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -1,4 +1,4 @@
-//! FastCGI 1.0, as the server sees it that asks a responder: one request at a time on a connection.
+//! FastCGI 1.0, the web server's side: one request at a time on a connection.
 //! <https://fastcgi-archives.github.io/FastCGI_Specification.html>
 
 mod record;

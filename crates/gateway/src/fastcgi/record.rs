@@ -44,7 +44,7 @@ pub struct RecordStep {
     pub event: RecordEvent,
 }
 
-/// What records bring.
+/// An event in records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordEvent {
     /// All input is consumed.
@@ -53,7 +53,7 @@ pub enum RecordEvent {
     Stdout(Range<usize>),
     /// The response has ended.
     StdoutEnd,
-    /// A part of what goes to a log: this range of the input, never empty. `last`: its record ends.
+    /// A part of the error stream for a log: this range of the input, never empty. `last`: its record ends.
     Stderr(Range<usize>, bool),
     /// The request has ended, with its protocol status.
     End(u8),
@@ -81,7 +81,7 @@ enum RecordState {
     End(u16, usize),
     /// `true`: of the end.
     Padding(u8, bool),
-    /// Nothing follows.
+    /// No data follows.
     Ended,
 }
 
@@ -110,7 +110,7 @@ impl Records {
     /// The next event in the input. After the end nothing is consumed.
     ///
     /// # Errors
-    /// The mistake of the application. nginx: `ngx_http_fastcgi_process_record`.
+    /// The application's error. nginx: `ngx_http_fastcgi_process_record`.
     pub fn receive(&mut self, input: &[u8]) -> Result<RecordStep, Error> {
         let mut at = 0;
         loop {

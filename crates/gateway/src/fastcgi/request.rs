@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use super::record::{HEADER_BYTES, REQUEST, RecordType, VERSION};
 use crate::ParamForm;
 
-/// Most content of one record that is written, in bytes; the protocol allows 65,535. A multiple of
+/// Maximum size of the content of one record that is written, in bytes; the protocol allows 65,535. A multiple of
 /// eight, to which records are padded.
 pub const CONTENT_BYTES_MAX: usize = 32 * 1024;
 

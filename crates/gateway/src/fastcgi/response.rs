@@ -11,10 +11,10 @@ use super::record::{RecordEvent, RecordStep, RecordType, Records};
 use crate::cgi::of_head;
 use crate::{BodyEvent, BodyStep, Error, HeadEvent, HeadStep};
 
-/// Most bytes of a response's stderr; an application that sends more has lost control.
+/// Maximum number of bytes of a response's stderr; an application that sends more has lost control.
 pub const STDERR_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What the response to a request depends on.
+/// The properties of a request that its response depends on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FastCgiContext {
     /// The method is HEAD: content is of no use.
@@ -42,10 +42,10 @@ pub struct FastCgiResponse {
     has_excess: bool,
 }
 
-/// What is still expected of `stdout` after the head.
+/// The state of `stdout` after the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StdoutContent {
-    /// Anything.
+    /// Any content.
     Any,
     /// This many bytes.
     Known(u64),
@@ -89,7 +89,7 @@ impl FastCgiResponse {
     /// Reads the head into `head`, which must be the same one for all of it.
     ///
     /// # Errors
-    /// The mistake of the application.
+    /// The application's error.
     pub fn receive_head(
         &mut self,
         head: &mut ResponseBuilder,
@@ -143,7 +143,7 @@ impl FastCgiResponse {
     /// Reads what follows the head.
     ///
     /// # Errors
-    /// The mistake of the application.
+    /// The application's error.
     pub fn receive_body(&mut self, input: &[u8]) -> Result<BodyStep, Error> {
         let mut at = 0;
         loop {
@@ -201,7 +201,7 @@ impl FastCgiResponse {
             StdoutContent::Known(left) => {
                 let length = usize::try_from(left).unwrap_or(usize::MAX).min(range.len());
                 self.content = StdoutContent::Known(left - length as u64);
-                // What is too much is reported next.
+                // Excess data is reported next.
                 self.records.give_back(range.len() - length);
                 Some(BodyEvent::Data(range.start..range.start + length))
             }
@@ -218,7 +218,7 @@ impl FastCgiResponse {
         Ok(())
     }
 
-    /// Whether nothing of the response is missing.
+    /// Whether the response is complete.
     fn is_complete(&self) -> bool {
         self.has_excess || self.records.has_ended()
     }
@@ -334,7 +334,7 @@ mod tests {
         let whole = play(asked, input, input.len().max(1));
         for size in 1..input.len().min(40) {
             let mut cut = play(asked, input, size);
-            // What follows may not have come yet.
+            // The following data may not have arrived yet.
             cut.reusable = whole.reusable;
             assert_eq!(cut, whole, "pieces of {size}");
         }

@@ -128,8 +128,7 @@ impl<R: Role> Connection<R> {
         }
     }
 
-    /// DATA that comes after we have reset the stream is no error; anything else is one of a stream
-    /// that is gone.
+    /// DATA after this side has reset the stream is no error; for other closed streams, it is.
     fn data_of_closed(
         &mut self,
         stream: StreamId,

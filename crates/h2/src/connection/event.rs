@@ -1,4 +1,4 @@
-//! What comes out of a connection: events, and fields through a sink.
+//! The output of a connection: events, and fields through a sink.
 
 use std::ops::Range;
 
@@ -19,16 +19,16 @@ pub trait Sink {
     fn field(&mut self, field: &HpackField<'_>);
 }
 
-/// What [`super::Connection::receive`] has found.
+/// The result of [`super::Connection::receive`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiveStep {
     /// Number of consumed bytes of the input.
     pub consumed: usize,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// What has happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The input is consumed.
@@ -62,7 +62,7 @@ pub enum Event {
     Data {
         /// The stream.
         stream: StreamId,
-        /// Where in the input it is; may be empty at the end of the body.
+        /// The range in the input; may be empty at the end of the body.
         range: Range<usize>,
         /// The body ends.
         end: bool,
@@ -72,23 +72,22 @@ pub enum Event {
         /// The stream.
         stream: StreamId,
     },
-    /// The peer has broken the rules of one stream.
+    /// The peer has violated the rules of one stream.
     StreamError {
         /// The stream.
         stream: StreamId,
-        /// How.
+        /// The violation.
         error: StreamError,
-        /// The stream still takes a response, or the rest of it if it has begun, after which it is
-        /// reset with the error's code (RFC 9113 section 8.1.1); the caller responds or calls [`super::Connection::reset`]. Otherwise the stream
-        /// has been reset and is gone.
+        /// The stream still takes a response, or the rest of it if it has begun, after which it is reset with the error's code (RFC 9113 section
+        /// 8.1.1); the caller responds or calls [`super::Connection::reset`]. Otherwise the stream has been reset and is closed.
         answerable: bool,
     },
-    /// The peer has reset the stream, which is gone. [`ErrorCode::REFUSED_STREAM`] guarantees that the
+    /// The peer has reset the stream, which is closed. [`ErrorCode::REFUSED_STREAM`] guarantees that the
     /// peer has not acted on the request; GOAWAY leads to it, too.
     Reset {
         /// The stream.
         stream: StreamId,
-        /// Why.
+        /// The reason.
         code: ErrorCode,
     },
     /// A window for which [`super::Connection::reserve`] had no byte left is open again.
@@ -102,12 +101,12 @@ pub enum Event {
     GoAway {
         /// The last stream that it may have acted on.
         last: StreamId,
-        /// Why.
+        /// The reason.
         code: ErrorCode,
     },
     /// The answer to [`super::Connection::ping`].
     Pong {
-        /// What was sent.
+        /// The payload.
         payload: [u8; 8],
     },
 }

@@ -1,5 +1,5 @@
-//! Field blocks: HEADERS with its CONTINUATION frames is one block, decoded when it is complete and
-//! no matter what becomes of its stream, because later blocks depend on it.
+//! Field blocks: HEADERS with its CONTINUATION frames is one block, decoded when it is complete, in any
+//! state of its stream, because later blocks depend on it.
 
 use super::{Connection, Event, OpenBlock, Role, Sink};
 use crate::Limits;
@@ -12,17 +12,17 @@ use crate::stream::{Remote, StreamState};
 /// Memory for fragments that is kept for the next block, in bytes.
 const KEPT_MAX: usize = 4096;
 
-/// What a block is for.
+/// The purpose of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Request,
     Response,
     Trailers,
-    /// Its stream is beyond the limit.
+    /// The stream is beyond the limit.
     Refused,
-    /// Its stream has ended.
+    /// The stream has ended.
     HalfClosed,
-    /// Its stream is gone, or its fields are not wanted.
+    /// The stream is gone, or its fields are not wanted.
     Dropped,
 }
 
@@ -116,7 +116,7 @@ impl<R: Role> Connection<R> {
         event.map(Some)
     }
 
-    /// What a block that a client has sent is for.
+    /// The purpose of a block sent by a client.
     fn of_request(&mut self, stream: StreamId, end: bool) -> Result<Purpose, ConnectionError> {
         if stream > self.last_remote {
             self.last_remote = stream;
@@ -147,7 +147,7 @@ impl<R: Role> Connection<R> {
         }
     }
 
-    /// What a block that a server has sent is for.
+    /// The purpose of a block sent by a server.
     fn of_response(&mut self, stream: StreamId) -> Result<Purpose, ConnectionError> {
         if stream > self.last_local {
             return Err(ConnectionError::IdleStream(FrameType::Headers));

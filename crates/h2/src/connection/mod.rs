@@ -1,4 +1,4 @@
-//! One connection: what both sides have in common.
+//! One connection: the part common to both sides.
 //!
 //! ```text
 //!  input ──► receive ──► Step { consumed, event } + fields to the caller's Sink
@@ -73,7 +73,7 @@ mod sealed {
     impl Sealed for super::ClientSide {}
 }
 
-/// The protocol state of one connection. See [`crate::server`] and [`crate::client`] for what differs.
+/// The protocol state of one connection. See [`crate::server`] and [`crate::client`] for the differences.
 #[derive(Debug)]
 pub struct Connection<R> {
     limits: Limits,
@@ -93,7 +93,7 @@ pub struct Connection<R> {
     streams: Streams,
     receive: ReceiveWindow,
     send: SendWindow,
-    /// A caller asked for window of the connection, and there was none.
+    /// A caller waits for window of the connection.
     stalled: bool,
     has_settings: bool,
     /// Our settings have been acknowledged.
@@ -219,8 +219,8 @@ impl<R: Role> Connection<R> {
         !self.output.is_empty()
     }
 
-    /// Reports that bytes of [`Event::Data`] are out of the way, so that the peer may send as many
-    /// more. Of a stream that is gone, this has been done already.
+    /// Reports that bytes of [`Event::Data`] were consumed, so that the peer may send as many more. For a
+    /// closed stream, this has been done already.
     pub fn taken(&mut self, stream: StreamId, bytes: usize) {
         let Some(open) = self.streams.get_mut(stream) else { return };
         let bytes = (bytes as u64).min(open.held.into()) as u32;
@@ -253,15 +253,15 @@ impl<R: Role> Connection<R> {
         frames::ping(&mut self.output, payload, false);
     }
 
-    /// The first step of a graceful end: asks the peer to open no more streams. Those that are on
-    /// their way are still served; [`Connection::shutdown`] follows after a round trip (see
+    /// The first step of a graceful end: asks the peer to open no more streams. Streams in
+    /// transit are still served; [`Connection::shutdown`] follows after a round trip (see
     /// [`Connection::ping`]) or a moment.
     pub fn announce_shutdown(&mut self) {
         frames::goaway(&mut self.output, StreamId::MAX, ErrorCode::NO_ERROR);
     }
 
-    /// Takes no more streams; open ones go on. Streams that the peer opens from now on are ignored,
-    /// and the peer knows that it may send them elsewhere.
+    /// Accepts no more streams; open ones continue. Streams that the peer opens from now on are ignored,
+    /// and the peer may send these requests to another server.
     pub fn shutdown(&mut self) {
         self.go_away(ErrorCode::NO_ERROR);
     }
@@ -393,14 +393,14 @@ impl<R: Role> Connection<R> {
         self.announce(StreamId::CONNECTION, increment);
     }
 
-    /// Forgets a stream. What a caller still holds of it no longer counts.
+    /// Removes a stream. Data still held by a caller no longer counts.
     fn forget(&mut self, stream: StreamId) {
         if let Some(gone) = self.streams.remove(stream) {
             self.give_back(gone.held);
         }
     }
 
-    /// Resets a stream and forgets it.
+    /// Resets a stream and removes it.
     fn end_stream(&mut self, stream: StreamId, code: ErrorCode) {
         frames::rst_stream(&mut self.output, stream, code);
         self.streams.note_reset(stream);

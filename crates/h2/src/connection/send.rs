@@ -11,12 +11,12 @@ use crate::frames;
 use crate::hpack::Token;
 use crate::message::is_connection_specific;
 use crate::priority::Priority;
-use crate::stream::{Local, Remote};
+use crate::stream::{Local, Remote, StreamState};
 
-/// Why something can't be sent. Nothing was written.
+/// The reason why a frame can't be sent. No bytes were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendError {
-    /// The stream is gone: reset by the peer, or never there. The caller forgets it.
+    /// The stream is closed: reset by the peer, or never opened. The caller drops it.
     Closed,
     /// Not now: a second head, DATA before the head or after the end. A fault of the caller.
     OutOfOrder,
@@ -36,7 +36,7 @@ impl std::fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// What a head is.
+/// The kind of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadKind {
     Head,
@@ -89,7 +89,7 @@ impl<R: Role> Connection<R> {
     }
 
     /// Resets a stream. A server that has responded before the request's end does so with
-    /// [`ErrorCode::NO_ERROR`]. Nothing happens if the stream is gone.
+    /// [`ErrorCode::NO_ERROR`]. No effect if the stream is closed.
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode) {
         if self.streams.get(stream).is_some() {
             self.end_stream(stream, code);
@@ -121,6 +121,12 @@ impl<R: Role> Connection<R> {
             return None;
         }
         self.streams.next_ready()
+    }
+
+    /// Whether [`next_ready`](Self::next_ready) would find a stream.
+    pub fn has_next(&self) -> bool {
+        let sends = |stream: &StreamState| stream.ready && stream.send.open() > 0;
+        self.send.open() > 0 && self.streams.iter().any(sends)
     }
 
     /// Whether any stream is set ready.
@@ -168,7 +174,7 @@ impl<R: Role> Connection<R> {
 
 /// Writes one head or trailer section.
 ///
-/// Never emitted, no matter what the caller passes: CR, LF or NUL in a value (each becomes a space), white
+/// Never emitted, for any input of the caller: CR, LF or NUL in a value (each becomes a space), white
 /// space at its ends, names that are no tokens, and fields that HTTP/2 does not have (`Connection`,
 /// `Transfer-Encoding`, …).
 #[derive(Debug)]
@@ -193,8 +199,8 @@ impl<R: Role, B: BufMut + AsMut<[u8]>> HeadWriter<'_, R, B> {
         self.checked_field(name, value, false)
     }
 
-    /// Adds a field that must not enter anybody's table. `Authorization`, `Set-Cookie` and short
-    /// cookies never do.
+    /// Adds a field that no HPACK table may hold ("never indexed"). `Authorization`, `Set-Cookie` and short
+    /// cookies are always sent like this.
     pub fn sensitive_field(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
         self.checked_field(name, value, true)
     }

@@ -7,9 +7,9 @@ use crate::hpack::TABLE_SIZE_DEFAULT;
 /// One parameter as it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// Its number.
+    /// The number.
     pub id: u16,
-    /// Its value.
+    /// The value.
     pub value: u32,
 }
 
@@ -41,20 +41,20 @@ impl Setting {
     }
 }
 
-/// What an endpoint's SETTINGS have said so far.
+/// The current settings of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
     /// The largest dynamic table of a sender to it.
     pub header_table_size: u32,
-    /// It accepts pushed streams.
+    /// Accepts pushed streams.
     pub enable_push: bool,
-    /// How many streams it lets its peer open.
+    /// Maximum number of streams opened by its peer.
     pub max_concurrent_streams: u32,
     /// The window of each new stream.
     pub initial_window_size: u32,
     /// The largest frame that it accepts.
     pub max_frame_size: u32,
-    /// It accepts extended CONNECT.
+    /// Accepts extended CONNECT.
     pub enable_connect_protocol: bool,
 }
 

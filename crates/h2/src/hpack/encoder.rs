@@ -1,6 +1,6 @@
 //! Writing field blocks.
 //!
-//! What goes into the table is decided by what repeats. Fields that usually repeat (`server`,
+//! Fields that repeat are inserted into the table. Fields that usually repeat (`server`,
 //! `content-type`, `user-agent`) are inserted at once; fields that often don't (`etag`,
 //! `content-length`, `:path`, names that the static table lacks) when the same one is sent again. So
 //! values that occur once never push out the others. Secrets never enter the table: guesses could be
@@ -11,7 +11,7 @@ use bytes::BufMut;
 use super::table::DynamicTable;
 use super::{TABLE_SIZE_DEFAULT, Token, huffman, integer, static_table};
 
-/// The encoder's table never exceeds this, no matter what the peer allows.
+/// Maximum size of the encoder's table, even if the peer allows more.
 const TABLE_MAX: u32 = TABLE_SIZE_DEFAULT;
 
 /// Longer names with upper-case letters are sent without compression.
@@ -59,7 +59,7 @@ impl Default for Encoder {
     }
 }
 
-/// What becomes of a field that is not in a table.
+/// The encoding of a field that is not in a table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Indexing {
     /// Inserted at once.
@@ -253,7 +253,7 @@ impl Encoder {
     }
 }
 
-/// What the table has of a field.
+/// The match of a field in the table.
 #[derive(PartialEq, Eq)]
 enum TableMatch {
     Field(usize),

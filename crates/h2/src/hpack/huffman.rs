@@ -42,7 +42,7 @@ const LENGTHS: [u8; SYMBOLS] = [
     30,
 ];
 
-/// What follows from the lengths.
+/// Tables computed from the lengths.
 struct Code {
     /// The code of each symbol, in its low bits.
     codes: [u32; SYMBOLS],
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(decoded(&[], 0), Ok(vec![]));
     }
 
-    /// As [`decode`], one bit at a time.
+    /// Like [`decode`], one bit at a time.
     fn decoded_plainly(input: &[u8], padding_max: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         let (mut code, mut length) = (0, 0);

@@ -29,23 +29,21 @@ pub const TABLE_SIZE_DEFAULT: u32 = 4096;
 /// A field as it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HpackField<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a [u8],
-    /// Its value.
+    /// The value.
     pub value: &'a [u8],
     /// The number of the name in the static table.
     pub token: Token,
     /// The name, if it is one that heads look up by number.
     pub known: Option<Known>,
-    /// Why it is malformed in any block.
+    /// The reason why it is malformed in any block.
     pub(crate) fault: Option<Malformed>,
-    /// The sender wants it never to be indexed (RFC 7541 section 7.1.3); who forwards it must do the
-    /// same.
+    /// Never to be indexed (RFC 7541 section 7.1.3), also when it is forwarded.
     pub sensitive: bool,
 }
 
-/// What follows from the octets of a field. It is determined once for an entry of the dynamic table,
-/// however often the entry is referred to.
+/// Properties computed from the octets of a field, once for each entry of the dynamic table.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     token: Token,

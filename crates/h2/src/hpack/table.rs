@@ -9,13 +9,13 @@
 
 use std::collections::VecDeque;
 
-/// What an entry counts for beyond its name and value (RFC 7541 section 4.1).
+/// The overhead of an entry beyond its name and value (RFC 7541 section 4.1).
 const OVERHEAD: usize = 32;
 
 /// The largest table. Positions and lengths fit in few bytes because of it.
 pub(crate) const SIZE_MAX: u32 = 65_535;
 
-/// Where an entry is.
+/// The position of an entry.
 #[derive(Debug, Clone, Copy)]
 struct TableEntry<N> {
     /// The position of its name among all bytes ever inserted.

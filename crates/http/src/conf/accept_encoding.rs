@@ -1,5 +1,5 @@
-//! Which clients accept compressed content: settings of compression, precompressed files and
-//! decompression alike. nginx: the parts of `ngx_http_core_module` that these have in common.
+//! Clients that accept compressed content: settings shared by compression, precompressed files and
+//! decompression. nginx: the parts of `ngx_http_core_module` that these have in common.
 
 use nowait_conf::{Cx, Diagnostic, Node, Regex, Setting, arity};
 

@@ -3,7 +3,7 @@
 use nowait_conf::{Cx, Diagnostic, Msec, Node, Offset, Setting, Size, arity};
 
 nowait_conf::directives! {
-    /// How request bodies are read.
+    /// Settings for reading request bodies.
     #[derive(Debug)]
     module "core";
     pub struct BodyConf with BodyConfLayer;

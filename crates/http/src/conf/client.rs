@@ -5,7 +5,7 @@ use nowait_conf::{Buffers, Cx, Diagnostic, Msec, Node, Setting, Size, arity};
 use super::SizeText;
 
 nowait_conf::directives! {
-    /// How request heads are read; chosen by the server of the connection's address.
+    /// Settings for reading request heads, from the default server of the connection's address.
     #[derive(Debug)]
     module "core";
     pub struct HeadConf with HeadConfLayer;
@@ -35,7 +35,7 @@ nowait_conf::directives! {
 }
 
 nowait_conf::directives! {
-    /// How connections are kept and responses are sent.
+    /// Settings for keeping connections and sending responses.
     #[derive(Debug)]
     module "core";
     pub struct ClientConf with ClientConfLayer;
@@ -82,9 +82,10 @@ nowait_conf::directives! {
     /// Requires a client to pass `all` kinds of access checks, or `any` of them.
     satisfy: Satisfy = "all", in HTTP | SERVER | LOCATION, args "all | any";
     /// Runs a subrequest for this URI, or at this named location, after a response has been sent,
-    /// to notify another server. It sees the variables of the response, such as `$body_bytes_sent`,
-    /// `$request_completion` and `$status`; its own response is discarded. Nothing waits for it. A
-    /// worker runs at most 512 such subrequests at a time; further ones are dropped and logged.
+    /// to notify another server. It has access to the variables of the response, such as
+    /// `$body_bytes_sent`, `$request_completion` and `$status`; its own response is discarded, and
+    /// never waited for. A worker runs at most 512 such subrequests at a time; further ones are
+    /// dropped and logged.
     post_action: Option<super::LocalUri>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "uri | @name";
     /// Delays 401 responses, to slow down password guessing.
     auth_delay: Msec = "0s", in HTTP | SERVER | LOCATION, args "time";

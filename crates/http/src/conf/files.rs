@@ -1,12 +1,12 @@
 //! Settings of files: how they are opened, read and sent. nginx: `ngx_http_core_module`.
 
-use nowait_conf::{Bounded, Buffers, Cx, Diagnostic, Node, Seconds, Setting, Size, arity};
+use nowait_conf::{BoundedNumber, Buffers, Cx, Diagnostic, Node, Seconds, Setting, Size, arity};
 
 use crate::variables::complex::Complex;
 use nowait_message::conditional::IfModifiedSince;
 
 nowait_conf::directives! {
-    /// How files are opened, read and sent.
+    /// Settings for opening, reading and sending files.
     #[derive(Debug)]
     module "core";
     pub struct FileConf with FileConfLayer;
@@ -27,8 +27,8 @@ nowait_conf::directives! {
     /// Controls whether the pool opens files and looks up names, unless that is known to need no
     /// disk. With `off`, the event loop does so and may wait.
     aio_open: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Files of at least this size bypass the page cache (O_DIRECT) and are read by the pool: for
-    /// large files that are read once and would evict everything else.
+    /// Files of at least this size bypass the page cache (O_DIRECT) and are read by the pool: for large
+    /// files that are read once and would evict other data.
     directio: DirectIo = "off", in HTTP | SERVER | LOCATION, args "size | off";
     /// Alignment of reads that bypass the page cache, in bytes; at least 4096 is used.
     directio_alignment: Size = "512", in HTTP | SERVER | LOCATION, args "size";
@@ -66,15 +66,14 @@ nowait_conf::directives! {
     open_file_cache_errors: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Accepted for compatibility: Linux reports no changes of open files in the event loop.
     open_file_cache_events: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Controls whether small files in use are kept in memory, with all that led to them, and sent
-    /// without any system call on the file. The kernel reports every change before the next request
-    /// arrives, so nothing outdated is sent; with `open_file_cache`, what that allows is. Applies to local
+    /// Controls whether small files in use are kept in memory, with the look-ups that led to them, and
+    /// sent without any system call on the file. The kernel reports every change before the next request
+    /// arrives, so outdated content is never sent, unless `open_file_cache` allows it. Applies to local
     /// file systems, and where `aio blocking` and `aio_open off` are not in use.
     resident_files: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Largest file that is kept in memory; at most one megabyte.
     resident_files_max_size: Size = "64k", in HTTP | SERVER | LOCATION, args "size";
-    /// Memory of all workers for resident files together; zero keeps none. What is used least makes
-    /// room.
+    /// Memory of all workers for resident files together; zero keeps none. The least used files make room.
     resident_files_memory: Size = "64m", in HTTP, args "size";
     /// Maximum number of files and directories of which the kernel reports changes to resident files.
     /// Half of `fs.inotify.max_user_watches` is used at most.
@@ -167,7 +166,7 @@ pub enum DisableSymlinks {
     IfNotOwner(Option<Complex>),
     /// Links are followed if they stay inside a directory.
     Outside {
-        /// They may lead to hidden names there.
+        /// Links to hidden names are allowed there.
         hidden: bool,
         /// The directory; otherwise the root.
         from: Option<Complex>,
@@ -212,7 +211,7 @@ pub struct OpenFileCache(pub Option<OpenFileCacheConf>);
 pub struct OpenFileCacheConf {
     /// Number of this directive in the configuration, from 0.
     pub number: usize,
-    /// Most entries per worker.
+    /// Maximum number of entries per worker.
     pub max: usize,
     /// Entries that were not used for this long are removed.
     pub inactive: Seconds,
@@ -227,7 +226,7 @@ impl Setting for OpenFileCache {
             if *word == *"off" {
                 return Ok(Self(None));
             } else if let Some(value) = word.strip_prefix("max=") {
-                let n: Bounded<1, { i32::MAX as u64 }> = super::word_value(&value, word)?;
+                let n: BoundedNumber<1, { i32::MAX as u64 }> = super::word_value(&value, word)?;
                 max = Some(usize::try_from(n.get()).unwrap_or(usize::MAX));
             } else if let Some(value) = word.strip_prefix("inactive=") {
                 inactive = super::word_value(&value, word)?;

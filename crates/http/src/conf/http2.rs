@@ -1,6 +1,6 @@
 //! Settings of HTTP/2. nginx: `ngx_http_v2_module`.
 
-use nowait_conf::{Cx, Diagnostic, Invalid, Node, Size, Value};
+use nowait_conf::{Cx, Diagnostic, Node, Size, Value, ValueError};
 
 nowait_conf::directives! {
     /// HTTP/2 towards clients, for a server.
@@ -40,11 +40,11 @@ nowait_conf::rows! {
 
     /// Accepted for compatibility: buffers belong to no worker.
     "http2_recv_buffer_size" => recv_buffer_size, in HTTP, take exactly(1), default "256k", args "size";
-    /// Obsolete and ignored: nothing is pushed.
+    /// Obsolete and ignored: there is no server push.
     "http2_max_concurrent_pushes" => obsolete, in HTTP | SERVER, take exactly(1), default "10", args "number";
-    /// Obsolete and ignored: nothing is pushed.
+    /// Obsolete and ignored: there is no server push.
     "http2_push" => obsolete, in HTTP | SERVER | LOCATION, take exactly(1), default "off", args "uri | off";
-    /// Obsolete and ignored: nothing is pushed.
+    /// Obsolete and ignored: there is no server push.
     "http2_push_preload" => obsolete, in HTTP | SERVER | LOCATION, take exactly(1), default "off", args "on | off";
     /// Obsolete and ignored: use `keepalive_requests`.
     "http2_max_requests" => obsolete, in HTTP | SERVER, take exactly(1), default "1000", args "number";
@@ -78,10 +78,10 @@ impl Http2LocationConf {
 pub struct WindowSize(pub u64);
 
 impl Value for WindowSize {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         let size = Size::from_word(text)?.0;
         if size > WINDOW_MAX {
-            return Err(Invalid::message("the maximum body preread buffer size is 2147483647"));
+            return Err(ValueError::message("the maximum body preread buffer size is 2147483647"));
         }
         Ok(Self(size))
     }
@@ -92,9 +92,9 @@ impl Value for WindowSize {
 pub struct ChunkSize(pub u64);
 
 impl Value for ChunkSize {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         match Size::from_word(text)?.0 {
-            0 => Err(Invalid::message("the http2 chunk size cannot be zero")),
+            0 => Err(ValueError::message("the http2 chunk size cannot be zero")),
             size => Ok(Self(size)),
         }
     }
@@ -105,13 +105,13 @@ impl Value for ChunkSize {
 pub struct PoolSize;
 
 impl Value for PoolSize {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         match Size::from_word(text)?.0 {
             ..POOL_MIN => {
-                Err(Invalid::message(format!("the pool size must be no less than {POOL_MIN}")))
+                Err(ValueError::message(format!("the pool size must be no less than {POOL_MIN}")))
             }
             size if size % 16 != 0 => {
-                Err(Invalid::message("the pool size must be a multiple of 16"))
+                Err(ValueError::message("the pool size must be a multiple of 16"))
             }
             _ => Ok(Self),
         }
@@ -123,10 +123,10 @@ impl Value for PoolSize {
 pub struct PowerOfTwo;
 
 impl Value for PowerOfTwo {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         match u32::from_word(text)?.is_power_of_two() {
             true => Ok(Self),
-            false => Err(Invalid::directive("must be a power of two")),
+            false => Err(ValueError::directive("must be a power of two")),
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct LimitExcept {
     pub except: Methods,
     /// The settings for all others.
     pub location: LocationId,
-    /// Where it stands.
+    /// Position in the configuration.
     pub span: Span,
 }
 

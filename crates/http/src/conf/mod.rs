@@ -1,7 +1,7 @@
-//! From the tree of directives to plain structs: servers, locations and listeners.
+//! Plain structs made of the tree of directives: servers, locations and listeners.
 //!
-//! Called once per generation by the program ([`build`](crate::blocks::build)). Request code sees only what
-//! this module made: resolved settings, compiled texts, indices instead of names.
+//! Called once per generation by the program ([`build`](crate::blocks::build)). Request code uses only the
+//! result: resolved settings, compiled texts, indices instead of names.
 
 pub mod accept_encoding;
 pub mod body;
@@ -14,11 +14,11 @@ pub mod limit_except;
 pub mod log;
 pub mod mime;
 pub mod pages;
-pub mod place;
 pub mod predicates;
 pub mod resolver;
 pub mod tls;
 pub mod upstream;
+pub mod uri_scope;
 pub mod values;
 
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub struct HttpConf {
     pub wants_offers: bool,
     /// Settings of the resolvers, by their numbers.
     pub resolvers: Vec<std::sync::Arc<nowait_resolver::ResolverSettings>>,
-    /// How names are resolved without a setting in an inner block.
+    /// The resolver, if inner blocks set none.
     pub resolving: nowait_front::resolver_directives::Resolving,
     /// Groups of upstream servers.
     pub upstreams: upstream::Upstreams,
@@ -65,7 +65,7 @@ pub struct HttpConf {
     pub temp_paths: Vec<body::TempPath>,
     /// Directories for what modules keep across restarts.
     pub state_paths: Vec<Vec<u8>>,
-    /// What modules keep for it besides.
+    /// Further state of modules.
     pub settings: Settings,
     /// The modules.
     pub modules: ModuleList,
@@ -75,7 +75,7 @@ pub struct HttpConf {
 pub struct Server {
     /// The first `server_name`.
     pub name: Bytes,
-    /// Where it stands.
+    /// Position in the configuration.
     pub span: nowait_conf::Span,
     /// Settings for reading request heads.
     pub head: Arc<client::HeadConf>,
@@ -83,7 +83,7 @@ pub struct Server {
     pub tls: nowait_front::tls::conf::ServerTls<HttpVariables>,
     /// HTTP/2.
     pub http2: Arc<http2::Http2Conf>,
-    /// When bodies are read before the location is known.
+    /// Conditions for reading bodies before the location is known.
     pub early_read: predicates::Predicates,
     /// A location takes CONNECT, which otherwise no request of the server may be.
     pub takes_connect: bool,
@@ -95,11 +95,11 @@ pub struct Server {
 
 /// A location, or the settings of a server outside of its locations.
 pub struct Location {
-    /// Its pattern in the configuration; empty for a server's own settings.
+    /// The pattern in the configuration; empty for a server's own settings.
     pub name: Bytes,
-    /// Where it stands; of an `if` or a `limit_except`, the location around it.
+    /// Position in the configuration; for an `if` or a `limit_except`, that of the enclosing location.
     pub span: nowait_conf::Span,
-    /// Whether only internal redirects lead here.
+    /// Whether it is reached by internal redirects only.
     pub internal: bool,
     /// The directory of its files.
     pub path: FilePath,
@@ -115,9 +115,9 @@ pub struct Location {
     pub files: Arc<files::FileConf>,
     /// Error pages and redirects.
     pub pages: Arc<pages::PagesConf>,
-    /// Which clients accept compressed content.
+    /// The settings for accepting compressed content.
     pub accept_encoding: Arc<accept_encoding::AcceptEncodingConf>,
-    /// How names in variables are resolved.
+    /// The resolver of names in variables.
     pub resolving: nowait_front::resolver_directives::Resolving,
     /// `limit_except`.
     pub limit_except: Option<limit_except::LimitExcept>,
@@ -135,7 +135,7 @@ pub struct Location {
     pub handlers: Handlers,
     /// The filters of its responses.
     pub filters: Filters,
-    /// What modules keep for it besides.
+    /// Further state of modules.
     pub settings: Settings,
 }
 
@@ -152,8 +152,8 @@ impl HttpConf {
         }
     }
 
-    /// Takes over what outlives a configuration: its modules' state, and what is known of upstream
-    /// servers. Call it before the configuration is used.
+    /// Takes over state that outlives a configuration: that of modules and of upstream servers. Must be
+    /// called before the configuration is used.
     pub fn adopt(&mut self, previous: &Self) {
         for adopt in self.modules.0.iter().filter_map(|module| module.adopt) {
             adopt(self, previous);
@@ -174,7 +174,7 @@ impl HttpConf {
 
     /// The virtual server that a location belongs to.
     pub fn server_of(&self, location: LocationId) -> ServerId {
-        // Those of a server are consecutive, and begin with its root.
+        // The locations of a server are consecutive, and begin with its root.
         let after = self.servers.partition_point(|server| server.root.0 <= location.0);
         ServerId(u32::try_from(after.saturating_sub(1)).unwrap_or(u32::MAX))
     }
@@ -203,7 +203,7 @@ impl Location {
         (!kind.is_empty()).then(|| kind.clone())
     }
 
-    /// How much the server reveals about itself.
+    /// The information that the server reveals about itself.
     pub fn server_tokens(&self) -> ServerTokens {
         self.pages.server_tokens
     }

@@ -3,6 +3,7 @@
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
 
 use crate::special_pages::ServerTokens;
+use crate::special_pages::internal::CLIENT_CLOSED;
 use crate::variables::complex::Complex;
 
 nowait_conf::directives! {
@@ -53,12 +54,12 @@ nowait_conf::setting_enum! {
 }
 
 impl nowait_conf::Value for ServerTokens {
-    fn from_word(text: &[u8]) -> Result<Self, nowait_conf::Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, nowait_conf::ValueError> {
         match text {
             b"off" => Ok(Self::Off),
             b"on" => Ok(Self::On),
             b"build" => Ok(Self::Build),
-            _ => Err(nowait_conf::Invalid::value().expected("on, off or build")),
+            _ => Err(nowait_conf::ValueError::value().expected("on, off or build")),
         }
     }
 }
@@ -77,9 +78,9 @@ pub struct ErrorPage {
 /// The status of an error page's response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overwrite {
-    /// The original one.
+    /// The original status.
     Keep,
-    /// This one: `=200`.
+    /// This status: `=200`.
     Status(u16),
     /// The page's own: `=`.
     Page,
@@ -110,7 +111,7 @@ impl Setting for ErrorPage {
         for word in codes {
             let status = parse_number(&word.text)
                 .ok_or_else(|| word.error(format!("invalid value \"{word}\"")))?;
-            if status == 499 {
+            if status == CLIENT_CLOSED {
                 return Err(word
                     .error(format!("invalid value \"{word}\""))
                     .hint("499 is only logged: the client is gone, so nothing can be sent"));

@@ -18,14 +18,14 @@ nowait_conf::directives! {
 }
 
 nowait_conf::directives! {
-    /// When bodies of requests are read.
+    /// Conditions for reading the bodies of requests.
     #[derive(Debug)]
     module "core";
     pub struct EarlyReadConf with EarlyReadConfLayer;
 
-    /// Reads the request body before anything else, if one of the values is neither empty nor `0`,
-    /// so that `if` and `map` can already use `$request_body`. The body settings are then those of
-    /// the server, whatever the location states.
+    /// Reads the request body first if one of the values is neither empty nor `0`, so that `if`
+    /// and `map` can already use `$request_body`. The body settings are then those of the server,
+    /// regardless of the location.
     client_body_early_read: Option<Predicates>, in HTTP | SERVER, args "string ...";
 }
 

@@ -5,7 +5,7 @@ use nowait_front::resolver_directives::Resolving;
 use nowait_upstream::conf::ResolverSetting;
 
 nowait_conf::directives! {
-    /// How names are resolved.
+    /// Settings of the resolver.
     #[derive(Debug)]
     module "core";
     pub struct ResolverConf with ResolverConfLayer;
@@ -27,7 +27,7 @@ nowait_conf::directives! {
     resolver_timeout: Msec = "30s", in HTTP | SERVER | LOCATION, args "time";
 }
 
-/// How names are resolved in the innermost of the blocks.
+/// The resolver of the innermost of the blocks.
 pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope]) -> Resolving {
     let conf = ResolverConf::resolve(cx, chain);
     Resolving::new(cx, conf.resolver.as_ref(), conf.resolver_timeout)

@@ -9,7 +9,7 @@ use super::Server;
 use crate::variables::complex::HttpVariables;
 
 nowait_conf::directives! {
-    /// What HTTP adds.
+    /// TLS settings specific to HTTP.
     #[derive(Debug)]
     module "ssl";
     pub struct HttpSslConf with HttpSslConfLayer;
@@ -24,7 +24,7 @@ nowait_conf::directives! {
 }
 
 /// The application protocols that are offered, by preference; the first if HTTP/2 is enabled. The
-/// connection's task looks at the result of the negotiation after the handshake.
+/// connection's task uses the result of the negotiation after the handshake.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0", b"http/0.9"];
 
 /// TLS of the server that a chain of blocks describes.

@@ -1,4 +1,4 @@
-//! What filters have in common.
+//! Common parts of filters.
 
 mod pull;
 

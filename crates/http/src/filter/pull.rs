@@ -39,7 +39,7 @@ impl Pull {
 
     /// The next piece, not empty; `None` at the end.
     ///
-    /// Nothing is lost when the future is dropped, unless the piece is read from a file.
+    /// Dropping the future loses no data, unless the piece is read from a file.
     ///
     /// # Errors
     /// The body can't be completed.

@@ -1,4 +1,4 @@
-//! Location matching: which `location` handles a normalised URI.
+//! Location matching: the `location` for a normalised URI.
 //!
 //! [`Pattern::parse`] reads the arguments of `location`; [`Locations`] is the table of one level (a
 //! server, or a location with nested ones), built inside out when the configuration is read, and
@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 
 use nowait_variables::candidates::{self, Candidates};
 
-/// How a location's text is compared with the URI.
+/// The comparison of a location's text with the URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `= /uri`
@@ -38,18 +38,18 @@ pub enum Kind {
 /// The arguments of a `location` directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
-    /// How to compare.
+    /// The kind of comparison.
     pub kind: Kind,
     /// URI, prefix, regex, or the name with its `@`; without the modifier.
     pub text: Box<[u8]>,
 }
 
-/// Why a location is refused (the operator's fault); the wording is nginx's.
+/// The reason why a location is refused (the operator's fault), in nginx's wording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocationError {
     /// The first of two arguments is not a modifier.
     Modifier(Box<[u8]>),
-    /// Not one or two arguments, or an empty one.
+    /// Wrong number of arguments, or an empty one.
     Arguments,
     /// A location inside an `=` location.
     InsideExact(Box<[u8]>, Box<[u8]>),
@@ -151,13 +151,13 @@ impl Pattern {
 
 /// One location of a level, as given to [`Builder::add`].
 #[derive(Debug)]
-pub struct Location<T, R> {
-    /// What [`Locations::find`] returns.
+pub struct LocationNode<T, R> {
+    /// The result of [`Locations::find`].
     pub value: T,
     /// The compiled regex; present for [`Kind::Regex`] only.
     pub regex: Option<R>,
-    /// For a text ending in `/`: a request for the text without the slash is redirected to it
-    /// (nginx sets this for `proxy_pass` and its kin).
+    /// For a text ending in `/`: a request for the text without the slash is redirected to it (nginx sets
+    /// this for `proxy_pass` and similar directives).
     pub auto_redirect: bool,
     /// The locations inside this one.
     pub nested: Option<Locations<T, R>>,
@@ -165,7 +165,7 @@ pub struct Location<T, R> {
 
 /// Result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found<'a, T> {
+pub struct LocationMatch<'a, T> {
     /// The location.
     pub value: &'a T,
     /// Whether it was found by `=`.
@@ -175,9 +175,9 @@ pub struct Found<'a, T> {
     pub auto_redirect: bool,
 }
 
-/// How a level's search ended; the parent level continues only after `Prefix`.
+/// The result of a level's search; the parent level continues only after `Prefix`.
 enum Step<'a, T> {
-    End(Found<'a, T>),
+    End(LocationMatch<'a, T>),
     Prefix(&'a T),
 }
 
@@ -200,7 +200,7 @@ struct Entry<T, R> {
 /// Collects the locations of one level.
 #[derive(Debug)]
 pub struct Builder<T, R> {
-    added: Vec<(Pattern, Location<T, R>)>,
+    added: Vec<(Pattern, LocationNode<T, R>)>,
 }
 
 impl<T, R> Default for Builder<T, R> {
@@ -216,7 +216,7 @@ impl<T, R> Builder<T, R> {
     }
 
     /// Adds a location; the order matters for regexes.
-    pub fn add(&mut self, pattern: Pattern, location: Location<T, R>) {
+    pub fn add(&mut self, pattern: Pattern, location: LocationNode<T, R>) {
         self.added.push((pattern, location));
     }
 
@@ -232,7 +232,7 @@ impl<T, R> Builder<T, R> {
         // text come directly after the texts that it begins with.
         let mut plain = Vec::new();
         for (index, (pattern, location)) in self.added.into_iter().enumerate() {
-            let Location { value, regex, auto_redirect, nested } = location;
+            let LocationNode { value, regex, auto_redirect, nested } = location;
             let entry = Entry { value, auto_redirect, nested: nested.map(Box::new) };
             match pattern.kind {
                 Kind::Regex { .. } => {
@@ -315,7 +315,7 @@ pub struct Locations<T, R> {
     /// The lengths of the texts with `auto_redirect`: one [bit](length_bit) for each.
     redirects: u64,
     regexes: Vec<(R, Entry<T, R>)>,
-    /// Which of many regexes are worth trying.
+    /// The regexes that can match.
     candidates: Option<Candidates>,
     named: Vec<(Box<[u8]>, T)>,
 }
@@ -342,16 +342,22 @@ impl<T, R> Locations<T, R> {
         &self,
         uri: &[u8],
         mut matches: impl FnMut(&R) -> Result<bool, E>,
-    ) -> Result<Option<Found<'_, T>>, E> {
+    ) -> Result<Option<LocationMatch<'_, T>>, E> {
         Ok(self.search(uri, &mut matches)?.map(|step| match step {
             Step::End(found) => found,
-            Step::Prefix(value) => Found { value, exact: false, auto_redirect: false },
+            Step::Prefix(value) => LocationMatch { value, exact: false, auto_redirect: false },
         }))
     }
 
     /// The named location `name` (with its `@`).
     pub fn named(&self, name: &[u8]) -> Option<&T> {
         self.named.iter().find(|(text, _)| **text == *name).map(|(_, value)| value)
+    }
+
+    /// The regexes of this level that are tried often, of many. For preparing them.
+    pub fn frequent(&self) -> impl Iterator<Item = &R> {
+        let frequent = candidates::frequent(self.candidates.as_ref(), &self.regexes);
+        frequent.map(|(regex, _)| regex)
     }
 
     /// Calls `each` with the texts of locations that begin with `text`, and are longer: those below a
@@ -406,11 +412,14 @@ impl<T, R> Locations<T, R> {
         let matched =
             candidates::try_in_order(self.candidates.as_ref(), &self.regexes, uri, attempt);
         if let Some(entry) = matched.break_value().transpose()? {
-            let mut found = Found { value: &entry.value, exact: false, auto_redirect: false };
+            let mut found =
+                LocationMatch { value: &entry.value, exact: false, auto_redirect: false };
             if let Some(nested) = &entry.nested {
                 match nested.search(uri, matches)? {
                     // nginx does not redirect from inside a regex location.
-                    Some(Step::End(inner)) => found = Found { auto_redirect: false, ..inner },
+                    Some(Step::End(inner)) => {
+                        found = LocationMatch { auto_redirect: false, ..inner }
+                    }
                     Some(Step::Prefix(value)) => found.value = value,
                     None => {}
                 }
@@ -427,9 +436,11 @@ impl<T, R> Locations<T, R> {
             && *prefix.text == *uri
         {
             return match (&prefix.exact, &prefix.inclusive) {
-                (Some(entry), _) => {
-                    Static::End(Found { value: &entry.value, exact: true, auto_redirect: false })
-                }
+                (Some(entry), _) => Static::End(LocationMatch {
+                    value: &entry.value,
+                    exact: true,
+                    auto_redirect: false,
+                }),
                 (None, Some((entry, no_regex))) => Static::Prefix(entry, *no_regex),
                 (None, None) => Static::None,
             };
@@ -438,7 +449,7 @@ impl<T, R> Locations<T, R> {
         if self.redirects & length_bit(uri.len() + 1) != 0
             && let Some(value) = self.redirected(uri)
         {
-            return Static::End(Found { value, exact: false, auto_redirect: true });
+            return Static::End(LocationMatch { value, exact: false, auto_redirect: true });
         }
         // Every configured prefix of the URI is the text before it in sorted order, or on that
         // text's chain of shorter ones.
@@ -454,7 +465,7 @@ impl<T, R> Locations<T, R> {
         Static::None
     }
 
-    /// The location of `uri` with a slash appended, if it wants requests without it redirected.
+    /// The location of `uri` with a slash appended, if it redirects requests without the slash.
     fn redirected(&self, uri: &[u8]) -> Option<&T> {
         let compare = |prefix: &Prefix<T, R>| {
             let text = &*prefix.text;
@@ -471,7 +482,7 @@ impl<T, R> Locations<T, R> {
 }
 
 enum Static<'a, T, R> {
-    End(Found<'a, T>),
+    End(LocationMatch<'a, T>),
     Prefix(&'a Entry<T, R>, bool),
     None,
 }

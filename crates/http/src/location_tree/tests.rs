@@ -1,4 +1,4 @@
-//! The choice of a location, beside a naive search.
+//! The choice of a location, compared with a naive search.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn add_with(level: &mut Level, args: &str, nested: Option<Level>, auto_redirect:
     let regex = matches!(pattern.kind, Kind::Regex { .. })
         .then(|| String::from_utf8(pattern.text.to_vec()).unwrap());
     let nested = nested.map(|level| level.build().unwrap());
-    level.add(pattern, Location { value: args.to_owned(), regex, auto_redirect, nested });
+    level.add(pattern, LocationNode { value: args.to_owned(), regex, auto_redirect, nested });
 }
 
 fn find(level: &Locations<String, String>, uri: &str) -> String {

@@ -1,40 +1,40 @@
 //! The phases of a request that is explained rather than served (`nowait explain`).
 //!
-//! The same phases, with the same functions between them; but handlers are asked to explain
-//! themselves, and run only if nobody else can notice. Called by [`explain`](crate::explain).
+//! The same phases, with the same functions between them; but handlers explain themselves, and run only if
+//! they have no side effects. Called by [`explain`](crate::explain).
 
 use nowait_conf::Span;
 
 use super::{
-    Concluded, Denied, End, Start, advance, conclude, enter, granted, lacks_paths, rewrites_first,
-    start_nested, start_round, weigh,
+    Denied, FilterResult, PhaseEnd, Start, advance, conclude, enter, granted, lacks_paths,
+    rewrites_first, start_nested, start_round, weigh,
 };
 use crate::conf::client::Satisfy;
 use crate::generation::Current;
-use crate::module::{Explained, Phase, Position, Step};
+use crate::module::{HandlerExplanation, Phase, Position, Step};
 use crate::nested::Entry;
 use crate::outcome::Outcome;
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
-use crate::trace::{self, About, Trace};
+use crate::trace::{self, Trace, TraceSubject};
 
-/// How the explanation ended.
+/// The end of the explanation.
 pub enum Ended {
-    /// With this response, or without any: the connection is closed.
+    /// A response, or none if the connection is closed.
     Response(Option<Box<Head>>),
     /// At a handler whose response comes from an upstream server. This is the head of an empty response
     /// with status 200 after the filters.
     Elsewhere(Box<Head>),
-    /// At a handler that can't tell what it would do.
+    /// At a handler that can't predict its result.
     Unknown,
 }
 
-/// What a handler has done.
+/// The result of a handler.
 enum Settled {
     Next,
     Granted,
     Done(Outcome),
-    /// Nothing has granted access.
+    /// No handler has granted access.
     Refused(Outcome),
 }
 
@@ -47,11 +47,11 @@ pub async fn explain(request: &mut Request, current: &Current, trace: &mut Trace
 /// Goes through the phases with a subrequest that a module has made; `text` says for what. Its steps
 /// follow, one level deeper.
 pub async fn subrequest(request: &mut Request, trace: &mut Trace, text: String) -> Ended {
-    trace.add(About::Subrequest, None, text);
-    let current = request.current.clone();
+    trace.add(TraceSubject::Subrequest, None, text);
+    let current = request.current().clone();
     let mut own = Trace::default();
     start_nested(request);
-    if request.entry != Entry::Server {
+    if request.entry() != Entry::Server {
         at_location(request, &mut own);
     }
     // Boxed: a handler that explains itself may have made it.
@@ -63,7 +63,7 @@ pub async fn subrequest(request: &mut Request, trace: &mut Trace, text: String) 
         Ended::Unknown => "the response is not known in advance".to_owned(),
     };
     own.by = "";
-    own.add(About::Subrequest, None, text);
+    own.add(TraceSubject::Subrequest, None, text);
     trace.subrequest(own);
     ended
 }
@@ -71,12 +71,12 @@ pub async fn subrequest(request: &mut Request, trace: &mut Trace, text: String) 
 async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> Ended {
     // Every pass advances; changes of the URI and internal redirects are counted.
     loop {
-        let Position { phase, handler, location } = request.position;
+        let Position { phase, handler, location } = request.position();
         if handler == 0
             && matches!(phase, Phase::ServerRewrite | Phase::Rewrite)
             && lacks_paths(request)
         {
-            request.realpath.of = Some(request.location);
+            request.realpath_mut().of = Some(request.location_id());
             crate::files::resolve_root(request).await;
         }
         let handlers = &current.conf.location(location).handlers;
@@ -84,16 +84,20 @@ async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> 
         let first = trace.steps.len();
         let settled = match handlers.get(phase, handler) {
             Some(next) => {
-                request.position.handler += 1;
+                request.pass_handler();
                 match next.explain(request, trace).await {
-                    Explained::Run => settle(next.handle(request)).await,
-                    Explained::Next => Settled::Next,
-                    Explained::Done(outcome) => Settled::Done(outcome),
-                    Explained::Granted => Settled::Granted,
-                    Explained::Elsewhere => return elsewhere(request, current, trace).await,
-                    Explained::Unknown if phase == Phase::Content => return Ended::Unknown,
-                    // What it may object to is left out.
-                    Explained::Unknown => Settled::Next,
+                    HandlerExplanation::Run => settle(next.handle(request)).await,
+                    HandlerExplanation::Next => Settled::Next,
+                    HandlerExplanation::Done(outcome) => Settled::Done(outcome),
+                    HandlerExplanation::Granted => Settled::Granted,
+                    HandlerExplanation::Elsewhere => {
+                        return elsewhere(request, current, trace).await;
+                    }
+                    HandlerExplanation::Unknown if phase == Phase::Content => {
+                        return Ended::Unknown;
+                    }
+                    // Its objections are left out.
+                    HandlerExplanation::Unknown => Settled::Next,
                 }
             }
             None => between(request, current, trace),
@@ -104,7 +108,7 @@ async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> 
                 let any = request.location().client.satisfy == Satisfy::Any;
                 let others = if any { " (satisfy any: no other check is needed)" } else { "" };
                 let span = trace.steps.get(first..).and_then(checked);
-                trace.add(About::Access, span, format!("the check is passed{others}"));
+                trace.add(TraceSubject::Access, span, format!("the check is passed{others}"));
                 granted(request);
                 continue;
             }
@@ -116,12 +120,12 @@ async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> 
                     _ => "",
                 };
                 let span = trace.steps.get(first..).and_then(checked);
-                trace.add(About::Access, span, text + others);
+                trace.add(TraceSubject::Access, span, text + others);
                 match weighed {
                     Denied::Collected => continue,
                     Denied::Refused(special) => {
                         enter(request, Phase::Precontent);
-                        Outcome::Special(special)
+                        Outcome::Status(special)
                     }
                     Denied::Done(outcome) => {
                         enter(request, Phase::Precontent);
@@ -132,34 +136,34 @@ async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> 
             Settled::Refused(outcome) => {
                 trace.by = "satisfy";
                 let text = format!("no check is passed: {}", outcome.describe());
-                trace.add(About::Access, None, text);
+                trace.add(TraceSubject::Access, None, text);
                 outcome
             }
             Settled::Done(outcome) => outcome,
         };
         if let Outcome::Redirect(_) = &outcome {
-            trace.add(About::Redirect, None, outcome.describe());
+            trace.add(TraceSubject::Redirect, None, outcome.describe());
         }
         let status = match &outcome {
-            Outcome::Special(special) => Some(special.status),
+            Outcome::Status(special) => Some(special.status),
             _ => None,
         };
         match conclude(request, current, outcome) {
-            Concluded::Done(response) => {
+            FilterResult::Done(response) => {
                 let head = response.map(|response| response.head);
                 if let Some(head) = &head {
-                    let filters = &current.conf.location(request.location).filters;
+                    let filters = &current.conf.location(request.location_id()).filters;
                     filters.explain(request, Some(head), trace).await;
                 }
                 return Ended::Response(head);
             }
-            Concluded::Replace(..) => return Ended::Unknown,
-            Concluded::Again(start) => {
+            FilterResult::Replace(..) => return Ended::Unknown,
+            FilterResult::Again(start) => {
                 if let Some(status) = status {
                     trace.by = "error_page";
-                    let path = String::from_utf8_lossy(&request.uri.path);
+                    let path = String::from_utf8_lossy(&request.uri().path);
                     let text = format!("error_page for {status}: \"{path}\"");
-                    trace.add(About::Redirect, None, text);
+                    trace.add(TraceSubject::Redirect, None, text);
                 }
                 start_round(request, start);
                 if start == Start::Location {
@@ -171,22 +175,22 @@ async fn follow(request: &mut Request, current: &Current, trace: &mut Trace) -> 
 }
 
 /// The directive that has decided about access, by the steps of its handler.
-fn checked(steps: &[trace::Step]) -> Option<Span> {
-    steps.last().filter(|step| step.about == About::Access)?.span
+fn checked(steps: &[trace::TraceStep]) -> Option<Span> {
+    steps.last().filter(|step| step.about == TraceSubject::Access)?.span
 }
 
-/// The request is at a location that was not looked for.
+/// The request is at a location that was not searched.
 fn at_location(request: &Request, trace: &mut Trace) {
     let location = request.location();
     let text = format!("location \"{}\"", String::from_utf8_lossy(&location.name));
-    trace.location(location.span, &request.uri.path, text);
+    trace.location(location.span, &request.uri().path, text);
     limit_except(request, trace);
 }
 
-/// What becomes of the response of an upstream server.
+/// The processing of an upstream server's response.
 async fn elsewhere(request: &mut Request, current: &Current, trace: &mut Trace) -> Ended {
     let mut response = Response { head: Head::new(200), body: Body::Empty };
-    let filters = &current.conf.location(request.location).filters;
+    let filters = &current.conf.location(request.location_id()).filters;
     if filters.run(0, request, &mut response).is_err() {
         response.head = Head::new(200);
     }
@@ -196,13 +200,13 @@ async fn elsewhere(request: &mut Request, current: &Current, trace: &mut Trace) 
 
 /// Between two phases: the core's work, above all the choice of a location.
 fn between(request: &mut Request, current: &Current, trace: &mut Trace) -> Settled {
-    let chooses = match request.position.phase {
+    let chooses = match request.position().phase {
         Phase::PostRead => !rewrites_first(request),
         Phase::ServerRewrite => true,
-        Phase::Rewrite => request.rewriting.changed,
+        Phase::Rewrite => request.rewriting().changed,
         _ => false,
     };
-    let path = chooses.then(|| request.uri.path.clone());
+    let path = chooses.then(|| request.uri().path.clone());
     let result = advance(request, current);
     if let Some(path) = path {
         let location = request.location();
@@ -210,19 +214,19 @@ fn between(request: &mut Request, current: &Current, trace: &mut Trace) -> Settl
             true => "no location matches: the settings of the server apply".to_owned(),
             false => format!("location \"{}\"", String::from_utf8_lossy(&location.name)),
         };
-        let (span, internal) = (location.span, location.internal && !request.internal);
+        let (span, internal) = (location.span, location.internal && !request.is_internal());
         trace.location(span, &path, text);
         limit_except(request, trace);
         if internal {
-            trace.add(About::Location, None, "internal: requests of clients get 404");
+            trace.add(TraceSubject::Location, None, "internal: requests of clients get 404");
         }
     }
     match result {
         Ok(()) => Settled::Next,
-        Err(End::Outcome(outcome)) => Settled::Done(outcome),
-        Err(End::Refusal(special)) => {
+        Err(PhaseEnd::Outcome(outcome)) => Settled::Done(outcome),
+        Err(PhaseEnd::Refusal(special)) => {
             enter(request, Phase::Precontent);
-            Settled::Refused(Outcome::Special(*special))
+            Settled::Refused(Outcome::Status(*special))
         }
     }
 }
@@ -230,12 +234,12 @@ fn between(request: &mut Request, current: &Current, trace: &mut Trace) -> Settl
 /// The location's settings for other methods apply.
 fn limit_except(request: &Request, trace: &mut Trace) {
     let mut limits =
-        request.current.conf.locations().iter().filter_map(|l| l.limit_except.as_ref());
-    if let Some(limit) = limits.find(|limit| limit.location == request.location) {
+        request.current().conf.locations().iter().filter_map(|l| l.limit_except.as_ref());
+    if let Some(limit) = limits.find(|limit| limit.location == request.location_id()) {
         trace.inside(limit.span);
         let method = String::from_utf8_lossy(request.method_name());
         let text = format!("limit_except: its settings apply to {method}");
-        trace.add(About::Location, Some(limit.span), text);
+        trace.add(TraceSubject::Location, Some(limit.span), text);
     }
 }
 

@@ -27,11 +27,12 @@ use crate::log::Level;
 use crate::logs::debug;
 use crate::module::{Filter, Phase, Position, Step};
 use crate::nested::{Aim, Entry};
-use crate::outcome::{Outcome, Special, Target};
-use crate::request::{BodyLength, Request};
+use crate::outcome::{Outcome, RedirectTarget, StatusResponse};
+use crate::request::{BodyLength, Request, Uri};
 use crate::request_body;
 use crate::response::{Body, Head, LocalFuture, Response};
-use crate::special_pages;
+use crate::special_pages::internal::CLIENT_CLOSED;
+use crate::special_pages::{self, REQUEST_TIMEOUT};
 use crate::upstream_state::UpstreamState;
 
 /// Status of a request that is not allowed.
@@ -53,34 +54,34 @@ enum Start {
     Content,
 }
 
-/// Progress of a request.
-pub enum Progress<'r> {
+/// The result of the phases so far.
+pub enum PhaseResult<'r> {
     /// The response; `None`: close the connection without one.
     Done(Option<Response>),
     /// A handler waits.
-    Wait(Waiting<'r>),
+    Wait(PendingPhases<'r>),
 }
 
 /// A request of which a handler waits.
-pub struct Waiting<'r> {
+pub struct PendingPhases<'r> {
     rest: LocalFuture<'r, Step<'r>>,
     current: &'r Current,
 }
 
-impl Waiting<'_> {
+impl PendingPhases<'_> {
     /// Waits, and runs the remaining phases. `None`: close the connection without a response.
     pub async fn finish(self) -> Option<Response> {
         let Self { mut rest, current } = self;
         loop {
             match walk(rest.await, current) {
-                Progress::Done(response) => return response,
-                Progress::Wait(waiting) => rest = waiting.rest,
+                PhaseResult::Done(response) => return response,
+                PhaseResult::Wait(waiting) => rest = waiting.rest,
             }
         }
     }
 }
 
-impl Progress<'_> {
+impl PhaseResult<'_> {
     /// The response, if necessary after waiting.
     pub async fn finish(self) -> Option<Response> {
         match self {
@@ -94,8 +95,8 @@ impl Progress<'_> {
 /// made here without a future.
 ///
 /// `current` is the request's generation. Once there is a response, its delivery uses the settings
-/// of `request.location`.
-pub fn respond<'r>(request: &'r mut Request, current: &'r Current) -> Progress<'r> {
+/// of `request.location_id()`.
+pub fn respond<'r>(request: &'r mut Request, current: &'r Current) -> PhaseResult<'r> {
     set_label("http phases");
     enter(request, Phase::PostRead);
     let step = match request.server().early_read.any(request) {
@@ -111,7 +112,10 @@ pub fn respond<'r>(request: &'r mut Request, current: &'r Current) -> Progress<'
 }
 
 /// Handles a subrequest as far as no handler has to wait.
-pub(crate) fn respond_nested<'r>(request: &'r mut Request, current: &'r Current) -> Progress<'r> {
+pub(crate) fn respond_nested<'r>(
+    request: &'r mut Request,
+    current: &'r Current,
+) -> PhaseResult<'r> {
     set_label("http phases");
     start_nested(request);
     walk(next(request, current), current)
@@ -119,7 +123,7 @@ pub(crate) fn respond_nested<'r>(request: &'r mut Request, current: &'r Current)
 
 /// Puts a subrequest where it enters the phases.
 fn start_nested(request: &mut Request) {
-    let start = match request.entry {
+    let start = match request.entry() {
         Entry::Server => Start::Server,
         Entry::Content => Start::Content,
         Entry::Location => Start::Location,
@@ -129,12 +133,12 @@ fn start_nested(request: &mut Request) {
 
 /// Responds to a request that could not be read, with the error page for the status or a built-in
 /// one.
-pub fn refuse<'r>(request: &'r mut Request, current: &'r Current, status: u16) -> Progress<'r> {
+pub fn refuse<'r>(request: &'r mut Request, current: &'r Current, status: u16) -> PhaseResult<'r> {
     walk(Step::Done(request, Outcome::status(status)), current)
 }
 
-/// Goes on with what a handler has decided, until there is a response or a handler waits.
-fn walk<'r>(mut step: Step<'r>, current: &'r Current) -> Progress<'r> {
+/// Continues after a handler's decision, until there is a response or a handler waits.
+fn walk<'r>(mut step: Step<'r>, current: &'r Current) -> PhaseResult<'r> {
     loop {
         let (request, outcome) = match step {
             Step::Next(request) => {
@@ -146,28 +150,28 @@ fn walk<'r>(mut step: Step<'r>, current: &'r Current) -> Progress<'r> {
                 step = next(request, current);
                 continue;
             }
-            Step::Wait(rest) => return Progress::Wait(Waiting { rest, current }),
-            Step::Done(request, outcome) if request.position.phase == Phase::Access => {
+            Step::Wait(rest) => return PhaseResult::Wait(PendingPhases { rest, current }),
+            Step::Done(request, outcome) if request.position().phase == Phase::Access => {
                 step = denied(request, outcome);
                 continue;
             }
             Step::Done(request, outcome) => (request, outcome),
         };
         match conclude(request, current, outcome) {
-            Concluded::Done(response) => return Progress::Done(response),
-            Concluded::Replace(response, filter, next) => {
+            FilterResult::Done(response) => return PhaseResult::Done(response),
+            FilterResult::Replace(response, filter, next) => {
                 step = Step::wait(async move {
                     let outcome = match filter.replace(request, response).await {
                         Ok(response) => {
-                            request.filtered = next;
+                            *request.filtered_mut() = next;
                             Outcome::Response(response)
                         }
-                        Err(special) => Outcome::Special(*special),
+                        Err(special) => Outcome::Status(*special),
                     };
                     Step::Done(request, outcome)
                 });
             }
-            Concluded::Again(start) => {
+            FilterResult::Again(start) => {
                 start_round(request, start);
                 step = next(request, current);
             }
@@ -178,8 +182,8 @@ fn walk<'r>(mut step: Step<'r>, current: &'r Current) -> Progress<'r> {
 /// Puts a request at the beginning of a phase.
 fn enter(request: &mut Request, phase: Phase) {
     let location =
-        if phase <= Phase::ServerRewrite { request.server().root } else { request.location };
-    request.position = Position { phase, handler: 0, location };
+        if phase <= Phase::ServerRewrite { request.server().root } else { request.location_id() };
+    request.set_position(Position { phase, handler: 0, location });
 }
 
 fn start_round(request: &mut Request, start: Start) {
@@ -189,7 +193,7 @@ fn start_round(request: &mut Request, start: Start) {
         Start::Content => Phase::Precontent,
     };
     // It was the other location's.
-    request.refusal = None;
+    *request.refusal_mut() = None;
     enter(request, phase);
 }
 
@@ -197,7 +201,7 @@ fn start_round(request: &mut Request, start: Start) {
 /// advances, except after changes of the URI, which are counted.
 fn next<'r>(request: &'r mut Request, current: &'r Current) -> Step<'r> {
     loop {
-        let Position { phase, handler, location } = request.position;
+        let Position { phase, handler, location } = request.position();
         if phase >= Phase::Precontent && asks_for_access(request) {
             return Step::Done(request, Outcome::status(204));
         }
@@ -206,47 +210,47 @@ fn next<'r>(request: &'r mut Request, current: &'r Current) -> Step<'r> {
             && matches!(phase, Phase::ServerRewrite | Phase::Rewrite)
         {
             return Step::wait(async move {
-                request.realpath.of = Some(request.location);
+                request.realpath_mut().of = Some(request.location_id());
                 crate::files::resolve_root(request).await;
                 Step::Next(request)
             });
         }
         let handlers = &current.conf.location(location).handlers;
         if let Some(handler) = handlers.get(phase, handler) {
-            request.position.handler += 1;
+            request.pass_handler();
             return handler.handle(request);
         }
         match advance(request, current) {
             Ok(()) => {}
-            Err(End::Outcome(outcome)) => return Step::Done(request, outcome),
-            // Nothing has granted access.
-            Err(End::Refusal(refusal)) => return refuse_access(request, *refusal),
+            Err(PhaseEnd::Outcome(outcome)) => return Step::Done(request, outcome),
+            // No handler has granted access.
+            Err(PhaseEnd::Refusal(refusal)) => return refuse_access(request, *refusal),
         }
     }
 }
 
-/// Why no phase follows.
-enum End {
+/// The reason why no phase follows.
+enum PhaseEnd {
     Outcome(Outcome),
-    Refusal(Box<Special>),
+    Refusal(Box<StatusResponse>),
 }
 
-/// Puts a request whose handlers of a phase have had their turns at the beginning of the next one.
+/// Moves a request from the end of a phase to the beginning of the next one.
 #[inline]
-fn advance(request: &mut Request, current: &Current) -> Result<(), End> {
-    match request.position.phase {
+fn advance(request: &mut Request, current: &Current) -> Result<(), PhaseEnd> {
+    match request.position().phase {
         Phase::PostRead if rewrites_first(request) => enter(request, Phase::ServerRewrite),
         Phase::PostRead | Phase::ServerRewrite => match find_config(request, current) {
-            Some(outcome) => return Err(End::Outcome(outcome)),
+            Some(outcome) => return Err(PhaseEnd::Outcome(outcome)),
             None => enter(request, Phase::Rewrite),
         },
-        Phase::Rewrite if request.rewriting.changed => {
+        Phase::Rewrite if request.rewriting().changed => {
             match post_rewrite(request).or_else(|| find_config(request, current)) {
-                Some(outcome) => return Err(End::Outcome(outcome)),
+                Some(outcome) => return Err(PhaseEnd::Outcome(outcome)),
                 None => enter(request, Phase::Rewrite),
             }
         }
-        // In most locations nothing takes part before the content.
+        // Most locations have no handlers before the content.
         Phase::Rewrite if !request.location().handlers.precede_content() => {
             return enter_content(request);
         }
@@ -259,46 +263,47 @@ fn advance(request: &mut Request, current: &Current) -> Result<(), End> {
         // `ngx_http_core_access_phase`
         Phase::Preaccess if request.is_nested() => enter(request, Phase::Precontent),
         Phase::Preaccess => enter(request, Phase::Access),
-        Phase::Access => match request.refusal.take() {
+        Phase::Access => match request.refusal_mut().take() {
             None => enter(request, Phase::Precontent),
-            Some(refusal) => return Err(End::Refusal(refusal)),
+            Some(refusal) => return Err(PhaseEnd::Refusal(refusal)),
         },
         Phase::Precontent => return enter_content(request),
-        Phase::Content => return Err(End::Outcome(without_content(request))),
+        Phase::Content => return Err(PhaseEnd::Outcome(without_content(request))),
     }
     Ok(())
 }
 
-/// Whether a request is made only to learn whether it is granted access. If it has come to the content, it is.
+/// Whether a request is made only to check access. At the content, access is granted.
 fn asks_for_access(request: &mut Request) -> bool {
-    let Some(nested) = request.nested.as_mut().filter(|nested| nested.aim != Aim::Response) else {
+    let at_content = request.position().phase >= Phase::Precontent;
+    let Some(nested) = request.nested_mut().filter(|nested| nested.aim != Aim::Response) else {
         return false;
     };
-    if request.position.phase >= Phase::Precontent {
+    if at_content {
         nested.aim = Aim::Granted;
     }
     true
 }
 
-/// Whether anything happens in a request's server before its location is found.
+/// Whether a request's server has handlers before its location is found.
 fn rewrites_first(request: &Request) -> bool {
-    let conf = &request.current.conf;
+    let conf = &request.current().conf;
     conf.wants_realpath || conf.location(request.server().root).handlers.rewrite_server()
 }
 
 /// Puts a request at the beginning of the content.
-fn enter_content(request: &mut Request) -> Result<(), End> {
+fn enter_content(request: &mut Request) -> Result<(), PhaseEnd> {
     set_label("http content");
     enter(request, Phase::Content);
     match request.location().handlers.names_content() || request.has_file() {
         true => Ok(()),
-        false => Err(End::Outcome(Outcome::status(500))),
+        false => Err(PhaseEnd::Outcome(Outcome::status(500))),
     }
 }
 
 /// The outcome if no handler has produced the content. nginx: `ngx_http_core_content_phase`.
 fn without_content(request: &mut Request) -> Outcome {
-    if request.uri.path.last() == Some(&b'/') {
+    if request.uri().path.last() == Some(&b'/') {
         let mut path = Vec::new();
         request.append_file(&mut path);
         request.log(
@@ -311,10 +316,10 @@ fn without_content(request: &mut Request) -> Outcome {
     Outcome::status(404)
 }
 
-/// A handler has granted access: with `satisfy any` the others need not be asked.
+/// A handler has granted access: with `satisfy any`, the others are skipped.
 fn granted(request: &mut Request) {
     if request.location().client.satisfy == Satisfy::Any {
-        request.refusal = None;
+        *request.refusal_mut() = None;
         enter(request, Phase::Precontent);
     }
 }
@@ -332,13 +337,13 @@ fn denied(request: &mut Request, outcome: Outcome) -> Step<'_> {
     }
 }
 
-/// What becomes of a refusal.
+/// The effect of a refusal.
 enum Denied {
     /// Another handler may still grant access.
     Collected,
-    /// It stands.
-    Refused(Special),
-    /// It is none: another decision.
+    /// The refusal stands.
+    Refused(StatusResponse),
+    /// Not a refusal, but another decision.
     Done(Outcome),
 }
 
@@ -346,13 +351,13 @@ enum Denied {
 fn weigh(request: &mut Request, outcome: Outcome) -> Denied {
     let any = request.location().client.satisfy == Satisfy::Any;
     let refusal = match outcome {
-        Outcome::Special(special) if special.status == FORBIDDEN || asks_who(&special) => special,
+        Outcome::Status(special) if special.status == FORBIDDEN || asks_who(&special) => special,
         outcome => return Denied::Done(outcome),
     };
     if !any {
         return Denied::Refused(refusal);
     }
-    match &mut request.refusal {
+    match request.refusal_mut() {
         // The client may satisfy either of them.
         Some(first) if asks_who(first) => {
             if refusal.status == first.status {
@@ -365,32 +370,32 @@ fn weigh(request: &mut Request, outcome: Outcome) -> Denied {
 }
 
 /// Whether a refusal asks for a password.
-fn asks_who(refusal: &Special) -> bool {
+fn asks_who(refusal: &StatusResponse) -> bool {
     matches!(refusal.status, UNAUTHORIZED | PROXY_UNAUTHORIZED)
 }
 
 /// Refuses access; a request for a password after the time of `auth_delay`. nginx:
 /// `ngx_http_core_post_access_phase`, `ngx_http_core_auth_delay`.
-fn refuse_access(request: &mut Request, refusal: Special) -> Step<'_> {
+fn refuse_access(request: &mut Request, refusal: StatusResponse) -> Step<'_> {
     enter(request, Phase::Precontent);
     let delay = request.location().client.auth_delay.duration();
     if refusal.status == FORBIDDEN && request.location().client.satisfy == Satisfy::Any {
         request.log(Level::Error, format_args!("access forbidden by rule"));
     }
     if !asks_who(&refusal) || delay.is_zero() {
-        return Step::Done(request, Outcome::Special(refusal));
+        return Step::Done(request, Outcome::Status(refusal));
     }
     request.log(Level::Info, format_args!("delaying unauthorized request"));
     Step::wait(async move {
         sleep(delay).await;
-        Step::Done(request, Outcome::Special(refusal))
+        Step::Done(request, Outcome::Status(refusal))
     })
 }
 
 /// Result of following an outcome.
-enum Concluded<'r> {
+enum FilterResult<'r> {
     Done(Option<Response>),
-    /// The filter has to replace the response, before the next one, with this number, sees it.
+    /// The filter has to replace the response, before the next one, with this number, runs.
     Replace(Response, &'r dyn Filter, usize),
     Again(Start),
 }
@@ -400,18 +405,18 @@ fn conclude<'r>(
     request: &mut Request,
     current: &'r Current,
     mut outcome: Outcome,
-) -> Concluded<'r> {
+) -> FilterResult<'r> {
     loop {
         outcome = match outcome {
             Outcome::Response(mut response) => {
-                let first = std::mem::take(&mut request.filtered);
-                if let Some(status) = request.replaced.status.take() {
+                let first = std::mem::take(request.filtered_mut());
+                if let Some(status) = request.replaced_mut().status.take() {
                     response.head.status = status;
                     response.head.status_line = None;
                     response.head.has_upstreams_status = false;
                 }
                 error_page::deliver(request, &mut response.head);
-                if let Some(replaced) = request.replaced.head.take() {
+                if let Some(replaced) = request.replaced_mut().head.take() {
                     response.head.replace(*replaced);
                 }
                 if response.head.status == 204 {
@@ -423,37 +428,40 @@ fn conclude<'r>(
                     // in any response with a status code of 1xx or 204".
                     response.head.content_length = None;
                 }
-                let filters = &current.conf.location(request.location).filters;
+                let filters = &current.conf.location(request.location_id()).filters;
                 match filters.run(first, request, &mut response) {
-                    Ok(None) => return Concluded::Done(Some(response)),
+                    Ok(None) => return FilterResult::Done(Some(response)),
                     Ok(Some((filter, next))) => {
-                        request.out.status = response.head.status;
-                        return Concluded::Replace(response, filter, next);
+                        request.out_mut().status = response.head.status;
+                        return FilterResult::Replace(response, filter, next);
                     }
                     Err(special) => {
-                        // As nginx: an error page that sets no status sees this one.
-                        request.out.status = response.head.status;
-                        Outcome::Special(*special)
+                        // As in nginx, an error page that sets no status has this one.
+                        request.out_mut().status = response.head.status;
+                        Outcome::Status(*special)
                     }
                 }
             }
             Outcome::Close => {
-                request.close_status(crate::special_pages::internal::CLOSE);
-                return Concluded::Done(None);
+                request.close_status(special_pages::internal::CLOSE);
+                return FilterResult::Done(None);
             }
             // There is no client to receive a response.
-            Outcome::Special(Special { status: status @ (408 | 499), .. }) => {
+            Outcome::Status(StatusResponse {
+                status: status @ (REQUEST_TIMEOUT | CLIENT_CLOSED),
+                ..
+            }) => {
                 request.close_status(status);
-                return Concluded::Done(None);
+                return FilterResult::Done(None);
             }
-            Outcome::Special(special) if request.nested.is_some_and(|nested| nested.bare) => {
+            Outcome::Status(special) if request.nested().is_some_and(|nested| nested.bare) => {
                 let mut head = Head::new(special_pages::sent_status(special.status));
                 head.headers = special.headers;
-                return Concluded::Done(Some(Response { head, body: Body::Empty }));
+                return FilterResult::Done(Some(Response { head, body: Body::Empty }));
             }
-            Outcome::Special(special) => error_page::answer(request, special),
+            Outcome::Status(special) => error_page::answer(request, special),
             Outcome::Redirect(target) => match redirect(request, target) {
-                Ok(start) => return Concluded::Again(start),
+                Ok(start) => return FilterResult::Again(start),
                 Err(outcome) => outcome,
             },
         }
@@ -462,15 +470,15 @@ fn conclude<'r>(
 
 /// Changes the request for an internal redirect. nginx: `ngx_http_internal_redirect`,
 /// `ngx_http_named_location`.
-fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
-    request.round.clear();
-    if let Some(state) = UpstreamState::get(&request.state) {
+fn redirect(request: &mut Request, target: RedirectTarget) -> Result<Start, Outcome> {
+    request.round_mut().clear();
+    if let Some(state) = UpstreamState::get(request.state()) {
         state.redirected();
     }
-    request.rewriting.changes_left = request.rewriting.changes_left.saturating_sub(1);
+    let allowed = request.count_change();
     match target {
-        Target::Uri { path, args } => {
-            if request.rewriting.changes_left == 0 {
+        RedirectTarget::Uri { path, args } => {
+            if !allowed {
                 request.log(
                     Level::Error,
                     format_args!(
@@ -481,18 +489,12 @@ fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
                 );
                 return Err(Outcome::status(500));
             }
-            request.uri.path = path;
-            request.uri.args = args;
-            request.rewriting.is_file = false;
-            request.rewriting.rewritten = false;
-            request.rewriting.unparsed = false;
-            request.internal = true;
-            request.location = request.server().root;
+            request.redirect_to(Uri { path, args });
             Ok(Start::Server)
         }
-        Target::Named(name) => {
+        RedirectTarget::Named(name) => {
             let named = String::from_utf8_lossy(&name).into_owned();
-            if request.rewriting.changes_left == 0 {
+            if !allowed {
                 request.log(
                     Level::Error,
                     format_args!(
@@ -502,7 +504,7 @@ fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
                 );
                 return Err(Outcome::status(500));
             }
-            if request.uri.path.is_empty() {
+            if request.uri().path.is_empty() {
                 request.log(
                     Level::Error,
                     format_args!("empty URI in redirect to named location \"{named}\""),
@@ -514,9 +516,7 @@ fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
                     .log(Level::Error, format_args!("could not find named location \"{named}\""));
                 return Err(Outcome::status(500));
             };
-            request.internal = true;
-            request.rewriting.changed = false;
-            request.location = location;
+            request.redirect_to_named(location);
             limit_except(request);
             Ok(Start::Location)
         }
@@ -526,37 +526,36 @@ fn redirect(request: &mut Request, target: Target) -> Result<Start, Outcome> {
 /// Starts the search for the location of a changed URI again, if the limit allows. nginx:
 /// `ngx_http_core_post_rewrite_phase`.
 fn post_rewrite(request: &mut Request) -> Option<Outcome> {
-    request.rewriting.changes_left = request.rewriting.changes_left.saturating_sub(1);
-    if request.rewriting.changes_left == 0 {
+    if !request.count_change() {
         request.log(
             Level::Error,
             format_args!(
                 "rewrite or internal redirection cycle while processing \"{}\"",
-                String::from_utf8_lossy(&request.uri.path)
+                String::from_utf8_lossy(&request.uri().path)
             ),
         );
         return Some(Outcome::status(500));
     }
-    request.location = request.server().root;
+    request.leave_location();
     None
 }
 
 /// Replaces the location's settings by those of `limit_except`.
 fn limit_except(request: &mut Request) {
     if let Some(limit) = &request.location().limit_except
-        && !limit.except.contains(request.method)
+        && !limit.except.contains(request.method())
     {
-        request.location = limit.location;
+        request.enter_location(limit.location);
     }
 }
 
 /// Chooses the location. nginx: `ngx_http_core_find_config_phase`.
 fn find_config(request: &mut Request, current: &Current) -> Option<Outcome> {
-    request.rewriting.changed = false;
-    let server = current.conf.server(request.server);
+    request.end_search();
+    let server = current.conf.server(request.server_id());
     let found = server
         .locations
-        .find(&request.uri.path, |regex| regex.search_in(request, &request.uri.path));
+        .find(&request.uri().path, |regex| regex.search_in(request, &request.uri().path));
     let (id, auto_redirect) = match found {
         Ok(Some(found)) => (*found.value, found.auto_redirect),
         Ok(None) => (server.root, false),
@@ -565,22 +564,22 @@ fn find_config(request: &mut Request, current: &Current) -> Option<Outcome> {
             return Some(Outcome::status(500));
         }
     };
-    request.location = id;
+    request.enter_location(id);
     let location = current.conf.location(id);
     debug!(request, "using configuration \"{}\"", String::from_utf8_lossy(&location.name));
-    if location.internal && !request.internal {
+    if location.internal && !request.is_internal() {
         return Some(Outcome::status(404));
     }
     limit_except(request);
-    let location = current.conf.location(request.location);
+    let location = current.conf.location(request.location_id());
     if is_too_large(request) {
         return Some(Outcome::status(413));
     }
     if auto_redirect {
         let mut to = location.escaped_name();
-        if !request.uri.query().is_empty() {
+        if !request.uri().query().is_empty() {
             to.push(b'?');
-            to.extend_from_slice(request.uri.query());
+            to.extend_from_slice(request.uri().query());
         }
         return Some(Outcome::moved(301, to));
     }
@@ -589,15 +588,15 @@ fn find_config(request: &mut Request, current: &Current) -> Option<Outcome> {
 
 /// Whether the body is longer than the location allows; logs it.
 fn is_too_large(request: &mut Request) -> bool {
-    let BodyLength::Known(length) = request.body_length else { return false };
+    let BodyLength::Known(length) = request.body_length() else { return false };
     let max = request.location().body.client_max_body_size.0;
-    if max == 0 || length <= max || request.persistence.body_discarded {
+    if max == 0 || length <= max || request.persistence().body_discarded {
         return false;
     }
     request
         .log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
     // The error page must not be refused in turn.
-    request.persistence.body_discarded = true;
+    request.discard_body();
     true
 }
 
@@ -613,5 +612,5 @@ pub async fn early_body(request: &mut Request) -> Result<(), u16> {
 /// Whether a path has to be resolved on the disk before variables, which can't wait, use it:
 /// `$realpath_root` of this location, if the configuration mentions it.
 fn lacks_paths(request: &Request) -> bool {
-    request.current.conf.wants_realpath && request.realpath.of != Some(request.location)
+    request.current().conf.wants_realpath && request.realpath().of != Some(request.location_id())
 }

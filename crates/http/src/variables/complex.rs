@@ -1,5 +1,5 @@
-//! The namespace of request variables, and texts with them. Settings use these types, and need not
-//! know requests.
+//! The namespace of request variables, and texts with them. Settings use these types without depending on
+//! requests.
 
 use nowait_front::log::Formats;
 pub use nowait_variables::complex::{Groups, Part};
@@ -23,6 +23,6 @@ pub type Table = nowait_variables::Table<HttpVariables>;
 /// The variables of one configuration after it was read completely.
 pub type Resolved = nowait_variables::Resolved<HttpVariables>;
 /// The target of a `set`.
-pub type Place = nowait_variables::SetTarget<HttpVariables>;
+pub type SetTarget = nowait_variables::SetTarget<HttpVariables>;
 /// Places that mention variables, for the error about unknown ones.
 pub type Mentions = nowait_variables::Mentions<HttpVariables>;

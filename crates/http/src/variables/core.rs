@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use nowait_conf::Size;
 use nowait_message::{Known, Version, http_date};
 use nowait_runtime::now;
 
-use super::{Builtin, Changeable, Family};
+use super::{Builtin, Family, SettableBuiltin};
 use crate::address;
 use crate::credentials::Credentials;
 use crate::log::Level;
@@ -30,9 +31,9 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Client address in binary form: 4 bytes for IPv4, 16 for IPv6.
     "binary_remote_addr" => |r, out| { address::append_binary(r.peer(), out); true };
     /// Number of body bytes sent to the client, without the response head.
-    "body_bytes_sent" => |r, out| number(r.body_bytes_sent(), out);
+    "body_bytes_sent" => |r, out| number(r.sent().body_bytes(), out);
     /// Number of bytes sent to the client.
-    "bytes_sent" => |r, out| number(r.sent.bytes.get(), out);
+    "bytes_sent" => |r, out| number(r.sent().bytes(), out);
     /// Serial number of the connection.
     "connection" => |r, out| number(r.client().number, out);
     /// Number of requests on the connection so far, including this one.
@@ -52,17 +53,17 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// `on` if the connection uses TLS, else empty.
     "https" => |r, out| { if r.client().is_tls() { out.extend_from_slice(b"on"); } true };
     /// `?` if the request has a query string, else empty.
-    "is_args" => |r, out| { if !r.uri.query().is_empty() { out.push(b'?'); } true };
+    "is_args" => |r, out| { if !r.uri().query().is_empty() { out.push(b'?'); } true };
     /// `:` if `$request_port` is not empty, else empty.
-    "is_request_port" => |r, out| { if r.host_port.is_some() { out.push(b':'); } true };
+    "is_request_port" => |r, out| { if r.host_port().is_some() { out.push(b':'); } true };
     /// Rate limit of the response in bytes per second.
-    "limit_rate" => |r, out| number(r.limit_rate.get().unwrap_or(0), out);
+    "limit_rate" => |r, out| number(r.limit_rate().unwrap_or(0), out);
     /// `p` if the request was pipelined, else `.`.
-    "pipe" => |r, out| { out.push(if r.persistence.pipelined { b'p' } else { b'.' }); true };
+    "pipe" => |r, out| { out.push(if r.persistence().pipelined { b'p' } else { b'.' }); true };
     /// Query string of the request.
     "query_string" => args;
     /// The `root` or `alias` of the current location with all symbolic links resolved.
-    "realpath_root" => |r, out| append(r.realpath.root.as_deref(), out);
+    "realpath_root" => |r, out| append(r.realpath().root.as_deref(), out);
     /// Client address.
     "remote_addr" => |r, out| { address::append_ip(r.peer(), out); true };
     /// Client port.
@@ -70,43 +71,43 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// User name given by HTTP Basic authentication.
     "remote_user" => |r, out| append(Credentials::of(r).as_ref().map(|c| &c.user[..]), out);
     /// The request line as the client sent it.
-    "request" => |r, out| { out.extend_from_slice(&r.head.request_line()); !r.head.is_empty() };
+    "request" => |r, out| { out.extend_from_slice(&r.head().request_line()); !r.head().is_empty() };
     /// The request body, if it is in memory.
     "request_body" => request_body;
     /// Time that file operations of the request waited for a pool thread, in seconds with
     /// microsecond resolution.
-    "pool_wait_time" => |r, out| { precise(r.spent.spent().waited(), out); true };
+    "pool_wait_time" => |r, out| { precise(r.spent().spent().waited(), out); true };
     /// Time that pool threads spent on file operations of the request, in seconds with microsecond
     /// resolution: mostly waiting for the disk. Operations on the event loop do not count.
-    "pool_service_time" => |r, out| { precise(r.spent.spent().served(), out); true };
+    "pool_service_time" => |r, out| { precise(r.spent().spent().served(), out); true };
     /// Name of the temporary file with the request body.
     "request_body_file" => request_body_file;
     /// `OK` if the response was sent completely, else empty.
-    "request_completion" => |r, out| { if r.sent.complete.get() { out.extend_from_slice(b"OK"); } true };
+    "request_completion" => |r, out| { if r.sent().is_complete() { out.extend_from_slice(b"OK"); } true };
     /// File path for the request, from `root` or `alias` and the URI.
     "request_filename" => request_filename;
     /// Unique identifier of the request: 16 random bytes in hexadecimal.
     "request_id" => request_id;
     /// Length of the request in bytes: request line, header and body.
-    "request_length" => |r, out| number(r.received.get(), out);
+    "request_length" => |r, out| number(r.received(), out);
     /// Method of the request.
     "request_method" => request_method;
     /// Port in the request line or the `Host` field, if any.
-    "request_port" => |r, out| port(r.host_port, out);
+    "request_port" => |r, out| port(r.host_port(), out);
     /// Time since the first byte of the request was read, in seconds with millisecond resolution.
-    "request_time" => |r, out| { seconds(since(r.started), out); true };
+    "request_time" => |r, out| { seconds(since(r.started()), out); true };
     /// The request target as the client sent it, with its query string.
-    "request_uri" => |r, out| append(Some(r.head.uri()).filter(|uri| !uri.is_empty()), out);
+    "request_uri" => |r, out| append(Some(r.head().uri()).filter(|uri| !uri.is_empty()), out);
     /// `http` or `https`.
     "scheme" => |r, out| append(Some(r.client().scheme().as_bytes()), out);
     /// Server address that accepted the request.
-    "server_addr" => |r, out| { address::append_local(r.exchange.local(), out); true };
+    "server_addr" => |r, out| { address::append_local(r.exchange().local(), out); true };
     /// Name of the server that accepted the request.
     "server_name" => |r, out| { out.extend_from_slice(r.server_name()); true };
     /// Server port that accepted the request.
-    "server_port" => |r, out| port(address::port(r.exchange.local()), out);
+    "server_port" => |r, out| port(address::port(r.exchange().local()), out);
     /// Protocol of the request, such as `HTTP/1.1`.
-    "server_protocol" => |r, out| append(Some(r.head.protocol()).filter(|p| !p.is_empty()), out);
+    "server_protocol" => |r, out| append(Some(r.head().protocol()).filter(|p| !p.is_empty()), out);
     /// Status of the response.
     "status" => status;
     /// Time since the connection was accepted, in seconds with millisecond resolution.
@@ -114,9 +115,9 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// URI of the request: decoded, normalised, changed by internal redirects.
     "uri" => uri;
     /// `Connection` of the response.
-    "sent_http_connection" => |r, out| append(Some(r.sent.connection.get().as_bytes()).filter(|c| !c.is_empty()), out);
+    "sent_http_connection" => |r, out| append(Some(r.sent().connection().as_bytes()).filter(|c| !c.is_empty()), out);
     /// `Content-Length` of the response.
-    "sent_http_content_length" => |r, out| r.out.content_length.is_some_and(|n| number(n, out));
+    "sent_http_content_length" => |r, out| r.out().content_length.is_some_and(|n| number(n, out));
     /// `Content-Type` of the response.
     "sent_http_content_type" => sent_content_type;
     /// `Keep-Alive` of the response.
@@ -124,27 +125,21 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// `Last-Modified` of the response.
     "sent_http_last_modified" => sent_last_modified;
     /// `Location` of the response.
-    "sent_http_location" => |r, out| append(r.out.location.as_deref().or_else(|| r.out.header(b"location")), out);
+    "sent_http_location" => |r, out| append(r.out().location.as_deref().or_else(|| r.out().header(b"location")), out);
     /// `Transfer-Encoding` of the response.
-    "sent_http_transfer_encoding" => |r, out| append(r.sent.chunked.get().then_some(b"chunked"), out);
+    "sent_http_transfer_encoding" => |r, out| append(r.sent().is_chunked().then_some(b"chunked"), out);
 };
 
 /// The ones among them that `set` may change.
-pub const CHANGEABLE: &[Changeable] = &[
-    Changeable {
-        name: "args",
-        set: |r, value| {
-            r.uri.args = Some(value.to_vec());
-            r.rewriting.unparsed = false;
-        },
-    },
-    Changeable { name: "limit_rate", set: set_limit_rate },
+pub const CHANGEABLE: &[SettableBuiltin] = &[
+    SettableBuiltin { name: "args", set: |r, value| r.set_args(value.to_vec()) },
+    SettableBuiltin { name: "limit_rate", set: set_limit_rate },
 ];
 
 /// nginx: `ngx_http_variable_set_limit_rate`.
 fn set_limit_rate(r: &mut Request, value: Bytes) {
     match <Size as nowait_conf::Value>::from_word(&value) {
-        Ok(Size(rate)) => r.limit_rate.set(Some(rate)),
+        Ok(Size(rate)) => r.set_limit_rate(Some(rate)),
         Err(_) => {
             let value = String::from_utf8_lossy(&value);
             r.log(Level::Error, format_args!("invalid $limit_rate \"{value}\""));
@@ -172,7 +167,7 @@ pub const FAMILIES: &[Family] = &[
         prefix: "sent_trailer_",
         doc: "A trailer field of the response.",
         get: |r, name, out| {
-            joined(r.out.trailers.iter().map(|h| (&h.name[..], &h.value[..])), name, b", ", out)
+            joined(r.out().trailers.iter().map(|h| (&h.name[..], &h.value[..])), name, b", ", out)
         },
     },
 ];
@@ -220,19 +215,19 @@ fn digit(n: u32) -> u8 {
 }
 
 fn args(r: &Request, out: &mut Vec<u8>) -> bool {
-    append(r.uri.args.as_deref(), out)
+    append(r.uri().args.as_deref(), out)
 }
 
 fn uri(r: &Request, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(&r.uri.path);
+    out.extend_from_slice(&r.uri().path);
     // A target that is no path is empty; without a request line there is none.
-    !r.uri.path.is_empty() || !r.head.is_empty()
+    !r.uri().path.is_empty() || !r.head().is_empty()
 }
 
 fn request_method(r: &Request, out: &mut Vec<u8>) -> bool {
-    // Error pages are requested with GET, whatever the client's method was. A subrequest shows the
-    // main request's method, whatever its own is.
-    let method = if r.is_switched_to_get() { b"GET" } else { r.head.method_bytes() };
+    // Error pages are requested with GET, regardless of the client's method. A subrequest shows the main
+    // request's method, regardless of its own.
+    let method = if r.is_switched_to_get() { b"GET" } else { r.head().method_bytes() };
     append(Some(method).filter(|method| !method.is_empty()), out)
 }
 
@@ -243,10 +238,10 @@ fn host(r: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn content_length(r: &Request, out: &mut Vec<u8>) -> bool {
-    if r.body_length == BodyLength::None {
+    if r.body_length() == BodyLength::None {
         return known_header(r, Known::ContentLength, out);
     }
-    match (r.body_length, &r.body) {
+    match (r.body_length(), r.body()) {
         (BodyLength::Known(n), _) => number(n, out),
         (BodyLength::Unknown, RequestBody::Memory(bytes)) => number(bytes.len() as u64, out),
         (BodyLength::Unknown, RequestBody::File(file)) => number(file.len(), out),
@@ -265,7 +260,7 @@ fn status(r: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_body(r: &Request, out: &mut Vec<u8>) -> bool {
-    match &r.body {
+    match r.body() {
         RequestBody::Memory(bytes) => {
             append(Some(bytes).filter(|b| !b.is_empty()).map(|b| &b[..]), out)
         }
@@ -274,7 +269,7 @@ fn request_body(r: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_body_file(r: &Request, out: &mut Vec<u8>) -> bool {
-    match &r.body {
+    match r.body() {
         RequestBody::File(file) => append(Some(file.path()), out),
         _ => false,
     }
@@ -288,28 +283,27 @@ fn request_filename(r: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_id(r: &Request, out: &mut Vec<u8>) -> bool {
-    let id = r.shared.id.get().unwrap_or_else(|| {
+    let id = r.shared().id.get().unwrap_or_else(|| {
         let id: [u8; 16] = crate::random::bytes();
-        r.shared.id.set(Some(id));
+        r.shared().id.set(Some(id));
         id
     });
-    for byte in id {
-        out.push(b"0123456789abcdef"[usize::from(byte >> 4)]);
-        out.push(b"0123456789abcdef"[usize::from(byte & 15)]);
-    }
+    let mut digits = [0; 32];
+    HEXLOWER.encode_mut(&id, &mut digits);
+    out.extend_from_slice(&digits);
     true
 }
 
 /// Appends all headers of the request with this (lower case) name.
 fn header(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     let separator: &[u8] = if name == b"cookie" { b"; " } else { b", " };
-    joined(r.head.fields().iter().map(|f| (f.name, f.value)), name, separator, out)
+    joined(r.head().fields().iter().map(|f| (f.name, f.value)), name, separator, out)
 }
 
 /// Appends all headers of the request with this name.
 fn known_header(r: &Request, name: Known, out: &mut Vec<u8>) -> bool {
     let mut found = false;
-    for value in r.head.fields().all(name) {
+    for value in r.head().fields().all(name) {
         if found {
             out.extend_from_slice(b", ");
         }
@@ -324,17 +318,17 @@ fn request_header(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
 }
 
 fn sent_header(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    if same_name(b"etag", name) && r.out.etag.is_some() {
-        return append(r.out.etag.as_deref(), out);
+    if same_name(b"etag", name) && r.out().etag.is_some() {
+        return append(r.out().etag.as_deref(), out);
     }
-    if same_name(b"content-encoding", name) && r.out.content_encoding.is_some() {
-        return append(r.out.content_encoding.as_deref(), out);
+    if same_name(b"content-encoding", name) && r.out().content_encoding.is_some() {
+        return append(r.out().content_encoding.as_deref(), out);
     }
-    if same_name(b"accept-ranges", name) && r.out.accept_ranges != AcceptRanges::No {
+    if same_name(b"accept-ranges", name) && r.out().accept_ranges != AcceptRanges::No {
         return append(Some(b"bytes"), out);
     }
-    let vary = r.out.varies_by_encoding.then_some((&b"vary"[..], &b"Accept-Encoding"[..]));
-    let lines = r.out.headers.iter().map(|h| (&h.name[..], &h.value[..]));
+    let vary = r.out().varies_by_encoding.then_some((&b"vary"[..], &b"Accept-Encoding"[..]));
+    let lines = r.out().headers.iter().map(|h| (&h.name[..], &h.value[..]));
     joined(vary.into_iter().chain(lines), name, b", ", out)
 }
 
@@ -376,7 +370,7 @@ pub fn argument_value<'a>(r: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
     if name.is_empty() {
         return None;
     }
-    r.uri.query().split(|&b| b == b'&').find_map(|argument| {
+    r.uri().query().split(|&b| b == b'&').find_map(|argument| {
         let (key, value) = split_once(argument, b'=')?;
         key.eq_ignore_ascii_case(name).then_some(value)
     })
@@ -392,7 +386,7 @@ pub fn cookie_value<'a>(r: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
     if name.is_empty() {
         return None;
     }
-    r.head
+    r.head()
         .fields()
         .iter()
         .filter(|field| field.name.eq_ignore_ascii_case(b"cookie"))
@@ -409,11 +403,11 @@ fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
 }
 
 fn sent_content_type(r: &Request, out: &mut Vec<u8>) -> bool {
-    append(r.out.content_type_value().as_deref(), out)
+    append(r.out().content_type_value().as_deref(), out)
 }
 
 fn http2(r: &Request, out: &mut Vec<u8>) -> bool {
-    let name: Option<&[u8]> = match (r.head.version(), r.client().is_tls()) {
+    let name: Option<&[u8]> = match (r.head().version(), r.client().is_tls()) {
         (Version::Http2, true) => Some(b"h2"),
         (Version::Http2, false) => Some(b"h2c"),
         _ => None,
@@ -423,7 +417,7 @@ fn http2(r: &Request, out: &mut Vec<u8>) -> bool {
 
 fn sent_keep_alive(r: &Request, out: &mut Vec<u8>) -> bool {
     match r.location().client.keepalive_timeout.header {
-        Some(seconds) if r.persistence.keep_alive && r.sent.head_bytes.get() > 0 => {
+        Some(seconds) if r.persistence().keep_alive && r.sent().head_bytes() > 0 => {
             out.extend_from_slice(b"timeout=");
             number(seconds, out)
         }
@@ -432,6 +426,6 @@ fn sent_keep_alive(r: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn sent_last_modified(r: &Request, out: &mut Vec<u8>) -> bool {
-    let Some(time) = r.out.last_modified else { return false };
+    let Some(time) = r.out().last_modified else { return false };
     append(Some(&http_date::format(time)), out)
 }

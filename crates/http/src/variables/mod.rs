@@ -19,4 +19,4 @@ pub type Builtin = nowait_variables::Builtin<Request>;
 /// A family of variables with a common prefix: one row of a module's table.
 pub type Family = nowait_variables::Family<Request>;
 /// A built-in variable that `set` may change.
-pub type Changeable = nowait_variables::SettableBuiltin<Request>;
+pub type SettableBuiltin = nowait_variables::SettableBuiltin<Request>;

@@ -38,7 +38,7 @@ pub fn constant(name: &str) -> Option<&'static str> {
 }
 
 fn tcp(r: &Request, part: fn(&TcpInfo) -> u32, out: &mut Vec<u8>) -> bool {
-    r.exchange.tcp_info().is_ok_and(|info| number(u64::from(part(&info)), out))
+    r.exchange().tcp_info().is_ok_and(|info| number(u64::from(part(&info)), out))
 }
 
 fn msec(_: &crate::request::Request, out: &mut Vec<u8>) -> bool {

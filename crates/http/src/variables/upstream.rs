@@ -73,7 +73,7 @@ pub const BUILTINS: &[Builtin] = &[
         get: |r, out| {
             // While the head of our own response is made, the upstream's response counts as
             // unfinished, even if all of it has arrived.
-            let head = r.sent.head_bytes.get() == 0;
+            let head = r.sent().head_bytes() == 0;
             each(r, out, |one, out| {
                 time(one.response.filter(|_| !head || one.header.is_none()), out)
             })
@@ -103,7 +103,7 @@ pub const FAMILIES: &[Family] = &[
         doc: "A header field of the upstream response: the rest of the name in lower case with \
               underscores for dashes.",
         get: |r, name, out| {
-            let Some(head) = UpstreamState::get(&r.state).and_then(|state| state.head()) else {
+            let Some(head) = UpstreamState::get(r.state()).and_then(|state| state.head()) else {
                 return false;
             };
             let lines = head.fields().map(|field| (field.name, field.value));
@@ -114,7 +114,7 @@ pub const FAMILIES: &[Family] = &[
         prefix: "upstream_trailer_",
         doc: "A trailer field of the upstream response.",
         get: |r, name, out| {
-            let Some(state) = UpstreamState::get(&r.state) else { return false };
+            let Some(state) = UpstreamState::get(r.state()) else { return false };
             let trailers = state.trailers();
             joined(trailers.iter().map(|h| (&h.name[..], &h.value[..])), name, b", ", out)
         },
@@ -124,7 +124,7 @@ pub const FAMILIES: &[Family] = &[
 
 /// Appends a value for each try; false if there was none.
 fn each(r: &Request, out: &mut Vec<u8>, append: impl Fn(&Try, &mut Vec<u8>)) -> bool {
-    let Some(state) = UpstreamState::get(&r.state) else { return false };
+    let Some(state) = UpstreamState::get(r.state()) else { return false };
     let tries = state.tries();
     for (n, one) in tries.iter().enumerate() {
         if n > 0 {
@@ -137,7 +137,7 @@ fn each(r: &Request, out: &mut Vec<u8>, append: impl Fn(&Try, &mut Vec<u8>)) -> 
 
 /// Evaluates the server that was tried last.
 fn last<T>(r: &Request, look: impl FnOnce(&PeerName) -> T) -> Option<T> {
-    let state = UpstreamState::get(&r.state)?;
+    let state = UpstreamState::get(r.state())?;
     let tries = state.tries();
     tries.last()?.peer.as_ref().map(look)
 }
@@ -164,7 +164,7 @@ fn blanks(text: &[u8]) -> &[u8] {
 
 /// nginx: `ngx_http_parse_set_cookie_lines`.
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    let Some(head) = UpstreamState::get(&r.state).and_then(|state| state.head()) else {
+    let Some(head) = UpstreamState::get(r.state()).and_then(|state| state.head()) else {
         return false;
     };
     let mut lines = head.fields().filter(|f| f.name.eq_ignore_ascii_case(b"set-cookie"));

@@ -1,8 +1,8 @@
-//! Who may do what.
+//! Access control.
 
 use nowait_conf::{Level, Node, Word};
 
-use crate::model::{BlockKind, BlockRef, Model};
+use crate::model::{BlockKind, BlockRef, Model, Modifier};
 use crate::rule::{Rule, RuleReport};
 use crate::values::{condition, is_from_client, variables};
 use crate::words::{PASSES, has_word};
@@ -220,7 +220,7 @@ location /transfer {
         check: referers_none,
     },
     Rule {
-        name: "status-for-everybody",
+        name: "public-status",
         level: Level::Warn,
         fixes: false,
         summary: "a status page that everybody can see",
@@ -248,7 +248,7 @@ server {
         check: status,
     },
     Rule {
-        name: "tunnel-for-everybody",
+        name: "open-tunnel",
         level: Level::Error,
         fixes: false,
         summary: "everybody may open connections through this server to any other",
@@ -276,7 +276,7 @@ server {
         check: tunnel,
     },
     Rule {
-        name: "dav-for-everybody",
+        name: "public-dav",
         level: Level::Error,
         fixes: false,
         summary: "everybody may change files",
@@ -308,6 +308,40 @@ server {
 ",
         source: "https://nginx.org/en/docs/http/ngx_http_dav_module.html",
         check: dav,
+    },
+    Rule {
+        name: "protection-bypassed",
+        level: Level::Error,
+        fixes: false,
+        summary: "a regular expression takes files out of a protected location",
+        text: "Locations with regular expressions come before prefixes, however long these are. A location \
+               for a suffix therefore also serves such files below `/members/`, without the checks of \
+               that location. `^~` puts a prefix first. What the suffix needs, such as a script's \
+               `fastcgi_pass`, then goes into the protected location: in a location of its own there, \
+               which inherits the checks.",
+        wrong: "
+location /members/ {
+    auth_basic members;
+    auth_basic_user_file users;
+}
+location ~ \\.mp4$ {
+    expires 7d;
+}
+",
+        right: "
+location ^~ /members/ {
+    auth_basic members;
+    auth_basic_user_file users;
+    location ~ \\.mp4$ {
+        expires 7d;
+    }
+}
+location ~ \\.mp4$ {
+    expires 7d;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
+        check: bypassed,
     },
 ];
 
@@ -460,7 +494,7 @@ fn status(model: &Model<'_>, report: &mut RuleReport) {
     }
 }
 
-/// Whether anything in these blocks keeps clients out.
+/// Whether a directive in these blocks restricts access.
 fn is_checked(blocks: &[BlockRef<'_>]) -> bool {
     let has = |name: &str| blocks.iter().any(|block| block.has(name));
     is_on(blocks, "auth_basic")
@@ -468,6 +502,56 @@ fn is_checked(blocks: &[BlockRef<'_>]) -> bool {
         || has("deny")
         || has("internal")
         || blocks.iter().any(|block| block.is_set("ssl_verify_client", "on"))
+}
+
+/// Whether a location has checks of its own that depend on who asks. Those of `internal` and an `alias` name
+/// files that no other location finds at that path.
+fn is_protected(location: BlockRef<'_>) -> bool {
+    is_on(&[location], "auth_jwt")
+        || is_on(&[location], "auth_oidc")
+        || location.has("secure_link")
+        || is_checked(&[location]) && !(location.has("internal") && location.has("alias"))
+}
+
+/// Whether nobody gets anything here.
+fn is_closed(location: BlockRef<'_>) -> bool {
+    let is_refusal = |word: &Word| word.text.starts_with(b"4");
+    location.own("return").any(|node| node.args.first().is_some_and(is_refusal))
+}
+
+/// Locations for a suffix are compared with protected prefixes beside them.
+fn bypassed(model: &Model<'_>, report: &mut RuleReport) {
+    for outer in model.for_requests() {
+        let inner: Vec<_> = outer
+            .inner()
+            .filter_map(|block| block.own_location().map(|location| (block, location)))
+            .collect();
+        let open: Vec<_> = inner
+            .iter()
+            .filter(|(block, location)| {
+                let is_suffix = !location.text.starts_with(b"^") && !location.text.contains(&b'/');
+                let is_checked = block.chain().any(is_protected);
+                location.is_regex() && is_suffix && !is_checked && !is_closed(*block)
+            })
+            .collect();
+        let prefixes = inner.iter().filter(|(block, location)| {
+            location.modifier == Modifier::Prefix && location.text != b"/" && is_protected(*block)
+        });
+        for (block, location) in prefixes {
+            // A nested location is tried first.
+            let is_nested = |text: &[u8]| {
+                let nested = block.inner().filter_map(BlockRef::own_location);
+                nested.into_iter().any(|nested| nested.is_regex() && nested.text == text)
+            };
+            if let Some((other, suffix)) = open.iter().find(|(_, open)| !is_nested(open.text)) {
+                let (path, suffix) = (location.lossy(), suffix.lossy());
+                report
+                    .find(block.span(), format!("files below {path} are served without its checks"))
+                    .note(other.span(), format!("\"{suffix}\" comes first"))
+                    .hint(format!("\"location ^~ {path}\" comes before regular expressions"));
+            }
+        }
+    }
 }
 
 /// Whether only this machine reaches the server of a block.

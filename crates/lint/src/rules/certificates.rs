@@ -210,7 +210,7 @@ fn unchecked(model: &Model<'_>, report: &mut RuleReport) {
     if !lines.iter().any(|(_, node)| is_optional(node)) {
         return;
     }
-    // Also logs, maps and fields for applications may be what looks at it.
+    // Logs, maps and fields for applications may use the variable, too.
     let asks = model.tree.files.iter().any(|(_, text)| {
         text.windows(b"ssl_client_".len()).any(|window| window == b"ssl_client_")
             && [&b"$ssl_client_"[..], b"${ssl_client_"]

@@ -1,4 +1,4 @@
-//! Which files answer requests: `root`, `alias`, `try_files`, `types`.
+//! The mapping of requests to files: `root`, `alias`, `try_files`, `types`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -419,7 +419,7 @@ fn path_from_client(model: &Model<'_>, report: &mut RuleReport) {
 
 fn alias_traversal(model: &Model<'_>, report: &mut RuleReport) {
     for (location, _, alias) in aliases(model) {
-        // An empty prefix matches everything, and all paths begin with a slash.
+        // An empty prefix matches every path, and all paths begin with a slash.
         let is_open =
             location.is_prefix() && !location.text.is_empty() && !location.text.ends_with(b"/");
         if is_open && alias.text.ends_with(b"/") {
@@ -646,7 +646,7 @@ fn entries<'m>(block: BlockRef<'m>) -> impl Iterator<Item = &'m Node> {
 }
 
 fn types_replaced(model: &Model<'_>, report: &mut RuleReport) {
-    /// Someone who lists as many types means to replace the list.
+    /// A list of as many types is meant to replace the default list.
     const ENTRIES_MAX: usize = 10;
     for block in
         model.blocks().filter(|b| matches!(b.kind(), BlockKind::Server | BlockKind::Location))

@@ -179,7 +179,7 @@ location /assets/ {
         check: cache_control_twice,
     },
     Rule {
-        name: "cors-for-everybody",
+        name: "cors-any-origin",
         level: Level::Error,
         fixes: false,
         summary: "every origin may read responses with the user's credentials",
@@ -293,7 +293,7 @@ fn list_lost(model: &Model<'_>, report: &mut RuleReport) {
                 .filter(|word| !own.iter().any(|node| is_field(node, &word.lossy())))
                 .collect();
             let inherit = format!("{name}_inherit");
-            // "off" says that it is meant.
+            // "off" shows the intention.
             let is_stated = block.is_set(&inherit, "merge") || block.has(&inherit);
             if lost.is_empty() || is_stated {
                 continue;
@@ -540,7 +540,7 @@ fn injection(model: &Model<'_>, report: &mut RuleReport) {
     }
 }
 
-/// Whether `$uri` in a block is the path that the client sent: nothing that leads here rewrites it.
+/// Whether `$uri` in a block is the path that the client sent: no directive on the way rewrites it.
 fn is_as_sent(block: BlockRef<'_>) -> bool {
     const REWRITE: &[&str] =
         &["try_files", "error_page", "index", "random_index", "auth_request", "mirror"];

@@ -302,7 +302,7 @@ fn compressed_html(model: &Model<'_>, report: &mut RuleReport) {
             let words: Vec<&Word> = node.args.iter().filter(|word| is_html(word)).collect();
             let Some(first) = words.first() else { continue };
             let finding = report.find(first.span, "\"text/html\" is always compressed");
-            // A list of nothing is an error, once "compressed-again" is fixed as well.
+            // An empty list would be an error after "compressed-again" is fixed as well.
             if node.args.iter().any(|word| !is_compressed(word) && !is_html(word)) {
                 finding.remove(node, &words);
             }

@@ -1,4 +1,4 @@
-//! Locations that match something else than was meant.
+//! Locations that match other paths than intended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -355,7 +355,7 @@ fn unreachable(model: &Model<'_>, report: &mut RuleReport) {
         for (index, location) in inner.iter().enumerate() {
             let text = location.lossy();
             let is_after = all.is_some_and(|all| all < index && location.is_regex());
-            // What is nested in a prefix is tried before the expressions beside it.
+            // Locations nested in a prefix are tried before the expressions at its level.
             let is_plain = all.is_some()
                 && location.modifier == Modifier::Prefix
                 && !blocks[index]
@@ -368,7 +368,7 @@ fn unreachable(model: &Model<'_>, report: &mut RuleReport) {
                 continue;
             }
             let Modifier::Regex { ignores_case } = location.modifier else { continue };
-            // One without regard to case matches the same and more.
+            // A case-insensitive expression matches the same and more.
             let twin =
                 twins.get(&(location.text, true)).or(twins.get(&(location.text, ignores_case)));
             if let Some(twin) = twin {
@@ -385,7 +385,7 @@ fn unreachable(model: &Model<'_>, report: &mut RuleReport) {
 
 /// The prefixes of a block because of which expressions may never be tried.
 struct Shadows<'m> {
-    /// Those with `^~`, and their places.
+    /// Prefixes with `^~`, and their positions.
     preferred: BTreeMap<&'m [u8], Span>,
     plain: BTreeSet<&'m [u8]>,
 }
@@ -398,7 +398,7 @@ impl<'m> Shadows<'m> {
         Shadows { preferred: preferred.collect(), plain: plain.collect() }
     }
 
-    /// The prefix with `^~` that everything is below which an expression matches.
+    /// The prefix with `^~` that covers all paths matched by an expression.
     fn of_regex(&self, text: &str, ignores_case: bool) -> Option<Span> {
         let beginning = pattern::literal_prefix(text)?;
         let mut beginning = beginning.as_bytes();
@@ -407,7 +407,7 @@ impl<'m> Shadows<'m> {
             let end = beginning.iter().position(u8::is_ascii_alphabetic);
             beginning = &beginning[..end.unwrap_or(beginning.len())];
         }
-        // The longest prefix decides. Everything that sorts between it and the beginning has less in common.
+        // The longest prefix decides. Prefixes that sort between it and the beginning share less.
         let (prefix, span) = loop {
             let (known, span) = self.preferred.range(..=beginning).next_back()?;
             let common = beginning.iter().zip(*known).take_while(|(one, two)| one == two).count();

@@ -412,7 +412,7 @@ fn address_from_client(model: &Model<'_>, report: &mut RuleReport) {
     }
 }
 
-/// What the host of a URL consists of.
+/// The parts of a URL's host.
 fn host_leaves(block: BlockRef<'_>, text: &str) -> Vec<(Leaf, bool)> {
     let mut found = Vec::new();
     for text in expansions(block, text.as_bytes()) {
@@ -488,7 +488,7 @@ fn forgery(model: &Model<'_>, report: &mut RuleReport) {
     }
 }
 
-/// Whether a group lets the client write a host of its own.
+/// Whether a group lets the client choose the host.
 fn is_open(body: &str, is_whole: bool) -> bool {
     let is_choice = body.split('|').all(|name| {
         name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.\\".contains(&b))

@@ -342,7 +342,7 @@ fn rewrite_for_redirect(model: &Model<'_>, report: &mut RuleReport) {
     }
 }
 
-/// The word of `return` that a client is sent to, if it is one for that.
+/// The redirect target of a `return`, if it has one.
 fn target(node: &Node) -> Option<&Word> {
     match node.args.as_slice() {
         [url] if url.text.parse_code().is_none() => Some(url),
@@ -429,7 +429,7 @@ fn rewrite_loop(model: &Model<'_>, report: &mut RuleReport) {
     }
 }
 
-/// A path that a replacement may lead to.
+/// A possible path of a replacement.
 fn sample(target: &Word) -> Vec<u8> {
     let text = target.lossy();
     let path = text.split('?').next().unwrap_or_default();

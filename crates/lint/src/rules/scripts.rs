@@ -65,7 +65,7 @@ location ~ \\.php$ {
     },
 ];
 
-/// Locations that pass everything that is called `.php` to an application.
+/// Locations that pass all `.php` paths to an application.
 fn scripts<'m>(
     model: &'m Model<'m>,
 ) -> impl Iterator<Item = (BlockRef<'m>, &'m nowait_conf::Node)> {

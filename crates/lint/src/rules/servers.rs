@@ -1,4 +1,4 @@
-//! Which server answers: `listen`, `server_name`.
+//! The choice of the server: `listen`, `server_name`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -231,7 +231,7 @@ early_hints 1;
     },
 ];
 
-/// The names of servers with what they are for.
+/// The names of servers with their addresses.
 fn names<'m>(model: &'m Model<'m>) -> impl Iterator<Item = &'m Word> {
     model.servers().flat_map(BlockRef::names).filter(|word| !word.text.starts_with(b"~"))
 }
@@ -263,7 +263,7 @@ fn url(model: &Model<'_>, report: &mut RuleReport) {
             continue;
         }
         let finding = report.find(word.span, format!("\"{text}\" never matches a host"));
-        // Anything else might need quotes, and is no host either.
+        // Other characters might need quotes, and don't occur in hosts.
         if name.chars().all(|c| c.is_alphanumeric() || "-._*".contains(c)) {
             finding.hint(format!("write \"{name}\"")).replace(word.span, name);
         }
@@ -315,7 +315,7 @@ fn default_missing(model: &Model<'_>, report: &mut RuleReport) {
     for server in model.servers() {
         for listen in server.listens().iter().filter(|listen| listen.is_ssl) {
             let servers = at.entry(&listen.address).or_default();
-            // Several lines of one server are one.
+            // Several lines of one server count as one.
             if servers.last().is_none_or(|(other, _)| *other != server) {
                 servers.push((server, listen.node.name.span));
             }
@@ -330,7 +330,7 @@ fn default_missing(model: &Model<'_>, report: &mut RuleReport) {
         let is_any = |name: &Word| name.text.is_empty() || *name == *"_";
         let is_meant = first.names().is_empty() || first.names().iter().any(|name| is_any(name));
         let is_chosen = model.default_server(address).is_some_and(|(_, is_chosen)| is_chosen);
-        // IPv4 and IPv6 are one finding.
+        // IPv4 and IPv6 are merged to one finding.
         if !is_chosen && !is_meant && reported.insert(first.span()) {
             let message = format!("requests for unknown names reach this server on {address}");
             report.find(span, message).note(servers[1].1, "another server of the address").hint(
@@ -381,8 +381,8 @@ fn ssl_directive(model: &Model<'_>, report: &mut RuleReport) {
         let finding = report.find(node.name.span, "\"ssl on\" was removed");
         finding.hint("listen 443 ssl;");
         let listens: Vec<&Node> = block.own("listen").collect();
-        // Without the server's own braces, it may have other addresses elsewhere. Braces of the
-        // directive itself are an error, and what is between them may be meant.
+        // Without the server's own braces, it may have other addresses in another file. Braces of the
+        // directive itself are an error, and their contents may be intended.
         let is_whole = block.node().is_some() && node.block.is_none();
         if block.kind() == BlockKind::Server && is_whole && !listens.is_empty() {
             let has_tls = |listen: &Node| has_word(listen, "ssl") || has_word(listen, "quic");

@@ -11,10 +11,10 @@ use nowait_conf::{Contents, Cx, Diagnostic, Node, Word};
 use nowait_front::servers::ServerName;
 use nowait_front::tls::files::{self, Passwords};
 use nowait_front::tls::https::{Https, Url};
-use nowait_http::conf::place::ServerNames;
+use nowait_http::conf::uri_scope::ServerNames;
 use nowait_http::slots::Key;
 
-use super::state::{AccountKey, Certificate, ChallengeKind, Issuer, Issuers, Shared};
+use super::state::{AccountKey, Certificate, ChallengeKind, Issuer, IssuerState, Issuers};
 
 nowait_conf::rows! {
     pub static ACME_ROWS, module "acme";
@@ -37,12 +37,13 @@ nowait_conf::rows! {
     /// * `preferred_chain name;`: if the issuer offers several chains, use the one whose topmost certificate
     ///   was issued by this common name. By default, the issuer chooses.
     /// * `check_names on | off;`: before a first order by `http-01`, the server itself requests a file from
-    ///   port 80 of each name, and the error log says which names do not lead here (default `off`).
+    ///   port 80 of each name, and the error log names those that do not resolve to it (default `off`).
     /// * `common_name_in_csr on | off;`: also put the first name into the subject of the request (default
     ///   `off`).
     /// * `state_path path | off;`: the directory for the account and the certificates, readable by the
     ///   server's user only (default `acme_NAME` below the prefix). Several instances may share it: one of
-    ///   them orders at a time, and each answers `http-01`. With `off`, nothing is kept, and every start orders anew.
+    ///   them orders at a time, and each answers `http-01`. With `off`, nothing is kept, and every start
+    ///   orders new certificates.
     /// * `accept_terms_of_service;`: agrees to the issuer's terms of service.
     /// * `ssl_trusted_certificate file;`: the authorities that verify the issuer's own certificate, in PEM
     ///   (default: those of the system).
@@ -72,8 +73,8 @@ pub static NUMBER: Key<usize> = Key::new();
 #[derive(Default)]
 pub struct CertificateLayer(pub usize);
 
-/// `acme_certificate` as it stands.
-struct Given {
+/// The arguments of `acme_certificate`.
+struct CertificateSetting {
     issuer: Word,
     at: nowait_conf::Span,
     algorithm: Algorithm,
@@ -83,12 +84,12 @@ struct Given {
 
 /// Issuers and certificates until `http` ends.
 #[derive(Default)]
-pub struct Named {
+pub struct UnresolvedIssuers {
     issuers: Vec<Issuer>,
-    given: Vec<Given>,
+    given: Vec<CertificateSetting>,
 }
 
-impl Named {
+impl UnresolvedIssuers {
     /// Whether challenges may have to be answered.
     pub fn has_issuers(&self) -> bool {
         !self.issuers.is_empty()
@@ -115,7 +116,7 @@ impl Named {
 /// Completes a server's certificate by the names of the server that is being resolved.
 pub fn complete(cx: &mut Cx<'_>, number: usize) {
     let names = cx.global::<ServerNames>().0.clone();
-    let Some(given) = cx.global::<Named>().given.get_mut(number) else { return };
+    let Some(given) = cx.global::<UnresolvedIssuers>().given.get_mut(number) else { return };
     if std::mem::replace(&mut given.is_complete, true) || !given.identifiers.is_empty() {
         return;
     }
@@ -150,7 +151,7 @@ pub fn complete(cx: &mut Cx<'_>, number: usize) {
     }
 }
 
-/// What a certificate is for.
+/// The identifiers of a certificate.
 fn identifier(text: &[u8]) -> Result<Identifier, &'static str> {
     let text = std::str::from_utf8(text).map_err(|_| "a name for a certificate must be ASCII")?;
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
@@ -175,7 +176,7 @@ fn identifier(text: &[u8]) -> Result<Identifier, &'static str> {
 fn acme_certificate(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     cx.once(node)?;
     let issuer = node.args.first().cloned().ok_or_else(|| node.arity_error())?;
-    let mut given = Given {
+    let mut given = CertificateSetting {
         issuer,
         at: node.span,
         algorithm: Algorithm::Ecdsa256,
@@ -193,7 +194,7 @@ fn acme_certificate(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         let one = identifier(&word.text).map_err(|why| word.error(format!("{why}: \"{word}\"")))?;
         given.identifiers.push(one);
     }
-    let all = &mut cx.global::<Named>().given;
+    let all = &mut cx.global::<UnresolvedIssuers>().given;
     all.push(given);
     let number = all.len() - 1;
     cx.layer::<CertificateLayer>().0 = number;
@@ -223,7 +224,7 @@ fn acme_issuer(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     if text.is_empty() || text.contains('/') {
         return Err(name.error(format!("invalid name of an issuer \"{name}\"")));
     }
-    if cx.global::<Named>().issuers.iter().any(|known| *known.name == *text) {
+    if cx.global::<UnresolvedIssuers>().issuers.iter().any(|known| *known.name == *text) {
         return Err(name.error(format!("duplicate acme_issuer \"{name}\"")));
     }
     let default_path = cx.paths().full(format!("acme_{text}").as_bytes());
@@ -241,7 +242,7 @@ fn acme_issuer(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         checks_names: false,
         state_path: Some(default_path),
         https: None,
-        shared: Arc::new(Shared::default()),
+        shared: Arc::new(IssuerState::default()),
     };
     let (mut trusted, mut verifies) = (None, true);
     for entry in cx.entries(node) {
@@ -255,7 +256,7 @@ fn acme_issuer(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     }
     let https = Https::new(cx, trusted.as_ref(), verifies);
     issuer.https = Some(https.map_err(|error| error.or_at(node.name.span))?);
-    cx.global::<Named>().issuers.push(issuer);
+    cx.global::<UnresolvedIssuers>().issuers.push(issuer);
     Ok(())
 }
 
@@ -390,7 +391,7 @@ mod tests {
         assert_eq!(one, of(&["a.test", "b.test"], Algorithm::Ecdsa256));
         assert_ne!(one, of(&["a.test", "b.test"], Algorithm::Rsa2048));
         assert_ne!(one, of(&["a.test"], Algorithm::Ecdsa256));
-        // Files beside it have longer names; none may have more than 255 bytes.
+        // Related files have longer names, and no name may exceed 255 bytes.
         let long = |last: &str| format!("{}{last}", format!("{}.", "a".repeat(49)).repeat(5));
         let one = of(&[&long("tst")], Algorithm::Ecdsa256);
         assert!(one.len() + ".broken".len() <= 255, "{one}");

@@ -1,16 +1,16 @@
 //! Automatic certificates. nginx: `ngx_http_acme_module`.
 //!
-//! The protocol is in `nowait_acme`. One worker orders and renews for the whole process: [`tend`] decides
-//! when, [`ordering`] talks to the issuer, [`reach`] to the server itself, [`disk`] keeps the state. All workers answer challenges (those by
+//! The protocol is in `nowait_acme`. One worker orders and renews for the whole process: [`issuer_task`] decides
+//! when, [`orders`] talks to the issuer, [`name_check`] to the server itself, [`state_directory`] keeps the state. All workers answer challenges (those by
 //! TLS in `nowait_front::tls::validation`), also those of other instances ([`responses`]), and offer the certificates, which reloads keep ([`state`]).
 
 mod conf;
-mod disk;
-mod ordering;
-mod reach;
+mod issuer_task;
+mod name_check;
+mod orders;
 mod responses;
 mod state;
-mod tend;
+mod state_directory;
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_http::conf::HttpConf;
 use nowait_http::log::Level;
-use nowait_http::module::{Handler, Module, Parts, Phase, Step};
+use nowait_http::module::{Handler, LocationBuilder, Module, Phase, Step};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, Head, Response};
@@ -27,8 +27,8 @@ use nowait_http::slots::Key;
 use nowait_http::variables::Builtin;
 use nowait_http::variables::core::builtins;
 
-use self::conf::{ACME_ROWS, CertificateLayer, NUMBER, Named};
-use self::state::{ISSUERS, Issuers, Pair};
+use self::conf::{ACME_ROWS, CertificateLayer, NUMBER, UnresolvedIssuers};
+use self::state::{CertifiedKey, ISSUERS, Issuers};
 
 /// This module.
 pub static MODULE: Module = Module {
@@ -37,11 +37,11 @@ pub static MODULE: Module = Module {
     variables: BUILTINS,
     finish: Some(finish),
     adopt: Some(adopt),
-    start: Some(tend::start),
+    start: Some(issuer_task::start),
     ..Module::EMPTY
 };
 
-/// Where challenges of the type `http-01` are asked for (RFC 8555, 8.3).
+/// The path prefix of `http-01` challenges (RFC 8555, 8.3).
 const WELL_KNOWN: &[u8] = b"/.well-known/acme-challenge/";
 
 const BUILTINS: &[Builtin] = builtins! {
@@ -51,19 +51,19 @@ const BUILTINS: &[Builtin] = builtins! {
     "acme_certificate_key" => |r, out| pair(r, out);
 };
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let number = chain.iter().rev().find_map(|scope| scope.get::<CertificateLayer>());
     if let Some(CertificateLayer(number)) = number {
         conf::complete(cx, *number);
         parts.settings.set(&NUMBER, *number);
     }
-    if cx.global::<Named>().has_issuers() {
+    if cx.global::<UnresolvedIssuers>().has_issuers() {
         parts.handler(Phase::PostRead, Challenges);
     }
 }
 
 fn finish(cx: &mut Cx<'_>, conf: &mut HttpConf) {
-    let issuers = cx.take_global::<Named>().resolve(cx);
+    let issuers = cx.take_global::<UnresolvedIssuers>().resolve(cx);
     conf.state_paths = issuers.all.iter().filter_map(|one| one.state_path.clone()).collect();
     conf.settings.set(&ISSUERS, issuers);
 }
@@ -76,13 +76,13 @@ fn adopt(conf: &mut HttpConf, previous: &HttpConf) {
     }
 }
 
-/// What the handshake of a request found, so that certificate and key belong together.
-static PAIR: Key<OnceCell<Option<Arc<Pair>>>> = Key::new();
+/// The certificate selected in a handshake, kept so that certificate and key match.
+static PAIR: Key<OnceCell<Option<Arc<CertifiedKey>>>> = Key::new();
 
 /// The certificate with its key.
 fn pair(request: &Request, out: &mut Vec<u8>) -> bool {
-    let found = request.state.of(&PAIR).get_or_init(|| {
-        let issuers: &Issuers = request.current.conf.settings.get(&ISSUERS)?;
+    let found = request.state().of(&PAIR).get_or_init(|| {
+        let issuers: &Issuers = request.current().conf.settings.get(&ISSUERS)?;
         let number = request.location().settings.get(&NUMBER)?;
         let (issuer, certificate) = issuers.certificate(*number)?;
         let pair = issuer.shared.pair(&certificate.file);
@@ -102,15 +102,15 @@ fn pair(request: &Request, out: &mut Vec<u8>) -> bool {
     found.is_some()
 }
 
-/// Answers challenges, before anything else is done about the request.
+/// Answers challenges before any other processing of the request.
 struct Challenges;
 
 impl Handler for Challenges {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        let Some(token) = request.uri.path.strip_prefix(WELL_KNOWN) else {
+        let Some(token) = request.uri().path.strip_prefix(WELL_KNOWN) else {
             return Step::Next(request);
         };
-        let Some(issuers) = request.current.conf.settings.get(&ISSUERS) else {
+        let Some(issuers) = request.current().conf.settings.get(&ISSUERS) else {
             return Step::Next(request);
         };
         if let Some(answer) = issuers.answer(token) {
@@ -121,7 +121,7 @@ impl Handler for Challenges {
             return Step::Next(request);
         }
         Step::wait(async move {
-            let answer = responses::find(&request.current, paths, &token).await;
+            let answer = responses::find(request.current(), paths, &token).await;
             Step::of(request, answer.map(response))
         })
     }

@@ -1,8 +1,9 @@
-//! Responses to challenges `http-01` in the state: the issuer may ask another instance than the one that
-//! orders, if both have the same name and share the state.
+//! Responses to `http-01` challenges in the state directory: the issuer may connect to another instance
+//! than the one that ordered, if both have the same name and share the state.
 //!
-//! The issuer's task writes and removes them; it has the lock. Requests look for those that their own
-//! process does not know, in the pool, a few at a time: anybody can ask for challenges that do not exist.
+//! The issuer's task writes and removes these files while it holds the lock. Requests for tokens that their
+//! own process does not know read them in the pool. The number of concurrent look-ups is limited, because
+//! any client can request challenges that do not exist.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +17,7 @@ use nowait_runtime::time::timeout;
 
 use super::state::{ChallengeKind, Issuers};
 
-/// Files begin with this.
+/// The prefix of file names.
 pub const PREFIX: &str = "challenge-";
 
 /// Maximum length of a token in a file's name. Those of public issuers have 43 characters.
@@ -25,16 +26,16 @@ const TOKEN_BYTES_MAX: usize = 128;
 /// Maximum size of a response: the token, a dot, the thumbprint of a key.
 const RESPONSE_BYTES_MAX: usize = TOKEN_BYTES_MAX + 1 + 43;
 
-/// Look-ups at a time. Others find nothing.
+/// Maximum number of concurrent look-ups. Beyond it, a request finds nothing.
 const LOOKUPS_MAX: usize = 16;
 
-/// How long a request waits for a disk.
+/// Time limit of a look-up.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Look-ups in progress. Those of a disk that hangs remain, whatever has become of their requests.
+/// Look-ups in progress. On a hanging disk, look-ups outlive their requests.
 static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
 
-/// The file of a response. `None`: the token is none, or too long.
+/// The file of a response; `None` if the token is malformed or too long.
 pub fn file(token: &str) -> Option<String> {
     (is_token(token) && token.len() <= TOKEN_BYTES_MAX).then(|| format!("{PREFIX}{token}"))
 }
@@ -55,7 +56,7 @@ impl Drop for Lookup {
     }
 }
 
-/// Where another instance may have written a response; empty: nowhere.
+/// Files into which another instance may have written the response.
 pub fn paths(issuers: &Issuers, token: &[u8]) -> Vec<Vec<u8>> {
     let Some(file) = std::str::from_utf8(token).ok().and_then(file) else { return Vec::new() };
     let http = issuers.all.iter().filter(|issuer| issuer.challenge == ChallengeKind::Http);
@@ -63,7 +64,7 @@ pub fn paths(issuers: &Issuers, token: &[u8]) -> Vec<Vec<u8>> {
     dirs.map(|dir| [dir, b"/", file.as_bytes()].concat()).collect()
 }
 
-/// The response to a challenge, from the first of these files that there is.
+/// The response to a challenge, from the first of these files that exists.
 pub async fn find(current: &Rc<Current>, paths: Vec<Vec<u8>>, token: &[u8]) -> Option<String> {
     let lookup = Lookup::start()?;
     let io = Io::new(current.default_pool().clone());

@@ -1,9 +1,10 @@
-//! Issuers, their certificates, and what reloads keep of both.
+//! Issuers and certificates, with their state that survives reloads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use data_encoding::HEXLOWER;
 use nowait_acme::{Algorithm, ExternalAccount, Identifier, Schedule, Validity};
 use nowait_conf::Contents;
 use nowait_front::tls::https::Https;
@@ -11,10 +12,11 @@ use nowait_front::tls::validation;
 use nowait_http::slots::Key;
 use sha1::{Digest, Sha1};
 
-/// Characters of the first name in a file's name: with all that is appended, it has 255 bytes at most.
+/// Characters of the first identifier in a file name, such that the name with all suffixes has at most 255
+/// bytes.
 const NAME_MAX: usize = 200;
 
-/// Challenges of an issuer at a time: orders are made one after another.
+/// Maximum number of pending challenges of an issuer. Orders are made one after another.
 const CHALLENGES_MAX: usize = 100;
 
 /// The issuers of a configuration.
@@ -40,15 +42,15 @@ pub struct Issuer {
     pub preferred_chain: Option<String>,
     pub common_name: bool,
     pub challenge: ChallengeKind,
-    /// Before a first order, the server looks whether the names lead here.
+    /// Before a first order, the server checks that the names resolve to it.
     pub checks_names: bool,
     pub state_path: Option<Vec<u8>>,
     /// `None` only while the configuration is read.
     pub https: Option<Https>,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<IssuerState>,
 }
 
-/// How control of names is proved.
+/// The type of challenge that proves control of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChallengeKind {
     /// `http-01`
@@ -69,7 +71,7 @@ impl ChallengeKind {
 
 /// The key of an account.
 pub enum AccountKey {
-    /// Generated when it is needed first.
+    /// Generated on first use.
     Generated(Algorithm),
     /// From a file, in DER.
     Given(Contents),
@@ -100,70 +102,70 @@ impl Certificate {
             hash.update([0]);
             hash.update(one.value());
         }
-        let hash: String = hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect();
+        let hash = HEXLOWER.encode(&hash.finalize()[..8]);
         let first = identifiers.first().map(Identifier::value).unwrap_or_default();
         let first: String = first.chars().take(NAME_MAX).collect();
         Self { issuer, algorithm, file: format!("{first}-{hash}.pem"), identifiers }
     }
 
-    /// Its first identifier, for logs.
+    /// The first identifier, for logs.
     pub fn name(&self) -> String {
         self.identifiers.first().map(Identifier::value).unwrap_or_default()
     }
 }
 
 /// A certificate with its key.
-pub struct Pair {
+pub struct CertifiedKey {
     /// The key, then the chain, in PEM.
     pub text: zeroize::Zeroizing<String>,
     pub validity: Validity,
-    /// Its name for the issuer (RFC 9773, 4.1).
+    /// The name for the issuer (RFC 9773, 4.1).
     pub id: Option<String>,
 }
 
-/// What is known of an issuer's account.
+/// The account at an issuer.
 #[derive(Clone)]
 pub struct Account {
     /// The key in DER.
     pub key: Contents,
-    /// Its URL, once the issuer has told it.
+    /// Its URL, once known.
     pub url: Option<String>,
 }
 
-/// What workers share of an issuer.
+/// The state of an issuer, shared by workers.
 #[derive(Default)]
-pub struct Shared {
+pub struct IssuerState {
     challenges: Mutex<BTreeMap<Vec<u8>, String>>,
-    pairs: Mutex<BTreeMap<String, Arc<Pair>>>,
+    pairs: Mutex<BTreeMap<String, Arc<CertifiedKey>>>,
     account: Mutex<Option<Account>>,
     /// By the certificate's file.
     schedules: Mutex<BTreeMap<String, Schedule>>,
     /// Certificates that are in use and could not be written, by their file.
-    unstored: Mutex<BTreeMap<String, Unstored>>,
+    unstored: Mutex<BTreeMap<String, WriteRetry>>,
 }
 
-/// The first pause after a failure to write.
+/// The pause after a first failed write.
 const PAUSE_MIN: Duration = Duration::from_secs(60);
 
-/// The longest one.
+/// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
 
-/// When the next attempt is made to write a certificate.
+/// The time of the next attempt to write a certificate.
 #[derive(Clone, Copy, Debug)]
-pub struct Unstored {
+pub struct WriteRetry {
     pause: Duration,
     at: Instant,
 }
 
-impl Unstored {
-    /// It has failed now, and perhaps before.
+impl WriteRetry {
+    /// The state after a failure at `now`.
     fn after(before: Option<Self>, now: Instant) -> Self {
         let pause =
             before.map_or(PAUSE_MIN, |before| (before.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX));
         Self { pause, at: now + pause }
     }
 
-    /// How long nothing is to be done.
+    /// Time until the next attempt.
     pub fn left(self, now: Instant) -> Duration {
         self.at.saturating_duration_since(now)
     }
@@ -173,12 +175,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
-    pub fn pair(&self, file: &str) -> Option<Arc<Pair>> {
+impl IssuerState {
+    pub fn pair(&self, file: &str) -> Option<Arc<CertifiedKey>> {
         lock(&self.pairs).get(file).cloned()
     }
 
-    pub fn put(&self, file: &str, pair: Pair) {
+    pub fn put(&self, file: &str, pair: CertifiedKey) {
         lock(&self.pairs).insert(file.to_owned(), Arc::new(pair));
     }
 
@@ -191,14 +193,14 @@ impl Shared {
     }
 
     /// A certificate that could not be written.
-    pub fn unstored(&self, file: &str) -> Option<Unstored> {
+    pub fn unstored(&self, file: &str) -> Option<WriteRetry> {
         lock(&self.unstored).get(file).copied()
     }
 
     /// Writing a certificate has failed; returns the pause until the next attempt.
     pub fn not_stored(&self, file: &str, now: Instant) -> Duration {
         let mut unstored = lock(&self.unstored);
-        let next = Unstored::after(unstored.get(file).copied(), now);
+        let next = WriteRetry::after(unstored.get(file).copied(), now);
         unstored.insert(file.to_owned(), next);
         next.pause
     }
@@ -211,7 +213,7 @@ impl Shared {
     /// After a reload, the next attempts are made at once.
     pub fn store_at_once(&self, now: Instant) {
         lock(&self.unstored).values_mut().for_each(|unstored| {
-            *unstored = Unstored { pause: Duration::ZERO, at: now };
+            *unstored = WriteRetry { pause: Duration::ZERO, at: now };
         });
     }
 
@@ -225,15 +227,15 @@ impl Shared {
     }
 }
 
-/// What an order has published, until it is dropped.
-pub struct Published<'s> {
-    shared: &'s Shared,
+/// Responses published for an order; withdrawn on drop.
+pub struct PublishedChallenges<'s> {
+    shared: &'s IssuerState,
     tokens: Vec<Vec<u8>>,
     validations: Vec<validation::Published>,
 }
 
-impl<'s> Published<'s> {
-    pub fn new(shared: &'s Shared) -> Self {
+impl<'s> PublishedChallenges<'s> {
+    pub fn new(shared: &'s IssuerState) -> Self {
         Self { shared, tokens: Vec::new(), validations: Vec::new() }
     }
 
@@ -259,7 +261,7 @@ impl<'s> Published<'s> {
     }
 }
 
-impl Drop for Published<'_> {
+impl Drop for PublishedChallenges<'_> {
     fn drop(&mut self) {
         let mut challenges = lock(&self.shared.challenges);
         for token in &self.tokens {
@@ -280,7 +282,7 @@ impl Issuers {
         self.all.iter().find_map(|issuer| lock(&issuer.shared.challenges).get(token).cloned())
     }
 
-    /// Keeps certificates, account and challenges of issuers that are still the same.
+    /// Takes over certificates, account and challenges of unchanged issuers.
     pub fn adopt(&mut self, previous: &Self) {
         for own in &mut self.all {
             let same = |one: &&Issuer| one.name == own.name && one.uri == own.uri;
@@ -297,7 +299,7 @@ mod tests {
 
     #[test]
     fn failures_to_write_are_repeated_with_growing_pauses() {
-        let (shared, mut now) = (Shared::default(), Instant::now());
+        let (shared, mut now) = (IssuerState::default(), Instant::now());
         assert!(shared.unstored("a").is_none());
         let mut pauses = Vec::new();
         for _ in 0..9 {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use nowait_conf::{Cx, Scope};
 use nowait_http::body::{Piece, Sequence};
-use nowait_http::module::{Filter, Module, Parts, Place};
-use nowait_http::outcome::Special;
+use nowait_http::module::{Filter, FilterStage, LocationBuilder, Module};
+use nowait_http::outcome::StatusResponse;
 use nowait_http::phases::explained;
 use nowait_http::request::Request;
 use nowait_http::response::{Head, LocalFuture, Response};
@@ -24,27 +24,32 @@ use self::conf::AdditionConf;
 pub static MODULE: Module =
     Module { rows: &[AdditionConf::ROWS], build: Some(build), ..Module::EMPTY };
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = AdditionConf::resolve(cx, chain);
     if conf.uris() == [None, None] {
         return;
     }
-    parts.filter(Place::Content, Decide(conf.clone()));
-    parts.filter(Place::Surroundings, move |request: &mut Request, response: &mut Response| {
-        apply(&conf, request, response)
-    });
+    parts.filter(FilterStage::Content, HeadFilter(conf.clone()));
+    parts.filter(
+        FilterStage::Surroundings,
+        move |request: &mut Request, response: &mut Response| apply(&conf, request, response),
+    );
 }
 
-/// Whether something is added to the body.
+/// Whether text is added to the body.
 #[derive(Default)]
-struct Adds(bool);
+struct AdditionFlag(bool);
 
-static ADDS: Key<Adds> = Key::new();
+static ADDS: Key<AdditionFlag> = Key::new();
 
-struct Decide(Arc<AdditionConf>);
+struct HeadFilter(Arc<AdditionConf>);
 
-impl Filter for Decide {
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+impl Filter for HeadFilter {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
         decide(&self.0, request, response);
         Ok(())
     }
@@ -56,7 +61,7 @@ impl Filter for Decide {
         trace: &'a mut Trace,
     ) -> LocalFuture<'a, ()> {
         Box::pin(async move {
-            let adds = request.state.of(&ADDS).0 && !request.header_only;
+            let adds = request.state().of(&ADDS).0 && !request.header_only();
             if request.is_nested() || (head.is_some() && !adds) {
                 return;
             }
@@ -75,30 +80,32 @@ impl Filter for Decide {
     }
 }
 
-/// Decides whether something is added, and adjusts the head.
+/// Decides whether text is added, and adjusts the head.
 fn decide(conf: &AdditionConf, request: &mut Request, response: &mut Response) {
     let adds = response.head.status == 200
         && !request.is_nested()
         && conf.addition_types.mean(response.head.content_type.as_ref());
-    request.state.of_mut(&ADDS).0 = adds;
+    request.state_mut().of_mut(&ADDS).0 = adds;
     if adds {
         nowait_http::filter::recode(response);
     }
 }
 
-/// Adds it to the body.
+/// Adds the text to the body.
 fn apply(
     conf: &AdditionConf,
     request: &mut Request,
     response: &mut Response,
-) -> Result<(), Box<Special>> {
-    if !request.state.of(&ADDS).0 || request.header_only {
+) -> Result<(), Box<StatusResponse>> {
+    if !request.state().of(&ADDS).0 || request.header_only() {
         return Ok(());
     }
     let [before, after] = conf.uris();
     let begin = |uri: &[u8]| {
         let begun = Subrequest::get(uri, None).begin(request);
-        begun.map(Piece::Subrequest).map_err(|_| Special { status: 500, ..Special::default() })
+        begun
+            .map(Piece::Subrequest)
+            .map_err(|_| StatusResponse { status: 500, ..StatusResponse::default() })
     };
     let before = before.map(begin).transpose()?;
     let after = after.map(begin).transpose()?;

@@ -25,7 +25,7 @@ nowait_conf::directives! {
     /// SHA-256 (`$5$`), MD5 (`$1$`) and DES; as by Apache (`$apr1$`); or as `$argon2id$`, `{SSHA}`,
     /// `{SHA}` and `{PLAIN}`. Hashes that would take many seconds to verify (bcrypt above cost 16,
     /// SHA above five million rounds, Argon2 above 256 MB or 64 passes) are refused.
-    auth_basic_user_file: Option<UserFile>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "file";
+    auth_basic_user_file: Option<UserFileSetting>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "file";
 }
 
 /// `auth_basic`
@@ -46,9 +46,9 @@ impl Setting for Realm {
     }
 }
 
-/// Directives that were warned about: one that many locations inherit is reported once.
+/// Directives already reported, because many locations may inherit the same one.
 #[derive(Default)]
-struct Warned(Vec<Span>);
+struct ReportedRealms(Vec<Span>);
 
 impl AuthConf {
     /// Warns about a location that looks protected but is not. nginx has no such warning.
@@ -58,7 +58,7 @@ impl AuthConf {
         if is_off || self.auth_basic_user_file.is_some() {
             return;
         }
-        let warned = &mut cx.global::<Warned>().0;
+        let warned = &mut cx.global::<ReportedRealms>().0;
         if warned.contains(&realm.span) {
             return;
         }
@@ -73,13 +73,13 @@ impl AuthConf {
 
 /// `auth_basic_user_file`
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserFile {
+pub struct UserFileSetting {
     name: Complex,
     /// Base of relative names.
     prefix: Bytes,
 }
 
-impl Setting for UserFile {
+impl Setting for UserFileSetting {
     const ARITY: arity::Arity = arity::exactly(1);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
@@ -92,7 +92,7 @@ impl Setting for UserFile {
     }
 }
 
-impl UserFile {
+impl UserFileSetting {
     /// The path for a request.
     pub fn path(&self, request: &Request) -> Bytes {
         let name = request.evaluate(&self.name);

@@ -19,11 +19,11 @@ use nowait_conf::{Cx, Scope};
 use nowait_front::access::AccessVerdict;
 use nowait_http::credentials::Credentials;
 use nowait_http::log::Level;
-use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
-use nowait_http::outcome::{Outcome, Special};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
+use nowait_http::outcome::{Outcome, StatusResponse};
 use nowait_http::request::Request;
 use nowait_http::response::{Header, LocalFuture};
-use nowait_http::trace::{About, Trace, quoted};
+use nowait_http::trace::{Trace, TraceSubject, quoted};
 use nowait_message::Method;
 use nowait_runtime::pool::{Class, Op};
 use password::Check;
@@ -39,34 +39,31 @@ const POOL_KEY: u64 = u64::MAX;
 pub static MODULE: Module = Module { rows: &[AuthConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 /// `auth_basic`
-struct Basic(Arc<AuthConf>);
+struct BasicAuth(Arc<AuthConf>);
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = AuthConf::resolve(cx, chain);
     if !parts.rarely_answers {
         conf.warn_if_open(cx);
     }
     if conf.auth_basic.is_some() && conf.auth_basic_user_file.is_some() {
-        parts.handler(Phase::Access, Basic(conf));
+        parts.handler(Phase::Access, BasicAuth(conf));
     }
 }
 
-impl Handler for Basic {
+impl Handler for BasicAuth {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        match begin(request, &self.0) {
-            Some(result) => settle(request, result),
-            None => Step::wait(async move {
-                let result = finish(request, &self.0).await;
-                settle(request, result)
-            }),
-        }
+        Step::start(async move {
+            let result = authenticate(request, &self.0).await;
+            settle(request, result)
+        })
     }
 
     fn explain<'a>(
         &'a self,
         request: &'a mut Request,
         trace: &'a mut Trace,
-    ) -> LocalFuture<'a, Explained> {
+    ) -> LocalFuture<'a, HandlerExplanation> {
         trace.by = "auth_basic";
         let text = match (realm(request, &self.0), Credentials::of(request)) {
             (None, _) => "auth_basic: off for this request".to_owned(),
@@ -77,8 +74,8 @@ impl Handler for Basic {
                 format!("auth_basic: realm {}, user {}", quoted(&realm), quoted(&user))
             }
         };
-        trace.add(About::Access, None, text);
-        Explained::run()
+        trace.add(TraceSubject::Access, None, text);
+        HandlerExplanation::run()
     }
 }
 
@@ -107,28 +104,17 @@ enum Authentication {
     Failed(Outcome),
 }
 
-/// The result, if it needs no file; otherwise `None`.
-fn begin(request: &Request, conf: &AuthConf) -> Option<Authentication> {
-    let Some(realm) = realm(request, conf) else {
-        return Some(Authentication::Settled(AccessVerdict::None));
-    };
-    if Credentials::of(request).is_none() {
-        request.log(
-            Level::Info,
-            format_args!("no user/password was provided for basic authentication"),
-        );
-        return Some(Authentication::Unauthorized(realm));
-    }
-    None
-}
-
-/// Checks the password against the file.
-async fn finish(request: &Request, conf: &AuthConf) -> Authentication {
+/// Checks the password against the file, if one is required and given.
+async fn authenticate(request: &Request, conf: &AuthConf) -> Authentication {
     let file = conf.auth_basic_user_file.as_ref();
     let (Some(realm), Some(file)) = (realm(request, conf), file) else {
         return Authentication::Settled(AccessVerdict::None);
     };
     let Some(Credentials { user, password }) = Credentials::of(request) else {
+        request.log(
+            Level::Info,
+            format_args!("no user/password was provided for basic authentication"),
+        );
         return Authentication::Unauthorized(realm);
     };
     let path = file.path(request);
@@ -169,12 +155,16 @@ fn unauthorized(request: &Request, realm: &[u8]) -> Outcome {
     let value = [b"Basic realm=\"", realm, b"\""].concat();
     // The realm may contain data from the client, by variables.
     let value: Bytes = value.into_iter().filter(|b| !matches!(b, b'\r' | b'\n' | 0)).collect();
-    let (status, name) = match request.method {
+    let (status, name) = match request.method() {
         Method::Connect => (407, &b"Proxy-Authenticate"[..]),
         _ => (401, &b"WWW-Authenticate"[..]),
     };
     let name = Bytes::from_static(name);
-    Outcome::Special(Special { status, location: None, headers: vec![Header { name, value }] })
+    Outcome::Status(StatusResponse {
+        status,
+        location: None,
+        headers: vec![Header { name, value }],
+    })
 }
 
 /// The protected realm; `None` if no password is required.
@@ -189,7 +179,7 @@ async fn check_in_pool(
     user: Vec<u8>,
     password: Vec<u8>,
 ) -> Result<Check, Outcome> {
-    let pool = request.current.compute_pool();
+    let pool = request.current().compute_pool();
     let work = move || users.check(&user, &password);
     pool.run(Class::Bulk, POOL_KEY, Op::Blocking, work).await.map_err(|error| {
         request.log(Level::Error, format_args!("{error}"));

@@ -16,16 +16,16 @@ const PASSWORD_BYTES_MAX: usize = 512;
 /// Highest cost of bcrypt: about four seconds.
 const BCRYPT_COST_MAX: u32 = 16;
 
-/// Most rounds of SHA-crypt.
+/// Maximum number of rounds of SHA-crypt.
 const SHA_ROUNDS_MAX: u32 = 5_000_000;
 
 /// Largest memory of Argon2, in KiB.
 const ARGON2_MEMORY_MAX: u32 = 256 << 10;
 
-/// Most passes of Argon2.
+/// Maximum number of passes of Argon2.
 const ARGON2_PASSES_MAX: u32 = 64;
 
-/// Most lanes of Argon2.
+/// Maximum number of lanes of Argon2.
 const ARGON2_LANES_MAX: u32 = 64;
 
 /// Longest result of Argon2, in bytes.
@@ -56,7 +56,7 @@ pub(super) fn is_slow(entry: &[u8]) -> bool {
     !entry.starts_with(b"{")
 }
 
-/// The form of an entry, with its costs where it states them: entries of one kind take equally long.
+/// The format of an entry with its cost parameters: verification takes equally long for equal ones.
 pub(super) fn kind(entry: &[u8]) -> &[u8] {
     let end = if entry.starts_with(b"{") {
         entry.iter().position(|&b| b == b'}')
@@ -75,7 +75,7 @@ pub(super) fn kind(entry: &[u8]) -> &[u8] {
     &entry[..end.unwrap_or(entry.len())]
 }
 
-/// Where the dollar sign with this number is.
+/// The position of the n-th dollar sign.
 fn dollars(entry: &[u8], number: usize) -> Option<usize> {
     entry.iter().enumerate().filter(|(_, b)| **b == b'$').nth(number - 1).map(|(at, _)| at)
 }
@@ -85,7 +85,7 @@ thread_local! {
     static CHECKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// How many passwords this thread has checked.
+/// The number of passwords verified by this thread.
 #[cfg(test)]
 pub(super) fn checked() -> usize {
     CHECKED.get()

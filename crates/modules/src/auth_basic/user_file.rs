@@ -1,12 +1,14 @@
-//! Files with users, and the few that a worker caches.
+//! User files, and the worker's cache of them.
 //!
-//! Called by [`super::finish`]. A file is read in the thread pool. While its identity, size and times
-//! stay the same, which one stat tells, the cached text is used.
+//! Called by [`super::finish`]. A file is read in the thread pool. The cached text is used while a stat
+//! shows the same identity, size and times.
 
 use std::cell::RefCell;
+use std::hash::RandomState;
 use std::io;
 
 use bytes::Bytes;
+use hashlink::LinkedHashMap;
 use nowait_http::request::Request;
 use nowait_http::slots::Key;
 use nowait_runtime::fs::{self, Stamp, Symlinks};
@@ -20,21 +22,21 @@ const FILE_BYTES_MAX: usize = 16 << 20;
 /// Larger files are read for each request.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// Most files kept by a worker; the least recently used one is dropped first.
+/// Maximum number of files cached by a worker; the least recently used file is dropped first.
 const KEPT_FILES_MAX: usize = 16;
 
 /// Files up to this size are searched on the loop, which takes some microseconds.
 const SEARCHED_AT_ONCE_MAX: usize = 16 << 10;
 
-/// Entries that are looked at to find out what is usual in a file.
+/// Number of entries examined to find the most common format of a file.
 const EXAMINED_MAX: usize = 32;
 
-/// Why a file can't be used.
+/// The reason why a file can't be used.
 #[derive(Debug)]
 pub(super) enum LoadError {
-    /// It does not exist: the operator's fault, or a variable contains a wrong name.
+    /// The file does not exist: the operator's fault, or a variable contains a wrong name.
     Missing(io::Error),
-    /// It can't be read: the operator's fault.
+    /// The file can't be read: the operator's fault.
     Failed(io::Error),
     /// The queue of the thread pool is full: high load, or a slow disk.
     Overflow(PoolError),
@@ -54,28 +56,25 @@ impl From<io::Error> for LoadError {
 #[derive(Clone, Debug)]
 pub(super) struct UserFile(Bytes);
 
-/// Files read by a worker, the most recently used one last.
+/// Files read by a worker, the most recently used file last.
 #[derive(Default)]
-pub(crate) struct UserFiles(Vec<(Bytes, Stamp, UserFile)>);
+pub(crate) struct UserFiles(LinkedHashMap<Bytes, (Stamp, UserFile), RandomState>);
 
 impl UserFiles {
     fn find(&mut self, path: &[u8], stamp: Stamp) -> Option<UserFile> {
-        let at = self.0.iter().position(|(known, ..)| known == path)?;
-        let entry = self.0.remove(at);
-        if entry.1 != stamp {
-            return None;
+        let (known, file) = self.0.to_back(path)?;
+        if *known == stamp {
+            return Some(file.clone());
         }
-        let file = entry.2.clone();
-        self.0.push(entry);
-        Some(file)
+        self.0.remove(path);
+        None
     }
 
     fn keep(&mut self, path: Bytes, stamp: Stamp, file: &UserFile) {
-        self.0.retain(|(known, ..)| *known != path);
-        if self.0.len() == KEPT_FILES_MAX {
-            self.0.remove(0);
+        self.0.insert(path, (stamp, file.clone()));
+        if self.0.len() > KEPT_FILES_MAX {
+            self.0.pop_front();
         }
-        self.0.push((path, stamp, file.clone()));
     }
 }
 
@@ -92,7 +91,7 @@ pub(super) async fn load(request: &Request, path: &Bytes) -> Result<UserFile, Lo
     }
     let io = request.io().for_client(request.client().number);
     let stamp = fs::stat_only(&io, path, Symlinks::Follow).await?.stamp();
-    let files = request.exchange.services().state.of(&FILES);
+    let files = request.exchange().services().state.of(&FILES);
     if let Some(stamp) = stamp
         && let Some(file) = files.borrow_mut().find(path, stamp)
     {
@@ -113,7 +112,7 @@ impl UserFile {
         if let Some(entry) = self.entry(user) {
             return password::check(entry, password);
         }
-        // The time must not tell whether there is such a user.
+        // The time must not reveal whether the user exists.
         if let Some(entry) = self.usual_entry() {
             password::check(entry, password);
         }
@@ -135,8 +134,8 @@ impl UserFile {
         }
     }
 
-    /// The password of another user, whose check takes as long as that of most: the first of those whose
-    /// form and costs occur most often among the first [`EXAMINED_MAX`].
+    /// A password whose verification takes as long as most: the first with the most common format and cost
+    /// among the first [`EXAMINED_MAX`] entries.
     fn usual_entry(&self) -> Option<&[u8]> {
         let mut kinds: Vec<(&[u8], &[u8], usize)> = Vec::new();
         for entry in self.0.split(|&b| b == b'\n').filter_map(any_entry).take(EXAMINED_MAX) {
@@ -163,7 +162,7 @@ impl UserFile {
     }
 }
 
-/// The encrypted password in a line, whoever the user is.
+/// The encrypted password in a line, for any user.
 fn any_entry(line: &[u8]) -> Option<&[u8]> {
     if matches!(line.first(), Some(b'#' | b'\r')) {
         return None;

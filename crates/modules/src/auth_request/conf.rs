@@ -1,7 +1,7 @@
 //! Settings of `auth_request`. nginx: `ngx_http_auth_request_module`.
 
 use nowait_conf::{Cx, Diagnostic, Node, Setting, arity};
-use nowait_http::variables::complex::{Complex, Place, Table};
+use nowait_http::variables::complex::{Complex, SetTarget, Table};
 
 nowait_conf::directives! {
     /// Authorisation by a subrequest.
@@ -44,7 +44,7 @@ impl Setting for AuthUri {
 #[derive(Debug, Clone)]
 pub struct AuthSet {
     /// The variable to set.
-    pub place: Place,
+    pub place: SetTarget,
     /// The value, evaluated in the subrequest.
     pub value: Complex,
 }

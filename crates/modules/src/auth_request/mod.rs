@@ -10,15 +10,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_http::log::Level;
-use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
-use nowait_http::outcome::{Outcome, Special};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
+use nowait_http::outcome::{Outcome, StatusResponse};
 use nowait_http::phases::explained::{self, Ended};
 use nowait_http::request::Request;
 use nowait_http::response::LocalFuture;
 use nowait_http::response_head;
 use nowait_http::subrequest::{self, Subrequest};
-use nowait_http::trace::{About, Trace, quoted};
-use nowait_http::variables::complex::Place;
+use nowait_http::trace::{Trace, TraceSubject, quoted};
+use nowait_http::variables::complex::SetTarget;
 
 use self::conf::AuthRequestConf;
 
@@ -27,16 +27,16 @@ pub static MODULE: Module =
     Module { rows: &[AuthRequestConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 /// Sends the authorisation subrequest.
-struct Ask(Arc<AuthRequestConf>);
+struct AuthRequest(Arc<AuthRequestConf>);
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = AuthRequestConf::resolve(cx, chain);
     if conf.uri().is_some() {
-        parts.handler(Phase::Access, Ask(conf));
+        parts.handler(Phase::Access, AuthRequest(conf));
     }
 }
 
-impl Handler for Ask {
+impl Handler for AuthRequest {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
         Step::wait(async move {
             match ask(request, &self.0).await {
@@ -50,33 +50,33 @@ impl Handler for Ask {
         &'a self,
         request: &'a mut Request,
         trace: &'a mut Trace,
-    ) -> LocalFuture<'a, Explained> {
+    ) -> LocalFuture<'a, HandlerExplanation> {
         Box::pin(async move {
             trace.by = "auth_request";
             let uri = self.0.uri().unwrap_or_default();
             let Ok(mut begun) = wanted(&self.0).begin(request) else {
-                return Explained::Done(Outcome::status(500));
+                return HandlerExplanation::Done(Outcome::status(500));
             };
             let text = format!("auth_request: asks {}", quoted(uri));
             match explained::subrequest(&mut begun, trace, text).await {
-                Ended::Response(None) => Explained::Done(Outcome::Close),
+                Ended::Response(None) => HandlerExplanation::Done(Outcome::Close),
                 Ended::Response(Some(mut head)) => {
                     response_head::complete(&begun, &mut head);
                     begun.set_out(head);
                     match judge(request, &self.0, &begun) {
-                        Ok(()) => Explained::Granted,
-                        Err(outcome) => Explained::Done(outcome),
+                        Ok(()) => HandlerExplanation::Granted,
+                        Err(outcome) => HandlerExplanation::Done(outcome),
                     }
                 }
                 Ended::Elsewhere(_) | Ended::Unknown => {
                     let text = "auth_request: the response is not known; 2xx grants access, which \
                                 is assumed here; 401 and 403 refuse it, all else is 500";
-                    trace.add(About::Access, None, text);
+                    trace.add(TraceSubject::Access, None, text);
                     trace.conditions.push(format!(
                         "only if auth_request {} gets 2xx, which is not known",
                         quoted(uri)
                     ));
-                    Explained::Granted
+                    HandlerExplanation::Granted
                 }
             }
         })
@@ -97,7 +97,7 @@ async fn ask(request: &mut Request, conf: &AuthRequestConf) -> Result<(), Outcom
     };
     let answer = match answer {
         Ok(answer) => answer,
-        Err(subrequest::Refused::Closed) => return Err(Outcome::Close),
+        Err(subrequest::SubrequestError::Closed) => return Err(Outcome::Close),
         Err(_) => return Err(Outcome::status(500)),
     };
     judge(request, conf, answer.request())
@@ -108,18 +108,18 @@ fn judge(request: &mut Request, conf: &AuthRequestConf, asked: &Request) -> Resu
     for set in &conf.auth_request_set {
         let value = asked.evaluate(&set.value);
         match set.place {
-            Place::Slot(slot) => request.set_slot(slot, Some(value)),
-            Place::Builtin(setter) => setter(request, value),
+            SetTarget::Slot(slot) => request.set_slot(slot, Some(value)),
+            SetTarget::Builtin(setter) => setter(request, value),
         }
     }
-    let head = &asked.out;
+    let head = asked.out();
     match head.status {
         status @ (401 | 403) => {
             let asks =
                 |name: &Bytes| status == 401 && name.eq_ignore_ascii_case(b"www-authenticate");
             let headers = head.headers.iter().filter(|header| asks(&header.name)).cloned();
             let headers = headers.collect();
-            Err(Outcome::Special(Special { status, location: None, headers }))
+            Err(Outcome::Status(StatusResponse { status, location: None, headers }))
         }
         200..=299 => Ok(()),
         status => {

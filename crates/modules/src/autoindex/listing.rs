@@ -14,7 +14,7 @@ use bytes::Bytes;
 use nowait_message::escape::{self, Set};
 use nowait_message::http_date::{self, Civil};
 
-use super::page::{Page, Totals};
+use super::page::{PageSettings, Totals};
 use super::sort::directories_first;
 
 /// Width of the name column of the HTML format, in characters.
@@ -36,7 +36,7 @@ pub enum Format {
     /// nginx's page.
     Html,
     /// A page for browsers.
-    Page(Page),
+    Page(PageSettings),
     /// A `<list>` of `<directory>`, `<file>` and `<other>`.
     Xml,
     /// An array of objects; with a callback (see [`callback`]) inside a call.
@@ -65,7 +65,7 @@ pub enum Kind {
     Directory,
     /// A regular file.
     File,
-    /// Anything else.
+    /// Any other type.
     Other,
 }
 
@@ -82,7 +82,7 @@ pub struct Entry {
     pub mtime: i64,
 }
 
-/// How the HTML format looks; the other formats give exact sizes and UTC.
+/// The style of the HTML format; the other formats give exact sizes and UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// `autoindex_exact_size`
@@ -98,12 +98,12 @@ pub fn listed(name: &[u8]) -> bool {
     !name.starts_with(b".")
 }
 
-/// Why a `callback` argument is refused with 400 (the client's fault).
+/// The reason why a `callback` argument is refused with 400 (the client's fault).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallbackError {
     /// More than 128 bytes.
     TooLong(Vec<u8>),
-    /// Something else than letters, digits, `_` and `.`.
+    /// Characters other than letters, digits, `_` and `.`.
     Invalid(Vec<u8>),
 }
 
@@ -119,8 +119,8 @@ impl fmt::Display for CallbackError {
 
 impl std::error::Error for CallbackError {}
 
-/// The format for `autoindex_format jsonp` and the request's `callback` argument as it stands in
-/// the URI. Without a callback it is plain JSON. Anything that could be script is refused.
+/// The format for `autoindex_format jsonp` and the request's `callback` argument as it stands in the URI.
+/// Without a callback it is plain JSON. Names that could be script code are refused.
 pub fn callback(argument: Option<&[u8]>) -> Result<Format, CallbackError> {
     let Some(name) = argument.filter(|name| !name.is_empty()) else {
         return Ok(Format::Json { callback: None });
@@ -147,7 +147,7 @@ pub struct Renderer {
     stage: Stage,
 }
 
-/// What the next chunk begins with.
+/// The position of the renderer: the beginning of the next chunk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Begin,

@@ -13,10 +13,10 @@ use nowait_conf::{Cx, Scope};
 use nowait_http::directories::{ENTRIES_MAX, refuse};
 use nowait_http::files;
 use nowait_http::log::Level;
-use nowait_http::look;
 use nowait_http::mime::CHARSET;
-use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
 use nowait_http::outcome::Outcome;
+use nowait_http::page_style;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, BodyError, BodySource, Head, LocalFuture, Part, Response};
 use nowait_http::trace::Trace;
@@ -24,7 +24,7 @@ use nowait_http::variables::core::argument_value;
 use nowait_message::{Known, Method};
 use nowait_runtime::fs::{self, FileKind, ListingEntry, Name, ReadDirOptions};
 use nowait_runtime::pool;
-use page::Page;
+use page::PageSettings;
 use sort::Sorting;
 
 use self::conf::{AutoindexConf, ListingFormat};
@@ -39,7 +39,7 @@ pub static MODULE: Module =
 /// Lists directories.
 struct Autoindex(Arc<AutoindexConf>);
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = AutoindexConf::resolve(cx, chain);
     if conf.autoindex {
         parts.handler(Phase::Content, Autoindex(conf));
@@ -48,8 +48,8 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 
 impl Handler for Autoindex {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        let wanted = request.uri.path.last() == Some(&b'/')
-            && matches!(request.method, Method::Get | Method::Head);
+        let wanted = request.uri().path.last() == Some(&b'/')
+            && matches!(request.method(), Method::Get | Method::Head);
         if !wanted {
             return Step::Next(request);
         }
@@ -59,8 +59,12 @@ impl Handler for Autoindex {
         })
     }
 
-    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
-        Explained::run()
+    fn explain<'a>(
+        &'a self,
+        _: &'a mut Request,
+        _: &'a mut Trace,
+    ) -> LocalFuture<'a, HandlerExplanation> {
+        HandlerExplanation::run()
     }
 }
 
@@ -95,7 +99,7 @@ async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
     nowait_runtime::stats::set_label("autoindex");
     let head = head(conf, &format);
     let options = options_of(request, conf, &format);
-    let uri = request.uri.path.clone();
+    let uri = request.uri().path.clone();
     let entries = listing.entries;
     if entries.len() <= SMALL_ENTRIES {
         let mut renderer = Renderer::new(format, uri, listed(entries), options);
@@ -105,7 +109,9 @@ async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
     let sorted =
         pool::blocking(&io.pool, move || Renderer::new(format, uri, listed(entries), options));
     match sorted.await {
-        Ok(renderer) => Response { head, body: Body::Stream(Box::new(Rendered(renderer))) }.into(),
+        Ok(renderer) => {
+            Response { head, body: Body::Stream(Box::new(ListingBody(renderer))) }.into()
+        }
         Err(error) => {
             request.log(Level::Error, format_args!("{error}"));
             Outcome::status(500)
@@ -114,9 +120,9 @@ async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
 }
 
 /// A large listing.
-struct Rendered(Renderer);
+struct ListingBody(Renderer);
 
-impl BodySource for Rendered {
+impl BodySource for ListingBody {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(std::future::ready(Ok(self.0.next_chunk().map(Part::Bytes))))
     }
@@ -129,9 +135,9 @@ impl BodySource for Rendered {
 fn format(request: &Request, conf: &AutoindexConf) -> Result<Format, Outcome> {
     Ok(match conf.autoindex_format {
         ListingFormat::Html => Format::Html,
-        ListingFormat::Page if look::is_for_people(request.head.header(Known::Accept)) => {
+        ListingFormat::Page if page_style::is_for_people(request.head().header(Known::Accept)) => {
             let argument = |name| argument_value(request, name);
-            Format::Page(Page {
+            Format::Page(PageSettings {
                 sorting: Sorting::of(argument(b"sort"), argument(b"order")),
                 server: request.location().server_tokens().text(),
                 truncated: false,

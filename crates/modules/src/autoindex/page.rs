@@ -8,7 +8,7 @@
 use std::io::Write as _;
 use std::sync::LazyLock;
 
-use nowait_http::look;
+use nowait_http::page_style;
 use nowait_message::escape::{self, Set};
 use nowait_message::http_date::Civil;
 
@@ -16,13 +16,14 @@ use super::listing::{Entry, Kind};
 use super::sort::{Key, Sorting};
 
 /// The content of the page's `<style>`.
-static STYLE: LazyLock<String> = LazyLock::new(|| [look::STYLE, include_str!("page.css")].concat());
+static STYLE: LazyLock<String> =
+    LazyLock::new(|| [page_style::STYLE, include_str!("page.css")].concat());
 
 /// The content of its `<script>`.
 const SCRIPT: &str = include_str!("page.js");
 
 /// The value of `Content-Security-Policy`.
-static POLICY: LazyLock<String> = LazyLock::new(|| look::policy(&STYLE, Some(SCRIPT)));
+static POLICY: LazyLock<String> = LazyLock::new(|| page_style::policy(&STYLE, Some(SCRIPT)));
 
 /// Formats into a buffer.
 macro_rules! put {
@@ -36,9 +37,9 @@ pub fn policy() -> &'static str {
     &POLICY
 }
 
-/// What a page shows besides its rows.
+/// The contents of a page besides its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct PageSettings {
     /// The order of the rows.
     pub sorting: Sorting,
     /// The name of the server, for the last line.
@@ -56,7 +57,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Those of a directory.
+    /// Counts a directory's entries.
     pub fn of(entries: &[Entry]) -> Totals {
         entries.iter().fold(Totals::default(), |mut totals, entry| {
             if entry.kind == Kind::Directory {
@@ -78,25 +79,30 @@ impl Totals {
             |n: u64, one: &'static str, more: &'static str| if n == 1 { one } else { more };
         if self.directories > 0 {
             let word = plural(self.directories, "directory", "directories");
-            put!(out, "{} {word}", Grouped(self.directories));
+            put!(out, "{} {word}", GroupedNumber(self.directories));
         }
         if self.files > 0 {
             let comma = if self.directories > 0 { ", " } else { "" };
-            put!(out, "{comma}{} {}, ", Grouped(self.files), plural(self.files, "file", "files"));
+            put!(
+                out,
+                "{comma}{} {}, ",
+                GroupedNumber(self.files),
+                plural(self.files, "file", "files")
+            );
             put_size(out, self.bytes);
         }
     }
 }
 
-/// The size to show. Those of directories and devices mean nothing.
+/// The size to show. Sizes of directories and devices are meaningless.
 fn size(entry: &Entry) -> Option<u64> {
     (entry.kind == Kind::File).then_some(entry.size)
 }
 
 /// A number with commas between groups of three digits.
-struct Grouped(u64);
+struct GroupedNumber(u64);
 
-impl std::fmt::Display for Grouped {
+impl std::fmt::Display for GroupedNumber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let digits = self.0.to_string();
         for (n, digit) in digits.chars().enumerate() {
@@ -110,9 +116,9 @@ impl std::fmt::Display for Grouped {
 }
 
 /// A size with three significant digits at most, in units of 1000.
-struct Human(u64);
+struct HumanSize(u64);
 
-impl std::fmt::Display for Human {
+impl std::fmt::Display for HumanSize {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
         if self.0 < 1000 {
@@ -125,7 +131,8 @@ impl std::fmt::Display for Human {
             if tenths < 100 {
                 return write!(f, "{}.{} {name}", tenths / 10, tenths % 10);
             }
-            // What rounds to 1000 belongs to the next unit, which the largest number does not need.
+            // A value that rounds to 1000 belongs to the next unit. The largest number needs no further
+            // unit.
             if rounded(unit) < 1000 {
                 return write!(f, "{} {name}", rounded(unit));
             }
@@ -135,14 +142,19 @@ impl std::fmt::Display for Human {
     }
 }
 
-/// A size for people, and for programs beside it.
+/// A size in human-readable form, with the exact number for programs.
 fn put_size(out: &mut Vec<u8>, size: u64) {
     let unit = if size == 1 { "byte" } else { "bytes" };
-    put!(out, "<data value=\"{size}\" title=\"{} {unit}\">{}</data>", Grouped(size), Human(size));
+    put!(
+        out,
+        "<data value=\"{size}\" title=\"{} {unit}\">{}</data>",
+        GroupedNumber(size),
+        HumanSize(size)
+    );
 }
 
-/// Text of any bytes for people. What is not text, and what could hide how a name ends, such as
-/// marks that change the direction of writing, is shown as a replacement character.
+/// Readable text from any bytes. Invalid UTF-8, and characters that could hide the end of a name (such as
+/// marks that change the direction of writing), become replacement characters.
 fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     let hides = |c: char| {
         c.is_control()
@@ -218,8 +230,8 @@ fn segments(uri: &[u8]) -> Vec<&[u8]> {
     uri.split(|&b| b == b'/').filter(|segment| !segment.is_empty()).collect()
 }
 
-impl Page {
-    /// Everything before the rows.
+impl PageSettings {
+    /// The page up to the rows.
     pub fn begin(&self, out: &mut Vec<u8>, uri: &[u8], totals: Totals) {
         out.extend_from_slice(
             b"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -313,7 +325,7 @@ impl Page {
         );
     }
 
-    /// Everything after the rows.
+    /// The page after the rows.
     pub fn end(&self, out: &mut Vec<u8>, uri: &[u8], totals: Totals) {
         let is_top = segments(uri).is_empty();
         if !totals.is_empty() || !is_top {
@@ -364,7 +376,7 @@ fn put_trail(out: &mut Vec<u8>, uri: &[u8]) {
 mod tests {
     use super::*;
 
-    const PAGE: Page = Page {
+    const PAGE: PageSettings = PageSettings {
         sorting: Sorting { key: Key::Name, descending: false },
         server: "nowait",
         truncated: false,
@@ -398,10 +410,10 @@ mod tests {
             (5_368_709_120, "5.4 GB"),
             (u64::MAX, "18 EB"),
         ] {
-            assert_eq!(Human(size).to_string(), shown, "{size}");
+            assert_eq!(HumanSize(size).to_string(), shown, "{size}");
         }
-        assert_eq!(Grouped(1_234_567).to_string(), "1,234,567");
-        assert_eq!(Grouped(999).to_string(), "999");
+        assert_eq!(GroupedNumber(1_234_567).to_string(), "1,234,567");
+        assert_eq!(GroupedNumber(999).to_string(), "999");
         assert_eq!(text(|out| put_size(out, 1)), "<data value=\"1\" title=\"1 byte\">1 B</data>");
     }
 
@@ -438,7 +450,7 @@ mod tests {
 
     #[test]
     fn heads_tell_the_order_and_lead_to_the_other() {
-        let page = Page { sorting: Sorting { key: Key::Size, descending: true }, ..PAGE };
+        let page = PageSettings { sorting: Sorting { key: Key::Size, descending: true }, ..PAGE };
         let head = text(|out| page.put_head(out));
         for part in [
             "<th scope=\"col\"><a href=\"?sort=name&amp;order=asc\">Name</a>",
@@ -456,7 +468,7 @@ mod tests {
             entry(b"f", Kind::File, 1500),
             entry(b"o", Kind::Other, 7),
         ]);
-        let page = Page { truncated: true, ..PAGE };
+        let page = PageSettings { truncated: true, ..PAGE };
         let begin = text(|out| page.begin(out, b"/<x>/", totals));
         for part in [
             "<title>Index of /&lt;x&gt;/</title>",
@@ -490,8 +502,8 @@ mod tests {
             let (_, rest) = page.split_once(&format!("<{tag}>")).unwrap();
             rest.split_once(&format!("</{tag}>")).unwrap().0
         };
-        assert_eq!(policy(), look::policy(inside("style"), Some(inside("script"))));
-        // Nothing from elsewhere, nothing that the policy forbids.
+        assert_eq!(policy(), page_style::policy(inside("style"), Some(inside("script"))));
+        // No external resources, and nothing that the policy forbids.
         for forbidden in ["http:", "https:", "url(", " style=", "onclick"] {
             assert!(!page.contains(forbidden), "{forbidden}");
         }

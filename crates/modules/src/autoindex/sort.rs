@@ -47,8 +47,7 @@ impl Key {
 }
 
 impl Sorting {
-    /// The order that the arguments `sort` and `order` of a request ask for. Unknown values count
-    /// as missing ones.
+    /// The order requested by the arguments `sort` and `order`. Unknown values count as missing.
     pub fn of(sort: Option<&[u8]>, order: Option<&[u8]>) -> Sorting {
         let key = Key::ALL.into_iter().find(|key| sort == Some(key.name().as_bytes()));
         let key = key.unwrap_or_default();
@@ -60,7 +59,7 @@ impl Sorting {
         Sorting { key, descending }
     }
 
-    /// The order that the head of a column leads to: the other direction of the present column.
+    /// The order after a click on a column heading; on the current column, the reverse order.
     pub fn after(self, key: Key) -> Sorting {
         let descending = if key == self.key { !self.descending } else { key.descends() };
         Sorting { key, descending }
@@ -71,7 +70,7 @@ impl Sorting {
         let directed = |order: Ordering| if self.descending { order.reverse() } else { order };
         let by_key = match self.key {
             Key::Name => directed(natural(&a.name, &b.name)),
-            // The size of a directory says nothing about its contents.
+            // The size of a directory is unrelated to its contents.
             Key::Size if a.kind == Kind::Directory => Ordering::Equal,
             Key::Size => directed(a.size.cmp(&b.size)),
             Key::Date => directed(a.mtime.cmp(&b.mtime)),

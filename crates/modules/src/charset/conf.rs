@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER_PERMISSIVE;
 use nowait_conf::{Cx, Diagnostic, Node, Setting, Word, arity};
 use nowait_http::conf::content_types::ContentTypes;
 use nowait_http::variables::complex::Complex;
@@ -72,16 +73,16 @@ fn literal(charset: &Charset) -> Option<&Bytes> {
 
 /// The maps of the configuration.
 #[derive(Default)]
-struct All {
+struct MapTable {
     maps: Arc<Maps>,
     /// Errors about maps that are missing.
     reported: BTreeSet<String>,
 }
 
-/// The maps for a location, after a check that the one that it needs exists. All of them were read
-/// before a location is built.
+/// The maps for a location, after a check that the required one exists. All maps are read before locations
+/// are built.
 pub fn maps(cx: &mut Cx<'_>, conf: &CharsetConf) -> Arc<Maps> {
-    let all = cx.global::<All>();
+    let all = cx.global::<MapTable>();
     let maps = all.maps.clone();
     let source = conf.source_charset.as_ref().and_then(literal);
     if let (Some(from), Some(to)) = (source, conf.constant())
@@ -103,7 +104,7 @@ fn charset_map(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         return Err(node
             .error(format!("\"charset_map\" between the same charsets \"{from}\" and \"{to}\"")));
     }
-    if cx.global::<All>().maps.conversion(&from.text, &to.text).is_some() {
+    if cx.global::<MapTable>().maps.conversion(&from.text, &to.text).is_some() {
         return Err(
             node.error(format!("duplicate \"charset_map\" between \"{from}\" and \"{to}\""))
         );
@@ -127,7 +128,7 @@ fn charset_map(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     } else {
         Map::of_bytes(&from.text, &to.text, &bytes)
     };
-    Arc::make_mut(&mut cx.global::<All>().maps).0.push(map);
+    Arc::make_mut(&mut cx.global::<MapTable>().maps).0.push(map);
     Ok(())
 }
 
@@ -144,11 +145,7 @@ fn character(word: &Word) -> Result<Box<[u8]>, Diagnostic> {
         word.error(format!("invalid value \"{word}\""))
             .expected("a character's bytes in UTF-8, such as D0B0")
     };
-    let digits = word.text.chunks(2).map(|two| {
-        let two = std::str::from_utf8(two).ok().filter(|two| two.len() == 2)?;
-        u8::from_str_radix(two, 16).ok()
-    });
-    let bytes: Vec<u8> = digits.collect::<Option<_>>().ok_or_else(invalid)?;
+    let bytes = HEXLOWER_PERMISSIVE.decode(&word.text).map_err(|_| invalid())?;
     match std::str::from_utf8(&bytes).map(|text| text.chars().count()) {
         Ok(1) => Ok(bytes.into()),
         _ => Err(invalid()),

@@ -13,8 +13,8 @@ use nowait_conf::{Cx, Scope};
 use nowait_http::filter::Pull;
 use nowait_http::log::Level;
 use nowait_http::mime::CHARSET;
-use nowait_http::module::{Filter, Module, Parts, Place};
-use nowait_http::outcome::Special;
+use nowait_http::module::{Filter, FilterStage, LocationBuilder, Module};
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, BodyError, BodySource, LocalFuture, Part, Response};
 use nowait_http::slots::Key;
@@ -26,7 +26,7 @@ use self::maps::{Conversion, Maps};
 pub static MODULE: Module =
     Module { rows: &[CharsetConf::ROWS, CHARSET_ROWS], build: Some(build), ..Module::EMPTY };
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = CharsetConf::resolve(cx, chain);
     let maps = conf::maps(cx, &conf);
     if let Some(charset) = conf.constant() {
@@ -34,22 +34,26 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     }
     // Without maps there is no conversion.
     if !maps.0.is_empty() {
-        parts.filter(Place::Conversion, Convert(maps.clone()));
+        parts.filter(FilterStage::Conversion, BodyFilter(maps.clone()));
     }
-    parts.filter(Place::Content, Name { conf, maps });
+    parts.filter(FilterStage::Content, Name { conf, maps });
 }
 
 /// Source and target charset if the response has to be converted.
 static CONVERSION: Key<Option<(Bytes, Bytes)>> = Key::new();
 
-/// Sets the charset, and stores the conversion for [`Convert`].
+/// Sets the charset, and stores the conversion for [`BodyFilter`].
 struct Name {
     conf: Arc<CharsetConf>,
     maps: Arc<Maps>,
 }
 
 impl Filter for Name {
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
         self.name(request, response);
         Ok(())
     }
@@ -58,24 +62,24 @@ impl Filter for Name {
 impl Name {
     fn name(&self, request: &mut Request, response: &mut Response) {
         if !self.maps.0.is_empty() {
-            request.state.take(&CONVERSION);
+            request.state_mut().take(&CONVERSION);
         }
         let conf = &self.conf;
         let head = &mut response.head;
         // Most responses have no charset.
         if conf.charset == Charset::Off
             && head.charset.is_none()
-            && request.override_charset.is_none()
+            && request.override_charset().is_none()
             && !request.is_nested()
-            && request.shared.charset.borrow().is_none()
+            && request.shared().charset.borrow().is_none()
         {
             return;
         }
         let Some(kind) = &head.content_type else { return };
-        let asked = request.override_charset.take().filter(|asked| !asked.is_empty());
+        let asked = request.take_override_charset().filter(|asked| !asked.is_empty());
         let wanted = match (asked, &conf.charset) {
-            // It becomes a part of the main response.
-            _ if request.is_nested() => request.shared.charset.borrow().clone(),
+            // The response becomes a part of the main response.
+            _ if request.is_nested() => request.shared().charset.borrow().clone(),
             // `X-Accel-Charset`. nginx differs: it accepts only names that occur in its configuration.
             (Some(asked), _) => Some(asked),
             (None, Charset::Off) => None,
@@ -89,7 +93,7 @@ impl Name {
         };
         if !request.is_nested() {
             let own = wanted.clone().or_else(|| head.charset.clone());
-            request.shared.charset.replace(own.filter(|name| !name.is_empty()));
+            request.shared().charset.replace(own.filter(|name| !name.is_empty()));
         }
         let Some(wanted) = wanted else { return };
         let source = match (&head.charset, &conf.source_charset) {
@@ -115,7 +119,7 @@ impl Name {
             if !conversion.keeps_length() {
                 head.content_length = None;
             }
-            *request.state.of_mut(&CONVERSION) = Some((source, wanted.clone()));
+            *request.state_mut().of_mut(&CONVERSION) = Some((source, wanted.clone()));
         }
         // nginx: browsers of the past applied a redirect's charset to the next page.
         let redirect = matches!(head.status, 301 | 302);
@@ -125,16 +129,20 @@ impl Name {
 }
 
 /// Wraps the body if it has to be converted.
-struct Convert(Arc<Maps>);
+struct BodyFilter(Arc<Maps>);
 
-impl Filter for Convert {
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-        if let Some((from, to)) = request.state.take(&CONVERSION).flatten()
+impl Filter for BodyFilter {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
+        if let Some((from, to)) = request.state_mut().take(&CONVERSION).flatten()
             && !response.body.is_empty()
         {
             let maps = self.0.clone();
             let pull = Pull::new(std::mem::take(&mut response.body).safe(request));
-            let source = Converted { pull, maps, from, to, rest: Vec::new() };
+            let source = ConvertedBody { pull, maps, from, to, rest: Vec::new() };
             response.body = Body::Stream(Box::new(source));
         }
         Ok(())
@@ -142,7 +150,7 @@ impl Filter for Convert {
 }
 
 /// A body that is converted while it is sent.
-struct Converted {
+struct ConvertedBody {
     pull: Pull,
     maps: Arc<Maps>,
     from: Bytes,
@@ -151,7 +159,7 @@ struct Converted {
     rest: Vec<u8>,
 }
 
-impl BodySource for Converted {
+impl BodySource for ConvertedBody {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
             loop {

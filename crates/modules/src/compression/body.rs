@@ -17,7 +17,7 @@ use nowait_coding::{Coder, Error, Flush, Recipe, WHOLE_BYTES_MAX};
 use nowait_http::conf::content_types::ContentTypes;
 use nowait_http::filter::Pull;
 use nowait_http::log::Level;
-use nowait_http::outcome::Special;
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, BodyError, BodySource, Head, LocalFuture, Part, Response};
 use nowait_runtime::fs::resident::Resident;
@@ -26,11 +26,11 @@ use nowait_runtime::yield_now;
 
 use super::Counts;
 
-/// Most bytes of a long text that are compressed in one step, here or in the pool.
+/// Maximum number of bytes of a long text that are compressed in one step, here or in the pool.
 const STEP_BYTES_MAX: usize = 32 * 1024;
 
-/// Whether a response may be compressed, whatever the client accepts: depends on its length and
-/// type, which the filter's directives restrict, on its status and its coding.
+/// Whether a response may be compressed, without regard to the client: depends on its length and type,
+/// which the filter's directives restrict, on its status and its coding.
 ///
 /// nginx differs: with `proxy_cache_rfc9111 on;` content marked `no-transform` is left alone. RFC
 /// 9110 section 7.7: "A proxy MUST NOT transform the content of a response message that contains a
@@ -62,8 +62,8 @@ pub(super) fn wrap(
     response: &mut Response,
     recipe: Recipe,
     counts: Rc<Counts>,
-) -> Result<(), Box<Special>> {
-    let kept = Kept::of(response, &recipe);
+) -> Result<(), Box<StatusResponse>> {
+    let kept = StoredVariant::of(response, &recipe);
     if let Some(out) = kept.as_ref().and_then(|kept| kept.find(&counts)) {
         response.body = Body::Bytes(out);
         return Ok(());
@@ -78,28 +78,28 @@ pub(super) fn wrap(
     };
     response.body = made.map_err(|error| {
         request.log(Level::Error, format_args!("{error}"));
-        Special { status: 500, ..Special::default() }
+        StatusResponse { status: 500, ..StatusResponse::default() }
     })?;
     Ok(())
 }
 
-/// Where a compressed text is kept for other requests: beside the resident file that it was.
-struct Kept {
+/// A compressed text that is kept for other requests, together with its resident file.
+struct StoredVariant {
     file: Arc<Resident>,
     /// The number of the recipe.
     how: u64,
 }
 
-impl Kept {
-    /// `None`: the text is not, or no longer, what is in a resident file.
-    fn of(response: &Response, recipe: &Recipe) -> Option<Kept> {
+impl StoredVariant {
+    /// `None` if the text is not the current content of a resident file.
+    fn of(response: &Response, recipe: &Recipe) -> Option<StoredVariant> {
         let file = response.head.resident.as_ref()?;
         let Body::Bytes(text) = &response.body else { return None };
-        // Whatever filters make of it is elsewhere.
+        // If a filter has changed the text, it is in other memory.
         let (_, content) = file.file()?;
         let is_whole = (text.as_ptr(), text.len()) == (content.as_ptr(), content.len());
         let how = recipe.number().filter(|_| is_whole)?;
-        Some(Kept { file: file.clone(), how })
+        Some(StoredVariant { file: file.clone(), how })
     }
 
     fn find(&self, counts: &Counts) -> Option<Bytes> {
@@ -120,19 +120,21 @@ fn begin(
     body: Body,
     recipe: Recipe,
     counts: Rc<Counts>,
-    kept: Option<Kept>,
+    kept: Option<StoredVariant>,
 ) -> Result<Body, Error> {
-    let place =
-        Place { pool: request.current.compute_pool().clone(), client: request.client().number };
+    let place = CompressionPool {
+        pool: request.current().compute_pool().clone(),
+        client: request.client().number,
+    };
     let len = body.len();
     let body = body.safe(request);
     if let Some(len) = len.and_then(|len| usize::try_from(len).ok())
         && len <= WHOLE_BYTES_MAX
     {
         let work = Some((Pull::new(body), recipe));
-        return Ok(Body::Stream(Box::new(Whole { work, len, place, counts, kept })));
+        return Ok(Body::Stream(Box::new(WholeBody { work, len, place, counts, kept })));
     }
-    Ok(Body::Stream(Box::new(Compressed {
+    Ok(Body::Stream(Box::new(CompressedBody {
         pull: Pull::new(body),
         rest: Bytes::new(),
         coder: Some(recipe.begin(len, counts.expected)?),
@@ -179,15 +181,16 @@ fn failed(error: Error) -> BodyError {
     BodyError::Coding(error.to_string())
 }
 
-/// Where long compression runs.
-struct Place {
+/// The pool for long compression.
+struct CompressionPool {
     pool: Pool,
     /// The client that the pool works for.
     client: u64,
 }
 
-impl Place {
-    /// Runs `work`, which can find out that its result is no longer wanted: the client has gone.
+impl CompressionPool {
+    /// Runs `work`. Its argument tells whether the result is still needed; if the client has disconnected,
+    /// it is not.
     async fn run_while<T, F>(&self, work: F) -> Result<T, BodyError>
     where
         F: FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
@@ -212,16 +215,16 @@ impl Place {
 
 /// A body of known and moderate length: one step, and at most one pool task. The compressor's
 /// memory is held while it runs, not while the client receives the output.
-struct Whole {
+struct WholeBody {
     /// `None` when the work is done.
     work: Option<(Pull, Recipe)>,
     len: usize,
-    place: Place,
+    place: CompressionPool,
     counts: Rc<Counts>,
-    kept: Option<Kept>,
+    kept: Option<StoredVariant>,
 }
 
-impl BodySource for Whole {
+impl BodySource for WholeBody {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
             let Some((pull, recipe)) = self.work.take() else { return Ok(None) };
@@ -263,14 +266,14 @@ async fn collect(mut pull: Pull, len: usize) -> Result<Bytes, BodyError> {
 }
 
 /// A body that is compressed while it is sent.
-struct Compressed {
+struct CompressedBody {
     pull: Pull,
     /// The rest of the last piece.
     rest: Bytes,
     /// `None` after the end.
     coder: Option<Coder>,
-    place: Place,
-    /// Most bytes that one step compresses on the event loop.
+    place: CompressionPool,
+    /// Maximum number of bytes that one step compresses on the event loop.
     inline: usize,
     /// Number of steps on the event loop.
     steps: u64,
@@ -279,7 +282,7 @@ struct Compressed {
     counts: Rc<Counts>,
 }
 
-impl BodySource for Compressed {
+impl BodySource for CompressedBody {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
             while let Some(coder) = self.coder.take() {
@@ -318,7 +321,7 @@ impl BodySource for Compressed {
     }
 }
 
-impl Compressed {
+impl CompressedBody {
     /// The next piece, empty at the end. `None`: it is not available yet, and held-back data has to
     /// be sent first.
     async fn take(&mut self) -> Result<Option<Bytes>, BodyError> {
@@ -373,7 +376,7 @@ mod tests {
     #[test]
     fn abandoned_work_ends_early() {
         let config = PoolConfig { name: "test".to_owned(), threads: 1, max_queue: 1 };
-        let place = Place { pool: Pool::new(config), client: 1 };
+        let place = CompressionPool { pool: Pool::new(config), client: 1 };
         let (sender, receiver) = channel();
         let mut running = Box::pin(place.run_while(move |is_wanted| {
             sender.send("started").unwrap();

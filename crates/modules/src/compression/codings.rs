@@ -8,10 +8,10 @@ use nowait_coding::Recipe;
 use nowait_conf::{Cx, Scope};
 use nowait_http::accept_encoding::{Coding, set_varies, weight};
 use nowait_http::conf::content_types::ContentTypes;
+use nowait_http::field_order::SeparateField;
 use nowait_http::filter::recode;
-use nowait_http::module::{Filter, Parts, Place};
-use nowait_http::order::Apart;
-use nowait_http::outcome::Special;
+use nowait_http::module::{Filter, FilterStage, LocationBuilder};
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::Response;
 use nowait_http::slots::Key;
@@ -21,7 +21,7 @@ use super::{Counts, body};
 
 /// Compression of a response.
 #[derive(Debug)]
-struct Coded {
+struct AppliedCoding {
     /// The coding used.
     coding: Coding,
     /// Lengths before and after.
@@ -29,22 +29,22 @@ struct Coded {
 }
 
 /// The compression of the body, if any.
-static CODED: Key<Option<Coded>> = Key::new();
+static CODED: Key<Option<AppliedCoding>> = Key::new();
 
 /// A coding that is enabled, with its settings.
-struct Enabled {
+struct EnabledCoding {
     coding: Coding,
     bytes_min: u64,
     types: ContentTypes,
     recipe: Recipe,
 }
 
-pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let brotli = BrotliConf::resolve(cx, chain);
     let zstd = ZstdConf::resolve(cx, chain);
     let mut enabled = Vec::new();
     if brotli.brotli {
-        enabled.push(Enabled {
+        enabled.push(EnabledCoding {
             coding: Coding::Brotli,
             bytes_min: brotli.brotli_min_length.0,
             types: brotli.brotli_types.clone(),
@@ -55,7 +55,7 @@ pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
         });
     }
     if zstd.zstd {
-        enabled.push(Enabled {
+        enabled.push(EnabledCoding {
             coding: Coding::Zstd,
             bytes_min: zstd.zstd_min_length.0,
             types: zstd.zstd_types.clone(),
@@ -66,28 +66,32 @@ pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
         });
     }
     if !enabled.is_empty() {
-        let enabled: Arc<[Enabled]> = enabled.into();
-        parts.filter(Place::Coding, Decide(enabled.clone()));
-        parts.filter(Place::Encoding, Compress(enabled));
+        let enabled: Arc<[EnabledCoding]> = enabled.into();
+        parts.filter(FilterStage::Coding, HeadFilter(enabled.clone()));
+        parts.filter(FilterStage::Encoding, BodyFilter(enabled));
     }
 }
 
 /// The ratio that a coding has achieved; false if there is none.
 pub(super) fn ratio(request: &Request, coding: Coding, out: &mut Vec<u8>) -> bool {
-    let coded = request.state.get(&CODED).and_then(Option::as_ref);
+    let coded = request.state().get(&CODED).and_then(Option::as_ref);
     let coded = coded.filter(|coded| coded.coding == coding);
     coded.is_some_and(|coded| coded.counts.append_ratio(out))
 }
 
 /// Decides whether the response is compressed, and adjusts its head. If the client accepts both
 /// codings alike, Brotli is used.
-struct Decide(Arc<[Enabled]>);
+struct HeadFilter(Arc<[EnabledCoding]>);
 
-impl Filter for Decide {
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-        *request.state.of_mut(&CODED) = None;
+impl Filter for HeadFilter {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
+        *request.state_mut().of_mut(&CODED) = None;
         let mut best: Option<(Coding, u16)> = None;
-        for Enabled { coding, bytes_min, types, .. } in &self.0[..] {
+        for EnabledCoding { coding, bytes_min, types, .. } in &self.0[..] {
             if !body::is_compressible(request, &response.head, *bytes_min, types) {
                 continue;
             }
@@ -99,8 +103,8 @@ impl Filter for Decide {
         }
         if let Some((coding, _)) = best {
             let counts = Rc::new(Counts::of(response.head.content_length));
-            *request.state.of_mut(&CODED) = Some(Coded { coding, counts });
-            response.head.place(Apart::ContentEncoding);
+            *request.state_mut().of_mut(&CODED) = Some(AppliedCoding { coding, counts });
+            response.head.place(SeparateField::ContentEncoding);
             response.head.content_encoding = Some(Bytes::from_static(coding.name()));
             recode(response);
         }
@@ -109,14 +113,18 @@ impl Filter for Decide {
 }
 
 /// Compresses the body.
-struct Compress(Arc<[Enabled]>);
+struct BodyFilter(Arc<[EnabledCoding]>);
 
-impl Filter for Compress {
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-        let coded = request.state.get(&CODED).and_then(Option::as_ref);
-        let Some(Coded { coding, counts }) = coded else { return Ok(()) };
+impl Filter for BodyFilter {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
+        let coded = request.state().get(&CODED).and_then(Option::as_ref);
+        let Some(AppliedCoding { coding, counts }) = coded else { return Ok(()) };
         let enabled = self.0.iter().find(|enabled| enabled.coding == *coding);
-        let Some(enabled) = enabled.filter(|_| !request.header_only) else { return Ok(()) };
+        let Some(enabled) = enabled.filter(|_| !request.header_only()) else { return Ok(()) };
         let counts = counts.clone();
         body::wrap(request, response, enabled.recipe.clone(), counts)
     }

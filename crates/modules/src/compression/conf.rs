@@ -1,5 +1,5 @@
-//! Settings of compression: gzip as in nginx, Brotli and Zstandard as in the modules that nginx's users
-//! know, ngx_brotli and zstd-nginx-module. nginx: `ngx_http_gzip_filter_module`.
+//! Settings of compression: gzip as in nginx, Brotli and Zstandard as in ngx_brotli and zstd-nginx-module.
+//! nginx: `ngx_http_gzip_filter_module`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -7,7 +7,8 @@ use std::path::Path;
 
 use nowait_coding::Dictionary;
 use nowait_conf::{
-    Bounded, Buffers, Cx, Diagnostic, Disk, Files as _, Invalid, Node, Setting, Size, Value, arity,
+    BoundedNumber, Buffers, Cx, Diagnostic, Disk, Files as _, Node, Setting, Size, Value,
+    ValueError, arity,
 };
 use nowait_http::conf::content_types::ContentTypes;
 
@@ -23,7 +24,7 @@ nowait_conf::directives! {
     gzip: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
     /// Compression level, from 1 (fast) to 9 (small). The thread pool compresses pieces that take
     /// long at a high level.
-    gzip_comp_level: Bounded<1, 9> = "1", in HTTP | SERVER | LOCATION, args "level";
+    gzip_comp_level: BoundedNumber<1, 9> = "1", in HTTP | SERVER | LOCATION, args "level";
     /// Content types to compress, in addition to `text/html`; `*` means all.
     gzip_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
     /// Minimum length of a response to compress, in bytes according to its `Content-Length`.
@@ -36,7 +37,7 @@ nowait_conf::directives! {
     gzip_hash: Hash = "128k", in HTTP | SERVER | LOCATION, args "size";
     /// Accepted for compatibility: only the compression itself holds data back.
     gzip_no_buffer: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
-    /// Accepted for compatibility: memory is allocated when there is something to compress.
+    /// Accepted for compatibility: memory is allocated when compression begins.
     postpone_gzipping: Size = "0", in HTTP | SERVER | LOCATION, args "size";
 }
 
@@ -45,9 +46,11 @@ nowait_conf::directives! {
 pub struct Window(pub u8);
 
 impl Value for Window {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         power(text, 15).map(Window).ok_or_else(|| {
-            Invalid::message("\"gzip_window\" directive must be 512, 1k, 2k, 4k, 8k, 16k, or 32k")
+            ValueError::message(
+                "\"gzip_window\" directive must be 512, 1k, 2k, 4k, 8k, 16k, or 32k",
+            )
         })
     }
 }
@@ -57,9 +60,9 @@ impl Value for Window {
 pub struct Hash(pub u8);
 
 impl Value for Hash {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         power(text, 17).map(Hash).ok_or_else(|| {
-            Invalid::message(
+            ValueError::message(
                 "\"gzip_hash\" directive must be 512, 1k, 2k, 4k, 8k, 16k, 32k, 64k, or 128k",
             )
         })
@@ -84,7 +87,7 @@ nowait_conf::directives! {
     brotli: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
     /// Compression level, from 0 (fast) to 11 (small). The thread pool compresses pieces that take
     /// long.
-    brotli_comp_level: Bounded<0, 11> = "6", in HTTP | SERVER | LOCATION, args "level";
+    brotli_comp_level: BoundedNumber<0, 11> = "6", in HTTP | SERVER | LOCATION, args "level";
     /// Content types to compress, in addition to `text/html`; `*` means all.
     brotli_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
     /// Minimum length of a response to compress, in bytes according to its `Content-Length`.
@@ -105,7 +108,7 @@ nowait_conf::directives! {
     zstd: bool = "off", in HTTP | SERVER | LOCATION | LOCATION_IF, args "on | off";
     /// Compression level, from 1 (fast) to 22 (small). The thread pool compresses pieces that take
     /// long.
-    zstd_comp_level: Bounded<1, 22> = "1", in HTTP | SERVER | LOCATION, args "level";
+    zstd_comp_level: BoundedNumber<1, 22> = "1", in HTTP | SERVER | LOCATION, args "level";
     /// Content types to compress, in addition to `text/html`; `*` means all.
     zstd_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
     /// Minimum length of a response to compress, in bytes according to its `Content-Length`.
@@ -155,10 +158,10 @@ impl Setting for DictionaryFile {
 pub struct BrotliWindow(pub u8);
 
 impl Value for BrotliWindow {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         let bytes = Size::from_word(text).ok().map(|size| size.0);
         let bits = bytes.and_then(|bytes| (10..=24).find(|bits| bytes == 1 << bits));
-        bits.map(Self).ok_or_else(|| Invalid::directive("must be a power of two from 1k to 16m"))
+        bits.map(Self).ok_or_else(|| ValueError::directive("must be a power of two from 1k to 16m"))
     }
 }
 

@@ -8,10 +8,10 @@ use nowait_coding::Recipe;
 use nowait_conf::{Cx, Scope};
 use nowait_http::accept_encoding::{is_accepted, set_varies, varies};
 use nowait_http::conf::accept_encoding::AcceptEncodingConf;
+use nowait_http::field_order::SeparateField;
 use nowait_http::filter::recode;
-use nowait_http::module::{Filter, Parts, Place};
-use nowait_http::order::Apart;
-use nowait_http::outcome::Special;
+use nowait_http::module::{Filter, FilterStage, LocationBuilder};
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::Response;
 use nowait_http::slots::Key;
@@ -22,32 +22,36 @@ use super::{Counts, body};
 /// Lengths of the response, if it is compressed.
 static COUNTS: Key<Option<Rc<Counts>>> = Key::new();
 
-pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = GzipConf::resolve(cx, chain);
     if conf.gzip {
         let level = u32::try_from(conf.gzip_comp_level.get()).unwrap_or(1);
         let recipe = Recipe::Gzip { level, window: conf.gzip_window.0 };
-        parts.filter(Place::Coding, Decide(conf));
-        parts.filter(Place::Encoding, Compress(recipe));
+        parts.filter(FilterStage::Coding, HeadFilter(conf));
+        parts.filter(FilterStage::Encoding, BodyFilter(recipe));
     }
     if AcceptEncodingConf::resolve(cx, chain).gzip_vary {
-        parts.filter(Place::Coding, vary);
+        parts.filter(FilterStage::Coding, vary);
     }
 }
 
 /// The ratio that was achieved; false if there is none.
 pub(super) fn ratio(request: &Request, out: &mut Vec<u8>) -> bool {
-    let counts = request.state.get(&COUNTS).and_then(Option::as_ref);
+    let counts = request.state().get(&COUNTS).and_then(Option::as_ref);
     counts.is_some_and(|counts| counts.append_ratio(out))
 }
 
 /// Decides whether the response is compressed, and adjusts its head.
-struct Decide(Arc<GzipConf>);
+struct HeadFilter(Arc<GzipConf>);
 
-impl Filter for Decide {
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+impl Filter for HeadFilter {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
         let conf = &self.0;
-        request.state.take(&COUNTS);
+        request.state_mut().take(&COUNTS);
         if !body::is_compressible(request, &response.head, conf.gzip_min_length.0, &conf.gzip_types)
         {
             return Ok(());
@@ -55,8 +59,8 @@ impl Filter for Decide {
         set_varies(request);
         if is_accepted(request, &response.head) {
             let counts = Counts::of(response.head.content_length);
-            *request.state.of_mut(&COUNTS) = Some(Rc::new(counts));
-            response.head.place(Apart::ContentEncoding);
+            *request.state_mut().of_mut(&COUNTS) = Some(Rc::new(counts));
+            response.head.place(SeparateField::ContentEncoding);
             response.head.content_encoding = Some(Bytes::from_static(b"gzip"));
             recode(response);
         }
@@ -64,9 +68,9 @@ impl Filter for Decide {
     }
 }
 
-/// `gzip_vary`: for all responses that depend on `Accept-Encoding`, whatever changed them.
+/// `gzip_vary`: for all responses that depend on `Accept-Encoding`, compressed by any filter.
 #[expect(clippy::unnecessary_wraps, reason = "a filter")]
-fn vary(request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+fn vary(request: &mut Request, response: &mut Response) -> Result<(), Box<StatusResponse>> {
     if varies(request) {
         response.head.varies_by_encoding = true;
     }
@@ -74,12 +78,16 @@ fn vary(request: &mut Request, response: &mut Response) -> Result<(), Box<Specia
 }
 
 /// Compresses the body.
-struct Compress(Recipe);
+struct BodyFilter(Recipe);
 
-impl Filter for Compress {
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-        let counts = request.state.get(&COUNTS).cloned().flatten();
-        let Some(counts) = counts.filter(|_| !request.header_only) else { return Ok(()) };
+impl Filter for BodyFilter {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
+        let counts = request.state().get(&COUNTS).cloned().flatten();
+        let Some(counts) = counts.filter(|_| !request.header_only()) else { return Ok(()) };
         body::wrap(request, response, self.0.clone(), counts)
     }
 }

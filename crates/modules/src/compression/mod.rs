@@ -13,7 +13,7 @@ use std::cell::Cell;
 
 use nowait_conf::{Cx, Scope};
 use nowait_http::accept_encoding::Coding;
-use nowait_http::module::{Module, Parts};
+use nowait_http::module::{LocationBuilder, Module};
 use nowait_http::variables::Builtin;
 use nowait_http::variables::core::builtins;
 
@@ -27,7 +27,7 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     codings::build(cx, chain, parts);
     gzip::build(cx, chain, parts);
 }
@@ -54,7 +54,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// State before anything was compressed.
+    /// The state before compression begins.
     fn of(expected: Option<u64>) -> Self {
         Self { expected, ..Self::default() }
     }

@@ -1,7 +1,7 @@
-//! Access to what a request changes besides the resource of its URI: the destination of COPY and MOVE, and
-//! locations below a directory.
+//! Access checks for resources that a request changes besides its own: the destination of COPY and MOVE,
+//! and locations below a directory.
 //!
-//! nginx differs: it asks only whether the client may send the request, and copies into and out of any
+//! nginx differs: it checks only the access to the request's location, and copies into and out of any
 //! location of the server.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use nowait_runtime::fs::{Io, Name};
 
 use super::{DAV, Dav, clean, file, refuse};
 
-/// Where COPY and MOVE lead.
+/// The destination of COPY and MOVE.
 pub(super) struct Destination {
     /// The file, as its location has it, without slashes at its end.
     pub name: Name,
@@ -28,10 +28,10 @@ pub(super) struct Destination {
 /// that is not allowed, by the request's own method. The error is the response.
 pub(super) async fn destination(request: &Request, path: &[u8]) -> Result<Destination, Outcome> {
     let mut tried = ask(request, Method::Put, path).await?;
-    if !allows(&tried, Method::Put) && allows(&tried, request.method) {
-        tried = ask(request, request.method, path).await?;
+    if !allows(&tried, Method::Put) && allows(&tried, request.method()) {
+        tried = ask(request, request.method(), path).await?;
     }
-    let allowed = allows(&tried, Method::Put) || allows(&tried, request.method);
+    let allowed = allows(&tried, Method::Put) || allows(&tried, request.method());
     if let Some(outcome) = tried.refused {
         return Err(refused(request, path, outcome));
     }
@@ -51,9 +51,9 @@ pub(super) async fn destination(request: &Request, path: &[u8]) -> Result<Destin
     }
 }
 
-/// Whether the client has access to all locations below a directory of which there is something in one of
-/// these trees: `uri` is the directory's, `method` what happens to its members. Locations with regexes are
-/// not asked. The error is the response.
+/// Checks the client's access to all locations below a directory that have files in one of these trees.
+/// `uri` is the directory's, `method` the operation on its members. Locations with regexes are not
+/// checked. The error is the response.
 pub(super) async fn below(
     request: &Request,
     io: &Io,
@@ -61,9 +61,9 @@ pub(super) async fn below(
     trees: &[&Name],
 ) -> Result<(), Outcome> {
     let uri = [uri.strip_suffix(b"/").unwrap_or(uri), b"/"].concat();
-    let current = request.current.clone();
+    let current = request.current().clone();
     let mut texts: Vec<&[u8]> = Vec::new();
-    current.conf.server(request.server).locations.below(&uri, &mut |text| texts.push(text));
+    current.conf.server(request.server_id()).locations.below(&uri, &mut |text| texts.push(text));
     for text in texts {
         let mut exists = false;
         for tree in trees {

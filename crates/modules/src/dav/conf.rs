@@ -6,10 +6,10 @@ use nowait_backend::conf::StoreAccess;
 use nowait_conf::{Cx, Diagnostic, Msec, Node, Setting, Size, Span, Value, arity};
 use nowait_message::Method;
 
-use super::locks::Locks;
+use super::lock_table::Locks;
 
 nowait_conf::directives! {
-    /// Which methods change files, and how.
+    /// Methods that change files, and their settings.
     #[derive(Debug)]
     module "dav";
     pub struct DavConf with DavConfLayer;
@@ -132,15 +132,15 @@ impl DavExtMethods {
 /// The smallest zone, in bytes.
 const ZONE_BYTES_MIN: u64 = 8 * 4096;
 
-/// How long locks are kept by default, in seconds.
+/// Default time to keep a lock, in seconds.
 const TIMEOUT: u64 = 60;
 
 /// A zone of locks.
 #[derive(Debug)]
 pub struct LockZone {
-    /// Its name.
+    /// The name.
     pub name: Vec<u8>,
-    /// How long a lock is kept, in seconds.
+    /// Time to keep a lock, in seconds.
     pub timeout: u64,
     /// The locks.
     pub locks: Arc<Locks>,
@@ -165,11 +165,11 @@ impl LockZones {
     }
 }
 
-/// The zones named so far: the directives may come in any order.
+/// The zones named so far. The directives may stand in any order.
 #[derive(Default)]
-pub struct Named(Vec<(Vec<u8>, Span, Option<LockZone>)>);
+pub struct UnresolvedLockZones(Vec<(Vec<u8>, Span, Option<LockZone>)>);
 
-impl Named {
+impl UnresolvedLockZones {
     fn position(&mut self, name: &[u8], span: Span) -> usize {
         self.0.iter().position(|(other, ..)| other == name).unwrap_or_else(|| {
             self.0.push((name.to_vec(), span, None));
@@ -206,7 +206,7 @@ impl Setting for ZoneName {
         let word = node.args.first().ok_or_else(|| node.arity_error())?;
         match word.text.strip_prefix(b"zone=") {
             Some(name) if !name.is_empty() => {
-                Ok(Self(cx.global::<Named>().position(name, word.span)))
+                Ok(Self(cx.global::<UnresolvedLockZones>().position(name, word.span)))
             }
             _ => Err(node.parameter_error(word)),
         }
@@ -242,7 +242,7 @@ fn dav_ext_lock_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let Some((name, size, word)) = zone else {
         return Err(node.error("\"dav_ext_lock_zone\" must have \"zone\" parameter"));
     };
-    let named = cx.global::<Named>();
+    let named = cx.global::<UnresolvedLockZones>();
     let at = named.position(name, word.span);
     let slot = &mut named.0[at].2;
     if slot.is_some() {

@@ -10,8 +10,8 @@ use nowait_message::{Known, Method};
 use nowait_runtime::fs::{CopyOptions, Io, Metadata, Name, Tree};
 
 use super::access::{self, Destination};
-use super::lock::{Change, permit, seconds};
-use super::locks::Reach;
+use super::lock::{ChangeTarget, permit, seconds};
+use super::lock_table::Reach;
 use super::properties::ATTRIBUTE;
 use super::put::replace;
 use super::remove::remove;
@@ -31,7 +31,7 @@ pub(super) async fn copy_or_move(request: &mut Request, dav: &Dav) -> Outcome {
     }
 }
 
-/// What the header fields ask for: the path of the destination, the depth, and whether it may be
+/// Reads the header fields: the path of the destination, the depth, and whether the destination may be
 /// replaced.
 fn wanted(request: &Request, dav: &Dav) -> Result<(Vec<u8>, Depth, bool), Outcome> {
     if has_body(request) {
@@ -41,14 +41,14 @@ fn wanted(request: &Request, dav: &Dav) -> Result<(Vec<u8>, Depth, bool), Outcom
     let destination = destination(request, dav)?;
     let depth = match Depth::of(request, Depth::Infinity) {
         Some(Depth::Infinity) => Depth::Infinity,
-        Some(Depth::Zero) if request.method == Method::Copy => Depth::Zero,
+        Some(Depth::Zero) if request.method() == Method::Copy => Depth::Zero,
         _ => {
-            let word = if request.method == Method::Copy { "0 or infinity" } else { "infinity" };
+            let word = if request.method() == Method::Copy { "0 or infinity" } else { "infinity" };
             let text = format_args!("\"Depth\" header must be {word}");
             return Err(refuse(request, 400, text));
         }
     };
-    let overwrite = match request.head.header(Known::Overwrite) {
+    let overwrite = match request.head().header(Known::Overwrite) {
         None | Some(b"T" | b"t") => true,
         Some(b"F" | b"f") => false,
         Some(other) => {
@@ -60,49 +60,49 @@ fn wanted(request: &Request, dav: &Dav) -> Result<(Vec<u8>, Depth, bool), Outcom
     Ok((destination, depth, overwrite))
 }
 
-/// Why a `Destination` is refused.
+/// The reason why a `Destination` is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum DestinationError {
     /// There is no host to compare with.
     NoHost,
-    /// It is on another host.
+    /// The destination is on another host.
     OtherHost,
-    /// It is no URI, or leads out of the root.
+    /// The value is not a URI, or leads out of the root.
     Invalid,
 }
 
 /// The decoded path of a `Destination`, or of a URI in `If`, on the server with this host.
 ///
 /// # Errors
-/// [`Refused`].
-pub fn parse_destination(text: &[u8], host: &[u8]) -> Result<Vec<u8>, Refused> {
+/// [`DestinationError`].
+pub fn parse_destination(text: &[u8], host: &[u8]) -> Result<Vec<u8>, DestinationError> {
     let local = if text.first() == Some(&b'/') {
         text
     } else {
         if host.is_empty() {
-            return Err(Refused::NoHost);
+            return Err(DestinationError::NoHost);
         }
-        // nginx differs: it wants its own scheme, in lower case. Behind a proxy that ends TLS, clients
-        // name the proxy's. RFC 3986 3.1: schemes are case-insensitive.
+        // nginx differs: it requires its own scheme, in lower case. Behind a proxy that terminates TLS,
+        // clients send the proxy's scheme. RFC 3986 3.1: schemes are case-insensitive.
         let is_scheme = |at: &usize| {
             [&b"http"[..], b"https"].iter().any(|known| text[..*at].eq_ignore_ascii_case(known))
         };
         let colon = text.iter().position(|byte| *byte == b':').filter(is_scheme);
         let rest = colon.and_then(|at| text[at..].strip_prefix(b"://"));
-        let rest = rest.ok_or(Refused::Invalid)?;
+        let rest = rest.ok_or(DestinationError::Invalid)?;
         let end = rest.iter().position(|byte| *byte == b'/');
         let (authority, path) = rest.split_at(end.unwrap_or(rest.len()));
-        // nginx differs: it takes hosts that merely begin with the request's.
+        // nginx differs: it accepts hosts that merely begin with the request's.
         let name = match authority.iter().rposition(|byte| *byte == b':') {
             Some(at) if authority[at + 1..].iter().all(u8::is_ascii_digit) => &authority[..at],
             _ => authority,
         };
         if !name.eq_ignore_ascii_case(host) {
-            return Err(Refused::OtherHost);
+            return Err(DestinationError::OtherHost);
         }
         path
     };
-    let (path, _) = path::from_outside(local).ok_or(Refused::Invalid)?;
+    let (path, _) = path::from_outside(local).ok_or(DestinationError::Invalid)?;
     Ok(normal(&path))
 }
 
@@ -123,7 +123,7 @@ fn normal(path: &[u8]) -> Vec<u8> {
 
 /// The decoded path of the request's `Destination`.
 fn destination(request: &Request, dav: &Dav) -> Result<Vec<u8>, Outcome> {
-    let Some(text) = request.head.header(Known::Destination) else {
+    let Some(text) = request.head().header(Known::Destination) else {
         return Err(refuse(request, 400, format_args!("client sent no \"Destination\" header")));
     };
     let shown = String::from_utf8_lossy(text);
@@ -133,19 +133,19 @@ fn destination(request: &Request, dav: &Dav) -> Result<Vec<u8>, Outcome> {
     };
     let path = match parse_destination(text, request.host()) {
         Ok(path) => path,
-        Err(Refused::NoHost) => {
+        Err(DestinationError::NoHost) => {
             return Err(refuse(request, 400, format_args!("client sent no \"Host\" header")));
         }
-        Err(Refused::OtherHost) => {
+        Err(DestinationError::OtherHost) => {
             let text = format_args!(
                 "\"Destination\" URI \"{shown}\" is handled by different repository than the source \
                  URI"
             );
             return Err(refuse(request, 400, text));
         }
-        Err(Refused::Invalid) => return Err(invalid()),
+        Err(DestinationError::Invalid) => return Err(invalid()),
     };
-    let uri = &request.uri.path;
+    let uri = &request.uri().path;
     if !dav.follows_rfc() && (uri.last() == Some(&b'/')) != (text.last() == Some(&b'/')) {
         let text = format_args!(
             "both URI \"{}\" and \"Destination\" URI \"{shown}\" should be either collections or \
@@ -154,7 +154,7 @@ fn destination(request: &Request, dav: &Dav) -> Result<Vec<u8>, Outcome> {
         );
         return Err(refuse(request, 409, text));
     }
-    // nginx differs: it compares only the lengths, and cuts off whatever is there.
+    // nginx differs: it compares only the lengths, and cuts off this many bytes of any text.
     if let Append::After(len) = request.location().path.append
         && (path.len() < len || path[..len] != uri[..len.min(uri.len())])
     {
@@ -171,14 +171,14 @@ fn merged(request: &Request, name: Name) -> Name {
 }
 
 impl Dav {
-    /// What copies keep.
+    /// Attributes that copies keep.
     fn copies(&self) -> CopyOptions {
         let attribute = self.keeps_properties().then_some(ATTRIBUTE);
         CopyOptions { attribute, ..CopyOptions::default() }
     }
 }
 
-/// How two paths are related.
+/// The relation of two paths.
 #[derive(Debug, PartialEq, Eq)]
 enum Relation {
     Same,
@@ -209,8 +209,8 @@ async fn run(
     overwrite: bool,
 ) -> Result<u16, Outcome> {
     let Destination { name: to, dav: there } = to;
-    let moves = request.method == Method::Move;
-    let uri = String::from_utf8_lossy(&request.uri.path).into_owned();
+    let moves = request.method() == Method::Move;
+    let uri = String::from_utf8_lossy(&request.uri().path).into_owned();
     let shown = String::from_utf8_lossy(destination);
     let verb = String::from_utf8_lossy(request.method_name()).into_owned();
     let into_itself = format_args!("\"{uri}\" could not be {verb}ed to collection \"{shown}\"");
@@ -242,7 +242,7 @@ async fn run(
     };
     let found = from.look(&io).await;
     let found = found.map_err(|error| failed(request, &error, 404, "lstat()", &from.path))?;
-    let collection = request.uri.path.last() == Some(&b'/');
+    let collection = request.uri().path.last() == Some(&b'/');
     if !found.is_dir() && collection {
         let error = std::io::Error::from(ErrorKind::NotADirectory);
         return Err(failed(request, &error, 404, "lstat()", &from.path));
@@ -250,7 +250,7 @@ async fn run(
     if found.is_dir() && !collection && !rfc {
         return Err(refuse(request, 400, format_args!("\"{uri}\" is collection")));
     }
-    // The paths say nothing about links on the way.
+    // The paths alone do not show symbolic links on the way.
     let removed = match target.filter(Metadata::is_dir) {
         Some(target) => inside(request, &io, &from, &target).await?,
         None => false,
@@ -260,21 +260,21 @@ async fn run(
     }
     if found.is_dir() && depth == Depth::Infinity {
         let method = if moves { Method::Delete } else { Method::Get };
-        access::below(request, &io, (method, &request.uri.path), &[&from]).await?;
+        access::below(request, &io, (method, &request.uri().path), &[&from]).await?;
     }
     if found.is_dir() || target.is_some_and(|target| target.is_dir()) {
         access::below(request, &io, (Method::Put, destination), &[&from, &to]).await?;
     }
     let reach = Reach { parent: target.is_none(), below: true };
-    let mut changes = vec![Change::of(request, &there, &to, reach).await];
+    let mut changes = vec![ChangeTarget::of(request, &there, &to, reach).await];
     if moves {
         let reach = Reach { parent: true, below: true };
-        changes.push(Change::of(request, dav, &from, reach).await);
+        changes.push(ChangeTarget::of(request, dav, &from, reach).await);
     }
     permit(request, dav, &changes).await?;
     let source = changes.pop().filter(|_| moves);
     let status = place(request, dav, &io, &from, &to, (found, target), depth).await?;
-    if let Some(Change { path, locks: Some(locks), .. }) = source {
+    if let Some(ChangeTarget { path, locks: Some(locks), .. }) = source {
         locks.forget(&path, seconds());
     }
     Ok(status)
@@ -290,7 +290,7 @@ async fn inside(request: &Request, io: &Io, name: &Name, dir: &Metadata) -> Resu
     })
 }
 
-/// Does it, with what was found at both names.
+/// Performs the operation on the files found at both names.
 async fn place(
     request: &Request,
     dav: &Dav,
@@ -300,7 +300,7 @@ async fn place(
     (found, target): (Metadata, Option<Metadata>),
     depth: Depth,
 ) -> Result<u16, Outcome> {
-    let moves = request.method == Method::Move;
+    let moves = request.method() == Method::Move;
     let (new, replaced) = if dav.follows_rfc() { (201, 204) } else { (201, 201) };
     let status = if target.is_some() { replaced } else { new };
     if !found.is_dir() {
@@ -327,7 +327,7 @@ async fn place(
     let members = depth == Depth::Infinity;
     let tree = Tree::copy(io, from, to, members, dav.copies()).await;
     let tree = tree.map_err(|error| failed(request, &error, 409, "mkdir()", &to.path))?;
-    // nginx differs: a copy that lacks something is 201, and MOVE removes the original.
+    // nginx differs: an incomplete copy is 201, and MOVE removes the original.
     walk(request, io, tree).await?;
     if moves {
         remove(request, io, from, true).await?;
@@ -384,24 +384,24 @@ mod tests {
             ("/.a/b.", Ok("/.a/b.")),
             ("http://host/a/", Ok("/a/")),
             ("http://HOST:8080/a", Ok("/a")),
-            ("http://host", Err(Refused::Invalid)),
+            ("http://host", Err(DestinationError::Invalid)),
             ("https://host/a", Ok("/a")),
             ("HTTPs://host:443/a", Ok("/a")),
-            ("ftp://host/a", Err(Refused::Invalid)),
-            ("https:/host/a", Err(Refused::Invalid)),
-            ("://host/a", Err(Refused::Invalid)),
-            ("host/a", Err(Refused::Invalid)),
-            ("http://hostess/a", Err(Refused::OtherHost)),
-            ("http://user@host/a", Err(Refused::OtherHost)),
-            ("http://other/a", Err(Refused::OtherHost)),
-            ("/a/%2e%2e/b", Err(Refused::Invalid)),
-            ("/a/..%2fb", Err(Refused::Invalid)),
-            ("http://host/../b", Err(Refused::Invalid)),
-            ("/a%00", Err(Refused::Invalid)),
+            ("ftp://host/a", Err(DestinationError::Invalid)),
+            ("https:/host/a", Err(DestinationError::Invalid)),
+            ("://host/a", Err(DestinationError::Invalid)),
+            ("host/a", Err(DestinationError::Invalid)),
+            ("http://hostess/a", Err(DestinationError::OtherHost)),
+            ("http://user@host/a", Err(DestinationError::OtherHost)),
+            ("http://other/a", Err(DestinationError::OtherHost)),
+            ("/a/%2e%2e/b", Err(DestinationError::Invalid)),
+            ("/a/..%2fb", Err(DestinationError::Invalid)),
+            ("http://host/../b", Err(DestinationError::Invalid)),
+            ("/a%00", Err(DestinationError::Invalid)),
         ] {
             assert_eq!(parse(text), expected.map(|path| path.as_bytes().to_vec()), "{text}");
         }
-        assert_eq!(parse_destination(b"http://host/a", b""), Err(Refused::NoHost));
+        assert_eq!(parse_destination(b"http://host/a", b""), Err(DestinationError::NoHost));
     }
 
     #[test]

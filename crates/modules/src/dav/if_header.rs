@@ -1,6 +1,6 @@
 //! The header field `If` (RFC 4918 section 10.4): conditions on locks and entity tags.
 
-/// Most conditions in a field.
+/// Maximum number of conditions in a field.
 const CONDITIONS_MAX: usize = 128;
 
 /// The lists of a field. One of them must be true.
@@ -18,12 +18,12 @@ pub struct List<'a> {
 /// A condition.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Condition<'a> {
-    /// It must be false.
+    /// Whether the condition is negated (`Not`).
     pub not: bool,
     pub test: Test<'a>,
 }
 
-/// What is compared.
+/// The value that a condition compares.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Test<'a> {
     /// The resource is locked with this token.
@@ -62,7 +62,7 @@ impl<'a> If<'a> {
         (!pending).then_some(If(lists))
     }
 
-    /// All tokens in it: the client knows them.
+    /// All tokens in the field, which the client thereby submits.
     pub fn tokens(&self) -> impl Iterator<Item = &'a [u8]> {
         let conditions = self.0.iter().flat_map(|list| &list.conditions);
         conditions.filter_map(|condition| match condition.test {

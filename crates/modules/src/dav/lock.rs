@@ -1,4 +1,4 @@
-//! LOCK, UNLOCK, and the locks that are in the way of other methods.
+//! LOCK and UNLOCK, and checks of locks for other methods.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use nowait_runtime::time::process_start;
 
 use super::copy::parse_destination;
 use super::if_header::{If, Test};
-use super::locks::{Lock, Locks, OWNER_BYTES_MAX, Reach, Refused, Token};
+use super::lock_table::{Lock, LockError, Locks, OWNER_BYTES_MAX, Reach, Token};
 use super::properties::push_lock;
 use super::propfind::body;
 use super::xml::{self, Element, push_text};
@@ -23,8 +23,8 @@ pub(super) fn seconds() -> u64 {
     now().saturating_duration_since(process_start()).as_secs()
 }
 
-/// What a request is about to change.
-pub(super) struct Change {
+/// A resource that a request is about to change.
+pub(super) struct ChangeTarget {
     /// The path of its locks.
     pub path: Vec<u8>,
     pub reach: Reach,
@@ -32,24 +32,24 @@ pub(super) struct Change {
     pub locks: Option<Arc<Locks>>,
 }
 
-impl Change {
-    /// That of a name in a location with these settings.
-    pub async fn of(request: &Request, dav: &Dav, name: &Name, reach: Reach) -> Change {
+impl ChangeTarget {
+    /// The target for a name in a location with these settings.
+    pub async fn of(request: &Request, dav: &Dav, name: &Name, reach: Reach) -> ChangeTarget {
         let path = lock_path(request, dav, name, false).await;
-        Change { path, reach, locks: dav.locks(request).cloned() }
+        ChangeTarget { path, reach, locks: dav.locks(request).cloned() }
     }
 }
 
-/// The path under which a file's locks are kept: without repeated slashes, a slash at its end, and links on
-/// the way, so that all names of a file have the same one. A link to a directory is the directory, if
-/// `follow`: it is what is locked, but not what is removed.
+/// The path under which a file's locks are kept. All names of a file have the same path: repeated slashes,
+/// a final slash and links on the way are resolved. With `follow`, the file itself may be a link, which is
+/// resolved, too: LOCK applies to its target, DELETE to the link.
 pub(super) async fn lock_path(request: &Request, dav: &Dav, name: &Name, follow: bool) -> Vec<u8> {
     let path = clean(&name.path);
     if dav.locks(request).is_none() {
         return path;
     }
     let name = Name { path, symlinks: name.symlinks };
-    // Whatever can't be reached is not changed either.
+    // A resource that can't be reached is not changed either.
     let real = name.real(&io(request), follow).await.ok();
     real.filter(|real| real.first() == Some(&b'/')).unwrap_or(name.path)
 }
@@ -59,7 +59,7 @@ pub(super) async fn lock_path(request: &Request, dav: &Dav, name: &Name, follow:
 pub(super) async fn permit(
     request: &mut Request,
     dav: &Dav,
-    changes: &[Change],
+    changes: &[ChangeTarget],
 ) -> Result<(), Outcome> {
     if changes.iter().all(|change| change.locks.is_none()) {
         return Ok(());
@@ -87,7 +87,7 @@ fn locked(root: &str) -> Outcome {
 
 /// Evaluates `If`; the tokens in it. The error is the response: 400 or 412.
 async fn conditions(request: &mut Request, dav: &Dav) -> Result<Vec<Token>, Outcome> {
-    let lines: Vec<&[u8]> = request.head.fields().named(b"If").collect();
+    let lines: Vec<&[u8]> = request.head().fields().named(b"If").collect();
     if lines.is_empty() {
         return Ok(Vec::new());
     }
@@ -118,7 +118,7 @@ async fn conditions(request: &mut Request, dav: &Dav) -> Result<Vec<Token>, Outc
     Err(Outcome::status(412))
 }
 
-/// What conditions are about: the tokens of a resource's locks, and its entity tag.
+/// The state that conditions are compared with: the tokens of a resource's locks, and its entity tag.
 #[derive(Default)]
 struct State {
     tokens: Vec<Token>,
@@ -126,7 +126,7 @@ struct State {
 }
 
 impl State {
-    /// That of a URI, or of the request's resource; nothing, if it is not on this server.
+    /// The state of a URI or of the request's resource; empty if the resource is not on this server.
     async fn of(
         request: &mut Request,
         dav: &Dav,
@@ -138,9 +138,9 @@ impl State {
                 let Ok(path) = parse_destination(uri, request.host()) else {
                     return Ok(State::default());
                 };
-                let own = std::mem::replace(&mut request.uri.path, path);
+                let own = request.replace_path(path);
                 let name = file(request);
-                request.uri.path = own;
+                request.replace_path(own);
                 name?
             }
         };
@@ -153,15 +153,15 @@ impl State {
     }
 }
 
-/// What a LOCK asks for.
-struct Wanted {
+/// The body of a LOCK request (`lockinfo`).
+struct LockInfo {
     exclusive: bool,
     owner: String,
 }
 
-impl Wanted {
+impl LockInfo {
     /// Reads the body; `None`: it is malformed.
-    fn parse(body: &[u8]) -> Option<Wanted> {
+    fn parse(body: &[u8]) -> Option<LockInfo> {
         let root = xml::parse(body).ok().filter(|root| root.name.is_dav("lockinfo"))?;
         root.dav("locktype")?.dav("write")?;
         let scope = root.dav("lockscope")?;
@@ -174,11 +174,11 @@ impl Wanted {
         if let Some(element) = root.dav("owner") {
             Element::write_content(element, "", &mut owner);
         }
-        (owner.len() <= OWNER_BYTES_MAX).then_some(Wanted { exclusive, owner })
+        (owner.len() <= OWNER_BYTES_MAX).then_some(LockInfo { exclusive, owner })
     }
 }
 
-/// The time that a LOCK asks for in seconds, at most `max`.
+/// The timeout requested by a LOCK in seconds, at most `max`.
 fn timeout(text: &[u8], max: u64) -> u64 {
     let mut wishes = text.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let seconds = wishes.find_map(|wish| {
@@ -209,7 +209,7 @@ async fn take(request: &mut Request, dav: &Dav, body: &[u8]) -> Result<Outcome, 
     let (locks, max) = (zone.locks.clone(), zone.timeout);
     let name = file(request)?;
     let path = lock_path(request, dav, &name, true).await;
-    let wish = request.head.fields().named(b"Timeout").next().unwrap_or_default();
+    let wish = request.head().fields().named(b"Timeout").next().unwrap_or_default();
     let time = timeout(wish, max);
     let tokens = conditions(request, dav).await?;
     if body.is_empty() {
@@ -217,7 +217,7 @@ async fn take(request: &mut Request, dav: &Dav, body: &[u8]) -> Result<Outcome, 
         let Some(lock) = lock else { return Ok(Outcome::status(412)) };
         return Ok(answer(&lock, 200));
     }
-    let Some(wanted) = Wanted::parse(body) else {
+    let Some(wanted) = LockInfo::parse(body) else {
         return Err(refuse(request, 400, format_args!("client sent invalid LOCK body")));
     };
     let infinite = match Depth::of(request, Depth::Infinity) {
@@ -235,7 +235,7 @@ async fn take(request: &mut Request, dav: &Dav, body: &[u8]) -> Result<Outcome, 
         Err(error) => return Err(failed(request, &error, 409, "stat()", &name.path)),
     };
     if missing {
-        if request.uri.path.last() == Some(&b'/') {
+        if request.uri().path.last() == Some(&b'/') {
             return Err(refuse(request, 409, format_args!("LOCK can create a file only")));
         }
         let reach = Reach { parent: true, below: false };
@@ -243,7 +243,7 @@ async fn take(request: &mut Request, dav: &Dav, body: &[u8]) -> Result<Outcome, 
             return Err(locked(&root));
         }
     }
-    let root = escape::uri(escape::Set::Uri, &request.uri.path);
+    let root = escape::uri(escape::Set::Uri, &request.uri().path);
     let lock = Lock {
         token: Token::new(nowait_http::random::bytes()),
         path,
@@ -255,8 +255,8 @@ async fn take(request: &mut Request, dav: &Dav, body: &[u8]) -> Result<Outcome, 
     };
     match locks.add(lock.clone(), seconds()) {
         Ok(()) => {}
-        Err(Refused::Locked(root)) => return Err(locked(&root)),
-        Err(Refused::Full) => {
+        Err(LockError::Locked(root)) => return Err(locked(&root)),
+        Err(LockError::Full) => {
             let name = String::from_utf8_lossy(&zone_name(request, dav)).into_owned();
             return Err(refuse(request, 507, format_args!("lock zone \"{name}\" is full")));
         }
@@ -296,7 +296,7 @@ fn answer(lock: &Lock, status: u16) -> Outcome {
 /// Removes a lock.
 pub(super) async fn unlock(request: &mut Request, dav: &Dav) -> Outcome {
     let Some(locks) = dav.locks(request).cloned() else { return Outcome::status(405) };
-    let text = request.head.fields().named(b"Lock-Token").next().map(<[u8]>::trim_ascii);
+    let text = request.head().fields().named(b"Lock-Token").next().map(<[u8]>::trim_ascii);
     let token = text.and_then(|text| text.strip_prefix(b"<")?.strip_suffix(b">"));
     let Some(token) = token else {
         return refuse(request, 400, format_args!("client sent no valid \"Lock-Token\" header"));
@@ -343,7 +343,7 @@ mod tests {
                 "<lockinfo xmlns='DAV:'><lockscope>{scope}</lockscope>\
                  <locktype><write/></locktype>{rest}</lockinfo>"
             );
-            Wanted::parse(body.as_bytes()).map(|wanted| (wanted.exclusive, wanted.owner))
+            LockInfo::parse(body.as_bytes()).map(|wanted| (wanted.exclusive, wanted.owner))
         };
         assert_eq!(parse("<exclusive/>", ""), Some((true, String::new())));
         let owner = "<owner><href>a&amp;b</href></owner>";

@@ -2,16 +2,16 @@
 //! the third-party module nginx-dav-ext-module).
 //!
 //! All work on files is done in pools, by the runtime's `fs`: trees are removed and copied in steps, so
-//! that they neither hold a thread nor take memory. What was begun is finished, even if the client leaves.
-//! Paths are resolved under `disable_symlinks`; the last component is never followed by what removes,
-//! renames or creates it.
+//! that they neither hold a thread nor take memory. Operations are completed even if the client
+//! disconnects. Paths are resolved under `disable_symlinks`; the last component is never followed by what
+//! removes, renames or creates it.
 
 mod access;
 mod conf;
 mod copy;
 pub mod if_header;
 mod lock;
-mod locks;
+mod lock_table;
 pub mod properties;
 mod propfind;
 mod put;
@@ -27,18 +27,21 @@ use nowait_runtime::pool::PoolError;
 
 pub use self::copy::parse_destination;
 
-use self::conf::{DAV_EXT_ROWS, DavConf, DavExtConf, DavExtMethods, LockZone, LockZones, Named};
-use self::lock::{Change, permit};
-use self::locks::{Locks, Reach};
+use self::conf::{
+    DAV_EXT_ROWS, DavConf, DavExtConf, DavExtMethods, LockZone, LockZones, UnresolvedLockZones,
+};
+use self::lock::{ChangeTarget, permit};
+use self::lock_table::{Locks, Reach};
 use nowait_http::conf::HttpConf;
 use nowait_http::exchange::OnHangup;
 use nowait_http::files;
 use nowait_http::log::Level;
-use nowait_http::module::{Handler, Module, Parts, Phase, Step};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::{BodyLength, Request};
-use nowait_http::response::{Body, Head, Response};
+use nowait_http::response::{Body, Head, LocalFuture, Response};
 use nowait_http::slots::Key;
+use nowait_http::trace::Trace;
 
 /// This module.
 pub static MODULE: Module = Module {
@@ -49,32 +52,32 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-/// What is allowed in a location, and how.
+/// The settings of a location.
 struct Dav {
     conf: Arc<DavConf>,
     ext: Arc<DavExtConf>,
 }
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let (conf, ext) = (DavConf::resolve(cx, chain), DavExtConf::resolve(cx, chain));
     let dav = Arc::new(Dav { conf, ext });
     if dav.conf.dav_methods.any() || dav.ext.dav_ext_methods.any() {
-        parts.handler(Phase::Content, Own(dav.clone()));
+        parts.handler(Phase::Content, DavHandler(dav.clone()));
         parts.settings.set(&DAV, dav);
     }
 }
 
-/// The settings of a location, for requests to others that change something there.
+/// The settings of a location, for requests in other locations that change its files.
 static DAV: Key<Arc<Dav>> = Key::new();
 
 /// The handler of a location.
-struct Own(Arc<Dav>);
+struct DavHandler(Arc<Dav>);
 
 /// The zones of the configuration.
 static ZONES: Key<LockZones> = Key::new();
 
 fn finish(cx: &mut Cx<'_>, conf: &mut HttpConf) {
-    let zones = cx.take_global::<Named>().resolve(cx);
+    let zones = cx.take_global::<UnresolvedLockZones>().resolve(cx);
     conf.settings.set(&ZONES, zones);
 }
 
@@ -100,7 +103,7 @@ impl Dav {
 
     /// The zone of the location's locks.
     fn zone<'r>(&self, request: &'r Request) -> Option<&'r LockZone> {
-        let zones = request.current.conf.settings.get(&ZONES)?;
+        let zones = request.current().conf.settings.get(&ZONES)?;
         zones.0.get(self.ext.dav_ext_lock?.0)
     }
 
@@ -126,33 +129,33 @@ impl Dav {
         let mut head = Head::new(200);
         head.add("Allow", names.join(", "));
         head.add("DAV", if self.allows(Method::Lock) { "1, 2" } else { "1" });
-        // Without it, clients of Microsoft take the server for one of FrontPage.
+        // Without this field, Microsoft's clients assume a FrontPage server.
         head.add("MS-Author-Via", "DAV");
         head.content_length = Some(0);
         Response { head, ..Response::default() }.into()
     }
 }
 
-impl Handler for Own {
+impl Handler for DavHandler {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
         let dav = &*self.0;
-        match request.method {
+        match request.method() {
             method if !dav.allows(method) => return Step::Next(request),
             Method::Options => return Step::Done(request, dav.options()),
             _ => {}
         }
         Step::wait(async move {
             nowait_runtime::stats::set_label("dav");
-            let outcome = match request.method {
+            let outcome = match request.method() {
                 Method::Put => put::put(request, dav).await,
                 Method::Propfind => propfind::propfind(request, dav).await,
                 Method::Proppatch => propfind::proppatch(request, dav).await,
                 Method::Lock => lock::lock(request, dav).await,
                 Method::Unlock => lock::unlock(request, dav).await,
                 _ => {
-                    // Half of a change is worse than a response that nobody reads.
+                    // A half-done change is worse than a response to a closed connection.
                     let _watch = request.watch(OnHangup::Ignore);
-                    match request.method {
+                    match request.method() {
                         Method::Delete => remove::delete(request, dav).await,
                         Method::Mkcol => make_collection(request, dav).await,
                         _ => copy::copy_or_move(request, dav).await,
@@ -162,6 +165,17 @@ impl Handler for Own {
             Step::Done(request, outcome)
         })
     }
+
+    fn explain<'a>(
+        &'a self,
+        request: &'a mut Request,
+        _: &'a mut Trace,
+    ) -> LocalFuture<'a, HandlerExplanation> {
+        let changes = request.method() != Method::Options && self.0.allows(request.method());
+        Box::pin(async move {
+            if changes { HandlerExplanation::Unknown } else { HandlerExplanation::Run }
+        })
+    }
 }
 
 /// MKCOL.
@@ -169,7 +183,7 @@ async fn make_collection(request: &mut Request, dav: &Dav) -> Outcome {
     if has_body(request) {
         return refuse(request, 415, format_args!("MKCOL with body is unsupported"));
     }
-    if request.uri.path.last() != Some(&b'/') && !dav.follows_rfc() {
+    if request.uri().path.last() != Some(&b'/') && !dav.follows_rfc() {
         return refuse(request, 409, format_args!("MKCOL can create a collection only"));
     }
     let name = match file(request) {
@@ -177,7 +191,7 @@ async fn make_collection(request: &mut Request, dav: &Dav) -> Outcome {
         Err(outcome) => return outcome,
     };
     let reach = Reach { parent: true, below: false };
-    let change = Change::of(request, dav, &name, reach).await;
+    let change = ChangeTarget::of(request, dav, &name, reach).await;
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
     }
@@ -207,7 +221,7 @@ fn xml_response(status: u16, reason: &str, body: Body) -> Outcome {
     Response { head, body }.into()
 }
 
-/// How files are accessed on behalf of the client.
+/// The context of file operations for the client.
 fn io(request: &Request) -> Io {
     request.io().for_client(request.client().number)
 }
@@ -228,7 +242,7 @@ fn file(request: &Request) -> Result<Name, Outcome> {
 
 /// Whether the request has a body.
 fn has_body(request: &Request) -> bool {
-    !matches!(request.body_length, BodyLength::None | BodyLength::Known(0))
+    !matches!(request.body_length(), BodyLength::None | BodyLength::Known(0))
 }
 
 /// Logs the fault of a request and responds with a status.
@@ -281,11 +295,11 @@ async fn walk(request: &Request, io: &Io, mut tree: Tree) -> Result<(), Outcome>
     }
 }
 
-/// 201 with the URI of what was created.
+/// 201 with the URI of the new resource.
 fn created(request: &Request) -> Outcome {
     let mut head = Head::new(201);
-    let mut location = Vec::with_capacity(request.uri.path.len());
-    escape::push_uri(&mut location, escape::Set::Uri, &request.uri.path);
+    let mut location = Vec::with_capacity(request.uri().path.len());
+    escape::push_uri(&mut location, escape::Set::Uri, &request.uri().path);
     head.location = Some(location.into());
     head.content_length = Some(0);
     Response { head, ..Response::default() }.into()
@@ -311,7 +325,7 @@ enum Depth {
 impl Depth {
     /// The one of a request; `None`: it is invalid, which is logged.
     fn of(request: &Request, default: Depth) -> Option<Depth> {
-        match request.head.header(Known::Depth) {
+        match request.head().header(Known::Depth) {
             None => Some(default),
             Some(b"0") => Some(Depth::Zero),
             Some(b"1") => Some(Depth::One),

@@ -1,7 +1,7 @@
-//! Properties: those that follow from the file, and those that clients have set.
+//! Live properties, computed from the file, and dead properties, set by clients (RFC 4918 section 4.1).
 //!
-//! The latter are kept in one extended attribute of the file, as XML: it is set as a whole, so a PROPPATCH
-//! succeeds or fails as a whole, and it moves with the file.
+//! Dead properties are stored as XML in one extended attribute of the file. The attribute is set as a
+//! whole, so a PROPPATCH succeeds or fails as a whole, and it moves with the file.
 
 use std::ffi::CStr;
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use nowait_message::{escape, etag, http_date};
 use nowait_runtime::fs::Metadata;
 
-use super::locks::Lock;
+use super::lock_table::Lock;
 use super::xml::{DAV, Element, Name, Node, parse, push_text};
 
 /// The extended attribute.
@@ -56,9 +56,9 @@ pub fn is_live(name: &Name) -> bool {
     name.namespace == DAV && LIVE.contains(&&name.local[..])
 }
 
-/// Which properties a PROPFIND asks for.
+/// The properties that a PROPFIND requests.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Find {
+pub enum PropertySelection {
     /// All of them with their values.
     All,
     /// All of them without values.
@@ -67,54 +67,54 @@ pub enum Find {
     Some(Vec<Name>),
 }
 
-/// Most properties that a request may name.
+/// Maximum number of properties that a request may name.
 const NAMES_MAX: usize = 256;
 
-impl Find {
+impl PropertySelection {
     /// Reads the body of a PROPFIND; `None`: it is malformed.
-    pub fn parse(body: &[u8]) -> Option<Find> {
+    pub fn parse(body: &[u8]) -> Option<PropertySelection> {
         if body.trim_ascii().is_empty() {
-            return Some(Find::All);
+            return Some(PropertySelection::All);
         }
         let root = parse(body).ok().filter(|root| root.name.is_dav("propfind"))?;
         if let Some(list) = root.dav("prop") {
             let names: Vec<_> = list.elements().map(|element| element.name.clone()).collect();
-            return (names.len() <= NAMES_MAX).then_some(Find::Some(names));
+            return (names.len() <= NAMES_MAX).then_some(PropertySelection::Some(names));
         }
         match (root.dav("propname"), root.dav("allprop")) {
-            (Some(_), _) => Some(Find::Names),
-            (None, Some(_)) => Some(Find::All),
+            (Some(_), _) => Some(PropertySelection::Names),
+            (None, Some(_)) => Some(PropertySelection::All),
             (None, None) => None,
         }
     }
 
-    /// Whether it may ask for properties that clients have set.
+    /// Whether dead properties may be requested.
     pub fn wants_set(&self) -> bool {
         match self {
-            Find::All | Find::Names => true,
-            Find::Some(names) => names.iter().any(|name| !is_live(name)),
+            PropertySelection::All | PropertySelection::Names => true,
+            PropertySelection::Some(names) => names.iter().any(|name| !is_live(name)),
         }
     }
 }
 
-/// A change that a PROPPATCH asks for.
+/// A change requested by a PROPPATCH.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Patch {
+pub enum PropertyChange {
     Set(Element),
     Remove(Name),
 }
 
-impl Patch {
+impl PropertyChange {
     /// The property.
     pub fn name(&self) -> &Name {
         match self {
-            Patch::Set(element) => &element.name,
-            Patch::Remove(name) => name,
+            PropertyChange::Set(element) => &element.name,
+            PropertyChange::Remove(name) => name,
         }
     }
 
-    /// Reads the body of a PROPPATCH; `None`: it is malformed, or asks for nothing.
-    pub fn parse(body: &[u8]) -> Option<Vec<Patch>> {
+    /// Reads the body of a PROPPATCH; `None` if it is malformed or empty.
+    pub fn parse(body: &[u8]) -> Option<Vec<PropertyChange>> {
         let root = parse(body).ok().filter(|root| root.name.is_dav("propertyupdate"))?;
         let mut all = Vec::new();
         for action in root.elements() {
@@ -124,8 +124,8 @@ impl Patch {
             }
             for property in action.dav("prop")?.elements() {
                 all.push(match set {
-                    true => Patch::Set(property.clone()),
-                    false => Patch::Remove(property.name.clone()),
+                    true => PropertyChange::Set(property.clone()),
+                    false => PropertyChange::Remove(property.name.clone()),
                 });
             }
         }
@@ -135,7 +135,7 @@ impl Patch {
     /// Makes the change.
     pub fn apply(self, properties: &mut Vec<Element>) {
         properties.retain(|property| property.name != *self.name());
-        if let Patch::Set(element) = self {
+        if let PropertyChange::Set(element) = self {
             properties.push(element);
         }
     }
@@ -149,7 +149,7 @@ pub struct Resource<'a> {
     pub content_type: Option<Bytes>,
     /// Whether it has an entity tag.
     pub has_tag: bool,
-    /// Those that clients have set.
+    /// The dead properties.
     pub properties: &'a [Element],
     /// The locks that cover it; `None`: it can't be locked.
     pub locks: Option<&'a [Lock]>,
@@ -161,7 +161,7 @@ pub struct Resource<'a> {
 pub const BEGIN: &str =
     "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n";
 
-/// Its end.
+/// The end.
 pub const END: &str = "</D:multistatus>\n";
 
 /// Appends a path, escaped as a URI in XML.
@@ -186,25 +186,25 @@ pub fn push_name(out: &mut String, name: &Name) {
 
 impl Resource<'_> {
     /// Appends the answer to a PROPFIND.
-    pub fn write(&self, find: &Find, out: &mut String) {
+    pub fn write(&self, find: &PropertySelection, out: &mut String) {
         out.push_str("<D:response><D:href>");
         push_uri(out, self.uri);
         out.push_str("</D:href>\n");
         match find {
-            Find::All => push_status(out, "200 OK", |out| {
+            PropertySelection::All => push_status(out, "200 OK", |out| {
                 for name in LIVE {
                     self.push_live(name, out);
                 }
                 self.properties.iter().for_each(|property| property.write("", out));
             }),
-            Find::Names => push_status(out, "200 OK", |out| {
+            PropertySelection::Names => push_status(out, "200 OK", |out| {
                 let mut unused = String::new();
                 for name in LIVE.iter().filter(|name| self.push_live(name, &mut unused)) {
                     out.push_str(&format!("<D:{name}/>"));
                 }
                 self.properties.iter().for_each(|property| push_name(out, &property.name));
             }),
-            Find::Some(names) => {
+            PropertySelection::Some(names) => {
                 let mut found = String::new();
                 let missing: Vec<_> =
                     names.iter().filter(|name| !self.push(name, &mut found)).collect();
@@ -240,7 +240,7 @@ impl Resource<'_> {
         let mut text = String::new();
         match name {
             "creationdate" => {
-                // File systems may not know it: the older of the two times that they all have.
+                // Some file systems have no creation time: use the older of the two times that all have.
                 let time = self.metadata.mtime.min(self.metadata.ctime);
                 let at = http_date::Civil::from_unix(time);
                 text = format!(
@@ -315,13 +315,19 @@ mod tests {
 
     #[test]
     fn bodies_of_propfind() {
-        let find = |body: &str| Find::parse(body.as_bytes());
-        assert_eq!(find(" "), Some(Find::All));
-        assert_eq!(find("<propfind xmlns='DAV:'><allprop/></propfind>"), Some(Find::All));
-        assert_eq!(find("<propfind xmlns='DAV:'><propname/></propfind>"), Some(Find::Names));
+        let find = |body: &str| PropertySelection::parse(body.as_bytes());
+        assert_eq!(find(" "), Some(PropertySelection::All));
+        assert_eq!(
+            find("<propfind xmlns='DAV:'><allprop/></propfind>"),
+            Some(PropertySelection::All)
+        );
+        assert_eq!(
+            find("<propfind xmlns='DAV:'><propname/></propfind>"),
+            Some(PropertySelection::Names)
+        );
         let names = vec![Name { namespace: "u".to_owned(), local: "a".to_owned() }];
         let some = "<d:propfind xmlns:d='DAV:'><d:prop><a xmlns='u'/></d:prop></d:propfind>";
-        assert_eq!(find(some), Some(Find::Some(names)));
+        assert_eq!(find(some), Some(PropertySelection::Some(names)));
         for wrong in ["x", "<propfind/>", "<prop xmlns='DAV:'/>", "<propfind xmlns='DAV:'/>"] {
             assert_eq!(find(wrong), None, "{wrong}");
         }
@@ -335,7 +341,7 @@ mod tests {
                     <remove><prop><a xmlns='u'/></prop></remove>\
                     <set><prop><a xmlns='u'>2</a><b xmlns=''/></prop></set></propertyupdate>";
         let mut properties = Vec::new();
-        for patch in Patch::parse(body.as_bytes()).expect("it is well-formed") {
+        for patch in PropertyChange::parse(body.as_bytes()).expect("it is well-formed") {
             patch.apply(&mut properties);
         }
         let saved = save(&properties);
@@ -344,7 +350,7 @@ mod tests {
         assert_eq!(load(&saved), properties);
         assert!(save(&[]).is_empty());
         assert!(load(b"something else").is_empty());
-        assert_eq!(Patch::parse(b"<propertyupdate xmlns='DAV:'/>"), None);
-        assert_eq!(Patch::parse(b""), None);
+        assert_eq!(PropertyChange::parse(b"<propertyupdate xmlns='DAV:'/>"), None);
+        assert_eq!(PropertyChange::parse(b""), None);
     }
 }

@@ -19,11 +19,11 @@ use nowait_runtime::fs::{
 };
 use nowait_runtime::pool::PoolError;
 
-use super::lock::{Change, lock_path, permit, seconds};
-use super::locks::{Locks, Reach};
+use super::lock::{ChangeTarget, lock_path, permit, seconds};
+use super::lock_table::{Locks, Reach};
 use super::properties::{
-    ATTRIBUTE, BEGIN, END, Find, Patch, Resource, is_live, load, push_name, push_status, push_uri,
-    save,
+    ATTRIBUTE, BEGIN, END, PropertyChange, PropertySelection, Resource, is_live, load, push_name,
+    push_status, push_uri, save,
 };
 use super::xml::{Element, XML_BYTES_MAX};
 use super::{Dav, Depth, failed, file, io, refuse, xml_response};
@@ -38,19 +38,19 @@ const PIECE_BYTES: usize = 32 * 1024;
 pub(super) async fn body(request: &mut Request) -> Result<Bytes, Outcome> {
     let read = request_body::read_into_memory(request, XML_BYTES_MAX).await;
     read.map_err(Outcome::status)?;
-    Ok(match &request.body {
+    Ok(match request.body() {
         RequestBody::Memory(bytes) => bytes.clone(),
         _ => Bytes::new(),
     })
 }
 
-/// Describes a file, or a directory and what is in it.
+/// Describes a file, or a directory with its members.
 pub(super) async fn propfind(request: &mut Request, dav: &Dav) -> Outcome {
     let body = match body(request).await {
         Ok(body) => body,
         Err(outcome) => return outcome,
     };
-    let Some(find) = Find::parse(&body) else {
+    let Some(find) = PropertySelection::parse(&body) else {
         return refuse(request, 400, format_args!("client sent invalid PROPFIND body"));
     };
     let depth = match Depth::of(request, Depth::Infinity) {
@@ -72,15 +72,15 @@ pub(super) async fn propfind(request: &mut Request, dav: &Dav) -> Outcome {
         Ok(_) => return Outcome::status(404),
         Err(error) => return failed(request, &error, 404, "stat()", &name.path),
     };
-    let mut uri = request.uri.path.clone();
+    let mut uri = request.uri().path.clone();
     if metadata.is_dir() && uri.last() != Some(&b'/') {
         uri.push(b'/');
     }
     let with_set = dav.keeps_properties() && find.wants_set();
     let value = if with_set { name.attribute(&io, ATTRIBUTE).await.ok() } else { None };
     let mut description = Description {
-        current: request.current.clone(),
-        location: request.location,
+        current: request.current().clone(),
+        location: request.location_id(),
         locks: dav.locks(request).cloned(),
         find,
         uri,
@@ -106,7 +106,7 @@ pub(super) async fn propfind(request: &mut Request, dav: &Dav) -> Outcome {
             Err(error) if PoolError::of(&error).is_some() => {
                 return failed(request, &error, 404, "opendir()", &name.path);
             }
-            // Its members are not for this server's user; the directory itself is.
+            // The server's user may not read the members, but may read the directory itself.
             Err(error) => {
                 let (path, errno) = (String::from_utf8_lossy(&name.path), files::errno(&error));
                 request.log(Level::Error, format_args!("opendir() \"{path}\" failed {errno}"));
@@ -122,10 +122,10 @@ struct Description {
     current: Rc<Current>,
     location: LocationId,
     locks: Option<Arc<Locks>>,
-    find: Find,
-    /// The URI of the resource that was asked for.
+    find: PropertySelection,
+    /// The URI of the requested resource.
     uri: Vec<u8>,
-    /// Its path, without a slash at its end.
+    /// The path, without a slash at its end.
     path: Vec<u8>,
     text: String,
 }
@@ -231,7 +231,7 @@ pub(super) async fn proppatch(request: &mut Request, dav: &Dav) -> Outcome {
         Ok(body) => body,
         Err(outcome) => return outcome,
     };
-    let Some(patches) = Patch::parse(&body) else {
+    let Some(patches) = PropertyChange::parse(&body) else {
         return refuse(request, 400, format_args!("client sent invalid PROPPATCH body"));
     };
     let name = match file(request) {
@@ -244,10 +244,10 @@ pub(super) async fn proppatch(request: &mut Request, dav: &Dav) -> Outcome {
         Ok(_) => return Outcome::status(404),
         Err(error) => return failed(request, &error, 404, "stat()", &name.path),
     };
-    // What a link leads to is described and changed.
+    // Links are followed: their targets are described and changed.
     let path = lock_path(request, dav, &name, true).await;
     let locks = dav.locks(request).cloned();
-    let change = Change { path, reach: Reach::default(), locks };
+    let change = ChangeTarget { path, reach: Reach::default(), locks };
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
     }
@@ -263,7 +263,7 @@ pub(super) async fn proppatch(request: &mut Request, dav: &Dav) -> Outcome {
             }),
         }
     };
-    let mut uri = request.uri.path.clone();
+    let mut uri = request.uri().path.clone();
     if metadata.is_dir() && uri.last() != Some(&b'/') {
         uri.push(b'/');
     }
@@ -274,7 +274,7 @@ pub(super) async fn proppatch(request: &mut Request, dav: &Dav) -> Outcome {
         Some(status) => push_status(&mut text, status, |out| {
             names.iter().for_each(|name| push_name(out, name));
         }),
-        // What follows from the file can't be changed, and so nothing is.
+        // Live properties can't be changed, and a PROPPATCH fails as a whole.
         None => {
             for (live, status) in [(true, "403 Forbidden"), (false, "424 Failed Dependency")] {
                 let some: Vec<_> = names.iter().filter(|name| is_live(name) == live).collect();
@@ -291,7 +291,7 @@ pub(super) async fn proppatch(request: &mut Request, dav: &Dav) -> Outcome {
     xml_response(207, "Multi-Status", Body::Bytes(text.into()))
 }
 
-async fn apply(io: &Io, name: &Name, patches: Vec<Patch>) -> std::io::Result<()> {
+async fn apply(io: &Io, name: &Name, patches: Vec<PropertyChange>) -> std::io::Result<()> {
     let mut properties = load(&name.attribute(io, ATTRIBUTE).await?);
     for patch in patches {
         patch.apply(&mut properties);

@@ -12,17 +12,17 @@ use nowait_http::temp_file::TempFile;
 use nowait_message::{Known, http_date};
 use nowait_runtime::fs::{CopyOptions, Io, Name, Symlinks, copy_file};
 
-use super::lock::{Change, permit};
-use super::locks::Reach;
+use super::lock::{ChangeTarget, permit};
+use super::lock_table::Reach;
 use super::properties::ATTRIBUTE;
 use super::{Dav, created, empty, failed, file, io, refuse};
 
 /// Stores the body as a file.
 pub(super) async fn put(request: &mut Request, dav: &Dav) -> Outcome {
-    if request.uri.path.last() == Some(&b'/') {
+    if request.uri().path.last() == Some(&b'/') {
         return refuse(request, 409, format_args!("cannot PUT to a collection"));
     }
-    if request.head.header(Known::ContentRange).is_some() {
+    if request.head().header(Known::ContentRange).is_some() {
         return refuse(request, 501, format_args!("PUT with range is unsupported"));
     }
     let name = match file(request) {
@@ -30,7 +30,7 @@ pub(super) async fn put(request: &mut Request, dav: &Dav) -> Outcome {
         Err(outcome) => return outcome,
     };
     // Before the upload, so that it need not be sent in vain.
-    let change = Change::of(request, dav, &name, Reach::default()).await;
+    let change = ChangeTarget::of(request, dav, &name, Reach::default()).await;
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
     }
@@ -53,7 +53,7 @@ async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name)
         found => found.is_ok(),
     };
     let reach = Reach { parent: !exists, below: false };
-    let change = Change::of(request, dav, &name, reach).await;
+    let change = ChangeTarget::of(request, dav, &name, reach).await;
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
     }
@@ -73,7 +73,7 @@ async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name)
     if let Err(error) = temp.file().set_mode(&io, access.0).await {
         return failed(request, &error, 500, "chmod()", temp.path());
     }
-    let modified = request.head.header(Known::Date).and_then(http_date::parse);
+    let modified = request.head().header(Known::Date).and_then(http_date::parse);
     if let Some(time) = modified
         && let Err(error) = temp.file().set_modified(&io, time).await
     {
@@ -98,7 +98,7 @@ async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name)
                 return outcome;
             }
         }
-        // nginx differs: its status is 500, whatever the error.
+        // nginx differs: it responds with 500 to every error.
         Err(error) => {
             let call = format!("rename() \"{}\" to", String::from_utf8_lossy(temp.path()));
             return failed(request, &error, 409, &call, &name.path);
@@ -107,9 +107,9 @@ async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name)
     if exists { empty(204) } else { created(request) }
 }
 
-/// Copies a file to a temporary name beside its destination, and renames it: readers have the old file
-/// or the new one. `inherited` is an attribute that it gets from the old file. The error is the response.
-/// nginx: `ngx_copy_file`.
+/// Copies a file to a temporary name in the destination's directory, and renames it, so that readers see
+/// either the old or the new file. `inherited` is an attribute copied from the old file. The error is the
+/// response. nginx: `ngx_copy_file`.
 pub(super) async fn replace(
     request: &Request,
     io: &Io,
@@ -118,7 +118,7 @@ pub(super) async fn replace(
     options: CopyOptions,
     inherited: Option<&'static CStr>,
 ) -> Result<(), Outcome> {
-    /// Most names to try that other files may have.
+    /// Maximum number of names to try that other files may have.
     const TRIES_MAX: u32 = 100;
 
     let mut tries = 0;

@@ -6,8 +6,8 @@ use nowait_message::Method;
 use nowait_runtime::fs::{Io, Name, Tree};
 
 use super::access;
-use super::lock::{Change, permit, seconds};
-use super::locks::Reach;
+use super::lock::{ChangeTarget, permit, seconds};
+use super::lock_table::Reach;
 use super::{Dav, Depth, empty, failed, file, has_body, io, refuse, walk};
 
 /// Removes a file, or a directory with everything in it.
@@ -15,7 +15,7 @@ pub(super) async fn delete(request: &mut Request, dav: &Dav) -> Outcome {
     if has_body(request) {
         return refuse(request, 415, format_args!("DELETE with body is unsupported"));
     }
-    let depth = elements(&request.uri.path);
+    let depth = elements(&request.uri().path);
     if depth < dav.conf.min_delete_depth {
         return refuse(request, 409, format_args!("insufficient URI depth:{depth} to DELETE"));
     }
@@ -32,7 +32,7 @@ pub(super) async fn delete(request: &mut Request, dav: &Dav) -> Outcome {
             return failed(request, &error, status, "lstat()", &name.path);
         }
     };
-    let slash = request.uri.path.last() == Some(&b'/');
+    let slash = request.uri().path.last() == Some(&b'/');
     let path = String::from_utf8_lossy(&name.path);
     let allowed: &[Depth] = match (found.is_dir(), slash) {
         (true, true) => &[Depth::Infinity],
@@ -42,7 +42,7 @@ pub(super) async fn delete(request: &mut Request, dav: &Dav) -> Outcome {
             return refuse(request, 409, text);
         }
         (false, false) => &[Depth::Zero, Depth::Infinity],
-        // nginx differs: it follows a link with a slash, and removes what is in the directory.
+        // nginx differs: it follows a link with a slash, and removes the contents of the directory.
         (false, true) => {
             let text = format_args!("lstat() \"{path}\" failed (20: Not a directory)");
             return refuse(request, 409, text);
@@ -53,12 +53,12 @@ pub(super) async fn delete(request: &mut Request, dav: &Dav) -> Outcome {
         return refuse(request, 400, format_args!("\"Depth\" header must be {word}"));
     }
     if found.is_dir() {
-        let what = (Method::Delete, &request.uri.path[..]);
+        let what = (Method::Delete, &request.uri().path[..]);
         if let Err(outcome) = access::below(request, &io, what, &[&name]).await {
             return outcome;
         }
     }
-    let change = Change::of(request, dav, &name, Reach { parent: true, below: true }).await;
+    let change = ChangeTarget::of(request, dav, &name, Reach { parent: true, below: true }).await;
     let path = change.path.clone();
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
@@ -74,7 +74,7 @@ pub(super) async fn delete(request: &mut Request, dav: &Dav) -> Outcome {
     }
 }
 
-/// Removes what is at a name; the error is the response.
+/// Removes the file or directory at a name; the error is the response.
 pub(super) async fn remove(
     request: &Request,
     io: &Io,

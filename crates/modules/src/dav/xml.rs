@@ -1,7 +1,7 @@
-//! XML: bodies of requests, and values of properties. A small tree with names in their namespaces.
+//! XML of request bodies and property values, as a small tree of namespaced names.
 //!
-//! Bounded in bytes, elements and depth. There are no document types, hence no entities but the predefined
-//! ones. Never panics, whatever the input.
+//! Bounded in bytes, elements and depth. Document types are rejected, so there are only the predefined
+//! entities. Never panics on any input.
 
 use quick_xml::XmlVersion;
 use quick_xml::events::Event;
@@ -11,13 +11,13 @@ use quick_xml::reader::NsReader;
 /// Longest document, in bytes.
 pub const XML_BYTES_MAX: usize = 64 * 1024;
 
-/// Most elements one in another.
+/// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
 
-/// Most memory of a tree, in bytes: a namespace counts for each name in it.
+/// Maximum memory of a tree, in bytes: a namespace counts for each name in it.
 const TREE_BYTES_MAX: usize = 512 * 1024;
 
-/// What an element or an attribute takes besides its texts, in bytes.
+/// Memory of an element or an attribute besides its texts, in bytes.
 const FIXED: usize = 128;
 
 /// The namespace of WebDAV.
@@ -52,18 +52,18 @@ pub enum Node {
     Text(String),
 }
 
-/// The document is malformed, too large, or has what is not allowed.
+/// The document is malformed, too large, or contains a forbidden construct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub struct XmlError;
 
-impl<E: std::error::Error> From<E> for Malformed {
+impl<E: std::error::Error> From<E> for XmlError {
     fn from(_: E) -> Self {
-        Malformed
+        XmlError
     }
 }
 
 impl Element {
-    /// One of a name, with nothing in it.
+    /// Makes an empty element.
     pub fn new(name: Name) -> Element {
         Element { name, attributes: Vec::new(), content: Vec::new() }
     }
@@ -81,9 +81,9 @@ impl Element {
         self.elements().find(|element| element.name.is_dav(local))
     }
 
-    fn text(&mut self, text: &str) -> Result<(), Malformed> {
+    fn text(&mut self, text: &str) -> Result<(), XmlError> {
         if !text.chars().all(is_char) {
-            return Err(Malformed);
+            return Err(XmlError);
         }
         match self.content.last_mut() {
             Some(Node::Text(last)) => last.push_str(text),
@@ -124,7 +124,7 @@ impl Element {
         out.push('>');
     }
 
-    /// Writes what is in it.
+    /// Writes the content.
     pub fn write_content(&self, default: &str, out: &mut String) {
         for node in &self.content {
             match node {
@@ -161,34 +161,34 @@ fn is_char(c: char) -> bool {
 }
 
 /// A name that can be written as it is.
-fn local(text: &str) -> Result<String, Malformed> {
+fn local(text: &str) -> Result<String, XmlError> {
     let is_start = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii();
     let is_rest = |c: char| is_start(c) || c.is_ascii_digit() || matches!(c, '-' | '.');
     let valid = text.starts_with(is_start)
         && text.chars().all(|c| is_rest(c) && is_char(c) && !c.is_whitespace());
-    if valid { Ok(text.to_owned()) } else { Err(Malformed) }
+    if valid { Ok(text.to_owned()) } else { Err(XmlError) }
 }
 
-fn namespace(resolved: ResolveResult<'_>) -> Result<String, Malformed> {
+fn namespace(resolved: ResolveResult<'_>) -> Result<String, XmlError> {
     match resolved {
         ResolveResult::Unbound => Ok(String::new()),
         ResolveResult::Bound(Namespace(name)) => {
-            // As it was written: the library resolves prefixes, not what is in their names.
+            // The name as written: the library resolves prefixes, but no entities in names.
             let name = name.replace(['\t', '\n', '\r'], " ");
-            let name = quick_xml::escape::unescape(&name).map_err(|_| Malformed)?;
-            if name.chars().all(is_char) { Ok(name.into_owned()) } else { Err(Malformed) }
+            let name = quick_xml::escape::unescape(&name).map_err(|_| XmlError)?;
+            if name.chars().all(is_char) { Ok(name.into_owned()) } else { Err(XmlError) }
         }
-        ResolveResult::Unknown(_) => Err(Malformed),
+        ResolveResult::Unknown(_) => Err(XmlError),
     }
 }
 
 /// The root of a document.
 ///
 /// # Errors
-/// [`Malformed`].
-pub fn parse(text: &[u8]) -> Result<Element, Malformed> {
+/// [`XmlError`].
+pub fn parse(text: &[u8]) -> Result<Element, XmlError> {
     if text.len() > XML_BYTES_MAX {
-        return Err(Malformed);
+        return Err(XmlError);
     }
     let text = std::str::from_utf8(text)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -201,7 +201,7 @@ pub fn parse(text: &[u8]) -> Result<Element, Malformed> {
         match reader.read_event()? {
             Event::Start(start) => {
                 if open.len() >= DEPTH_MAX || (open.is_empty() && root.is_some()) {
-                    return Err(Malformed);
+                    return Err(XmlError);
                 }
                 let (of, name) = reader.resolver().resolve_element(start.name());
                 let name = Name { namespace: namespace(of)?, local: local(name.into_inner())? };
@@ -212,24 +212,24 @@ pub fn parse(text: &[u8]) -> Result<Element, Malformed> {
                     let value = attribute.normalized_value(XmlVersion::Implicit1_0)?;
                     match attribute.key.as_namespace_binding() {
                         Some(PrefixDeclaration::Named(_)) if value.is_empty() => {
-                            return Err(Malformed);
+                            return Err(XmlError);
                         }
                         Some(_) => continue,
                         None => {}
                     }
                     if !value.chars().all(is_char) {
-                        return Err(Malformed);
+                        return Err(XmlError);
                     }
                     let (of, name) = reader.resolver().resolve_attribute(attribute.key);
                     let name = Name { namespace: namespace(of)?, local: local(name.into_inner())? };
                     cost += FIXED + name.namespace.len() + name.local.len() + value.len();
                     element.attributes.push((name, value.into_owned()));
                 }
-                budget = budget.checked_sub(cost).ok_or(Malformed)?;
+                budget = budget.checked_sub(cost).ok_or(XmlError)?;
                 open.push(element);
             }
             Event::End(_) => {
-                let element = open.pop().ok_or(Malformed)?;
+                let element = open.pop().ok_or(XmlError)?;
                 match open.last_mut() {
                     Some(outer) => outer.content.push(Node::Element(element)),
                     None => root = Some(element),
@@ -240,29 +240,29 @@ pub fn parse(text: &[u8]) -> Result<Element, Malformed> {
                 match open.last_mut() {
                     Some(element) => element.text(&text)?,
                     None if text.trim().is_empty() => {}
-                    None => return Err(Malformed),
+                    None => return Err(XmlError),
                 }
             }
             Event::CData(text) => {
-                open.last_mut().ok_or(Malformed)?.text(&text.xml10_content())?;
+                open.last_mut().ok_or(XmlError)?.text(&text.xml10_content())?;
             }
             Event::GeneralRef(reference) => {
-                let element = open.last_mut().ok_or(Malformed)?;
+                let element = open.last_mut().ok_or(XmlError)?;
                 match reference.resolve_char_ref()? {
                     Some(c) => element.text(c.encode_utf8(&mut [0; 4]))?,
                     None => {
                         let name = reference.xml10_content();
                         let text = quick_xml::escape::resolve_predefined_entity(&name);
-                        element.text(text.ok_or(Malformed)?)?;
+                        element.text(text.ok_or(XmlError)?)?;
                     }
                 }
             }
-            Event::DocType(_) => return Err(Malformed),
+            Event::DocType(_) => return Err(XmlError),
             Event::Eof => break,
             _ => {}
         }
     }
-    if open.is_empty() { root.ok_or(Malformed) } else { Err(Malformed) }
+    if open.is_empty() { root.ok_or(XmlError) } else { Err(XmlError) }
 }
 
 #[cfg(test)]
@@ -320,8 +320,8 @@ mod tests {
             &many,
             &long,
         ] {
-            assert_eq!(parse(text.as_bytes()), Err(Malformed), "{text:.100}");
+            assert_eq!(parse(text.as_bytes()), Err(XmlError), "{text:.100}");
         }
-        assert_eq!(parse(b"<a>\xff</a>"), Err(Malformed));
+        assert_eq!(parse(b"<a>\xff</a>"), Err(XmlError));
     }
 }

@@ -1,9 +1,8 @@
-//! FastCGI towards servers, as the engine needs it. nginx: `ngx_http_fastcgi_create_request`.
+//! The FastCGI codec of the upstream engine. nginx: `ngx_http_fastcgi_create_request`.
 //!
 //! Made for one try of a request; sans-IO. The records are those of `nowait-gateway`.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,8 +10,8 @@ use bytes::Bytes;
 use nowait_backend::cgi::{self, plain};
 use nowait_backend::protocol::Protocol;
 use nowait_backend::upstream::{
-    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Order,
-    Remark,
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Remark,
+    UpstreamRequest, UpstreamStream,
 };
 use nowait_gateway::fastcgi::{
     self, CONTENT_BYTES_MAX, FastCgiContext, FastCgiResponse, RecordType,
@@ -22,33 +21,33 @@ use nowait_http::log::Level;
 use nowait_http::request::{Request, RequestBody};
 use nowait_message::ResponseBuilder;
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
+use nowait_spare::LocalSpares;
 
-use super::conf::{FastcgiConf, Pattern};
+use super::conf::{ErrorPattern, FastcgiConf};
 
 /// Content up to this size is sent together with the parameters.
 const SMALL_BYTES_MAX: usize = 8 * 1024;
 
-/// Most bytes of one text of the error stream that are logged; nginx logs 2 KB.
+/// Maximum number of bytes logged of one error-stream record; nginx logs 2 KB.
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// Most bytes of the error stream that are logged for one request.
+/// Maximum number of bytes of the error stream that are logged for one request.
 const STDERR_LOGGED_MAX: usize = 128 * 1024;
 
-/// Most unused codecs that a worker keeps; the memory of a large request or head is not kept.
+/// Maximum number of unused codecs that a worker keeps; the memory of a large request or head is not kept.
 const SPARE_MAX: usize = 128;
 
 thread_local! {
     /// Codecs of finished requests: their memory is reused for the next ones.
-    #[expect(clippy::vec_box, reason = "handed out as boxes")]
-    static SPARE: RefCell<Vec<Box<Fastcgi>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: LocalSpares<Box<Fastcgi>> = const { LocalSpares::new(SPARE_MAX) };
 }
 
 /// FastCGI towards servers.
 pub(super) struct FastcgiFactory;
 
 impl CodecFactory for FastcgiFactory {
-    fn codec(&self, _: &Request, _: Option<&Rc<Lane>>) -> Box<dyn Codec> {
-        SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+    fn codec(&self, _: &Request, _: Option<&Rc<UpstreamStream>>) -> Box<dyn Codec> {
+        LocalSpares::take_local(&SPARE).unwrap_or_else(|| {
             Box::new(Fastcgi {
                 catches: None,
                 response: FastCgiResponse::new(FastCgiContext::default()),
@@ -76,7 +75,7 @@ impl Codec for Fastcgi {
     fn begin(
         &mut self,
         request: &Request,
-        order: &Order,
+        order: &UpstreamRequest,
         out: &mut OutBuf,
     ) -> Result<Content, u16> {
         let conf = FastcgiConf::of_location(request.location()).ok_or(500u16)?;
@@ -88,7 +87,7 @@ impl Codec for Fastcgi {
             keep: conf.keep_conn,
             head_bytes_max: conf.backend.settings.buffer_size,
         });
-        // Its memory is there from now on.
+        // Allocates the buffer.
         let out: &mut Vec<u8> = out;
         fastcgi::begin(conf.keep_conn, out);
         let params = fastcgi::Params::begin(out);
@@ -96,7 +95,7 @@ impl Codec for Fastcgi {
         let Ok(()) = conf.params.append(request, &order.wanted, passes, out);
         params.end(out);
         let (content, _) = cgi::content(request, &conf.backend);
-        let small: &[u8] = match (&content, &request.body) {
+        let small: &[u8] = match (&content, request.body()) {
             (Content::None, _) => &[],
             (_, RequestBody::Memory(bytes)) if bytes.len() <= SMALL_BYTES_MAX => bytes,
             _ => {
@@ -175,17 +174,11 @@ impl Codec for Fastcgi {
         (self.catches, self.frames, self.logged) = (None, false, 0);
         self.head.clear();
         self.response.end();
-        // The thread may be at its end.
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < SPARE_MAX {
-                spare.push(self);
-            }
-        });
+        LocalSpares::keep_local(&SPARE, self);
     }
 }
 
-/// What the error log says of a text. nginx: `ngx_http_fastcgi_process_header`.
+/// Logs a text of the error stream. nginx: `ngx_http_fastcgi_process_header`.
 fn stderr(text: &[u8]) -> Cow<'static, str> {
     let end = text.iter().rposition(|b| !b"\r\n. ".contains(b)).map_or(0, |at| at + 1);
     let shown = String::from_utf8_lossy(&text[..end.min(LINE_BYTES_MAX)]);
@@ -194,8 +187,8 @@ fn stderr(text: &[u8]) -> Cow<'static, str> {
 }
 
 impl Fastcgi {
-    /// What the error log learns of a text. The first text too many is replaced by a remark, and the
-    /// others are not logged.
+    /// The log entry for a text. The first text beyond the limit is replaced by a remark; further texts are
+    /// not logged.
     fn remark(&mut self, text: &[u8]) -> Option<Remark> {
         let had_room = self.logged <= STDERR_LOGGED_MAX;
         self.logged += text.len().min(LINE_BYTES_MAX);
@@ -210,6 +203,6 @@ impl Fastcgi {
     /// Whether a text of the error stream makes the response invalid.
     fn catches(&self, text: &[u8]) -> bool {
         let patterns = self.catches.as_ref().map_or(&[][..], |conf| &conf.catch_stderr);
-        patterns.iter().any(|Pattern(pattern)| memchr::memmem::find(text, pattern).is_some())
+        patterns.iter().any(|ErrorPattern(pattern)| memchr::memmem::find(text, pattern).is_some())
     }
 }

@@ -10,7 +10,7 @@ use nowait_backend::pass::Pass;
 use nowait_backend::url::Schemes;
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 use nowait_gateway::fastcgi;
-use nowait_http::module::Parts;
+use nowait_http::module::LocationBuilder;
 use nowait_http::slots::Key;
 
 use super::split;
@@ -55,7 +55,7 @@ nowait_conf::directives! {
     /// A text in the server's error stream that makes a response invalid, so that another server is
     /// tried (`fastcgi_next_upstream invalid_header`) or the client gets 502. Looked for before the
     /// head of the response is complete.
-    catch_stderr: Vec<Pattern>, in HTTP | SERVER | LOCATION, args "string";
+    catch_stderr: Vec<ErrorPattern>, in HTTP | SERVER | LOCATION, args "string";
     /// Asks servers to keep connections open for further requests, if the `upstream` has `keepalive`.
     keep_conn: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// Accepted for compatibility: Linux has no low-water mark for sending.
@@ -64,9 +64,9 @@ nowait_conf::directives! {
 
 /// A text that an error stream may contain.
 #[derive(Clone, Debug)]
-pub(super) struct Pattern(pub(super) Box<[u8]>);
+pub(super) struct ErrorPattern(pub(super) Box<[u8]>);
 
-impl Setting for Pattern {
+impl Setting for ErrorPattern {
     const ARITY: arity::Arity = arity::exactly(1);
 
     fn parse(node: &Node, _: &mut Cx<'_>) -> Result<Self, Diagnostic> {
@@ -85,7 +85,7 @@ pub(super) struct FastcgiConf {
     /// Parameters of requests.
     pub(super) params: Params<fastcgi::Params>,
     /// Texts in the error stream that make a response invalid.
-    pub(super) catch_stderr: Vec<Pattern>,
+    pub(super) catch_stderr: Vec<ErrorPattern>,
     /// Whether servers keep connections.
     pub(super) keep_conn: bool,
 }
@@ -97,7 +97,7 @@ pub(super) static CONF: Key<Arc<FastcgiConf>> = Key::new();
 pub(super) static CACHE: Key<Arc<CacheConf>> = Key::new();
 
 /// Resolves the cache of a location, and how it finds the name of a script.
-pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     keeping::build::<FastcgiBackendLayer, FastcgiCacheLayer>(cx, chain, parts, &CACHE);
     if let Some(cache) = parts.settings.get(&CACHE).cloned() {
         cgi::check_key(cx, "fastcgi", chain, &cache);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Regex, Scope, Setting, arity};
 use nowait_http::log::Level;
-use nowait_http::module::Parts;
+use nowait_http::module::LocationBuilder;
 use nowait_http::request::Request;
 use nowait_http::slots::Key;
 use nowait_http::variables::Builtin;
@@ -17,17 +17,17 @@ nowait_conf::directives! {
     pub struct SplitConf with SplitLayer;
 
     /// Appended to `$fastcgi_script_name` if the URI ends with a slash.
-    index: Option<Index>, in HTTP | SERVER | LOCATION, args "name";
+    index: Option<IndexName>, in HTTP | SERVER | LOCATION, args "name";
     /// A regular expression with two captures, of which the first becomes `$fastcgi_script_name` and the
     /// second `$fastcgi_path_info`; for example `^(.+?\.php)(/.*)$`.
-    split_path_info: Option<Pattern>, in HTTP | SERVER | LOCATION, args "regex";
+    split_path_info: Option<SplitPattern>, in HTTP | SERVER | LOCATION, args "regex";
 }
 
 /// `fastcgi_index`
 #[derive(Clone, Debug)]
-pub(super) struct Index(Box<[u8]>);
+pub(super) struct IndexName(Box<[u8]>);
 
-impl Setting for Index {
+impl Setting for IndexName {
     const ARITY: arity::Arity = arity::exactly(1);
 
     fn parse(node: &Node, _: &mut Cx<'_>) -> Result<Self, Diagnostic> {
@@ -38,9 +38,9 @@ impl Setting for Index {
 
 /// `fastcgi_split_path_info`
 #[derive(Clone, Debug)]
-pub(super) struct Pattern(Regex);
+pub(super) struct SplitPattern(Regex);
 
-impl Setting for Pattern {
+impl Setting for SplitPattern {
     const ARITY: arity::Arity = arity::exactly(1);
 
     fn parse(node: &Node, _: &mut Cx<'_>) -> Result<Self, Diagnostic> {
@@ -53,11 +53,11 @@ impl Setting for Pattern {
     }
 }
 
-/// How a location finds the name of a script, if it says anything about it.
+/// The settings by which a location finds the name of a script, if there are any.
 static SPLIT: Key<Arc<SplitConf>> = Key::new();
 
 /// Notes how a location finds the name of a script.
-pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = SplitConf::resolve(cx, chain);
     if conf.index.is_some() || conf.split_path_info.is_some() {
         parts.settings.set(&SPLIT, conf);
@@ -66,8 +66,8 @@ pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 
 /// The script's name and the rest of the URI.
 fn split<'a>(request: &'a Request, conf: Option<&SplitConf>) -> (&'a [u8], &'a [u8]) {
-    let path = &request.uri.path[..];
-    let Some(Pattern(regex)) = conf.and_then(|conf| conf.split_path_info.as_ref()) else {
+    let path = &request.uri().path[..];
+    let Some(SplitPattern(regex)) = conf.and_then(|conf| conf.split_path_info.as_ref()) else {
         return (path, &[]);
     };
     match regex.captures(path) {
@@ -79,7 +79,7 @@ fn split<'a>(request: &'a Request, conf: Option<&SplitConf>) -> (&'a [u8], &'a [
             let (path, pattern) = (String::from_utf8_lossy(path), regex.pattern());
             let pattern = String::from_utf8_lossy(pattern);
             request.log(Level::Alert, format_args!("{error} on \"{path}\" using \"{pattern}\""));
-            (&request.uri.path, &[])
+            (&request.uri().path, &[])
         }
     }
 }
@@ -99,7 +99,7 @@ pub(super) const BUILTINS: &[Builtin] = &[
             let (name, _) = split(request, conf);
             out.extend_from_slice(name);
             if name.last() == Some(&b'/')
-                && let Some(Index(index)) = conf.and_then(|conf| conf.index.as_ref())
+                && let Some(IndexName(index)) = conf.and_then(|conf| conf.index.as_ref())
             {
                 out.extend_from_slice(index);
             }

@@ -39,5 +39,5 @@ const BUILTINS: &[Builtin] = &[Builtin {
 /// Whether the client accepts trailers, in the way that nginx looks at `TE`.
 fn accepts_trailers(request: &Request) -> bool {
     let is_it = |value: &[u8]| value.windows(8).any(|part| part.eq_ignore_ascii_case(b"trailers"));
-    request.head.fields().all(Known::Te).any(is_it)
+    request.head().fields().all(Known::Te).any(is_it)
 }

@@ -5,11 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nowait_backend::conf::Backend;
-use nowait_backend::http2::{Http2, Opened, Way};
+use nowait_backend::http2::{Http2Codec, Http2Protocol, Opened};
 use nowait_backend::pass::{Addressed, Pass};
 use nowait_backend::request_head::{Writer, pass};
 use nowait_backend::response::Rewriter;
-use nowait_backend::upstream::{Codec, CodecFactory, Content, Lane, Line, Order};
+use nowait_backend::upstream::{
+    Codec, CodecFactory, Content, Line, UpstreamRequest, UpstreamStream,
+};
 use nowait_http::request::{Request, RequestBody};
 use nowait_http::slots::Key;
 use nowait_http::upstream_state::LogUri;
@@ -27,17 +29,20 @@ fn conf(request: &Request) -> Option<&GrpcConf> {
 pub(super) struct GrpcFactory;
 
 impl CodecFactory for GrpcFactory {
-    fn codec(&self, _: &Request, lane: Option<&Rc<Lane>>) -> Box<dyn Codec> {
+    fn codec(&self, _: &Request, lane: Option<&Rc<UpstreamStream>>) -> Box<dyn Codec> {
         let lane = lane.expect("requests share connections");
-        Http2::new(lane.clone(), WAY)
+        Http2Codec::new(lane.clone(), WAY)
     }
 }
 
-const WAY: Way =
-    Way { open, asks_for_socket: |_| false, backend: |request| Some(&conf(request)?.backend) };
+const WAY: Http2Protocol = Http2Protocol {
+    open,
+    asks_for_socket: |_| false,
+    backend: |request| Some(&conf(request)?.backend),
+};
 
 /// Opens the stream of a call.
-fn open(request: &Request, order: &Order, lane: &Rc<Lane>) -> Opened {
+fn open(request: &Request, order: &UpstreamRequest, lane: &Rc<UpstreamStream>) -> Opened {
     let conf = conf(request).ok_or(500u16)?;
     let destination = conf.pass.destination(request).ok_or(500u16)?;
     let given = conf.headers.host.as_ref().map(|text| request.evaluate(text));
@@ -48,12 +53,12 @@ fn open(request: &Request, order: &Order, lane: &Rc<Lane>) -> Opened {
         scheme: if destination.tls { b"https" } else { b"http" },
         authority: &authority,
         path: match &order.uri {
-            LogUri::Unparsed => request.head.uri(),
+            LogUri::Unparsed => request.head().uri(),
             LogUri::Text(text) => text,
         },
         protocol: None,
     };
-    let has_content = match &request.body {
+    let has_content = match request.body() {
         RequestBody::None => false,
         RequestBody::Memory(bytes) => !bytes.is_empty(),
         RequestBody::File(_) | RequestBody::Unread(_) => true,
@@ -63,7 +68,7 @@ fn open(request: &Request, order: &Order, lane: &Rc<Lane>) -> Opened {
         if accepts_trailers(request) && !headers.sets(Known::Te) {
             fields.field(b"te", b"trailers");
         }
-        if let Some(length) = request.head.content_length()
+        if let Some(length) = request.head().content_length()
             && !headers.sets(Known::ContentLength)
         {
             fields.field_number(b"content-length", length);
@@ -74,7 +79,7 @@ fn open(request: &Request, order: &Order, lane: &Rc<Lane>) -> Opened {
                 Writer::field(fields, &line.name, &value);
             }
         }
-        pass(request.head.fields(), headers.replaced(false), fields);
+        pass(request.head().fields(), headers.replaced(false), fields);
     });
     Ok((Content::Request, has_content))
 }
@@ -95,14 +100,15 @@ impl Addressed for GrpcConf {
     }
 
     fn uri(&self, request: &Request) -> Result<LogUri, u16> {
-        if request.rewriting.unparsed {
+        if request.rewriting().unparsed {
             return Ok(LogUri::Unparsed);
         }
-        let mut uri = Vec::with_capacity(request.uri.path.len() + request.uri.query().len() + 16);
-        escape::push_uri(&mut uri, Set::Uri, &request.uri.path);
-        if !request.uri.query().is_empty() {
+        let mut uri =
+            Vec::with_capacity(request.uri().path.len() + request.uri().query().len() + 16);
+        escape::push_uri(&mut uri, Set::Uri, &request.uri().path);
+        if !request.uri().query().is_empty() {
             uri.push(b'?');
-            uri.extend_from_slice(request.uri.query());
+            uri.extend_from_slice(request.uri().query());
         }
         Ok(LogUri::Text(uri.into()))
     }
@@ -112,7 +118,7 @@ impl Addressed for GrpcConf {
     }
 
     fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
-        out.extend_from_slice(request.head.uri());
+        out.extend_from_slice(request.head().uri());
     }
 
     fn passes_trailers(&self) -> bool {

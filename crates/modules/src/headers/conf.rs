@@ -62,7 +62,7 @@ impl HeadersConf {
         Arc::new(Self { add_header, add_trailer, ..Self::clone(&resolved) })
     }
 
-    /// Whether nothing is added.
+    /// Whether no fields are added.
     pub fn is_empty(&self) -> bool {
         self.add_header.is_empty() && self.add_trailer.is_empty() && self.expires == Expires::Off
     }

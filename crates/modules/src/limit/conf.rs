@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use nowait_conf::{Bounded, Cx, Diagnostic, Node, Scope, Span, Word};
+use nowait_conf::{BoundedNumber, Cx, Diagnostic, Node, Scope, Span, Word};
 use nowait_front::limit::connections::{self, ConnectionLimit, ConnectionLimits};
 use nowait_front::limit::{self, LimitLevel, LimitZone, Milli, ONE, Parameters, Slots, positive};
 use nowait_http::variables::complex::HttpVariables;
@@ -59,7 +59,7 @@ nowait_conf::directives! {
     pub struct LimitReqConf with LimitReqConfLayer;
 
     /// Status of refused requests.
-    limit_req_status: Bounded<400, 599> = "503", in HTTP | SERVER | LOCATION, args "code";
+    limit_req_status: BoundedNumber<400, 599> = "503", in HTTP | SERVER | LOCATION, args "code";
     /// Log level for refused requests; delayed requests are logged one level lower.
     limit_req_log_level: LimitLevel = "error", in HTTP | SERVER | LOCATION, args "info | notice | warn | error";
     /// Enables or disables the dry run: requests are counted and logged, but neither refused nor
@@ -74,7 +74,7 @@ nowait_conf::directives! {
     pub struct LimitConnConf with LimitConnConfLayer;
 
     /// Status of refused requests.
-    limit_conn_status: Bounded<400, 599> = "503", in HTTP | SERVER | LOCATION, args "code";
+    limit_conn_status: BoundedNumber<400, 599> = "503", in HTTP | SERVER | LOCATION, args "code";
     /// Log level for refused requests.
     limit_conn_log_level: LimitLevel = "error", in HTTP | SERVER | LOCATION, args "info | notice | warn | error";
     /// Enables or disables the dry run: requests are counted and logged, but not refused.
@@ -107,7 +107,7 @@ pub struct RequestLimit {
     pub burst: Milli,
     /// Excess that need not wait.
     pub delay: Milli,
-    /// Where it stands.
+    /// Position in the configuration.
     pub span: Span,
 }
 
@@ -117,7 +117,7 @@ impl Limits {
         let requests = chain.iter().rev().find_map(|scope| scope.get::<RequestLimits>());
         let connections = ConnectionLimits::resolve(chain);
         let fetches = chain.iter().rev().find_map(|scope| scope.get::<FetchLimits>());
-        let at_once = chain.iter().rev().find_map(|scope| scope.get::<FetchesAtOnce>());
+        let at_once = chain.iter().rev().find_map(|scope| scope.get::<ConcurrentFetchLimits>());
         let some = requests.is_some() || !connections.is_empty();
         if !some && fetches.is_none() && at_once.is_none() {
             return None;
@@ -143,7 +143,7 @@ struct FetchLimits(Vec<RequestLimit>);
 
 /// The `limit_conn ... fetches` of one block.
 #[derive(Default)]
-struct FetchesAtOnce(ConnectionLimits);
+struct ConcurrentFetchLimits(ConnectionLimits);
 
 /// The zones of a configuration.
 #[derive(Default)]
@@ -166,12 +166,12 @@ impl LimitZones {
 
 /// The zones named until now.
 #[derive(Default)]
-pub struct Named {
+pub struct UnresolvedLimitZones {
     requests: Slots<HttpVariables, Bucket>,
     connections: Slots<HttpVariables, ()>,
 }
 
-impl Named {
+impl UnresolvedLimitZones {
     /// The zones; at this point all of them must be defined.
     pub fn resolve(self, cx: &mut Cx<'_>) -> LimitZones {
         LimitZones {
@@ -205,7 +205,7 @@ fn used_otherwise(name: &[u8], word: &Word) -> Diagnostic {
 fn limit_req_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let parameters = Parameters::read(cx, node, true)?;
     let (name, size, word) = parameters.zone(node)?;
-    let named = cx.global::<Named>();
+    let named = cx.global::<UnresolvedLimitZones>();
     let at = named.request_zone(name, word)?;
     parameters.define(node, &mut named.requests, at, requests::buckets(size))
 }
@@ -213,7 +213,7 @@ fn limit_req_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 fn limit_conn_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let parameters = Parameters::read(cx, node, false)?;
     let (name, size, word) = parameters.zone(node)?;
-    let named = cx.global::<Named>();
+    let named = cx.global::<UnresolvedLimitZones>();
     let at = named.connection_zone(name, word)?;
     parameters.define(node, &mut named.connections, at, connections::counts(size))
 }
@@ -224,7 +224,7 @@ fn limit_req(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let mut fetches = false;
     for word in &node.args {
         if let Some(name) = word.text.strip_prefix(b"zone=") {
-            zone = Some(cx.global::<Named>().request_zone(name, word)?);
+            zone = Some(cx.global::<UnresolvedLimitZones>().request_zone(name, word)?);
         } else if let Some(text) = word.text.strip_prefix(b"burst=") {
             burst = positive(text).ok_or_else(|| {
                 word.error(format!("invalid burst value \"{word}\"")).expected("a number above 0")
@@ -256,10 +256,10 @@ fn limit_req(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 
 fn limit_conn(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let name = node.args.first().ok_or_else(|| node.arity_error())?;
-    let zone = cx.global::<Named>().connection_zone(&name.text, name)?;
+    let zone = cx.global::<UnresolvedLimitZones>().connection_zone(&name.text, name)?;
     match node.args.get(2) {
         None => connections::limit_conn(cx, node, zone),
-        Some(word) if word.text == FETCHES => cx.layer::<FetchesAtOnce>().0.add(node, zone),
+        Some(word) if word.text == FETCHES => cx.layer::<ConcurrentFetchLimits>().0.add(node, zone),
         Some(word) => Err(node.parameter_error(word)),
     }
 }

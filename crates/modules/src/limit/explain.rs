@@ -1,27 +1,27 @@
-//! What `limit_req` and `limit_conn` tell `nowait explain`: each limit with its zone, and the key of the
-//! request there.
+//! Lines of `limit_req` and `limit_conn` for `nowait explain`: each limit with its zone, and the request's
+//! key in it.
 //!
-//! Counts are those of a server, which nobody else knows: they are left out.
+//! Counts are left out: only the running server knows them.
 
 use nowait_front::limit::connections::{self, ConnectionLimit};
 use nowait_front::limit::{LimitZone, Milli, ONE, key};
 use nowait_http::request::Request;
-use nowait_http::trace::{About, Trace, quoted};
+use nowait_http::trace::{Trace, TraceSubject, quoted};
 use nowait_http::variables::complex::HttpVariables;
 
 use super::conf::{Limits, RequestLimit};
 use super::{REQUEST_KEY_BYTES_MAX, ZONES};
 
-/// What is limited.
+/// The kind of requests that a limit counts.
 #[derive(Clone, Copy)]
-pub(super) enum What {
+pub(super) enum LimitKind {
     /// Requests of clients.
     Requests,
     /// Requests to upstream servers.
     Fetches,
 }
 
-impl What {
+impl LimitKind {
     fn name(self) -> &'static str {
         match self {
             Self::Requests => "requests",
@@ -35,11 +35,11 @@ pub(super) fn rates(
     request: &Request,
     limits: &Limits,
     asked: &[RequestLimit],
-    what: What,
+    what: LimitKind,
     trace: &mut Trace,
 ) {
     let conf = &limits.request_conf;
-    let current = request.current.clone();
+    let current = request.current().clone();
     let zones = current.conf.settings.get(&ZONES).map_or(&[][..], |zones| &zones.requests);
     for limit in asked {
         let Some(zone) = zones.get(limit.zone) else { continue };
@@ -55,7 +55,11 @@ pub(super) fn rates(
             }
         };
         let refused = refusal(conf.limit_req_status.get(), conf.limit_req_dry_run);
-        trace.add(About::Limit, Some(limit.span), format!("limit_req: {accepted} {refused}"));
+        trace.add(
+            TraceSubject::Limit,
+            Some(limit.span),
+            format!("limit_req: {accepted} {refused}"),
+        );
         zoned(request, zone, REQUEST_KEY_BYTES_MAX, &format!("{} ", rate(zone.rate)), trace);
     }
 }
@@ -65,18 +69,18 @@ pub(super) fn concurrent(
     request: &Request,
     limits: &Limits,
     asked: &[ConnectionLimit],
-    what: What,
+    what: LimitKind,
     trace: &mut Trace,
 ) {
     let conf = &limits.connection_conf;
-    let current = request.current.clone();
+    let current = request.current().clone();
     let zones = current.conf.settings.get(&ZONES).map_or(&[][..], |zones| &zones.connections);
     for limit in asked {
         let Some(zone) = zones.get(limit.zone) else { continue };
         let (most, what) = (limit.most, what.name());
         let refused = refusal(conf.limit_conn_status.get(), conf.limit_conn_dry_run);
         let text = format!("limit_conn: {what} beyond {most} at a time {refused}");
-        trace.add(About::Limit, Some(limit.span), text);
+        trace.add(TraceSubject::Limit, Some(limit.span), text);
         zoned(request, zone, connections::KEY_BYTES_MAX, "", trace);
     }
 }
@@ -102,7 +106,7 @@ fn zoned<T>(
         None => "which is empty or too long: the request is not limited".to_owned(),
     };
     let line = format!("zone {name}: {rate}for each value of {text}, {here}");
-    trace.add(About::Limit, Some(zone.span), line);
+    trace.add(TraceSubject::Limit, Some(zone.span), line);
 }
 
 /// A rate as the configuration writes it.

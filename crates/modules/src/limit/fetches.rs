@@ -1,6 +1,6 @@
 //! Limits on requests to upstream servers: `limit_req ... fetches`, `limit_conn ... fetches`.
 //!
-//! Called by backends, once per fetch, when everything else is ready. Cache hits never come here.
+//! Called by backends once per fetch, right before it starts. Never called for cache hits.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use nowait_http::trace::Trace;
 use nowait_runtime::sleep;
 
 use super::conf::Limits;
-use super::explain::{self, What};
-use super::{CountGuard, OWN, Turn, ask, hold};
+use super::explain::{self, LimitKind};
+use super::{CountGuard, LimitEffect, OWN, ask, hold};
 
 /// The limits of a location's fetches.
 pub(super) struct Fetches(pub(super) Arc<Limits>);
@@ -29,8 +29,8 @@ impl Gate for Fetches {
 
     fn explain(&self, request: &Request, trace: &mut Trace) {
         let limits = &*self.0;
-        explain::rates(request, limits, &limits.fetches, What::Fetches, trace);
-        explain::concurrent(request, limits, &limits.fetches_at_once, What::Fetches, trace);
+        explain::rates(request, limits, &limits.fetches, LimitKind::Fetches, trace);
+        explain::concurrent(request, limits, &limits.fetches_at_once, LimitKind::Fetches, trace);
     }
 }
 
@@ -42,23 +42,23 @@ impl Fetches {
     ) -> Result<Vec<CountGuard>, u16> {
         let limits = &*self.0;
         let (decision, turn) = ask(request, limits, &limits.fetches);
-        request.state.of_mut(&OWN).fetches = decision;
+        request.state_mut().of_mut(&OWN).fetches = decision;
         match turn {
-            Turn::Go => {}
-            Turn::Wait(time) => {
-                // Nothing was started for the client yet.
+            LimitEffect::Go => {}
+            LimitEffect::Wait(time) => {
+                // The response has not begun.
                 let on_hangup =
                     if outlives_client { OnHangup::Ignore } else { OnHangup::EndAtOnce };
                 let _watch = request.watch(on_hangup);
                 sleep(time).await;
             }
-            Turn::Refuse(status) => return Err(status),
+            LimitEffect::Refuse(status) => return Err(status),
         }
         let (held, decision, turn) = hold(request, limits, &limits.fetches_at_once);
-        request.state.of_mut(&OWN).fetches_at_once = decision;
+        request.state_mut().of_mut(&OWN).fetches_at_once = decision;
         match turn {
-            Turn::Refuse(status) => Err(status),
-            Turn::Go | Turn::Wait(_) => Ok(held),
+            LimitEffect::Refuse(status) => Err(status),
+            LimitEffect::Go | LimitEffect::Wait(_) => Ok(held),
         }
     }
 }

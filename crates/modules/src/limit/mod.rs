@@ -1,8 +1,7 @@
 //! The preaccess phase: request rates and concurrency. nginx: `ngx_http_limit_req_module`,
 //! `ngx_http_limit_conn_module`.
 //!
-//! Decides at once; requests that have to wait are delayed. Zones hold the counts, and all workers share
-//! them.
+//! Decisions are immediate; delayed requests wait. All workers share the zones with the counts.
 
 pub mod conf;
 
@@ -24,24 +23,25 @@ use nowait_runtime::time::process_start;
 use nowait_runtime::{now, sleep};
 
 use self::conf::{
-    LIMIT_CONN_ROWS, LIMIT_REQ_ROWS, LimitConnConf, LimitReqConf, LimitZones, Limits, Named,
-    RequestLimit,
+    LIMIT_CONN_ROWS, LIMIT_REQ_ROWS, LimitConnConf, LimitReqConf, LimitZones, Limits, RequestLimit,
+    UnresolvedLimitZones,
 };
 use nowait_backend::upstream::gate::GATE;
 use nowait_http::conf::HttpConf;
 use nowait_http::log::Level;
-use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
 use nowait_http::response::LocalFuture;
 use nowait_http::slots::Key;
-use nowait_http::trace::{About, Trace};
+use nowait_http::special_pages::internal::CLIENT_CLOSED;
+use nowait_http::trace::{Trace, TraceSubject};
 use nowait_http::variables::Builtin;
 use nowait_http::variables::core::builtins;
 
-use explain::What;
+use explain::LimitKind;
 use fetches::Fetches;
-use requests::{Asked, Verdict};
+use requests::{BucketRequest, Verdict};
 
 /// Longest key that is limited. nginx: the length of a key has two bytes.
 const REQUEST_KEY_BYTES_MAX: usize = 65_535;
@@ -56,7 +56,7 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let Some(limits) = Limits::resolve(cx, chain) else { return };
     let limits = Arc::new(limits);
     if !limits.requests.is_empty() {
@@ -75,7 +75,7 @@ static ZONES: Key<LimitZones> = Key::new();
 
 /// Limits may name zones that are defined later: at the end, all must be defined.
 fn finish(cx: &mut Cx<'_>, conf: &mut HttpConf) {
-    let zones = cx.take_global::<Named>().resolve(cx);
+    let zones = cx.take_global::<UnresolvedLimitZones>().resolve(cx);
     conf.settings.set(&ZONES, zones);
 }
 
@@ -86,9 +86,6 @@ fn adopt(conf: &mut HttpConf, previous: &HttpConf) {
         zones.adopt(previous);
     }
 }
-
-/// Status of a request whose client has gone. nginx: `NGX_HTTP_CLIENT_CLOSED_REQUEST`.
-const CLIENT_HAS_GONE: u16 = 499;
 
 /// The variables of this module.
 const BUILTINS: &[Builtin] = builtins! {
@@ -106,12 +103,15 @@ const BUILTINS: &[Builtin] = builtins! {
     };
 };
 
-fn counted(request: &Request, of: fn(&Counted) -> &Cell<Option<Decision>>) -> Option<Decision> {
-    of(request.shared.state.get(&COUNTED)?).get()
+fn counted(
+    request: &Request,
+    of: fn(&CountDecisions) -> &Cell<Option<Decision>>,
+) -> Option<Decision> {
+    of(request.shared().state.get(&COUNTED)?).get()
 }
 
-fn fetched(request: &Request, of: fn(&Own) -> Option<Decision>) -> Option<Decision> {
-    of(request.state.get(&OWN)?)
+fn fetched(request: &Request, of: fn(&FetchDecisions) -> Option<Decision>) -> Option<Decision> {
+    of(request.state().get(&OWN)?)
 }
 
 fn said(decision: Option<Decision>, out: &mut Vec<u8>) -> bool {
@@ -123,30 +123,30 @@ fn said(decision: Option<Decision>, out: &mut Vec<u8>) -> bool {
 /// Results of the limits that count requests. Each kind is evaluated once: internal redirects and
 /// subrequests don't count again.
 #[derive(Default)]
-struct Counted {
+struct CountDecisions {
     requests: Cell<Option<Decision>>,
     connections: Cell<Option<Decision>>,
 }
 
 /// The last results of the limits that count fetches, and the zones that count the request.
 #[derive(Default)]
-struct Own {
+struct FetchDecisions {
     fetches: Option<Decision>,
     fetches_at_once: Option<Decision>,
     held: Vec<CountGuard>,
 }
 
-static COUNTED: Key<Counted> = Key::new();
+static COUNTED: Key<CountDecisions> = Key::new();
 
-static OWN: Key<Own> = Key::new();
+static OWN: Key<FetchDecisions> = Key::new();
 
 /// The effect on a request.
-pub enum Turn {
+pub enum LimitEffect {
     /// It continues.
     Go,
     /// It continues later.
     Wait(Duration),
-    /// It is refused, with this status.
+    /// Refused, with this status.
     Refuse(u16),
 }
 
@@ -159,20 +159,20 @@ impl Handler for Requests {
             return Step::Next(request);
         }
         let (decision, turn) = ask(request, &self.0, &self.0.requests);
-        request.shared.state.of(&COUNTED).requests.set(decision);
+        request.shared().state.of(&COUNTED).requests.set(decision);
         match turn {
-            Turn::Go => Step::Next(request),
-            Turn::Refuse(status) => Step::Done(request, Outcome::status(status)),
-            Turn::Wait(time) => Step::wait(async move {
-                let exchange = request.exchange.clone();
+            LimitEffect::Go => Step::Next(request),
+            LimitEffect::Refuse(status) => Step::Done(request, Outcome::status(status)),
+            LimitEffect::Wait(time) => Step::wait(async move {
+                let exchange = request.exchange().clone();
                 match select(sleep(time), exchange.hangup()).await {
                     Either::Left(()) => Step::Next(request),
-                    // Nothing was started for a client that has gone meanwhile. nginx:
+                    // Don't start work for a client that has disconnected meanwhile. nginx:
                     // `ngx_http_test_reading`.
                     Either::Right(_) => {
                         let text = format_args!("client prematurely closed connection");
                         request.log(Level::Info, text);
-                        Step::Done(request, Outcome::status(CLIENT_HAS_GONE))
+                        Step::Done(request, Outcome::status(CLIENT_CLOSED))
                     }
                 }
             }),
@@ -184,29 +184,37 @@ impl Handler for Requests {
         &'a self,
         request: &'a mut Request,
         trace: &'a mut Trace,
-    ) -> LocalFuture<'a, Explained> {
+    ) -> LocalFuture<'a, HandlerExplanation> {
         if counted(request, |all| &all.requests).is_none() {
-            explain::rates(request, &self.0, &self.0.requests, What::Requests, trace);
+            explain::rates(request, &self.0, &self.0.requests, LimitKind::Requests, trace);
         } else {
             trace.by = "limit_req";
-            trace.add(About::Limit, None, "limit_req: counts each request once, and did already");
+            trace.add(
+                TraceSubject::Limit,
+                None,
+                "limit_req: counts each request once, and did already",
+            );
         }
-        Explained::run()
+        HandlerExplanation::run()
     }
 }
 
 /// Evaluates some of a location's limits; `None` if none applies to the request.
-fn ask(request: &Request, limits: &Limits, asked: &[RequestLimit]) -> (Option<Decision>, Turn) {
-    let current = request.current.clone();
+fn ask(
+    request: &Request,
+    limits: &Limits,
+    asked: &[RequestLimit],
+) -> (Option<Decision>, LimitEffect) {
+    let current = request.current().clone();
     let zones = current.conf.settings.get(&ZONES).map_or(&[][..], |zones| &zones.requests);
     let limited = asked.iter().filter_map(|limit| Some((limit, zones.get(limit.zone)?)));
     let keyed: Vec<_> = limited
         .filter_map(|(limit, zone)| Some((limit, zone, key(request, zone, REQUEST_KEY_BYTES_MAX)?)))
         .collect();
     if keyed.is_empty() {
-        return (None, Turn::Go);
+        return (None, LimitEffect::Go);
     }
-    let asked = keyed.iter().map(|(limit, zone, key)| Asked {
+    let asked = keyed.iter().map(|(limit, zone, key)| BucketRequest {
         buckets: &zone.table,
         rate: zone.rate,
         burst: limit.burst,
@@ -219,7 +227,7 @@ fn ask(request: &Request, limits: &Limits, asked: &[RequestLimit]) -> (Option<De
     let dry = if dry_run { ", dry run" } else { "" };
     let level = limits.request_conf.limit_req_log_level;
     let (decision, turn) = match verdict {
-        Verdict::Pass => (Decision::Passed, Turn::Go),
+        Verdict::Pass => (Decision::Passed, LimitEffect::Go),
         Verdict::Delay { ms, excess, limit } => {
             request.log(
                 level.milder(),
@@ -230,7 +238,7 @@ fn ask(request: &Request, limits: &Limits, asked: &[RequestLimit]) -> (Option<De
                     name(limit)
                 ),
             );
-            (Decision::Delayed, Turn::Wait(Duration::from_millis(ms)))
+            (Decision::Delayed, LimitEffect::Wait(Duration::from_millis(ms)))
         }
         Verdict::Reject { excess, limit } => {
             request.log(
@@ -265,13 +273,13 @@ impl Handler for Connections {
             return Step::Next(request);
         }
         let (held, decision, turn) = hold(request, &self.0, &self.0.connections);
-        request.shared.state.of(&COUNTED).connections.set(decision);
+        request.shared().state.of(&COUNTED).connections.set(decision);
         if !held.is_empty() {
-            request.state.of_mut(&OWN).held = held;
+            request.state_mut().of_mut(&OWN).held = held;
         }
         match turn {
-            Turn::Go | Turn::Wait(_) => Step::Next(request),
-            Turn::Refuse(status) => Step::Done(request, Outcome::status(status)),
+            LimitEffect::Go | LimitEffect::Wait(_) => Step::Next(request),
+            LimitEffect::Refuse(status) => Step::Done(request, Outcome::status(status)),
         }
     }
 
@@ -279,14 +287,18 @@ impl Handler for Connections {
         &'a self,
         request: &'a mut Request,
         trace: &'a mut Trace,
-    ) -> LocalFuture<'a, Explained> {
+    ) -> LocalFuture<'a, HandlerExplanation> {
         if counted(request, |all| &all.connections).is_none() {
-            explain::concurrent(request, &self.0, &self.0.connections, What::Requests, trace);
+            explain::concurrent(request, &self.0, &self.0.connections, LimitKind::Requests, trace);
         } else {
             trace.by = "limit_conn";
-            trace.add(About::Limit, None, "limit_conn: counts each request once, and did already");
+            trace.add(
+                TraceSubject::Limit,
+                None,
+                "limit_conn: counts each request once, and did already",
+            );
         }
-        Explained::run()
+        HandlerExplanation::run()
     }
 }
 
@@ -296,12 +308,12 @@ fn hold(
     request: &Request,
     limits: &Limits,
     asked: &[ConnectionLimit],
-) -> (Vec<CountGuard>, Option<Decision>, Turn) {
-    let zones = request.current.conf.settings.get(&ZONES);
+) -> (Vec<CountGuard>, Option<Decision>, LimitEffect) {
+    let zones = request.current().conf.settings.get(&ZONES);
     let zones = zones.map_or(&[][..], |zones| &zones.connections);
     let (zone, why) = match connections::ask(request, asked, zones) {
-        ConnectionVerdict::Unlimited => return (Vec::new(), None, Turn::Go),
-        ConnectionVerdict::Counted(held) => return (held, Some(Decision::Passed), Turn::Go),
+        ConnectionVerdict::Unlimited => return (Vec::new(), None, LimitEffect::Go),
+        ConnectionVerdict::Counted(held) => return (held, Some(Decision::Passed), LimitEffect::Go),
         ConnectionVerdict::Refused { zone, why } => (zone, why),
     };
     let conf = &limits.connection_conf;
@@ -317,13 +329,13 @@ fn hold(
 }
 
 /// The effect of a decision in dry-run mode.
-fn dried(decision: Decision) -> (Decision, Turn) {
-    (decision.dried(), Turn::Go)
+fn dried(decision: Decision) -> (Decision, LimitEffect) {
+    (decision.dried(), LimitEffect::Go)
 }
 
-fn refuse(status: u64) -> Turn {
+fn refuse(status: u64) -> LimitEffect {
     // The configuration accepts only statuses from 400 to 599.
-    Turn::Refuse(u16::try_from(status).unwrap_or(503))
+    LimitEffect::Refuse(u16::try_from(status).unwrap_or(503))
 }
 
 /// Milliseconds on a clock that all workers share and that a reload does not reset.

@@ -5,8 +5,8 @@
 //! anything above `delay` waits until it would have leaked. Counted in thousandths of a request and in
 //! milliseconds.
 //!
-//! Called by the preaccess phase; the limiter knows nothing about requests and takes the time as an
-//! argument. Never waits: it says how long to wait.
+//! Called by the preaccess phase; independent of requests, and takes the time as an argument. Never waits,
+//! but returns the time to wait.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub type Buckets = Zone<Bucket>;
 /// The bucket of a key.
 #[derive(Debug, Clone, Copy)]
 pub struct Bucket {
-    /// Its last use, in milliseconds.
+    /// The last use, in milliseconds.
     last: i64,
     excess: Milli,
 }
@@ -47,7 +47,7 @@ pub fn buckets(bytes: u64) -> Arc<Buckets> {
 
 /// A limit of a location, and the request's key.
 #[derive(Debug)]
-pub struct Asked<'a> {
+pub struct BucketRequest<'a> {
     /// The zone's buckets.
     pub buckets: &'a Buckets,
     /// The zone's rate, in thousandths of a request per second; not zero.
@@ -74,7 +74,7 @@ pub enum Verdict {
 }
 
 /// The result of one bucket.
-enum Answer {
+enum BucketResult {
     Enough(Milli),
     TooMuch(Milli),
 }
@@ -111,16 +111,16 @@ fn wait(excess: Milli, delay: Milli, rate: Milli) -> u64 {
 /// accepts it; the longest wait decides.
 ///
 /// The buckets of all limits but the last are pinned until the rest are checked.
-pub fn ask(limits: &[Asked<'_>], now: i64) -> Verdict {
+pub fn ask(limits: &[BucketRequest<'_>], now: i64) -> Verdict {
     let Some((last, earlier)) = limits.split_last() else { return Verdict::Pass };
     let mut pinned: Vec<EntryPin> = Vec::with_capacity(earlier.len());
     for (limit, asked) in earlier.iter().enumerate() {
         let verdict = match asked.look(now, false) {
-            Ok((place, Answer::Enough(_))) => {
+            Ok((place, BucketResult::Enough(_))) => {
                 pinned.push(place);
                 continue;
             }
-            Ok((_, Answer::TooMuch(excess))) => Verdict::Reject { excess, limit },
+            Ok((_, BucketResult::TooMuch(excess))) => Verdict::Reject { excess, limit },
             Err(Full) => Verdict::Full { limit },
         };
         unpin(limits, &pinned);
@@ -128,8 +128,8 @@ pub fn ask(limits: &[Asked<'_>], now: i64) -> Verdict {
     }
     let limit = earlier.len();
     let excess = match last.look(now, true) {
-        Ok((_, Answer::Enough(excess))) => excess,
-        Ok((_, Answer::TooMuch(excess))) => {
+        Ok((_, BucketResult::Enough(excess))) => excess,
+        Ok((_, BucketResult::TooMuch(excess))) => {
             unpin(limits, &pinned);
             return Verdict::Reject { excess, limit };
         }
@@ -157,28 +157,28 @@ pub fn ask(limits: &[Asked<'_>], now: i64) -> Verdict {
     }
 }
 
-fn unpin(limits: &[Asked<'_>], pinned: &[EntryPin]) {
+fn unpin(limits: &[BucketRequest<'_>], pinned: &[EntryPin]) {
     for (asked, place) in limits.iter().zip(pinned) {
         asked.buckets.at(place, |entry| entry.pins -= 1);
     }
 }
 
-impl Asked<'_> {
+impl BucketRequest<'_> {
     /// Checks the bucket of the key. With `account` the request is counted at once, otherwise the
     /// bucket is pinned until it is.
-    fn look(&self, now: i64, account: bool) -> Result<(EntryPin, Answer), Full> {
+    fn look(&self, now: i64, account: bool) -> Result<(EntryPin, BucketResult), Full> {
         let expired = |bucket: &Bucket| bucket.expired(self.rate, now);
         self.buckets.visit(self.key, expired, |entry| {
             let (excess, ms) = entry.state.with_one_more(self.rate, now);
             if excess > self.burst {
-                return Answer::TooMuch(excess);
+                return BucketResult::TooMuch(excess);
             }
             if account {
                 entry.state.fill(excess, ms, now);
             } else {
                 entry.pins += 1;
             }
-            Answer::Enough(excess)
+            BucketResult::Enough(excess)
         })
     }
 }
@@ -201,9 +201,9 @@ mod tests {
             Self { buckets, rate: rate * ONE, burst: burst * ONE, delay: delay * ONE }
         }
 
-        fn asked<'a>(&'a self, key: &'a str) -> Asked<'a> {
+        fn asked<'a>(&'a self, key: &'a str) -> BucketRequest<'a> {
             let Self { rate, burst, delay, .. } = *self;
-            Asked { buckets: &self.buckets, rate, burst, delay, key: key.as_bytes() }
+            BucketRequest { buckets: &self.buckets, rate, burst, delay, key: key.as_bytes() }
         }
 
         fn at(&self, now: i64) -> Verdict {

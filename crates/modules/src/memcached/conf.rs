@@ -15,7 +15,7 @@ pub(super) const SCHEMES: Schemes = Schemes { plain: "memcached://", tls: None, 
 
 nowait_conf::setting_flags! {
     /// `memcached_next_upstream`
-    pub struct NextServer {
+    pub struct MemcachedNextUpstream {
         /// The connection failed, or broke before a response arrived.
         ERROR = "error",
         /// The server was too slow.
@@ -29,8 +29,8 @@ nowait_conf::setting_flags! {
     }
 }
 
-impl NextServer {
-    /// In the words of other modules.
+impl MemcachedNextUpstream {
+    /// Converts to the conditions of other modules.
     fn conditions(self) -> conf::NextUpstream {
         use conf::NextUpstream;
         let same = [
@@ -47,12 +47,12 @@ impl NextServer {
 
 nowait_backend::connection_rows! {
     module "memcached", prefix "memcached_";
-    /// Taking responses from memcached.
+    /// Responses from memcached.
     pub struct MemcachedConf with MemcachedLayer;
 
     /// When to ask another server: after a connection error, a timeout, a malformed response, or if the
     /// server has no value for the key.
-    next_upstream: NextServer = "error timeout", in HTTP | SERVER | LOCATION, args "error | timeout | invalid_response | not_found | off ...";
+    next_upstream: MemcachedNextUpstream = "error timeout", in HTTP | SERVER | LOCATION, args "error | timeout | invalid_response | not_found | off ...";
     /// Values with one of these flags are sent with `Content-Encoding: gzip`.
     gzip_flag: u32 = "0", in HTTP | SERVER | LOCATION, args "flag";
 }

@@ -9,8 +9,8 @@ use nowait_backend::conf::Backend;
 use nowait_backend::pass::{Addressed, Pass};
 use nowait_backend::response::Rewriter;
 use nowait_backend::upstream::{
-    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Order,
-    Remark,
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Remark,
+    UpstreamRequest, UpstreamStream,
 };
 use nowait_gateway::memcached::{GetResponse, ResponseLine};
 use nowait_gateway::{BodyEvent as Body, Error};
@@ -24,34 +24,34 @@ use nowait_runtime::buf::OutBuf;
 
 use super::conf::{CONF, Memcached};
 
-/// memcached towards servers.
+/// The memcached codec of the upstream engine.
 pub(super) struct MemcachedFactory;
 
 impl CodecFactory for MemcachedFactory {
-    fn codec(&self, request: &Request, _: Option<&Rc<Lane>>) -> Box<dyn Codec> {
+    fn codec(&self, request: &Request, _: Option<&Rc<UpstreamStream>>) -> Box<dyn Codec> {
         let conf = request.location().settings.get(&CONF);
         let gzip_flag = conf.map_or(0, |conf| conf.gzip_flag);
-        Box::new(One { gzip_flag, get: None, is_head: false, missing: false })
+        Box::new(MemcachedCodec { gzip_flag, get: None, is_head: false, missing: false })
     }
 }
 
-/// One value.
-struct One {
+/// The codec of a request for one value.
+struct MemcachedCodec {
     gzip_flag: u64,
     /// `None` until the request begins.
     get: Option<GetResponse>,
     /// The client gets no value.
     is_head: bool,
-    /// There is no value; the log is still to learn of it.
+    /// There is no value, which is not logged yet.
     missing: bool,
 }
 
-impl One {
+impl MemcachedCodec {
     fn get(&mut self) -> Result<&mut GetResponse, Fault> {
         self.get.as_mut().ok_or(Fault::Malformed("no request was sent".into()))
     }
 
-    /// How the engine logs and handles a mistake of the server.
+    /// Converts an error to the engine's form.
     fn fault(&self, error: Error) -> Fault {
         let key = self.get.as_ref().map(GetResponse::key).unwrap_or_default();
         let key = String::from_utf8_lossy(key);
@@ -87,11 +87,11 @@ impl One {
     }
 }
 
-impl Codec for One {
+impl Codec for MemcachedCodec {
     fn begin(
         &mut self,
         request: &Request,
-        order: &Order,
+        order: &UpstreamRequest,
         out: &mut OutBuf,
     ) -> Result<Content, u16> {
         let conf = request.location().settings.get(&CONF).ok_or(500u16)?;
@@ -156,7 +156,7 @@ impl Codec for One {
         let left = self.get.as_ref().map_or(0, GetResponse::body_left);
         match self.is_head {
             true => Some(0),
-            // What follows the value is still to come.
+            // The line after the value has not been received yet.
             false => (left > 0).then_some(left),
         }
     }
@@ -168,9 +168,9 @@ impl Codec for One {
 }
 
 impl Rewriter for Memcached {
-    /// memcached knows no types: that of the URI's extension applies.
+    /// memcached stores no content types: use the type of the URI's extension.
     fn complete(&self, request: &Request, head: &mut Head) {
-        head.content_type = request.location().content_type(&request.uri);
+        head.content_type = request.location().content_type(request.uri());
     }
 }
 
@@ -187,10 +187,10 @@ impl Addressed for Memcached {
     }
 
     fn refusal(&self, request: &Request) -> Option<u16> {
-        (!matches!(request.method, Method::Get | Method::Head)).then_some(405)
+        (!matches!(request.method(), Method::Get | Method::Head)).then_some(405)
     }
 
-    /// It is not passed on at all, so there is no need to wait for it.
+    /// The value is not sent, so there is no need to receive it.
     fn streams(&self, _: &Request) -> bool {
         true
     }

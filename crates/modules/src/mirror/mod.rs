@@ -10,13 +10,13 @@ pub mod conf;
 use std::sync::Arc;
 
 use nowait_conf::{Cx, Scope};
-use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
 use nowait_http::outcome::Outcome;
 use nowait_http::phases::explained;
 use nowait_http::request::Request;
 use nowait_http::request_body;
 use nowait_http::response::LocalFuture;
-use nowait_http::subrequest::{self, Refused, Subrequest};
+use nowait_http::subrequest::{self, Subrequest, SubrequestError};
 use nowait_http::trace::{Trace, quoted};
 
 use self::conf::MirrorConf;
@@ -28,7 +28,7 @@ pub static MODULE: Module =
 /// Sends the copies.
 struct Mirror(Arc<MirrorConf>);
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = MirrorConf::resolve(cx, chain);
     if !conf.uris().is_empty() {
         parts.handler(Phase::Precontent, Mirror(conf));
@@ -50,7 +50,7 @@ impl Handler for Mirror {
         &'a self,
         request: &'a mut Request,
         trace: &'a mut Trace,
-    ) -> LocalFuture<'a, Explained> {
+    ) -> LocalFuture<'a, HandlerExplanation> {
         Box::pin(async move {
             for uri in self.0.uris().iter().filter(|_| !request.is_nested()) {
                 trace.by = "mirror";
@@ -58,7 +58,7 @@ impl Handler for Mirror {
                 let text = format!("mirror: a copy goes to {} in the background", quoted(uri));
                 explained::subrequest(&mut begun, trace, text).await;
             }
-            Explained::Next
+            HandlerExplanation::Next
         })
     }
 }
@@ -66,11 +66,11 @@ impl Handler for Mirror {
 /// A copy for a URI.
 fn copy(request: &Request, conf: &MirrorConf, uri: &[u8]) -> Subrequest {
     Subrequest {
-        method: request.method,
+        method: request.method(),
         header_only: true,
         with_body: conf.mirror_request_body,
         background: true,
-        ..Subrequest::get(uri, request.uri.args.clone())
+        ..Subrequest::get(uri, request.uri().args.clone())
     }
 }
 
@@ -83,8 +83,10 @@ async fn run(request: &mut Request, conf: &MirrorConf) -> Option<Outcome> {
     }
     for uri in conf.uris() {
         match copy(request, conf, uri).begin(request).and_then(subrequest::background) {
-            Ok(()) | Err(Refused::TooMany) => {}
-            Err(Refused::TooDeep | Refused::Closed) => return Some(Outcome::status(500)),
+            Ok(()) | Err(SubrequestError::TooMany) => {}
+            Err(SubrequestError::TooDeep | SubrequestError::Closed) => {
+                return Some(Outcome::status(500));
+            }
         }
     }
     None

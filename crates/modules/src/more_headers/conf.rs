@@ -8,11 +8,11 @@ use nowait_message::scan::is_token;
 nowait_conf::rows! {
     pub static ROWS, module "more_headers";
 
-    /// Sets fields of response headers, whatever the status: a field that exists is replaced, others
-    /// are added. A field without a value is removed. `-s` restricts the change to statuses, `-t` to
-    /// content types (several in one word, separated by blanks); `-a` adds lines and replaces none.
-    /// Applies before `add_header`, to fields of files and upstream servers alike. Lines of outer
-    /// blocks apply first. Fields that frame the response, such as `Content-Length`, can't be set.
+    /// Sets fields of response headers, for every status: a field that exists is replaced, others are
+    /// added. A field without a value is removed. `-s` restricts the change to statuses, `-t` to content
+    /// types (several in one word, separated by blanks); `-a` adds lines and replaces none. Applies before
+    /// `add_header`, to fields of files and upstream servers alike. Lines of outer blocks apply first.
+    /// Fields that frame the response, such as `Content-Length`, can't be set.
     "more_set_headers" => set_output, in HTTP | SERVER | LOCATION | LOCATION_IF, take at_least(1), inheritance List,
         args "[-t types] ... [-s statuses] ... [-a] 'name: value' ...";
     /// Removes fields of response headers; `*` at the end of a name stands for any rest. The options
@@ -32,8 +32,8 @@ nowait_conf::rows! {
 /// The lines of a block, in their order.
 #[derive(Default)]
 struct Lines {
-    output: Vec<Change>,
-    input: Vec<Change>,
+    output: Vec<HeaderChange>,
+    input: Vec<HeaderChange>,
 }
 
 fn set_output(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -60,9 +60,9 @@ fn clear_input(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// One line: which fields change, and when.
+/// One directive: the fields to change, and the conditions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct HeaderChange {
     /// The fields.
     pub fields: Vec<FieldChange>,
     /// Only with these statuses, if there are any.
@@ -75,10 +75,10 @@ pub struct Change {
     pub replaces: bool,
 }
 
-/// What becomes of a field.
+/// The change of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldChange {
-    /// Its name, or the beginning of names.
+    /// The name, or a prefix of names.
     pub name: Bytes,
     /// Whether the name had an asterisk at its end.
     pub prefix: bool,
@@ -87,7 +87,7 @@ pub struct FieldChange {
 }
 
 impl FieldChange {
-    /// Whether this is about a field.
+    /// Whether the name matches a field.
     pub fn is_about(&self, name: &[u8]) -> bool {
         match self.prefix {
             true => {
@@ -99,7 +99,7 @@ impl FieldChange {
     }
 }
 
-impl Change {
+impl HeaderChange {
     /// Whether it applies to content of this type.
     pub fn suits_type(&self, content_type: Option<&[u8]>) -> bool {
         if self.types.is_empty() {
@@ -116,7 +116,7 @@ impl Change {
     }
 }
 
-/// Which of the directives a line belongs to.
+/// The directive of a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     SetOutput,
@@ -135,15 +135,15 @@ impl Kind {
     }
 }
 
-/// Fields that the server makes from what it sends.
+/// Fields that the server computes from the message.
 const FRAMING: &[&str] =
     &["connection", "content-length", "keep-alive", "trailer", "transfer-encoding", "upgrade"];
 
-/// Fields of requests that say where their content ends.
+/// Request fields that frame the content.
 const INPUT_FRAMING: &[&str] = &["content-length", "transfer-encoding"];
 
-fn parse(node: &Node, cx: &mut Cx<'_>, kind: Kind) -> Result<Change, Diagnostic> {
-    let mut change = Change::default();
+fn parse(node: &Node, cx: &mut Cx<'_>, kind: Kind) -> Result<HeaderChange, Diagnostic> {
+    let mut change = HeaderChange::default();
     let mut words = node.args.iter();
     while let Some(word) = words.next() {
         let option = match word.quoted {
@@ -227,7 +227,7 @@ fn field(word: &Word, cx: &mut Cx<'_>, kind: Kind) -> Result<FieldChange, Diagno
 
 /// The lines in effect for a chain of blocks, those of the outermost first: of responses, and of
 /// requests.
-pub fn in_effect(chain: &[&Scope]) -> (Vec<Change>, Vec<Change>) {
+pub fn in_effect(chain: &[&Scope]) -> (Vec<HeaderChange>, Vec<HeaderChange>) {
     let (mut output, mut input) = (Vec::new(), Vec::new());
     for lines in chain.iter().filter_map(|scope| scope.get::<Lines>()) {
         output.extend_from_slice(&lines.output);

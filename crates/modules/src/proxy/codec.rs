@@ -1,17 +1,17 @@
-//! HTTP towards upstream servers, as the engine needs it: HTTP/1 with the client side of `h1`, and what
-//! requests in HTTP/2 have of their own.
+//! The HTTP codec of the upstream engine: HTTP/1 on the client side of `h1`, and the HTTP/2 parts that are
+//! specific to proxying.
 //!
 //! Made for one try of a request; sans-IO.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use nowait_backend::early_hints;
-use nowait_backend::http2::{Http2, Way};
+use nowait_backend::http2::{Http2Codec, Http2Protocol};
 use nowait_backend::upstream::{
-    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Order,
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, UpstreamRequest,
+    UpstreamStream,
 };
 use nowait_h1::client::{self, RequestKind};
 use nowait_h1::encode::{CHUNK_END, LAST_CHUNK, chunk_start};
@@ -22,28 +22,28 @@ use nowait_http::response::Header;
 use nowait_http::upstream_state::LogUri;
 use nowait_message::{Known, Method, ResponseBuilder, ResponseHead};
 use nowait_runtime::buf::{Chain, Chunk, OutBuf};
+use nowait_spare::LocalSpares;
 
 use super::context;
-use super::request_head::{self, Framing, Opening, Written};
+use super::request_head::{self, Framing, FramingCheck, StreamStart};
 use crate::proxy::conf::ProxyConf;
 
-/// Most unused codecs that a worker keeps; the memory of a large head is not kept.
+/// Maximum number of unused codecs that a worker keeps; the memory of a large head is not kept.
 const SPARE_MAX: usize = 128;
 
 thread_local! {
     /// Codecs of finished requests: their memory is reused for the next ones.
-    #[expect(clippy::vec_box, reason = "handed out as boxes")]
-    static SPARE: RefCell<Vec<Box<Http1>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: LocalSpares<Box<Http1>> = const { LocalSpares::new(SPARE_MAX) };
 }
 
 /// HTTP towards servers.
 pub struct HttpFactory;
 
 impl CodecFactory for HttpFactory {
-    fn codec(&self, _: &Request, lane: Option<&Rc<Lane>>) -> Box<dyn Codec> {
+    fn codec(&self, _: &Request, lane: Option<&Rc<UpstreamStream>>) -> Box<dyn Codec> {
         match lane {
             None => Http1::new(),
-            Some(lane) => Http2::new(lane.clone(), HTTP2),
+            Some(lane) => Http2Codec::new(lane.clone(), HTTP2),
         }
     }
 
@@ -53,14 +53,14 @@ impl CodecFactory for HttpFactory {
 }
 
 /// HTTP/2 for this module.
-const HTTP2: Way = Way {
+const HTTP2: Http2Protocol = Http2Protocol {
     open: |request, order, lane| {
         let conf = context::conf(request).ok_or(500u16)?;
         let (content, framing) = content(request, conf);
         context::set_framing(request, framing);
         let has_content = framing.chunked || framing.length.is_some_and(|length| length > 0);
         let protocol = asks_for_socket(request).then_some(&b"websocket"[..]);
-        let way = Opening { framing, end: !has_content && protocol.is_none(), protocol };
+        let way = StreamStart { framing, end: !has_content && protocol.is_none(), protocol };
         let uri = uri(request, order);
         request_head::open(request, conf, &order.wanted, uri, way, lane);
         Ok((content, has_content))
@@ -69,22 +69,22 @@ const HTTP2: Way = Way {
     backend: |request| Some(&context::conf(request)?.backend),
 };
 
-/// Whether a request asks for a WebSocket, and the location passes that on.
+/// Whether a request asks for a WebSocket and the location forwards that.
 fn asks_for_socket(request: &Request) -> bool {
     let asks = || {
-        let protocol = request.head.header(Known::Upgrade)?;
+        let protocol = request.head().header(Known::Upgrade)?;
         let sets = context::conf(request)?.headers.sets(Known::Upgrade);
         Some(sets && protocol.eq_ignore_ascii_case(b"websocket"))
     };
-    request.method == Method::Get
-        && matches!(request.body, RequestBody::None)
+    request.method() == Method::Get
+        && matches!(request.body(), RequestBody::None)
         && asks() == Some(true)
 }
 
 /// The URI to request.
-fn uri<'a>(request: &'a Request, order: &'a Order) -> &'a [u8] {
+fn uri<'a>(request: &'a Request, order: &'a UpstreamRequest) -> &'a [u8] {
     match &order.uri {
-        LogUri::Unparsed => request.head.uri(),
+        LogUri::Unparsed => request.head().uri(),
         LogUri::Text(text) => text,
     }
 }
@@ -102,7 +102,7 @@ pub struct Http1 {
 
 impl Http1 {
     fn new() -> Box<Self> {
-        SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+        LocalSpares::take_local(&SPARE).unwrap_or_else(|| {
             Box::new(Self {
                 framing: Framing::default(),
                 connection: client::ClientConnection::new(Limits::default()),
@@ -118,7 +118,7 @@ impl Http1 {
 fn asked(request: &Request, conf: &ProxyConf, written: &[u8]) -> RequestKind {
     if written.get(..5).is_some_and(|method| method.eq_ignore_ascii_case(b"HEAD ")) {
         RequestKind::Head
-    } else if request.head.header(Known::Upgrade).is_some() && conf.headers.sets(Known::Upgrade) {
+    } else if request.head().header(Known::Upgrade).is_some() && conf.headers.sets(Known::Upgrade) {
         RequestKind::Upgrade
     } else {
         RequestKind::Content
@@ -129,7 +129,7 @@ impl Codec for Http1 {
     fn begin(
         &mut self,
         request: &Request,
-        order: &Order,
+        order: &UpstreamRequest,
         out: &mut OutBuf,
     ) -> Result<Content, u16> {
         let conf = context::conf(request).ok_or(500u16)?;
@@ -142,7 +142,7 @@ impl Codec for Http1 {
         // The head and the first bytes of the body share one buffer.
         let limits = Limits::one_buffer(conf.backend.settings.buffer_size);
         let limits = Limits { icy: conf.allow_icy, ..limits };
-        self.doubtful = written == Written::Doubtful;
+        self.doubtful = written == FramingCheck::Doubtful;
         self.framing = framing;
         self.connection = client::ClientConnection::new(limits);
         self.connection.request_sent(asked);
@@ -207,6 +207,14 @@ impl Codec for Http1 {
         self.connection.body().remaining()
     }
 
+    fn unframed(&self) -> Option<u64> {
+        self.connection.body().unframed()
+    }
+
+    fn skip(&mut self, bytes: u64) {
+        self.connection.skip_body(bytes);
+    }
+
     fn trailers(&mut self) -> Vec<Header> {
         let Some(trailers) = self.connection.trailers() else { return Vec::new() };
         let lines = trailers.fields().iter().map(|field| Header {
@@ -226,13 +234,7 @@ impl Codec for Http1 {
 
     fn retire(mut self: Box<Self>) {
         self.head.clear();
-        // The thread may be at its end.
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < SPARE_MAX {
-                spare.push(self);
-            }
-        });
+        LocalSpares::keep_local(&SPARE, self);
     }
 }
 
@@ -249,19 +251,19 @@ fn content(request: &Request, conf: &ProxyConf) -> (Content, Framing) {
         // unless `proxy_set_header Content-Length "";` is added.
         return (Content::None, Framing::default());
     }
-    let framing = match (&request.body, request.body_length) {
+    let framing = match (request.body(), request.body_length()) {
         (RequestBody::Memory(bytes), _) => known(bytes.len() as u64),
         (RequestBody::File(file), _) => known(file.len()),
         (RequestBody::Unread(_), BodyLength::Known(length)) => known(length),
         (RequestBody::Unread(_), _) => Framing { length: None, chunked: true },
         (RequestBody::None, _) => {
-            Framing { length: request.head.content_length().filter(|n| *n == 0), chunked: false }
+            Framing { length: request.head().content_length().filter(|n| *n == 0), chunked: false }
         }
     };
     (Content::Request, framing)
 }
 
-/// How the engine logs and handles an error of the protocol.
+/// Converts a protocol error to the engine's form.
 fn fault(error: ResponseError) -> Fault {
     match error {
         ResponseError::HeaderTooLarge => Fault::HeadTooBig,

@@ -16,7 +16,7 @@ use crate::proxy::conf::{Pass, ProxyConf};
 /// State of a proxied request.
 #[derive(Debug, Default, Clone)]
 pub struct Context {
-    /// Its destination, if it was evaluated.
+    /// The destination, if it was evaluated.
     pub(super) destination: Option<Rc<Destination>>,
     /// The framing of the content in the request to the upstream, for `$proxy_internal_body_length`
     /// and `$proxy_internal_chunked`.
@@ -30,18 +30,18 @@ static CONTEXT: Key<Context> = Key::reusing(|context| {
 
 /// The state of a request, made at its first use; dropped at internal redirects.
 pub fn of(request: &Request) -> &Context {
-    request.round.of(&CONTEXT)
+    request.round().of(&CONTEXT)
 }
 
 /// The same, to change it.
 pub fn of_mut(request: &mut Request) -> &mut Context {
-    request.round.of_mut(&CONTEXT)
+    request.round_mut().of_mut(&CONTEXT)
 }
 
 /// Notes the framing of the content.
 pub fn set_framing(request: &Request, framing: Framing) {
-    // Most requests have no content, which is what the state says at first.
-    if framing != Framing::default() || request.round.get(&CONTEXT).is_some() {
+    // The default is no content, as in most requests.
+    if framing != Framing::default() || request.round().get(&CONTEXT).is_some() {
         of(request).framing.set(framing);
     }
 }
@@ -59,7 +59,7 @@ pub fn destination_of<'a>(request: &'a Request, conf: &'a ProxyConf) -> Option<&
 pub fn destination(request: &Request) -> Option<&Destination> {
     match &conf(request)?.pass {
         Pass::Static(pass) => request.is_at_content().then_some(&pass.destination),
-        Pass::Variable { .. } => request.round.get(&CONTEXT)?.destination.as_deref(),
+        Pass::Variable { .. } => request.round().get(&CONTEXT)?.destination.as_deref(),
     }
 }
 

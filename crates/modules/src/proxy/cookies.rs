@@ -152,7 +152,7 @@ fn edit(parts: &mut Vec<Part<'_>>, flags: CookieFlags) {
     }
 }
 
-/// Drops attributes; the cookie itself stays, whatever its name.
+/// Drops attributes; a cookie of any name stays.
 fn retain_attributes(parts: &mut Vec<Part<'_>>, keep: impl Fn(&Part<'_>) -> bool) {
     let mut n = 0;
     parts.retain(|part| {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use nowait_backend::Passing;
+use nowait_backend::ProxyHandler;
 use nowait_backend::conf::Backend;
 use nowait_backend::protocol::{Protocol, Server, Transport};
 use nowait_backend::response::Rewriter;
@@ -14,7 +14,7 @@ use nowait_conf::{Cx, Scope};
 use nowait_http::conf::Location;
 use nowait_http::conf::upstream::GroupId;
 use nowait_http::log::Level;
-use nowait_http::module::Parts;
+use nowait_http::module::LocationBuilder;
 use nowait_http::request::{BodyLength, Request};
 use nowait_http::upstream_state::LogUri;
 
@@ -28,14 +28,14 @@ use super::{cookies, hops, redirect, request_head};
 pub(super) fn content(
     cx: &mut Cx<'_>,
     chain: &[&Scope],
-    parts: &mut Parts,
+    parts: &mut LocationBuilder,
     pass: Pass,
-) -> Passing<ProxyConf> {
+) -> ProxyHandler<ProxyConf> {
     let cache = parts.settings.get(&CACHE).cloned();
     let strict = cache.as_ref().is_some_and(|cache| cache.strict);
     let conf = Arc::new(ProxyConf::resolve(cx, chain, pass, strict));
     parts.settings.set(&context::CONF, conf.clone());
-    Passing::new(conf, cache, parts)
+    ProxyHandler::new(conf, cache, parts)
 }
 
 impl Protocol for ProxyConf {
@@ -113,7 +113,7 @@ impl Protocol for ProxyConf {
         self.set_body.is_none()
             && self.backend.pass_request_body
             // HTTP/1.0 can't send a body of unknown length.
-            && (request.body_length != BodyLength::Unknown
+            && (request.body_length() != BodyLength::Unknown
                 || self.http_version != HttpVersion::Http10)
             && !self.pass.depends_on_content(request)
             && !self.method.as_ref().is_some_and(|text| request.depends_on_content(text))
@@ -122,13 +122,13 @@ impl Protocol for ProxyConf {
 
     fn default_key(&self, request: &Request, out: &mut Vec<u8>) {
         let Some(destination) = context::destination_of(request, self) else {
-            return out.extend_from_slice(request.head.uri());
+            return out.extend_from_slice(request.head().uri());
         };
         out.extend_from_slice(&destination.key_start);
         match target::append(request, &self.pass, destination, out) {
             Some(Form::Text) => {}
-            // Without a URI the request fails later, when it is sent.
-            Some(Form::Unparsed) | None => out.extend_from_slice(request.head.uri()),
+            // Without a URI, sending the request fails later.
+            Some(Form::Unparsed) | None => out.extend_from_slice(request.head().uri()),
         }
     }
 

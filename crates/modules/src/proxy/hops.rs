@@ -1,5 +1,5 @@
-//! What intermediaries do to messages that they forward (RFC 9110 sections 7.6.2 and 7.6.3): count
-//! `Max-Forwards`, and add themselves to `Via`. On by `proxy_via`.
+//! Duties of intermediaries (RFC 9110 sections 7.6.2 and 7.6.3): count `Max-Forwards` down, and append to
+//! `Via`. Enabled by `proxy_via`.
 
 use std::borrow::Cow;
 
@@ -62,10 +62,10 @@ pub fn ends_here(request: &Request, conf: &ProxyConf) -> bool {
 
 /// `Max-Forwards`, if it has meaning for the request. TRACE is refused before it gets here.
 fn forwards_left(request: &Request) -> Option<u64> {
-    if request.method != Method::Options {
+    if request.method() != Method::Options {
         return None;
     }
-    decimal(request.head.fields().named(MAX_FORWARDS).next()?)
+    decimal(request.head().fields().named(MAX_FORWARDS).next()?)
 }
 
 /// Passes fields on, and counts this hop.
@@ -80,11 +80,11 @@ impl<'a, W: Writer> Forwarded<'a, W> {
         Self { writer, left: counts.then(|| forwards_left(request)).flatten() }
     }
 
-    /// Adds this hop behind those that are named already, unless `proxy_set_header` says what to write.
+    /// Appends this hop to `Via`, unless `proxy_set_header` sets the field.
     pub fn finish(self, request: &Request, conf: &ProxyConf) {
         if let Some(name) = &conf.backend.via
             && !conf.headers.sets(Known::Via)
-            && let Some(value) = via(request.head.version(), &request.evaluate(name))
+            && let Some(value) = via(request.head().version(), &request.evaluate(name))
         {
             self.writer.field(b"Via", &value);
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_backend::url::{self, Url, UrlError};
 use nowait_conf::{Cx, Diagnostic, Node, Span, Word};
-use nowait_http::conf::place::{Place, place};
 use nowait_http::conf::upstream::{Groups, UpstreamServer};
+use nowait_http::conf::uri_scope::{UriScope, place};
 use nowait_http::conf::{HttpConf, complex};
 use nowait_http::module::{set_auto_redirect, set_content};
 use nowait_upstream::conf::target_error;
@@ -34,8 +34,8 @@ nowait_conf::rows! {
 #[derive(Default)]
 struct UrlVariables(Vec<(String, Span)>);
 
-/// Warns about values of such variables in the configuration that are not usable as a URL. Called
-/// when everything was read.
+/// Warns about configured values of such variables that are not valid URLs. Called after the whole
+/// configuration was read.
 pub fn warn_of_schemes(cx: &mut Cx<'_>, _: &mut HttpConf) {
     let urls = cx.take_global::<Assigned>();
     for (name, pass) in cx.take_global::<UrlVariables>().0 {
@@ -86,9 +86,9 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         }
     })?;
     let location = match place(cx) {
-        Place::Prefix(name) => name,
-        Place::Other if parsed.destination.uri.is_empty() => Bytes::new(),
-        Place::Other => {
+        UriScope::Prefix(name) => name,
+        UriScope::Other if parsed.destination.uri.is_empty() => Bytes::new(),
+        UriScope::Other => {
             return Err(word.error(
                 "\"proxy_pass\" cannot have URI part in location given by regular expression, or \
                  inside named location, or inside \"if\" statement, or inside \"limit_except\" \

@@ -5,7 +5,7 @@ use nowait_http::conf::Regex;
 use nowait_http::log::Level;
 use nowait_http::request::Request;
 
-use crate::proxy::conf::{Redirect, Rewrite};
+use crate::proxy::conf::{Redirect, RedirectPattern};
 
 /// The value with the part after its first `skip` bytes changed by the first rule that matches;
 /// `None` if no rule does.
@@ -13,11 +13,11 @@ pub fn rewrite(request: &Request, rules: &[Redirect], value: &Bytes, skip: usize
     let (kept, text) = value.split_at_checked(skip)?;
     rules.iter().find_map(|rule| {
         let matched = match &rule.pattern {
-            Rewrite::Prefix(pattern) => {
+            RedirectPattern::Prefix(pattern) => {
                 let pattern = request.evaluate(pattern);
                 text.starts_with(&pattern).then_some(pattern.len())
             }
-            Rewrite::Regex(regex) => matches(request, regex, text).then_some(text.len()),
+            RedirectPattern::Regex(regex) => matches(request, regex, text).then_some(text.len()),
         }?;
         let replacement = request.evaluate(&rule.replacement);
         Some([kept, &replacement, &text[matched..]].concat().into())

@@ -1,20 +1,20 @@
 //! The head of the request to a server. nginx: `ngx_http_proxy_create_request`.
 //!
-//! What the client sent is never copied where it could change the framing: `Content-Length`,
-//! `Transfer-Encoding`, `Connection` and the headers it names are ours to write (RFC 9110 section
-//! 7.6.1, RFC 9112 section 11.2).
+//! Client fields that could change the framing are never copied: the server writes
+//! `Content-Length`, `Transfer-Encoding`, `Connection` and the fields that it names (RFC 9110
+//! section 7.6.1, RFC 9112 section 11.2).
 
 use std::borrow::Cow;
 use std::rc::Rc;
 
 use bytes::{BufMut, Bytes};
 use nowait_backend::request_head::{Writer, pass};
-use nowait_backend::upstream::{Lane, Line, Wanted};
+use nowait_backend::upstream::{Line, UpstreamStream, UpstreamVariation};
 use nowait_h1::encode::HeadWriter;
 use nowait_http::request::Request;
 use nowait_message::Known;
 
-use crate::proxy::conf::{HttpVersion, ProxyConf, Said};
+use crate::proxy::conf::{ContentFields, HttpVersion, ProxyConf};
 use crate::proxy::hops::Forwarded;
 
 /// Fields in the form of HTTP/1.
@@ -37,7 +37,7 @@ pub struct Framing {
 
 impl Framing {
     /// Whether the fields about the content match it.
-    fn fits(self, said: Said) -> bool {
+    fn fits(self, said: ContentFields) -> bool {
         if said.other || said.chunked != self.chunked {
             return false;
         }
@@ -50,8 +50,8 @@ impl Framing {
 
 /// Whether the written head announces its content correctly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
-    /// It does.
+pub enum FramingCheck {
+    /// The head matches the content.
     Sound,
     /// `proxy_set_header` announces the content differently: however the server interprets that,
     /// the connection can't be reused.
@@ -62,11 +62,11 @@ pub enum Written {
 pub fn write(
     request: &Request,
     conf: &ProxyConf,
-    wanted: &Wanted,
+    wanted: &UpstreamVariation,
     uri: &[u8],
     framing: Framing,
     out: &mut Vec<u8>,
-) -> Written {
+) -> FramingCheck {
     let http11 = conf.http_version == HttpVersion::Http11;
     let _ = HeadWriter::request(out, &method(request, conf, wanted), uri, http11);
     let mut said = conf.set_fields.write(request, out, |out| {
@@ -87,32 +87,32 @@ pub fn write(
     }
     rest(request, conf, wanted, &mut Lines(&mut writer));
     writer.finish();
-    if framing.fits(said) { Written::Sound } else { Written::Doubtful }
+    if framing.fits(said) { FramingCheck::Sound } else { FramingCheck::Doubtful }
 }
 
 /// The fields of a request without content, for an explanation.
 pub fn fields(request: &Request, conf: &ProxyConf, put: &mut dyn FnMut(&[u8], &[u8])) {
-    struct Put<'a>(&'a mut dyn FnMut(&[u8], &[u8]));
+    struct FieldCallback<'a>(&'a mut dyn FnMut(&[u8], &[u8]));
 
-    impl Writer for Put<'_> {
+    impl Writer for FieldCallback<'_> {
         fn field(&mut self, name: &[u8], value: &[u8]) {
             (self.0)(name, value);
         }
     }
 
-    let mut writer = Put(put);
+    let mut writer = FieldCallback(put);
     host(request, conf, true, |host| {
         if let Some(host) = host {
             writer.field(b"Host", host);
         }
     });
     set(request, conf, &mut writer);
-    rest(request, conf, &Wanted::default(), &mut writer);
+    rest(request, conf, &UpstreamVariation::default(), &mut writer);
 }
 
-/// How a stream is opened.
+/// The parameters of a new stream.
 #[derive(Debug, Clone, Copy)]
-pub struct Opening<'a> {
+pub struct StreamStart<'a> {
     /// The framing of the content.
     pub framing: Framing,
     /// There is no content.
@@ -123,9 +123,9 @@ pub struct Opening<'a> {
 
 /// The fields of a request for a tunnel: those of a GET without the key, which HTTP/2 does not have.
 /// `Upgrade` and `Connection` are left out of all requests.
-struct OfTunnel<'a, W>(&'a mut W);
+struct TunnelFields<'a, W>(&'a mut W);
 
-impl<W: Writer> Writer for OfTunnel<'_, W> {
+impl<W: Writer> Writer for TunnelFields<'_, W> {
     fn field(&mut self, name: &[u8], value: &[u8]) {
         if !name.eq_ignore_ascii_case(b"sec-websocket-key") {
             self.0.field(name, value);
@@ -137,10 +137,10 @@ impl<W: Writer> Writer for OfTunnel<'_, W> {
 pub fn open(
     request: &Request,
     conf: &ProxyConf,
-    wanted: &Wanted,
+    wanted: &UpstreamVariation,
     uri: &[u8],
-    Opening { framing, end, protocol }: Opening<'_>,
-    lane: &Rc<Lane>,
+    StreamStart { framing, end, protocol }: StreamStart<'_>,
+    lane: &Rc<UpstreamStream>,
 ) {
     let method = match protocol {
         None => method(request, conf, wanted),
@@ -153,7 +153,7 @@ pub fn open(
     let line = Line { method: &method, scheme, authority: &authority, path: uri, protocol };
     lane.open(&line, end, |fields| {
         if protocol.is_some() {
-            let fields = &mut OfTunnel(fields);
+            let fields = &mut TunnelFields(fields);
             set(request, conf, fields);
             return rest(request, conf, wanted, fields);
         }
@@ -166,7 +166,7 @@ pub fn open(
 }
 
 /// The method.
-fn method<'a>(request: &'a Request, conf: &ProxyConf, wanted: &Wanted) -> Cow<'a, [u8]> {
+fn method<'a>(request: &'a Request, conf: &ProxyConf, wanted: &UpstreamVariation) -> Cow<'a, [u8]> {
     match (wanted.method, &conf.method) {
         (Some(method), _) => Cow::Borrowed(method.as_bytes()),
         (None, Some(text)) => Cow::Owned(request.evaluate(text).into()),
@@ -185,7 +185,7 @@ fn set(request: &Request, conf: &ProxyConf, writer: &mut impl Writer) {
 }
 
 /// Writes the conditions and ranges of a cache, and the client's fields.
-fn rest(request: &Request, conf: &ProxyConf, wanted: &Wanted, writer: &mut impl Writer) {
+fn rest(request: &Request, conf: &ProxyConf, wanted: &UpstreamVariation, writer: &mut impl Writer) {
     for (name, _, value) in wanted.condition.iter().flat_map(|condition| condition.fields()) {
         let name = name.as_bytes();
         if !conf.headers.replaced(false).contains(name, Known::from_bytes(name)) {
@@ -194,7 +194,7 @@ fn rest(request: &Request, conf: &ProxyConf, wanted: &Wanted, writer: &mut impl 
     }
     let mut writer = Forwarded::new(request, conf, writer);
     if conf.backend.pass_request_headers {
-        pass(request.head.fields(), conf.headers.replaced(wanted.for_cache), &mut writer);
+        pass(request.head().fields(), conf.headers.replaced(wanted.for_cache), &mut writer);
     }
     writer.finish(request, conf);
 }
@@ -228,7 +228,7 @@ mod tests {
         let chunked = Framing { length: None, chunked: true };
         let none = Framing { length: None, chunked: false };
         let fits = |lines: &[(&str, &str)], framing: Framing| {
-            let mut said = Said::default();
+            let mut said = ContentFields::default();
             for (name, value) in lines {
                 said.note(Known::from_bytes(name.as_bytes()), value.as_bytes());
             }

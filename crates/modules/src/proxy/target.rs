@@ -78,16 +78,16 @@ fn join<T>(
         Pass::Variable { .. } => b"",
         Pass::Static(pass) => &pass.location[..],
     };
-    let path = &request.uri.path[..];
-    let (own, rest) = match !request.rewriting.rewritten && !own.is_empty() {
+    let path = &request.uri().path[..];
+    let (own, rest) = match !request.rewriting().rewritten && !own.is_empty() {
         true => (own, &path[location.len().min(path.len())..]),
         false => (&b""[..], path),
     };
-    let rest = match was_quoted(request) || request.internal {
+    let rest = match was_quoted(request) || request.is_internal() {
         true => escape::uri(Set::Uri, rest),
         false => Cow::Borrowed(rest),
     };
-    match request.uri.query() {
+    match request.uri().query() {
         b"" => with(&[own, &rest]),
         query => with(&[own, &rest, b"?", query]),
     }
@@ -95,12 +95,12 @@ fn join<T>(
 
 /// Whether the URI is the one that the client sent.
 fn is_unparsed(request: &Request, destination: &Destination) -> bool {
-    destination.uri.is_empty() && request.rewriting.unparsed
+    destination.uri.is_empty() && request.rewriting().unparsed
 }
 
 /// Whether the path in the request line had escapes, so that the decoded path may need them again.
 /// nginx: `r->quoted_uri`.
 fn was_quoted(request: &Request) -> bool {
-    let path = || request.head.uri().split(|&b| b == b'?').next();
-    request.head.may_be_escaped() && path().is_some_and(|path| scan::has_byte(path, b'%'))
+    let path = || request.head().uri().split(|&b| b == b'?').next();
+    request.head().may_be_escaped() && path().is_some_and(|path| scan::has_byte(path, b'%'))
 }

@@ -54,7 +54,7 @@ fn destination(
 }
 
 fn add_x_forwarded_for(r: &Request, out: &mut Vec<u8>) -> bool {
-    for value in r.head.fields().named(b"x-forwarded-for") {
+    for value in r.head().fields().named(b"x-forwarded-for") {
         out.extend_from_slice(value);
         out.extend_from_slice(b", ");
     }

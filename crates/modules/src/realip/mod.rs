@@ -1,7 +1,7 @@
 //! The real address of a client behind trusted proxies. nginx: `ngx_http_realip_module`.
 //!
-//! Takes part in two phases: first with the server's settings, and again when the location is final.
-//! The first address found applies. It belongs to the request; the connection keeps its peer.
+//! Runs in two phases: first with the server's settings, and again when the location is final. The first
+//! address found applies. It is a property of the request; the connection keeps its peer address.
 
 pub mod conf;
 
@@ -12,7 +12,7 @@ use nowait_conf::{Cx, Scope};
 use nowait_front::realip::{Trusted, trusts};
 use nowait_http::address;
 use nowait_http::forwarded;
-use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
 use nowait_http::request::Request;
 use nowait_http::response::LocalFuture;
 use nowait_http::trace::Trace;
@@ -29,7 +29,7 @@ pub static MODULE: Module =
 /// Replaces the client's address if the peer is trusted and states another one.
 struct RealIp(Arc<RealIpConf>);
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = RealIpConf::resolve(cx, chain);
     if !conf.set_real_ip_from.is_empty() {
         parts.handler(Phase::PostRead, RealIp(conf.clone()));
@@ -39,17 +39,21 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 
 impl Handler for RealIp {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        if request.real_peer.is_none()
+        if request.real_peer().is_none()
             && !request.is_nested()
             && let Some(client) = find(request, &self.0)
         {
-            request.real_peer = Some(Box::new(Address::Inet(client)));
+            request.set_real_peer(Address::Inet(client));
         }
         Step::Next(request)
     }
 
-    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
-        Explained::run()
+    fn explain<'a>(
+        &'a self,
+        _: &'a mut Request,
+        _: &'a mut Trace,
+    ) -> LocalFuture<'a, HandlerExplanation> {
+        HandlerExplanation::run()
     }
 }
 
@@ -58,7 +62,7 @@ fn find(request: &Request, conf: &RealIpConf) -> Option<SocketAddr> {
         return None;
     }
     let lines = |name: &[u8]| {
-        let fields = request.head.fields().iter();
+        let fields = request.head().fields().iter();
         fields
             .filter(|field| field.name.eq_ignore_ascii_case(name))
             .map(|field| field.value)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nowait_conf::{Cx, Diagnostic, Node, Regex as Compiled, Scope, Word};
 use nowait_front::servers::ServerName;
-use nowait_http::conf::place::ServerNames;
+use nowait_http::conf::uri_scope::ServerNames;
 use nowait_http::server_name::{InsertResult, Names};
 use nowait_variables::Regex;
 
@@ -46,7 +46,7 @@ struct RefererLayer {
 pub struct Referers {
     /// Whether a missing `Referer` is valid.
     pub none: bool,
-    /// Whether one without a scheme is valid.
+    /// Whether a value without a scheme is valid.
     pub blocked: bool,
     /// Hosts with the beginnings of their paths; expressions for hosts.
     pub hosts: Names<Option<Box<[u8]>>, Regex>,

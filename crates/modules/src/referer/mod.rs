@@ -1,7 +1,7 @@
 //! `valid_referers`: checks whether a request comes from a page that may link here. nginx:
 //! `ngx_http_referer_module`.
 //!
-//! Called through its variable.
+//! Evaluated through the variable.
 
 pub mod conf;
 
@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use nowait_conf::{Cx, Scope};
 use nowait_http::log::Level;
-use nowait_http::module::{Module, Parts};
+use nowait_http::module::{LocationBuilder, Module};
 use nowait_http::request::Request;
 use nowait_http::slots::Key;
 use nowait_http::variables::core::builtins;
-use nowait_http::variables::{Builtin, Changeable};
+use nowait_http::variables::{Builtin, SettableBuiltin};
 use nowait_message::Known;
 
 use self::conf::{REFERER_ROWS, RefererHashConf, Referers};
@@ -38,7 +38,7 @@ pub static MODULE: Module = Module {
 /// Valid origins of requests to a location.
 static REFERERS: Key<Arc<Referers>> = Key::new();
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     if let Some(referers) = Referers::resolve(cx, chain) {
         parts.settings.set(&REFERERS, referers);
     }
@@ -48,7 +48,7 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 const BUILTINS: &[Builtin] = builtins! {
     /// Empty if the `Referer` of the request is one of `valid_referers`, else `1`.
     "invalid_referer" => |r, out| {
-        if let Some(value) = r.shared.changed(NAME) {
+        if let Some(value) = r.shared().changed(NAME) {
             out.extend_from_slice(&value);
         } else if is_invalid(r) {
             out.push(b'1');
@@ -58,15 +58,15 @@ const BUILTINS: &[Builtin] = builtins! {
 };
 
 /// The variables that `set` may change.
-const CHANGEABLE: &[Changeable] =
-    &[Changeable { name: NAME, set: |r, value| r.shared.change(NAME, value) }];
+const CHANGEABLE: &[SettableBuiltin] =
+    &[SettableBuiltin { name: NAME, set: |r, value| r.shared().change(NAME, value) }];
 
 fn is_invalid(request: &Request) -> bool {
     let Some(referers) = request.location().settings.get(&REFERERS) else { return false };
     if referers.hosts.is_empty() && referers.regexes.is_empty() {
         return false;
     }
-    match request.head.header(Known::Referer) {
+    match request.head().header(Known::Referer) {
         None => !referers.none,
         Some(referer) => !is_valid(request, referers, referer),
     }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, Head, Response};
+use nowait_http::special_pages::internal::CLOSE;
 use nowait_http::variables::complex::Complex;
 
 /// A `return` directive.
@@ -20,7 +21,7 @@ impl Return {
     pub fn run(&self, request: &mut Request) -> Outcome {
         let Some(text) = &self.text else {
             return match self.status {
-                444 => Outcome::Close,
+                CLOSE => Outcome::Close,
                 status @ (301 | 302 | 303 | 307 | 308 | 400..) => Outcome::status(status),
                 status => respond(request, status, Bytes::new()),
             };
@@ -29,14 +30,14 @@ impl Return {
             Some(text) => text.clone(),
             None => {
                 // It may contain `$status`.
-                request.out.status = self.status;
+                request.out_mut().status = self.status;
                 request.evaluate(text)
             }
         };
         match self.status {
             status @ (301 | 302 | 303 | 307 | 308) => {
-                // What an error page for this status sees.
-                request.out.status = status;
+                // The state that an error page for this status observes.
+                request.out_mut().status = status;
                 Outcome::moved(status, value)
             }
             status => respond(request, status, value),
@@ -46,7 +47,7 @@ impl Return {
 
 fn respond(request: &Request, status: u16, text: Bytes) -> Outcome {
     let mut head = Head::new(status);
-    head.content_type = request.location().content_type(&request.uri);
+    head.content_type = request.location().content_type(request.uri());
     head.content_length = Some(text.len() as u64);
     let body = if text.is_empty() { Body::Empty } else { Body::Bytes(text) };
     Response { head, body }.into()

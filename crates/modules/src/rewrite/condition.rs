@@ -13,14 +13,14 @@ use super::replace::search_failed;
 
 /// A condition of `if`.
 #[derive(Debug, Clone)]
-pub enum Condition {
+pub enum IfCondition {
     /// The variable is neither empty nor `0`.
     True(Index),
-    /// The variable has this value (or, negated, another one).
+    /// The variable has this value (or, negated, another value).
     Equal {
         /// The variable.
         variable: Index,
-        /// What it is compared with, byte by byte.
+        /// The value to compare with, byte by byte.
         value: Complex,
         /// `!=`
         negated: bool,
@@ -58,7 +58,7 @@ pub enum FileTest {
     Executable,
 }
 
-impl Condition {
+impl IfCondition {
     /// Evaluates the condition. File tests are not run here: they are `false`.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Condition {
                     .search_in(request, &text)
                     .map_err(|error| search_failed(request, regex, &text, &error))?;
                 if !found {
-                    request.captures.borrow_mut().clear();
+                    request.clear_captures();
                 }
                 if log {
                     log_match(request, regex, &text, found);
@@ -100,7 +100,7 @@ impl Condition {
 
 fn value_of(request: &Request, variable: Index) -> Vec<u8> {
     let mut value = Vec::new();
-    request.current.conf.variables.append(variable, request, &mut value);
+    request.current().conf.variables.append(variable, request, &mut value);
     value
 }
 

@@ -11,7 +11,7 @@ use nowait_http::conf::{LocationId, compile_regex, complex};
 use nowait_http::variables::complex::{Mentions, Table};
 use nowait_variables::{Index, assigned_urls, variable_name};
 
-use super::{Condition, FileTest, Flag, Op, Program, Replacement, Return, Rewrite};
+use super::{FileTest, Flag, IfCondition, Op, Program, Replacement, Return, Rewrite};
 
 nowait_conf::directives! {
     /// Settings of the rewrite module.
@@ -48,13 +48,13 @@ nowait_conf::rows! {
 
 /// The directives of a block, in order.
 #[derive(Default)]
-pub struct Code(Vec<Pending>);
+pub struct Code(Vec<Statement>);
 
-enum Pending {
+enum Statement {
     Op(Op, Span),
     If {
         span: Span,
-        condition: Condition,
+        condition: IfCondition,
         /// The settings in the block of an `if` in a location.
         scope: Option<Rc<Scope>>,
         inner: Code,
@@ -82,11 +82,11 @@ impl Code {
     ) {
         for pending in &self.0 {
             match pending {
-                Pending::Op(op, span) => {
+                Statement::Op(op, span) => {
                     ops.push(op.clone());
                     spans.push(*span);
                 }
-                Pending::If { span, condition, scope, inner } => {
+                Statement::If { span, condition, scope, inner } => {
                     let location = scope.clone().map(&mut *locate);
                     let condition = condition.clone();
                     let at = ops.len();
@@ -101,7 +101,7 @@ impl Code {
 }
 
 fn push(cx: &mut Cx<'_>, node: &Node, op: Op) {
-    cx.layer::<Code>().0.push(Pending::Op(op, node.span));
+    cx.layer::<Code>().0.push(Statement::Op(op, node.span));
 }
 
 fn rewrite(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -151,7 +151,7 @@ fn rewrite(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Whether a replacement leads, or may lead, to another server.
+/// Whether a replacement redirects, or may redirect, to another server.
 fn is_url(text: &[u8]) -> bool {
     [&b"http://"[..], b"https://", b"$scheme"].iter().any(|start| text.starts_with(start))
 }
@@ -207,19 +207,19 @@ fn if_(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     if let Some(condition) = condition {
         let inner = scope.take::<Code>();
         let scope = (!in_server).then(|| Rc::new(scope));
-        cx.layer::<Code>().0.push(Pending::If { span: node.span, condition, scope, inner });
+        cx.layer::<Code>().0.push(Statement::If { span: node.span, condition, scope, inner });
     }
     Ok(())
 }
 
 /// nginx: `ngx_http_rewrite_if_condition`.
-fn condition(cx: &mut Cx<'_>, node: &Node) -> Result<Condition, Diagnostic> {
+fn condition(cx: &mut Cx<'_>, node: &Node) -> Result<IfCondition, Diagnostic> {
     let words = without_parentheses(node)?;
     let [first, rest @ ..] = &words[..] else { return Err(node.arity_error()) };
     let invalid = || first.error(format!("invalid condition \"{first}\""));
     if first.text.len() > 1 && first.text.starts_with(b"$") {
         return match rest {
-            [] => Ok(Condition::True(variable(cx, first))),
+            [] => Ok(IfCondition::True(variable(cx, first))),
             [operator, operand] => compare(cx, first, operator, operand),
             _ => Err(invalid()
                 .expected("one comparison: a variable, an operator and a value")
@@ -243,7 +243,7 @@ fn condition(cx: &mut Cx<'_>, node: &Node) -> Result<Condition, Diagnostic> {
         _ => return Err(invalid().expected("one of -f, -d, -e, -x")),
     };
     match rest {
-        [path] => Ok(Condition::File { path: complex(path, cx)?, test, negated }),
+        [path] => Ok(IfCondition::File { path: complex(path, cx)?, test, negated }),
         _ => Err(invalid().expected("one path behind it")),
     }
 }
@@ -281,15 +281,15 @@ fn compare(
     first: &Word,
     operator: &Word,
     operand: &Word,
-) -> Result<Condition, Diagnostic> {
+) -> Result<IfCondition, Diagnostic> {
     let variable = variable(cx, first);
     let matches = |cx: &mut Cx<'_>, caseless, negated| {
         let regex = compile_regex(cx, operand, &operand.text, caseless)?;
-        Ok(Condition::Matches { variable, regex, negated })
+        Ok(IfCondition::Matches { variable, regex, negated })
     };
     let equal = |cx: &mut Cx<'_>, negated| {
         let value = complex(operand, cx)?;
-        Ok(Condition::Equal { variable, value, negated })
+        Ok(IfCondition::Equal { variable, value, negated })
     };
     match &operator.text[..] {
         b"=" => equal(cx, false),

@@ -1,15 +1,19 @@
 //! The steps of a program for `nowait explain`: the program itself runs, and after each step its
 //! effect on the request is noted.
 
-use nowait_http::module::Explained;
+use nowait_http::module::HandlerExplanation;
 use nowait_http::request::Request;
-use nowait_http::trace::{About, Trace};
-use nowait_http::variables::complex::Place;
+use nowait_http::trace::{Trace, TraceSubject};
+use nowait_http::variables::complex::SetTarget;
 
 use super::{Cursor, Flow, Op, Program};
 
 /// Runs a program to its end.
-pub async fn run(program: &Program, request: &mut Request, trace: &mut Trace) -> Explained {
+pub async fn run(
+    program: &Program,
+    request: &mut Request,
+    trace: &mut Trace,
+) -> HandlerExplanation {
     let mut cursor = Cursor::START;
     while let Some(op) = program.ops.get(cursor.at) {
         let (at, groups) = (cursor.at, cursor.groups);
@@ -51,14 +55,14 @@ pub async fn run(program: &Program, request: &mut Request, trace: &mut Trace) ->
             Op::Set { place, value } => {
                 let mut text = Vec::new();
                 match place {
-                    Place::Slot(slot) => text.extend(request.slot(*slot).unwrap_or_default()),
-                    Place::Builtin(_) => value.append_with(request, groups, &mut text),
+                    SetTarget::Slot(slot) => text.extend(request.slot(*slot).unwrap_or_default()),
+                    SetTarget::Builtin(_) => value.append_with(request, groups, &mut text),
                 }
                 format!("set: the value is \"{}\"", shown(&text))
             }
             Op::If { otherwise, location, .. } => {
                 let holds = held.unwrap_or_else(|| match location {
-                    Some(location) => request.location == *location,
+                    Some(location) => request.location_id() == *location,
                     // An empty block makes no difference.
                     None => cursor.at != *otherwise,
                 });
@@ -70,23 +74,23 @@ pub async fn run(program: &Program, request: &mut Request, trace: &mut Trace) ->
                 format!("if: the condition {holds}{file}")
             }
         };
-        trace.add(About::Rewrite, program.spans.get(at).copied(), text);
+        trace.add(TraceSubject::Rewrite, program.spans.get(at).copied(), text);
         match flow {
             Flow::Continue | Flow::Test(_) => {}
-            Flow::Stop => return Explained::Next,
-            Flow::Done(outcome) => return Explained::Done(outcome),
+            Flow::Stop => return HandlerExplanation::Next,
+            Flow::Done(outcome) => return HandlerExplanation::Done(outcome),
         }
     }
-    Explained::Next
+    HandlerExplanation::Next
 }
 
 /// The URI with its query string.
 fn target(request: &Request) -> String {
-    match &request.uri.args {
+    match &request.uri().args {
         Some(args) if !args.is_empty() => {
-            format!("{}?{}", shown(&request.uri.path), shown(args))
+            format!("{}?{}", shown(&request.uri().path), shown(args))
         }
-        _ => shown(&request.uri.path),
+        _ => shown(&request.uri().path),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The rewrite module: `rewrite`, `return`, `if`, `set` and `break` as a small program per location.
 //! nginx: `ngx_http_rewrite_module`, `ngx_http_script.c`.
 //!
-//! [`conf`] compiles the directives of a block to [`Op`]s. A program runs without a
-//! future until it reaches a file test (`if (-f …)`), and goes on there when the file system has
-//! responded. Never accesses a file itself, never sends anything.
+//! [`conf`] compiles the directives of a block to [`Op`]s. A program runs without a future until
+//! it reaches a file test (`if (-f …)`), and resumes there with the result. Never accesses files
+//! directly, and never sends data.
 
 mod answer;
 mod condition;
@@ -13,26 +13,26 @@ mod replace;
 
 use nowait_conf::{Context, Cx, Scope, Span};
 use nowait_http::conf::LocationId;
-use nowait_http::module::{Explained, Handler, Module, Parts, Phase, Step};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
 use nowait_http::response::LocalFuture;
 use nowait_http::trace::Trace;
 use nowait_http::variables::UNINITIALIZED_ALLOWED;
-use nowait_http::variables::complex::{Complex, Groups, Place};
+use nowait_http::variables::complex::{Complex, Groups, SetTarget};
 use nowait_variables::Subject;
 
 use self::conf::{Code, REWRITE_ROWS, RewriteConf};
 
 pub use answer::Return;
-pub use condition::{Condition, FileTest};
-pub use replace::{Flag, Replacement, Rewrite, Then};
+pub use condition::{FileTest, IfCondition};
+pub use replace::{Flag, Replacement, Rewrite, RewriteResult};
 
 /// This module.
 pub static MODULE: Module =
     Module { rows: &[RewriteConf::ROWS, REWRITE_ROWS], build: Some(build), ..Module::EMPTY };
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = RewriteConf::resolve(cx, chain);
     if !conf.uninitialized_variable_warn {
         parts.settings.set(&UNINITIALIZED_ALLOWED, ());
@@ -53,7 +53,7 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 #[derive(Debug)]
 pub struct Program {
     ops: Box<[Op]>,
-    /// Where each of them stands.
+    /// The position of each operation in the configuration.
     spans: Box<[Span]>,
     /// `rewrite_log`
     log: bool,
@@ -71,14 +71,14 @@ pub enum Op {
     /// `set`
     Set {
         /// The variable.
-        place: Place,
-        /// Its new value.
+        place: SetTarget,
+        /// The new value.
         value: Complex,
     },
     /// `if`
     If {
         /// The condition.
-        condition: Condition,
+        condition: IfCondition,
         /// The settings of the block, which replace those of the location; none in a server.
         location: Option<LocationId>,
         /// Index of the next step if the condition does not hold.
@@ -149,16 +149,15 @@ impl Program {
     fn apply<'p>(&'p self, op: &'p Op, request: &mut Request, cursor: &mut Cursor) -> Flow<'p> {
         match op {
             Op::Rewrite(rewrite) => match rewrite.apply(request, self.log) {
-                Ok(Then::NoMatch) => {}
-                Ok(Then::Continue) => cursor.groups = Groups::Plain,
-                Ok(Then::Stop) => return Flow::Stop,
+                Ok(RewriteResult::NoMatch) => {}
+                Ok(RewriteResult::Continue) => cursor.groups = Groups::Plain,
+                Ok(RewriteResult::Stop) => return Flow::Stop,
                 Err(outcome) => return Flow::Done(outcome),
             },
             Op::Return(answer) => return Flow::Done(answer.run(request)),
             Op::Break => {
-                if request.rewriting.changed {
-                    request.rewriting.changed = false;
-                    request.rewriting.rewritten = true;
+                if request.rewriting().changed {
+                    request.stay_in_location();
                 }
                 return Flow::Stop;
             }
@@ -166,11 +165,15 @@ impl Program {
                 let mut text = Vec::new();
                 value.append_with(request, cursor.groups, &mut text);
                 match place {
-                    Place::Slot(slot) => request.set_slot(*slot, Some(text.into())),
-                    Place::Builtin(set) => set(request, text.into()),
+                    SetTarget::Slot(slot) => request.set_slot(*slot, Some(text.into())),
+                    SetTarget::Builtin(set) => set(request, text.into()),
                 }
             }
-            Op::If { condition: Condition::File { path, test, negated }, location, otherwise } => {
+            Op::If {
+                condition: IfCondition::File { path, test, negated },
+                location,
+                otherwise,
+            } => {
                 return Flow::Test(Test {
                     path,
                     test: *test,
@@ -190,15 +193,15 @@ impl Program {
     }
 }
 
-/// How a program goes on behind a step.
+/// The continuation of a program after a step.
 enum Flow<'p> {
     /// At the cursor.
     Continue,
     /// It has ended.
     Stop,
-    /// With a decision.
+    /// The program has decided the outcome.
     Done(Outcome),
-    /// Once a file has been looked at.
+    /// Continue after a file test.
     Test(Test<'p>),
 }
 
@@ -231,7 +234,7 @@ impl Handler for Program {
         &'a self,
         request: &'a mut Request,
         trace: &'a mut Trace,
-    ) -> LocalFuture<'a, Explained> {
+    ) -> LocalFuture<'a, HandlerExplanation> {
         Box::pin(explain::run(self, request, trace))
     }
 }
@@ -240,7 +243,7 @@ impl Cursor {
     /// The beginning of a program.
     const START: Cursor = Cursor { at: 0, groups: Groups::Escaped };
 
-    /// Enters the block of an `if`, or continues behind it.
+    /// Enters the block of an `if`, or continues after it.
     fn branch(
         &mut self,
         request: &mut Request,
@@ -251,7 +254,7 @@ impl Cursor {
         if !holds {
             self.at = otherwise;
         } else if let Some(location) = location {
-            request.location = location;
+            request.enter_location(location);
         }
     }
 }

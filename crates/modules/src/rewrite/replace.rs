@@ -57,7 +57,7 @@ pub enum Flag {
 
 /// How the program continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum RewriteResult {
     /// The expression did not match: with the next directive.
     NoMatch,
     /// The URI was changed: with the next directive.
@@ -71,8 +71,8 @@ impl Rewrite {
     ///
     /// # Errors
     /// The response: a redirect or an error.
-    pub(super) fn apply(&self, request: &mut Request, log: bool) -> Result<Then, Outcome> {
-        let path = &request.uri.path;
+    pub(super) fn apply(&self, request: &mut Request, log: bool) -> Result<RewriteResult, Outcome> {
+        let path = &request.uri().path;
         let found = self
             .regex
             .search_in(request, path)
@@ -81,23 +81,26 @@ impl Rewrite {
             log_match(request, &self.regex, path, found);
         }
         if !found {
-            request.captures.get_mut().clear();
-            return Ok(Then::NoMatch);
+            request.clear_captures();
+            return Ok(RewriteResult::NoMatch);
         }
-        request.internal = true;
+        request.set_internal(true);
         match &self.replacement {
             Replacement::Redirect { to, has_args, status } => {
                 Err(self.redirect(request, to, *has_args, *status, log))
             }
             Replacement::Uri { path, args, flag } => {
                 if *flag == Flag::Break {
-                    request.rewriting.changed = false;
-                    request.rewriting.rewritten = true;
+                    request.stay_in_location();
                 } else {
-                    request.rewriting.changed = true;
+                    request.search_location();
                 }
                 self.change(request, path, args.as_ref(), log)?;
-                Ok(if *flag == Flag::Continue { Then::Continue } else { Then::Stop })
+                Ok(if *flag == Flag::Continue {
+                    RewriteResult::Continue
+                } else {
+                    RewriteResult::Stop
+                })
             }
         }
     }
@@ -114,9 +117,9 @@ impl Rewrite {
         to.append_with(request, Groups::Escaped, &mut text);
         let (mut location, read) = unescape(&text, Unescape::Redirect);
         location.extend_from_slice(&text[read..]);
-        if self.keep_args && !request.uri.query().is_empty() {
+        if self.keep_args && !request.uri().query().is_empty() {
             location.push(if has_args { b'&' } else { b'?' });
-            location.extend_from_slice(request.uri.query());
+            location.extend_from_slice(request.uri().query());
         }
         if log {
             let shown = String::from_utf8_lossy(&location);
@@ -138,14 +141,14 @@ impl Rewrite {
             Some(args) => {
                 let mut new = Vec::new();
                 args.append_with(request, Groups::Escaped, &mut new);
-                if self.keep_args && !request.uri.query().is_empty() {
+                if self.keep_args && !request.uri().query().is_empty() {
                     new.push(b'&');
-                    new.extend_from_slice(request.uri.query());
+                    new.extend_from_slice(request.uri().query());
                 }
-                request.uri.args = Some(new);
+                request.set_args(new);
             }
             None if self.keep_args => {}
-            None => request.uri.args = Some(Vec::new()),
+            None => request.set_args(Vec::new()),
         }
         if log {
             request.log(
@@ -153,13 +156,12 @@ impl Rewrite {
                 format_args!(
                     "rewritten data: \"{}\", args: \"{}\"",
                     String::from_utf8_lossy(&new_path),
-                    String::from_utf8_lossy(request.uri.query())
+                    String::from_utf8_lossy(request.uri().query())
                 ),
             );
         }
-        request.uri.path = new_path;
-        request.rewriting.unparsed = false;
-        if request.uri.path.is_empty() {
+        request.rewrite_path(new_path);
+        if request.uri().path.is_empty() {
             request.log(Level::Error, format_args!("the rewritten URI has a zero length"));
             return Err(Outcome::status(500));
         }

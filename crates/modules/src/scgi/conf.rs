@@ -10,7 +10,7 @@ use nowait_backend::pass::{Pass, set_pass};
 use nowait_backend::url::Schemes;
 use nowait_conf::{Cx, Diagnostic, Node, Scope};
 use nowait_gateway::scgi::Headers;
-use nowait_http::module::Parts;
+use nowait_http::module::LocationBuilder;
 use nowait_http::slots::Key;
 
 /// Addresses need no scheme.
@@ -84,7 +84,7 @@ pub(super) static CONF: Key<Arc<ScgiConf>> = Key::new();
 static CACHE: Key<Arc<CacheConf>> = Key::new();
 
 /// Resolves the cache of a location.
-pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     keeping::build::<ScgiBackendLayer, ScgiCacheLayer>(cx, chain, parts, &CACHE);
     if let Some(cache) = parts.settings.get(&CACHE).cloned() {
         cgi::check_key(cx, "scgi", chain, &cache);

@@ -1,7 +1,7 @@
 //! The SCGI module: `scgi_pass`. nginx: `ngx_http_scgi_module`.
 //!
-//! [`conf`] has the directives, [`protocol`] what is special about the requests. Parameters, responses
-//! and the engine are those of all backends.
+//! [`conf`] has the directives, [`protocol`] the encoding of requests. Parameters, responses and the engine
+//! are shared by all backends.
 
 mod conf;
 mod protocol;

@@ -7,10 +7,11 @@ pub mod conf;
 
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use md5::{Digest, Md5};
 use nowait_conf::{Cx, Scope};
 use nowait_http::base64;
-use nowait_http::module::{Module, Parts};
+use nowait_http::module::{LocationBuilder, Module};
 use nowait_http::request::Request;
 use nowait_http::slots::Key;
 use nowait_http::variables::Builtin;
@@ -33,7 +34,7 @@ pub static MODULE: Module = Module {
 /// The settings of locations that have any.
 static CONF: Key<Arc<SecureLinkConf>> = Key::new();
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = SecureLinkConf::inherit(cx, chain);
     if conf.secure_link.is_some() || conf.secure_link_secret.is_some() {
         parts.settings.set(&CONF, conf);
@@ -84,7 +85,7 @@ fn seconds(text: &[u8]) -> Option<i64> {
 fn verdict(request: &Request, out: &mut Vec<u8>) -> Option<()> {
     let conf = request.location().settings.get(&CONF)?;
     if let Some(secret) = &conf.secure_link_secret {
-        let link = old_link(request.head.uri(), &secret.0)?;
+        let link = old_link(request.head().uri(), &secret.0)?;
         out.extend_from_slice(link);
         return Some(());
     }
@@ -123,11 +124,9 @@ fn old_link<'a>(uri: &'a [u8], secret: &[u8]) -> Option<&'a [u8]> {
     if hash.len() != 32 || link.is_empty() {
         return None;
     }
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|n| u8::try_from(n).ok());
-    let bytes: Option<Vec<u8>> =
-        hash.chunks(2).map(|two| Some(digit(two[0])? << 4 | digit(two[1])?)).collect();
+    let bytes = HEXLOWER_PERMISSIVE.decode(hash).ok()?;
     let right = Md5::new().chain_update(link).chain_update(secret).finalize();
-    bool::from(right[..].ct_eq(&bytes?)).then_some(link)
+    bool::from(right[..].ct_eq(&bytes)).then_some(link)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Execution of commands. nginx: the handlers of `ngx_http_ssi_filter_module`.
 //!
-//! Called by a [`Page`] for each command it finds, in order. Decides which text is output and which
+//! Called by a [`SsiBody`] for each command it finds, in order. Decides which text is output and which
 //! subrequests are started; never waits.
 
 use bytes::Bytes;
@@ -13,13 +13,13 @@ use nowait_message::escape;
 use nowait_variables::Captures;
 
 use super::scan::{Command, PARAMETERS_MAX};
-use super::{Condition, Encoding, Failed, Include, Page, TIME_FORMAT_SET, text};
+use super::{BranchKind, CommandError, Encoding, Include, SsiBody, TIME_FORMAT_SET, text};
 
-/// What has to happen after a command.
-pub(super) enum Then {
+/// The action after a command.
+pub(super) enum CommandEffect {
     /// Continue.
     Continue,
-    /// Continue when everything begun has been sent.
+    /// Continue after all pending output has been sent.
     Wait,
     /// Store the response of a subrequest in a variable.
     Set { name: Vec<u8>, request: Box<Request> },
@@ -40,10 +40,10 @@ enum Kind {
 }
 
 /// The known parameters of one command, and whether they are mandatory.
-type Known = &'static [(&'static str, bool)];
+type ParameterTable = &'static [(&'static str, bool)];
 
 impl Kind {
-    fn of(name: &[u8]) -> Option<(Self, Known)> {
+    fn of(name: &[u8]) -> Option<(Self, ParameterTable)> {
         Some(match name {
             b"include" => (
                 Self::Include,
@@ -69,10 +69,10 @@ impl Kind {
     }
 
     /// Where the command is allowed: anywhere (`None`), after `if`, or after `else`, too.
-    fn needs(self) -> Option<Condition> {
+    fn needs(self) -> Option<BranchKind> {
         match self {
-            Self::Elif | Self::Else => Some(Condition::If),
-            Self::Endif => Some(Condition::Else),
+            Self::Elif | Self::Else => Some(BranchKind::If),
+            Self::Endif => Some(BranchKind::Else),
             _ => None,
         }
     }
@@ -94,18 +94,18 @@ fn lossy(text: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(text)
 }
 
-impl Page {
+impl SsiBody {
     /// Executes a command, unless its surroundings produce no output.
     ///
     /// # Errors
     /// The command failed; the log says why.
-    pub(super) fn command(&mut self, command: &Command) -> Result<Then, Failed> {
+    pub(super) fn command(&mut self, command: &Command) -> Result<CommandEffect, CommandError> {
         let name = lossy(&command.name);
         let Some((kind, known)) = Kind::of(&command.name) else {
             return if self.writes {
                 Err(self.fail(format_args!("invalid SSI command: \"{name}\"")))
             } else {
-                Ok(Then::Continue)
+                Ok(CommandEffect::Continue)
             };
         };
         if !self.writes && kind != Kind::Endblock {
@@ -113,15 +113,15 @@ impl Page {
                 let mut text = Vec::new();
                 command.append_to(&mut text);
                 self.extend_block(&text)?;
-                return Ok(Then::Continue);
+                return Ok(CommandEffect::Continue);
             }
             if kind.needs().is_none() {
-                return Ok(Then::Continue);
+                return Ok(CommandEffect::Continue);
             }
         }
         if kind.needs().is_some_and(|needs| {
             self.condition
-                .is_none_or(|condition| condition == Condition::Else && condition != needs)
+                .is_none_or(|condition| condition == BranchKind::Else && condition != needs)
         }) {
             return Err(self.fail(format_args!("invalid context of SSI command: \"{name}\"")));
         }
@@ -135,32 +135,32 @@ impl Page {
             Kind::If | Kind::Elif => self.if_(kind, &values),
             Kind::Else => {
                 self.writes = !self.chosen;
-                self.condition = Some(Condition::Else);
-                Ok(Then::Continue)
+                self.condition = Some(BranchKind::Else);
+                Ok(CommandEffect::Continue)
             }
             Kind::Endif => {
                 self.writes = true;
                 self.chosen = false;
                 self.condition = None;
-                Ok(Then::Continue)
+                Ok(CommandEffect::Continue)
             }
             Kind::Block => {
                 let name = values.get("name").unwrap_or_default().to_vec();
                 self.common(|common| common.begin_block(name))?;
                 self.writes = false;
                 self.in_block = true;
-                Ok(Then::Continue)
+                Ok(CommandEffect::Continue)
             }
             Kind::Endblock => {
                 self.writes = true;
                 self.in_block = false;
-                Ok(Then::Continue)
+                Ok(CommandEffect::Continue)
             }
         }
     }
 
     /// Checks the names of the parameters.
-    fn check(&self, command: &Command, known: Known) -> Result<(), Failed> {
+    fn check(&self, command: &Command, known: ParameterTable) -> Result<(), CommandError> {
         let name = lossy(&command.name);
         if command.too_many {
             return Err(self.fail(format_args!(
@@ -191,7 +191,7 @@ impl Page {
         }
     }
 
-    fn include(&mut self, values: &Values<'_>) -> Result<Then, Failed> {
+    fn include(&mut self, values: &Values<'_>) -> Result<CommandEffect, CommandError> {
         let (uri, file) = (values.get("virtual"), values.get("file"));
         let (set, stub) = (values.get("set"), values.get("stub"));
         let target = match (uri, file) {
@@ -231,7 +231,7 @@ impl Page {
         };
         let mut target = text::evaluate(&self.request, target)?;
         if target.first().is_some_and(|first| *first != b'/') {
-            let path = &self.request.uri.path;
+            let path = &self.request.uri().path;
             let directory = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
             target.splice(0..0, path[..directory].iter().copied());
         }
@@ -253,21 +253,21 @@ impl Page {
         };
         let begun = Subrequest { bare: stub.is_some(), ..Subrequest::get(path, args) }
             .begin(&self.request)
-            .map_err(|_| Failed)?;
+            .map_err(|_| CommandError)?;
         if let Some(name) = set {
-            return Ok(Then::Set { name: name.to_ascii_lowercase(), request: begun });
+            return Ok(CommandEffect::Set { name: name.to_ascii_lowercase(), request: begun });
         }
         self.push_include(Include::new(begun, stub));
-        Ok(if waits { Then::Wait } else { Then::Continue })
+        Ok(if waits { CommandEffect::Wait } else { CommandEffect::Continue })
     }
 
-    fn echo(&mut self, values: &Values<'_>) -> Result<Then, Failed> {
+    fn echo(&mut self, values: &Values<'_>) -> Result<CommandEffect, CommandError> {
         let mut value = Vec::new();
         if !text::append(&self.request, values.get("var").unwrap_or_default(), &mut value) {
             value.extend_from_slice(values.get("default").unwrap_or(b"(none)"));
         }
         if value.is_empty() {
-            return Ok(Then::Continue);
+            return Ok(CommandEffect::Continue);
         }
         match values.get("encoding") {
             None => {}
@@ -276,7 +276,7 @@ impl Page {
             Some(b"entity") => self.encoding = Encoding::Entity,
             Some(unknown) => {
                 let unknown = lossy(unknown);
-                // As in nginx, the command is executed all the same.
+                // As in nginx, the command is executed nevertheless.
                 let _ = self
                     .fail(format_args!("unknown encoding \"{unknown}\" in the \"echo\" command"));
             }
@@ -290,44 +290,45 @@ impl Page {
                 self.write(&escaped);
             }
         }
-        Ok(Then::Continue)
+        Ok(CommandEffect::Continue)
     }
 
-    fn config(&mut self, values: &Values<'_>) -> Result<Then, Failed> {
+    fn config(&mut self, values: &Values<'_>) -> Result<CommandEffect, CommandError> {
         if let Some(format) = values.get("timefmt") {
-            *self.request.state.of_mut(&TIME_FORMAT_SET) = Some(Bytes::copy_from_slice(format));
+            *self.request.state_mut().of_mut(&TIME_FORMAT_SET) =
+                Some(Bytes::copy_from_slice(format));
         }
         if let Some(message) = values.get("errmsg") {
             self.error_message = Bytes::copy_from_slice(message);
         }
-        Ok(Then::Continue)
+        Ok(CommandEffect::Continue)
     }
 
-    fn set(&mut self, values: &Values<'_>) -> Result<Then, Failed> {
+    fn set(&mut self, values: &Values<'_>) -> Result<CommandEffect, CommandError> {
         let value = text::evaluate(&self.request, values.get("value").unwrap_or_default())?;
         let name = values.get("var").unwrap_or_default().to_ascii_lowercase();
         self.common(|common| common.set(name, value.into()))?;
-        Ok(Then::Continue)
+        Ok(CommandEffect::Continue)
     }
 
-    fn if_(&mut self, kind: Kind, values: &Values<'_>) -> Result<Then, Failed> {
+    fn if_(&mut self, kind: Kind, values: &Values<'_>) -> Result<CommandEffect, CommandError> {
         if kind == Kind::If && self.condition.is_some() {
             return Err(self.fail(format_args!("the \"if\" command inside the \"if\" command")));
         }
         if self.chosen {
             self.writes = false;
-            return Ok(Then::Continue);
+            return Ok(CommandEffect::Continue);
         }
         let holds = self.holds(values.get("expr").unwrap_or_default())?;
         self.writes = holds;
         self.chosen = holds;
-        self.condition = Some(Condition::If);
-        Ok(Then::Continue)
+        self.condition = Some(BranchKind::If);
+        Ok(CommandEffect::Continue)
     }
 
     /// Evaluates an expression: `$variable`, `$variable = text`, `$variable != text`, or a
     /// comparison with `/regular expression/`.
-    fn holds(&mut self, expression: &[u8]) -> Result<bool, Failed> {
+    fn holds(&mut self, expression: &[u8]) -> Result<bool, CommandError> {
         let is_left = |byte: &u8| {
             byte.is_ascii_alphanumeric() || matches!(byte, b'$' | b'{' | b'}' | b'_' | b'"' | b'\'')
         };
@@ -357,19 +358,19 @@ impl Page {
         Ok(equal != negated)
     }
 
-    fn invalid_expression(&self, expression: &[u8]) -> Failed {
+    fn invalid_expression(&self, expression: &[u8]) -> CommandError {
         self.fail(format_args!("invalid expression in \"{}\"", lossy(expression)))
     }
 
     /// Matches an expression; its groups become variables.
-    fn matches(&mut self, pattern: &[u8], subject: Vec<u8>) -> Result<bool, Failed> {
+    fn matches(&mut self, pattern: &[u8], subject: Vec<u8>) -> Result<bool, CommandError> {
         let regex = Regex::new(pattern, false).map_err(|e| self.fail(format_args!("{e}")))?;
         let groups = regex.captures(&subject).map_err(|error| {
             self.request.log(
                 Level::Alert,
                 format_args!("{error} on \"{}\" using \"{}\"", lossy(&subject), lossy(pattern)),
             );
-            Failed
+            CommandError
         })?;
         let Some(groups) = groups else { return Ok(false) };
         let captures = Captures { subject, groups };

@@ -5,32 +5,36 @@
 use std::sync::Arc;
 
 use nowait_http::module::Filter;
-use nowait_http::outcome::Special;
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::{AcceptRanges, Body, Head, LocalFuture, Response};
 use nowait_http::slots::Key;
 use nowait_http::subrequest;
-use nowait_http::trace::{About, Trace};
+use nowait_http::trace::{Trace, TraceSubject};
 use nowait_message::etag;
 
-use super::Page;
+use super::SsiBody;
 use super::conf::SsiConf;
 
 /// Whether SSI commands in the body are executed.
 #[derive(Default)]
-struct Applies(bool);
+struct SsiFlag(bool);
 
-static APPLIES: Key<Applies> = Key::new();
+static APPLIES: Key<SsiFlag> = Key::new();
 
 /// Decides whether SSI commands are executed, and changes the head.
-pub(super) struct Decide(pub(super) Arc<SsiConf>);
+pub(super) struct HeadFilter(pub(super) Arc<SsiConf>);
 
-impl Filter for Decide {
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+impl Filter for HeadFilter {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
         let head = &mut response.head;
         let applies =
             head.content_length != Some(0) && self.0.ssi_types.mean(head.content_type.as_ref());
-        request.state.of_mut(&APPLIES).0 = applies;
+        request.state_mut().of_mut(&APPLIES).0 = applies;
         if applies && !request.is_nested() {
             head.content_length = None;
             head.accept_ranges = AcceptRanges::No;
@@ -52,14 +56,14 @@ impl Filter for Decide {
     ) -> LocalFuture<'a, ()> {
         trace.by = "ssi";
         let text = match head {
-            Some(_) if !request.state.of(&APPLIES).0 => return Box::pin(async {}),
+            Some(_) if !request.state().of(&APPLIES).0 => return Box::pin(async {}),
             Some(_) => "ssi: commands in the body are executed, each include by a subrequest",
             None => {
                 "ssi: if the type fits, commands in the body are executed, each include by a \
                      subrequest"
             }
         };
-        trace.add(About::Filter, None, text);
+        trace.add(TraceSubject::Filter, None, text);
         trace.conditions.push(
             "the body depends on its SSI commands, which are neither read nor executed".to_owned(),
         );
@@ -68,15 +72,19 @@ impl Filter for Decide {
 }
 
 /// Wraps the body.
-pub(super) struct Wrap(pub(super) Arc<SsiConf>);
+pub(super) struct BodyFilter(pub(super) Arc<SsiConf>);
 
-impl Filter for Wrap {
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
-        if request.state.of(&APPLIES).0 && !request.header_only {
+impl Filter for BodyFilter {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
+        if request.state().of(&APPLIES).0 && !request.header_only() {
             let mut shadow = subrequest::shadow(request);
             shadow.set_out(response.head.clone());
             let body = std::mem::take(&mut response.body);
-            response.body = Body::Stream(Box::new(Page::new(&self.0, shadow, body)));
+            response.body = Body::Stream(Box::new(SsiBody::new(&self.0, shadow, body)));
         }
         Ok(())
     }

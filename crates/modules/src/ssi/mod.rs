@@ -1,10 +1,10 @@
 //! Server-side includes: commands in a page that are executed as it is sent. nginx:
 //! `ngx_http_ssi_filter_module`.
 //!
-//! The [`filter`] wraps bodies in a [`Page`]. A page is pulled; it finds
+//! The [`filter`] wraps bodies in a [`SsiBody`]. A page is pulled; it finds
 //! commands ([`scan`]), executes them ([`commands`]) and starts subrequests for includes. Several
 //! subrequests run concurrently, and their responses are sent in order. Variables and blocks belong to
-//! the main request ([`Common`]). Of a page it keeps only the command being read, the data ready to be
+//! the main request ([`SsiState`]). Of a page it keeps only the command being read, the data ready to be
 //! sent, and its blocks.
 //!
 //! nginx differs: it starts all includes of a buffer at once; here up to [`AHEAD_MAX`] are in flight.
@@ -24,22 +24,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use commands::Then;
+use commands::CommandEffect;
 use nowait_conf::{Cx, Scope};
 use nowait_http::body::{Piece, Sequence, collect};
 use nowait_http::filter::Pull;
 use nowait_http::log::Level;
-use nowait_http::module::{Module, Parts, Place};
+use nowait_http::module::{FilterStage, LocationBuilder, Module};
 use nowait_http::request::Request;
 use nowait_http::response::{Body, BodyError, BodySource, LocalFuture, Part};
 use nowait_http::slots::Key;
-use nowait_http::subrequest::{self, Answer, Refused};
+use nowait_http::subrequest::{self, Answer, SubrequestError};
 use nowait_http::variables::Builtin;
 use nowait_http::variables::core::builtins;
 use nowait_message::strftime;
 use nowait_runtime::yield_now;
 use nowait_variables::Captures;
-use scan::{Found, Scanner};
+use scan::{ScanItem, Scanner};
 
 use self::conf::SsiConf;
 
@@ -49,10 +49,10 @@ const AHEAD_MAX: usize = 16;
 /// Text up to this size is copied behind other text instead of becoming a separate piece.
 const COPY_BYTES_MAX: usize = 1024;
 
-/// Most bytes in all blocks of a main request. nginx has no limit.
+/// Maximum number of bytes in all blocks of a main request. nginx has no limit.
 const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 
-/// Most variables that the pages of a main request may set. nginx has no limit.
+/// Maximum number of variables that the pages of a main request may set. nginx has no limit.
 const VARIABLES_MAX: usize = 4096;
 
 /// The text that replaces a failed command, unless `config` sets another one.
@@ -65,20 +65,20 @@ const TIME_FORMAT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
 static TIME_FORMAT_SET: Key<Option<Bytes>> = Key::new();
 
 /// State set by the commands of the pages of a main request.
-static COMMON: Key<RefCell<Common>> = Key::new();
+static COMMON: Key<RefCell<SsiState>> = Key::new();
 
 /// This module.
 pub static MODULE: Module =
     Module { rows: &[SsiConf::ROWS], build: Some(build), variables: BUILTINS, ..Module::EMPTY };
 
-/// Settings of a location with SSI, for what is included in its place.
+/// Settings of a location with SSI, for the content of `stub` blocks.
 static SETTINGS: Key<Arc<SsiConf>> = Key::new();
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = SsiConf::resolve(cx, chain);
     if conf.ssi {
-        parts.filter(Place::Content, filter::Decide(conf.clone()));
-        parts.filter(Place::Inclusion, filter::Wrap(conf.clone()));
+        parts.filter(FilterStage::Content, filter::HeadFilter(conf.clone()));
+        parts.filter(FilterStage::Inclusion, filter::BodyFilter(conf.clone()));
         parts.settings.set(&SETTINGS, conf);
     }
 }
@@ -95,7 +95,7 @@ fn date(request: &Request, gmt: bool, out: &mut Vec<u8>) -> bool {
     let clock = nowait_runtime::clock();
     let now = i64::try_from(clock.unix_seconds()).unwrap_or(i64::MAX);
     let format =
-        request.state.get(&TIME_FORMAT_SET).and_then(Option::as_deref).unwrap_or(TIME_FORMAT);
+        request.state().get(&TIME_FORMAT_SET).and_then(Option::as_deref).unwrap_or(TIME_FORMAT);
     let text = if gmt {
         strftime::format(format, now, 0, "GMT")
     } else {
@@ -106,13 +106,13 @@ fn date(request: &Request, gmt: bool, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// A command that failed. The log says why.
+/// A command failed; the reason is in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Failed;
+struct CommandError;
 
 /// State shared by all pages of a main request.
 #[derive(Default)]
-pub struct Common {
+pub struct SsiState {
     variables: Vec<(Vec<u8>, Bytes)>,
     blocks: Vec<(Vec<u8>, BytesMut)>,
     block_bytes: usize,
@@ -120,17 +120,17 @@ pub struct Common {
     captures: Captures,
 }
 
-/// A limit of [`Common`] that was reached.
+/// A limit of [`SsiState`] that was reached.
 #[derive(Debug, Clone, Copy)]
-struct Full(&'static str, usize);
+struct LimitExceeded(&'static str, usize);
 
-impl fmt::Display for Full {
+impl fmt::Display for LimitExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "more than {} {} of SSI commands", self.1, self.0)
     }
 }
 
-impl Common {
+impl SsiState {
     /// Appends the value of a variable or of a group; false if there is none.
     fn append(&self, name: &[u8], out: &mut Vec<u8>) -> bool {
         if let [digit @ b'0'..=b'9'] = name
@@ -143,25 +143,25 @@ impl Common {
         found.map(|(_, value)| out.extend_from_slice(value)).is_some()
     }
 
-    fn set(&mut self, name: Vec<u8>, value: Bytes) -> Result<(), Full> {
+    fn set(&mut self, name: Vec<u8>, value: Bytes) -> Result<(), LimitExceeded> {
         if let Some((_, old)) = self.variables.iter_mut().find(|(known, _)| *known == name) {
             *old = value;
             return Ok(());
         }
         if self.variables.len() == VARIABLES_MAX {
-            return Err(Full("variables", VARIABLES_MAX));
+            return Err(LimitExceeded("variables", VARIABLES_MAX));
         }
         self.variables.push((name, value));
         Ok(())
     }
 
-    fn begin_block(&mut self, name: Vec<u8>) -> Result<(), Full> {
+    fn begin_block(&mut self, name: Vec<u8>) -> Result<(), LimitExceeded> {
         self.count_block(name.len() + 1)?;
         self.blocks.push((name, BytesMut::new()));
         Ok(())
     }
 
-    fn extend_block(&mut self, text: &[u8]) -> Result<(), Full> {
+    fn extend_block(&mut self, text: &[u8]) -> Result<(), LimitExceeded> {
         self.count_block(text.len())?;
         if let Some((_, block)) = self.blocks.last_mut() {
             block.extend_from_slice(text);
@@ -169,9 +169,9 @@ impl Common {
         Ok(())
     }
 
-    fn count_block(&mut self, bytes: usize) -> Result<(), Full> {
+    fn count_block(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
         if self.block_bytes + bytes > BLOCK_BYTES_MAX {
-            return Err(Full("bytes in blocks", BLOCK_BYTES_MAX));
+            return Err(LimitExceeded("bytes in blocks", BLOCK_BYTES_MAX));
         }
         self.block_bytes += bytes;
         Ok(())
@@ -194,7 +194,7 @@ enum Encoding {
 
 /// Part of a condition that is being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Condition {
+enum BranchKind {
     /// `if` or `elif`
     If,
     /// `else`
@@ -202,7 +202,7 @@ enum Condition {
 }
 
 /// A body whose commands are executed while it is sent.
-pub struct Page {
+pub struct SsiBody {
     pull: Pull,
     scanner: Scanner,
     /// The rest of the last piece.
@@ -217,35 +217,35 @@ pub struct Page {
     writes: bool,
     /// Whether a part of the condition has held.
     chosen: bool,
-    condition: Option<Condition>,
+    condition: Option<BranchKind>,
     in_block: bool,
-    out: VecDeque<Out>,
+    out: VecDeque<PendingOutput>,
     /// A response that a variable waits for.
-    keeping: Option<Keeping>,
+    keeping: Option<PendingVariable>,
 }
 
 /// A variable that will receive the response of a subrequest.
-struct Keeping {
+struct PendingVariable {
     name: Vec<u8>,
-    answer: LocalFuture<'static, Result<Kept, BodyError>>,
+    answer: LocalFuture<'static, Result<CapturedResponse, BodyError>>,
 }
 
 /// Result of such a subrequest.
-enum Kept {
+enum CapturedResponse {
     Value(Bytes),
     /// The response is longer than this many bytes.
     TooLong(usize),
 }
 
 /// Pending output.
-enum Out {
+enum PendingOutput {
     /// Text that can still be extended.
     Copied(BytesMut),
     Text(Bytes),
     Include(Box<Include>),
 }
 
-impl Page {
+impl SsiBody {
     /// Executes the commands of this body; `request` is a shadow of its request.
     fn new(conf: &SsiConf, request: Box<Request>, body: Body) -> Self {
         let value_bytes_max = usize::try_from(conf.ssi_value_length.0).unwrap_or(usize::MAX);
@@ -268,35 +268,38 @@ impl Page {
     }
 
     /// Writes a line to the error log.
-    fn fail(&self, message: fmt::Arguments<'_>) -> Failed {
+    fn fail(&self, message: fmt::Arguments<'_>) -> CommandError {
         self.request.log(Level::Error, message);
-        Failed
+        CommandError
     }
 
     /// Accesses the state shared by all pages of the main request.
-    fn common<T>(&self, with: impl FnOnce(&mut Common) -> Result<T, Full>) -> Result<T, Failed> {
-        let result = with(&mut self.request.shared.state.of(&COMMON).borrow_mut());
+    fn common<T>(
+        &self,
+        with: impl FnOnce(&mut SsiState) -> Result<T, LimitExceeded>,
+    ) -> Result<T, CommandError> {
+        let result = with(&mut self.request.shared().state.of(&COMMON).borrow_mut());
         result.map_err(|full| self.fail(format_args!("{full}")))
     }
 
-    fn extend_block(&self, text: &[u8]) -> Result<(), Failed> {
+    fn extend_block(&self, text: &[u8]) -> Result<(), CommandError> {
         self.common(|common| common.extend_block(text))
     }
 
     /// Appends a short text.
     fn write(&mut self, text: &[u8]) {
         match self.out.back_mut() {
-            Some(Out::Copied(copied)) => copied.extend_from_slice(text),
-            _ => self.out.push_back(Out::Copied(text.into())),
+            Some(PendingOutput::Copied(copied)) => copied.extend_from_slice(text),
+            _ => self.out.push_back(PendingOutput::Copied(text.into())),
         }
     }
 
     fn push_include(&mut self, include: Include) {
-        self.out.push_back(Out::Include(Box::new(include)));
+        self.out.push_back(PendingOutput::Include(Box::new(include)));
     }
 
     fn includes(&self) -> usize {
-        self.out.iter().filter(|out| matches!(out, Out::Include(_))).count()
+        self.out.iter().filter(|out| matches!(out, PendingOutput::Include(_))).count()
     }
 
     /// Text of the page itself.
@@ -309,7 +312,7 @@ impl Page {
         } else if text.len() <= COPY_BYTES_MAX {
             self.write(&text);
         } else {
-            self.out.push_back(Out::Text(text));
+            self.out.push_back(PendingOutput::Text(text));
         }
     }
 
@@ -318,23 +321,23 @@ impl Page {
         while self.includes() < AHEAD_MAX {
             let then = match self.scanner.next(&mut self.input) {
                 None => return,
-                Some(Found::Text(text)) => {
+                Some(ScanItem::Text(text)) => {
                     self.text(text);
                     continue;
                 }
-                Some(Found::Command(command)) => self.command(&command),
-                Some(Found::Broken(what)) => Err(self.fail(format_args!("{what}"))),
+                Some(ScanItem::Command(command)) => self.command(&command),
+                Some(ScanItem::Broken(what)) => Err(self.fail(format_args!("{what}"))),
             };
             match then {
-                Ok(Then::Continue) => {}
-                Ok(Then::Wait) => return,
-                Ok(Then::Set { name, request }) => {
+                Ok(CommandEffect::Continue) => {}
+                Ok(CommandEffect::Wait) => return,
+                Ok(CommandEffect::Set { name, request }) => {
                     let answer = Box::pin(kept(request));
-                    self.keeping = Some(Keeping { name, answer });
+                    self.keeping = Some(PendingVariable { name, answer });
                     return;
                 }
-                Err(Failed) if self.silent => {}
-                Err(Failed) => {
+                Err(CommandError) if self.silent => {}
+                Err(CommandError) => {
                     let message = self.error_message.clone();
                     self.write(&message);
                 }
@@ -347,10 +350,10 @@ impl Page {
         let Some(keeping) = &mut self.keeping else { return Ok(()) };
         // The future stays in its place when this one is dropped.
         let kept = (&mut keeping.answer).await;
-        let Some(Keeping { name, .. }) = self.keeping.take() else { return Ok(()) };
+        let Some(PendingVariable { name, .. }) = self.keeping.take() else { return Ok(()) };
         let value = match kept? {
-            Kept::Value(value) => value,
-            Kept::TooLong(max) => {
+            CapturedResponse::Value(value) => value,
+            CapturedResponse::TooLong(max) => {
                 let shown = String::from_utf8_lossy(&name);
                 let _ = self.fail(format_args!(
                     "too big subrequest response for the variable \"{shown}\", more than {max} bytes"
@@ -369,14 +372,14 @@ impl Page {
         let Some((first, others)) = self.out.make_contiguous().split_first_mut() else {
             return Ok(None);
         };
-        let Out::Include(include) = first else { return Ok(None) };
+        let PendingOutput::Include(include) = first else { return Ok(None) };
         let mut part = pin!(include.next());
         poll_fn(|cx| {
             if let Poll::Ready(part) = part.as_mut().poll(cx) {
                 return Poll::Ready(part);
             }
             for other in &mut *others {
-                if let Out::Include(include) = other {
+                if let PendingOutput::Include(include) = other {
                     include.advance(cx);
                 }
             }
@@ -386,22 +389,22 @@ impl Page {
     }
 }
 
-impl BodySource for Page {
+impl BodySource for SsiBody {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
             loop {
                 match self.out.front_mut() {
-                    Some(Out::Copied(text)) => {
+                    Some(PendingOutput::Copied(text)) => {
                         let text = text.split().freeze();
                         self.out.pop_front();
                         return Ok(Some(Part::Bytes(text)));
                     }
-                    Some(Out::Text(text)) => {
+                    Some(PendingOutput::Text(text)) => {
                         let text = std::mem::take(text);
                         self.out.pop_front();
                         return Ok(Some(Part::Bytes(text)));
                     }
-                    Some(Out::Include(_)) => match self.first().await? {
+                    Some(PendingOutput::Include(_)) => match self.first().await? {
                         Some(part) => return Ok(Some(part)),
                         None => {
                             self.out.pop_front();
@@ -441,15 +444,15 @@ impl BodySource for Page {
 }
 
 /// The response of a subrequest; empty if it is an error.
-async fn kept(request: Box<Request>) -> Result<Kept, BodyError> {
+async fn kept(request: Box<Request>) -> Result<CapturedResponse, BodyError> {
     let answer = subrequest::run(request).await?;
     if answer.status() >= 300 {
-        return Ok(Kept::Value(Bytes::new()));
+        return Ok(CapturedResponse::Value(Bytes::new()));
     }
     let location = answer.request().location();
     let max = location.client.subrequest_output_buffer_size.bytes();
     let value = collect(answer.into_body(), max).await?;
-    Ok(value.map_or(Kept::TooLong(max), Kept::Value))
+    Ok(value.map_or(CapturedResponse::TooLong(max), CapturedResponse::Value))
 }
 
 /// A subrequest whose response is inserted into a page.
@@ -460,8 +463,8 @@ struct Include {
 }
 
 enum State {
-    Running(LocalFuture<'static, Result<Answer, Refused>>),
-    Answered(Result<Box<Answer>, Refused>),
+    Running(LocalFuture<'static, Result<Answer, SubrequestError>>),
+    Answered(Result<Box<Answer>, SubrequestError>),
     Body(Sequence),
 }
 
@@ -487,7 +490,7 @@ impl Include {
                     self.state = State::Answered(answer.map(Box::new));
                 }
                 State::Answered(answer) => {
-                    let answer = std::mem::replace(answer, Err(Refused::Closed))?;
+                    let answer = std::mem::replace(answer, Err(SubrequestError::Closed))?;
                     self.state = State::Body(self.open(*answer));
                 }
                 State::Body(body) => return body.next().await,
@@ -503,7 +506,7 @@ impl Include {
         let shadow = subrequest::shadow(answer.request());
         let stub = Body::Bytes(stub);
         let stub = match shadow.location().settings.get(&SETTINGS).cloned() {
-            Some(conf) => Body::Stream(Box::new(Page::new(&conf, shadow, stub))),
+            Some(conf) => Body::Stream(Box::new(SsiBody::new(&conf, shadow, stub))),
             None => stub,
         };
         Sequence::new([Piece::Body(answer.into_body()), Piece::IfEmpty(stub)])

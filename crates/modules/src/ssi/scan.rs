@@ -1,7 +1,7 @@
 //! Finds commands in a text that arrives in pieces. nginx: `ngx_http_ssi_parse`.
 //!
-//! Sans-IO: takes bytes; returns text to pass on, commands with their parameters, and the errors of
-//! broken ones. Keeps no more of the text than the beginning of a command.
+//! Sans-IO: takes bytes; returns text to pass on, commands with their parameters, and errors of malformed
+//! commands. Keeps no more of the text than the beginning of a command.
 
 use bytes::{Buf, Bytes};
 use memchr::memmem;
@@ -15,13 +15,13 @@ const NAME_BYTES_MAX: usize = 32;
 /// Longest name of a parameter, in bytes. nginx: `NGX_HTTP_SSI_PARAM_LEN`.
 const PARAMETER_BYTES_MAX: usize = 32;
 
-/// Most parameters of a command. nginx: `NGX_HTTP_SSI_MAX_PARAMS`.
+/// Maximum number of parameters of a command. nginx: `NGX_HTTP_SSI_MAX_PARAMS`.
 pub const PARAMETERS_MAX: usize = 16;
 
 /// A command as written in the text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Command {
-    /// Its name.
+    /// The name.
     pub name: Vec<u8>,
     /// Names and values of its parameters, without quotes, but with backslashes.
     pub parameters: Vec<(Vec<u8>, Vec<u8>)>,
@@ -29,9 +29,9 @@ pub struct Command {
     pub too_many: bool,
 }
 
-/// A find in the text.
+/// A part of the text.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ScanItem {
     /// Text between commands.
     Text(Bytes),
     /// A command.
@@ -79,11 +79,11 @@ impl Scanner {
     }
 
     /// The next find, which is removed from the piece; `None`: another piece is needed.
-    pub fn next(&mut self, input: &mut Bytes) -> Option<Found> {
+    pub fn next(&mut self, input: &mut Bytes) -> Option<ScanItem> {
         if self.state == State::Text {
             let text = self.text(input);
             if text.is_some() || self.state == State::Text {
-                return text.map(Found::Text);
+                return text.map(ScanItem::Text);
             }
         }
         while let Some(&byte) = input.first() {
@@ -142,7 +142,7 @@ impl Scanner {
     }
 
     /// Processes one byte of a command.
-    fn step(&mut self, state: State, byte: u8) -> Result<State, Found> {
+    fn step(&mut self, state: State, byte: u8) -> Result<State, ScanItem> {
         let blank = is_blank(byte);
         Ok(match state {
             State::Text => State::Text,
@@ -216,7 +216,7 @@ impl Scanner {
             }
             State::End0 if byte == b'-' => State::End1,
             State::End1 if byte == b'>' => {
-                return Err(Found::Command(std::mem::take(&mut self.command)));
+                return Err(ScanItem::Command(std::mem::take(&mut self.command)));
             }
             State::End0 | State::End1 => {
                 let byte = char::from(byte);
@@ -224,7 +224,7 @@ impl Scanner {
             }
             State::Broken(what) if byte == b'-' => State::BrokenEnd0(what),
             State::BrokenEnd0(what) if byte == b'-' => State::BrokenEnd1(what),
-            State::BrokenEnd1(what) if byte == b'>' => return Err(Found::Broken(what)),
+            State::BrokenEnd1(what) if byte == b'>' => return Err(ScanItem::Broken(what)),
             State::Broken(what) | State::BrokenEnd0(what) | State::BrokenEnd1(what) => {
                 State::Broken(what)
             }
@@ -286,13 +286,13 @@ mod tests {
             while !input.is_empty() {
                 match scanner.next(&mut input) {
                     None => {}
-                    Some(Found::Text(text)) => all.extend_from_slice(&text),
-                    Some(Found::Command(command)) => {
+                    Some(ScanItem::Text(text)) => all.extend_from_slice(&text),
+                    Some(ScanItem::Command(command)) => {
                         all.push(b'[');
                         command.append_to(&mut all);
                         all.push(b']');
                     }
-                    Some(Found::Broken(what)) => {
+                    Some(ScanItem::Broken(what)) => {
                         all.extend_from_slice(format!("[{what}]").as_bytes())
                     }
                 }
@@ -351,7 +351,7 @@ mod tests {
         assert!(found(&format!("<!--#b {long}='c' -->y"), 7).contains("...\" parameter in"));
         let many = "a='b' ".repeat(1000);
         let mut input = Bytes::from(format!("<!--#b {many}-->"));
-        let Some(Found::Command(command)) = Scanner::new(8).next(&mut input) else { panic!() };
+        let Some(ScanItem::Command(command)) = Scanner::new(8).next(&mut input) else { panic!() };
         assert_eq!((command.parameters.len(), command.too_many), (PARAMETERS_MAX, true));
     }
 }

@@ -3,7 +3,7 @@
 use nowait_http::log::Level;
 use nowait_http::request::Request;
 
-use super::{COMMON, Failed};
+use super::{COMMON, CommandError};
 
 /// Longest text after the expansion of variables, in bytes. nginx has no limit.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
@@ -12,7 +12,7 @@ const TEXT_BYTES_MAX: usize = 64 * 1024;
 ///
 /// # Errors
 /// A malformed name, which was logged.
-pub(super) fn evaluate(request: &Request, text: &[u8]) -> Result<Vec<u8>, Failed> {
+pub(super) fn evaluate(request: &Request, text: &[u8]) -> Result<Vec<u8>, CommandError> {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
@@ -38,7 +38,7 @@ pub(super) fn evaluate(request: &Request, text: &[u8]) -> Result<Vec<u8>, Failed
                     String::from_utf8_lossy(text)
                 ),
             );
-            return Err(Failed);
+            return Err(CommandError);
         }
     }
     Ok(out)
@@ -50,7 +50,7 @@ fn variable(
     text: &[u8],
     from: usize,
     out: &mut Vec<u8>,
-) -> Result<usize, Failed> {
+) -> Result<usize, CommandError> {
     let bracket = text.get(from) == Some(&b'{');
     let start = from + usize::from(bracket);
     let rest = text.get(start..).unwrap_or_default();
@@ -65,14 +65,14 @@ fn variable(
                 String::from_utf8_lossy(name)
             ),
         );
-        return Err(Failed);
+        return Err(CommandError);
     }
     if name.is_empty() {
         request.log(
             Level::Error,
             format_args!("invalid variable name in \"{}\"", String::from_utf8_lossy(text)),
         );
-        return Err(Failed);
+        return Err(CommandError);
     }
     append(request, name, out);
     Ok(start + len + usize::from(bracket))
@@ -82,9 +82,10 @@ fn variable(
 /// neither exists.
 pub(super) fn append(request: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     let name = name.to_ascii_lowercase();
-    if request.shared.state.get(&COMMON).is_some_and(|common| common.borrow().append(&name, out)) {
+    if request.shared().state.get(&COMMON).is_some_and(|common| common.borrow().append(&name, out))
+    {
         return true;
     }
     std::str::from_utf8(&name)
-        .is_ok_and(|name| request.current.conf.variables.append_named(name, request, out))
+        .is_ok_and(|name| request.current().conf.variables.append_named(name, request, out))
 }

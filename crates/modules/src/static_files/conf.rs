@@ -2,7 +2,7 @@
 //! are named as in ngx_brotli and zstd-nginx-module.
 
 nowait_conf::directives! {
-    /// When files.
+    /// Precompressed files.
     #[derive(Debug)]
     module "gzip_static";
     pub struct GzipStaticConf with GzipStaticConfLayer;
@@ -10,7 +10,7 @@ nowait_conf::directives! {
     /// Sends the file with the same name and the extension `.gz` instead, to clients that accept
     /// gzip (by the rules of `gzip`) or to all. Such files should have the same modification time
     /// as the originals.
-    gzip_static: When = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
+    gzip_static: PrecompressedMode = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
 }
 
 nowait_conf::directives! {
@@ -21,7 +21,7 @@ nowait_conf::directives! {
 
     /// Sends the file with the same name and the extension `.br` instead, to clients that accept it
     /// or to all. Such files should have the same modification time as the originals.
-    brotli_static: When = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
+    brotli_static: PrecompressedMode = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
 }
 
 nowait_conf::directives! {
@@ -32,17 +32,17 @@ nowait_conf::directives! {
 
     /// Sends the file with the same name and the extension `.zst` instead, to clients that accept
     /// it or to all. Such files should have the same modification time as the originals.
-    zstd_static: When = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
+    zstd_static: PrecompressedMode = "off", in HTTP | SERVER | LOCATION, args "on | off | always";
 }
 
 nowait_conf::setting_enum! {
     /// `gzip_static` and its like
-    pub enum When {
+    pub enum PrecompressedMode {
         /// `off`
         Off = "off",
         /// For clients that accept it.
         On = "on",
-        /// For all.
+        /// For all clients.
         Always = "always",
     }
 }

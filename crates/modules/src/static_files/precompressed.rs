@@ -1,17 +1,17 @@
 //! Precompressed files: `gzip_static`, `brotli_static` and `zstd_static`. nginx:
 //! `ngx_http_gzip_static_module`.
 //!
-//! Runs before [`static_file`]. As there, names that the kernel has cached are opened at once, and only
-//! the others wait for the pool.
+//! Runs before [`StaticFile`](super::StaticFile). As there, names that the kernel has cached are opened at
+//! once, and only the others wait for the pool.
 
 use std::cmp::Reverse;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_http::accept_encoding::{self, Coding};
-use nowait_http::files::{self, OpenError, Opened};
+use nowait_http::files::{self, OpenError, OpenedFile};
 use nowait_http::log::Level;
-use nowait_http::module::{Explained, Handler, Parts, Phase, Step};
+use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Phase, Step};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
 use nowait_http::response::{Head, LocalFuture};
@@ -19,14 +19,14 @@ use nowait_http::trace::Trace;
 use nowait_message::Method;
 use nowait_runtime::fs::FileKind;
 
-use super::conf::{BrotliStaticConf, GzipStaticConf, When, ZstdStaticConf};
+use super::conf::{BrotliStaticConf, GzipStaticConf, PrecompressedMode, ZstdStaticConf};
 
 /// A coding for which a file may exist.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     /// `None`: gzip, which has its own rules.
     coding: Option<Coding>,
-    setting: When,
+    setting: PrecompressedMode,
 }
 
 impl Candidate {
@@ -45,10 +45,12 @@ impl Candidate {
     /// Whether the client accepts the file.
     fn is_allowed(self, request: &mut Request) -> bool {
         match (self.setting, self.coding) {
-            (When::Off, _) => false,
-            (When::Always, _) => true,
-            (When::On, None) => accept_encoding::is_accepted(request, &Head::default()),
-            (When::On, Some(coding)) => accept_encoding::weight(request, coding) > 0,
+            (PrecompressedMode::Off, _) => false,
+            (PrecompressedMode::Always, _) => true,
+            (PrecompressedMode::On, None) => {
+                accept_encoding::is_accepted(request, &Head::default())
+            }
+            (PrecompressedMode::On, Some(coding)) => accept_encoding::weight(request, coding) > 0,
         }
     }
 }
@@ -59,7 +61,7 @@ type Candidates = [Option<Candidate>; 3];
 /// Responds with a compressed file if the client accepts it and it exists.
 struct Precompressed(Box<[Candidate]>);
 
-pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let settings = [
         (Some(Coding::Brotli), BrotliStaticConf::resolve(cx, chain).brotli_static),
         (Some(Coding::Zstd), ZstdStaticConf::resolve(cx, chain).zstd_static),
@@ -67,7 +69,7 @@ pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
     ];
     let all = settings.map(|(coding, setting)| Candidate { coding, setting });
     let enabled: Box<[_]> =
-        all.into_iter().filter(|candidate| candidate.setting != When::Off).collect();
+        all.into_iter().filter(|candidate| candidate.setting != PrecompressedMode::Off).collect();
     if !enabled.is_empty() {
         parts.handler(Phase::Content, Precompressed(enabled));
     }
@@ -75,22 +77,28 @@ pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
 
 impl Handler for Precompressed {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        let wanted = matches!(request.method, Method::Get | Method::Head)
-            && request.uri.path.last() != Some(&b'/');
+        let wanted = matches!(request.method(), Method::Get | Method::Head)
+            && request.uri().path.last() != Some(&b'/');
         if !wanted {
             return Step::Next(request);
         }
-        let candidates = self.in_order(request);
-        run(request, candidates, 0)
+        Step::start(async move {
+            let outcome = self.run(request).await;
+            Step::of(request, outcome)
+        })
     }
 
-    fn explain<'a>(&'a self, _: &'a mut Request, _: &'a mut Trace) -> LocalFuture<'a, Explained> {
-        Explained::run()
+    fn explain<'a>(
+        &'a self,
+        _: &'a mut Request,
+        _: &'a mut Trace,
+    ) -> LocalFuture<'a, HandlerExplanation> {
+        HandlerExplanation::run()
     }
 }
 
 impl Precompressed {
-    /// By the client's weight, then as listed.
+    /// By the client's weight, then in the order of the list.
     fn in_order(&self, request: &Request) -> Candidates {
         let mut candidates = Candidates::default();
         for (place, candidate) in candidates.iter_mut().zip(&self.0) {
@@ -105,35 +113,28 @@ impl Precompressed {
         }
         candidates
     }
-}
 
-/// Tries the candidates from `first` on; waits only for files that need a disk.
-fn run(request: &mut Request, candidates: Candidates, first: usize) -> Step<'_> {
-    for at in first..candidates.len() {
-        let Some(candidate) = candidates[at].filter(|candidate| is_wanted(request, *candidate))
-        else {
-            continue;
-        };
-        let path = take_path(request, candidate);
-        let Some(opened) = files::try_get(request, &path) else {
-            return Step::wait(async move {
-                let opened = files::open(request, &path).await.map(Opened::File);
-                match respond(request, candidate, path, opened) {
-                    Some(outcome) => Step::Done(request, outcome),
-                    None => run(request, candidates, at + 1),
-                }
-            });
-        };
-        if let Some(outcome) = respond(request, candidate, path, opened) {
-            return Step::Done(request, outcome);
+    /// Responds with the first file that exists and the client accepts, if there is one.
+    async fn run(&self, request: &mut Request) -> Option<Outcome> {
+        for candidate in self.in_order(request).into_iter().flatten() {
+            if !is_wanted(request, candidate) {
+                continue;
+            }
+            let path = take_path(request, candidate);
+            let opened = files::get(request, &path).await;
+            let outcome = respond(request, candidate, &path, opened);
+            request.give_path(path);
+            if outcome.is_some() {
+                return outcome;
+            }
         }
+        None
     }
-    Step::Next(request)
 }
 
 /// Whether to look for the file.
 fn is_wanted(request: &mut Request, candidate: Candidate) -> bool {
-    // With `gzip_vary`, clients that don't get the file are told that there is one.
+    // With `gzip_vary`, clients that get the plain file receive `Vary` only if a compressed one exists.
     candidate.is_allowed(request) || request.location().accept_encoding.gzip_vary
 }
 
@@ -144,23 +145,12 @@ fn take_path(request: &mut Request, candidate: Candidate) -> Vec<u8> {
     path
 }
 
-/// The response with an opened file, if the client accepts it; gives back the memory of the path.
+/// The response with an opened file, if the client accepts it.
 fn respond(
     request: &mut Request,
     candidate: Candidate,
-    path: Vec<u8>,
-    opened: Result<Opened, OpenError>,
-) -> Option<Outcome> {
-    let outcome = outcome(request, candidate, &path, opened);
-    request.give_path(path);
-    outcome
-}
-
-fn outcome(
-    request: &mut Request,
-    candidate: Candidate,
     path: &[u8],
-    opened: Result<Opened, OpenError>,
+    opened: Result<OpenedFile, OpenError>,
 ) -> Option<Outcome> {
     let file = match opened {
         Ok(file) => file,
@@ -173,7 +163,7 @@ fn outcome(
             return None;
         }
     };
-    if candidate.setting == When::On {
+    if candidate.setting == PrecompressedMode::On {
         accept_encoding::set_varies(request);
     }
     if !candidate.is_allowed(request) {

@@ -3,7 +3,7 @@
 use nowait_cache::{Statistics, Why};
 use serde_json::{Map, Value, json};
 
-use super::openmetrics::Text;
+use super::openmetrics::MetricsText;
 use super::report::Report;
 
 /// As JSON.
@@ -37,7 +37,7 @@ pub fn json(cache: &Statistics) -> Value {
 type Number = fn(&Statistics) -> Option<u64>;
 
 /// As OpenMetrics.
-pub fn openmetrics(report: &Report, text: &mut Text) {
+pub fn openmetrics(report: &Report, text: &mut MetricsText) {
     if report.caches.is_empty() {
         return;
     }

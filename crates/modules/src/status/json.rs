@@ -77,7 +77,7 @@ fn whole(report: &Report) -> Value {
 
 fn worker(worker: &LoopSnapshot) -> Value {
     let blocked = &worker.blocked;
-    // Empty buckets say nothing; the bounds of the others complete the histogram.
+    // Empty buckets are left out; the bounds of the others complete the histogram.
     let histogram =
         buckets(blocked).filter(|(_, count)| *count > 0).map(|(bound, count)| match bound {
             Some(bound) => json!({ "below_us": bound, "turns": count }),

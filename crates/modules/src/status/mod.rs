@@ -73,19 +73,19 @@ impl Handler for Format {
 }
 
 fn report(request: &Request) -> Report {
-    let pools: BTreeMap<_, _> = request.current.pools.iter().collect();
+    let pools: BTreeMap<_, _> = request.current().pools.iter().collect();
     Report {
-        generation: request.current.number,
+        generation: request.current().number,
         totals: counts::totals(),
         kernel: nowait_front::tls::kernel::totals(),
         workers: loops::snapshot(),
         pools: pools.values().map(|pool| pool.snapshot()).collect(),
         mounts: mounts::snapshot(),
         resident: resident::snapshot(),
-        sessions: request.current.sessions.as_ref().map(|report| report()),
-        upstreams: request.current.conf.upstreams.of_blocks().cloned().collect(),
-        caches: request.current.caches.iter().map(|store| store.statistics()).collect(),
-        resolvers: request.current.resolvers.iter().map(ResolverReport::new).collect(),
+        sessions: request.current().sessions.as_ref().map(|report| report()),
+        upstreams: request.current().conf.upstreams.of_blocks().cloned().collect(),
+        caches: request.current().caches.iter().map(|store| store.statistics()).collect(),
+        resolvers: request.current().resolvers.iter().map(ResolverReport::new).collect(),
     }
 }
 
@@ -99,14 +99,14 @@ fn api(request: &Request) -> Outcome {
 }
 
 fn refuse(request: &Request) -> Option<Outcome> {
-    let reads = matches!(request.method, Method::Get | Method::Head);
+    let reads = matches!(request.method(), Method::Get | Method::Head);
     (!reads).then(|| Outcome::status(405))
 }
 
 /// The part of the URI after the location's name, without slashes at its ends. An exact or
 /// regular-expression location reports everything.
 fn part(request: &Request) -> Option<String> {
-    let rest = request.uri.path.strip_prefix(&request.location().name[..]).unwrap_or_default();
+    let rest = request.uri().path.strip_prefix(&request.location().name[..]).unwrap_or_default();
     let text = std::str::from_utf8(rest).ok()?;
     Some(text.trim_matches('/').to_owned())
 }

@@ -16,7 +16,7 @@ type Number = fn(&PoolSnapshot) -> usize;
 
 /// The text, including its end marker.
 pub fn render(report: &Report) -> String {
-    let mut text = Text::default();
+    let mut text = MetricsText::default();
     of_process(report, &mut text);
     of_loops(report, &mut text);
     of_pools(report, &mut text);
@@ -30,7 +30,7 @@ pub fn render(report: &Report) -> String {
     text.0
 }
 
-fn of_process(report: &Report, text: &mut Text) {
+fn of_process(report: &Report, text: &mut MetricsText) {
     let totals = &report.totals;
     text.family("nowait", "info", "", "Version of the server.");
     text.sample("nowait_info", &[("version", PRODUCT_VERSION)], 1);
@@ -70,7 +70,7 @@ fn of_process(report: &Report, text: &mut Text) {
     }
 }
 
-fn of_loops(report: &Report, text: &mut Text) {
+fn of_loops(report: &Report, text: &mut MetricsText) {
     const BLOCKED: &str = "nowait_event_loop_blocked_seconds";
     text.family("nowait_worker_connections", "gauge", "", "Open connections of a worker.");
     for worker in &report.workers {
@@ -102,7 +102,7 @@ fn of_loops(report: &Report, text: &mut Text) {
     }
 }
 
-fn of_pools(report: &Report, text: &mut Text) {
+fn of_pools(report: &Report, text: &mut MetricsText) {
     let numbers: [(&str, &str, Number); 5] = [
         ("nowait_thread_pool_threads", "Configured threads.", |pool| pool.threads),
         ("nowait_thread_pool_threads_started", "Running threads.", |pool| pool.threads_alive),
@@ -144,7 +144,7 @@ fn of_pools(report: &Report, text: &mut Text) {
     );
 }
 
-fn of_file_systems(report: &Report, text: &mut Text) {
+fn of_file_systems(report: &Report, text: &mut MetricsText) {
     const NAME: &str = "nowait_file_system_operations";
     let help = "File operations by place (on the loop or in a pool) and reason.";
     text.family(NAME, "counter", "", help);
@@ -158,7 +158,7 @@ fn of_file_systems(report: &Report, text: &mut Text) {
     }
 }
 
-fn of_resident_files(report: &Report, text: &mut Text) {
+fn of_resident_files(report: &Report, text: &mut MetricsText) {
     let files = &report.resident;
     let gauges = [
         ("nowait_resident_files", "", "Entries for small files in memory.", files.entries),
@@ -180,9 +180,9 @@ fn of_resident_files(report: &Report, text: &mut Text) {
 type Count = fn(&PeerStats) -> u64;
 
 /// Writes a sample of a peer with these labels.
-type Put<'a> = dyn Fn(&mut Text, [(&str, &str); 2], &Peer, &PeerStats) + 'a;
+type Put<'a> = dyn Fn(&mut MetricsText, [(&str, &str); 2], &Peer, &PeerStats) + 'a;
 
-fn of_sessions(report: &Report, text: &mut Text) {
+fn of_sessions(report: &Report, text: &mut MetricsText) {
     let Some(sessions) = &report.sessions else { return };
     const SESSIONS: &str = "nowait_stream_sessions";
     text.family(SESSIONS, "counter", "", "Stream sessions started.");
@@ -199,13 +199,13 @@ fn of_sessions(report: &Report, text: &mut Text) {
 }
 
 /// The peers of groups, in metrics that begin with `prefix`; `what` names their use.
-fn of_upstreams(prefix: &str, what: &str, groups: &[Arc<Group>], text: &mut Text) {
+fn of_upstreams(prefix: &str, what: &str, groups: &[Arc<Group>], text: &mut MetricsText) {
     let groups: Vec<_> = groups.iter().map(|group| (group, group.stats())).collect();
     if groups.is_empty() {
         return;
     }
     let now = nowait_runtime::now();
-    let each = |text: &mut Text, put: &Put<'_>| {
+    let each = |text: &mut MetricsText, put: &Put<'_>| {
         for (group, peers) in &groups {
             let name = String::from_utf8_lossy(group.name());
             for (peer, stats) in peers {
@@ -258,7 +258,7 @@ fn of_upstreams(prefix: &str, what: &str, groups: &[Arc<Group>], text: &mut Text
     });
 }
 
-fn of_resolvers(report: &Report, text: &mut Text) {
+fn of_resolvers(report: &Report, text: &mut MetricsText) {
     const ASKED: &str = "nowait_resolver_requests";
     const ANSWERED: &str = "nowait_resolver_responses";
     if report.resolvers.is_empty() {
@@ -297,9 +297,9 @@ fn seconds(time: Duration) -> String {
 
 /// Text in progress. Samples follow the head of their family.
 #[derive(Default)]
-pub struct Text(String);
+pub struct MetricsText(String);
 
-impl Text {
+impl MetricsText {
     /// The head of a metric family.
     pub fn family(&mut self, name: &str, kind: &str, unit: &str, help: &str) {
         let _ = writeln!(self.0, "# TYPE {name} {kind}");
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(seconds(Duration::from_micros(1)), "0.000001");
         assert_eq!(seconds(Duration::from_secs(3)), "3.0");
         assert_eq!(seconds(Duration::new(1, 500_000_000)), "1.5");
-        let mut text = Text::default();
+        let mut text = MetricsText::default();
         text.sample("a", &[("b", "c\"\\\n")], 1);
         assert_eq!(text.0, "a{b=\"c\\\"\\\\\\n\"} 1\n");
     }

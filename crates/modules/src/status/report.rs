@@ -1,4 +1,4 @@
-//! What the pages of monitoring show: made by [`super`], written by its formats.
+//! The data of the monitoring pages: collected by [`super`], written by the formats.
 
 use std::sync::Arc;
 
@@ -15,8 +15,7 @@ use nowait_upstream::Group;
 
 use super::resolvers::ResolverReport;
 
-/// Everything reported, read at one time; concurrent changes may show in one part and not in
-/// another.
+/// All reported values, read at one time; concurrent changes may show in one part and not in another.
 pub(super) struct Report {
     /// Number of the generation that serves the request.
     pub(super) generation: u64,

@@ -9,7 +9,7 @@ pub struct ResolverReport {
     pub name: String,
     /// Names in its cache.
     pub remembered: usize,
-    /// Its counters.
+    /// The counters.
     pub counts: Statistics,
 }
 

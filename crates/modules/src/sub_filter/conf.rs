@@ -9,7 +9,7 @@ use nowait_http::variables::complex::Complex;
 
 use super::replace::Patterns;
 
-/// Most `sub_filter` directives of one level. nginx: the same.
+/// Maximum number of `sub_filter` directives of one level, as in nginx.
 const PAIRS_MAX: usize = 255;
 
 nowait_conf::directives! {
@@ -21,7 +21,7 @@ nowait_conf::directives! {
     /// Replaces a string in responses, ignoring case. May be given several times; if two match at
     /// the same place, the first is used. Both strings may contain variables; an empty search
     /// string is ignored.
-    sub_filter: Vec<Pair>, in HTTP | SERVER | LOCATION, args "string replacement";
+    sub_filter: Vec<Substitution>, in HTTP | SERVER | LOCATION, args "string replacement";
     /// Content types of responses to process, in addition to `text/html`; `*` means all.
     sub_filter_types: ContentTypes = "text/html", in HTTP | SERVER | LOCATION, args "mime-type ...";
     /// Controls whether only the first occurrence of each string is replaced.
@@ -32,14 +32,14 @@ nowait_conf::directives! {
 
 /// One `sub_filter`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct Substitution {
     /// The search string, in lower case if it is literal.
     pub string: Complex,
     /// The replacement.
     pub replacement: Complex,
 }
 
-impl Setting for Pair {
+impl Setting for Substitution {
     const ARITY: arity::Arity = arity::exactly(2);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {

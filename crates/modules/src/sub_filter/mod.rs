@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use nowait_conf::{Cx, Scope};
 use nowait_http::filter::Pull;
-use nowait_http::module::{Filter, Module, Parts, Place};
-use nowait_http::outcome::Special;
+use nowait_http::module::{Filter, FilterStage, LocationBuilder, Module};
+use nowait_http::outcome::StatusResponse;
 use nowait_http::request::Request;
 use nowait_http::response::{
     AcceptRanges, Body, BodyError, BodySource, LocalFuture, Part, Response,
@@ -23,14 +23,18 @@ use self::replace::{Patterns, Replacer};
 /// This module.
 pub static MODULE: Module = Module { rows: &[SubConf::ROWS], build: Some(build), ..Module::EMPTY };
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     if let Some(filter) = SubFilter::resolve(cx, chain) {
-        parts.filter(Place::Content, filter);
+        parts.filter(FilterStage::Content, filter);
     }
 }
 
 impl Filter for SubFilter {
-    fn apply(&self, request: &mut Request, response: &mut Response) -> Result<(), Box<Special>> {
+    fn apply(
+        &self,
+        request: &mut Request,
+        response: &mut Response,
+    ) -> Result<(), Box<StatusResponse>> {
         apply(self, request, response);
         Ok(())
     }
@@ -65,11 +69,11 @@ fn apply(filter: &SubFilter, request: &mut Request, response: &mut Response) {
             head.etag = None;
         }
     }
-    if request.header_only {
+    if request.header_only() {
         return;
     }
     let replacements = conf.sub_filter.iter().map(|pair| request.evaluate(&pair.replacement));
-    response.body = Body::Stream(Box::new(Replaced {
+    response.body = Body::Stream(Box::new(SubstitutionBody {
         pull: Pull::new(std::mem::take(&mut response.body).safe(request)),
         replacer: Replacer::new(patterns, replacements.collect(), conf.sub_filter_once),
         ended: false,
@@ -77,13 +81,13 @@ fn apply(filter: &SubFilter, request: &mut Request, response: &mut Response) {
 }
 
 /// A body in which strings are replaced while it is sent.
-struct Replaced {
+struct SubstitutionBody {
     pull: Pull,
     replacer: Replacer,
     ended: bool,
 }
 
-impl BodySource for Replaced {
+impl BodySource for SubstitutionBody {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>> {
         Box::pin(async move {
             loop {

@@ -25,7 +25,7 @@ pub struct Patterns {
 
 /// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum SearchResult {
     Match {
         start: usize,
         end: usize,
@@ -66,9 +66,9 @@ impl Patterns {
     }
 
     /// Searches for the `wanted` strings. `ended`: nothing follows the text.
-    fn find(&self, text: &[u8], wanted: &[bool], ended: bool) -> Found {
+    fn find(&self, text: &[u8], wanted: &[bool], ended: bool) -> SearchResult {
         if self.shortest == 0 {
-            return Found::Nothing;
+            return SearchResult::Nothing;
         }
         let mut last = self.shortest - 1;
         while let Some(byte) = text.get(last) {
@@ -78,22 +78,22 @@ impl Patterns {
                 continue;
             }
             match self.at(text, last + 1 - self.shortest, wanted, ended) {
-                Found::Nothing => last += 1,
+                SearchResult::Nothing => last += 1,
                 found => return found,
             }
         }
         if ended {
-            return Found::Nothing;
+            return SearchResult::Nothing;
         }
         let rest = last + 1 - self.shortest..text.len();
         rest.into_iter()
             .map(|start| self.at(text, start, wanted, false))
-            .find(|found| *found != Found::Nothing)
-            .unwrap_or(Found::Nothing)
+            .find(|found| *found != SearchResult::Nothing)
+            .unwrap_or(SearchResult::Nothing)
     }
 
     /// The first of the wanted strings that matches here.
-    fn at(&self, text: &[u8], start: usize, wanted: &[bool], ended: bool) -> Found {
+    fn at(&self, text: &[u8], start: usize, wanted: &[bool], ended: bool) -> SearchResult {
         let text = &text[start..];
         for (which, string) in self.strings.iter().enumerate() {
             let len = string.len().min(text.len());
@@ -104,13 +104,13 @@ impl Patterns {
                 continue;
             }
             if len == string.len() {
-                return Found::Match { start, end: start + len, which };
+                return SearchResult::Match { start, end: start + len, which };
             }
             if !ended {
-                return Found::Perhaps(start);
+                return SearchResult::Perhaps(start);
             }
         }
-        Found::Nothing
+        SearchResult::Nothing
     }
 }
 
@@ -150,13 +150,13 @@ impl Replacer {
                 return self.write(text);
             }
             match self.patterns.find(&text, &self.wanted, ended) {
-                Found::Nothing => return self.write(text),
-                Found::Perhaps(start) => {
+                SearchResult::Nothing => return self.write(text),
+                SearchResult::Perhaps(start) => {
                     self.write(text.split_to(start));
                     self.held = text;
                     return;
                 }
-                Found::Match { start, end, which } => {
+                SearchResult::Match { start, end, which } => {
                     self.write(text.split_to(start));
                     drop(text.split_to(end - start));
                     let replacement = self.replacements.get(which).cloned().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! `try_files`. nginx: `ngx_http_try_files_module`.
 
-use nowait_conf::{Cx, Diagnostic, Node, Own, Setting, arity};
+use nowait_conf::{Cx, Diagnostic, LocalSetting, Node, Setting, arity};
 use nowait_http::variables::complex::Complex;
 
 nowait_conf::directives! {
@@ -11,7 +11,7 @@ nowait_conf::directives! {
 
     /// Uses the first of these files that exists (directories end with a slash). If none does,
     /// redirects internally to the last parameter, or responds with `=CODE`.
-    try_files: Own<TryFiles>, in SERVER | LOCATION, args "file ... uri | file ... =code";
+    try_files: LocalSetting<TryFiles>, in SERVER | LOCATION, args "file ... uri | file ... =code";
 }
 
 /// A `try_files` directive.
@@ -26,7 +26,7 @@ pub struct TryFiles {
 /// One file to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name below the root, without the final slash of a directory: of the root itself nothing.
+    /// The name below the root, without the final slash of a directory; empty for the root itself.
     pub name: Complex,
     /// Whether the candidate is a directory.
     pub directory: bool,

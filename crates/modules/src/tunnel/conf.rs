@@ -19,7 +19,7 @@ const ASKED_FOR: &[u8] = b"$host:$request_port";
 
 nowait_conf::setting_flags! {
     /// `tunnel_next_upstream`
-    pub struct NextServer {
+    pub struct TunnelNextUpstream {
         /// The connection could not be made.
         ERROR = "error",
         /// The server was too slow.
@@ -29,8 +29,8 @@ nowait_conf::setting_flags! {
     }
 }
 
-impl NextServer {
-    /// In the words of other modules.
+impl TunnelNextUpstream {
+    /// Converts to the conditions of other modules.
     fn conditions(self) -> conf::NextUpstream {
         use conf::NextUpstream;
         let same = [
@@ -61,7 +61,7 @@ nowait_conf::directives! {
     read_timeout: nowait_conf::Msec = "60s", in HTTP | SERVER | LOCATION, args "time";
     /// When to try another server, or another address of a name: if the connection fails, or takes
     /// longer than `tunnel_connect_timeout`.
-    next_upstream: NextServer = "error timeout", in HTTP | SERVER | LOCATION, args "error | timeout | off ...";
+    next_upstream: TunnelNextUpstream = "error timeout", in HTTP | SERVER | LOCATION, args "error | timeout | off ...";
     /// Maximum number of servers to try per request; zero means all of them.
     next_upstream_tries: u32 = "0", in HTTP | SERVER | LOCATION, args "number";
     /// Maximum time for trying servers per request; zero means no limit.

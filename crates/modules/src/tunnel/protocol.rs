@@ -1,5 +1,5 @@
-//! CONNECT as a [`Protocol`](nowait_backend::protocol::Protocol) of backends: its servers receive
-//! nothing of the request, and the response is ours. nginx: `ngx_http_tunnel_handler`.
+//! CONNECT as a [`Protocol`](nowait_backend::protocol::Protocol) of backends: no request is sent to the
+//! server, and this server makes the response. nginx: `ngx_http_tunnel_handler`.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use nowait_backend::conf::Backend;
 use nowait_backend::pass::{Addressed, Pass};
 use nowait_backend::response::Rewriter;
 use nowait_backend::upstream::{
-    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Lane, Order,
+    BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, UpstreamRequest,
+    UpstreamStream,
 };
 use nowait_http::request::Request;
 use nowait_http::slots::Key;
@@ -17,20 +18,20 @@ use nowait_runtime::buf::OutBuf;
 
 use super::conf::{CONF, Tunnel};
 
-/// Tunnels towards servers.
+/// Makes the codec of tunnels.
 struct TunnelFactory;
 
 impl CodecFactory for TunnelFactory {
-    fn codec(&self, _: &Request, _: Option<&Rc<Lane>>) -> Box<dyn Codec> {
-        Box::new(One)
+    fn codec(&self, _: &Request, _: Option<&Rc<UpstreamStream>>) -> Box<dyn Codec> {
+        Box::new(TunnelCodec)
     }
 }
 
-/// One tunnel.
-struct One;
+/// The codec of a tunnel.
+struct TunnelCodec;
 
-impl Codec for One {
-    fn begin(&mut self, _: &Request, _: &Order, _: &mut OutBuf) -> Result<Content, u16> {
+impl Codec for TunnelCodec {
+    fn begin(&mut self, _: &Request, _: &UpstreamRequest, _: &mut OutBuf) -> Result<Content, u16> {
         Ok(Content::None)
     }
 
@@ -87,7 +88,7 @@ impl Addressed for Tunnel {
 
     /// nginx differs: it takes the destination `unix:80` for a socket in the file system.
     fn refusal(&self, request: &Request) -> Option<u16> {
-        let host = request.head.host().unwrap_or_default();
+        let host = request.head().host().unwrap_or_default();
         host.eq_ignore_ascii_case(b"unix").then_some(400)
     }
 

@@ -1,6 +1,6 @@
 //! Settings of `userid`. nginx: `ngx_http_userid_filter_module`.
 
-use nowait_conf::{Cx, Diagnostic, Invalid, Node, Seconds, Setting, Value, arity};
+use nowait_conf::{Cx, Diagnostic, Node, Seconds, Setting, Value, ValueError, arity};
 
 nowait_conf::directives! {
     /// Cookies that identify clients.
@@ -22,7 +22,7 @@ nowait_conf::directives! {
     userid_path: Text = "/", in HTTP | SERVER | LOCATION, args "path";
     /// How long browsers keep the cookie: a time, the distant future (`max`: until the end of
     /// 2037), or the browser session (`off`).
-    userid_expires: Expires = "off", in HTTP | SERVER | LOCATION, args "time | max | off";
+    userid_expires: CookieExpires = "off", in HTTP | SERVER | LOCATION, args "time | max | off";
     /// Attributes of the cookie.
     userid_flags: Flags = "off", in HTTP | SERVER | LOCATION, args "off | secure | httponly | samesite=strict | samesite=lax | samesite=none ...";
     /// Value of the `P3P` field that accompanies the cookie.
@@ -95,19 +95,19 @@ impl Setting for TextOrNone {
 pub struct Service(pub u32);
 
 impl Value for Service {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         let digits = std::str::from_utf8(text).ok();
         let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
         let number = digits.and_then(|text| text.parse::<u64>().ok());
         // nginx: the upper bits of a large number are dropped.
         let number = number.and_then(|number| u32::try_from(number & 0xffff_ffff).ok());
-        number.map(Self).ok_or_else(|| Invalid::message("invalid number"))
+        number.map(Self).ok_or_else(|| ValueError::message("invalid number"))
     }
 }
 
 /// `userid_expires`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expires {
+pub enum CookieExpires {
     /// With the session.
     Off,
     /// At the end of 2037.
@@ -116,8 +116,8 @@ pub enum Expires {
     After(u64),
 }
 
-impl Value for Expires {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+impl Value for CookieExpires {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         match text {
             b"off" => Ok(Self::Off),
             b"max" => Ok(Self::Max),
@@ -134,13 +134,13 @@ impl Value for Expires {
 pub struct Mark(pub Option<u8>);
 
 impl Value for Mark {
-    fn from_word(text: &[u8]) -> Result<Self, Invalid> {
+    fn from_word(text: &[u8]) -> Result<Self, ValueError> {
         match text {
             b"off" => Ok(Self(None)),
             [mark] if mark.is_ascii_alphanumeric() || *mark == b'=' => Ok(Self(Some(*mark))),
-            _ => {
-                Err(Invalid::directive("value must be \"off\" or a single letter, digit or \"=\""))
-            }
+            _ => Err(ValueError::directive(
+                "value must be \"off\" or a single letter, digit or \"=\"",
+            )),
         }
     }
 }

@@ -13,15 +13,15 @@ use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_http::base64;
 use nowait_http::log::Level;
-use nowait_http::module::{Module, Parts, Place};
+use nowait_http::module::{FilterStage, LocationBuilder, Module};
 use nowait_http::request::Request;
 use nowait_http::response::Response;
 use nowait_http::slots::Key;
 use nowait_http::variables::core::builtins;
-use nowait_http::variables::{Builtin, Changeable};
+use nowait_http::variables::{Builtin, SettableBuiltin};
 use nowait_message::http_date::{Civil, MONTHS};
 
-use self::conf::{Expires, Flags, UserId, UserIdConf};
+use self::conf::{CookieExpires, Flags, UserId, UserIdConf};
 
 /// Characters of an identifier in base64, without padding.
 const ENCODED_BYTES: usize = 22;
@@ -47,14 +47,14 @@ static CONF: Key<Arc<UserIdConf>> = Key::new();
 /// The client's identity from its cookie.
 static IDS: Key<RefCell<Option<Ids>>> = Key::new();
 
-fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = UserIdConf::resolve(cx, chain);
     if conf.userid == UserId::Off {
         return;
     }
     parts.settings.set(&CONF, conf.clone());
     if conf.userid != UserId::Log {
-        parts.filter(Place::Fields, move |request: &mut Request, response: &mut Response| {
+        parts.filter(FilterStage::Fields, move |request: &mut Request, response: &mut Response| {
             if !request.is_nested()
                 && let Some(cookie) = cookie(request, &conf)
             {
@@ -77,14 +77,14 @@ const BUILTINS: &[Builtin] = builtins! {
     /// If set to a value other than empty or `0`, the client receives a new identifier; with
     /// `log`, the old one is logged.
     "uid_reset" => |r, out| {
-        out.extend_from_slice(&r.shared.changed("uid_reset").unwrap_or_default());
+        out.extend_from_slice(&r.shared().changed("uid_reset").unwrap_or_default());
         true
     };
 };
 
 /// The variables that `set` may change.
-const CHANGEABLE: &[Changeable] =
-    &[Changeable { name: "uid_reset", set: |r, value| r.shared.change("uid_reset", value) }];
+const CHANGEABLE: &[SettableBuiltin] =
+    &[SettableBuiltin { name: "uid_reset", set: |r, value| r.shared().change("uid_reset", value) }];
 
 /// The part of an identifier that differs between processes.
 static START: LazyLock<u32> = LazyLock::new(|| {
@@ -123,7 +123,7 @@ impl Ids {
 /// `$uid_reset`, which `map` and similar directives may also define.
 fn reset(request: &Request) -> Vec<u8> {
     let mut value = Vec::new();
-    request.current.conf.variables.append_named("uid_reset", request, &mut value);
+    request.current().conf.variables.append_named("uid_reset", request, &mut value);
     value
 }
 
@@ -138,7 +138,7 @@ fn append(request: &Request, which: fn(&Ids) -> Option<Id>, out: &mut Vec<u8>) -
 
 /// The client's identifiers; a new one is assigned if needed.
 fn ids(request: &Request, conf: &UserIdConf) -> Ids {
-    let state = request.shared.state.of(&IDS);
+    let state = request.shared().state.of(&IDS);
     let known = state.borrow().clone().filter(|ids| ids.name == conf.userid_name.0);
     let mut ids = known.unwrap_or_else(|| read(request, conf));
     if matches!(conf.userid, UserId::V1 | UserId::V2) {
@@ -229,7 +229,7 @@ fn give(request: &Request, conf: &UserIdConf, ids: &mut Ids) {
 
 /// The last four bytes of the server's address.
 fn address(request: &Request) -> u32 {
-    match request.exchange.local().inet().map(|inet| inet.ip()) {
+    match request.exchange().local().inet().map(|inet| inet.ip()) {
         Some(std::net::IpAddr::V4(ip)) => u32::from_ne_bytes(ip.octets()),
         Some(std::net::IpAddr::V6(ip)) => {
             let octets = ip.octets();
@@ -264,9 +264,9 @@ fn cookie(request: &Request, conf: &UserIdConf) -> Option<Bytes> {
         out.push(b'=');
     }
     match conf.userid_expires {
-        Expires::Off => {}
-        Expires::Max => out.extend_from_slice(b"; expires=Thu, 31-Dec-37 23:55:55 GMT"),
-        Expires::After(seconds) => {
+        CookieExpires::Off => {}
+        CookieExpires::Max => out.extend_from_slice(b"; expires=Thu, 31-Dec-37 23:55:55 GMT"),
+        CookieExpires::After(seconds) => {
             let at = nowait_runtime::clock().unix_seconds().saturating_add(seconds);
             let at = i64::try_from(at).unwrap_or(i64::MAX);
             out.extend_from_slice(b"; expires=");

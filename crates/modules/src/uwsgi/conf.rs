@@ -10,7 +10,7 @@ use nowait_backend::pass::{Pass, set_pass};
 use nowait_backend::url::Schemes;
 use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 use nowait_gateway::uwsgi::Vars;
-use nowait_http::module::Parts;
+use nowait_http::module::LocationBuilder;
 use nowait_http::slots::Key;
 use nowait_http::variables::complex::{Complex, HttpVariables};
 
@@ -129,7 +129,7 @@ pub(super) static CONF: Key<Arc<UwsgiConf>> = Key::new();
 static CACHE: Key<Arc<CacheConf>> = Key::new();
 
 /// Resolves the cache of a location.
-pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+pub(super) fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     keeping::build::<UwsgiBackendLayer, UwsgiCacheLayer>(cx, chain, parts, &CACHE);
     if let Some(cache) = parts.settings.get(&CACHE).cloned() {
         cgi::check_key(cx, "uwsgi", chain, &cache);

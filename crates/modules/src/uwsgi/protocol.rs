@@ -8,7 +8,7 @@ use nowait_backend::cgi::plain;
 use nowait_backend::conf::Backend;
 use nowait_backend::pass::{Addressed, Pass};
 use nowait_backend::response::Rewriter;
-use nowait_backend::upstream::{Codec, CodecFactory, Lane, Order};
+use nowait_backend::upstream::{Codec, CodecFactory, UpstreamRequest, UpstreamStream};
 use nowait_gateway::uwsgi::{PacketTooLarge, Vars};
 use nowait_http::log::Level;
 use nowait_http::request::{BodyLength, Request};
@@ -24,16 +24,19 @@ fn conf(request: &Request) -> Option<&UwsgiConf> {
 pub(super) struct UwsgiFactory;
 
 impl CodecFactory for UwsgiFactory {
-    fn codec(&self, _: &Request, _: Option<&Rc<Lane>>) -> Box<dyn Codec> {
-        plain::Plain::new(WAY)
+    fn codec(&self, _: &Request, _: Option<&Rc<UpstreamStream>>) -> Box<dyn Codec> {
+        plain::PlainCodec::new(WAY)
     }
 }
 
-const WAY: plain::Way =
-    plain::Way { write, backend: |request| Some(&conf(request)?.backend), upgrades: true };
+const WAY: plain::PlainProtocol = plain::PlainProtocol {
+    write,
+    backend: |request| Some(&conf(request)?.backend),
+    upgrades: true,
+};
 
 /// Appends the head of a request.
-fn write(request: &Request, order: &Order, _: u64, out: &mut Vec<u8>) -> Result<(), u16> {
+fn write(request: &Request, order: &UpstreamRequest, _: u64, out: &mut Vec<u8>) -> Result<(), u16> {
     let conf = conf(request).ok_or(500u16)?;
     let vars = Vars::begin(out);
     let passes = conf.backend.pass_request_headers;
@@ -70,7 +73,7 @@ impl Addressed for UwsgiConf {
 
     fn streams(&self, request: &Request) -> bool {
         self.backend.pass_request_body
-            && request.body_length != BodyLength::Unknown
+            && request.body_length() != BodyLength::Unknown
             && !self.pass.depends_on_content(request)
             && !self.params.depend_on_content(request)
             && !self.string.as_ref().is_some_and(|text| request.depends_on_content(text))

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -31,6 +32,15 @@ thread_local! {
         const { RefCell::new([Free::new(), Free::new(), Free::new()]) };
 }
 
+/// Bytes of large memory in use. Not per thread: what is written to a file is dropped in a pool.
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of large memory that hold received data, of all threads. For callers that receive less at a time
+/// when much is held already.
+pub fn large_bytes_in_use() -> usize {
+    IN_USE.load(Ordering::Relaxed)
+}
+
 /// Index in [`CLASSES`] of the smallest size that holds `bytes`, or of the largest size.
 fn class_of(bytes: usize) -> usize {
     CLASSES.iter().position(|size| bytes <= *size).unwrap_or(CLASSES.len() - 1)
@@ -51,6 +61,7 @@ impl LargeBuf {
         let pooled = POOL.with_borrow_mut(|pool| pool[class].take());
         let memory = pooled.unwrap_or_else(|| vec![0; CLASSES[class]].into_boxed_slice());
         debug_assert!(memory.len() >= bytes.min(LARGE_BUF_BYTES));
+        IN_USE.fetch_add(memory.len(), Ordering::Relaxed);
         LargeBuf { memory, start: 0, end: 0 }
     }
 
@@ -69,6 +80,7 @@ impl LargeBuf {
 impl Drop for LargeBuf {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
+        IN_USE.fetch_sub(memory.len(), Ordering::Relaxed);
         let class = class_of(memory.len());
         let _ = POOL.try_with(|pool| {
             pool.borrow_mut()[class].put(memory, POOL_FREE_BYTES_MAX / CLASSES[class])
@@ -101,7 +113,7 @@ pub enum ReceivedBuf {
     Lent(RecvBuf),
     /// In a large buffer.
     Large(LargeBuf),
-    /// In memory of its own: taken out of several receives.
+    /// In separate memory: assembled from several receives.
     Joined(BytesMut),
 }
 
@@ -159,7 +171,7 @@ impl ReceivedBuf {
         if self.len() <= memory / 2 { Bytes::copy_from_slice(&self) } else { self.into_bytes() }
     }
 
-    /// As [`into_bytes`](Self::into_bytes), for bytes that are passed on soon: few of them share memory with
+    /// Like [`into_bytes`](Self::into_bytes), for bytes that are passed on soon: few of them share memory with
     /// others, and may keep 1 KB in use.
     pub fn into_brief_bytes(self) -> Bytes {
         if self.len() <= COPY_BYTES_MAX { join_briefly(&[&self]) } else { self.into_bytes() }

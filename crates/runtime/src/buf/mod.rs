@@ -14,7 +14,7 @@ mod small;
 mod small_copies;
 
 pub use chain::{Chain, Chunk, FileRange};
-pub use large::{LARGE_BUF_BYTES, LargeBuf, ReceivedBuf};
+pub use large::{LARGE_BUF_BYTES, LargeBuf, ReceivedBuf, large_bytes_in_use};
 pub use small::{OUT_BUF_BYTES, OutBuf, RECV_BUF_BYTES, RecvBuf};
 pub(crate) use small::{RecvMemory, put_recv_memory, take_recv_memory};
 pub use small_copies::join_briefly;

@@ -87,7 +87,7 @@ enum Memory {
     Nothing,
     /// Lent by this thread's pool.
     Lent(RecvMemory),
-    /// Of its own: more than a receive brings at once.
+    /// Separate memory: more than one receive can bring.
     #[expect(
         clippy::box_collection,
         reason = "rare, and the buffer of each connection is to be small"
@@ -107,8 +107,8 @@ impl RecvBuf {
         RecvBuf { memory: Memory::Lent(memory), start: 0, end: len as u32 }
     }
 
-    /// A buffer with these bytes, as if they had just been received. More than fit into regular memory
-    /// ([`RECV_BUF_BYTES`]) have memory of their own: nothing is ever left out.
+    /// A buffer with these bytes, as if they had just been received. More than [`RECV_BUF_BYTES`] are
+    /// stored in separate memory, so no bytes are left out.
     ///
     /// # Panics
     /// If there are 4 GB or more.
@@ -125,7 +125,7 @@ impl RecvBuf {
         RecvBuf::filled(memory, bytes.len())
     }
 
-    /// How much memory it keeps, bytes.
+    /// Bytes of memory that it keeps.
     pub(super) fn memory_bytes(&self) -> usize {
         match &self.memory {
             Memory::Nothing => 0,
@@ -213,6 +213,17 @@ impl OutBuf {
         OutBuf { bytes: Vec::new() }
     }
 
+    /// A buffer with room for `count` bytes, which may begin with bytes of an earlier use: for those who write
+    /// over them, and then cut what they have not written. Growing it instead would fill it with zeroes first.
+    pub fn used(count: usize) -> OutBuf {
+        if count <= OUT_BUF_BYTES {
+            return OutBuf::new();
+        }
+        let pooled =
+            POOL.with_borrow_mut(|pool| pool.grown.take_if(|free| free.capacity() >= count));
+        OutBuf { bytes: pooled.unwrap_or_else(|| Vec::with_capacity(count)) }
+    }
+
     /// Makes room for `count` more bytes, from the pool if that is a lot: for a body that follows
     /// its head.
     pub fn make_room(&mut self, count: usize) {
@@ -223,6 +234,7 @@ impl OutBuf {
         let pooled =
             POOL.with_borrow_mut(|pool| pool.grown.take_if(|free| free.capacity() >= wanted));
         let mut larger = pooled.unwrap_or_else(|| Vec::with_capacity(wanted));
+        larger.clear();
         larger.extend_from_slice(&self.bytes);
         put_out_memory(std::mem::replace(&mut self.bytes, larger));
     }
@@ -235,20 +247,21 @@ fn take_out_memory() -> Vec<u8> {
     pooled.unwrap_or_else(|| Vec::with_capacity(OUT_BUF_BYTES))
 }
 
-/// Returns the memory of an output buffer to this thread's pool. Heads are never written into
-/// memory that has grown: a client that is slow to receive one would hold all of it.
+/// Returns the memory of an output buffer to this thread's pool. Grown memory is never reused for heads: a
+/// client that receives slowly would hold all of it.
 fn put_out_memory(mut bytes: Vec<u8>) {
     let capacity = bytes.capacity();
     if !(OUT_BUF_BYTES..=OUT_BUF_KEEP_BYTES).contains(&capacity) {
         return;
     }
-    bytes.clear();
     let _ = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();
-        match capacity < 2 * OUT_BUF_BYTES {
-            true => pool.out.put(bytes, POOL_FREE_MAX),
-            false => pool.grown.put(bytes, POOL_GROWN_MAX),
+        if capacity >= 2 * OUT_BUF_BYTES {
+            // With what it holds: see `OutBuf::used`.
+            return pool.grown.put(bytes, POOL_GROWN_MAX);
         }
+        bytes.clear();
+        pool.out.put(bytes, POOL_FREE_MAX)
     });
 }
 

@@ -1,4 +1,4 @@
-//! Copies of few bytes: several share one piece of memory, so that most need no allocation.
+//! Small copies: several share one block of memory, so that most need no allocation.
 
 use std::cell::RefCell;
 
@@ -26,7 +26,7 @@ pub fn join_briefly(pieces: &[&[u8]]) -> Bytes {
     let few = BLOCK.try_with(|block| {
         let mut block = block.borrow_mut();
         if block.capacity() < length {
-            // Takes the same block once nothing uses it any more.
+            // Reuses a block once it has no users.
             block.reserve(BLOCK_BYTES);
         }
         for piece in pieces {

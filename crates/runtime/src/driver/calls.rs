@@ -1,4 +1,4 @@
-//! System calls on sockets that never wait, as several drivers make them.
+//! Non-blocking system calls on sockets, shared by several drivers.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};

@@ -1,9 +1,10 @@
-//! Drivers: they turn a loop's waiting into events. All offer the same completion-style operations:
-//! an operation is polled until it is done.
+//! Drivers convert a loop's waits into events. All offer the same completion-style operations: an operation
+//! is polled until it is done.
 //!
-//! Called by `net` (operations) and by the worker (one [`turn`](Driver::turn) per loop turn). A
-//! driver never runs foreign code: it collects the wakers and leaves waking them to its caller.
+//! Called by `net` (operations) and by the worker (one [`turn`](Driver::turn) per loop turn). A driver
+//! never runs its users' code: it collects the wakers and leaves waking them to its caller.
 
+mod accept_batch;
 mod calls;
 mod epoll;
 mod options;
@@ -38,12 +39,12 @@ pub(crate) use socket::{AfterSend, DatagramAddresses, Role, SocketKey, Wait};
 /// The event mechanism requested by the configuration (`use`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requested {
-    /// Nothing: epoll. io_uring gains 5 % or more of CPU time for few kinds of requests only (bench/results), and
-    /// needs several times the memory for clients that read slowly.
+    /// Not configured: epoll. io_uring gains 5 % or more of CPU time for few kinds of requests only
+    /// (bench/results), and needs several times the memory for clients that read slowly.
     Default,
     /// `use epoll;`
     Epoll,
-    /// `use io_uring;`: epoll if the kernel lacks something that is needed.
+    /// `use io_uring;`: epoll if the kernel lacks a required feature.
     IoUring,
 }
 
@@ -119,8 +120,7 @@ impl Driver {
         }
     }
 
-    /// Begins to connect a socket that is attached next; false: the connection is not established
-    /// yet.
+    /// Starts connecting a socket that is attached next; false: the connection is not established yet.
     pub(crate) fn connect(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -174,8 +174,8 @@ impl Driver {
         }
     }
 
-    /// Ends the operations in flight on a socket that will be [`release`](Self::release)d. False if
-    /// something was received before: the next receive returns it.
+    /// Cancels the operations in flight on a socket that will be [`release`](Self::release)d. False if data
+    /// was received before, which the next receive returns.
     pub(crate) fn poll_release(
         &mut self,
         key: SocketKey,
@@ -248,8 +248,8 @@ impl Driver {
         }
     }
 
-    /// Adds a few bytes to what was reported as sent and is still under way; they stay in `chain` if
-    /// nothing is.
+    /// Appends a few bytes to a send in flight that was reported as sent. Without one, they stay in
+    /// `chain`.
     pub(crate) fn append_behind(&mut self, key: SocketKey, chain: &mut Chain) {
         match self {
             Driver::Epoll(_) | Driver::Sim(_) => {}
@@ -257,7 +257,7 @@ impl Driver {
         }
     }
 
-    /// Whether [`try_send`](Self::try_send) may send something.
+    /// Whether [`try_send`](Self::try_send) may succeed.
     pub(crate) fn sends_at_once(&self, key: SocketKey) -> bool {
         match self {
             Driver::Epoll(driver) => driver.is_writable(key),
@@ -431,6 +431,16 @@ impl Driver {
             Driver::Epoll(driver) => driver.poll_hangup(key, fd, cx),
             Driver::Uring(driver) => driver.poll_hangup(key, cx),
             Driver::Sim(driver) => driver.poll_hangup(key, cx),
+        }
+    }
+
+    /// Whether the next bytes are in the socket, where a direct call finds them: no receive that would take them
+    /// is in flight or done.
+    pub(crate) fn reads_directly(&self, key: SocketKey) -> bool {
+        match self {
+            Driver::Epoll(driver) => driver.reads_directly(key),
+            Driver::Uring(driver) => driver.reads_directly(key),
+            Driver::Sim(_) => false,
         }
     }
 

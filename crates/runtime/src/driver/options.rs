@@ -1,4 +1,4 @@
-//! Which driver a worker gets, and its settings.
+//! The choice of a worker's driver, and its settings.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl fmt::Display for DriverKind {
     }
 }
 
-/// Settings of a driver: see [`WorkerConfig`](crate::worker::WorkerConfig), which they come from.
+/// Settings of a driver, from [`WorkerConfig`](crate::worker::WorkerConfig).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DriverOptions {
     pub(crate) kind: DriverKind,

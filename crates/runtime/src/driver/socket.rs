@@ -1,4 +1,4 @@
-//! What drivers and their callers say about a socket: which one, its role, and what is waited for.
+//! Types for drivers and their callers: a socket's identity, its role, and its waits.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ pub(crate) struct SocketKey(pub(super) u32);
 pub(crate) enum Role {
     /// A connection of any origin.
     Stream,
-    /// A connection that is being established: nothing has arrived yet.
+    /// A connection that is being established: no data can have arrived yet.
     Connecting,
     /// A connection accepted by a driver of this kind, and already set up the way it needs.
     Accepted,
@@ -21,14 +21,14 @@ pub(crate) enum Role {
     Listener { shared: bool },
 }
 
-/// What follows a send.
+/// The output after a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterSend {
     /// More data, at once: the kernel may hold back a partial segment.
     AtOnce,
     /// More data, fetched when this has been sent.
     Later,
-    /// Nothing for now: the driver may report a small chain as sent when it submits it.
+    /// None for now: the driver may report a small chain as sent when it submits it.
     Nothing,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Wait {
     Read,
     /// Send, connect, writability.
     Write,
-    /// The peer is gone.
+    /// The peer has disconnected.
     Hangup,
 }
 

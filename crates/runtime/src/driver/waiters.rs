@@ -1,7 +1,8 @@
 //! The wakers of tasks that wait for a socket.
 
-use std::cell::RefCell;
 use std::task::{Context, Waker};
+
+use nowait_spare::LocalSpares;
 
 /// Stores the waker unless the same one is already there.
 pub(super) fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
@@ -26,13 +27,12 @@ struct Places {
 const SPARE_PLACES_MAX: usize = 256;
 
 thread_local! {
-    #[expect(clippy::vec_box, reason = "handed out as boxes")]
-    static SPARE_PLACES: RefCell<Vec<Box<Places>>> = const { RefCell::new(Vec::new()) };
+    static SPARE_PLACES: LocalSpares<Box<Places>> = const { LocalSpares::new(SPARE_PLACES_MAX) };
 }
 
 impl Waiters {
     fn places(&mut self) -> &mut Places {
-        self.0.get_or_insert_with(|| SPARE_PLACES.with_borrow_mut(Vec::pop).unwrap_or_default())
+        self.0.get_or_insert_with(|| LocalSpares::take_local(&SPARE_PLACES).unwrap_or_default())
     }
 
     pub(super) fn remember_write(&mut self, cx: &Context<'_>) {
@@ -41,6 +41,11 @@ impl Waiters {
 
     pub(super) fn remember_hangup(&mut self, cx: &Context<'_>) {
         remember(&mut self.places().hangup, cx);
+    }
+
+    /// Whether a task waits to send.
+    pub(super) fn await_write(&self) -> bool {
+        self.0.as_ref().is_some_and(|places| places.write.is_some())
     }
 
     pub(super) fn take_write(&mut self) -> Option<Waker> {
@@ -55,11 +60,7 @@ impl Waiters {
     pub(super) fn trim(&mut self) {
         let unused = |places: &mut Box<Places>| places.write.is_none() && places.hangup.is_none();
         if let Some(places) = self.0.take_if(unused) {
-            SPARE_PLACES.with_borrow_mut(|spare| {
-                if spare.len() < SPARE_PLACES_MAX {
-                    spare.push(places);
-                }
-            });
+            LocalSpares::keep_local(&SPARE_PLACES, places);
         }
     }
 }

@@ -13,10 +13,10 @@ use super::symlinks::open_path;
 use super::{FileKind, Io, Metadata, Name, Symlinks, names, offload};
 use crate::pool::{Class, Op};
 
-/// What to list.
+/// Options of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadDirOptions {
-    /// Maximum number of entries; the listing tells whether there were more.
+    /// Maximum number of entries; the listing records whether there were more.
     pub entries_max: usize,
     /// Look at each entry (following links): kind, size and times. Links that [`Symlinks::Inside`] forbids
     /// are left out then.
@@ -129,7 +129,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 struct OpenDirectory {
     fd: OwnedFd,
-    /// Where it is, if rules apply to the links in it.
+    /// The directory's path, if rules apply to its links.
     ruled: Option<Name>,
     /// Already read, but did not fit into the last listing.
     kept: VecDeque<RawEntry>,
@@ -178,7 +178,8 @@ impl OpenDirectory {
         }
         let mut buffer = Vec::with_capacity(BUFFER_BYTES);
         let mut dir = RawDir::new(&self.fd, buffer.spare_capacity_mut());
-        // What the kernel has handed out is taken, even if the listing is full: it won't come again.
+        // Entries already read from the kernel are kept, even if the listing is full, because they can't be
+        // read again.
         while found.len() <= max || !dir.is_buffer_empty() {
             let Some(entry) = dir.next() else { break };
             let entry = entry?;
@@ -195,7 +196,7 @@ impl OpenDirectory {
         Ok(!self.kept.is_empty())
     }
 
-    /// Metadata of what a name leads to; an error if the rules forbid to look.
+    /// Metadata of the file that a name leads to; an error if the rules for links forbid that.
     fn look(&self, found: &RawEntry) -> io::Result<Option<Metadata>> {
         let stat =
             |flags| statat(&self.fd, &found.name, flags).map(|stat| Metadata::from_stat(&stat));

@@ -178,8 +178,7 @@ impl File {
         offload(io, Class::Path, Op::Stat, self.handle.id, work).await
     }
 
-    /// Like [`metadata_now`](File::metadata_now), where that never waits; `None` on other file
-    /// systems.
+    /// Like [`metadata_now`](File::metadata_now) on file systems where that never waits; `None` on others.
     pub fn try_metadata_now(&self) -> Option<io::Result<Metadata>> {
         let stat = || Ok(Metadata::from_stat(&rustix::fs::fstat(&*self.handle)?));
         self.handle.mount.is_inline().then(stat)

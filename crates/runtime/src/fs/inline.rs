@@ -1,4 +1,4 @@
-//! Looking up names on the loop: only from memory, and only where that is known not to wait.
+//! Looks up names on the loop: only in memory, and only where that is known not to wait.
 //!
 //! `openat2(RESOLVE_CACHED)` covers the path walk, but not the file system's own open operation,
 //! which waits for a server on network and user-space file systems. So the path must be known to
@@ -75,7 +75,7 @@ pub(super) fn lookup(
         {
             None
         }
-        // A link with an unknown target: the pool learns it.
+        // A link with an unknown target is resolved in the pool.
         Err(Errno::LOOP) if symlinks == Symlinks::Follow => None,
         Err(Errno::NOSYS | Errno::TOOBIG | Errno::INVAL) => {
             // EINVAL also means a path with a NUL byte: the pool will report that again.
@@ -148,7 +148,7 @@ fn examine(
     place: &'static Mount,
     flags: OFlags,
 ) -> Option<io::Result<InlineOpen>> {
-    // On an unexpected file system this may wait; see the gap described above.
+    // On an unexpected file system, this call may wait; see the gap described above.
     let metadata = match fstat(&fd) {
         Ok(stat) => Metadata::from_stat(&stat),
         Err(error) => return Some(Err(error.into())),
@@ -163,7 +163,7 @@ fn examine(
     match mounts::find(metadata.dev) {
         Some(mount) if mount.is_inline() => Some(Ok((fd, metadata, mount))),
         mount => {
-            // The knowledge about the directory may be wrong as well: the pool looks again.
+            // The knowledge about the directory may be wrong as well: the pool looks it up again.
             places::forget_dir(places::parent(path));
             if let Some(mount) = mount {
                 places::learn_name(path, mount);
@@ -173,7 +173,7 @@ fn examine(
     }
 }
 
-/// Learns from opening `path` as `fd`; returns its file system. May wait.
+/// Records the file system of the opened `path` (`fd`), and returns it. May wait.
 pub(super) fn learn(path: &[u8], fd: BorrowedFd<'_>, metadata: &Metadata) -> &'static Mount {
     let mount = mounts::of(fd, metadata.dev);
     learn_dir_of(path);
@@ -192,8 +192,7 @@ pub(super) fn learn(path: &[u8], fd: BorrowedFd<'_>, metadata: &Metadata) -> &'s
     mount
 }
 
-/// Learns the file system of the directory of `path`, even when the name itself is missing. May
-/// wait.
+/// Records the file system of the directory of `path`, even if the name itself is missing. May wait.
 pub(super) fn learn_dir_of(path: &[u8]) {
     let dir = places::parent(path);
     if places::place_of_dir(dir).is_some_and(|(_, is_sure)| is_sure) {

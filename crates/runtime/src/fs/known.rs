@@ -1,6 +1,6 @@
 //! Knowledge about files: where contents may be read inline.
 //!
-//! In tables that forget ([`AtomicTable`]), which costs a trip to the pool:
+//! Kept in lossy tables ([`AtomicSet`], [`AtomicTable`]); a lost entry costs a trip to the pool:
 //!
 //! * files whose extent map was loaded ([`is_touched`]). An inode that leaves memory takes its names
 //!   along, so that the next open goes to the pool and touches it again.
@@ -10,13 +10,13 @@
 
 use super::Metadata;
 use crate::mounts;
-use crate::table::{self, AtomicTable};
+use crate::table::{self, AtomicSet, AtomicTable};
 
-/// Entries for touched files: two megabytes at most.
-const TOUCHED: usize = 1 << 18;
+/// Entries for touched files: four megabytes at most.
+const TOUCHED: usize = 1 << 20;
 
-/// Entries for pieces in use: four megabytes at most, for 32 GB of hot data.
-const PIECES: usize = 1 << 19;
+/// Entries for pieces in use: eight megabytes at most, for 64 GB of hot data, or a million small files.
+const PIECES: usize = 1 << 20;
 
 /// Size of a piece in bytes.
 pub(super) const PIECE_BYTES: u64 = 64 * 1024;
@@ -28,7 +28,7 @@ const TICK_MS: u64 = 125;
 /// Number of ticks per second.
 pub(super) const TICKS_PER_SECOND: u16 = (1000 / TICK_MS) as u16;
 
-static TOUCHED_TABLE: AtomicTable<TOUCHED> = AtomicTable::new();
+static TOUCHED_SET: AtomicSet<TOUCHED> = AtomicSet::new();
 static PIECES_TABLE: AtomicTable<PIECES> = AtomicTable::new();
 
 /// Identifies a path in the accounts of pools: never 0.
@@ -43,11 +43,11 @@ pub(super) fn file_id(metadata: &Metadata) -> u64 {
 
 /// Whether the extent map of the file was loaded.
 pub(super) fn is_touched(file: u64) -> bool {
-    TOUCHED_TABLE.find(file).is_some()
+    TOUCHED_SET.contains(file)
 }
 
 pub(super) fn learn_touched(file: u64) {
-    TOUCHED_TABLE.set(file, 1);
+    TOUCHED_SET.insert(file);
 }
 
 /// The finisher of SplitMix64: spreads the pieces of a file, whose id is random already.
@@ -78,7 +78,7 @@ impl Tick {
     }
 }
 
-/// When and how a piece was last used.
+/// The last use of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LastUse {
     at: Tick,

@@ -1,4 +1,4 @@
-//! What a file system says about a file.
+//! The metadata of a file.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -56,7 +56,7 @@ pub struct Metadata {
     pub blocks: u64,
 }
 
-/// A state of a file: as long as it has the same one, it has the same content.
+/// A state of a file. Equal states imply equal content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     file: (u64, u64),
@@ -70,7 +70,7 @@ const UNSETTLED: Duration = Duration::from_secs(1);
 
 impl Metadata {
     /// The state of the file; `None`: it has changed so recently that another change might leave the same
-    /// one. To be taken before the content is read: then a change in between is noticed next time.
+    /// state. Must be taken before the content is read, so that a change in between is detected next time.
     pub fn stamp(&self) -> Option<Stamp> {
         let settled = SystemTime::now().checked_sub(UNSETTLED)?;
         let settled = settled.duration_since(UNIX_EPOCH).ok()?.as_secs();

@@ -46,7 +46,7 @@ pub use inline::is_supported as opens_inline;
 pub use metadata::{FileKind, Metadata, Stamp};
 pub use names::{ATTRIBUTE_BYTES_MAX, Name};
 pub use open::{
-    OpenOptions, PREFETCH_MAX, open, open_in_pool, read, stat, stat_only, try_open, try_stat,
+    OpenOptions, PREFETCH_MAX, open, open_for, read, stat, stat_only, try_open, try_stat,
 };
 pub use send::{STEP_BYTES_MAX, SendSteps, Sent};
 pub(crate) use splice::Claim;
@@ -60,7 +60,7 @@ use rustix::fs::{AtFlags, CWD, Mode};
 
 use crate::pool::{Class, Op, Owner, Pool};
 
-/// How files of a location are read (directive `aio`).
+/// The mode of reading a location's files (directive `aio`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aio {
     /// No pool was configured: cold data is read by the `default` one.
@@ -133,7 +133,7 @@ where
     T: Send + 'static,
 {
     if io.aio == Aio::Blocking {
-        // It may change what was looked up before in this turn.
+        // The work may invalidate look-ups of this turn.
         crate::receive_epoch::add();
         return crate::guard::exempt(work);
     }

@@ -1,5 +1,6 @@
-//! Changing names: every path is resolved under the rules of `disable_symlinks`, and the call is made on
-//! its last component in the directory that was found. The last component itself is never followed.
+//! Operations that change names: every path is resolved under the rules of `disable_symlinks`, and the call
+//! is made on its last component in the directory that was found. The last component itself is never
+//! followed.
 
 use std::ffi::CStr;
 use std::io::{self, ErrorKind::NotADirectory, ErrorKind::NotFound};
@@ -57,8 +58,8 @@ impl Name {
         offload(io, Class::Path, Op::Stat, self.id(), work).await
     }
 
-    /// The path without links on the way, where it exists; of a link to a directory that of its target, if
-    /// `follow`, otherwise its own. Two names of a file in linked directories have the same one.
+    /// The path without links on the way, if it exists. If the file itself is a link to a directory,
+    /// `follow` gives the path of its target. Two names of a file in linked directories have the same path.
     ///
     /// # Errors
     /// Those of openat2(2); of readlinkat(2) where /proc is missing.
@@ -93,7 +94,7 @@ impl Name {
         offload(io, Class::Path, Op::Stat, self.id(), work).await
     }
 
-    /// Whether the directory with this metadata is on the way to the name, no matter what links lead there.
+    /// Whether the directory with this metadata is on the way to the name, through any links.
     ///
     /// # Errors
     /// Those of openat2(2) and fstat(2).
@@ -173,7 +174,7 @@ impl Name {
             let ends = name.path.iter().enumerate();
             for (end, _) in ends.filter(|(at, byte)| **byte == b'/' && *at > 0) {
                 let part = Name { path: name.path[..end].to_vec(), symlinks: name.symlinks };
-                // A part that is no name by itself, such as a dot, exists.
+                // A component that is not a name, such as a dot, exists.
                 let Ok((dir, last)) = part.split() else { continue };
                 match rustix::fs::mkdirat(&dir, last, mode) {
                     Ok(()) | Err(Errno::EXIST) => {}

@@ -16,7 +16,7 @@ use super::{Aio, File, Io, Metadata, Symlinks, inline, known, offload, owner, re
 use crate::mounts;
 use crate::pool::{Class, Op, Pool};
 
-/// How a file is opened for reading.
+/// Options for opening a file for reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     pub symlinks: Symlinks,
@@ -33,7 +33,7 @@ pub const PREFETCH_MAX: usize = 64 * 1024;
 const FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
-/// Flags of a metadata lookup: nothing is opened, no permission on the file itself is needed.
+/// Flags of a metadata look-up, which needs no permission on the file itself.
 const STAT_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// Minimum alignment of direct reads: disks with 4 KB sectors refuse 512, and a larger alignment is
@@ -47,9 +47,26 @@ const DIRECT_ALIGNMENT_MIN: u32 = 4096;
 /// Those of openat2(2); EINVAL for a path with a NUL byte; ELOOP for links that
 /// [`OpenOptions::symlinks`] forbids.
 pub async fn open(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<File> {
+    open_for(io, io.client, path, options).await
+}
+
+/// Opens a file on behalf of `client`, which has its share of the pool.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_for(
+    io: &Io,
+    client: u64,
+    path: &[u8],
+    options: &OpenOptions,
+) -> io::Result<File> {
     match try_open(io, path, options) {
         Some(result) => result,
-        None => open_in_pool(io, path, options).await,
+        // Boxed: most files don't need it.
+        None => {
+            let open = async { open_in_pool(&io.for_client(client), path, options).await };
+            Box::pin(open).await
+        }
     }
 }
 
@@ -57,8 +74,8 @@ pub async fn open(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<Fil
 /// inline again.
 ///
 /// # Errors
-/// As [`open`].
-pub async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<File> {
+/// Like [`open`].
+pub(super) async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<File> {
     let key = LookupKey { path, symlinks: options.symlinks, settings: OpenSettings::of(io) };
     let id = known::path_id(path);
     let open = {
@@ -74,12 +91,12 @@ pub async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) -> io::Re
     }
     match io.pool.starts_at_once(owner(io, id)) {
         true => shared_lookups::lead(key, options.prefetch, open).await,
-        // Nothing waits for another client's turn.
+        // No task waits for another client.
         false => open.await,
     }
 }
 
-/// Opens like [`open`] if that needs no disk; `None`: [`open_in_pool`] has to be called.
+/// Opens like [`open`] if that needs no disk; `None`: it needs the pool.
 pub fn try_open(io: &Io, path: &[u8], options: &OpenOptions) -> Option<io::Result<File>> {
     if io.opens_inline() {
         let open = || open_waiting(io.pool.clone(), path, options, OpenSettings::of(io));
@@ -116,11 +133,10 @@ pub async fn stat(io: &Io, path: &[u8], symlinks: Symlinks) -> io::Result<Metada
     stat_and_keep(io, path, symlinks, io.resident).await
 }
 
-/// Like [`stat`], for a file whose content is kept nowhere else, or never: only its metadata may become
-/// resident.
+/// Like [`stat`], but only the metadata may become resident, never the content.
 ///
 /// # Errors
-/// As [`stat`].
+/// Like [`stat`].
 pub async fn stat_only(io: &Io, path: &[u8], symlinks: Symlinks) -> io::Result<Metadata> {
     stat_and_keep(io, path, symlinks, 0).await
 }
@@ -230,7 +246,7 @@ fn open_waiting(
     mounts::count(&mount.counters().open_pool);
     let direct = set_direct(fd.as_fd(), &metadata, settings);
     if settings.read_ahead > 0 && metadata.is_file() && metadata.size > settings.read_ahead {
-        // As in nginx on Linux, where the kernel chooses the amount.
+        // Like nginx on Linux, where the kernel chooses the amount.
         let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Sequential);
     }
     let handle = FileHandle::new(fd, metadata, mount, direct, pool);

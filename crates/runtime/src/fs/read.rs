@@ -14,7 +14,7 @@ use crate::pool::{Class, Op, World};
 
 /// Result of an inline attempt.
 enum ReadAttempt {
-    /// Everything available.
+    /// All available bytes.
     Whole(usize),
     /// Only this many bytes, which are in the buffer; the rest needs the disk.
     Part(usize),

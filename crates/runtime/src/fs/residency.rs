@@ -85,7 +85,7 @@ pub(super) fn known_resident(handle: &FileHandle, offset: u64, len: usize) -> io
         None => None,
     };
     let resident = match exact {
-        // Pages may still be in flight only if something was read lately.
+        // Pages may still be in flight only after recent reads.
         Some(exact) if exact == 0 || !handle.mount.read_lately() => exact,
         Some(exact) => by_samples(handle, offset, exact)?,
         None => by_samples(handle, offset, used_len(handle, offset, len, idle_max(handle)))?,
@@ -93,7 +93,7 @@ pub(super) fn known_resident(handle: &FileHandle, offset: u64, len: usize) -> io
     Ok(usize::try_from(resident).unwrap_or(usize::MAX))
 }
 
-/// How long a piece may have been idle and still be worth an attempt.
+/// The maximum idle time of a piece that is worth an attempt.
 fn idle_max(handle: &FileHandle) -> u16 {
     if handle.mount.is_missing() { FRESH } else { KEPT }
 }

@@ -39,8 +39,8 @@ pub enum Sent {
     Ended,
 }
 
-/// State shared by the inline steps of one send, so that none rechecks what was found in memory a
-/// moment ago. One value may be used for any files and ranges.
+/// State shared by the inline steps of one send, so that data just found in memory is not checked again. A
+/// value may be used for any files and ranges.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SendSteps {
     /// The file, and up to where it was sent.

@@ -1,6 +1,6 @@
-//! Look-ups that requests share: everything that a loop had received before one began may be answered by it, if
-//! nothing has been received since. So requests of one turn for a file that is not resident share its
-//! open, its metadata and, if it is small, its content.
+//! Look-ups shared by requests: a look-up may answer all requests that the loop had received before it began,
+//! if no data has been received since. So requests of one turn for a file that is not resident share its open,
+//! its metadata and, if it is small, its content.
 //!
 //! Kept per loop while [`receive_epoch::count`] stays the same, and until the loop waits for events: no
 //! descriptor is open for longer. Bounded: [`KEPT_MAX`] look-ups.
@@ -21,7 +21,7 @@ use crate::pool::PoolError;
 use crate::receive_epoch;
 use crate::time::turn;
 
-/// Most look-ups of a turn that are kept.
+/// Maximum number of look-ups of a turn that are kept.
 const KEPT_MAX: usize = 16;
 
 /// Largest content that is kept, in bytes.
@@ -33,7 +33,7 @@ thread_local! {
     static IS_EMPTY: Cell<bool> = const { Cell::new(true) };
 }
 
-/// What a look-up is about.
+/// The subject of a look-up.
 #[derive(Clone, Copy)]
 pub(super) struct LookupKey<'a> {
     pub(super) path: &'a [u8],
@@ -55,7 +55,7 @@ struct SharedLookup {
     found: Option<SharedResult>,
 }
 
-/// The look-ups of a turn: those before `len`. The others lend their memory.
+/// The look-ups of a turn: those before `len`. Further ones are unused memory.
 struct TurnLookups {
     received: u64,
     len: usize,
@@ -99,12 +99,12 @@ impl TurnLookups {
     }
 }
 
-/// Forgets all look-ups: something may have changed, or the loop waits for events.
+/// Drops all look-ups: files may have changed, or the loop waits for events.
 pub(crate) fn clear() {
     if IS_EMPTY.get() {
         return;
     }
-    // Each may close a file, while nothing is borrowed.
+    // Dropping may close a file, so no borrow may be active.
     while let Some(found) = LOOK_UPS.with_borrow_mut(TurnLookups::take_one) {
         drop(found);
     }
@@ -192,7 +192,8 @@ fn of_same<R>(of: &File, mut then: impl FnMut(&mut File) -> Option<R>) -> Option
     })
 }
 
-/// What another request of this turn opens in a pool; `None`: none does, or it was given up.
+/// The file that another request of this turn opens in a pool; `None` if there is none, or it was
+/// cancelled.
 pub(super) async fn join(key: LookupKey<'_>, prefetch: usize) -> Option<io::Result<File>> {
     opening(key, prefetch)?.result().await
 }
@@ -288,7 +289,8 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::fs::{Aio, Io, OpenOptions, open_in_pool, try_open, try_stat};
+    use crate::fs::open::open_in_pool;
+    use crate::fs::{Aio, Io, OpenOptions, try_open, try_stat};
     use crate::pool::tests::block_on;
     use crate::pool::{Pool, PoolConfig};
 
@@ -344,7 +346,7 @@ mod tests {
             let second = open();
             assert!(second.is_same(&first));
             assert_eq!(read(&second), b"old");
-            // What the second one read is kept for the third.
+            // The content read for the second request is kept for the third.
             assert!(second.head.is_empty() && content(&first).is_some());
             std::fs::write(place.0.join("new"), "newer").unwrap();
             std::fs::rename(place.0.join("new"), place.0.join("file")).unwrap();
@@ -457,7 +459,7 @@ mod tests {
             let (mut lead, mut second, mut third) = (join(), join(), join());
             assert!(waits(&mut lead) && waits(&mut second) && waits(&mut third));
             drop(lead);
-            // Now each is on its own, and nothing waits for the wrong one for ever.
+            // Now the requests are independent, and none waits for the wrong one.
             assert!(waits(&mut second) && waits(&mut third));
             drop(second);
             fails.set(true);

@@ -31,12 +31,12 @@ const GIVEN_UP: u8 = 2;
 pub(crate) struct Claim(Arc<AtomicU8>);
 
 impl Claim {
-    /// The thread has finished reading and is about to send; false: the operation was given up.
+    /// The thread has finished reading and is about to send; false: the operation was cancelled.
     fn begin(&self) -> bool {
         self.change(SENDING)
     }
 
-    /// Revokes the right: nothing has been sent, and nothing will be. False: sending has begun.
+    /// Cancels the operation: no data has been or will be sent. False: sending has begun.
     pub(crate) fn give_up(&self) -> bool {
         self.change(GIVEN_UP)
     }
@@ -47,8 +47,8 @@ impl Claim {
 }
 
 impl File {
-    /// Like [`send_in_pool`](File::send_in_pool), but `claim` can be given up during the read: then
-    /// nothing was sent, and the connection is unchanged.
+    /// Like [`send_in_pool`](File::send_in_pool), but `claim` can be cancelled during the read: then no
+    /// data was sent, and the connection is unchanged.
     ///
     /// # Errors
     /// Those of splice(2); of the pool.

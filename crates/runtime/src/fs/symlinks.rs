@@ -1,4 +1,4 @@
-//! Opening a path that may lead through symbolic links only as far as `disable_symlinks` allows.
+//! Opens a path through symbolic links as far as `disable_symlinks` allows.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::{FileKind, Metadata};
 
-/// Which symbolic links a path may lead through (directive `disable_symlinks`). `from` is the
-/// length of the trusted part of the path: links in it are followed.
+/// The symbolic links that a path may lead through (directive `disable_symlinks`). `from` is the length of
+/// the trusted part of the path: links in it are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Symlinks {
     #[default]
@@ -118,8 +118,8 @@ fn open_owned_links(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Resu
     Ok(current)
 }
 
-/// Opens what `path` leads to, if that is below `dir`. RESOLVE_BENEATH alone would refuse every absolute
-/// link, and follow those to hidden names.
+/// Opens the target of `path` if it is below `dir`. RESOLVE_BENEATH alone would refuse every absolute link,
+/// and follow those to hidden names.
 fn open_inside(
     dir: BorrowedFd<'_>,
     path: &[u8],
@@ -130,7 +130,7 @@ fn open_inside(
         Err(Errno::LOOP) => {}
         result => return Ok(result?),
     }
-    // With O_PATH, nothing outside is opened: that might have effects.
+    // O_PATH avoids opening files outside, which might have effects.
     let target = rustix::fs::openat(dir, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let (top, real) = (real_path(dir)?, real_path(target.as_fd())?);
     let top = top.strip_suffix(b"/").unwrap_or(&top);
@@ -143,7 +143,7 @@ fn open_inside(
     if !hidden && below.split(|byte| *byte == b'/').any(is_hidden) {
         return Err(Errno::LOOP.into());
     }
-    // By the path that was checked, without links: what is moved meanwhile is not found.
+    // By the checked path, without links: a file moved meanwhile is not found.
     let flags = if path.last() == Some(&b'/') { flags | OFlags::DIRECTORY } else { flags };
     Ok(open_without_links(dir, below, flags)?)
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use super::open::open_in_pool;
 use super::*;
 use crate::pool::PoolConfig;
 use crate::pool::tests::block_on;

@@ -17,13 +17,13 @@ use super::symlinks::open_path;
 use super::{FileKind, Io, Metadata, Name, offload};
 use crate::pool::{Class, Op, Pool};
 
-/// Most levels of directories in a tree: each takes up to two descriptors while it is walked.
+/// Maximum number of levels of directories in a tree: each takes up to two descriptors while it is walked.
 pub const TREE_DEPTH_MAX: usize = 128;
 
-/// Most names of a tree that are handled in one trip to the pool.
+/// Maximum number of names of a tree that are handled in one trip to the pool.
 const STEP_NAMES: usize = 128;
 
-/// Most bytes that are copied in one trip to the pool.
+/// Maximum number of bytes that are copied in one trip to the pool.
 const STEP_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A call that failed for a name of a tree. The walk goes on.
@@ -35,7 +35,7 @@ pub struct TreeFailure {
     pub error: io::Error,
 }
 
-/// What a step has led to.
+/// The result of a step.
 #[derive(Debug, Default)]
 pub struct TreeStep {
     /// At most a few for each name.
@@ -44,7 +44,7 @@ pub struct TreeStep {
     pub done: bool,
 }
 
-/// What copies keep besides contents.
+/// Attributes that copies keep besides contents.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CopyOptions {
     /// Permission bits of the copy; none: those of the original. The process's umask applies.
@@ -61,13 +61,13 @@ pub struct Tree {
     walk: Arc<Mutex<TreeWalk>>,
     op: Op,
     id: u64,
-    /// Where it is closed.
+    /// The pool that closes it.
     pool: Pool,
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // Of a tree that is not finished files are open, and closing them may take long.
+        // An unfinished tree has open files, and closing them may take long.
         if let Some(walk) = Arc::get_mut(&mut self.walk) {
             let walk = walk.get_mut().unwrap_or_else(PoisonError::into_inner);
             let open = (std::mem::take(&mut walk.levels), walk.file.take());
@@ -79,7 +79,7 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    /// Begins to remove a directory and everything in it.
+    /// Begins to remove a directory with its contents.
     ///
     /// # Errors
     /// Those of openat(2): nothing was removed.
@@ -172,7 +172,7 @@ struct Level {
     pass: Pass,
 }
 
-/// What reading a directory that is removed has led to so far.
+/// The state of removing a directory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pass {
     removed: bool,
@@ -257,7 +257,7 @@ impl TreeWalk {
     fn discard(&self, path: &[u8]) {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if let Some(to) = self.levels.last().and_then(|level| level.to.as_ref()) {
-            // Nothing more can be done if this fails, too.
+            // A second failure is ignored.
             let _ = rustix::fs::unlinkat(to, name, AtFlags::empty());
         }
     }
@@ -420,7 +420,7 @@ struct Transfer {
     to: std::fs::File,
     left: u64,
     modified: i64,
-    /// That of the copy.
+    /// The position in the copy.
     path: Vec<u8>,
 }
 
@@ -499,7 +499,7 @@ pub async fn copy_file(
         let work = move || {
             let mut bytes = STEP_BYTES;
             let advanced = copying.map(|mut copying| {
-                // What is finished is closed here: that may wait.
+                // Finished files are closed here, because closing may wait.
                 copying.advance(&mut bytes).map(|done| (!done).then_some(copying))
             });
             Ok(advanced.unwrap_or(Ok(None)))
@@ -514,7 +514,7 @@ pub async fn copy_file(
             Ok(Err((call, error))) => TreeFailure { call, path: to.path.clone(), error },
             Err(failure) => failure,
         };
-        // Nothing more can be done if this fails, too.
+        // A second failure is ignored.
         let _ = to.remove(io).await;
         return Err(failure);
     }

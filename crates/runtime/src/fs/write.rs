@@ -1,7 +1,7 @@
 //! Creating and writing files: always in the pool, since writing may wait for blocks, for the journal
 //! or for memory.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{File, Io, Metadata, known, offload};
 use crate::mounts;
 use crate::pool::{Class, Op, Pool};
 
-/// How a file is created.
+/// Options for creating a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateOptions {
     /// Permission bits, before the process's umask.
@@ -33,6 +33,9 @@ impl Default for CreateOptions {
         CreateOptions { mode: 0o600, exclusive: true, truncate: false, append: false }
     }
 }
+
+/// Most chunks of one pwritev(2): `IOV_MAX`.
+const SLICES_MAX: usize = 1024;
 
 /// A published file up to this size was written a moment ago: its pages are in memory.
 const JUST_WRITTEN_BYTES_MAX: u64 = 1024 * 1024;
@@ -193,7 +196,7 @@ pub async fn put(
             .and_then(|()| rename_into(&temp, &to, modes.dir))
             .and_then(|()| learn_published(&handle));
         if written.is_err() {
-            // Nothing more can be done about a failure here.
+            // A failure here is ignored.
             let _ = rustix::fs::unlink(&temp);
         }
         written
@@ -205,7 +208,7 @@ pub async fn put(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patched {
     Done,
-    /// The name leads to a different file, or to none: nothing was written.
+    /// The name leads to a different file, or to none; no data was written.
     Replaced,
 }
 
@@ -234,7 +237,7 @@ pub async fn patch(
         if (found.dev, found.ino) != expected {
             return Ok(Patched::Replaced);
         }
-        write_all(&fd, offset, &bytes)?;
+        write_all(&fd, offset, &[bytes])?;
         Ok(Patched::Done)
     };
     offload(io, Class::Bulk, Op::Write, id, work).await
@@ -302,25 +305,27 @@ fn open_new(path: &[u8], options: CreateOptions, pool: Pool) -> io::Result<FileH
 }
 
 fn write_chunks(handle: &FileHandle, begin: u64, chunks: &[Bytes]) -> io::Result<()> {
-    let mut offset = begin;
-    for chunk in chunks {
-        write_all(handle, offset, chunk)?;
-        offset += chunk.len() as u64;
-    }
-    handle.wrote(begin, offset);
+    let end = write_all(handle, begin, chunks)?;
+    handle.wrote(begin, end);
     Ok(())
 }
 
-fn write_all(file: impl AsFd, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let count = match rustix::io::pwrite(&file, bytes, offset) {
+/// Writes all chunks from `offset` on. Returns where they end.
+fn write_all(file: impl AsFd, mut offset: u64, chunks: &[Bytes]) -> io::Result<u64> {
+    let chunks = chunks.iter().filter(|chunk| !chunk.is_empty());
+    let mut slices: Vec<IoSlice<'_>> = chunks.map(|chunk| IoSlice::new(chunk)).collect();
+    let mut rest = &mut slices[..];
+    while !rest.is_empty() {
+        let batch = &rest[..rest.len().min(SLICES_MAX)];
+        match rustix::io::pwritev(&file, batch, offset) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
-            Ok(count) => count,
-            Err(rustix::io::Errno::INTR) => continue,
+            Ok(count) => {
+                offset += count as u64;
+                IoSlice::advance_slices(&mut rest, count);
+            }
+            Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
-        };
-        offset += count as u64;
-        bytes = &bytes[count..];
+        }
     }
-    Ok(())
+    Ok(offset)
 }

@@ -1,4 +1,4 @@
-//! File systems: which calls may be tried inline on each, and counters of the outcome.
+//! File systems: the calls that may be tried inline on each, and counters of the results.
 //!
 //! A file system is identified by its device number and examined once, in a pool (statfs(2) itself
 //! may wait). The decision is made by type, from measurements; types that are not on the list
@@ -41,8 +41,8 @@ pub enum FsType {
     /// Memory: tmpfs, ramfs.
     Tmpfs,
     Overlay,
-    /// Everything else, mainly network and user-space file systems. Calls on them wait for remote
-    /// servers or other processes, RESOLVE_CACHED or not.
+    /// All others, mainly network and user-space file systems. Calls on them wait for remote servers or
+    /// other processes, RESOLVE_CACHED or not.
     Other,
 }
 

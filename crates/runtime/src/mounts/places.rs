@@ -1,8 +1,8 @@
-//! Which file system a name leads to: where it may be looked up inline.
+//! The file system of a name, which determines whether it may be looked up inline.
 //!
 //! Directories (by the text of their path) and symbolic links → the file system they are on
-//! ([`place_of_dir`]), in a table that forgets. A name is looked up inline only in a directory that
-//! is known to be on a file system where this cannot wait. A pool thread learns it by looking at the
+//! ([`place_of_dir`]), in a lossy table. A name is looked up inline only in a directory that is
+//! known to be on a file system where this cannot wait. A pool thread learns it by looking at the
 //! directory itself.
 //!
 //! Called by: [`crate::fs`]. Never: allocates, waits.
@@ -84,7 +84,7 @@ pub(crate) fn learn_name(path: &[u8], mount: &Mount) {
 
 /// After a mount or unmount: all places are in doubt until they are confirmed.
 pub(super) fn doubt() {
-    // Only one thread does this. An age is reused only after all its entries were forgotten.
+    // Only one thread calls this. An age is reused only after all its entries were dropped.
     let age = (AGE.load(Relaxed) + 1) % AGES;
     if age == 0 {
         PLACES_TABLE.clear();

@@ -26,7 +26,7 @@ const STACK_BYTES: usize = 64 * 1024;
 struct MountList {
     /// By device number.
     list: HashMap<u64, FsType>,
-    /// No btrfs was unmounted since the last look.
+    /// No btrfs was unmounted since the last check.
     has_all_btrfs: bool,
 }
 

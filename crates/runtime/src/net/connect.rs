@@ -10,7 +10,7 @@ use super::{Address, Stream};
 use crate::driver::Role;
 use crate::local;
 
-/// How to connect.
+/// Options for connecting.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions<'a> {
     /// Maximum time until the connection is established.
@@ -44,7 +44,7 @@ impl ConnectOptions<'_> {
     }
 }
 
-/// Why connecting failed. Each variant names the failed call, for logs.
+/// The reason why connecting failed. Each variant names the failed call, for logs.
 #[derive(Debug)]
 pub enum ConnectError {
     /// `socket()`: descriptors or memory have run out.
@@ -55,7 +55,7 @@ pub enum ConnectError {
     Bind(io::Error),
     /// `connect()`, at once or later.
     Connect(io::Error),
-    /// It took longer than the timeout.
+    /// The timeout has expired.
     TimedOut,
 }
 

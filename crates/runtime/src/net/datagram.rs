@@ -62,7 +62,7 @@ impl Datagram {
     /// A socket connected to this peer, from an unpredictable port.
     ///
     /// # Errors
-    /// As [`bind`](Datagram::bind); when there is no route to the peer.
+    /// Like [`bind`](Datagram::bind); when there is no route to the peer.
     pub fn connect(peer: SocketAddr) -> io::Result<Datagram> {
         let any = match peer {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -127,7 +127,7 @@ impl Datagram {
     /// Receives a datagram from any sender, and returns the sender's address.
     ///
     /// # Errors
-    /// As [`recv`](Datagram::recv).
+    /// Like [`recv`](Datagram::recv).
     pub async fn recv_from(&self, timeout: Duration) -> io::Result<(RecvBuf, SocketAddr)> {
         let (data, from) = self.receive(timeout).await?;
         Ok((data, from.ok_or(io::ErrorKind::InvalidData)?))
@@ -174,7 +174,7 @@ impl Datagram {
     /// Sends a datagram to this address.
     ///
     /// # Errors
-    /// As [`send`](Datagram::send).
+    /// Like [`send`](Datagram::send).
     pub async fn send_to(&self, data: &[u8], to: SocketAddr) -> io::Result<()> {
         self.transmit(data, DatagramAddresses { to: Some(to), local: None }).await
     }
@@ -183,7 +183,7 @@ impl Datagram {
     /// if the socket's buffer has room. Returns false if it has none.
     ///
     /// # Errors
-    /// As [`send`](Datagram::send).
+    /// Like [`send`](Datagram::send).
     pub fn try_send_from(
         &self,
         data: &[u8],

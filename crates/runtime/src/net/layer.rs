@@ -1,4 +1,4 @@
-//! What may stand between a connection's user and its socket, such as TLS.
+//! A layer between a connection's user and its socket, such as TLS.
 //!
 //! The runtime knows only the interface, [`Layer`]. A connection gets its layer by
 //! [`Stream::set_layer`] when a handshake has been made on it, and is used as before: its operations
@@ -40,7 +40,7 @@ const PARTS_MAX: usize = 32;
 /// Bytes copied to complete a record: the size of the largest, about.
 const COMPLETE_BYTES: usize = 17 * 1024;
 
-/// What a layer adds to [`SEAL_BYTES_MAX`], about.
+/// The approximate overhead of a layer for [`SEAL_BYTES_MAX`].
 const OVERHEAD_BYTES: usize = 512;
 
 /// The result of [`Layer::open`].
@@ -71,23 +71,24 @@ pub trait Layer: Send {
         output: &mut Vec<u8>,
     ) -> io::Result<OpenProgress>;
 
-    /// Appends all of `plain`, sealed, to `output`.
+    /// Writes all of `plain`, sealed, at `at`: over what stands there, and beyond the end of `output`. Returns
+    /// where it ends.
     ///
     /// # Errors
     /// The layer has failed, or this side has ended.
-    fn seal(&mut self, plain: &[&[u8]], output: &mut Vec<u8>) -> io::Result<()>;
+    fn seal(&mut self, plain: &[&[u8]], output: &mut Vec<u8>, at: usize) -> io::Result<usize>;
 
-    /// Appends the end of this side to `output`; nothing if it has ended, or failed.
+    /// Appends the end of this side to `output`, unless it has ended or failed.
     fn end(&mut self, output: &mut Vec<u8>);
 
-    /// From which length of a file range on the kernel should seal; zero: as soon as anything is
-    /// sent. `None`: never.
+    /// The length of a file range from which on the kernel should seal; zero: from the first send on.
+    /// `None`: never.
     fn offloads_from(&self) -> Option<u64> {
         None
     }
 
-    /// Has the kernel seal all that is sent from here on. Everything that was sealed before is in the
-    /// socket's queue. False: not this time; [`seal`](Self::seal) goes on.
+    /// Lets the kernel seal all further output. Output sealed before is in the socket's queue. False: not
+    /// this time; [`seal`](Self::seal) continues.
     ///
     /// # Errors
     /// The layer has failed.
@@ -108,7 +109,7 @@ pub trait Layer: Send {
     /// because of it is appended to `output`.
     ///
     /// # Errors
-    /// Nothing more may be sent.
+    /// No further sends are possible.
     fn sent(&mut self, _bytes: u64, _output: &mut Vec<u8>) -> io::Result<()> {
         Ok(())
     }
@@ -126,11 +127,11 @@ pub struct DetachedLayer {
 }
 
 impl DetachedLayer {
-    /// Ends this side on a socket that nothing will use any more, if the socket takes it at once.
+    /// Ends this side on a socket that is about to be closed, if the socket accepts that at once.
     pub fn end(mut self, socket: BorrowedFd<'_>) {
         let mut output = Vec::new();
         self.layer.end(&mut output);
-        // A socket that takes nothing is closed without it.
+        // A full socket is closed without that.
         if self.offloaded {
             let _ = self.layer.transmit(socket, &output);
         } else {
@@ -146,6 +147,8 @@ pub(super) struct Layered {
     layer: RefCell<Option<Box<dyn Layer>>>,
     /// ReceivedBuf, and not opened: an incomplete record, or records for which there was no room.
     input: RefCell<OutBuf>,
+    /// What the handshake has left to send: it leaves with the first output.
+    ahead: RefCell<Vec<u8>>,
     /// Sealed, and not taken by the driver; or, if the kernel seals, the layer's own messages.
     output: RefCell<Chain>,
     /// The driver has taken output, and has not reported the result.
@@ -154,6 +157,8 @@ pub(super) struct Layered {
     sending: Cell<bool>,
     /// The peer has ended its side.
     ended: Cell<bool>,
+    /// This side ends with the next send.
+    ends: Cell<bool>,
     /// The kernel seals.
     offloaded: Cell<bool>,
     /// The driver watches for the socket to take messages.
@@ -163,12 +168,21 @@ pub(super) struct Layered {
 }
 
 impl Stream {
-    /// Puts a layer between the user and the socket, for all that follows. `input` was received
-    /// already, behind what the layer knows.
+    /// Puts a layer between the user and the socket. `input` was received already, after the data known to
+    /// the layer.
     ///
     /// # Panics
     /// If there is one.
     pub fn set_layer(&self, layer: Box<dyn Layer>, input: &[u8]) {
+        self.set_layer_behind(layer, input, Vec::new());
+    }
+
+    /// Like [`set_layer`](Self::set_layer), with bytes that the handshake has left to send. They leave with
+    /// what is sent first, or when something has to be awaited that `input` does not have.
+    ///
+    /// # Panics
+    /// If there is a layer.
+    pub fn set_layer_behind(&self, layer: Box<dyn Layer>, input: &[u8], ahead: Vec<u8>) {
         let mut waiting = OutBuf::new();
         if !input.is_empty() {
             waiting.extend_from_slice(input);
@@ -176,10 +190,12 @@ impl Stream {
         let layered = Layered {
             layer: RefCell::new(Some(layer)),
             input: RefCell::new(waiting),
+            ahead: RefCell::new(ahead),
             output: RefCell::default(),
             in_flight: Cell::new(false),
             sending: Cell::new(false),
             ended: Cell::new(false),
+            ends: Cell::new(false),
             offloaded: Cell::new(false),
             armed: Cell::new(false),
             shutdown: Cell::new(None),
@@ -212,10 +228,23 @@ impl Stream {
         self.layer.get().is_some_and(|layered| layered.layer.borrow().is_some())
     }
 
-    /// Looks at the layer if it is a `T`.
+    /// The layer, if it is a `T`.
     pub fn with_layer<T: 'static, R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         let layer = self.layer.get()?.layer.borrow();
         layer.as_ref()?.as_any().downcast_ref().map(look)
+    }
+
+    /// The next send has the last data of this side, whose end leaves with it. Without a layer, or if the
+    /// kernel seals, the end follows when the connection is shut down or closed.
+    pub fn end_with_next_send(&self) {
+        if let Some(layered) = self.layer.get() {
+            layered.ends.set(true);
+        }
+    }
+
+    /// Whether there is a layer that leaves sealing to the kernel.
+    pub fn is_sealed_by_kernel(&self) -> bool {
+        self.layer.get().is_some_and(|layered| layered.is_offloaded())
     }
 
     /// Whether bytes of the layer are still to be sent.
@@ -245,7 +274,10 @@ impl Layered {
         receive: impl Fn(&mut Driver, &mut Context<'_>) -> Poll<io::Result<ReceivedBuf>>,
     ) -> Poll<io::Result<RecvBuf>> {
         loop {
-            self.poll_own_output(stream, cx);
+            // An answer to what has come with the end of the handshake takes along what is left of that.
+            if !self.is_flushed() && (self.ahead.borrow().is_empty() || !self.has_input()) {
+                self.poll_own_output(stream, cx);
+            }
             if self.ended.get() {
                 return Poll::Ready(Ok(RecvBuf::empty()));
             }
@@ -269,9 +301,9 @@ impl Layered {
         }
     }
 
-    /// Receives plaintext, perhaps into a large buffer. A record adds to what its beginning brought, so what
-    /// was received says nothing of how much plaintext there is: the bound is on what is returned, and the
-    /// rest stays here, sealed, until the next call.
+    /// Receives plaintext, perhaps into a large buffer. The amount of received data does not determine the
+    /// amount of plaintext, so the bound applies to the returned plaintext, and the rest stays sealed until
+    /// the next call.
     pub(super) fn poll_recv_large(
         &self,
         stream: &Stream,
@@ -285,7 +317,10 @@ impl Layered {
             return self.poll_regular(stream, cx, receive).map_ok(ReceivedBuf::Lent);
         }
         loop {
-            self.poll_own_output(stream, cx);
+            // An answer to what has come with the end of the handshake takes along what is left of that.
+            if !self.is_flushed() && (self.ahead.borrow().is_empty() || !self.has_input()) {
+                self.poll_own_output(stream, cx);
+            }
             if self.ended.get() {
                 return Poll::Ready(Ok(ReceivedBuf::empty()));
             }
@@ -338,11 +373,11 @@ impl Layered {
         plain: &mut [u8],
         cx: &mut Context<'_>,
     ) -> io::Result<usize> {
-        // Rarely used: nothing is allocated before.
+        // Rarely used, and allocated on first use.
         let mut output = Vec::new();
         let opened = self.open_into(received.unwrap_or_default(), plain, &mut output);
         if !output.is_empty() {
-            self.output.borrow_mut().push(Bytes::from(output));
+            self.push(Bytes::from(output));
             self.poll_own_output(stream, cx);
         }
         opened
@@ -402,7 +437,22 @@ impl Layered {
     }
 
     pub(super) fn is_flushed(&self) -> bool {
+        self.is_sent() && self.ahead.borrow().is_empty()
+    }
+
+    /// Whether nothing is in the output, or under way.
+    fn is_sent(&self) -> bool {
         !self.in_flight.get() && self.output.borrow().is_empty()
+    }
+
+    /// Appends to the output.
+    fn push(&self, bytes: impl Into<Chunk>) {
+        let mut output = self.output.borrow_mut();
+        let ahead = self.ahead.take();
+        if !ahead.is_empty() {
+            output.push(Bytes::from(ahead));
+        }
+        output.push(bytes);
     }
 
     /// Sends some output; ready when some was taken.
@@ -416,9 +466,12 @@ impl Layered {
         if self.offloaded.get() {
             return self.poll_transmit(stream, cx);
         }
+        if !self.ahead.borrow().is_empty() {
+            self.push(Bytes::new());
+        }
         let mut output = self.output.borrow_mut();
         let polled = stream.local.driver.borrow_mut().poll_send(key, fd, &mut output, follows, cx);
-        // It may also wait before it takes anything.
+        // It may also wait before it accepts any bytes.
         self.in_flight.set(polled.is_pending() && output.is_empty());
         drop(output);
         let sent = std::task::ready!(polled);
@@ -481,7 +534,7 @@ impl Layered {
         is_due && !self.offloaded.get() && self.is_flushed()
     }
 
-    /// Leaves sealing to the kernel, if it can do that. The driver has sent everything.
+    /// Lets the kernel seal, if it can. The driver has sent all pending output.
     pub(super) fn offload(&self, stream: &Stream) -> io::Result<bool> {
         let offloaded = self.call(|layer| layer.offload(stream.fd()))?;
         self.offloaded.set(offloaded);
@@ -507,7 +560,7 @@ impl Layered {
         let mut output = Vec::new();
         let noted = self.call(|layer| layer.sent(bytes, &mut output));
         if !output.is_empty() {
-            self.output.borrow_mut().push(Bytes::from(output));
+            self.push(Bytes::from(output));
         }
         noted
     }
@@ -523,35 +576,32 @@ impl Layered {
     ) -> (usize, Poll<io::Result<()>>) {
         self.sending.set(true);
         let mut sealed = 0;
-        if self.is_flushed() {
-            match self.seal_from(chain) {
+        if self.is_sent() {
+            match self.seal_from(chain, follows) {
                 Ok(bytes) => sealed = bytes,
                 Err(error) => return (0, Poll::Ready(Err(error))),
             }
         }
-        let follows = match follows {
-            AfterSend::Nothing if !chain.is_empty() => AfterSend::Later,
-            follows => follows,
-        };
+        let follows = if chain.is_empty() { follows } else { AfterSend::AtOnce };
         (sealed, self.poll_output(stream, follows, cx))
     }
 
     /// Seals `data`, and begins to send the result; what is neither sent nor reported as sent stays in the
     /// output. Returns the number of bytes of plaintext that were sealed: all or none.
     pub(super) fn begin_send(&self, stream: &Stream, data: &[u8]) -> io::Result<usize> {
-        let sealed_max = data.len() + OVERHEAD_BYTES;
+        let sealed_max = self.ahead.borrow().len() + data.len() + OVERHEAD_BYTES;
         let begins = data.len() <= SEAL_BYTES_MAX
             && stream.begins(sealed_max)
             && !self.sending.get()
-            && self.is_flushed()
+            && self.is_sent()
             && !self.offloaded.get()
             && !self.wants_offload(None);
         if !begins {
             return Ok(0);
         }
-        let mut output = OutBuf::new();
-        output.make_room(sealed_max);
-        self.call(|layer| layer.seal(&[data], &mut output))?;
+        let (mut output, at) = self.begin_output(sealed_max);
+        let end = self.call(|layer| layer.seal(&[data], &mut output, at))?;
+        self.end_output(&mut output, end)?;
         stream.begin(&mut output, &mut Bytes::new())?;
         if !output.is_empty() {
             self.output.borrow_mut().push(Chunk::Out(output, 0));
@@ -564,10 +614,37 @@ impl Layered {
         self.sending.set(false);
     }
 
-    fn seal_from(&self, chain: &mut Chain) -> io::Result<usize> {
-        let mut output = OutBuf::new();
+    /// Memory for so many bytes of output. What is ahead of them stands at the beginning, and ends at the
+    /// position that is returned, too.
+    fn begin_output(&self, bytes: usize) -> (OutBuf, usize) {
+        let mut output = OutBuf::used(bytes);
+        if self.ahead.borrow().is_empty() {
+            return (output, 0);
+        }
+        let ahead = self.ahead.take();
+        output.clear();
+        output.extend_from_slice(&ahead);
+        (output, ahead.len())
+    }
+
+    /// Cuts output to what was written to it, and appends the end of this side, if it is to leave with it.
+    fn end_output(&self, output: &mut Vec<u8>, end: usize) -> io::Result<()> {
+        output.truncate(end);
+        if !self.ends.get() {
+            return Ok(());
+        }
+        self.ends.set(false);
+        self.call(|layer| {
+            layer.end(output);
+            Ok(())
+        })
+    }
+
+    fn seal_from(&self, chain: &mut Chain, follows: AfterSend) -> io::Result<usize> {
         let len: usize = chain.memory_prefix().map(|chunk| chunk.memory().len()).sum();
-        output.make_room(len.min(SEAL_BYTES_MAX) + OVERHEAD_BYTES);
+        let ahead = self.ahead.borrow().len();
+        let (mut output, mut end) =
+            self.begin_output(ahead + len.min(SEAL_BYTES_MAX) + OVERHEAD_BYTES);
         let mut sealed = 0;
         while sealed < SEAL_BYTES_MAX && !chain.is_empty() {
             let mut parts = [&[][..]; PARTS_MAX];
@@ -581,9 +658,14 @@ impl Layered {
             if bytes == 0 {
                 break;
             }
-            self.call(|layer| layer.seal(&parts[..count], &mut output))?;
+            end = self.call(|layer| layer.seal(&parts[..count], &mut output, end))?;
             chain.advance(bytes as u64);
             sealed += bytes;
+        }
+        if chain.is_empty() && follows != AfterSend::AtOnce {
+            self.end_output(&mut output, end)?;
+        } else {
+            output.truncate(end);
         }
         self.output.borrow_mut().push(output);
         Ok(sealed)
@@ -615,7 +697,7 @@ impl Layered {
         if let Some(layer) = &mut *self.layer.borrow_mut() {
             layer.end(&mut output);
         }
-        self.output.borrow_mut().push(Bytes::from(output));
+        self.push(Bytes::from(output));
         if !self.sending.get() && !self.in_flight.get() && !self.offloaded.get() {
             let mut output = self.output.borrow_mut();
             stream.local.driver.borrow_mut().append_behind(stream.key, &mut output);

@@ -17,7 +17,7 @@ use crate::time::{Sleep, sleep};
 /// Maximum number of connections taken by a stopped listener: under a flood there would be no end.
 const SWEPT_MAX: u32 = 4096;
 
-/// How a listener is used.
+/// Options of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerOptions {
     /// Identity of the listen address, the same in all workers that serve it; connections are
@@ -96,7 +96,7 @@ impl Listener {
             match Errno::from_io_error(&error) {
                 // Reset while it was queued or handed over: not worth a report.
                 Some(Errno::NOTCONN) => {}
-                // The connection was gone before it was accepted, or its network is.
+                // The connection was closed before it was accepted, or its network is down.
                 Some(
                     Errno::CONNABORTED
                     | Errno::PROTO
@@ -223,8 +223,7 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    /// Passes on a connection that came too late for this listener: any worker that still listens
-    /// takes it.
+    /// Forwards a connection that arrived after this listener stopped to any worker that still listens.
     fn hand_back(&self, fd: OwnedFd) {
         let workers = &self.local.workers;
         let mut fd = Some(fd);

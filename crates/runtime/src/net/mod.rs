@@ -25,6 +25,7 @@ pub use relay::{
     relay,
 };
 pub use send::{Send, SendOptions};
+pub use splice::{PIPE_BYTES, PipeSink, PipeSource, Piped};
 pub use stream::{Hangup, Recv, RecvLarge, Stream, Unread};
 
 use std::time::Duration;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 /// A datagram that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Its contents; may be empty.
+    /// The contents; may be empty.
     pub data: Bytes,
     /// The sender, if it has an IP address.
     pub from: Option<SocketAddr>,

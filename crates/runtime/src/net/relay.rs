@@ -1,5 +1,4 @@
-//! Two connections, or parts of them, joined: bytes received from one side are sent to the other, in
-//! both directions.
+//! Relays bytes between two connections, or parts of them, in both directions.
 //!
 //! The single data path for all traffic passed on without inspection: sessions of `stream`, and
 //! HTTP connections that have switched protocols. Each direction has one piece in flight, so that a
@@ -15,16 +14,15 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use super::splice::{PooledPipe, Splice};
+use super::splice::{PIPE_BYTES, PipeSink, PipeSource};
 use super::{NO_TIMEOUT, SendOptions, Stream};
 use crate::buf::{Chain, LARGE_BUF_BYTES, RECV_BUF_BYTES, ReceivedBuf};
-use crate::time::timeout;
 use crate::{now, sleep, yield_now};
 
 /// After this many bytes in one direction without a pause, the relay yields to other tasks.
 const TURN_BYTES_MAX: usize = 1024 * 1024;
 
-/// As so many bytes counts a receive of fewer: the system calls cost as much.
+/// Smaller receives count as this many bytes, because their system calls cost as much.
 const PIECE_BYTES_MIN: usize = 8 * 1024;
 
 /// Number of bytes without a pause after which a pipe pays off.
@@ -72,13 +70,13 @@ pub type ChannelFuture<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + 'a>
 
 /// A side that is a part of a connection, such as a stream of HTTP/2.
 pub trait Channel {
-    /// Receives what has arrived, as soon as there is something; nothing: the side has finished sending.
+    /// Receives available data, as soon as there is any; empty: the side has finished sending.
     ///
     /// # Errors
     /// The channel or its connection has ended without that.
     fn recv(&self) -> ChannelFuture<'_, ReceivedBuf>;
 
-    /// Sends bytes that are in memory; done when the connection has taken them, and may be given more.
+    /// Sends bytes that are in memory; done when the connection has accepted them.
     ///
     /// # Errors
     /// `TimedOut` if it has taken nothing for as long as `options` say; others as [`Channel::recv`].
@@ -87,19 +85,19 @@ pub trait Channel {
     /// Tells the side that no more data will follow.
     ///
     /// # Errors
-    /// As [`Channel::recv`].
+    /// Like [`Channel::recv`].
     fn shutdown_write(&self) -> io::Result<()>;
 
     /// Bytes received and sent so far, parts of what is being sent included.
     fn bytes_moved(&self) -> u64;
 }
 
-/// How a side is reached.
+/// The kind of a side.
 #[derive(Clone, Copy)]
 pub enum Endpoint<'a> {
     /// A connection of its own.
     Stream(&'a Stream),
-    /// A part of one.
+    /// A part of a connection.
     Channel(&'a dyn Channel),
 }
 
@@ -133,7 +131,7 @@ impl<'a> Endpoint<'a> {
     }
 }
 
-/// What happens when one side has finished sending, and the other has received everything.
+/// The reaction when one side has finished sending, and the other has received all data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterEnd {
     /// The relay ends, even if the other side still has data to send.
@@ -186,11 +184,11 @@ pub trait Observer {
     fn failed(&self, _side: Side, _call: &'static str, _error: &io::Error) {}
 }
 
-/// How a relay ended.
+/// The result of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayEnd {
-    /// A side has ended (the last one, if the first did not end the relay), and the other has
-    /// received everything.
+    /// A side has ended (the last one, if the first did not end the relay), and the other has received all
+    /// data.
     Closed(Side),
     /// Data for this side can no longer be delivered.
     Broken(Side),
@@ -246,7 +244,7 @@ pub async fn relay(
     .await
 }
 
-/// Why a direction ended early.
+/// The reason why a direction ended early.
 enum RelayFault {
     Broken,
     Stuck,
@@ -255,7 +253,7 @@ enum RelayFault {
 /// Result of passing bytes through a pipe.
 #[derive(PartialEq, Eq)]
 enum SpliceResult {
-    /// Everything was passed; the source has ended.
+    /// All data was passed, and the source has ended.
     All,
     /// More may come.
     SomeOfIt,
@@ -266,7 +264,7 @@ struct RelayState<'a> {
     ends: Sides<Endpoint<'a>>,
     options: &'a RelayOptions,
     observer: &'a dyn Observer,
-    /// When something was last received or sent.
+    /// The time of the last receive or send.
     moved: Cell<Instant>,
     /// The value of [`bytes_moved`](Self::bytes_moved) at that time.
     counted: Cell<u64>,
@@ -278,7 +276,7 @@ struct RelayState<'a> {
 }
 
 impl RelayState<'_> {
-    /// How the end of one direction affects the relay; `None`: the other direction continues.
+    /// The effect of the end of one direction on the relay; `None`: the other direction continues.
     fn ended(
         &self,
         from: Side,
@@ -297,8 +295,8 @@ impl RelayState<'_> {
         over.then_some(RelayEnd::Closed(from))
     }
 
-    /// Passes bytes from one side to the other, until it has ended and the other has received
-    /// everything.
+    /// Passes bytes from one side to the other, until the first has ended and the other has received all
+    /// data.
     async fn pump(&self, from: Side, first: Chain) -> Result<(), RelayFault> {
         let rate = *self.options.rate.of(from);
         self.forward(from, first).await?;
@@ -310,7 +308,7 @@ impl RelayState<'_> {
         // The last piece filled a regular buffer: there is more than fits into one.
         let mut bulk = false;
         loop {
-            // Without a function of its own, whose future would enlarge every relay.
+            // Inlined, because the future of a separate function would enlarge every relay.
             let received =
                 match (*self.ends.of(from), bulk && self.options.buffer_bytes > RECV_BUF_BYTES) {
                     (Endpoint::Stream(stream), true) => {
@@ -396,40 +394,33 @@ impl RelayState<'_> {
             self.observer.failed(from.other(), "send()", &error);
             RelayFault::Broken
         };
-        let splice = Splice::begin(source, sink).await.map_err(broken)?;
+        let Some(source) = PipeSource::of(source) else { return Ok(SpliceResult::SomeOfIt) };
+        let sink = PipeSink::of(sink).await.map_err(broken)?;
         let mut turn = 0;
         loop {
-            let Some(mut pipe) = PooledPipe::take() else { return Ok(SpliceResult::SomeOfIt) };
-            let taken = match splice.take(&mut pipe) {
-                Ok(0) => return Ok(SpliceResult::All),
-                Ok(taken) => taken,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // A waiting direction holds no pipe.
-                    drop(pipe);
-                    if let Err(error) = source.readable().await {
-                        self.observer.failed(from, "recv()", &error);
-                        return Ok(SpliceResult::All);
-                    }
-                    continue;
-                }
+            let mut piped = match source.recv(NO_TIMEOUT, PIPE_BYTES).await {
+                Ok(Some(piped)) => piped,
+                Ok(None) => return Ok(SpliceResult::SomeOfIt),
                 Err(error) => {
                     self.observer.failed(from, "recv()", &error);
                     return Ok(SpliceResult::All);
                 }
             };
+            if piped.is_empty() {
+                return Ok(SpliceResult::All);
+            }
+            let taken = piped.len();
             self.note_move();
             self.observer.received(from, taken);
-            while pipe.held() > 0 {
-                match splice.give(&mut pipe) {
-                    Ok(given) => {
-                        self.note_move();
-                        self.observer.sent(from.other(), given);
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.has_room(from.other(), sink).await?;
-                    }
-                    Err(error) => return Err(broken(error)),
+            let sent = sink.send(&mut piped, *self.options.stuck.of(from.other())).await;
+            self.note_move();
+            self.observer.sent(from.other(), taken - piped.len());
+            match sent {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    return Err(RelayFault::Stuck);
                 }
+                Err(error) => return Err(broken(error)),
             }
             // Data arrives in small pieces again.
             if taken < RECV_BUF_BYTES {
@@ -441,20 +432,6 @@ impl RelayState<'_> {
                 yield_now().await;
             }
         }
-    }
-
-    /// Waits until a side accepts data again.
-    async fn has_room(&self, side: Side, stream: &Stream) -> Result<(), RelayFault> {
-        let writable = stream.writable();
-        let stuck = *self.options.stuck.of(side);
-        let waited = match stuck == NO_TIMEOUT {
-            true => writable.await,
-            false => timeout(stuck, writable).await.map_err(|_| RelayFault::Stuck)?,
-        };
-        waited.map_err(|error| {
-            self.observer.failed(side, "send()", &error);
-            RelayFault::Broken
-        })
     }
 
     /// Sends to the other side no faster than the rate limit: in each second since the start at
@@ -502,7 +479,7 @@ impl RelayState<'_> {
         if self.options.after_end == AfterEnd::Close {
             return;
         }
-        // A connection that is already gone needs no notice.
+        // A closed connection needs no notice.
         if let Err(error) = self.ends.of(from.other()).shutdown_write()
             && error.kind() != io::ErrorKind::NotConnected
         {

@@ -25,15 +25,15 @@ const DIRECT_BYTES: u64 = 512 * 1024;
 /// After this many bytes sent without a pause, the task yields to others.
 const TURN_BYTES_MAX: u64 = 1024 * 1024;
 
-/// How to send.
+/// Options for sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendOptions {
     /// nginx's `send_timeout`: the maximum time between two successful writes.
     pub timeout: Duration,
     /// More will be sent at once: the kernel may hold back a partial segment (MSG_MORE).
     pub more: bool,
-    /// A small chain may be reported as sent when it is submitted. Off for a piece of something
-    /// larger: its owner would fetch the next one while a slow client has not taken this one.
+    /// A small chain may be reported as sent when it is submitted. Off for a piece of a larger body, whose
+    /// next piece would be fetched before a slow client has received this one.
     pub early: bool,
     /// nginx's `sendfile`: off means that file ranges are read in parts and sent from memory.
     pub sendfile: bool,
@@ -75,7 +75,7 @@ pub struct Send<'a> {
     claim: Option<Claim>,
 }
 
-/// What the send is waiting for.
+/// The event that the send waits for.
 enum SendState {
     /// Nothing.
     Ready,
@@ -115,9 +115,9 @@ impl<'a> Send<'a> {
         matches!(self.state, SendState::File(_))
     }
 
-    /// Stops waiting for the disk. True: [`Stream::bytes_sent`] counts everything that has been or
-    /// will be sent; this future must not be polled any more. False: the bytes are being sent just
-    /// now, which does not take long; keep polling.
+    /// Stops waiting for the disk. True: [`Stream::bytes_sent`] counts all data that has been or
+    /// will be sent; this future must not be polled any more. False: the bytes are being sent,
+    /// which does not take long; keep polling.
     pub fn give_up(&mut self) -> bool {
         let stops = self.options.gives_up
             && self.waits_for_disk()
@@ -183,6 +183,8 @@ impl<'a> Send<'a> {
                     Poll::Pending => self.poll_timeout(cx),
                 }
             }
+            // What has been sealed goes first: a client that has stopped reading holds no further part.
+            Some((0, _)) if self.holds_sealed() => self.poll_memory(cx),
             Some((0, _)) => self.read_part(),
             _ => self.poll_memory(cx),
         }
@@ -231,7 +233,7 @@ impl<'a> Send<'a> {
             Some(layered) if !layered.is_offloaded() => {
                 return self.poll_sealed(layered, follows, cx);
             }
-            // Nothing is sent early: the kernel's TLS refuses MSG_WAITALL.
+            // No early sends: the kernel's TLS refuses MSG_WAITALL.
             Some(_) if follows == AfterSend::Nothing => AfterSend::Later,
             _ => follows,
         };
@@ -297,6 +299,12 @@ impl<'a> Send<'a> {
         if let Some(layered) = self.stream.layer.get() {
             layered.send_done();
         }
+    }
+
+    /// Whether the layer has output that the socket has not taken.
+    fn holds_sealed(&self) -> bool {
+        let layered = self.stream.layer.get();
+        layered.is_some_and(|layered| !layered.is_offloaded() && !layered.is_flushed())
     }
 
     /// Whether `sendfile` is possible.

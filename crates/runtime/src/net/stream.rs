@@ -24,8 +24,8 @@ use crate::driver::{Role, SocketKey, Wait};
 use crate::local::{self, Local};
 use crate::time::wheel::TimerId;
 
-/// A connection, closed on drop. It counts against the worker's `connections_max` until then, and
-/// until the kernel has everything that was reported as sent.
+/// A connection, closed on drop. It counts against the worker's `connections_max` until then, and until the
+/// kernel has all data that was reported as sent.
 ///
 /// All operations take `&self`: receiving, sending and waiting for hang-up may be in progress at
 /// the same time, but at most one of each kind.
@@ -34,7 +34,7 @@ pub struct Stream {
     /// `None` only while it is dropped or given up.
     fd: Option<OwnedFd>,
     pub(super) key: SocketKey,
-    /// What stands between the user and the socket, such as TLS.
+    /// The layer between the user and the socket, such as TLS.
     pub(super) layer: OnceCell<Box<Layered>>,
     recv_timer: Cell<Option<TimerId>>,
     pub(super) send_timer: Cell<Option<TimerId>>,
@@ -42,7 +42,7 @@ pub struct Stream {
     pub(super) received: Cell<u64>,
 }
 
-/// What a socket has that was not yet received.
+/// The state of a socket's receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unread {
     /// Nothing.
@@ -95,8 +95,8 @@ impl Stream {
         }
     }
 
-    /// Receives available data, as soon as there is any. Empty: the peer has ended its side.
-    /// Nothing is lost when the future is dropped.
+    /// Receives available data, as soon as there is any. Empty: the peer has ended its side. Dropping the
+    /// future loses no data.
     ///
     /// # Errors
     /// `TimedOut` when nothing arrived within `timeout`; errors reported by the network (reset).
@@ -181,7 +181,7 @@ impl Stream {
         Ok(first.is_empty() && layered.is_flushed())
     }
 
-    /// Whether [`begin`](Self::begin) may send something of this many bytes.
+    /// Whether [`begin`](Self::begin) may send this many bytes.
     pub(super) fn begins(&self, len: usize) -> bool {
         let driver = self.local.driver.borrow();
         driver.sends_at_once(self.key) || driver.sends_behind(self.key, len)
@@ -204,10 +204,10 @@ impl Stream {
     }
 
     /// Watches a connection on which nothing is expected: ready when anything arrives, including
-    /// the end or a failure. What the layer keeps for itself, such as late tickets, is no such
-    /// thing. The waker stays registered until [`unwatch`](Self::unwatch); the
-    /// driver's work meanwhile serves the next receive, so that idle time costs no system call.
-    /// After `Ready` the connection is only fit for closing: the received data is lost.
+    /// the end or a failure. Data for the layer itself, such as late tickets, does not count.
+    /// The waker stays registered until [`unwatch`](Self::unwatch); the driver's work meanwhile
+    /// serves the next receive, so that idle time costs no system call. After `Ready` the
+    /// connection is only fit for closing: the received data is lost.
     pub fn poll_quiet(&self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(layered) = self.layer.get() {
             return layered.poll_recv(self, cx).map(drop);
@@ -267,7 +267,7 @@ impl Stream {
         .await
     }
 
-    /// A descriptor of the same socket, for who uses it after [`release`](Self::release).
+    /// A descriptor of the same socket, for its user after [`release`](Self::release).
     ///
     /// # Errors
     /// When descriptors have run out. `Unsupported`: there is a layer, which has to be taken off
@@ -279,8 +279,8 @@ impl Stream {
         self.fd().try_clone_to_owned()
     }
 
-    /// Whether bytes wait in the socket's queue, or before the layer; of use after [`release`](Self::release), when the
-    /// driver takes none.
+    /// Whether bytes wait in the socket's queue, or before the layer; useful after
+    /// [`release`](Self::release), when the driver takes none.
     pub fn has_bytes(&self) -> bool {
         if self.layer.get().is_some_and(|layered| layered.has_input()) {
             return true;
@@ -289,8 +289,8 @@ impl Stream {
         matches!(net::recv(self.fd(), &mut [0u8; 1][..], flags), Ok((_, 1..)))
     }
 
-    /// Looks at the socket itself for what has arrived and was not yet received, in one system call: the
-    /// driver may learn of it only in the next turn. Bytes hide an end that follows them.
+    /// Queries the socket for data that was not yet received, in one system call: the driver may notice it
+    /// only in the next turn. Pending bytes hide a following end.
     pub fn unread(&self) -> Unread {
         if self.layer.get().is_some_and(|layered| layered.has_input()) {
             return Unread::Bytes;
@@ -304,7 +304,7 @@ impl Stream {
         }
     }
 
-    /// Makes the task that waits in [`recv`](Self::recv) look at what else it waits for.
+    /// Wakes the task that waits in [`recv`](Self::recv), so that it checks its other conditions.
     pub fn wake_receiver(&self) {
         let waker = self.local.driver.borrow_mut().forget(self.key, Wait::Read);
         waker.into_iter().for_each(Waker::wake);
@@ -379,7 +379,7 @@ impl Stream {
     /// The peer's address.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// When the connection is closed.
     pub fn peer_addr(&self) -> io::Result<Address> {
         let any = net::getpeername(self.fd())?;
         Ok(any.map_or_else(|| Address::Unix(Box::default()), Address::from_any))
@@ -396,7 +396,7 @@ impl Stream {
     /// Ends our side, first that of the layer; the peer sees the end after everything sent.
     ///
     /// # Errors
-    /// When the connection is already gone.
+    /// When the connection is already closed.
     pub fn shutdown_write(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
     }
@@ -404,7 +404,7 @@ impl Stream {
     /// Shuts down one or both sides.
     ///
     /// # Errors
-    /// When the connection is already gone.
+    /// When the connection is already closed.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         if let Some(layered) = self.layer.get() {
             return layered.shutdown(self, how);
@@ -415,7 +415,7 @@ impl Stream {
     /// `tcp_nodelay`. Has no effect on Unix sockets.
     ///
     /// # Errors
-    /// When the connection is already gone.
+    /// When the connection is already closed.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         tcp_only(sockopt::set_tcp_nodelay(self.fd(), on))
     }
@@ -423,7 +423,7 @@ impl Stream {
     /// `tcp_nopush` (TCP_CORK): only full segments leave until it is turned off.
     ///
     /// # Errors
-    /// When the connection is already gone.
+    /// When the connection is already closed.
     pub fn set_nopush(&self, on: bool) -> io::Result<()> {
         tcp_only(sockopt::set_tcp_cork(self.fd(), on))
     }
@@ -431,7 +431,7 @@ impl Stream {
     /// `reset_timedout_connection`: closing sends a reset and frees the kernel's buffers at once.
     ///
     /// # Errors
-    /// When the connection is already gone.
+    /// When the connection is already closed.
     pub fn set_reset_on_close(&self) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(self.fd(), Some(Duration::ZERO))?)
     }
@@ -512,7 +512,7 @@ pub struct Recv<'a> {
 }
 
 impl Recv<'_> {
-    /// How long it waits yet.
+    /// The remaining time.
     pub fn left(&self) -> Duration {
         Duration::from_millis(self.deadline.saturating_sub(self.stream.local.tick()))
     }

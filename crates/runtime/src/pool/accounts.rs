@@ -1,6 +1,6 @@
 //! Recent use of a pool: a decaying account of pool time per client and per file.
 //!
-//! Used by: [`super::queue`], which serves those first that rarely need the pool. Pure data: the
+//! Used by [`super::queue`], which serves owners that rarely need the pool first. Pure data: the
 //! time is an argument. Fixed size: when a set is full, the smallest account is forgotten, and its
 //! owner counts as new.
 

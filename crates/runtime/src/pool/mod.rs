@@ -1,4 +1,4 @@
-//! Named thread pools: they run everything that may wait for a disk.
+//! Named thread pools, which run all work that may wait for a disk.
 //!
 //! A pool is a bounded, fair queue and up to N threads (`thread_pool NAME threads=N
 //! [max_queue=M]`, ngx_core_module). Called by: [`crate::fs`] for file operations, handlers through
@@ -44,8 +44,8 @@ use task::{Job, TaskCell};
 /// kernel (4 ms) or longer. It is not shorter, since a thread gives away its whole slice.
 const TURN: Duration = Duration::from_micros(200);
 
-/// What threads that compute add to the nice value of the process. A thread with 5 gets a third of the
-/// processor time of one with 0: beside two of them, a loop gets up to three fifths.
+/// The increment of the nice value for computing threads. A thread with 5 gets a third of the processor
+/// time of one with 0: beside two of them, a loop gets up to three fifths.
 const COMPUTING_NICE: i32 = 5;
 
 /// Settings of a pool.
@@ -59,7 +59,7 @@ pub struct PoolConfig {
     pub max_queue: usize,
 }
 
-/// Why a task has no result.
+/// The reason why a task has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolError {
     /// The queue is full: load or a slow disk (operator). The request gets a 500 response; later
@@ -119,7 +119,7 @@ struct Inner {
     name: Arc<str>,
     threads: usize,
     max_queue: usize,
-    /// What its threads add to the nice value of the process.
+    /// The increment of the nice value for its threads.
     nice: i32,
     /// The queue's times are counted from here.
     created: Instant,
@@ -347,11 +347,11 @@ impl Inner {
         Ok(ticket)
     }
 
-    /// Calls an idle thread if there is one and there is work. Returns whether to start a new
-    /// thread instead.
+    /// Wakes an idle thread if there is one and there is work. Returns whether to start a new thread
+    /// instead.
     ///
-    /// One call at a time: the called thread passes the call on if there is more work. So a burst
-    /// of short tasks, which one thread may finish before the others are awake, wakes few threads.
+    /// One wake-up at a time: the woken thread wakes the next if there is more work. So a burst of short
+    /// tasks, which one thread may finish before the others are awake, wakes few threads.
     fn call_thread(&self, state: &mut PoolState) -> bool {
         if !state.queue.is_ready() || state.calls > 0 {
             return false;
@@ -379,7 +379,7 @@ impl Inner {
             self.name.to_string(),
             Box::new(move || {
                 if inner.nice != 0 {
-                    // It computes all the same if that is forbidden.
+                    // The thread computes without it if that is forbidden.
                     let _ = nowait_sys::limits::add_nice(inner.nice);
                 }
                 inner.serve();
@@ -432,8 +432,8 @@ impl Inner {
                 continue;
             };
             state.busy += 1;
-            // One completion may allow two tasks to start (limits per client and per class): pass
-            // the call on.
+            // One completion may allow two tasks to start (limits per client and per class): wake the next
+            // thread.
             let start = self.call_thread(&mut state);
             drop(state);
             if start {

@@ -1,4 +1,4 @@
-//! What a pool is told about a task: the operation, its class, and on whose behalf it runs.
+//! The properties of a pool's task: the operation, its class, and its owner.
 
 /// The kind of work of a task, for the order of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

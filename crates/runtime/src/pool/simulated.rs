@@ -13,13 +13,13 @@ use super::ordinals::Ordinals;
 use super::queue::Share;
 use super::{Inner, Op, Owner, Pool, PoolConfig, Queued, lock};
 
-/// What a simulation puts in the place of the world outside.
+/// The simulation's replacement of threads, disk and clock.
 pub(crate) trait World: Send + Sync {
     /// The virtual time.
     fn now(&self) -> Instant;
     /// Runs a thread of the pool as a task; after the end of the simulation, finishes its work.
     fn start(&self, thread: Thread);
-    /// Whether what is asked for now is in memory.
+    /// Whether the requested data is in memory.
     fn is_hit(&self) -> bool;
     /// How many of the first `len` bytes are in memory, if not all are.
     fn part_in_memory(&self, len: usize) -> usize;
@@ -35,7 +35,7 @@ thread_local! {
     static WORLDS: Cell<Option<Worlds>> = const { Cell::new(None) };
 }
 
-/// From now on, new pools of this thread belong to a simulation, or no longer do.
+/// Sets whether new pools of this thread belong to a simulation.
 pub(crate) fn set_worlds(worlds: Option<Worlds>) {
     WORLDS.set(worlds);
 }

@@ -15,7 +15,7 @@ use super::queue::Ticket;
 use super::{Inner, Op, PoolError, PoolTimes, lock, pool_times};
 use crate::panic::panic_text;
 
-/// A task as its pool sees it.
+/// The pool's view of a task.
 pub(super) trait Job: Send + Sync {
     /// Runs the work, after `waited` in the queue, and keeps the result to itself.
     fn execute(&self, waited: Duration) -> Executed;
@@ -26,14 +26,14 @@ pub(super) trait Job: Send + Sync {
     fn refuse(&self, error: PoolError);
 }
 
-/// How a task ended.
+/// The result of a task.
 pub(super) struct Executed {
     pub panicked: bool,
-    /// How long the work took.
+    /// The duration of the work.
     pub served: Duration,
 }
 
-/// A task as its future sees it.
+/// The future's view of a task.
 trait TaskOutcome<T>: Job {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, PoolError>>;
     /// Drops work and result. The work may be running; its result is then dropped there.
@@ -79,8 +79,7 @@ where
             other => (other, None),
         });
         let Some(work) = work else { return Executed { panicked: false, served: Duration::ZERO } };
-        // AssertUnwindSafe: everything captured is dropped with the work; nothing of it is used
-        // again.
+        // AssertUnwindSafe: the captured values are dropped with the work and not used again.
         let result = catch_unwind(AssertUnwindSafe(work)).map_err(|payload| PoolError::Panicked {
             name: self.pool.clone(),
             message: panic_text(&*payload).to_owned(),
@@ -92,7 +91,7 @@ where
             TaskStage::Running { waker } => (TaskStage::Executed { result, spent, waker }, None),
             other => (other, Some(result)),
         });
-        // If the caller is gone, the result is dropped here, off the loop.
+        // If the future was dropped, the result is dropped here, off the loop.
         drop(unwanted);
         Executed { panicked, served }
     }

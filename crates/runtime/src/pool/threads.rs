@@ -40,7 +40,7 @@ fn spawner() -> Option<&'static Sender<Start>> {
                 .name(String::from("pool threads"))
                 .stack_size(STACK_BYTES)
                 .spawn(move || {
-                    // The loop that starts this thread may have a short one.
+                    // The loop that starts this thread may have a short time slice.
                     let _ = nowait_sys::slice::set(Duration::ZERO);
                     for start in receiver {
                         let Start { name, body, failed } = start;

@@ -1,4 +1,4 @@
-//! Time as tasks see it: the turn's cached clocks, sleeping, timeouts.
+//! Time for tasks: the turn's cached clocks, sleeping, timeouts.
 //!
 //! Called by every task. All clocks are read once per loop turn: within a turn time stands still,
 //! which makes reading it free. Outside a worker (tests, other threads) the system's clock is used.

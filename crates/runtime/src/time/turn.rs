@@ -1,6 +1,6 @@
 //! The monotonic clock of a turn: it is read when the turn begins, and stands still until the next.
 //!
-//! Set by the worker. Read on its thread from any layer: nothing here knows what a worker is.
+//! Set by the worker. Read on its thread by any layer; independent of workers.
 
 use std::cell::Cell;
 use std::time::Instant;

@@ -42,7 +42,7 @@ impl TimerId {
 
 #[derive(Debug)]
 struct TimerEntry {
-    /// When its owner is to be woken; [`NEVER`] while disarmed.
+    /// The time to wake its owner; [`NEVER`] while disarmed.
     deadline: u64,
     waker: Option<Waker>,
     next: u32,
@@ -63,7 +63,7 @@ pub(crate) struct Wheel {
     occupied: [u64; LEVELS],
     /// The tick at which the first occupied slot begins, [`NEVER`] if there is none; `None`: not known.
     next: Cell<Option<u64>>,
-    /// Everything up to and including this tick has fired.
+    /// All entries up to and including this tick have fired.
     now: u64,
 }
 
@@ -142,8 +142,8 @@ impl Wheel {
         next
     }
 
-    /// Fires everything due at `now` (tick): pushes the wakers to `woken` and disarms their
-    /// entries. Time never runs backwards: an earlier `now` is ignored.
+    /// Fires all entries due at `now` (tick): pushes the wakers to `woken` and disarms their entries. Time
+    /// never runs backwards: an earlier `now` is ignored.
     #[inline]
     pub(crate) fn advance(&mut self, now: u64, woken: &mut Vec<Waker>) {
         while let Some(tick) = self.next_tick().filter(|tick| *tick <= now) {
@@ -152,7 +152,7 @@ impl Wheel {
         self.now = self.now.max(now);
     }
 
-    /// Goes to this tick, at which a slot begins.
+    /// Advances to this tick, at which a slot begins.
     #[inline(never)]
     fn fire_at(&mut self, tick: u64, woken: &mut Vec<Waker>) {
         self.now = self.now.max(tick);

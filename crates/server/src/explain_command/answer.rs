@@ -1,4 +1,4 @@
-//! What `nowait explain` prints.
+//! The output of `nowait explain`.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -6,23 +6,23 @@ use std::path::Path;
 
 use nowait_conf::{Node, Registry, Span, Tree};
 use nowait_http::explain::{Explanation, Finish};
-use nowait_http::trace::{About, Step};
+use nowait_http::trace::{TraceStep, TraceSubject};
 use serde_json::{Value, json};
 
 use super::{reasons, settings};
 
-/// What this never finds out; printed with every explanation.
+/// The limits of explanations, printed with each of them.
 const NOT_JUDGED: &str = "the counts of limits, the contents of caches and pages (SSI), SNI and client \
     certificates, geoip2 databases, and what upstream servers respond";
 
-/// What was asked for.
+/// The request to explain.
 pub struct ExplainedRequest<'a> {
     pub method: &'a str,
     pub url: &'a str,
     pub from: IpAddr,
 }
 
-/// What is printed.
+/// The content of an explanation.
 pub struct ExplainReport<'a> {
     pub asked: ExplainedRequest<'a>,
     /// The main file.
@@ -121,14 +121,14 @@ impl ExplainReport<'_> {
         printable(&out)
     }
 
-    /// What the result depends on.
+    /// Conditions that the result depends on.
     fn conditions(&self, out: &mut String) {
         for condition in &self.explanation.trace.conditions {
             let _ = writeln!(out, "           {}", condition.replace('\n', " "));
         }
     }
 
-    fn step(&self, out: &mut String, step: &Step, span: Option<Span>) {
+    fn step(&self, out: &mut String, step: &TraceStep, span: Option<Span>) {
         let place = self.place(span).map(|place| format!("  {place}")).unwrap_or_default();
         let indent = "  ".repeat(usize::from(step.depth));
         let text = step.text.replace('\n', " ");
@@ -140,7 +140,7 @@ impl ExplainReport<'_> {
     }
 
     /// The steps with the directives behind them.
-    fn steps(&self) -> Vec<(&Step, Option<Span>)> {
+    fn steps(&self) -> Vec<(&TraceStep, Option<Span>)> {
         let steps = self.explanation.trace.steps.iter();
         let with_span = steps.map(|step| {
             let behind = || {
@@ -154,9 +154,9 @@ impl ExplainReport<'_> {
     }
 
     /// Locations that match too, but were not chosen.
-    fn others(&self, step: &Step) -> Vec<reasons::RejectedLocation> {
+    fn others(&self, step: &TraceStep) -> Vec<reasons::RejectedLocation> {
         match (step.about, &step.path, step.span, self.server()) {
-            (About::Location, Some(path), Some(chosen), Some(server)) => {
+            (TraceSubject::Location, Some(path), Some(chosen), Some(server)) => {
                 reasons::others(server, chosen, path)
             }
             _ => Vec::new(),
@@ -202,7 +202,7 @@ impl ExplainReport<'_> {
                 "text": step.text,
                 "depth": step.depth,
             });
-            if step.about == About::Location {
+            if step.about == TraceSubject::Location {
                 value["others"] = others.collect();
             }
             with(value, span)

@@ -1,4 +1,4 @@
-//! `nowait explain URL`: what a request would meet.
+//! `nowait explain URL`: how the configuration handles a request.
 //!
 //! Called by `main`. The way of the request is that of `nowait_http::explain`, which runs the server's
 //! own code; this makes the request from the command line, and adds places and reasons from the
@@ -30,7 +30,7 @@ use crate::output;
 /// The arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explain {
-    /// As it was given.
+    /// The URL as given.
     text: String,
     url: Url,
     method: String,
@@ -100,7 +100,7 @@ impl Explain {
     /// The parsed command line.
     ///
     /// # Errors
-    /// A URL or a field that is none.
+    /// An invalid URL or header field.
     pub fn of(matches: &ArgMatches) -> Result<Explain, clap::Error> {
         let invalid = |text: String| clap::Error::raw(ErrorKind::ValueValidation, text + "\n");
         let text = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();

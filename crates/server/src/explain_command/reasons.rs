@@ -1,4 +1,4 @@
-//! Why a server or a location was chosen, from the directives.
+//! The reasons why a server or a location was chosen, from the directives.
 //!
 //! The choice itself was made by the server's code; this only says how the directives led to it.
 
@@ -44,7 +44,7 @@ fn named(server: &Node) -> impl Iterator<Item = &nowait_conf::Word> {
     lines.flat_map(|node| &node.args)
 }
 
-/// Why the server was chosen for a host.
+/// The reason why the server was chosen for a host.
 pub fn of_server(server: Option<&Node>, host: &str, is_default: bool) -> String {
     let Some(server) = server else { return String::new() };
     let hostname = nowait_sys::process::hostname();
@@ -91,9 +91,9 @@ pub fn of_server(server: Option<&Node>, host: &str, is_default: bool) -> String 
 /// A location that was not chosen.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RejectedLocation {
-    /// As it is written.
+    /// The text in the configuration.
     pub name: String,
-    /// Where it stands.
+    /// Position in the configuration.
     pub span: Span,
     /// The reason.
     pub why: &'static str,

@@ -1,7 +1,7 @@
 //! The settings that apply to a request in its block: directives that the configuration states.
 //!
-//! The tables of the directives say what is a setting, and how inner blocks inherit it. Only here: which
-//! directives replace each other, and which settings need another one.
+//! The directive tables define which directives are settings, and their inheritance. Only this file knows
+//! which directives replace each other, and which settings depend on another one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,14 +27,14 @@ const TOGETHER: &[&[&str]] = &[
     ],
 ];
 
-/// Modules whose settings mean nothing to connections without TLS.
+/// Modules whose settings apply only to connections with TLS.
 const OF_TLS: &[&str] = &["ssl", "acme"];
 
-/// Where requests are.
+/// Contexts of requests.
 const FOR_REQUESTS: Context =
     Context::SERVER.or(Context::LOCATION).or(Context::LOCATION_IF).or(Context::LIMIT_EXCEPT);
 
-/// Directives of one name in one block that are listed.
+/// Maximum number of listed directives of one name in one block.
 const LISTED_MAX: usize = 50;
 
 /// Directives of a block, by name.
@@ -119,7 +119,7 @@ impl<'n> Blocks<'n> {
         found
     }
 
-    /// What `add_header_inherit` and the like say in a block.
+    /// The value of `add_header_inherit` and the like in a block.
     fn inherits(&self, at: usize, name: &str) -> Option<&'n str> {
         let inherit = format!("{name}_inherit");
         let deciding = self.all.iter().skip(at).find_map(|block| block.get(inherit.as_bytes()));
@@ -133,7 +133,7 @@ pub fn behind<'n>(chain: &[&'n Node], names: &str) -> Option<&'n Node> {
     chain.iter().rev().find_map(|block| block.children().iter().find(fits))
 }
 
-/// A directive as it is written, on one line; of a block, that it is one.
+/// A directive as written, on one line, without the contents of a block.
 pub fn shown(node: &Node) -> String {
     let mut out = node.name.lossy().into_owned();
     for word in &node.args {

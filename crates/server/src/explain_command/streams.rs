@@ -11,7 +11,7 @@ use nowait_sys::listen::ListenAddress;
 /// Servers of a group that are shown.
 const PEERS_SHOWN_MAX: usize = 8;
 
-/// Tells what a server of `stream` does with connections to the port in question; `None`: there is none.
+/// Describes the `stream` server of the port, if there is one.
 pub fn describe(stream: &StreamConf, tree: &Tree, question: &Question) -> Option<String> {
     let port = question.port?;
     let host = question.host.trim_start_matches('[').trim_end_matches(']');
@@ -50,7 +50,7 @@ pub fn describe(stream: &StreamConf, tree: &Tree, question: &Question) -> Option
     ))
 }
 
-/// What a server does with its connections.
+/// Describes how a server handles connections.
 fn what(block: &Node, server: &Node) -> String {
     for (name, verb) in [
         ("proxy_pass", "passes connections to"),

@@ -10,7 +10,7 @@ pub struct Url {
     pub host: String,
     /// `None`: there is only a path.
     pub port: Option<u16>,
-    /// The port is written, and not the usual one.
+    /// The URL has a port other than the default.
     pub port_given: bool,
     /// Path and query string.
     pub target: String,
@@ -20,7 +20,7 @@ impl Url {
     /// Reads a URL, or a path.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the URL is invalid.
     pub fn parse(url: &str) -> Result<Url, String> {
         // Fragments are not sent.
         let url = url.split('#').next().unwrap_or_default();

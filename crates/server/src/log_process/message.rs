@@ -27,14 +27,14 @@ pub const STDERR: u64 = 0;
 /// Logs per [`LogCommand::Give`].
 pub const GIVE_MAX: usize = FDS_PER_MESSAGE_MAX;
 
-/// What the master wants.
+/// A command of the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogCommand {
     /// Open the log at this path; [`Reply::Opened`] follows, however late.
     Open {
         /// The number of the log from now on.
         id: u64,
-        /// Its path.
+        /// The path.
         path: PathBuf,
         /// Create its directory if that is missing.
         make_directory: bool,
@@ -51,18 +51,18 @@ pub enum LogCommand {
     End,
 }
 
-/// What the log process reports.
+/// A report of the log process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A log is open, or why not.
     Opened(u64, Result<(), OpenFailure>),
     /// Everything that was logged before the command is in its file.
     Flushed,
-    /// It takes no more lines.
+    /// The log accepts no more lines.
     Ended,
 }
 
-/// Why a log cannot be opened.
+/// The reason why a log cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFailure {
     /// The message for the log.
@@ -80,12 +80,12 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// What a socket holds.
+/// The result of reading a socket.
 #[derive(Debug)]
 pub enum SocketRead<T> {
     /// A message.
     Message(T),
-    /// Nothing at the moment.
+    /// No message at the moment.
     Nothing,
     /// The other end is closed.
     End,
@@ -93,8 +93,8 @@ pub enum SocketRead<T> {
 
 /// Receives a message's bytes and descriptors.
 ///
-/// Only the end of everybody at the other end is [`SocketRead::End`]: an empty message, which looks
-/// the same to `recvmsg`, is skipped, so that a process that is not trusted can't end logging.
+/// Only when all other ends are closed is the result [`SocketRead::End`]. An empty message, which `recvmsg`
+/// reports in the same way, is skipped, so that an untrusted process can't end logging.
 pub fn receive(socket: impl AsFd) -> SocketRead<(Vec<u8>, Vec<OwnedFd>)> {
     let (mut bytes, mut fds) = (vec![0; MESSAGE_BYTES_MAX], Vec::new());
     match fdpass::receive(&socket, &mut bytes, &mut fds) {
@@ -180,7 +180,7 @@ impl LogCommand {
 }
 
 impl Reply {
-    /// Its bytes.
+    /// The bytes.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Reply::Opened(id, Ok(())) => [&b"+"[..], &id.to_le_bytes()].concat(),

@@ -40,20 +40,20 @@ const WRITE_MAX: Duration = Duration::from_secs(1);
 /// How long a sender waits for room in the queue of lines, once.
 const ROOM_MAX: Duration = Duration::from_secs(1);
 
-/// A log process that lived longer than this did not die at once.
+/// A log process that ends sooner than this has failed at its start.
 const LIVED_WELL: Duration = Duration::from_secs(5);
 
-/// After this many that died at once, one after the other, there are no more.
+/// After this many failed starts in a row, no further log process is started.
 const REPLACED_MAX: u32 = 5;
 
 /// The result of opening a log.
 #[derive(Debug)]
 pub enum OpenResult {
-    /// It is open.
+    /// Open.
     Yes,
     /// It cannot be opened.
     No(OpenFailure),
-    /// Its disk has not answered in time; [`LogProcess::arrived`] reports the result.
+    /// The disk has not answered in time; [`LogProcess::arrived`] reports the result.
     Late,
 }
 
@@ -139,7 +139,7 @@ impl LogFile {
         LogFile { id, lines, process: None }
     }
 
-    /// Its number.
+    /// The number.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -158,8 +158,8 @@ impl Drop for LogFile {
     }
 }
 
-/// Both ends of everything: a log process that dies is replaced by one with the same ends, so that
-/// nothing is lost that was queued, and the server process need not know.
+/// Both ends of all sockets: a log process that dies is replaced by one with the same ends, so that no
+/// queued line is lost, and the server process is unaffected.
 struct Channels {
     lines: Arc<LineSender>,
     commands: Arc<OwnedFd>,
@@ -216,7 +216,7 @@ struct LogProcessState {
     /// A flush is under way.
     flushing: bool,
     ended: bool,
-    /// Results that nothing has seen yet.
+    /// Results that have not been read yet.
     arrived: VecDeque<(u64, Result<(), OpenFailure>)>,
 }
 
@@ -304,8 +304,8 @@ impl LogProcess {
         state.command(&LogCommand::Close(id), &[], Instant::now() + ROOM_MAX);
     }
 
-    /// Has the descriptors of logs passed over the returned socket. Those that are not
-    /// open yet are missing.
+    /// Requests the descriptors of logs, which are passed over the returned socket. Logs that are not open
+    /// yet are left out.
     ///
     /// # Errors
     /// If descriptors have run out.
@@ -325,7 +325,7 @@ impl LogProcess {
     /// The kernel's.
     pub fn take_stderr(&self, log: &LogFile) -> io::Result<()> {
         let mut state = self.lock();
-        // A thread would find the redirected one as `/dev/stderr`.
+        // A thread would open the redirected descriptor as `/dev/stderr`.
         if state.pid.is_none() {
             return Ok(());
         }
@@ -402,7 +402,7 @@ impl LogProcess {
         }
         if state.replaced < REPLACED_MAX {
             state.replaced += 1;
-            // Without another process there are no logs, and nowhere to say so.
+            // Without another process there are no logs, and no place to report that.
             let _ = state.restart();
         }
         true

@@ -1,8 +1,8 @@
 //! The log process itself: opens logs and writes lines to them.
 //!
-//! Its main thread only receives messages and copies lines into the rings of the log writer. Threads
-//! do everything that may wait for a disk: [`Jobs`] open, close and wait for a flush; the writer's threads
-//! write. It ends when nothing can send lines any more.
+//! Its main thread only receives messages and copies lines into the rings of the log writer. Threads do
+//! everything that may wait for a disk: [`Jobs`] open, close and wait for a flush; the writer's threads
+//! write. It ends when no process can send lines any more.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -30,11 +30,10 @@ const THREADS_MAX: usize = 32;
 /// A thread ends after this long without work.
 const THREAD_LINGERS: Duration = Duration::from_secs(10);
 
-/// How long it tries to write the last lines after everybody else has ended.
+/// Time limit for writing the last lines after all other processes have ended.
 const LINGER_MAX: Duration = Duration::from_secs(10);
 
-/// How long a log that is closed is waited for, so that the end of the process finds its lines
-/// written.
+/// Time limit for writing the lines of a closed log before the process ends.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
 /// A flush is repeated after this time; it ends with the disk's reply.
@@ -56,7 +55,7 @@ pub struct LogProcessEnds {
     pub lines: OwnedFd,
     /// [`LogCommand`]s come in, [`Reply`]s go out.
     pub commands: OwnedFd,
-    /// What others write to standard error.
+    /// Output of other programs to standard error.
     pub stderr: OwnedFd,
     /// Standard error of the program before it was redirected: a log can be `/dev/stderr`.
     pub own_stderr: OwnedFd,
@@ -98,7 +97,7 @@ pub fn run_process(served: LogProcessEnds) {
     }
 }
 
-/// Serves until nothing can send lines any more.
+/// Serves until no process can send lines any more.
 pub fn run(served: LogProcessEnds) {
     let Ok(writer) = Writer::start() else { return };
     let LogProcessEnds { lines, commands, stderr, .. } = served;
@@ -152,7 +151,7 @@ impl LogEntry {
 #[derive(Default)]
 struct LogTable {
     entries: HashMap<u64, LogEntry>,
-    /// Gets what names no open log; without one, that goes to standard error.
+    /// Receives lines that name no open log; without this log, they go to standard error.
     main: Option<u64>,
 }
 
@@ -173,7 +172,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reports failures of the logs to the main one, if it has had a line.
+/// Reports failures of logs to the main log, if that has received a line.
 struct Reporter(Arc<Mutex<LogTable>>);
 
 impl LogReport for Reporter {
@@ -314,7 +313,7 @@ impl LogServer {
         let of = |id: &u64| Some((*id, table.entries.get(id)?.file.as_ref()?.as_fd()));
         let (ids, fds): (Vec<_>, Vec<_>) = ids.iter().filter_map(of).unzip();
         if !ids.is_empty() {
-            // The receiver notices if it gets none.
+            // The receiver detects a missing reply.
             let _ = fdpass::send(to, &message::from_ids(&ids), &fds);
         }
     }
@@ -333,7 +332,7 @@ fn reply(to: &OwnedFd, reply: &Reply) {
     loop {
         match fdpass::send(to, &reply.bytes(), &[]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // More logs than replies fit: the master asks for all of them first.
+                // More logs than replies fit: the master sends all requests first.
                 if poll(&mut [PollFd::new(to, PollFlags::OUT)], None).is_err() {
                     return;
                 }

@@ -18,7 +18,7 @@ use crate::server_process;
 use crate::settings::ProcessSettings;
 use crate::wire::{self, GenerationFrame, ToMaster, ToServer};
 
-/// A server process that lived longer than this did not die at once.
+/// A server process that ends sooner than this has failed at its start.
 const LIVED_WELL: Duration = Duration::from_secs(5);
 
 /// A process that has closed its socket but lives on after this time is killed.
@@ -31,8 +31,8 @@ const STUCK_AFTER: Duration = Duration::from_secs(3);
 /// First pause before restarting a server process that died at once; it doubles each time.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
-/// If this many server processes have died before a generation was in use, the master gives up: what
-/// it is asked to serve cannot be served. Later it never does, because the reason may pass.
+/// If this many server processes have died before a generation was in use, the master ends: the
+/// configuration cannot be served. Afterwards it keeps trying, because the reason may pass.
 const STARTS_MAX: u32 = 5;
 
 /// Maximum pause.
@@ -54,13 +54,13 @@ pub struct Child {
     started: Instant,
     /// The parameters it was started with.
     pub process: ProcessSettings,
-    /// It was told to end.
+    /// The process was told to end.
     pub exiting: bool,
-    /// It has closed its socket, so it is about to end.
+    /// The process has closed its socket, so it is about to end.
     silent_since: Option<Instant>,
-    /// It has served.
+    /// The process has served.
     served: bool,
-    /// All its event loops have made a turn since the service manager was told so.
+    /// All its event loops have made a turn since the last report to the service manager.
     alive: bool,
     /// When `KILL` was sent, or should have been, for the first time.
     killed_at: Option<Instant>,
@@ -70,9 +70,9 @@ pub struct Child {
 #[derive(PartialEq, Eq)]
 pub(super) enum Delivery {
     Yes,
-    /// It has closed its socket: it has just died, or is about to end. The signal about that is on its way.
+    /// The process has closed its socket: it has died, or is about to end. SIGCHLD will follow.
     Ending,
-    /// It cannot be told anything.
+    /// The process can't receive messages.
     Deaf,
 }
 
@@ -87,7 +87,7 @@ impl Child {
         self.silent_since.is_none()
     }
 
-    /// When the master takes the next measure against it, unless it ends before.
+    /// The time of the next measure to end the process.
     pub fn deadline(&self) -> Option<Instant> {
         match self.killed_at {
             Some(at) => Some(at + STUCK_AFTER),
@@ -105,7 +105,7 @@ impl Child {
         self.killed_at.is_some_and(|at| at + STUCK_AFTER <= now)
     }
 
-    /// Its process ID (this process's own, for a thread).
+    /// The process ID (this process's own, for a thread).
     pub fn pid(&self) -> u32 {
         match self.handle {
             Handle::Process(pid) => pid,
@@ -128,7 +128,7 @@ impl Child {
         }
     }
 
-    /// Tells it to end gracefully; once.
+    /// Tells the process to end gracefully; once.
     pub fn quit(&mut self, log: &StartupLog) {
         if !self.exiting {
             self.exiting = true;
@@ -136,7 +136,7 @@ impl Child {
         }
     }
 
-    /// Tells it to end at once.
+    /// Tells the process to end at once.
     pub fn terminate(&mut self, log: &StartupLog) {
         self.exiting = true;
         self.tell(&ToServer::Terminate, log);
@@ -152,7 +152,7 @@ impl Child {
         }
     }
 
-    /// Sends it logs; `message` says why.
+    /// Sends logs to the process; `message` tells for which purpose.
     pub fn send_logs(&self, logs: &Logs, message: fn(PassedLogs) -> ToServer, log: &StartupLog) {
         match logs.give(log) {
             Ok(given) => {
@@ -260,8 +260,8 @@ impl Master {
         ControlFlow::Continue(Some(child))
     }
 
-    /// Sends a generation. If a living child cannot get it, it is useless: the caller kills it. One that is
-    /// ending by itself is left alone, because its exit code says why.
+    /// Sends a generation. A running child that cannot receive it is useless, and the caller kills it. A
+    /// child that is already ending is left alone, because its exit code shows the reason.
     pub(super) fn send_generation(&self, child: &Child, running: &Running) -> bool {
         let place = &self.place;
         let frame = running.sockets.duplicate().and_then(|listeners| {
@@ -335,7 +335,7 @@ impl Master {
                     format_args!("worker process {pid} refused generation {number}: {reason}"),
                 );
                 if self.pending_number() == Some(number) {
-                    // A process that was started for this generation alone has nothing to serve.
+                    // A process that was started only for this generation has nothing to serve.
                     let old = &self.running.loaded.settings.process;
                     if self.children[index].process != *old {
                         self.children[index].quit(&self.log);
@@ -352,7 +352,7 @@ impl Master {
                 self.children[index].alive = true;
                 self.feed_watchdog();
             }
-            // It was never in use.
+            // The generation was never in use.
             ToMaster::Drained { .. } if self.children[index].killed_at.is_some() => {}
             // nginx's workers are processes that end with their configuration: tools wait for the
             // log line about their exit.
@@ -366,8 +366,8 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    /// Tells the service manager that all loops turn, once every server process that is to stay has
-    /// said so. One that has never served cannot stop the service: a reload may be waiting for it.
+    /// Reports to the service manager that all loops turn, once every server process that stays has
+    /// reported so. A process that has not served yet doesn't count: a reload may be waiting for it.
     fn feed_watchdog(&mut self) {
         let mut serving = self.children.iter().filter(|child| child.served && !child.exiting);
         if serving.all(|child| child.alive) {
@@ -396,8 +396,8 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    /// Continues without processes that cannot be killed. They keep their process IDs until the
-    /// disk lets them go; nothing here depends on them.
+    /// Continues without processes that cannot be killed. They exist until their disk responds; the master
+    /// does not depend on them.
     pub(super) fn leave_stuck(&mut self, now: Instant) -> ControlFlow<MasterExit> {
         while let Some(index) = self.children.iter().position(|child| child.is_stuck(now)) {
             let child = self.children.remove(index);
@@ -470,7 +470,7 @@ impl Master {
             );
             return if self.served { ControlFlow::Continue(()) } else { self.give_up() };
         }
-        // One that was started for a reload is not missed.
+        // A process that was started for a reload needs no replacement.
         if self.children.iter().any(|other| !other.exiting) {
             return ControlFlow::Continue(());
         }
@@ -496,9 +496,9 @@ impl Master {
         }
     }
 
-    /// Ends the master, which has never served: its parent process learns of it.
+    /// Ends the master, which has never served, and reports that to its parent process.
     fn give_up(&mut self) -> ControlFlow<MasterExit> {
-        // Standard error may be the error log by now. If it can't be had back, the log must do.
+        // Standard error may be the error log by now. If it can't be restored, the message goes to the log.
         let _ = self.log.process().give_stderr_back();
         self.log.set_stderr_copy(true);
         self.log.log(
@@ -509,7 +509,7 @@ impl Master {
         ControlFlow::Break(self.exit())
     }
 
-    /// Starts another one: at once the first time, with growing delays if they die at once.
+    /// Starts another process: at once the first time, with growing delays after failed starts.
     fn plan_restart(&mut self, started: Instant) -> ControlFlow<MasterExit> {
         if !self.served && self.restarts + 1 >= STARTS_MAX {
             return self.give_up();

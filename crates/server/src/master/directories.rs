@@ -1,5 +1,4 @@
-//! Creates the directories that the service writes to, before it starts, and hands them to its
-//! user.
+//! Creates the directories that the service writes to, before it starts, and gives them to its user.
 //!
 //! One of them may be on a disk that hangs or fails, which must delay neither the start nor the
 //! master: each is created by a process of its own, for which the master waits [`ANSWER_MAX`] at
@@ -52,19 +51,19 @@ pub(super) fn make(
     helpers.into_iter().try_for_each(|helper| helper.wait(deadline, log))
 }
 
-/// A child is no longer waited for.
+/// Stops waiting for a child.
 pub(super) fn note_late(pid: u32) {
     LATE.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
 }
 
-/// Whether an ended child is one that was no longer waited for.
+/// Whether an ended child is one that the master stopped waiting for.
 pub(super) fn was_late(pid: u32) -> bool {
     let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
     let at = late.iter().position(|known| *known == pid);
     at.map(|at| late.swap_remove(at)).is_some()
 }
 
-/// Why a directory can't be used.
+/// The reason why a directory can't be used.
 enum DirectoryError {
     /// A problem of the configuration, or of permissions.
     Wrong(String),
@@ -124,7 +123,7 @@ impl<'a> Helper<'a> {
         )
     }
 
-    /// Its reply; `None`: none in time.
+    /// The reply; `None` if there was none in time.
     fn answer(&self, deadline: Instant) -> Option<String> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

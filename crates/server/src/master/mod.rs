@@ -42,10 +42,11 @@ use purge::Purges;
 use reload::PendingReload;
 use renewal::Renewal;
 
-/// A server process that was told to stop fast but still runs after this time is killed.
-const KILL_AFTER: Duration = Duration::from_secs(1);
+/// A server process that was told to stop fast but still runs after this time is killed. nginx repeats the signal
+/// after pauses of 50 ms that double, and kills when the next one would be longer than a second.
+const KILL_AFTER: Duration = Duration::from_millis(50 + 100 + 200 + 400 + 800);
 
-/// How the master's part ends.
+/// The end of the master.
 pub enum MasterExit {
     /// The program ends with this code.
     Exit(u8),
@@ -77,7 +78,7 @@ struct Running {
     logs: Logs,
 }
 
-/// Why the master is about to end.
+/// The reason why the master is about to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopping {
     Graceful,
@@ -115,7 +116,7 @@ pub struct Master {
     program: PathBuf,
     /// The master that started this one for an upgrade, if any.
     parent: Option<u32>,
-    /// That master knows that this one serves.
+    /// That master has been told that this one serves.
     parent_told: bool,
     noaccepting: bool,
     exit_code: u8,
@@ -136,7 +137,7 @@ impl Master {
             log.log(Level::Emerg, error);
         }
         let failed = ControlFlow::Break(MasterExit::Exit(1));
-        // Before anything listens: from then on, a signal has to end the server cleanly.
+        // Before sockets are opened: from then on, a signal has to end the server cleanly.
         let signals = match Signals::open() {
             Ok(signals) => signals,
             Err(error) => {
@@ -156,7 +157,7 @@ impl Master {
         let inherited = Sockets::inherited(inherited.fds, &log);
         let absent = SlowLogPolicy::Tolerated;
         let Some(opened) = reload::open(loaded, &place, absent, &log) else { return failed };
-        // Administrators look there for the reason of a failure.
+        // Administrators expect the reason of a failure there.
         log.set_sinks(opened.sinks());
         let Some(opened) = opened.bind(&inherited, 1, &log) else { return failed };
         inherited.remove_unix(Some(&opened.sockets), &log);
@@ -164,8 +165,8 @@ impl Master {
 
         let settings = &opened.loaded.settings;
         announce(&log, settings);
-        // nginx differs: it writes the file in the daemon only, and the process that started it
-        // learns of no failure.
+        // nginx differs: it writes the file in the daemon only, and failures are not reported to the
+        // process that started it.
         let pid_file = match PidFile::create(&settings.pid) {
             Ok(file) => file,
             Err(message) => {
@@ -255,7 +256,7 @@ impl Master {
         fds.extend(control.map(|control| PollFd::new(control, PollFlags::IN)));
         let renewal = self.renewal.fd();
         fds.extend(renewal.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // Late logs only have to wake the master: every turn looks for them.
+        // Late logs only have to wake the master: every turn checks for them.
         let replies = self.log.process().replies();
         fds.extend(replies.iter().map(|replies| PollFd::new(replies, PollFlags::IN)));
         let timeout = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
@@ -346,8 +347,7 @@ impl Master {
                 Signal::SIGCHLD => self.reap()?,
                 Signal::SIGTERM | Signal::SIGINT => self.stop_fast(),
                 Signal::SIGQUIT => self.stop_gracefully(),
-                // There is no file to reread: the terminal is gone, and with it the means to stop
-                // this.
+                // There is no file to reread. If the terminal is gone, so is the means to stop the server.
                 Signal::SIGHUP if self.place.serve.is_some() => self.stop_fast(),
                 Signal::SIGHUP => self.reload()?,
                 Signal::SIGUSR1 => self.reopen_logs(),

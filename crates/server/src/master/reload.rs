@@ -32,7 +32,7 @@ pub struct PendingReload {
 }
 
 impl PendingReload {
-    /// Its logs.
+    /// The logs.
     pub(super) fn logs(&mut self) -> &mut Logs {
         &mut self.running.logs
     }
@@ -44,8 +44,8 @@ pub struct OpenedConfig {
     logs: Logs,
 }
 
-/// Opens the files that a configuration names. `None` if something cannot be opened; the log says
-/// what, and nothing stays open.
+/// Opens the files that a configuration names. `None` if a file cannot be opened, which is logged; no file
+/// stays open then.
 pub fn open(
     loaded: Loaded,
     place: &ConfigPath,
@@ -78,7 +78,7 @@ impl OpenedConfig {
         self.logs.sinks(&self.loaded.settings.error_logs)
     }
 
-    /// Opens the sockets that `old` lacks. `None` if one cannot be opened; the log says which.
+    /// Opens the sockets that `old` lacks. `None` if one cannot be opened, which is logged.
     pub(super) fn bind(self, old: &Sockets, number: u64, log: &StartupLog) -> Option<Running> {
         let OpenedConfig { loaded, logs } = self;
         let sockets = old.renew(&loaded.needs.listens, loaded.settings.workers, log).ok()?;
@@ -229,13 +229,13 @@ impl Master {
         }
     }
 
-    /// The new generation is in use: it becomes the running one.
+    /// The new generation is in use and becomes the running one.
     pub(super) fn commit(&mut self) -> ControlFlow<MasterExit> {
         let Some(pending) = self.pending.take() else { return ControlFlow::Continue(()) };
         let PendingReload { running, replaces, pid_file, said } = pending;
         self.running.sockets.remove_unix(Some(&running.sockets), &self.log);
         self.running = running;
-        // The texts of the old one may be large.
+        // The texts of the old configuration may be large.
         nowait_sys::memory::give_back();
         self.renewal = Renewal::of(&self.running, &self.log);
         self.use_sinks();
@@ -249,7 +249,7 @@ impl Master {
                 child.quit(&self.log);
             }
         }
-        // WINCH may have come meanwhile.
+        // WINCH may have been received meanwhile.
         self.noaccepting &= self.children.iter().all(|child| child.exiting);
         self.answer(Ok((self.running.number, &said)));
         self.reload_ended()

@@ -1,9 +1,9 @@
 //! `ssl_certificate_watch`: files that directives name, such as certificates and keys, are read
 //! again when they change. The configuration itself stays as it was read.
 //!
-//! The directories of the files are watched by inotify. Every event in one leads to a single
-//! look at the files, a moment later, so that a certificate and its key have both been replaced. What
-//! has changed is handed over as in a reload, with the texts of the configuration in use.
+//! The directories of the files are watched by inotify. Events in them lead to a single check of the
+//! files, a moment later, when a certificate and its key have both been replaced. What has changed is
+//! handed over as in a reload, with the texts of the configuration in use.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -26,10 +26,10 @@ use crate::log_process::wait_for;
 use crate::read_once::KnownFiles;
 use crate::reader::FileReader;
 
-/// Time between the first event and the look at the files.
+/// Time between the first event and the check of the files.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Time until the next look if a disk did not answer.
+/// Time until the next check if a disk did not respond.
 const LATE_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long the master waits until directories are watched.
@@ -38,7 +38,7 @@ const WATCHED_MAX: Duration = Duration::from_secs(3);
 /// Maximum size of a report; a pipe takes it at once.
 const FAILURES_BYTES_MAX: usize = 16 * 1024;
 
-/// What befalls a file when it is replaced, in one of the usual ways.
+/// Events of the usual ways to replace a file.
 const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::CREATE)
     .union(WatchFlags::MOVED_TO)
@@ -48,14 +48,14 @@ const EVENTS: WatchFlags = WatchFlags::CLOSE_WRITE
 /// Watches the files of a configuration.
 #[derive(Default)]
 pub(super) struct Renewal {
-    /// `None`: nothing is watched.
+    /// `None`: no directory is watched.
     inotify: Option<OwnedFd>,
-    /// When to look at the files.
+    /// The time of the next check.
     look_at: Option<Instant>,
 }
 
 impl Renewal {
-    /// Watches the files that a running configuration names, if it wants that.
+    /// Watches the files that a running configuration names, if it enables that.
     pub(super) fn of(running: &Running, log: &StartupLog) -> Self {
         if !running.loaded.settings.certificate_watch {
             return Self::default();
@@ -71,17 +71,17 @@ impl Renewal {
         }
     }
 
-    /// Readable when something has happened.
+    /// Readable when there are events.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.inotify.as_ref().map(AsFd::as_fd)
     }
 
-    /// When to look at the files.
+    /// The time of the next check.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.look_at
     }
 
-    /// Something has happened: forgets the events, and remembers to look.
+    /// Drains the events, and schedules a check.
     pub(super) fn note(&mut self) {
         let Some(inotify) = &self.inotify else { return };
         let mut room = [MaybeUninit::<u8>::uninit(); 4096];
@@ -91,8 +91,8 @@ impl Renewal {
     }
 }
 
-/// Watches the directories of files. Even that may wait for a disk, so it is left to a process of its own,
-/// which goes on if the master has waited long enough.
+/// Watches the directories of files. Even that may wait for a disk, so it is done by a separate process,
+/// which continues after the master has stopped waiting.
 fn watch(files: &[&Path], log: &StartupLog) -> io::Result<OwnedFd> {
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let (answer, out) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -120,11 +120,11 @@ fn watch(files: &[&Path], log: &StartupLog) -> io::Result<OwnedFd> {
     Ok(inotify)
 }
 
-/// Returns what has failed, in lines.
+/// Returns the failures as lines.
 fn watch_all(inotify: &OwnedFd, files: &[&Path]) -> String {
     let mut directories: BTreeSet<PathBuf> = BTreeSet::new();
     for path in files {
-        // A link may be replaced, and so may the file that it leads to.
+        // Both a link and its target may be replaced.
         let target = std::fs::canonicalize(path).ok();
         let parents = [Some(*path), target.as_deref()].map(|path| path.and_then(Path::parent));
         directories.extend(parents.into_iter().flatten().map(Path::to_owned));
@@ -165,7 +165,7 @@ impl Files for Renewed<'_> {
 }
 
 impl Master {
-    /// Looks at the files, if it is time, and hands them over if they have changed.
+    /// Checks the files when due, and hands them over if they have changed.
     pub(super) fn renew(&mut self, now: Instant) -> ControlFlow<MasterExit> {
         if self.renewal.look_at.is_none_or(|at| at > now) {
             return ControlFlow::Continue(());

@@ -111,7 +111,7 @@ impl Master {
     /// The process of the new binary has ended: this master is the only one again.
     pub(super) fn new_binary_ended(&mut self) {
         self.new_binary = None;
-        // It logged that itself, unless it crashed.
+        // The new master has logged that, unless it crashed.
         self.notifier.main_pid(std::process::id());
         self.take_pid_file_back("the end of the");
         if self.noaccepting && self.stopping.is_none() {
@@ -140,7 +140,7 @@ impl Master {
 pub(super) fn program() -> PathBuf {
     let name = std::env::args_os().next().unwrap_or_default();
     if name.as_bytes().contains(&b'/') {
-        // It stays right even if the server process changes its directory.
+        // An absolute path stays valid if the server process changes its directory.
         return std::path::absolute(&name).unwrap_or_else(|_| name.into());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -27,7 +27,7 @@ const BYTES_MAX: u64 = 1 << 30;
 pub struct Copied {
     /// Files and links.
     pub files: usize,
-    /// What was left out, with the reason.
+    /// Files left out, with the reason.
     pub left_out: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub fn copy(root: &Path, target: &Path, adaptation: &Adaptation) -> Result<Copie
         format!("cannot write \"{}\" {}", path.display(), OsErrorText(&error))
     };
     let root_metadata = fs::metadata(root).map_err(|error| failed(root, error))?;
-    // Before anything is written.
+    // Before the first write.
     count(root)?;
     if !target.exists() {
         if let Some(parent) = target.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -141,7 +141,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Copies one entry; whether it is a directory to go through.
+    /// Copies one entry. True for a directory whose entries are to be copied.
     fn entry(&mut self, path: &Path) -> io::Result<bool> {
         let (from, to) = (self.root.join(path), self.target.join(path));
         let metadata = fs::symlink_metadata(&from)?;
@@ -154,7 +154,7 @@ impl Copy<'_> {
             return Ok(true);
         }
         if let Some(text) = self.texts.get(path) {
-            // The mode of a link says nothing.
+            // The mode of a link is meaningless.
             let original = fs::metadata(&from)?;
             write_new(&to, &mut &text[..])?;
             keep_owner(&to, &original);
@@ -231,7 +231,7 @@ fn count(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Creates the directories of a file below the target, and goes through no link.
+/// Creates the directories of a file below the target, without following links.
 fn parents(target: &Path, file: &Path) -> io::Result<()> {
     let mut path = target.to_owned();
     let mut components = file.components();
@@ -251,7 +251,7 @@ fn parents(target: &Path, file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a relative link in a directory never leads above the root.
+/// Whether a relative link in a directory stays below the root.
 fn stays_inside(directory: &Path, link: &Path) -> bool {
     let mut depth = 0_usize;
     for component in directory.components().chain(link.components()) {
@@ -287,8 +287,8 @@ fn keep_owner(path: &Path, original: &fs::Metadata) {
     let _ = fs::set_permissions(path, fs::Permissions::from_mode(mode));
 }
 
-/// The permissions of a copy: those of the original, except that another group gets only what everybody
-/// has, and no user acts as another owner or another group.
+/// The permissions of a copy: those of the original, except that another group gets only the permissions of
+/// all users, and no user acts as another owner or another group.
 fn kept_mode(mode: u32, has_owner: bool, has_group: bool) -> u32 {
     let mode = mode & 0o7777;
     let mode = if has_owner { mode } else { mode & !0o4000 };

@@ -1,4 +1,4 @@
-//! `nowait migrate`: what of an nginx configuration runs, and an adapted copy of it.
+//! `nowait migrate`: reports which parts of an nginx configuration run, and writes an adapted copy.
 //!
 //! Called by `main`. The judgement is that of `nowait_migrate`; this reads the files, has the whole
 //! checked as `-t` does, writes the copy (`copy`), and prints. The exit code is 0 if everything
@@ -26,7 +26,7 @@ use crate::regular_files::RegularFiles;
 pub struct Migrate {
     /// The main file, or the directory with it.
     pub configuration: PathBuf,
-    /// Where to write a copy.
+    /// The directory for the copy.
     pub output: Option<PathBuf>,
     /// Print JSON.
     pub json: bool,
@@ -103,7 +103,7 @@ impl Migrate {
     fn migrate(&self) -> Result<Done, String> {
         let main = main_file(&self.configuration)?;
         let root = main.parent().unwrap_or(Path::new("/"));
-        // Before anything else, before any wait for a report.
+        // First, before any wait for a report.
         if let Some(output) = &self.output {
             copy::check_target(output)?;
         }

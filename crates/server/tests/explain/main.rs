@@ -1,5 +1,6 @@
 //! `nowait explain`: what a request would meet.
 
+mod agreement;
 mod settings;
 
 use nowait_testkit::{Binary, TempDir};
@@ -93,7 +94,7 @@ impl Site {
     }
 }
 
-/// The status of the response; `None`: it comes from elsewhere.
+/// The status of the response; `None`: an upstream server decides.
 fn status(value: &Value) -> Option<u64> {
     value["end"]["status"].as_u64()
 }

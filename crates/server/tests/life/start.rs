@@ -37,7 +37,7 @@ fn two_servers_do_not_share_a_pid_file() {
     );
     assert!(stderr(&output).contains(&message), "{}", stderr(&output));
     assert_eq!(server.read("nginx.pid"), format!("{}\n", server.pid()));
-    // A number of anybody else, be it in use or not, is no obstacle.
+    // The pid of another process, running or not, is no obstacle.
     server.write("nginx.pid", format!("{}\n", std::process::id()));
     let mut second = binary()
         .command()

@@ -59,7 +59,7 @@ pub struct StreamServer {
     pub resolving: Resolving,
     /// Handlers of the phases before the content, in order.
     pub handlers: Box<[Box<dyn Handler>]>,
-    /// What happens to sessions; without it they end at once.
+    /// The handling of sessions; without it, they end at once.
     pub content: Option<Box<dyn Content>>,
     /// Logs.
     pub log: Arc<log::LogConf>,

@@ -11,7 +11,7 @@ use super::StreamServer;
 use crate::variables::complex::StreamVariables;
 
 nowait_conf::directives! {
-    /// What `stream` adds.
+    /// The properties specific to `stream`.
     #[derive(Debug)]
     module "stream_ssl";
     pub struct StreamSslConf with StreamSslLayer;

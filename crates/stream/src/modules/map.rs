@@ -8,7 +8,13 @@ use crate::variables::complex::StreamVariables;
 
 /// This module.
 pub static MODULE: Module = Module {
-    rows: &[MAP_ROWS, GEO_ROWS, GEOIP2_ROWS, SPLIT_CLIENTS_ROWS],
+    rows: &[
+        MAP_ROWS,
+        GEO_ROWS,
+        #[cfg(feature = "geoip2")]
+        GEOIP2_ROWS,
+        SPLIT_CLIENTS_ROWS,
+    ],
     handler: None,
     variables: &[],
 };
@@ -32,6 +38,7 @@ nowait_conf::rows! {
     block "geo" => nowait_variables::geo::geo::<StreamVariables>, in STREAM, take between(1, 2), args "[$address] $variable { ... }";
 }
 
+#[cfg(feature = "geoip2")]
 nowait_conf::rows! {
     pub static GEOIP2_ROWS, module "stream_geoip2";
 

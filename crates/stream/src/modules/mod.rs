@@ -1,5 +1,5 @@
-//! The modules: the only list that names them all, in the order of the reference. Among the
-//! handlers of one phase the last one has the first turn, as in nginx.
+//! The only list of all modules, in the order of the reference. Among the handlers of one phase, the last
+//! one runs first, as in nginx.
 
 pub mod access;
 pub mod answer;
@@ -85,7 +85,7 @@ impl Subject for Session {
         &self.values.depth
     }
 
-    /// nginx adds nothing here in `stream`.
+    /// nginx adds no module here in `stream`.
     fn uninitialized(&self, _name: &str) {}
 
     fn fault(&self, message: fmt::Arguments<'_>) {

@@ -1,5 +1,5 @@
-//! The real address of a client behind a trusted proxy that speaks the PROXY protocol: the
-//! post-accept phase. nginx: `ngx_stream_realip_module`.
+//! The real address of a client behind a trusted proxy with the PROXY protocol: the post-accept phase.
+//! nginx: `ngx_stream_realip_module`.
 
 use nowait_conf::{Cx, Scope};
 use nowait_front::address;

@@ -27,7 +27,7 @@ nowait_conf::rows! {
 struct Set {
     /// The variable.
     slot: Slot,
-    /// Its value.
+    /// The value.
     value: Complex,
 }
 

@@ -35,7 +35,7 @@ pub static MODULE: Module = Module {
     variables: BUILTINS,
 };
 
-/// Takes part in the sessions of addresses with `ssl`.
+/// Handles sessions of addresses with `ssl`.
 struct Ssl;
 
 impl Handler for Ssl {
@@ -133,7 +133,7 @@ fn asking(session: &Session, resolving: Resolving) -> Asking {
     }
 }
 
-/// Who judges the client's certificate for the session's server.
+/// The judge of the client's certificate for the session's server.
 fn judge_of<'s>(session: &'s Session, servers: Option<&Virtual>) -> Option<&'s ClientTrust> {
     let default = || Some(&session.current.conf.server(servers?.default_server).tls.server);
     session.server().tls.server.judge_or_default(default).map(|judge| &**judge)
@@ -166,7 +166,7 @@ async fn check_client(session: &Session, stream: &Stream, servers: &Virtual) -> 
     }
 }
 
-/// What a judge says of the client, who is asked if that is not known.
+/// The verdict of a judge about the client, computed if it is not known yet.
 async fn judge_client(
     session: &Session,
     stream: &Stream,

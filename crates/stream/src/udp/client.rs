@@ -25,7 +25,7 @@ const QUEUE_BYTES_MAX: usize = 256 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DatagramPeers {
     pub(super) client: SocketAddr,
-    /// The local address, where the socket stands for several.
+    /// The local address, if the socket has several.
     pub(super) local: Option<IpAddr>,
 }
 

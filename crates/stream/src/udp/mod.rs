@@ -29,7 +29,7 @@ use client::{DatagramPeers, Inbox, UdpClient, UdpSocket};
 /// After this many datagrams other tasks have their turn.
 const TURN_DATAGRAMS: usize = 64;
 
-/// How often the log reports that there is no room for further sessions.
+/// The interval of log messages about missing room for sessions.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Receives from a socket until it is dropped.

@@ -1,5 +1,5 @@
-//! The namespace of session variables, and texts with them. Settings use these types, and need not
-//! know sessions.
+//! The namespace of session variables, and texts with them. Settings use these types without depending on
+//! sessions.
 
 use nowait_front::log::Formats;
 

@@ -227,7 +227,7 @@ pub struct ServerBuilder {
 /// Why a server did not start.
 #[derive(Debug)]
 pub struct StartFailure {
-    /// Its exit status; `None` if it ran but did not listen in time.
+    /// The exit status; `None` if it ran but did not listen in time.
     pub status: Option<ExitStatus>,
     pub stderr: String,
     pub log: String,
@@ -352,7 +352,7 @@ impl ServerBuilder {
     /// Starts it and waits until it listens.
     ///
     /// # Errors
-    /// Its output, if it exited or did not listen in time.
+    /// The output, if it exited or did not listen in time.
     ///
     /// # Panics
     /// If the machine lacks the prerequisites of a start (directory, program).

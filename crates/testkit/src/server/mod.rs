@@ -56,7 +56,7 @@ impl Server {
         &self.binary
     }
 
-    /// Its directory (`%%DIR%%`).
+    /// The directory (`%%DIR%%`).
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -233,7 +233,7 @@ impl Server {
         }
     }
 
-    /// Its exit status, if it has exited.
+    /// The exit status, if it has exited.
     pub fn try_exit(&mut self) -> Option<ExitStatus> {
         if self.exited.is_none() {
             self.exited = self.child.try_wait().ok().flatten();
@@ -246,7 +246,7 @@ impl Server {
         read_lossy(&self.dir().join("error.log"))
     }
 
-    /// Its standard error output so far.
+    /// The standard error output so far.
     pub fn stderr(&self) -> String {
         read_lossy(&self.dir().join("stderr"))
     }

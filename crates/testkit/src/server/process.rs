@@ -65,9 +65,9 @@ pub fn all_children(parent: u32) -> Vec<u32> {
 pub struct Descriptor {
     /// The process that it belongs to.
     pub pid: u32,
-    /// Its number in that process.
+    /// The number in that process.
     pub number: i32,
-    /// Its target, as named by `/proc/PID/fd`.
+    /// The target, as named by `/proc/PID/fd`.
     pub target: PathBuf,
 }
 

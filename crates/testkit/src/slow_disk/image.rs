@@ -41,7 +41,7 @@ pub enum ImageFormat {
 }
 
 impl ImageFormat {
-    /// Its name for mount(2), and of the directory where it is mounted.
+    /// The name for mount(2), and of the directory where it is mounted.
     pub(super) fn name(self) -> &'static str {
         match self {
             ImageFormat::Ext4 => "ext4",

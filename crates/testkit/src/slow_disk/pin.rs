@@ -19,7 +19,7 @@ const BYTES_MAX: u64 = 1 << 20;
 pub struct PinnedFile {
     /// Keeps name and inode.
     _file: File,
-    /// Its contents refer to the pages of the page cache, which keeps them in use.
+    /// The contents refer to the pages of the page cache, which keeps them in use.
     _pipe: (OwnedFd, OwnedFd),
 }
 

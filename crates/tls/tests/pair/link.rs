@@ -15,7 +15,7 @@ pub struct LinkEnd {
     pub output: Vec<u8>,
     pub read: Vec<u8>,
     pub ended: bool,
-    /// Steps that asked to be made elsewhere.
+    /// Steps that asked to run outside of the loop.
     pub slow_steps: usize,
 }
 

@@ -1,7 +1,7 @@
 //! `ip_hash`, `hash`, `hash … consistent`.
 
 use super::{TRIES_MAX, TierView};
-use crate::crc::Crc;
+use crc32fast::Hasher;
 
 /// Initial value of the hash of an address.
 pub(super) const IP_HASH_START: u32 = 89;
@@ -37,11 +37,12 @@ impl TierView<'_> {
             return self.round_robin(None);
         }
         while *tries <= TRIES_MAX {
-            let mut crc = Crc::new();
+            let mut crc = Hasher::new();
             if *rehash > 0 {
-                crc = crc.update(rehash.to_string().as_bytes());
+                crc.update(rehash.to_string().as_bytes());
             }
-            *hash = hash.wrapping_add((crc.update(key).finish() >> 16) & 0x7fff);
+            crc.update(key);
+            *hash = hash.wrapping_add((crc.finalize() >> 16) & 0x7fff);
             *rehash += 1;
             let n = self.at_weight(u64::from(*hash) % self.tier.total_weight);
             if self.may(n) {

@@ -116,7 +116,7 @@ impl Peer {
         }
     }
 
-    /// One more request without a response.
+    /// Adds a request without a response.
     pub(crate) fn inflight_begun(&self, now: u64) {
         let state = &self.state;
         let count = u64::from(state.inflight.fetch_add(1, Relaxed));
@@ -127,7 +127,7 @@ impl Peer {
         }
     }
 
-    /// One less; it took `last` ms.
+    /// Removes a request, which took `last` ms.
     pub(crate) fn inflight_ended(&self, now: u64, last: u64) {
         let state = &self.state;
         let count = u64::from(state.inflight.fetch_sub(1, Relaxed));

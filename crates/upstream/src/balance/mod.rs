@@ -13,7 +13,7 @@ mod tried_peers;
 
 use std::net::IpAddr;
 
-use crate::ask::BalanceInput;
+use crate::balance_input::BalanceInput;
 use crate::conf::Balancer;
 use crate::roster::Tier;
 
@@ -26,7 +26,7 @@ const TRIES_MAX: u32 = 20;
 /// The state of a method within an attempt.
 #[derive(Debug)]
 pub(crate) enum Cursor {
-    /// The method only looks at the peers.
+    /// The method considers only the peers.
     None,
     /// `ip_hash`: the bytes of the address that count, the hash so far.
     IpHash { address: [u8; 16], len: usize, hash: u32, tries: u32 },
@@ -48,15 +48,14 @@ impl Cursor {
             }
             Balancer::ConsistentHash { .. } => Cursor::Consistent {
                 empty: ask.hash_key.is_empty(),
-                hash: crate::crc::crc32(ask.hash_key),
+                hash: crc32fast::hash(ask.hash_key),
                 steps: 0,
             },
             Balancer::Random | Balancer::RandomTwo(_) => Cursor::Random { tries: 0 },
         }
     }
 
-    /// Of an IPv4 address, the first three bytes count; anything but an IP address counts as three
-    /// zeros.
+    /// Of an IPv4 address, the first three bytes count; other addresses count as three zeros.
     fn ip(client: Option<IpAddr>) -> Cursor {
         let mut address = [0; 16];
         let len = match client {
@@ -115,7 +114,7 @@ pub(crate) fn pick(
     }
 }
 
-/// A tier as an attempt sees it.
+/// An attempt's view of a tier.
 struct TierView<'a> {
     tier: &'a Tier,
     tried: &'a Tried,

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use crate::crc::Crc;
+use crc32fast::Hasher;
+
 use crate::peer::Peer;
 
 /// Points per unit of weight.
 const POINTS: u64 = 160;
 
-/// Points of all servers at most, 32 MB: greater weights are scaled down. No configuration that
-/// nginx could bear comes near.
+/// Points of all servers at most, 32 MB: greater weights are scaled down. No configuration that nginx could
+/// handle comes near.
 const POINTS_MAX: u64 = 1 << 22;
 
 /// The ring.
@@ -33,12 +34,14 @@ impl Points {
                 servers.push(peer.server_name.clone());
                 servers.len() - 1
             });
-            let base = Crc::new();
+            let mut base = Hasher::new();
             let (host, port) = split(&peer.server_name);
-            let base = base.update(host).update(b"\0").update(port);
+            [host, b"\0", port].into_iter().for_each(|part| base.update(part));
             let mut previous = 0u32;
             for _ in 0..(u64::from(peer.weight) * POINTS / scale).max(1) {
-                previous = base.update(&previous.to_le_bytes()).finish();
+                let mut point = base.clone();
+                point.update(&previous.to_le_bytes());
+                previous = point.finalize();
                 points.push((previous, server as u32));
             }
         }

@@ -11,8 +11,8 @@ impl TierView<'_> {
     /// The next peer; `sticky` is one already chosen, whose turn is counted.
     pub(super) fn round_robin(&self, sticky: Option<usize>) -> Option<usize> {
         if let Some(n) = sticky {
-            // A peer that is bound to again and again must not fall so far behind that it would get
-            // nothing else for a long time.
+            // A peer with many bound requests must not fall so far behind that it would get no others for a
+            // long time.
             let peer = &self.tier.peers[n];
             let others = self.tier.total_weight.saturating_sub(u64::from(peer.weight));
             let limit = -(i64::try_from(others).unwrap_or(i64::MAX / WEIGHT_SCALE) * WEIGHT_SCALE);
@@ -26,8 +26,8 @@ impl TierView<'_> {
         Some(best)
     }
 
-    /// Gives each peer from `first` on that may be chosen and is among `wanted` its weight. Returns
-    /// the greatest and the sum of what was given. `best`: who is to be beaten.
+    /// Gives each peer from `first` on that may be chosen and is among `wanted` its weight. Returns the
+    /// greatest and the sum of what was given. `best`: the best peer so far, which is `first`.
     pub(super) fn turn(
         &self,
         first: usize,
@@ -35,11 +35,15 @@ impl TierView<'_> {
         wanted: impl Fn(usize) -> bool,
     ) -> (Option<usize>, i64) {
         let mut total = 0;
-        for n in first..self.tier.peers.len() {
-            if !self.may(n) || !wanted(n) {
+        let none_tried = self.tried.is_empty();
+        // The value of a peer that is the best so far counts when its turn comes: it is the first.
+        let mut greatest = i64::MIN;
+        // There may be thousands: an instruction here is one for each of them and request.
+        for (n, peer) in self.tier.peers.iter().enumerate().skip(first) {
+            let tried = !none_tried && self.tried.has(n);
+            if tried || !peer.is_available(self.now, false) || !wanted(n) {
                 continue;
             }
-            let peer = &self.tier.peers[n];
             let effective = peer.state.effective.load(Relaxed);
             let gain = peer.scaled(effective, self.now);
             let current = peer.state.current.load(Relaxed) + gain;
@@ -48,11 +52,8 @@ impl TierView<'_> {
             if effective < i64::from(peer.weight) {
                 peer.state.effective.store(effective + 1, Relaxed);
             }
-            let beaten = |best: usize| {
-                best != n && current <= self.tier.peers[best].state.current.load(Relaxed)
-            };
-            if !best.is_some_and(beaten) {
-                best = Some(n);
+            if current > greatest {
+                (best, greatest) = (Some(n), current);
             }
         }
         (best, total)

@@ -20,6 +20,10 @@ impl Tried {
         word >> (n % 64) & 1 == 1
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first == 0 && self.further.iter().all(|word| *word == 0)
+    }
+
     pub(crate) fn set(&mut self, n: usize) {
         let word = match n / 64 {
             0 => &mut self.first,
@@ -33,7 +37,7 @@ impl Tried {
         *word |= 1 << (n % 64);
     }
 
-    /// Forgets those of `others`.
+    /// Removes those of `others`.
     pub(crate) fn remove(&mut self, others: &Tried) {
         self.first &= !others.first;
         for (word, other) in self.further.iter_mut().zip(&others.further) {
@@ -67,10 +71,11 @@ mod tests {
     #[test]
     fn many_peers_are_remembered() {
         let mut tried = Tried::default();
+        assert!(tried.is_empty());
         for n in [0, 63, 64, 200] {
             assert!(!tried.has(n));
             tried.set(n);
-            assert!(tried.has(n) && !tried.has(n + 1));
+            assert!(tried.has(n) && !tried.has(n + 1) && !tried.is_empty());
             let mut others = Tried::default();
             others.set(n);
             tried.remove(&others);

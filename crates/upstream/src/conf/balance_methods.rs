@@ -5,7 +5,7 @@ use nowait_conf::{Context, Cx, Diagnostic, Node, Template};
 use super::UpstreamLayer;
 use super::server::Supports;
 
-/// How the next server is chosen.
+/// The method of choosing the next server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Balancer {
     /// Smooth weighted round robin, as without a directive.
@@ -23,12 +23,12 @@ pub enum Balancer {
     IpHash,
     /// `hash KEY`
     Hash {
-        /// What is hashed; the caller evaluates it.
+        /// The text to hash, evaluated by the caller.
         key: Template,
     },
     /// `hash KEY consistent`
     ConsistentHash {
-        /// What is hashed; the caller evaluates it.
+        /// The text to hash, evaluated by the caller.
         key: Template,
     },
     /// `random`

@@ -9,7 +9,7 @@ use super::UpstreamLayer;
 /// Idle connections that a worker keeps for a group without the directive.
 const CONNECTIONS: usize = 32;
 
-/// Which idle connections are kept for reuse.
+/// The settings for keeping idle connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// Maximum number per worker; 0: none.
@@ -20,7 +20,7 @@ pub struct Keepalive {
     pub requests: u64,
     /// Maximum age at which a connection is reused.
     pub time: Duration,
-    /// How long a connection may be idle.
+    /// The maximum idle time of a connection.
     pub timeout: Duration,
 }
 

@@ -27,7 +27,7 @@ pub(crate) use server::Supports;
 /// The smallest size of a zone: 8 pages, as nginx has it.
 const ZONE_BYTES_MIN: u64 = 8 * 4096;
 
-/// How long a request waits in the queue by default.
+/// The default time that a request waits in the queue.
 const QUEUE_TIMEOUT: Msec = Msec(60_000);
 
 nowait_conf::rows! {
@@ -72,7 +72,7 @@ nowait_conf::rows! {
     /// Selects a random server, by weight; with `two`, the better one of two such servers: the one
     /// with fewer active requests, or with the shorter of the times known from `least_time`.
     "random" => balance_methods::random, in UPSTREAM | STREAM_UPSTREAM, take between(0, 2), args "[two [least_conn | least_time=time]]";
-    /// The resolver for the names of the group, with the parameters of `resolver` elsewhere.
+    /// The resolver for the names of the group. Parameters are those of `resolver` in other blocks.
     "resolver" => resolver, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]";
     /// Maximum time for resolving a name.
     "resolver_timeout" => resolver_timeout, in UPSTREAM | STREAM_UPSTREAM, take exactly(1), default "30s", args "time";

@@ -20,11 +20,11 @@ const ROUTE_MAX: usize = 32;
 /// A server of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConf {
-    /// As the configuration names it: `backend.example:8080`.
+    /// The name in the configuration: `backend.example:8080`.
     pub text: Bytes,
-    /// Its location.
+    /// The location.
     pub target: ServerLocation,
-    /// Its weight.
+    /// The weight.
     pub weight: u32,
     /// Maximum number of connections; 0: no limit.
     pub max_conns: u32,
@@ -38,14 +38,14 @@ pub struct ServerConf {
     pub backup: bool,
     /// `down` and `drain`
     pub down: ServerMode,
-    /// Its name for `sticky`.
+    /// The name for `sticky`.
     pub route: Option<Bytes>,
 }
 
 /// Whether a server is used at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerMode {
-    /// It is.
+    /// The server is down.
     #[default]
     Up,
     /// `drain`: only for requests that `sticky` binds to it.
@@ -222,7 +222,7 @@ pub(super) fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// What is said of the name.
+/// The settings of the name.
 #[derive(Default)]
 struct NameOptions<'a> {
     resolve: bool,

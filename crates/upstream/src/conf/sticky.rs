@@ -5,10 +5,10 @@ use nowait_conf::{Cx, Diagnostic, Msec, Node, Seconds, Size, Template, Value, Wo
 
 use super::{UpstreamLayer, ZONE_BYTES_MIN};
 
-/// How long a learnt session is remembered after its last use.
+/// The time that a learnt session is kept after its last use.
 const LEARN_TIMEOUT: Msec = Msec(600_000);
 
-/// How requests are bound.
+/// The method of binding requests.
 #[derive(Clone, Debug)]
 pub enum Sticky {
     /// By a cookie that the response sets.
@@ -18,14 +18,14 @@ pub enum Sticky {
         /// The first non-empty value counts.
         lookup: Vec<Template>,
     },
-    /// By sessions that the servers create.
+    /// By sessions created by the servers.
     Learn(LearnConf),
 }
 
 /// `sticky cookie`
 #[derive(Clone, Debug)]
 pub struct StickyCookie {
-    /// Its name.
+    /// The name.
     pub name: Bytes,
     /// The text that has its value: `$cookie_NAME`.
     pub lookup: Template,
@@ -35,8 +35,8 @@ pub struct StickyCookie {
     pub path: Option<Bytes>,
     /// `expires`
     pub expires: Option<Expires>,
-    /// `samesite`: `strict`, `lax`, `none`, or a text with variables. A value of those that is none
-    /// of the three counts as `strict`; an empty one leaves the attribute out.
+    /// `samesite`: `strict`, `lax`, `none`, or a text with variables. Other values of variables count as
+    /// `strict`; an empty value omits the attribute.
     pub samesite: Option<Template>,
     /// `httponly`
     pub httponly: bool,
@@ -64,7 +64,7 @@ pub struct LearnConf {
     pub zone: Bytes,
     /// Size of the zone in bytes: about 8000 sessions per megabyte.
     pub size: u64,
-    /// How long a session is remembered after its last use.
+    /// The time that a session is kept after its last use.
     pub timeout: Msec,
     /// Whether a session is known once the response header has arrived, not only at the end.
     pub header: bool,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use nowait_runtime::net::Stream;
 
-/// Which requests may use a connection.
+/// The requests that may use a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tag {
     /// Connection parameters: protocol, TLS, local address. Must always be equal.
@@ -23,11 +23,11 @@ impl Tag {
     }
 }
 
-/// A connection to a peer that may serve several requests. It is handed on often, and so is in a box.
+/// A connection to a peer that may serve several requests. Boxed, because it is moved often.
 pub struct IdleConnection {
     /// The connection. Only the holder of the only reference can return it.
     pub stream: Rc<Stream>,
-    /// When it was opened.
+    /// The time at which it was opened.
     pub opened: Instant,
     /// Number of requests that it has served, including the current one.
     pub requests: u64,
@@ -35,7 +35,7 @@ pub struct IdleConnection {
     pub(super) watched: Option<ActivityWatch>,
 }
 
-/// How the reaper is woken on activity.
+/// The waker of the reaper for activity.
 pub(super) struct ActivityWatch {
     /// The peer that the connection is kept for.
     pub(super) peer: u64,

@@ -1,4 +1,4 @@
-//! Which workers have idle connections to a peer, and how many: what workers see of each other's.
+//! The numbers of idle connections to a peer by worker, visible to all workers.
 
 use std::fmt;
 use std::sync::atomic::AtomicU32;

@@ -68,7 +68,7 @@ impl Drop for PoolToken {
 pub(super) struct IdleEntry {
     pub(super) connection: Box<IdleConnection>,
     pub(super) tag: Tag,
-    /// When it is closed.
+    /// The time at which it is closed.
     pub(super) until: Instant,
     /// Its ID in this worker.
     pub(super) serial: u64,
@@ -82,11 +82,11 @@ pub(super) struct Pools {
     lists: FxHashMap<u64, List>,
     /// By the number of a group's connections.
     groups: FxHashMap<u64, Rc<GroupPool>>,
-    /// When the reaper wakes by itself; `None`: never.
+    /// The time at which the reaper wakes by itself; `None`: never.
     alarm: Option<Instant>,
 }
 
-/// What the lists of a group have in common.
+/// The state shared by the lists of a group.
 #[derive(Default)]
 struct GroupPool {
     /// Their connections.
@@ -128,7 +128,7 @@ impl List {
 
     /// Takes the newest connection that may serve the tag.
     fn take(&mut self, tag: Tag, local: bool) -> Option<IdleEntry> {
-        // Mostly it is the last one.
+        // It is usually the last one.
         match self.entries.back()?.tag.serves(tag, local) {
             true => self.entries.pop_back(),
             false => {
@@ -243,7 +243,7 @@ impl Pools {
         out
     }
 
-    /// When the reaper wakes by itself.
+    /// The time at which the reaper wakes by itself.
     pub(super) fn alarm(&self) -> Option<Instant> {
         self.alarm
     }
@@ -257,7 +257,7 @@ impl Pools {
         late
     }
 
-    /// Removes everything.
+    /// Removes all connections.
     pub(super) fn clear(&mut self) -> Vec<IdleEntry> {
         self.alarm = None;
         self.groups.clear();

@@ -16,7 +16,7 @@ use super::connection::{ActivityWatch, IdleConnection};
 use super::pools::{POOLS, Pools};
 use super::wakeup::{WAKEUP, Watch};
 
-/// How long the reaper sleeps if there is nothing to wait for: practically forever.
+/// The sleep of the reaper without a deadline: practically forever.
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
 
 thread_local! {

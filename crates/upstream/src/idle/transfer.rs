@@ -30,7 +30,7 @@ struct MovedConnection {
     requests: u64,
 }
 
-/// Asks a worker for one of its connections.
+/// Requests an idle connection from another worker.
 pub(super) async fn ask(
     from: &Remote,
     peer: u64,
@@ -51,7 +51,7 @@ pub(super) async fn ask(
     let stream = Rc::new(Stream::from_fd(fd).ok()?);
     if let Some(layer) = layer {
         stream.attach_layer(layer);
-        // What has arrived may be for the layer alone.
+        // The received data may be for the layer only.
         let noise = stream.poll_quiet(&mut Context::from_waker(Waker::noop())).is_ready();
         stream.unwatch();
         if noise {
@@ -61,7 +61,7 @@ pub(super) async fn ask(
     Some(Box::new(IdleConnection { stream, opened, requests, watched: None }))
 }
 
-/// Hands a connection of this worker over, or reports that there is none.
+/// Hands over a connection of this worker, or reports that there is none.
 async fn give(peer: u64, tag: Tag, local: bool, sender: Sender) {
     let entry = POOLS.with_borrow_mut(|pools| pools.take(peer, tag, local));
     let Some(entry) = entry else { return };
@@ -73,7 +73,7 @@ async fn give(peer: u64, tag: Tag, local: bool, sender: Sender) {
     }
 }
 
-/// Whether nothing was received on a connection, its end included.
+/// Whether neither data nor the end was received on a connection.
 fn is_open(fd: &OwnedFd) -> bool {
     let mut byte = [0u8; 1];
     let seen = rustix::net::recv(fd, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
@@ -87,7 +87,7 @@ struct TransferSlot(Mutex<MoveState>);
 #[derive(Default)]
 struct MoveState {
     moved: Option<MovedConnection>,
-    /// Nothing will be delivered any more.
+    /// No connection will be delivered any more.
     ended: bool,
     waker: Option<Waker>,
 }

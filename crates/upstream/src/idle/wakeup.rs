@@ -10,7 +10,7 @@ pub(super) struct Watch {
     pub(super) wakeup: Arc<Wakeup>,
 }
 
-/// Why the reaper of a worker was woken.
+/// The reason why the reaper of a worker was woken.
 #[derive(Default)]
 pub(super) struct Wakeup {
     woken: Mutex<WakeupList>,

@@ -12,7 +12,7 @@ use crate::cidr::Cidr;
 use crate::{Compute, Index, Mentions, Namespace, Subject, Table, variable_name};
 use table::{Networks, RangeInsert, Ranges, ValueId, Values};
 
-/// Stands for clients without an IP address; it matches only if it is listed.
+/// Represents clients without an IP address; matches only if it is listed.
 const NO_ADDRESS: Ipv4Addr = Ipv4Addr::BROADCAST;
 
 struct Geo {

@@ -1,5 +1,5 @@
-//! A MaxMind database: read as a whole, asked for the values of an address, replaced when its file
-//! has changed. Reading blocks: it happens while a configuration is loaded, and in a pool.
+//! A MaxMind database: read as a whole, queried for the values of an address, replaced when its file has
+//! changed. Reading blocks, so it is done while a configuration is loaded, and in a pool.
 
 use std::fmt;
 use std::fs::File;
@@ -22,7 +22,7 @@ const VALUE_BYTES_MAX: usize = 64 << 10;
 /// A database in memory.
 type DatabaseReader = Reader<Vec<u8>>;
 
-/// Why a database can't be used. The operator's fault, or that of the database's publisher.
+/// The reason why a database can't be used: a fault of the operator or of the database's publisher.
 #[derive(Debug)]
 pub enum DatabaseError {
     /// The file can't be opened or read.
@@ -31,7 +31,7 @@ pub enum DatabaseError {
     TooLarge,
     /// It was changed while it was being read; another attempt may succeed.
     Changing,
-    /// Its contents are not those of a MaxMind database.
+    /// The contents are not those of a MaxMind database.
     Invalid(MaxMindDbError),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for DatabaseError {
 
 impl std::error::Error for DatabaseError {}
 
-/// Tells one version of a file from another.
+/// Identifies a version of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Version {
     device: u64,
@@ -108,11 +108,11 @@ impl PathStep {
 /// Facts about a database.
 #[derive(Clone, Copy)]
 pub enum Fact {
-    /// When its publisher made it.
+    /// The build time.
     BuildEpoch,
-    /// When its file was last looked at.
+    /// The time of the last check of its file.
     LastCheck,
-    /// When its contents last became another.
+    /// The time of the last change of its contents.
     LastChange,
 }
 
@@ -122,12 +122,12 @@ impl Database {
         Self { path, state: RwLock::default() }
     }
 
-    /// Its file.
+    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads the file to see whether it can be used, and keeps nothing. Blocks.
+    /// Reads the file to check that it can be used. Blocks.
     ///
     /// # Errors
     /// It can't be used.
@@ -189,7 +189,7 @@ impl Database {
         }
     }
 
-    /// The value at the end of a path in what is known of an address; `None` if there is none.
+    /// The value at the end of a path in an address's record, if there is one.
     pub fn find(&self, address: IpAddr, path: &[PathStep]) -> Option<Vec<u8>> {
         let reader = self.read_state(|state| state.reader.clone())?;
         let found = reader.lookup(address).ok()?;

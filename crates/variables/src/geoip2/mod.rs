@@ -1,5 +1,5 @@
-//! `geoip2`: variables with what a MaxMind database knows about an address.
-//! The third-party modules `ngx_http_geoip2_module` and `ngx_stream_geoip2_module`.
+//! `geoip2`: variables with values of a MaxMind database for an address. The third-party modules
+//! `ngx_http_geoip2_module` and `ngx_stream_geoip2_module`.
 //!
 //! A database is checked when the configuration is read and loaded when it is put to use
 //! ([`Databases`]); the code that has a pool calls [`Database::reload`] then.
@@ -29,7 +29,7 @@ pub struct Databases(Vec<DatabaseEntry>);
 pub struct DatabaseEntry {
     /// The database.
     pub database: Arc<Database>,
-    /// After what time its file is looked at again; `None`: never.
+    /// The time after which its file is checked again; `None`: never.
     pub interval: Option<Duration>,
 }
 
@@ -61,7 +61,7 @@ impl Databases {
     }
 }
 
-/// Whose statements about their clients' addresses are trusted.
+/// The proxies whose statements about client addresses are trusted.
 #[derive(Debug, Default)]
 pub struct Trust {
     /// `geoip2_proxy`.
@@ -70,7 +70,7 @@ pub struct Trust {
     pub recursive: bool,
 }
 
-/// What the blocks of one namespace share.
+/// The state shared by the blocks of one namespace.
 struct SharedSettings<N> {
     /// Known when all directives were read.
     trust: Arc<OnceLock<Trust>>,

@@ -1,4 +1,4 @@
-//! What a request purges, and the page that tells of it.
+//! The objects that a request purges, and the page that reports the purge.
 //!
 //! Used by [`super::answer`] and by locations that purge ([`super::location`]).
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_cache::index::{How, PurgeError, What};
-use nowait_cache::{Purged, Store, Target};
+use nowait_cache::{CacheKey, Purged, Store};
 use nowait_http::log::Level;
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
@@ -17,16 +17,16 @@ use nowait_message::escape;
 /// The field with the number of purged objects.
 pub(super) const PURGED: &str = "X-Purged";
 
-/// What a request purges.
+/// The objects that a request purges.
 pub(super) struct Aims {
     pub(super) what: Vec<What>,
     pub(super) how: How,
-    /// Nothing to purge is no failure.
+    /// An empty purge is no failure.
     pub(super) may_be_none: bool,
 }
 
 /// A key, or the beginning of keys if it ends with an asterisk.
-pub(super) fn aims(key: &Target) -> Aims {
+pub(super) fn aims(key: &CacheKey) -> Aims {
     let (what, may_be_none) = match key.text.strip_suffix(b"*") {
         Some(prefix) => (What::Prefix(prefix.into()), true),
         None => (What::Key(key.main), false),
@@ -34,7 +34,7 @@ pub(super) fn aims(key: &Target) -> Aims {
     Aims { what: vec![what], how: How::Hard, may_be_none }
 }
 
-/// Purges; returns the number of objects, or `None` if there was nothing to purge.
+/// Purges; returns the number of objects, or `None` if there were none.
 pub(super) async fn purge(
     request: &Request,
     store: &Arc<Store>,
@@ -53,7 +53,7 @@ pub(super) async fn purge(
     Ok((aims.may_be_none || objects > 0).then_some(objects))
 }
 
-/// The page that tells of a purge. Programs look for its title, which is that of `ngx_cache_purge`.
+/// The page that reports a purge. Programs search for its title, which is that of `ngx_cache_purge`.
 pub(super) fn page(request: &Request, key: &[u8], objects: u64) -> Outcome {
     let mut text = Vec::with_capacity(256 + key.len());
     text.extend_from_slice(

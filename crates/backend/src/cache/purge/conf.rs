@@ -1,4 +1,4 @@
-//! `cache_purge`: which requests purge. Read by the table of [`cache::conf`](crate::cache::conf).
+//! `cache_purge`: the requests that purge. Read by the table of [`cache::conf`](crate::cache::conf).
 //!
 //! NGINX Plus has conditions. The third-party module `ngx_cache_purge` has two other forms: methods
 //! with addresses, and locations of their own ([`super::location`]). Those begin with plain words, for
@@ -13,10 +13,10 @@ use nowait_http::request::Request;
 use super::location::Location;
 use crate::cache::conf::{CacheZone, Texts, Zone};
 
-/// Which requests purge.
+/// The requests that purge.
 #[derive(Clone, Debug, Default)]
 pub enum Purge {
-    /// None here. A location of its own purges by its content.
+    /// None here. A separate location purges by its content.
     #[default]
     Never,
     /// Those for which one of the texts is neither empty nor `0`.
@@ -29,20 +29,20 @@ pub enum Purge {
 #[derive(Clone, Debug)]
 pub struct ByMethod {
     method: Bytes,
-    /// Everything is purged, whatever the request's key.
+    /// All objects are purged, regardless of the request's key.
     all: bool,
-    /// Who may use it; everybody if empty.
+    /// The clients that may use it; all clients if empty.
     from: Box<[Rule]>,
 }
 
-/// What a request asks for.
+/// The purge requested by a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cache) enum Asked {
+pub enum Asked {
     /// A purge of its key, tags or prefix, by a condition.
     Condition,
     /// The same by its method.
     Method,
-    /// A purge of everything, by its method.
+    /// A purge of all objects, by its method.
     All,
     /// A purge that its client may not have.
     Refused,

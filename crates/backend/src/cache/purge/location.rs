@@ -1,7 +1,7 @@
 //! A location that purges: `cache_purge ZONE KEY`, as of the third-party module `ngx_cache_purge`. The
 //! directive is read in [`super::conf`].
 
-use nowait_cache::Target;
+use nowait_cache::CacheKey;
 use nowait_http::module::{Handler, Step};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
@@ -22,16 +22,16 @@ pub(super) struct Location {
 impl Handler for Location {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
         let method = request.method_name();
-        if !matches!(request.method, Method::Get | Method::Head | Method::Delete)
+        if !matches!(request.method(), Method::Get | Method::Head | Method::Delete)
             && method != b"PURGE"
         {
             return Step::Done(request, Outcome::status(405));
         }
-        let store = self.cache.and_then(|at| request.current.caches.get(at).cloned());
+        let store = self.cache.and_then(|at| request.current().caches.get(at).cloned());
         let Some(store) = store else {
             return Step::Done(request, Outcome::status(500));
         };
-        let key = Target::of(&request.evaluate(&self.key));
+        let key = CacheKey::of(&request.evaluate(&self.key));
         Step::wait(async move {
             let outcome = match purge(request, &store, aims(&key)).await {
                 Ok(Some(objects)) => page(request, &key.text, objects),

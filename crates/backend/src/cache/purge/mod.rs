@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_cache::index::{How, Tag, What};
-use nowait_cache::{Key, Store, Target};
+use nowait_cache::{CacheKey, Key, Store};
 use nowait_caching::updates;
 use nowait_http::conf::HttpConf;
 use nowait_http::log::Level;
@@ -25,7 +25,7 @@ use super::origin::{Origin, Source};
 use super::serve;
 use crate::cache::conf::CacheConf;
 use crate::cache::path::paths;
-use crate::upstream::{BodyOptions, Wanted};
+use crate::upstream::{BodyOptions, UpstreamVariation};
 
 /// The maximum number of tags that one request may purge.
 const TAGS_MAX: usize = 64;
@@ -39,7 +39,7 @@ pub enum Aim {
     Prefix(Vec<u8>),
     /// All objects with a tag.
     Tag(Vec<u8>),
-    /// Everything.
+    /// All objects.
     All,
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn answer(
     request: &mut Request,
     conf: &CacheConf,
     store: &Arc<Store>,
-    key: &Target,
+    key: &CacheKey,
     asked: Asked,
 ) -> Outcome {
     let how = how(conf.purge_soft.any(request));
@@ -132,11 +132,11 @@ pub(super) async fn pass(
     conf: &CacheConf,
     store: &Arc<Store>,
 ) -> Outcome {
-    let reply = match origin.fetch(request, Wanted::default()).await {
+    let reply = match origin.fetch(request, UpstreamVariation::default()).await {
         Ok(reply) => reply,
         Err(failed) => return Outcome::status(failed.status),
     };
-    if conf.strict && updates::invalidates(request.method, reply.head.status) {
+    if conf.strict && updates::invalidates(request.method(), reply.head.status) {
         invalidate(request, origin, conf, store, &reply.head).await;
     }
     match origin.respond(request, &reply.head, Source::Origin { cacheable: false }) {
@@ -159,11 +159,11 @@ async fn invalidate(
 ) {
     let key = serve::key(request, origin, conf);
     let mut keys = vec![key.main];
-    let host = request.head.header(Known::Host).unwrap_or_default();
+    let host = request.head().header(Known::Host).unwrap_or_default();
     for name in [Known::Location, Known::ContentLocation] {
         let Some(uri) = head.known(name) else { continue };
         let path = updates::same_origin(uri, b"http", host);
-        let other = path.and_then(|path| replaced(&key.text, request.head.uri(), path));
+        let other = path.and_then(|path| replaced(&key.text, request.head().uri(), path));
         keys.extend(other.map(|text| Key::new(&text)));
     }
     for key in keys {

@@ -23,7 +23,7 @@ const fn bit(known: Known) -> u128 {
     1 << known as u32
 }
 
-/// Most names without a number whose hashes a worker keeps memory for.
+/// Maximum number of names without a number whose hashes a worker keeps memory for.
 const KEPT_MAX: usize = 128;
 
 thread_local! {
@@ -31,7 +31,7 @@ thread_local! {
     static HASHES: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
 }
 
-/// Which fields of clients are sent.
+/// The client fields that are sent.
 #[derive(Debug)]
 pub(super) struct ClientFields {
     /// The names after `HTTP_` that directives set: the client's fields of these names are not sent.
@@ -75,7 +75,7 @@ impl ClientFields {
         }
     }
 
-    /// Appends the client's header fields. Those of one name are joined.
+    /// Appends the client's header fields. Fields with the same name are joined.
     pub(super) fn append<F: ParamForm>(
         &self,
         fields: Fields<'_>,
@@ -159,7 +159,7 @@ fn append<F: ParamForm>(
 struct Others<'a> {
     fields: Fields<'a>,
     hashes: Vec<u64>,
-    /// How many have been taken.
+    /// The number of processed fields.
     taken: usize,
 }
 

@@ -1,7 +1,7 @@
 //! The parameters of directives, prepared in the form in which they are sent.
 //!
-//! Between two values that depend on the request stands one text: the end of the parameters before it,
-//! whatever their number, and the beginning of the one with the value.
+//! Between two values that depend on the request, there is one text: the end of any number of parameters,
+//! and the beginning of the one with the next value.
 
 use nowait_gateway::ParamForm;
 use nowait_http::variables::complex::{Complex, Part};
@@ -26,7 +26,7 @@ pub(super) struct List {
 /// A parameter whose value depends on the request.
 #[derive(Debug)]
 struct Slot {
-    /// Where the text before the value ends.
+    /// The end of the text before the value.
     end: usize,
     /// Bytes of it that belong to this parameter.
     opening: usize,
@@ -34,14 +34,14 @@ struct Slot {
     if_not_empty: bool,
 }
 
-/// What a value is made of.
+/// The source of a value.
 #[derive(Debug)]
 pub(super) enum Value {
     /// One variable, as most are.
     Variable(Index),
     /// Any text.
     Text(Complex),
-    /// The text for the method, in place of which a cache may want another one.
+    /// The text for the method, which a cache may replace.
     Method(Complex),
     /// The requested host.
     Host,

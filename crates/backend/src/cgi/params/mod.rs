@@ -1,4 +1,4 @@
-//! `fastcgi_param` and its relatives: what an application learns about a request. nginx:
+//! `fastcgi_param` and similar directives: the parameters of a request for an application. nginx:
 //! `ngx_http_fastcgi_init_params` and the first half of `ngx_http_fastcgi_create_request`.
 //!
 //! A location's parameters are prepared when the configuration is read, in the form in which they are
@@ -25,14 +25,14 @@ use nowait_http::variables::system;
 use nowait_message::name::CGI_PREFIX;
 use nowait_variables::Subject;
 
-use crate::upstream::Wanted;
+use crate::upstream::UpstreamVariation;
 
 /// One `fastcgi_param`.
 #[derive(Clone, Debug)]
 pub struct Param {
     name: Bytes,
     value: Complex,
-    /// It is sent only if its value is not empty.
+    /// Sent only if its value is not empty.
     if_not_empty: bool,
 }
 
@@ -136,7 +136,7 @@ impl<F: ParamForm> Params<F> {
     pub fn append(
         &self,
         request: &Request,
-        wanted: &Wanted,
+        wanted: &UpstreamVariation,
         passes_fields: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), F::Error> {
@@ -155,7 +155,7 @@ impl<F: ParamForm> Params<F> {
             }
         }
         match passes_fields {
-            true => self.fields.append::<F>(request.head.fields(), wanted.for_cache, out),
+            true => self.fields.append::<F>(request.head().fields(), wanted.for_cache, out),
             false => Ok(()),
         }
     }
@@ -167,20 +167,21 @@ impl<F: ParamForm> Params<F> {
         passes_fields: bool,
         put: &mut dyn FnMut(&[u8], &[u8]),
     ) {
-        let params = Params::<Told>::new(self.given.clone());
+        let params = Params::<ExplainForm>::new(self.given.clone());
         let mut list = Vec::new();
-        let Ok(()) = params.append(request, &Wanted::default(), passes_fields, &mut list);
-        Told::read(&list, put);
+        let Ok(()) =
+            params.append(request, &UpstreamVariation::default(), passes_fields, &mut list);
+        ExplainForm::read(&list, put);
     }
 }
 
-/// A form that is told rather than sent: both lengths, the name, the value.
-struct Told;
+/// A form for explanations, which is not sent: both lengths, the name, the value.
+struct ExplainForm;
 
 /// Bytes of a length.
 const LENGTH_BYTES: usize = size_of::<usize>();
 
-impl Told {
+impl ExplainForm {
     fn read(mut list: &[u8], put: &mut dyn FnMut(&[u8], &[u8])) {
         while !list.is_empty() {
             let (name, value) = (Self::read_length(&mut list), Self::read_length(&mut list));
@@ -198,7 +199,7 @@ impl Told {
     }
 }
 
-impl ParamForm for Told {
+impl ParamForm for ExplainForm {
     type Error = Infallible;
 
     fn open(list: &mut Vec<u8>, name_bytes: usize, name: impl FnOnce(&mut Vec<u8>)) {
@@ -220,7 +221,7 @@ pub(super) fn append_host(request: &Request, out: &mut Vec<u8>) {
         [] => request.server_name(),
         host => host,
     });
-    if let Some(port) = request.host_port {
+    if let Some(port) = request.host_port() {
         out.push(b':');
         out.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
     }

@@ -91,7 +91,7 @@ fn prepared_parameters_are_those_that_are_written_one_by_one() {
     check_all::<fastcgi::Params>();
     check_all::<uwsgi::Vars>();
     check_all::<scgi::Headers>();
-    check_all::<Told>();
+    check_all::<ExplainForm>();
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn fields(set: &[&str], for_cache: bool, fields: &[(&str, &str)]) -> Vec<String>
     }
     let fields = table.view(&bytes);
     let (mut list, mut told) = (Vec::new(), Vec::new());
-    let Ok(()) = ClientFields::without(set).append::<Told>(fields, for_cache, &mut list);
-    Told::read(&list, &mut |name, value| {
+    let Ok(()) = ClientFields::without(set).append::<ExplainForm>(fields, for_cache, &mut list);
+    ExplainForm::read(&list, &mut |name, value| {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         told.push(format!("{}={}", text(name), text(value)));
     });

@@ -1,9 +1,9 @@
-//! One try with its connection: the state that the steps of the engine hand to each other.
+//! One try with its connection: the state passed between the steps of the engine.
 //!
 //! It owns the connection: dropping it closes the connection. [`UpstreamExchange::finish`] returns the
 //! connection to the idle ones.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 
 use nowait_front::limit::connections::CountGuard;
 use nowait_http::request::ReadError;
-use nowait_http::request_body::Resumed;
+use nowait_http::request_body::PrefixedReader;
 use nowait_http::response::BodyError;
 use nowait_http::upstream_state::UpstreamState;
 use nowait_runtime::buf::{RECV_BUF_BYTES, ReceivedBuf};
-use nowait_runtime::net::NO_TIMEOUT;
+use nowait_runtime::net::{NO_TIMEOUT, PipeSource, Piped, Unread};
 use nowait_runtime::time::Sleep;
 use nowait_runtime::{now, sleep};
+use nowait_spare::LocalSpares;
 use nowait_upstream::{Peer, SessionLearner};
 
 use super::connect::Link;
@@ -53,7 +54,7 @@ pub(super) struct UpstreamExchange {
     /// Number of the try, and when it began.
     number: usize,
     began: Instant,
-    /// When the clock was last read, and the elapsed time of the try then.
+    /// The time of the last clock reading, and the elapsed time of the try then.
     clock: Cell<(Instant, Duration)>,
     /// Time to the head; `None` if it has not arrived.
     header_time: Option<Duration>,
@@ -68,19 +69,21 @@ pub(super) struct UpstreamExchange {
     closed: bool,
 }
 
-/// Most unused memories of exchanges that a worker keeps.
+/// Less content than this is not worth a pipe.
+const PIPED_BYTES_MIN: u64 = 64 * 1024;
+
+/// Maximum number of unused memories of exchanges that a worker keeps.
 const SPARE_MAX: usize = 128;
 
 thread_local! {
     /// Memory of exchanges that have ended.
-    #[expect(clippy::vec_box, reason = "handed out as boxes")]
-    static SPARE: RefCell<Vec<Box<Option<UpstreamExchange>>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: LocalSpares<Box<Option<UpstreamExchange>>> = const { LocalSpares::new(SPARE_MAX) };
 }
 
 /// An exchange in memory that is reused, where it stays until its head was received.
-pub(super) struct Placed(Box<Option<UpstreamExchange>>);
+pub(super) struct ExchangeSlot(Box<Option<UpstreamExchange>>);
 
-impl Placed {
+impl ExchangeSlot {
     pub(super) fn new(
         link: Link,
         codec: Box<dyn Codec>,
@@ -88,9 +91,8 @@ impl Placed {
         state: Rc<UpstreamState>,
         opened: (usize, Instant),
     ) -> Self {
-        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
-        let mut place = spare.unwrap_or_default();
-        // It is empty. Saying so lets the compiler make the exchange there, and not elsewhere first.
+        let mut place = LocalSpares::take_local(&SPARE).unwrap_or_default();
+        // It is empty. The assertion lets the compiler construct the exchange in place.
         *place = None;
         *place = Some(UpstreamExchange::new(link, codec, settings, state, opened));
         Self(place)
@@ -100,25 +102,19 @@ impl Placed {
     pub(super) fn retire(self) {
         let Self(mut place) = self;
         *place = None;
-        // The thread may be at its end.
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < SPARE_MAX {
-                spare.push(place);
-            }
-        });
+        LocalSpares::keep_local(&SPARE, place);
     }
 
-    /// The exchange elsewhere.
+    /// Moves the exchange out.
     pub(super) fn into_inner(mut self) -> UpstreamExchange {
         self.0.take().expect(PLACED)
     }
 }
 
-/// Why there is an exchange.
+/// The reason why the option is never empty.
 const PLACED: &str = "it stays until it is retired";
 
-impl Deref for Placed {
+impl Deref for ExchangeSlot {
     type Target = UpstreamExchange;
 
     fn deref(&self) -> &UpstreamExchange {
@@ -126,7 +122,7 @@ impl Deref for Placed {
     }
 }
 
-impl DerefMut for Placed {
+impl DerefMut for ExchangeSlot {
     fn deref_mut(&mut self) -> &mut UpstreamExchange {
         self.0.as_mut().as_mut().expect(PLACED)
     }
@@ -209,18 +205,18 @@ impl Drop for Connecting {
     }
 }
 
-/// UpstreamState of a response's content.
+/// State of a response's content.
 #[derive(Debug)]
 pub(super) enum More {
     /// More content follows.
     Yes,
-    /// It is complete.
+    /// The body is complete.
     Complete,
-    /// It will never be complete.
+    /// The body will never be complete.
     Broken(Fault),
 }
 
-/// Why no data was received.
+/// The reason why no data was received.
 pub(super) enum ReceiveFault {
     Network(io::Error),
     /// The rest of the request could not be read from the client.
@@ -276,7 +272,7 @@ impl UpstreamExchange {
         self.link().reused
     }
 
-    /// What carries it.
+    /// The connection or stream.
     pub(super) fn pipe(&self) -> &Pipe {
         &self.link().pipe
     }
@@ -333,7 +329,7 @@ impl UpstreamExchange {
     }
 
     /// The client's content as it was before the try, if all of it is still there.
-    pub(super) fn take_content(&mut self) -> Option<Resumed> {
+    pub(super) fn take_content(&mut self) -> Option<PrefixedReader> {
         self.upload.take().or(self.uploaded.take())?.resume()
     }
 
@@ -357,9 +353,9 @@ impl UpstreamExchange {
         self.state.update(self.number, |one| one.status = cause.status());
     }
 
-    /// Receives as soon as something arrives, and meanwhile sends the rest of the request. Empty:
-    /// the upstream has closed its side. The time-out starts when the request was sent, or when
-    /// sending can't continue before the upstream has sent something.
+    /// Receives as soon as data arrives, and meanwhile sends the rest of the request. Empty: the
+    /// upstream has closed its side. The time-out starts when the request was sent, or when
+    /// sending can't continue before the upstream has sent data.
     pub(super) async fn receive(&mut self, large: usize) -> Result<ReceivedBuf, ReceiveFault> {
         if self.upload.is_some()
             && let Some(received) = self.receive_while_sending(large).await?
@@ -368,6 +364,46 @@ impl UpstreamExchange {
         }
         let timeout = self.read_timeout();
         self.pipe().recv(timeout, large).await.map_err(ReceiveFault::Network)
+    }
+
+    /// Whether the rest of the content may pass through pipes: the codec need not see it, and it is worth it.
+    pub(super) fn passes_unseen(&self) -> bool {
+        let left = || self.codec.as_ref()?.unframed();
+        self.upload.is_none()
+            && self.pipe().own().is_some_and(|stream| PipeSource::of(stream).is_some())
+            && left().is_some_and(|left| left >= PIPED_BYTES_MIN)
+    }
+
+    /// Receives content that passes without the codec, as soon as any arrives, into a pipe: at most `max` bytes.
+    /// `None`: it has to be received as usual. Without content, there may be no more.
+    pub(super) async fn receive_piped(
+        &mut self,
+        max: usize,
+    ) -> Result<Option<(Piped, More)>, ReceiveFault> {
+        let timeout = self.read_timeout();
+        let Some(left) = self.codec().unframed() else { return Ok(None) };
+        let Some(stream) = self.pipe().own() else { return Ok(None) };
+        let Some(source) = PipeSource::of(stream) else { return Ok(None) };
+        let max = usize::try_from(left).map_or(max, |left| left.min(max));
+        let piped = source.recv(timeout, max).await.map_err(ReceiveFault::Network)?;
+        drop(source);
+        Ok(piped.map(|piped| {
+            let more = if piped.is_empty() { self.eof() } else { self.skipped(piped.len() as u64) };
+            (piped, more)
+        }))
+    }
+
+    /// Content has passed without the codec. After all of it, the exchange is finished.
+    fn skipped(&mut self, bytes: u64) -> More {
+        self.codec().skip(bytes);
+        self.content += bytes;
+        if self.codec().unframed().is_some() {
+            self.note_bytes();
+            return More::Yes;
+        }
+        let leftover = self.pipe().own().is_some_and(|stream| stream.unread() == Unread::Bytes);
+        self.finish(leftover);
+        More::Complete
     }
 
     /// Remaining time to wait for the upstream. The head as a whole gets `read_timeout`, so that an
@@ -393,7 +429,7 @@ impl UpstreamExchange {
         self.head_until.set(None);
     }
 
-    /// Like `receive`. `None`: nothing has arrived, and nothing more can be sent.
+    /// Like `receive`. `None`: no data has arrived, and no more can be sent.
     async fn receive_while_sending(
         &mut self,
         large: usize,

@@ -18,7 +18,7 @@ use nowait_upstream::{
 
 use super::*;
 use crate::upstream::upload::{Feed, Limits};
-use crate::upstream::{BodyStep, Content, HeadStep, Order};
+use crate::upstream::{BodyStep, Content, HeadStep, UpstreamRequest};
 
 /// A protocol for tests. The upstream sends `W` (opens the window), `D` and a byte of content, `E` (the
 /// end). It receives `C` and a byte of content, and `F` at the end.
@@ -28,7 +28,7 @@ struct Windowed {
 }
 
 impl Codec for Windowed {
-    fn begin(&mut self, _: &Request, _: &Order, _: &mut OutBuf) -> Result<Content, u16> {
+    fn begin(&mut self, _: &Request, _: &UpstreamRequest, _: &mut OutBuf) -> Result<Content, u16> {
         Ok(Content::Request)
     }
 
@@ -105,7 +105,7 @@ fn exchange(
             stream.read_exact(&mut got).unwrap();
             assert_eq!(String::from_utf8_lossy(&got), *expected);
         }
-        // Nothing more may arrive than the script expects.
+        // No data may arrive beyond the script.
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).unwrap();
         rest

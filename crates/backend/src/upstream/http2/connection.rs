@@ -1,5 +1,5 @@
-//! A connection that is shared: the protocol's state, its streams, and what it is about to send. The
-//! lanes and the connection's [`task`](super::task) call it.
+//! A shared connection: the protocol's state, its streams, and its pending output. The lanes and the
+//! connection's [`task`](super::task) call it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,24 +15,24 @@ use nowait_runtime::now;
 use nowait_upstream::{IdleConnection, Keepalive};
 
 use super::heads::Heads;
-use super::lane::{Broken, Lane};
 use super::peers::{self, Key};
+use super::stream::{StreamFault, UpstreamStream};
 use crate::upstream::Fault;
 use nowait_front::frames::PendingFrames;
 
-/// Streams at most, whatever the server allows.
+/// Maximum number of streams, even if the server allows more.
 pub(super) const STREAMS_MAX: usize = 128;
 
 /// The receive window of a stream.
 pub(super) const WINDOW_BYTES: u32 = 64 * 1024;
 
-/// That of a stream whose content is taken as fast as it comes.
+/// The window of a stream whose content is consumed as fast as it arrives.
 pub(super) const WINDOW_BYTES_MAX: u32 = 256 * 1024;
 
 /// Frames with content are made until so much waits for the socket, in bytes.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// Nothing is received while more than this waits for the socket, in bytes.
+/// Receiving stops while more than this waits for the socket, in bytes.
 const RECEIVE_BYTES_MAX: usize = 256 * 1024;
 
 /// A name or a value of a head.
@@ -44,10 +44,10 @@ const HEAD_BYTES_MAX: u32 = 128 * 1024;
 /// Fields of a head.
 const FIELDS_MAX: u16 = 1000;
 
-/// How a connection is used.
+/// The usage limits of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::upstream) struct Usage {
-    /// How long it may be idle, how old, and how many requests it carries.
+    /// The limits of idle time, age and number of requests.
     pub(in crate::upstream) keepalive: Keepalive,
     /// Longest pause between two writes.
     pub(in crate::upstream) send_timeout: Duration,
@@ -59,7 +59,7 @@ pub(super) struct Connection {
     pub(super) h2: RefCell<client::ClientConnection>,
     pub(super) heads: RefCell<Heads>,
     /// Streams that were opened, in the order of their numbers.
-    lanes: RefCell<Vec<Rc<Lane>>>,
+    lanes: RefCell<Vec<Rc<UpstreamStream>>>,
     /// Lanes without a stream yet.
     reserved: Cell<usize>,
     pub(super) input: RefCell<ReceivedBuf>,
@@ -72,11 +72,11 @@ pub(super) struct Connection {
     requests: Cell<u64>,
     /// The server's settings have arrived: before, it might refuse more than one stream.
     settled: Cell<bool>,
-    /// Who waits for them.
+    /// The requests that wait for them.
     settling: RefCell<Vec<Waker>>,
-    /// It takes no more requests, and closes after the last one.
+    /// Accepts no more requests, and closes after the last one.
     leaving: Cell<bool>,
-    /// It has ended.
+    /// Ended.
     failed: Cell<bool>,
     /// Since when it has no streams.
     idle: Cell<Option<Instant>>,
@@ -136,7 +136,7 @@ impl Connection {
     }
 
     /// Reserves a stream.
-    pub(super) fn reserve(self: &Rc<Self>) -> Rc<Lane> {
+    pub(super) fn reserve(self: &Rc<Self>) -> Rc<UpstreamStream> {
         self.requests.set(self.requests.get() + 1);
         self.reserved.set(self.reserved.get() + 1);
         self.idle.set(None);
@@ -145,13 +145,13 @@ impl Connection {
         if self.requests.get() >= keepalive.requests || age > keepalive.time {
             self.retire();
         }
-        Lane::new(self.clone())
+        UpstreamStream::new(self.clone())
     }
 
     /// Opens a reserved stream with a head.
     pub(super) fn open(
         &self,
-        lane: &Rc<Lane>,
+        lane: &Rc<UpstreamStream>,
         write: impl FnOnce(&mut client::ClientConnection, &mut Vec<u8>) -> Option<StreamId>,
     ) -> Option<StreamId> {
         let mut h2 = self.h2.borrow_mut();
@@ -163,7 +163,7 @@ impl Connection {
     }
 
     /// A lane is left by its try.
-    pub(super) fn leave(&self, lane: &Rc<Lane>) {
+    pub(super) fn leave(&self, lane: &Rc<UpstreamStream>) {
         match lane.id() {
             None => self.reserved.set(self.reserved.get() - 1),
             Some(id) => {
@@ -188,7 +188,7 @@ impl Connection {
         self.reserved.get() == 0 && self.lanes.borrow().is_empty()
     }
 
-    /// Whether the one stream that was just reserved is its only one.
+    /// Whether the just reserved stream is the only one.
     pub(super) fn is_alone(&self) -> bool {
         self.reserved.get() == 1 && self.lanes.borrow().is_empty()
     }
@@ -203,7 +203,7 @@ impl Connection {
         self.idle.get()
     }
 
-    /// Takes no more requests; closes after the last one.
+    /// Accepts no more requests; closes after the last one.
     pub(super) fn retire(&self) {
         if !self.leaving.replace(true) {
             peers::remove(self);
@@ -238,14 +238,14 @@ impl Connection {
     }
 
     /// The lane of a stream.
-    pub(super) fn lane(&self, id: StreamId) -> Option<Rc<Lane>> {
+    pub(super) fn lane(&self, id: StreamId) -> Option<Rc<UpstreamStream>> {
         let lanes = self.lanes.borrow();
         let at = lanes.binary_search_by_key(&Some(id), |lane| lane.id()).ok()?;
         Some(lanes[at].clone())
     }
 
     /// Ends the connection: so do its streams.
-    pub(super) fn fail(&self, broken: &Broken) {
+    pub(super) fn fail(&self, broken: &StreamFault) {
         self.retire();
         self.failed.set(true);
         self.settling.take().into_iter().for_each(Waker::wake);
@@ -256,7 +256,7 @@ impl Connection {
 
     /// The same for the violation of the protocol, or the end of the connection.
     pub(super) fn fault(&self, fault: Fault) {
-        self.fail(&Broken::Fault(fault));
+        self.fail(&StreamFault::Fault(fault));
     }
 
     pub(super) fn register(&self, waker: &Waker) {
@@ -270,7 +270,7 @@ impl Connection {
         self.task.borrow().wake_by_ref();
     }
 
-    /// Whether so much waits for the socket that nothing is received.
+    /// Whether receiving stops because too much waits for the socket.
     pub(super) fn is_full(&self) -> bool {
         self.output.borrow().len() > RECEIVE_BYTES_MAX
     }
@@ -291,7 +291,7 @@ impl Connection {
     }
 
     /// A lane has content to be sent.
-    pub(super) fn offer(&self, lane: &Lane) {
+    pub(super) fn offer(&self, lane: &UpstreamStream) {
         if let Some(id) = lane.id() {
             self.h2.borrow_mut().set_ready(id, true);
             self.wake();
@@ -299,10 +299,10 @@ impl Connection {
     }
 
     /// A lane's content ends, behind what is queued.
-    pub(super) fn end(&self, lane: &Lane, queued: usize) {
+    pub(super) fn end(&self, lane: &UpstreamStream, queued: usize) {
         let Some(id) = lane.id() else { return };
         if queued == 0 {
-            // A stream that is gone has nothing to end.
+            // A closed stream has already ended.
             let mut output = self.output.borrow_mut();
             let _ = self.h2.borrow_mut().data_header(id, 0, true, output.tail());
         }
@@ -321,7 +321,7 @@ impl Connection {
     }
 
     /// Makes a frame of a stream that has content and a window.
-    fn frame(&self, lane: &Lane, id: StreamId) {
+    fn frame(&self, lane: &UpstreamStream, id: StreamId) {
         let mut outgoing = lane.outgoing.borrow_mut();
         let mut h2 = self.h2.borrow_mut();
         let bytes = h2.reserve(id, outgoing.bytes.min(FRAME_SIZE_DEFAULT as usize));

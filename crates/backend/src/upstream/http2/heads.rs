@@ -29,7 +29,7 @@ impl Sink for Heads {
 }
 
 impl Heads {
-    /// The block as the head of a response. HTTP/2 has no reason phrases: it gets the usual one.
+    /// The block as the head of a response. HTTP/2 has no reason phrases: the standard one is used.
     pub(super) fn head(&mut self, status: u16) -> Option<ResponseHead> {
         let reason = status::reason(status).unwrap_or_default();
         let text = self.builder.text_mut();

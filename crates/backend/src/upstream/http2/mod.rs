@@ -2,7 +2,7 @@
 //!
 //! A connection ([`connection`]) has a task ([`task`]) that receives for all its streams and sends what
 //! they have ready: everything that becomes ready within one turn leaves in one write. The engine holds
-//! one stream of it per try, a [`Lane`], in place of a connection of its own. [`peers`] knows the
+//! one stream of it per try, a [`UpstreamStream`], in place of a connection of its own. [`peers`] knows the
 //! worker's connections to each peer, and decides which of them takes a request, whether a new one is
 //! opened, or whether the request waits.
 //!
@@ -10,16 +10,16 @@
 //!
 //! Bounds: [`connection::STREAMS_MAX`] streams per connection, and fewer if the server says so;
 //! [`peers::CONNECTIONS_MAX`] connections and [`peers::WAITING_MAX`] waiting requests per worker and
-//! peer; content received for a stream by its window, content to be sent by [`lane::QUEUED_BYTES_MAX`].
+//! peer; content received for a stream by its window, content to be sent by [`stream::QUEUED_BYTES_MAX`].
 
 mod connection;
 mod heads;
-mod lane;
 mod peers;
+mod stream;
 mod task;
 
-pub use lane::{Fields, Lane, Line};
+pub use stream::{Fields, Line, UpstreamStream};
 
 pub(super) use connection::Usage;
-pub(super) use lane::{Held, QUEUED_BYTES_MAX};
-pub(super) use peers::{Found, Key, Opening, Unfound, find};
+pub(super) use peers::{Key, Opening, QueueError, StreamChoice, find};
+pub(super) use stream::{HeldStream, QUEUED_BYTES_MAX};

@@ -1,7 +1,8 @@
-//! A worker's shared connections by peer: which one takes a request, when one is opened, and who waits.
+//! A worker's shared connections by peer: the choice of a connection for a request, the opening of new
+//! ones, and waiting requests.
 //!
-//! Connections fill up one after the other. Requests wait, first come, first served, while a connection
-//! is being opened or has not heard the server's settings, and when no more may be opened.
+//! Connections fill up one after the other. Requests wait, first come, first served, while a connection is
+//! being opened or has not received the server's settings, and when no more may be opened.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,7 +16,7 @@ use nowait_runtime::time::timeout;
 use nowait_upstream::{IdleConnection, SelectedPeer, Tag};
 
 use super::connection::{Connection, Usage};
-use super::lane::Held;
+use super::stream::HeldStream;
 use super::task;
 
 /// Connections of a worker to a peer.
@@ -40,7 +41,7 @@ pub(in crate::upstream) struct Key {
 }
 
 impl Key {
-    /// That of a request to a peer.
+    /// The key of a request to a peer.
     pub(in crate::upstream) fn new(peer: &SelectedPeer, tag: Tag) -> Self {
         let (pool, number) = peer.pool();
         let local = peer.group().conf().keepalive.local;
@@ -51,11 +52,11 @@ impl Key {
 /// The connections to a peer.
 #[derive(Default)]
 struct Peer {
-    /// Those that take requests, oldest first.
+    /// Connections that accept requests, oldest first.
     connections: Vec<Rc<Connection>>,
     /// Connections being opened.
     opening: usize,
-    /// Who waits, by tickets.
+    /// Waiting requests, by ticket.
     waiting: VecDeque<(u64, Waker)>,
     next_ticket: u64,
 }
@@ -77,27 +78,30 @@ impl Peer {
     }
 }
 
-/// What a request has found.
-pub(in crate::upstream) enum Found {
+/// The connection found for a request.
+pub(in crate::upstream) enum StreamChoice {
     /// A stream.
-    Lane(Held),
-    /// It has to open a connection.
+    Stream(HeldStream),
+    /// The request has to open a connection.
     Open(Opening),
 }
 
-/// Why it has found nothing.
+/// The reason why there is no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::upstream) enum Unfound {
+pub(in crate::upstream) enum QueueError {
     TimedOut,
     /// Too many wait already.
     Overflow,
 }
 
 /// Finds a stream to a peer, or room for a connection; waits at most for `limit`.
-pub(in crate::upstream) async fn find(key: Key, limit: Duration) -> Result<Found, Unfound> {
+pub(in crate::upstream) async fn find(
+    key: Key,
+    limit: Duration,
+) -> Result<StreamChoice, QueueError> {
     let mut waiting = Waiting { key, ticket: None };
     let found = timeout(limit, poll_fn(|cx| waiting.poll(cx))).await;
-    found.unwrap_or(Err(Unfound::TimedOut))
+    found.unwrap_or(Err(QueueError::TimedOut))
 }
 
 /// A request's place in the queue, left when it is dropped.
@@ -107,7 +111,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Found, Unfound>> {
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<StreamChoice, QueueError>> {
         // A stream is reserved afterwards: that may take its connection out of the list.
         let found = PEERS.with_borrow_mut(|peers| {
             let peer = peers.entry(self.key).or_default();
@@ -129,7 +133,7 @@ impl Waiting {
                     }
                 }
                 None if peer.waiting.len() >= WAITING_MAX => {
-                    return Poll::Ready(Err(Unfound::Overflow));
+                    return Poll::Ready(Err(QueueError::Overflow));
                 }
                 None => {
                     self.ticket = Some(peer.next_ticket);
@@ -140,8 +144,8 @@ impl Waiting {
             Poll::Pending
         });
         found.map_ok(|free| match free {
-            Some(connection) => Found::Lane(Held(connection.reserve())),
-            None => Found::Open(Opening { key: Some(self.key) }),
+            Some(connection) => StreamChoice::Stream(HeldStream(connection.reserve())),
+            None => StreamChoice::Open(Opening { key: Some(self.key) }),
         })
     }
 }
@@ -157,25 +161,29 @@ impl Drop for Waiting {
     }
 }
 
-/// A connection being opened. Dropped without one, somebody else tries.
+/// A connection being opened. If dropped without a connection, another request tries.
 pub(in crate::upstream) struct Opening {
     /// `None`: it is for one request alone.
     key: Option<Key>,
 }
 
 impl Opening {
-    /// One that nobody else uses.
+    /// A connection used by one request only.
     pub(in crate::upstream) fn alone() -> Self {
         Self { key: None }
     }
 
     /// The connection is open: its first stream.
-    pub(in crate::upstream) fn opened(self, connection: &IdleConnection, usage: Usage) -> Held {
+    pub(in crate::upstream) fn opened(
+        self,
+        connection: &IdleConnection,
+        usage: Usage,
+    ) -> HeldStream {
         let connection = Connection::new(connection, self.key, usage);
         if let Some(key) = self.key {
             change(key, |peer| peer.connections.push(connection.clone()));
         }
-        let lane = Held(connection.reserve());
+        let lane = HeldStream(connection.reserve());
         drop(spawn(task::serve(connection)));
         lane
     }
@@ -192,7 +200,7 @@ impl Drop for Opening {
     }
 }
 
-/// Changes what is known of a peer.
+/// Changes the state of a peer.
 fn change(key: Key, change: impl FnOnce(&mut Peer)) {
     // The thread may be at its end.
     let _ = PEERS.try_with(|peers| {

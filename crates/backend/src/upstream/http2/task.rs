@@ -15,10 +15,10 @@ use nowait_runtime::time::{Sleep, sleep_until};
 use nowait_runtime::{now, worker};
 
 use super::connection::Connection;
-use super::lane::Broken;
+use super::stream::StreamFault;
 use crate::upstream::Fault;
 
-/// How often a connection receives and sends before others get their turn.
+/// How many times a connection receives and sends before other tasks run.
 const TURNS_MAX: usize = 16;
 
 /// After this time without a stream a connection releases its memory.
@@ -65,7 +65,7 @@ struct Work<'a> {
     shrunk: bool,
     /// Until when budgets against floods were refilled.
     refilled: Instant,
-    /// Nothing more is received; what is to be sent is sent.
+    /// Receiving has ended; pending output is sent.
     ends: bool,
 }
 
@@ -96,7 +96,7 @@ impl Work<'_> {
         Poll::Pending
     }
 
-    /// Whether the connection can be closed: everything was sent, and nothing follows.
+    /// Whether the connection can be closed: all output was sent, and none follows.
     fn is_done(&self) -> bool {
         let connection = self.connection;
         (self.ends || connection.is_leaving() && connection.is_idle())
@@ -154,7 +154,7 @@ impl Work<'_> {
                 Ok(true)
             }
             Err(error) => {
-                connection.fail(&Broken::network(&error));
+                connection.fail(&StreamFault::network(&error));
                 Err(Close)
             }
         }
@@ -180,7 +180,7 @@ impl Work<'_> {
         }
     }
 
-    /// Sends what is ready; whether anything was sent.
+    /// Sends ready output; returns whether any was sent.
     fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, Close> {
         let connection = self.connection;
         let mut progress = false;
@@ -192,7 +192,7 @@ impl Work<'_> {
                     progress = true;
                 }
                 Poll::Ready(Err(error)) => {
-                    connection.fail(&Broken::network(&error));
+                    connection.fail(&StreamFault::network(&error));
                     return Err(Close);
                 }
             }
@@ -211,7 +211,7 @@ impl Work<'_> {
     }
 }
 
-/// Processes all input, or as much as may be in this turn and before something is sent.
+/// Processes all input, or as much as allowed in this turn and before sending.
 fn process(connection: &Rc<Connection>, turn: &mut Turn) -> Result<(), ConnectionError> {
     while !connection.is_full() && !turn.is_over() {
         turn.spend(Turn::FRAME);
@@ -251,7 +251,7 @@ fn process(connection: &Rc<Connection>, turn: &mut Turn) -> Result<(), Connectio
                     error => Fault::Malformed(format!("upstream sent {error}").into()),
                 };
                 if let Some(lane) = connection.lane(stream) {
-                    lane.fail(Broken::Fault(fault));
+                    lane.fail(StreamFault::Fault(fault));
                 }
             }
             Event::Reset { stream, code } => reset(connection, stream, code),
@@ -277,7 +277,7 @@ fn head(connection: &Connection, id: StreamId, status: u16, interim: bool, end: 
         Some(head) => lane.head(interim, head, end),
         None => {
             let text = "upstream sent invalid \"Content-Length\" header";
-            lane.fail(Broken::Fault(Fault::Malformed(text.into())));
+            lane.fail(StreamFault::Fault(Fault::Malformed(text.into())));
         }
     }
 }
@@ -300,7 +300,7 @@ fn reset(connection: &Connection, id: StreamId, code: ErrorCode) {
         (ErrorCode::REFUSED_STREAM, false) => Fault::Unprocessed(rejected(code).into()),
         _ => Fault::Reset(rejected(code).into()),
     };
-    lane.fail(Broken::Fault(fault));
+    lane.fail(StreamFault::Fault(fault));
 }
 
 fn rejected(code: ErrorCode) -> String {

@@ -439,6 +439,46 @@ fn while_cold_a_purge_waits_for_the_loader() {
     store(&index, "a", &[], NOW);
 }
 
+/// The walk of a purge ends just after the loader has met a file that the walk has not.
+#[test]
+fn a_purge_begun_while_cold_stays_active_until_it_is_walked_again() {
+    let config = Config { bytes: 1 << 20, tag_bytes: 0, inactive: Duration::from_secs(600) };
+    let index = Index::new(config).unwrap();
+    let mut purge =
+        index.purge(What::Prefix(b"a".as_slice().into()), How::Hard, NOW).expect("room");
+    assert!(purge.step(1000).done);
+    let key = Key::new(b"a");
+    index.found(&Record::found(key, 900, 2, NOW));
+    index.set_warm();
+    purge.finish();
+    let hit = index.lookup(&key, LookupContext { key_text: b"a", ..ask(NOW, 1) });
+    assert!(matches!(hit, LookupResult::Absent(_)), "{hit:?}");
+    let again = index.unfinished_purges().pop().unwrap();
+    assert_eq!(run(again, |key| (*key, b"a".to_vec(), Vec::new())), (1, 0));
+    assert!(index.unfinished_purges().is_empty());
+}
+
+/// The walk of a purge reads the head of an object that another purge concerns, whose walk has not
+/// met it.
+#[test]
+fn no_purge_vouches_for_an_object_of_another_purge() {
+    let index = index();
+    for how in [How::Hard, How::Soft] {
+        let prefix = |text: &[u8]| index.purge(What::Prefix(text.into()), how, NOW).expect("room");
+        let (mut first, mut second) = (prefix(b"b"), prefix(b"a"));
+        assert!(second.step(1000).done);
+        let key = Key::new(b"a");
+        index.found(&Record::found(key, 900, 2, NOW));
+        second.finish();
+        assert_eq!(first.step(1000).verify, [key]);
+        let names = PurgeNames { main: &key, key_text: b"a", tags: &[], created: NOW };
+        assert!(matches!(first.verified(&key, names), Verified::Kept));
+        first.finish();
+        assert!(index.peek(&key).expect("found").names_in_file, "its head is not read on a hit");
+        index.forget(&key, 0);
+    }
+}
+
 /// The file exists, but the loader has not reached it.
 #[test]
 fn while_cold_the_file_of_a_key_is_purged() {

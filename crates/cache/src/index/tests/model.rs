@@ -1,5 +1,5 @@
-//! Random sequences of everything that the store, manager and purger do, against a model that is a
-//! map and a sorted list. One shard, so that the order of eviction is exact.
+//! Random sequences of all operations of the store, manager and purger, against a model that is a map and a
+//! sorted list. One shard, so that the order of eviction is exact.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -296,7 +296,7 @@ impl Model {
 }
 
 impl Shard {
-    /// What must hold between operations.
+    /// The invariants between operations.
     fn check(&self) {
         let mut queued = 0;
         for queue in [LruQueue::Stored, LruQueue::Other] {
@@ -338,7 +338,7 @@ fn random_sequences_agree_with_the_model() {
     }
 }
 
-/// The index keeps the newest keys that fit, no matter what comes, and never more.
+/// The index always keeps the newest keys that fit, and never more.
 #[test]
 fn a_bounded_index_keeps_the_newest() {
     let index = sized(1 << 20);
@@ -361,7 +361,7 @@ fn a_bounded_index_keeps_the_newest() {
     assert!((newest..5 * keys_max).all(|number| index.peek(&name(number)).is_some()));
 }
 
-/// Workers, manager and purger at once: what remains is whole, and nothing waits for ever.
+/// Workers, manager and purger run at once: the result is consistent, and no thread waits forever.
 #[test]
 fn threads_share_it() {
     let config = Config { bytes: 2 << 20, tag_bytes: 1 << 16, inactive: Duration::from_secs(600) };

@@ -52,7 +52,7 @@ pub struct Rules<R: Rule>(Option<Vec<R::Item>>);
 
 /// One directive of a kind.
 pub trait Rule: 'static {
-    /// Its type.
+    /// The type.
     type Item: Clone + std::fmt::Debug + 'static;
     /// Largest number of arguments.
     const ARGS_MAX: u32;

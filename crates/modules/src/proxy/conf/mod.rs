@@ -14,15 +14,15 @@ use nowait_conf::{Cx, Scope};
 
 pub use cookies::{CookieFlags, CookieName, CookiePattern, CookieRule, FlagsRule, Rules};
 pub use pass::{Pass, PassLayer, StaticPass};
-pub use redirect::{Redirect, Redirects, Rewrite};
-pub use set_fields::{Said, SetFields};
+pub use redirect::{Redirect, RedirectPattern, Redirects};
+pub use set_fields::{ContentFields, SetFields};
 
 use crate::proxy::hops::Via;
 use nowait_backend::cache::conf::CacheConf;
 use nowait_backend::conf::keeping::{self, Keeps, keeps};
 use nowait_backend::conf::{Backend, RequestHeaders, SendLowat, SetHeader, no_lowat};
 use nowait_backend::url::Schemes;
-use nowait_http::module::Parts;
+use nowait_http::module::LocationBuilder;
 use nowait_http::slots::Key;
 use nowait_http::variables::complex::{Complex, HttpVariables};
 
@@ -175,7 +175,7 @@ pub struct ProxyConf {
 pub static CACHE: Key<Arc<CacheConf>> = Key::new();
 
 /// Resolves the cache of a location.
-pub fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut Parts) {
+pub fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     keeping::build::<ProxyBackendLayer, ProxyCacheConfLayer>(cx, chain, parts, &CACHE);
 }
 

@@ -10,7 +10,7 @@ use super::{Pass, PassLayer};
 
 /// A search pattern.
 #[derive(Debug, Clone)]
-pub enum Rewrite {
+pub enum RedirectPattern {
     /// A prefix, compared with regard to case.
     Prefix(Complex),
     /// An expression; the whole value is replaced.
@@ -21,7 +21,7 @@ pub enum Rewrite {
 #[derive(Debug, Clone)]
 pub struct Redirect {
     /// The pattern.
-    pub pattern: Rewrite,
+    pub pattern: RedirectPattern,
     /// The replacement.
     pub replacement: Complex,
 }
@@ -55,7 +55,7 @@ fn default_rule(pass: &Pass) -> Option<Redirect> {
         (pass.url.clone(), pass.location.clone())
     };
     Some(Redirect {
-        pattern: Rewrite::Prefix(Complex::from_literal(from)),
+        pattern: RedirectPattern::Prefix(Complex::from_literal(from)),
         replacement: Complex::from_literal(to),
     })
 }
@@ -96,8 +96,8 @@ fn rule(node: &Node, cx: &mut Cx<'_>) -> Result<Redirect, Diagnostic> {
         [word] => Err(node.parameter_error(word).expected("default, off, or two arguments")),
         [from, to] => {
             let pattern = match from.text.strip_prefix(b"~") {
-                Some(regex) => Rewrite::Regex(expression(cx, from, regex)?),
-                None => Rewrite::Prefix(nowait_http::conf::complex(from, cx)?),
+                Some(regex) => RedirectPattern::Regex(expression(cx, from, regex)?),
+                None => RedirectPattern::Prefix(nowait_http::conf::complex(from, cx)?),
             };
             Ok(Redirect { pattern, replacement: nowait_http::conf::complex(to, cx)? })
         }

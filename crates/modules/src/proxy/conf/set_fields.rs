@@ -13,8 +13,8 @@ use nowait_message::scan::is_token;
 #[derive(Debug, Default)]
 pub struct SetFields {
     pieces: Vec<Piece>,
-    /// What the constant ones say about the content.
-    said: Said,
+    /// The content fields among the constant fields.
+    said: ContentFields,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl SetFields {
             }
             None => fields.pieces.push(Piece::Host),
         }
-        // Others are never sent.
+        // Other fields are never sent.
         let sent = headers.lines.iter().filter(|line| is_token(&line.name));
         for SetHeader { name, value } in sent {
             let known = Known::from_bytes(name);
@@ -68,9 +68,13 @@ impl SetFields {
         }
     }
 
-    /// Appends the fields for a request; `host` appends its `Host`. Returns what they say about the
-    /// content.
-    pub fn write(&self, request: &Request, out: &mut Vec<u8>, host: impl Fn(&mut Vec<u8>)) -> Said {
+    /// Appends the fields for a request; `host` appends its `Host`. Returns the content fields among them.
+    pub fn write(
+        &self,
+        request: &Request,
+        out: &mut Vec<u8>,
+        host: impl Fn(&mut Vec<u8>),
+    ) -> ContentFields {
         let mut said = self.said;
         for piece in &self.pieces {
             match piece {
@@ -112,7 +116,7 @@ fn constant_host<'a>(
 
 /// The header fields about the content.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Said {
+pub struct ContentFields {
     /// `Content-Length`, and its value if that is a number.
     pub length: Option<Option<u64>>,
     /// `Transfer-Encoding: chunked`
@@ -121,7 +125,7 @@ pub struct Said {
     pub other: bool,
 }
 
-impl Said {
+impl ContentFields {
     /// Notes a field.
     pub fn note(&mut self, known: Option<Known>, value: &[u8]) {
         match known {
@@ -147,8 +151,8 @@ mod tests {
         SetHeader { name, value: Complex::from_literal(value) }
     }
 
-    /// The lines of these fields, and what they say.
-    fn constant(given: &[SetHeader], needs_host: bool) -> (String, Said) {
+    /// The lines of these fields, and the content fields among them.
+    fn constant(given: &[SetHeader], needs_host: bool) -> (String, ContentFields) {
         let server = Bytes::from_static(b"origin:81");
         let fields = SetFields::new(&RequestHeaders::new(given), Some(&server), needs_host);
         let text = match &fields.pieces[..] {

@@ -1,9 +1,8 @@
-//! Receives for several tasks before the first of them goes on.
+//! Receives for several tasks before the first of them continues.
 //!
-//! Tasks that wait to receive are woken together. When one of them receives, the driver also does so for
-//! those behind it, a group at a time, and they find what has come when they run. A loop that has to know of
-//! all changes before what it has received ([`receive_epoch`]) looks for them once per group then, instead of
-//! once per receive.
+//! Tasks that wait to receive are woken together. When one of them receives, the driver also receives for a
+//! group of tasks after it, which find the data when they run. A loop that has to know of all changes before
+//! what it has received ([`receive_epoch`]) looks for them once per group then, instead of once per receive.
 //!
 //! A receive needs the descriptor, which is not the driver's: a slot has its number. The owner keeps it open
 //! for as long as the slot exists, and hands it over with the slot ([`Epoll::detach`](super::Epoll::detach))
@@ -21,19 +20,19 @@ use crate::buf::{self, RecvBuf};
 use crate::driver::calls::retry;
 use crate::receive_epoch;
 
-/// Most buffers that wait for their tasks.
+/// Maximum number of buffers that wait for their tasks.
 const EARLY_MAX: usize = 32;
 
-/// How far the receive is for which a task waits.
+/// The progress of the receive that a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReceiveAhead {
     /// No task waits for data in a regular buffer.
     No,
-    /// One does.
+    /// A task waits.
     Waits,
-    /// It was woken, and has not received yet.
+    /// The task was woken, and has not received yet.
     Due,
-    /// What was received for it is in [`Early::received`].
+    /// The received data is in [`Early::received`].
     Done,
 }
 
@@ -42,9 +41,9 @@ pub(super) enum ReceiveAhead {
 pub(super) struct Early {
     /// The sockets of tasks that were woken in this turn, in this order.
     due: Vec<SocketKey>,
-    /// How many of them have been looked at.
+    /// The number of examined sockets.
     seen: usize,
-    /// What was received. Mostly taken in the same order.
+    /// Received data, usually taken in the same order.
     received: VecDeque<(SocketKey, Result<RecvBuf, Errno>)>,
 }
 
@@ -60,7 +59,7 @@ impl Early {
         self.due.push(key);
     }
 
-    /// What was received for this socket, which is [`ReceiveAhead::Done`].
+    /// The data received for this socket, which is [`ReceiveAhead::Done`].
     pub(super) fn take(&mut self, key: SocketKey) -> Result<RecvBuf, Errno> {
         let is_it = |(other, _): &(SocketKey, _)| *other == key;
         let taken = match self.received.front() {
@@ -97,7 +96,7 @@ impl Early {
 }
 
 impl SocketSlot {
-    /// Receives into a regular buffer; EAGAIN: nothing has come.
+    /// Receives into a regular buffer; EAGAIN if there is no data.
     pub(super) fn receive(&mut self, fd: BorrowedFd<'_>) -> Result<RecvBuf, Errno> {
         let mut memory = buf::take_recv_memory();
         match retry(|| net::recv(fd, &mut memory[..], RecvFlags::empty())) {
@@ -161,7 +160,7 @@ mod tests {
     }
 
     impl SocketPair {
-        /// What a receive returns at once.
+        /// The immediate result of a receive.
         fn poll(&self, driver: &mut Epoll) -> Option<Vec<u8>> {
             let cx = &mut Context::from_waker(Waker::noop());
             match driver.poll_recv(self.key, self.own.as_fd(), cx) {
@@ -171,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Sockets for whose tasks something was received early: all but the first, which has received.
+    /// Sockets whose data was received early: all but the first.
     fn received_for(count: usize) -> (Epoll, Vec<SocketPair>) {
         let mut driver = driver();
         let mut sockets = waiting(&mut driver, count);

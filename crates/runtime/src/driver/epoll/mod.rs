@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
 use slab::Slab;
 
+use super::accept_batch::AcceptBatch;
 use super::calls::{accept, receive_large, retry, send_both, send_datagram, send_memory};
 use super::options::DriverOptions;
 use super::socket::{AfterSend, DatagramAddresses, Role, SocketKey, Wait};
@@ -83,7 +84,7 @@ struct SocketSlot {
     writable: bool,
     /// The peer has closed its side: reads continue to the end without another edge.
     peer_closed: bool,
-    /// Nothing was received or waited for yet.
+    /// No receive or wait so far.
     fresh: bool,
     /// Whether the next receive may be made before its task runs.
     ahead: ReceiveAhead,
@@ -94,7 +95,7 @@ struct SocketSlot {
 // Part of the memory cost of an idle connection.
 const _: () = assert!(size_of::<SocketSlot>() <= 40);
 
-/// What of a socket is registered with the kernel, as bits.
+/// The registrations of a socket with the kernel, as bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Interest(u8);
 
@@ -127,6 +128,7 @@ pub(crate) struct Epoll {
     slots: Slab<SocketSlot>,
     next_generation: u32,
     multi_accept: bool,
+    accepts: AcceptBatch,
     first_receives: FirstReceives,
     early: Early,
     events: Vec<Event>,
@@ -144,6 +146,7 @@ impl Epoll {
             slots: Slab::new(),
             next_generation: 0,
             multi_accept: options.multi_accept,
+            accepts: AcceptBatch::new(),
             first_receives: FirstReceives::default(),
             early: Early::default(),
             events: Vec::with_capacity(options.events_max.clamp(1, EVENTS_MAX)),
@@ -218,13 +221,14 @@ impl Epoll {
         slot
     }
 
-    /// Stops watching a socket that lives on elsewhere; false: something was received for it, and it stays.
+    /// Stops watching a socket that continues in another worker. False: data was received for it, and it
+    /// stays.
     pub(crate) fn unregister(&mut self, key: SocketKey, fd: BorrowedFd<'_>) -> io::Result<bool> {
         let slot = &mut self.slots[key.0 as usize];
         if slot.ahead == ReceiveAhead::Done {
             return Ok(false);
         }
-        // A task that was woken finds nothing here any more.
+        // A woken task finds no data here any more.
         slot.ahead = ReceiveAhead::No;
         if slot.interest != Interest::NOTHING {
             slot.interest = Interest::NOTHING;
@@ -233,7 +237,7 @@ impl Epoll {
         Ok(true)
     }
 
-    /// Forgets a socket that was unregistered.
+    /// Removes the state of an unregistered socket.
     pub(crate) fn release(&mut self, key: SocketKey, dropped: &mut Vec<Waker>) {
         self.remove(key, dropped);
     }
@@ -358,7 +362,7 @@ impl Epoll {
         let slot = &mut self.slots[key.0 as usize];
         if slot.readable {
             match receive(fd) {
-                // There may be more: one datagram says nothing about the next.
+                // There may be more datagrams.
                 Ok(datagram) => {
                     receive_epoch::add();
                     return Poll::Ready(Ok(datagram));
@@ -400,14 +404,20 @@ impl Epoll {
     ) -> Poll<io::Result<(OwnedFd, Option<Address>)>> {
         let slot = &mut self.slots[key.0 as usize];
         if slot.readable {
+            if self.accepts.is_over() {
+                self.accepts.begin();
+            }
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             match accept(fd, flags) {
                 Ok(accepted) => {
                     // Level-triggered: the next turn reports what is still queued.
-                    slot.readable = self.multi_accept;
+                    slot.readable = self.accepts.taken() || self.multi_accept;
                     return Poll::Ready(Ok(accepted));
                 }
-                Err(Errno::AGAIN) => slot.readable = false,
+                Err(Errno::AGAIN) => {
+                    slot.readable = false;
+                    self.accepts.found_none();
+                }
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
         }
@@ -437,6 +447,10 @@ impl Epoll {
         }
         slot.waiters.remember_hangup(cx);
         self.register(key, fd, Interest::INPUT)
+    }
+
+    pub(crate) fn reads_directly(&self, key: SocketKey) -> bool {
+        self.slots[key.0 as usize].ahead == ReceiveAhead::No
     }
 
     /// `armed` is the caller's memory between polls, false at first.
@@ -518,7 +532,7 @@ impl Epoll {
         let slot = self.slots.get_mut(key.0 as usize)?;
         match wait {
             Wait::Read => {
-                // What was received waits for the next future.
+                // Received data waits for the next future.
                 if slot.ahead != ReceiveAhead::Done {
                     slot.ahead = ReceiveAhead::No;
                 }

@@ -43,11 +43,11 @@ const BACKLOG_MAX: usize = 256;
 /// Ports of clients that do not choose one.
 const PORTS: std::ops::Range<u16> = 32_768..61_000;
 
-/// Turns in a row in which time may stand still: more mean that tasks wake each other for ever. A
-/// network without delays needs none either: 10,000 exchanges of a test take 20,000 turns and more.
+/// Maximum number of consecutive turns without a change of time. More mean that tasks wake each other
+/// endlessly. On a network without delays, 10,000 exchanges of a test take more than 20,000 such turns.
 const STILL_TURNS_MAX: u32 = 50_000;
 
-/// What arrives at a socket.
+/// An arrival at a socket.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Arrival {
     Data(Vec<u8>),
@@ -55,7 +55,7 @@ enum Arrival {
     End,
     /// The peer has reset the connection.
     Reset,
-    /// A datagram, and who sent it.
+    /// A datagram and its sender.
     Datagram(SocketAddr, Vec<u8>),
     /// The socket's attempt to connect reaches its destination.
     Connection {
@@ -76,7 +76,7 @@ struct SimListener {
     arrived: VecDeque<(usize, SocketAddr)>,
 }
 
-/// How far the connection of a client's socket has come.
+/// The state of the connection of a client's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Progress {
     #[default]
@@ -85,7 +85,7 @@ enum Progress {
     Refused,
 }
 
-/// A descriptor that stands for a socket: real but unconnected, so that setting options works.
+/// A descriptor that represents a socket: real but unconnected, so that setting options works.
 ///
 /// # Errors
 /// When descriptors have run out.
@@ -110,7 +110,7 @@ struct SimSocket {
     read: Option<Waker>,
     write: Option<Waker>,
     hangup: Option<Waker>,
-    /// What arrives is encrypted, and differs between two runs of a seed: only its length counts.
+    /// Encrypted data differs between two runs of a seed, so only its length is recorded.
     encrypted: bool,
     /// Additional state of a UDP socket.
     datagram: Option<Box<Mailbox>>,
@@ -143,7 +143,7 @@ pub(crate) struct Sim {
     bound: FxHashMap<SocketAddr, usize>,
     /// Listening sockets by address.
     listening: FxHashMap<SocketAddr, usize>,
-    /// Sockets that only a descriptor stands for.
+    /// Sockets represented by a descriptor only.
     unattached: FxHashMap<RawFd, usize>,
     still_turns: u32,
     trace: SimTrace,
@@ -200,7 +200,7 @@ impl Sim {
             (Some(next), Some(limit)) => next.min(limit),
             (Some(next), None) => next,
             (None, Some(limit)) => limit,
-            // All tasks wait for something that will never come: the test has found a bug.
+            // All tasks wait for events that can't happen: the test has found a bug.
             (None, None) => {
                 return Err(io::Error::other("simulation: deadlock, all tasks wait forever"));
             }
@@ -256,7 +256,7 @@ impl Sim {
         dropped.extend([socket.read, socket.write, socket.hangup].into_iter().flatten());
     }
 
-    /// Sends something to the peer, if there is one; it arrives in order, after some delay.
+    /// Sends to the peer, if there is one. Arrivals are in order, after some delay.
     fn send_off(&mut self, from: usize, arrival: Arrival) {
         let Some(peer) = self.sockets[from].peer else { return };
         let delay = self.delay();
@@ -270,7 +270,7 @@ impl Sim {
         self.events.push(Reverse((at, self.next_event, peer, serial, arrival)));
     }
 
-    /// How long something is in transit.
+    /// The time in transit.
     fn delay(&mut self) -> Duration {
         let delay_max = self.faults.delay_max.as_nanos() as u64;
         Duration::from_nanos(self.random(delay_max + 1))
@@ -552,7 +552,7 @@ impl Sim {
         woken.extend(socket.write.take());
     }
 
-    /// The socket that this descriptor stands for.
+    /// The socket represented by this descriptor.
     pub(crate) fn attach(&mut self, fd: RawFd) -> io::Result<SocketKey> {
         let index = self.unattached.remove(&fd).ok_or(io::ErrorKind::Unsupported)?;
         Ok(SocketKey(index as u32))
@@ -604,7 +604,7 @@ impl Sim {
         Poll::Pending
     }
 
-    /// A listener is closed: connections that nothing accepted are reset.
+    /// A listener is closed: connections that were not accepted are reset.
     fn stop_listening(&mut self, socket: &mut SimSocket) {
         let Some(queue) = socket.listens.take() else { return };
         self.listening.remove(&queue.address);
@@ -646,7 +646,7 @@ impl SimSocket {
 fn record(trace: &mut SimTrace, at: Duration, socket: &SimSocket, arrival: &Arrival) {
     let serial = socket.serial;
     match arrival {
-        // Wake-ups only matter by what they cause.
+        // Wake-ups matter only by their effects.
         Arrival::Nothing => {}
         Arrival::Data(data) => {
             if !socket.encrypted {

@@ -30,7 +30,7 @@ impl NetworkFaults {
         }
     }
 
-    /// Delays, splits and a small window; datagrams overtake each other; but nothing is lost.
+    /// Delays, splits and a small window; datagrams are reordered, but none is lost.
     pub const fn rough() -> NetworkFaults {
         let delay_max = Duration::from_millis(50);
         NetworkFaults { delay_max, split: true, window_bytes: 4096, ..NetworkFaults::fair() }

@@ -1,7 +1,7 @@
-//! The record of a run: a digest of all that happened, and its text if wanted.
+//! The record of a run: a digest of all events, and their text if requested.
 //!
-//! Two runs of the same seed have the same digest; anything else means that something in the code
-//! under test depends on the world outside.
+//! Two runs of the same seed have the same digest. Different digests mean that the code under test depends
+//! on the environment.
 
 use std::fmt;
 use std::hash::Hasher;

@@ -26,11 +26,11 @@ use crate::buf;
 /// kernel never returns unused buffers: fewer are provided by not replacing those that it uses.
 const ENTRIES: u16 = 256;
 
-/// Buffers provided at startup, and at least; doubled whenever they did not suffice for one turn.
+/// Minimum number of provided buffers, also at startup; doubled whenever they did not suffice for one turn.
 const PROVIDED_MIN: u16 = 64;
 
-/// After so many turns in which something was received, half as many buffers are provided, if no turn
-/// needed more than a quarter of them.
+/// After this many turns with receives, the number of buffers is halved if no turn needed more than a
+/// quarter of them.
 const LOOK_TURNS: u16 = 1000;
 
 /// The group's number; there is one per ring.
@@ -47,14 +47,14 @@ pub(super) struct Buffers {
     demand: Demand,
 }
 
-/// How many buffers are needed.
+/// The required number of buffers.
 #[derive(Debug, Default)]
 struct Demand {
-    /// As many are provided, once those beyond that have been used.
+    /// The target number of provided buffers, reached once excess ones have been used.
     wanted: u16,
-    /// Those used in this turn.
+    /// Buffers used in this turn.
     used: u16,
-    /// The most used in a turn since the last look.
+    /// The maximum used in a turn since the last check.
     most: u16,
     /// Turns with a receive since then.
     turns: u16,
@@ -191,12 +191,12 @@ fn bytes() -> usize {
 mod tests {
     use super::*;
 
-    /// Each turn uses so many; what is wanted after a look.
+    /// The number used in each turn, and the target after a check.
     fn after(demand: &mut Demand, used: u16) -> u16 {
         for _ in 0..LOOK_TURNS {
             demand.used = used;
             demand.turn();
-            // Turns without a receive say nothing.
+            // Turns without a receive don't count.
             demand.turn();
         }
         demand.wanted

@@ -1,8 +1,9 @@
 //! Connections closed while a send that had been reported as done was still in flight.
 //!
-//! Their bytes were promised: the descriptor stays open until the kernel has them, and the worker
-//! does not end before. Most are finished by the end of the turn. The rest are bounded in number
-//! and time, and count as connections of the worker, so that a client gains nothing by not reading.
+//! These bytes were reported as sent: the descriptor stays open until the kernel has sent them, and
+//! the worker does not end before. Most are finished by the end of the turn. The rest are bounded
+//! in number and time, and count as connections of the worker, so that a client gains nothing by
+//! not reading.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -25,11 +26,11 @@ pub(super) struct LingeringSends {
     count: usize,
     /// Closed since the last turn: slot and serial.
     closed: Vec<(usize, u32)>,
-    /// Those that have outlived a turn.
+    /// Connections that have outlived a turn.
     late: usize,
-    /// When each of these is cut off; may contain some that are already gone.
+    /// The deadlines of these connections; may include closed ones.
     limits: VecDeque<(Instant, usize, u32)>,
-    /// Gone since the last query.
+    /// Closed since the last query.
     gone: usize,
 }
 
@@ -104,8 +105,8 @@ impl Uring {
         self.lingering.count > 0
     }
 
-    /// Number of sockets for which [`detach`](Self::detach) returned "still sending" and that have
-    /// gone since the last call.
+    /// Number of sockets for which [`detach`](Self::detach) returned "still sending" and that were closed
+    /// since the last call.
     pub(crate) fn take_gone(&mut self) -> usize {
         std::mem::take(&mut self.lingering.gone)
     }

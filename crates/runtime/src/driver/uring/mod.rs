@@ -12,7 +12,8 @@
 //! `recv`.
 //!
 //! # Ownership
-//! The kernel holds three things on our behalf, each until its operation completes:
+//! The kernel holds three things on our behalf, each until its operation completes, or, where success has no
+//! completion, until it is known to have succeeded (`skipped.rs`):
 //!
 //! * *Descriptors.* A slot counts its operations in `in_flight`. `detach` closes the descriptor only
 //!   if there are none; otherwise it cancels them, and the descriptor moves into the slot and is
@@ -39,6 +40,7 @@ mod release;
 mod ring;
 mod send;
 pub(super) mod setup;
+mod skipped;
 mod slot;
 
 use std::io;
@@ -49,14 +51,15 @@ use std::time::{Duration, Instant};
 
 use io_uring::types::{CancelBuilder, Fd};
 use io_uring::{cqueue, opcode, squeue};
+use nowait_spare::LocalSpares;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::accept_batch::AcceptBatch;
 use super::options::DriverOptions;
 use super::socket::{Role, SocketKey, Wait};
 use crate::buf::RecvBuf;
-use accept::Batch;
 use buffers::Buffers;
 use lingering_sends::LingeringSends;
 use ring::SubmissionRing;
@@ -78,14 +81,15 @@ pub(crate) struct Uring {
     /// Number of turns so far, modulo 2^32.
     turns: u32,
     lingering: LingeringSends,
+    /// Sends whose success has no completion: slot, and the turn after which they were submitted.
+    skipped: Vec<(usize, u32)>,
     /// Receives to be resubmitted once buffers have been provided.
     retries: Vec<usize>,
     completions: Vec<(u64, i32, u32)>,
     /// Boxed, because their addresses must not change once pointers to them exist.
-    #[expect(clippy::vec_box, reason = "reused as boxes")]
-    spare: Vec<Box<Sending>>,
-    /// How connections are accepted; shared by all listeners of a worker.
-    batch: Batch,
+    spare: LocalSpares<Box<Sending>>,
+    /// The state of accepting connections, shared by all listeners of a worker.
+    batch: AcceptBatch,
     multi_accept: bool,
     /// The inbox's eventfd.
     event: Arc<OwnedFd>,
@@ -102,10 +106,11 @@ impl Uring {
             next_serial: 0,
             turns: 0,
             lingering: LingeringSends::default(),
+            skipped: Vec::new(),
             retries: Vec::new(),
             completions: Vec::new(),
-            spare: Vec::new(),
-            batch: Batch::new(),
+            spare: LocalSpares::new(send::SPARE_MAX),
+            batch: AcceptBatch::new(),
             multi_accept: options.multi_accept,
             event,
         };
@@ -148,16 +153,18 @@ impl Uring {
 
     pub(crate) fn turn(&mut self, max: Option<Duration>, woken: &mut Vec<Waker>) -> io::Result<()> {
         self.turns = self.turns.wrapping_add(1);
-        match self.ring.enter(self.lingering.bound(max)) {
+        match self.ring.enter(self.bound_wait(max)) {
             Ok(()) | Err(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),
         }
+        let skipped = self.take_skipped();
         let mut completions = std::mem::take(&mut self.completions);
         completions.extend(self.ring.completions());
         for (user_data, result, flags) in completions.drain(..) {
             self.complete(user_data, result, flags, woken);
         }
         self.completions = completions;
+        self.complete_skipped(skipped, woken);
         self.buffers.publish();
         for index in std::mem::take(&mut self.retries) {
             self.start_recv(index);
@@ -182,8 +189,8 @@ impl Uring {
         let more = cqueue::more(flags);
         let known =
             self.slots.get_mut(index).filter(|slot| slot.serial == UringOp::serial_of(user_data));
-        // A slot stays until its last completion, so an unknown one can only be a bug of ours.
-        // Other sockets must not suffer from it.
+        // A slot stays until its last completion, so an unknown one is a bug in this driver. Other sockets
+        // must not be affected.
         let Some(slot) = known else {
             debug_assert!(cqueue::buffer_select(flags).is_none(), "a buffer would be lost");
             return;
@@ -209,6 +216,11 @@ impl Uring {
             }
             UringOp::Cancel | UringOp::Inbox => {}
         }
+        self.close_if_done(index);
+    }
+
+    /// Closes a detached socket without operations in flight.
+    fn close_if_done(&mut self, index: usize) {
         if self.slots.get(index).is_some_and(|slot| slot.closing.is_some() && slot.in_flight == 0) {
             // Frees the memory to be sent, too.
             let mut slot = self.remove(index);
@@ -346,7 +358,7 @@ impl Drop for Uring {
                 break;
             }
         }
-        // What the last completions closed.
+        // The sockets closed by the last completions.
         let _ = self.ring.enter(Some(Duration::ZERO));
         if self.slots.iter().any(|(_, slot)| slot.in_flight != 0) {
             std::mem::forget(std::mem::take(&mut self.slots));

@@ -73,7 +73,12 @@ impl Uring {
         Poll::Pending
     }
 
-    /// `armed` is the caller's memory between polls, false at first. Nothing is received meanwhile.
+    pub(crate) fn reads_directly(&self, key: SocketKey) -> bool {
+        let slot = &self.slots[key.0 as usize];
+        slot.received.is_none() && (!slot.has(UringOp::Recv) || slot.is(SlotFlag::RecvLarge))
+    }
+
+    /// `armed` is the caller's state between polls, initially false. No data is received meanwhile.
     pub(crate) fn poll_readable(
         &mut self,
         key: SocketKey,

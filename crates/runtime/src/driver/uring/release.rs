@@ -15,8 +15,8 @@ use super::Uring;
 use super::slot::UringOp;
 
 impl Uring {
-    /// Sends what was reported as sent, then cancels the operations in flight and waits for them to
-    /// end. False if something was received that nothing has taken: the next receive returns it.
+    /// Completes sends reported as sent, then cancels the operations in flight and waits for them to end.
+    /// False if there is received data that was not taken; the next receive returns it.
     pub(crate) fn poll_release(
         &mut self,
         key: SocketKey,
@@ -52,7 +52,7 @@ impl Uring {
         Poll::Pending
     }
 
-    /// Forgets a socket without operations in flight.
+    /// Removes a socket without operations in flight.
     pub(crate) fn release(&mut self, key: SocketKey, dropped: &mut Vec<Waker>) {
         let mut slot = self.remove(key.0 as usize);
         let waiters = [slot.waiters.take_write(), slot.waiters.take_hangup()];

@@ -74,6 +74,13 @@ impl SubmissionRing {
         }
     }
 
+    /// Whether the kernel has begun everything that was queued, and has reported everything that has
+    /// completed.
+    pub(super) fn is_settled(&mut self) -> bool {
+        let queue = self.ring.submission();
+        self.backlog.is_empty() && queue.is_empty() && !queue.cq_overflow()
+    }
+
     /// The available completions: user data, result and flags of each.
     pub(super) fn completions(&mut self) -> impl Iterator<Item = (u64, i32, u32)> {
         self.ring.completion().map(|entry| (entry.user_data(), entry.result(), entry.flags()))
@@ -88,7 +95,7 @@ mod tests {
 
     #[test]
     fn submissions_keep_their_order_when_the_queue_is_full() {
-        // A disabled ring consumes nothing: entries that do not fit have to wait.
+        // A disabled ring consumes no entries: those that do not fit have to wait.
         let Ok(ring) = IoUring::builder().setup_r_disabled().build(2) else {
             eprintln!("io_uring is not tested here");
             return;

@@ -7,7 +7,8 @@
 //! no gain. For a peer that does not keep up, the ring does no more than a poll.
 //!
 //! A small send is reported as done when it is submitted; everything that follows on the socket,
-//! including its close, waits for it. The ownership rules are in `mod.rs`.
+//! including its close, waits for it. It has no completion if the socket has room for it (`skipped.rs`).
+//! The ownership rules are in `mod.rs`.
 
 use std::io;
 use std::net::Shutdown;
@@ -28,7 +29,7 @@ use super::slot::{Sending, SlotFlag, UringOp};
 use crate::buf::{Chain, Chunk, OutBuf, RECV_BUF_BYTES};
 
 /// Boxes for sends kept for reuse.
-const SPARE_MAX: usize = 256;
+pub(super) const SPARE_MAX: usize = 256;
 
 /// A send of at most this many bytes goes to the ring. With nothing to follow, it is reported as done
 /// when it is submitted, so that it and the next receive go to the kernel in one call. The size of a
@@ -36,6 +37,33 @@ const SPARE_MAX: usize = 256;
 /// pause. A connection holds at most this much beyond what its owner knows of, and nothing once its peer was
 /// slow: until a send completes at once again, all are direct.
 const RING_BYTES_MAX: u64 = RECV_BUF_BYTES as u64 - 1;
+
+/// How memory is given to the ring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Submit {
+    /// The owner waits for the result.
+    Plain,
+    /// Like `Plain`; more follows at once.
+    More,
+    /// Reported as done, and sent at once as far as the socket has room.
+    Behind,
+    /// The rest of such a send: waits for room.
+    Rest,
+}
+
+impl Submit {
+    fn flags(self) -> i32 {
+        libc::MSG_NOSIGNAL
+            | match self {
+                Submit::Plain => 0,
+                Submit::More => libc::MSG_MORE,
+                // All of it, or a completion: without MSG_WAITALL a part would be a success, too.
+                Submit::Behind => libc::MSG_WAITALL | libc::MSG_DONTWAIT,
+                // No later call would send what is left out.
+                Submit::Rest => libc::MSG_WAITALL,
+            }
+    }
+}
 
 impl Uring {
     pub(crate) fn poll_send(
@@ -70,7 +98,12 @@ impl Uring {
                 && self.lingering.have_room();
             let memory = std::mem::take(chain);
             let len = memory.len();
-            self.start_send(index, memory, follows == AfterSend::AtOnce, behind);
+            let how = match follows {
+                _ if behind => Submit::Behind,
+                AfterSend::AtOnce => Submit::More,
+                _ => Submit::Plain,
+            };
+            self.start_send(index, memory, how);
             if behind {
                 return Poll::Ready(Ok(len as usize));
             }
@@ -137,10 +170,10 @@ impl Uring {
         let mut sending = self.take_sending();
         sending.chain.push(first);
         sending.chain.push(second);
-        self.submit_send(key.0 as usize, sending, false, true);
+        self.submit_send(key.0 as usize, sending, Submit::Behind);
     }
 
-    /// Resolves when everything reported as sent has been sent.
+    /// Resolves when all data reported as sent has been sent.
     pub(crate) fn poll_flush(
         &mut self,
         key: SocketKey,
@@ -154,30 +187,24 @@ impl Uring {
         Poll::Ready(slot.send_error.take().map_or(Ok(()), |error| Err(error.into())))
     }
 
-    fn start_send(&mut self, index: usize, chain: Chain, more: bool, behind: bool) {
+    fn start_send(&mut self, index: usize, chain: Chain, how: Submit) {
         let mut sending = self.take_sending();
         sending.chain = chain;
-        self.submit_send(index, sending, more, behind);
+        self.submit_send(index, sending, how);
     }
 
     fn take_sending(&mut self) -> Box<Sending> {
-        self.spare.pop().unwrap_or_else(|| Box::new(Sending::new()))
+        self.spare.take().unwrap_or_else(|| Box::new(Sending::new()))
     }
 
-    fn submit_send(&mut self, index: usize, mut sending: Box<Sending>, more: bool, behind: bool) {
+    fn submit_send(&mut self, index: usize, mut sending: Box<Sending>, how: Submit) {
         sending.turn = self.turns;
+        sending.skips = how == Submit::Behind;
         let slot = &mut self.slots[index];
         slot.make_blocking();
-        slot.set(SlotFlag::SendBehind, behind);
+        slot.set(SlotFlag::SendBehind, matches!(how, Submit::Behind | Submit::Rest));
         let fd = Fd(slot.fd);
-        let mut flags = libc::MSG_NOSIGNAL;
-        if more {
-            flags |= libc::MSG_MORE;
-        }
-        if behind {
-            // Send everything: no later call would send the rest.
-            flags |= libc::MSG_WAITALL;
-        }
+        let flags = how.flags();
         // In its final place before pointers to it are taken.
         let sending = slot.sending.insert(sending);
         let entry = match sending.fill() {
@@ -188,7 +215,14 @@ impl Uring {
             }
             _ => opcode::SendMsg::new(fd, &raw const sending.header).flags(flags as u32).build(),
         };
+        let entry = if sending.skips { self.skip_success(index, entry) } else { entry };
         self.push_for(index, UringOp::Send, entry);
+    }
+
+    /// Submits what the socket had no room for.
+    fn submit_rest(&mut self, index: usize, mut sending: Box<Sending>, sent: usize) {
+        sending.chain.advance(sent as u64);
+        self.submit_send(index, sending, Submit::Rest);
     }
 
     pub(super) fn send_done(
@@ -205,6 +239,13 @@ impl Uring {
         // The kernel had room for it if it took all of it in the call that submitted it.
         let at_once = turn.wrapping_add(1) == self.turns;
         slot.set(SlotFlag::Full, !at_once || result.is_ok_and(|count| count < offered));
+        if let Some(sending) = slot.sending.take_if(|sending| sending.skips) {
+            match result {
+                Ok(count) if count < offered => return self.submit_rest(index, sending, count),
+                Err(Errno::AGAIN) => return self.submit_rest(index, sending, 0),
+                _ => slot.sending = Some(sending),
+            }
+        }
         if slot.is(SlotFlag::SendAbandoned) || slot.is(SlotFlag::SendBehind) {
             if let Some(mut sending) = slot.sending.take() {
                 let after = std::mem::take(&mut sending.after);
@@ -213,7 +254,7 @@ impl Uring {
                     match result {
                         Ok(count) if count as u64 == len && !after.is_empty() => {
                             self.keep(sending);
-                            self.start_send(index, after, false, true);
+                            self.start_send(index, after, Submit::Behind);
                             return;
                         }
                         Ok(count) if count as u64 == len => {}
@@ -230,7 +271,7 @@ impl Uring {
             return;
         }
         if let Some(sending) = &mut slot.sending {
-            // Nothing was sent: the next poll starts over.
+            // No data was sent: the next poll starts over.
             sending.result = Some(match result {
                 Err(Errno::AGAIN | Errno::INTR) => Ok(0),
                 result => result,
@@ -250,7 +291,7 @@ impl Uring {
         }
     }
 
-    /// Shuts down one or both sides of the connection, after everything reported as sent.
+    /// Shuts down one or both sides of the connection, after all data reported as sent.
     pub(crate) fn shutdown(
         &mut self,
         key: SocketKey,
@@ -268,8 +309,6 @@ impl Uring {
     /// Releases the memory that was sent, and keeps the rest for the next send.
     fn keep(&mut self, mut sending: Box<Sending>) {
         sending.chain.clear();
-        if self.spare.len() < SPARE_MAX {
-            self.spare.push(sending);
-        }
+        self.spare.keep(sending);
     }
 }

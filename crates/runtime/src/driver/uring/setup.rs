@@ -28,8 +28,8 @@ const OPERATIONS: [u8; 6] = [
     opcode::Close::CODE,
 ];
 
-/// IOSQE_BUFFER_SELECT, the one flag that the driver sets on submissions.
-const BUFFER_SELECT_BIT: u8 = 1 << 5;
+/// IOSQE_BUFFER_SELECT and IOSQE_CQE_SKIP_SUCCESS, the flags that the driver sets on submissions.
+const FLAG_BITS: u8 = 1 << 5 | 1 << 6;
 
 /// Creates a ring and its provided buffers. With `restrict`, the kernel refuses everything but
 /// [`OPERATIONS`] from then on.
@@ -54,7 +54,7 @@ pub(super) fn ring(restrict: bool) -> io::Result<(IoUring, Buffers)> {
     let buffers = Buffers::new(&ring.submitter())?;
     if restrict {
         let mut allowed: Vec<_> = OPERATIONS.iter().map(|op| Restriction::sqe_op(*op)).collect();
-        allowed.push(Restriction::sqe_flags_allowed(BUFFER_SELECT_BIT));
+        allowed.push(Restriction::sqe_flags_allowed(FLAG_BITS));
         ring.submitter().register_restrictions(&mut allowed)?;
         ring.submitter().register_enable_rings()?;
     } else {
@@ -65,7 +65,7 @@ pub(super) fn ring(restrict: bool) -> io::Result<(IoUring, Buffers)> {
     Ok((ring, buffers))
 }
 
-/// Tries everything that the driver needs. The error names the missing part, for the log.
+/// Tests all kernel features that the driver needs. The error names the missing one, for the log.
 pub(in crate::driver) fn probe() -> Result<(), String> {
     let (mut ring, _buffers) = ring(true).map_err(|error| match error.raw_os_error() {
         Some(libc_eperm) if libc_eperm == rustix::io::Errno::PERM.raw_os_error() => {

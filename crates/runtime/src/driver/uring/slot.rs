@@ -18,7 +18,7 @@ use crate::buf::{self, Chain, Chunk, RecvBuf};
 /// of an [`UringOp`].
 pub(super) const SERIAL_MAX: u32 = u32::MAX >> 3;
 
-/// What an operation is for; part of its user data.
+/// The purpose of an operation; part of its user data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum UringOp {
@@ -72,6 +72,8 @@ pub(super) struct Sending {
     pub(super) offered: usize,
     /// The turn after which it was submitted.
     pub(super) turn: u32,
+    /// Its success has no completion; see `skipped.rs`.
+    pub(super) skips: bool,
     /// Set by the completion; not yet seen by the sending future.
     pub(super) result: Option<Result<usize, Errno>>,
 }
@@ -244,6 +246,7 @@ impl Sending {
             header: unsafe { std::mem::zeroed() },
             offered: 0,
             turn: 0,
+            skips: false,
             result: None,
         }
     }
@@ -253,7 +256,7 @@ impl Sending {
         let mut count = 0;
         self.offered = 0;
         for memory in self.chain.iter().map(Chunk::memory).take(SLICES_MAX) {
-            // The kernel only reads what is sent.
+            // The kernel only reads the memory of a send.
             let iov_base = memory.as_ptr().cast_mut().cast();
             self.slices[count] = libc::iovec { iov_base, iov_len: memory.len() };
             self.offered += memory.len();

@@ -81,7 +81,7 @@ fn sends_to_a_slow_peer_are_not_reported_early_until_one_completes_at_once() {
     assert!(is_reported_early(&mut driver, key, &socket), "the first one completed at once");
     turn(&mut driver);
 
-    // The peer reads nothing, and its kernel takes no more.
+    // The peer reads no data, and its kernel's buffer is full.
     socket.set_nonblocking(true).unwrap();
     let mut filled = 10;
     while let Ok(sent) = std::io::Write::write(&mut &socket, &[0; 4096]) {
@@ -98,6 +98,100 @@ fn sends_to_a_slow_peer_are_not_reported_early_until_one_completes_at_once() {
     assert!(!is_reported_early(&mut driver, key, &socket), "the peer was slow");
     assert!(is_reported_early(&mut driver, key, &socket), "it is not any more");
     turn(&mut driver);
+}
+
+#[test]
+fn a_send_for_which_there_is_room_has_no_completion() {
+    let Some(mut driver) = driver() else { return };
+    let (key, socket, mut peer, _) = receiving(&mut driver);
+    assert!(is_reported_early(&mut driver, key, &socket));
+    assert_eq!(driver.bound_wait(None), None, "nothing depends on it");
+    // Nothing but the limit of time ends this turn.
+    driver.turn(Some(Duration::from_millis(1)), &mut Vec::new()).unwrap();
+    assert!(!driver.slots[key.0 as usize].is(SlotFlag::SendBehind));
+    let mut received = [0; 5];
+    std::io::Read::read_exact(&mut peer, &mut received).unwrap();
+    assert_eq!(&received, b"small");
+}
+
+#[test]
+fn a_turn_does_not_wait_if_something_depends_on_a_send() {
+    let Some(mut driver) = driver() else { return };
+    let cx = &mut Context::from_waker(Waker::noop());
+    for what in ["flush", "shutdown", "appended", "closed", "memory"] {
+        let (key, socket, mut peer, _) = receiving(&mut driver);
+        let mut others = Vec::new();
+        assert!(is_reported_early(&mut driver, key, &socket));
+        match what {
+            "flush" => assert!(driver.poll_flush(key, cx).is_pending()),
+            "shutdown" => {
+                driver.shutdown(key, socket.as_fd(), std::net::Shutdown::Write).unwrap();
+            }
+            "appended" => driver.append_behind(key, &mut Chain::from(&b" and more"[..])),
+            "closed" => {
+                assert!(driver.detach(key, socket.try_clone().unwrap().into(), &mut Vec::new()));
+            }
+            _ => {
+                for _ in 0..9 {
+                    let (key, socket, peer, _) = receiving(&mut driver);
+                    let body = bytes::Bytes::from(vec![b'x'; 16_000]);
+                    driver.send_behind(key, crate::buf::OutBuf::default(), body);
+                    others.push((socket, peer));
+                }
+            }
+        }
+        assert_eq!(driver.bound_wait(None), Some(Duration::ZERO), "{what}");
+        turn(&mut driver);
+        assert_eq!(driver.bound_wait(None), None, "{what}");
+        if what == "flush" {
+            assert!(driver.poll_flush(key, cx).is_ready());
+        }
+        drop(socket);
+        let mut received = Vec::new();
+        peer.set_nonblocking(true).unwrap();
+        let _ = std::io::Read::read_to_end(&mut peer, &mut received);
+        let expected: &[u8] = if what == "appended" { b"small and more" } else { b"small" };
+        assert_eq!(received, expected, "{what}");
+    }
+}
+
+#[test]
+fn what_a_socket_has_no_room_for_is_sent_later() {
+    let Some(mut driver) = driver() else { return };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&socket, 20_000).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&peer, 20_000).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let key = driver.attach(socket.as_fd(), Role::Stream).unwrap();
+    let index = key.0 as usize;
+    let (mut sent, mut received, mut rests) = (Vec::new(), Vec::new(), 0);
+    for round in 0..40_usize {
+        let body: Vec<u8> = (0..round * 400).map(|at| (at * 31 + round) as u8).collect();
+        while !driver.sends_behind(key, body.len()) {
+            let mut piece = [0; 3001];
+            if let Ok(count) = std::io::Read::read(&mut peer, &mut piece) {
+                received.extend_from_slice(&piece[..count]);
+            }
+            turn(&mut driver);
+            let sending = driver.slots[index].sending.as_ref();
+            rests += usize::from(sending.is_some_and(|sending| sending.offered < body.len()));
+            // A peer that was slow is sent to directly until it keeps up again.
+            driver.slots[index].set(SlotFlag::Full, false);
+        }
+        sent.extend_from_slice(&body);
+        driver.send_behind(key, crate::buf::OutBuf::default(), body.into());
+    }
+    while received.len() < sent.len() {
+        let mut piece = [0; 3001];
+        if let Ok(count) = std::io::Read::read(&mut peer, &mut piece) {
+            received.extend_from_slice(&piece[..count]);
+        }
+        turn(&mut driver);
+    }
+    assert!(received == sent);
+    assert!(rests > 0, "no send was cut");
 }
 
 #[test]
@@ -122,7 +216,7 @@ fn a_large_send_takes_no_memory_along() {
     let len = 2_000_000;
     let mut chain = Chain::from(bytes::Bytes::from(vec![b'x'; len]));
     let mut sent = 0;
-    // What there is room for is sent at once, and the rest stays with its owner.
+    // Data that fits into the socket's buffer is sent at once, and the rest stays with its owner.
     while let Poll::Ready(taken) =
         driver.poll_send(key, socket.as_fd(), &mut chain, AfterSend::Nothing, cx)
     {

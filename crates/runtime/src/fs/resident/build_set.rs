@@ -1,14 +1,14 @@
-//! Which entries are being made: few at a time, and each once.
+//! The set of entries being made: few at a time, and each once.
 //!
-//! Clients that ask for the same new path at the same time would have an entry made by several threads, of
-//! which all but the last are thrown away.
+//! Without it, concurrent requests for the same new path would make several threads build an entry, and all
+//! but the last would be discarded.
 
 use std::sync::atomic::AtomicU64;
 #[cfg(test)]
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Most entries that are being made at a time.
+/// Maximum number of entries that are being made at a time.
 pub(super) const MAKING_MAX: usize = 64;
 
 /// The hashes of their paths; 0: free.
@@ -21,13 +21,15 @@ impl Default for BuildSet {
     }
 }
 
-/// Why an entry is not made now.
+/// The reason why an entry is not made now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BuildBusy {
-    /// It is being made.
+    /// Another thread is making it.
     WithThis,
     /// There are enough others.
     WithOthers,
+    /// Other entries, which are used as often, take all the room.
+    NoRoom,
 }
 
 /// An entry is being made, until this is dropped.
@@ -35,9 +37,10 @@ pub(super) enum BuildBusy {
 pub(super) struct Permit<'a>(&'a AtomicU64);
 
 impl BuildSet {
-    /// Begins to make the entry of a path. Two threads that do so at the same moment may both succeed.
+    /// Registers a path whose entry is being made. Two threads that call this at the same moment may both
+    /// succeed.
     pub(super) fn begin(&self, hash: u64) -> Result<Permit<'_>, BuildBusy> {
-        // 0 is taken for another path, which costs nothing but a wait.
+        // 0 counts as another path, which only costs a wait.
         let hash = hash.max(1);
         if self.0.iter().any(|place| place.load(Relaxed) == hash) {
             return Err(BuildBusy::WithThis);

@@ -1,6 +1,6 @@
-//! What the kernel reports of the files and directories that entries depend on (inotify(7)).
+//! The kernel's reports about files and directories that entries depend on (inotify(7)).
 //!
-//! Who depends on what is the [`Graph`].
+//! The dependencies are in the [`Graph`].
 //!
 //! Two locks: watches are added and removed under [`Changes::watching`], by pool threads alone. The
 //! graph is locked for moments; a loop that finds it locked leaves its entries unused for that
@@ -22,7 +22,7 @@ use super::{Resident, ResidentState};
 use crate::mounts::clock_ms;
 use crate::pool::lock;
 
-/// What changes the names of a directory, or itself.
+/// Events that change a directory or its names.
 const DIR_EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVED_FROM)
@@ -31,35 +31,35 @@ const DIR_EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
 
-/// What changes a file.
+/// Events that change a file.
 const FILE_EVENTS: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
 
-/// Most nodes that end at a time on a loop; beyond, all entries are made again.
+/// Maximum number of nodes that end at a time on a loop; beyond, all entries are made again.
 const ENDED_MAX: usize = 256;
 
-/// Reports after which no more are read at a time. Those that have been read are applied: nothing else
-/// would learn of them.
+/// Maximum number of reports read at a time. All reports that were read must be applied, because they are
+/// read only once.
 pub(super) const REPORTS_MAX: usize = 4096;
 
 /// Memory for reports that are read at a time, in bytes.
 const BUFFER_BYTES: usize = 8 * 1024;
 
-/// Why a path gets no entry.
+/// The reason why a path gets no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WalkFailure {
-    /// It can't have one.
+    /// The path can't have an entry.
     Impossible,
-    /// Something changed meanwhile.
+    /// The path changed meanwhile.
     Changed,
     /// A watch was refused: by the kernel, because the user of the server has as many as are allowed, or
     /// here.
     Exhausted,
 }
 
-/// The watches, and who depends on them.
+/// The watches, with their dependents.
 #[derive(Debug)]
 pub(super) struct Changes {
     inotify: OwnedFd,
@@ -101,7 +101,7 @@ impl Changes {
     }
 
     /// Whether more may be watched.
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.watches() < self.watches_max.load(Relaxed)
     }
 
@@ -144,7 +144,7 @@ impl Changes {
         lock(&self.graph).link(node, target)
     }
 
-    /// Watches the directory or file of a node, before anyone looks further.
+    /// Watches the directory or file of a node before the walk continues.
     pub(super) fn watch(
         &self,
         node: NodeId,
@@ -165,7 +165,7 @@ impl Changes {
         if !graph.knows(watch) {
             if !self.has_room() {
                 drop(graph);
-                // Not watched before: nothing else depends on it.
+                // Not watched before, so it has no other dependents.
                 let _ = inotify::remove_watch(&self.inotify, watch);
                 return Err(WalkFailure::Exhausted);
             }
@@ -181,7 +181,7 @@ impl Changes {
         Some(())
     }
 
-    /// An entry is gone; its watches are removed with the next [`clean_up`](Changes::clean_up).
+    /// Removes an entry; its watches are removed by the next [`clean_up`](Changes::clean_up).
     pub(super) fn forget(&self, entry: &Resident) {
         entry.valid.store(false, SeqCst);
         if let Some(node) = entry.node.get() {
@@ -197,7 +197,7 @@ impl Changes {
         }
     }
 
-    /// Removes a node whose entries are all gone, unless others depend on it.
+    /// Removes a node without entries, unless other nodes depend on it.
     pub(super) fn release(&self, node: NodeId) {
         lock(&self.graph).release(node);
     }
@@ -210,7 +210,7 @@ impl Changes {
         let unneeded = {
             let mut graph = lock(&self.graph);
             if graph.is_void {
-                // What was begun with the old graph is not reported through the new one.
+                // Work begun with the old graph gets no reports through the new one.
                 self.doubt();
                 graph.clear()
             } else {
@@ -226,7 +226,7 @@ impl Changes {
 
     // Taking reports: loops.
 
-    /// Takes the reports that have come, and ends what they concern; false: not all of them.
+    /// Reads pending reports and invalidates the nodes concerned; false: some are left.
     pub(super) fn apply(&self, all: &ResidentState) -> bool {
         self.applying.fetch_add(1, SeqCst);
         let applied = match self.graph.try_lock() {

@@ -1,4 +1,4 @@
-//! Who depends on what: the nodes of the paths that were walked, and the watches that concern them.
+//! The graph of dependencies: nodes of walked paths, and their watches.
 //!
 //! A node is a path as it was walked: a directory, a link, a file, or a name that is missing. It
 //! depends on the node of its directory and, as a link, on that of its target; what is reported of a
@@ -17,7 +17,7 @@ const NOISE_MAX: u32 = 2000;
 /// Milliseconds.
 const NOISE_MS: u64 = 1024;
 
-/// What depends on a node, and ends with it.
+/// The dependents of a node, which end with it.
 pub(super) trait Dependent: Clone {
     /// Whether it is still used.
     fn is_valid(&self) -> bool;
@@ -39,13 +39,13 @@ struct GraphNode<E> {
     /// The mount changes before it was made.
     age: u32,
     text: Box<[u8]>,
-    /// Others may be found through it: it is a directory, or a link to one.
+    /// The node is a directory, or a link to one, through which other nodes are found.
     is_way: bool,
     /// The watch of the directory or file that it leads to.
     watch: Option<i32>,
     depends_on: Vec<usize>,
     dependents: HashSet<usize>,
-    /// Where it is registered.
+    /// The position of its registration.
     places: Vec<(i32, Option<Box<[u8]>>)>,
     entries: Vec<E>,
 }
@@ -72,7 +72,7 @@ pub(super) struct Graph<E> {
     nodes: Slab<GraphNode<E>>,
     ways: HashMap<Box<[u8]>, usize>,
     watched: HashMap<i32, WatchNodes>,
-    /// Watches that nothing needs any more.
+    /// Watches without dependents.
     unused: Vec<i32>,
     /// The number of nodes made so far.
     serial: u64,
@@ -194,7 +194,8 @@ impl<E: Dependent> Graph<E> {
 
     // Ending them.
 
-    /// The kernel reports a change: of this name in a watched directory, or of what is watched.
+    /// Handles a kernel's report of a change: of a name in a watched directory, or of the watched file
+    /// itself.
     pub(super) fn change(
         &mut self,
         watch: i32,
@@ -237,14 +238,14 @@ impl<E: Dependent> Graph<E> {
         is_unused
     }
 
-    /// Removes a node without valid entries, and those that were there for it alone.
+    /// Removes a node without valid entries, and nodes that only it needed.
     pub(super) fn release(&mut self, node: NodeId) {
         if let Some(at) = self.find(node) {
             self.release_all(vec![at]);
         }
     }
 
-    /// The watches that nothing needs any more, which leave the graph.
+    /// Takes the watches without dependents out of the graph.
     pub(super) fn take_unused(&mut self) -> Vec<i32> {
         let mut unused = std::mem::take(&mut self.unused);
         unused.sort_unstable();
@@ -320,8 +321,7 @@ impl<E: Dependent> Graph<E> {
         self.end(all, report, budget);
     }
 
-    /// Ends nodes with all that depend on them, up to `budget`, which is then 0; and those that were there
-    /// for them alone.
+    /// Ends nodes with their dependents, up to `budget`, which is then 0, and nodes that only they needed.
     fn end(&mut self, mut ending: Vec<usize>, report: EndReport<'_, E>, budget: &mut usize) {
         let mut needed = Vec::new();
         while let Some(at) = ending.pop() {

@@ -1,9 +1,9 @@
-//! Resident files: small files in use, with everything that led to them, kept in memory and answered
-//! without a system call on the file.
+//! Resident files: small files in use are kept in memory, together with the directories, links and names
+//! that led to them, and are served without a system call on the file.
 //!
-//! An entry says where a path leads: to a small file, whose content it holds; to something else, of
-//! which it holds the metadata; or nowhere. The kernel reports everything that could change that
-//! ([`changes`]), so an entry is never older than the request that it answers:
+//! An entry is the result of a path's look-up: a small file with its content, another file with its
+//! metadata, or none. The kernel reports everything that could change that ([`changes`]), so an
+//! entry is never older than the request that it answers:
 //!
 //! * A pool thread makes an entry ([`walk`]). It watches each directory, link and file on the way
 //!   *before* it looks further, so a change is either seen or reported.
@@ -28,11 +28,12 @@
 //! [is recent](is_recent), which mostly takes no system call.
 //!
 //! A path gets an entry when it is asked for a second time within a while, unless it changes too often
-//! ([`path_history`]). When memory or watches are short, it must also be wanted more often than what it replaces, so
-//! a scan displaces nothing.
+//! ([`path_history`]). When memory or watches are short, it must also be wanted twice as often as what it replaces, so
+//! a scan displaces nothing. Of paths that are not hot, few get an entry per second ([`budget`]).
 //!
 //! Called by: http. Never waits: what may wait is done in the pool of the location.
 
+mod budget;
 mod build_set;
 mod changes;
 mod graph;
@@ -50,6 +51,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use self::budget::Budget;
 use self::build_set::{BuildBusy, BuildSet, Permit};
 use self::changes::{Changes, WalkFailure};
 use self::graph::{Dependent, NodeId};
@@ -73,13 +75,21 @@ const ENTRY_BYTES: usize = 1280;
 const FREED_AT_ONCE: usize = 8;
 const WALKS_MAX: usize = 4;
 
+/// Entries that are made per second for paths that are not yet [warm](path_history::WARM). Making one takes as
+/// long as five to ten requests for the file.
+const ADMITTED_MAX: u32 = 2000;
+
+/// The same while each has to displace another; paths that are [hot](path_history::HOT) do not count. Paths
+/// that are requested as often as those that have an entry would displace them forever.
+const DISPLACED_MAX: u32 = 128;
+
 /// An entry that changes within this time after it was made is short-lived ([`path_history`]), in milliseconds.
 const SHORT_LIVED_MS: u64 = 2000;
 
 /// Bounds of all resident files together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResidentLimits {
-    /// Bytes of memory; 0: nothing is resident.
+    /// Bytes of memory; 0 disables resident files.
     pub memory: usize,
     /// Number of files and directories that are watched, at most half of what the system allows each
     /// user (`fs.inotify.max_user_watches`).
@@ -110,7 +120,7 @@ macro_rules! counters {
             }
         }
 
-        /// What is resident at this time; all zero before [`configure`].
+        /// The current contents; all zero before [`configure`].
         pub fn snapshot() -> Snapshot {
             let Some(all) = ALL.get() else { return Snapshot::default() };
             Snapshot {
@@ -139,16 +149,18 @@ counters! {
     unreported,
     /// Entries removed for others.
     evicted,
-    /// How often all entries were dropped because reports were lost.
+    /// The number of times that all entries were dropped because reports were lost.
     overflows,
 }
 
-/// Everything that is resident, and what watches it.
+/// All resident entries, and their watches.
 struct ResidentState {
     table: ResidentTable,
     changes: Changes,
     counters: ResidentCounters,
     making: BuildSet,
+    admitting: Budget,
+    displacing: Budget,
     /// All were dropped, and this is not reported yet.
     dropped: AtomicBool,
     /// Watches ran short, and this is not reported yet; or was, since they were last set.
@@ -168,11 +180,7 @@ pub fn configure(limits: ResidentLimits) -> io::Result<()> {
             return Ok(());
         }
         let changes = Changes::new()?;
-        let (table, counters, making) = Default::default();
-        let (dropped, unwatched, unwatched_told) = Default::default();
-        let all =
-            ResidentState { table, changes, counters, making, dropped, unwatched, unwatched_told };
-        let _ = ALL.set(all);
+        let _ = ALL.set(ResidentState::new(changes));
     }
     if let Some(all) = ALL.get() {
         all.table.limit(limits.memory);
@@ -183,7 +191,7 @@ pub fn configure(limits: ResidentLimits) -> io::Result<()> {
     Ok(())
 }
 
-/// What the operator should know.
+/// Messages for the operator.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Notice {
     /// All entries were dropped, because reports were lost or too many came.
@@ -192,20 +200,20 @@ pub(crate) struct Notice {
     pub(crate) unwatched: bool,
 }
 
-/// What has happened since the last call.
+/// Events since the last call.
 pub(crate) fn take_notice() -> Notice {
     let Some(all) = ALL.get() else { return Notice::default() };
     let take = |flag: &AtomicBool| flag.load(Relaxed) && flag.swap(false, Relaxed);
     Notice { dropped: take(&all.dropped), unwatched: take(&all.unwatched) }
 }
 
-/// Where a path leads.
+/// The result of a path's look-up.
 #[derive(Debug)]
 enum PathOutcome {
     File(Metadata, Bytes),
-    /// A directory, a large file, or something else.
+    /// A directory, a large file, or a file of another type.
     Other(Metadata),
-    /// The error number of the look-up: there is no such file.
+    /// The look-up's error number: there is no such file.
     Missing(i32),
 }
 
@@ -215,19 +223,19 @@ pub struct Resident {
     path: Box<[u8]>,
     symlinks: Symlinks,
     outcome: OnceLock<PathOutcome>,
-    /// Whether nothing was reported.
+    /// Whether there were no reports.
     valid: AtomicBool,
     /// The number of mount changes before it was made.
     age: u32,
-    /// The one before was short-lived.
+    /// The previous entry was short-lived.
     is_second: bool,
-    /// When it was made, and last compared: [`clock_ms`].
+    /// The time at which it was made, and last compared: [`clock_ms`].
     made_ms: u64,
     checked_ms: AtomicU64,
     uses: AtomicU32,
     variants: Variants,
     texts: OnceLock<[Bytes; 2]>,
-    /// What its end is reported through.
+    /// The node that reports its end.
     node: OnceLock<NodeId>,
 }
 
@@ -278,7 +286,7 @@ impl Resident {
         }
     }
 
-    /// Whether nothing is known against it.
+    /// Whether the entry is valid.
     fn holds(&self, all: &ResidentState) -> bool {
         self.valid.load(SeqCst) && self.age == all.changes.age()
     }
@@ -307,13 +315,20 @@ impl Resident {
         match (self.outcome.get(), found) {
             (Some(PathOutcome::File(old, _)), Ok(new)) => old == new,
             (Some(PathOutcome::Other(old)), Ok(new)) if old.is_dir() => {
-                // Its times change with what is in it.
+                // A directory's times change with its contents.
                 (old.dev, old.ino, old.mode, old.uid) == (new.dev, new.ino, new.mode, new.uid)
             }
             (Some(PathOutcome::Other(old)), Ok(new)) => old == new,
             (Some(PathOutcome::Missing(old)), Err(new)) => new.raw_os_error() == Some(*old),
             _ => false,
         }
+    }
+
+    /// Sets the number of recent uses. A new entry is worth as much as what displaced others for it; else it
+    /// would be the next to go.
+    fn set_uses(&self, count: u16, now: u16) {
+        self.uses
+            .store(u32::from(now) << 16 | u32::from(count.min(path_history::COUNT_MAX)), Relaxed);
     }
 
     /// Counts a use, in ticks of [`path_history`].
@@ -323,12 +338,11 @@ impl Resident {
         let count = if tick == now { count } else { path_history::aged(count, tick, now) };
         // A hot entry is not written to all the time: workers share it.
         if tick != now || count < path_history::COUNT_MAX {
-            let count = (count + 1).min(path_history::COUNT_MAX);
-            self.uses.store(u32::from(now) << 16 | u32::from(count), Relaxed);
+            self.set_uses(count + 1, now);
         }
     }
 
-    /// How often it was used lately.
+    /// The number of recent uses.
     fn frequency(&self, now: u16) -> u16 {
         let known = self.uses.load(Relaxed);
         path_history::aged(known as u16, (known >> 16) as u16, now)
@@ -349,7 +363,7 @@ impl fmt::Debug for Resident {
     }
 }
 
-/// What is asked for.
+/// The requested data.
 struct ResidentQuery {
     hash: u64,
     path: Box<[u8]>,
@@ -371,8 +385,8 @@ pub fn find(io: &Io, path: &[u8], symlinks: Symlinks) -> Option<Arc<Resident>> {
     })
 }
 
-/// Whether an entry found before may answer a request that does not ask for the newest state: what it says
-/// is at most a second old.
+/// Whether an entry found before may answer a request that does not require the newest state: it is at most
+/// a second old.
 pub fn is_recent(io: &Io, entry: &Resident) -> bool {
     let Some(all) = ALL.get() else { return false };
     let now = clock_ms();
@@ -421,9 +435,9 @@ fn look_up(
         if !path_history::is_wanted(count) {
             return None;
         }
-        let permit = match all.making.begin(hash) {
+        let permit = match all.permit(hash, count, now) {
             Ok(permit) => permit,
-            Err(BuildBusy::WithThis) => return None,
+            Err(BuildBusy::WithThis | BuildBusy::NoRoom) => return None,
             Err(BuildBusy::WithOthers) => {
                 path_history::postpone(hash, now, count);
                 return None;
@@ -435,7 +449,8 @@ fn look_up(
         all.make(io, permit, wanted, count);
         return None;
     };
-    // Before the entry is believed.
+    // Also if it can't be believed yet: a path without an entry is counted with each request.
+    entry.used(now);
     if !sentinel::is_up_to_date(all, io) {
         return None;
     }
@@ -444,11 +459,7 @@ fn look_up(
         path_history::count(hash, now);
         return None;
     }
-    if !all.is_checked(io, &entry) {
-        return None;
-    }
-    entry.used(now);
-    Some(entry)
+    all.is_checked(io, &entry).then_some(entry)
 }
 
 fn count_hit() {
@@ -458,6 +469,22 @@ fn count_hit() {
 }
 
 impl ResidentState {
+    fn new(changes: Changes) -> ResidentState {
+        let (table, counters, making) = Default::default();
+        let (dropped, unwatched, unwatched_told) = Default::default();
+        ResidentState {
+            table,
+            changes,
+            counters,
+            making,
+            admitting: Budget::per_second(ADMITTED_MAX),
+            displacing: Budget::per_second(DISPLACED_MAX),
+            dropped,
+            unwatched,
+            unwatched_told,
+        }
+    }
+
     /// Compares an entry with the file once in a while; false: they differ, or that needs the pool.
     fn is_checked(&self, io: &Io, entry: &Resident) -> bool {
         let now = clock_ms();
@@ -482,6 +509,35 @@ impl ResidentState {
     fn drop_entry(&self, entry: &Resident) {
         self.table.remove(entry);
         self.changes.forget_later(entry);
+    }
+
+    /// The right to make an entry for a path with this many recent requests. Most paths that get none are
+    /// refused here, without any work in the pool.
+    fn permit(
+        &'static self,
+        hash: u64,
+        count: u16,
+        now: u16,
+    ) -> Result<Permit<'static>, BuildBusy> {
+        let has_watches = self.changes.has_room();
+        let is_full = !has_watches || !self.table.has_room(ENTRY_BYTES);
+        if is_full {
+            if !has_watches {
+                self.tell_unwatched();
+            }
+            let may_displace = count >= path_history::HOT || self.displacing.has_more();
+            if !may_displace || !self.table.has_colder(count, now) {
+                self.counters.refused.fetch_add(1, Relaxed);
+                return Err(BuildBusy::NoRoom);
+            }
+        }
+        let budget = if is_full { &self.displacing } else { &self.admitting };
+        if count < path_history::WARM && !budget.has_more() {
+            return Err(BuildBusy::WithOthers);
+        }
+        let permit = self.making.begin(hash)?;
+        budget.spend();
+        Ok(permit)
     }
 
     /// Makes an entry in the pool.
@@ -517,7 +573,8 @@ impl ResidentState {
             self.changes.forget(&entry);
             return refuse(Admission::NoRoom);
         }
-        entry.used(now);
+        // Requests went on while it was made.
+        entry.set_uses(count.max(path_history::recent(wanted.hash, now)), now);
         self.counters.admitted.fetch_add(1, Relaxed);
         // Before it is found, and may end.
         path_history::forget(wanted.hash);
@@ -527,7 +584,7 @@ impl ResidentState {
         Admission::Done
     }
 
-    /// Watches run short, which is told once.
+    /// The limit of watches is reached, which is reported once.
     fn tell_unwatched(&self) {
         if !self.unwatched_told.swap(true, Relaxed) {
             self.unwatched.store(true, Relaxed);
@@ -539,7 +596,7 @@ impl ResidentState {
         self.changes.forget(entry);
     }
 
-    /// Removes what is beyond new bounds.
+    /// Removes entries beyond new bounds.
     fn shrink(&self) {
         while self.table.is_beyond_limit()
             && let Some(victim) = self.table.take_colder(u16::MAX, path_history::tick(clock_ms()))
@@ -590,7 +647,7 @@ impl ResidentState {
         self.table.remove(entry);
     }
 
-    /// Drops everything: reports were lost, or there are too many.
+    /// Drops all entries: reports were lost, or there are too many.
     fn drop_all(&self) {
         self.counters.overflows.fetch_add(1, Relaxed);
         self.dropped.store(true, Relaxed);
@@ -598,10 +655,10 @@ impl ResidentState {
     }
 }
 
-/// How an attempt to make an entry ended.
+/// The result of an attempt to make an entry.
 enum Admission {
     Done,
-    /// Memory or watches are short, and what has them is used as often.
+    /// Memory or watches are exhausted by entries that are used as often.
     NoRoom,
     /// Something changed meanwhile.
     Changed,
@@ -610,10 +667,10 @@ enum Admission {
 }
 
 impl Admission {
-    /// For when the path is asked for again.
+    /// For the next request for the path.
     fn remember(&self, wanted: &ResidentQuery) {
         match self {
-            // Asked for again and again, it displaces others.
+            // Requested repeatedly, the path displaces others.
             Admission::Done | Admission::NoRoom => {}
             Admission::Changed => path_history::short_life(wanted.hash, wanted.is_second),
             Admission::Refused => path_history::refuse(wanted.hash),

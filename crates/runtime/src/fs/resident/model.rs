@@ -1,4 +1,4 @@
-//! A model of the order in which changes, requests and reports are seen, explored in full.
+//! A model of all orders of changes, requests and reports, explored completely.
 //!
 //! Two loops, a pool thread that makes the entry of a path (twice), a writer that makes two changes, and
 //! two requests. The order of the steps of different threads is arbitrary, and every order is tried. Two
@@ -38,24 +38,24 @@ const NAME: &[u8] = b"page";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ModelFault {
     None,
-    /// Reports are taken at the beginning of a turn, and not again after what it receives.
+    /// Reports are read at the beginning of a turn, and not again after its receives.
     ReceiveNotCounted,
-    /// What a turn brings is believed to be older than the last look at the reports.
+    /// Requests received in a turn are treated as older than the last reading of reports.
     TurnNotCounted,
     HandoverNotCounted,
     /// Another loop that has taken reports is not waited for.
     ApplyingIgnored,
-    /// A loop says that it takes reports when it has taken them.
+    /// A loop announces that it reads reports only after reading them.
     AnnouncedLate,
-    /// A loop says that it is done when it has taken them.
+    /// A loop announces that it is done as soon as it has read them.
     RetiredEarly,
     /// A graph that another thread has locked counts as up to date.
     LockedIsUpToDate,
-    /// An entry is looked at before the reports are.
+    /// An entry is checked before the reports are read.
     ValidBeforeReports,
     /// An entry in the table is believed to be valid.
     ValidityIgnored,
-    /// An entry is published without a second look at whether it is valid.
+    /// An entry is published without a second check of its validity.
     PublishedUnchecked,
     /// A file is watched when it has been read.
     WatchedLate,
@@ -96,7 +96,7 @@ struct Setup {
 struct EntryId(usize);
 
 thread_local! {
-    /// Which entries are valid in the state at hand.
+    /// The valid entries of the current state.
     static VALID: Cell<[bool; WALKS as usize]> = const { Cell::new([false; WALKS as usize]) };
 }
 
@@ -120,7 +120,7 @@ enum Ask {
     Completed(usize, u8),
     /// Another loop has received it for this one.
     Message(usize, u8),
-    /// It waits on this loop for its turn.
+    /// The request waits on this loop for its turn.
     Received(usize, u8),
     Answered,
 }
@@ -146,7 +146,7 @@ impl Hash for Hashed {
     }
 }
 
-/// Where a loop is in `look_up`.
+/// The position of a loop in `look_up`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum LoopPosition {
     /// Between tasks.
@@ -165,7 +165,7 @@ enum LoopPosition {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ModelLoop {
     at: LoopPosition,
-    /// The request at hand, the entry found for it, and whether that was valid.
+    /// The current request, the entry found for it, and whether that was valid.
     request: usize,
     entry: usize,
     was_valid: bool,
@@ -177,7 +177,7 @@ struct ModelLoop {
     has_lock: bool,
 }
 
-/// Where the pool thread is in `walk` and `admit`.
+/// The position of the pool thread in `walk` and `admit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum WalkState {
     Idle,
@@ -201,7 +201,7 @@ enum WalkState {
 
 #[derive(Clone, Hash)]
 struct ModelState {
-    // The file system: where the name leads, and which change each file shows.
+    // The file system: the target of the name, and the change that each file shows.
     named: usize,
     content: [u8; CHANGES + 1],
     /// Steps of the writer: each change is made, and then reported and done.
@@ -217,7 +217,7 @@ struct ModelState {
     applying: u8,
     age: u32,
     valid: [bool; WALKS as usize],
-    /// What entries hold, the time they were begun at, and their nodes.
+    /// The contents of entries, the times at which they were begun, and their nodes.
     held: [u8; WALKS as usize],
     ages: [u32; WALKS as usize],
     nodes: [Option<NodeId>; WALKS as usize],
@@ -228,7 +228,7 @@ struct ModelState {
     walks: u8,
     opened: usize,
     made: Vec<NodeId>,
-    /// A response showed something older than its request allows.
+    /// A response showed an older state than its request allows.
     is_old: bool,
 }
 
@@ -247,7 +247,7 @@ enum ModelStep {
 /// Called with a step, and the change of the state that it is.
 type With<'a> = &'a mut dyn FnMut(ModelStep, &dyn Fn(&mut ModelState));
 
-/// What was done, newest first.
+/// The steps, newest first.
 struct StepTrace {
     step: ModelStep,
     before: Option<Rc<StepTrace>>,
@@ -324,7 +324,7 @@ impl ModelState {
         self.writer += 1;
     }
 
-    /// Every state that one step leads to.
+    /// All successor states.
     fn successors(&self, world: &Setup, mut visit: impl FnMut(ModelStep, ModelState)) {
         let mut with = |step: ModelStep, change: &dyn Fn(&mut ModelState)| {
             let mut next = self.clone();
@@ -365,12 +365,12 @@ impl ModelState {
         }
     }
 
-    /// Loops are alike, and so are requests: the first goes to the first.
+    /// Loops are interchangeable, and so are requests: the first request goes to the first loop.
     fn may_receive(&self, at: usize, number: usize) -> bool {
         if number == 0 { at == 0 } else { self.requests[0] != Ask::Unsent }
     }
 
-    /// What a loop may do that is not looking anything up.
+    /// The steps of a loop other than look-ups.
     fn between_tasks(&self, world: &Setup, at: usize, with: With<'_>) {
         let fault = world.fault;
         let is_complete = |request: &Ask| matches!(request, Ask::Completed(of, _) if *of == at);
@@ -419,10 +419,10 @@ impl ModelState {
         }
     }
 
-    /// `look_up`: the entry, and whether this loop has to look for reports.
+    /// `look_up`: the entry, and whether this loop has to read reports.
     fn begin(&mut self, world: &Setup, at: usize, request: usize) {
         let Some(entry) = self.table else {
-            // The file is opened, which shows what is there now.
+            // The file is opened, which shows its current state.
             self.requests[request] = Ask::Answered;
             return;
         };
@@ -443,7 +443,7 @@ impl ModelState {
         self.loops[at].at = LoopPosition::Others;
     }
 
-    /// The next step of a loop that looks for reports.
+    /// The next step of a loop that reads reports.
     fn look(&mut self, world: &Setup, at: usize) {
         let fault = world.fault;
         let mut this = self.loops[at].clone();
@@ -517,7 +517,7 @@ impl ModelState {
             LoopPosition::Idle => unreachable!("an idle loop looks at nothing"),
         };
         if this.at == LoopPosition::Idle {
-            // Nothing of this look-up is needed any more.
+            // This look-up is complete.
             let idle = ModelState::new().loops[0].clone();
             this = ModelLoop { up_to_date: this.up_to_date, ..idle };
         }
@@ -635,7 +635,7 @@ impl ModelState {
                     .edit(|graph| graph.attach(node, EntryId(entry)))
                     .map_or(failed, |()| next)
             }
-            // `found`: the path still leads to what is watched.
+            // `found`: the path still leads to the watched file.
             WalkState::Read(_) if self.named != self.opened => failed,
             WalkState::Read(node) => {
                 self.held[entry] = self.content[self.named];
@@ -786,8 +786,8 @@ fn what_is_read_is_watched_before() {
     is_found(ModelFault::NameNotRegistered, Backend::Epoll, AMPLE);
 }
 
-/// Loops look whether an entry is valid, and a node that has ended takes none: a pool thread that looked
-/// less often would publish entries that nothing uses, and no old ones.
+/// Loops check whether an entry is valid, and an ended node accepts none: a pool thread that checked less
+/// often would publish unused entries, but no outdated ones.
 #[test]
 fn two_looks_of_the_pool_thread_only_spare_work() {
     holds(worlds(Backend::Epoll, AMPLE, ModelFault::PublishedUnchecked).skip(2).take(1));

@@ -1,8 +1,8 @@
-//! How often paths without an entry were asked for lately, and which of them are not worth one.
+//! Recent requests for paths without an entry, and paths that are not worth one.
 //!
-//! A path whose entry was short-lived is only counted again: a report that came late, or the next step of
-//! the same deployment, ends an entry that is worth having. After a second short life the path is refused
-//! for the rest of a tick; one that goes on changing gets one entry per tick.
+//! A path whose entry was short-lived is only counted again, because a late report, or the next step of
+//! the same deployment, may end a useful entry. After a second short life the path is refused for the
+//! rest of a tick; one that goes on changing gets one entry per tick.
 
 use std::sync::LazyLock;
 
@@ -12,10 +12,10 @@ use crate::table as forgetful;
 /// Paths that are counted; half a megabyte.
 const PATHS: usize = 1 << 16;
 
-/// Counts end here; what takes part in it is halved with every tick.
+/// The maximum of counts, which are halved with every tick.
 pub(super) const COUNT_MAX: u16 = 62;
 
-/// In place of a count: the path is not worth an entry in this tick.
+/// A special count: the path is not worth an entry in this tick.
 const REFUSED: u16 = 63;
 
 /// Bits of a count.
@@ -24,8 +24,14 @@ const COUNT_BITS: u32 = 6;
 /// The last entry of the path was short-lived.
 const SHORT_LIFE: u16 = 1 << COUNT_BITS;
 
-/// A path asked for this often gets an entry.
+/// The number of requests for which a path gets an entry.
 const WANTED: u16 = 2;
+
+/// The number of recent requests from which on a path gets an entry no matter how many others do.
+pub(super) const WARM: u16 = 8;
+
+/// The number from which on it may displace another entry no matter how many others do.
+pub(super) const HOT: u16 = 16;
 
 /// Length of a tick in milliseconds.
 const TICK_MS: u64 = 8192;
@@ -45,15 +51,15 @@ fn ticks_since(then: u16, now: u16) -> u32 {
     ((u64::from(now) + TICKS - u64::from(then)) % TICKS) as u32
 }
 
-/// What a count of the tick `then` is worth at `now`.
+/// The value at `now` of a count of the tick `then`.
 pub(super) fn aged(count: u16, then: u16, now: u16) -> u16 {
     count.checked_shr(ticks_since(then, now).min(16)).unwrap_or(0)
 }
 
-/// What is known of a path.
+/// The history of a path.
 struct PathHistory {
     count: u16,
-    /// Its last entry was short-lived, in this tick or the one before; or has been asked for ever since.
+    /// The last entry was short-lived, in this tick or the one before; or has been asked for ever since.
     short_life: bool,
     then: u16,
 }
@@ -67,8 +73,8 @@ impl PathHistory {
     }
 }
 
-/// Takes the place of what has been asked for less lately: otherwise paths that are asked for in turn would
-/// displace each other for ever, beside one that nothing asks for any more.
+/// Replaces the path with fewer recent requests. Otherwise, paths requested in turn would displace each
+/// other forever, beside one that is no longer requested.
 fn set(hash: u64, now: u16, short_life: bool, count: u16) {
     let mark = if short_life { SHORT_LIFE } else { 0 };
     let value = now << (COUNT_BITS + 1) | mark | count;
@@ -77,7 +83,7 @@ fn set(hash: u64, now: u16, short_life: bool, count: u16) {
     });
 }
 
-/// Counts, and returns the count; 0 for what is not worth an entry.
+/// Counts a request, and returns the count; 0 for a path that is not worth an entry.
 pub(super) fn count(hash: u64, now: u16) -> u16 {
     let known = PathHistory::find(hash, now);
     let count = match &known {
@@ -89,18 +95,26 @@ pub(super) fn count(hash: u64, now: u16) -> u16 {
     count
 }
 
-/// Whether a path that has been asked for so often should get an entry now. If that fails for lack of
-/// room, it is tried again when the path has been asked for twice as often.
+/// The number of recent requests.
+pub(super) fn recent(hash: u64, now: u16) -> u16 {
+    match PathHistory::find(hash, now) {
+        None | Some(PathHistory { count: REFUSED, .. }) => 0,
+        Some(PathHistory { count, then, .. }) => aged(count, then, now),
+    }
+}
+
+/// Whether a path with this many requests should get an entry now. If that fails for lack of room, it is
+/// tried again after twice as many requests.
 pub(super) fn is_wanted(count: u16) -> bool {
     count >= WANTED && count.is_power_of_two()
 }
 
-/// The path should get an entry, and can't now: as before it was asked for the last time.
+/// The path should get an entry, but can't now: restores the state before the last request.
 pub(super) fn postpone(hash: u64, now: u16, count: u16) {
     set(hash, now, had_short_life(hash, now), count - 1);
 }
 
-/// Whether the last entry of the path was short-lived: so is the next one for the second time.
+/// Whether the last entry of the path was short-lived, so that the next one would be the second.
 pub(super) fn had_short_life(hash: u64, now: u16) -> bool {
     PathHistory::find(hash, now).is_some_and(|known| known.short_life)
 }
@@ -115,12 +129,12 @@ pub(super) fn refuse(hash: u64) {
     set(hash, tick(clock_ms()), false, REFUSED);
 }
 
-/// The entry of the path was short-lived, or something changed while it was made.
+/// The entry of the path was short-lived, or the path changed while it was made.
 pub(super) fn short_life(hash: u64, is_second: bool) {
     set(hash, tick(clock_ms()), true, if is_second { REFUSED } else { 0 });
 }
 
-/// As if the path had just been asked for.
+/// Counts as a request for the path.
 #[cfg(test)]
 pub(super) fn forgive(hash: u64) {
     set(hash, tick(clock_ms()), false, 1);

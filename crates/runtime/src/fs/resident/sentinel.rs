@@ -1,4 +1,4 @@
-//! Whether a loop knows of all changes that the kernel has reported so far.
+//! Determines whether a loop has seen all changes that the kernel has reported.
 //!
 //! Each loop has an epoll instance of its own with two descriptors: the reports on files, which all
 //! loops share, and the list of mounts, opened once per loop, since each such descriptor reports a
@@ -34,14 +34,14 @@ static READY: Mutex<Vec<Sentinel>> = Mutex::new(Vec::new());
 
 thread_local! {
     static SENTINEL: RefCell<Option<Sentinel>> = const { RefCell::new(None) };
-    /// One is being made for this loop.
+    /// The instance for this loop is being made.
     static REQUESTED: Arc<AtomicBool> = Arc::default();
     /// [`receive_epoch::count`] when all reports were last known to be applied.
     static UP_TO_DATE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Applies the reports that have come since this loop last looked, unless it has received nothing
-/// since; false: it can't be said now whether there are others.
+/// Applies the reports since this loop's last check, unless it has received no data since. False: further
+/// reports can't be excluded now.
 pub(super) fn is_up_to_date(all: &'static ResidentState, io: &Io) -> bool {
     let count = receive_epoch::count();
     if UP_TO_DATE.get() == count {
@@ -74,7 +74,7 @@ fn request(all: &'static ResidentState, io: &Io) {
     }
     let request = SentinelWork(Some(requested));
     io.pool.run_detached(Op::Open, move || {
-        // Without /proc there is none, and nothing is ever resident.
+        // Without /proc there is no list, and no file is ever resident.
         if let Ok(sentinel) = Sentinel::new(all) {
             READY.lock().unwrap_or_else(PoisonError::into_inner).push(sentinel);
         }
@@ -106,7 +106,7 @@ impl Sentinel {
         epoll::add(&epoll, all.changes.fd(), EventData::new_u64(FILES), EventFlags::IN)?;
         // proc_pid_mountinfo(5): a change is POLLERR and POLLPRI, until the next poll.
         epoll::add(&epoll, &mounts, EventData::new_u64(MOUNTS), EventFlags::PRI)?;
-        // A change before this moment may have gone unnoticed by this loop.
+        // This loop may have missed changes before this moment.
         all.changes.doubt();
         Ok(Sentinel { epoll, _mounts: mounts })
     }

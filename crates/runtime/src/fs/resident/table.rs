@@ -17,7 +17,10 @@ const SHARDS: usize = 16;
 /// Number of entries compared to find one that is rarely used.
 const SAMPLE: usize = 6;
 
-/// Most entries removed for one.
+/// An entry makes way for what was requested at least so many times as often, and more often.
+const ADVANTAGE: u16 = 2;
+
+/// Maximum number of entries removed for a new one.
 const EVICTIONS_MAX: usize = 256;
 
 /// Hashes are keyed and uniform already.
@@ -70,9 +73,13 @@ impl ResidentTable {
         self.bytes_max.store(bytes_max, Relaxed);
     }
 
-    /// Whether anything may be resident.
+    /// Whether files may be resident.
     pub(super) fn is_open(&self) -> bool {
         self.bytes_max.load(Relaxed) > 0
+    }
+
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.bytes() + bytes <= self.bytes_max.load(Relaxed)
     }
 
     pub(super) fn is_beyond_limit(&self) -> bool {
@@ -109,7 +116,7 @@ impl ResidentTable {
         old.inspect(|old| self.released(old.bytes()))
     }
 
-    /// An entry of this many bytes is no longer there.
+    /// An entry of this many bytes was removed.
     fn released(&self, bytes: usize) {
         let before = self.bytes.fetch_sub(bytes, Relaxed);
         debug_assert!(before >= bytes, "{bytes} bytes of {before}");
@@ -137,8 +144,8 @@ impl ResidentTable {
         }
     }
 
-    /// Removes entries that were used less than `count` times lately until there is room for `bytes`;
-    /// false: there is none.
+    /// Removes entries with fewer than half of `count` recent uses until there is room for `bytes`; false if
+    /// that fails.
     pub(super) fn make_room(
         &self,
         bytes: usize,
@@ -147,7 +154,7 @@ impl ResidentTable {
         evicted: impl Fn(&Resident),
     ) -> bool {
         for _ in 0..EVICTIONS_MAX {
-            if self.bytes() + bytes <= self.bytes_max.load(Relaxed) {
+            if self.has_room(bytes) {
                 return true;
             }
             let Some(victim) = self.take_colder(count, now) else { return false };
@@ -156,9 +163,32 @@ impl ResidentTable {
         false
     }
 
-    /// Removes one of the least used entries of a sample, if it was used less than `count` times
-    /// lately.
+    /// Removes one of the least used entries of a sample, if it was used less than half as often as `count`
+    /// times lately.
     pub(super) fn take_colder(&self, count: u16, now: u16) -> Option<Arc<Resident>> {
+        self.with_colder(count, now, |shard, place| {
+            shard.hand = (shard.hand + SAMPLE) % shard.entries.len();
+            shard.take(place)
+        })
+        .inspect(|taken| self.released(taken.bytes()))
+    }
+
+    /// Whether [`take_colder`](Self::take_colder) would find one now. Leaves the sample to it.
+    pub(super) fn has_colder(&self, count: u16, now: u16) -> bool {
+        let shard = self.next.load(Relaxed);
+        let found = self.with_colder(count, now, |_, _| ()).is_some();
+        if found {
+            self.next.store(shard, Relaxed);
+        }
+        found
+    }
+
+    fn with_colder<R>(
+        &self,
+        count: u16,
+        now: u16,
+        then: impl FnOnce(&mut Shard, usize) -> R,
+    ) -> Option<R> {
         for _ in 0..SHARDS {
             let next = self.next.fetch_add(1, Relaxed) % SHARDS;
             let mut shard = lock(&self.shards[next]);
@@ -166,17 +196,14 @@ impl ResidentTable {
             if len == 0 {
                 continue;
             }
-            let begin = shard.hand;
-            shard.hand = (begin + SAMPLE) % len;
+            let begin = shard.hand % len;
             let sample = (0..SAMPLE.min(len)).map(|step| (begin + step) % len);
             let coldest = sample.min_by_key(|place| shard.entries[*place].frequency(now))?;
-            if shard.entries[coldest].frequency(now) >= count {
+            if shard.entries[coldest].frequency(now).saturating_mul(ADVANTAGE) >= count {
+                shard.hand = (begin + SAMPLE) % len;
                 return None;
             }
-            let taken = shard.take(coldest);
-            drop(shard);
-            self.released(taken.bytes());
-            return Some(taken);
+            return Some(then(&mut shard, coldest));
         }
         None
     }

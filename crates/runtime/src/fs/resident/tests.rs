@@ -16,10 +16,10 @@ fn on_a_loop<F>(name: &str, test: impl FnOnce(Io, PathBuf) -> F + Send)
 where
     F: Future<Output = ()> + 'static,
 {
-    // Tests share what is resident.
+    // Tests share the resident files.
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one = crate::pool::lock(&ONE);
-    // Nothing is left of other tests.
+    // Removes the entries of other tests.
     configure(ResidentLimits { memory: 0, watches: 0 }).unwrap();
     configure(ResidentLimits { memory: 1 << 20, watches: 1000 }).unwrap();
     let dir = std::env::temp_dir().join(format!("nowait-resident-{name}-{}", std::process::id()));
@@ -49,7 +49,7 @@ where
     let _ = fs::remove_dir_all(&dir);
 }
 
-/// The number of times that all entries were in doubt: also when anyone on the machine mounts something.
+/// The number of times that all entries were in doubt, which any mount on the machine causes, too.
 fn age() -> u32 {
     ALL.get().unwrap().changes.age()
 }
@@ -64,17 +64,17 @@ fn ask(io: &Io, path: &Path) -> Option<Arc<Resident>> {
     find(io, bytes(path), Symlinks::Follow)
 }
 
-/// Asks until there is an entry, and nothing else is being done about it.
+/// Repeats the look-up until there is an entry and no work is pending.
 async fn settle(io: &Io, path: &Path) -> Arc<Resident> {
     // Files that change soon after they became resident are left alone for a while.
     asked(io, path, || path_history::forgive(hash(path))).await
 }
 
-/// As [`settle`]; `again` is called before it is asked again.
+/// Like [`settle`]; `again` is called before it is asked again.
 async fn asked(io: &Io, path: &Path, again: impl Fn()) -> Arc<Resident> {
     let begin = Instant::now();
     loop {
-        // Each question may have begun to make one.
+        // Each look-up may have started making an entry.
         let is_pending = ALL.get().is_some_and(|all| !all.making.is_idle());
         if let Some(found) = ask(io, path).filter(|_| !is_pending) {
             return found;
@@ -93,7 +93,7 @@ fn content(found: &Resident) -> &[u8] {
     found.file().unwrap().1
 }
 
-/// What the file system says now.
+/// The current state in the file system.
 fn truth(path: &Path) -> Option<Vec<u8>> {
     fs::read(path).ok()
 }
@@ -279,6 +279,30 @@ fn memory_is_bounded_and_a_scan_displaces_nothing() {
 }
 
 #[test]
+fn what_is_wanted_as_often_displaces_nothing() {
+    on_a_loop("equal", |io, dir| async move {
+        configure(ResidentLimits { memory: 20 * 1024, watches: 1000 }).unwrap();
+        let path = |n: usize| dir.join(format!("file{n}"));
+        for n in 0..100 {
+            fs::write(path(n), vec![b'x'; 1000]).unwrap();
+        }
+        let (before, begin) = (snapshot(), Instant::now());
+        let mut after = before.clone();
+        let mut rounds = 0;
+        while rounds < 20 || after.hits == before.hits || after.refused == before.refused {
+            for n in 0..100 {
+                ask(&io, &path(n));
+            }
+            sleep(Duration::from_millis(10)).await;
+            rounds += 1;
+            after = snapshot();
+            assert!(begin.elapsed() < Duration::from_secs(60), "{before:?}, then {after:?}");
+        }
+        assert_eq!(after.evicted, before.evicted);
+    });
+}
+
+#[test]
 fn other_forms_are_kept_and_counted() {
     on_a_loop("forms", |io, dir| async move {
         let page = dir.join("page");
@@ -316,7 +340,7 @@ fn texts_are_made_once_and_go_with_their_entry() {
         fs::write(&page, "another").unwrap();
         let new = settle(&io, &page).await;
         assert_eq!(new.texts(of_size).unwrap()[0], "7");
-        // The response that still has the old one says what it did.
+        // A response with the old state shows its steps.
         assert_eq!(found.texts(of_size).unwrap()[0], "4");
         let directory = settle(&io, &dir).await;
         assert!(directory.texts(|_| panic!("not a file")).is_none());
@@ -437,7 +461,7 @@ fn no_watch_outlives_its_use() {
             settle(&io, &page(n)).await;
         }
         assert_eq!(snapshot().watches, before + 40);
-        // The files change, and are not asked for again; their directories stay as they are.
+        // The files change and are not requested again; their directories stay unchanged.
         for n in 0..20 {
             fs::write(page(n), "changed").unwrap();
         }
@@ -546,7 +570,7 @@ fn a_queue_that_overflows_drops_everything() {
             fs::write(dir.join("other"), "").unwrap();
             fs::remove_file(dir.join("other")).unwrap();
         }
-        // Its report finds no place.
+        // The queue has no room for its report.
         fs::write(&page, "new").unwrap();
         for _ in 0..max / changes::REPORTS_MAX + 2 {
             if let Some(found) = ask(&io, &page) {
@@ -598,7 +622,7 @@ fn a_path_is_refused_after_its_second_short_life() {
             let found = asked(&io, &page, || {}).await;
             fs::write(&page, "changed").unwrap();
             assert!(ask(&io, &page).is_none());
-            // On a machine that stands still, no life is short.
+            // If the machine's clock stands still, no entry is short-lived.
             let is_short = clock_ms() - found.made_ms < SHORT_LIVED_MS;
             if !found.is_second {
                 assert!(!path_history::is_refused(hash(&page)), "changed once");

@@ -1,5 +1,5 @@
-//! Other forms of the content of a resident file, such as compressed ones: made once, and kept beside
-//! it until it goes.
+//! Other forms of a resident file's content, such as compressed ones: made once, and kept as long as the
+//! file is resident.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,10 +9,10 @@ use bytes::Bytes;
 use super::{ALL, Resident, path_history};
 use crate::mounts::clock_ms;
 
-/// Most forms of a file: one for each of gzip, Brotli and Zstandard.
+/// Maximum number of forms of a file: one for each of gzip, Brotli and Zstandard.
 const VARIANTS_MAX: usize = 3;
 
-/// The forms of a file, by a number that says how they were made.
+/// The forms of a file, by the number of the method that made them.
 #[derive(Debug, Default)]
 pub(super) struct Variants([OnceLock<(u64, Bytes)>; VARIANTS_MAX]);
 
@@ -44,7 +44,7 @@ impl Resident {
         Some(found)
     }
 
-    /// Keeps a form of the content, if there is room; `how` says how it was made.
+    /// Keeps a form of the content if there is room; `how` is the number of the method.
     pub fn keep_variant(&self, how: u64, form: &[u8]) {
         let Some(all) = ALL.get() else { return };
         let now = path_history::tick(clock_ms());

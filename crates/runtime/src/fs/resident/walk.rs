@@ -1,4 +1,5 @@
-//! Walks a path step by step, watches everything that could change where it leads, and reads what is there.
+//! Walks a path step by step, watches all directories, links and files that determine its target, and reads
+//! the target.
 //!
 //! Runs on pool threads.
 
@@ -18,7 +19,7 @@ use crate::fs::symlinks::open_path;
 use crate::fs::{FileKind, Metadata};
 use crate::mounts::{self, FsType};
 
-/// Most links on a path, and most steps.
+/// Maximum number of links on a path, and most steps.
 const LINKS_MAX: usize = 16;
 const STEPS_MAX: usize = 256;
 
@@ -44,7 +45,7 @@ pub(super) fn walk(changes: &Changes, wanted: &ResidentQuery) -> Walked<Arc<Resi
     done.map(|()| entry)
 }
 
-/// Where a walk stands.
+/// The position of a walk.
 struct WalkPosition {
     node: NodeId,
     text: Box<[u8]>,
@@ -67,8 +68,8 @@ struct PathWalk<'a> {
 
 impl PathWalk<'_> {
     fn entry(&mut self, wanted: &ResidentQuery, entry: &Arc<Resident>) -> Walked<()> {
-        let root = self.root()?;
-        let reached = self.go(root, &wanted.path)?;
+        let (start, rest) = self.start(&wanted.path)?;
+        let reached = self.go(start, rest)?;
         let (WalkResult::Found(WalkPosition { node, .. }) | WalkResult::Missing(node, _)) =
             &reached;
         self.changes.attach(*node, entry).ok_or(WalkFailure::Changed)?;
@@ -80,6 +81,41 @@ impl PathWalk<'_> {
         entry.valid.load(SeqCst).then_some(()).ok_or(WalkFailure::Changed)
     }
 
+    /// The deepest directory on the path that was walked before, or the root, and what of the path
+    /// follows it. Most files are in a directory of which others are resident.
+    fn start<'p>(&mut self, path: &'p [u8]) -> Walked<(WalkPosition, &'p [u8])> {
+        let (mut text, mut directories, mut at) = (Vec::new(), Vec::new(), 0);
+        for name in path.split(|byte| *byte == b'/') {
+            if is_step(name) {
+                directories.push((text.len(), at));
+                text.push(b'/');
+                text.extend_from_slice(name);
+            }
+            at += name.len() + 1;
+        }
+        for (len, at) in directories.into_iter().skip(1).rev() {
+            let text = &text[..len];
+            if let Some(node) = self.changes.way(text) {
+                return Ok((self.known(CWD, text, node, text.into())?, &path[at..]));
+            }
+        }
+        Ok((self.root()?, path))
+    }
+
+    /// Opens a directory that was walked before. The result must equal that of the first walk; otherwise
+    /// its node ends.
+    fn known(
+        &self,
+        from: impl AsFd,
+        path: &[u8],
+        node: NodeId,
+        text: Box<[u8]>,
+    ) -> Walked<WalkPosition> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = openat(from, path, flags, Mode::empty()).map_err(|_| WalkFailure::Changed)?;
+        Ok(WalkPosition { node, text, fd, kind: FileKind::Directory })
+    }
+
     fn root(&mut self) -> Walked<WalkPosition> {
         let fd = openat(CWD, "/", LOOK | OFlags::DIRECTORY, Mode::empty()).map_err(impossible)?;
         let text = Box::from(&b"/"[..]);
@@ -87,7 +123,8 @@ impl PathWalk<'_> {
             return Ok(WalkPosition { node, text, fd, kind: FileKind::Directory });
         }
         let node = self.begin(&text, None)?;
-        self.look(node, text, fd)
+        let metadata = Metadata::from_stat(&fstat(&fd).map_err(impossible)?);
+        self.look(node, text, fd, &metadata)
     }
 
     fn begin(&mut self, text: &[u8], parent: Option<(NodeId, &[u8])>) -> Walked<NodeId> {
@@ -96,10 +133,10 @@ impl PathWalk<'_> {
         Ok(node)
     }
 
-    /// Goes on from `at` along `path`.
+    /// Continues from `at` along `path`.
     fn go(&mut self, mut at: WalkPosition, path: &[u8]) -> Walked<WalkResult> {
         for name in path.split(|byte| *byte == b'/') {
-            if name.is_empty() || name == b"." {
+            if !is_step(name) {
                 continue;
             }
             match self.step(at, name)? {
@@ -124,16 +161,7 @@ impl PathWalk<'_> {
         if at.kind == FileKind::Directory
             && let Some(node) = self.changes.way(&text)
         {
-            // As it was walked before, or the node ends.
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let fd =
-                openat(&at.fd, name, flags, Mode::empty()).map_err(|_| WalkFailure::Changed)?;
-            return Ok(WalkResult::Found(WalkPosition {
-                node,
-                text,
-                fd,
-                kind: FileKind::Directory,
-            }));
+            return self.known(&at.fd, name, node, text).map(WalkResult::Found);
         }
         let node = self.begin(&text, Some((at.node, name)))?;
         if at.kind != FileKind::Directory {
@@ -146,17 +174,22 @@ impl PathWalk<'_> {
             }
             Err(errno) => return Err(impossible(errno)),
         };
-        if Metadata::from_stat(&fstat(&fd).map_err(impossible)?).kind == FileKind::Symlink {
+        let metadata = Metadata::from_stat(&fstat(&fd).map_err(impossible)?);
+        if metadata.kind == FileKind::Symlink {
             return self.follow(at, node, text, &fd);
         }
-        self.look(node, text, fd).map(WalkResult::Found)
+        self.look(node, text, fd, &metadata).map(WalkResult::Found)
     }
 
-    /// Watches what was found.
-    fn look(&mut self, node: NodeId, text: Box<[u8]>, fd: OwnedFd) -> Walked<WalkPosition> {
-        let metadata = Metadata::from_stat(&fstat(&fd).map_err(impossible)?);
-        if !matches!(metadata.kind, FileKind::Directory | FileKind::File)
-            || !reports(&fd, &metadata)
+    /// Watches the file that was found.
+    fn look(
+        &self,
+        node: NodeId,
+        text: Box<[u8]>,
+        fd: OwnedFd,
+        metadata: &Metadata,
+    ) -> Walked<WalkPosition> {
+        if !matches!(metadata.kind, FileKind::Directory | FileKind::File) || !reports(&fd, metadata)
         {
             return Err(WalkFailure::Impossible);
         }
@@ -191,9 +224,13 @@ impl PathWalk<'_> {
     }
 }
 
-/// Whether the kernel reports all changes of a file: not those that other hosts or processes make
-/// behind its back. A file of a lower layer of overlayfs keeps its inode, and the watch, when it is
-/// copied up.
+fn is_step(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"."
+}
+
+/// Whether the kernel reports all changes of a file, which excludes changes by other hosts or
+/// user-space file systems. A file of a lower layer of overlayfs keeps its inode, and the watch,
+/// when it is copied up.
 fn reports(fd: &OwnedFd, metadata: &Metadata) -> bool {
     match mounts::of(fd.as_fd(), metadata.dev).fs_type {
         FsType::Ext4 | FsType::Xfs | FsType::Btrfs | FsType::Tmpfs | FsType::Overlay => true,
@@ -205,7 +242,7 @@ fn impossible(_errno: Errno) -> WalkFailure {
     WalkFailure::Impossible
 }
 
-/// Nothing is there, and the kernel agrees.
+/// The name is missing, also according to the kernel.
 fn missing(wanted: &ResidentQuery, errno: Errno) -> Walked<PathOutcome> {
     match open_path(&wanted.path, wanted.symlinks, LOOK & !OFlags::NOFOLLOW) {
         Ok(_) => Err(WalkFailure::Changed),

@@ -149,7 +149,7 @@ pub enum Pass {
 pub struct Proxy {
     /// The destination.
     pub pass: Pass,
-    /// Its settings.
+    /// The settings.
     pub conf: Arc<ProxyConf>,
     /// TLS to the server.
     pub tls: Option<ProxyTls>,

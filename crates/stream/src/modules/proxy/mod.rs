@@ -173,7 +173,7 @@ pub(crate) fn rate(session: &Session, text: Option<&Complex>) -> u64 {
 struct Meter<'a> {
     session: &'a Session,
     peer: RefCell<SelectedPeer>,
-    /// When the peer was chosen.
+    /// The time at which the peer was chosen.
     began: Instant,
     first_byte: Cell<Option<Duration>>,
 }
@@ -237,7 +237,7 @@ impl Observer for Meter<'_> {
 struct Connected {
     stream: Stream,
     peer: SelectedPeer,
-    /// When it was chosen.
+    /// The time at which it was chosen.
     began: Instant,
 }
 
@@ -267,9 +267,9 @@ pub(crate) struct Search<'a> {
     conf: &'a ProxyConf,
     attempt: Attempt,
     bind: Option<Address>,
-    /// What connections need, if they have TLS.
+    /// The parameters of connections with TLS.
     wish: Option<Box<HandshakeParams>>,
-    /// When the first server was tried.
+    /// The time at which the first server was tried.
     started: Instant,
     is_first: bool,
 }
@@ -301,7 +301,7 @@ impl<'a> Search<'a> {
     /// Chooses a server.
     ///
     /// # Errors
-    /// There is none.
+    /// No server is available.
     pub(crate) async fn next(&mut self) -> Result<SelectedPeer, Status> {
         self.session.set_action(Some("connecting to upstream"));
         let peer = loop {
@@ -474,7 +474,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 pub(crate) enum NoConnection {
     /// The server can't be reached.
     Tcp(ConnectError),

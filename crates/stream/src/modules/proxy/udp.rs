@@ -50,7 +50,7 @@ pub async fn udp(session: &Session, client: &UdpClient, proxy: &Proxy) -> Status
     relay.finish(end.unwrap_or(UdpEnd::Removed))
 }
 
-/// A socket connected to a server; this sends nothing, so it says nothing about reachability.
+/// A socket connected to a server. Connecting sends no packets, so it does not prove reachability.
 async fn connect(
     session: &Session,
     proxy: &Proxy,
@@ -78,11 +78,11 @@ async fn connect(
     }
 }
 
-/// Why a session ends.
+/// The reason for the end of a session.
 enum UdpEnd {
     /// All expected datagrams have arrived.
     Done,
-    /// Nothing was received for too long.
+    /// No datagram was received for too long.
     Idle,
     /// The server is unreachable.
     Broken,
@@ -98,13 +98,13 @@ struct Relay<'a> {
     conf: &'a ProxyConf,
     socket: Datagram,
     peer: RefCell<SelectedPeer>,
-    /// When the peer was chosen.
+    /// The time at which the peer was chosen.
     began: Instant,
     /// Number of datagrams from the client and from the server.
     requests: Cell<u64>,
     responses: Cell<u64>,
     first_byte: Cell<Option<Duration>>,
-    /// When something was last received.
+    /// The time of the last received datagram.
     moved: Cell<Instant>,
     /// Number of directions held back by their rate limit.
     held_up: Cell<u8>,
@@ -198,7 +198,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Whether everything expected has arrived. nginx: `ngx_stream_proxy_test_finalize`.
+    /// Whether all expected datagrams have arrived. nginx: `ngx_stream_proxy_test_finalize`.
     fn is_done(&self) -> bool {
         self.requests.get() >= u64::from(self.conf.requests) && self.has_responses()
     }
@@ -234,7 +234,7 @@ impl Relay<'_> {
         self.moved.set(now());
     }
 
-    /// Resolves when nothing was received for too long.
+    /// Resolves when no datagram was received for too long.
     async fn silence(&self) -> UdpEnd {
         let limit = self.conf.timeout.duration();
         loop {

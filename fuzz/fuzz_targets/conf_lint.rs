@@ -6,7 +6,7 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use nowait_conf::{Bundle, Registry, Tree, Words, directives, parse};
-use nowait_lint::{Edit, check, diagnostics, fix};
+use nowait_lint::{Edit, Unknown, check, diagnostics, fix};
 
 directives! {
     #[allow(dead_code)]
@@ -32,7 +32,7 @@ fuzz_target!(|text: &[u8]| {
     let registry = Registry::new(&[Lists::ROWS]);
     let mut text = text.to_vec();
     for round in 0.. {
-        let found = check(&tree, &registry);
+        let found = check(&tree, &registry, &Unknown);
         let rendered = diagnostics(&tree, &found, 100).render(false);
         assert!(rendered.chars().all(|c| !c.is_control() || c == '\n'));
         let fixes: Vec<&[Edit]> = found.iter().map(|finding| &*finding.edits).collect();

@@ -15,6 +15,7 @@ mod model;
 mod pattern;
 mod rule;
 mod rules;
+mod surroundings;
 mod values;
 mod words;
 
@@ -28,6 +29,7 @@ use nowait_conf::{Diagnostics, Registry, Tree};
 pub use fix::{Edit, fix};
 pub use model::Model;
 pub use rule::{Finding, Rule};
+pub use surroundings::{DirectoryState, Surroundings, Unknown};
 
 /// Every kind of mistake, by topic.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
@@ -45,8 +47,8 @@ pub fn rule(name: &str) -> Option<&'static Rule> {
 }
 
 /// Searches for every kind of mistake. The registry defines the inheritance of directives.
-pub fn check(tree: &Tree, registry: &Registry) -> Vec<Finding> {
-    let model = Model::new(tree, registry);
+pub fn check(tree: &Tree, registry: &Registry, surroundings: &dyn Surroundings) -> Vec<Finding> {
+    let model = Model::new(tree, registry, surroundings);
     let mut found: Vec<Finding> = Vec::new();
     for rule in rules() {
         let mut report = rule::RuleReport::new(rule);

@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 use nowait_conf::{Inheritance, Node, Registry, Span, Tree, Word};
 
 use crate::index::{BlockIndex, Listen};
+use crate::surroundings::Surroundings;
 
 /// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct Model<'m> {
     registry: &'m Registry,
     entries: Vec<BlockEntry<'m>>,
     index: BlockIndex<'m>,
+    /// The machine that it is for.
+    pub surroundings: &'m dyn Surroundings,
     /// Only a part of a configuration is known: missing directives may be in another file.
     pub is_part: bool,
 }
@@ -63,7 +66,11 @@ pub struct Model<'m> {
 impl<'m> Model<'m> {
     /// Blocks of `tree`. A text without `http` that has servers or locations is taken for a part of a
     /// configuration.
-    pub fn new(tree: &'m Tree, registry: &'m Registry) -> Model<'m> {
+    pub fn new(
+        tree: &'m Tree,
+        registry: &'m Registry,
+        surroundings: &'m dyn Surroundings,
+    ) -> Model<'m> {
         let nodes = tree.nodes.as_slice();
         let has =
             |names: &[&str]| nodes.iter().any(|node| names.iter().any(|name| node.name == **name));
@@ -80,7 +87,7 @@ impl<'m> Model<'m> {
         };
         let entries = entries(kind, nodes);
         let index = BlockIndex::of(&entries);
-        Model { tree, registry, entries, index, is_part: kind != BlockKind::Main }
+        Model { tree, registry, entries, index, surroundings, is_part: kind != BlockKind::Main }
     }
 
     /// Every block, in the order of the text.

@@ -7,7 +7,9 @@
 use std::path::Path;
 
 use nowait_conf::{Bundle, Inheritance, Registry, Tree, Words, directives, parse};
-use nowait_lint::{Edit, Finding, Rule, check, diagnostics, fix, rules};
+use nowait_lint::{
+    DirectoryState, Edit, Finding, Rule, Surroundings, check, diagnostics, fix, rules,
+};
 
 directives! {
     #[allow(dead_code)]
@@ -37,8 +39,27 @@ fn read(text: &str) -> Tree {
     tree
 }
 
+/// A machine with directories that tell by their names whether they can be entered, and certificates likewise.
+struct Machine;
+
+impl Surroundings for Machine {
+    fn directory(&self, path: &str, user: &str) -> DirectoryState {
+        if path.contains("missing") {
+            DirectoryState::Missing
+        } else if path.contains("private") && user != "root" {
+            DirectoryState::Denied("/private".to_owned())
+        } else {
+            DirectoryState::Usable
+        }
+    }
+
+    fn expired(&self, path: &str) -> Option<String> {
+        path.contains("expired").then(|| "Jan  1 00:00:00 2026 GMT".to_owned())
+    }
+}
+
 fn findings(tree: &Tree) -> Vec<Finding> {
-    check(tree, &Registry::new(&[Lists::ROWS]))
+    check(tree, &Registry::new(&[Lists::ROWS]), &Machine)
 }
 
 fn shown(tree: &Tree, found: &[Finding]) -> String {
@@ -133,8 +154,8 @@ fn inheritance_is_that_of_the_tables() {
     assert_eq!(registry.named(b"add_header")[0].inheritance, Inheritance::List);
     // Without a table that says so, nothing is lost.
     let tree = read("server { add_header A b; location / { add_header C d; } }");
-    assert!(!check(&tree, &registry).is_empty());
-    assert!(check(&tree, &Registry::new(&[])).is_empty());
+    assert!(!check(&tree, &registry, &Machine).is_empty());
+    assert!(check(&tree, &Registry::new(&[]), &Machine).is_empty());
 }
 
 #[test]

@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use nowait_conf::{Bundle, Registry, parse};
-use nowait_lint::{Finding, check};
+use nowait_lint::{Finding, Unknown, check};
 
 fn found(text: String) -> Vec<Finding> {
     let mut files = Bundle::default();
     files.add("/a.conf", text);
     let (tree, diagnostics) = parse(&files, Path::new("/a.conf"), None);
     assert!(diagnostics.is_empty(), "{}", diagnostics.render(false));
-    check(&tree, &Registry::new(&[]))
+    check(&tree, &Registry::new(&[]), &Unknown)
 }
 
 fn count(found: &[Finding], kind: &str) -> usize {

@@ -12,13 +12,14 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
 use nowait_conf::{Diagnostics, Disk, Tree, nearest, parse, parse_text};
-use nowait_lint::{Edit, Finding};
+use nowait_lint::{Edit, Finding, Surroundings, Unknown};
 
 use crate::cli::CommandLine;
 use crate::config;
 use crate::config_path::ConfigPath;
 use crate::edited_file::EditedFile;
 use crate::findings::Findings;
+use crate::lint_surroundings::ThisMachine;
 use crate::log::complain;
 use crate::output;
 use crate::regular_files::RegularFiles;
@@ -186,7 +187,12 @@ impl Lint {
         if diagnostics.has_errors() {
             return Err(diagnostics);
         }
-        let mut found = nowait_lint::check(&tree, &config::registry());
+        let machine =
+            ThisMachine { directory: main.parent().map_or_else(PathBuf::new, Path::to_owned) };
+        // A file that is named may be a part of something, or meant for another machine.
+        let is_own = self.file.is_none() || self.options.conf.is_some();
+        let surroundings: &dyn Surroundings = if is_own { &machine } else { &Unknown };
+        let mut found = nowait_lint::check(&tree, &config::registry(), surroundings);
         if let (Some(file), Some(_)) = (&self.file, &self.options.conf) {
             let same = |path: &Path| {
                 let real = |path: &Path| std::fs::canonicalize(path).ok();

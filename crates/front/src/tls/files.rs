@@ -5,12 +5,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 use std::{fmt, io};
 
 use nowait_conf::{Contents, Cx, Diagnostic, IrregularFile, Node, Setting, Word, arity};
 use nowait_tls::pem::{self, PrivateKey};
 use nowait_tls::{
-    CertificateDer, CertificateRevocationListDer, Error, Identity, TicketKey, Verifier,
+    Certificate, CertificateDer, CertificateRevocationListDer, Error, Identity, TicketKey, Verifier,
 };
 
 /// A file name as an argument; an empty one cancels the setting of an outer block. Its content is
@@ -162,6 +163,17 @@ pub fn certificates(
     load(cx, word, "certificate", pem::certificates)
 }
 
+/// The end of validity of the first certificate in a PEM file, as OpenSSL prints it, if that has passed.
+pub fn expired(file: &[u8], now: SystemTime) -> Option<String> {
+    end_of_validity(pem::certificates(file).ok()?.first()?, now)
+}
+
+fn end_of_validity(der: &CertificateDer<'_>, now: SystemTime) -> Option<String> {
+    let certificate = Certificate::parse(der)?;
+    let (_, end) = certificate.dates()?;
+    (end <= now).then(|| certificate.valid_to())
+}
+
 /// The private key of a file.
 ///
 /// # Errors
@@ -193,6 +205,10 @@ pub fn identity(
     ocsp: Option<Vec<u8>>,
 ) -> Result<Identity, Diagnostic> {
     let chain = certificates(cx, certificate)?;
+    if let Some(end) = chain.first().and_then(|first| end_of_validity(first, SystemTime::now())) {
+        let warning = Diagnostic::warn(format!("certificate \"{certificate}\" has expired: {end}"));
+        cx.report(warning.at(certificate.span).hint("browsers refuse the connection; renew it"));
+    }
     let private = private_key(cx, key, passwords)?;
     Identity::new(chain, &private, ocsp).map_err(|error| match error {
         Error::KeyMismatch => {

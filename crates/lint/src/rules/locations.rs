@@ -181,6 +181,26 @@ location ~ \\.php$ {
         source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#location",
         check: unreachable,
     },
+    Rule {
+        name: "root-repeats-location",
+        level: Level::Warn,
+        fixes: false,
+        summary: "`root` ends with the path of its location, which is appended once more",
+        text: "`root` is followed by the whole path of a request: with `root /srv/images` in `location /images/`, \
+               `/images/a.png` is looked up as `/srv/images/images/a.png`. Leave the last part out, or use `alias`.",
+        wrong: "
+location /images/ {
+    root /srv/images;
+}
+",
+        right: "
+location /images/ {
+    root /srv;
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_core_module.html#alias",
+        check: root_repeats,
+    },
 ];
 
 fn locations<'m>(model: &'m Model<'m>) -> impl Iterator<Item = (BlockRef<'m>, Location<'m>)> {
@@ -427,4 +447,23 @@ impl<'m> Shadows<'m> {
 fn note(report: &mut RuleReport, location: &Location<'_>, because: Span, text: &str) {
     let message = format!("location \"{}\" is never chosen", location.lossy());
     report.find(location.word.span, message).note(because, text);
+}
+
+fn root_repeats(model: &Model<'_>, report: &mut RuleReport) {
+    for (block, node) in model.directives("root") {
+        let (Some(word), Some(location)) = (node.args.first(), block.own_location()) else {
+            continue;
+        };
+        let path = String::from_utf8_lossy(location.text);
+        let path = path.trim_end_matches('/');
+        let text = word.lossy();
+        if location.is_prefix() && path.len() > 1 && text.trim_end_matches('/').ends_with(path) {
+            report
+                .find(word.span, format!("\"{path}/NAME\" is looked up as \"{text}{path}/NAME\""))
+                .hint(format!(
+                    "use \"alias {}/;\", or leave \"{path}\" out of \"root\"",
+                    text.trim_end_matches('/')
+                ));
+        }
+    }
 }

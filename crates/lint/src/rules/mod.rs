@@ -7,6 +7,7 @@ mod files;
 mod headers;
 mod limits;
 mod locations;
+mod machine;
 mod proxying;
 mod rewriting;
 mod scripts;
@@ -29,6 +30,7 @@ pub(crate) static TOPICS: &[(&str, &[Rule])] = &[
     ("TLS", certificates::RULES),
     ("Access", access::RULES),
     ("Limits and logs", limits::RULES),
+    ("Machine and editor", machine::RULES),
     ("Remarks", std::slice::from_ref(&REMARK)),
 ];
 

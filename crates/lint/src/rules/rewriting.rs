@@ -217,9 +217,9 @@ server {
         name: "return-before-access",
         level: Level::Error,
         fixes: false,
-        summary: "`allow`, `deny` or `auth_basic` beside `return` have no effect",
-        text: "`return` is executed before addresses and passwords are checked, so everybody gets the \
-               response. Decide by `geo` and `if`, or use a handler that comes after the checks, such \
+        summary: "`allow`, `deny`, `auth_basic` or `limit_req` beside `return` have no effect",
+        text: "`return` is executed before addresses, passwords and limits are checked, so everybody gets \
+               the response. Decide by `geo` and `if`, or use a handler that comes after the checks, such \
                as `try_files` or `proxy_pass`.",
         wrong: "
 location = /internal-status {
@@ -546,7 +546,8 @@ fn hidden_locations(model: &Model<'_>, report: &mut RuleReport) {
 }
 
 fn return_before_access(model: &Model<'_>, report: &mut RuleReport) {
-    const CHECKS: &[&str] = &["allow", "deny", "auth_basic", "auth_request"];
+    const CHECKS: &[&str] =
+        &["allow", "deny", "auth_basic", "auth_request", "limit_req", "limit_conn"];
     for block in model.for_requests() {
         let Some(end) = block.own("return").next() else { continue };
         let code = end.args.first().and_then(|word| word.text.parse_code());

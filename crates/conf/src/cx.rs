@@ -41,6 +41,46 @@ fn missing_error(name: &Word, missing: MissingDirective) -> Diagnostic {
 /// An error of a regular expression that begins a block.
 const QUOTE: &str = "a regular expression with \"{\" or \"}\" has to be quoted";
 
+/// The server whose configuration language has a directive like this one, which nginx's has not.
+fn foreign_language(name: &[u8]) -> Option<&'static str> {
+    const APACHE: &[&str] = &[
+        "DocumentRoot",
+        "ServerName",
+        "ServerAlias",
+        "ServerRoot",
+        "ServerAdmin",
+        "LoadModule",
+        "DirectoryIndex",
+        "ErrorDocument",
+        "RewriteEngine",
+        "RewriteRule",
+        "RewriteCond",
+        "ProxyPass",
+        "ProxyPassReverse",
+        "CustomLog",
+        "AllowOverride",
+    ];
+    const CADDY: &[&str] = &[
+        "reverse_proxy",
+        "file_server",
+        "php_fastcgi",
+        "encode",
+        "handle",
+        "handle_path",
+        "redir",
+        "tls",
+    ];
+    const HAPROXY: &[&str] = &["frontend", "backend", "bind", "defaults", "global"];
+    let is_among = |names: &[&str]| names.iter().any(|known| known.as_bytes() == name);
+    if name.starts_with(b"<") || is_among(APACHE) {
+        Some("Apache")
+    } else if is_among(CADDY) {
+        Some("Caddy")
+    } else {
+        is_among(HAPROXY).then_some("HAProxy")
+    }
+}
+
 /// Hashes the identity of a type, which is a hash already.
 #[derive(Default)]
 struct TypeHasher(u64);
@@ -398,8 +438,17 @@ impl<'a> Cx<'a> {
         if name.text.starts_with(b"\xef\xbb\xbf") {
             return error.hint("the file begins with a byte order mark; save it without");
         }
+        if let Some(language) = foreign_language(&name.text) {
+            return error.hint(format!(
+                "this is {language}'s configuration language; nowait reads nginx's"
+            ));
+        }
         match self.registry.suggest(&name.lossy(), self.context()) {
             Some(known) => error.hint(format!("did you mean \"{known}\"?")),
+            // As Caddy names sites.
+            None if name.text.contains(&b'.') || name.text.starts_with(b":") => error.hint(
+                "a site is a \"server\" block within \"http\"; its name stands after \"server_name\"",
+            ),
             None => error,
         }
     }

@@ -152,6 +152,9 @@ impl Parser<'_> {
                         return Err(match (IrregularFile::of(&error), error.kind()) {
                             (Some(_), _) => refusal.hint(IrregularFile::HINT),
                             (None, io::ErrorKind::PermissionDenied) => refusal.hint(DENIED),
+                            (None, io::ErrorKind::NotFound) if !self.including.is_empty() => {
+                                refusal.hint(self.searched())
+                            }
                             (None, _) => refusal,
                         });
                     }
@@ -165,6 +168,15 @@ impl Parser<'_> {
         self.text(id, &source, nodes);
         self.reading.pop();
         Ok(())
+    }
+
+    /// The hint for an included file that does not exist.
+    fn searched(&self) -> String {
+        let directory = String::from_utf8_lossy(&self.conf_prefix);
+        let directory = directory.trim_end_matches('/');
+        format!(
+            "relative names begin at {directory}/, the directory of the main configuration file"
+        )
     }
 
     /// The built-in text in place of an included file that does not exist.

@@ -131,6 +131,23 @@ impl fmt::Display for RegexError {
 
 impl std::error::Error for RegexError {}
 
+impl RegexError {
+    /// The finding about a word of the configuration that ends with the pattern.
+    pub fn in_word(self, word: &Word, pattern: &[u8]) -> Diagnostic {
+        let mut span = word.span;
+        // Point at the exact byte if the word in the file is that of the parser, quoted or not.
+        let added = ((span.end - span.start) as usize).checked_sub(word.text.len());
+        let before = word.text.len().checked_sub(pattern.len());
+        if let (Some(offset), Some(before), Some(quotes @ (0 | 2))) = (self.offset, before, added) {
+            let quote = quotes as u32 / 2;
+            span.end -= quote;
+            let at = span.start + quote + (before + offset) as u32;
+            span.start = at.min(span.end.saturating_sub(1));
+        }
+        Diagnostic::emerg(self.message).at(span).expected("a regular expression (PCRE2)")
+    }
+}
+
 impl Regex {
     /// Checks a pattern.
     pub fn new(pattern: &[u8], caseless: bool) -> Result<Regex, RegexError> {
@@ -166,15 +183,7 @@ impl Regex {
 
     /// Compiles a word of the configuration.
     pub fn parse(word: &Word, caseless: bool) -> Result<Regex, Diagnostic> {
-        Regex::new(&word.text, caseless).map_err(|error| {
-            let mut span = word.span;
-            // Point at the exact byte if the word in the file equals the pattern given to PCRE2.
-            let verbatim = (span.end - span.start) as usize == word.text.len();
-            if let (Some(offset), true) = (error.offset, verbatim) {
-                span.start += offset as u32;
-            }
-            Diagnostic::emerg(error.message).at(span).expected("a regular expression (PCRE2)")
-        })
+        Regex::new(&word.text, caseless).map_err(|error| error.in_word(word, &word.text))
     }
 
     /// The pattern as it was written.

@@ -12,10 +12,9 @@ use std::path::PathBuf;
 use clap::builder::OsStringValueParser;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, ValueHint, value_parser};
 
-use nowait_conf::nearest;
-
 use crate::builtin::{self, Serve};
 use crate::cli::CommandLine;
+use crate::command_hints::SIGNALS;
 use crate::domain::{self, Domain, Issuer};
 use crate::generate::GeneratedText;
 use crate::health_command::HealthCommand;
@@ -38,9 +37,6 @@ pub enum Subcommand {
     /// `fmt`, `lint`, `migrate`, `explain`
     Tool(tools::ToolCall),
 }
-
-/// The values of `-s`.
-const SIGNALS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
 
 /// The exit code for wrong arguments.
 const USAGE: u8 = 2;
@@ -79,27 +75,14 @@ pub fn parse(
     Some(commands.try_get_matches_from(arguments).and_then(|matches| asked(&matches)))
 }
 
-/// Suggestions for arguments refused with this message: an unknown option, or an unknown command.
-pub fn hint(mut arguments: impl Iterator<Item = OsString>, message: &str) -> Option<String> {
-    let refused = message.strip_prefix("invalid option: \"")?;
-    let first = arguments.next()?;
-    let word = first.to_str()?;
-    if word.starts_with('-') {
-        return Some(match refused.starts_with("-s ") {
-            true => format!("\"-s\" takes one of {}", SIGNALS.join(", ")),
-            false => "\"nowait -h\" lists the options".to_owned(),
-        });
-    }
-    if tools::is_missing(word) {
-        return Some(format!("this program was built without the Cargo feature \"{word}\""));
-    }
-    let commands = command();
-    let names = commands.get_subcommands().map(Command::get_name);
-    Some(match nearest(word, names.chain(SIGNALS)) {
-        Some(near) if SIGNALS.contains(&near) => format!("did you mean \"-s {near}\"?"),
-        Some(near) => format!("did you mean \"{near}\"?"),
-        None => "\"nowait help\" lists the commands, \"nowait -h\" the options".to_owned(),
-    })
+/// The names of the commands.
+pub fn names() -> Vec<String> {
+    command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
+
+/// Whether `serve` has a long option with this name.
+pub fn serve_has(option: &str) -> bool {
+    serve().get_arguments().any(|argument| argument.get_long() == Some(option))
 }
 
 fn command() -> Command {

@@ -250,12 +250,16 @@ impl Setting for UserSetting {
         let missing =
             |call: &str, word: &nowait_conf::Word| word.error(format!("{call}(\"{word}\") failed"));
         let found = user::account(name.to_str()?).ok().flatten();
-        let account = found.ok_or_else(|| missing("getpwnam", name).expected("a user"))?;
+        let account = found.ok_or_else(|| {
+            missing("getpwnam", name).expected("a user of this system").hint(format!(
+                "create it, for example with \"useradd --system {name}\", or name another one"
+            ))
+        })?;
         let gid = match group.first() {
             Some(group) => user::gid_of(group.to_str()?)
                 .ok()
                 .flatten()
-                .ok_or_else(|| missing("getgrnam", group).expected("a group"))?,
+                .ok_or_else(|| missing("getgrnam", group).expected("a group of this system"))?,
             // nginx differs: it fails when no group has the user's name.
             None => user::gid_of(name.to_str()?).ok().flatten().unwrap_or(account.gid),
         };

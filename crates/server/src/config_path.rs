@@ -139,8 +139,8 @@ impl ConfigPath {
     /// The error if no configuration was found.
     pub fn no_configuration(&self) -> String {
         format!(
-            "[error] there is no configuration: neither {} nor conf/{CONF_FILE} here exists; -p and \
-             -c name one",
+            "[error] there is no configuration: neither {} nor conf/{CONF_FILE} here exists\n  = hint: -p \
+             and -c name one",
             self.conf_file.display()
         )
     }

@@ -4,6 +4,7 @@
 mod builtin;
 mod cache_command;
 mod cli;
+mod command_hints;
 mod commands;
 mod conf_core;
 mod config;
@@ -27,6 +28,8 @@ mod generate;
 mod health_command;
 #[cfg(feature = "lint")]
 mod lint_command;
+#[cfg(feature = "lint")]
+mod lint_surroundings;
 mod log;
 mod log_process;
 mod logs;
@@ -102,13 +105,12 @@ fn run(inherited: InheritedFds) -> Result<u8, String> {
             return output::print(&text).map(|()| 0);
         }
     }
-    let options =
-        cli::parse(std::env::args_os().skip(1)).map_err(|message| {
-            match commands::hint(std::env::args_os().skip(1), &message) {
-                Some(hint) => format!("{message}\n  = hint: {hint}"),
-                None => message,
-            }
-        })?;
+    let options = cli::parse(std::env::args_os().skip(1)).map_err(|message| {
+        match command_hints::hint(std::env::args_os().skip(1), &message) {
+            Some(hint) => format!("{message}\n  = hint: {hint}"),
+            None => message,
+        }
+    })?;
     if options.version {
         show_version(&options);
         if !options.test {
@@ -118,9 +120,7 @@ fn run(inherited: InheritedFds) -> Result<u8, String> {
     let place = ConfigPath::find(&options)?;
     if place.serve.is_some() && (options.test || options.command.is_some()) {
         complain(&place.no_configuration());
-        if options.command.is_some() {
-            return Ok(1);
-        }
+        return Ok(1);
     }
     if options.test {
         return if options.json { test_json(&place) } else { Ok(test(&options, &place)) };

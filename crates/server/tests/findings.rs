@@ -245,3 +245,85 @@ fn listing(dir: &TempDir) -> Vec<String> {
     names.sort();
     names
 }
+
+#[test]
+fn misspelt_variables_get_a_hint() {
+    let http = |variable: &str| {
+        format!(
+            "map $uri $own_name {{ default a; }}\n\
+             server {{ listen 8080; add_header X {variable}; add_header Y $own_name; }}"
+        )
+    };
+    says(
+        &http("$htpp_host"),
+        false,
+        &["unknown \"htpp_host\" variable", "did you mean \"$http_host\"?"],
+    );
+    says(&http("$upstream_http_x"), true, &["!unknown"]);
+    says(&http("$own_nmae"), false, &["did you mean \"$own_name\"?"]);
+    says(&http("$nothing_like_it"), false, &["nothing defines it"]);
+}
+
+#[test]
+fn an_included_file_that_is_missing_names_the_directory() {
+    says("include gone.conf;", false, &["/gone.conf\" failed (2: ", "relative names begin at /"]);
+    says("include gone/*.conf; server { listen 8080; }", true, &["!gone"]);
+}
+
+#[test]
+fn errors_of_expressions_point_at_their_place() {
+    for text in ["\"a(b[c\"", "'a(b[c'", "^a(b[c"] {
+        says(
+            &format!("server {{ listen 8080; location ~ {text} {{ }} }}"),
+            false,
+            &["missing terminating ] for character class in \"", "nginx.conf:2"],
+        );
+    }
+    let dir = TempDir::new("place");
+    let line = "location ~ \"a(b*)+*{c\" { }";
+    let output = test(&dir, &format!("events {{}} http {{ server {{ listen 8080;\n{line} }} }}\n"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let caret = said.lines().find(|line| line.contains('^')).unwrap_or_else(|| panic!("{said}"));
+    let column = caret.find('^').unwrap() - "2 | ".len();
+    assert!(column > line.find('"').unwrap(), "{said}");
+}
+
+#[test]
+fn a_uri_that_replaces_nothing_is_explained() {
+    says(
+        "server { listen 8080; location ~ ^/a { proxy_pass http://127.0.0.1:1/b; } }",
+        false,
+        &["cannot have URI part in location given by regular expression", "remove \"/b\""],
+    );
+}
+
+#[test]
+fn configurations_of_other_servers_are_recognised() {
+    for (text, server) in [
+        ("<VirtualHost *:80>\n DocumentRoot /a\n</VirtualHost>\n", "Apache"),
+        ("LoadModule a b;\n", "Apache"),
+        ("file_server;\n", "Caddy"),
+        ("frontend web;\n", "HAProxy"),
+    ] {
+        let output = test(&TempDir::new("foreign"), text);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let expected = format!("this is {server}'s configuration language; nowait reads nginx's");
+        assert!(!output.status.success() && said.contains(&expected), "{text}: {said}");
+    }
+    let output = test(&TempDir::new("site"), "example.com {\n root /a;\n}\n");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("a site is a \"server\" block within \"http\""), "{said}");
+}
+
+#[test]
+fn a_user_that_does_not_exist_is_explained() {
+    let dir = TempDir::new("user");
+    let text = "user no-such-user; events {} http { server { listen 8080; } }\n";
+    let said = String::from_utf8_lossy(&test(&dir, text).stderr).into_owned();
+    if rustix::process::geteuid().is_root() {
+        assert!(said.contains("getpwnam(\"no-such-user\") failed"), "{said}");
+        assert!(said.contains("useradd --system no-such-user"), "{said}");
+    } else {
+        assert!(said.contains("makes sense only if the master process runs with"), "{said}");
+    }
+}

@@ -186,10 +186,10 @@ fn report_unknown(cx: &mut Cx<'_>, unknown: &[String]) {
         if let Some((_, span)) = span {
             error = error.at(*span);
         }
-        let table = cx.global::<Table>();
-        let known = table.vocabulary().builtins().map(|row| row.name);
-        if let Some(near) = nowait_conf::nearest(name, known) {
+        if let Some(near) = cx.global::<Table>().nearest(name) {
             error = error.hint(format!("did you mean \"${near}\"?"));
+        } else {
+            error = error.hint("nothing defines it: \"set\", \"map\" and the like do");
         }
         cx.report(error);
     }

@@ -352,6 +352,12 @@ impl<N: Namespace> Table<N> {
         &self.vocabulary
     }
 
+    /// The known name nearest to a misspelt one.
+    pub fn nearest(&self, name: &str) -> Option<String> {
+        let own = self.user.iter().filter(|(_, user)| user.unset.is_some());
+        self.vocabulary.nearest(name, own.map(|(name, _)| &**name))
+    }
+
     /// The name of a mentioned variable.
     pub fn name(&self, index: Index) -> Option<&str> {
         self.names.get(index.0 as usize).map(|name| &**name)

@@ -74,7 +74,7 @@ impl Regex {
         caseless: bool,
     ) -> Result<Regex, Diagnostic> {
         let compiled = Expressions::compile(cx, pattern, caseless)
-            .map_err(|error| word.error(error.to_string()))?;
+            .map_err(|error| error.in_word(word, pattern))?;
         let table = cx.global::<Table<N>>();
         let named = compiled.names().map(|(name, group)| Ok((group, table.define_capture(name)?)));
         match named.collect::<Result<_, DuplicateVariable>>() {

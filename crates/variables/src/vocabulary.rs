@@ -81,4 +81,23 @@ impl<S> Vocabulary<S> {
     pub fn is_replaceable(&self, name: &str) -> bool {
         self.replaceable.contains(name)
     }
+
+    /// The name nearest to a misspelt one: that of a built-in variable, of one that the configuration defines, or
+    /// of one of a family (`http_host` for `htpp_host`).
+    pub(crate) fn nearest<'a>(
+        &self,
+        name: &str,
+        defined: impl Iterator<Item = &'a str>,
+    ) -> Option<String> {
+        let known = self.builtins().map(|row| row.name);
+        if let Some(near) = nowait_conf::nearest(name, known.chain(defined)) {
+            return Some(near.to_owned());
+        }
+        self.families().find_map(|row| {
+            let (prefix, rest) = name.split_at_checked(row.prefix.len())?;
+            let is_near = prefix != row.prefix && !rest.is_empty() && prefix.ends_with('_');
+            (is_near && nowait_conf::nearest(prefix, [row.prefix]).is_some())
+                .then(|| format!("{}{rest}", row.prefix))
+        })
+    }
 }

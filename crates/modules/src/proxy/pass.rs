@@ -89,11 +89,15 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         UriScope::Prefix(name) => name,
         UriScope::Other if parsed.destination.uri.is_empty() => Bytes::new(),
         UriScope::Other => {
-            return Err(word.error(
+            let uri = String::from_utf8_lossy(&parsed.destination.uri).into_owned();
+            let error = word.error(
                 "\"proxy_pass\" cannot have URI part in location given by regular expression, or \
                  inside named location, or inside \"if\" statement, or inside \"limit_except\" \
                  block",
-            ));
+            );
+            return Err(error.hint(format!(
+                "remove \"{uri}\": there is no prefix for it to replace; \"rewrite\" changes the URI"
+            )));
         }
     };
     let server = UpstreamServer {

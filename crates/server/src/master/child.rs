@@ -354,11 +354,13 @@ impl Master {
             }
             // The generation was never in use.
             ToMaster::Drained { .. } if self.children[index].killed_at.is_some() => {}
-            // nginx's workers are processes that end with their configuration: tools wait for the
-            // log line about their exit.
-            ToMaster::Drained { workers, .. } => {
-                for _ in 0..workers {
-                    let line = format_args!("worker process {pid} exited with code 0");
+            // nginx's workers are processes that end with their configuration: tools wait for the last words of
+            // the log lines about their exit.
+            ToMaster::Drained { workers, number } => {
+                for worker in 0..workers {
+                    let line = format_args!(
+                        "worker {worker} has released configuration {number}, exited with code 0"
+                    );
                     self.log.log(Level::Notice, line);
                 }
             }

@@ -124,7 +124,6 @@ impl Master {
         if self.stopping.is_some() {
             return self.discard("nowait: [emerg] the server is shutting down\n");
         }
-        self.log.log(Level::Notice, "reload requested, reconfiguring");
         self.reload()
     }
 

@@ -157,6 +157,8 @@ fn browsers_can_get_readable_pages() {
          location /plain/ { error_page_format html; }
          location /named/ { error_page 404 /404.html; }
          location = /401 { return 401; }
+         location = /502 { add_header X-Id $request_id always; return 502; }
+         location = / { return 403; }
          location = /moved { return 301 /x; }",
     )
     .file("html/404.html", "own");
@@ -173,6 +175,11 @@ fn browsers_can_get_readable_pages() {
                  <p>There is nothing at this address.</p>*<footer>nowait</footer>*</html>*",
             ),
             (&get("/401"), "401\n\n*requires a user name and a password*"),
+            (
+                &get("/502"),
+                "502\n\n*Try again in a minute.*<p><small>Reference: <code>*</code>*</main>*",
+            ),
+            (&get("/"), "403\n\n*You do not have access to this page.</p>\n</main>*"),
             (&get("/moved"), "301\n!Vary\n\n<html>*<h1>301 Moved Permanently</h1>*"),
             (&get("/named/x"), "404\n\nown"),
             (&get("/plain/x"), "404\n!Vary\n!Content-Security-Policy\n\n<html>*<hr>*"),

@@ -91,7 +91,7 @@ impl Storing {
     }
 
     async fn append(&mut self, piece: Bytes) -> Result<(), String> {
-        self.file().await?.append(vec![piece]).await
+        Ok(self.file().await?.append(vec![piece]).await?)
     }
 
     /// Renames the file to its final name.

@@ -17,7 +17,7 @@ use crate::conf::body::InFileOnly;
 use crate::log::Level;
 use crate::request::Request;
 use crate::response::LocalFuture;
-use crate::temp_file::TempFile;
+use crate::temp_file::{TempFile, TempFileError};
 
 /// A disk that takes longer than this for a write is slow.
 const QUICK: Duration = Duration::from_millis(5);
@@ -40,7 +40,7 @@ thread_local! {
 pub(crate) struct BodyWriter {
     /// `None`: it is being written, or not made yet.
     file: Option<TempFile>,
-    writing: Option<LocalFuture<'static, Result<TempFile, String>>>,
+    writing: Option<LocalFuture<'static, Result<TempFile, TempFileError>>>,
     /// When the write began.
     started: Instant,
     /// Whether the last write was quick.
@@ -117,7 +117,7 @@ impl BodyWriter {
                 Ok(file) => self.file = Some(file),
                 Err(error) => {
                     request.log(Level::Crit, format_args!("{error}"));
-                    return Poll::Ready(Err(500));
+                    return Poll::Ready(Err(error.status()));
                 }
             }
             let left =

@@ -8,7 +8,7 @@ use crate::conf::pages::{ErrorPage, Overwrite, PageFormat};
 use crate::field_order::FieldOrder;
 use crate::outcome::{Outcome, RedirectTarget, StatusResponse};
 use crate::page_style;
-use crate::readable_pages;
+use crate::readable_pages::{self, PageDetails};
 use crate::request::Request;
 use crate::response::{Body, Head, Response};
 use crate::special_pages;
@@ -111,7 +111,7 @@ pub fn built_in(request: &mut Request, special: StatusResponse) -> Response {
     if location.pages.error_page_format == PageFormat::Page && status >= 400 {
         head.add("Vary", "Accept");
         if page_style::is_for_people(request.head().header(Known::Accept))
-            && let Some(text) = readable_pages::page(status, location.server_tokens())
+            && let Some(text) = readable_page(request, status)
         {
             head.charset = Some(Bytes::from_static(b"utf-8"));
             head.add("Content-Security-Policy", readable_pages::policy());
@@ -132,6 +132,19 @@ pub fn built_in(request: &mut Request, special: StatusResponse) -> Response {
             Response { head, body: Body::Empty }
         }
     }
+}
+
+/// The page for people; `None`: there is none for this status.
+fn readable_page(request: &Request, status: u16) -> Option<Bytes> {
+    let mut id = Vec::new();
+    if special_pages::sent_status(status) >= 500 {
+        request.append_id(&mut id);
+    }
+    let details = PageDetails {
+        request_id: std::str::from_utf8(&id).unwrap_or_default(),
+        is_start_page: &*request.uri().path == b"/",
+    };
+    readable_pages::page(status, request.location().server_tokens(), details)
 }
 
 fn page(mut head: Box<Head>, text: Bytes) -> Response {

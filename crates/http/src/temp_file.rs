@@ -4,6 +4,7 @@
 //! `fs`.
 
 use std::rc::Rc;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use nowait_runtime::fs::{self, CreateOptions, File, Io};
@@ -11,6 +12,39 @@ use nowait_runtime::fs::{self, CreateOptions, File, Io};
 use crate::conf::body::TempPath;
 use crate::log::OsError;
 use crate::response::FileBody;
+
+/// Why a temporary file could not be made or written. Shown: the text for the log.
+#[derive(Debug)]
+pub struct TempFileError {
+    text: String,
+    /// There is no space left, for the user or at all.
+    is_full: bool,
+}
+
+impl TempFileError {
+    fn new(text: String, error: &io::Error) -> Self {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        Self { text, is_full: matches!(error.kind(), StorageFull | QuotaExceeded) }
+    }
+
+    /// The status for a client whose content could not be stored.
+    // nginx differs: it responds with 500 to every error.
+    pub fn status(&self) -> u16 {
+        if self.is_full { 507 } else { 500 }
+    }
+}
+
+impl fmt::Display for TempFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<TempFileError> for String {
+    fn from(error: TempFileError) -> String {
+        error.text
+    }
+}
 
 /// A temporary file; it is removed when this is dropped, unless it is to be kept.
 pub struct TempFile {
@@ -25,8 +59,8 @@ impl TempFile {
     /// Creates a file with a unique name. nginx: `ngx_create_temp_file`.
     ///
     /// # Errors
-    /// The text for the log.
-    pub async fn make(io: Rc<Io>, directory: &TempPath) -> Result<TempFile, String> {
+    /// The file or its directory can't be made.
+    pub async fn make(io: Rc<Io>, directory: &TempPath) -> Result<TempFile, TempFileError> {
         /// Maximum number of names to try that files of another process may have taken.
         const TRIES_MAX: u32 = 1000;
 
@@ -47,29 +81,27 @@ impl TempFile {
                     let _ = fs::mkdir_parents(&io, &path, 0o700).await;
                 }
                 Err(error) => {
-                    return Err(format!(
-                        "open() \"{}\" failed{}",
-                        String::from_utf8_lossy(&path),
-                        OsError(&error)
-                    ));
+                    let path = String::from_utf8_lossy(&path);
+                    let text = format!("open() \"{path}\" failed{}", OsError(&error));
+                    return Err(TempFileError::new(text, &error));
                 }
             }
         }
-        Err(format!(
-            "no free name for a temporary file in \"{}\"",
-            String::from_utf8_lossy(&directory.path)
-        ))
+        let directory = String::from_utf8_lossy(&directory.path);
+        let text = format!("no free name for a temporary file in \"{directory}\"");
+        Err(TempFileError { text, is_full: false })
     }
 
     /// Appends data.
     ///
     /// # Errors
-    /// The text for the log.
-    pub async fn append(&mut self, chunks: Vec<Bytes>) -> Result<(), String> {
+    /// The bytes can't be written; some of them may have been.
+    pub async fn append(&mut self, chunks: Vec<Bytes>) -> Result<(), TempFileError> {
         let added: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
         self.file.write_at(&self.io, self.len, chunks).await.map_err(|error| {
             let path = String::from_utf8_lossy(&self.path);
-            format!("pwrite() \"{path}\" failed{}", OsError(&error))
+            let text = format!("pwrite() \"{path}\" failed{}", OsError(&error));
+            TempFileError::new(text, &error)
         })?;
         self.len += added;
         Ok(())

@@ -68,6 +68,13 @@ impl Error {
         matches!(self, Error::Connection(InvalidCertificate(CertificateError::NotValidForName)))
     }
 
+    /// Whether the other side's first bytes are no record of TLS: it may speak plain HTTP.
+    pub fn is_no_tls(&self) -> bool {
+        use rustls::Error::InvalidMessage as Invalid;
+        let Error::Connection(Invalid(why)) = self else { return false };
+        matches!(why, InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion)
+    }
+
     /// The party at fault.
     pub fn fault(&self) -> Fault {
         match self {

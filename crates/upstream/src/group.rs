@@ -4,6 +4,7 @@
 //! nanoseconds per peer. Addresses come from the resolver through [`Group::set_addresses`], results
 //! of health checks through [`Peer::set_healthy`].
 
+use std::fmt::Write as _;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -17,7 +18,7 @@ use nowait_runtime::net::Address;
 
 use crate::conf::{GroupConf, ServerConf, ServerLocation, Sticky};
 use crate::idle::PoolToken;
-use crate::peer::Peer;
+use crate::peer::{Availability, Peer};
 use crate::removal::Watchers;
 use crate::roster::Roster;
 use crate::stats::PeerStats;
@@ -26,6 +27,9 @@ use crate::wait_queue::WaitQueue;
 
 /// Maximum number of addresses of a name; further ones are ignored.
 const ADDRESSES_MAX: usize = 1024;
+
+/// Maximum number of peers that [`Group::reasons`] names.
+const REASONS_MAX: usize = 4;
 
 /// A group of servers.
 pub struct Group {
@@ -281,6 +285,35 @@ impl Group {
     /// The counters of each peer.
     pub fn stats(&self) -> Vec<(Arc<Peer>, PeerStats)> {
         self.peers().into_iter().map(|peer| (peer.clone(), peer.stats())).collect()
+    }
+
+    /// Why no peer takes a request, for a log line: `127.0.0.1:8001 is unavail, 127.0.0.1:8002 is down`. Empty if it
+    /// is not known: peers may have come back since. Names [`REASONS_MAX`] peers at most.
+    pub fn reasons(&self, now: Instant) -> String {
+        let mut text = String::new();
+        let mut more = 0_usize;
+        let busy = |peer: &Peer| peer.max_conns() > 0 && peer.stats().active >= peer.max_conns();
+        for (at, peer) in self.peers().iter().enumerate() {
+            let state = match peer.availability(now) {
+                Availability::Up if busy(peer) => "has max_conns connections",
+                Availability::Up => "was tried",
+                Availability::Draining => "is draining",
+                Availability::Down => "is down",
+                Availability::Unavailable => "has failed max_fails times within fail_timeout",
+                Availability::Checking => "has not passed a health check yet",
+                Availability::Unhealthy => "has failed health checks",
+            };
+            if at < REASONS_MAX {
+                let comma = if at > 0 { ", " } else { "" };
+                let _ = write!(text, "{comma}{} {state}", peer.name());
+            } else {
+                more += 1;
+            }
+        }
+        if more > 0 {
+            let _ = write!(text, ", and {more} more");
+        }
+        text
     }
 
     /// The number of queued requests, and of those that the `queue` had no room for so far.

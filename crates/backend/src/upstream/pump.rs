@@ -564,12 +564,12 @@ async fn append(
                 (file, Some(path))
             }
             Err(error) => {
-                return Written { file: None, made: None, offset: 0, result: Err(error) };
+                return Written { file: None, made: None, offset: 0, result: Err(error.into()) };
             }
         },
     };
     let offset = file.len();
-    let result = file.append(pieces).await;
+    let result = file.append(pieces).await.map_err(String::from);
     Written { file: Some(file), made, offset, result }
 }
 

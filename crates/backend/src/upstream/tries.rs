@@ -284,7 +284,13 @@ impl Tries {
             one.response = Some(Duration::ZERO);
             one.queue = queued;
         });
-        request.log(Level::Error, format_args!("{reason}"));
+        let why = self.target.attempt.group().reasons(now());
+        let why = if why.is_empty() { "it has no servers at present" } else { &why };
+        let action = self.state.action();
+        // The words of nginx stay together.
+        self.state.set_action(None);
+        request.log(Level::Error, format_args!("{reason} while connecting to upstream ({why})"));
+        self.state.set_action(action);
         Err(RequestError { status: Cause::NoLive.status(), cause: Some(Cause::NoLive) })
     }
 
@@ -517,7 +523,11 @@ impl Tries {
                 TryError::Upstream(Cause::Timeout)
             }
             ConnectionError::Tls(failure) => {
-                request.log(Level::Error, format_args!("{failure}"));
+                let hint = match failure.is_no_tls() {
+                    true => ", the server sent no TLS record, perhaps it speaks plain HTTP",
+                    false => "",
+                };
+                request.log(Level::Error, format_args!("{failure}{hint}"));
                 if failure.is_ours() {
                     return TryError::Final(500);
                 }

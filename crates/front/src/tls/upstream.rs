@@ -466,6 +466,11 @@ impl ConnectFailure {
         }
     }
 
+    /// Whether the server does not speak TLS: it may speak plain HTTP.
+    pub fn is_no_tls(&self) -> bool {
+        matches!(self, Self::Handshake { failure: HandshakeError::Tls(error), .. } if error.is_no_tls())
+    }
+
     /// Whether another server would not help.
     pub fn is_ours(&self) -> bool {
         matches!(self, Self::Own(_) | Self::Handshake { failure: HandshakeError::Pool(_), .. })

@@ -17,7 +17,8 @@ nowait_conf::directives! {
     error_page: Vec<ErrorPage>, in HTTP | SERVER | LOCATION | LOCATION_IF, args "code ... [=[response]] uri";
     /// The format of built-in error pages. `html` is nginx's. `page` (Nowait's own) gives browsers, which
     /// are recognised by `text/html` in `Accept`, a page that says in one sentence what happened; other
-    /// clients get `html`. Pages that `error_page` names are not affected.
+    /// clients get `html`. If the server is at fault (5xx), the page shows `$request_id` as a reference: log the
+    /// variable to find the request that a visitor reports. Pages that `error_page` names are not affected.
     error_page_format: PageFormat = "html", in HTTP | SERVER | LOCATION, args "html | page";
     /// Controls whether an error page may lead to another error page.
     recursive_error_pages: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";

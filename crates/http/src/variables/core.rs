@@ -283,15 +283,22 @@ fn request_filename(r: &Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_id(r: &Request, out: &mut Vec<u8>) -> bool {
-    let id = r.shared().id.get().unwrap_or_else(|| {
-        let id: [u8; 16] = crate::random::bytes();
-        r.shared().id.set(Some(id));
-        id
-    });
-    let mut digits = [0; 32];
-    HEXLOWER.encode_mut(&id, &mut digits);
-    out.extend_from_slice(&digits);
+    r.append_id(out);
     true
+}
+
+impl Request {
+    /// Appends `$request_id`: 16 random bytes in hexadecimal, the same for all subrequests.
+    pub(crate) fn append_id(&self, out: &mut Vec<u8>) {
+        let id = self.shared().id.get().unwrap_or_else(|| {
+            let id: [u8; 16] = crate::random::bytes();
+            self.shared().id.set(Some(id));
+            id
+        });
+        let mut digits = [0; 32];
+        HEXLOWER.encode_mut(&id, &mut digits);
+        out.extend_from_slice(&digits);
+    }
 }
 
 /// Appends all headers of the request with this (lower case) name.

@@ -18,6 +18,7 @@ use crate::glob;
 use crate::irregular::IrregularFile;
 use crate::lexer::{LexError, Lexer, RawWord, Token};
 use crate::lua;
+use crate::os_error::Errno;
 use crate::paths::Paths;
 use crate::source::{Entries, FileId, Source, Span};
 use crate::substitution;
@@ -144,7 +145,7 @@ impl Parser<'_> {
             Ok(text) => text,
             Err(error) => {
                 let shown = path.display();
-                let message = format!("open() \"{shown}\" failed ({})", errno_text(&error));
+                let message = format!("open() \"{shown}\" failed ({})", Errno(&error));
                 match self.fallback(path, &error) {
                     Some(text) => Arc::new(text),
                     None => {
@@ -510,7 +511,7 @@ impl Parser<'_> {
         }
         let found = self.files.glob(path).map_err(|error| {
             let pattern = String::from_utf8_lossy(path);
-            argument.error(format!("glob() \"{pattern}\" failed ({})", errno_text(&error)))
+            argument.error(format!("glob() \"{pattern}\" failed ({})", Errno(&error)))
         })?;
         self.tree.files.add_glob(path, found.clone());
         for path in found {
@@ -609,15 +610,3 @@ impl Nesting {
 
 /// The hint for a file that the user may not read.
 const DENIED: &str = "run this as root, or as a user who may read the file";
-
-/// `2: No such file or directory`, as nginx prints an errno.
-pub(crate) fn errno_text(error: &io::Error) -> String {
-    let text = error.to_string();
-    match error.raw_os_error() {
-        Some(code) => {
-            let text = text.strip_suffix(&format!(" (os error {code})")).unwrap_or(&text);
-            format!("{code}: {text}")
-        }
-        None => text,
-    }
-}

@@ -3,7 +3,7 @@
 //!
 //! Called by the handlers. All access goes through the runtime's `fs`.
 
-use std::borrow::Cow;
+use nowait_conf::Errno;
 use std::io;
 use std::sync::Arc;
 
@@ -244,15 +244,8 @@ pub async fn resolve_root(request: &mut Request) {
 }
 
 /// `(2: No such file or directory)`: an error of the system as nginx writes it.
-pub fn errno(error: &io::Error) -> Cow<'static, str> {
-    match error.raw_os_error() {
-        Some(code) => {
-            let text = error.to_string();
-            let text = text.split(" (os error").next().unwrap_or_default();
-            format!("({code}: {text})").into()
-        }
-        None => format!("({error})").into(),
-    }
+pub fn errno(error: &io::Error) -> String {
+    format!("({})", Errno(error))
 }
 
 /// Error numbers that have a meaning here.
@@ -304,7 +297,7 @@ impl OpenError {
     }
 
     /// The error number and its text.
-    pub fn errno(&self) -> Cow<'static, str> {
+    pub fn errno(&self) -> String {
         errno(&self.0)
     }
 

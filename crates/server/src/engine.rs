@@ -21,6 +21,7 @@ use nowait_sys::listen::ListenAddress;
 
 use crate::counters;
 use crate::events::{Events, ServerEvent};
+use crate::log::OsErrorText;
 use crate::service::{Generation, Plan, Resources};
 use crate::settings::{EventSettings, MainSettings, POOL_COMPUTE, PoolSettings};
 use crate::successors::Successors;
@@ -354,7 +355,8 @@ impl WorkerSet {
         events: &Events,
     ) -> Result<WorkerSet, String> {
         let count = shape.workers;
-        let workers = Workers::new(count).map_err(|e| format!("eventfd() failed: {e}"))?;
+        let workers =
+            Workers::new(count).map_err(|e| format!("eventfd() failed {}", OsErrorText(&e)))?;
         let (kind, _) = driver::choose(shape.events.requested());
         let mut worker_set = WorkerSet {
             id,
@@ -386,7 +388,7 @@ impl WorkerSet {
                 Ok(thread) => worker_set.threads.push(thread),
                 Err(error) => {
                     worker_set.kill();
-                    return Err(format!("cannot start worker {index}: {error}"));
+                    return Err(format!("cannot start worker {index} {}", OsErrorText(&error)));
                 }
             }
         }
@@ -465,7 +467,9 @@ impl WorkerSet {
                     for update in &mut updates {
                         match socket.as_fd().try_clone_to_owned() {
                             Ok(copy) => update.joins.push(join(copy, true)),
-                            Err(error) => events.alert(format!("dup() failed: {error}")),
+                            Err(error) => {
+                                events.alert(format!("dup() failed {}", OsErrorText(&error)))
+                            }
                         }
                     }
                 } else {

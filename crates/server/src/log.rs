@@ -5,6 +5,7 @@
 //! cycle. Files are written by the [log process](crate::log_process), so that a hanging disk delays
 //! neither for long. Never used on an event loop.
 
+use nowait_conf::Errno;
 use std::cell::RefCell;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -249,14 +250,7 @@ pub struct OsErrorText<'a>(pub &'a std::io::Error);
 
 impl fmt::Display for OsErrorText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.raw_os_error() {
-            Some(number) => {
-                let text = self.0.to_string();
-                let text = text.split(" (os error").next().unwrap_or(&text);
-                write!(f, "({number}: {text})")
-            }
-            None => write!(f, "({})", self.0),
-        }
+        write!(f, "({})", Errno(self.0))
     }
 }
 

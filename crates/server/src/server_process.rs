@@ -215,7 +215,8 @@ impl ServerControl {
         if let Err(error) = rustix::event::poll(&mut fds, left.as_ref())
             && error != rustix::io::Errno::INTR
         {
-            self.log.log(Level::Alert, format_args!("poll() failed: {error}"));
+            self.log
+                .log(Level::Alert, format_args!("poll() failed {}", OsErrorText(&error.into())));
         }
         let came = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
         let signals = usize::from(self.signals.is_some());

@@ -20,6 +20,7 @@ mod threads;
 pub mod time;
 pub mod writer;
 
+use nowait_conf::Errno;
 use std::fmt;
 
 use nowait_variables::{Namespace, Subject};
@@ -113,13 +114,6 @@ pub struct OsError<'a>(pub &'a std::io::Error);
 
 impl fmt::Display for OsError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.to_string();
-        match self.0.raw_os_error() {
-            Some(code) => {
-                let plain = text.split(" (os error").next().unwrap_or(&text);
-                write!(f, " ({code}: {plain})")
-            }
-            None => write!(f, " ({text})"),
-        }
+        write!(f, " ({})", Errno(self.0))
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Redirects are not followed. The size of a response is limited, and its time by the caller.
 
+use nowait_conf::Errno;
 use std::fmt;
 use std::time::Duration;
 
@@ -50,7 +51,8 @@ pub(super) async fn open(
     let mut stream = Err(format!("no address of {host}"));
     for address in found.sockets(port) {
         let connected = Stream::connect(&Address::Inet(address), TIMEOUT).await;
-        stream = connected.map_err(|error| format!("connect() to {address} failed ({error})"));
+        stream =
+            connected.map_err(|error| format!("connect() to {address} failed ({})", Errno(&error)));
         if stream.is_ok() {
             break;
         }
@@ -65,7 +67,7 @@ pub(super) async fn exchange(
     is_head: bool,
     body_bytes_max: usize,
 ) -> Result<FetchedResponse, String> {
-    let failed = |error: std::io::Error| format!("connection failed ({error})");
+    let failed = |error: std::io::Error| format!("connection failed ({})", Errno(&error));
     stream.send(Bytes::from(request), SendOptions::new(TIMEOUT)).await.map_err(failed)?;
     let mut response = ResponseReader::new(is_head, body_bytes_max);
     loop {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use std::{fmt, io};
 
-use nowait_conf::{Contents, Cx, Diagnostic, IrregularFile, Node, Setting, Word, arity};
+use nowait_conf::{Contents, Cx, Diagnostic, Errno, IrregularFile, Node, Setting, Word, arity};
 use nowait_tls::pem::{self, PrivateKey};
 use nowait_tls::{
     Certificate, CertificateDer, CertificateRevocationListDer, Error, Identity, TicketKey, Verifier,
@@ -74,12 +74,7 @@ impl Passwords {
 
 /// `(2: No such file or directory)`.
 fn os_error(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    match error.raw_os_error() {
-        Some(code) => format!("({code}: {text})"),
-        None => format!("({text})"),
-    }
+    format!("({})", Errno(error))
 }
 
 fn hint(error: &io::Error) -> &'static str {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use nowait_conf::{Contents, Cx, Diagnostic, Word};
+use nowait_conf::{Contents, Cx, Diagnostic, Errno, Word};
 use nowait_resolver::Resolver;
 use nowait_runtime::net::{Address, Stream};
 use nowait_runtime::pool::Pool;
@@ -182,7 +182,7 @@ pub async fn plain(
     body_bytes_max: usize,
 ) -> Result<FetchedResponse, String> {
     let connected = Stream::connect(&Address::Inet(address), TIMEOUT).await;
-    let stream = connected.map_err(|error| format!("connect() failed ({error})"))?;
+    let stream = connected.map_err(|error| format!("connect() failed ({})", Errno(&error)))?;
     let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     fetch::exchange(&stream, head, false, body_bytes_max).await
 }

@@ -19,6 +19,7 @@ pub mod upstream;
 pub mod validation;
 pub mod variables;
 
+use nowait_conf::Errno;
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
@@ -88,7 +89,7 @@ impl fmt::Display for HandshakeError {
                 f.write_str("client sent plain HTTP request to HTTPS port")
             }
             HandshakeError::Tls(error) => error.fmt(f),
-            HandshakeError::Io(error) => error.fmt(f),
+            HandshakeError::Io(error) => Errno(error).fmt(f),
             HandshakeError::Pool(error) => error.fmt(f),
             HandshakeError::Rejected => f.write_str("handshake rejected"),
             HandshakeError::Certificate(text) => f.write_str(text),

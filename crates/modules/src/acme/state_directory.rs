@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use nowait_acme::BODY_BYTES_MAX;
-use nowait_conf::Contents;
+use nowait_conf::{Contents, Errno};
 use nowait_http::generation::Current;
 use nowait_http::log::Level;
 use nowait_runtime::fs::{self, CreateOptions, Io, Name, ReadDirOptions, Symlinks};
@@ -44,7 +44,7 @@ impl StateDirectory<'_> {
         match fs::read(&self.io(), &path, FILE_BYTES_MAX).await {
             Ok(bytes) => Ok(Some(Contents::new(bytes.to_vec()))),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(format!("\"{}\" can't be read ({error})", shown(&path))),
+            Err(error) => Err(format!("\"{}\" can't be read ({})", shown(&path), Errno(&error))),
         }
     }
 
@@ -65,7 +65,7 @@ impl StateDirectory<'_> {
             fs::rename(&io, &temp, &path).await
         };
         written.await.map_err(|error: std::io::Error| {
-            format!("\"{}\" can't be written ({error})", shown(&path))
+            format!("\"{}\" can't be written ({})", shown(&path), Errno(&error))
         })
     }
 
@@ -80,7 +80,7 @@ impl StateDirectory<'_> {
         let (name, other) = (shown(&path), shown(&aside));
         let renamed = fs::rename(&self.io(), &path, &aside).await;
         renamed.map_err(|error| {
-            format!("\"{name}\" is unusable ({why}), and can't be renamed ({error})")
+            format!("\"{name}\" is unusable ({why}), and can't be renamed ({})", Errno(&error))
         })?;
         self.current.logs.error(
             Level::Error,
@@ -97,7 +97,7 @@ impl StateDirectory<'_> {
         let Some(path) = self.path(file) else { return Ok(()) };
         match fs::unlink(&self.io(), &path).await {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(format!("\"{}\" can't be removed ({error})", shown(&path)))
+                Err(format!("\"{}\" can't be removed ({})", shown(&path), Errno(&error)))
             }
             _ => Ok(()),
         }
@@ -128,7 +128,7 @@ impl StateDirectory<'_> {
         let Some(path) = self.path("lock") else { return Ok(Some(StateLock(None))) };
         match fs::lock(&self.io(), &path, 0o600).await {
             Ok(file) => Ok(file.map(|file| StateLock(Some(file)))),
-            Err(error) => Err(format!("\"{}\" can't be locked ({error})", shown(&path))),
+            Err(error) => Err(format!("\"{}\" can't be locked ({})", shown(&path), Errno(&error))),
         }
     }
 }

@@ -183,7 +183,7 @@ impl Master {
         process::set_name("nowait: master");
         let control = ControlListener::open()
             .inspect_err(|error| {
-                log.log(Level::Info, format_args!("no control socket: {error}"));
+                log.log(Level::Info, format_args!("no control socket {}", OsErrorText(&error)));
             })
             .ok();
         let mut master = Master {
@@ -264,7 +264,8 @@ impl Master {
         if let Err(error) = rustix::event::poll(&mut fds, timeout.as_ref())
             && error != rustix::io::Errno::INTR
         {
-            self.log.log(Level::Alert, format_args!("poll() failed: {error}"));
+            self.log
+                .log(Level::Alert, format_args!("poll() failed {}", OsErrorText(&error.into())));
         }
         let came = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (signals, rest) = (came(&fds[0]), &fds[1..]);
@@ -326,7 +327,10 @@ impl Master {
                 Ok(Some(received)) => received,
                 Ok(None) => return ControlFlow::Continue(()),
                 Err(error) => {
-                    self.log.log(Level::Alert, format_args!("read(signalfd) failed: {error}"));
+                    self.log.log(
+                        Level::Alert,
+                        format_args!("read(signalfd) failed {}", OsErrorText(&error)),
+                    );
                     return ControlFlow::Continue(());
                 }
             };

@@ -21,7 +21,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::{Master, MasterExit, Running, directories};
 use crate::config;
-use crate::log::{Level, StartupLog};
+use crate::log::{Level, OsErrorText, StartupLog};
 use crate::log_process::wait_for;
 use crate::read_once::KnownFiles;
 use crate::reader::FileReader;
@@ -65,7 +65,10 @@ impl Renewal {
             // The files may have changed since they were read.
             Ok(inotify) => Self { inotify: Some(inotify), look_at: Some(Instant::now() + PAUSE) },
             Err(error) => {
-                log.log(Level::Error, format_args!("inotify_init1() failed: {error}"));
+                log.log(
+                    Level::Error,
+                    format_args!("inotify_init1() failed {}", OsErrorText(&error)),
+                );
                 Self::default()
             }
         }

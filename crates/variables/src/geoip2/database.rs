@@ -1,6 +1,7 @@
 //! A MaxMind database: read as a whole, queried for the values of an address, replaced when its file has
 //! changed. Reading blocks, so it is done while a configuration is loaded, and in a pool.
 
+use nowait_conf::Errno;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -38,14 +39,10 @@ pub enum DatabaseError {
 impl fmt::Display for DatabaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(error) => match error.raw_os_error() {
-                Some(number) => {
-                    let text = error.to_string();
-                    let text = text.split(" (os error").next().unwrap_or_default();
-                    write!(f, "open() failed ({number}: {text})")
-                }
-                None => write!(f, "read() failed ({error})"),
-            },
+            Self::File(error) if error.raw_os_error().is_some() => {
+                write!(f, "open() failed ({})", Errno(error))
+            }
+            Self::File(error) => write!(f, "read() failed ({error})"),
             Self::TooLarge => write!(f, "it is larger than {} MB", BYTES_MAX >> 20),
             Self::Changing => f.write_str("it was changed while it was being read"),
             Self::Invalid(error) => write!(f, "it is not a usable MaxMind database: {error}"),

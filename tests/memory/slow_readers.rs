@@ -43,13 +43,15 @@ enum ReaderTransport {
 }
 
 impl ReaderTransport {
-    /// Memory of a client in KB: some above what is measured with either driver. With io_uring, that is
-    /// up to 10 KB of the receive buffers that it provides for all clients together. A stream of HTTP/2
-    /// holds a piece of the response.
+    /// Memory of a client in KB: some above what is measured with either driver on idle and on busy machines
+    /// (8 to 10; 11 to 39; 40 to 72). With io_uring, that is up to 10 KB of the receive buffers that it provides
+    /// for all clients together, and with TLS the record that is being sent. A stream of HTTP/2 holds a piece of
+    /// the response, of up to 64 KB if the server was late to read it.
     fn bound(self) -> u64 {
         match self {
-            ReaderTransport::Plain | ReaderTransport::Tls => 36,
-            ReaderTransport::Http2 => 60,
+            ReaderTransport::Plain => 20,
+            ReaderTransport::Tls => 46,
+            ReaderTransport::Http2 => 84,
         }
     }
 }

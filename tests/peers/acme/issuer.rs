@@ -53,6 +53,18 @@ impl Issuer {
         command
     }
 
+    /// Whether a site of [`serve`](Self::serve) has stored a certificate.
+    pub fn has_stored(&self, state: &str) -> Option<()> {
+        let mut files = std::fs::read_dir(self.dir.path().join(state)).ok()?.flatten();
+        files
+            .any(|file| {
+                let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+                file.path().extension().is_some_and(|end| end == "pem")
+                    && text.contains("BEGIN CERTIFICATE")
+            })
+            .then_some(())
+    }
+
     /// The directory of the sites' common state.
     pub fn state(&self) -> PathBuf {
         self.dir.path().join("state")

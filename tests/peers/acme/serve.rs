@@ -95,6 +95,8 @@ fn names_that_lead_elsewhere_are_reported() {
         let _running = start(&dir, &mut issuer.serve("kept", port, free_port()));
         wait::until("a certificate", wait::PATIENCE, || presented_at(port));
         assert_eq!(output(&dir).contains(warning), is_first, "{}", output(&dir));
+        // It is used before it is stored, and a server that is killed in between has to order another.
+        wait::until("a stored certificate", wait::PATIENCE, || issuer.has_stored("kept"));
     }
     if TcpListener::bind("127.0.0.1:80").is_err() {
         skip::skip("port-80", "port 80 is in use, or needs rights");

@@ -36,7 +36,7 @@ fn complete() -> Vec<(String, String)> {
 }
 
 /// The configuration of a page in which this stands.
-fn of(page: &str, part: &str) -> String {
+pub(super) fn of(page: &str, part: &str) -> String {
     let mut all = all().into_iter();
     let found = all.find(|(name, text)| name == page && text.contains(part));
     found.expect("a configuration on the page").1

@@ -7,6 +7,7 @@ mod docs;
 mod download_mirror;
 mod grpc;
 mod lan_cache;
+mod pages;
 mod php;
 mod static_site;
 mod stream;

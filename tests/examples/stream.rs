@@ -11,7 +11,7 @@ use super::curl;
 use super::example;
 
 /// A server that says its name and what it was told first, and then what it gets, to the end.
-fn upstream(name: &'static str) -> SocketAddr {
+pub(super) fn upstream(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let addr = listener.local_addr().expect("its address");
     std::thread::spawn(move || {

@@ -86,3 +86,4 @@ mod userid;
 mod variables;
 mod virtual_servers;
 mod wrong;
+mod zones;

@@ -114,14 +114,17 @@ pub fn body_error(request: &Request, error: &BodyError) {
     request.log(level, format_args!("{error}"));
 }
 
-/// Writes the access log lines of a finished request, after the error log lines that were kept
-/// until then.
+/// Shows a finished request to the observers of its location, and writes its access log lines, after the error
+/// log lines that were kept until then.
 pub fn access(request: &Request) {
     if let Some(state) = UpstreamState::get(request.state()) {
         for Notice { level, text, action } in state.take_notices() {
             state.set_action(action);
             request.log(level, format_args!("{text}"));
         }
+    }
+    for observer in request.location().handlers.observers() {
+        observer.ended(request);
     }
     request.current().logs.access(request.location_id().0 as usize, request);
 }

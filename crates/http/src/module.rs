@@ -312,6 +312,7 @@ pub enum FilterStage {
 pub struct LocationBuilder {
     handlers: Vec<(Phase, Box<dyn Handler>)>,
     filters: Vec<(FilterStage, Box<dyn Filter>)>,
+    observers: Vec<Box<dyn Observer>>,
     /// What modules keep for the location besides.
     pub settings: Settings,
     /// The location rarely answers a request: it is a server that has locations.
@@ -356,10 +357,15 @@ impl LocationBuilder {
         self.filters.push((place, Box::new(filter)));
     }
 
+    /// Adds an observer of ended requests.
+    pub fn observer(&mut self, observer: impl Observer + 'static) {
+        self.observers.push(Box::new(observer));
+    }
+
     /// The handlers and filters in their order. `content` precedes the handlers of
     /// [`Phase::Content`], which have their turns if it declines.
     pub fn finish(self, content: Option<Box<dyn Handler>>) -> (Handlers, Filters, Settings) {
-        let Self { mut handlers, mut filters, settings, .. } = self;
+        let Self { mut handlers, mut filters, observers, settings, .. } = self;
         let named = content.is_some();
         if let Some(content) = content {
             handlers.insert(0, (Phase::Content, content));
@@ -376,14 +382,24 @@ impl LocationBuilder {
         }
         let all = handlers.into_iter().map(|(_, handler)| handler).collect();
         let filters = filters.into_iter().map(|(_, filter)| filter).collect();
-        (Handlers { all, ends, named }, Filters { all: filters, heads, parts, replacing }, settings)
+        let handlers = Handlers { all, ends, named, observers };
+        (handlers, Filters { all: filters, heads, parts, replacing }, settings)
     }
+}
+
+/// Sees the requests that ended in a location, whether they got a response or not, when they are logged. Not
+/// for subrequests. nginx: a handler of `NGX_HTTP_LOG_PHASE`.
+pub trait Observer: Send + Sync {
+    /// A request has ended.
+    fn ended(&self, request: &Request);
 }
 
 /// The handlers of a location.
 #[derive(Default)]
 pub struct Handlers {
     all: Vec<Box<dyn Handler>>,
+    /// The observers of its ended requests.
+    observers: Vec<Box<dyn Observer>>,
     /// The end of each phase among them.
     ends: [usize; PHASES],
     /// A directive names the handler of the content.
@@ -391,6 +407,12 @@ pub struct Handlers {
 }
 
 impl Handlers {
+    /// The observers of ended requests.
+    #[inline]
+    pub fn observers(&self) -> &[Box<dyn Observer>] {
+        &self.observers
+    }
+
     /// Handler `number` of a phase, from zero.
     #[inline]
     pub fn get(&self, phase: Phase, number: usize) -> Option<&dyn Handler> {

@@ -289,7 +289,7 @@ fn request_id(r: &Request, out: &mut Vec<u8>) -> bool {
 
 impl Request {
     /// Appends `$request_id`: 16 random bytes in hexadecimal, the same for all subrequests.
-    pub(crate) fn append_id(&self, out: &mut Vec<u8>) {
+    pub fn append_id(&self, out: &mut Vec<u8>) {
         let id = self.shared().id.get().unwrap_or_else(|| {
             let id: [u8; 16] = crate::random::bytes();
             self.shared().id.set(Some(id));

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use nowait_front::NGINX_VERSION;
+use nowait_front::histogram::HistogramSnapshot;
 use nowait_http::special_pages::PRODUCT_VERSION;
 use nowait_runtime::fs::resident::Snapshot;
 use nowait_runtime::loops::LoopSnapshot;
@@ -15,6 +16,7 @@ use serde_json::{Map, Value, json};
 use super::caches;
 use super::report::{Report, buckets};
 use super::resolvers::ResolverReport;
+use super::zone::ZoneSnapshot;
 
 /// The text of the whole report, or of the part at a path such as `thread_pools/default/busy`:
 /// members by name, elements by number or by their `name`. `None`: there is no such part.
@@ -62,6 +64,10 @@ fn whole(report: &Report) -> Value {
         "file_systems": report.mounts.iter().map(file_system).collect::<Vec<_>>(),
         "resident_files": resident_files(&report.resident),
         "upstreams": report.upstreams.iter().map(|group| upstream(group)).collect::<Vec<_>>(),
+        "zones": {
+            "servers": report.server_zones.iter().map(zone).collect::<Vec<_>>(),
+            "locations": report.location_zones.iter().map(zone).collect::<Vec<_>>(),
+        },
         "caches": report.caches.iter().map(caches::json).collect::<Vec<_>>(),
         "resolvers": report.resolvers.iter().map(ResolverReport::json).collect::<Vec<_>>(),
     });
@@ -73,6 +79,43 @@ fn whole(report: &Report) -> Value {
         });
     }
     whole
+}
+
+fn zone(zone: &ZoneSnapshot) -> Value {
+    let classes = zone.classes();
+    let statuses: Map<String, Value> =
+        zone.statuses.iter().map(|(status, count)| (status.to_string(), (*count).into())).collect();
+    json!({
+        "name": zone.name,
+        "processing": zone.processing,
+        "requests": zone.requests,
+        "responses": {
+            "1xx": classes[0],
+            "2xx": classes[1],
+            "3xx": classes[2],
+            "4xx": classes[3],
+            "5xx": classes[4],
+            "codes": statuses,
+        },
+        "discarded": zone.discarded,
+        "received": zone.received,
+        "sent": zone.sent,
+        "request_time_us": times(&zone.total),
+        "upstream_time_us": times(&zone.upstream),
+    })
+}
+
+/// The number of times, their sum, and percentiles: what so many of 1,000 do not exceed, up to a quarter.
+fn times(times: &HistogramSnapshot) -> Value {
+    let percentile = |thousandths| times.percentile(thousandths).map(us);
+    json!({
+        "count": times.count(),
+        "sum": us(times.sum),
+        "p50": percentile(500),
+        "p90": percentile(900),
+        "p99": percentile(990),
+        "p999": percentile(999),
+    })
 }
 
 fn worker(worker: &LoopSnapshot) -> Value {

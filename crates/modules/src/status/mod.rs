@@ -9,10 +9,15 @@
 mod caches;
 mod json;
 mod openmetrics;
+mod plus;
 mod report;
 mod resolvers;
+mod status_zone;
+mod zone;
+mod zone_metrics;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
@@ -23,15 +28,27 @@ use nowait_http::request::Request;
 use nowait_http::response::{Body, Head, Response};
 use nowait_message::Method;
 use nowait_runtime::fs::resident;
-use nowait_runtime::{loops, mounts};
+use nowait_runtime::{clock, loops, mounts};
 use report::Report;
 use resolvers::ResolverReport;
+use zone::ZoneKind;
+
+/// When the newest configuration was put to use, in milliseconds since 1970.
+static LOADED_MS: AtomicU64 = AtomicU64::new(0);
 
 /// Media type of OpenMetrics text.
 const OPENMETRICS: &[u8] = b"application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// This module.
-pub static MODULE: Module = Module { rows: &[STATUS_ROWS], ..Module::EMPTY };
+pub static MODULE: Module = Module {
+    rows: &[STATUS_ROWS, status_zone::ZoneConf::ROWS],
+    build: Some(status_zone::build),
+    start: Some(|_, _| {
+        LOADED_MS.store(clock().unix_ms(), Ordering::Relaxed);
+        Vec::new()
+    }),
+    ..Module::EMPTY
+};
 
 nowait_conf::rows! {
     static STATUS_ROWS, module "status";
@@ -44,6 +61,11 @@ nowait_conf::rows! {
     "status_api" => status_api, in LOCATION, take none(), inheritance Own, args "";
     /// Responds with the data of `status_api` as OpenMetrics text for Prometheus.
     "metrics" => metrics, in LOCATION, take none(), inheritance Own, args "";
+    /// Responds as the API of NGINX Plus, version 9, for programs that read it, such as
+    /// nginx-prometheus-exporter (`--nginx.plus`): `nginx`, `processes`, `connections`, `ssl`, `slabs`, `http`,
+    /// `stream`, `resolvers` and `workers`, with the argument `fields`. Read-only: `write=on` is refused. Zones of
+    /// servers and locations are those of `status_zone`; groups of upstream servers need `zone`.
+    "api" => plus::api, in LOCATION, take between(0, 1), inheritance Own, args "[write=off]";
 }
 
 fn status_api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -86,6 +108,11 @@ fn report(request: &Request) -> Report {
         upstreams: request.current().conf.upstreams.of_blocks().cloned().collect(),
         caches: request.current().caches.iter().map(|store| store.statistics()).collect(),
         resolvers: request.current().resolvers.iter().map(ResolverReport::new).collect(),
+        server_zones: zone::snapshot(ZoneKind::Server),
+        location_zones: zone::snapshot(ZoneKind::Location),
+        address: request.client().listen.to_string(),
+        loaded_ms: LOADED_MS.load(Ordering::Relaxed),
+        time_ms: clock().unix_ms(),
     }
 }
 

@@ -24,6 +24,7 @@ pub fn render(report: &Report) -> String {
     of_resident_files(report, &mut text);
     of_upstreams("nowait_upstream", "Requests", &report.upstreams, &mut text);
     of_sessions(report, &mut text);
+    super::zone_metrics::openmetrics(report, &mut text);
     super::caches::openmetrics(report, &mut text);
     of_resolvers(report, &mut text);
     text.0.push_str("# EOF\n");
@@ -287,7 +288,7 @@ fn each_operation(report: &Report, mut each: impl FnMut(&str, &OpSnapshot)) {
 }
 
 /// A time in seconds without rounding.
-fn seconds(time: Duration) -> String {
+pub fn seconds(time: Duration) -> String {
     let text = format!("{}.{:09}", time.as_secs(), time.subsec_nanos());
     match text.trim_end_matches('0') {
         whole if whole.ends_with('.') => format!("{whole}0"),
@@ -314,7 +315,7 @@ impl MetricsText {
         let _ = writeln!(self.0, " {value}");
     }
 
-    fn time(&mut self, name: &str, labels: &[(&str, &str)], value: Duration) {
+    pub fn time(&mut self, name: &str, labels: &[(&str, &str)], value: Duration) {
         self.labels(name, labels);
         let _ = writeln!(self.0, " {}", seconds(value));
     }

@@ -14,6 +14,7 @@ use nowait_runtime::stats::BlockedSnapshot;
 use nowait_upstream::Group;
 
 use super::resolvers::ResolverReport;
+use super::zone::ZoneSnapshot;
 
 /// All reported values, read at one time; concurrent changes may show in one part and not in another.
 pub(super) struct Report {
@@ -38,6 +39,16 @@ pub(super) struct Report {
     pub(super) caches: Vec<Statistics>,
     /// Resolvers in the configuration.
     pub(super) resolvers: Vec<ResolverReport>,
+    /// Zones of servers, by name.
+    pub(super) server_zones: Vec<ZoneSnapshot>,
+    /// Zones of locations, by name.
+    pub(super) location_zones: Vec<ZoneSnapshot>,
+    /// The address that the request was sent to.
+    pub(super) address: String,
+    /// When the newest configuration was put to use, in milliseconds since 1970.
+    pub(super) loaded_ms: u64,
+    /// The time of the report, likewise.
+    pub(super) time_ms: u64,
 }
 
 /// The non-empty buckets of a histogram, with their upper bounds in microseconds; the last bucket

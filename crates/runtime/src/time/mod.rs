@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use pin_project_lite::pin_project;
 
 pub use turn::now;
-pub use wall::{ErrorTime, HttpDate, IsoTime, LogTime, WallClock, http_date};
+pub use wall::{ErrorTime, HttpDate, IsoTime, LogTime, WallClock, http_date, utc_time};
 
 use crate::local::{self, Local};
 use wheel::TimerId;

@@ -159,6 +159,15 @@ pub fn http_date(unix_seconds: u64) -> HttpDate {
     text
 }
 
+/// Formats any time in UTC with milliseconds (RFC 3339): `2026-11-28T12:00:00.123Z`.
+pub fn utc_time(unix_ms: u64) -> String {
+    let utc = Civil::of((unix_ms / 1000) as i64);
+    let mut text = *b"0000-00-00T00:00:00";
+    utc.write_date(&mut text, b'-');
+    utc.write_time(&mut text[11..]);
+    format!("{}.{:03}Z", String::from_utf8_lossy(&text), unix_ms % 1000)
+}
+
 /// A date of the proleptic Gregorian calendar and a time of day.
 #[derive(Debug, PartialEq, Eq)]
 struct Civil {

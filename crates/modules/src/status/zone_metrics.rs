@@ -1,0 +1,89 @@
+//! Zones as OpenMetrics.
+
+use nowait_front::histogram::HistogramSnapshot;
+
+use super::openmetrics::{MetricsText, seconds};
+use super::report::Report;
+use super::zone::{ZoneKind, ZoneSnapshot};
+
+/// Reads a number of a zone.
+type Number = fn(&ZoneSnapshot) -> u64;
+
+/// Reads the times of a zone.
+type Times = fn(&ZoneSnapshot) -> &HistogramSnapshot;
+
+/// The families of all zones; nothing if there are none.
+pub fn openmetrics(report: &Report, text: &mut MetricsText) {
+    let servers = report.server_zones.iter().map(|zone| (ZoneKind::Server, zone));
+    let locations = report.location_zones.iter().map(|zone| (ZoneKind::Location, zone));
+    let zones: Vec<(ZoneKind, &ZoneSnapshot)> = servers.chain(locations).collect();
+    if zones.is_empty() {
+        return;
+    }
+    text.family("nowait_zone_processing", "gauge", "", "Requests being processed by a server.");
+    for (kind, zone) in zones.iter().filter(|(kind, _)| *kind == ZoneKind::Server) {
+        text.sample("nowait_zone_processing", &labels(*kind, zone), zone.processing);
+    }
+    let counters: [(&str, &str, &str, Number); 4] = [
+        ("nowait_zone_requests", "", "Requests, including those being processed.", |zone| {
+            zone.requests
+        }),
+        ("nowait_zone_discarded", "", "Requests that ended without a response.", |zone| {
+            zone.discarded
+        }),
+        ("nowait_zone_received_bytes", "bytes", "Bytes received from clients.", |zone| {
+            zone.received
+        }),
+        ("nowait_zone_sent_bytes", "bytes", "Bytes sent to clients.", |zone| zone.sent),
+    ];
+    for (name, unit, help, get) in counters {
+        text.family(name, "counter", unit, help);
+        for (kind, zone) in &zones {
+            text.sample(&format!("{name}_total"), &labels(*kind, zone), get(zone));
+        }
+    }
+    text.family("nowait_zone_responses", "counter", "", "Responses by status.");
+    for (kind, zone) in &zones {
+        let [of, name] = labels(*kind, zone);
+        for (status, count) in &zone.statuses {
+            let status = status.to_string();
+            text.sample("nowait_zone_responses_total", &[of, name, ("status", &status)], *count);
+        }
+    }
+    let histograms: [(&str, &str, Times); 2] = [
+        (
+            "nowait_zone_request_seconds",
+            "Times of requests, from the first byte to the end of the response.",
+            |zone| &zone.total,
+        ),
+        (
+            "nowait_zone_upstream_seconds",
+            "Times that upstream servers took for requests.",
+            |zone| &zone.upstream,
+        ),
+    ];
+    for (name, help, get) in histograms {
+        text.family(name, "histogram", "seconds", help);
+        for (kind, zone) in &zones {
+            histogram(name, labels(*kind, zone), get(zone), text);
+        }
+    }
+}
+
+fn labels(kind: ZoneKind, zone: &ZoneSnapshot) -> [(&str, &str); 2] {
+    [("kind", kind.name()), ("zone", &zone.name)]
+}
+
+fn histogram(
+    name: &str,
+    [kind, zone]: [(&str, &str); 2],
+    times: &HistogramSnapshot,
+    text: &mut MetricsText,
+) {
+    for (bound, count) in times.cumulative() {
+        let bound = bound.map_or_else(|| "+Inf".to_owned(), seconds);
+        text.sample(&format!("{name}_bucket"), &[kind, zone, ("le", &bound)], count);
+    }
+    text.sample(&format!("{name}_count"), &[kind, zone], times.count());
+    text.time(&format!("{name}_sum"), &[kind, zone], times.sum);
+}

@@ -215,3 +215,41 @@ fn wrong_zones_are_refused() {
         assert!(said.contains(message), "{message}: {said}");
     }
 }
+
+#[test]
+fn decisions_of_limits() {
+    let site =
+        "limit_req_zone $arg_a zone=rates:1m rate=1r/m; limit_conn_zone $arg_b zone=counts:1m;
+         server { listen 127.0.0.1:%%PORT%%; status_zone site;
+         location /status/ { status_api; }
+         location = /metrics { metrics; }
+         location /api/ { api; }
+         location /rate { limit_req zone=rates; empty_gif; }
+         location /dry { limit_req_dry_run on; limit_req zone=rates; empty_gif; }
+         location /count { limit_conn counts 1; empty_gif; } }";
+    let builder = site_with(site).allow_log("limiting requests");
+    on_each_driver(&builder, |server| {
+        for (path, status) in [
+            ("/rate", 200),
+            ("/rate?a=1", 200),
+            ("/rate?a=1", 503),
+            ("/rate?a=2", 200),
+            ("/dry?a=2", 200),
+            ("/count?b=1", 200),
+            ("/count?b=1", 200),
+        ] {
+            assert_eq!(server.get(path).status, status, "{path}");
+        }
+        server.reload();
+        let api = json(&server.get("/api/9/http/limit_reqs/rates"));
+        let counts = ["passed", "delayed", "rejected", "delayed_dry_run", "rejected_dry_run"];
+        let counts = counts.map(|name| api[name].as_u64().unwrap());
+        assert_eq!(counts, [2, 0, 1, 0, 1], "{api}");
+        let status = json(&server.get("/status/limits/limit_conns/counts"));
+        assert_eq!((&status["passed"], &status["rejected"]), (&2.into(), &0.into()), "{status}");
+        let text = server.get("/metrics").text();
+        let line = "nowait_limit_req_total{zone=\"rates\",result=\"rejected\"} 1\n";
+        assert!(text.contains(line), "{text}");
+        assert!(!text.contains("nowait_stream_limit_conn"), "{text}");
+    });
+}

@@ -11,7 +11,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Scope, Span};
 use nowait_variables::Namespace;
 
 use super::zone::{EntryPin, Full, Zone};
-use super::{LimitZone, key, positive};
+use super::{Decision, LimitZone, key, positive};
 
 /// Longer keys are not limited. nginx: the length of a key is stored in one byte.
 pub const KEY_BYTES_MAX: usize = 255;
@@ -68,14 +68,22 @@ pub fn ask<'a, N: Namespace>(
     subject: &N::Subject,
     limits: &[ConnectionLimit],
     zones: &'a [LimitZone<N, ()>],
+    dry_run: bool,
 ) -> ConnectionVerdict<'a> {
     let mut held = Vec::new();
     for limit in limits {
         let zone = &zones[limit.zone];
         let Some(key) = key(subject, zone, KEY_BYTES_MAX) else { continue };
         match hold(&zone.table, &key, limit.most) {
-            Ok(one) => held.push(one),
-            Err(why) => return ConnectionVerdict::Refused { zone: &zone.name, why },
+            Ok(one) => {
+                zone.decisions.count(Decision::Passed);
+                held.push(one);
+            }
+            Err(why) => {
+                let decision = Decision::Rejected;
+                zone.decisions.count(if dry_run { decision.dried() } else { decision });
+                return ConnectionVerdict::Refused { zone: &zone.name, why };
+            }
         }
     }
     if held.is_empty() { ConnectionVerdict::Unlimited } else { ConnectionVerdict::Counted(held) }

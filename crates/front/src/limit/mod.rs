@@ -6,6 +6,7 @@
 //! ([`Slots`]) and looked up when everything was read. Protocols have the rows.
 
 pub mod connections;
+pub mod decisions;
 pub mod zone;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Size, Span, Value, Word, number};
 use nowait_variables::{Complex, Namespace, Subject};
 
 use crate::log::Level;
+use decisions::{ZoneDecisions, ZoneUse};
 use zone::Zone;
 
 /// The smallest zone, in bytes. nginx: eight pages.
@@ -112,6 +114,8 @@ pub struct LimitZone<N, T> {
     pub rate: Milli,
     /// The state per key.
     pub table: Arc<Zone<T>>,
+    /// How often its limits decided what.
+    pub decisions: Arc<ZoneDecisions>,
 }
 
 /// The key of a subject in a zone; `None` if it is not limited there: the key is empty, or too long
@@ -144,6 +148,7 @@ pub fn adopt<N, T: Default>(zones: &mut [LimitZone<N, T>], previous: &[LimitZone
         });
         if let Some(old) = same {
             zone.table = old.table.clone();
+            zone.decisions = old.decisions.clone();
         }
     }
 }
@@ -248,6 +253,7 @@ impl<'a, N: Namespace> Parameters<'a, N> {
         slots: &mut Slots<N, T>,
         at: usize,
         table: Arc<Zone<T>>,
+        of: ZoneUse,
     ) -> Result<(), Diagnostic> {
         let slot = &mut slots.0[at];
         if let Some(zone) = &slot.zone {
@@ -271,6 +277,7 @@ impl<'a, N: Namespace> Parameters<'a, N> {
             span: node.span,
             rate: self.rate,
             table,
+            decisions: ZoneDecisions::of(of, &slot.name),
         });
         Ok(())
     }
@@ -340,6 +347,7 @@ mod tests {
             span: Span::BUILT_IN,
             rate: ONE,
             table: connections::counts(bytes),
+            decisions: ZoneDecisions::of(ZoneUse::Connections, name.as_bytes()),
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use nowait_conf::{BoundedNumber, Cx, Diagnostic, Node, Scope, Span, Word};
 use nowait_front::limit::connections::{self, ConnectionLimit, ConnectionLimits};
+use nowait_front::limit::decisions::ZoneUse;
 use nowait_front::limit::{self, LimitLevel, LimitZone, Milli, ONE, Parameters, Slots, positive};
 use nowait_http::variables::complex::HttpVariables;
 
@@ -207,7 +208,7 @@ fn limit_req_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (name, size, word) = parameters.zone(node)?;
     let named = cx.global::<UnresolvedLimitZones>();
     let at = named.request_zone(name, word)?;
-    parameters.define(node, &mut named.requests, at, requests::buckets(size))
+    parameters.define(node, &mut named.requests, at, requests::buckets(size), ZoneUse::Requests)
 }
 
 fn limit_conn_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -215,7 +216,13 @@ fn limit_conn_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (name, size, word) = parameters.zone(node)?;
     let named = cx.global::<UnresolvedLimitZones>();
     let at = named.connection_zone(name, word)?;
-    parameters.define(node, &mut named.connections, at, connections::counts(size))
+    parameters.define(
+        node,
+        &mut named.connections,
+        at,
+        connections::counts(size),
+        ZoneUse::Connections,
+    )
 }
 
 fn limit_req(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {

@@ -226,6 +226,13 @@ fn ask(
     let dry_run = limits.request_conf.limit_req_dry_run;
     let dry = if dry_run { ", dry run" } else { "" };
     let level = limits.request_conf.limit_req_log_level;
+    let is_refused = matches!(verdict, Verdict::Reject { .. } | Verdict::Full { .. });
+    let decisive = match verdict {
+        Verdict::Pass => None,
+        Verdict::Delay { limit, .. } | Verdict::Reject { limit, .. } | Verdict::Full { limit } => {
+            Some(limit)
+        }
+    };
     let (decision, turn) = match verdict {
         Verdict::Pass => (Decision::Passed, LimitEffect::Go),
         Verdict::Delay { ms, excess, limit } => {
@@ -261,6 +268,14 @@ fn ask(
         }
     };
     let (decision, turn) = if dry_run { dried(decision) } else { (decision, turn) };
+    for (at, (_, zone, _)) in keyed.iter().enumerate() {
+        match decisive {
+            Some(limit) if limit == at => zone.decisions.count(decision),
+            // Others have let the request pass, unless one before them has refused it.
+            Some(limit) if at > limit && is_refused => {}
+            _ => zone.decisions.count(Decision::Passed),
+        }
+    }
     (Some(decision), turn)
 }
 
@@ -311,13 +326,13 @@ fn hold(
 ) -> (Vec<CountGuard>, Option<Decision>, LimitEffect) {
     let zones = request.current().conf.settings.get(&ZONES);
     let zones = zones.map_or(&[][..], |zones| &zones.connections);
-    let (zone, why) = match connections::ask(request, asked, zones) {
+    let conf = &limits.connection_conf;
+    let dry_run = conf.limit_conn_dry_run;
+    let (zone, why) = match connections::ask(request, asked, zones, dry_run) {
         ConnectionVerdict::Unlimited => return (Vec::new(), None, LimitEffect::Go),
         ConnectionVerdict::Counted(held) => return (held, Some(Decision::Passed), LimitEffect::Go),
         ConnectionVerdict::Refused { zone, why } => (zone, why),
     };
-    let conf = &limits.connection_conf;
-    let dry_run = conf.limit_conn_dry_run;
     if why == CountError::TooMany {
         let text = connections::message(zone, dry_run);
         request.log(conf.limit_conn_log_level.level(), format_args!("{text}"));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use nowait_front::NGINX_VERSION;
 use nowait_front::histogram::HistogramSnapshot;
+use nowait_front::limit::decisions::ZoneUse;
 use nowait_http::special_pages::PRODUCT_VERSION;
 use nowait_runtime::fs::resident::Snapshot;
 use nowait_runtime::loops::LoopSnapshot;
@@ -13,10 +14,10 @@ use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
 use nowait_upstream::Group;
 use serde_json::{Map, Value, json};
 
-use super::caches;
 use super::report::{Report, buckets};
 use super::resolvers::ResolverReport;
 use super::zone::ZoneSnapshot;
+use super::{caches, limits};
 
 /// The text of the whole report, or of the part at a path such as `thread_pools/default/busy`:
 /// members by name, elements by number or by their `name`. `None`: there is no such part.
@@ -68,6 +69,10 @@ fn whole(report: &Report) -> Value {
             "servers": report.server_zones.iter().map(zone).collect::<Vec<_>>(),
             "locations": report.location_zones.iter().map(zone).collect::<Vec<_>>(),
         },
+        "limits": {
+            "limit_reqs": limits::json(&report.limits, ZoneUse::Requests),
+            "limit_conns": limits::json(&report.limits, ZoneUse::Connections),
+        },
         "caches": report.caches.iter().map(caches::json).collect::<Vec<_>>(),
         "resolvers": report.resolvers.iter().map(ResolverReport::json).collect::<Vec<_>>(),
     });
@@ -75,6 +80,7 @@ fn whole(report: &Report) -> Value {
         whole["stream"] = json!({
             "sessions": { "total": sessions.total, "active": sessions.active },
             "udp": { "active": sessions.udp_active, "dropped": sessions.udp_dropped },
+            "limit_conns": limits::json(&report.limits, ZoneUse::Sessions),
             "upstreams": sessions.upstreams.iter().map(|group| upstream(group)).collect::<Vec<_>>(),
         });
     }

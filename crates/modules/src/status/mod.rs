@@ -8,6 +8,7 @@
 
 mod caches;
 mod json;
+mod limits;
 mod openmetrics;
 mod plus;
 mod report;
@@ -110,6 +111,7 @@ fn report(request: &Request) -> Report {
         resolvers: request.current().resolvers.iter().map(ResolverReport::new).collect(),
         server_zones: zone::snapshot(ZoneKind::Server),
         location_zones: zone::snapshot(ZoneKind::Location),
+        limits: nowait_front::limit::decisions::snapshot(),
         address: request.client().listen.to_string(),
         loaded_ms: LOADED_MS.load(Ordering::Relaxed),
         time_ms: clock().unix_ms(),

@@ -25,6 +25,7 @@ pub fn render(report: &Report) -> String {
     of_upstreams("nowait_upstream", "Requests", &report.upstreams, &mut text);
     of_sessions(report, &mut text);
     super::zone_metrics::openmetrics(report, &mut text);
+    super::limits::openmetrics(report, &mut text);
     super::caches::openmetrics(report, &mut text);
     of_resolvers(report, &mut text);
     text.0.push_str("# EOF\n");

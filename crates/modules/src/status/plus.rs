@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
 use nowait_front::NGINX_VERSION;
+use nowait_front::limit::decisions::ZoneUse;
 use nowait_http::module::{Handler, Step, set_content};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
@@ -18,6 +19,7 @@ use nowait_runtime::time::utc_time;
 use nowait_upstream::{Availability, Group};
 use serde_json::{Map, Value, json};
 
+use super::limits;
 use super::report::Report;
 use super::zone::ZoneSnapshot;
 
@@ -210,14 +212,14 @@ fn root(report: &Report) -> Value {
                 "max_size": cache.bytes_max,
                 "cold": cache.loading,
             }))).collect::<Map<_, _>>(),
-            "limit_conns": {},
-            "limit_reqs": {},
+            "limit_conns": limits::json(&report.limits, ZoneUse::Connections),
+            "limit_reqs": limits::json(&report.limits, ZoneUse::Requests),
             "upstreams": upstreams(&report.upstreams, true),
             "keyvals": {},
         },
         "stream": {
             "server_zones": {},
-            "limit_conns": {},
+            "limit_conns": limits::json(&report.limits, ZoneUse::Sessions),
             "upstreams": report.sessions.as_ref().map_or_else(|| json!({}), |sessions| upstreams(&sessions.upstreams, false)),
             "keyvals": {},
         },

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nowait_cache::Statistics;
+use nowait_front::limit::decisions::DecisionsSnapshot;
 use nowait_front::sessions::SessionsReport;
 use nowait_front::tls::kernel::KernelTotals;
 use nowait_http::counts::Totals;
@@ -43,6 +44,8 @@ pub(super) struct Report {
     pub(super) server_zones: Vec<ZoneSnapshot>,
     /// Zones of locations, by name.
     pub(super) location_zones: Vec<ZoneSnapshot>,
+    /// Decisions of limits by zone.
+    pub(super) limits: Vec<DecisionsSnapshot>,
     /// The address that the request was sent to.
     pub(super) address: String,
     /// When the newest configuration was put to use, in milliseconds since 1970.

@@ -5,6 +5,7 @@ use nowait_conf::{Cx, Diagnostic, Node, Scope};
 use nowait_front::limit::connections::{
     self, ConnectionLimit, ConnectionLimits, ConnectionVerdict, CountError,
 };
+use nowait_front::limit::decisions::ZoneUse;
 use nowait_front::limit::{Decision, LimitLevel, Parameters};
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ fn limit_conn_zone(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (name, size, word) = parameters.zone(node)?;
     let zones = cx.global::<ZonesNamed>();
     let at = zones.position(name, word.span);
-    parameters.define(node, zones, at, connections::counts(size))
+    parameters.define(node, zones, at, connections::counts(size), ZoneUse::Sessions)
 }
 
 fn limit_conn(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -79,14 +80,15 @@ fn handler(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Box<dyn Handler>> {
 impl Handler for ServerLimits {
     fn handle<'s>(&'s self, session: &'s Session) -> Step<'s, Result<(), Status>> {
         let zones = &session.current.conf.limit_zones;
-        let (decision, result) = match connections::ask(session, &self.connections, zones) {
+        let dry_run = self.conf.limit_conn_dry_run;
+        let (decision, result) = match connections::ask(session, &self.connections, zones, dry_run)
+        {
             ConnectionVerdict::Unlimited => return Step::Done(Ok(())),
             ConnectionVerdict::Counted(held) => {
                 session.limits.hold(held);
                 (Decision::Passed, Ok(()))
             }
             ConnectionVerdict::Refused { zone, why } => {
-                let dry_run = self.conf.limit_conn_dry_run;
                 if why == CountError::TooMany {
                     let text = connections::message(zone, dry_run);
                     session.log(self.conf.limit_conn_log_level.level(), format_args!("{text}"));

@@ -25,6 +25,7 @@ mod error_pages;
 mod fastcgi;
 mod files;
 mod flv;
+mod full_disk;
 mod garbage;
 mod gateways;
 mod geo;

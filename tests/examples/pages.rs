@@ -62,10 +62,18 @@ fn monitoring() {
     let mut inside = nowait_testkit::Client::to_port(numbers);
     let all = inside.get("/metrics").text();
     let md = include_str!("../../docs/monitoring.md");
-    let names = md.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let names: Vec<&str> = names.filter(|word| word.starts_with("nowait_")).collect();
+    let names: Vec<&str> = words(md).collect();
     assert!(names.len() > 40, "{names:?}");
-    for name in names {
+    let rules = include_str!("../../packaging/monitoring/nowait-rules.yml");
+    let (_, block) = rules.split_once('\n').expect("a comment");
+    assert!(
+        md.contains(&format!("```yaml\n{block}```")),
+        "the page shows the rules of the package"
+    );
+    let dashboard = include_str!("../../packaging/monitoring/nowait-dashboard.json");
+    let panels: serde_json::Value = serde_json::from_str(dashboard).expect("JSON");
+    assert!(panels["panels"].as_array().is_some_and(|panels| panels.len() > 10));
+    for name in names.into_iter().chain(words(dashboard)) {
         let ends = ["_total", "_sum", "_count", "_bucket", "_info"];
         let family = ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         let is_known =
@@ -87,6 +95,12 @@ fn monitoring() {
     let status = nowait_testkit::Client::to_port(numbers).get("/status/thread_pools");
     assert_eq!(status.status, 200);
     assert!(server.quit().success());
+}
+
+/// The names of metrics in a text.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("nowait_"))
 }
 
 #[test]

@@ -28,6 +28,16 @@ const FILES: &[(&str, &str, u32)] = &[
     ("conf/uwsgi_params", "etc/nowait/uwsgi_params", 0o644),
     ("packaging/site/default", "etc/nowait/sites-available/default", 0o644),
     ("packaging/site/index.html", "usr/share/nowait/html/index.html", 0o644),
+    (
+        "packaging/monitoring/nowait-rules.yml",
+        "usr/share/nowait/monitoring/nowait-rules.yml",
+        0o644,
+    ),
+    (
+        "packaging/monitoring/nowait-dashboard.json",
+        "usr/share/nowait/monitoring/nowait-dashboard.json",
+        0o644,
+    ),
     ("packaging/logrotate", "etc/logrotate.d/nowait", 0o644),
     ("packaging/apparmor", "etc/apparmor.d/usr.sbin.nowait", 0o644),
     ("packaging/nowait.service", "usr/lib/systemd/system/nowait.service", 0o644),

@@ -53,6 +53,56 @@ fn formats_escape_as_they_say() {
 }
 
 #[test]
+fn presets_are_json_whatever_clients_send() {
+    let site = site(
+        "server {
+            listen 127.0.0.1:%%PORT%%;
+            access_log %%DIR%%/a.json json;
+            access_log %%DIR%%/ecs.json ecs;
+            location / { return 200 OK; }
+            location /up { proxy_pass http://127.0.0.1:1; }
+            location /none { return 444; }
+        }",
+    )
+    .allow_log("connect() failed");
+    on_each_driver(&site, |server| {
+        ask(server, "/\"%22?a=\\", &["User-Agent: \"\\\u{e9}\u{fffd}\t", "Referer: {}"]);
+        ask(server, "/", &["User-Agent: \u{1}"]);
+        ask(server, "/up", &[]);
+        for bytes in
+            ["GET /none HTTP/1.1\r\nHost: a\r\n\r\n", "GET /\r\n", "\u{0}\r\n\r\n", "GET /a\r"]
+        {
+            let mut client = server.client();
+            client.send(bytes);
+            client.half_close();
+            client.rest();
+        }
+        ask(server, "/last", &[]);
+        for name in ["a.json", "ecs.json"] {
+            let log = wait_file(server, name, "/last");
+            for line in log.lines() {
+                let parsed: Result<serde_json::Value, _> = serde_json::from_str(line);
+                assert!(parsed.is_ok_and(|value| value.is_object()), "{line}");
+            }
+        }
+        let log = server.read("a.json");
+        let lines: Vec<serde_json::Value> =
+            log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!([&lines[0]["status"], &lines[0]["referrer"]], ["200", "{}"]);
+        assert_eq!([&lines[2]["upstream_status"], &lines[2]["uri"]], ["502", "/up"]);
+    });
+    // One of the same name replaces it.
+    let own = server("location / { return 200 OK; access_log %%DIR%%/own json; }");
+    let own = own.http(
+        "log_format json own; server { listen 127.0.0.1:%%PORT%%; access_log %%DIR%%/own json; }",
+    );
+    on_each_driver(&own, |server| {
+        ask(server, "/", &[]);
+        assert!(wait_file(server, "own", "own").lines().all(|line| line == "own"));
+    });
+}
+
+#[test]
 fn a_condition_and_off_decide() {
     let site = site(
         r#"

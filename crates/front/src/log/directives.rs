@@ -30,6 +30,8 @@ const GZIP_LEVEL: u32 = 1;
 /// The formats defined until now.
 struct LogFormats<N> {
     list: Vec<Arc<LogFormat>>,
+    /// The presets that logs use.
+    presets: Vec<Arc<LogFormat>>,
     of: PhantomData<fn(N)>,
 }
 
@@ -40,7 +42,22 @@ impl<N: Formats> Default for LogFormats<N> {
                 .expect("the text of a built-in format is well-formed: protocols test it");
             Arc::new(LogFormat { name: name.into(), escape: Escape::Default, texts: vec![text] })
         });
-        Self { list: built_in.into_iter().collect(), of: PhantomData }
+        Self { list: built_in.into_iter().collect(), presets: Vec::new(), of: PhantomData }
+    }
+}
+
+impl<N: Formats> LogFormats<N> {
+    /// The preset with this name.
+    fn preset(&mut self, name: &str) -> Option<Arc<LogFormat>> {
+        if let Some(known) = self.presets.iter().find(|format| format.name == name) {
+            return Some(known.clone());
+        }
+        let (name, text) = N::PRESETS.iter().find(|(known, _)| *known == name)?;
+        let text = Template::parse(&Word::built_in(*text))
+            .expect("the text of a preset is well-formed: protocols test it");
+        let format = LogFormat { name: (*name).into(), escape: Escape::Json, texts: vec![text] };
+        self.presets.push(Arc::new(format));
+        self.presets.last().cloned()
     }
 }
 
@@ -258,6 +275,10 @@ fn find_format<N: Formats>(
     if let Some(found) = formats.iter().find(|format| format.name.eq_ignore_ascii_case(&wanted)) {
         return Ok(found.clone());
     }
+    if let Some(preset) = cx.global::<LogFormats<N>>().preset(&wanted) {
+        return Ok(preset);
+    }
+    let formats = &cx.global::<LogFormats<N>>().list;
     let error = name.unwrap_or(&node.name).error(format!("unknown log format \"{wanted}\""));
     Err(match nowait_conf::nearest(&wanted, formats.iter().map(|format| format.name.as_str())) {
         Some(near) => error.hint(format!("did you mean \"{near}\"?")),

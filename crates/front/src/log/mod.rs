@@ -91,6 +91,10 @@ pub trait Formats: Namespace {
     /// The name and the text of the format that exists without being defined, and is used where
     /// none is named.
     const FORMAT: Option<(&'static str, &'static str)>;
+
+    /// Formats of ours that exist unless the configuration defines one with the same name: their names and texts, with
+    /// `escape=json`.
+    const PRESETS: &'static [(&'static str, &'static str)] = &[];
 }
 
 /// A subject about which access log lines are written.

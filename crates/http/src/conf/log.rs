@@ -44,7 +44,8 @@ nowait_conf::rows! {
     /// ASCII become `\xXX`, and a missing value becomes `-`. `json` escapes them for JSON strings
     /// (bytes from 0x80 are copied, except control characters), `none` does not change them; with both
     /// a missing value is empty. The format `combined` is
-    /// predefined.
+    /// predefined. So are, unless the configuration defines them, `json` (Nowait's own: the request and all its times)
+    /// and `ecs` (the same by the names of the Elastic Common Schema).
     "log_format" => log_format::<HttpVariables>, in HTTP, take at_least(2),
     default "combined \"...\"", args "name [escape=default | json | none] string ...";
 }

@@ -84,7 +84,7 @@ pub fn load(place: &ConfigPath) -> Result<Loaded, ConfigError> {
         let mut loaded = interpret(&files, place)?;
         // It stores only certificates: no request bodies and no pid file, least of all in the served
         // directory.
-        let state = serve.domain.as_ref().map(|domain| &domain.state);
+        let state = serve.site.domain.as_ref().map(|domain| &domain.state);
         loaded.needs.directories.retain(|directory| Some(directory) == state);
         loaded.settings.pid.clear();
         return Ok(loaded);

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use nowait_sys::user;
 
 use crate::builtin::Serve;
+use crate::builtin::domain::Domain;
 use crate::cli::CommandLine;
-use crate::domain::Domain;
 use crate::features::{CONF_FILE, PID_FILE, PREFIX};
 use crate::log::OsErrorText;
 
@@ -133,7 +133,7 @@ impl ConfigPath {
     pub fn make_state(&self, owner: Option<u32>) -> Result<(), String> {
         let Some(serve) = &self.serve else { return Ok(()) };
         let make = |domain: &Domain| domain.make_place(&self.prefix, serve.hidden, owner);
-        serve.domain.as_ref().map_or(Ok(()), make)
+        serve.site.domain.as_ref().map_or(Ok(()), make)
     }
 
     /// The error if no configuration was found.

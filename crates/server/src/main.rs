@@ -13,7 +13,6 @@ mod control;
 mod counters;
 #[cfg(feature = "geoip2")]
 mod databases;
-mod domain;
 #[cfg(any(feature = "fmt", feature = "lint"))]
 mod edited_file;
 mod engine;
@@ -46,7 +45,6 @@ mod reader;
 mod reference;
 #[cfg(any(feature = "lint", feature = "migrate"))]
 mod regular_files;
-mod request_lines;
 mod server_process;
 mod service;
 mod settings;

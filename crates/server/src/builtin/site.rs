@@ -1,19 +1,14 @@
-//! The built-in configuration, which serves a directory, and files for `include mime.types` if none are
-//! installed.
+//! What every built-in site has: the addresses where it listens, the names that it answers to, and its
+//! certificate.
 //!
-//! Used by `main` for `nowait serve` and for a start without a configuration. The configuration is an
-//! ordinary text; there is no second code path for serving.
+//! Used by [`super::serve`], whose configuration these directives are a part of.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
-use nowait_conf::{Contents, Disk, Files};
 use nowait_sys::user;
 
-use crate::domain::{self, Domain};
-use crate::request_lines::RequestLines;
+use super::domain::{self, Domain};
+use super::request_lines::RequestLines;
 
 /// The default port.
 pub const PORT: u16 = 8080;
@@ -21,47 +16,6 @@ pub const PORT: u16 = 8080;
 /// Directives of the main context, each with its arguments.
 const MAIN: &[(&str, &str)] =
     &[("daemon", "off"), ("worker_processes", "auto"), ("error_log", "stderr warn")];
-
-/// The `http` block up to the server.
-const HTTP: &str = "\
-events {}
-http {
-    default_type application/octet-stream;
-    autoindex_format page;
-    error_page_format page;
-    types {
-        text/html html htm;
-        text/plain txt log conf ini toml yaml yml rs c h py sh;
-        text/css css;
-        text/csv csv;
-        text/markdown md;
-        text/xml xml;
-        text/javascript js mjs;
-        application/json json map;
-        application/pdf pdf;
-        application/wasm wasm;
-        application/gzip gz tgz;
-        application/zip zip;
-        application/zstd zst;
-        font/ttf ttf;
-        font/woff woff;
-        font/woff2 woff2;
-        image/avif avif;
-        image/gif gif;
-        image/jpeg jpg jpeg;
-        image/png png;
-        image/svg+xml svg svgz;
-        image/webp webp;
-        image/x-icon ico;
-        audio/flac flac;
-        audio/mpeg mp3;
-        audio/ogg ogg oga;
-        audio/wav wav;
-        video/mp4 mp4 m4v;
-        video/webm webm;
-        video/x-matroska mkv;
-    }
-";
 
 /// Values of `Host` that are always allowed: the name of this machine, IP addresses (which no site can
 /// claim), and an empty value (old programs).
@@ -72,7 +26,7 @@ const LOCAL_NAMES: &str =
 const STRANGE: &str = "This server answers to localhost and to IP addresses only. The option --host of nowait serve \
                        allows another name.\n";
 
-/// A name for [`Serve::hosts`], in lower case.
+/// A name for [`Site::hosts`], in lower case.
 ///
 /// # Errors
 /// The reason why the name is invalid.
@@ -89,17 +43,11 @@ pub fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// A directory to serve without a configuration, and the addresses to serve it on.
+/// Where a site is, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Serve {
-    /// The directory, as given.
-    pub directory: PathBuf,
-    /// Addresses to listen on; if empty, the loopback addresses.
+pub struct Site {
+    /// Addresses to listen on.
     pub addresses: Vec<SocketAddr>,
-    /// Also serve names that begin with a dot.
-    pub hidden: bool,
-    /// Follow symbolic links out of the directory, and to hidden names.
-    pub follow_links: bool,
     /// Names that `Host` may have. If there are any, or if only this machine reaches the server, requests
     /// for names besides these, `localhost` and addresses are refused.
     pub hosts: Vec<String>,
@@ -107,16 +55,9 @@ pub struct Serve {
     pub domain: Option<Domain>,
 }
 
-impl Default for Serve {
-    fn default() -> Serve {
-        Serve {
-            directory: PathBuf::from("."),
-            addresses: loopback(PORT),
-            hidden: false,
-            follow_links: false,
-            hosts: Vec::new(),
-            domain: None,
-        }
+impl Default for Site {
+    fn default() -> Site {
+        Site { addresses: loopback(PORT), hosts: Vec::new(), domain: None }
     }
 }
 
@@ -152,10 +93,9 @@ pub fn addresses(text: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
-impl Serve {
-    /// The configuration; the prefix is the directory. Directives that `globals` (`-g`) sets are
-    /// left out.
-    pub fn configuration(&self, globals: Option<&str>) -> String {
+impl Site {
+    /// The directives of the main context, without those that `globals` (`-g`) sets.
+    pub fn main_directives(&self, globals: Option<&str>) -> String {
         let is_given = |name: &str| {
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
             globals.is_some_and(|text| text.split(|c| !is_word(c)).any(|word| word == name))
@@ -176,33 +116,32 @@ impl Serve {
         } else if let Some(user) = self.own_user() {
             main("user", user);
         }
-        text.push_str(HTTP);
-        text.push_str(&RequestLines::of_output().directives());
-        let ssl = if self.domain.is_some() { " ssl" } else { "" };
-        let own = self.domain.as_ref();
-        text.push_str(&own.map(|own| own.blocks(&self.addresses)).unwrap_or_default());
+        text
+    }
+
+    /// Directives of the `http` block: the lines about requests, the issuer, and servers besides the site's.
+    pub fn http_directives(&self) -> String {
+        let mut text = RequestLines::of_output().directives();
+        text.push_str(
+            &self.domain.as_ref().map(|own| own.blocks(&self.addresses)).unwrap_or_default(),
+        );
         text.push_str(&self.strangers());
-        text.push_str("    server {\n");
+        text
+    }
+
+    /// Directives of the site's own server.
+    pub fn server_directives(&self) -> String {
+        let mut text = String::new();
+        let ssl = if self.domain.is_some() { " ssl" } else { "" };
         for address in &self.addresses {
             text.push_str(&format!("        listen {address}{ssl};\n"));
         }
-        text.push_str(&own.map(Domain::directives).unwrap_or_default());
+        text.push_str(&self.domain.as_ref().map(Domain::directives).unwrap_or_default());
         if self.checks_host() {
             text.push_str(&format!("        server_name {LOCAL_NAMES}"));
             self.hosts.iter().for_each(|host| text.push_str(&format!(" {host}")));
             text.push_str(";\n");
         }
-        text.push_str("        root .;\n        autoindex on;\n");
-        if !self.follow_links {
-            let hidden = if self.hidden { "" } else { " hidden" };
-            text.push_str(&format!("        disable_symlinks outside{hidden};\n"));
-        }
-        if !self.hidden {
-            // Repositories, passwords of tools, histories. Directory listings never show such
-            // names.
-            text.push_str("        location ~ /\\. { return 404; }\n");
-        }
-        text.push_str("    }\n}\n");
         text
     }
 
@@ -227,14 +166,12 @@ impl Serve {
         )
     }
 
-    /// The text shown at a terminal. `directory` is the full path.
-    pub fn greeting(&self, directory: &Path) -> String {
-        let mut text = format!("Serving {} at", directory.display());
+    /// The addresses of the site, for a terminal.
+    pub fn greeting(&self) -> String {
+        let mut text = String::new();
         if let Some(domain) = &self.domain {
-            let end = "Press Ctrl-C to stop.";
-            return format!("{text} {}\n{end}", domain.greeting(&self.addresses));
+            return domain.greeting(&self.addresses);
         }
-        let mut is_first = true;
         for address in &self.addresses {
             // "localhost" stands for both loopback addresses.
             let host = match address.ip() {
@@ -243,99 +180,15 @@ impl Serve {
                 IpAddr::V4(ip) => ip.to_string(),
                 IpAddr::V6(ip) => format!("[{ip}]"),
             };
-            let separator = if is_first { " " } else { ", " };
+            let separator = if text.is_empty() { "" } else { ", " };
             text.push_str(&format!("{separator}http://{host}:{}/", address.port()));
-            is_first = false;
         }
-        text.push_str("\nPress Ctrl-C to stop. \"nowait -h\" shows how to configure it.");
         text
     }
 
     /// The user of root's server process, if it is not `nobody`: private keys need one of their own.
-    fn own_user(&self) -> Option<&'static str> {
+    pub fn own_user(&self) -> Option<&'static str> {
         self.domain.as_ref().and_then(|_| domain::server_user())
-    }
-
-    /// A warning for a start as root.
-    pub fn warnings(&self, directory: &Path) -> Vec<String> {
-        if user::effective_uid() != 0 {
-            return Vec::new();
-        }
-        let user = self.own_user().unwrap_or("nobody");
-        let mut warnings =
-            vec![format!("[warn] started as root: files are read as user \"{user}\"")];
-        let others_may = |path: &Path, bits: u32| {
-            std::fs::metadata(path).map_or(true, |metadata| metadata.mode() & bits == bits)
-        };
-        let is_open = others_may(directory, 0o5)
-            && directory.ancestors().all(|ancestor| others_may(ancestor, 0o1));
-        if !is_open {
-            warnings.push(format!(
-                "[warn] \"{}\" may not be readable by \"{user}\"; start nowait as the owner of the \
-                 directory",
-                directory.display()
-            ));
-        }
-        warnings
-    }
-}
-
-/// Files of the repository's `conf` that configurations include.
-const INCLUDED: &[(&str, &[u8])] = &[
-    ("mime.types", include_bytes!("../../../conf/mime.types")),
-    ("fastcgi.conf", include_bytes!("../../../conf/fastcgi.conf")),
-    ("fastcgi_params", include_bytes!("../../../conf/fastcgi_params")),
-    ("scgi_params", include_bytes!("../../../conf/scgi_params")),
-    ("uwsgi_params", include_bytes!("../../../conf/uwsgi_params")),
-];
-
-/// The disk plus the built-in files.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct WithBuiltIn;
-
-impl Files for WithBuiltIn {
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        Disk.read(path)
-    }
-
-    fn read_named(&self, path: &Path) -> io::Result<Contents> {
-        Disk.read_named(path)
-    }
-
-    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
-        Disk.glob(pattern)
-    }
-
-    // nginx differs: it installs the files beside its configuration, and fails without them.
-    fn fallback(&self, path: &Path) -> Option<&'static [u8]> {
-        let name = path.file_name()?;
-        INCLUDED.iter().find(|(known, _)| name == *known).map(|(_, text)| *text)
-    }
-}
-
-/// The configuration of [`Serve`] as a file, with the disk for the files that it names.
-#[derive(Clone, Debug)]
-pub struct BuiltinFile {
-    /// The path of the file.
-    pub path: PathBuf,
-    /// The contents.
-    pub text: String,
-}
-
-impl Files for BuiltinFile {
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        if path == self.path {
-            return Ok(self.text.clone().into_bytes());
-        }
-        Disk.read(path)
-    }
-
-    fn read_named(&self, path: &Path) -> io::Result<Contents> {
-        Disk.read_named(path)
-    }
-
-    fn glob(&self, pattern: &[u8]) -> io::Result<Vec<PathBuf>> {
-        Disk.glob(pattern)
     }
 }
 
@@ -365,21 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn globals_replace_what_is_built_in() {
-        let serve = Serve::default();
-        assert!(serve.configuration(None).starts_with("daemon off;\nworker_processes auto;\n"));
-        let text = serve.configuration(Some("worker_processes 2;daemon on;"));
-        assert!(!text.contains("daemon") && !text.contains("worker_processes"), "{text}");
-        assert!(text.contains("error_log stderr warn;"), "{text}");
-        assert!(!Serve { hidden: true, ..serve }.configuration(None).contains("404"));
-    }
-
-    #[test]
     fn hosts_are_checked_where_no_stranger_reaches() {
         let checks = |addresses: &[&str], hosts: &[&str]| {
             let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
             let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
-            let text = Serve { addresses, hosts, ..Serve::default() }.configuration(None);
+            let text = Site { addresses, hosts, domain: None }.http_directives();
             text.contains("return 421")
         };
         assert!(checks(&["127.0.0.1:80", "[::1]:80", "127.3.2.1:80"], &[]));
@@ -401,7 +244,7 @@ mod tests {
             return;
         }
         let issuer = domain::Issuer::lets_encrypt();
-        let public = Serve {
+        let public = Site {
             domain: Some(Domain {
                 names: vec!["example.org".to_owned()],
                 email: None,
@@ -411,31 +254,21 @@ mod tests {
                 authorities: None,
                 plain: Vec::new(),
             }),
-            ..Serve::default()
+            ..Site::default()
         };
         let has_user = user::account("nowait").unwrap().is_some();
-        assert_eq!(public.configuration(None).contains("user nowait;\n"), has_user);
-        assert!(!public.configuration(Some("user root;")).contains("user nowait;"));
-        assert!(!Serve::default().configuration(None).contains("user nowait;"));
+        assert_eq!(public.main_directives(None).contains("user nowait;\n"), has_user);
+        assert!(!public.main_directives(Some("user root;")).contains("user nowait;"));
+        assert!(!Site::default().main_directives(None).contains("user nowait;"));
     }
 
     #[test]
     fn a_greeting_names_every_address() {
-        let serve = |addresses: &[&str]| Serve {
-            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
-            ..Serve::default()
-        };
         let greeting = |addresses: &[&str]| {
-            let text = serve(addresses).greeting(Path::new("/srv"));
-            text.lines().next().unwrap().to_owned()
+            let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+            Site { addresses, ..Site::default() }.greeting()
         };
-        assert_eq!(
-            greeting(&["127.0.0.1:8080", "[::1]:8080"]),
-            "Serving /srv at http://localhost:8080/"
-        );
-        assert_eq!(
-            greeting(&["192.0.2.1:80", "[::]:81"]),
-            "Serving /srv at http://192.0.2.1:80/, http://[::]:81/"
-        );
+        assert_eq!(greeting(&["127.0.0.1:8080", "[::1]:8080"]), "http://localhost:8080/");
+        assert_eq!(greeting(&["192.0.2.1:80", "[::]:81"]), "http://192.0.2.1:80/, http://[::]:81/");
     }
 }

@@ -1,0 +1,148 @@
+//! `nowait serve`: the configuration that serves a directory, as an ordinary text. There is no second code
+//! path for serving.
+//!
+//! Used by `main`, also for a start without a configuration.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nowait_sys::user;
+
+use super::site::Site;
+
+/// The `http` block up to the server.
+const HTTP: &str = "\
+events {}
+http {
+    default_type application/octet-stream;
+    autoindex_format page;
+    error_page_format page;
+    types {
+        text/html html htm;
+        text/plain txt log conf ini toml yaml yml rs c h py sh;
+        text/css css;
+        text/csv csv;
+        text/markdown md;
+        text/xml xml;
+        text/javascript js mjs;
+        application/json json map;
+        application/pdf pdf;
+        application/wasm wasm;
+        application/gzip gz tgz;
+        application/zip zip;
+        application/zstd zst;
+        font/ttf ttf;
+        font/woff woff;
+        font/woff2 woff2;
+        image/avif avif;
+        image/gif gif;
+        image/jpeg jpg jpeg;
+        image/png png;
+        image/svg+xml svg svgz;
+        image/webp webp;
+        image/x-icon ico;
+        audio/flac flac;
+        audio/mpeg mp3;
+        audio/ogg ogg oga;
+        audio/wav wav;
+        video/mp4 mp4 m4v;
+        video/webm webm;
+        video/x-matroska mkv;
+    }
+";
+
+/// A directory to serve without a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serve {
+    /// Where, and for whom.
+    pub site: Site,
+    /// The directory, as given.
+    pub directory: PathBuf,
+    /// Also serve names that begin with a dot.
+    pub hidden: bool,
+    /// Follow symbolic links out of the directory, and to hidden names.
+    pub follow_links: bool,
+}
+
+impl Default for Serve {
+    fn default() -> Serve {
+        Serve {
+            site: Site::default(),
+            directory: PathBuf::from("."),
+            hidden: false,
+            follow_links: false,
+        }
+    }
+}
+
+impl Serve {
+    /// The configuration; the prefix is the directory. Directives that `globals` (`-g`) sets are
+    /// left out.
+    pub fn configuration(&self, globals: Option<&str>) -> String {
+        let mut text = self.site.main_directives(globals);
+        text.push_str(HTTP);
+        text.push_str(&self.site.http_directives());
+        text.push_str("    server {\n");
+        text.push_str(&self.site.server_directives());
+        text.push_str("        root .;\n        autoindex on;\n");
+        if !self.follow_links {
+            let hidden = if self.hidden { "" } else { " hidden" };
+            text.push_str(&format!("        disable_symlinks outside{hidden};\n"));
+        }
+        if !self.hidden {
+            // Repositories, passwords of tools, histories. Directory listings never show such
+            // names.
+            text.push_str("        location ~ /\\. { return 404; }\n");
+        }
+        text.push_str("    }\n}\n");
+        text
+    }
+
+    /// The text shown at a terminal. `directory` is the full path.
+    pub fn greeting(&self, directory: &Path) -> String {
+        let urls = self.site.greeting();
+        let end = match self.site.domain {
+            Some(_) => "",
+            None => " \"nowait -h\" shows how to configure it.",
+        };
+        format!("Serving {} at {urls}\nPress Ctrl-C to stop.{end}", directory.display())
+    }
+
+    /// A warning for a start as root.
+    pub fn warnings(&self, directory: &Path) -> Vec<String> {
+        if user::effective_uid() != 0 {
+            return Vec::new();
+        }
+        let user = self.site.own_user().unwrap_or("nobody");
+        let mut warnings =
+            vec![format!("[warn] started as root: files are read as user \"{user}\"")];
+        let others_may = |path: &Path, bits: u32| {
+            std::fs::metadata(path).map_or(true, |metadata| metadata.mode() & bits == bits)
+        };
+        let is_open = others_may(directory, 0o5)
+            && directory.ancestors().all(|ancestor| others_may(ancestor, 0o1));
+        if !is_open {
+            warnings.push(format!(
+                "[warn] \"{}\" may not be readable by \"{user}\"; start nowait as the owner of the \
+                 directory",
+                directory.display()
+            ));
+        }
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globals_replace_what_is_built_in() {
+        let serve = Serve::default();
+        assert!(serve.configuration(None).starts_with("daemon off;\nworker_processes auto;\n"));
+        let text = serve.configuration(Some("worker_processes 2;daemon on;"));
+        assert!(!text.contains("daemon") && !text.contains("worker_processes"), "{text}");
+        assert!(text.contains("error_log stderr warn;"), "{text}");
+        assert!(!Serve { hidden: true, ..serve }.configuration(None).contains("404"));
+    }
+}

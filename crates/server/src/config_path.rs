@@ -109,10 +109,13 @@ impl ConfigPath {
             // about the user of its server process.
             .and_then(|path| std::fs::read_dir(&path).map(|_| path))
             .map_err(|error| {
-                format!(
-                    "[emerg] cannot serve \"{}\": {error}; name a directory that you may read",
-                    serve.directory.display()
-                )
+                let shown = serve.directory.display();
+                let hint = match serve.directory.to_str().is_some_and(|s| s.parse::<u16>().is_ok())
+                {
+                    true => format!("\"--port {shown}\" sets the port"),
+                    false => "name a directory that you may read".to_owned(),
+                };
+                format!("[emerg] cannot serve \"{shown}\": {error}; {hint}")
             })?;
         Ok(ConfigPath {
             conf_file: Path::new(PREFIX).join(CONF_FILE),

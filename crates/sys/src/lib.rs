@@ -6,6 +6,7 @@ pub mod datagram;
 pub mod fdpass;
 pub mod fiemap;
 pub mod fs;
+pub mod interfaces;
 pub mod ktls;
 pub mod limits;
 pub mod listen;

@@ -26,6 +26,8 @@ pub fn serve() -> Command {
             Arg::new("listen")
                 .long("listen")
                 .short('l')
+                // Of other programs that serve a directory.
+                .aliases(["address", "bind"])
                 .value_name("ADDRESS[:PORT]")
                 .action(ArgAction::Append)
                 .help("Address to listen on, such as 0.0.0.0 or [::]:8000; may be repeated"),

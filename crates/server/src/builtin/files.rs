@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 
 use nowait_conf::{Contents, Disk, Files};
 
+/// `mime.types`
+pub const MIME_TYPES: &str = include_str!("../../../../conf/mime.types");
+
 /// Files of the repository's `conf` that configurations include.
 const INCLUDED: &[(&str, &[u8])] = &[
-    ("mime.types", include_bytes!("../../../../conf/mime.types")),
+    ("mime.types", MIME_TYPES.as_bytes()),
     ("fastcgi.conf", include_bytes!("../../../../conf/fastcgi.conf")),
     ("fastcgi_params", include_bytes!("../../../../conf/fastcgi_params")),
     ("scgi_params", include_bytes!("../../../../conf/scgi_params")),

@@ -6,6 +6,8 @@
 pub mod arguments;
 pub mod domain;
 mod files;
+mod media_types;
+mod reachable;
 mod request_lines;
 mod serve;
 mod site;

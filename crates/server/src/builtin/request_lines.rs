@@ -64,7 +64,7 @@ impl RequestLines {
             });
             text.push_str(&format!(
                 "    map $status $line_{name} {{ default 0; {pattern} 1; }}\n    \
-                 log_format {name} \"{dim}$line_time{end} {colour}$status{end} $request_method \
+                 log_format {name} \"{dim}$line_time $remote_addr{end} {colour}$status{end} $request_method \
                  $request_uri {dim}$body_bytes_sent B $request_time s{end}\";\n    \
                  access_log {PATH} {name} if=$line_{name};\n"
             ));

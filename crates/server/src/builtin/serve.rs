@@ -8,47 +8,15 @@ use std::path::{Path, PathBuf};
 
 use nowait_sys::user;
 
+use super::media_types;
 use super::site::Site;
 
-/// The `http` block up to the server.
+/// The `http` block up to the types.
 const HTTP: &str = "\
 events {}
 http {
-    default_type application/octet-stream;
     autoindex_format page;
     error_page_format page;
-    types {
-        text/html html htm;
-        text/plain txt log conf ini toml yaml yml rs c h py sh;
-        text/css css;
-        text/csv csv;
-        text/markdown md;
-        text/xml xml;
-        text/javascript js mjs;
-        application/json json map;
-        application/pdf pdf;
-        application/wasm wasm;
-        application/gzip gz tgz;
-        application/zip zip;
-        application/zstd zst;
-        font/ttf ttf;
-        font/woff woff;
-        font/woff2 woff2;
-        image/avif avif;
-        image/gif gif;
-        image/jpeg jpg jpeg;
-        image/png png;
-        image/svg+xml svg svgz;
-        image/webp webp;
-        image/x-icon ico;
-        audio/flac flac;
-        audio/mpeg mp3;
-        audio/ogg ogg oga;
-        audio/wav wav;
-        video/mp4 mp4 m4v;
-        video/webm webm;
-        video/x-matroska mkv;
-    }
 ";
 
 /// A directory to serve without a configuration.
@@ -81,6 +49,7 @@ impl Serve {
     pub fn configuration(&self, globals: Option<&str>) -> String {
         let mut text = self.site.main_directives(globals);
         text.push_str(HTTP);
+        text.push_str(&media_types::directives());
         text.push_str(&self.site.http_directives());
         text.push_str("    server {\n");
         text.push_str(&self.site.server_directives());

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use nowait_sys::user;
 
 use super::domain::{self, Domain};
+use super::reachable::Urls;
 use super::request_lines::RequestLines;
 
 /// The default port.
@@ -168,22 +169,10 @@ impl Site {
 
     /// The addresses of the site, for a terminal.
     pub fn greeting(&self) -> String {
-        let mut text = String::new();
         if let Some(domain) = &self.domain {
             return domain.greeting(&self.addresses);
         }
-        for address in &self.addresses {
-            // "localhost" stands for both loopback addresses.
-            let host = match address.ip() {
-                ip if ip.is_loopback() && ip.is_ipv6() && self.addresses.len() > 1 => continue,
-                IpAddr::V4(Ipv4Addr::LOCALHOST) => "localhost".to_owned(),
-                IpAddr::V4(ip) => ip.to_string(),
-                IpAddr::V6(ip) => format!("[{ip}]"),
-            };
-            let separator = if text.is_empty() { "" } else { ", " };
-            text.push_str(&format!("{separator}http://{host}:{}/", address.port()));
-        }
-        text
+        Urls::of(&self.addresses).text(RequestLines::of_output())
     }
 
     /// The user of root's server process, if it is not `nobody`: private keys need one of their own.
@@ -260,15 +249,5 @@ mod tests {
         assert_eq!(public.main_directives(None).contains("user nowait;\n"), has_user);
         assert!(!public.main_directives(Some("user root;")).contains("user nowait;"));
         assert!(!Site::default().main_directives(None).contains("user nowait;"));
-    }
-
-    #[test]
-    fn a_greeting_names_every_address() {
-        let greeting = |addresses: &[&str]| {
-            let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-            Site { addresses, ..Site::default() }.greeting()
-        };
-        assert_eq!(greeting(&["127.0.0.1:8080", "[::1]:8080"]), "http://localhost:8080/");
-        assert_eq!(greeting(&["192.0.2.1:80", "[::]:81"]), "http://192.0.2.1:80/, http://[::]:81/");
     }
 }

@@ -75,6 +75,14 @@ fn wrong_options_are_refused_in_nginx_words() {
             "nowait: invalid option: \"nothing\"\n  = hint: \"nowait help\" lists the commands, \
              \"nowait -h\" the options\n",
         ),
+        (
+            &["--port=9000"],
+            "nowait: invalid option: \"-\"\n  = hint: \"--port\" is an option of \"nowait serve\"\n",
+        ),
+        (
+            &["/usr"],
+            "nowait: invalid option: \"/usr\"\n  = hint: \"nowait serve /usr\" serves this directory\n",
+        ),
         (&["-tx"], "nowait: invalid option: \"x\"\n  = hint: \"nowait -h\" lists the options\n"),
         (
             &["-s", "halt"],

@@ -94,7 +94,15 @@ fn dot_files_and_other_addresses_are_served_on_demand() {
     let more = ["--listen".to_owned(), format!("127.0.0.1:{second}")];
     let arguments: Vec<&str> = arguments.iter().chain(&more).map(String::as_str).collect();
     let serving = serve(&dir, &arguments);
-    assert!(serving.greeting.contains(&format!("http://0.0.0.0:{first}/, ")));
+    // The first address stands for all of this machine, and the second for itself.
+    let here = format!(" at http://localhost:{first}/, http://localhost:{second}/\n");
+    assert!(serving.greeting.contains(&here), "{}", serving.greeting);
+    let others = serving.greeting.lines().find(|line| line.starts_with("Other devices: "));
+    let others = others.unwrap_or_default().trim_start_matches("Other devices: ");
+    for url in others.split(", ").filter(|url| !url.is_empty()) {
+        let authority = url.trim_start_matches("http://").trim_end_matches('/');
+        assert!(TcpStream::connect(authority).is_ok(), "{url}");
+    }
     for port in [first, second] {
         assert_eq!(nowait_testkit::Client::to_port(port).get("/.well-known/x").text(), "hello");
     }
@@ -266,10 +274,10 @@ fn requests_are_shown_on_a_terminal() {
         until("all lines", PATIENCE, || (shown().matches(" B ").count() == 4).then_some(()));
         let text = shown();
         let (green, yellow) = if no_colour {
-            (" 200 GET /page.html 5 B ", " 404 GET /none?a=%1b ")
+            (" 127.0.0.1 200 GET /page.html 5 B ", " 404 GET /none?a=%1b ")
         } else {
             (
-                "\u{1b}[32m200\u{1b}[0m GET /page.html \u{1b}[2m5 B ",
+                " 127.0.0.1\u{1b}[0m \u{1b}[32m200\u{1b}[0m GET /page.html \u{1b}[2m5 B ",
                 "\u{1b}[33m404\u{1b}[0m GET /none",
             )
         };
@@ -309,4 +317,46 @@ fn pages_for_browsers() {
     assert!(missing.text().contains("There is nothing at this address."));
     signal(serving.child.id(), Signal::TERM);
     assert!(serving.child.wait().unwrap().success());
+}
+
+/// What a browser can show, it shows: each file has its type, texts are UTF-8, and large ones are compressed.
+#[test]
+fn files_have_types_and_texts_a_charset() {
+    let dir = TempDir::new("types");
+    let port = nowait_testkit::ports::free_port();
+    let files = [
+        ("film.mkv", "video/x-matroska"),
+        ("film.mov", "video/quicktime"),
+        ("film.vtt", "text/vtt; charset=utf-8"),
+        ("film.srt", "text/plain; charset=utf-8"),
+        ("song.opus", "audio/ogg"),
+        ("notes.txt", "text/plain; charset=utf-8"),
+        ("page.HTML", "text/html; charset=utf-8"),
+        ("style.css", "text/css; charset=utf-8"),
+        ("main.rs", "text/plain; charset=utf-8"),
+        ("ci.yaml", "text/plain; charset=utf-8"),
+        ("data.json", "application/json"),
+        ("program", "application/octet-stream"),
+    ];
+    let large = "gr\u{fc}n ".repeat(1000);
+    for (name, _) in files {
+        dir.write(name, &large);
+    }
+    dir.write("small.txt", "small");
+    let _serving = serve(&dir, &["serve", "--port", &port.to_string()]);
+    let get = |path: &str| {
+        let mut client = nowait_testkit::Client::to_port(port);
+        client.send(format!(
+            "GET /{path} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n"
+        ));
+        client.response()
+    };
+    for (name, expected) in files {
+        let response = get(name);
+        assert_eq!(response.header("Content-Type"), Some(expected), "{name}");
+        let is_text = expected.contains("charset") || expected == "application/json";
+        let coding = response.header("Content-Encoding");
+        assert_eq!(coding, is_text.then_some("gzip"), "{name}");
+    }
+    assert_eq!(get("small.txt").header("Content-Encoding"), None);
 }

@@ -71,6 +71,45 @@ fn passwords() {
     });
 }
 
+/// Users of the configuration, alone and beside those of a file.
+#[test]
+fn users_without_a_file() {
+    let site = guarded(
+        r#"
+        auth_basic x;
+        auth_basic_user anna "{PLAIN}secret";
+        auth_basic_user "a b" "{SSHA}yI6cZwQadOA1e+/f+T+H3eCQQhRzYWx0";
+        location /both {
+            auth_basic_user plain "{PLAIN}secret";
+            auth_basic_user_file %%DIR%%/users;
+        }
+        "#,
+    )
+    .file("html/both", "both");
+    on_each_driver(&site, |server| {
+        assert_eq!(ask(server, "/a", &[]).status, 401);
+        for (credentials, expected) in [
+            ("anna:secret", 200),
+            ("a b:password", 200),
+            ("anna:password", 401),
+            ("plain:password", 401),
+            ("nobody:secret", 401),
+        ] {
+            assert_eq!(status(server, "/a", credentials), expected, "{credentials}");
+        }
+        // The user of the configuration precedes that of the file.
+        for (credentials, expected) in [
+            ("plain:secret", 200),
+            ("plain:password", 401),
+            ("last:password", 200),
+            ("anna:secret", 401),
+        ] {
+            assert_eq!(status(server, "/both", credentials), expected, "{credentials}");
+        }
+        server.wait_log("user \"nobody\" was not found in \"auth_basic_user\"");
+    });
+}
+
 #[test]
 fn what_is_no_password() {
     let site = guarded("auth_basic x; auth_basic_user_file %%DIR%%/users;");

@@ -5,6 +5,8 @@ use nowait_conf::{Cx, Diagnostic, Node, Setting, Span, arity};
 use nowait_http::request::Request;
 use nowait_http::variables::complex::Complex;
 
+use super::password;
+
 nowait_conf::directives! {
     /// User names and passwords.
     #[derive(Debug)]
@@ -13,7 +15,7 @@ nowait_conf::directives! {
 
     /// Requires a user name and password; the string is the realm that browsers display. `off`
     /// cancels the setting of an outer block. Variables are allowed. Without `auth_basic_user_file`
-    /// everyone is admitted, with a warning when the configuration is read.
+    /// and `auth_basic_user` everyone is admitted, with a warning when the configuration is read.
     ///
     /// Passwords are verified by the thread pool `compute`, except for formats that take no time.
     auth_basic: Option<Realm>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "string | off";
@@ -26,6 +28,37 @@ nowait_conf::directives! {
     /// `{SHA}` and `{PLAIN}`. Hashes that would take many seconds to verify (bcrypt above cost 16,
     /// SHA above five million rounds, Argon2 above 256 MB or 64 passes) are refused.
     auth_basic_user_file: Option<UserFileSetting>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "file";
+    /// A user with a password, hashed as in `auth_basic_user_file`, without a file; may be repeated. It
+    /// precedes a user of the same name in the file. Hashes with braces are quoted: `"{SSHA}..."`. DES is
+    /// refused, because it looks like any text. Whoever may read the configuration reads the hash.
+    auth_basic_user: Vec<InlineUser>, in HTTP | SERVER | LOCATION | LIMIT_EXCEPT, args "name password";
+}
+
+/// `auth_basic_user`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InlineUser {
+    /// A line of a user file.
+    pub line: Bytes,
+}
+
+impl Setting for InlineUser {
+    const ARITY: arity::Arity = arity::exactly(2);
+
+    fn parse(node: &Node, _: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let [name, entry] = &node.args[..] else { return Err(node.arity_error()) };
+        // What would end the name or the line of a file.
+        let ends = |byte: &u8| matches!(byte, b':' | b'\r' | b'\n');
+        if name.text.is_empty() || name.text.starts_with(b"#") || name.text.iter().any(ends) {
+            let invalid = name.error(format!("invalid user name \"{name}\""));
+            return Err(invalid.expected("a name without colon"));
+        }
+        if !password::is_known(&entry.text) || entry.text.iter().any(ends) {
+            return Err(entry
+                .error("the password is not hashed in a known way")
+                .expected("a hash such as $6$salt$..., or {PLAIN}password"));
+        }
+        Ok(Self { line: [&name.text[..], b":", &entry.text, b"\n"].concat().into() })
+    }
 }
 
 /// `auth_basic`
@@ -51,11 +84,16 @@ impl Setting for Realm {
 struct ReportedRealms(Vec<Span>);
 
 impl AuthConf {
+    /// Whether there are any users.
+    pub fn has_users(&self) -> bool {
+        self.auth_basic_user_file.is_some() || !self.auth_basic_user.is_empty()
+    }
+
     /// Warns about a location that looks protected but is not. nginx has no such warning.
     pub fn warn_if_open(&self, cx: &mut Cx<'_>) {
         let Some(realm) = &self.auth_basic else { return };
         let is_off = realm.text.literal().is_some_and(|text| *text == b"off"[..]);
-        if is_off || self.auth_basic_user_file.is_some() {
+        if is_off || self.has_users() {
             return;
         }
         let warned = &mut cx.global::<ReportedRealms>().0;

@@ -39,22 +39,27 @@ const POOL_KEY: u64 = u64::MAX;
 pub static MODULE: Module = Module { rows: &[AuthConf::ROWS], build: Some(build), ..Module::EMPTY };
 
 /// `auth_basic`
-struct BasicAuth(Arc<AuthConf>);
+struct BasicAuth {
+    conf: Arc<AuthConf>,
+    /// `auth_basic_user`
+    users: UserFile,
+}
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = AuthConf::resolve(cx, chain);
     if !parts.rarely_answers {
         conf.warn_if_open(cx);
     }
-    if conf.auth_basic.is_some() && conf.auth_basic_user_file.is_some() {
-        parts.handler(Phase::Access, BasicAuth(conf));
+    if conf.auth_basic.is_some() && conf.has_users() {
+        let users = UserFile::of_lines(conf.auth_basic_user.iter().map(|user| &user.line[..]));
+        parts.handler(Phase::Access, BasicAuth { conf, users });
     }
 }
 
 impl Handler for BasicAuth {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
         Step::start(async move {
-            let result = authenticate(request, &self.0).await;
+            let result = authenticate(request, self).await;
             settle(request, result)
         })
     }
@@ -65,7 +70,7 @@ impl Handler for BasicAuth {
         trace: &'a mut Trace,
     ) -> LocalFuture<'a, HandlerExplanation> {
         trace.by = "auth_basic";
-        let text = match (realm(request, &self.0), Credentials::of(request)) {
+        let text = match (realm(request, &self.conf), Credentials::of(request)) {
             (None, _) => "auth_basic: off for this request".to_owned(),
             (Some(realm), None) => {
                 format!("auth_basic: realm {}, the request has no user name", quoted(&realm))
@@ -104,10 +109,9 @@ enum Authentication {
     Failed(Outcome),
 }
 
-/// Checks the password against the file, if one is required and given.
-async fn authenticate(request: &Request, conf: &AuthConf) -> Authentication {
-    let file = conf.auth_basic_user_file.as_ref();
-    let (Some(realm), Some(file)) = (realm(request, conf), file) else {
+/// Checks the password against the users, if one is required and given.
+async fn authenticate(request: &Request, auth: &BasicAuth) -> Authentication {
+    let Some(realm) = realm(request, &auth.conf) else {
         return Authentication::Settled(AccessVerdict::None);
     };
     let Some(Credentials { user, password }) = Credentials::of(request) else {
@@ -117,10 +121,16 @@ async fn authenticate(request: &Request, conf: &AuthConf) -> Authentication {
         );
         return Authentication::Unauthorized(realm);
     };
-    let path = file.path(request);
-    let users = match user_file::load(request, &path).await {
-        Ok(users) => users,
-        Err(error) => return refuse(request, &path, &error),
+    let file = auth.conf.auth_basic_user_file.as_ref().filter(|_| !auth.users.has(&user));
+    let (path, users) = match file {
+        None => (Bytes::from_static(b"auth_basic_user"), auth.users.clone()),
+        Some(file) => {
+            let path = file.path(request);
+            match user_file::load(request, &path).await {
+                Ok(users) => (path, users),
+                Err(error) => return refuse(request, &path, &error),
+            }
+        }
     };
     let check = match users.check_at_once(&user, &password) {
         Some(check) => check,

@@ -56,6 +56,16 @@ pub(super) fn is_slow(entry: &[u8]) -> bool {
     !entry.starts_with(b"{")
 }
 
+/// Whether an entry has a form that [`check`] knows, as far as its beginning tells: not a password that was left
+/// unhashed.
+pub(super) fn is_known(entry: &[u8]) -> bool {
+    const FORMS: [&[u8]; 10] = [
+        b"{PLAIN}", b"{SHA}", b"{SSHA}", b"$1$", b"$apr1$", b"$2a$", b"$2b$", b"$2y$", b"$5$",
+        b"$6$",
+    ];
+    FORMS.iter().any(|form| entry.starts_with(form)) || entry.starts_with(b"$argon2id$")
+}
+
 /// The format of an entry with its cost parameters: verification takes equally long for equal ones.
 pub(super) fn kind(entry: &[u8]) -> &[u8] {
     let end = if entry.starts_with(b"{") {

@@ -107,6 +107,16 @@ pub(super) async fn load(request: &Request, path: &Bytes) -> Result<UserFile, Lo
 }
 
 impl UserFile {
+    /// Users given by lines of such a file.
+    pub(super) fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
+        Self(lines.collect::<Vec<_>>().concat().into())
+    }
+
+    /// Whether there is an entry for this user.
+    pub(super) fn has(&self, user: &[u8]) -> bool {
+        self.entry(user).is_some()
+    }
+
     /// Checks a password.
     pub(super) fn check(&self, user: &[u8], password: &[u8]) -> Check {
         if let Some(entry) = self.entry(user) {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use super::account::{self, Account};
 use super::domain::{self, Domain, Issuer};
 use super::serve::Serve;
 use super::site::{self, Site};
@@ -62,7 +63,21 @@ pub fn serve() -> Command {
                     "Answer to this name, to localhost and to IP addresses only; may be repeated",
                 ),
         )
+        .arg(
+            Arg::new("spa")
+                .long("spa")
+                .action(ArgAction::SetTrue)
+                .help("Answer requests for what does not exist by index.html"),
+        )
+        .arg(auth())
         .args(domain_arguments())
+}
+
+fn auth() -> Arg {
+    Arg::new("auth").long("auth").value_name("NAME[:PASSWORD]").action(ArgAction::Append).help(
+        "Require this user's password, by default that of $NOWAIT_PASSWORD or a generated one; may be \
+         repeated",
+    )
 }
 
 /// The arguments of a public site.
@@ -130,9 +145,21 @@ pub fn serve_of(matches: &ArgMatches) -> Result<Serve, clap::Error> {
     for host in matches.get_many::<String>("host").into_iter().flatten() {
         hosts.push(site::host(host).map_err(|why| invalid(host, "host", &why))?);
     }
-    let [hidden, follow_links] = ["hidden", "follow-links"].map(|name| matches.get_flag(name));
-    let site = Site { addresses, hosts, domain };
-    Ok(Serve { site, directory, hidden, follow_links })
+    let mut accounts: Vec<Account> = Vec::new();
+    for text in matches.get_many::<String>("auth").into_iter().flatten() {
+        // Messages do not repeat passwords.
+        let shown = text.split(':').next().unwrap_or_default();
+        let account = Account::new(text, std::env::var(account::VARIABLE).ok())
+            .map_err(|why| invalid(shown, "auth", &why))?;
+        if accounts.iter().any(|known| known.name == account.name) {
+            return Err(invalid(shown, "auth", "this user was given before"));
+        }
+        accounts.push(account);
+    }
+    let [hidden, follow_links, single_page] =
+        ["hidden", "follow-links", "spa"].map(|name| matches.get_flag(name));
+    let site = Site { addresses, hosts, domain, accounts };
+    Ok(Serve { site, directory, hidden, follow_links, single_page })
 }
 
 fn invalid(value: &str, option: &str, why: &str) -> clap::Error {

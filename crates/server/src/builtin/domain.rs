@@ -178,8 +178,7 @@ pub fn state(issuer: &Issuer) -> Result<PathBuf, String> {
 }
 
 /// A word of the configuration.
-fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy();
+pub fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
@@ -283,11 +282,14 @@ impl Domain {
             text.push_str("        accept_terms_of_service;\n");
         }
         if let Some(file) = &self.authorities {
-            text.push_str(&format!("        ssl_trusted_certificate {};\n", quoted(file)));
+            text.push_str(&format!(
+                "        ssl_trusted_certificate {};\n",
+                quoted(&file.to_string_lossy())
+            ));
         }
         text.push_str(&format!(
             "        state_path {};\n        check_names on;\n    }}\n",
-            quoted(&self.state)
+            quoted(&self.state.to_string_lossy())
         ));
         let listens = |addresses: &[SocketAddr], parameters: &str| -> String {
             let lines = addresses.iter();

@@ -3,6 +3,7 @@
 //! Used by `main`, `config_path` and `config`. Everything here becomes ordinary directives; requests meet no
 //! other code than with a configuration.
 
+mod account;
 pub mod arguments;
 pub mod domain;
 mod files;

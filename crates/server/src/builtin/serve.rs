@@ -30,6 +30,8 @@ pub struct Serve {
     pub hidden: bool,
     /// Follow symbolic links out of the directory, and to hidden names.
     pub follow_links: bool,
+    /// Answer requests for what does not exist by `index.html`.
+    pub single_page: bool,
 }
 
 impl Default for Serve {
@@ -39,6 +41,7 @@ impl Default for Serve {
             directory: PathBuf::from("."),
             hidden: false,
             follow_links: false,
+            single_page: false,
         }
     }
 }
@@ -63,6 +66,13 @@ impl Serve {
             // names.
             text.push_str("        location ~ /\\. { return 404; }\n");
         }
+        if self.single_page {
+            // The page has to be asked for again after a new version; its ETag makes that cheap.
+            text.push_str(
+                "        location / {\n            try_files $uri $uri/index.html /index.html =404;\n            \
+                 add_header Cache-Control no-cache;\n        }\n",
+            );
+        }
         text.push_str("    }\n}\n");
         text
     }
@@ -77,14 +87,20 @@ impl Serve {
         format!("Serving {} at {urls}\nPress Ctrl-C to stop.{end}", directory.display())
     }
 
-    /// A warning for a start as root.
+    /// What may surprise: as lines for a terminal.
     pub fn warnings(&self, directory: &Path) -> Vec<String> {
+        let mut warnings = self.site.warnings();
+        if self.single_page && !directory.join("index.html").is_file() {
+            warnings.push(format!(
+                "[warn] there is no index.html in \"{}\", which --spa needs",
+                directory.display()
+            ));
+        }
         if user::effective_uid() != 0 {
-            return Vec::new();
+            return warnings;
         }
         let user = self.site.own_user().unwrap_or("nobody");
-        let mut warnings =
-            vec![format!("[warn] started as root: files are read as user \"{user}\"")];
+        warnings.push(format!("[warn] started as root: files are read as user \"{user}\""));
         let others_may = |path: &Path, bits: u32| {
             std::fs::metadata(path).map_or(true, |metadata| metadata.mode() & bits == bits)
         };

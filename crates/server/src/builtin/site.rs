@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use nowait_sys::user;
 
+use super::account::Account;
 use super::domain::{self, Domain};
 use super::reachable::Urls;
 use super::request_lines::RequestLines;
@@ -54,11 +55,13 @@ pub struct Site {
     pub hosts: Vec<String>,
     /// A public site with a certificate.
     pub domain: Option<Domain>,
+    /// Those who may come in; if there are none, everybody.
+    pub accounts: Vec<Account>,
 }
 
 impl Default for Site {
     fn default() -> Site {
-        Site { addresses: loopback(PORT), hosts: Vec::new(), domain: None }
+        Site { addresses: loopback(PORT), hosts: Vec::new(), domain: None, accounts: Vec::new() }
     }
 }
 
@@ -143,6 +146,10 @@ impl Site {
             self.hosts.iter().for_each(|host| text.push_str(&format!(" {host}")));
             text.push_str(";\n");
         }
+        if !self.accounts.is_empty() {
+            text.push_str("        auth_basic nowait;\n");
+            self.accounts.iter().for_each(|account| text.push_str(&account.directive()));
+        }
         text
     }
 
@@ -167,12 +174,30 @@ impl Site {
         )
     }
 
-    /// The addresses of the site, for a terminal.
+    /// The addresses of the site and passwords that were generated, for a terminal.
     pub fn greeting(&self) -> String {
-        if let Some(domain) = &self.domain {
-            return domain.greeting(&self.addresses);
+        let mut text = match &self.domain {
+            Some(domain) => domain.greeting(&self.addresses),
+            None => Urls::of(&self.addresses).text(RequestLines::of_output()),
+        };
+        for Account { name, generated, .. } in &self.accounts {
+            if let Some(password) = generated {
+                text.push_str(&format!("\nUser \"{name}\", password \"{password}\""));
+            }
         }
-        Urls::of(&self.addresses).text(RequestLines::of_output())
+        text
+    }
+
+    /// Warnings for a terminal.
+    pub fn warnings(&self) -> Vec<String> {
+        let is_local = self.addresses.iter().all(|address| address.ip().is_loopback());
+        if self.accounts.is_empty() || is_local || self.domain.is_some() {
+            return Vec::new();
+        }
+        vec![
+            "[warn] without --domain, passwords and files are not encrypted on their way through the network"
+                .to_owned(),
+        ]
     }
 
     /// The user of root's server process, if it is not `nobody`: private keys need one of their own.
@@ -211,7 +236,7 @@ mod tests {
         let checks = |addresses: &[&str], hosts: &[&str]| {
             let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
             let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
-            let text = Site { addresses, hosts, domain: None }.http_directives();
+            let text = Site { addresses, hosts, ..Site::default() }.http_directives();
             text.contains("return 421")
         };
         assert!(checks(&["127.0.0.1:80", "[::1]:80", "127.3.2.1:80"], &[]));

@@ -19,8 +19,11 @@ impl Drop for Serving {
 
 /// Starts the program in `dir` and waits until it says where it serves.
 fn serve(dir: &TempDir, arguments: &[&str]) -> Serving {
-    let mut child = binary()
-        .command()
+    serve_by(binary().command(), dir, arguments)
+}
+
+fn serve_by(mut command: Command, dir: &TempDir, arguments: &[&str]) -> Serving {
+    let mut child = command
         .args(arguments)
         .current_dir(dir.path())
         .env("XDG_RUNTIME_DIR", dir.path())
@@ -359,4 +362,69 @@ fn files_have_types_and_texts_a_charset() {
         assert_eq!(coding, is_text.then_some("gzip"), "{name}");
     }
     assert_eq!(get("small.txt").header("Content-Encoding"), None);
+}
+
+#[test]
+fn passwords_are_given_generated_or_from_the_environment() {
+    let dir = TempDir::new("auth");
+    dir.write("x", "hello");
+    let port = nowait_testkit::ports::free_port();
+    let port_text = port.to_string();
+    let status = |credentials: &str| {
+        use base64::Engine;
+        let encoded = base64::engine::general_purpose::STANDARD.encode(credentials);
+        let mut client = nowait_testkit::Client::to_port(port);
+        client.send(format!(
+            "GET /x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {encoded}\r\n\r\n"
+        ));
+        client.response().status
+    };
+    let arguments = ["serve", "-p", &port_text, "--auth", "anna:se:cret", "--auth", "bob"];
+    let serving = serve(&dir, &arguments);
+    assert_eq!(nowait_testkit::Client::to_port(port).get("/x").status, 401);
+    assert_eq!(nowait_testkit::Client::to_port(port).get("/").status, 401);
+    assert_eq!(
+        ["anna:se:cret", "anna:se", "bob:", "bob:se:cret"].map(status),
+        [200, 401, 401, 401]
+    );
+    let (_, rest) = serving.greeting.split_once("User \"bob\", password \"").unwrap();
+    let (password, _) = rest.split_once('"').unwrap();
+    assert_eq!(status(&format!("bob:{password}")), 200);
+    assert!(!serving.greeting.contains("se:cret"));
+    drop(serving);
+    let mut command = binary().command();
+    command.env("NOWAIT_PASSWORD", "from outside");
+    let serving = serve_by(command, &dir, &["serve", "-p", &port_text, "--auth", "bob"]);
+    assert_eq!(["bob:from outside", "bob:other"].map(status), [200, 401]);
+    assert!(!serving.greeting.contains("password"), "{}", serving.greeting);
+}
+
+/// Routes of an application in the browser are its page; files are files.
+#[test]
+fn a_single_page_answers_for_what_does_not_exist() {
+    let dir = TempDir::new("spa");
+    dir.write("index.html", "page");
+    dir.write("app.js", "script");
+    dir.write("docs/index.html", "docs");
+    dir.write("empty/file", "file");
+    dir.write(".env", "secret");
+    let port = nowait_testkit::ports::free_port();
+    let _serving = serve(&dir, &["serve", "-p", &port.to_string(), "--spa"]);
+    for (path, expected) in [
+        ("/", "page"),
+        ("/users/7", "page"),
+        ("/users/7/", "page"),
+        ("/empty/", "page"),
+        ("/docs/", "docs"),
+        ("/app.js", "script"),
+        ("/empty/file", "file"),
+    ] {
+        let response = nowait_testkit::Client::to_port(port).get(path);
+        assert_eq!((response.status, response.text().as_str()), (200, expected), "{path}");
+        assert_eq!(response.header("Cache-Control"), Some("no-cache"), "{path}");
+        let is_page = expected == "page";
+        let is_html = response.header("Content-Type") == Some("text/html; charset=utf-8");
+        assert!(!is_page || is_html, "{path}");
+    }
+    assert_eq!(nowait_testkit::Client::to_port(port).get("/.env").status, 404);
 }

@@ -36,6 +36,8 @@ pub struct Logs {
     access: Box<[OpenAccessLogs]>,
     /// `None`: the main one.
     error: Box<[Option<ErrorLog>]>,
+    /// The block whose log takes lines without context; `None`: the main one.
+    tasks: Option<usize>,
     /// Some log or client takes lines at level debug.
     debugs: bool,
 }
@@ -72,7 +74,20 @@ impl Logs {
         }
         let debugs = !debug.is_empty()
             || error.iter().flatten().chain([&main]).any(|log| log.enabled(Level::Debug));
-        Self { writer, main, debug, access: access.into(), error: error.into(), debugs }
+        Self {
+            writer,
+            main,
+            debug,
+            access: access.into(),
+            error: error.into(),
+            tasks: None,
+            debugs,
+        }
+    }
+
+    /// Writes lines without context to the log of this block.
+    pub fn with_tasks(self, block: usize) -> Self {
+        Self { tasks: Some(block), ..self }
     }
 
     /// The threads that write the logs, for the next generation.
@@ -102,7 +117,8 @@ impl Logs {
 
     /// Writes a line without context.
     pub fn error(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.main.log(level, LineContext::default(), message);
+        let log = self.tasks.map_or(&self.main, |block| self.of(block));
+        log.log(level, LineContext::default(), message);
     }
 
     /// Whether a line of this level would be written. `details` do not matter.
@@ -154,7 +170,7 @@ impl Logs {
 /// Reports failures of logs to the main error log.
 impl LogReport for Logs {
     fn report(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.error(level, message);
+        self.main.log(level, LineContext::default(), message);
     }
 }
 

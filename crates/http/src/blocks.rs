@@ -15,7 +15,7 @@ use nowait_variables::Vocabulary;
 
 use crate::conf;
 use crate::conf::limit_except::{LimitExcept, LimitExceptLayer};
-use crate::conf::log::{LogConf, access_logs};
+use crate::conf::log::{LogConf, TaskLogs, access_logs};
 use crate::conf::uri_scope::{PatternLayer, ServerNames};
 use crate::conf::{HttpConf, Location, LocationId, Regex, Server, ServerId};
 use crate::conf::{body, client, files, http2, mime, pages};
@@ -321,6 +321,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpC
         servers: made.into(),
         locations: locations.into(),
         listens: listens.into(),
+        task_logs: TaskLogs::new(LogConf::resolve(cx, &[&http]).error_log.clone()),
         variables,
         wants_realpath,
         wants_offers,

@@ -10,17 +10,25 @@ use nowait_message::Known;
 
 use crate::address;
 use crate::conf::HttpConf;
+use crate::conf::log::TaskLogs;
 use crate::log::error::{Details, RequestDetails};
 use crate::log::{Level, Logged};
 use crate::request::Request;
 use crate::response::BodyError;
 use crate::upstream_state::{Notice, UpstreamState};
 
-/// The logs of all locations.
+/// The logs of all locations, and then, at [`task_block`], those of tasks.
 pub fn blocks(conf: &HttpConf) -> impl Iterator<Item = BlockLogs<'_>> {
-    conf.locations()
-        .iter()
+    let TaskLogs { access, error } = &conf.task_logs;
+    let locations = conf.locations().iter();
+    locations
         .map(|location| BlockLogs { access: &location.access_logs, error: &location.log.error_log })
+        .chain([BlockLogs { access, error }])
+}
+
+/// The number of the block of tasks.
+pub fn task_block(conf: &HttpConf) -> usize {
+    conf.locations().len()
 }
 
 impl Request {

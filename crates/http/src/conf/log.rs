@@ -32,7 +32,7 @@ nowait_conf::directives! {
     /// Writes messages about requests to a file, to standard error (`stderr`) or to a syslog server
     /// (`syslog:`), from this level on (`error`): `debug`, `info`, `notice`, `warn`, `error`,
     /// `crit`, `alert` or `emerg`. Several may be given. Without any, the log of the main context
-    /// is used.
+    /// is used. That of the `http` block also gets messages about certificates and health checks.
     error_log: Vec<ErrorLogTo>, in HTTP | SERVER | LOCATION, args "file [level]";
 }
 
@@ -48,6 +48,23 @@ nowait_conf::rows! {
     /// and `ecs` (the same by the names of the Elastic Common Schema).
     "log_format" => log_format::<HttpVariables>, in HTTP, take at_least(2),
     default "combined \"...\"", args "name [escape=default | json | none] string ...";
+}
+
+/// The logs of tasks beside requests, such as those of certificates and health checks: `error_log` of the `http`
+/// block. nginx differs: it uses the log of the main context.
+#[derive(Default)]
+pub struct TaskLogs {
+    /// They serve no requests.
+    pub access: AccessLogs,
+    /// Empty: the main one.
+    pub error: Vec<ErrorLogTo>,
+}
+
+impl TaskLogs {
+    /// With the `error_log` of the `http` block; none: the main one is used.
+    pub fn new(error: Vec<ErrorLogTo>) -> Self {
+        Self { access: AccessLogs::default(), error }
+    }
 }
 
 /// The access logs of a location; the default one if no block has any.

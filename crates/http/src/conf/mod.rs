@@ -47,6 +47,8 @@ pub struct HttpConf {
     pub(crate) servers: Box<[Server]>,
     pub(crate) locations: Box<[Location]>,
     pub(crate) listens: Box<[Listen]>,
+    /// The logs of tasks beside requests.
+    pub(crate) task_logs: log::TaskLogs,
     /// The variables in use.
     pub variables: Resolved,
     /// Whether `$realpath_root` is used.

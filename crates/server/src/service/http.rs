@@ -63,7 +63,8 @@ pub(super) fn activate(
     let mut opened = |path: &Path| files.remove(path);
     let debug = settings.debug_connections.clone();
     let logs =
-        Logs::open(http_logs::blocks(&plan), writer.clone(), main.clone(), debug, &mut opened);
+        Logs::open(http_logs::blocks(&plan), writer.clone(), main.clone(), debug, &mut opened)
+            .with_tasks(http_logs::task_block(&plan));
     let stores = previous.map_or(&[][..], |previous| &previous.caches);
     let caches = nowait_backend::cache::zone::open(&plan, stores);
     let pool = &pools[nowait_http::generation::DEFAULT_POOL];

@@ -54,6 +54,41 @@ fn a_server_that_fails_its_check_gets_no_requests() {
     });
 }
 
+/// A connection is enough, and nothing is sent on it.
+#[test]
+fn a_check_may_only_connect() {
+    if asks_nginx() {
+        return;
+    }
+    let (sent, connections) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (counted, all) = (sent.clone(), connections.clone());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            all.fetch_add(1, SeqCst);
+            let count = std::io::Read::read_to_end(&mut stream, &mut Vec::new()).unwrap_or(1);
+            counted.fetch_add(count, SeqCst);
+        }
+    });
+    let site = site(&format!(
+        "upstream u {{ zone u 64k; server 127.0.0.1:{port}; }}\n\
+         server {{ listen 127.0.0.1:%%PORT%%; location /status/ {{ status_api; }}\n\
+         location / {{ proxy_pass http://u; health_check interval=10ms type=tcp mandatory; }} }}"
+    ));
+    each(&site, |server| {
+        let before = connections.load(SeqCst);
+        wait::until("checks", wait::PATIENCE, || {
+            (connections.load(SeqCst) > before + 3).then_some(())
+        });
+        let part = "/status/upstreams/u/peers/0/health_checks/last_passed";
+        wait::until("a passed check", wait::PATIENCE, || {
+            (ask(server, part, &[]).text() == "true\n").then_some(())
+        });
+    });
+    assert_eq!(sent.load(SeqCst), 0);
+}
+
 #[test]
 fn every_test_of_a_match_has_to_pass() {
     for (tests, healthy) in [
@@ -266,6 +301,9 @@ fn what_is_wrong_with_checks_is_said() {
         ("uri=x", "invalid parameter \"uri=x\""),
         ("what", "invalid parameter \"what\""),
         ("match=none", "unknown match \"none\""),
+        ("type=x", "unsupported type in \"type=x\""),
+        ("type=tcp uri=/", "\"uri=/\" is incompatible with \"type=tcp\""),
+        ("keepalive_time=1s type=tcp", "\"keepalive_time=1s\" is incompatible"),
         ("persistent", "\"persistent\" requires \"mandatory\""),
         ("; health_check", "\"health_check\" directive is duplicate"),
     ] {

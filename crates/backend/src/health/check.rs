@@ -152,13 +152,16 @@ impl Checker {
             (address, _) => address.clone(),
         };
         let check = &self.check;
+        let fault = |fault| Failure::new(Kind::Fault(fault), Action::ReadingHead);
+        if check.only_connects {
+            return Prober::connect(&self.request, &address).await.map_err(fault);
+        }
         let keepalive = check.keepalive_time.unwrap_or_default();
         let (method, uri) = match check.grpc {
             Some(_) => ("POST", Bytes::from_static(grpc::PATH)),
             None => ("GET", check.uri.clone()),
         };
         let probe = self.prober.probe(&mut self.request, &address, (method, uri), keepalive);
-        let fault = |fault| Failure::new(Kind::Fault(fault), Action::ReadingHead);
         let mut probed = probe.await.map_err(fault)?;
         let tests = &check.tests;
         let lacks = |lacks| Failure::new(Kind::Lacks(lacks), Action::ReadingHead);

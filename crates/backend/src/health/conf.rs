@@ -42,13 +42,15 @@ nowait_conf::rows! {
     /// * `keepalive_time=time`: how long a connection is used for probes; by default each probe
     ///   opens its own.
     ///
+    /// * `type=tcp`: opens a connection, and closes it without a request; with a TLS handshake, if the
+    ///   servers use TLS. Not together with `uri`, `match` or `keepalive_time`.
     /// * `type=grpc`: calls `grpc.health.v1.Health/Check`, and the server must answer that it serves;
     ///   for locations with `grpc_pass`, and not together with `uri` or `match`. The parameters
     ///   after it: `grpc_service=name` asks for one service; with `grpc_status=number` the call may
     ///   also fail with this status, such as 12 of servers without health checks.
     ///
     /// nginx differs: the group needs a `zone`.
-    "health_check" => health_check, in LOCATION, take any(), inheritance Own, args "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [port=number] [match=name] [mandatory [persistent]] [keepalive_time=time] [type=http | type=grpc [grpc_service=name] [grpc_status=number]]";
+    "health_check" => health_check, in LOCATION, take any(), inheritance Own, args "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [port=number] [match=name] [mandatory [persistent]] [keepalive_time=time] [type=http | type=tcp | type=grpc [grpc_service=name] [grpc_status=number]]";
     /// Conditions for responses to health checks; all of them must hold:
     ///
     /// * `status 200 300-399;`, `status ! 500-599;`: the status is, or is not, one of these.
@@ -91,6 +93,8 @@ pub struct Check {
     pub persistent: bool,
     /// The time that a connection is used for checks.
     pub keepalive_time: Option<Duration>,
+    /// `type=tcp`
+    pub only_connects: bool,
     /// `type=grpc`
     pub grpc: Option<GrpcCheck>,
     /// Name of the `match` block, for logs.
@@ -203,6 +207,7 @@ fn health_check(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         mandatory: false,
         persistent: false,
         keepalive_time: None,
+        only_connects: false,
         grpc: None,
         match_name: Bytes::new(),
         tests: Arc::default(),
@@ -217,6 +222,11 @@ fn health_check(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let is_http = |word: &&Word| [&b"uri="[..], b"match="].iter().any(|s| word.text.starts_with(s));
     if let (Some(_), Some(word)) = (&check.grpc, node.args.iter().find(is_http)) {
         return Err(word.error(format!("\"{word}\" is incompatible with \"type=grpc\"")));
+    }
+    let is_about_responses =
+        |word: &&Word| is_http(word) || word.text.starts_with(b"keepalive_time=");
+    if let (true, Some(word)) = (check.only_connects, node.args.iter().find(is_about_responses)) {
+        return Err(word.error(format!("\"{word}\" is incompatible with \"type=tcp\"")));
     }
     let given = Given { check, named, at: node.span };
     cx.layer::<HealthLayer>().0 = Some(given);
@@ -268,12 +278,14 @@ fn parameter(
         (b"keepalive_time", Some(value)) => {
             check.keepalive_time = Some(time(value)?).filter(|time| !time.is_zero());
         }
-        (b"type", Some(b"http")) => check.grpc = None,
-        (b"type", Some(b"grpc")) => check.grpc = Some(GrpcCheck::default()),
+        (b"type", Some(kind @ (b"http" | b"tcp" | b"grpc"))) => {
+            check.only_connects = kind == b"tcp";
+            check.grpc = (kind == b"grpc").then(GrpcCheck::default);
+        }
         (b"type", Some(_)) => {
             return Err(word
                 .error(format!("unsupported type in \"{word}\""))
-                .expected("type=http or type=grpc"));
+                .expected("type=http, type=tcp or type=grpc"));
         }
         (b"grpc_service" | b"grpc_status", Some(value)) => {
             let Some(grpc) = &mut check.grpc else {

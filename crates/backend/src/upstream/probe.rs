@@ -107,28 +107,7 @@ impl Prober {
                 result => return result,
             }
         }
-        let bind = probing.bind(request);
-        let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
-        let tls = probing.tls(request);
-        let how = ConnectParams {
-            tunnels: false,
-            bind: bind.as_ref(),
-            tls: tls.as_deref(),
-            settings: probing.settings(),
-            reuse: Reuse::Any,
-            state: &UpstreamState::default(),
-        };
-        let opened = connect::open(request, address, &how).await;
-        let connection = opened.map_err(|error| match error {
-            ConnectionError::Failed(error) | ConnectionError::Ours(error) => {
-                ProbeFault::Connect(error)
-            }
-            ConnectionError::Tls(failure) => ProbeFault::Tls(failure),
-            ConnectionError::NoHttp2 | ConnectionError::NoTunnels | ConnectionError::Overflow => {
-                let text = "upstream did not select \"h2\" by ALPN";
-                ProbeFault::Protocol(Fault::Malformed(text.into()))
-            }
-        })?;
+        let connection = open(request, &**probing, address).await?;
         let link = match probing.settings().shares_connections {
             true => Link::of_probe_alone(&connection, probing.settings()),
             false => Link::of_probe(connection, false),
@@ -136,10 +115,49 @@ impl Prober {
         exchange(request, &**probing, link, &order).await
     }
 
+    /// Opens a connection to the server, with its TLS session if it has one, and closes it.
+    ///
+    /// # Errors
+    /// [`ProbeFault`]
+    pub async fn connect(request: &Request, address: &Address) -> Result<(), ProbeFault> {
+        let current = request.current().clone();
+        let location = current.conf.location(request.location_id());
+        let probing = location.settings.get(&PROBING).ok_or(ProbeFault::Ours(500))?;
+        open(request, &**probing, address).await.map(drop)
+    }
+
     /// Keeps the connection for the next probe, if the response is complete and allows that.
     pub fn keep(&mut self, probed: Probed) {
         self.kept = probed.slot.take();
     }
+}
+
+/// Opens a connection.
+async fn open(
+    request: &Request,
+    probing: &dyn Probing,
+    address: &Address,
+) -> Result<Box<IdleConnection>, ProbeFault> {
+    let bind = probing.bind(request);
+    let bind = bind.map(|(address, transparent)| (Address::Inet(address), transparent));
+    let tls = probing.tls(request);
+    let how = ConnectParams {
+        tunnels: false,
+        bind: bind.as_ref(),
+        tls: tls.as_deref(),
+        settings: probing.settings(),
+        reuse: Reuse::Any,
+        state: &UpstreamState::default(),
+    };
+    let opened = connect::open(request, address, &how).await;
+    opened.map_err(|error| match error {
+        ConnectionError::Failed(error) | ConnectionError::Ours(error) => ProbeFault::Connect(error),
+        ConnectionError::Tls(failure) => ProbeFault::Tls(failure),
+        ConnectionError::NoHttp2 | ConnectionError::NoTunnels | ConnectionError::Overflow => {
+            let text = "upstream did not select \"h2\" by ALPN";
+            ProbeFault::Protocol(Fault::Malformed(text.into()))
+        }
+    })
 }
 
 /// Sends a request and receives the head of its response.

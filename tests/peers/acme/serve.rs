@@ -97,6 +97,16 @@ fn names_that_lead_elsewhere_are_reported() {
         assert_eq!(output(&dir).contains(warning), is_first, "{}", output(&dir));
         // It is used before it is stored, and a server that is killed in between has to order another.
         wait::until("a stored certificate", wait::PATIENCE, || issuer.has_stored("kept"));
+        // The terminal says what becomes of the certificate.
+        let lines = match is_first {
+            true => &[
+                "ordering a certificate for localhost,",
+                "localhost is being validated,",
+                "new certificate for localhost, valid for",
+            ][..],
+            false => &["certificate for localhost valid until"],
+        };
+        lines.iter().for_each(|line| wait_for(&dir, line));
     }
     if TcpListener::bind("127.0.0.1:80").is_err() {
         skip::skip("port-80", "port 80 is in use, or needs rights");

@@ -32,6 +32,11 @@ const BUNDLES: &[&str] = &[
     "/etc/ssl/cert.pem",
 ];
 
+/// The file with the certificates of authorities that the system trusts, if it has one.
+pub fn bundle() -> Option<&'static str> {
+    BUNDLES.iter().copied().find(|path| std::path::Path::new(path).exists())
+}
+
 /// A client of HTTPS servers.
 #[derive(Clone, Debug)]
 pub struct Https(TlsClient);

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nowait_acme::{IssueError, RenewalAction, Schedule};
+use nowait_acme::{Identifier, IssueError, RenewalAction, Schedule};
 use nowait_front::tls::validation;
 use nowait_http::generation::Current;
 use nowait_http::log::Level;
 use nowait_http::services::Services;
+use nowait_message::http_date::Civil;
 use nowait_runtime::task::select;
 use nowait_runtime::{JoinHandle, clock, now, sleep, spawn, worker};
 use zeroize::Zeroizing;
@@ -66,6 +67,13 @@ pub fn wall() -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(clock().unix_ms())
 }
 
+/// The day of a time, in UTC.
+fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let day = Civil::from_unix(i64::try_from(seconds).unwrap_or(i64::MAX));
+    format!("{:04}-{:02}-{:02}", day.year, day.month, day.day)
+}
+
 fn random() -> u16 {
     let bytes = nowait_http::random::bytes();
     u16::from_le_bytes([bytes[0], bytes[1]])
@@ -110,6 +118,10 @@ impl IssuerTask {
             shared.set_schedule(&certificate.file, schedule);
             if let Err(why) = self.load(certificate).await {
                 self.log(Level::Error, format_args!("{why}"));
+            }
+            if let Some(pair) = shared.pair(&certificate.file) {
+                let (name, until) = (certificate.name(), date(pair.validity.until));
+                self.log(Level::Notice, format_args!("certificate for {name} valid until {until}"));
             }
         }
         loop {
@@ -243,6 +255,11 @@ impl IssuerTask {
         if pair.as_ref().is_some_and(|pair| schedule.due(pair.validity) > wall()) {
             return Ok(());
         }
+        let names: Vec<String> = certificate.identifiers.iter().map(Identifier::value).collect();
+        let names = names.join(", ");
+        let order =
+            if pair.is_none() { "ordering a certificate" } else { "renewing the certificate" };
+        self.log(Level::Notice, format_args!("{order} for {names}"));
         let is_http = ordering.issuer.challenge == ChallengeKind::Http;
         if pair.is_none() && is_http && ordering.issuer.checks_names {
             name_check::check(ordering, certificate).await;
@@ -255,7 +272,13 @@ impl IssuerTask {
         let days = until.duration_since(wall()).unwrap_or_default().as_secs() / 86400;
         let name = certificate.name();
         shared.put(file, pair);
-        self.log(Level::Notice, format_args!("new certificate for {name}, valid for {days} days"));
+        self.log(
+            Level::Notice,
+            format_args!(
+                "new certificate for {name}, valid for {days} days, until {}",
+                date(until)
+            ),
+        );
         match ordering.state.write(file, &text).await {
             Ok(()) => shared.stored(file),
             Err(why) => self.not_stored(file, &why),

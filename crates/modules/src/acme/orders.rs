@@ -254,6 +254,9 @@ impl OrderContext<'_> {
         challenge: Challenge,
         published: &mut PublishedChallenges<'_>,
     ) -> Result<(), String> {
+        let (name, issuer) = (challenge.identifier.value(), &self.issuer.name);
+        let text = format_args!("{name} is being validated, issuer \"{issuer}\"");
+        self.current().logs.error(Level::Notice, text);
         match self.issuer.challenge {
             ChallengeKind::Http => {
                 self.answer(&challenge.token, challenge.authorization, published).await;

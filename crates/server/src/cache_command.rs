@@ -16,7 +16,7 @@ use crate::wire::PurgeOrder;
 /// The message for the operator.
 pub fn purge(order: PurgeOrder, options: &CommandLine) -> Result<String, String> {
     let place = ConfigPath::find(options)?;
-    if place.serve.is_some() {
+    if place.builtin.is_some() {
         return Err(place.no_configuration());
     }
     let settings = config::settings(&place).map_err(|refused| refused.rendered)?;

@@ -17,7 +17,7 @@ pub const SIGNALS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
 const HARMLESS: [&str; 2] = ["reopen", "reload"];
 
 /// Words that other servers and habits suggest, with what does the same here.
-const HABITS: [(&[&str], &str); 6] = [
+const HABITS: [(&[&str], &str); 7] = [
     (&["test", "check", "configtest", "validate"], "\"nowait -t\" tests the configuration"),
     (&["version"], "\"nowait -v\" shows the version"),
     (
@@ -33,6 +33,7 @@ const HABITS: [(&[&str], &str); 6] = [
         "\"nowait check-health\" asks whether a server answers; the directives \"status_api\" and \"stub_status\" \
          publish its numbers",
     ),
+    (&["reverse-proxy"], "\"nowait proxy URL\" passes requests to a server"),
     (&["file-server", "http"], "\"nowait serve\" serves a directory"),
 ];
 
@@ -55,6 +56,9 @@ pub fn hint(mut arguments: impl Iterator<Item = OsString>, message: &str) -> Opt
     }
     if is_directory(&first) {
         return Some(format!("\"nowait serve {word}\" serves this directory"));
+    }
+    if word.starts_with("http://") || word.starts_with("https://") {
+        return Some(format!("\"nowait proxy {word}\" passes requests to this server"));
     }
     let names = commands::names();
     Some(match nearest(word, names.iter().map(String::as_str).chain(HARMLESS)) {

@@ -10,8 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use clap::builder::OsStringValueParser;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, ValueHint};
 
-use crate::builtin::Serve;
-use crate::builtin::arguments;
+use crate::builtin::{Builtin, arguments};
 use crate::cli::CommandLine;
 use crate::command_hints::SIGNALS;
 use crate::generate::GeneratedText;
@@ -22,8 +21,8 @@ use crate::wire::{PurgeKind, PurgeOrder};
 /// A parsed subcommand.
 #[derive(Debug)]
 pub enum Subcommand {
-    /// `serve`
-    Serve(Serve),
+    /// `serve`, `proxy`
+    Start(Builtin),
     /// `reference`: a page, a directive or a variable.
     Reference(String),
     /// `cache purge`: the objects to purge, and the server.
@@ -89,6 +88,7 @@ fn command() -> Command {
         .bin_name("nowait")
         .subcommand_required(true)
         .subcommand(arguments::serve())
+        .subcommand(arguments::proxy())
         .subcommand(
             Command::new("reference")
                 .about("Print the reference: a page, a directive or a variable")
@@ -216,7 +216,12 @@ fn purge() -> Command {
 
 fn asked(matches: &ArgMatches) -> Result<Subcommand, clap::Error> {
     match matches.subcommand() {
-        Some(("serve", matches)) => arguments::serve_of(matches).map(Subcommand::Serve),
+        Some(("serve", matches)) => {
+            arguments::serve_of(matches).map(|serve| Subcommand::Start(Builtin::Serve(serve)))
+        }
+        Some(("proxy", matches)) => {
+            arguments::proxy_of(matches).map(|proxy| Subcommand::Start(Builtin::Proxy(proxy)))
+        }
         Some(("reference", matches)) => Ok(Subcommand::Reference(text(matches, "name"))),
         Some(("check-health", matches)) => Ok(Subcommand::CheckHealth(
             matches.get_one::<HealthCommand>("url").cloned().unwrap_or_default(),

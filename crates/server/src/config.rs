@@ -78,13 +78,13 @@ pub fn registry() -> Registry {
 /// # Errors
 /// All problems found.
 pub fn load(place: &ConfigPath) -> Result<Loaded, ConfigError> {
-    if let Some(serve) = &place.serve {
-        let text = serve.configuration(place.globals.as_deref());
+    if let Some(builtin) = &place.builtin {
+        let text = builtin.configuration(place.globals.as_deref());
         let files = BuiltinFile { path: place.conf_file.clone(), text };
         let mut loaded = interpret(&files, place)?;
         // It stores only certificates: no request bodies and no pid file, least of all in the served
         // directory.
-        let state = serve.site.domain.as_ref().map(|domain| &domain.state);
+        let state = builtin.site().domain.as_ref().map(|domain| &domain.state);
         loaded.needs.directories.retain(|directory| Some(directory) == state);
         loaded.settings.pid.clear();
         return Ok(loaded);
@@ -97,7 +97,7 @@ pub fn load(place: &ConfigPath) -> Result<Loaded, ConfigError> {
 /// # Errors
 /// All problems found.
 pub fn load_again(place: &ConfigPath, files: &dyn Files) -> Result<Loaded, ConfigError> {
-    match place.serve {
+    match place.builtin {
         Some(_) => load(place),
         None => interpret(files, place),
     }

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nowait_sys::user;
 
-use crate::builtin::Serve;
-use crate::builtin::domain::Domain;
+use crate::builtin::{Builtin, Serve};
 use crate::cli::CommandLine;
 use crate::features::{CONF_FILE, PID_FILE, PREFIX};
 use crate::log::OsErrorText;
@@ -29,8 +28,8 @@ pub struct ConfigPath {
     pub error_log_is_stderr: bool,
     /// `-g`.
     pub globals: Option<String>,
-    /// There is no file: serve this directory.
-    pub serve: Option<Serve>,
+    /// There is no file: start this site.
+    pub builtin: Option<Builtin>,
     /// The pid file without `pid`.
     pub pid_default: PathBuf,
 }
@@ -92,51 +91,47 @@ impl ConfigPath {
             error_log,
             error_log_is_stderr,
             globals,
-            serve: is_builtin.then(Serve::default),
+            builtin: is_builtin.then(|| Builtin::Serve(Serve::default())),
             pid_default,
         })
     }
 }
 
 impl ConfigPath {
-    /// The place of `nowait serve`: no file at all, and the directory is the prefix.
+    /// The place of `nowait serve` and `nowait proxy`: no file at all. The prefix is the served directory.
     ///
     /// # Errors
     /// The message to print: there is no such directory.
-    pub fn serve(serve: Serve) -> Result<ConfigPath, String> {
-        let directory = std::fs::canonicalize(&serve.directory)
-            // Fails if the path is not a readable directory. Root may read everything: `Serve::warnings` is
-            // about the user of its server process.
-            .and_then(|path| std::fs::read_dir(&path).map(|_| path))
-            .map_err(|error| {
-                let shown = serve.directory.display();
-                let hint = match serve.directory.to_str().is_some_and(|s| s.parse::<u16>().is_ok())
-                {
-                    true => format!("\"--port {shown}\" sets the port"),
-                    false => "name a directory that you may read".to_owned(),
-                };
-                format!("[emerg] cannot serve \"{shown}\": {error}; {hint}")
-            })?;
+    pub fn builtin(builtin: Builtin) -> Result<ConfigPath, String> {
+        let prefix = match &builtin {
+            Builtin::Serve(serve) => served(serve)?,
+            // Nothing is looked for there.
+            Builtin::Proxy(_) => "/".into(),
+        };
         Ok(ConfigPath {
             conf_file: Path::new(PREFIX).join(CONF_FILE),
             pid_default: PathBuf::new(),
-            prefix: with_slash(directory.into_os_string()),
+            prefix,
             error_log: None,
             error_log_is_stderr: false,
             globals: None,
-            serve: Some(serve),
+            builtin: Some(builtin),
         })
     }
 
-    /// Creates the place for the certificates of `nowait serve --domain`. `owner`: the user of the
+    /// Creates the place for the certificates of `--domain`. `owner`: the user of the
     /// server process, if it is not that of the master.
     ///
     /// # Errors
     /// The message to print: the place can't be created, or is unsuitable.
     pub fn make_state(&self, owner: Option<u32>) -> Result<(), String> {
-        let Some(serve) = &self.serve else { return Ok(()) };
-        let make = |domain: &Domain| domain.make_place(&self.prefix, serve.hidden, owner);
-        serve.site.domain.as_ref().map_or(Ok(()), make)
+        let Some(builtin) = &self.builtin else { return Ok(()) };
+        let Some(domain) = &builtin.site().domain else { return Ok(()) };
+        let served = match builtin {
+            Builtin::Serve(serve) => Some((&*self.prefix, serve.hidden)),
+            Builtin::Proxy(_) => None,
+        };
+        domain.make_place(served, owner)
     }
 
     /// The error if no configuration was found.
@@ -147,6 +142,23 @@ impl ConfigPath {
             self.conf_file.display()
         )
     }
+}
+
+/// The full path of a directory to serve.
+fn served(serve: &Serve) -> Result<PathBuf, String> {
+    let directory = std::fs::canonicalize(&serve.directory)
+        // Fails if the path is not a readable directory. Root may read everything: `Serve::warnings` is
+        // about the user of its server process.
+        .and_then(|path| std::fs::read_dir(&path).map(|_| path))
+        .map_err(|error| {
+            let shown = serve.directory.display();
+            let hint = match serve.directory.to_str().is_some_and(|s| s.parse::<u16>().is_ok()) {
+                true => format!("\"--port {shown}\" sets the port"),
+                false => "name a directory that you may read".to_owned(),
+            };
+            format!("[emerg] cannot serve \"{shown}\": {error}; {hint}")
+        })?;
+    Ok(with_slash(directory.into_os_string()))
 }
 
 /// `nowait.pid` under `-p`; else the system's place for root, the user's own place for others.
@@ -203,7 +215,7 @@ mod tests {
         assert_eq!(place.conf_file.as_os_str(), "/tmp/x/nginx.conf");
         assert_eq!(place.error_log.unwrap().as_os_str(), "/tmp/x/error.log");
         assert_eq!(place.pid_default.as_os_str(), "/tmp/x/nowait.pid");
-        assert!(place.serve.is_none());
+        assert!(place.builtin.is_none());
     }
 
     #[test]
@@ -215,7 +227,8 @@ mod tests {
         let closed = dir.path().join("closed");
         std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o100)).unwrap();
         let place = |name: &str| {
-            ConfigPath::serve(Serve { directory: dir.path().join(name), ..Serve::default() })
+            let directory = dir.path().join(name);
+            ConfigPath::builtin(Builtin::Serve(Serve { directory, ..Serve::default() }))
         };
         assert!(place(".").is_ok());
         for (name, expected) in [

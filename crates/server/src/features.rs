@@ -168,11 +168,12 @@ fn left_out() -> String {
 
 /// Names of commands in [`usage`].
 const USAGE_NAMES: &str =
-    "serve | migrate | explain | reference | cache purge | fmt | lint | generate";
+    "serve | proxy | migrate | explain | reference | cache purge | fmt | lint | generate";
 
 /// Commands in [`usage`], each on a line that begins with its name.
 const USAGE_COMMANDS: &str = "  \
   serve [DIR]    : serve a directory without a configuration; --domain: by HTTPS
+  proxy URL      : pass requests to a server; --domain: by HTTPS
   migrate [PATH] : report what of an nginx configuration runs, and write an adapted copy
   explain URL    : show what a request would meet: server, location, rewrites, handler
   reference NAME : print the reference of a directive or variable, or a whole page

@@ -148,7 +148,7 @@ impl Lint {
             return Ok(file.clone());
         }
         let place = ConfigPath::find(&self.options)?;
-        match place.serve {
+        match place.builtin {
             Some(_) => Err(place.no_configuration()),
             None => Ok(place.conf_file),
         }

@@ -116,7 +116,7 @@ fn run(inherited: InheritedFds) -> Result<u8, String> {
         }
     }
     let place = ConfigPath::find(&options)?;
-    if place.serve.is_some() && (options.test || options.command.is_some()) {
+    if place.builtin.is_some() && (options.test || options.command.is_some()) {
         complain(&place.no_configuration());
         return Ok(1);
     }
@@ -160,8 +160,8 @@ fn command(asked: Subcommand, inherited: InheritedFds) -> Result<u8, String> {
         Subcommand::Purge(order, options) => {
             output::print(&cache_command::purge(order, &options)?).map(|()| 0)
         }
-        Subcommand::Serve(serve) => {
-            let place = ConfigPath::serve(serve)?;
+        Subcommand::Start(builtin) => {
+            let place = ConfigPath::builtin(builtin)?;
             let loaded = match config::load(&place) {
                 Ok(loaded) => loaded,
                 Err(refused) => {
@@ -198,14 +198,14 @@ fn start(
     inherited: InheritedFds,
     log: StartupLog,
 ) -> ControlFlow<MasterExit, Master> {
-    let served = place.serve.clone().map(|serve| (serve, place.prefix.clone()));
+    let served = place.builtin.clone().map(|builtin| (builtin, place.prefix.clone()));
     let master = Master::start(place, loaded, inherited, log)?;
-    if let Some((serve, directory)) = served {
-        for warning in serve.warnings(&directory) {
+    if let Some((builtin, directory)) = served {
+        for warning in builtin.warnings(&directory) {
             complain(&warning);
         }
         // A server that cannot print its address serves nevertheless.
-        let _ = output::print(&format!("{}\n", serve.greeting(&directory)));
+        let _ = output::print(&format!("{}\n", builtin.greeting(&directory)));
     }
     ControlFlow::Continue(master)
 }

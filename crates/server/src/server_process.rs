@@ -303,7 +303,7 @@ impl ServerControl {
             error_log: Some(frame.error_log).filter(|path| !path.as_os_str().is_empty()),
             error_log_is_stderr: frame.error_log_is_stderr,
             globals: frame.globals,
-            serve: None,
+            builtin: None,
             pid_default: PathBuf::new(),
         };
         let bundle = Bundle::from_bytes(&frame.bundle).ok_or("the texts are malformed")?;

@@ -9,6 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::account::{self, Account};
 use super::domain::{self, Domain, Issuer};
+use super::proxy::{Origin, Proxy};
 use super::serve::Serve;
 use super::site::{self, Site};
 
@@ -23,24 +24,7 @@ pub fn serve() -> Command {
                 .value_parser(value_parser!(PathBuf))
                 .help("Directory to serve"),
         )
-        .arg(
-            Arg::new("listen")
-                .long("listen")
-                .short('l')
-                // Of other programs that serve a directory.
-                .aliases(["address", "bind"])
-                .value_name("ADDRESS[:PORT]")
-                .action(ArgAction::Append)
-                .help("Address to listen on, such as 0.0.0.0 or [::]:8000; may be repeated"),
-        )
-        .arg(
-            Arg::new("port")
-                .long("port")
-                .short('p')
-                .value_name("PORT")
-                .value_parser(value_parser!(u16).range(1..))
-                .help("Port for addresses that name none [default: 8080; 443 with --domain]"),
-        )
+        .args(site_arguments())
         .arg(
             Arg::new("hidden")
                 .long("hidden")
@@ -54,23 +38,59 @@ pub fn serve() -> Command {
                 .help("Follow symbolic links out of the directory, and to hidden names"),
         )
         .arg(
-            Arg::new("host")
-                .long("host")
-                .value_name("NAME")
-                .action(ArgAction::Append)
-                .conflicts_with("domain")
-                .help(
-                    "Answer to this name, to localhost and to IP addresses only; may be repeated",
-                ),
-        )
-        .arg(
             Arg::new("spa")
                 .long("spa")
                 .action(ArgAction::SetTrue)
                 .help("Answer requests for what does not exist by index.html"),
         )
-        .arg(auth())
         .args(domain_arguments())
+}
+
+/// `nowait proxy`
+pub fn proxy() -> Command {
+    Command::new("proxy")
+        .about("Pass requests to a server, from this machine only unless --listen or --domain says otherwise")
+        .arg(
+            Arg::new("origin")
+                .value_name("URL")
+                .required(true)
+                .help("Server, such as http://127.0.0.1:3000, or a port of this machine"),
+        )
+        .args(site_arguments())
+        .arg(
+            Arg::new("insecure")
+                .long("insecure")
+                .action(ArgAction::SetTrue)
+                .help("Do not verify the certificate of an https:// server"),
+        )
+        .args(domain_arguments())
+}
+
+/// The arguments of every site.
+fn site_arguments() -> [Arg; 4] {
+    [
+        Arg::new("listen")
+            .long("listen")
+            .short('l')
+            // Of other programs that serve a directory.
+            .aliases(["address", "bind"])
+            .value_name("ADDRESS[:PORT]")
+            .action(ArgAction::Append)
+            .help("Address to listen on, such as 0.0.0.0 or [::]:8000; may be repeated"),
+        Arg::new("port")
+            .long("port")
+            .short('p')
+            .value_name("PORT")
+            .value_parser(value_parser!(u16).range(1..))
+            .help("Port for addresses that name none [default: 8080; 443 with --domain]"),
+        Arg::new("host")
+            .long("host")
+            .value_name("NAME")
+            .action(ArgAction::Append)
+            .conflicts_with("domain")
+            .help("Answer to this name, to localhost and to IP addresses only; may be repeated"),
+        auth(),
+    ]
 }
 
 fn auth() -> Arg {
@@ -120,6 +140,33 @@ fn domain_arguments() -> [Arg; 8] {
 /// # Errors
 /// The text to print.
 pub fn serve_of(matches: &ArgMatches) -> Result<Serve, clap::Error> {
+    let site = site_of(matches)?;
+    let directory = matches.get_one::<PathBuf>("directory").cloned().unwrap_or_default();
+    let [hidden, follow_links, single_page] =
+        ["hidden", "follow-links", "spa"].map(|name| matches.get_flag(name));
+    Ok(Serve { site, directory, hidden, follow_links, single_page })
+}
+
+/// The proxy that the arguments ask for.
+///
+/// # Errors
+/// The text to print.
+pub fn proxy_of(matches: &ArgMatches) -> Result<Proxy, clap::Error> {
+    let site = site_of(matches)?;
+    let text = matches.get_one::<String>("origin").map(String::as_str).unwrap_or_default();
+    let refused = |why: &str| {
+        let text = format!("invalid value '{text}' for '<URL>': {why}\n");
+        clap::Error::raw(clap::error::ErrorKind::ValueValidation, text)
+    };
+    let origin = Origin::parse(text).map_err(|why| refused(&why))?;
+    if origin.is_at(&site.addresses) {
+        return Err(refused("the proxy itself listens there; --port chooses another port for it"));
+    }
+    Ok(Proxy { site, origin, insecure: matches.get_flag("insecure") })
+}
+
+/// Where a site is, and for whom.
+fn site_of(matches: &ArgMatches) -> Result<Site, clap::Error> {
     let is_public = matches.contains_id("domain");
     if is_public && !cfg!(feature = "acme") {
         let why = "this program was built without the Cargo feature \"acme\"";
@@ -140,7 +187,6 @@ pub fn serve_of(matches: &ArgMatches) -> Result<Serve, clap::Error> {
         addresses = if is_public { domain::everywhere(port) } else { site::loopback(port) };
     }
     let domain = is_public.then(|| domain_of(matches, &addresses)).transpose()?;
-    let directory = matches.get_one::<PathBuf>("directory").cloned().unwrap_or_default();
     let mut hosts = Vec::new();
     for host in matches.get_many::<String>("host").into_iter().flatten() {
         hosts.push(site::host(host).map_err(|why| invalid(host, "host", &why))?);
@@ -156,10 +202,7 @@ pub fn serve_of(matches: &ArgMatches) -> Result<Serve, clap::Error> {
         }
         accounts.push(account);
     }
-    let [hidden, follow_links, single_page] =
-        ["hidden", "follow-links", "spa"].map(|name| matches.get_flag(name));
-    let site = Site { addresses, hosts, domain, accounts };
-    Ok(Serve { site, directory, hidden, follow_links, single_page })
+    Ok(Site { addresses, hosts, domain, accounts })
 }
 
 fn invalid(value: &str, option: &str, why: &str) -> clap::Error {

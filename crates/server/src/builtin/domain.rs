@@ -213,28 +213,30 @@ fn destination(path: &Path) -> PathBuf {
 }
 
 impl Domain {
-    /// Creates the directory of the state and those above it, unless it would be served: `directory`
-    /// (canonical) is, with names that begin with a dot if `hidden`. `owner`: the user of the server
+    /// Creates the directory of the state and those above it, unless it would be served: the directory
+    /// `served` (canonical) is, with names that begin with a dot if there is a `true` beside it. `owner`: the user of the server
     /// process, to whom the master will give the state; `None`: its own.
     ///
     /// # Errors
     /// The message to print. Nothing was created if the place is unsuitable.
     pub fn make_place(
         &self,
-        directory: &Path,
-        hidden: bool,
+        served: Option<(&Path, bool)>,
         owner: Option<u32>,
     ) -> Result<(), String> {
         use std::os::unix::fs::{DirBuilderExt, MetadataExt};
         let shown = |path: &Path, why: &str| {
             Err(format!("[emerg] \"{}\" {why}; --state names another directory", path.display()))
         };
-        let is_hidden = |path: &Path| {
+        let is_hidden = |path: &Path, hidden: bool| {
             use std::os::unix::ffi::OsStrExt;
             !hidden && path.iter().any(|name| name.as_bytes().starts_with(b"."))
         };
         let state = &self.state;
-        if destination(state).strip_prefix(directory).is_ok_and(|path| !is_hidden(path)) {
+        let is_served = |(directory, hidden): (&Path, bool)| {
+            destination(state).strip_prefix(directory).is_ok_and(|path| !is_hidden(path, hidden))
+        };
+        if served.is_some_and(is_served) {
             let why = "is in the served directory: anybody could download the keys";
             return shown(state, why);
         }
@@ -422,8 +424,9 @@ mod tests {
         dir.write("site/index.html", "");
         std::os::unix::fs::symlink("site", top.join("link")).unwrap();
         let site = top.join("site");
-        let make =
-            |state: &str, hidden| with_state(top.join(state)).make_place(&site, hidden, None);
+        let make = |state: &str, hidden| {
+            with_state(top.join(state)).make_place(Some((&site, hidden)), None)
+        };
         for (state, hidden) in [
             ("site", false),
             ("site/state", false),
@@ -452,7 +455,7 @@ mod tests {
         let own = user::effective_uid();
         let make = |state: &str, owner| {
             let domain = with_state(dir.path().join(state));
-            domain.make_place(Path::new("/nonexistent"), false, owner)
+            domain.make_place(None, owner)
         };
         for (state, owner, expected) in [
             ("full/file", None, "is not a directory; --state names another directory"),

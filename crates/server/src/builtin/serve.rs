@@ -52,6 +52,10 @@ impl Serve {
     pub fn configuration(&self, globals: Option<&str>) -> String {
         let mut text = self.site.main_directives(globals);
         text.push_str(HTTP);
+        if self.site.domain.is_some() {
+            // What becomes of the certificate.
+            text.push_str("    error_log stderr notice;\n");
+        }
         text.push_str(&media_types::directives());
         text.push_str(&self.site.http_directives());
         text.push_str("    server {\n");

@@ -25,8 +25,8 @@ const LOCAL_NAMES: &str =
     r#""" localhost *.localhost "~^[0-9]+(\.[0-9]+){3}$" "~^\[[0-9a-f:.]+\]$""#;
 
 /// The response to other names.
-const STRANGE: &str = "This server answers to localhost and to IP addresses only. The option --host of nowait serve \
-                       allows another name.\n";
+const STRANGE: &str = "This server answers to localhost and to IP addresses only. The option --host allows another \
+                       name.\n";
 
 /// A name for [`Site::hosts`], in lower case.
 ///

@@ -147,7 +147,7 @@ impl Explain {
     /// There is no configuration, or the text can't be printed.
     pub fn run(&self) -> Result<u8, String> {
         let place = ConfigPath::find(&self.options)?;
-        if place.serve.is_some() {
+        if place.builtin.is_some() {
             return Err(place.no_configuration());
         }
         let (tree, settings, plan) = match config::with_tree(&place) {

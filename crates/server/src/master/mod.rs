@@ -352,7 +352,7 @@ impl Master {
                 Signal::SIGTERM | Signal::SIGINT => self.stop_fast(),
                 Signal::SIGQUIT => self.stop_gracefully(),
                 // There is no file to reread. If the terminal is gone, so is the means to stop the server.
-                Signal::SIGHUP if self.place.serve.is_some() => self.stop_fast(),
+                Signal::SIGHUP if self.place.builtin.is_some() => self.stop_fast(),
                 Signal::SIGHUP => self.reload()?,
                 Signal::SIGUSR1 => self.reopen_logs(),
                 Signal::SIGUSR2 => self.upgrade(),

@@ -7,6 +7,7 @@ mod command_line;
 mod freed;
 mod modes;
 mod no_configuration;
+mod proxy;
 mod reload;
 mod start;
 mod upgrade;

@@ -5,9 +5,9 @@ use std::io::BufRead;
 use std::process::{Child, Stdio};
 
 /// A program that serves, and the lines that it has printed.
-struct Serving {
-    child: Child,
-    greeting: String,
+pub(super) struct Serving {
+    pub(super) child: Child,
+    pub(super) greeting: String,
 }
 
 impl Drop for Serving {
@@ -18,7 +18,7 @@ impl Drop for Serving {
 }
 
 /// Starts the program in `dir` and waits until it says where it serves.
-fn serve(dir: &TempDir, arguments: &[&str]) -> Serving {
+pub(super) fn serve(dir: &TempDir, arguments: &[&str]) -> Serving {
     serve_by(binary().command(), dir, arguments)
 }
 

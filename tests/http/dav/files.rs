@@ -243,3 +243,42 @@ fn mistakes() {
     refused(&site("create_full_put_path yes;"), "it must be \"on\" or \"off\"");
     refused(&site("min_delete_depth x;"), "invalid");
 }
+
+/// `put_overwrite off`, and the same asked for by a client.
+#[test]
+fn files_are_replaced_only_where_that_is_allowed() {
+    let site = site(
+        "location / { dav_methods PUT; }
+         location /new/ { dav_methods PUT; put_overwrite off; create_full_put_path on; }",
+    );
+    on_each_driver(&site, |server| {
+        let dir = www(server);
+        let put = |target: &str, lines: &[&str], text: &str| {
+            request(server, "PUT", target, lines, text).status
+        };
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+        let only_new = ["If-None-Match: *"];
+        assert_eq!(put("/a", &only_new, "one"), 201);
+        assert_eq!(put("/a", &only_new, "two"), 412);
+        assert_eq!(read("a"), "one");
+        assert_eq!(put("/a", &["If-None-Match: \"x\""], "two"), 204);
+        assert_eq!(put("/a", &[], "three"), 204);
+        assert_eq!(read("a"), "three");
+        assert_eq!(put("/new/dir/b", &[], "one"), 201);
+        assert_eq!(put("/new/dir/b", &[], "two"), 412);
+        assert_eq!(put("/new/dir", &[], "two"), 409);
+        assert_eq!(read("new/dir/b"), "one");
+        // Of two uploads at the same time, the first one to be complete counts.
+        let mut clients = [server.client(), server.client()];
+        let head = "PUT /new/c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n";
+        for (n, client) in clients.iter_mut().enumerate() {
+            client.send(format!("{head}{n}{n}"));
+        }
+        for (n, expected) in [(1, 201), (0, 412)] {
+            clients[n].send(format!("{n}{n}"));
+            assert_eq!(clients[n].response().status, expected);
+        }
+        assert_eq!(read("new/c"), "1111");
+        std::fs::remove_dir_all(&dir).unwrap();
+    });
+}

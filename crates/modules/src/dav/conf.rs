@@ -18,6 +18,9 @@ nowait_conf::directives! {
     /// then renamed; if `client_body_temp_path` is on another file system, it is copied there first. The
     /// field `Date` of a PUT sets the time of the file. See [WebDAV](../webdav.md).
     dav_methods: DavMethods = "off", in HTTP | SERVER | LOCATION, args "off | method ...";
+    /// Controls whether PUT may replace files. With `off`, it creates new ones only, and gets 412 for others, as with
+    /// `If-None-Match: *`; of two uploads at the same time, the first one is kept.
+    put_overwrite: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Creates the missing directories of a file that is PUT.
     create_full_put_path: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// The least number of elements in the path of a URI that DELETE may remove.

@@ -346,7 +346,7 @@ async fn file_to(
 ) -> Result<(), Outcome> {
     let options = dav.copies();
     if !moves {
-        return replace(request, io, from, to, options, None).await;
+        return replace(request, io, from, to, options, (None, false)).await;
     }
     let mut renamed = from.rename(io, to).await;
     if renamed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -357,7 +357,7 @@ async fn file_to(
     match renamed {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {
-            replace(request, io, from, to, options, None).await?;
+            replace(request, io, from, to, options, (None, false)).await?;
             remove(request, io, from, false).await
         }
         Err(error) => {

@@ -30,6 +30,12 @@ pub(super) async fn put(request: &mut Request, dav: &Dav) -> Outcome {
         Err(outcome) => return outcome,
     };
     // Before the upload, so that it need not be sent in vain.
+    if is_create_only(request, dav)
+        && let Ok(found) = files::stat(request, &name.path).await
+        && !found.is_dir()
+    {
+        return exists_already(request, &name);
+    }
     let change = ChangeTarget::of(request, dav, &name, Reach::default()).await;
     if let Err(outcome) = permit(request, dav, &[change]).await {
         return outcome;
@@ -42,6 +48,20 @@ pub(super) async fn put(request: &mut Request, dav: &Dav) -> Outcome {
     store(request, dav, temp, name).await
 }
 
+/// Whether a file that exists must not be replaced.
+fn is_create_only(request: &Request, dav: &Dav) -> bool {
+    // RFC 9110, 13.1.2: "the condition is false if the origin server has a current representation for the target
+    // resource."
+    let is_asked = request.head().header(Known::IfNoneMatch).is_some_and(|tag| tag == b"*");
+    is_asked || !dav.conf.put_overwrite
+}
+
+fn exists_already(request: &Request, name: &Name) -> Outcome {
+    let path = String::from_utf8_lossy(&name.path);
+    request.log(Level::Info, format_args!("\"{path}\" exists, and PUT may not replace it"));
+    Outcome::status(412)
+}
+
 async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name) -> Outcome {
     let io = io(request);
     let exists = match files::stat(request, &name.path).await {
@@ -52,6 +72,10 @@ async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name)
         }
         found => found.is_ok(),
     };
+    let is_new = is_create_only(request, dav);
+    if exists && is_new {
+        return exists_already(request, &name);
+    }
     let reach = Reach { parent: !exists, below: false };
     let change = ChangeTarget::of(request, dav, &name, reach).await;
     if let Err(outcome) = permit(request, dav, &[change]).await {
@@ -80,23 +104,27 @@ async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name)
         return failed(request, &error, 500, "utimes()", temp.path());
     }
     let from = Name { path: temp.path().to_vec(), symlinks: Symlinks::Follow };
-    let mut renamed = from.rename(&io, &name).await;
+    let mut renamed = rename(&from, &io, &name, is_new).await;
     if dav.conf.create_full_put_path
         && renamed.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
     {
         if let Err(error) = name.make_parents(&io, access.directories()).await {
             return failed(request, &error, 409, "mkdir()", &name.path);
         }
-        renamed = from.rename(&io, &name).await;
+        renamed = rename(&from, &io, &name, is_new).await;
     }
     match renamed {
         Ok(()) => temp.keep(),
         Err(error) if error.kind() == std::io::ErrorKind::CrossesDevices => {
             let attribute = attribute.filter(|_| inherited.is_none());
             let options = CopyOptions { mode: Some(access.0), modified, attribute };
-            if let Err(outcome) = replace(request, &io, &from, &name, options, inherited).await {
+            let replaced = replace(request, &io, &from, &name, options, (inherited, is_new)).await;
+            if let Err(outcome) = replaced {
                 return outcome;
             }
+        }
+        Err(error) if is_new && error.kind() == std::io::ErrorKind::AlreadyExists => {
+            return exists_already(request, &name);
         }
         // nginx differs: it responds with 500 to every error.
         Err(error) => {
@@ -107,16 +135,20 @@ async fn store(request: &mut Request, dav: &Dav, mut temp: TempFile, name: Name)
     if exists { empty(204) } else { created(request) }
 }
 
+async fn rename(from: &Name, io: &Io, to: &Name, is_new: bool) -> std::io::Result<()> {
+    if is_new { from.rename_new(io, to).await } else { from.rename(io, to).await }
+}
+
 /// Copies a file to a temporary name in the destination's directory, and renames it, so that readers see
-/// either the old or the new file. `inherited` is an attribute copied from the old file. The error is the
-/// response. nginx: `ngx_copy_file`.
+/// either the old or the new file; with `is_new`, there must be no old one. `inherited` is an attribute copied from the
+/// old file. The error is the response. nginx: `ngx_copy_file`.
 pub(super) async fn replace(
     request: &Request,
     io: &Io,
     from: &Name,
     to: &Name,
     options: CopyOptions,
-    inherited: Option<&'static CStr>,
+    (inherited, is_new): (Option<&'static CStr>, bool),
 ) -> Result<(), Outcome> {
     /// Maximum number of names to try that other files may have.
     const TRIES_MAX: u32 = 100;
@@ -153,7 +185,11 @@ pub(super) async fn replace(
             return Err(outcome);
         }
     }
-    if let Err(error) = beside.rename(io, to).await {
+    if let Err(error) = rename(&beside, io, to, is_new).await {
+        if is_new && error.kind() == std::io::ErrorKind::AlreadyExists {
+            abandon(request, io, &beside).await;
+            return Err(exists_already(request, to));
+        }
         let call = format!("rename() \"{}\" to", String::from_utf8_lossy(&beside.path));
         let outcome = failed(request, &error, 409, &call, &to.path);
         abandon(request, io, &beside).await;

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use std::io::{self, ErrorKind::NotADirectory, ErrorKind::NotFound};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::symlinks::{open_path, real_path};
@@ -195,6 +195,26 @@ impl Name {
         let work = move || {
             let ((dir, last), (to_dir, to_last)) = (from.split()?, to.split()?);
             Ok(rustix::fs::renameat(&dir, last, &to_dir, to_last)?)
+        };
+        offload(io, Class::Path, Op::Rename, self.id(), work).await
+    }
+
+    /// Renames a file unless there is something at the new name.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `CrossesDevices` (EXDEV) among those of renameat2(2): then the caller copies.
+    pub async fn rename_new(&self, io: &Io, to: &Name) -> io::Result<()> {
+        let (from, to) = (self.clone(), to.clone());
+        let work = move || {
+            let ((dir, last), (to_dir, to_last)) = (from.split()?, to.split()?);
+            let flags = RenameFlags::NOREPLACE;
+            match rustix::fs::renameat_with(&dir, last, &to_dir, to_last, flags) {
+                // Some file systems have no such call (NFS), but all have the next one.
+                Err(Errno::INVAL | Errno::NOSYS) => {}
+                done => return Ok(done?),
+            }
+            rustix::fs::linkat(&dir, last, &to_dir, to_last, AtFlags::empty())?;
+            Ok(rustix::fs::unlinkat(&dir, last, AtFlags::empty())?)
         };
         offload(io, Class::Path, Op::Rename, self.id(), work).await
     }

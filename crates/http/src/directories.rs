@@ -8,6 +8,18 @@ use crate::files;
 use crate::log::Level;
 use crate::outcome::Outcome;
 use crate::request::Request;
+use crate::slots::Key;
+
+/// Uploads that the server accepts into the directories of a location, for pages that offer them. Set by the module that
+/// accepts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uploads {
+    /// Files may be replaced.
+    pub may_replace: bool,
+}
+
+/// The uploads of a location, if it accepts any.
+pub static UPLOADS: Key<Uploads> = Key::new();
 
 /// Maximum number of entries of a directory that are read; a larger directory is listed in part, and the error log says so.
 pub const ENTRIES_MAX: usize = 100_000;

@@ -82,10 +82,10 @@ pub fn load(place: &ConfigPath) -> Result<Loaded, ConfigError> {
         let text = builtin.configuration(place.globals.as_deref());
         let files = BuiltinFile { path: place.conf_file.clone(), text };
         let mut loaded = interpret(&files, place)?;
-        // It stores only certificates: no request bodies and no pid file, least of all in the served
-        // directory.
-        let state = builtin.site().domain.as_ref().map(|domain| &domain.state);
-        loaded.needs.directories.retain(|directory| Some(directory) == state);
+        // It stores only certificates and uploads: no other request bodies and no pid file, least of all in the
+        // served directory.
+        let used = builtin.directories(&place.prefix);
+        loaded.needs.directories.retain(|directory| used.contains(directory));
         loaded.settings.pid.clear();
         return Ok(loaded);
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use listing::{Entry, Format, Options, Renderer};
 use nowait_conf::{Cx, Scope};
-use nowait_http::directories::{ENTRIES_MAX, refuse};
+use nowait_http::directories::{ENTRIES_MAX, UPLOADS, refuse};
 use nowait_http::files;
 use nowait_http::log::Level;
 use nowait_http::mime::CHARSET;
@@ -141,6 +141,7 @@ fn format(request: &Request, conf: &AutoindexConf) -> Result<Format, Outcome> {
                 sorting: Sorting::of(argument(b"sort"), argument(b"order")),
                 server: request.location().server_tokens().text(),
                 truncated: false,
+                uploads: request.location().settings.get(&UPLOADS).copied(),
             })
         }
         ListingFormat::Page => Format::Html,
@@ -195,8 +196,8 @@ fn head(conf: &AutoindexConf, format: &Format) -> Box<Head> {
     if conf.autoindex_format == ListingFormat::Page {
         head.add("Vary", "Accept");
     }
-    if let Format::Page(_) = format {
-        head.add("Content-Security-Policy", page::policy());
+    if let Format::Page(page) = format {
+        head.add("Content-Security-Policy", page.policy());
     }
     head
 }

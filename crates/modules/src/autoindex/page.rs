@@ -8,6 +8,7 @@
 use std::io::Write as _;
 use std::sync::LazyLock;
 
+use nowait_http::directories::Uploads;
 use nowait_http::page_style;
 use nowait_message::escape::{self, Set};
 use nowait_message::http_date::Civil;
@@ -16,25 +17,30 @@ use super::listing::{Entry, Kind};
 use super::sort::{Key, Sorting};
 
 /// The content of the page's `<style>`.
-static STYLE: LazyLock<String> =
-    LazyLock::new(|| [page_style::STYLE, include_str!("page.css")].concat());
+static STYLE: LazyLock<String> = LazyLock::new(|| {
+    [page_style::STYLE, include_str!("page.css"), include_str!("upload.css")].concat()
+});
 
 /// The content of its `<script>`.
 const SCRIPT: &str = include_str!("page.js");
 
+/// The same where uploads are accepted.
+const UPLOAD_SCRIPT: &str = concat!(include_str!("page.js"), include_str!("upload.js"));
+
 /// The value of `Content-Security-Policy`.
 static POLICY: LazyLock<String> = LazyLock::new(|| page_style::policy(&STYLE, Some(SCRIPT)));
+
+/// The same where uploads are accepted: the script sends requests to this server.
+static UPLOAD_POLICY: LazyLock<String> = LazyLock::new(|| {
+    let policy = page_style::policy(&STYLE, Some(UPLOAD_SCRIPT));
+    format!("{policy}; connect-src 'self'")
+});
 
 /// Formats into a buffer.
 macro_rules! put {
     ($out:expr, $($arg:tt)*) => {
         write!($out, $($arg)*).expect("writing to a Vec cannot fail")
     };
-}
-
-/// The value of `Content-Security-Policy`.
-pub fn policy() -> &'static str {
-    &POLICY
 }
 
 /// The contents of a page besides its rows.
@@ -46,6 +52,8 @@ pub struct PageSettings {
     pub server: &'static str,
     /// The directory has more entries than are listed.
     pub truncated: bool,
+    /// Files that clients may add, if any.
+    pub uploads: Option<Uploads>,
 }
 
 /// Numbers in the head of a page.
@@ -231,6 +239,11 @@ fn segments(uri: &[u8]) -> Vec<&[u8]> {
 }
 
 impl PageSettings {
+    /// The value of `Content-Security-Policy`.
+    pub fn policy(&self) -> &'static str {
+        if self.uploads.is_some() { &UPLOAD_POLICY } else { &POLICY }
+    }
+
     /// The page up to the rows.
     pub fn begin(&self, out: &mut Vec<u8>, uri: &[u8], totals: Totals) {
         out.extend_from_slice(
@@ -253,7 +266,11 @@ impl PageSettings {
             totals.put(out);
             out.extend_from_slice(b"</p>\n");
         }
-        out.extend_from_slice(b"</header>\n<main>\n");
+        out.extend_from_slice(match self.uploads {
+            None => b"</header>\n<main>\n",
+            Some(Uploads { may_replace: false }) => b"</header>\n<main data-upload=\"new\">\n",
+            Some(Uploads { may_replace: true }) => b"</header>\n<main data-upload=\"replace\">\n",
+        });
         if self.truncated {
             out.extend_from_slice(
                 b"<p class=\"note\">This directory has more entries than are listed here.</p>\n",
@@ -343,8 +360,10 @@ impl PageSettings {
             ),
         }
         put!(out, "</main>\n<footer>{}</footer>\n", self.server);
-        if !totals.is_empty() {
-            put!(out, "<script>{SCRIPT}</script>\n");
+        match self.uploads {
+            Some(_) => put!(out, "<script>{UPLOAD_SCRIPT}</script>\n"),
+            None if !totals.is_empty() => put!(out, "<script>{SCRIPT}</script>\n"),
+            None => {}
         }
         out.extend_from_slice(b"</body>\n</html>\n");
     }
@@ -380,6 +399,7 @@ mod tests {
         sorting: Sorting { key: Key::Name, descending: false },
         server: "nowait",
         truncated: false,
+        uploads: None,
     };
 
     fn entry(name: &[u8], kind: Kind, size: u64) -> Entry {

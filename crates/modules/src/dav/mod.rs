@@ -33,6 +33,7 @@ use self::conf::{
 use self::lock::{ChangeTarget, permit};
 use self::lock_table::{Locks, Reach};
 use nowait_http::conf::HttpConf;
+use nowait_http::directories::{UPLOADS, Uploads};
 use nowait_http::exchange::OnHangup;
 use nowait_http::files;
 use nowait_http::log::Level;
@@ -63,6 +64,9 @@ fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let dav = Arc::new(Dav { conf, ext });
     if dav.conf.dav_methods.any() || dav.ext.dav_ext_methods.any() {
         parts.handler(Phase::Content, DavHandler(dav.clone()));
+        if dav.conf.dav_methods.contains(conf::DavMethods::PUT) {
+            parts.settings.set(&UPLOADS, Uploads { may_replace: dav.conf.put_overwrite });
+        }
         parts.settings.set(&DAV, dav);
     }
 }

@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use super::account::{self, Account};
 use super::domain::{self, Domain, Issuer};
 use super::proxy::{Origin, Proxy};
-use super::serve::Serve;
+use super::serve::{Serve, Uploads};
 use super::site::{self, Site};
 
 /// `nowait serve`
@@ -42,6 +42,20 @@ pub fn serve() -> Command {
                 .long("spa")
                 .action(ArgAction::SetTrue)
                 .help("Answer requests for what does not exist by index.html"),
+        )
+        .arg(
+            Arg::new("upload")
+                .long("upload")
+                .action(ArgAction::SetTrue)
+                .conflicts_with("spa")
+                .help("Let clients add files, by PUT and in the page; they replace none"),
+        )
+        .arg(
+            Arg::new("overwrite")
+                .long("overwrite")
+                .action(ArgAction::SetTrue)
+                .requires("upload")
+                .help("Let uploads replace files"),
         )
         .args(domain_arguments())
 }
@@ -144,7 +158,17 @@ pub fn serve_of(matches: &ArgMatches) -> Result<Serve, clap::Error> {
     let directory = matches.get_one::<PathBuf>("directory").cloned().unwrap_or_default();
     let [hidden, follow_links, single_page] =
         ["hidden", "follow-links", "spa"].map(|name| matches.get_flag(name));
-    Ok(Serve { site, directory, hidden, follow_links, single_page })
+    let uploads = match (matches.get_flag("upload"), matches.get_flag("overwrite")) {
+        (false, _) => None,
+        (true, _) if !cfg!(feature = "dav") => {
+            let text =
+                "--upload needs the Cargo feature \"dav\", which this program was built without\n";
+            return Err(clap::Error::raw(clap::error::ErrorKind::ValueValidation, text));
+        }
+        (true, false) => Some(Uploads::New),
+        (true, true) => Some(Uploads::Replacing),
+    };
+    Ok(Serve { site, directory, hidden, follow_links, single_page, uploads })
 }
 
 /// The proxy that the arguments ask for.

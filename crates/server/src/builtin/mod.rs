@@ -14,7 +14,7 @@ mod request_lines;
 mod serve;
 mod site;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use files::{BuiltinFile, WithBuiltIn};
 pub use proxy::Proxy;
@@ -45,6 +45,16 @@ impl Builtin {
             Builtin::Serve(serve) => serve.configuration(globals),
             Builtin::Proxy(proxy) => proxy.configuration(globals),
         }
+    }
+
+    /// The directories that have to exist: full paths, for a `prefix`. Others of the configuration are not used.
+    pub fn directories(&self, prefix: &Path) -> Vec<PathBuf> {
+        let state = self.site().domain.as_ref().map(|domain| domain.state.clone());
+        let uploads = match self {
+            Builtin::Serve(serve) => serve.uploads.map(|_| prefix.join(serve::UPLOADING)),
+            Builtin::Proxy(_) => None,
+        };
+        state.into_iter().chain(uploads).collect()
     }
 
     /// The text shown at a terminal. `prefix` is the full path of a served directory.

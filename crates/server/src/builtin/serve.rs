@@ -32,7 +32,21 @@ pub struct Serve {
     pub follow_links: bool,
     /// Answer requests for what does not exist by `index.html`.
     pub single_page: bool,
+    /// Files that clients may add.
+    pub uploads: Option<Uploads>,
 }
+
+/// What uploads may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uploads {
+    /// Add files.
+    New,
+    /// Also replace them.
+    Replacing,
+}
+
+/// The directory for uploads that are not complete, below the served one: a complete file is then renamed.
+pub const UPLOADING: &str = ".nowait-uploads";
 
 impl Default for Serve {
     fn default() -> Serve {
@@ -42,6 +56,7 @@ impl Default for Serve {
             hidden: false,
             follow_links: false,
             single_page: false,
+            uploads: None,
         }
     }
 }
@@ -70,6 +85,14 @@ impl Serve {
             // names.
             text.push_str("        location ~ /\\. { return 404; }\n");
         }
+        if let Some(uploads) = self.uploads {
+            let overwrite = if uploads == Uploads::Replacing { "on" } else { "off" };
+            text.push_str(&format!(
+                "        dav_methods put;\n        create_full_put_path on;\n        put_overwrite {overwrite};\n        \
+                 dav_access user:rw group:r all:r;\n        client_max_body_size 0;\n        \
+                 client_body_temp_path {UPLOADING};\n        location ^~ /{UPLOADING} {{ return 404; }}\n"
+            ));
+        }
         if self.single_page {
             // The page has to be asked for again after a new version; its ETag makes that cheap.
             text.push_str(
@@ -94,6 +117,12 @@ impl Serve {
     /// What may surprise: as lines for a terminal.
     pub fn warnings(&self, directory: &Path) -> Vec<String> {
         let mut warnings = self.site.warnings();
+        if self.uploads.is_some() && self.site.accounts.is_empty() && !self.site.is_local() {
+            warnings.push(
+                "[warn] without --auth, everybody who reaches this server can fill the disk"
+                    .to_owned(),
+            );
+        }
         if self.single_page && !directory.join("index.html").is_file() {
             warnings.push(format!(
                 "[warn] there is no index.html in \"{}\", which --spa needs",

@@ -188,10 +188,14 @@ impl Site {
         text
     }
 
+    /// Whether only programs on this machine reach the site.
+    pub fn is_local(&self) -> bool {
+        self.addresses.iter().all(|address| address.ip().is_loopback())
+    }
+
     /// Warnings for a terminal.
     pub fn warnings(&self) -> Vec<String> {
-        let is_local = self.addresses.iter().all(|address| address.ip().is_loopback());
-        if self.accounts.is_empty() || is_local || self.domain.is_some() {
+        if self.accounts.is_empty() || self.is_local() || self.domain.is_some() {
             return Vec::new();
         }
         vec![

@@ -428,3 +428,102 @@ fn a_single_page_answers_for_what_does_not_exist() {
     }
     assert_eq!(nowait_testkit::Client::to_port(port).get("/.env").status, 404);
 }
+
+#[test]
+fn uploads_add_files_and_replace_them_on_demand() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = TempDir::new("upload");
+    dir.write("old.txt", "old");
+    for name in [".", "old.txt"] {
+        fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let port = nowait_testkit::ports::free_port();
+    let port_text = port.to_string();
+    let put = |path: &str, text: &str| {
+        let mut client = nowait_testkit::Client::to_port(port);
+        let length = text.len();
+        client.send(format!(
+            "PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{text}"
+        ));
+        client.response().status
+    };
+    let page = || {
+        let mut client = nowait_testkit::Client::to_port(port);
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n");
+        client.response()
+    };
+    {
+        let _serving = serve(&dir, &["serve", "-p", &port_text]);
+        assert_eq!(put("/x", "new"), 405);
+        assert!(!page().text().contains("data-upload"));
+    }
+    {
+        let _serving = serve(&dir, &["serve", "-p", &port_text, "--upload"]);
+        // More than fits into memory goes to a file on the same file system.
+        let large = "x".repeat(1 << 20);
+        assert_eq!(put("/new/dir/a%20b.bin", &large), 201);
+        assert_eq!(fs::read_to_string(dir.path().join("new/dir/a b.bin")).unwrap(), large);
+        assert_eq!(nowait_testkit::Client::to_port(port).get("/new/dir/a%20b.bin").status, 200);
+        assert_eq!(put("/old.txt", "new"), 412);
+        for hidden in ["/.env", "/.git/config", "/.nowait-uploads/x"] {
+            assert_eq!(put(hidden, "x"), 404, "{hidden}");
+        }
+        let page = page();
+        assert!(page.text().contains("<main data-upload=\"new\">"));
+        let policy = page.header("Content-Security-Policy").unwrap();
+        assert!(policy.contains("; connect-src 'self'"), "{policy}");
+        assert!(!page.text().contains("nowait-uploads"));
+    }
+    let arguments = ["serve", "-p", &port_text, "--upload", "--overwrite", "--hidden"];
+    let _serving = serve(&dir, &arguments);
+    assert_eq!(put("/old.txt", "new"), 204);
+    assert_eq!(fs::read_to_string(dir.path().join("old.txt")).unwrap(), "new");
+    assert_eq!([put("/.env", "x"), put("/.nowait-uploads/x", "x")], [201, 404]);
+    assert!(page().text().contains("<main data-upload=\"replace\">"));
+}
+
+/// A file system that is unmounted at the end.
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// A disk that is full is the client's to know, and nothing is left.
+#[test]
+fn an_upload_without_room_leaves_nothing() {
+    let dir = TempDir::new("full");
+    let disk = dir.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=256k,mode=777", "none"]).arg(&disk);
+    if !mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return nowait_testkit::skip("mount", "not allowed");
+    }
+    let _mounted = Mounted(disk.clone());
+    let port = nowait_testkit::ports::free_port();
+    let _serving = serve(&dir, &["serve", "disk", "-p", &port.to_string(), "--upload"]);
+    let mut client = nowait_testkit::Client::to_port(port);
+    let length = 1 << 20;
+    client.send(format!(
+        "PUT /large HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+    ));
+    // What the server does not want any more, it reads and discards.
+    client.send(vec![b'x'; length]);
+    assert_eq!(client.response().status, 507);
+    until("an empty disk", PATIENCE, || {
+        let mut left = vec![disk.clone()];
+        let mut files = 0;
+        while let Some(path) = left.pop() {
+            for entry in fs::read_dir(path).unwrap().flatten() {
+                match entry.file_type().unwrap().is_dir() {
+                    true => left.push(entry.path()),
+                    false => files += 1,
+                }
+            }
+        }
+        (files == 0).then_some(())
+    });
+}

@@ -214,3 +214,44 @@ fn a_large_directory_is_complete_in_every_format() {
         check_on(server, "HEAD /json/ HTTP/1.1\nHost: x", "200");
     });
 }
+
+/// `autoindex_readme`: the best README of a directory, under the rules for its files.
+#[test]
+fn a_page_ends_with_the_readme_of_the_directory() {
+    let site = server(
+        "autoindex on; autoindex_format page; autoindex_readme on; disable_symlinks outside;
+         location /off/ { autoindex_readme off; }",
+    )
+    .file("html/README", "other")
+    .file("html/Readme.md", "# Title\n\nA <script>x</script> [bad](javascript:x)\n")
+    .file("html/text/readme.txt", "one <b>\ntwo\n")
+    .file("html/large/README.md", "x".repeat((64 << 10) + 1))
+    .file("html/most/README.md", "y".repeat(64 << 10))
+    .file("html/off/README.md", "off")
+    .file("html/link/x", "")
+    .file("html/dir/README.md/x", "")
+    .file("secret", "secret");
+    on_each_driver(&site, |server| {
+        let link = server.dir().join("html/link/README.md");
+        std::os::unix::fs::symlink("../../secret", link).unwrap();
+        let article = |target: &str| {
+            let mut client = server.client();
+            send(&mut client, target, &[BROWSER]);
+            let response = client.response();
+            assert_eq!(response.status, 200, "{target}");
+            let text = response.text();
+            let (_, rest) = text.split_once("<article aria-label=\"README\">\n")?;
+            Some(rest.split_once("</article>").unwrap().0.to_owned())
+        };
+        assert_eq!(
+            article("/").as_deref(),
+            Some("<h2>Title</h2>\n<p>A &lt;script&gt;x&lt;/script&gt; <a href=\"#\">bad</a></p>\n")
+        );
+        assert_eq!(article("/text/").as_deref(), Some("<pre>one &lt;b&gt;\ntwo\n</pre>\n"));
+        assert_eq!(article("/most/").map(|text| text.matches('y').count()), Some(64 << 10));
+        for without in ["/large/", "/off/", "/link/", "/dir/"] {
+            assert_eq!(article(without), None, "{without}");
+        }
+        assert!(!server.get("/").text().contains("Title"), "programs get the plain page");
+    });
+}

@@ -13,6 +13,10 @@ nowait_conf::directives! {
     autoindex_exact_size: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Controls whether HTML listings show local time or UTC.
     autoindex_localtime: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Controls whether the page for browsers (`autoindex_format page`) ends with the README of the directory: `README.md`,
+    /// `README.markdown`, `README.txt` or `README` in any case, up to 64 KB. Markdown is rendered; HTML in it is shown as
+    /// text.
+    autoindex_readme: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
     /// The format of listings. `html` is nginx's page; `json`, `jsonp` and `xml` list names, types,
     /// times and sizes for programs. `jsonp` calls the function named by the request argument
     /// `callback`. What is no text in a name is a replacement character (U+FFFD) there: bytes that are not

@@ -3,6 +3,7 @@
 pub mod conf;
 mod listing;
 mod page;
+mod readme;
 mod sort;
 
 use std::sync::Arc;
@@ -96,6 +97,11 @@ async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
             page.truncated = true;
         }
     }
+    if let Format::Page(page) = &mut format
+        && conf.autoindex_readme
+    {
+        page.readme = readme(request, &name.path, &listing.entries).await;
+    }
     nowait_runtime::stats::set_label("autoindex");
     let head = head(conf, &format);
     let options = options_of(request, conf, &format);
@@ -117,6 +123,35 @@ async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
             Outcome::status(500)
         }
     }
+}
+
+/// The README of a directory as HTML. The list does not fail because of it.
+async fn readme(request: &Request, directory: &[u8], entries: &[ListingEntry]) -> Option<Vec<u8>> {
+    let readable = entries.iter().filter(|entry| {
+        entry.metadata.as_ref().is_some_and(|metadata| {
+            metadata.kind == FileKind::File
+                && (1..=readme::BYTES_MAX as u64).contains(&metadata.size)
+        })
+    });
+    let found = readable.filter_map(|entry| Some((readme::rank(&entry.name)?, entry)));
+    let ((_, kind), entry) = found.min_by_key(|((rank, _), entry)| (*rank, &entry.name))?;
+    let path = [directory, &entry.name].concat();
+    let io = request.io();
+    let file = files::open(request, &path).await.ok()?;
+    // The file may have changed since.
+    let (mut text, mut at) = (Vec::new(), 0);
+    while text.len() <= readme::BYTES_MAX {
+        let piece = file.read_at(&io, at, readme::BYTES_MAX + 1 - text.len()).await.ok()?;
+        if piece.is_empty() {
+            break;
+        }
+        at += piece.len() as u64;
+        text.extend_from_slice(&piece);
+    }
+    if text.len() > readme::BYTES_MAX {
+        return None;
+    }
+    pool::blocking(&io.pool, move || readme::render(&text, kind)).await.ok()
 }
 
 /// A large listing.
@@ -141,6 +176,7 @@ fn format(request: &Request, conf: &AutoindexConf) -> Result<Format, Outcome> {
                 sorting: Sorting::of(argument(b"sort"), argument(b"order")),
                 server: request.location().server_tokens().text(),
                 truncated: false,
+                readme: None,
                 uploads: request.location().settings.get(&UPLOADS).copied(),
             })
         }

@@ -52,6 +52,8 @@ pub struct PageSettings {
     pub server: &'static str,
     /// The directory has more entries than are listed.
     pub truncated: bool,
+    /// The README of the directory, as HTML.
+    pub readme: Option<Vec<u8>>,
     /// Files that clients may add, if any.
     pub uploads: Option<Uploads>,
 }
@@ -359,6 +361,11 @@ impl PageSettings {
                   </p>\n",
             ),
         }
+        if let Some(readme) = &self.readme {
+            out.extend_from_slice(b"<article aria-label=\"README\">\n");
+            out.extend_from_slice(readme);
+            out.extend_from_slice(b"</article>\n");
+        }
         put!(out, "</main>\n<footer>{}</footer>\n", self.server);
         match self.uploads {
             Some(_) => put!(out, "<script>{UPLOAD_SCRIPT}</script>\n"),
@@ -399,6 +406,7 @@ mod tests {
         sorting: Sorting { key: Key::Name, descending: false },
         server: "nowait",
         truncated: false,
+        readme: None,
         uploads: None,
     };
 
@@ -522,7 +530,7 @@ mod tests {
             let (_, rest) = page.split_once(&format!("<{tag}>")).unwrap();
             rest.split_once(&format!("</{tag}>")).unwrap().0
         };
-        assert_eq!(policy(), page_style::policy(inside("style"), Some(inside("script"))));
+        assert_eq!(PAGE.policy(), page_style::policy(inside("style"), Some(inside("script"))));
         // No external resources, and nothing that the policy forbids.
         for forbidden in ["http:", "https:", "url(", " style=", "onclick"] {
             assert!(!page.contains(forbidden), "{forbidden}");

@@ -16,6 +16,7 @@ const HTTP: &str = "\
 events {}
 http {
     autoindex_format page;
+    autoindex_readme on;
     error_page_format page;
 ";
 

@@ -255,3 +255,140 @@ fn a_page_ends_with_the_readme_of_the_directory() {
         assert!(!server.get("/").text().contains("Title"), "programs get the plain page");
     });
 }
+
+/// The members of a `tar`: names and contents.
+fn tar_members(mut archive: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let mut members = Vec::new();
+    let mut long = None;
+    loop {
+        let (head, rest) = archive.split_at(512);
+        if head.iter().all(|byte| *byte == 0) {
+            assert_eq!(rest, [0; 512]);
+            return members;
+        }
+        let text = |from, to| {
+            let field: &[u8] = &head[from..to];
+            String::from_utf8_lossy(field.split(|b| *b == 0).next().unwrap()).into_owned()
+        };
+        let size = usize::from_str_radix(&text(124, 136), 8).unwrap();
+        let content = rest[..size].to_vec();
+        archive = &rest[size.next_multiple_of(512)..];
+        match head[156] {
+            b'L' => long = Some(String::from_utf8_lossy(&content[..size - 1]).into_owned()),
+            _ => members.push((long.take().unwrap_or_else(|| text(0, 100)), content)),
+        }
+    }
+}
+
+/// The same of a `zip`, by the directory at its end; checksums are verified.
+fn zip_members(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let number = |at: usize, len: usize| {
+        archive[at..at + len].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
+    };
+    let end = archive.len() - 22;
+    assert_eq!(&archive[end..end + 4], b"PK\x05\x06");
+    let mut at = number(end + 16, 4);
+    assert_eq!(at + number(end + 12, 4), end);
+    let mut members = Vec::new();
+    for _ in 0..number(end + 10, 2) {
+        assert_eq!(&archive[at..at + 4], b"PK\x01\x02");
+        let (size, name, extra) = (number(at + 24, 4), number(at + 28, 2), number(at + 30, 2));
+        let text = String::from_utf8(archive[at + 46..at + 46 + name].to_vec()).unwrap();
+        let head = number(at + 42, 4);
+        assert_eq!(&archive[head..head + 4], b"PK\x03\x04");
+        let from = head + 30 + number(head + 26, 2) + number(head + 28, 2);
+        let content = archive[from..from + size].to_vec();
+        let mut crc = flate2::Crc::new();
+        crc.update(&content);
+        assert_eq!(number(at + 16, 4), crc.sum() as usize, "{text}");
+        if !text.ends_with('/') {
+            assert_eq!(&archive[from + size..from + size + 4], b"PK\x07\x08");
+            assert_eq!(number(from + size + 4, 4), crc.sum() as usize, "{text}");
+        }
+        members.push((text, content));
+        at += 46 + name + extra;
+    }
+    assert_eq!(at, end);
+    members
+}
+
+/// `autoindex_archive`: everything below a directory, with the length known, and nothing from elsewhere.
+#[test]
+fn a_directory_can_be_an_archive() {
+    use std::os::unix::fs::symlink;
+    let long = format!("{}.txt", "x".repeat(120));
+    let large: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+    let site = server(
+        "autoindex on; autoindex_format page; autoindex_archive tar zip; gzip on; gzip_types *;
+         location /off/ { autoindex_archive off; }
+         location /tar/ { autoindex_archive tar; }",
+    )
+    .file("html/a \u{e4}/b/large", large.clone())
+    .file("html/a \u{e4}/b/empty", "")
+    .file("html/a \u{e4}/.hidden", "secret")
+    .file(&format!("html/a \u{e4}/{long}"), "long")
+    .file("html/off/x", "x")
+    .file("html/tar/x", "x")
+    .file("html/many/x", "x")
+    .file("outside/secret", "secret");
+    on_each_driver(&site, |server| {
+        let dir = server.dir().join("html/a \u{e4}");
+        std::fs::create_dir_all(dir.join("nothing")).unwrap();
+        symlink("../../outside", dir.join("out")).unwrap();
+        symlink("b/large", dir.join("link")).unwrap();
+        let expected = [
+            ("a \u{e4}/b/", &b""[..]),
+            ("a \u{e4}/nothing/", b""),
+            (&format!("a \u{e4}/{long}"), b"long"),
+            ("a \u{e4}/b/empty", b""),
+            ("a \u{e4}/b/large", &large),
+        ];
+        for (format, kind) in [("tar", "application/x-tar"), ("zip", "application/zip")] {
+            let mut client = server.client();
+            send(&mut client, &format!("/a%20%C3%A4/?archive={format}"), &[]);
+            let response = client.response();
+            assert_eq!(response.status, 200);
+            assert_eq!(response.header("Content-Type"), Some(kind));
+            let name = format!("attachment; filename*=UTF-8''a%20%C3%A4.{format}");
+            assert_eq!(response.header("Content-Disposition"), Some(&name[..]));
+            let length = response.body.len().to_string();
+            assert_eq!(response.header("Content-Length"), Some(&length[..]));
+            let mut members = match format {
+                "tar" => tar_members(&response.body),
+                _ => zip_members(&response.body),
+            };
+            members.sort();
+            let mut expected = expected.map(|(name, text)| (name.to_owned(), text.to_vec()));
+            expected.sort();
+            assert_eq!(members.len(), expected.len(), "{format}: {members:?}");
+            for (found, expected) in members.iter().zip(&expected) {
+                assert!(found == expected, "{format}: {} instead of {}", found.0, expected.0);
+            }
+            // The connection goes on after it.
+            send(&mut client, "/tar/x", &[]);
+            assert_eq!(client.response().text(), "x");
+        }
+        // More than is sorted and measured on the event loop.
+        for n in 0..600 {
+            server.write(&format!("html/many/file-{n}"), "x");
+        }
+        let many = server.get("/many/?archive=zip");
+        assert_eq!(many.header("Content-Length"), Some(&many.body.len().to_string()[..]));
+        let members = zip_members(&many.body);
+        assert_eq!((members.len(), members[2].0.as_str()), (601, "many/file-2"));
+        for target in ["/off/?archive=tar", "/tar/?archive=zip", "/tar/?archive=x"] {
+            let response = server.get(target);
+            assert_eq!(response.header("Content-Type"), Some("text/html"), "{target}");
+        }
+        assert_eq!(server.get("/none/?archive=tar").status, 404);
+        check_on(
+            server,
+            "HEAD /tar/?archive=tar HTTP/1.1\nHost: x",
+            "200\nContent-Length: 2048\nContent-Type: application/x-tar",
+        );
+        let mut client = server.client();
+        send(&mut client, "/tar/", &[BROWSER]);
+        let page = client.response().text();
+        assert!(page.contains("?archive=tar\"") && !page.contains("archive=zip"), "{page}");
+    });
+}

@@ -13,6 +13,11 @@ nowait_conf::directives! {
     autoindex_exact_size: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// Controls whether HTML listings show local time or UTC.
     autoindex_localtime: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Offers directories as archives: `?archive=tar` or `?archive=zip` responds with everything below the directory, and the
+    /// page for browsers has links. Files are not compressed, so that the length is known, and read while they are sent.
+    /// Symbolic links and names that begin with a dot are left out, also files that the server may not read. Locations and
+    /// access rules for names *below* the directory do not apply. A tree of more than 100,000 entries gets 413.
+    autoindex_archive: ArchiveFormats = "off", in HTTP | SERVER | LOCATION, args "off | tar | zip ...";
     /// Controls whether the page for browsers (`autoindex_format page`) ends with the README of the directory: `README.md`,
     /// `README.markdown`, `README.txt` or `README` in any case, up to 64 KB. Markdown is rendered; HTML in it is shown as
     /// text.
@@ -27,6 +32,18 @@ nowait_conf::directives! {
     /// `?sort=name`, `size` or `date` with `&order=asc` or `desc`, shows sizes both rounded and
     /// exact, and loads nothing from elsewhere.
     autoindex_format: ListingFormat = "html", in HTTP | SERVER | LOCATION, args "html | page | xml | json | jsonp";
+}
+
+nowait_conf::setting_flags! {
+    /// `autoindex_archive`
+    pub struct ArchiveFormats {
+        /// None.
+        OFF = "off",
+        /// `tar`
+        TAR = "tar",
+        /// `zip`
+        ZIP = "zip",
+    }
 }
 
 nowait_conf::setting_enum! {

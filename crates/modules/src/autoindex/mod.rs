@@ -1,5 +1,7 @@
 //! `autoindex`: listings of directories. nginx: `ngx_http_autoindex_module`.
 
+mod archive;
+mod archive_body;
 pub mod conf;
 mod listing;
 mod page;
@@ -8,6 +10,8 @@ mod sort;
 
 use std::sync::Arc;
 
+use archive::ArchiveFormat;
+use archive_body::{Tree, TreeError};
 use bytes::Bytes;
 use listing::{Entry, Format, Options, Renderer};
 use nowait_conf::{Cx, Scope};
@@ -22,13 +26,13 @@ use nowait_http::request::Request;
 use nowait_http::response::{Body, BodyError, BodySource, Head, LocalFuture, Part, Response};
 use nowait_http::trace::Trace;
 use nowait_http::variables::core::argument_value;
-use nowait_message::{Known, Method};
+use nowait_message::{Known, Method, escape};
 use nowait_runtime::fs::{self, FileKind, ListingEntry, Name, ReadDirOptions};
 use nowait_runtime::pool;
 use page::PageSettings;
 use sort::Sorting;
 
-use self::conf::{AutoindexConf, ListingFormat};
+use self::conf::{ArchiveFormats, AutoindexConf, ListingFormat};
 
 /// A larger directory is sorted in a pool, and rendered while it is sent.
 const SMALL_ENTRIES: usize = 256;
@@ -71,6 +75,9 @@ impl Handler for Autoindex {
 
 /// Responds with a listing of the request's directory.
 async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
+    if let Some(format) = archive_format(request, conf) {
+        return archive(request, format).await;
+    }
     let mut format = match format(request, conf) {
         Ok(format) => format,
         Err(outcome) => return outcome,
@@ -122,6 +129,60 @@ async fn run(request: &mut Request, conf: &AutoindexConf) -> Outcome {
             request.log(Level::Error, format_args!("{error}"));
             Outcome::status(500)
         }
+    }
+}
+
+/// The archive that a request asks for, if the location offers it.
+fn archive_format(request: &Request, conf: &AutoindexConf) -> Option<ArchiveFormat> {
+    let (flag, format) = match argument_value(request, b"archive")? {
+        b"tar" => (ArchiveFormats::TAR, ArchiveFormat::Tar),
+        b"zip" => (ArchiveFormats::ZIP, ArchiveFormat::Zip),
+        _ => return None,
+    };
+    conf.autoindex_archive.contains(flag).then_some(format)
+}
+
+/// Responds with the request's directory as an archive.
+async fn archive(request: &mut Request, format: ArchiveFormat) -> Outcome {
+    let mut path = Vec::new();
+    request.append_file(&mut path);
+    let root = Name { symlinks: files::symlinks(request, &path), path };
+    let uri = request.uri().path.clone();
+    let name = uri.split(|&b| b == b'/').rfind(|segment| !segment.is_empty()).unwrap_or(b"files");
+    let shown = root.path.clone();
+    let tree = match Tree::read(request, root, name).await {
+        Ok(tree) => tree,
+        Err(TreeError::Unreadable(error)) => return refuse(request, &shown, &error),
+        Err(TreeError::TooLarge) => {
+            request.log(
+                Level::Error,
+                format_args!(
+                    "\"{}\" has more than {ENTRIES_MAX} entries: too many for an archive",
+                    String::from_utf8_lossy(&shown)
+                ),
+            );
+            return Outcome::status(413);
+        }
+    };
+    nowait_runtime::stats::set_label("archive");
+    let (kind, extension) = match format {
+        ArchiveFormat::Tar => ("application/x-tar", "tar"),
+        ArchiveFormat::Zip => ("application/zip", "zip"),
+    };
+    let mut head = Head::new(200);
+    head.content_type = Some(Bytes::from_static(kind.as_bytes()));
+    // RFC 8187: the name in UTF-8, percent-encoded.
+    let mut disposition = b"attachment; filename*=UTF-8''".to_vec();
+    escape::push_uri(&mut disposition, escape::Set::Component, name);
+    disposition.extend_from_slice(format!(".{extension}").as_bytes());
+    head.add("Content-Disposition", Bytes::from(disposition));
+    let io = request.io().for_client(request.client().number);
+    match tree.body(format, io).await {
+        Ok((body, length)) => {
+            head.content_length = Some(length);
+            Response { head, body: Body::Stream(Box::new(body)) }.into()
+        }
+        Err(error) => refuse(request, &shown, &error),
     }
 }
 
@@ -177,6 +238,7 @@ fn format(request: &Request, conf: &AutoindexConf) -> Result<Format, Outcome> {
                 server: request.location().server_tokens().text(),
                 truncated: false,
                 readme: None,
+                archives: conf.autoindex_archive,
                 uploads: request.location().settings.get(&UPLOADS).copied(),
             })
         }

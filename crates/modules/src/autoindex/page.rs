@@ -13,6 +13,7 @@ use nowait_http::page_style;
 use nowait_message::escape::{self, Set};
 use nowait_message::http_date::Civil;
 
+use super::conf::ArchiveFormats;
 use super::listing::{Entry, Kind};
 use super::sort::{Key, Sorting};
 
@@ -52,6 +53,8 @@ pub struct PageSettings {
     pub server: &'static str,
     /// The directory has more entries than are listed.
     pub truncated: bool,
+    /// The archives that are offered.
+    pub archives: ArchiveFormats,
     /// The README of the directory, as HTML.
     pub readme: Option<Vec<u8>>,
     /// Files that clients may add, if any.
@@ -266,6 +269,14 @@ impl PageSettings {
         if !totals.is_empty() {
             out.extend_from_slice(b"<p>");
             totals.put(out);
+            for (flag, name) in [(ArchiveFormats::ZIP, "zip"), (ArchiveFormats::TAR, "tar")] {
+                if self.archives.contains(flag) {
+                    put!(
+                        out,
+                        ", <a href=\"?archive={name}\" title=\"Download this directory\">{name}</a>"
+                    );
+                }
+            }
             out.extend_from_slice(b"</p>\n");
         }
         out.extend_from_slice(match self.uploads {
@@ -406,6 +417,7 @@ mod tests {
         sorting: Sorting { key: Key::Name, descending: false },
         server: "nowait",
         truncated: false,
+        archives: ArchiveFormats::OFF,
         readme: None,
         uploads: None,
     };

@@ -17,6 +17,7 @@ events {}
 http {
     autoindex_format page;
     autoindex_readme on;
+    autoindex_archive tar zip;
     error_page_format page;
 ";
 

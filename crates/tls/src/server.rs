@@ -86,6 +86,8 @@ pub struct ServerSettings {
     pub groups: Groups,
     /// Application protocols in order of preference; empty: none is negotiated.
     pub alpn: Vec<Vec<u8>>,
+    /// Application protocols over QUIC, in order of preference (`h3`); empty: QUIC is not spoken.
+    pub quic_alpn: Vec<Vec<u8>>,
     /// `None`: no certificates are requested.
     pub client_certificates: Option<ClientCertificates>,
     /// `None`: no tickets.

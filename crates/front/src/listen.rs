@@ -22,11 +22,25 @@ pub struct ListenRules {
     pub ssl: bool,
     /// Whether `http2` is allowed.
     pub http2: bool,
+    /// Whether `quic` is allowed.
+    pub quic: bool,
 }
 
 /// Parameters of connections.
 const TCP_ONLY: [&str; 7] =
     ["fastopen=", "backlog=", "deferred", "multipath", "so_keepalive=", "proxy_protocol", "ssl"];
+
+/// The parameters that exclude `quic`, in nginx's order.
+const NOT_QUIC: [&str; 8] = [
+    "fastopen=",
+    "backlog=",
+    "deferred",
+    "multipath",
+    "ssl",
+    "http2",
+    "so_keepalive=",
+    "proxy_protocol",
+];
 
 /// One `listen` directive.
 #[derive(Clone, Debug)]
@@ -40,6 +54,7 @@ pub struct ListenDirective {
     pub(crate) proxy_protocol: bool,
     pub(crate) ssl: bool,
     pub(crate) http2: bool,
+    pub(crate) quic: bool,
     pub(crate) span: Span,
 }
 
@@ -62,11 +77,22 @@ pub fn read(
         proxy_protocol: false,
         ssl: false,
         http2: false,
+        quic: rules.quic && parameters.iter().any(|word| *word == *"quic"),
         span: node.span,
     };
+    if directive.quic {
+        incompatible(node, parameters, &NOT_QUIC, "quic")?;
+        // nginx differs: its sockets are shared by the workers without `reuseport`, which only one server
+        // of an address may have. Here each worker always has its own.
+        directive.spec.reuseport = true;
+        directive.spec.quic = true;
+    }
     let (udp, others): (Vec<&Word>, Vec<&Word>) =
         parameters.iter().partition(|word| rules.udp && **word == *"udp");
     for word in others {
+        if directive.quic && (*word == *"quic" || *word == *"reuseport") {
+            continue;
+        }
         if rules.http2 && *word == *"http2" {
             let text = "the \"listen ... http2\" directive is deprecated, use the \"http2\" directive \
                         instead";
@@ -77,15 +103,20 @@ pub fn read(
         directive.parameter(node, word, rules, cx)?;
     }
     if !udp.is_empty() {
-        incompatible_with_udp(node, parameters)?;
+        incompatible(node, parameters, &TCP_ONLY, "udp")?;
     }
+    let transport = match udp.is_empty() {
+        true if directive.quic => Some("quic"),
+        true => None,
+        false => Some("udp"),
+    };
     let mut directives = Vec::new();
     for mut address in addresses {
-        if !udp.is_empty() {
+        if let Some(transport) = transport {
             address = match address {
                 ListenAddress::Inet(inet) | ListenAddress::Udp(inet) => ListenAddress::Udp(inet),
                 ListenAddress::Unix(_) => {
-                    let text = format!("\"udp\" is not supported for \"{first}\"");
+                    let text = format!("\"{transport}\" is not supported for \"{first}\"");
                     return Err(node.error(text));
                 }
             };
@@ -102,11 +133,21 @@ pub fn read(
     Ok(directives)
 }
 
-fn incompatible_with_udp(node: &Node, parameters: &[Word]) -> Result<(), Diagnostic> {
-    for word in parameters {
-        if let Some(name) = TCP_ONLY.iter().find(|name| word.text.starts_with(name.as_bytes())) {
+/// Refuses parameters that the transport lacks.
+fn incompatible(
+    node: &Node,
+    parameters: &[Word],
+    excluded: &[&str],
+    transport: &str,
+) -> Result<(), Diagnostic> {
+    let is = |word: &Word, name: &str| match name.ends_with('=') {
+        true => word.text.starts_with(name.as_bytes()),
+        false => word.text == name.as_bytes(),
+    };
+    for name in excluded {
+        if parameters.iter().any(|word| is(word, name)) {
             let name = name.trim_end_matches('=');
-            let problem = format!("\"{name}\" parameter is incompatible with \"udp\"");
+            let problem = format!("\"{name}\" parameter is incompatible with \"{transport}\"");
             return Err(node.directive_error(&problem));
         }
     }
@@ -127,6 +168,7 @@ impl ListenDirective {
             proxy_protocol: false,
             ssl: false,
             http2: false,
+            quic: false,
             span,
         }
     }
@@ -163,14 +205,7 @@ impl ListenDirective {
             b"multipath" => self.spec.multipath = true,
             b"ipv6only=on" => self.spec.ipv6only = true,
             b"ipv6only=off" => self.spec.ipv6only = false,
-            b"quic" => {
-                return Err(word
-                    .error("the \"quic\" parameter is not supported: there is no HTTP/3")
-                    .hint(
-                        "remove this \"listen\" and the \"Alt-Svc\" field: clients then use HTTP/2",
-                    ));
-            }
-            b"ssl" | b"http2" => {
+            b"ssl" | b"http2" | b"quic" => {
                 return Err(word
                     .error(format!("the \"{word}\" parameter is not supported here"))
                     .hint("remove the parameter"));

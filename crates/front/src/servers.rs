@@ -47,6 +47,8 @@ pub struct Virtual {
     pub all: Vec<ServerId>,
     /// HTTP/2 is enabled for all servers.
     pub http2: bool,
+    /// The position of the `quic` parameter, if connections use QUIC.
+    pub quic: Option<Span>,
 }
 
 impl Listen {
@@ -155,6 +157,7 @@ struct Address_ {
     proxy_protocol: bool,
     ssl: Option<Span>,
     http2: bool,
+    quic: Option<Span>,
 }
 
 /// Makes the listening sockets of all servers.
@@ -175,6 +178,7 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
                     proxy_protocol: false,
                     ssl: None,
                     http2: false,
+                    quic: None,
                 }
             });
             // Names of one server are adjacent.
@@ -198,6 +202,7 @@ pub fn build(cx: &mut Cx<'_>, servers: &[ServerListens]) -> Vec<Listen> {
             entry.proxy_protocol |= directive.proxy_protocol;
             entry.ssl = entry.ssl.or(directive.ssl.then_some(directive.span));
             entry.http2 |= directive.http2;
+            entry.quic = entry.quic.or(directive.quic.then_some(directive.span));
             if directive.default_server {
                 if let Some((_, first)) = entry.default {
                     cx.report(
@@ -293,5 +298,6 @@ fn virtual_servers(cx: &mut Cx<'_>, entry: &Address_, servers: &[ServerListens])
         ssl: entry.ssl,
         all: entry.servers.clone(),
         http2: entry.http2,
+        quic: entry.quic,
     }
 }

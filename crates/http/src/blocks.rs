@@ -18,7 +18,7 @@ use crate::conf::limit_except::{LimitExcept, LimitExceptLayer};
 use crate::conf::log::{LogConf, TaskLogs, access_logs};
 use crate::conf::uri_scope::{PatternLayer, ServerNames};
 use crate::conf::{HttpConf, Location, LocationId, Regex, Server, ServerId};
-use crate::conf::{body, client, files, http2, mime, pages};
+use crate::conf::{body, client, files, http2, http3, mime, pages};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::mime::Types;
 use crate::module::{Content, ContentLayer, LocationBuilder, ModuleList};
@@ -51,8 +51,10 @@ nowait_conf::rows! {
     /// socket options of these names; the default of `backlog` is 511. `proxy_protocol` expects the
     /// PROXY protocol, version 1 or 2, before the first request. `ssl`: connections speak TLS, with
     /// the server's `ssl_certificate`; all servers of the address do. `http2` enables HTTP/2 for all
-    /// servers of the address; the directive of this name is preferred.
-    "listen" => listen, in SERVER, take at_least(1), default "*:80", args "address[:port] [default_server] [ssl] [http2] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
+    /// servers of the address; the directive of this name is preferred. `quic` accepts HTTP/3 over UDP,
+    /// beside another `listen` of the port with `ssl`; it excludes the parameters of TCP. Each worker then
+    /// has its own socket, so that `reuseport` makes no difference, and may stand in any number of servers.
+    "listen" => listen, in SERVER, take at_least(1), default "*:80", args "address[:port] [default_server] [ssl] [http2 | quic] [proxy_protocol] [bind] [backlog=number] [rcvbuf=size] [sndbuf=size] [deferred] [fastopen=number] [reuseport] [ipv6only=on|off] [multipath] [so_keepalive=on|off|[idle]:[interval]:[count]]";
     /// Names of a virtual server: exact, with a wildcard at one end, or regular expressions.
     "server_name" => server_name, in SERVER, take at_least(1), default "\"\"", args "name ...";
     /// The directory with the files. The whole URI is appended: with `root /srv/www;`, the URI
@@ -82,7 +84,7 @@ nowait_conf::rows! {
 
 /// Rules for the parameters of `listen`.
 const LISTEN: ListenRules =
-    ListenRules { default_port: Some(80), udp: false, ssl: true, http2: true };
+    ListenRules { default_port: Some(80), udp: false, ssl: true, http2: true, quic: true };
 
 /// The content of `http` besides its settings.
 #[derive(Default)]
@@ -395,6 +397,7 @@ impl Build<'_> {
         let nested = scope.take::<LocationsLayer>().locations;
         let head = client::HeadConf::resolve(cx, &[http, &scope]);
         let http2 = http2::Http2Conf::resolve(cx, &[http, &scope]);
+        let http3 = http3::Http3Conf::resolve(cx, &[http, &scope]);
         let tls = crate::conf::tls::resolve(cx, &[http, &scope], http2.http2 || listens_http2);
         let early_read = crate::conf::predicates::EarlyReadConf::resolve(cx, &[http, &scope]);
         let early_read = early_read.client_body_early_read.clone().unwrap_or_default();
@@ -406,7 +409,7 @@ impl Build<'_> {
         let locations = self.locations(cx, &chain, nested);
         let made = self.locations[first..].iter().flatten();
         let takes_connect = made.into_iter().any(|made| made.location.takes_connect);
-        Server { name, span, head, tls, http2, early_read, takes_connect, root, locations }
+        Server { name, span, head, tls, http2, http3, early_read, takes_connect, root, locations }
     }
 
     fn locations(
@@ -600,7 +603,7 @@ pub fn rows(modules: ModuleList) -> Vec<&'static [nowait_conf::Row]> {
         conf::http2::Http2Conf::ROWS,
         conf::http2::Http2LocationConf::ROWS,
         conf::http2::HTTP2_ROWS,
-        conf::http3::HTTP3_ROWS,
+        conf::http3::Http3Conf::ROWS,
         conf::body::BodyConf::ROWS,
         conf::files::FileConf::ROWS,
         conf::pages::PagesConf::ROWS,

@@ -69,11 +69,8 @@ impl Adaptation {
             outside: BTreeSet::new(),
             outside_name: outside_name(source, root),
             done: Adaptation { files: Vec::new(), removed: 0, added: 0, left: Vec::new() },
-            quic: false,
         };
-        // Clients would try in vain what no address offers any more.
-        plan.quic = plan.directives(true);
-        plan.directives(false);
+        plan.directives();
         plan.includes();
         plan.place();
         plan.done
@@ -92,35 +89,24 @@ struct Adapter<'a> {
     /// The directory of the copy for them.
     outside_name: String,
     done: Adaptation,
-    /// Whether addresses with HTTP/3 were removed.
-    quic: bool,
 }
 
 impl<'a> Adapter<'a> {
-    /// Edits the directives of all files; or only says whether addresses for HTTP/3 are removed.
-    fn directives(&mut self, look_only: bool) -> bool {
-        let mut quic = false;
+    /// Edits the directives of all files.
+    fn directives(&mut self) {
         for file in 0..self.survey.files.len() {
             let survey = self.survey;
             let nodes = &survey.files[file].nodes;
             let mut blocks: Vec<&[Node]> = vec![nodes];
             while let Some(block) = blocks.pop() {
-                let other = block.iter().any(|node| node.name == "listen" && !is_quic(node));
                 for node in block {
                     let Some(verdict) = self.verdict(file, node) else { continue };
-                    if verdict.class == Class::Refused && is_quic(node) && other {
-                        quic = true;
-                        if !look_only {
-                            let why = "nowait has no HTTP/3; clients use HTTP/2";
-                            self.comment(file, node, why, None);
-                        }
-                    } else if look_only || !self.treat(file, node, verdict) {
+                    if !self.treat(file, node, verdict) {
                         blocks.push(node.children());
                     }
                 }
             }
         }
-        quic
     }
 
     fn verdict(&self, file: usize, node: &Node) -> Option<&'a Classification> {
@@ -132,10 +118,6 @@ impl<'a> Adapter<'a> {
 
     /// Whether a directive was edited, with all that is in its block.
     fn treat(&mut self, file: usize, node: &Node, verdict: &Classification) -> bool {
-        if self.quic && is_alt_svc(node) {
-            self.comment(file, node, "nowait has no HTTP/3, which this announces", None);
-            return true;
-        }
         let module = &verdict.module;
         let why = match verdict.class {
             Class::Missing => format!("{module}: {}", verdict.note),
@@ -312,17 +294,6 @@ fn outside_name(source: &dyn ConfigSource, root: &Path) -> String {
 /// Whether a path never goes up.
 fn is_straight(path: &Path) -> bool {
     !path.components().any(|component| component == Component::ParentDir)
-}
-
-fn is_quic(node: &Node) -> bool {
-    node.name == "listen" && node.args.iter().any(|word| word == "quic")
-}
-
-/// `add_header Alt-Svc 'h3=":443"; ma=86400';`
-fn is_alt_svc(node: &Node) -> bool {
-    let is = |word: &Word| word.text.eq_ignore_ascii_case(b"Alt-Svc");
-    let h3 = |word: &Word| word.text.windows(2).any(|letters| letters == b"h3");
-    node.name == "add_header" && node.args.first().is_some_and(is) && node.args.iter().any(h3)
 }
 
 /// The length of `root/` at the beginning of a path.

@@ -108,6 +108,9 @@ directives! {
     /// Accepted for compatibility: a reload reads certificates and keys again, but no event loop waits
     /// for it.
     ssl_object_cache_inheritable: bool = "off", in MAIN, args "on | off";
+    /// Accepted for compatibility: packets reach the worker that has their connection without a program in the
+    /// kernel, and without its privileges.
+    quic_bpf: bool = "off", in MAIN, args "on | off";
     /// Accepted for compatibility: regular expressions are always compiled.
     pcre_jit: bool = "off", in MAIN, args "on | off";
 }

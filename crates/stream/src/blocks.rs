@@ -88,7 +88,7 @@ fn listen(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let read = listen::read(
         cx,
         node,
-        ListenRules { default_port: None, udp: true, ssl: true, http2: false },
+        ListenRules { default_port: None, udp: true, ssl: true, http2: false, quic: false },
     )?;
     cx.layer::<ServerLayer>().listens.extend(read);
     Ok(())

@@ -106,6 +106,8 @@ pub struct ListenSpec {
     pub multipath: bool,
     /// TCP_NODELAY, which accepted connections inherit: saves a call per connection.
     pub nodelay: bool,
+    /// `quic`: the datagrams are QUIC's; the buffers of the socket are made large.
+    pub quic: bool,
 }
 
 impl ListenSpec {
@@ -123,6 +125,7 @@ impl ListenSpec {
             sndbuf: None,
             multipath: false,
             nodelay: false,
+            quic: false,
         }
     }
 }

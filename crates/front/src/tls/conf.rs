@@ -194,6 +194,8 @@ pub struct ServerTls<N> {
     pub named: Option<Arc<NamedPairs<N>>>,
     /// `ssl_reject_handshake`
     pub rejects: bool,
+    /// `ssl_protocols` has TLS 1.3.
+    pub tls13: bool,
     /// `ssl_verify_client`
     pub verify: VerifyClient,
     /// The verifier of client certificates; `None`: no certificates are requested.
@@ -213,12 +215,13 @@ pub struct ServerTls<N> {
 // A derive would require the same of the namespace.
 impl<N> Clone for ServerTls<N> {
     fn clone(&self) -> Self {
-        let Self { server, named, rejects, verify, judge, ocsp, .. } = self;
-        let Self { staples, resolving, key_log, kernel, .. } = self;
+        let Self { server, named, rejects, tls13, verify, judge, .. } = self;
+        let Self { ocsp, staples, resolving, key_log, kernel, .. } = self;
         Self {
             server: server.clone(),
             named: named.clone(),
             rejects: *rejects,
+            tls13: *tls13,
             verify: *verify,
             judge: judge.clone(),
             ocsp: ocsp.clone(),
@@ -242,6 +245,7 @@ impl<N> Default for ServerTls<N> {
             server: None,
             named: None,
             rejects: false,
+            tls13: false,
             verify: VerifyClient::Off,
             judge: None,
             ocsp: None,
@@ -480,6 +484,7 @@ impl SslConf {
             }
         })?;
         tls.server = Some(server);
+        tls.tls13 = tls13;
         Ok(tls)
     }
 
@@ -730,19 +735,27 @@ pub fn check<'s, N: 's>(
         return;
     }
     for servers in listens.iter().flat_map(Listen::all) {
-        let Some(span) = servers.ssl else { continue };
+        let (parameter, span) = match (servers.quic, servers.ssl) {
+            (Some(span), _) => ("quic", span),
+            (None, Some(span)) => ("ssl", span),
+            (None, None) => continue,
+        };
         let default = tls(servers.default_server);
         // A default server that refuses handshakes leaves it to the others to have certificates.
         let is_complete = default.server.is_some()
             || default.rejects && servers.all.iter().all(|id| tls(*id).is_usable());
         if !is_complete {
             cx.report(
-                Diagnostic::emerg(
-                    "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive",
-                )
+                Diagnostic::emerg(format!(
+                    "no \"ssl_certificate\" is defined for the \"listen ... {parameter}\" directive"
+                ))
                 .at(span)
                 .hint("add ssl_certificate and ssl_certificate_key with the files to the server"),
             );
+        } else if servers.quic.is_some() && default.server.is_some() && !default.tls13 {
+            let text =
+                "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
+            cx.report(Diagnostic::emerg(text).at(span).hint("QUIC has no older version of TLS"));
         }
     }
 }

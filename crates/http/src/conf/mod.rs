@@ -85,6 +85,8 @@ pub struct Server {
     pub tls: nowait_front::tls::conf::ServerTls<HttpVariables>,
     /// HTTP/2.
     pub http2: Arc<http2::Http2Conf>,
+    /// HTTP/3.
+    pub http3: Arc<http3::Http3Conf>,
     /// Conditions for reading bodies before the location is known.
     pub early_read: predicates::Predicates,
     /// A location takes CONNECT, which otherwise no request of the server may be.

@@ -335,7 +335,7 @@ fn lines_without_effect_are_accepted() {
              client_body_temp_path client_temp; proxy_temp_path proxy_temp_path; \
              fastcgi_temp_path fastcgi_temp; uwsgi_temp_path uwsgi_temp; scgi_temp_path scgi_temp; \
              types_hash_max_size 2048; server_names_hash_bucket_size 128; connection_pool_size 256; \
-             http3 on; quic_gso on; quic_retry off; quic_host_key none; http3_stream_buffer_size 1m; \
+             http3 on; quic_gso on; quic_retry off; http3_stream_buffer_size 1m; \
              http3_max_concurrent_streams 64; quic_active_connection_id_limit 2; \
              server {{ {listen} http3_hq off; access_log off; }} }}"
         )
@@ -345,7 +345,15 @@ fn lines_without_effect_are_accepted() {
     assert!(output.status.success(), "{}", stderr(&output));
     dir.write("nginx.conf", conf("listen 127.0.0.1:8000 quic;"));
     let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
-    assert!(stderr(&output).contains("there is no HTTP/3"), "{}", stderr(&output));
+    let text = "no \"ssl_certificate\" is defined for the \"listen ... quic\" directive";
+    assert!(stderr(&output).contains(text), "{}", stderr(&output));
+    dir.write("nginx.conf", conf("listen 127.0.0.1:8000; quic_host_key missing.key;"));
+    let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
+    assert!(
+        stderr(&output).contains("missing.key\" failed (2: No such file"),
+        "{}",
+        stderr(&output)
+    );
     dir.write("nginx.conf", conf("listen 127.0.0.1:8000; http3_hq maybe;"));
     let output = nowait(&["-p", path, "-c", "nginx.conf", "-t"]);
     assert!(stderr(&output).contains("\"http3_hq\""), "{}", stderr(&output));

@@ -29,14 +29,12 @@ pub mod frame;
 pub mod frames;
 pub mod hpack;
 pub mod limits;
-mod message;
-mod priority;
 pub mod server;
 mod stream;
 mod window;
 
 pub use connection::{Event, HeadWriter, ReceiveStep, SendError, Sink};
-pub use error::{ConnectionError, ErrorCode, Flood, Malformed, StreamError};
+pub use error::{ConnectionError, ErrorCode, Flood, StreamError};
 pub use frame::{Flags, FrameHeader, FrameType, StreamId};
 pub use limits::Limits;
-pub use priority::Priority;
+pub use nowait_fields::{Malformed, Priority};

@@ -51,6 +51,7 @@
 //! ```
 
 use bytes::BufMut;
+use nowait_fields::write::status_digits;
 
 pub use crate::connection::ServerSide;
 use crate::connection::{HeadWriter, SendError};
@@ -69,7 +70,7 @@ impl ServerConnection {
         out: &'a mut B,
     ) -> Result<HeadWriter<'a, ServerSide, B>, SendError> {
         let mut head = self.begin_block(stream, crate::connection::HeadKind::Head, out)?;
-        head.pseudo(Token::STATUS, &digits(status));
+        head.pseudo(Token::STATUS, &status_digits(status));
         Ok(head)
     }
 
@@ -81,13 +82,7 @@ impl ServerConnection {
         out: &'a mut B,
     ) -> Result<HeadWriter<'a, ServerSide, B>, SendError> {
         let mut head = self.begin_block(stream, crate::connection::HeadKind::Interim, out)?;
-        head.pseudo(Token::STATUS, &digits(status));
+        head.pseudo(Token::STATUS, &status_digits(status));
         Ok(head)
     }
-}
-
-/// The three digits of a status.
-fn digits(status: u16) -> [u8; 3] {
-    let digit = |number: u16| b'0' + (number % 10) as u8;
-    [digit(status / 100), digit(status / 10), digit(status)]
 }

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use crate::Priority;
 use crate::error::ErrorCode;
 use crate::frame::StreamId;
-use crate::priority::Priority;
 use crate::window::{ReceiveWindow, SendWindow};
 
 /// Streams that we have reset are remembered until this many more were: what the peer sent before it

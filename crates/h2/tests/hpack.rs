@@ -1,6 +1,6 @@
 //! HPACK: the examples of RFC 7541 appendix C, malformed blocks, and both sides together.
 
-use nowait_h2::hpack::{Decoder, Encoder, HpackError, Token};
+use nowait_h2::hpack::{Decoder, Encoder, HpackError, HpackField, Token};
 
 const STRING_MAX: usize = 4096;
 
@@ -340,5 +340,44 @@ fn any_sequence_of_fields() {
         assert_eq!(decoded, sent);
         assert!(encoder.heap() < 16 * 1024, "{}", encoder.heap());
         assert!(decoder.heap() < 16 * 1024, "{}", decoder.heap());
+    }
+}
+
+#[test]
+fn static_fields_are_like_others() {
+    let mut decoder = Decoder::default();
+    for index in 1..=61 {
+        let block = [0x80 | index];
+        let mut block = decoder.block(&block, 100);
+        let field = block.next().unwrap().unwrap();
+        assert_eq!(field, HpackField::new(field.name, field.value), "index {index}");
+    }
+}
+
+#[test]
+fn a_field_is_the_same_however_it_is_sent() {
+    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
+    let fields = [
+        (":method", "GET"),
+        (":path", "/a b"),
+        (":authority", "x"),
+        ("user-agent", "a"),
+        ("referer", "a\r"),
+        ("accept-encoding", "gzip, deflate"),
+        ("connection", "close"),
+        ("x-a", ""),
+    ];
+    for round in 0..4 {
+        let mut block = Vec::new();
+        encoder.begin(&mut block);
+        for (name, value) in fields {
+            encoder.field(&mut block, name.as_bytes(), value.as_bytes(), false);
+        }
+        assert!(round < 3 || block.len() == fields.len(), "all are indexed by now");
+        let mut block = decoder.block(&block, 100);
+        for (name, value) in fields {
+            let field = HpackField::new(name.as_bytes(), value.as_bytes());
+            assert_eq!(block.next().unwrap(), Some(field));
+        }
     }
 }

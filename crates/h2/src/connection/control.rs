@@ -2,10 +2,10 @@
 //! PRIORITY.
 
 use super::{Connection, Event, Role};
+use crate::Priority;
 use crate::error::{ConnectionError, ErrorCode, Flood, StreamError};
 use crate::frame::{Flags, FrameHeader, FrameType, StreamId};
 use crate::frames::{self, Setting};
-use crate::priority::Priority;
 use crate::stream::Local;
 
 /// Priorities that are kept for requests that have not come; more are ignored.

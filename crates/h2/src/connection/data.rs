@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::receive::ReadState;
 use super::{Connection, Event, Role};
-use crate::error::{ConnectionError, ErrorCode, Flood, Malformed, StreamError};
+use crate::Malformed;
+use crate::error::{ConnectionError, ErrorCode, Flood, StreamError};
 use crate::frame::{Flags, FrameHeader, FrameType, StreamId};
 use crate::frames;
 use crate::stream::{Local, Remote};

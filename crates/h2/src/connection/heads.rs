@@ -1,13 +1,14 @@
 //! Field blocks: HEADERS with its CONTINUATION frames is one block, decoded when it is complete, in any
 //! state of its stream, because later blocks depend on it.
 
+use nowait_fields::{Expected, HeadCheck};
+
 use super::{Connection, Event, OpenBlock, Role, Sink};
-use crate::Limits;
-use crate::error::{ConnectionError, ErrorCode, Flood, Malformed, StreamError};
+use crate::error::{ConnectionError, ErrorCode, Flood, StreamError};
 use crate::frame::{Flags, FrameHeader, FrameType, StreamId, WINDOW_DEFAULT};
 use crate::frames;
-use crate::message::{Expected, HeadCheck};
 use crate::stream::{Remote, StreamState};
+use crate::{Limits, Malformed};
 
 /// Memory for fragments that is kept for the next block, in bytes.
 const KEPT_MAX: usize = 4096;

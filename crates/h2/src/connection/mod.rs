@@ -22,6 +22,7 @@ use std::marker::PhantomData;
 
 use bytes::BufMut;
 
+use crate::Priority;
 use crate::budget::Budgets;
 use crate::error::{ConnectionError, ErrorCode, Flood, StreamError};
 use crate::frame::{
@@ -29,7 +30,6 @@ use crate::frame::{
 };
 use crate::frames::{self, Parameters, Setting};
 use crate::hpack::{Decoder, Encoder};
-use crate::priority::Priority;
 use crate::stream::{Local, Remote, StreamState, Streams};
 use crate::window::{ReceiveWindow, SendWindow};
 use crate::{Limits, hpack};

@@ -2,15 +2,16 @@
 //! caller sends them behind the header that it gets here.
 
 use bytes::BufMut;
+use nowait_fields::is_connection_specific;
+use nowait_fields::write::{cleaned, decimal, is_clean};
 use nowait_message::scan;
 
 use super::{Connection, Role};
+use crate::Priority;
 use crate::error::ErrorCode;
 use crate::frame::{Flags, FrameHeader, FrameType, HEADER_LEN, StreamId};
 use crate::frames;
 use crate::hpack::Token;
-use crate::message::is_connection_specific;
-use crate::priority::Priority;
 use crate::stream::{Local, Remote, StreamState};
 
 /// The reason why a frame can't be sent. No bytes were written.
@@ -319,30 +320,4 @@ fn write_headers<B: BufMut + AsMut<[u8]>>(
         let header = FrameHeader { length: length as u32, kind, flags, stream };
         octets[to - HEADER_LEN..to].copy_from_slice(&header.octets());
     }
-}
-
-/// The digits of a number, at the end of an array, and where they begin.
-fn decimal(mut number: u64) -> ([u8; 20], usize) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return (digits, at);
-        }
-    }
-}
-
-/// Whether a value has neither CR nor LF nor NUL.
-#[inline]
-fn is_clean(value: &[u8]) -> bool {
-    scan::is_one_line(value) || scan::find_line_end(value, 0).is_none()
-}
-
-/// CR, LF and NUL as spaces.
-fn cleaned(value: &[u8]) -> Vec<u8> {
-    let clean = |&octet: &u8| if matches!(octet, b'\r' | b'\n' | 0) { b' ' } else { octet };
-    scan::trim(&value.iter().map(clean).collect::<Vec<u8>>()).to_vec()
 }

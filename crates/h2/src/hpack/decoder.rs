@@ -1,10 +1,10 @@
 //! Reading field blocks.
 
-use super::huffman;
-use super::integer::read;
-use super::static_table;
-use super::table::DynamicTable;
-use super::{Facts, HpackError, HpackField, TABLE_SIZE_DEFAULT, Token, known};
+use nowait_fields::integer::read;
+use nowait_fields::table::DynamicTable;
+use nowait_fields::{Facts, huffman, known, token as static_table};
+
+use super::{HpackError, HpackField, TABLE_SIZE_DEFAULT, Token};
 
 /// One direction's state: the peer's table. Lives as long as its connection.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Default for Decoder {
 impl Decoder {
     /// The peer has acknowledged `SETTINGS_HEADER_TABLE_SIZE`. At most 65,535.
     pub fn allow(&mut self, size: u32) {
-        self.allowed = size.min(super::table::SIZE_MAX);
+        self.allowed = size.min(super::SIZE_MAX);
         // "This mechanism [...] the encoder MUST signal the change" (RFC 7541 section 4.2).
         self.must_shrink = self.table.size_max() > self.allowed;
     }

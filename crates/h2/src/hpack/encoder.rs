@@ -8,8 +8,12 @@
 
 use bytes::BufMut;
 
-use super::table::DynamicTable;
-use super::{TABLE_SIZE_DEFAULT, Token, huffman, integer, static_table};
+use nowait_fields::indexing::{Indexing, SentOnce, hash, indexing};
+use nowait_fields::table::DynamicTable;
+use nowait_fields::write::string;
+use nowait_fields::{Token, integer, token as static_table};
+
+use super::TABLE_SIZE_DEFAULT;
 
 /// Maximum size of the encoder's table, even if the peer allows more.
 const TABLE_MAX: u32 = TABLE_SIZE_DEFAULT;
@@ -17,15 +21,12 @@ const TABLE_MAX: u32 = TABLE_SIZE_DEFAULT;
 /// Longer names with upper-case letters are sent without compression.
 const FOLDED_MAX: usize = 128;
 
-/// A cookie shorter than this could be guessed bit by bit.
-const GUESSABLE_COOKIE_MAX: usize = 20;
-
 /// Names whose last entry is remembered. They are told apart by their token modulo this number, which
 /// differs for all that a file's response has.
 const LAST: usize = 14;
 
-/// Fields remembered as sent once.
-const SEEN: usize = 32;
+/// Hashes of evicted entries that may wait to be dropped.
+const FORGOTTEN_MAX: usize = 32;
 
 /// One direction's state: our table, as the peer has it.
 #[derive(Debug)]
@@ -34,8 +35,8 @@ pub struct Encoder {
     /// Hashes of the table's fields, the oldest at `first`. The upper half is the name's.
     hashes: Vec<u32>,
     first: usize,
-    /// Hashes of fields sent without being inserted.
-    seen: [u16; SEEN],
+    /// Fields sent without being inserted.
+    seen: SentOnce,
     /// How many fields were inserted, modulo 256: the number of the newest entry. The table never has
     /// more than 128.
     inserted: u8,
@@ -51,23 +52,12 @@ impl Default for Encoder {
             table: DynamicTable::new(TABLE_MAX),
             hashes: Vec::new(),
             first: 0,
-            seen: [0; SEEN],
+            seen: SentOnce::default(),
             inserted: 0,
             last: [0; LAST],
             smallest: None,
         }
     }
-}
-
-/// The encoding of a field that is not in a table.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Indexing {
-    /// Inserted at once.
-    AtOnce,
-    /// Inserted when it is sent again.
-    WhenRepeated,
-    /// Never, not by any intermediary.
-    Never,
 }
 
 impl Encoder {
@@ -186,7 +176,7 @@ impl Encoder {
             // Large values would push out all others.
             _ if name.len() + value.len() > self.table.size_max() as usize / 4 => false,
             Indexing::AtOnce => true,
-            Indexing::WhenRepeated => self.is_repeated(hash),
+            Indexing::WhenRepeated => self.seen.is_repeated(hash),
         };
         match indexing {
             _ if insert => integer::write(out, 0x40, 6, index),
@@ -206,15 +196,6 @@ impl Encoder {
                 self.last[token.index() % LAST] = self.inserted;
             }
         }
-    }
-
-    /// Whether the same field was sent before; it is remembered.
-    fn is_repeated(&mut self, hash: u32) -> bool {
-        let seen = &mut self.seen[hash as usize % SEEN];
-        let tag = (hash >> 8) as u16 | 1;
-        let repeated = *seen == tag;
-        *seen = tag;
-        repeated
     }
 
     /// The newest entry that is the field, or at least has its name.
@@ -246,7 +227,7 @@ impl Encoder {
         if self.first == self.hashes.len() {
             self.hashes.clear();
             self.first = 0;
-        } else if self.first > SEEN {
+        } else if self.first > FORGOTTEN_MAX {
             self.hashes.drain(..self.first);
             self.first = 0;
         }
@@ -273,57 +254,4 @@ fn static_index(token: Token, value: &[u8]) -> Option<usize> {
         _ => return None,
     };
     indexes.into_iter().find(|&index| static_table::field(index).is_some_and(|f| f.1 == value))
-}
-
-fn indexing(token: Token, value: &[u8]) -> Indexing {
-    match token {
-        Token::AUTHORIZATION | Token::PROXY_AUTHORIZATION | Token::SET_COOKIE => Indexing::Never,
-        Token::COOKIE if value.len() < GUESSABLE_COOKIE_MAX => Indexing::Never,
-        Token::OTHER
-        | Token::PATH
-        | Token::AGE
-        | Token::CONTENT_LENGTH
-        | Token::CONTENT_RANGE
-        | Token::ETAG
-        | Token::IF_MODIFIED_SINCE
-        | Token::IF_NONE_MATCH
-        | Token::LAST_MODIFIED
-        | Token::LOCATION
-        | Token::RANGE => Indexing::WhenRepeated,
-        _ => Indexing::AtOnce,
-    }
-}
-
-/// The upper half depends on the name only, the lower half on both.
-fn hash(token: Token, name: &[u8], value: &[u8]) -> u32 {
-    let name = match token {
-        Token::OTHER => mix(name, 0),
-        token => (token.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-    };
-    let both = mix(value, name);
-    (name >> 32) as u32 & 0xffff_0000 | (both >> 48) as u32
-}
-
-fn mix(octets: &[u8], seed: u64) -> u64 {
-    let mut hash = seed ^ octets.len() as u64;
-    let (words, tail) = octets.as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..tail.len()].copy_from_slice(tail);
-    for word in words.iter().chain([&last]) {
-        hash =
-            (hash.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-    hash
-}
-
-/// Writes a string, Huffman-coded if that is shorter.
-fn string(out: &mut impl BufMut, octets: &[u8]) {
-    let length = huffman::encoded_len(octets);
-    if length < octets.len() {
-        integer::write(out, 0x80, 7, length);
-        huffman::encode(octets, out);
-    } else {
-        integer::write(out, 0, 7, octets.len());
-        out.put_slice(octets);
-    }
 }

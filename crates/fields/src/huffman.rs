@@ -6,7 +6,7 @@
 
 use bytes::BufMut;
 
-use super::HpackError;
+use crate::CodingError;
 
 /// Symbols: all octets, and EOS.
 const SYMBOLS: usize = 257;
@@ -96,12 +96,12 @@ const fn code() -> Code {
 
 /// Appends the decoded string to `out`. More than `max` octets, or `padding_max` bits of padding, are an
 /// error.
-pub(super) fn decode(
+pub fn decode(
     input: &[u8],
     out: &mut Vec<u8>,
     max: usize,
     padding_max: usize,
-) -> Result<(), HpackError> {
+) -> Result<(), CodingError> {
     // The shortest code has 5 bits.
     out.reserve((input.len() * 8 / 5).min(max));
     let end = out.len().saturating_add(max);
@@ -126,16 +126,16 @@ pub(super) fn decode(
         // as a decoding error" (RFC 7541 section 5.2).
         if inverted == 0 {
             let ends = rest.is_empty() && count <= padding_max;
-            return if ends { Ok(()) } else { Err(HpackError::InvalidHuffman) };
+            return if ends { Ok(()) } else { Err(CodingError::InvalidHuffman) };
         }
         let (symbol, length) = symbol(!(inverted >> (64 - BITS_MAX)) as u32 & WINDOW)?;
         if length > count {
-            return Err(HpackError::InvalidHuffman);
+            return Err(CodingError::InvalidHuffman);
         }
         inverted <<= length;
         count -= length;
         if out.len() == end {
-            return Err(HpackError::StringTooLong);
+            return Err(CodingError::StringTooLong);
         }
         out.push(symbol);
     }
@@ -143,7 +143,7 @@ pub(super) fn decode(
 
 /// The symbol that 30 bits begin with, and the length of its code.
 #[inline]
-fn symbol(window: u32) -> Result<(u8, usize), HpackError> {
+fn symbol(window: u32) -> Result<(u8, usize), CodingError> {
     let entry = CODE.fast[(window >> (BITS_MAX - FAST_BITS)) as usize];
     if entry != 0 {
         return Ok(((entry >> 4) as u8, usize::from(entry & 15)));
@@ -152,25 +152,25 @@ fn symbol(window: u32) -> Result<(u8, usize), HpackError> {
     while window >= CODE.limits[length] {
         length += 1;
         if length > BITS_MAX {
-            return Err(HpackError::InvalidHuffman);
+            return Err(CodingError::InvalidHuffman);
         }
     }
     let index = (window >> (BITS_MAX - length)).wrapping_sub(CODE.offsets[length]);
     // "A Huffman-encoded string literal containing the EOS symbol MUST be treated as a decoding
     // error" (RFC 7541 section 5.2): EOS is no octet.
     let symbol =
-        u8::try_from(CODE.ordered[index as usize]).map_err(|_| HpackError::InvalidHuffman)?;
+        u8::try_from(CODE.ordered[index as usize]).map_err(|_| CodingError::InvalidHuffman)?;
     Ok((symbol, length))
 }
 
 /// The length of the encoded string in octets.
 #[inline]
-pub(super) fn encoded_len(string: &[u8]) -> usize {
+pub fn encoded_len(string: &[u8]) -> usize {
     string.iter().map(|&octet| usize::from(LENGTHS[usize::from(octet)])).sum::<usize>().div_ceil(8)
 }
 
 /// Writes the encoded string.
-pub(super) fn encode(string: &[u8], out: &mut impl BufMut) {
+pub fn encode(string: &[u8], out: &mut impl BufMut) {
     let (mut bits, mut count) = (0u64, 0u32);
     for &octet in string {
         let symbol = usize::from(octet);
@@ -195,7 +195,7 @@ pub(super) fn encode(string: &[u8], out: &mut impl BufMut) {
 mod tests {
     use super::*;
 
-    fn decoded(input: &[u8], max: usize) -> Result<Vec<u8>, HpackError> {
+    fn decoded(input: &[u8], max: usize) -> Result<Vec<u8>, CodingError> {
         let mut out = Vec::new();
         decode(input, &mut out, max, 7).map(|()| out)
     }
@@ -238,13 +238,13 @@ mod tests {
             decode(input, &mut out, 99, 15).map(|()| out)
         };
         assert_eq!(lenient(&[0x1f, 0xff]), Ok(vec![b'a']));
-        assert_eq!(lenient(&[0x1f, 0xff, 0xff]), Err(HpackError::InvalidHuffman));
-        assert_eq!(lenient(&[0x1f, 0xfe]), Err(HpackError::InvalidHuffman));
+        assert_eq!(lenient(&[0x1f, 0xff, 0xff]), Err(CodingError::InvalidHuffman));
+        assert_eq!(lenient(&[0x1f, 0xfe]), Err(CodingError::InvalidHuffman));
     }
 
     #[test]
     fn eos_and_bad_padding_are_errors() {
-        let bad = Err(HpackError::InvalidHuffman);
+        let bad = Err(CodingError::InvalidHuffman);
         assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xff], 99), bad); // EOS
         assert_eq!(decoded(&[0xff; 9], 99), bad);
         assert_eq!(decoded(&[0xff], 99), bad); // eight bits of padding
@@ -310,8 +310,8 @@ mod tests {
     fn the_length_is_bounded() {
         let long = encoded(&[b'a'; 100]);
         assert_eq!(decoded(&long, 100).unwrap().len(), 100);
-        assert_eq!(decoded(&long, 99), Err(HpackError::StringTooLong));
+        assert_eq!(decoded(&long, 99), Err(CodingError::StringTooLong));
         let short = encoded(b"ab");
-        assert_eq!(decoded(&short, 1), Err(HpackError::StringTooLong));
+        assert_eq!(decoded(&short, 1), Err(CodingError::StringTooLong));
     }
 }

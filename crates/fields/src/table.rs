@@ -1,4 +1,4 @@
-//! The dynamic table (RFC 7541 section 2.3.2), used by decoder and encoder.
+//! The dynamic table (RFC 7541 section 2.3.2, RFC 9204 section 3.2), used by decoders and encoders.
 //!
 //! Each entry has a note of its user: what the decoder found out about the field, or the encoder's
 //! number of the name.
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 const OVERHEAD: usize = 32;
 
 /// The largest table. Positions and lengths fit in few bytes because of it.
-pub(crate) const SIZE_MAX: u32 = 65_535;
+pub const SIZE_MAX: u32 = 65_535;
 
 /// The position of an entry.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ impl<N> TableEntry<N> {
 
 /// The table.
 #[derive(Debug)]
-pub(super) struct DynamicTable<N> {
+pub struct DynamicTable<N> {
     bytes: Vec<u8>,
     /// The position of the first of `bytes`.
     base: u32,
@@ -45,22 +45,44 @@ pub(super) struct DynamicTable<N> {
 
 impl<N: Copy> DynamicTable<N> {
     /// An empty table without memory.
-    pub(super) fn new(size_max: u32) -> Self {
+    pub fn new(size_max: u32) -> Self {
         let size_max = size_max.min(SIZE_MAX);
         DynamicTable { bytes: Vec::new(), base: 0, entries: VecDeque::new(), size: 0, size_max }
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// The number of entries.
+    pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub(super) fn size_max(&self) -> u32 {
+    /// Whether it has no entries.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many of the oldest entries make room for one more with so many bytes of name and value; `None`:
+    /// it is larger than the table.
+    pub fn evicted_by(&self, bytes: usize) -> Option<usize> {
+        let room = (self.size_max as usize).checked_sub(bytes + OVERHEAD)?;
+        let (mut size, mut evicted) = (self.size as usize, 0);
+        for entry in &self.entries {
+            if size <= room {
+                break;
+            }
+            size -= entry.size();
+            evicted += 1;
+        }
+        Some(evicted)
+    }
+
+    /// Its largest size in bytes, overhead included.
+    pub fn size_max(&self) -> u32 {
         self.size_max
     }
 
     /// The entry at `index`, 0 being the newest.
     #[inline]
-    pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8], N)> {
+    pub fn get(&self, index: usize) -> Option<(&[u8], &[u8], N)> {
         let at = self.entries.len().checked_sub(index + 1)?;
         let entry = self.entries.get(at)?;
         let start = entry.at.wrapping_sub(self.base) as usize;
@@ -72,7 +94,7 @@ impl<N: Copy> DynamicTable<N> {
     /// Inserts an entry and evicts what does not fit beside it. Returns the number of evicted entries,
     /// and whether the entry is in the table: one larger than the table empties it (RFC 7541 section
     /// 4.4).
-    pub(super) fn insert(&mut self, name: &[u8], value: &[u8], note: N) -> (usize, bool) {
+    pub fn insert(&mut self, name: &[u8], value: &[u8], note: N) -> (usize, bool) {
         let size = name.len() + value.len() + OVERHEAD;
         let max = self.size_max as usize;
         if size > max {
@@ -93,20 +115,20 @@ impl<N: Copy> DynamicTable<N> {
     }
 
     /// Sets the largest size; returns the number of evicted entries.
-    pub(super) fn resize(&mut self, size_max: u32) -> usize {
+    pub fn resize(&mut self, size_max: u32) -> usize {
         self.size_max = size_max.min(SIZE_MAX);
         self.evict_to(self.size_max as usize)
     }
 
     /// Gives back memory that the entries don't need.
-    pub(super) fn shrink(&mut self) {
+    pub fn shrink(&mut self) {
         self.compact();
         self.bytes.shrink_to_fit();
         self.entries.shrink_to_fit();
     }
 
     /// Bytes of heap memory.
-    pub(super) fn heap(&self) -> usize {
+    pub fn heap(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<TableEntry<N>>()
     }
 
@@ -136,7 +158,7 @@ impl<N: Copy> DynamicTable<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hpack::Token;
+    use crate::Token;
 
     #[test]
     fn the_newest_comes_first_and_the_oldest_goes() {
@@ -146,6 +168,10 @@ mod tests {
         assert_eq!(table.get(0), Some((&b"b"[..], &b"2"[..], Token::HOST)));
         assert_eq!(table.get(1), Some((&b"a"[..], &b"1"[..], Token::OTHER)));
         assert_eq!(table.get(2), None);
+        assert_eq!(
+            (table.evicted_by(2), table.evicted_by(40), table.evicted_by(69)),
+            (Some(1), Some(2), None)
+        );
         assert_eq!(table.insert(b"c", b"3", Token::OTHER), (1, true));
         assert_eq!(table.get(1).unwrap().0, b"b");
         assert_eq!(table.resize(40), 1);

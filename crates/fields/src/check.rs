@@ -1,5 +1,5 @@
-//! Checks for malformed messages (RFC 9113 section 8): each field by itself, by [`fault`], and field by
-//! field while a block is decoded, by [`HeadCheck`].
+//! Checks for malformed messages (RFC 9113 section 8, whose rules RFC 9114 section 4 repeats): each field by
+//! itself, by [`fault`], and field by field while a section is decoded, by [`HeadCheck`].
 //!
 //! "Intermediaries that process HTTP requests or responses MUST NOT forward a malformed request or
 //! response": what passes here can be written as HTTP/1.1 without changing its meaning. Rules that
@@ -7,30 +7,34 @@
 
 use nowait_message::scan;
 
-use crate::error::Malformed;
-use crate::hpack::{HpackField, Token};
+use crate::{FieldLine, Malformed, Token};
 
-/// The kind of a block.
+/// The kind of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expected {
+pub enum Expected {
+    /// The head of a request.
     Request {
+        /// `:protocol` was offered (RFC 8441, RFC 9220).
         extended_connect: bool,
     },
+    /// The head of a response.
     Response,
-    /// `only_tokens`: names that are no tokens are refused, as in the heads of requests.
+    /// Trailers.
     Trailers {
+        /// Names that are no tokens are refused, as in the heads of requests.
         only_tokens: bool,
     },
 }
 
 /// The parts of a head needed by the protocol itself.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct HeadFacts {
+pub struct HeadFacts {
     /// The status of a response.
-    pub(crate) status: u16,
-    pub(crate) content_length: Option<u64>,
+    pub status: u16,
+    /// `Content-Length`
+    pub content_length: Option<u64>,
     /// The request makes a tunnel, whose DATA has no length.
-    pub(crate) connect: bool,
+    pub connect: bool,
 }
 
 const METHOD: u8 = 1;
@@ -40,9 +44,9 @@ const AUTHORITY: u8 = 8;
 const PROTOCOL: u8 = 16;
 const STATUS: u8 = 32;
 
-/// The check of one block.
+/// The check of one section.
 #[derive(Debug)]
-pub(crate) struct HeadCheck {
+pub struct HeadCheck {
     expected: Expected,
     /// Pseudo-fields so far.
     seen: u8,
@@ -57,7 +61,8 @@ pub(crate) struct HeadCheck {
 }
 
 impl HeadCheck {
-    pub(crate) fn new(expected: Expected) -> Self {
+    /// A check of a section that begins.
+    pub fn new(expected: Expected) -> Self {
         HeadCheck {
             expected,
             seen: 0,
@@ -72,7 +77,7 @@ impl HeadCheck {
 
     /// Checks one field; returns whether it may be passed on.
     #[inline]
-    pub(crate) fn field(&mut self, field: &HpackField<'_>) -> bool {
+    pub fn field(&mut self, field: &FieldLine<'_>) -> bool {
         let result = match field.name {
             [b':', ..] => self.pseudo(field),
             _ => self.regular(field),
@@ -84,7 +89,7 @@ impl HeadCheck {
     }
 
     /// Checks the whole.
-    pub(crate) fn finish(self) -> Result<HeadFacts, Malformed> {
+    pub fn finish(self) -> Result<HeadFacts, Malformed> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -124,7 +129,7 @@ impl HeadCheck {
         Ok(self.head)
     }
 
-    fn pseudo(&mut self, field: &HpackField<'_>) -> Result<(), Malformed> {
+    fn pseudo(&mut self, field: &FieldLine<'_>) -> Result<(), Malformed> {
         let value = field.value;
         let bit = match (field.token, self.expected) {
             (_, Expected::Trailers { .. }) => return Err(Malformed::PseudoInTrailers),
@@ -171,7 +176,7 @@ impl HeadCheck {
         Ok(())
     }
 
-    fn regular(&mut self, field: &HpackField<'_>) -> Result<(), Malformed> {
+    fn regular(&mut self, field: &FieldLine<'_>) -> Result<(), Malformed> {
         self.regular = true;
         if let Some(fault) = field.fault {
             return Err(fault);
@@ -197,8 +202,8 @@ impl HeadCheck {
     }
 }
 
-/// The reason why a field is malformed in any block.
-pub(crate) fn fault(name: &[u8], value: &[u8], token: Token) -> Option<Malformed> {
+/// The reason why a field is malformed in any section.
+pub fn fault(name: &[u8], value: &[u8], token: Token) -> Option<Malformed> {
     let result = match name {
         [b':', ..] => pseudo(name, value, token),
         _ => regular(name, value, token),
@@ -260,8 +265,9 @@ fn regular(name: &[u8], value: &[u8], token: Token) -> Result<(), Malformed> {
     }
 }
 
-/// Whether a field must not be sent in HTTP/2.
-pub(crate) fn is_connection_specific(name: &[u8], value: &[u8]) -> bool {
+/// Whether a field must not be sent in HTTP/2 or HTTP/3.
+#[inline]
+pub fn is_connection_specific(name: &[u8], value: &[u8]) -> bool {
     // By length first: most names are none of these.
     match name.len() {
         2 => name.eq_ignore_ascii_case(b"te") && !value.eq_ignore_ascii_case(b"trailers"),
@@ -294,13 +300,12 @@ fn is_scheme(value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hpack::{Decoder, Encoder};
 
     fn checked(expected: Expected, fields: &[(&str, &str)]) -> Result<HeadFacts, Malformed> {
         let mut check = HeadCheck::new(expected);
         for (name, value) in fields {
             let (name, value) = (name.as_bytes(), value.as_bytes());
-            check.field(&HpackField::new(name, value));
+            check.field(&FieldLine::new(name, value));
         }
         check.finish()
     }
@@ -383,45 +388,6 @@ mod tests {
         }
         let space = [(":method", "GET"), (":scheme", "http"), (":path", "/a b")];
         assert_eq!(checked(off, &space).unwrap_err(), InvalidPath);
-    }
-
-    #[test]
-    fn static_fields_are_like_others() {
-        let mut decoder = Decoder::default();
-        for index in 1..=61 {
-            let block = [0x80 | index];
-            let mut block = decoder.block(&block, 100);
-            let field = block.next().unwrap().unwrap();
-            assert_eq!(field, HpackField::new(field.name, field.value), "index {index}");
-        }
-    }
-
-    #[test]
-    fn a_field_is_the_same_however_it_is_sent() {
-        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
-        let fields = [
-            (":method", "GET"),
-            (":path", "/a b"),
-            (":authority", "x"),
-            ("user-agent", "a"),
-            ("referer", "a\r"),
-            ("accept-encoding", "gzip, deflate"),
-            ("connection", "close"),
-            ("x-a", ""),
-        ];
-        for round in 0..4 {
-            let mut block = Vec::new();
-            encoder.begin(&mut block);
-            for (name, value) in fields {
-                encoder.field(&mut block, name.as_bytes(), value.as_bytes(), false);
-            }
-            assert!(round < 3 || block.len() == fields.len(), "all are indexed by now");
-            let mut block = decoder.block(&block, 100);
-            for (name, value) in fields {
-                let field = HpackField::new(name.as_bytes(), value.as_bytes());
-                assert_eq!(block.next().unwrap(), Some(field));
-            }
-        }
     }
 
     #[test]

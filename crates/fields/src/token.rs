@@ -1,4 +1,4 @@
-//! The static table (RFC 7541 appendix A).
+//! HPACK's static table (RFC 7541 appendix A), and the numbers of its names, which QPACK uses to tell names apart.
 
 /// The fields of the static table; the first has index 1.
 #[rustfmt::skip]
@@ -67,11 +67,11 @@ const TABLE: [(&str, &str); 61] = [
 ];
 
 /// The number of fields, which is also the largest index.
-pub(super) const LEN: usize = TABLE.len();
+pub const LEN: usize = TABLE.len();
 
 /// The field at `index`, which counts from 1.
 #[inline]
-pub(super) fn field(index: usize) -> Option<(&'static [u8], &'static [u8])> {
+pub fn field(index: usize) -> Option<(&'static [u8], &'static [u8])> {
     let (name, value) = TABLE.get(index.checked_sub(1)?)?;
     Some((name.as_bytes(), value.as_bytes()))
 }
@@ -163,7 +163,7 @@ impl Token {
 
     /// The token of the field at `index`.
     #[inline]
-    pub(super) fn at(index: usize) -> Token {
+    pub fn at(index: usize) -> Token {
         Token(TOKENS.get(index).copied().unwrap_or_default())
     }
 }

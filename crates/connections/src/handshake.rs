@@ -97,7 +97,7 @@ fn level(failure: &HandshakeError) -> Level {
     }
 }
 
-fn log(
+pub(crate) fn log(
     exchange: Rc<dyn Exchange>,
     current: &Rc<Current>,
     servers: &Virtual,
@@ -110,7 +110,7 @@ fn log(
 }
 
 /// The server for a client's hello, with its certificate.
-async fn choose(
+pub(crate) async fn choose(
     exchange: &Rc<dyn Exchange>,
     current: &Rc<Current>,
     servers: &Virtual,

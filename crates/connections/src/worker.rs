@@ -4,6 +4,8 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,12 +13,14 @@ use nowait_front::handover::Handover;
 use nowait_front::resolvers::watch_names;
 use nowait_http::generation::{Current, Generation};
 use nowait_http::services::Services;
+use nowait_quic::{Directory, Endpoint, Listening};
 use nowait_runtime::JoinHandle;
 use nowait_runtime::net::{Address, Stream};
 use nowait_sys::listen::ListenAddress;
 
 use crate::connection::Connection;
 use crate::connections::Connections;
+use crate::quic::QuicService;
 use crate::{migration, start};
 
 pub use crate::migration::{MovedConnection, Successor};
@@ -27,6 +31,8 @@ pub struct Worker {
     tasks: RefCell<Vec<JoinHandle<()>>>,
     services: Rc<Services>,
     connections: Rc<Connections>,
+    /// QUIC, once there was a socket for it.
+    endpoint: RefCell<Option<Rc<Endpoint>>>,
 }
 
 impl Worker {
@@ -34,7 +40,8 @@ impl Worker {
     pub fn new(generation: Arc<Generation>) -> Rc<Self> {
         let services: Rc<Services> = Rc::default();
         let connections = Connections::new(Current::new(generation), services.clone());
-        Rc::new(Self { tasks: RefCell::default(), services, connections })
+        let (tasks, endpoint) = (RefCell::default(), RefCell::default());
+        Rc::new(Self { tasks, services, connections, endpoint })
     }
 
     /// The newest generation.
@@ -65,6 +72,27 @@ impl Worker {
         start::serve(Connection::new(self.connections.clone(), stream, peer, listen))
     }
 
+    /// Serves HTTP/3 from a socket with `quic`, until the result is dropped. `directory`: the workers of the
+    /// process.
+    ///
+    /// # Errors
+    /// The descriptor cannot be watched.
+    pub fn receive(
+        &self,
+        directory: &Arc<Directory>,
+        listen: Arc<ListenAddress>,
+        socket: OwnedFd,
+    ) -> io::Result<Listening> {
+        let mut endpoint = self.endpoint.borrow_mut();
+        let endpoint = endpoint.get_or_insert_with(|| {
+            let service = QuicService::new(self.connections.clone());
+            let endpoint = Endpoint::new(directory.clone(), service.clone());
+            service.set_endpoint(&endpoint);
+            endpoint
+        });
+        endpoint.listen(socket, listen)
+    }
+
     /// Serves a connection that was accepted elsewhere and passed on.
     pub fn serve_passed(&self, connection: Handover) -> impl Future<Output = ()> + use<> {
         start::serve(Connection::of_passed(self.connections.clone(), connection))
@@ -79,6 +107,9 @@ impl Worker {
     /// current one. They move to the successor; without a successor, or when it accepts none, idle
     /// connections are closed, after `keepalive_min_timeout` at the earliest.
     pub fn close(&self, successor: Option<Successor>) {
+        if let Some(endpoint) = &*self.endpoint.borrow() {
+            endpoint.close();
+        }
         self.connections.close(successor);
     }
 

@@ -398,7 +398,8 @@ impl Build<'_> {
         let head = client::HeadConf::resolve(cx, &[http, &scope]);
         let http2 = http2::Http2Conf::resolve(cx, &[http, &scope]);
         let http3 = http3::Http3Conf::resolve(cx, &[http, &scope]);
-        let tls = crate::conf::tls::resolve(cx, &[http, &scope], http2.http2 || listens_http2);
+        let tls =
+            crate::conf::tls::resolve(cx, &[http, &scope], http2.http2 || listens_http2, &http3);
         let early_read = crate::conf::predicates::EarlyReadConf::resolve(cx, &[http, &scope]);
         let early_read = early_read.client_body_early_read.clone().unwrap_or_default();
         let chain = [self.main, http, &scope];

@@ -182,6 +182,8 @@ pub struct Added {
     pub early_data: bool,
     /// Application protocols in order of preference.
     pub alpn: Vec<Vec<u8>>,
+    /// Those over QUIC; empty: QUIC is not spoken.
+    pub quic_alpn: Vec<Vec<u8>>,
     /// The resolver for names of OCSP responders.
     pub resolving: Resolving,
 }
@@ -440,6 +442,7 @@ impl SslConf {
             prefers_own_ciphers: self.ssl_prefer_server_ciphers,
             groups: self.ssl_ecdh_curve.0.clone(),
             alpn: added.alpn,
+            quic_alpn: added.quic_alpn,
             client_certificates,
             tickets: None,
             cache: None,

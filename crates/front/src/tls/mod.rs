@@ -13,6 +13,7 @@ pub mod https;
 pub mod kernel;
 pub mod key_log;
 pub mod ocsp;
+pub mod quic;
 pub mod settings;
 pub mod trust;
 pub mod upstream;

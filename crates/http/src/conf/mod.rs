@@ -193,6 +193,28 @@ impl HttpConf {
         &self.listens
     }
 
+    /// Whether an address has `quic`.
+    pub fn has_quic(&self) -> bool {
+        self.quic().next().is_some()
+    }
+
+    /// Whether datagrams to this address are those of HTTP/3.
+    pub fn takes_quic(&self, address: &nowait_sys::listen::ListenAddress) -> bool {
+        self.listens.iter().any(|listen| listen.spec.quic && listen.spec.address == *address)
+    }
+
+    /// `quic_host_key` of the first address with `quic` whose default server has one.
+    pub fn quic_host_key(&self) -> Option<&[u8]> {
+        let mut keys = self.quic().map(|servers| &self.server(servers.default_server).http3);
+        keys.find_map(|http3| http3.quic_host_key.as_ref().map(|key| &key.0[..]))
+    }
+
+    /// The servers of addresses with `quic`.
+    fn quic(&self) -> impl Iterator<Item = &nowait_front::servers::Virtual> {
+        let servers = self.listens.iter().flat_map(Listen::all);
+        servers.filter(|servers| servers.quic.is_some())
+    }
+
     /// All locations.
     pub fn locations(&self) -> &[Location] {
         &self.locations

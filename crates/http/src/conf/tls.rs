@@ -6,6 +6,7 @@ use nowait_front::servers::Listen;
 use nowait_front::tls::conf::{Added, ServerTls, SslConf};
 
 use super::Server;
+use super::http3::Http3Conf;
 use crate::variables::complex::HttpVariables;
 
 nowait_conf::directives! {
@@ -27,15 +28,26 @@ nowait_conf::directives! {
 /// connection's task uses the result of the negotiation after the handshake.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0", b"http/0.9"];
 
+/// Those over QUIC: of `http3` and `http3_hq`.
+const QUIC_PROTOCOLS: [&[u8]; 2] = [b"h3", b"hq-interop"];
+
 /// TLS of the server that a chain of blocks describes.
-pub fn resolve(cx: &mut Cx<'_>, chain: &[&Scope], http2: bool) -> ServerTls<HttpVariables> {
+pub fn resolve(
+    cx: &mut Cx<'_>,
+    chain: &[&Scope],
+    http2: bool,
+    http3: &Http3Conf,
+) -> ServerTls<HttpVariables> {
     let protocols = if http2 { PROTOCOLS } else { &PROTOCOLS[1..] };
+    let quic = QUIC_PROTOCOLS.iter().zip([http3.http3, http3.http3_hq]);
+    let quic = quic.filter_map(|(name, enabled)| enabled.then(|| name.to_vec()));
     let conf = SslConf::resolve(cx, chain);
     let own = HttpSslConf::resolve(cx, chain);
     let added = Added {
         record_bytes: usize::try_from(own.ssl_buffer_size.0).unwrap_or(usize::MAX),
         early_data: own.ssl_early_data,
         alpn: protocols.iter().map(|name| name.to_vec()).collect(),
+        quic_alpn: quic.collect(),
         resolving: super::resolver::resolve(cx, chain),
     };
     let built = conf.build(cx, added);

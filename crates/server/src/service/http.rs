@@ -15,6 +15,7 @@ use nowait_http::blocks;
 use nowait_http::conf::{HttpConf, PoolsWanted};
 use nowait_http::generation::{Contents, Generation};
 use nowait_http::logs as http_logs;
+use nowait_quic::Directory;
 use nowait_runtime::fs::resident;
 
 use super::{Needs, SharedParts};
@@ -74,6 +75,25 @@ pub(super) fn activate(
     let sessions = sessions.take();
     let conf = plan;
     Generation::new(Contents { number, conf, pools, caches, resolvers, logs, sessions, lifeline })
+}
+
+/// The workers as datagrams of QUIC find them, with the key of the plan. Reloads keep it, even those that remove
+/// all addresses with `quic`: connections to these continue.
+pub(super) fn directory(
+    plan: &HttpConf,
+    previous: Option<&Arc<Directory>>,
+) -> Option<Arc<Directory>> {
+    let key = plan.quic_host_key().and_then(nowait_quic::HostKey::new);
+    match (previous, key) {
+        (Some(previous), Some(key)) => {
+            previous.set_key(&key);
+            Some(previous.clone())
+        }
+        (Some(previous), None) => Some(previous.clone()),
+        (None, key) => plan
+            .has_quic()
+            .then(|| Directory::new(&key.unwrap_or_else(nowait_quic::HostKey::random))),
+    }
 }
 
 /// Sets the bounds of resident files.

@@ -12,6 +12,7 @@ mod http;
 mod stream;
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
@@ -29,6 +30,7 @@ use nowait_front::log::writer::Writer;
 use nowait_front::log::{Level, LogReport};
 use nowait_front::sessions::ReportSessions;
 use nowait_http::conf::HttpConf;
+use nowait_quic::{Directory, Listening};
 use nowait_runtime::net::{Accepted, Address};
 use nowait_runtime::pool::Pool;
 use nowait_runtime::reaper::Reaped;
@@ -37,8 +39,6 @@ use nowait_stream::conf::StreamConf;
 use nowait_sys::listen::{ListenAddress, ListenSpec};
 #[cfg(feature = "geoip2")]
 use nowait_variables::geoip2;
-
-pub use nowait_stream::udp::DatagramReceiver;
 
 #[cfg(feature = "geoip2")]
 use crate::databases::Databases;
@@ -169,11 +169,14 @@ impl Plan {
         let sessions = stream::report(&self.stream);
         let mut shared =
             SharedParts { number, settings, pools, writer, main, files, sessions, lifeline };
+        let quic = previous.and_then(|previous| previous.quic.as_ref());
+        let quic = http::directory(&self.http, quic);
         let http = previous.map(|previous| &previous.http);
         let http = Arc::new(http::activate(self.http, &mut shared, http));
         let stream = previous.map(|previous| &previous.stream);
         let stream = stream::activate(self.stream, &mut shared, &http.resolvers, stream);
         Ok(Generation::new(Contents {
+            quic,
             http,
             stream: Arc::new(stream),
             #[cfg(feature = "geoip2")]
@@ -207,6 +210,8 @@ pub type Generation = Reaped<Contents>;
 
 /// What belongs to a [`Generation`].
 pub struct Contents {
+    /// The workers as datagrams of QUIC find them; `None`: no address has had `quic` so far.
+    quic: Option<Arc<Directory>>,
     http: Arc<nowait_http::generation::Generation>,
     stream: Arc<nowait_stream::generation::Generation>,
     #[cfg(feature = "geoip2")]
@@ -253,6 +258,15 @@ pub type Successor = Box<dyn Fn(Moved) -> Result<(), Moved>>;
 pub struct Service {
     http: Rc<nowait_connections::worker::Worker>,
     stream: Rc<nowait_stream::worker::Worker>,
+    quic: RefCell<Option<Arc<Directory>>>,
+}
+
+/// Receives datagrams from a socket until it is dropped.
+pub enum DatagramReceiver {
+    /// Those of sessions of `stream`.
+    Stream { _receiving: nowait_stream::udp::DatagramReceiver },
+    /// Those of HTTP/3.
+    Quic { _receiving: Listening },
 }
 
 impl Service {
@@ -261,6 +275,7 @@ impl Service {
         let service = Rc::new(Service {
             http: nowait_connections::worker::Worker::new(generation.http.clone()),
             stream: nowait_stream::worker::Worker::new(generation.stream.clone()),
+            quic: RefCell::new(generation.quic.clone()),
         });
         let directory: Weak<Service> = Rc::downgrade(&service);
         service.stream.set_directory(directory);
@@ -271,6 +286,7 @@ impl Service {
     pub fn update(&self, generation: &Generation) {
         self.http.activate(generation.http.clone());
         self.stream.activate(generation.stream.clone());
+        self.quic.replace(generation.quic.clone());
         #[cfg(feature = "geoip2")]
         generation.databases.watch();
     }
@@ -319,7 +335,17 @@ impl Service {
         listener: &Arc<ListenAddress>,
         socket: OwnedFd,
     ) -> io::Result<DatagramReceiver> {
-        nowait_stream::udp::receive(&self.stream, listener, socket)
+        let quic = self.quic.borrow().clone();
+        match quic {
+            Some(directory) if self.http.current().conf.takes_quic(listener) => {
+                let receiving = self.http.receive(&directory, listener.clone(), socket)?;
+                Ok(DatagramReceiver::Quic { _receiving: receiving })
+            }
+            _ => {
+                let receiving = nowait_stream::udp::receive(&self.stream, listener, socket)?;
+                Ok(DatagramReceiver::Stream { _receiving: receiving })
+            }
+        }
     }
 }
 

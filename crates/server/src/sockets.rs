@@ -121,6 +121,9 @@ impl Sockets {
                 for error in listen::configure(socket, &group.spec, kept) {
                     log.log(Level::Alert, format_args!("{}, ignored", ListenErrorText(&error)));
                 }
+                if group.spec.quic && kept.is_none() {
+                    warn_small_buffer(socket, &group.spec, log);
+                }
                 if kept.is_some_and(|old| old.backlog != group.spec.backlog)
                     && let Err(error) = listen::listen(socket, &group.spec)
                 {
@@ -214,6 +217,20 @@ impl Sockets {
             group.sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect()
         };
         self.groups.iter().map(copies).collect()
+    }
+}
+
+/// Says that datagrams will be lost, unless the operator wants such a buffer.
+fn warn_small_buffer(socket: &OwnedFd, spec: &ListenSpec, log: &StartupLog) {
+    let wanted = listen::QUIC_BUFFER_BYTES;
+    let Ok(bytes) = listen::receive_buffer(socket) else { return };
+    if spec.rcvbuf.is_none() && bytes < wanted as usize {
+        let text = format_args!(
+            "the receive buffer of {} holds only {bytes} bytes: under load, datagrams are lost",
+            spec.address
+        );
+        log.log(Level::Warn, text);
+        log.hint("raise the kernel's limit: sysctl -w net.core.rmem_max=2097152");
     }
 }
 

@@ -37,6 +37,36 @@ impl Priority {
         }
         priority
     }
+
+    /// Of streams in the order of their numbers, the one whose turn it is: of the most urgent ones, the next after
+    /// the one `served` last. Those that are not incremental have one turn together, which the first of them takes.
+    #[inline]
+    pub fn next<I: Ord + Copy>(
+        streams: impl Iterator<Item = (I, Priority)>,
+        served: Option<I>,
+    ) -> Option<I> {
+        // Of the most urgent streams: the first whole one, and the first incremental ones from the start and behind
+        // the one served last.
+        let mut urgency = u8::MAX;
+        let (mut whole, mut first, mut behind) = (None, None, None);
+        for (id, priority) in streams {
+            if priority.urgency > urgency {
+                continue;
+            }
+            if priority.urgency < urgency {
+                urgency = priority.urgency;
+                (whole, first, behind) = (None, None, None);
+            }
+            let place = match priority.incremental {
+                false => &mut whole,
+                true if Some(id) > served => &mut behind,
+                true => &mut first,
+            };
+            place.get_or_insert(id);
+        }
+        let candidates = [whole, first, behind].into_iter().flatten();
+        candidates.min_by_key(|id| (Some(*id) <= served, *id))
+    }
 }
 
 #[cfg(test)]

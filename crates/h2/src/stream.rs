@@ -155,31 +155,9 @@ impl Streams {
     /// Of the most urgent streams that are ready and have window, the next after the one served last. Those
     /// that are not incremental have one turn together, which the first of them takes.
     pub(crate) fn next_ready(&mut self) -> Option<StreamId> {
-        // Of the most urgent streams: the first whole one, and the first incremental ones from the start
-        // and behind the one served last.
-        let mut urgency = u8::MAX;
-        let (mut whole, mut first, mut behind) = (None, None, None);
-        for stream in self.open.iter().filter(|stream| stream.ready && stream.send.open() > 0) {
-            let priority = stream.priority;
-            if priority.urgency > urgency {
-                continue;
-            }
-            if priority.urgency < urgency {
-                urgency = priority.urgency;
-                (whole, first, behind) = (None, None, None);
-            }
-            let place = match priority.incremental {
-                false => &mut whole,
-                true if stream.id > self.served => &mut behind,
-                true => &mut first,
-            };
-            place.get_or_insert(stream.id);
-        }
-        if urgency == u8::MAX {
-            return None;
-        }
-        let candidates = [whole, first, behind].into_iter().flatten();
-        let next = candidates.min_by_key(|id| (*id <= self.served, *id))?;
+        let ready = self.open.iter().filter(|stream| stream.ready && stream.send.open() > 0);
+        let streams = ready.map(|stream| (stream.id, stream.priority));
+        let next = Priority::next(streams, Some(self.served))?;
         self.served = next;
         Some(next)
     }

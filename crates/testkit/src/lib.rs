@@ -9,7 +9,8 @@
 //!   and stops it, and at the end refuses logs that tell of a fault.
 //! * [`Client`] sends exactly the bytes a test says and parses what comes back; [`check()`] is the
 //!   one-line form for "this request gets this response".
-//! * [`http2::Http2`] is a client that speaks HTTP/2.
+//! * [`http2::Http2`] is a client that speaks HTTP/2, [`http3::Http3`] one that speaks HTTP/3, over
+//!   [`quic::Quic`], whose streams take any bytes.
 //! * [`Origin`] plays an upstream server from a list of steps; [`Http2Origin`] is one that speaks HTTP/2.
 //! * [`DnsServer`] plays a name server; [`client_hello`] is what a TLS client says first.
 //! * [`movie`] writes and reads MP4 files.
@@ -30,12 +31,15 @@ mod client_hello;
 pub mod dns;
 pub mod http2;
 pub mod http2_origin;
+pub mod http3;
 mod link;
 pub mod mmdb;
 pub mod movie;
 mod nfs;
 pub mod origin;
 pub mod ports;
+pub mod qpack;
+pub mod quic;
 pub mod response;
 pub mod server;
 pub mod skip;

@@ -178,6 +178,16 @@ impl ListenDirective {
         self.http2
     }
 
+    /// Whether it has `quic`.
+    pub fn has_quic(&self) -> bool {
+        self.quic
+    }
+
+    /// The port; `None` for a Unix-domain socket.
+    pub fn port(&self) -> Option<u16> {
+        self.spec.address.inet().map(|address| address.port())
+    }
+
     fn parameter(
         &mut self,
         node: &Node,

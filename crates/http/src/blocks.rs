@@ -290,8 +290,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpC
             names.push(ConfiguredName::none(span));
         }
         cx.global::<ServerNames>().0 = names.iter().map(|name| name.name.clone()).collect();
-        let http2 = directives.iter().any(ListenDirective::has_http2);
-        made.push(build.server(cx, &http, (scope, span), name, http2));
+        made.push(build.server(cx, &http, (scope, span), name, &directives));
         listens.push(ServerListens { id, listens: directives, names });
     }
     let locations = build.finish();
@@ -383,8 +382,6 @@ impl Build<'_> {
         .collect()
     }
 
-    /// `listens_http2`: a `listen` of the server has `http2`.
-    ///
     // nginx differs: it offers HTTP/2 on the addresses with the parameter only.
     fn server(
         &mut self,
@@ -392,12 +389,14 @@ impl Build<'_> {
         http: &Scope,
         (mut scope, span): (Scope, Span),
         name: Bytes,
-        listens_http2: bool,
+        listens: &[ListenDirective],
     ) -> Server {
+        let listens_http2 = listens.iter().any(ListenDirective::has_http2);
         let nested = scope.take::<LocationsLayer>().locations;
         let head = client::HeadConf::resolve(cx, &[http, &scope]);
         let http2 = http2::Http2Conf::resolve(cx, &[http, &scope]);
         let http3 = http3::Http3Conf::resolve(cx, &[http, &scope]);
+        *cx.global::<http3::AdvertisedPorts>() = http3.advertised(listens);
         let tls =
             crate::conf::tls::resolve(cx, &[http, &scope], http2.http2 || listens_http2, &http3);
         let early_read = crate::conf::predicates::EarlyReadConf::resolve(cx, &[http, &scope]);

@@ -155,7 +155,7 @@ impl ServerCertVerifier for TrustsAll {
 
 /// What has come for a request.
 #[derive(Clone, Debug, Default)]
-pub struct Exchange {
+pub struct Http3Exchange {
     /// Heads of interim responses: status and fields.
     pub interim: Vec<(u16, Vec<FieldPair>)>,
     /// The status; 0 before there is a response.
@@ -180,7 +180,7 @@ pub struct Exchange {
     has_data: bool,
 }
 
-impl Exchange {
+impl Http3Exchange {
     /// As a response.
     pub fn response(&self) -> Response {
         Response {
@@ -221,7 +221,7 @@ pub struct Http3 {
     pub decoder: StreamId,
     name: String,
     qpack: qpack::Decoder,
-    exchanges: BTreeMap<StreamId, Exchange>,
+    exchanges: BTreeMap<StreamId, Http3Exchange>,
     /// The server's streams by their type.
     opened: BTreeMap<u64, StreamId>,
     /// Bytes of them that were parsed.
@@ -317,7 +317,7 @@ impl Http3 {
     #[track_caller]
     pub fn open_stream(&mut self) -> StreamId {
         let id = self.quic.open(Dir::Bi);
-        self.exchanges.insert(id, Exchange::default());
+        self.exchanges.insert(id, Http3Exchange::default());
         id
     }
 
@@ -397,7 +397,7 @@ impl Http3 {
     /// # Panics
     /// If it does not end.
     #[track_caller]
-    pub fn end_of(&mut self, id: StreamId) -> Exchange {
+    pub fn end_of(&mut self, id: StreamId) -> Http3Exchange {
         self.until("the end of a response", |http3| {
             let exchange = &http3.exchanges[&id];
             exchange.ended || exchange.reset.is_some() || http3.quic.lost().is_some()
@@ -406,7 +406,7 @@ impl Http3 {
     }
 
     /// What has come for a request so far.
-    pub fn exchange(&self, id: StreamId) -> &Exchange {
+    pub fn exchange(&self, id: StreamId) -> &Http3Exchange {
         &self.exchanges[&id]
     }
 
@@ -599,7 +599,7 @@ impl Http3 {
 }
 
 #[track_caller]
-fn take_head(exchange: &mut Exchange, mut fields: Vec<FieldPair>) {
+fn take_head(exchange: &mut Http3Exchange, mut fields: Vec<FieldPair>) {
     for (name, _) in &fields {
         assert!(!name.bytes().any(|byte| byte.is_ascii_uppercase()), "a name in capitals: {name}");
     }

@@ -4,6 +4,7 @@
 //! its default server: QUIC needs them before a client has named a server.
 
 use nowait_conf::{Cx, Diagnostic, Node, Setting, Size, Value, ValueError, arity};
+use nowait_front::listen::ListenDirective;
 use nowait_front::tls::files::{self, FileName};
 
 nowait_conf::directives! {
@@ -43,6 +44,26 @@ nowait_conf::directives! {
     /// trip. Regardless of this, that happens while many handshakes are in progress. That of the address's
     /// default server applies.
     quic_retry: bool = "off", in HTTP | SERVER, args "on | off";
+}
+
+/// The ports of the server that is being resolved whose responses over TCP advertise HTTP/3: those with a `listen … ssl`
+/// and a `listen … quic`.
+#[derive(Default)]
+pub struct AdvertisedPorts(pub Vec<u16>);
+
+impl Http3Conf {
+    /// The ports on which a server with these addresses advertises HTTP/3.
+    pub fn advertised(&self, listens: &[ListenDirective]) -> AdvertisedPorts {
+        if !self.http3 || !self.http3_advertise {
+            return AdvertisedPorts::default();
+        }
+        let quic = listens.iter().filter(|listen| listen.has_quic());
+        let mut ports: Vec<u16> = quic.filter_map(ListenDirective::port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports.retain(|port| listens.iter().any(|l| !l.has_quic() && l.port() == Some(*port)));
+        AdvertisedPorts(ports)
+    }
 }
 
 /// The largest number of streams that the protocol knows (RFC 9000, section 4.6), bounded by what a connection

@@ -50,6 +50,8 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "host" => host;
     /// `h2` if the request came over HTTP/2 with TLS, `h2c` without TLS, else empty.
     "http2" => http2;
+    /// `h3` if the request came over HTTP/3, `hq` if by `http3_hq`, else empty.
+    "http3" => http3;
     /// `on` if the connection uses TLS, else empty.
     "https" => |r, out| { if r.client().is_tls() { out.extend_from_slice(b"on"); } true };
     /// `?` if the request has a query string, else empty.
@@ -62,6 +64,8 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "pipe" => |r, out| { out.push(if r.persistence().pipelined { b'p' } else { b'.' }); true };
     /// Query string of the request.
     "query_string" => args;
+    /// Serial number of the connection if it uses QUIC, else empty.
+    "quic_connection" => |r, out| !r.client().listen.is_stream() && number(r.client().number, out);
     /// The `root` or `alias` of the current location with all symbolic links resolved.
     "realpath_root" => |r, out| append(r.realpath().root.as_deref(), out);
     /// Client address.
@@ -420,6 +424,19 @@ fn http2(r: &Request, out: &mut Vec<u8>) -> bool {
         _ => None,
     };
     append(name, out)
+}
+
+fn http3(r: &Request, out: &mut Vec<u8>) -> bool {
+    if r.client().listen.is_stream() {
+        return false;
+    }
+    let mut name: &[u8] = b"h3";
+    r.exchange().with_tls(&mut |tls| {
+        if tls.session().alpn() != Some(b"h3") {
+            name = b"hq";
+        }
+    });
+    append(Some(name), out)
 }
 
 fn sent_keep_alive(r: &Request, out: &mut Vec<u8>) -> bool {

@@ -1,5 +1,6 @@
-//! `add_header`, `add_trailer` and `expires`. nginx: `ngx_http_headers_filter_module`.
+//! `add_header`, `add_trailer`, `expires`, and `Alt-Svc` for HTTP/3. nginx: `ngx_http_headers_filter_module`.
 
+mod alt_svc;
 pub mod conf;
 
 use std::sync::Arc;
@@ -22,8 +23,9 @@ pub static MODULE: Module =
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = HeadersConf::inherit(cx, chain);
     if !conf.is_empty() {
-        parts.filter(FilterStage::Fields, Add(conf));
+        parts.filter(FilterStage::Fields, Add(conf.clone()));
     }
+    alt_svc::build(cx, &conf, parts);
 }
 
 /// Adds the fields.

@@ -1,33 +1,226 @@
 //! The workers of a process, as their datagrams find them: each connection ID carries, encrypted, the number of the
 //! worker that has its connection.
 //!
-//! One per process, kept by reloads. Workers register when their endpoints are made.
+//! One per process, kept by reloads. Endpoints register when they are made. A datagram that the kernel gave to another
+//! worker is left in the mailbox of the right one. Locks are held for a few instructions, and not taken for datagrams
+//! that arrive where they belong.
 
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
+use std::future::ready;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use crate::{Counters, HostKey};
+use aws_lc_rs::{hkdf, hmac};
+use nowait_runtime::Remote;
+use nowait_runtime::worker;
+use nowait_sys::listen::ListenAddress;
+
+use crate::bundle::Datagram;
+use crate::connection_id::{IdKey, Place};
+use crate::tokens::UsedTokens;
+use crate::{Counters, HostKey, endpoint};
+
+/// Datagrams in the mailbox of a worker, at most; further ones are dropped, as by a socket.
+pub const MAILBOX_DATAGRAMS_MAX: usize = 4096;
+
+/// The keys that all workers share.
+pub(crate) struct Keys {
+    pub(crate) ids: Arc<IdKey>,
+    pub(crate) tokens: Arc<hkdf::Prk>,
+    pub(crate) reset: Arc<hmac::Key>,
+}
+
+/// A datagram for another worker.
+pub(crate) struct Forwarded {
+    pub(crate) datagram: Datagram,
+    /// The listening socket through which it came; `None`: a client's socket.
+    pub(crate) listen: Option<Arc<ListenAddress>>,
+}
+
+/// Datagrams for a worker.
+pub(crate) struct Mailbox {
+    remote: Remote,
+    /// The worker takes new connections.
+    accepting: AtomicBool,
+    queue: Mutex<VecDeque<Forwarded>>,
+    /// The worker was told to look.
+    told: AtomicBool,
+}
 
 /// The workers of a process, and what they share.
 pub struct Directory {
     counters: Counters,
+    ids: Arc<IdKey>,
+    keys: RwLock<Arc<Keys>>,
+    used_tokens: Arc<UsedTokens>,
+    workers: RwLock<Registered>,
+    /// Connections that have left the worker that their IDs name.
+    moved: RwLock<HashMap<Place, Place>>,
+}
+
+#[derive(Default)]
+struct Registered {
+    next: u16,
+    mailboxes: HashMap<u16, Arc<Mailbox>>,
 }
 
 impl Directory {
     /// Of a process with this key.
     pub fn new(key: &HostKey) -> Arc<Directory> {
-        let _ = key;
-        todo!()
+        let keys = Keys {
+            ids: Arc::new(IdKey::new(key)),
+            tokens: Arc::new(key.token_key()),
+            reset: Arc::new(key.reset_key()),
+        };
+        Arc::new(Directory {
+            counters: Counters::default(),
+            ids: keys.ids.clone(),
+            keys: RwLock::new(Arc::new(keys)),
+            used_tokens: Arc::default(),
+            workers: RwLock::default(),
+            moved: RwLock::default(),
+        })
     }
 
-    /// Another key, after a reload: it counts for new tokens and connections; those of the key before remain
-    /// valid.
+    /// Another key, after a reload, for new tokens and new connections. Tokens of the key before prove nothing any more;
+    /// connections and their IDs are not concerned.
     pub fn set_key(&self, key: &HostKey) {
-        let _ = key;
-        todo!()
+        let ids = self.ids.clone();
+        let (tokens, reset) = (Arc::new(key.token_key()), Arc::new(key.reset_key()));
+        let keys = Arc::new(Keys { ids, tokens, reset });
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 
     /// Counters of all workers.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    pub(crate) fn keys(&self) -> Arc<Keys> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The key of connection IDs, which never changes.
+    pub(crate) fn ids(&self) -> &IdKey {
+        &self.ids
+    }
+
+    pub(crate) fn used_tokens(&self) -> Arc<UsedTokens> {
+        self.used_tokens.clone()
+    }
+
+    /// Registers this worker. `None`: there are 65,536 already.
+    pub(crate) fn register(&self) -> Option<(u16, Arc<Mailbox>)> {
+        let mailbox = Arc::new(Mailbox {
+            remote: worker::remote(),
+            accepting: AtomicBool::new(true),
+            queue: Mutex::default(),
+            told: AtomicBool::new(false),
+        });
+        let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
+        // Numbers are used again as late as possible: clients may still send to connections of an earlier worker.
+        let next = workers.next;
+        let mut numbers = (next..=u16::MAX).chain(0..next);
+        let number = numbers.find(|number| !workers.mailboxes.contains_key(number))?;
+        workers.next = number.wrapping_add(1);
+        workers.mailboxes.insert(number, mailbox.clone());
+        Some((number, mailbox))
+    }
+
+    /// Removes a worker that ends.
+    pub(crate) fn unregister(&self, number: u16) {
+        let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
+        workers.mailboxes.remove(&number);
+    }
+
+    /// Leaves a datagram to the worker with this number; false: there is none.
+    pub(crate) fn forward(&self, number: u16, forwarded: Forwarded) -> bool {
+        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(mailbox) = workers.mailboxes.get(&number).cloned() else { return false };
+        drop(workers);
+        self.leave(number, &mailbox, forwarded);
+        true
+    }
+
+    /// Leaves the first datagram of a client to a worker that takes connections; false: there is none.
+    pub(crate) fn forward_first(&self, forwarded: Forwarded) -> bool {
+        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        let accepting = |(_, mailbox): &(&u16, &Arc<Mailbox>)| mailbox.is_accepting();
+        // Always the same one, so that all datagrams of a hello arrive at one worker.
+        let least = workers.mailboxes.iter().filter(accepting).min_by_key(|(number, _)| **number);
+        let Some((number, mailbox)) = least.map(|(number, mailbox)| (*number, mailbox.clone()))
+        else {
+            return false;
+        };
+        drop(workers);
+        self.leave(number, &mailbox, forwarded);
+        true
+    }
+
+    fn leave(&self, number: u16, mailbox: &Arc<Mailbox>, forwarded: Forwarded) {
+        if !mailbox.put(forwarded) {
+            Counters::add(&self.counters.forward_queue_full, 1);
+            return;
+        }
+        Counters::add(&self.counters.datagrams_forwarded, 1);
+        if !mailbox.told.swap(true, Ordering::AcqRel) {
+            // A worker that has ended has unregistered, or will.
+            let _ = mailbox.remote.spawn(Box::new(move || {
+                endpoint::look_into_mailbox(number);
+                Box::pin(ready(()))
+            }));
+        }
+    }
+
+    /// Notes that a connection has moved. Its IDs lead from the first place to the second.
+    pub(crate) fn note_moved(&self, from: Place, to: Place) {
+        let mut moved = self.moved.write().unwrap_or_else(PoisonError::into_inner);
+        moved.insert(from, to);
+    }
+
+    /// Where a connection is that has left this place.
+    pub(crate) fn moved_to(&self, from: Place) -> Option<Place> {
+        self.moved.read().unwrap_or_else(PoisonError::into_inner).get(&from).copied()
+    }
+
+    /// Forgets the places of a connection that has ended.
+    pub(crate) fn forget_moved(&self, places: &[Place]) {
+        if !places.is_empty() {
+            let mut moved = self.moved.write().unwrap_or_else(PoisonError::into_inner);
+            moved.retain(|from, _| !places.contains(from));
+        }
+    }
+}
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Directory").finish_non_exhaustive()
+    }
+}
+
+impl Mailbox {
+    fn put(&self, forwarded: Forwarded) -> bool {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = queue.len() < MAILBOX_DATAGRAMS_MAX;
+        if has_room {
+            queue.push_back(forwarded);
+        }
+        has_room
+    }
+
+    /// Takes everything.
+    pub(crate) fn take(&self) -> VecDeque<Forwarded> {
+        // What is put from now on is announced again.
+        self.told.store(false, Ordering::Release);
+        std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn is_accepting(&self) -> bool {
+        self.accepting.load(Ordering::Relaxed)
+    }
+
+    /// The worker takes no connections any more.
+    pub(crate) fn stop_accepting(&self) {
+        self.accepting.store(false, Ordering::Relaxed);
     }
 }

@@ -15,25 +15,38 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod bundle;
+mod client;
 mod connection;
+mod connection_id;
 mod counters;
+mod crypto;
 mod directory;
 mod endpoint;
+mod events;
+mod handshake;
+mod hello;
 mod host_key;
+mod live;
+mod moved;
+mod packet;
 mod service;
 mod settings;
+mod socket;
 mod streams;
+mod tokens;
 
-pub use connection::{
-    ConnectError, Connection, ConnectionEvent, ConnectionLost, MovedConnection, Statistics,
-};
+pub use connection::{Connection, Statistics};
 pub use counters::Counters;
-pub use directory::Directory;
-pub use endpoint::{Endpoint, Listening};
+pub use directory::{Directory, MAILBOX_DATAGRAMS_MAX};
+pub use endpoint::{Endpoint, HANDSHAKES_MAX, HANDSHAKES_WITHOUT_RETRY_MAX, Listening};
+pub use events::{ConnectError, ConnectionEvent, ConnectionLost};
+pub use handshake::HANDSHAKE_DATAGRAMS_MAX;
 pub use host_key::{HOST_KEY_BYTES_MIN, HostKey};
+pub use moved::MovedConnection;
 pub use quinn_proto::{Dir, Side, StreamId};
 pub use service::{
     Admission, Arrival, Chosen, Failure, FailureReason, Greeting, LocalFuture, Refused, Service,
 };
-pub use settings::Settings;
+pub use settings::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES, Settings};
 pub use streams::{Read, ReadError, WriteError};

@@ -51,7 +51,7 @@ pub struct Greeting {
     /// The client and its addresses.
     pub arrival: Arrival,
     /// What it says.
-    pub hello: Hello,
+    pub hello: Rc<Hello>,
 }
 
 /// The server of a connection.

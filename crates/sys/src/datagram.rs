@@ -100,7 +100,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<ReceivedDatag
 }
 
 /// The address written by the kernel.
-fn inet_of(name: &libc::sockaddr_storage, len: libc::socklen_t) -> Option<SocketAddr> {
+pub(crate) fn inet_of(name: &libc::sockaddr_storage, len: libc::socklen_t) -> Option<SocketAddr> {
     let place: *const libc::sockaddr_storage = name;
     match i32::from(name.ss_family) {
         libc::AF_INET if len as usize >= size_of::<libc::sockaddr_in>() => {

@@ -18,4 +18,5 @@ pub mod seccomp;
 pub mod signal;
 pub mod slice;
 pub mod tcp_info;
+pub mod udp;
 pub mod user;

@@ -5,7 +5,7 @@ use rustls::server::{Accepted, UnbufferedServerConnection};
 
 use crate::client_offer::{ClientOffer, sigalg_name};
 use crate::error::Error;
-use crate::identity::Offer;
+use crate::identity::{Identity, Offer};
 use crate::server::TlsServer;
 use crate::session::Session;
 use crate::transcript::{self, MaskedHello};
@@ -213,6 +213,18 @@ fn unexpected() -> Refusal {
     Refusal { error: error.into(), alert: UNEXPECTED_MESSAGE.to_vec() }
 }
 
+/// The certificate that a server chooses for a hello, and the algorithm of its signature. rustls makes the same choice.
+pub(crate) fn offer_of<'s>(
+    hello: &Hello,
+    server: &'s TlsServer,
+) -> (Option<&'s Identity>, Option<&'static str>) {
+    let hello = hello.accepted.client_hello();
+    let offer = Offer { schemes: hello.signature_schemes(), suites: hello.cipher_suites() };
+    let identity = server.identities.choose(&offer);
+    let signer = identity.and_then(|identity| identity.key.key.choose_scheme(offer.schemes));
+    (identity, signer.and_then(|signer| sigalg_name(signer.scheme())))
+}
+
 /// A client's hello.
 pub struct Hello {
     accepted: Accepted,
@@ -263,16 +275,16 @@ impl Hello {
     /// The server's settings exclude each other.
     pub fn begin(self, server: &TlsServer) -> Result<(Session, Vec<u8>), Error> {
         let server_name = self.server_name();
-        let hello = self.accepted.client_hello();
-        let offer = Offer { schemes: hello.signature_schemes(), suites: hello.cipher_suites() };
-        let identity = server.identities.choose(&offer);
-        // rustls makes the same choice.
-        let signer = identity.and_then(|identity| identity.key.key.choose_scheme(offer.schemes));
-        let sigalg = signer.and_then(|signer| sigalg_name(signer.scheme()));
+        let (identity, sigalg) = offer_of(&self, server);
         let connection = UnbufferedServerConnection::new(server.config.clone())?;
         let mut session = Session::server(connection, server, server_name, identity, sigalg);
         session.hide(self.hidden.map(|(hidden, _)| hidden));
         Ok((session, self.received))
+    }
+
+    /// The received bytes, and what is hidden in them.
+    pub(crate) fn parts(&self) -> (&[u8], Option<&MaskedHello>) {
+        (&self.received, self.hidden.as_ref().map(|(hidden, _)| hidden))
     }
 
     /// Refuses the client, because no server answers to the name (`ssl_reject_handshake`).

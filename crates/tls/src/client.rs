@@ -125,6 +125,15 @@ impl TlsClient {
         self.verifies
     }
 
+    /// The settings for QUIC.
+    pub(crate) fn quic_config(&self) -> Arc<ClientConfig> {
+        let mut config = ClientConfig::clone(&self.config);
+        config.max_fragment_size = None;
+        config.enable_secret_extraction = false;
+        config.enable_early_data = self.reuses_sessions;
+        Arc::new(config)
+    }
+
     /// Begins a connection to the server of this name or address, which is verified and, if it is
     /// a name, sent.
     ///

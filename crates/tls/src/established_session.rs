@@ -62,7 +62,7 @@ pub(crate) struct SessionFacts {
 }
 
 impl SessionFacts {
-    fn of(common: &CommonState) -> SessionFacts {
+    pub(crate) fn of(common: &CommonState) -> SessionFacts {
         SessionFacts {
             version: common.protocol_version(),
             suite: common.negotiated_cipher_suite(),
@@ -71,6 +71,11 @@ impl SessionFacts {
             alpn: common.alpn_protocol().map(Into::into),
             peer_certificates: common.peer_certificates().unwrap_or_default().into(),
         }
+    }
+
+    /// Whether an earlier session was resumed.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.handshake == Some(HandshakeKind::Resumed)
     }
 }
 

@@ -37,6 +37,7 @@ pub mod ocsp;
 mod p521;
 mod path;
 pub mod pem;
+pub mod quic;
 mod seal;
 mod server;
 mod session;

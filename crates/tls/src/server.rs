@@ -17,6 +17,7 @@ use crate::compression;
 use crate::error::Error;
 use crate::groups::Groups;
 use crate::identity::{self, Identities, Identity};
+use crate::quic;
 use crate::tickets::{TicketKeys, Tickets};
 use crate::transcript;
 use crate::verify::{self, AnyClientVerifier, Verifier};
@@ -113,6 +114,8 @@ pub struct ServerSettings {
 #[derive(Clone, Debug)]
 pub struct TlsServer {
     pub(crate) config: Arc<ServerConfig>,
+    /// The same for QUIC, if it is spoken.
+    pub(crate) quic: Option<Arc<ServerConfig>>,
     pub(crate) identities: Arc<Identities>,
     pub(crate) client_certificates: Option<Arc<ClientCertificates>>,
     pub(crate) early_data: bool,
@@ -179,8 +182,10 @@ impl TlsServer {
         if let Some(key_log) = settings.key_log {
             config.key_log = key_log;
         }
+        let quic = quic::server_config(&config, &settings.quic_alpn, settings.versions.tls13);
         Ok(TlsServer {
             config: Arc::new(config),
+            quic,
             identities,
             client_certificates: settings.client_certificates.map(Arc::new),
             early_data,
@@ -196,9 +201,13 @@ impl TlsServer {
     pub fn with_identities(&self, all: Vec<Identity>) -> TlsServer {
         let all = identity::last_of_each_type(all);
         let identities = Arc::new(Identities { all, tls13: self.identities.tls13 });
-        let mut config = ServerConfig::clone(&self.config);
-        config.cert_resolver = identities.clone();
-        TlsServer { config: Arc::new(config), identities, ..self.clone() }
+        let with = |config: &Arc<ServerConfig>| {
+            let mut config = ServerConfig::clone(config);
+            config.cert_resolver = identities.clone();
+            Arc::new(config)
+        };
+        let (config, quic) = (with(&self.config), self.quic.as_ref().map(with));
+        TlsServer { config, quic, identities, ..self.clone() }
     }
 }
 

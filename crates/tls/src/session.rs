@@ -10,6 +10,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use rustls::client::UnbufferedClientConnection;
@@ -22,6 +23,7 @@ use crate::client_offer::sigalg_name;
 use crate::error::Error;
 use crate::established_session::{Established, NOT_HERE, RecordContent, SessionFacts};
 use crate::identity::Identity;
+use crate::quic::{CompleteFacts, QuicFacts};
 use crate::seal::{Sealing, SealingCipher};
 use crate::server::{ClientCertificates, TlsServer};
 use crate::steps::{PlaintextSink, TlsStep, early_data, is_idle, step, take_message, write};
@@ -49,7 +51,7 @@ const JOINING_BYTES_MAX_ANONYMOUS: usize = HELLO_BYTES_MAX + 2 * 1024;
 const CONTENT_TYPES: RangeInclusive<u8> = 20..=23;
 
 /// rustls' word for a client for which no certificate was chosen.
-const NO_IDENTITY: &str = "no server certificate chain resolved";
+pub(crate) const NO_IDENTITY: &str = "no server certificate chain resolved";
 
 /// A fatal alert before there are keys: no parameters in common.
 const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
@@ -85,6 +87,8 @@ enum SessionState {
     Established(Box<Established>),
     /// It was to be established, which failed.
     Lost,
+    /// Of a QUIC connection: it only shows what is known.
+    Quic(Arc<QuicFacts>),
 }
 
 /// A session of either side.
@@ -148,6 +152,18 @@ impl Session {
 
     pub(crate) fn client(connection: UnbufferedClientConnection, slow: bool) -> Session {
         Session::new(SessionState::Client(Box::new(connection)), slow)
+    }
+
+    /// A session of a QUIC connection, which shows these facts and seals nothing.
+    pub(crate) fn quic(
+        facts: Arc<QuicFacts>,
+        server_name: Option<String>,
+        sigalg: Option<&'static str>,
+    ) -> Session {
+        let mut session = Session::new(SessionState::Quic(facts), false);
+        session.server_name = server_name.map(String::into_boxed_str);
+        session.sigalg = sigalg;
+        session
     }
 
     fn new(connection: SessionState, slow: bool) -> Session {
@@ -320,7 +336,9 @@ impl Session {
         loop {
             let rest = &mut records[done..];
             let (discard, step) = match &mut self.connection {
-                SessionState::Established(_) | SessionState::Lost => return Err(NOT_HERE),
+                SessionState::Established(_) | SessionState::Lost | SessionState::Quic(_) => {
+                    return Err(NOT_HERE);
+                }
                 SessionState::Server(connection) => {
                     step(connection.process_tls_records(rest), plain, output, |mut early, plain| {
                         early_data(&mut early, plain)
@@ -387,7 +405,7 @@ impl Session {
         let is_ready = match &self.connection {
             SessionState::Server(connection) => is_idle(connection),
             SessionState::Client(connection) => is_idle(connection),
-            SessionState::Established(_) | SessionState::Lost => false,
+            SessionState::Established(_) | SessionState::Lost | SessionState::Quic(_) => false,
         };
         if !is_ready || !self.joining.is_empty() || self.ended {
             return Ok(());
@@ -395,7 +413,9 @@ impl Session {
         let established = match std::mem::replace(&mut self.connection, SessionState::Lost) {
             SessionState::Server(connection) => Established::server(*connection, self.offloads)?,
             SessionState::Client(connection) => Established::client(*connection)?,
-            SessionState::Established(_) | SessionState::Lost => return Err(NOT_HERE),
+            SessionState::Established(_) | SessionState::Lost | SessionState::Quic(_) => {
+                return Err(NOT_HERE);
+            }
         };
         self.connection = SessionState::Established(Box::new(established));
         Ok(())
@@ -406,7 +426,7 @@ impl Session {
     fn take_alert(&mut self, records: &mut [u8], output: &mut Vec<u8>) {
         while self.common().is_ok_and(CommonState::wants_write) {
             let taken = match &mut self.connection {
-                SessionState::Established(_) | SessionState::Lost => false,
+                SessionState::Established(_) | SessionState::Lost | SessionState::Quic(_) => false,
                 SessionState::Server(connection) => {
                     take_message(connection.process_tls_records(records), output)
                 }
@@ -498,7 +518,9 @@ impl Session {
     fn write(&mut self, plain: &[u8], output: &mut Vec<u8>) -> Result<(), Error> {
         let joining = &mut self.joining[..];
         match &mut self.connection {
-            SessionState::Established(_) | SessionState::Lost => Err(NOT_HERE),
+            SessionState::Established(_) | SessionState::Lost | SessionState::Quic(_) => {
+                Err(NOT_HERE)
+            }
             SessionState::Server(connection) => loop {
                 if let Some(done) = write(connection.process_tls_records(joining), plain, output) {
                     return done;
@@ -571,7 +593,18 @@ impl Session {
     /// Whether the handshake is not complete. With early data, plaintext may already be received,
     /// and sent (`$ssl_early_data`).
     pub fn is_handshaking(&self) -> bool {
-        self.common().is_ok_and(CommonState::is_handshaking)
+        match &self.connection {
+            SessionState::Quic(facts) => facts.handshaking.load(Ordering::Acquire),
+            _ => self.common().is_ok_and(CommonState::is_handshaking),
+        }
+    }
+
+    /// What is known of a QUIC connection whose handshake is complete.
+    fn complete(&self) -> Option<&CompleteFacts> {
+        match &self.connection {
+            SessionState::Quic(facts) => facts.complete.get(),
+            _ => None,
+        }
     }
 
     /// Whether no received data is buffered: no part of a handshake message.
@@ -593,6 +626,7 @@ impl Session {
             SessionState::Client(connection) => Ok(connection),
             SessionState::Established(session) => Err(Some(&session.kept)),
             SessionState::Lost => Err(None),
+            SessionState::Quic(facts) => Err(facts.session()),
         }
     }
 
@@ -655,7 +689,7 @@ impl Session {
     /// On a server: the algorithm of the client's signature; `None`: it presented no certificate, or
     /// the session was resumed.
     pub fn client_sigalg(&self) -> Option<&'static str> {
-        self.client_sigalg
+        self.complete().map_or(self.client_sigalg, |complete| complete.client_sigalg)
     }
 
     /// The application protocol.
@@ -691,12 +725,12 @@ impl Session {
     /// On a server: the client's certificate and those above it, up to a trusted one, if the server
     /// wants that and the client is trusted.
     pub fn path(&self) -> &[CertificateDer<'static>] {
-        &self.path
+        self.complete().map_or(&self.path, |complete| &complete.path)
     }
 
     /// On a server: what the client's certificate is worth. `None`: it presented none.
     pub fn trust(&self) -> Option<Result<(), Distrust>> {
-        self.trust
+        self.complete().map_or(self.trust, |complete| complete.trust)
     }
 }
 

@@ -6,6 +6,8 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::Bytes;
+use nowait_sys::udp::DatagramBatch;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 
@@ -134,6 +136,21 @@ pub(super) fn receive_packet(fd: BorrowedFd<'_>) -> Result<Packet, Errno> {
         let nowait_sys::datagram::ReceivedDatagram { len, from, local, .. } = received;
         Ok(Packet { data: Bytes::copy_from_slice(&scratch[..len]), from, local })
     })
+}
+
+/// Receives a batch of datagrams without waiting; true: there may be more.
+pub(super) fn receive_batch(fd: BorrowedFd<'_>, batch: &mut DatagramBatch) -> Result<bool, Errno> {
+    batch.receive(fd).map_err(errno)
+}
+
+/// Whether the socket has room for another datagram: it is asked, since only that arms an edge-triggered event.
+pub(super) fn has_room(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    match poll(&mut polled, Some(&Timespec::default())) {
+        Ok(0) => Err(Errno::AGAIN),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Sends one datagram without waiting.

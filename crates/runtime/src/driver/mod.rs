@@ -21,12 +21,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use nowait_sys::udp::{DatagramBatch, SendTrain};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags};
 
 use crate::buf::{Chain, OutBuf, RECV_BUF_BYTES, ReceivedBuf, RecvBuf};
 use crate::net::{Address, Packet};
-use calls::{accept, receive_datagram, receive_packet, shutdown};
+use calls::{accept, receive_batch, receive_datagram, receive_packet, shutdown};
 use epoll::Epoll;
 use sim::NetworkFaults;
 pub(crate) use sim::{Sim, placeholder};
@@ -342,6 +343,60 @@ impl Driver {
             Driver::Epoll(driver) => driver.poll_send_to(key, fd, data, ends, cx),
             Driver::Uring(driver) => driver.poll_send_to(key, fd, data, ends, cx),
             Driver::Sim(driver) => Poll::Ready(driver.send_to(key, data, ends.to)),
+        }
+    }
+
+    /// Receives a batch of datagrams; true: there may be more.
+    pub(crate) fn poll_receive_batch(
+        &mut self,
+        key: SocketKey,
+        fd: BorrowedFd<'_>,
+        batch: &mut DatagramBatch,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>> {
+        match self {
+            Driver::Epoll(driver) => {
+                driver.poll_datagram(key, fd, cx, |fd| receive_batch(fd, batch))
+            }
+            Driver::Uring(driver) => {
+                driver.poll_datagram(key, fd, cx, |fd| receive_batch(fd, batch))
+            }
+            Driver::Sim(driver) => driver.poll_recv_from(key, cx).map(|received| {
+                let (data, from) = received?;
+                batch.set(&data, from.ok_or(io::ErrorKind::InvalidData)?);
+                Ok(true)
+            }),
+        }
+    }
+
+    /// Sends a train of datagrams, without waiting.
+    pub(crate) fn send_train(
+        &mut self,
+        key: SocketKey,
+        fd: BorrowedFd<'_>,
+        data: &[u8],
+        train: SendTrain,
+    ) -> io::Result<()> {
+        match self {
+            Driver::Epoll(_) | Driver::Uring(_) => nowait_sys::udp::send(fd, data, train),
+            Driver::Sim(driver) => {
+                let segment = train.segment.map_or(data.len(), usize::from).max(1);
+                data.chunks(segment).try_for_each(|one| driver.send_to(key, one, Some(train.to)))
+            }
+        }
+    }
+
+    /// Resolves when sending datagrams may be tried again. The caller has just seen EAGAIN.
+    pub(crate) fn poll_datagram_writable(
+        &mut self,
+        key: SocketKey,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self {
+            Driver::Epoll(driver) => driver.poll_datagram_writable(key, fd, cx),
+            Driver::Uring(driver) => driver.poll_datagram_writable(key, fd, cx),
+            Driver::Sim(_) => Poll::Ready(Ok(())),
         }
     }
 

@@ -1,7 +1,7 @@
 //! UDP sockets.
 //!
-//! Datagrams are sent one by one and received into lent buffers. Generic segmentation offload (GSO,
-//! GRO) is not used here: QUIC would benefit from it, a resolver does not.
+//! Datagrams are sent one by one and received into lent buffers. Batches and offloads, which QUIC needs and a
+//! resolver does not, are in [`DatagramTrains`](super::DatagramTrains).
 
 use std::fmt;
 use std::future::poll_fn;
@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use nowait_sys::udp::{DatagramBatch, SendTrain};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto};
 
 use super::{ConnectError, ConnectOptions, Packet};
@@ -206,6 +207,30 @@ impl Datagram {
             driver.poll_send_to(self.key, self.fd(), data, ends, cx)
         })
         .await
+    }
+
+    /// Receives a batch of datagrams from any senders.
+    pub(super) fn poll_receive_batch(
+        &self,
+        batch: &mut DatagramBatch,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>> {
+        self.local.driver.borrow_mut().poll_receive_batch(self.key, self.fd(), batch, cx)
+    }
+
+    /// Sends a train of datagrams, without waiting.
+    pub(super) fn send_train(&self, data: &[u8], train: SendTrain) -> io::Result<()> {
+        self.local.driver.borrow_mut().send_train(self.key, self.fd(), data, train)
+    }
+
+    /// Resolves when sending may be tried again after `WouldBlock`.
+    pub(super) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.local.driver.borrow_mut().poll_datagram_writable(self.key, self.fd(), cx)
+    }
+
+    /// Whether the socket exists in a simulation only.
+    pub(super) fn is_simulated(&self) -> bool {
+        matches!(&*self.local.driver.borrow(), Driver::Sim(_))
     }
 
     /// The local address.

@@ -6,6 +6,7 @@
 mod address;
 mod connect;
 mod datagram;
+mod datagram_trains;
 mod layer;
 mod listener;
 mod packet;
@@ -17,6 +18,7 @@ mod stream;
 pub use address::Address;
 pub use connect::{ConnectError, ConnectOptions};
 pub use datagram::Datagram;
+pub use datagram_trains::{DatagramTrains, SOCKET_BUFFER_BYTES, TrainSent};
 pub use layer::{DetachedLayer, Layer, OpenProgress};
 pub use listener::{Accepted, Listener, ListenerOptions};
 pub use packet::Packet;

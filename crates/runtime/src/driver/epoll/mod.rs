@@ -25,7 +25,7 @@ use rustix::net::{SendFlags, SocketFlags};
 use slab::Slab;
 
 use super::accept_batch::AcceptBatch;
-use super::calls::{accept, receive_large, retry, send_both, send_datagram, send_memory};
+use super::calls::{accept, has_room, receive_large, retry, send_both, send_datagram, send_memory};
 use super::options::DriverOptions;
 use super::socket::{AfterSend, DatagramAddresses, Role, SocketKey, Wait};
 use super::waiters::{Waiters, remember};
@@ -391,6 +391,23 @@ impl Epoll {
                 Err(Errno::AGAIN) => slot.writable = false,
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
+        }
+        slot.waiters.remember_write(cx);
+        self.register(key, fd, Interest::OUTPUT)
+    }
+
+    /// Resolves when datagrams can be sent again; the last attempt found no room.
+    pub(crate) fn poll_datagram_writable(
+        &mut self,
+        key: SocketKey,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let slot = &mut self.slots[key.0 as usize];
+        match has_room(fd) {
+            Ok(()) => return Poll::Ready(Ok(())),
+            Err(Errno::AGAIN) => slot.writable = false,
+            Err(error) => return Poll::Ready(Err(error.into())),
         }
         slot.waiters.remember_write(cx);
         self.register(key, fd, Interest::OUTPUT)

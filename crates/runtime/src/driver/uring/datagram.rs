@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::super::calls::send_datagram;
+use super::super::calls::{has_room, send_datagram};
 use super::super::socket::{DatagramAddresses, SocketKey};
 use super::super::waiters::remember;
 use super::Uring;
@@ -46,6 +46,26 @@ impl Uring {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         match send_datagram(fd, data, ends) {
+            Ok(()) => return Poll::Ready(Ok(())),
+            Err(Errno::AGAIN) => {}
+            Err(error) => return Poll::Ready(Err(error.into())),
+        }
+        let slot = &mut self.slots[key.0 as usize];
+        slot.waiters.remember_write(cx);
+        if !slot.has(UringOp::Writable) {
+            self.poll_for(key.0 as usize, UringOp::Writable, PollFlags::OUT);
+        }
+        Poll::Pending
+    }
+
+    /// Resolves when datagrams can be sent again; the last attempt found no room.
+    pub(crate) fn poll_datagram_writable(
+        &mut self,
+        key: SocketKey,
+        fd: BorrowedFd<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        match has_room(fd) {
             Ok(()) => return Poll::Ready(Ok(())),
             Err(Errno::AGAIN) => {}
             Err(error) => return Poll::Ready(Err(error.into())),

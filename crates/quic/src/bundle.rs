@@ -1,0 +1,227 @@
+//! The state of one connection in the library: an endpoint of its own, and the connection.
+//!
+//! They are together so that they can move: to the pool for the steps of a handshake that take long, and to another
+//! worker. Sans-IO: datagrams go in, datagrams come out.
+//!
+//! Called by handshakes and by connections. Never waits, never reads a clock.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use quinn_proto::{
+    AcceptError, ConnectError, Connection, ConnectionError, ConnectionHandle, DatagramEvent,
+    EcnCodepoint, Endpoint, EndpointConfig, Event, ServerConfig, Transmit, ValidationTokenConfig,
+};
+
+use crate::connection_id::{Home, IdGenerator};
+use crate::crypto::{ClientSide, HandshakeState, ServerSide, VERSION};
+use crate::directory::Keys;
+use crate::settings::{SEND_WINDOW_BYTES_MAX, SEND_WINDOW_BYTES_MIN, Settings};
+use crate::tokens::{self, Judged};
+
+/// The largest datagram that is accepted: any.
+const UDP_PAYLOAD_MAX: u16 = 65_527;
+
+/// A datagram that was received.
+#[derive(Clone, Debug)]
+pub(crate) struct Datagram {
+    pub(crate) data: BytesMut,
+    pub(crate) from: SocketAddr,
+    /// The address that it was sent to.
+    pub(crate) local: Option<IpAddr>,
+    pub(crate) ecn: u8,
+}
+
+/// The library's settings for an endpoint that makes IDs for this home.
+pub(crate) fn endpoint_config(keys: &Keys, home: &Home) -> Arc<EndpointConfig> {
+    let (key, home) = (keys.ids.clone(), home.clone());
+    let mut seed = [0; 32];
+    // The random numbers of a thread do not fail once they were prepared.
+    let _ = aws_lc_rs::rand::fill(&mut seed);
+    let mut config = EndpointConfig::new(keys.reset.clone());
+    config
+        .cid_generator(move || Box::new(IdGenerator { key: key.clone(), home: home.clone() }))
+        .supported_versions(vec![VERSION])
+        .rng_seed(Some(seed));
+    let sized = config.max_udp_payload_size(UDP_PAYLOAD_MAX);
+    debug_assert!(sized.is_ok(), "the size is within the RFC's bounds");
+    Arc::new(config)
+}
+
+/// The library's settings for a server.
+pub(crate) fn server_config(
+    keys: &Keys,
+    crypto: ServerSide,
+    tokens: Arc<dyn quinn_proto::TokenLog>,
+) -> ServerConfig {
+    let mut validation = ValidationTokenConfig::default();
+    validation.lifetime(tokens::LIFETIME).log(tokens).sent(tokens::SENT);
+    let mut config = ServerConfig::new(Arc::new(crypto), keys.tokens.clone());
+    config.validation_token_config(validation);
+    config
+}
+
+/// A connection.
+pub(crate) struct Bundle {
+    endpoint: Endpoint,
+    handle: ConnectionHandle,
+    pub(crate) connection: Connection,
+    pub(crate) home: Home,
+    send_window: u64,
+}
+
+/// A client's connection that is not begun yet.
+pub(crate) struct Beginning {
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) home: Home,
+    pub(crate) settings: Settings,
+    pub(crate) crypto: ServerSide,
+    pub(crate) state: Arc<HandshakeState>,
+    /// The client has proved its address.
+    pub(crate) validated: bool,
+    pub(crate) dont_fragment: bool,
+}
+
+/// A beginning that led to nothing: the reason, and the last datagram, if there is one to send.
+pub(crate) struct Failed {
+    pub(crate) reason: String,
+    pub(crate) last: Option<(Transmit, Vec<u8>)>,
+}
+
+impl Bundle {
+    /// Begins the connection of a client, with its first datagram.
+    pub(crate) fn accept(
+        beginning: Beginning,
+        first: Datagram,
+        now: Instant,
+    ) -> Result<Bundle, Failed> {
+        let Beginning { keys, home, settings, crypto, validated, dont_fragment, .. } = beginning;
+        let mut server = server_config(&keys, crypto, Judged::new(validated));
+        server.transport_config(settings.transport());
+        let config = endpoint_config(&keys, &home);
+        let mut endpoint = Endpoint::new(config, Some(Arc::new(server)), dont_fragment, None);
+        let mut buffer = Vec::new();
+        let Datagram { data, from, local, ecn } = first;
+        let event =
+            endpoint.handle(now, from, local, EcnCodepoint::from_bits(ecn), data, &mut buffer);
+        let incoming = match event {
+            Some(DatagramEvent::NewConnection(incoming)) => incoming,
+            Some(DatagramEvent::Response(transmit)) => {
+                let reason = "first packet refused".to_owned();
+                return Err(Failed { reason, last: Some((transmit, buffer)) });
+            }
+            Some(DatagramEvent::ConnectionEvent(..)) | None => {
+                return Err(Failed { reason: "first packet is unusable".to_owned(), last: None });
+            }
+        };
+        match endpoint.accept(incoming, now, &mut buffer, None) {
+            Ok((handle, connection)) => {
+                let send_window = SEND_WINDOW_BYTES_MIN;
+                Ok(Bundle { endpoint, handle, connection, home, send_window })
+            }
+            Err(AcceptError { cause, response }) => {
+                let last = response.map(|transmit| (transmit, buffer));
+                Err(Failed { reason: cause.to_string(), last })
+            }
+        }
+    }
+
+    /// Begins a connection as a client.
+    pub(crate) fn connect(
+        keys: &Keys,
+        home: Home,
+        peer: SocketAddr,
+        server_name: &str,
+        crypto: Arc<ClientSide>,
+        settings: &Settings,
+        (dont_fragment, now): (bool, Instant),
+    ) -> Result<Bundle, ConnectError> {
+        let mut endpoint = Endpoint::new(endpoint_config(keys, &home), None, dont_fragment, None);
+        let mut config = quinn_proto::ClientConfig::new(crypto);
+        config.transport_config(settings.transport());
+        let (handle, connection) = endpoint.connect(now, config, peer, server_name)?;
+        let send_window = SEND_WINDOW_BYTES_MIN;
+        Ok(Bundle { endpoint, handle, connection, home, send_window })
+    }
+
+    /// Takes a datagram. Returns an answer that needs no state: to an ID that is not of this connection.
+    pub(crate) fn receive(
+        &mut self,
+        datagram: Datagram,
+        now: Instant,
+    ) -> Option<(Transmit, Vec<u8>)> {
+        let Datagram { data, from, local, ecn } = datagram;
+        let mut buffer = Vec::new();
+        let ecn = EcnCodepoint::from_bits(ecn);
+        match self.endpoint.handle(now, from, local, ecn, data, &mut buffer)? {
+            DatagramEvent::ConnectionEvent(_, event) => self.connection.handle_event(event),
+            DatagramEvent::NewConnection(incoming) => self.endpoint.ignore(incoming),
+            DatagramEvent::Response(transmit) => return Some((transmit, buffer)),
+        }
+        None
+    }
+
+    /// Lets both parts exchange their news. After whatever may have caused some.
+    pub(crate) fn settle(&mut self) {
+        while let Some(event) = self.connection.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(self.handle, event) {
+                self.connection.handle_event(event);
+            }
+        }
+    }
+
+    /// The next event.
+    pub(crate) fn event(&mut self) -> Option<Event> {
+        self.connection.poll()
+    }
+
+    /// Writes the next datagrams into the buffer, at most this many.
+    pub(crate) fn transmit(
+        &mut self,
+        datagrams_max: usize,
+        buffer: &mut Vec<u8>,
+        now: Instant,
+    ) -> Option<Transmit> {
+        self.follow_path();
+        self.connection.poll_transmit(now, datagrams_max, buffer)
+    }
+
+    /// Sets what is kept of written data by what the path carries.
+    fn follow_path(&mut self) {
+        let window = self.connection.congestion_state().window();
+        let wanted = (2 * window).clamp(SEND_WINDOW_BYTES_MIN, SEND_WINDOW_BYTES_MAX);
+        // Small changes are not worth waking those who write.
+        if wanted > self.send_window + self.send_window / 4 || wanted < self.send_window / 2 {
+            self.send_window = wanted;
+            self.connection.set_send_window(wanted);
+        }
+    }
+
+    /// When time has an effect next.
+    pub(crate) fn timeout(&mut self) -> Option<Instant> {
+        self.connection.poll_timeout()
+    }
+
+    /// Lets time have its effects.
+    pub(crate) fn time_out(&mut self, now: Instant) {
+        self.connection.handle_timeout(now);
+    }
+}
+
+/// The text of an error for the log.
+pub(crate) fn text_of(error: &ConnectionError) -> String {
+    match error {
+        ConnectionError::TransportError(error) => error.to_string(),
+        ConnectionError::ConnectionClosed(close) => {
+            format!("client reported a transport error: {close}")
+        }
+        ConnectionError::ApplicationClosed(close) => {
+            format!("client closed the connection: {close}")
+        }
+        ConnectionError::TimedOut => "client timed out".to_owned(),
+        ConnectionError::Reset => "client lost the connection".to_owned(),
+        error => error.to_string(),
+    }
+}

@@ -17,7 +17,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use nowait_runtime::now;
 use nowait_sys::listen::ListenAddress;
 use nowait_tls::Session;
 use quinn_proto::{self as quinn, VarInt};
@@ -336,12 +335,8 @@ impl Connection {
 
     /// Closes the connection with an error code of the application. Nothing more can be sent or received.
     pub fn close(&self, code: u64, reason: &[u8]) {
-        let reason = Bytes::copy_from_slice(reason);
-        self.act(|connection| {
-            if !connection.is_closed() {
-                connection.close(now(), varint(code), reason);
-            }
-        });
+        self.live.close(varint(code), Bytes::copy_from_slice(reason));
+        self.live.touch();
     }
 
     /// Resolves when the connection has ended.

@@ -547,7 +547,8 @@ impl Endpoint {
     fn send_all(&self) -> bool {
         let mut more = false;
         // Those that are added meanwhile have their turn later.
-        for _ in 0..self.dirty.borrow().len() {
+        let connections = self.dirty.borrow().len();
+        for _ in 0..connections {
             let Some(live) = self.dirty.borrow_mut().pop_front() else { break };
             live.is_dirty.set(false);
             let again = {

@@ -10,8 +10,9 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use nowait_runtime::now;
-use quinn_proto::{Connection, Event, StreamEvent, Transmit};
+use quinn_proto::{Connection, Event, StreamEvent, Transmit, VarInt};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bundle::{Bundle, Datagram};
@@ -356,6 +357,23 @@ impl Live {
     pub(crate) fn is_over(&self) -> bool {
         let state = self.state.borrow();
         state.bundle.as_ref().is_none_or(|bundle| bundle.connection.is_drained())
+    }
+
+    /// Ends the connection with an error code of the application.
+    pub(crate) fn close(&self, code: VarInt, reason: Bytes) {
+        let mut woken = Vec::new();
+        {
+            let mut state = self.state.borrow_mut();
+            match state.connection() {
+                Some(connection) if !connection.is_closed() => {
+                    connection.close(now(), code, reason);
+                    state.lose(ConnectionLost::Closed, &mut woken);
+                    woken.extend(state.events.waker.take());
+                }
+                _ => {}
+            }
+        }
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// Ends the connection for its users, without telling the peer.

@@ -1,0 +1,242 @@
+//! A server and clients, for all tests here.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use nowait_quic::{
+    Admission, Arrival, Chosen, Connection, Directory, Endpoint, Failure, Greeting, HostKey,
+    Listening, LocalFuture, Read, ReadError, Refused, Service, Settings, StreamId, WriteError,
+};
+use nowait_runtime::driver::{self, DriverKind, Requested};
+use nowait_runtime::pool::{Pool, PoolConfig};
+use nowait_runtime::time::timeout;
+use nowait_runtime::worker::{self, WorkerConfig, Workers};
+use nowait_sys::listen::ListenAddress;
+use nowait_tls::pem::PrivateKey;
+use nowait_tls::{ClientSettings, Identity, ServerSettings, TlsClient, TlsServer};
+use rcgen::{CertificateParams, KeyPair};
+
+/// Longer than anything here takes.
+pub const LONG: Duration = Duration::from_secs(30);
+
+/// The server's certificate.
+pub fn identity() -> Identity {
+    static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["example.com".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap().der().clone();
+        let key = PrivateKey::from_pem(key.serialize_pem().as_bytes(), &[]).unwrap();
+        Identity::new(vec![certificate], &key, None).unwrap()
+    });
+    IDENTITY.clone()
+}
+
+/// Runs a test on each driver; restricted as in production.
+pub fn on_each_driver<F: Future<Output = ()> + 'static>(main: impl Fn() -> F) {
+    let mut kinds = vec![DriverKind::Epoll];
+    match driver::choose(Requested::IoUring) {
+        (DriverKind::IoUring, _) => kinds.push(DriverKind::IoUring),
+        (_, why) => eprintln!("io_uring is not tested here: {why}"),
+    }
+    for kind in kinds {
+        let ran = Rc::new(Cell::new(false));
+        let (main, end) = (main(), ran.clone());
+        let config = WorkerConfig { guard: true, ..WorkerConfig::new(0, kind) };
+        worker::run(config, &Workers::new(1).unwrap(), |remote| async move {
+            timeout(LONG, main).await.expect("the test ends");
+            end.set(true);
+            remote.kill();
+        })
+        .unwrap();
+        assert!(ran.get(), "a panic on {kind}");
+    }
+}
+
+/// How the server behaves.
+pub struct Behaviour {
+    pub tls: TlsServer,
+    pub settings: Settings,
+    pub retry: bool,
+    pub refuse: Option<fn() -> Refused>,
+    pub handshake: Duration,
+}
+
+pub fn server_settings() -> ServerSettings {
+    ServerSettings {
+        identities: vec![identity()],
+        quic_alpn: vec![b"h3".to_vec()],
+        ..Default::default()
+    }
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Self {
+            tls: TlsServer::new(server_settings()).unwrap(),
+            settings: Settings::default(),
+            retry: false,
+            refuse: None,
+            handshake: LONG,
+        }
+    }
+}
+
+/// A server that collects its connections.
+pub struct TestService {
+    pub behaviour: Behaviour,
+    pool: Pool,
+    pub names: RefCell<Vec<Option<String>>>,
+    pub failures: RefCell<Vec<String>>,
+    served: RefCell<VecDeque<Rc<Connection>>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Service for TestService {
+    fn admit(&self, arrival: &Arrival) -> Admission {
+        match self.behaviour.retry && !arrival.validated {
+            true => Admission::Retry,
+            false => Admission::Accept { timeout: self.behaviour.handshake },
+        }
+    }
+
+    fn choose(self: Rc<Self>, greeting: Greeting) -> LocalFuture<Result<Chosen, Refused>> {
+        self.names.borrow_mut().push(greeting.hello.server_name());
+        let result = match self.behaviour.refuse {
+            Some(refuse) => Err(refuse()),
+            None => Ok(Chosen {
+                server: self.behaviour.tls.clone(),
+                settings: self.behaviour.settings.clone(),
+                pool: self.pool.clone(),
+                client: 1,
+                context: Box::new("context"),
+            }),
+        };
+        Box::pin(std::future::ready(result))
+    }
+
+    fn serve(self: Rc<Self>, connection: Rc<Connection>) {
+        self.served.borrow_mut().push_back(connection);
+        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    fn failed(&self, failure: Failure) {
+        self.failures.borrow_mut().push(failure.reason.to_string());
+        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+impl TestService {
+    pub fn new(behaviour: Behaviour) -> Rc<TestService> {
+        let config = PoolConfig { name: "compute".to_owned(), threads: 1, max_queue: 64 };
+        Rc::new(TestService {
+            behaviour,
+            pool: Pool::new(config),
+            names: RefCell::default(),
+            failures: RefCell::default(),
+            served: RefCell::default(),
+            waker: RefCell::default(),
+        })
+    }
+
+    /// The next connection.
+    pub async fn next(&self) -> Rc<Connection> {
+        poll_fn(|cx| match self.served.borrow_mut().pop_front() {
+            Some(connection) => Poll::Ready(connection),
+            None => {
+                self.waker.replace(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// The reason why the next handshake fails.
+    pub async fn next_failure(&self) -> String {
+        poll_fn(|cx| match self.failures.borrow_mut().pop() {
+            Some(failure) => Poll::Ready(failure),
+            None => {
+                self.waker.replace(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}
+
+/// A server at an address, and its endpoint, which clients share.
+pub struct Stage {
+    pub endpoint: Rc<Endpoint>,
+    pub service: Rc<TestService>,
+    pub listening: Listening,
+    pub address: SocketAddr,
+    pub client: TlsClient,
+}
+
+pub fn client_settings() -> ClientSettings {
+    ClientSettings { sends_name: true, alpn: vec![b"h3".to_vec()], ..Default::default() }
+}
+
+impl Stage {
+    pub fn new(behaviour: Behaviour) -> Stage {
+        let directory = Directory::new(&HostKey::random());
+        Stage::in_directory(directory, behaviour)
+    }
+
+    pub fn in_directory(directory: Arc<Directory>, behaviour: Behaviour) -> Stage {
+        let service = TestService::new(behaviour);
+        let endpoint = Endpoint::new(directory, service.clone());
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = socket.local_addr().unwrap();
+        let listen = Arc::new(ListenAddress::Udp(address));
+        let listening = endpoint.listen(socket.into(), listen).unwrap();
+        let client = TlsClient::new(client_settings()).unwrap();
+        Stage { endpoint, service, listening, address, client }
+    }
+
+    /// A connection: the client's side, and the server's.
+    pub async fn connect(&self) -> (Rc<Connection>, Rc<Connection>) {
+        let client = self
+            .endpoint
+            .connect(self.address, "example.com", &self.client, &Settings::default())
+            .await
+            .unwrap();
+        (client, self.service.next().await)
+    }
+}
+
+/// Writes everything, and ends the stream.
+pub async fn send(
+    connection: &Connection,
+    stream: StreamId,
+    data: Bytes,
+) -> Result<(), WriteError> {
+    let mut chunks = [data];
+    while !chunks[0].is_empty() {
+        poll_fn(|cx| connection.poll_write(stream, &mut chunks, cx)).await?;
+    }
+    connection.finish(stream)
+}
+
+/// Reads up to the end.
+pub async fn receive(connection: &Connection, stream: StreamId) -> Result<Vec<u8>, ReadError> {
+    let mut all = Vec::new();
+    loop {
+        match poll_fn(|cx| connection.poll_read(stream, usize::MAX, cx)).await? {
+            Read::Data(data) => all.extend_from_slice(&data),
+            Read::End => return Ok(all),
+            Read::Blocked => unreachable!(),
+        }
+    }
+}
+
+/// Bytes that tell where they are.
+pub fn pattern(len: usize) -> Bytes {
+    (0..len).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect()
+}

@@ -19,4 +19,5 @@ mod proxy_protocol;
 mod quic;
 mod send_error;
 mod start;
+mod streams;
 pub mod worker;

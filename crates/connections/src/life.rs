@@ -30,15 +30,14 @@ use nowait_runtime::net::Piped;
 
 use crate::admission::{self, Admission};
 use crate::body::{self, Pace, Remainder};
-use crate::connection::Connection;
 use crate::send_error::{self, SendError};
 
 /// A request's way to its client in one version of HTTP: what it takes to send one response.
 ///
 /// Methods with a default are for versions that differ there.
 pub(crate) trait Wire {
-    /// The connection.
-    fn connection(&self) -> &Connection;
+    /// The servers behind the connection's address; `None` if it is no longer listened on.
+    fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual>;
 
     /// Prepares a request whose head is well-formed: the length of its content, and who reads it. Returns
     /// the status, if the request can't be served here.
@@ -218,7 +217,7 @@ fn admit<W: Wire>(wire: &mut W, request: &mut Request, current: &Current) -> Adm
     if !interpret::head(request) {
         return Admission::Refused(400);
     }
-    let servers = wire.connection().virtual_servers(current);
+    let servers = wire.virtual_servers(current);
     let mut misdirected = None;
     if let Some(servers) = servers {
         interpret::choose_server(request, servers);

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use nowait_front::servers::Virtual;
 use nowait_h1::encode::{CHUNK_END, HeadWriter, chunk_start};
 use nowait_http::exchange::OnHangup;
+use nowait_http::generation::Current;
 use nowait_http::limit_rate::Rate;
 use nowait_http::logs::debug;
 use nowait_http::request::{Request, RequestBody};
@@ -30,7 +31,6 @@ use super::connection::Http1Connection;
 use super::response_head::{self, Framing};
 use super::serving;
 use crate::body::{Pace, Remainder};
-use crate::connection::Connection;
 use crate::life::{Following, PutError, Wire};
 use crate::send_error::SendError;
 
@@ -71,8 +71,8 @@ pub(super) struct Http1Response<'a> {
 }
 
 impl Wire for Http1Response<'_> {
-    fn connection(&self) -> &Connection {
-        self.connection
+    fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
+        self.connection.virtual_servers(current)
     }
 
     fn prepare(&mut self, request: &mut Request, _: Option<&Virtual>) -> Option<u16> {

@@ -12,22 +12,31 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use nowait_front::frames::PendingFrames;
+use nowait_h2::connection::ServerSide;
 use nowait_h2::frame::{FRAME_SIZE_DEFAULT, HEADER_LEN};
-use nowait_h2::{ErrorCode, Limits, StreamId, server};
+use nowait_h2::hpack::Token;
+use nowait_h2::{ErrorCode, HeadWriter, Limits, StreamId, server};
 use nowait_http::conf::ServerId;
 use nowait_http::generation::Current;
 use nowait_http::log::Level;
-use nowait_http::log::error::RequestDetails;
-use nowait_http::response::{Body, BodyError, FileBody, Header, Part};
+use nowait_http::request::Request;
+use nowait_http::response::{Body, BodyError, FileBody, Head, Header, Part};
+use nowait_message::Version;
 use nowait_runtime::now;
 
-use super::head::{Heads, Rules};
-use super::request_future::RequestFuture;
-use super::stream::{Outgoing, Stream, StreamEnd};
+use super::heads::Http2Heads;
+use super::stream::Stream;
 use super::window;
 use crate::connection::Connection;
 use crate::connections::ConnectionHandle;
 use crate::handshake;
+use crate::send_error::{SendError, left};
+use crate::streams::heads::Rules;
+use crate::streams::outgoing::{COLD_BYTES, COLD_STREAMS, Outgoing};
+use crate::streams::request_future::RequestFuture;
+use crate::streams::requests::{self, HeadBounds};
+use crate::streams::response_head::{self, HeadFields};
+use crate::streams::{DISCARD_BYTES_MAX, DISCARDING_STREAMS_MAX, HEADS_BYTES_MAX, StreamEnd};
 
 /// Frames with content are made until so much waits for the socket, in bytes.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
@@ -36,29 +45,8 @@ const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// by a client that does not read.
 const RECEIVE_BYTES_MAX: usize = 256 * 1024;
 
-/// Bytes that are read at once from a file that is not in memory, for the first few streams.
-const COLD_BYTES: usize = 64 * 1024;
-
-/// Streams of a connection that read so much.
-const COLD_STREAMS: usize = 4;
-
 /// All of `large_client_header_buffers` by default, in bytes.
 const HEAD_BYTES_DEFAULT: u32 = 32 * 1024;
-
-/// Fields that a request may have beyond `max_headers`: those that are not counted.
-const FIELDS_MORE: u16 = 128;
-
-/// Bytes of a request that are discarded after its response, so that clients that send the whole request
-/// first get no reset. If more is expected, or the length is unknown, the stream is reset.
-const DISCARD_BYTES_MAX: u64 = 32 * 1024;
-
-/// Maximum memory of the heads of a connection's requests at a time, in bytes: 8 KB for each of 128
-/// streams. Further streams are refused. A head that refers to fields of earlier ones costs a client a few
-/// hundred bytes, and the server all that `large_client_header_buffers` allows.
-const HEADS_BYTES_MAX: usize = 1024 * 1024;
-
-/// Streams of a connection whose requests are being discarded; further ones are reset at once.
-const DISCARDING_STREAMS_MAX: usize = 32;
 
 /// A connection.
 pub(super) struct Http2Connection {
@@ -66,7 +54,7 @@ pub(super) struct Http2Connection {
     /// The result of [`default_server`](Self::default_server) for the generation with this number.
     default_server: Cell<(u64, ServerId)>,
     pub(super) h2: RefCell<server::ServerConnection>,
-    pub(super) heads: RefCell<Heads>,
+    pub(super) heads: RefCell<Http2Heads>,
     /// In the order of their numbers.
     streams: RefCell<Vec<Rc<Stream>>>,
     pub(super) output: RefCell<PendingFrames>,
@@ -79,7 +67,7 @@ pub(super) struct Http2Connection {
     /// There is more work for it.
     pub(super) more: Cell<bool>,
     /// Memory for a request's future.
-    pub(super) spare: RefCell<Option<Box<dyn RequestFuture>>>,
+    pub(super) spare: RefCell<Option<Box<dyn RequestFuture<Stream>>>>,
     /// Output is on its way to the socket.
     pub(super) sending: Cell<bool>,
     /// Streams that read files which are not in memory.
@@ -114,35 +102,27 @@ impl Http2Connection {
         let server = current.conf.server(default_server);
         let (head, http2) = (&server.head, &server.http2);
         let bytes = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
-        let buffers = &head.large_client_header_buffers;
-        let list_bytes_max = bytes(buffers.size.0.saturating_mul(buffers.count as u64));
+        let bounds = HeadBounds::of(head);
         let limits = Limits {
             // Heads that may be larger than by default need not be split.
-            frame_size: match list_bytes_max {
+            frame_size: match bounds.list_bytes {
                 ..=HEAD_BYTES_DEFAULT => FRAME_SIZE_DEFAULT,
                 more => more,
             },
             concurrent_streams: http2.http2_max_concurrent_streams,
             stream_window: bytes(http2.http2_body_preread_size.0),
-            string_bytes_max: bytes(buffers.size.0),
-            list_bytes_max,
-            // With pseudo-fields, and cookies, which may come one by one.
-            fields_max: u16::try_from(head.max_headers)
-                .unwrap_or(u16::MAX)
-                .saturating_add(FIELDS_MORE),
+            string_bytes_max: bounds.string_bytes,
+            list_bytes_max: bounds.list_bytes,
+            fields_max: bounds.fields,
             extended_connect: true,
             ..Limits::default()
         };
-        let rules = Rules {
-            fields_max: usize::try_from(head.max_headers).unwrap_or(usize::MAX),
-            ignore_invalid: head.ignore_invalid_headers,
-            underscores: head.underscores_in_headers,
-        };
+        let rules = Rules::of(head, Version::Http2);
         let connection = Rc::new(Self {
             base,
             default_server: Cell::new((current.number, default_server)),
             h2: RefCell::new(server::ServerConnection::new(limits)),
-            heads: RefCell::new(Heads::new(rules)),
+            heads: RefCell::new(Http2Heads::new(rules)),
             streams: RefCell::default(),
             output: RefCell::default(),
             discarding: RefCell::default(),
@@ -155,7 +135,7 @@ impl Http2Connection {
             grown: Cell::new(0),
             heads_bytes: Cell::new(0),
             // One more request is accepted as soon as all others have ended.
-            heads_bytes_max: HEADS_BYTES_MAX.max(list_bytes_max as usize),
+            heads_bytes_max: HEADS_BYTES_MAX.max(bounds.list_bytes as usize),
             idle: Cell::new(Some((now(), Duration::ZERO))),
             leaving: Cell::new(false),
             used_up: Cell::new(false),
@@ -197,17 +177,7 @@ impl Http2Connection {
     pub(super) fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
         let current = self.all().current();
         let Some(server) = self.default_server(&current) else { return };
-        let (mut client, listen) = (Vec::new(), self.client.listen.to_string());
-        nowait_http::address::append_ip(&self.client.peer, &mut client);
-        let details =
-            RequestDetails { client: &client, server: listen.as_bytes(), ..Default::default() };
-        let about = nowait_front::logs::About {
-            block: current.conf.server(server).root.0 as usize,
-            connection: self.client.number,
-            peer: &self.client.peer,
-            details: Some(&details),
-        };
-        current.logs.about(about, level, message);
+        requests::log(&self.client, &current, server, level, message);
     }
 
     /// Whether receiving stops because too much waits for the socket.
@@ -260,8 +230,12 @@ impl Http2Connection {
                 // "A server MAY request that the client abort transmission of a request without error
                 // by sending a RST_STREAM with an error code of NO_ERROR after sending a complete
                 // response" (RFC 9113 section 8.1).
-                StreamEnd::Complete => h2.reset(stream.id, ErrorCode::NO_ERROR),
-                StreamEnd::Reset(code) => h2.reset(stream.id, code),
+                StreamEnd::Complete | StreamEnd::CompleteWithoutRequest => {
+                    h2.reset(stream.id, ErrorCode::NO_ERROR);
+                }
+                StreamEnd::Cancelled => h2.reset(stream.id, ErrorCode::CANCEL),
+                StreamEnd::ClientFault => h2.reset(stream.id, ErrorCode::PROTOCOL_ERROR),
+                StreamEnd::OwnFault => h2.reset(stream.id, ErrorCode::INTERNAL_ERROR),
             }
         }
         self.grown.set(self.grown.get() - stream.window_grown());
@@ -480,16 +454,50 @@ impl Http2Connection {
         outgoing.advanced();
     }
 
-    /// A stream reads a file that is not in memory.
-    pub(super) fn reading(&self) -> impl Drop + '_ {
-        struct Reading<'a>(&'a Cell<usize>);
-        impl Drop for Reading<'_> {
-            fn drop(&mut self) {
-                self.0.set(self.0.get() - 1);
+    /// How many streams read files that are not in memory.
+    pub(super) fn cold_streams(&self) -> &Cell<usize> {
+        &self.cold
+    }
+
+    /// Writes the head of a response.
+    pub(super) fn write_head(
+        &self,
+        stream: &Stream,
+        request: &Request,
+        head: &Head,
+        end: bool,
+    ) -> Result<(), SendError> {
+        let mut output = self.output.borrow_mut();
+        let mut h2 = self.h2.borrow_mut();
+        let out = output.tail();
+        h2.poll_output(out);
+        let start = out.len();
+        let mut writer = h2.respond(stream.id, head.status, out).map_err(|_| left())?;
+        response_head::write(request, head, &mut writer);
+        writer.finish(end);
+        let bytes = (output.tail().len() - start) as u64;
+        request.sent().count_head(bytes);
+        drop((h2, output));
+        self.flush();
+        Ok(())
+    }
+
+    /// Ends a response with trailers. Returns their length.
+    pub(super) fn write_trailers(&self, stream: &Stream, trailers: &[Header]) -> u64 {
+        let mut output = self.output.borrow_mut();
+        let mut h2 = self.h2.borrow_mut();
+        let start = output.len();
+        // A closed stream accepts none.
+        if let Ok(mut writer) = h2.trailers_of(stream.id, output.tail()) {
+            for trailer in trailers {
+                writer.field(&trailer.name, &trailer.value);
             }
+            writer.finish(true);
         }
-        self.cold.set(self.cold.get() + 1);
-        Reading(&self.cold)
+        let bytes = (output.len() - start) as u64;
+        drop((h2, output));
+        self.flush();
+        bytes
     }
 
     /// Gives memory back while the connection is idle.
@@ -519,6 +527,20 @@ impl ConnectionHandle for Http2Connection {
     fn hang_up(&self) {
         // A socket that can't be shut down is closed already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+impl HeadFields for HeadWriter<'_, ServerSide, Vec<u8>> {
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        HeadWriter::field(self, name, value);
+    }
+
+    fn known(&mut self, token: Token, value: &[u8]) {
+        HeadWriter::known(self, token, value);
+    }
+
+    fn known_number(&mut self, token: Token, number: u64) {
+        HeadWriter::known_number(self, token, number);
     }
 }
 

@@ -2,7 +2,7 @@
 //! per connection receives, and sends the ready output of all streams.
 //!
 //! Called by [`start`](crate::start). Uses the core; nothing of the core or the
-//! modules uses it.
+//! modules uses it. What it has in common with HTTP/3 is in [`streams`](crate::streams).
 //!
 //! ```text
 //! socket → task → h2 core → connection: events → stream: head, body → serving → life → phases
@@ -10,16 +10,10 @@
 //! socket ← task ← output: frames of all streams in turn ← stream ← response ← body ┘
 //! ```
 
-mod body_reader;
 mod connection;
-mod head;
-mod request_future;
-mod response;
-mod response_head;
-mod serving;
+mod heads;
 mod stream;
 mod task;
-mod tunnel;
 mod window;
 
 pub use task::serve;

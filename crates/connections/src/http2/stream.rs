@@ -2,40 +2,39 @@
 //! received content that was not read yet, content to be sent, and whether the client has disconnected.
 
 use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use nowait_front::servers::ServerId;
+use nowait_front::servers::{ServerId, Virtual};
 use nowait_front::tls::Tls;
-use nowait_h2::{ErrorCode, StreamId};
+use nowait_h2::StreamId;
 use nowait_http::client::Client;
 use nowait_http::exchange::{Exchange, Interim, OnHangup};
 use nowait_http::generation::Current;
-use nowait_http::request::ReadError;
-use nowait_http::response::{BodyError, FileBody, LocalFuture, Part};
+use nowait_http::request::{ReadError, Request};
+use nowait_http::response::{Body, BodyError, Head, Header, LocalFuture};
 use nowait_http::services::Services;
 use nowait_runtime::net::Address;
-use nowait_runtime::task::{Either, select};
-use nowait_runtime::{now, sleep};
+use nowait_runtime::now;
 use nowait_sys::tcp_info::{TcpInfo, tcp_info};
 
 use super::connection::Http2Connection;
 use super::window::{self, Window};
-use crate::send_error::{SendError, left};
+use crate::connections::Connections;
+use crate::send_error::SendError;
+use crate::streams::outgoing::Outgoing;
+use crate::streams::presence::Presence;
+use crate::streams::{RequestStream, StreamEnd};
 
 /// A stream.
 pub(super) struct Stream {
     pub(super) connection: Rc<Http2Connection>,
     pub(super) id: StreamId,
-    on_hangup: Cell<OnHangup>,
-    /// Reset, or the connection has ended.
-    gone: Cell<bool>,
-    hangups: RefCell<Vec<Waker>>,
+    presence: Presence,
     pub(super) input: RefCell<Input>,
     pub(super) outgoing: RefCell<Outgoing>,
     /// The largest DATA frame (`http2_chunk_size`).
@@ -59,72 +58,12 @@ pub(super) struct Input {
     waker: Option<Waker>,
 }
 
-/// Content to be sent: a part at a time.
-#[derive(Default)]
-pub(super) struct Outgoing {
-    /// Bytes read from a file, which precede the rest of it.
-    pub(super) front: Bytes,
-    pub(super) part: Option<Part>,
-    /// The response ends with it.
-    pub(super) ends: bool,
-    /// The next bytes of the file are not in memory; so many are wanted.
-    pub(super) cold: Option<usize>,
-    /// The file could not be read.
-    pub(super) failed: Option<BodyError>,
-    /// Changes whenever a frame is made.
-    progress: u64,
-    waker: Option<Waker>,
-}
-
-impl Outgoing {
-    /// Bytes left.
-    pub(super) fn len(&self) -> u64 {
-        self.front.len() as u64 + self.part.as_ref().map_or(0, Part::len)
-    }
-
-    /// Takes at most so many bytes in memory; `None` if the next ones are in a file.
-    pub(super) fn take(&mut self, max: usize) -> Option<Bytes> {
-        let memory = match &mut self.part {
-            _ if !self.front.is_empty() => &mut self.front,
-            Some(Part::Bytes(bytes)) => bytes,
-            Some(Part::File(_)) => return None,
-            None => return Some(Bytes::new()),
-        };
-        Some(memory.split_to(max.min(memory.len())))
-    }
-
-    /// Whether no more frames can be made of it for now.
-    pub(super) fn stops(&self) -> bool {
-        self.len() == 0 || self.cold.is_some() || self.failed.is_some()
-    }
-
-    /// Frames were made, or can't be made.
-    pub(super) fn advanced(&mut self) {
-        self.progress += 1;
-        if self.stops()
-            && let Some(waker) = self.waker.take()
-        {
-            waker.wake();
-        }
-    }
-}
-
-/// The reason why [`Stream::put`] stopped.
-enum Stopped {
-    Done,
-    /// Read so many bytes of the file.
-    Cold(usize),
-    Failed(SendError),
-}
-
 impl Stream {
     pub(super) fn new(connection: Rc<Http2Connection>, id: StreamId, ended: bool) -> Rc<Self> {
         Rc::new(Self {
             connection,
             id,
-            on_hangup: Cell::default(),
-            gone: Cell::new(false),
-            hangups: RefCell::default(),
+            presence: Presence::default(),
             input: RefCell::new(Input { ended, ..Input::default() }),
             outgoing: RefCell::default(),
             frame_bytes_max: Cell::new(usize::MAX),
@@ -136,10 +75,7 @@ impl Stream {
 
     /// The client has reset the stream, or the connection has ended.
     pub(super) fn leave(&self) {
-        self.gone.set(true);
-        for waker in self.hangups.take() {
-            waker.wake();
-        }
+        self.presence.leave();
         self.input.borrow_mut().waker.take().into_iter().for_each(Waker::wake);
         self.outgoing.borrow_mut().waker.take().into_iter().for_each(Waker::wake);
     }
@@ -149,15 +85,10 @@ impl Stream {
         self.outgoing.borrow().len() <= self.frame_bytes_max.get() as u64
     }
 
-    /// Whether the client no longer receives the response.
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.get()
-    }
-
     /// Whether more of the request is to come.
     pub(super) fn is_incomplete(&self) -> bool {
         let input = self.input.borrow();
-        !input.ended && !input.faulty && !self.gone.get()
+        !input.ended && !input.faulty && !self.presence.is_gone()
     }
 
     /// Content has arrived, or its end, or a fault.
@@ -190,25 +121,7 @@ impl Stream {
         if input.ended {
             return Some(Ok(None));
         }
-        self.is_gone().then(|| Err(ReadError::Closed(io::ErrorKind::UnexpectedEof.into())))
-    }
-
-    /// Waits for content, and takes it as [`Stream::take`] does.
-    pub(super) async fn next(&self, limit: Option<usize>) -> Result<Option<Bytes>, ReadError> {
-        loop {
-            if let Some(taken) = self.take(limit) {
-                return taken;
-            }
-            poll_fn(|cx| self.poll_input(cx)).await;
-        }
-    }
-
-    /// Enlarges the window when a reader begins.
-    pub(super) fn invite(&self) {
-        if !self.input.borrow().ended && self.window.get().is_none() {
-            self.connection.grow_window(self.id, window::BYTES);
-            self.window.set(Some(Window::new()));
-        }
+        self.presence.is_gone().then(|| Err(ReadError::Closed(io::ErrorKind::UnexpectedEof.into())))
     }
 
     /// Enlarges the window on long paths, within the connection's limit.
@@ -235,156 +148,113 @@ impl Stream {
     /// Waits for content: ready when there is some, or none will come.
     fn poll_input(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut input = self.input.borrow_mut();
-        if !input.data.is_empty() || input.ended || input.faulty || self.gone.get() {
+        if !input.data.is_empty() || input.ended || input.faulty || self.presence.is_gone() {
             return Poll::Ready(());
         }
         input.waker = Some(cx.waker().clone());
         Poll::Pending
     }
+}
 
-    /// Resolves when the client has left and the request has to end for that reason. Unlike a
-    /// half-closed connection, a stream that was reset never takes a response.
-    pub(super) async fn gone(&self) {
-        poll_fn(|cx| match self.gone.get() && self.on_hangup.get() != OnHangup::Ignore {
-            true => Poll::Ready(()),
-            false => self.watch(cx),
-        })
-        .await;
+impl RequestStream for Stream {
+    const NAME: &'static str = "http2";
+
+    fn all(&self) -> &Connections {
+        self.connection.all()
     }
 
-    fn watch(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut hangups = self.hangups.borrow_mut();
-        if !hangups.iter().any(|waker| waker.will_wake(cx.waker())) {
-            hangups.push(cx.waker().clone());
-        }
-        Poll::Pending
+    fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
+        self.connection.virtual_servers(current)
+    }
+
+    fn is_enabled(&self, request: &Request, servers: Option<&Virtual>) -> bool {
+        request.server().http2.http2 || servers.is_some_and(|servers| servers.http2)
+    }
+
+    fn client(&self) -> &Client {
+        &self.connection.client
+    }
+
+    fn presence(&self) -> &Presence {
+        &self.presence
+    }
+
+    fn outgoing(&self) -> &RefCell<Outgoing> {
+        &self.outgoing
+    }
+
+    fn offer(&self) {
+        self.connection.offer(self);
+    }
+
+    fn withdraw(&self) {
+        self.connection.withdraw(self);
     }
 
     /// Ends a response whose parts have all been sent.
-    pub(super) fn end(&self) {
+    fn end(&self) {
         self.outgoing.borrow_mut().ends = true;
         self.connection.end_content(self);
     }
 
-    /// Sends a part: waits until all of it is in frames. `ends`: the response ends with it. If its file
-    /// can't be read, `unread` tells how many bytes are missing.
-    pub(super) async fn put(
-        &self,
-        part: Part,
-        ends: bool,
-        timeout: Duration,
-        unread: &mut Option<u64>,
-    ) -> Result<(), SendError> {
-        if part.is_empty() && !ends {
-            return Ok(());
+    fn cold_streams(&self) -> &Cell<usize> {
+        self.connection.cold_streams()
+    }
+
+    fn asks_for_tunnel(&self) -> bool {
+        self.asks_for_tunnel.get()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.input.borrow().ended
+    }
+
+    /// Enlarges the window.
+    fn invite(&self) {
+        if !self.input.borrow().ended && self.window.get().is_none() {
+            self.connection.grow_window(self.id, window::BYTES);
+            self.window.set(Some(Window::new()));
         }
-        {
-            let mut outgoing = self.outgoing.borrow_mut();
-            outgoing.part = Some(part);
-            outgoing.ends = ends;
-        }
-        self.connection.offer(self);
+    }
+
+    async fn next(&self, limit: Option<usize>) -> Result<Option<Bytes>, ReadError> {
         loop {
-            match self.stopped(timeout).await {
-                Stopped::Done => return Ok(()),
-                Stopped::Cold(bytes) => self.read_cold(bytes).await,
-                Stopped::Failed(error) => {
-                    self.connection.withdraw(self);
-                    if matches!(error, SendError::Body(BodyError::File(_) | BodyError::Truncated)) {
-                        *unread = Some(self.outgoing.borrow().len());
-                    }
-                    let mut outgoing = self.outgoing.borrow_mut();
-                    (outgoing.part, outgoing.front) = (None, Bytes::new());
-                    return Err(error);
-                }
+            if let Some(taken) = self.take(limit) {
+                return taken;
             }
+            poll_fn(|cx| self.poll_input(cx)).await;
         }
     }
 
-    /// Waits until the part is done, or stops.
-    async fn stopped(&self, timeout: Duration) -> Stopped {
-        if let Some(stopped) = self.state() {
-            return stopped;
-        }
-        loop {
-            let before = self.outgoing.borrow().progress;
-            let changed = poll_fn(|cx| match self.state() {
-                Some(stopped) => Poll::Ready(stopped),
-                None => {
-                    self.outgoing.borrow_mut().waker = Some(cx.waker().clone());
-                    Poll::Pending
-                }
-            });
-            match select(changed, sleep(timeout)).await {
-                Either::Left(stopped) => return stopped,
-                Either::Right(()) if self.outgoing.borrow().progress == before => {
-                    let error = io::Error::from(io::ErrorKind::TimedOut);
-                    return Stopped::Failed(SendError::Client(error));
-                }
-                Either::Right(()) => {}
-            }
+    fn send_continue(&self) {
+        // A client that is already sending its content needs no invitation.
+        if self.input.borrow().data.is_empty() {
+            self.connection.interim(self, 100, &[]);
         }
     }
 
-    fn state(&self) -> Option<Stopped> {
-        if self.gone.get() {
-            return Some(Stopped::Failed(left()));
-        }
-        let mut outgoing = self.outgoing.borrow_mut();
-        if let Some(error) = outgoing.failed.take() {
-            return Some(Stopped::Failed(SendError::Body(error)));
-        }
-        if outgoing.len() == 0 {
-            return Some(Stopped::Done);
-        }
-        outgoing.cold.take().map(Stopped::Cold)
+    fn write_head(&self, request: &Request, head: &Head, end: bool) -> Result<(), SendError> {
+        self.connection.write_head(self, request, head, end)
     }
 
-    /// Reads the next bytes of the file in its pool.
-    async fn read_cold(&self, bytes: usize) {
-        let Some(Part::File(file)) = self.outgoing.borrow().part.as_ref().map(clone_file) else {
-            return;
-        };
-        let _reading = self.connection.reading();
-        let io = file.io.for_client(self.connection.client.number);
-        let mut read = pin!(file.read(&io, bytes));
-        let read = poll_fn(|cx| match self.gone.get() {
-            true => Poll::Ready(None),
-            false => {
-                let _ = self.watch(cx);
-                read.as_mut().poll(cx).map(Some)
-            }
-        });
-        let Some(read) = read.await else { return };
-        {
-            let mut outgoing = self.outgoing.borrow_mut();
-            match read {
-                Ok(read) if read.len() == bytes => {
-                    if let Some(Part::File(file)) = &mut outgoing.part {
-                        file.offset += bytes as u64;
-                        file.len -= bytes as u64;
-                    }
-                    outgoing.front = read;
-                }
-                Ok(_) => outgoing.failed = Some(BodyError::Truncated),
-                Err(error) => outgoing.failed = Some(unread(error)),
-            }
-        }
-        self.connection.offer(self);
+    fn begin_content(&self, request: &Request, _: Option<u64>) {
+        self.frame_bytes_max.set(request.location().http2.bytes());
     }
-}
 
-fn clone_file(part: &Part) -> Part {
-    match part {
-        Part::Bytes(bytes) => Part::Bytes(bytes.clone()),
-        Part::File(file) => Part::File(FileBody::clone(file)),
+    fn send_whole(&self, content: &Body) -> Result<bool, BodyError> {
+        self.connection.send_whole(self, content)
     }
-}
 
-fn unread(error: io::Error) -> BodyError {
-    match nowait_runtime::pool::PoolError::of(&error) {
-        Some(overflow) => BodyError::Overflow(overflow.to_string()),
-        None => BodyError::File(error),
+    fn write_trailers(&self, trailers: &[Header]) -> u64 {
+        self.connection.write_trailers(self, trailers)
+    }
+
+    fn finish(&self, end: StreamEnd) {
+        self.connection.finish(self, end);
+    }
+
+    fn keep(&self, time: Duration) {
+        self.connection.keep(time);
     }
 }
 
@@ -414,36 +284,15 @@ impl Exchange for Stream {
     }
 
     fn on_hangup(&self) -> &Cell<OnHangup> {
-        &self.on_hangup
+        &self.presence.on_hangup
     }
 
     fn hangup(&self) -> LocalFuture<'_, ()> {
-        Box::pin(poll_fn(|cx| match self.gone.get() {
-            true => Poll::Ready(()),
-            false => self.watch(cx),
-        }))
+        self.presence.hangup()
     }
 
     fn send_interim(&self, head: Interim, _: Duration) -> LocalFuture<'_, ()> {
         self.connection.interim(self, head.status, &head.headers);
         Box::pin(std::future::ready(()))
-    }
-}
-
-/// The end of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StreamEnd {
-    /// The response is complete; the rest of the request is discarded.
-    Complete,
-    /// The missing part of request or response will not arrive: the client receives this code.
-    Reset(ErrorCode),
-}
-
-/// Ends a stream when its request's task ends, for any reason.
-pub(super) struct StreamGuard(pub(super) Rc<Stream>, pub(super) StreamEnd);
-
-impl Drop for StreamGuard {
-    fn drop(&mut self) {
-        self.0.connection.finish(&self.0, self.1);
     }
 }

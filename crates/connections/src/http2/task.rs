@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nowait_front::frames::{PendingFrames, Turn};
-use nowait_h2::{ConnectionError, ErrorCode, Event, Priority, StreamError, StreamId};
+use nowait_h2::{ConnectionError, ErrorCode, Event, StreamError, StreamId};
 use nowait_http::conf::client::{ClientConf, LingeringClose};
 use nowait_http::log::Level;
 use nowait_http::response::LocalFuture;
-use nowait_message::RequestHead;
 use nowait_runtime::net::{NO_TIMEOUT, Recv, Send, SendOptions};
 use nowait_runtime::{now, sleep, spawn};
 
 use super::connection::Http2Connection;
-use super::head::TunnelKind;
-use super::request_future;
 use super::stream::Stream;
 use crate::connection::Connection;
 use crate::connections::ShutdownMode;
+use crate::streams::request_future;
+use crate::streams::requests::{self, Fault};
+use crate::streams::serving;
 
 /// After this time without a stream a connection releases its memory.
 const BUSY: Duration = Duration::from_secs(1);
@@ -562,20 +562,6 @@ fn faulty(
     Ok(())
 }
 
-/// The priority that the request states (RFC 9218 section 5).
-fn priority(head: &RequestHead) -> Option<Priority> {
-    let mut values = head.fields().named(b"priority");
-    let first = values.next()?;
-    Some(match values.next() {
-        None => Priority::parse(first),
-        // Several lines are one list.
-        Some(second) => {
-            let all: Vec<&[u8]> = [first, second].into_iter().chain(values).collect();
-            Priority::parse(&all.join(&b','))
-        }
-    })
-}
-
 /// Begins a request. Malformed ones are refused.
 ///
 /// # Errors
@@ -601,37 +587,18 @@ fn begin(
         connection.log(Level::Info, format_args!("{text}, so one is refused"));
         return connection.h2.borrow_mut().refuse(id);
     }
-    let requests = &connection.client.requests;
-    requests.set(requests.get().saturating_add(1));
+    requests::count(&connection.client);
     connection.add(stream.clone());
-    if let Some(priority) = priority(request.head()) {
+    if let Some(priority) = requests::priority(request.head()) {
         connection.h2.borrow_mut().set_priority(id, priority);
     }
-    for name in &received.ignored {
-        let name = String::from_utf8_lossy(name);
-        request.log(Level::Info, format_args!("client sent invalid header: \"{name}\""));
-    }
     stream.asks_for_tunnel.set(received.tunnel.is_some());
-    let refused = match (fault, received.error) {
-        (Some(fault), _) => {
-            request.log(Level::Info, format_args!("client sent {fault}"));
-            Some(if fault == StreamError::ListTooLarge { 494 } else { 400 })
-        }
-        (None, Some(error)) => {
-            request.log(Level::Info, format_args!("{error}"));
-            Some(400)
-        }
-        (None, None) if received.tunnel == Some(TunnelKind::Other) => Some(501),
-        (None, None) => None,
-    };
-    let client = &request.location().client;
-    let last = u64::from(requests.get()) >= u64::from(client.keepalive_requests)
-        || connection.client.is_older_than(client.keepalive_time.duration());
-    if last && !connection.leaving.replace(true) {
+    let refused = requests::refusal(&request, received, fault.map(Fault::from));
+    if requests::is_last(&connection.client, &request) && !connection.leaving.replace(true) {
         connection.used_up.set(true);
     }
     let spare = connection.spare.take();
-    let mut serving = spare.unwrap_or_else(request_future::memory);
+    let mut serving = spare.unwrap_or_else(|| request_future::memory(serving::serve));
     serving.begin(stream, request, refused);
     // Most requests need no task: this step completes them.
     let mut cx = Context::from_waker(Waker::noop());
@@ -640,4 +607,13 @@ fn begin(
         Poll::Pending => drop(spawn(serving)),
     }
     Ok(())
+}
+
+impl From<StreamError> for Fault {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::ListTooLarge => Fault::TooLarge(error.to_string()),
+            error => Fault::Malformed(error.to_string()),
+        }
+    }
 }

@@ -1,8 +1,8 @@
-//! Another protocol over a stream: WebSocket by extended CONNECT (RFC 8441), and any protocol of a server
-//! to which CONNECT leads (RFC 9113 section 8.5).
+//! Another protocol over a stream: WebSocket by extended CONNECT (RFC 8441, RFC 9220), and any protocol of a server
+//! to which CONNECT leads (RFC 9113 section 8.5, RFC 9114 section 4.4).
 //!
 //! WebSocket: handlers and upstream servers see the handshake that HTTP/1.1 has: a GET with `Upgrade`,
-//! `Connection` and `Sec-WebSocket-Key` ([`super::head`] makes it). Their 101 is the client's 200. Any
+//! `Connection` and `Sec-WebSocket-Key` ([`super::heads`] makes it). Their 101 is the client's 200. Any
 //! other 2xx would tell the client that the tunnel exists; it becomes 501.
 
 use std::cell::Cell;
@@ -15,20 +15,21 @@ use nowait_runtime::buf::{Chain, Chunk, ReceivedBuf, RecvBuf};
 use nowait_runtime::net::{Channel, ChannelFuture, Endpoint, SendOptions};
 use nowait_runtime::task::{Either, select};
 
-use super::stream::Stream;
+use super::RequestStream;
+use super::outgoing;
 use crate::send_error::{SendError, left};
 
 /// The protocol that may be asked for.
-pub(super) const WEBSOCKET: &[u8] = b"websocket";
+pub(crate) const WEBSOCKET: &[u8] = b"websocket";
 
 /// Fields of the handshake that only HTTP/1.1 has.
 const OF_HTTP1: [&str; 3] = ["Upgrade", "Connection", "Sec-WebSocket-Accept"];
 
-/// The field of the handshake with a random value, which HTTP/2 does without.
-pub(super) const KEY: &[u8] = b"sec-websocket-key";
+/// The field of the handshake with a random value, which streams do without.
+pub(crate) const KEY: &[u8] = b"sec-websocket-key";
 
 /// The head of a response that opens a tunnel.
-pub(super) fn open(head: &mut Head) {
+pub(crate) fn open(head: &mut Head) {
     head.status = 200;
     head.content_length = None;
     head.headers.retain(|header| {
@@ -40,8 +41,8 @@ pub(super) fn open(head: &mut Head) {
 ///
 /// # Errors
 /// Like [`Takeover::run`]; the client has left.
-pub(super) async fn run(
-    stream: &Stream,
+pub(crate) async fn run<S: RequestStream>(
+    stream: &S,
     request: &Request,
     tunnel: Box<dyn Takeover>,
 ) -> Result<(), SendError> {
@@ -56,26 +57,26 @@ pub(super) async fn run(
     };
     // Unlike a connection whose client has finished sending, a stream that was reset takes nothing
     // more.
-    match select(tunnel.run(client), stream.gone()).await {
+    match select(tunnel.run(client), stream.presence().gone()).await {
         Either::Left(ended) => Ok(ended?),
         Either::Right(()) => Err(left()),
     }
 }
 
 /// The client's side of a tunnel.
-struct Ends<'a> {
-    stream: &'a Stream,
+struct Ends<'a, S> {
+    stream: &'a S,
     /// Bytes received and sent.
     moved: Cell<u64>,
 }
 
-impl Ends<'_> {
+impl<S> Ends<'_, S> {
     fn count(&self, bytes: usize) {
         self.moved.set(self.moved.get() + bytes as u64);
     }
 }
 
-impl Channel for Ends<'_> {
+impl<S: RequestStream> Channel for Ends<'_, S> {
     fn recv(&self) -> ChannelFuture<'_, ReceivedBuf> {
         Box::pin(async move {
             let bytes = self.stream.next(None).await.map_err(|error| match error {
@@ -99,7 +100,8 @@ impl Channel for Ends<'_> {
                 let length = bytes.len();
                 // Nothing of it is read from a file.
                 let mut unread = None;
-                let put = self.stream.put(Part::Bytes(bytes), false, options.timeout, &mut unread);
+                let part = Part::Bytes(bytes);
+                let put = outgoing::put(self.stream, part, false, options.timeout, &mut unread);
                 put.await.map_err(|error| match error {
                     SendError::Client(error) => error,
                     SendError::Body(error) => io::Error::other(error),

@@ -1,10 +1,10 @@
-//! The head of a request while its field block is decoded.
+//! The head of a request while its field section is decoded.
 //!
 //! The core of the protocol has checked each field by itself; here they become a [`RequestHead`], and
 //! checks that need two fields are made: `:authority` against `Host`.
 
-use nowait_h2::hpack::{HpackField, Token};
-use nowait_h2::{Sink, StreamId};
+use nowait_fields::{FieldLine, Token};
+use nowait_http::conf::client::HeadConf;
 use nowait_message::scan::is_token;
 use nowait_message::uri::{Shape, is_served_scheme};
 use nowait_message::{
@@ -17,16 +17,29 @@ use super::tunnel;
 const IGNORED_MAX: usize = 16;
 
 /// The rules for heads (`max_headers`, `ignore_invalid_headers`, `underscores_in_headers`).
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Rules {
-    pub(super) fields_max: usize,
-    pub(super) ignore_invalid: bool,
-    pub(super) underscores: bool,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) version: Version,
+    pub(crate) fields_max: usize,
+    pub(crate) ignore_invalid: bool,
+    pub(crate) underscores: bool,
+}
+
+impl Rules {
+    /// Those of a server.
+    pub(crate) fn of(head: &HeadConf, version: Version) -> Self {
+        Self {
+            version,
+            fields_max: usize::try_from(head.max_headers).unwrap_or(usize::MAX),
+            ignore_invalid: head.ignore_invalid_headers,
+            underscores: head.underscores_in_headers,
+        }
+    }
 }
 
 /// The error in a complete head; the client's fault: 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HeadError {
+pub(crate) enum HeadError {
     Field(FieldError),
     InvalidAuthority,
     /// Neither `:authority` nor `Host`.
@@ -71,15 +84,14 @@ impl std::fmt::Display for HeadError {
     }
 }
 
-/// Collects the fields of one block at a time.
-#[derive(Debug, Default)]
-pub(super) struct Heads {
+/// Collects the fields of one section at a time.
+#[derive(Debug)]
+pub(crate) struct Heads {
     rules: Rules,
-    /// The last head. Trailers are decoded into the void.
+    /// The last head.
     head: RequestHead,
-    stream: StreamId,
-    /// The largest stream so far: a block for an older one has trailers.
-    newest: StreamId,
+    /// The section has trailers.
+    has_trailers: bool,
     control: ControlData,
     length: usize,
     /// Fields so far, without cookies.
@@ -92,7 +104,7 @@ pub(super) struct Heads {
 
 /// The tunnel requested by a CONNECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TunnelKind {
+pub(crate) enum TunnelKind {
     /// A connection to `:authority`.
     Connection,
     /// Extended CONNECT.
@@ -103,35 +115,51 @@ pub(super) enum TunnelKind {
 
 /// A complete head.
 #[derive(Debug)]
-pub(super) struct DecodedHead {
-    pub(super) error: Option<HeadError>,
+pub(crate) struct DecodedHead {
+    pub(crate) error: Option<HeadError>,
     /// Names of dropped fields.
-    pub(super) ignored: Vec<Vec<u8>>,
+    pub(crate) ignored: Vec<Vec<u8>>,
     /// A CONNECT.
-    pub(super) tunnel: Option<TunnelKind>,
+    pub(crate) tunnel: Option<TunnelKind>,
 }
 
-impl Sink for Heads {
-    fn begin(&mut self, stream: StreamId) {
-        self.stream = stream;
-        if stream <= self.newest {
+impl Heads {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            head: RequestHead::default(),
+            has_trailers: false,
+            control: ControlData::default(),
+            length: 0,
+            count: 0,
+            error: None,
+            ignored: Vec::new(),
+            tunnel: None,
+        }
+    }
+
+    /// A head begins, or trailers, which are decoded into the void.
+    pub(crate) fn begin(&mut self, has_trailers: bool) {
+        self.has_trailers = has_trailers;
+        if has_trailers {
             return;
         }
-        self.newest = stream;
         self.head.recycle();
-        self.control = ControlData { version: Version::Http2, ..ControlData::default() };
+        self.control = ControlData { version: self.rules.version, ..ControlData::default() };
         self.count = 0;
         self.error = None;
         self.tunnel = None;
         self.ignored.clear();
     }
 
-    fn size(&mut self, bytes: usize) {
+    /// The size of the section that begins, as it was sent, in bytes.
+    pub(crate) fn size(&mut self, bytes: usize) {
         self.length = bytes;
     }
 
-    fn field(&mut self, field: &HpackField<'_>) {
-        if self.stream != self.newest {
+    /// A field of the section that has begun.
+    pub(crate) fn field(&mut self, field: &FieldLine<'_>) {
+        if self.has_trailers {
             return;
         }
         match field.token {
@@ -159,21 +187,15 @@ impl Sink for Heads {
             _ => self.regular(field),
         }
     }
-}
-
-impl Heads {
-    pub(super) fn new(rules: Rules) -> Self {
-        Self { rules, ..Self::default() }
-    }
 
     /// Gives memory back.
-    pub(super) fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.head = RequestHead::default();
         self.ignored = Vec::new();
     }
 
-    /// The head of the block that has just been decoded, in exchange for memory.
-    pub(super) fn take(&mut self, head: &mut RequestHead) -> DecodedHead {
+    /// The head of the section that has just been decoded, in exchange for memory.
+    pub(crate) fn take(&mut self, head: &mut RequestHead) -> DecodedHead {
         let complete = !self.control.method_name.is_empty();
         if !self.head.has_control() && complete {
             self.set_control();
@@ -249,7 +271,7 @@ impl Heads {
         *self.head.text_mut() = text;
     }
 
-    fn regular(&mut self, field: &HpackField<'_>) {
+    fn regular(&mut self, field: &FieldLine<'_>) {
         if !self.head.has_control() {
             self.set_control();
         }
@@ -285,7 +307,7 @@ impl Heads {
     }
 
     /// The fields that ask for a WebSocket in HTTP/1.1 (RFC 6455 section 4.1), which have no place in
-    /// HTTP/2.
+    /// HTTP/2 and HTTP/3.
     fn add_handshake(&mut self) {
         let key = nowait_http::base64::encode(&nowait_http::random::bytes());
         let fields: [(&[u8], &[u8]); 3] =
@@ -334,12 +356,16 @@ mod tests {
     use super::*;
 
     fn head(fields: &[(&str, &str)]) -> (RequestHead, DecodedHead) {
-        let mut heads =
-            Heads::new(Rules { fields_max: 3, ignore_invalid: true, underscores: false });
-        heads.begin(StreamId::new(1));
+        let mut heads = Heads::new(Rules {
+            version: Version::Http2,
+            fields_max: 3,
+            ignore_invalid: true,
+            underscores: false,
+        });
+        heads.begin(false);
         for (name, value) in fields {
             let (name, value) = (name.as_bytes(), value.as_bytes());
-            heads.field(&HpackField::new(name, value));
+            heads.field(&FieldLine::new(name, value));
         }
         let mut head = RequestHead::default();
         let received = heads.take(&mut head);

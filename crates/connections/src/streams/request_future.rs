@@ -10,19 +10,18 @@ use std::task::{Context, Poll};
 use nowait_http::request::Request;
 use nowait_runtime::pool::metered;
 
-use super::serving;
-use super::stream::Stream;
-
 /// The future of a request, or memory for the next one.
-pub(super) trait RequestFuture: Future<Output = ()> + Unpin {
-    /// Begins to serve a request, as [`serving::serve`] does.
-    fn begin(&mut self, stream: Rc<Stream>, request: Box<Request>, refused: Option<u16>);
+pub(crate) trait RequestFuture<S>: Future<Output = ()> + Unpin {
+    /// Begins to serve a request, by its stream; `refused`: with this status.
+    fn begin(&mut self, stream: Rc<S>, request: Box<Request>, refused: Option<u16>);
 }
 
-/// Memory for futures.
-pub(super) fn memory() -> Box<dyn RequestFuture> {
-    let make = |stream, request: Box<Request>, refused| {
-        metered(request.spent().clone(), serving::serve(stream, request, refused))
+/// Memory for futures that `serve` makes.
+pub(crate) fn memory<S: 'static, F: Future<Output = ()> + 'static>(
+    serve: fn(Rc<S>, Box<Request>, Option<u16>) -> F,
+) -> Box<dyn RequestFuture<S>> {
+    let make = move |stream, request: Box<Request>, refused| {
+        metered(request.spent().clone(), serve(stream, request, refused))
     };
     Box::new(RequestSlot { make, future: Box::pin(None) })
 }
@@ -32,12 +31,12 @@ struct RequestSlot<M, F> {
     future: Pin<Box<Option<F>>>,
 }
 
-impl<M, F> RequestFuture for RequestSlot<M, F>
+impl<S, M, F> RequestFuture<S> for RequestSlot<M, F>
 where
-    M: Fn(Rc<Stream>, Box<Request>, Option<u16>) -> F + Unpin,
+    M: Fn(Rc<S>, Box<Request>, Option<u16>) -> F + Unpin,
     F: Future<Output = ()>,
 {
-    fn begin(&mut self, stream: Rc<Stream>, request: Box<Request>, refused: Option<u16>) {
+    fn begin(&mut self, stream: Rc<S>, request: Box<Request>, refused: Option<u16>) {
         self.future.set(Some((self.make)(stream, request, refused)));
     }
 }

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use nowait_http::request::{BodyReader, ReadError};
 use nowait_http::response::LocalFuture;
 
-use super::stream::Stream;
+use super::RequestStream;
 
 /// Reads the body of a stream's request.
-pub(super) struct Http2BodyReader {
-    stream: Rc<Stream>,
+pub(crate) struct StreamBodyReader<S> {
+    stream: Rc<S>,
     /// The client is waiting for `100 Continue`.
     expects_continue: bool,
     /// The window was enlarged.
@@ -20,14 +20,14 @@ pub(super) struct Http2BodyReader {
     limit: Option<usize>,
 }
 
-impl Http2BodyReader {
+impl<S: RequestStream> StreamBodyReader<S> {
     /// For the request whose head has just been received.
-    pub(super) fn new(stream: Rc<Stream>, expects_continue: bool) -> Self {
+    pub(crate) fn new(stream: Rc<S>, expects_continue: bool) -> Self {
         Self { stream, expects_continue, begun: false, limit: None }
     }
 }
 
-impl BodyReader for Http2BodyReader {
+impl<S: RequestStream> BodyReader for StreamBodyReader<S> {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Bytes>, ReadError>> {
         Box::pin(async move {
             if !std::mem::replace(&mut self.begun, true) {
@@ -42,10 +42,8 @@ impl BodyReader for Http2BodyReader {
     }
 
     fn wanted(&mut self) -> LocalFuture<'_, Result<(), ReadError>> {
-        // A client that is already sending its content needs no invitation.
-        if std::mem::take(&mut self.expects_continue) && self.stream.input.borrow().data.is_empty()
-        {
-            self.stream.connection.interim(&self.stream, 100, &[]);
+        if std::mem::take(&mut self.expects_continue) {
+            self.stream.send_continue();
         }
         Box::pin(std::future::ready(Ok(())))
     }

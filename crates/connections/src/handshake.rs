@@ -138,6 +138,13 @@ pub(crate) fn find(servers: &Virtual, name: &str) -> Option<ServerId> {
     found.ok().flatten().copied()
 }
 
+/// The server that the handshake of a connection named, or the default server.
+pub(crate) fn named_server(tls: &Tls, servers: &Virtual) -> ServerId {
+    let named = || find(servers, tls.session().server_name()?);
+    let named = if servers.has_choice { named() } else { None };
+    named.unwrap_or(servers.default_server)
+}
+
 /// The server whose settings hold until a request names its own: that of the name in the handshake,
 /// or the default server.
 pub(crate) fn server_of(connection: &Connection, servers: &Virtual) -> ServerId {

@@ -1,0 +1,367 @@
+//! A stream: one request's channel to its client. Content of the request is read from the transport when a handler asks
+//! for it, so a client can send no more than the stream's window; content of the response goes to the transport as its
+//! windows allow.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use nowait_front::servers::{ServerId, Virtual};
+use nowait_front::tls::Tls;
+use nowait_h3::{Event, StreamId};
+use nowait_http::client::Client;
+use nowait_http::exchange::{Exchange, Interim, OnHangup};
+use nowait_http::generation::Current;
+use nowait_http::request::{ReadError, Request};
+use nowait_http::response::{Body, BodyError, Head, Header, LocalFuture};
+use nowait_http::services::Services;
+use nowait_quic::Read;
+use nowait_runtime::net::Address;
+use nowait_runtime::sleep;
+use nowait_runtime::task::{Either, select};
+use nowait_sys::tcp_info::TcpInfo;
+
+use super::connection::{Http3Connection, transport_id};
+use crate::connections::Connections;
+use crate::send_error::{SendError, left};
+use crate::streams::outgoing::Outgoing;
+use crate::streams::presence::Presence;
+use crate::streams::{RequestStream, StreamEnd};
+
+/// Bytes that are read from the transport at once. They are not copied.
+pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
+
+/// A stream.
+pub(super) struct Stream {
+    pub(super) connection: Rc<Http3Connection>,
+    pub(super) id: StreamId,
+    presence: Presence,
+    pub(super) input: RefCell<Input>,
+    pub(super) outgoing: RefCell<Outgoing>,
+    /// Heads and headers of frames that precede the content.
+    pub(super) frames: RefCell<Vec<u8>>,
+    /// How much of the DATA frame that has begun is still to be written.
+    pub(super) frame_left: Cell<u64>,
+    /// Nothing can be written until the transport says so.
+    pub(super) is_blocked: Cell<bool>,
+    /// The end was given to the transport.
+    pub(super) is_finished: Cell<bool>,
+    /// The client asks for a tunnel: CONNECT (RFC 9114 section 4.4, RFC 9220).
+    pub(super) asks_for_tunnel: Cell<bool>,
+    /// The memory of its request's head, in bytes.
+    pub(super) head_bytes: Cell<usize>,
+}
+
+/// What was read from the transport.
+#[derive(Default)]
+pub(super) struct Input {
+    /// Frames that were not looked at.
+    pub(super) frames: Bytes,
+    /// The transport has delivered all.
+    pub(super) ended: bool,
+    /// Content that was not taken.
+    content: Bytes,
+    /// The request is malformed.
+    faulty: bool,
+    waker: Option<Waker>,
+}
+
+impl Stream {
+    pub(super) fn new(connection: Rc<Http3Connection>, id: StreamId, input: Input) -> Rc<Self> {
+        Rc::new(Self {
+            connection,
+            id,
+            presence: Presence::default(),
+            input: RefCell::new(input),
+            outgoing: RefCell::default(),
+            frames: RefCell::default(),
+            frame_left: Cell::new(0),
+            is_blocked: Cell::new(false),
+            is_finished: Cell::new(false),
+            asks_for_tunnel: Cell::new(false),
+            head_bytes: Cell::new(0),
+        })
+    }
+
+    /// The client has reset the stream, or the connection has ended.
+    pub(super) fn leave(&self) {
+        self.presence.leave();
+        self.wake_reader();
+        self.outgoing.borrow_mut().waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Something may be there for a reader.
+    pub(super) fn wake_reader(&self) {
+        self.input.borrow_mut().waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Something has arrived: content, the end, or a reset.
+    pub(super) fn readable(&self) {
+        self.wake_reader();
+    }
+
+    /// Whether all frames of heads are written.
+    fn is_flushed(&self) -> bool {
+        self.frames.borrow().is_empty() && self.outgoing.borrow().len() == 0
+    }
+
+    /// A section that waited for insertions can be decoded: trailers.
+    pub(super) fn unblocked(&self) {
+        let step = {
+            let input = self.input.borrow();
+            self.connection.receive(self.id, &input.frames, input.ended)
+        };
+        if let Some(step) = step {
+            self.input.borrow_mut().frames.advance(step.consumed);
+            self.note(step.event);
+        }
+        self.wake_reader();
+    }
+
+    /// An event without content.
+    fn note(&self, event: Event) {
+        if let Event::StreamError { error, answerable } = event {
+            self.connection.log_info(format_args!("client sent {error}"));
+            self.input.borrow_mut().faulty = true;
+            if !answerable {
+                self.leave();
+            }
+        }
+    }
+
+    /// Takes content that has arrived, at most so many bytes; `Ok(None)`: all of it was taken. `None`: more will come.
+    fn take(&self, limit: Option<usize>) -> Option<Result<Option<Bytes>, ReadError>> {
+        loop {
+            let mut input = self.input.borrow_mut();
+            if !input.content.is_empty() {
+                let bytes = input.content.len().min(limit.unwrap_or(usize::MAX).max(1));
+                return Some(Ok(Some(input.content.split_to(bytes))));
+            }
+            if input.faulty {
+                return Some(Err(ReadError::Malformed("client sent malformed request body")));
+            }
+            if self.connection.has_ended(self.id) {
+                return Some(match self.presence.is_gone() {
+                    true => Err(closed()),
+                    false => Ok(None),
+                });
+            }
+            if self.presence.is_gone() {
+                return Some(Err(closed()));
+            }
+            let Some(step) = self.connection.receive(self.id, &input.frames, input.ended) else {
+                return Some(Err(closed()));
+            };
+            let event = match step.event {
+                Event::Data { range, .. } => {
+                    input.content = input.frames.slice(range);
+                    input.frames.advance(step.consumed);
+                    continue;
+                }
+                Event::Blocked => return None,
+                event => event,
+            };
+            input.frames.advance(step.consumed);
+            if event != Event::NeedMore {
+                drop(input);
+                self.note(event);
+                continue;
+            }
+            if input.ended {
+                // The core has forgotten the stream.
+                return Some(Ok(None));
+            }
+            match self.connection.transport().read(transport_id(self.id), READ_BYTES_MAX) {
+                Ok(Read::Data(bytes)) => input.frames = bytes,
+                Ok(Read::End) => input.ended = true,
+                Ok(Read::Blocked) => return None,
+                Err(error) => {
+                    drop(input);
+                    self.connection.unreadable(self.id, &error);
+                    return Some(Err(closed()));
+                }
+            }
+        }
+    }
+}
+
+fn closed() -> ReadError {
+    ReadError::Closed(io::ErrorKind::UnexpectedEof.into())
+}
+
+impl Input {
+    /// What was read behind a head.
+    pub(super) fn new(frames: Bytes, ended: bool) -> Self {
+        Self { frames, ended, ..Self::default() }
+    }
+}
+
+impl RequestStream for Stream {
+    const NAME: &'static str = "http3";
+
+    fn all(&self) -> &Connections {
+        self.connection.all()
+    }
+
+    fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
+        self.connection.virtual_servers(current)
+    }
+
+    fn is_enabled(&self, request: &Request, _: Option<&Virtual>) -> bool {
+        request.server().http3.http3
+    }
+
+    fn client(&self) -> &Client {
+        self.connection.client()
+    }
+
+    fn presence(&self) -> &Presence {
+        &self.presence
+    }
+
+    fn outgoing(&self) -> &RefCell<Outgoing> {
+        &self.outgoing
+    }
+
+    fn offer(&self) {
+        self.connection.offer(self);
+    }
+
+    fn withdraw(&self) {
+        self.connection.withdraw(self);
+    }
+
+    fn end(&self) {
+        self.outgoing.borrow_mut().ends = true;
+        self.connection.write(self);
+    }
+
+    fn flush(&self) {
+        self.connection.write_frames(self);
+    }
+
+    async fn flushed(&self, timeout: Duration) -> Result<(), SendError> {
+        if self.is_flushed() {
+            return Ok(());
+        }
+        self.connection.write_frames(self);
+        let flushed = poll_fn(|cx| {
+            if self.presence.is_gone() {
+                return Poll::Ready(Err(left()));
+            }
+            if self.is_flushed() {
+                return Poll::Ready(Ok(()));
+            }
+            self.outgoing.borrow_mut().waker = Some(cx.waker().clone());
+            Poll::Pending
+        });
+        match select(flushed, sleep(timeout)).await {
+            Either::Left(flushed) => flushed,
+            Either::Right(()) => Err(SendError::Client(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    fn cold_streams(&self) -> &Cell<usize> {
+        self.connection.cold_streams()
+    }
+
+    fn asks_for_tunnel(&self) -> bool {
+        self.asks_for_tunnel.get()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.connection.has_ended(self.id)
+    }
+
+    /// The transport's window is open already.
+    fn invite(&self) {}
+
+    async fn next(&self, limit: Option<usize>) -> Result<Option<Bytes>, ReadError> {
+        poll_fn(|cx| match self.take(limit) {
+            Some(taken) => Poll::Ready(taken),
+            None => {
+                self.input.borrow_mut().waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    fn send_continue(&self) {
+        // A client that is already sending its content needs no invitation.
+        let input = self.input.borrow();
+        if input.frames.is_empty() && input.content.is_empty() && !input.ended {
+            self.connection.interim(self, 100, &[]);
+        }
+    }
+
+    fn write_head(&self, request: &Request, head: &Head, end: bool) -> Result<(), SendError> {
+        self.connection.write_head(self, request, head, end)
+    }
+
+    /// One DATA frame has a body of known length.
+    fn begin_content(&self, _: &Request, length: Option<u64>) {
+        if let Some(length) = length.filter(|&length| length > 0) {
+            self.connection.begin_data(self, length);
+        }
+    }
+
+    fn send_whole(&self, content: &Body) -> Result<bool, BodyError> {
+        self.connection.send_whole(self, content)
+    }
+
+    fn write_trailers(&self, trailers: &[Header]) -> u64 {
+        self.connection.write_trailers(self, trailers)
+    }
+
+    fn finish(&self, end: StreamEnd) {
+        self.connection.finish(self, end);
+    }
+
+    fn keep(&self, time: Duration) {
+        self.connection.keep(time);
+    }
+}
+
+impl Exchange for Stream {
+    fn client(&self) -> &Client {
+        self.connection.client()
+    }
+
+    fn services(&self) -> &Services {
+        &self.connection.all().services
+    }
+
+    fn local(&self) -> &Address {
+        self.connection.local()
+    }
+
+    fn tcp_info(&self) -> io::Result<TcpInfo> {
+        Err(io::ErrorKind::NotConnected.into())
+    }
+
+    fn with_tls(&self, look: &mut dyn FnMut(&Tls)) {
+        look(self.connection.tls());
+    }
+
+    fn default_server(&self, current: &Current) -> Option<ServerId> {
+        self.connection.virtual_servers(current).map(|servers| servers.default_server)
+    }
+
+    fn on_hangup(&self) -> &Cell<OnHangup> {
+        &self.presence.on_hangup
+    }
+
+    fn hangup(&self) -> LocalFuture<'_, ()> {
+        self.presence.hangup()
+    }
+
+    fn send_interim(&self, head: Interim, _: Duration) -> LocalFuture<'_, ()> {
+        self.connection.interim(self, head.status, &head.headers);
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,564 @@
+//! The task of a connection: takes the transport's events, begins requests, and moves what is ready to the transport.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use nowait_front::frames::Turn;
+use nowait_h3::{ErrorCode, Event, Priority, StreamError, StreamId};
+use nowait_http::conf::client::ClientConf;
+use nowait_http::response::LocalFuture;
+use nowait_quic::{ConnectionEvent, ConnectionLost, Dir, Read, ReadError};
+use nowait_runtime::{now, sleep, spawn};
+
+use super::connection::{Http3Connection, core_id, transport_id};
+use super::stream::{Input, READ_BYTES_MAX, Stream};
+use crate::connections::{Connections, ShutdownMode};
+use crate::quic::Established;
+use crate::streams::requests::{self, Fault};
+use crate::streams::{request_future, serving};
+
+/// After this time without a stream a connection releases its memory.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// After this time, the client is taken to have received GOAWAY.
+const LAST_CALL_TIME: Duration = Duration::from_secs(1);
+
+/// How long a connection that ends waits for the client to acknowledge what it was sent.
+const DELIVERY_TIME: Duration = Duration::from_secs(5);
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(all: Rc<Connections>, established: Established) {
+    let transport = established.connection.clone();
+    let Some(connection) = Http3Connection::new(all, established) else {
+        return transport.close(ErrorCode::H3_NO_ERROR.0, b"");
+    };
+    let _closing = Closing(&connection);
+    let mut work = Work {
+        connection: &connection,
+        incoming: RefCell::default(),
+        timer: None,
+        refilled: now(),
+        last_call: None,
+        ending: None,
+        is_lean: false,
+    };
+    let code = poll_fn(|cx| work.poll(cx)).await;
+    if let Some(code) = code {
+        transport.close(code.0, b"");
+    }
+}
+
+/// Ends the requests of a connection when its task ends, even by a panic.
+struct Closing<'a>(&'a Http3Connection);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// Settings for the connection itself: those of the address's default server.
+fn settings<T>(connection: &Http3Connection, read: impl FnOnce(&ClientConf) -> T) -> Option<T> {
+    let current = connection.all().current();
+    let server = connection.default_server(&current)?;
+    Some(read(&current.conf.location(current.conf.server(server).root).client))
+}
+
+/// Whether it has had no request.
+fn is_new(connection: &Http3Connection) -> bool {
+    connection.client().requests.get() == 0
+}
+
+/// The time that an idle connection is kept.
+fn keepalive_timeout(connection: &Http3Connection) -> Duration {
+    if is_new(connection) {
+        return header_timeout(connection);
+    }
+    let time = settings(connection, |client| client.keepalive_timeout.timeout.duration());
+    time.unwrap_or_default()
+}
+
+fn header_timeout(connection: &Http3Connection) -> Duration {
+    let current = connection.all().current();
+    let Some(server) = connection.default_server(&current) else { return Duration::ZERO };
+    current.conf.server(server).head.client_header_timeout.duration()
+}
+
+/// Whether the worker ends, and the client is to be told.
+fn must_leave(connection: &Http3Connection) -> bool {
+    let all = connection.all();
+    all.shutdown() != ShutdownMode::None
+        && !connection.leaving.get()
+        && (!connection.is_idle() || all.is_left_by(connection))
+}
+
+/// A stream whose head has not come, or not all of it.
+struct Incoming {
+    id: StreamId,
+    /// Frames behind a section that waits for insertions.
+    frames: Bytes,
+    ended: bool,
+    since: Instant,
+}
+
+/// The state of a connection's task.
+struct Work<'a> {
+    connection: &'a Rc<Http3Connection>,
+    incoming: RefCell<Vec<Incoming>>,
+    /// When to look again.
+    timer: Option<(Instant, LocalFuture<'static, ()>)>,
+    /// Until when budgets against floods were refilled.
+    refilled: Instant,
+    /// When the client is taken to have received the announcement of the end.
+    last_call: Option<Instant>,
+    /// Since when the connection has had nothing more to do than to deliver what it has sent.
+    ending: Option<Instant>,
+    /// Its memory was given back.
+    is_lean: bool,
+}
+
+impl Work<'_> {
+    /// Ready: the connection ends, and is closed with this code unless it is lost.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<ErrorCode>> {
+        let connection = self.connection;
+        connection.register(cx.waker());
+        connection.working.set(true);
+        let end = self.turn(cx);
+        connection.working.set(false);
+        end
+    }
+
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<ErrorCode>> {
+        let connection = self.connection;
+        self.refill();
+        let mut turn = Turn::default();
+        loop {
+            connection.more.set(false);
+            if must_leave(connection) {
+                self.leave();
+            }
+            if connection.used_up.take() {
+                self.ask_to_leave();
+            }
+            while !turn.is_over()
+                && let Poll::Ready(event) = connection.transport().poll_event(cx)
+            {
+                turn.spend(Turn::FRAME);
+                if let ConnectionEvent::Lost(reason) = event {
+                    self.lost(&reason);
+                    return Poll::Ready(None);
+                }
+                self.event(event, &mut turn);
+            }
+            if connection.fill() {
+                connection.more.set(true);
+                turn.spend(Turn::MESSAGE);
+            }
+            connection.collect();
+            if let Some(error) = connection.failed.take() {
+                connection.log_info(format_args!("client sent {error}"));
+                return Poll::Ready(Some(error.code()));
+            }
+            if connection.is_cut.get() {
+                return Poll::Ready(Some(ErrorCode::H3_NO_ERROR));
+            }
+            if turn.is_over() {
+                cx.waker().wake_by_ref();
+                break;
+            }
+            if !connection.more.get() {
+                break;
+            }
+        }
+        self.poll_timers(cx)
+    }
+
+    fn lost(&self, reason: &ConnectionLost) {
+        let connection = self.connection;
+        let is_busy = !connection.is_idle() || !self.incoming.borrow().is_empty();
+        match reason {
+            ConnectionLost::Violation(_) => connection.log_info(format_args!("{reason}")),
+            _ if is_busy => {
+                let text = "client prematurely closed connection";
+                connection.log_info(format_args!("{text} ({reason})"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Refills the core's budgets for the time that has passed.
+    fn refill(&mut self) {
+        let seconds = now().saturating_duration_since(self.refilled).as_secs();
+        if seconds > 0 {
+            self.refilled += Duration::from_secs(seconds);
+            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+            self.connection.h3.borrow_mut().elapse(seconds);
+        }
+    }
+
+    /// Asks the client to open no more streams.
+    fn leave(&mut self) {
+        let connection = self.connection;
+        connection.leaving.set(true);
+        if connection.is_idle() {
+            connection.h3.borrow_mut().shutdown();
+        } else {
+            self.ask_to_leave();
+        }
+    }
+
+    /// Requests that are on their way are still served: the client may be unable to repeat them.
+    fn ask_to_leave(&mut self) {
+        self.connection.h3.borrow_mut().announce_shutdown();
+        self.last_call = Some(now() + LAST_CALL_TIME);
+    }
+
+    fn event(&self, event: ConnectionEvent, turn: &mut Turn) {
+        let connection = self.connection;
+        match event {
+            ConnectionEvent::Opened(dir) => {
+                while let Some(id) = connection.transport().accept(dir) {
+                    turn.spend(Turn::MESSAGE);
+                    self.opened(dir, core_id(id));
+                }
+            }
+            ConnectionEvent::Readable(id) => self.readable(core_id(id)),
+            ConnectionEvent::Writable(id) => {
+                if !connection.is_critical(id) {
+                    connection.writable(core_id(id));
+                }
+            }
+            ConnectionEvent::Stopped(id, _) if connection.is_critical(id) => {
+                let error = connection.h3.borrow_mut().critical_stream_stopped();
+                connection.failed.set(Some(error));
+            }
+            ConnectionEvent::Stopped(id, _) => {
+                connection.delivered(core_id(id));
+                if let Some(stream) = connection.stream(core_id(id)) {
+                    let result = connection.h3.borrow_mut().peer_stopped(stream.id);
+                    connection.checked(result);
+                    stream.leave();
+                }
+            }
+            ConnectionEvent::Finished(id) => connection.delivered(core_id(id)),
+            // Output is collected after all events.
+            ConnectionEvent::Available(_)
+            | ConnectionEvent::Confirmed
+            | ConnectionEvent::Lost(_) => {}
+        }
+    }
+
+    /// The client has opened a stream.
+    fn opened(&self, dir: Dir, id: StreamId) {
+        let connection = self.connection;
+        let result = connection.h3.borrow_mut().accept(id);
+        match (connection.checked(result), dir) {
+            (None, _) => {}
+            (Some(false), _) => reject(connection, id, ErrorCode::H3_REQUEST_REJECTED),
+            (Some(true), Dir::Uni) => self.read_unidirectional(id),
+            (Some(true), Dir::Bi) => {
+                let incoming = Incoming { id, frames: Bytes::new(), ended: false, since: now() };
+                self.incoming.borrow_mut().push(incoming);
+                self.read_head(id);
+            }
+        }
+    }
+
+    /// Something has arrived on a stream.
+    fn readable(&self, id: StreamId) {
+        let connection = self.connection;
+        if !id.is_bidirectional() {
+            return self.read_unidirectional(id);
+        }
+        match connection.stream(id) {
+            Some(stream) => stream.readable(),
+            None if self.is_incoming(id) => self.read_head(id),
+            // Its response is complete.
+            None => connection.discard(id, Bytes::new(), false),
+        }
+    }
+
+    fn is_incoming(&self, id: StreamId) -> bool {
+        self.incoming.borrow().iter().any(|incoming| incoming.id == id)
+    }
+
+    /// Reads a control stream, or one of QPACK's.
+    fn read_unidirectional(&self, id: StreamId) {
+        let connection = self.connection;
+        loop {
+            let read = connection.transport().read(transport_id(id), READ_BYTES_MAX);
+            let (bytes, ended) = match read {
+                Ok(Read::Data(bytes)) => (bytes, false),
+                Ok(Read::End) => (Bytes::new(), true),
+                Ok(Read::Blocked) => break,
+                Err(ReadError::Reset(_)) => {
+                    let result = connection.h3.borrow_mut().peer_reset(id);
+                    connection.checked(result);
+                    break;
+                }
+                Err(_) => break,
+            };
+            if !self.unidirectional(id, bytes, ended) || ended {
+                break;
+            }
+        }
+        // Sections may have waited for insertions.
+        while connection.failed.get().is_none() {
+            let Some(id) = connection.h3.borrow().next_unblocked() else { return };
+            match connection.stream(id) {
+                Some(stream) => stream.unblocked(),
+                None if self.is_incoming(id) => self.read_head(id),
+                None => connection.h3.borrow_mut().abandon(id),
+            }
+        }
+    }
+
+    /// Passes on input of a unidirectional stream. False: no more of it is to be read.
+    fn unidirectional(&self, id: StreamId, mut bytes: Bytes, ended: bool) -> bool {
+        let connection = self.connection;
+        loop {
+            let Some(step) = connection.receive(id, &bytes, ended) else { return false };
+            bytes.advance(step.consumed);
+            match step.event {
+                Event::NeedMore => return true,
+                Event::Useless { code } => {
+                    connection.transport().stop(transport_id(id), code.0);
+                    return false;
+                }
+                Event::Priority { stream } => connection.prioritise(stream),
+                // Nothing depends on the client's settings and its GOAWAY.
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads a stream until its head is complete.
+    fn read_head(&self, id: StreamId) {
+        let connection = self.connection;
+        let Some(mut incoming) = self.take_incoming(id) else { return };
+        loop {
+            let Some(step) = connection.receive(id, &incoming.frames, incoming.ended) else {
+                return;
+            };
+            incoming.frames.advance(step.consumed);
+            match step.event {
+                Event::Request { .. } => return self.begin(incoming, None),
+                Event::StreamError { error, answerable: true } => {
+                    return self.begin(incoming, Some(error));
+                }
+                Event::StreamError { error, answerable: false } => {
+                    connection.log_info(format_args!("client sent {error}"));
+                    return reject(connection, id, error.code());
+                }
+                Event::Blocked => return self.incoming.borrow_mut().push(incoming),
+                Event::NeedMore if incoming.ended => return,
+                _ => {}
+            }
+            match connection.transport().read(transport_id(id), READ_BYTES_MAX) {
+                Ok(Read::Data(bytes)) => incoming.frames = bytes,
+                Ok(Read::End) => incoming.ended = true,
+                Ok(Read::Blocked) => return self.incoming.borrow_mut().push(incoming),
+                Err(error) => {
+                    connection.unreadable(id, &error);
+                    connection.h3.borrow_mut().abandon(id);
+                    let code = ErrorCode::H3_REQUEST_CANCELLED;
+                    return connection.transport().reset(transport_id(id), code.0);
+                }
+            }
+        }
+    }
+
+    fn take_incoming(&self, id: StreamId) -> Option<Incoming> {
+        let mut all = self.incoming.borrow_mut();
+        let at = all.iter().position(|incoming| incoming.id == id)?;
+        Some(all.swap_remove(at))
+    }
+
+    /// Begins a request, whose head is complete. Malformed ones are refused.
+    fn begin(&self, mut incoming: Incoming, mut fault: Option<StreamError>) {
+        let connection = self.connection;
+        let id = incoming.id;
+        if fault.is_none() {
+            fault = look_ahead(connection, &mut incoming);
+        }
+        let all = connection.all();
+        let current = all.current();
+        let Some(server) = connection.default_server(&current) else {
+            connection.h3.borrow_mut().abandon(id);
+            return reject(connection, id, ErrorCode::H3_REQUEST_REJECTED);
+        };
+        let Incoming { frames, ended, .. } = incoming;
+        let stream = Stream::new(connection.clone(), id, Input::new(frames, ended));
+        let mut request = all.first_request(stream.clone(), current, server);
+        let received = connection.heads.borrow_mut().take(request.head_mut());
+        if !connection.count_head(&stream, request.head().memory()) {
+            all.keep_spare(request);
+            let text = "client sent requests whose headers together are too large";
+            connection.log_info(format_args!("{text}, so one is refused"));
+            connection.h3.borrow_mut().abandon(id);
+            return reject(connection, id, ErrorCode::H3_REQUEST_REJECTED);
+        }
+        requests::count(connection.client());
+        connection.add(stream.clone());
+        if let Some(priority) = requests::priority(request.head()) {
+            connection.h3.borrow_mut().set_priority(id, priority);
+        }
+        if connection.h3.borrow().priority(id) != Priority::default() {
+            connection.prioritise(id);
+        }
+        stream.asks_for_tunnel.set(received.tunnel.is_some());
+        let refused = requests::refusal(&request, received, fault.map(Fault::from));
+        if requests::is_last(connection.client(), &request) && !connection.leaving.replace(true) {
+            connection.used_up.set(true);
+            connection.more.set(true);
+        }
+        let spare = connection.spare.take();
+        let mut serving = spare.unwrap_or_else(|| request_future::memory(serving::serve));
+        serving.begin(stream, request, refused);
+        // Most requests need no task: this step completes them.
+        let mut cx = Context::from_waker(Waker::noop());
+        match Pin::new(&mut serving).poll(&mut cx) {
+            Poll::Ready(()) => drop(connection.spare.replace(Some(serving))),
+            Poll::Pending => drop(spawn(serving)),
+        }
+    }
+
+    /// Looks at what is due, and sets the timer for what will be.
+    fn poll_timers(&mut self, cx: &mut Context<'_>) -> Poll<Option<ErrorCode>> {
+        loop {
+            let (now, connection) = (now(), self.connection);
+            if self.last_call.is_some_and(|at| at <= now) {
+                self.last_call = None;
+                connection.h3.borrow_mut().shutdown();
+                connection.collect();
+            }
+            let heads = self.expire_heads(now);
+            if let Some(end) = self.poll_end(now) {
+                return Poll::Ready(end);
+            }
+            let delivery = self.ending.map(|since| since + DELIVERY_TIME);
+            let is_ending = delivery.or(self.last_call).is_some();
+            let idle = if is_ending { None } else { self.idle_deadline(now) };
+            let next = [heads, delivery, idle, self.last_call].into_iter().flatten().min();
+            let Some(next) = next else {
+                self.timer = None;
+                return Poll::Pending;
+            };
+            let (_, timer) = match &mut self.timer {
+                Some(timer) if timer.0 == next => timer,
+                timer => {
+                    let wait = next.saturating_duration_since(now);
+                    timer.insert((next, Box::pin(sleep(wait))))
+                }
+            };
+            if timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.timer = None;
+        }
+    }
+
+    /// When an idle connection is to be looked at: to give its memory back, then to end.
+    fn idle_deadline(&mut self, now: Instant) -> Option<Instant> {
+        let connection = self.connection;
+        let Some((since, _)) = connection.idle_since() else {
+            self.is_lean = false;
+            return None;
+        };
+        if !self.incoming.borrow().is_empty() {
+            return None;
+        }
+        if !self.is_lean && !is_new(connection) {
+            if since + BUSY > now {
+                return Some(since + BUSY);
+            }
+            self.is_lean = true;
+            connection.shrink();
+        }
+        Some(since + keepalive_timeout(connection))
+    }
+
+    /// Ends streams whose heads are overdue (`client_header_timeout`). Returns when the next one will be.
+    fn expire_heads(&self, now: Instant) -> Option<Instant> {
+        let connection = self.connection;
+        if self.incoming.borrow().is_empty() {
+            return None;
+        }
+        let timeout = header_timeout(connection);
+        let is_due = |incoming: &Incoming| incoming.since + timeout <= now;
+        loop {
+            let due = self.incoming.borrow().iter().find(|one| is_due(one)).map(|one| one.id);
+            let Some(id) = due else { break };
+            drop(self.take_incoming(id));
+            connection.log_info(format_args!("client timed out (110: Connection timed out)"));
+            connection.h3.borrow_mut().abandon(id);
+            reject(connection, id, ErrorCode::H3_REQUEST_INCOMPLETE);
+        }
+        self.incoming.borrow().iter().map(|incoming| incoming.since + timeout).min()
+    }
+
+    /// Whether the connection ends: it has nothing more to do, and what it has sent has arrived.
+    fn poll_end(&mut self, now: Instant) -> Option<Option<ErrorCode>> {
+        let connection = self.connection;
+        if !connection.is_idle() || !self.incoming.borrow().is_empty() {
+            self.ending = None;
+            return None;
+        }
+        if let Some((since, _)) = connection.idle_since()
+            && since + keepalive_timeout(connection) <= now
+        {
+            // GOAWAY tells the client that later requests were not processed.
+            connection.h3.borrow_mut().shutdown();
+            connection.collect();
+        }
+        if !connection.h3.borrow().is_going_away() || self.last_call.is_some() {
+            return None;
+        }
+        let since = *self.ending.get_or_insert(now);
+        (connection.is_delivered() || since + DELIVERY_TIME <= now)
+            .then_some(Some(ErrorCode::H3_NO_ERROR))
+    }
+}
+
+/// Gives up a stream that is not served.
+fn reject(connection: &Http3Connection, id: StreamId, code: ErrorCode) {
+    connection.transport().reset(transport_id(id), code.0);
+    connection.transport().stop(transport_id(id), code.0);
+}
+
+/// Looks whether the request ends with its head: the end may have come behind it. Returns an error if it must not end
+/// there.
+fn look_ahead(connection: &Http3Connection, incoming: &mut Incoming) -> Option<StreamError> {
+    if !incoming.frames.is_empty() || connection.has_ended(incoming.id) {
+        return None;
+    }
+    if !incoming.ended {
+        match connection.transport().read(transport_id(incoming.id), READ_BYTES_MAX) {
+            Ok(Read::Data(bytes)) => incoming.frames = bytes,
+            Ok(Read::End) => incoming.ended = true,
+            // A reset is found by the next reader.
+            Ok(Read::Blocked) | Err(_) => {}
+        }
+    }
+    if !incoming.ended {
+        return None;
+    }
+    match connection.receive(incoming.id, &[], true)?.event {
+        Event::StreamError { error, .. } => Some(error),
+        _ => None,
+    }
+}
+
+impl From<StreamError> for Fault {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::ListTooLarge => Fault::TooLarge(error.to_string()),
+            error => Fault::Malformed(error.to_string()),
+        }
+    }
+}

@@ -9,6 +9,7 @@ mod limits;
 mod locations;
 mod machine;
 mod proxying;
+mod quic;
 mod rewriting;
 mod scripts;
 mod servers;
@@ -28,6 +29,7 @@ pub(crate) static TOPICS: &[(&str, &[Rule])] = &[
     ("Applications", scripts::RULES),
     ("Servers", servers::RULES),
     ("TLS", certificates::RULES),
+    ("HTTP/3", quic::RULES),
     ("Access", access::RULES),
     ("Limits and logs", limits::RULES),
     ("Machine and editor", machine::RULES),

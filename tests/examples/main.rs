@@ -6,6 +6,7 @@ mod curl;
 mod docs;
 mod download_mirror;
 mod grpc;
+mod http3;
 mod lan_cache;
 mod pages;
 mod php;

@@ -77,6 +77,8 @@ pub struct Explanation {
     pub is_default: bool,
     /// Servers of the address.
     pub servers: usize,
+    /// A record for DNS by which clients find HTTP/3 before their first connection (RFC 9460), if the server has it.
+    pub https_record: Option<String>,
     /// The way of the request.
     pub trace: Trace,
     /// The path at the end.
@@ -128,6 +130,7 @@ pub fn explain(
         pools,
         logs,
         sessions: None,
+        quic: None,
         lifeline: Box::new(()),
     }));
     let (tell, told) = std::sync::mpsc::channel();
@@ -202,9 +205,33 @@ async fn answer(current: &Rc<Current>, question: &Question) -> Result<Explanatio
         server: span,
         is_default,
         servers: count,
+        https_record: https_record(&request, listen, question),
         trace,
         path: shown(&request.uri().path),
         end,
+    })
+}
+
+/// The HTTPS record of the URL's host.
+fn https_record(request: &Request, listen: &Listen, question: &Question) -> Option<String> {
+    let port = listen.spec.address.inet()?.port();
+    let server = request.server();
+    let is_own = |other: &Listen| {
+        other.spec.quic
+            && other.spec.address.inet().is_some_and(|address| address.port() == port)
+            && other.all().any(|servers| servers.all.contains(&request.server_id()))
+    };
+    let listens = request.current().conf.listens();
+    let has_it = server.http3.http3 && listens.iter().any(is_own);
+    let host = question.host.trim_end_matches('.');
+    if !has_it || !question.tls || ip(question).is_some() || !host.contains('.') {
+        return None;
+    }
+    let alpn = if server.http2.http2 { "h3,h2" } else { "h3" };
+    // Section 9.1: the port stands before the name unless it is that of the scheme.
+    Some(match port {
+        443 => format!("{host}. 3600 IN HTTPS 1 . alpn=\"{alpn}\""),
+        port => format!("_{port}._https.{host}. 3600 IN HTTPS 1 {host}. alpn=\"{alpn}\""),
     })
 }
 

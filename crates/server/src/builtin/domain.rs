@@ -304,7 +304,9 @@ impl Domain {
         text.push_str(&format!("    server {{\n{default}{}    }}\n", to(&names[0])));
         let own = format!("{}        server_name {};\n", listens(&self.plain, ""), names.join(" "));
         text.push_str(&format!("    server {{\n{own}{}    }}\n", to("$host")));
-        let default = listens(secure, " ssl default_server");
+        let default = ["ssl", "quic"]
+            .map(|transport| listens(secure, &format!(" {transport} default_server")))
+            .concat();
         text.push_str(&format!(
             "    server {{\n{default}        ssl_reject_handshake on;\n    }}\n"
         ));

@@ -136,9 +136,11 @@ impl Site {
     /// Directives of the site's own server.
     pub fn server_directives(&self) -> String {
         let mut text = String::new();
-        let ssl = if self.domain.is_some() { " ssl" } else { "" };
+        let transports: &[&str] = if self.domain.is_some() { &[" ssl", " quic"] } else { &[""] };
         for address in &self.addresses {
-            text.push_str(&format!("        listen {address}{ssl};\n"));
+            for transport in transports {
+                text.push_str(&format!("        listen {address}{transport};\n"));
+            }
         }
         text.push_str(&self.domain.as_ref().map(Domain::directives).unwrap_or_default());
         if self.checks_host() {

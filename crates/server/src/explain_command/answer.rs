@@ -85,6 +85,10 @@ impl ExplainReport<'_> {
             several => format!("one of {several} on this socket"),
         };
         let _ = writeln!(out, "           {} ({servers})", self.reason());
+        if let Some(record) = &self.explanation.https_record {
+            let _ = writeln!(out, "HTTP/3     found at once with this record in DNS:");
+            let _ = writeln!(out, "           {record}");
+        }
         for (step, span) in self.steps() {
             self.step(&mut out, step, span);
         }
@@ -235,6 +239,7 @@ impl ExplainReport<'_> {
                 "reason": self.reason(),
                 "servers": servers,
             }), Some(*server)),
+            "https_record": self.explanation.https_record,
             "steps": steps.collect::<Vec<_>>(),
             "path": path,
             "end": {"kind": kind, "status": status, "fields": fields},

@@ -1,4 +1,4 @@
-//! The `stream` part of status pages: `http` serves the pages, but has no sessions.
+//! Parts of status pages that `http` serves and does not know: sessions of `stream`, and datagrams of QUIC.
 
 use std::sync::Arc;
 
@@ -21,3 +21,6 @@ pub struct SessionsReport {
 
 /// Makes the report.
 pub type ReportSessions = Box<dyn Fn() -> SessionsReport + Send + Sync>;
+
+/// The counters of QUIC, with their names.
+pub type ReportQuic = Box<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>;

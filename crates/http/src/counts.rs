@@ -20,6 +20,7 @@ struct Counters {
     handshakes: AtomicU64,
     handshakes_failed: AtomicU64,
     handshakes_refused: AtomicU64,
+    requests_http3: AtomicU64,
 }
 
 /// A worker's handle to its counters.
@@ -50,6 +51,8 @@ pub struct Totals {
     pub handshakes_failed: u64,
     /// Connections that were closed because too many handshakes were in progress.
     pub handshakes_refused: u64,
+    /// Requests over HTTP/3; `requests` includes them.
+    pub requests_http3: u64,
 }
 
 impl Totals {
@@ -71,6 +74,7 @@ pub fn totals() -> Totals {
         handshakes: sum(|worker| &worker.handshakes),
         handshakes_failed: sum(|worker| &worker.handshakes_failed),
         handshakes_refused: sum(|worker| &worker.handshakes_refused),
+        requests_http3: sum(|worker| &worker.requests_http3),
     }
 }
 
@@ -109,6 +113,11 @@ impl Counts {
     /// A connection is closed because too many handshakes are in progress.
     pub fn handshake_refused(&self) {
         add(&self.0.handshakes_refused);
+    }
+
+    /// The request that is counted next came over HTTP/3.
+    pub fn over_http3(&self) {
+        add(&self.0.requests_http3);
     }
 
     /// Counts a request from the beginning of its head until the result is dropped.

@@ -40,6 +40,8 @@ pub struct Contents {
     pub logs: nowait_front::logs::Logs,
     /// Status of `stream` sessions for status pages; `None` without such a block.
     pub sessions: Option<nowait_front::sessions::ReportSessions>,
+    /// Counters of QUIC for status pages; `None` without such addresses.
+    pub quic: Option<nowait_front::sessions::ReportQuic>,
     /// Dropped with the generation, which reports to the program that it has drained.
     pub lifeline: Box<dyn std::any::Any + Send + Sync>,
 }

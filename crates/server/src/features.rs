@@ -76,7 +76,7 @@ const FEATURES: &[(&str, ModuleKind, bool)] = &[
     ("http_upstream_sticky_module", Default, true),
     ("http_ssl_module", Optional, true),
     ("http_v2_module", Optional, true),
-    ("http_v3_module", Optional, false),
+    ("http_v3_module", Optional, true),
     ("http_realip_module", Optional, true),
     ("http_addition_module", Optional, true),
     ("http_sub_module", Optional, true),

@@ -156,6 +156,7 @@ fn make(
     let pools = HashMap::from([(DEFAULT_POOL.to_owned(), pool.clone())]);
     let lifeline = Box::new(());
     let sessions = None;
-    let contents = Contents { number, conf, pools, caches, resolvers, logs, sessions, lifeline };
+    let contents =
+        Contents { number, conf, pools, caches, resolvers, logs, sessions, quic: None, lifeline };
     Arc::new(Generation::new(contents))
 }

@@ -59,7 +59,7 @@ fn whole(report: &Report) -> Value {
                 "keys_refused": report.kernel.keys_refused,
             },
         },
-        "requests": { "total": totals.requests },
+        "requests": { "total": totals.requests, "http3": totals.requests_http3 },
         "workers": report.workers.iter().map(worker).collect::<Vec<_>>(),
         "thread_pools": report.pools.iter().map(pool).collect::<Vec<_>>(),
         "file_systems": report.mounts.iter().map(file_system).collect::<Vec<_>>(),
@@ -76,6 +76,11 @@ fn whole(report: &Report) -> Value {
         "caches": report.caches.iter().map(caches::json).collect::<Vec<_>>(),
         "resolvers": report.resolvers.iter().map(ResolverReport::json).collect::<Vec<_>>(),
     });
+    if let Some(quic) = &report.quic {
+        let counters: Map<String, Value> =
+            quic.iter().map(|(name, count)| ((*name).to_owned(), (*count).into())).collect();
+        whole["quic"] = counters.into();
+    }
     if let Some(sessions) = &report.sessions {
         whole["stream"] = json!({
             "sessions": { "total": sessions.total, "active": sessions.active },

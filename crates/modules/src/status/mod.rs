@@ -106,6 +106,7 @@ fn report(request: &Request) -> Report {
         mounts: mounts::snapshot(),
         resident: resident::snapshot(),
         sessions: request.current().sessions.as_ref().map(|report| report()),
+        quic: request.current().quic.as_ref().map(|report| report()),
         upstreams: request.current().conf.upstreams.of_blocks().cloned().collect(),
         caches: request.current().caches.iter().map(|store| store.statistics()).collect(),
         resolvers: request.current().resolvers.iter().map(ResolverReport::new).collect(),

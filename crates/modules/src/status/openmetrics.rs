@@ -23,6 +23,7 @@ pub fn render(report: &Report) -> String {
     of_file_systems(report, &mut text);
     of_resident_files(report, &mut text);
     of_upstreams("nowait_upstream", "Requests", &report.upstreams, &mut text);
+    of_quic(report, &mut text);
     of_sessions(report, &mut text);
     super::zone_metrics::openmetrics(report, &mut text);
     super::limits::openmetrics(report, &mut text);
@@ -183,6 +184,15 @@ type Count = fn(&PeerStats) -> u64;
 
 /// Writes a sample of a peer with these labels.
 type Put<'a> = dyn Fn(&mut MetricsText, [(&str, &str); 2], &Peer, &PeerStats) + 'a;
+
+fn of_quic(report: &Report, text: &mut MetricsText) {
+    let Some(quic) = &report.quic else { return };
+    let help = "What happened to datagrams and handshakes of QUIC.";
+    text.family("nowait_quic_events", "counter", "", help);
+    for (name, count) in quic {
+        text.sample("nowait_quic_events_total", &[("event", name)], *count);
+    }
+}
 
 fn of_sessions(report: &Report, text: &mut MetricsText) {
     let Some(sessions) = &report.sessions else { return };

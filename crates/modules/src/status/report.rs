@@ -36,6 +36,8 @@ pub(super) struct Report {
     pub(super) upstreams: Vec<Arc<Group>>,
     /// The state of `stream`, if configured.
     pub(super) sessions: Option<SessionsReport>,
+    /// Counters of QUIC, if there are addresses with it.
+    pub(super) quic: Option<Vec<(&'static str, u64)>>,
     /// Caches, by their numbers.
     pub(super) caches: Vec<Statistics>,
     /// Resolvers in the configuration.

@@ -11,6 +11,7 @@ use nowait_front::log::Level;
 use nowait_front::log::error::{ErrorLog, LineContext};
 use nowait_front::logs::{self, Logs};
 use nowait_front::resolvers::Resolvers;
+use nowait_front::sessions::ReportQuic;
 use nowait_http::blocks;
 use nowait_http::conf::{HttpConf, PoolsWanted};
 use nowait_http::generation::{Contents, Generation};
@@ -60,7 +61,8 @@ pub(super) fn activate(
     }
     nowait_backend::health::prepare(&plan);
     keep_files(&plan, &shared.main);
-    let SharedParts { number, settings, pools, writer, main, files, sessions, lifeline } = shared;
+    let SharedParts { number, settings, pools, writer, main, files, sessions, quic, lifeline } =
+        shared;
     let mut opened = |path: &Path| files.remove(path);
     let debug = settings.debug_connections.clone();
     let logs =
@@ -73,8 +75,19 @@ pub(super) fn activate(
     let resolvers = Resolvers::new(&plan.resolvers, pool, resolvers);
     let (number, pools, lifeline) = (*number, pools.clone(), Box::new(lifeline.clone()));
     let sessions = sessions.take();
+    let quic = quic.take().map(|quic| -> ReportQuic { Box::new(move || quic.counters().all()) });
     let conf = plan;
-    Generation::new(Contents { number, conf, pools, caches, resolvers, logs, sessions, lifeline })
+    Generation::new(Contents {
+        number,
+        conf,
+        pools,
+        caches,
+        resolvers,
+        logs,
+        sessions,
+        quic,
+        lifeline,
+    })
 }
 
 /// The workers as datagrams of QUIC find them, with the key of the plan. Reloads keep it, even those that remove

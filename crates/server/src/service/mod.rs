@@ -167,10 +167,19 @@ impl Plan {
         };
         let lifeline = Arc::new(lifeline);
         let sessions = stream::report(&self.stream);
-        let mut shared =
-            SharedParts { number, settings, pools, writer, main, files, sessions, lifeline };
         let quic = previous.and_then(|previous| previous.quic.as_ref());
         let quic = http::directory(&self.http, quic);
+        let mut shared = SharedParts {
+            number,
+            settings,
+            pools,
+            writer,
+            main,
+            files,
+            sessions,
+            quic: quic.clone(),
+            lifeline,
+        };
         let http = previous.map(|previous| &previous.http);
         let http = Arc::new(http::activate(self.http, &mut shared, http));
         let stream = previous.map(|previous| &previous.stream);
@@ -201,6 +210,8 @@ struct SharedParts {
     files: HashMap<PathBuf, File>,
     /// The counters of `stream`, for status pages.
     sessions: Option<ReportSessions>,
+    /// The workers as datagrams of QUIC find them.
+    quic: Option<Arc<Directory>>,
     /// Kept by each protocol's generation.
     lifeline: Arc<dyn Any + Send + Sync>,
 }

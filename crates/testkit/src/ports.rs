@@ -1,10 +1,10 @@
-//! Free TCP ports of 127.0.0.1 for servers under test.
+//! Free ports of 127.0.0.1, for TCP and UDP, for servers under test.
 //!
 //! Taken from below the kernel's ephemeral range, so that no outgoing connection of another test
 //! takes one between the choice and the server's `bind`. Another test process still may; the server
 //! is then restarted with other ports (see [`crate::server`]).
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const FIRST: u32 = 12_000;
@@ -24,7 +24,8 @@ pub fn free_port() -> u16 {
     for _ in 0..COUNT {
         let offset = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
         let port = u16::try_from(FIRST + offset).expect("FIRST + COUNT fits a port number");
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        let address = (Ipv4Addr::LOCALHOST, port);
+        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
             return port;
         }
     }

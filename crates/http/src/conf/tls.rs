@@ -40,7 +40,7 @@ pub fn resolve(
 ) -> ServerTls<HttpVariables> {
     let protocols = if http2 { PROTOCOLS } else { &PROTOCOLS[1..] };
     let quic = QUIC_PROTOCOLS.iter().zip([http3.http3, http3.http3_hq]);
-    let quic = quic.filter_map(|(name, enabled)| enabled.then(|| name.to_vec()));
+    let quic = quic.filter(|(_, enabled)| *enabled).map(|(name, _)| name.to_vec());
     let conf = SslConf::resolve(cx, chain);
     let own = HttpSslConf::resolve(cx, chain);
     let added = Added {

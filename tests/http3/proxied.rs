@@ -1,0 +1,81 @@
+//! Behind the server: upstream servers with and without buffering, uploads to them, tunnels, early hints.
+
+use nowait_testkit::Origin;
+use nowait_testkit::http3::code;
+use nowait_testkit::origin::Step;
+
+use crate::stage::{http3, on_each_driver, pattern, server, site};
+
+/// A server that answers for the one under test, in the same process.
+fn relayed(content: &str) -> nowait_testkit::ServerBuilder {
+    let block = crate::stage::block(content);
+    site(&format!(
+        "{block}\nserver {{ listen 127.0.0.1:%%PORT_1%%; root %%DIR%%/origin; client_max_body_size 0;\n\
+         location /dav {{ dav_methods PUT; root %%DIR%%; }} \
+         location /said {{ return 200 \"$request|$http_host|$http_x\"; }} }}"
+    ))
+}
+
+#[test]
+fn responses_of_every_length() {
+    let lengths = [0, 1, 4095, 4096, 16_384, 65_536, 100_000, 3 << 20];
+    let content = "proxy_http_version 1.1; location / { proxy_pass http://127.0.0.1:%%PORT_1%%; }\
+                   location /direct/ { proxy_buffering off; proxy_pass http://127.0.0.1:%%PORT_1%%/; }";
+    let mut builder = relayed(content);
+    for len in lengths {
+        builder = builder.file(&format!("origin/{len}"), pattern(len));
+    }
+    on_each_driver(&builder, |server| {
+        let mut http3 = http3(server);
+        for len in lengths {
+            for path in [format!("/{len}"), format!("/direct/{len}")] {
+                let response = http3.get(&path);
+                assert_eq!(response.status, 200, "{path}");
+                assert!(response.body == pattern(len), "{path}");
+            }
+        }
+        let said = http3.request("GET", "/said", &[("x", "1")], b"");
+        let port = server.port_n(1);
+        assert_eq!(said.text(), format!("GET /said HTTP/1.1|127.0.0.1:{port}|1"));
+    });
+}
+
+#[test]
+fn uploads_with_and_without_buffering() {
+    let content = "client_max_body_size 0; proxy_http_version 1.1;\
+                   location /dav/ { proxy_pass http://127.0.0.1:%%PORT_1%%; }\
+                   location /stream/ { proxy_request_buffering off; proxy_pass http://127.0.0.1:%%PORT_1%%/dav/; }";
+    let builder = relayed(content).file("dav/x", "");
+    on_each_driver(&builder, |server| {
+        let mut http3 = http3(server);
+        for len in [0, 1, 16_384, 65_537, 3 << 20] {
+            for place in ["dav", "stream"] {
+                let body = pattern(len);
+                let path = format!("/{place}/{place}{len}");
+                let response = http3.request("PUT", &path, &[], &body);
+                assert!([201, 204].contains(&response.status), "{path}: {response}");
+                let stored = std::fs::read(server.dir().join(format!("dav/{place}{len}"))).unwrap();
+                assert!(stored == body, "{path}");
+            }
+        }
+    });
+}
+
+#[test]
+fn an_origin_that_breaks_off_resets_the_stream() {
+    for driver in [nowait_testkit::Driver::Epoll, nowait_testkit::Driver::IoUring] {
+        let origin = Origin::start(vec![vec![
+            Step::expect("\r\n\r\n"),
+            Step::reply("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart"),
+        ]]);
+        let content = format!("location / {{ proxy_pass http://{}; }}", origin.addr());
+        let server = server(&content).driver(driver).start();
+        let mut http3 = http3(&server);
+        let id = http3.open("GET", "/", &[], true);
+        let end = http3.end_of(id);
+        assert_eq!(end.reset, Some(code::INTERNAL_ERROR), "{end:?}");
+        assert_eq!(end.body, b"part");
+        server.stop();
+        origin.finish();
+    }
+}

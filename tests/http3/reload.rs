@@ -1,0 +1,75 @@
+//! Reloads and changes of the workers under way.
+
+use nowait_testkit::http3::Http3;
+
+use crate::stage::{block, http3, on_each_driver, pattern, server};
+
+#[test]
+fn a_reload_keeps_connections_and_its_settings_hold() {
+    let builder = server("add_header X-Old 1; location /slow { limit_rate 500k; }")
+        .file("html/slow", pattern(500_000))
+        .file("html/page", "page")
+        .workers(2);
+    on_each_driver(&builder, |server| {
+        let mut clients: Vec<Http3> = (0..8).map(|_| http3(server)).collect();
+        let mut slow = Vec::new();
+        for client in &mut clients {
+            assert_eq!(client.get("/page").header("x-old"), Some("1"));
+            slow.push(client.open("GET", "/slow", &[], true));
+        }
+        server.set_http(&block("add_header X-New 1; location /slow { limit_rate 500k; }"));
+        server.reload();
+        for (client, slow) in clients.iter_mut().zip(slow) {
+            let page = client.get("/page");
+            assert_eq!((page.header("x-old"), page.header("x-new")), (None, Some("1")));
+            assert!(client.response(slow).body == pattern(500_000));
+            assert_eq!(client.goaway(), None);
+        }
+    });
+}
+
+#[test]
+fn changed_numbers_of_workers_lose_no_connection() {
+    let builder = server("location /slow { limit_rate 500k; }")
+        .file("html/slow", pattern(1_000_000))
+        .file("html/page", "page")
+        .workers(2);
+    on_each_driver(&builder, |server| {
+        let mut clients: Vec<Http3> = (0..8).map(|_| http3(server)).collect();
+        for workers in [4, 1, 3] {
+            let slow: Vec<_> =
+                clients.iter_mut().map(|client| client.open("GET", "/slow", &[], true)).collect();
+            for (client, slow) in clients.iter_mut().zip(&slow) {
+                client.until("a part", |client| !client.exchange(*slow).body.is_empty());
+            }
+            server.set_workers(workers);
+            server.reload();
+            for (client, slow) in clients.iter_mut().zip(slow) {
+                assert!(client.response(slow).body == pattern(1_000_000));
+            }
+            // Those that were told to leave come again.
+            for client in &mut clients {
+                if client.goaway().is_some() || client.quic.lost().is_some() {
+                    *client = http3(server);
+                }
+                assert_eq!(client.get("/page").text(), "page");
+            }
+        }
+    });
+}
+
+#[test]
+fn addresses_come_and_go() {
+    let builder = server("").file("html/page", "page");
+    on_each_driver(&builder, |server| {
+        let mut first = http3(server);
+        assert_eq!(first.get("/page").text(), "page");
+        let with = block("");
+        let without = with.replace("listen 127.0.0.1:%%PORT%% quic;", "");
+        server.set_http(&without);
+        server.reload();
+        server.set_http(&with);
+        server.reload();
+        assert_eq!(http3(server).get("/page").text(), "page");
+    });
+}

@@ -1,0 +1,124 @@
+//! TLS over QUIC: names, certificates of both sides, sessions, early data.
+
+use nowait_testkit::http3::{Http3, Http3Options, trusting};
+use nowait_testkit::quic::ConnectionError;
+
+use crate::client::Authority;
+use crate::stage::{on_each_driver, options_of, site, tls_of};
+
+fn named(options: &Http3Options, name: &str) -> Http3Options {
+    let mut options = options.clone();
+    options.quic.name = name.to_owned();
+    options
+}
+
+#[test]
+fn the_name_chooses_the_certificate_and_the_server() {
+    let authority = Authority::new("authority");
+    let mut http = String::new();
+    let mut files = Vec::new();
+    for name in ["a.test", "b.test"] {
+        let own = authority.issue(name);
+        http.push_str(&format!(
+            "server {{ listen 127.0.0.1:%%PORT%% ssl; listen 127.0.0.1:%%PORT%% quic reuseport; server_name {name};\
+             ssl_certificate {name}.pem; ssl_certificate_key {name}.key; return 200 \"$server_name|$ssl_server_name\"; }}\n"
+        ));
+        files.push((name, own));
+    }
+    let mut builder = site(&http);
+    for (name, own) in &files {
+        builder =
+            builder.file(&format!("{name}.pem"), &own.chain).file(&format!("{name}.key"), &own.key);
+    }
+    on_each_driver(&builder, |server| {
+        let options = options_of(tls_of(&authority.client(None)));
+        for name in ["a.test", "b.test"] {
+            let mut http3 = Http3::connect(server.port(), &named(&options, name)).unwrap();
+            assert_eq!(http3.get("/").text(), format!("{name}|{name}"));
+        }
+        let other = Http3::connect(server.port(), &named(&options, "c.test"));
+        assert!(other.is_err(), "the certificate of another name");
+    });
+}
+
+#[test]
+fn certificates_named_by_variables() {
+    let authority = Authority::new("authority");
+    let http = "server { listen 127.0.0.1:%%PORT%% ssl; listen 127.0.0.1:%%PORT%% quic; ssl_certificate $ssl_server_name.pem;\
+                ssl_certificate_key $ssl_server_name.key; return 200 $ssl_server_name; }";
+    let mut builder = site(http);
+    for name in ["a.test", "b.test"] {
+        let own = authority.issue(name);
+        builder =
+            builder.file(&format!("{name}.pem"), own.chain).file(&format!("{name}.key"), own.key);
+    }
+    on_each_driver(&builder, |server| {
+        let options = options_of(tls_of(&authority.client(None)));
+        for name in ["a.test", "b.test", "a.test"] {
+            let mut http3 = Http3::connect(server.port(), &named(&options, name)).unwrap();
+            assert_eq!(http3.get("/").text(), name);
+        }
+        assert!(Http3::connect(server.port(), &named(&options, "missing.test")).is_err());
+        server.wait_log("missing.test.pem");
+    });
+}
+
+#[test]
+fn certificates_of_clients() {
+    let authority = Authority::new("authority");
+    let other = Authority::new("other");
+    for (verify, expected) in [("on", ["200", "400", "400"]), ("optional", ["200", "200", "400"])] {
+        let own = authority.issue("localhost");
+        let http = format!(
+            "server {{ listen 127.0.0.1:%%PORT%% ssl; listen 127.0.0.1:%%PORT%% quic; server_name localhost;\
+             ssl_certificate own.pem; ssl_certificate_key own.key; ssl_client_certificate ca.pem;\
+             ssl_verify_client {verify}; location / {{ return 200 \"$ssl_client_verify|$ssl_client_s_dn\"; }} }}"
+        );
+        let builder = site(&http)
+            .file("own.pem", own.chain)
+            .file("own.key", own.key)
+            .file("ca.pem", &authority.pem);
+        on_each_driver(&builder, |server| {
+            let (good, bad) = (authority.issue("client"), other.issue("client"));
+            let clients = [Some(&good), None, Some(&bad)];
+            for (client, expected) in clients.into_iter().zip(expected) {
+                let options = options_of(tls_of(&authority.client(client)));
+                let mut http3 = Http3::connect(server.port(), &options).unwrap();
+                let response = http3.get("/");
+                assert_eq!(response.status.to_string(), expected, "{verify}: {response}");
+                if client.is_some() && expected == "200" {
+                    assert_eq!(response.text(), "SUCCESS|CN=client");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn sessions_are_resumed() {
+    let builder = crate::stage::server("location / { return 200 $ssl_session_reused; }");
+    on_each_driver(&builder, |server| {
+        let options = options_of(trusting("h3"));
+        for expected in [".", "r", "r"] {
+            let mut http3 = Http3::connect(server.port(), &options).unwrap();
+            assert_eq!(http3.get("/").text(), expected);
+        }
+    });
+}
+
+#[test]
+fn protocols_that_are_not_enabled_are_refused() {
+    let builder = crate::stage::server("");
+    on_each_driver(&builder, |server| {
+        match Http3::connect(server.port(), &options_of(trusting("h2"))) {
+            // no_application_protocol (RFC 9001, 8.1)
+            Err(ConnectionError::ConnectionClosed(close)) => {
+                assert_eq!(u64::from(close.error_code), 0x100 + 120, "{close:?}");
+            }
+            other => panic!("{:?}", other.err()),
+        }
+    });
+    on_each_driver(&crate::stage::server("http3 off;"), |server| {
+        assert!(Http3::connect(server.port(), &options_of(trusting("h3"))).is_err());
+    });
+}

@@ -236,7 +236,7 @@ fn pseudo(name: &[u8], value: &[u8], token: Token) -> Result<(), Malformed> {
 fn regular(name: &[u8], value: &[u8], token: Token) -> Result<(), Malformed> {
     // Tokens are compared without case; names of the static table are valid otherwise.
     let is_valid = match token {
-        Token::OTHER => name.iter().all(|&octet| is_name(octet)),
+        Token::OTHER => !name.is_empty() && name.iter().all(|&octet| is_name(octet)),
         token => name == token.name(),
     };
     if !is_valid {

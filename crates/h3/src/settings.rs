@@ -11,7 +11,7 @@ const QPACK_BLOCKED_STREAMS: u64 = 0x7;
 const ENABLE_CONNECT_PROTOCOL: u64 = 0x8;
 
 /// Settings of one side; by default, those that hold before they are received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Settings {
     /// SETTINGS_QPACK_MAX_TABLE_CAPACITY, in bytes.
     pub table_capacity: u64,
@@ -21,17 +21,6 @@ pub struct Settings {
     pub field_section_size: Option<u64>,
     /// SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 9220).
     pub enable_connect_protocol: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            table_capacity: 0,
-            blocked_streams: 0,
-            field_section_size: None,
-            enable_connect_protocol: false,
-        }
-    }
 }
 
 impl Settings {

@@ -14,5 +14,6 @@ mod connection;
 mod heads;
 mod stream;
 mod task;
+mod writing;
 
 pub(crate) use task::serve;

@@ -36,11 +36,11 @@ use crate::streams::{RequestStream, StreamEnd};
 pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
 
 /// A stream.
-pub(super) struct Stream {
+pub(super) struct Http3Stream {
     pub(super) connection: Rc<Http3Connection>,
     pub(super) id: StreamId,
     presence: Presence,
-    pub(super) input: RefCell<Input>,
+    pub(super) input: RefCell<Http3Input>,
     pub(super) outgoing: RefCell<Outgoing>,
     /// Heads and headers of frames that precede the content.
     pub(super) frames: RefCell<Vec<u8>>,
@@ -58,7 +58,7 @@ pub(super) struct Stream {
 
 /// What was read from the transport.
 #[derive(Default)]
-pub(super) struct Input {
+pub(super) struct Http3Input {
     /// Frames that were not looked at.
     pub(super) frames: Bytes,
     /// The transport has delivered all.
@@ -70,8 +70,12 @@ pub(super) struct Input {
     waker: Option<Waker>,
 }
 
-impl Stream {
-    pub(super) fn new(connection: Rc<Http3Connection>, id: StreamId, input: Input) -> Rc<Self> {
+impl Http3Stream {
+    pub(super) fn new(
+        connection: Rc<Http3Connection>,
+        id: StreamId,
+        input: Http3Input,
+    ) -> Rc<Self> {
         Rc::new(Self {
             connection,
             id,
@@ -193,14 +197,14 @@ fn closed() -> ReadError {
     ReadError::Closed(io::ErrorKind::UnexpectedEof.into())
 }
 
-impl Input {
+impl Http3Input {
     /// What was read behind a head.
     pub(super) fn new(frames: Bytes, ended: bool) -> Self {
         Self { frames, ended, ..Self::default() }
     }
 }
 
-impl RequestStream for Stream {
+impl RequestStream for Http3Stream {
     const NAME: &'static str = "http3";
 
     fn all(&self) -> &Connections {
@@ -327,7 +331,7 @@ impl RequestStream for Stream {
     }
 }
 
-impl Exchange for Stream {
+impl Exchange for Http3Stream {
     fn client(&self) -> &Client {
         self.connection.client()
     }

@@ -16,7 +16,7 @@ use nowait_quic::{ConnectionEvent, ConnectionLost, Dir, Read, ReadError};
 use nowait_runtime::{now, sleep, spawn};
 
 use super::connection::{Http3Connection, core_id, transport_id};
-use super::stream::{Input, READ_BYTES_MAX, Stream};
+use super::stream::{Http3Input, Http3Stream, READ_BYTES_MAX};
 use crate::connections::{Connections, ShutdownMode};
 use crate::quic::Established;
 use crate::streams::requests::{self, Fault};
@@ -393,7 +393,7 @@ impl Work<'_> {
             return reject(connection, id, ErrorCode::H3_REQUEST_REJECTED);
         };
         let Incoming { frames, ended, .. } = incoming;
-        let stream = Stream::new(connection.clone(), id, Input::new(frames, ended));
+        let stream = Http3Stream::new(connection.clone(), id, Http3Input::new(frames, ended));
         let mut request = all.first_request(stream.clone(), current, server);
         let received = connection.heads.borrow_mut().take(request.head_mut());
         if !connection.count_head(&stream, request.head().memory()) {

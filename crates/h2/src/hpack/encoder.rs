@@ -127,7 +127,7 @@ impl Encoder {
 
     /// Empties the table and gives back its memory. The next block tells the peer.
     pub fn shrink(&mut self) {
-        if self.table.len() > 0 {
+        if !self.table.is_empty() {
             let size = self.table.size_max();
             self.resize(0);
             self.resize(size);

@@ -4,7 +4,7 @@ use nowait_testkit::Origin;
 use nowait_testkit::http3::code;
 use nowait_testkit::origin::Step;
 
-use crate::stage::{http3, on_each_driver, pattern, server, site};
+use crate::stage::{http3, on_each_driver, pattern, server, site, writable};
 
 /// A server that answers for the one under test, in the same process.
 fn relayed(content: &str) -> nowait_testkit::ServerBuilder {
@@ -47,6 +47,7 @@ fn uploads_with_and_without_buffering() {
                    location /stream/ { proxy_request_buffering off; proxy_pass http://127.0.0.1:%%PORT_1%%/dav/; }";
     let builder = relayed(content).file("dav/x", "");
     on_each_driver(&builder, |server| {
+        writable(server, "dav");
         let mut http3 = http3(server);
         for len in [0, 1, 16_384, 65_537, 3 << 20] {
             for place in ["dav", "stream"] {
@@ -74,7 +75,8 @@ fn an_origin_that_breaks_off_resets_the_stream() {
         let id = http3.open("GET", "/", &[], true);
         let end = http3.end_of(id);
         assert_eq!(end.reset, Some(code::INTERNAL_ERROR), "{end:?}");
-        assert_eq!(end.body, b"part");
+        // A reset may overtake what was sent before.
+        assert!(b"part".starts_with(&end.body));
         server.stop();
         origin.finish();
     }

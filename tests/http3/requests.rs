@@ -2,7 +2,7 @@
 
 use nowait_testkit::http3::{code, frame};
 
-use crate::stage::{http3, on_each_driver, pattern, server};
+use crate::stage::{http3, on_each_driver, pattern, server, writable};
 
 #[test]
 fn the_request_is_what_the_client_sent() {
@@ -26,6 +26,7 @@ fn uploads_of_every_length() {
         "location / { root %%DIR%%/dav; dav_methods PUT DELETE; client_max_body_size 0; }";
     let builder = server(content).file("dav/x", "");
     on_each_driver(&builder, |server| {
+        writable(server, "dav");
         let mut http3 = http3(server);
         for len in [0, 1, 1000, 16_384, 65_535, 65_536, 65_537, 200_000, 3 << 20] {
             let body = pattern(len);
@@ -65,6 +66,7 @@ fn bodies_that_differ_from_their_length_are_errors() {
     let content = "location / { root %%DIR%%/dav; dav_methods PUT; }";
     let builder = server(content).file("dav/x", "");
     on_each_driver(&builder, |server| {
+        writable(server, "dav");
         for body in [&b"12"[..], b"1234"] {
             let mut http3 = http3(server);
             let id = http3.open("PUT", "/short", &[("content-length", "3")], false);
@@ -171,6 +173,7 @@ fn trailers_of_requests_are_read() {
     let content = "location / { root %%DIR%%/dav; dav_methods PUT; }";
     let builder = server(content).file("dav/x", "");
     on_each_driver(&builder, |server| {
+        writable(server, "dav");
         let mut http3 = http3(server);
         let id = http3.open("PUT", "/file", &[], false);
         http3.data(id, b"body", false);

@@ -75,6 +75,13 @@ pub fn trusting_options() -> Http3Options {
     options_of(trusting("h3"))
 }
 
+/// Lets the server write to a directory below its own.
+pub fn writable(server: &Server, directory: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let path = server.dir().join(directory);
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+}
+
 /// Bytes in which every position can be recognised.
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n / 7 * 31 % 251) as u8).collect()

@@ -32,8 +32,9 @@ use nowait_sys::tcp_info::TcpInfo;
 use crate::connections::{Connections, ShutdownMode};
 use crate::{handshake, http3};
 
-/// Streams that HTTP/3 needs besides those of requests: control, and two of QPACK (RFC 9114, 6.2).
-const UNI_STREAMS: u32 = 3;
+/// Streams of a client besides those of requests: control, and two of QPACK (RFC 9114, 6.2), and some of reserved types,
+/// which are refused when they come (6.2.3).
+const UNI_STREAMS: u32 = 8;
 
 /// How often missing room for connections is logged.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);

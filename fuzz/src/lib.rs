@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod h2;
+pub mod h3;
 pub mod site;
 
 use nowait_conf::Node;

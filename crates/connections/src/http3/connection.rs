@@ -40,9 +40,7 @@ use crate::streams::outgoing::{COLD_BYTES, COLD_STREAMS};
 use crate::streams::request_future::RequestFuture;
 use crate::streams::requests::{self, HeadBounds};
 use crate::streams::response_head::{self, HeadFields};
-use crate::streams::{
-    DISCARD_BYTES_MAX, DISCARDING_STREAMS_MAX, HEADS_BYTES_MAX, RequestStream, StreamEnd,
-};
+use crate::streams::{DISCARD_BYTES_MAX, DISCARDING_STREAMS_MAX, HEADS_BYTES_MAX, StreamEnd};
 
 /// The priority of our unidirectional streams in the transport: above those of responses.
 const CRITICAL_PRIORITY: i32 = URGENCY_DEFAULT + 1;

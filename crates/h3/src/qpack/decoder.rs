@@ -282,6 +282,11 @@ impl Decoder {
         }
     }
 
+    /// Takes the instructions that wait for our decoder stream.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.output)
+    }
+
     /// Gives back memory that an idle connection doesn't need. The table's entries remain, because the peer may refer
     /// to them.
     pub fn shrink(&mut self) {

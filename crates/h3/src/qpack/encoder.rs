@@ -170,6 +170,11 @@ impl Encoder {
             true => TableMatch::Nothing,
             false => self.find(hash, name, value, indexing != Indexing::Never),
         };
+        // Counted first: an insertion must not evict it.
+        let known_name = match found {
+            TableMatch::Name(number) if place.is_none() => Some(self.refer(number)),
+            _ => None,
+        };
         match found {
             TableMatch::Field(number) => {
                 let index = self.refer(number);
@@ -185,15 +190,12 @@ impl Encoder {
             },
         }
         let never = if indexing == Indexing::Never { 0x20 } else { 0 };
-        match (place, found) {
+        match (place, known_name) {
             (Some(index), _) => {
                 integer::write(&mut self.section, 0x50 | never, 4, index as usize);
             }
-            (None, TableMatch::Name(number)) => {
-                let index = self.refer(number);
-                integer::write(&mut self.section, 0x40 | never, 4, index);
-            }
-            (None, _) => string_after(&mut self.section, 0x20 | never >> 1, 3, name),
+            (None, Some(index)) => integer::write(&mut self.section, 0x40 | never, 4, index),
+            (None, None) => string_after(&mut self.section, 0x20 | never >> 1, 3, name),
         }
         string(&mut self.section, value);
     }
@@ -326,6 +328,11 @@ impl Encoder {
         }
         self.known += number;
         Ok(())
+    }
+
+    /// Takes the instructions that wait for our encoder stream.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.output)
     }
 
     /// Gives back memory that an idle connection doesn't need. The table remains, because emptying it costs

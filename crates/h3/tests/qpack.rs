@@ -189,6 +189,25 @@ fn what_is_encoded_arrives() {
     }
 }
 
+/// An entry whose name a field refers to must not be evicted by the insertion of the same field.
+#[test]
+fn an_insertion_keeps_the_name_that_its_field_refers_to() {
+    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::new(100));
+    encoder.allow(100);
+    let mut section = Vec::new();
+    for (stream, value) in [(0, "1"), (4, "1"), (8, "2"), (12, "2"), (16, "3"), (20, "3")] {
+        encoder.begin();
+        encoder.field(b"x-own-name", value.as_bytes(), false);
+        encoder.finish(id(stream), |prefix, rest| section = [prefix, rest].concat());
+        decoder.receive(&encoder.take_output(), &mut 100).unwrap();
+        assert_eq!(decoded(&mut decoder, &section), Ok(pairs(&[("x-own-name", value)])));
+        let required = decoder.section(&section, 100).unwrap().required();
+        decoder.acknowledge(id(stream), required);
+        encoder.receive(&decoder.take_output()).unwrap();
+    }
+    assert_ne!(section[0], 0);
+}
+
 #[test]
 fn a_peer_that_acknowledges_nothing_costs_nothing() {
     let mut encoder = Encoder::default();

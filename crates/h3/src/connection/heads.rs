@@ -37,12 +37,12 @@ impl<R: Role> Connection<R> {
         open.reading = ReadState::Header;
         let ends = end && needed == input.len();
         if open.kept.is_empty() {
-            return Ok((needed, Some(self.section(stream, rest, ends, sink)?)));
+            return Ok((needed, Some(self.section(stream, rest, ends, None, sink)?)));
         }
         let mut section = std::mem::take(&mut open.kept);
         self.kept_bytes -= section.len();
         section.extend_from_slice(rest);
-        Ok((needed, Some(self.section(stream, &section, ends, sink)?)))
+        Ok((needed, Some(self.section(stream, &section, ends, None, sink)?)))
     }
 
     /// Continues a stream that waits for insertions. Returns an event if it has one.
@@ -60,11 +60,11 @@ impl<R: Role> Connection<R> {
             Some(needed) if needed > inserted => return Ok(Some(Event::Blocked)),
             Some(_) => {}
         }
-        open.blocked = None;
+        let waited = open.blocked.take();
         let section = std::mem::take(&mut open.kept);
         self.blocked -= 1;
         self.kept_bytes -= section.len();
-        self.section(stream, &section, end && input.is_empty(), sink).map(Some)
+        self.section(stream, &section, end && input.is_empty(), waited, sink).map(Some)
     }
 
     fn bound_kept(&self) -> Result<(), ConnectionError> {
@@ -74,12 +74,14 @@ impl<R: Role> Connection<R> {
         }
     }
 
-    /// Decodes a section, or keeps it until it can be. `end`: the stream ends with it.
+    /// Decodes a section, or keeps it until it can be. `end`: the stream ends with it. `waited`: until so many entries were
+    /// inserted.
     fn section(
         &mut self,
         stream: StreamId,
         section: &[u8],
         end: bool,
+        waited: Option<u64>,
         sink: &mut impl Sink,
     ) -> Result<Event, ConnectionError> {
         let remote = self.streams.get(stream).map(|open| open.remote);
@@ -97,6 +99,10 @@ impl<R: Role> Connection<R> {
         };
         let begun = self.decoder.section(section, 0).map_err(ConnectionError::Decompression)?;
         let required = begun.required();
+        if waited.is_some_and(|waited| waited != required) {
+            // By so many insertions that the count means another one, which evict what it refers to.
+            return Err(ConnectionError::Decompression(QpackError::InvalidIndex));
+        }
         if begun.is_blocked() {
             self.block(stream, section, required)?;
             return Ok(Event::Blocked);

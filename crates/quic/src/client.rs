@@ -61,6 +61,7 @@ impl Endpoint {
         });
         let full = || ConnectError::Settings("too many connections".to_owned());
         let slot = self.reserve().ok_or_else(full)?;
+        socket.only.set(Some(slot));
         let (keys, home) = (self.directory().keys(), self.home(slot));
         let options = (socket.dont_fragment(), now());
         let begun =

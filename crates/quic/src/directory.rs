@@ -35,6 +35,8 @@ pub(crate) struct Forwarded {
     pub(crate) datagram: Datagram,
     /// The listening socket through which it came; `None`: a client's socket.
     pub(crate) listen: Option<Arc<ListenAddress>>,
+    /// Workers that it was handed to.
+    pub(crate) forwards: u8,
 }
 
 /// Datagrams for a worker.

@@ -101,6 +101,14 @@ impl Listening {
     pub fn local_addr(&self) -> SocketAddr {
         self.socket.local_addr()
     }
+
+    /// Another descriptor of the socket, for the worker that follows.
+    ///
+    /// # Errors
+    /// When descriptors have run out.
+    pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
+        self.socket.trains().try_clone_fd()
+    }
 }
 
 impl Drop for Listening {
@@ -261,7 +269,7 @@ impl Endpoint {
 /// Routing.
 impl Endpoint {
     /// Takes a datagram that arrived here.
-    fn route(&self, datagram: Datagram, socket: Option<&Rc<Socket>>) {
+    fn route(&self, datagram: Datagram, socket: Option<&Rc<Socket>>, forwards: u8) {
         let Some(Destination { id, long }) = destination(&datagram.data) else {
             Counters::add(&self.counters().datagrams_dropped, 1);
             return;
@@ -271,8 +279,8 @@ impl Endpoint {
             return;
         }
         match place.filter(|place| place.slot != Place::NONE) {
-            Some(place) => self.route_to(place, datagram, socket),
-            None => self.begin(datagram, socket),
+            Some(place) => self.route_to(place, datagram, socket, forwards),
+            None => self.begin(datagram, socket, forwards),
         }
     }
 
@@ -287,7 +295,13 @@ impl Endpoint {
     }
 
     /// Takes a datagram for the connection at a place.
-    fn route_to(&self, place: Place, datagram: Datagram, socket: Option<&Rc<Socket>>) {
+    fn route_to(
+        &self,
+        place: Place,
+        datagram: Datagram,
+        socket: Option<&Rc<Socket>>,
+        forwards: u8,
+    ) {
         let mut place = place;
         let mut datagram = datagram;
         // A connection moves less often than this.
@@ -297,19 +311,26 @@ impl Endpoint {
                     Ok(()) => return,
                     Err(back) => datagram = back,
                 }
-            } else {
-                let listen = socket.and_then(|socket| socket.listen.clone());
-                let copy = Forwarded { datagram: datagram.clone(), listen };
-                if self.directory.forward(place.worker, copy) {
-                    return;
-                }
             }
             match self.directory.moved_to(place) {
                 Some(next) => place = next,
                 None => break,
             }
         }
-        self.begin(datagram, socket);
+        if place.worker != self.number && forwards < FORWARDS_MAX {
+            let listen = socket.and_then(|socket| socket.listen.clone());
+            let copy = Forwarded { datagram: datagram.clone(), listen, forwards: forwards + 1 };
+            if self.directory.forward(place.worker, copy) {
+                return;
+            }
+        }
+        // On its way to another worker: a reset would end it.
+        let leaves = place.worker == self.number
+            && matches!(self.slots.borrow().get(place.slot as usize), Some(Slot::Gone));
+        match leaves {
+            true => Counters::add(&self.counters().datagrams_dropped, 1),
+            false => self.begin(datagram, socket, forwards),
+        }
     }
 
     /// Gives a datagram to the connection in a slot. Returned if there is none.
@@ -361,7 +382,14 @@ impl Endpoint {
     }
 
     /// Takes a datagram that belongs to no connection: the first one of a client, or one for an answer without state.
-    fn begin(&self, datagram: Datagram, socket: Option<&Rc<Socket>>) {
+    fn begin(&self, datagram: Datagram, socket: Option<&Rc<Socket>>, forwards: u8) {
+        let datagram = match socket.and_then(|socket| Some((socket, socket.only.get()?))) {
+            None => datagram,
+            Some((socket, slot)) => match self.put(slot, datagram, Some(socket)) {
+                Ok(()) => return,
+                Err(back) => back,
+            },
+        };
         let Some(socket) = socket.filter(|socket| socket.listen.is_some()) else {
             Counters::add(&self.counters().datagrams_dropped, 1);
             return;
@@ -371,8 +399,10 @@ impl Endpoint {
         let takes = socket.accepting.get() && !self.closing.get();
         if first & LONG != 0 && !takes {
             // Another worker begins it.
-            let forwarded = Forwarded { datagram, listen: socket.listen.clone() };
-            if self.mailbox.is_accepting() || !self.directory.forward_first(forwarded) {
+            let listen = socket.listen.clone();
+            let forwarded = Forwarded { datagram, listen, forwards: forwards + 1 };
+            let stays = self.mailbox.is_accepting() || forwards >= FORWARDS_MAX;
+            if stays || !self.directory.forward_first(forwarded) {
                 Counters::add(&self.counters().datagrams_dropped, 1);
             }
             return;
@@ -495,15 +525,15 @@ impl Endpoint {
 
     /// Takes what other workers have left.
     fn take_mail(&self) {
-        for Forwarded { datagram, listen } in self.mailbox.take() {
+        for Forwarded { datagram, listen, forwards } in self.mailbox.take() {
             let socket = listen.and_then(|listen| self.socket_of(&listen));
-            self.route_mail(datagram, socket.as_ref());
+            self.route_mail(datagram, socket.as_ref(), forwards);
         }
         self.absorb_received();
     }
 
     /// As [`route`](Self::route); a connection goes on to send through its own socket.
-    fn route_mail(&self, datagram: Datagram, socket: Option<&Rc<Socket>>) {
+    fn route_mail(&self, datagram: Datagram, socket: Option<&Rc<Socket>>, forwards: u8) {
         let place = destination(&datagram.data)
             .and_then(|found| self.directory.ids().place(found.id))
             .filter(|place| place.slot != Place::NONE && place.worker == self.number);
@@ -514,12 +544,15 @@ impl Endpoint {
             },
             None => datagram,
         };
-        self.route(datagram, socket);
+        self.route(datagram, socket, forwards);
     }
 }
 
 /// Moves of a connection, at most, that a datagram follows.
 const MOVES_MAX: usize = 64;
+
+/// Workers that a datagram is handed to, at most.
+const FORWARDS_MAX: u8 = 4;
 
 /// The longest connection ID of version 1.
 const fn quinn_max_id() -> usize {
@@ -693,6 +726,11 @@ impl Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.directory.unregister(self.number);
+        for (_, slot) in self.slots.take() {
+            if let Slot::Live(live) = slot {
+                live.abandon();
+            }
+        }
         if let Some(waker) = self.sender.take() {
             waker.wake();
         }
@@ -791,7 +829,7 @@ impl Endpoint {
             while !rest.is_empty() {
                 let data = rest.split_to(segment.min(rest.len()));
                 let (from, local, ecn) = (train.from, train.local, train.ecn);
-                self.route(Datagram { data, from, local, ecn }, Some(socket));
+                self.route(Datagram { data, from, local, ecn }, Some(socket), 0);
             }
         }
     }

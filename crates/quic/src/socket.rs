@@ -23,6 +23,8 @@ pub(crate) struct Socket {
     trains: DatagramTrains,
     /// `None`: a client's.
     pub(crate) listen: Option<Arc<ListenAddress>>,
+    /// The connection of a client's socket: resets carry no ID of ours.
+    pub(crate) only: Cell<Option<usize>>,
     /// New connections may begin here.
     pub(crate) accepting: Cell<bool>,
     /// The kernel splits trains.
@@ -38,6 +40,7 @@ impl Socket {
         let gso = trains.features().gso;
         Socket {
             trains,
+            only: Cell::new(None),
             accepting: Cell::new(listen.is_some()),
             listen,
             gso: Cell::new(gso),

@@ -6,36 +6,54 @@ use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use nowait_quic::{
-    Admission, Arrival, Chosen, Connection, Directory, Endpoint, Failure, Greeting, HostKey,
+    Admission, Arrival, Chosen, Connection, Dir, Directory, Endpoint, Failure, Greeting, HostKey,
     Listening, LocalFuture, Read, ReadError, Refused, Service, Settings, StreamId, WriteError,
 };
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::time::timeout;
 use nowait_runtime::worker::{self, WorkerConfig, Workers};
+use nowait_runtime::{Remote, spawn};
 use nowait_sys::listen::ListenAddress;
 use nowait_tls::pem::PrivateKey;
-use nowait_tls::{ClientSettings, Identity, ServerSettings, TlsClient, TlsServer};
-use rcgen::{CertificateParams, KeyPair};
+use nowait_tls::{CertificateDer, ClientSettings, Identity, ServerSettings, TlsClient, TlsServer};
+use rcgen::{CertificateParams, KeyPair, SignatureAlgorithm};
 
 /// Longer than anything here takes.
 pub const LONG: Duration = Duration::from_secs(30);
 
 /// The server's certificate.
 pub fn identity() -> Identity {
-    static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["example.com".to_owned()]).unwrap();
-        let certificate = params.self_signed(&key).unwrap().der().clone();
-        let key = PrivateKey::from_pem(key.serialize_pem().as_bytes(), &[]).unwrap();
-        Identity::new(vec![certificate], &key, None).unwrap()
-    });
+    static IDENTITY: LazyLock<Identity> =
+        LazyLock::new(|| identity_of(&rcgen::PKCS_ECDSA_P256_SHA256));
     IDENTITY.clone()
+}
+
+fn certificate(key: &KeyPair) -> CertificateDer<'static> {
+    let params = CertificateParams::new(vec!["example.com".to_owned()]).unwrap();
+    params.self_signed(key).unwrap().der().clone()
+}
+
+fn private_key(key: &KeyPair) -> PrivateKey {
+    PrivateKey::from_pem(key.serialize_pem().as_bytes(), &[]).unwrap()
+}
+
+/// A certificate with a key of this type.
+pub fn identity_of(algorithm: &'static SignatureAlgorithm) -> Identity {
+    let key = KeyPair::generate_for(algorithm).unwrap();
+    Identity::new(vec![certificate(&key)], &private_key(&key), None).unwrap()
+}
+
+/// A certificate with a long chain behind it.
+pub fn long_identity() -> Identity {
+    let key = KeyPair::generate().unwrap();
+    let certificate = certificate(&key);
+    Identity::new(vec![certificate; 20], &private_key(&key), None).unwrap()
 }
 
 /// Runs a test on each driver; restricted as in production.
@@ -50,12 +68,22 @@ pub fn on_each_driver<F: Future<Output = ()> + 'static>(main: impl Fn() -> F) {
         let (main, end) = (main(), ran.clone());
         let config = WorkerConfig { guard: true, ..WorkerConfig::new(0, kind) };
         worker::run(config, &Workers::new(1).unwrap(), |remote| async move {
+            // After a panic, too.
+            let _end = EndGuard(remote);
             timeout(LONG, main).await.expect("the test ends");
             end.set(true);
-            remote.kill();
         })
         .unwrap();
         assert!(ran.get(), "a panic on {kind}");
+    }
+}
+
+/// Ends the worker, whatever tasks are left.
+struct EndGuard(Remote);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.0.kill();
     }
 }
 
@@ -145,16 +173,25 @@ impl TestService {
         })
     }
 
+    /// Steps that were made in the pool.
+    pub fn steps_in_pool(&self) -> u64 {
+        let snapshot = self.pool.snapshot();
+        snapshot.ops.iter().map(|op| op.completed).sum()
+    }
+
     /// The next connection.
     pub async fn next(&self) -> Rc<Connection> {
-        poll_fn(|cx| match self.served.borrow_mut().pop_front() {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    pub fn poll_next(&self, cx: &Context<'_>) -> Poll<Rc<Connection>> {
+        match self.served.borrow_mut().pop_front() {
             Some(connection) => Poll::Ready(connection),
             None => {
                 self.waker.replace(Some(cx.waker().clone()));
                 Poll::Pending
             }
-        })
-        .await
+        }
     }
 
     /// The reason why the next handshake fails.
@@ -170,8 +207,9 @@ impl TestService {
     }
 }
 
-/// A server at an address, and its endpoint, which clients share.
+/// A server at an address, and an endpoint for clients.
 pub struct Stage {
+    pub clients: Rc<Endpoint>,
     pub endpoint: Rc<Endpoint>,
     pub service: Rc<TestService>,
     pub listening: Listening,
@@ -197,14 +235,21 @@ impl Stage {
         let listen = Arc::new(ListenAddress::Udp(address));
         let listening = endpoint.listen(socket.into(), listen).unwrap();
         let client = TlsClient::new(client_settings()).unwrap();
-        Stage { endpoint, service, listening, address, client }
+        let clients = Directory::new(&HostKey::random());
+        let clients = Endpoint::new(clients, service.clone());
+        Stage { clients, endpoint, service, listening, address, client }
     }
 
     /// A connection: the client's side, and the server's.
     pub async fn connect(&self) -> (Rc<Connection>, Rc<Connection>) {
+        self.connect_as(&self.client).await
+    }
+
+    /// The same for another client.
+    pub async fn connect_as(&self, client: &TlsClient) -> (Rc<Connection>, Rc<Connection>) {
         let client = self
-            .endpoint
-            .connect(self.address, "example.com", &self.client, &Settings::default())
+            .clients
+            .connect(self.address, "example.com", client, &Settings::default())
             .await
             .unwrap();
         (client, self.service.next().await)
@@ -239,4 +284,29 @@ pub async fn receive(connection: &Connection, stream: StreamId) -> Result<Vec<u8
 /// Bytes that tell where they are.
 pub fn pattern(len: usize) -> Bytes {
     (0..len).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect()
+}
+
+/// Sends this many bytes to the server and back, on a new stream.
+pub async fn exchange(client: &Rc<Connection>, server: &Rc<Connection>, len: usize) {
+    let stream = client.open(Dir::Bi).unwrap();
+    let (sender, data) = (client.clone(), pattern(len));
+    let sending = spawn(async move { send(&sender, stream, data).await });
+    loop {
+        let same = poll_fn(|cx| server.poll_accept(Dir::Bi, cx)).await.unwrap();
+        if same == stream {
+            break;
+        }
+    }
+    assert_eq!(receive(server, stream).await.unwrap(), pattern(len));
+    sending.await.unwrap().unwrap();
+    let (sender, data) = (server.clone(), pattern(len));
+    let sending = spawn(async move { send(&sender, stream, data).await });
+    assert_eq!(receive(client, stream).await.unwrap(), pattern(len));
+    sending.await.unwrap().unwrap();
+}
+
+/// A counter of an endpoint's process.
+pub fn count(endpoint: &Endpoint, name: &str) -> u64 {
+    let all = endpoint.directory().counters().all();
+    all.into_iter().find(|(known, _)| *known == name).unwrap().1
 }

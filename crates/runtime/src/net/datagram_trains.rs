@@ -95,6 +95,14 @@ impl DatagramTrains {
         self.local
     }
 
+    /// Another descriptor of the socket.
+    ///
+    /// # Errors
+    /// When descriptors have run out.
+    pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
+        self.socket.fd().try_clone_to_owned()
+    }
+
     /// Receives a batch. True: there may be more.
     ///
     /// # Errors

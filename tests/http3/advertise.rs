@@ -10,7 +10,7 @@ fn responses_over_tcp_advertise_http3() {
     let tls = "server_name localhost; ssl_certificate %%DIR%%/own.pem; ssl_certificate_key %%DIR%%/own.key;";
     let http = format!(
         "server {{ {tls} listen 127.0.0.1:%%PORT%% ssl; listen 127.0.0.1:%%PORT_1%% ssl; listen 127.0.0.1:%%PORT_2%%;\
-         listen 127.0.0.1:%%PORT%% quic; return 200 ok;\
+         listen 127.0.0.1:%%PORT%% quic; location / {{ return 200 ok; }}\
          location /own {{ add_header Alt-Svc clear; return 200 ok; }} location /404 {{ return 404; }} }}\
          server {{ {tls} listen 127.0.0.1:%%PORT_3%% ssl; listen 127.0.0.1:%%PORT_3%% quic; http3_advertise off; return 200 ok; }}\
          server {{ {tls} listen 127.0.0.1:%%PORT_4%% ssl; listen 127.0.0.1:%%PORT_4%% quic; http3 off; return 200 ok; }}"

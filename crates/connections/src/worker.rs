@@ -14,8 +14,8 @@ use nowait_front::resolvers::watch_names;
 use nowait_http::generation::{Current, Generation};
 use nowait_http::services::Services;
 use nowait_quic::{Directory, Endpoint, Listening};
-use nowait_runtime::JoinHandle;
 use nowait_runtime::net::{Address, Stream};
+use nowait_runtime::{JoinHandle, spawn};
 use nowait_sys::listen::ListenAddress;
 
 use crate::connection::Connection;
@@ -60,6 +60,10 @@ impl Worker {
         tasks.extend(starts.flat_map(|start| start(&self.services, &current)));
         self.tasks.replace(tasks).into_iter().for_each(JoinHandle::abort);
         self.connections.set_current(current);
+        if let Some(endpoint) = &*self.endpoint.borrow() {
+            // `quic_host_key` may have changed.
+            endpoint.renew_keys();
+        }
     }
 
     /// Serves a connection that was just accepted, until it is closed.
@@ -107,8 +111,10 @@ impl Worker {
     /// current one. They move to the successor; without a successor, or when it accepts none, idle
     /// connections are closed, after `keepalive_min_timeout` at the earliest.
     pub fn close(&self, successor: Option<Successor>) {
-        if let Some(endpoint) = &*self.endpoint.borrow() {
+        if let Some(endpoint) = self.endpoint.take() {
             endpoint.close();
+            // It lives as long as its connections, and the worker as long as it does.
+            drop(spawn(async move { endpoint.idle().await }));
         }
         self.connections.close(successor);
     }

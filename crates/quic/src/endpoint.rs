@@ -221,6 +221,16 @@ impl Endpoint {
         open.find(|socket| socket.listen.as_deref() == Some(listen))
     }
 
+    /// The socket that takes new connections at the address of one that does not.
+    fn accepting_beside(&self, socket: &Socket) -> Option<Rc<Socket>> {
+        if socket.accepting.get() {
+            return None;
+        }
+        let sockets = self.sockets.borrow();
+        let mut open = sockets.iter().filter_map(Weak::upgrade);
+        open.find(|other| other.accepting.get() && other.listen == socket.listen)
+    }
+
     /// Connections, and handshakes in progress.
     pub fn counts(&self) -> (usize, usize) {
         (self.connections.get(), self.handshakes.get())
@@ -394,6 +404,10 @@ impl Endpoint {
             Counters::add(&self.counters().datagrams_dropped, 1);
             return;
         };
+        // An address that was given up and is listened on again: the kernel still delivers to the socket that earlier
+        // connections keep open.
+        let accepting = self.accepting_beside(socket);
+        let socket = accepting.as_ref().unwrap_or(socket);
         let first = datagram.data.first().copied().unwrap_or_default();
         const LONG: u8 = 0x80;
         let takes = socket.accepting.get() && !self.closing.get();

@@ -306,9 +306,10 @@ impl Http3 {
     #[track_caller]
     pub fn open_head(&mut self, head: &[(&str, &str)], end: bool) -> StreamId {
         let id = self.open_stream();
-        self.fields(id, head);
         if end {
-            self.quic.finish(id);
+            self.quic.write_last(id, &frame_of(frame::HEADERS, &qpack::encode(head)));
+        } else {
+            self.fields(id, head);
         }
         id
     }

@@ -271,6 +271,19 @@ impl Quic {
         self.send();
     }
 
+    /// Sends bytes and the end of a stream, in one packet if they fit.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    #[track_caller]
+    pub fn write_last(&mut self, stream: StreamId, bytes: &[u8]) {
+        let written = self.connection.send_stream(stream).write(bytes).unwrap_or_default();
+        if written < bytes.len() {
+            self.write(stream, &bytes[written..]);
+        }
+        self.finish(stream);
+    }
+
     /// Sends as many bytes as the windows permit. Zero if none, or the server reads no more.
     pub fn try_write(&mut self, stream: StreamId, bytes: &[u8]) -> usize {
         let written = match self.connection.send_stream(stream).write(bytes) {

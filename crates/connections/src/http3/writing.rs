@@ -170,7 +170,7 @@ impl Http3Connection {
     pub(super) fn writable(&self, id: StreamId) {
         let Some(stream) = self.stream(id) else { return };
         stream.is_blocked.set(false);
-        if stream.outgoing.borrow().len() > 0 {
+        if !stream.outgoing.borrow().stops() {
             self.h3.borrow_mut().set_ready(id, true);
         } else {
             self.write(&stream);
@@ -294,6 +294,10 @@ impl Http3Connection {
     /// The next bytes of the file that is a stream's part, if they are in memory.
     fn file_chunk(&self, outgoing: &mut Outgoing, max: usize) -> Bytes {
         let left = outgoing.len();
+        // The stream's task is reading them.
+        if outgoing.cold.is_some() {
+            return Bytes::new();
+        }
         let Some(Part::File(file)) = &mut outgoing.part else { return Bytes::new() };
         let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(max);
         let mut chunk = Vec::with_capacity(bytes);

@@ -32,7 +32,8 @@ pub(crate) struct Outgoing {
     pub(crate) part: Option<Part>,
     /// The response ends with it.
     pub(crate) ends: bool,
-    /// The next bytes of the file are not in memory; so many are wanted.
+    /// The next bytes of the file are not in memory; so many are wanted, and nothing else is taken of it until they
+    /// have been read.
     pub(crate) cold: Option<usize>,
     /// The file could not be read.
     pub(crate) failed: Option<BodyError>,
@@ -162,12 +163,13 @@ fn state<S: RequestStream>(stream: &S) -> Option<Stopped> {
     if outgoing.len() == 0 {
         return Some(Stopped::Done);
     }
-    outgoing.cold.take().map(Stopped::Cold)
+    outgoing.cold.map(Stopped::Cold)
 }
 
 /// Reads the next bytes of the file in its pool.
 async fn read_cold<S: RequestStream>(stream: &S, bytes: usize) {
     let Some(Part::File(file)) = stream.outgoing().borrow().part.as_ref().map(clone_file) else {
+        stream.outgoing().borrow_mut().cold = None;
         return;
     };
     let _reading = reading(stream.cold_streams());
@@ -183,6 +185,7 @@ async fn read_cold<S: RequestStream>(stream: &S, bytes: usize) {
     let Some(read) = read.await else { return };
     {
         let mut outgoing = stream.outgoing().borrow_mut();
+        outgoing.cold = None;
         match read {
             Ok(read) if read.len() == bytes => {
                 if let Some(Part::File(file)) = &mut outgoing.part {

@@ -5,34 +5,24 @@
 //!
 //! Called by handshakes and by connections. Never waits, never reads a clock.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::BytesMut;
 use quinn_proto::{
-    AcceptError, ConnectError, Connection, ConnectionError, ConnectionHandle, DatagramEvent,
-    EcnCodepoint, Endpoint, EndpointConfig, Event, ServerConfig, Transmit, ValidationTokenConfig,
+    AcceptError, ConnectError, Connection, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
+    EndpointConfig, Event, ServerConfig, Transmit, ValidationTokenConfig,
 };
 
 use crate::connection_id::{Home, IdGenerator};
 use crate::crypto::{ClientSide, HandshakeState, ServerSide, VERSION};
-use crate::directory::Keys;
+use crate::datagram::Datagram;
+use crate::keys::Keys;
 use crate::settings::{SEND_WINDOW_BYTES_MAX, SEND_WINDOW_BYTES_MIN, Settings};
 use crate::tokens::{self, Judged};
 
 /// The largest datagram that is accepted: any.
 const UDP_PAYLOAD_MAX: u16 = 65_527;
-
-/// A datagram that was received.
-#[derive(Clone, Debug)]
-pub(crate) struct Datagram {
-    pub(crate) data: BytesMut,
-    pub(crate) from: SocketAddr,
-    /// The address that it was sent to.
-    pub(crate) local: Option<IpAddr>,
-    pub(crate) ecn: u8,
-}
 
 /// The library's settings for an endpoint that makes IDs for this home.
 pub(crate) fn endpoint_config(keys: &Keys, home: &Home) -> Arc<EndpointConfig> {
@@ -96,7 +86,7 @@ impl Bundle {
         beginning: Beginning,
         first: Datagram,
         now: Instant,
-    ) -> Result<Bundle, Failed> {
+    ) -> Result<Bundle, Box<Failed>> {
         let Beginning { keys, home, settings, crypto, validated, dont_fragment, .. } = beginning;
         let mut server = server_config(&keys, crypto, Judged::new(validated));
         server.transport_config(settings.transport());
@@ -110,10 +100,11 @@ impl Bundle {
             Some(DatagramEvent::NewConnection(incoming)) => incoming,
             Some(DatagramEvent::Response(transmit)) => {
                 let reason = "first packet refused".to_owned();
-                return Err(Failed { reason, last: Some((transmit, buffer)) });
+                return Err(Box::new(Failed { reason, last: Some((transmit, buffer)) }));
             }
             Some(DatagramEvent::ConnectionEvent(..)) | None => {
-                return Err(Failed { reason: "first packet is unusable".to_owned(), last: None });
+                let reason = "first packet is unusable".to_owned();
+                return Err(Box::new(Failed { reason, last: None }));
             }
         };
         match endpoint.accept(incoming, now, &mut buffer, None) {
@@ -123,7 +114,7 @@ impl Bundle {
             }
             Err(AcceptError { cause, response }) => {
                 let last = response.map(|transmit| (transmit, buffer));
-                Err(Failed { reason: cause.to_string(), last })
+                Err(Box::new(Failed { reason: cause.to_string(), last }))
             }
         }
     }
@@ -207,21 +198,5 @@ impl Bundle {
     /// Lets time have its effects.
     pub(crate) fn time_out(&mut self, now: Instant) {
         self.connection.handle_timeout(now);
-    }
-}
-
-/// The text of an error for the log.
-pub(crate) fn text_of(error: &ConnectionError) -> String {
-    match error {
-        ConnectionError::TransportError(error) => error.to_string(),
-        ConnectionError::ConnectionClosed(close) => {
-            format!("client reported a transport error: {close}")
-        }
-        ConnectionError::ApplicationClosed(close) => {
-            format!("client closed the connection: {close}")
-        }
-        ConnectionError::TimedOut => "client timed out".to_owned(),
-        ConnectionError::Reset => "client lost the connection".to_owned(),
-        error => error.to_string(),
     }
 }

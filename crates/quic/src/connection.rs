@@ -431,7 +431,7 @@ impl Connection {
     /// Takes the connection from this worker, to continue on another one: with its streams, but without wakers.
     /// Calls on this handle fail from now on. Datagrams wait meanwhile, in a bounded queue.
     /// `None`: it has ended, or its handshake is not complete.
-    pub fn depart(&self) -> Option<MovedConnection> {
+    pub fn depart(&self) -> Option<Box<MovedConnection>> {
         let endpoint = self.live.endpoint.upgrade()?;
         let (session, context) = (&self.session, &self.context);
         endpoint.depart(&self.live, &self.listen, || {

@@ -10,25 +10,18 @@ use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use aws_lc_rs::{hkdf, hmac};
 use nowait_runtime::Remote;
 use nowait_runtime::worker;
 use nowait_sys::listen::ListenAddress;
 
-use crate::bundle::Datagram;
 use crate::connection_id::{IdKey, Place};
+use crate::datagram::Datagram;
+use crate::keys::Keys;
 use crate::tokens::UsedTokens;
-use crate::{Counters, HostKey, endpoint};
+use crate::{Counters, HostKey};
 
 /// Datagrams in the mailbox of a worker, at most; further ones are dropped, as by a socket.
 pub const MAILBOX_DATAGRAMS_MAX: usize = 4096;
-
-/// The keys that all workers share.
-pub(crate) struct Keys {
-    pub(crate) ids: Arc<IdKey>,
-    pub(crate) tokens: Arc<hkdf::Prk>,
-    pub(crate) reset: Arc<hmac::Key>,
-}
 
 /// A datagram for another worker.
 pub(crate) struct Forwarded {
@@ -42,6 +35,8 @@ pub(crate) struct Forwarded {
 /// Datagrams for a worker.
 pub(crate) struct Mailbox {
     remote: Remote,
+    /// Has the endpoint with a number look into its mailbox; called on its thread.
+    look: fn(u16),
     /// The worker takes new connections.
     accepting: AtomicBool,
     queue: Mutex<VecDeque<Forwarded>>,
@@ -69,11 +64,7 @@ struct Registered {
 impl Directory {
     /// Of a process with this key.
     pub fn new(key: &HostKey) -> Arc<Directory> {
-        let keys = Keys {
-            ids: Arc::new(IdKey::new(key)),
-            tokens: Arc::new(key.token_key()),
-            reset: Arc::new(key.reset_key()),
-        };
+        let keys = Keys::new(key, None);
         Arc::new(Directory {
             counters: Counters::default(),
             ids: keys.ids.clone(),
@@ -87,9 +78,7 @@ impl Directory {
     /// Another key, after a reload, for new tokens and new connections. Tokens of the key before prove nothing any more;
     /// connections and their IDs are not concerned.
     pub fn set_key(&self, key: &HostKey) {
-        let ids = self.ids.clone();
-        let (tokens, reset) = (Arc::new(key.token_key()), Arc::new(key.reset_key()));
-        let keys = Arc::new(Keys { ids, tokens, reset });
+        let keys = Arc::new(Keys::new(key, Some(self.ids.clone())));
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 
@@ -111,10 +100,11 @@ impl Directory {
         self.used_tokens.clone()
     }
 
-    /// Registers this worker. `None`: there are 65,536 already.
-    pub(crate) fn register(&self) -> Option<(u16, Arc<Mailbox>)> {
+    /// Registers this worker; `look` is called on its thread when there is mail. `None`: there are 65,536 already.
+    pub(crate) fn register(&self, look: fn(u16)) -> Option<(u16, Arc<Mailbox>)> {
         let mailbox = Arc::new(Mailbox {
             remote: worker::remote(),
+            look,
             accepting: AtomicBool::new(true),
             queue: Mutex::default(),
             told: AtomicBool::new(false),
@@ -166,9 +156,10 @@ impl Directory {
         }
         Counters::add(&self.counters.datagrams_forwarded, 1);
         if !mailbox.told.swap(true, Ordering::AcqRel) {
+            let look = mailbox.look;
             // A worker that has ended has unregistered, or will.
             let _ = mailbox.remote.spawn(Box::new(move || {
-                endpoint::look_into_mailbox(number);
+                look(number);
                 Box::pin(ready(()))
             }));
         }

@@ -5,7 +5,6 @@ use std::fmt;
 use bytes::Bytes;
 use quinn_proto::{ApplicationClose, ConnectionError};
 
-use crate::bundle::text_of;
 use crate::{Dir, StreamId};
 
 /// What happened on a connection.
@@ -105,3 +104,19 @@ impl fmt::Display for ConnectError {
 }
 
 impl std::error::Error for ConnectError {}
+
+/// The text of an error for the log.
+pub(crate) fn text_of(error: &ConnectionError) -> String {
+    match error {
+        ConnectionError::TransportError(error) => error.to_string(),
+        ConnectionError::ConnectionClosed(close) => {
+            format!("client reported a transport error: {close}")
+        }
+        ConnectionError::ApplicationClosed(close) => {
+            format!("client closed the connection: {close}")
+        }
+        ConnectionError::TimedOut => "client timed out".to_owned(),
+        ConnectionError::Reset => "client lost the connection".to_owned(),
+        error => error.to_string(),
+    }
+}

@@ -15,15 +15,17 @@ use std::time::Duration;
 
 use nowait_runtime::now;
 use nowait_runtime::pool::{Class, Op, Pool};
-use nowait_runtime::time::{sleep_until, timeout};
+use nowait_runtime::time::timeout;
 use nowait_tls::quic::QuicStart;
 use nowait_tls::{Error, Hello, Session};
 use quinn_proto::{ConnectionId, Event};
 
-use crate::bundle::{Beginning, Bundle, Datagram, Failed, text_of};
+use crate::bundle::{Beginning, Bundle, Failed};
 use crate::connection_id::Home;
 use crate::crypto::{HandshakeState, INTERNAL_ERROR, ServerSide};
+use crate::datagram::Datagram;
 use crate::endpoint::Endpoint;
+use crate::events::text_of;
 use crate::hello::HelloCollector;
 use crate::live::{Live, LiveState};
 use crate::service::{Arrival, Chosen, Failure, FailureReason, Greeting, Refused};
@@ -255,7 +257,7 @@ impl Handshake<'_> {
         let beginning = self.beginning_with(crypto, state, Settings::default(), validated);
         match begin(beginning, datagrams) {
             Ok(mut bundle) => self.send(&mut bundle),
-            Err(failed) => self.send_last(failed),
+            Err(failed) => self.send_last(*failed),
         }
     }
 
@@ -286,7 +288,7 @@ impl Handshake<'_> {
             Ok(bundle) => bundle,
             Err(failed) => {
                 let reason = reason_of(&state, failed.reason.clone());
-                self.send_last(failed);
+                self.send_last(*failed);
                 return Err(reason);
             }
         };
@@ -321,27 +323,19 @@ impl Handshake<'_> {
 
     /// Waits for datagrams, or for time to have an effect.
     async fn wait(&self, bundle: &mut Bundle) -> VecDeque<Datagram> {
-        loop {
-            let first = match bundle.timeout() {
-                None => Some(self.pending.next().await),
-                Some(at) => {
-                    let left = at.saturating_duration_since(now());
-                    match timeout(left, self.pending.next()).await {
-                        Ok(datagram) => Some(datagram),
-                        Err(_) => {
-                            sleep_until(at).await;
-                            None
-                        }
-                    }
-                }
-            };
-            let mut datagrams = self.pending.take();
-            match first {
-                Some(first) => datagrams.push_front(first),
-                None => bundle.time_out(now()),
+        let first = match bundle.timeout() {
+            None => Some(self.pending.next().await),
+            Some(at) => {
+                let left = at.saturating_duration_since(now());
+                timeout(left, self.pending.next()).await.ok()
             }
-            return datagrams;
+        };
+        let mut datagrams = self.pending.take();
+        match first {
+            Some(first) => datagrams.push_front(first),
+            None => bundle.time_out(now()),
         }
+        datagrams
     }
 
     /// Sends what the library has.
@@ -386,11 +380,12 @@ impl Handshake<'_> {
 const FLIGHT_SENDS_MAX: usize = 32;
 
 /// Begins a connection with the datagrams of the hello.
-fn begin(beginning: Beginning, datagrams: Vec<Datagram>) -> Result<Box<Bundle>, Failed> {
+fn begin(beginning: Beginning, datagrams: Vec<Datagram>) -> Result<Box<Bundle>, Box<Failed>> {
     let now = now();
     let mut datagrams = datagrams.into_iter();
     let Some(first) = datagrams.next() else {
-        return Err(Failed { reason: "there is no first datagram".to_owned(), last: None });
+        let reason = "there is no first datagram".to_owned();
+        return Err(Box::new(Failed { reason, last: None }));
     };
     let mut bundle = Box::new(Bundle::accept(beginning, first, now)?);
     for datagram in datagrams {

@@ -15,8 +15,9 @@ use nowait_runtime::now;
 use quinn_proto::{Connection, Event, StreamEvent, Transmit, VarInt};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::bundle::{Bundle, Datagram};
+use crate::bundle::Bundle;
 use crate::connection_id::Place;
+use crate::datagram::Datagram;
 use crate::endpoint::Endpoint;
 use crate::socket::Socket;
 use crate::{ConnectionEvent, ConnectionLost, Counters, Dir, StreamId};

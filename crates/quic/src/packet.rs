@@ -7,7 +7,7 @@ use crate::connection_id::ID_BYTES;
 use crate::crypto::VERSION;
 
 /// Bytes of a connection ID in version 1, at most (RFC 9000, 17.2).
-const CONNECTION_ID_BYTES_MAX: usize = 20;
+pub(crate) const CONNECTION_ID_BYTES_MAX: usize = 20;
 
 /// The header form: long.
 const LONG: u8 = 0x80;

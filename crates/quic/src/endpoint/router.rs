@@ -1,0 +1,289 @@
+//! The way of a datagram to its connection: on this worker or another one, or to an answer that needs no state.
+
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use nowait_runtime::{now, spawn};
+use quinn_proto::{ConnectionId, DatagramEvent, EcnCodepoint};
+
+use super::{Endpoint, HANDSHAKES_MAX, HANDSHAKES_WITHOUT_RETRY_MAX, Slot};
+use crate::Counters;
+use crate::connection::no_listen;
+use crate::connection_id::{PLACES_MAX, Place};
+use crate::datagram::Datagram;
+use crate::directory::Forwarded;
+use crate::handshake::{self, Pending};
+use crate::live::Live;
+use crate::packet::{CONNECTION_ID_BYTES_MAX, Destination, destination};
+use crate::service::{Admission, Arrival};
+use crate::socket::Socket;
+
+/// Moves of a connection, at most, that a datagram follows.
+const MOVES_MAX: usize = 64;
+
+/// Workers that a datagram is handed to, at most.
+const FORWARDS_MAX: u8 = 4;
+
+impl Endpoint {
+    /// Takes a datagram that arrived here.
+    pub(super) fn route(&self, datagram: Datagram, socket: Option<&Rc<Socket>>, forwards: u8) {
+        let Some(Destination { id, long }) = destination(&datagram.data) else {
+            Counters::add(&self.counters().datagrams_dropped, 1);
+            return;
+        };
+        let place = self.directory.ids().place(id);
+        if long && self.route_first(&datagram, id, socket) {
+            return;
+        }
+        match place.filter(|place| place.slot != Place::NONE) {
+            Some(place) => self.route_to(place, datagram, socket, forwards),
+            None => self.begin(datagram, socket, forwards),
+        }
+    }
+
+    /// Takes a datagram of a client that may not know the ID of its connection yet; false: it belongs to none.
+    pub(super) fn route_first(
+        &self,
+        datagram: &Datagram,
+        id: &[u8],
+        socket: Option<&Rc<Socket>>,
+    ) -> bool {
+        if id.len() > CONNECTION_ID_BYTES_MAX {
+            return false;
+        }
+        let key = (datagram.from, ConnectionId::new(id));
+        let slot = self.first_packets.borrow().get(&key).copied();
+        slot.is_some_and(|slot| self.put(slot, datagram.clone(), socket).is_ok())
+    }
+
+    /// Takes a datagram for the connection at a place.
+    pub(super) fn route_to(
+        &self,
+        place: Place,
+        datagram: Datagram,
+        socket: Option<&Rc<Socket>>,
+        forwards: u8,
+    ) {
+        let mut place = place;
+        let mut datagram = datagram;
+        // A connection moves less often than this.
+        for _ in 0..MOVES_MAX {
+            if place.worker == self.number {
+                match self.put(place.slot as usize, datagram, socket) {
+                    Ok(()) => return,
+                    Err(back) => datagram = back,
+                }
+            }
+            match self.directory.moved_to(place) {
+                Some(next) => place = next,
+                None => break,
+            }
+        }
+        if place.worker != self.number && forwards < FORWARDS_MAX {
+            let listen = socket.and_then(|socket| socket.listen.clone());
+            let copy = Forwarded { datagram: datagram.clone(), listen, forwards: forwards + 1 };
+            if self.directory.forward(place.worker, copy) {
+                return;
+            }
+        }
+        // On its way to another worker: a reset would end it.
+        let leaves = place.worker == self.number
+            && matches!(self.slots.borrow().get(place.slot as usize), Some(Slot::Gone));
+        match leaves {
+            true => Counters::add(&self.counters().datagrams_dropped, 1),
+            false => self.begin(datagram, socket, forwards),
+        }
+    }
+
+    /// Gives a datagram to the connection in a slot. Returned if there is none.
+    pub(super) fn put(
+        &self,
+        slot: usize,
+        datagram: Datagram,
+        socket: Option<&Rc<Socket>>,
+    ) -> Result<(), Datagram> {
+        let live = match self.slots.borrow().get(slot) {
+            Some(Slot::Live(live)) => live.clone(),
+            Some(Slot::Pending(pending)) => {
+                if !pending.put(datagram) {
+                    Counters::add(&self.counters().handshake_queue_full, 1);
+                }
+                return Ok(());
+            }
+            Some(Slot::Gone) | None => return Err(datagram),
+        };
+        let answer = self.guarded(&live, |live| live.receive(datagram, socket));
+        if let (Some((transmit, buffer)), Some(socket)) = (answer, socket) {
+            Counters::add(&self.counters().stateless_sent, 1);
+            socket.send(&buffer, &transmit, self.counters());
+        }
+        self.received.borrow_mut().push(live);
+        Ok(())
+    }
+
+    /// Calls `act` for a connection. A panic of the library's ends only this connection.
+    pub(super) fn guarded<T: Default>(
+        &self,
+        live: &Rc<Live>,
+        act: impl FnOnce(&Rc<Live>) -> T,
+    ) -> T {
+        catch_unwind(AssertUnwindSafe(|| act(live))).unwrap_or_else(|_| {
+            Counters::add(&self.counters().panics, 1);
+            live.abandon();
+            T::default()
+        })
+    }
+
+    /// Distributes the news of the connections that have received something.
+    pub(super) fn absorb_received(&self) {
+        let mut received = self.received.take();
+        for live in received.drain(..) {
+            self.guarded(&live, |live| live.absorb(self.counters()));
+            self.touch(&live);
+        }
+        let mut place = self.received.borrow_mut();
+        if place.is_empty() {
+            *place = received;
+        }
+    }
+
+    /// Takes a datagram that belongs to no connection: the first one of a client, or one for an answer without state.
+    pub(super) fn begin(&self, datagram: Datagram, socket: Option<&Rc<Socket>>, forwards: u8) {
+        let datagram = match socket.and_then(|socket| Some((socket, socket.only.get()?))) {
+            None => datagram,
+            Some((socket, slot)) => match self.put(slot, datagram, Some(socket)) {
+                Ok(()) => return,
+                Err(back) => back,
+            },
+        };
+        let Some(socket) = socket.filter(|socket| socket.listen.is_some()) else {
+            Counters::add(&self.counters().datagrams_dropped, 1);
+            return;
+        };
+        // An address that was given up and is listened on again: the kernel still delivers to the socket that earlier
+        // connections keep open.
+        let accepting = self.accepting_beside(socket);
+        let socket = accepting.as_ref().unwrap_or(socket);
+        let first = datagram.data.first().copied().unwrap_or_default();
+        const LONG: u8 = 0x80;
+        let takes = socket.accepting.get() && !self.closing.get();
+        if first & LONG != 0 && !takes {
+            // Another worker begins it.
+            let listen = socket.listen.clone();
+            let forwarded = Forwarded { datagram, listen, forwards: forwards + 1 };
+            let stays = self.mailbox.is_accepting() || forwards >= FORWARDS_MAX;
+            if stays || !self.directory.forward_first(forwarded) {
+                Counters::add(&self.counters().datagrams_dropped, 1);
+            }
+            return;
+        }
+        let mut buffer = Vec::new();
+        let Datagram { data, from, local, ecn } = datagram.clone();
+        let ecn = EcnCodepoint::from_bits(ecn);
+        let mut gate = self.gate.borrow_mut();
+        match gate.handle(now(), from, local, ecn, data, &mut buffer) {
+            None => Counters::add(&self.counters().datagrams_dropped, 1),
+            Some(DatagramEvent::Response(transmit)) => {
+                Counters::add(&self.counters().stateless_sent, 1);
+                socket.send(&buffer, &transmit, self.counters());
+            }
+            Some(DatagramEvent::ConnectionEvent(..)) => {}
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                let validated = incoming.remote_address_validated();
+                let (admission, arrival) = self.admit(&datagram, socket, validated);
+                match admission {
+                    Admission::Retry if incoming.may_retry() => {
+                        if let Ok(transmit) = gate.retry(incoming, &mut buffer) {
+                            Counters::add(&self.counters().retries_sent, 1);
+                            socket.send(&buffer, &transmit, self.counters());
+                        }
+                    }
+                    Admission::Accept { timeout } => {
+                        gate.ignore(incoming);
+                        drop(gate);
+                        self.start(datagram, socket, arrival, timeout);
+                    }
+                    Admission::Retry | Admission::Drop => gate.ignore(incoming),
+                }
+            }
+        }
+    }
+
+    /// Whether a client may begin a connection.
+    pub(super) fn admit(
+        &self,
+        datagram: &Datagram,
+        socket: &Rc<Socket>,
+        validated: bool,
+    ) -> (Admission, Arrival) {
+        let bound = socket.local_addr();
+        let ip = datagram.local.map_or(bound.ip(), |ip| ip.to_canonical());
+        let arrival = Arrival {
+            peer: canonical(datagram.from),
+            local: SocketAddr::new(ip, bound.port()),
+            listen: socket.listen.clone().unwrap_or_else(no_listen),
+            validated,
+        };
+        let admission =
+            if self.handshakes.get() >= HANDSHAKES_MAX || self.slots.borrow().len() >= PLACES_MAX {
+                Counters::add(&self.counters().handshakes_full, 1);
+                Admission::Drop
+            } else if !validated && self.handshakes.get() >= HANDSHAKES_WITHOUT_RETRY_MAX {
+                Admission::Retry
+            } else {
+                self.service.admit(&arrival)
+            };
+        (admission, arrival)
+    }
+
+    /// Starts the handshake of a client.
+    pub(super) fn start(
+        &self,
+        datagram: Datagram,
+        socket: &Rc<Socket>,
+        arrival: Arrival,
+        timeout: Duration,
+    ) {
+        let Some(endpoint) = self.me.upgrade() else { return };
+        let id = destination(&datagram.data).map(|found| ConnectionId::new(found.id));
+        let Some(id) = id else { return };
+        let first = (datagram.from, id);
+        let slot = self.slots.borrow_mut().insert(Slot::Gone);
+        let pending = Pending::new(slot, first, datagram);
+        self.slots.borrow_mut()[slot] = Slot::Pending(pending.clone());
+        self.first_packets.borrow_mut().insert(first, slot);
+        self.handshakes.set(self.handshakes.get() + 1);
+        drop(spawn(handshake::run(endpoint, pending, socket.clone(), arrival, timeout)));
+    }
+
+    /// Takes what other workers have left.
+    pub(super) fn take_mail(&self) {
+        for Forwarded { datagram, listen, forwards } in self.mailbox.take() {
+            let socket = listen.and_then(|listen| self.socket_of(&listen));
+            self.route_mail(datagram, socket.as_ref(), forwards);
+        }
+        self.absorb_received();
+    }
+
+    /// As [`route`](Self::route); a connection goes on to send through its own socket.
+    pub(super) fn route_mail(&self, datagram: Datagram, socket: Option<&Rc<Socket>>, forwards: u8) {
+        let place = destination(&datagram.data)
+            .and_then(|found| self.directory.ids().place(found.id))
+            .filter(|place| place.slot != Place::NONE && place.worker == self.number);
+        let datagram = match place {
+            Some(place) => match self.put(place.slot as usize, datagram, None) {
+                Ok(()) => return,
+                Err(back) => back,
+            },
+            None => datagram,
+        };
+        self.route(datagram, socket, forwards);
+    }
+}
+
+/// An IPv4 address that an IPv6 socket has reported as a mapped one.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

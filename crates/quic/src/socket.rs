@@ -31,6 +31,8 @@ pub(crate) struct Socket {
     gso: Cell<bool>,
     /// The rest of a train for which there was no room: no more than this one waits, and nothing overtakes it.
     blocked: RefCell<Option<(Vec<u8>, SendTrain)>>,
+    /// Datagrams sent that are not counted yet.
+    sent: Cell<u64>,
     /// The task that receives.
     receiver: RefCell<Option<Waker>>,
 }
@@ -45,6 +47,7 @@ impl Socket {
             listen,
             gso: Cell::new(gso),
             blocked: RefCell::default(),
+            sent: Cell::new(0),
             receiver: RefCell::default(),
         }
     }
@@ -86,7 +89,7 @@ impl Socket {
         };
         let data = &data[..transmit.size.min(data.len())];
         let datagrams = segment.map_or(1, |segment| data.len().div_ceil(usize::from(segment)));
-        Counters::add(&counters.datagrams_sent, datagrams as u64);
+        self.sent.set(self.sent.get() + datagrams as u64);
         if self.is_blocked() {
             // Stateless answers only: connections ask before.
             Counters::add(&counters.send_queue_full, 1);
@@ -131,6 +134,14 @@ impl Socket {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Counts what was sent: once per turn, because the counter is shared by all workers.
+    pub(crate) fn count_sent(&self, counters: &Counters) {
+        match self.sent.take() {
+            0 => {}
+            sent => Counters::add(&counters.datagrams_sent, sent),
+        }
     }
 
     /// Remembers the task that receives: it ends with the socket.

@@ -1,17 +1,19 @@
 //! UDP sockets, on every driver that this machine has and on the simulated one.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
 use nowait_runtime::driver::{self, DriverKind, Requested};
-use nowait_runtime::net::{Datagram, NO_TIMEOUT};
+use nowait_runtime::net::{Datagram, DatagramTrains, NO_TIMEOUT, TrainSent};
 use nowait_runtime::sim::{self, NetworkFaults};
 use nowait_runtime::spawn;
 use nowait_runtime::task::yield_now;
 use nowait_runtime::worker::{self, WorkerConfig, Workers};
+use nowait_sys::udp::{DatagramBatch, SendTrain};
 
 const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(5);
@@ -168,4 +170,62 @@ fn the_simulated_network_is_like_the_weather() {
     let lost = (0..100u8).filter(|number| !stormy.contains(number)).count();
     let doubled = (0..100u8).filter(|n| stormy.iter().filter(|other| n == *other).count() == 2);
     assert!((1..40).contains(&lost) && doubled.count() > 0, "{lost}");
+}
+
+fn train(to: SocketAddr, segment: Option<u16>) -> SendTrain {
+    SendTrain { to, local: None, ecn: 0, segment }
+}
+
+/// The lengths of this many datagrams.
+async fn lengths(socket: &DatagramTrains, number: usize) -> Vec<usize> {
+    let mut batch = DatagramBatch::default();
+    let mut lengths = Vec::new();
+    while lengths.len() < number {
+        poll_fn(|cx| socket.poll_receive(&mut batch, cx)).await.unwrap();
+        for train in batch.trains() {
+            lengths.extend(train.data.chunks(train.segment.max(1)).map(<[u8]>::len));
+        }
+    }
+    lengths
+}
+
+#[test]
+fn trains_are_split_and_received_in_batches() {
+    on_each_driver(|| async {
+        let server = DatagramTrains::bind(loopback()).unwrap();
+        let client = DatagramTrains::bind(loopback()).unwrap();
+        let to = server.local_addr();
+        for round in 1..5 {
+            let data = vec![7; 1200 * 20 + round];
+            assert_eq!(client.send(&data, 0, train(to, Some(1200))), TrainSent::All);
+            let mut expected = vec![1200; 20];
+            expected.push(round);
+            assert_eq!(lengths(&server, 21).await, expected);
+        }
+        assert_eq!(client.send(&[1; 500], 0, train(to, None)), TrainSent::All);
+        assert_eq!(client.send(&[1; 500], 500, train(to, None)), TrainSent::All);
+        assert_eq!(client.send(&[1; 500], 400, train(to, Some(600))), TrainSent::All);
+        assert_eq!(lengths(&server, 2).await, [500, 100]);
+        assert!(server.buffers().0 > 0 && client.buffers().1 > 0);
+    });
+}
+
+#[test]
+fn a_train_that_the_kernel_does_not_split_leaves_in_pieces() {
+    let run = |kind| {
+        worker::run(WorkerConfig::new(0, kind), &Workers::new(1).unwrap(), |_| async {
+            let server = DatagramTrains::bind(loopback()).unwrap();
+            let client = DatagramTrains::bind(loopback()).unwrap();
+            if !client.features().gso {
+                return;
+            }
+            // More segments than any kernel takes.
+            let sent = client.send(&[7; 2000], 0, train(server.local_addr(), Some(10)));
+            assert_eq!(sent, TrainSent::Refused);
+            assert_eq!(lengths(&server, 200).await, [10; 200]);
+        })
+        .unwrap();
+    };
+    run(DriverKind::Epoll);
+    run(driver::choose(Requested::IoUring).0);
 }

@@ -187,19 +187,16 @@ impl Endpoint {
         fd: OwnedFd,
         address: Arc<ListenAddress>,
     ) -> io::Result<Listening> {
-        self.listen_with(DatagramTrains::from_fd(fd)?, address)
+        Ok(self.listen_with(DatagramTrains::from_fd(fd)?, address))
     }
 
     /// The same with a socket of the runtime, such as one of a simulation.
-    ///
-    /// # Errors
-    /// None for now.
     pub fn listen_with(
         self: &Rc<Self>,
         trains: DatagramTrains,
         address: Arc<ListenAddress>,
-    ) -> io::Result<Listening> {
-        Ok(Listening { socket: self.attach(Socket::new(trains, Some(address))) })
+    ) -> Listening {
+        Listening { socket: self.attach(Socket::new(trains, Some(address))) }
     }
 
     /// Begins to receive from a socket.

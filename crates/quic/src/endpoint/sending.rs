@@ -150,7 +150,10 @@ impl Future for Sending {
 impl Endpoint {
     /// Whether all sockets have room; otherwise the task is woken when they have.
     fn poll_unblocked(&self, cx: &mut Context<'_>) -> bool {
-        let is_blocked = |socket: &Rc<Socket>| socket.is_blocked();
+        let is_blocked = |socket: &Rc<Socket>| {
+            socket.count_sent(self.counters());
+            socket.is_blocked()
+        };
         let sockets: Vec<Rc<Socket>> =
             self.sockets.borrow().iter().filter_map(Weak::upgrade).filter(is_blocked).collect();
         let mut ready = true;

@@ -2,5 +2,6 @@
 
 mod handshakes;
 mod paths;
+mod simulated;
 mod stage;
 mod streams;

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
@@ -15,6 +15,7 @@ use nowait_quic::{
     Listening, LocalFuture, Read, ReadError, Refused, Service, Settings, StreamId, WriteError,
 };
 use nowait_runtime::driver::{self, DriverKind, Requested};
+use nowait_runtime::net::DatagramTrains;
 use nowait_runtime::pool::{Pool, PoolConfig};
 use nowait_runtime::time::timeout;
 use nowait_runtime::worker::{self, WorkerConfig, Workers};
@@ -230,10 +231,10 @@ impl Stage {
     pub fn in_directory(directory: Arc<Directory>, behaviour: Behaviour) -> Stage {
         let service = TestService::new(behaviour);
         let endpoint = Endpoint::new(directory, service.clone());
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = socket.local_addr().unwrap();
+        let socket = DatagramTrains::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = socket.local_addr();
         let listen = Arc::new(ListenAddress::Udp(address));
-        let listening = endpoint.listen(socket.into(), listen).unwrap();
+        let listening = endpoint.listen_with(socket, listen);
         let client = TlsClient::new(client_settings()).unwrap();
         let clients = Directory::new(&HostKey::random());
         let clients = Endpoint::new(clients, service.clone());

@@ -100,7 +100,7 @@ fn check(mut out: &[u8]) {
         let (payload, rest) = out[first + second..].split_at(length as usize);
         out = rest;
         if kind == 1 && payload[0] == 0 {
-            let mut decoder = Decoder::new(0);
+            let mut decoder = Decoder::new(0, 4096);
             let mut section = decoder.section(payload, 10_000).expect("a prefix");
             while section.next().expect("a field").is_some() {}
         }

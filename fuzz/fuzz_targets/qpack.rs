@@ -14,7 +14,7 @@ type Field = (Vec<u8>, Vec<u8>);
 fuzz_target!(|data: &[u8]| {
     let [capacity, rest @ ..] = data else { return };
     let capacity = u32::from(*capacity) << 4;
-    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::new(capacity));
+    let (mut encoder, mut decoder) = (Encoder::default(), Decoder::new(capacity, 4096));
     encoder.allow(capacity.into());
     let mut sections: VecDeque<(StreamId, Vec<u8>, Vec<Field>)> = VecDeque::new();
     let mut next = 0;

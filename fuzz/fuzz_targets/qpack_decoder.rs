@@ -11,7 +11,7 @@ const STRING_MAX: usize = 300;
 
 fuzz_target!(|data: &[u8]| {
     let [capacity, rest @ ..] = data else { return };
-    let mut decoder = Decoder::new(u32::from(*capacity) << 4);
+    let mut decoder = Decoder::new(u32::from(*capacity) << 4, 4096);
     let mut encoder = Encoder::default();
     encoder.allow(u64::from(*capacity) << 4);
     let mut rest = rest;

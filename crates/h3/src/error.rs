@@ -115,14 +115,28 @@ impl ConnectionError {
             ConnectionError::FrameLength(_) | ConnectionError::TruncatedFrame => {
                 ErrorCode::H3_FRAME_ERROR
             }
-            ConnectionError::FrameTooLarge(_) | ConnectionError::Flood(_) => {
-                ErrorCode::H3_EXCESSIVE_LOAD
-            }
+            // As nginx.
+            ConnectionError::EncoderStream(QpackError::StringTooLong)
+            | ConnectionError::FrameTooLarge(_)
+            | ConnectionError::Flood(_) => ErrorCode::H3_EXCESSIVE_LOAD,
             ConnectionError::Identifier(_) => ErrorCode::H3_ID_ERROR,
             ConnectionError::InvalidSetting(_) => ErrorCode::H3_SETTINGS_ERROR,
             ConnectionError::Decompression(_) => ErrorCode::QPACK_DECOMPRESSION_FAILED,
             ConnectionError::EncoderStream(_) => ErrorCode::QPACK_ENCODER_STREAM_ERROR,
             ConnectionError::DecoderStream(_) => ErrorCode::QPACK_DECODER_STREAM_ERROR,
+        }
+    }
+}
+
+impl ConnectionError {
+    /// The reason that the peer is told.
+    pub fn reason(self) -> String {
+        match self {
+            // In nginx's words.
+            ConnectionError::EncoderStream(_) | ConnectionError::DecoderStream(_) => {
+                "stream error".to_owned()
+            }
+            error => error.to_string(),
         }
     }
 }

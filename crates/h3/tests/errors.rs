@@ -268,7 +268,7 @@ fn qpack_decompression_failed() {
 }
 
 #[test]
-fn a_required_insert_count_is_exact() {
+fn a_required_insert_count_is_large_enough() {
     let inserted = |section: &[u8]| {
         let mut server = server();
         // Capacity 220, then two entries.
@@ -281,12 +281,12 @@ fn a_required_insert_count_is_exact() {
     inserted(&[&[3, 0][..], &get, &[0x80, 0x81]].concat()).unwrap();
     inserted(&[&[3, 0x81][..], &get, &[0x10, 0x11]].concat()).unwrap();
     inserted(&[&[2, 0][..], &get, &[0x80]].concat()).unwrap();
+    // More than what is needed.
+    inserted(&[&[3, 0][..], &get, &[0x81]].concat()).unwrap();
+    inserted(&[&[3, 0][..], &get].concat()).unwrap();
     for section in [
-        // More than what is needed.
-        &[&[3, 0][..], &get, &[0x81]].concat()[..],
-        &[&[3, 0][..], &get].concat(),
         // Less.
-        &[&[2, 0x81][..], &get, &[0x10, 0x11]].concat(),
+        &[&[2, 0x81][..], &get, &[0x10, 0x11]].concat()[..],
         &[&[2, 0x80][..], &get, &[0x11]].concat(),
         &[&[2, 0][..], &get, &[0x81]].concat(),
     ] {
@@ -309,14 +309,25 @@ fn qpack_encoder_stream_error() {
         &[0x3f, 0xbd, 0x01, 0xff, 0x24, 0],
         &[0x3f, 0xbd, 0x01, 0x80, 0],
         &[0x3f, 0xbd, 0x01, 0x00],
-        // A string that could not fit, before it has come.
-        &[0x3f, 0xbd, 0x01, 0x5f, 0xff, 0x03],
         // An invalid Huffman code.
         &[0x3f, 0xbd, 0x01, 0x41, b'a', 0x81, 0x00],
     ] {
         let mut server = server();
         server.receive(6, &[2], false).unwrap();
         assert_eq!(code(server.receive(6, instructions, false)), is, "{instructions:x?}");
+    }
+}
+
+#[test]
+fn strings_of_the_encoder_stream_are_bounded() {
+    let limits = Limits { string_bytes_max: 100, ..Limits::default() };
+    for (start, is) in [
+        // Longer than any, or than the table, before it has come.
+        ([2, 0x3f, 0xbd, 0x01, 0x5f, 0x47], ErrorCode::H3_EXCESSIVE_LOAD),
+        ([2, 0x3f, 0x31, 0x5f, 0x47, 0], ErrorCode::QPACK_ENCODER_STREAM_ERROR),
+    ] {
+        let mut server = Server::server(limits);
+        assert_eq!(code(server.receive(6, &start, false)), is);
     }
 }
 
@@ -365,8 +376,8 @@ fn blocked_streams_are_bounded() {
     server.receive(6, b"1", false).unwrap();
     assert_eq!(server.take_events(), ["request 0 end", "request 8 end"]);
     assert_eq!(server.sink.fields[4], "a: 1");
-    // Insertion, and both sections.
-    assert_eq!(server.take_output(CriticalStream::Decoder), [3, 0x01, 0x80, 0x88]);
+    // Cancellation, insertion, and both sections.
+    assert_eq!(server.take_output(CriticalStream::Decoder), [3, 0x44, 0x01, 0x80, 0x88]);
 
     let later = [3, 0, 0xc0 | 17, 0xc0 | 23, 0xc0 | 1, 0xc0, 0x80];
     for stream in [12, 16] {

@@ -11,22 +11,18 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use nowait_fields::Token;
 use nowait_front::servers::Virtual;
 use nowait_front::tls::Tls;
-use nowait_h3::connection::ServerSide;
 use nowait_h3::server::ServerConnection;
 use nowait_h3::{
-    ConnectionError, CriticalStream, ErrorCode, HeadWriter, Limits, Priority, ReceiveStep, StreamId,
+    ConnectionError, CriticalStream, ErrorCode, Limits, Priority, ReceiveStep, StreamId,
 };
 use nowait_http::client::Client;
 use nowait_http::conf::ServerId;
 use nowait_http::generation::Current;
 use nowait_http::log::Level;
-use nowait_http::request::Request;
-use nowait_http::response::{Body, BodyError, FileBody, Head, Header, Part};
 use nowait_message::Version;
-use nowait_quic::{Connection as Transport, Dir, ReadError, Side, WriteError};
+use nowait_quic::{Connection as Transport, Dir, ReadError, Side};
 use nowait_runtime::net::Address;
 use nowait_runtime::now;
 
@@ -34,12 +30,10 @@ use super::stream::Http3Stream;
 use crate::connections::{ConnectionHandle, Connections};
 use crate::handshake;
 use crate::quic::{Established, servers};
-use crate::send_error::{SendError, left};
 use crate::streams::heads::{Heads, Rules};
-use crate::streams::outgoing::{COLD_BYTES, COLD_STREAMS};
 use crate::streams::request_future::RequestFuture;
 use crate::streams::requests::{self, HeadBounds};
-use crate::streams::response_head::{self, HeadFields};
+
 use crate::streams::{DISCARD_BYTES_MAX, DISCARDING_STREAMS_MAX, HEADS_BYTES_MAX, StreamEnd};
 
 /// The priority of our unidirectional streams in the transport: above those of responses.

@@ -132,7 +132,7 @@ impl<R: Role> Connection<R> {
             peer: Settings::default(),
             control: ControlReader::default(),
             unidirectional: Unidirectional::default(),
-            decoder: Decoder::new(limits.table_capacity),
+            decoder: Decoder::new(limits.table_capacity, limits.string_bytes_max as usize),
             encoder: Encoder::default(),
             streams: Streams::default(),
             kept_bytes: 0,

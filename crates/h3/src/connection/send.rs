@@ -161,8 +161,8 @@ impl<R: Role, B: BufMut> HeadWriter<'_, R, B> {
         self.checked_field(name, value, false)
     }
 
-    /// Adds a field that no table may hold ("never indexed"). `Authorization`, `Set-Cookie` and short cookies are always
-    /// sent like this.
+    /// Adds a field that no table may hold ("never indexed"), of no intermediary either. `Authorization`, `Set-Cookie` and
+    /// short cookies never enter ours.
     pub fn sensitive_field(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
         self.checked_field(name, value, true)
     }

@@ -16,6 +16,8 @@ pub struct Decoder {
     table: DynamicTable<Facts>,
     /// SETTINGS_QPACK_MAX_TABLE_CAPACITY.
     capacity_max: u32,
+    /// The longest string in bytes.
+    string_max: usize,
     /// Insertions so far.
     inserted: u64,
     /// Insertions of which the peer knows that we have them.
@@ -82,11 +84,13 @@ fn string<'b>(
 }
 
 impl Decoder {
-    /// The state at the beginning of a connection whose peer may choose a table of this size.
-    pub fn new(capacity_max: u32) -> Self {
+    /// The state at the beginning of a connection whose peer may choose a table of this size, of strings no longer than
+    /// `string_max`.
+    pub fn new(capacity_max: u32, string_max: usize) -> Self {
         Decoder {
             table: DynamicTable::new(0),
             capacity_max: capacity_max.min(SIZE_MAX),
+            string_max,
             inserted: 0,
             acknowledged: 0,
             partial: Vec::new(),
@@ -114,6 +118,12 @@ impl Decoder {
         while !rest.is_empty() {
             match self.instruction(rest, allowed) {
                 Ok(behind) => rest = behind,
+                // It would not fit into the table, but could be a request's.
+                Err(Refused::Invalid(QpackError::StringTooLong))
+                    if (self.table.size_max() as usize) < self.string_max =>
+                {
+                    return Err(QpackError::EntryTooLarge.into());
+                }
                 // The bound of a string bounds what is kept.
                 Err(Refused::Invalid(QpackError::Truncated)) => break,
                 Err(error) => return Err(error),
@@ -137,8 +147,8 @@ impl Decoder {
     fn instruction<'b>(&mut self, input: &'b [u8], allowed: &mut u32) -> Result<&'b [u8], Refused> {
         let first = input[0];
         self.scratch.clear();
-        // No longer string fits into the table.
-        let max = self.table.size_max() as usize;
+        // No longer string fits into the table, or could be a request's.
+        let max = self.string_max.min(self.table.size_max() as usize);
         match first {
             // Insert with Name Reference
             0x80.. => {
@@ -243,7 +253,7 @@ impl Decoder {
             true => required.checked_sub(delta).and_then(|base| base.checked_sub(1)),
         };
         let base = base.ok_or(QpackError::InvalidPrefix)?;
-        Ok(Section { decoder: self, rest, string_max, required, base, largest: 0 })
+        Ok(Section { decoder: self, rest, string_max, required, base })
     }
 
     /// Decodes a Required Insert Count (RFC 9204 section 4.5.1.1).
@@ -276,8 +286,7 @@ impl Decoder {
     /// What is left of a stream will not be read (RFC 9204 section 4.4.2). "A decoder with a maximum dynamic table
     /// capacity equal to zero MAY omit sending Stream Cancellations".
     pub fn cancel(&mut self, stream: StreamId) {
-        // Nor does an encoder that has inserted nothing need any.
-        if self.inserted > 0 {
+        if self.capacity_max > 0 {
             integer::write(&mut self.output, 0x40, 6, stream.get() as usize);
         }
     }
@@ -311,8 +320,6 @@ pub struct Section<'d> {
     string_max: usize,
     required: u64,
     base: u64,
-    /// One more than the number of the newest entry that was referred to.
-    largest: u64,
 }
 
 /// The error of a field.
@@ -362,12 +369,7 @@ impl<'d> Section<'d> {
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "it lends its fields")]
     pub fn next(&mut self) -> Result<Option<FieldLine<'_>>, FieldError> {
-        let Some(&first) = self.rest.first() else {
-            // "If the decoder encounters a Required Insert Count larger than [...] actually required, it MAY treat this
-            // as a connection error of type QPACK_DECOMPRESSION_FAILED."
-            let is_exact = self.largest == self.required;
-            return if is_exact { Ok(None) } else { Err(QpackError::InvalidPrefix.into()) };
-        };
+        let Some(&first) = self.rest.first() else { return Ok(None) };
         match first {
             // Indexed Field Line
             0xc0.. => {
@@ -421,23 +423,21 @@ impl<'d> Section<'d> {
         Ok(value)
     }
 
-    fn before_base(&mut self, index: u64) -> Result<u64, FieldError> {
+    fn before_base(&self, index: u64) -> Result<u64, FieldError> {
         let number = self.base.checked_sub(index).and_then(|base| base.checked_sub(1));
         self.number(number)
     }
 
-    fn behind_base(&mut self, index: u64) -> Result<u64, FieldError> {
+    fn behind_base(&self, index: u64) -> Result<u64, FieldError> {
         self.number(self.base.checked_add(index))
     }
 
     /// Checks the number of an entry. "If the decoder encounters a reference [...] to a dynamic table entry that has
     /// [...] an absolute index greater than or equal to the declared Required Insert Count, it MUST treat this as a
-    /// connection error of type QPACK_DECOMPRESSION_FAILED."
-    fn number(&mut self, number: Option<u64>) -> Result<u64, FieldError> {
+    /// connection error of type QPACK_DECOMPRESSION_FAILED." A count that is larger than needed is accepted, as by nginx.
+    fn number(&self, number: Option<u64>) -> Result<u64, FieldError> {
         let number = number.filter(|&number| number < self.required);
-        let number = number.ok_or(QpackError::InvalidIndex)?;
-        self.largest = self.largest.max(number + 1);
-        Ok(number)
+        Ok(number.ok_or(QpackError::InvalidIndex)?)
     }
 
     fn indexed(&self, number: u64) -> Result<FieldLine<'_>, FieldError> {

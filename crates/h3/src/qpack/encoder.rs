@@ -189,7 +189,8 @@ impl Encoder {
                 _ => {}
             },
         }
-        let never = if indexing == Indexing::Never { 0x20 } else { 0 };
+        // Only what was marked by the caller: intermediaries may index the rest, as in nginx.
+        let never = if sensitive { 0x20 } else { 0 };
         match (place, known_name) {
             (Some(index), _) => {
                 integer::write(&mut self.section, 0x50 | never, 4, index as usize);

@@ -41,6 +41,8 @@ pub enum QpackError {
     InvalidCapacity,
     /// An entry larger than the table.
     EntryTooLarge,
+    /// A string longer than its bound.
+    StringTooLong,
     /// An acknowledgement of something that was not sent.
     InvalidAcknowledgement,
 }
@@ -56,6 +58,7 @@ impl fmt::Display for QpackError {
             QpackError::TooManyBlocked => "too many blocked streams",
             QpackError::InvalidCapacity => "invalid dynamic table capacity",
             QpackError::EntryTooLarge => "too large dynamic table entry",
+            QpackError::StringTooLong => "too large header field",
             QpackError::InvalidAcknowledgement => "invalid acknowledgement",
         })
     }
@@ -69,7 +72,7 @@ impl From<CodingError> for QpackError {
             CodingError::Truncated => QpackError::Truncated,
             CodingError::IntegerTooLong => QpackError::IntegerTooLong,
             CodingError::InvalidHuffman => QpackError::InvalidHuffman,
-            CodingError::StringTooLong => QpackError::EntryTooLarge,
+            CodingError::StringTooLong => QpackError::StringTooLong,
         }
     }
 }

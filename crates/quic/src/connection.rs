@@ -193,6 +193,20 @@ impl Connection {
         }
     }
 
+    /// The code with which the peer has reset a stream. It is told once, by this or by [`read`](Self::read).
+    pub fn received_reset(&self, stream: StreamId) -> Option<u64> {
+        let mut state = self.live.state.borrow_mut();
+        if !Self::receives(&mut state, stream) {
+            return None;
+        }
+        let reset = state.connection()?.recv_stream(stream).received_reset();
+        drop(state);
+        let code = reset.ok()??;
+        // Another stream may be opened in its place.
+        self.live.touch();
+        Some(code.into_inner())
+    }
+
     /// Tells the peer to send no more on a stream (STOP_SENDING); what has arrived is dropped.
     pub fn stop(&self, stream: StreamId, code: u64) {
         let receives = self.with(|state| Some(Self::receives(state, stream)));

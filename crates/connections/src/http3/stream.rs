@@ -19,7 +19,7 @@ use nowait_http::generation::Current;
 use nowait_http::request::{ReadError, Request};
 use nowait_http::response::{Body, BodyError, Head, Header, LocalFuture};
 use nowait_http::services::Services;
-use nowait_quic::Read;
+use nowait_quic::{Read, ReadError as TransportError};
 use nowait_runtime::net::Address;
 use nowait_runtime::sleep;
 use nowait_runtime::task::{Either, select};
@@ -105,7 +105,10 @@ impl Http3Stream {
 
     /// Something has arrived: content, the end, or a reset.
     pub(super) fn readable(&self) {
-        self.wake_reader();
+        match self.connection.transport().received_reset(transport_id(self.id)) {
+            Some(code) => self.connection.unreadable(self.id, &TransportError::Reset(code)),
+            None => self.wake_reader(),
+        }
     }
 
     /// Whether all frames of heads are written.

@@ -47,9 +47,21 @@ pub(crate) async fn serve(all: Rc<Connections>, established: Established) {
         ending: None,
         is_lean: false,
     };
-    let code = poll_fn(|cx| work.poll(cx)).await;
-    if let Some(code) = code {
-        transport.close(code.0, b"");
+    if let Some(Close { code, reason }) = poll_fn(|cx| work.poll(cx)).await {
+        transport.close(code.0, reason.as_bytes());
+    }
+}
+
+/// How a connection is closed.
+struct Close {
+    code: ErrorCode,
+    reason: String,
+}
+
+impl Close {
+    /// Without an error.
+    fn calm() -> Self {
+        Self { code: ErrorCode::H3_NO_ERROR, reason: String::new() }
     }
 }
 
@@ -123,8 +135,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Ready: the connection ends, and is closed with this code unless it is lost.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<ErrorCode>> {
+    /// Ready: the connection ends, and is closed unless it is lost.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Close>> {
         let connection = self.connection;
         connection.register(cx.waker());
         connection.working.set(true);
@@ -133,7 +145,7 @@ impl Work<'_> {
         end
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<ErrorCode>> {
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Close>> {
         let connection = self.connection;
         self.refill();
         let mut turn = Turn::default();
@@ -162,10 +174,10 @@ impl Work<'_> {
             connection.collect();
             if let Some(error) = connection.failed.take() {
                 connection.log_info(format_args!("client sent {error}"));
-                return Poll::Ready(Some(error.code()));
+                return Poll::Ready(Some(Close { code: error.code(), reason: error.reason() }));
             }
             if connection.is_cut.get() {
-                return Poll::Ready(Some(ErrorCode::H3_NO_ERROR));
+                return Poll::Ready(Some(Close::calm()));
             }
             if turn.is_over() {
                 cx.waker().wake_by_ref();
@@ -429,7 +441,7 @@ impl Work<'_> {
     }
 
     /// Looks at what is due, and sets the timer for what will be.
-    fn poll_timers(&mut self, cx: &mut Context<'_>) -> Poll<Option<ErrorCode>> {
+    fn poll_timers(&mut self, cx: &mut Context<'_>) -> Poll<Option<Close>> {
         loop {
             let (now, connection) = (now(), self.connection);
             if self.last_call.is_some_and(|at| at <= now) {
@@ -438,8 +450,8 @@ impl Work<'_> {
                 connection.collect();
             }
             let heads = self.expire_heads(now);
-            if let Some(end) = self.poll_end(now) {
-                return Poll::Ready(end);
+            if self.is_over(now, cx) {
+                return Poll::Ready(Some(Close::calm()));
             }
             let delivery = self.ending.map(|since| since + DELIVERY_TIME);
             let is_ending = delivery.or(self.last_call).is_some();
@@ -503,11 +515,11 @@ impl Work<'_> {
     }
 
     /// Whether the connection ends: it has nothing more to do, and what it has sent has arrived.
-    fn poll_end(&mut self, now: Instant) -> Option<Option<ErrorCode>> {
+    fn is_over(&mut self, now: Instant, cx: &Context<'_>) -> bool {
         let connection = self.connection;
         if !connection.is_idle() || !self.incoming.borrow().is_empty() {
             self.ending = None;
-            return None;
+            return false;
         }
         if let Some((since, _)) = connection.idle_since()
             && since + keepalive_timeout(connection) <= now
@@ -517,11 +529,17 @@ impl Work<'_> {
             connection.collect();
         }
         if !connection.h3.borrow().is_going_away() || self.last_call.is_some() {
-            return None;
+            return false;
         }
-        let since = *self.ending.get_or_insert(now);
-        (connection.is_delivered() || since + DELIVERY_TIME <= now)
-            .then_some(Some(ErrorCode::H3_NO_ERROR))
+        match self.ending {
+            // What was written leaves at the end of this turn.
+            None => {
+                self.ending = Some(now);
+                cx.waker().wake_by_ref();
+                false
+            }
+            Some(since) => connection.is_delivered() || since + DELIVERY_TIME <= now,
+        }
     }
 }
 

@@ -108,6 +108,7 @@ pub(crate) async fn put<S: RequestStream>(
         let mut outgoing = stream.outgoing().borrow_mut();
         outgoing.part = Some(part);
         outgoing.ends = ends;
+        outgoing.cold = None;
     }
     stream.offer();
     loop {

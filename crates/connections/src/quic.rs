@@ -50,6 +50,7 @@ pub(crate) struct QuicService {
 struct Greeted {
     number: u64,
     started: Instant,
+    peer: SocketAddr,
     handshake: QuicHandshake,
 }
 
@@ -133,7 +134,7 @@ impl QuicService {
             settings: settings(&current, default),
             pool,
             client: number,
-            context: Box::new(Greeted { number, started, handshake }),
+            context: Box::new(Greeted { number, started, peer: arrival.peer, handshake }),
         })
     }
 }
@@ -169,9 +170,11 @@ impl Service for QuicService {
         let (Some(context), Some(session)) = (context, connection.take_session()) else {
             return connection.close(0, b"");
         };
-        let Greeted { number, started, handshake } = *context;
+        let Greeted { number, started, peer, handshake } = *context;
         self.all.services.counts.handshaken();
-        let (peer, local) = (connection.peer(), connection.local());
+        // nginx differs: it takes the address of a client that has moved, once it is proven. Here, requests keep the
+        // one that the handshake has proven: a client that states another one must not pass access rules with it.
+        let local = connection.local();
         let client = client(number, started, peer, local, connection.listen().clone());
         let all = self.all.clone();
         drop(spawn(async move {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use quinn_proto::{
     AcceptError, ConnectError, Connection, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
-    EndpointConfig, Event, ServerConfig, Transmit, ValidationTokenConfig,
+    EndpointConfig, Event, ServerConfig, TokenStore, Transmit, ValidationTokenConfig,
 };
 
 use crate::connection_id::{Home, IdGenerator};
@@ -74,6 +74,14 @@ pub(crate) struct Beginning {
     pub(crate) dont_fragment: bool,
 }
 
+/// What else a client's connection needs.
+pub(crate) struct ClientOptions {
+    /// Tokens of servers that prove this side's address to them.
+    pub(crate) tokens: Arc<dyn TokenStore>,
+    pub(crate) dont_fragment: bool,
+    pub(crate) now: Instant,
+}
+
 /// A beginning that led to nothing: the reason, and the last datagram, if there is one to send.
 pub(crate) struct Failed {
     pub(crate) reason: String,
@@ -127,11 +135,12 @@ impl Bundle {
         server_name: &str,
         crypto: Arc<ClientSide>,
         settings: &Settings,
-        (dont_fragment, now): (bool, Instant),
+        options: ClientOptions,
     ) -> Result<Bundle, ConnectError> {
+        let ClientOptions { tokens, dont_fragment, now } = options;
         let mut endpoint = Endpoint::new(endpoint_config(keys, &home), None, dont_fragment, None);
         let mut config = quinn_proto::ClientConfig::new(crypto);
-        config.transport_config(settings.transport());
+        config.transport_config(settings.transport()).token_store(tokens);
         let (handle, connection) = endpoint.connect(now, config, peer, server_name)?;
         let send_window = SEND_WINDOW_BYTES_MIN;
         Ok(Bundle { endpoint, handle, connection, home, send_window })

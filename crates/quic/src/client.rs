@@ -9,7 +9,7 @@ use nowait_runtime::net::DatagramTrains;
 use nowait_runtime::now;
 use nowait_tls::TlsClient;
 
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, ClientOptions};
 use crate::connection::no_listen;
 use crate::crypto::{ClientSide, HandshakeState};
 use crate::endpoint::Endpoint;
@@ -63,7 +63,9 @@ impl Endpoint {
         let slot = self.reserve().ok_or_else(full)?;
         socket.only.set(Some(slot));
         let (keys, home) = (self.directory().keys(), self.home(slot));
-        let options = (socket.dont_fragment(), now());
+        let dont_fragment = socket.dont_fragment();
+        let options =
+            ClientOptions { tokens: self.client_tokens.clone(), dont_fragment, now: now() };
         let begun =
             Bundle::connect(&keys, home, peer, server_name, crypto.clone(), settings, options);
         let bundle = match begun {

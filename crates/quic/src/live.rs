@@ -22,8 +22,8 @@ use crate::endpoint::Endpoint;
 use crate::socket::Socket;
 use crate::{ConnectionEvent, ConnectionLost, Counters, Dir, StreamId};
 
-/// Sends per connection and turn, at most, each a train of datagrams: then others have theirs.
-const SENDS_MAX: usize = 4;
+/// Bytes that a connection sends per turn, about: then others have theirs.
+const TURN_BYTES_MAX: usize = 128 * 1024;
 
 /// Pings are sent this many times per idle timeout, while a connection is held open.
 const PINGS_PER_TIMEOUT: u32 = 3;
@@ -154,7 +154,8 @@ impl LiveState {
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {
-        self.peer
+        // An IPv6 socket reports IPv4 addresses as mapped ones.
+        SocketAddr::new(self.peer.ip().to_canonical(), self.peer.port())
     }
 
     /// The next event; `wanted`: keep them from now on.
@@ -329,11 +330,8 @@ impl Live {
         let mut state = self.state.borrow_mut();
         let Some(bundle) = &mut state.bundle else { return false };
         let now = now();
-        let mut more = true;
-        for _ in 0..SENDS_MAX {
-            if socket.is_blocked() {
-                return true;
-            }
+        let (mut more, mut sent) = (true, 0);
+        while sent < TURN_BYTES_MAX && !socket.is_blocked() {
             let datagrams = socket.datagrams_max(bundle.connection.current_mtu());
             buffer.clear();
             let Some(transmit) = bundle.transmit(datagrams, buffer, now) else {
@@ -341,6 +339,7 @@ impl Live {
                 break;
             };
             socket.send(buffer, &transmit, counters);
+            sent += transmit.size.max(1);
         }
         bundle.settle();
         more

@@ -22,7 +22,7 @@ use nowait_runtime::net::DatagramTrains;
 use nowait_runtime::spawn;
 use nowait_sys::listen::ListenAddress;
 use nowait_tls::Session;
-use quinn_proto::ConnectionId;
+use quinn_proto::{ConnectionId, TokenMemoryCache};
 use slab::Slab;
 
 use self::receiving::receive;
@@ -68,6 +68,8 @@ pub struct Endpoint {
     handshakes: Cell<usize>,
     connections: Cell<usize>,
     closing: Cell<bool>,
+    /// Tokens that servers have given to this side as a client.
+    pub(crate) client_tokens: Arc<TokenMemoryCache>,
     idle: RefCell<Vec<Waker>>,
 }
 
@@ -161,6 +163,7 @@ impl Endpoint {
             handshakes: Cell::new(0),
             connections: Cell::new(0),
             closing: Cell::new(false),
+            client_tokens: Arc::default(),
             idle: RefCell::default(),
         });
         ENDPOINTS.with_borrow_mut(|endpoints| {

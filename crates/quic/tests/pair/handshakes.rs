@@ -1,12 +1,17 @@
 //! The beginning of connections: servers, sessions, and clients that get none.
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_quic::{ConnectError, ConnectionLost, Dir, Refused, Settings};
+use nowait_quic::{
+    ConnectError, ConnectionLost, Dir, HANDSHAKE_DATAGRAMS_MAX, HANDSHAKES_WITHOUT_RETRY_MAX,
+    Refused, Settings,
+};
 use nowait_runtime::net::DatagramTrains;
 use nowait_runtime::spawn;
+use nowait_sys::listen::ListenAddress;
 use nowait_tls::{
     ClientCertificates, ClientSettings, Identity, ServerSettings, SessionCache, TicketKeys,
     TlsClient, TlsServer, Verifier,
@@ -177,6 +182,11 @@ fn retry_proves_the_address() {
         // Each datagram of the hello is answered; the client heeds the first.
         assert!(count("retries_sent") >= 1);
         assert_eq!(count("handshakes"), 1);
+        // The next connection shows a token of the first.
+        let before = count("retries_sent");
+        let (client, server) = stage.connect().await;
+        exchange(&client, &server, 20).await;
+        assert_eq!((count("retries_sent"), count("handshakes")), (before, 2));
     });
 }
 
@@ -272,9 +282,7 @@ fn little_is_sent_to_an_address_that_is_not_proved() {
         let identities = vec![crate::stage::long_identity()];
         let tls = TlsServer::new(ServerSettings { identities, ..server_settings() }).unwrap();
         let stage = Stage::new(Behaviour { tls, ..Default::default() });
-        let (client, server) = stage.connect().await;
-        exchange(&client, &server, 20).await;
-        // A client that says hello, and nothing more.
+        // A client that says hello, and nothing more. It has no token of an earlier connection.
         let hello = whole_hello(&stage).await;
         let sent: usize = hello.iter().map(Vec::len).sum();
         let socket = nowait_runtime::net::Datagram::connect(stage.address).unwrap();
@@ -286,6 +294,8 @@ fn little_is_sent_to_an_address_that_is_not_proved() {
             received += answer.len();
         }
         assert!(received > 0 && received <= 3 * sent, "{received} for {sent}");
+        let (client, server) = stage.connect().await;
+        exchange(&client, &server, 20).await;
     });
 }
 
@@ -304,4 +314,59 @@ async fn whole_hello(stage: &Stage) -> Vec<Vec<u8>> {
     }
     connecting.abort();
     all
+}
+
+#[test]
+fn a_flood_of_hellos_is_answered_by_retry_and_bounded() {
+    on_each_driver(|| async {
+        let stage = Stage::new(Behaviour::default());
+        let hello = first_datagram(&stage).await;
+        // The same hello from many ports: one datagram of two, so that none is complete.
+        let mut sockets = Vec::new();
+        for n in 0..HANDSHAKES_WITHOUT_RETRY_MAX + 50 {
+            let socket = nowait_runtime::net::Datagram::connect(stage.address).unwrap();
+            socket.send(&hello).await.unwrap();
+            sockets.push(socket);
+            if n % 50 == 0 {
+                // The socket's buffer holds no more.
+                while (count(&stage.endpoint, "datagrams_received") as usize) <= n {
+                    nowait_runtime::yield_now().await;
+                }
+            }
+        }
+        while count(&stage.endpoint, "retries_sent") < 50 {
+            nowait_runtime::yield_now().await;
+        }
+        assert_eq!(stage.endpoint.counts(), (0, HANDSHAKES_WITHOUT_RETRY_MAX));
+        // Further datagrams of one of them have a bound, too.
+        for _ in 0..HANDSHAKE_DATAGRAMS_MAX * 2 {
+            sockets[0].send(&hello).await.unwrap();
+        }
+        let failure = stage.service.next_failure().await;
+        assert!(failure.contains("excessive message size"), "{failure}");
+        // Clients that can prove their addresses are served meanwhile.
+        let (client, server) = stage.connect().await;
+        exchange(&client, &server, 20).await;
+    });
+}
+
+#[test]
+fn a_socket_for_both_families_serves_both() {
+    on_each_driver(|| async {
+        let Ok(socket) = DatagramTrains::bind("[::]:0".parse().unwrap()) else { return };
+        let stage = Stage::new(Behaviour::default());
+        let port = socket.local_addr().port();
+        let listen = Arc::new(ListenAddress::Udp(socket.local_addr()));
+        let _listening = stage.endpoint.listen_with(socket, listen);
+        for ip in ["127.0.0.1", "127.0.0.2", "::1"] {
+            let address = (ip.parse::<IpAddr>().unwrap(), port).into();
+            let settings = Settings::default();
+            let connecting =
+                stage.clients.connect(address, "example.com", &stage.client, &settings);
+            let (client, server) = (connecting.await.unwrap(), stage.service.next().await);
+            exchange(&client, &server, 30_000).await;
+            assert_eq!(server.local(), address);
+            assert_eq!(server.peer().ip().is_ipv4(), address.is_ipv4());
+        }
+    });
 }

@@ -60,7 +60,12 @@ impl DatagramTrains {
     /// # Panics
     /// Outside of a worker.
     pub fn bind(address: SocketAddr) -> io::Result<DatagramTrains> {
-        Self::of(Datagram::bind(address)?)
+        let socket = Datagram::bind(address)?;
+        // Left to the first send otherwise: but this one waits for datagrams first.
+        if !socket.is_simulated() && socket.local_addr()?.port() == 0 {
+            rustix::net::bind(socket.fd(), &address)?;
+        }
+        Self::of(socket)
     }
 
     fn of(socket: Datagram) -> io::Result<DatagramTrains> {

@@ -31,7 +31,7 @@ const ACK_ECN: u64 = 0x03;
 const CRYPTO: u64 = 0x06;
 
 /// A hello that is being collected.
-pub(crate) struct HelloCollector {
+pub struct HelloCollector {
     keys: DirectionalKeys,
     message: Vec<u8>,
     /// What is there of the message: disjoint ranges in order.
@@ -40,7 +40,7 @@ pub(crate) struct HelloCollector {
 
 impl HelloCollector {
     /// For a client whose first packet had this destination.
-    pub(crate) fn new(id: &[u8]) -> HelloCollector {
+    pub fn new(id: &[u8]) -> HelloCollector {
         let keys = initial_keys(id, true).remote;
         HelloCollector { keys, message: Vec::new(), pieces: Vec::new() }
     }
@@ -49,7 +49,7 @@ impl HelloCollector {
     ///
     /// # Errors
     /// The hello is malformed, too long, or in too many pieces.
-    pub(crate) fn take(&mut self, datagram: &[u8], id: &[u8]) -> Result<Option<Hello>, Refusal> {
+    pub fn take(&mut self, datagram: &[u8], id: &[u8]) -> Result<Option<Hello>, Refusal> {
         let mut rest = datagram;
         while let Some(packet) = first_packet(rest, id) {
             let end = match packet {

@@ -44,6 +44,7 @@ pub use directory::{Directory, MAILBOX_DATAGRAMS_MAX};
 pub use endpoint::{Endpoint, HANDSHAKES_MAX, HANDSHAKES_WITHOUT_RETRY_MAX, Listening};
 pub use events::{ConnectError, ConnectionEvent, ConnectionLost};
 pub use handshake::HANDSHAKE_DATAGRAMS_MAX;
+pub use hello::HelloCollector;
 pub use host_key::{HOST_KEY_BYTES_MIN, HostKey};
 pub use moved::MovedConnection;
 pub use quinn_proto::{Dir, Side, StreamId};

@@ -348,8 +348,8 @@ impl Session for RefusingSession {
 pub(crate) enum ServerSide {
     /// By this session.
     Start {
-        /// The session.
-        start: Box<QuicStart>,
+        /// The session; taken when it begins, because the library keeps this as long as the connection.
+        start: Mutex<Option<Box<QuicStart>>>,
         /// Told of its progress.
         state: Arc<HandshakeState>,
     },
@@ -376,13 +376,19 @@ impl ServerConfig for ServerSide {
 
     fn start_session(self: Arc<Self>, _: u32, params: &TransportParameters) -> Box<dyn Session> {
         let alert = match &*self {
-            ServerSide::Start { start, state } => match start.session(encoded(params)) {
-                Ok(session) => return Box::new(TlsHandshake::new(session, state.clone())),
-                Err(error) => {
-                    *state.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                    INTERNAL_ERROR
+            ServerSide::Start { start, state } => {
+                let start = start.lock().unwrap_or_else(PoisonError::into_inner).take();
+                match start.map(|start| start.session(encoded(params))) {
+                    Some(Ok(session)) => {
+                        return Box::new(TlsHandshake::new(session, state.clone()));
+                    }
+                    Some(Err(error)) => {
+                        *state.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                        INTERNAL_ERROR
+                    }
+                    None => INTERNAL_ERROR,
                 }
-            },
+            }
             ServerSide::Refuse(alert) => *alert,
             ServerSide::Stateless => INTERNAL_ERROR,
         };

@@ -7,12 +7,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::ready;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use nowait_runtime::Remote;
 use nowait_runtime::worker;
 use nowait_sys::listen::ListenAddress;
+use rustc_hash::FxBuildHasher;
 
 use crate::connection_id::{IdKey, Place};
 use crate::datagram::Datagram;
@@ -137,14 +139,16 @@ impl Directory {
     /// Leaves the first datagram of a client to a worker that takes connections; false: there is none.
     pub(crate) fn forward_first(&self, forwarded: Forwarded) -> bool {
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
-        let accepting = |(_, mailbox): &(&u16, &Arc<Mailbox>)| mailbox.is_accepting();
-        // Always the same one, so that all datagrams of a hello arrive at one worker.
-        let least = workers.mailboxes.iter().filter(accepting).min_by_key(|(number, _)| **number);
-        let Some((number, mailbox)) = least.map(|(number, mailbox)| (*number, mailbox.clone()))
-        else {
-            return false;
+        // Always the same one for a client, so that all datagrams of a hello arrive at one worker.
+        let hash = FxBuildHasher.hash_one(forwarded.datagram.from);
+        let accepting = |(number, mailbox): (&u16, &Arc<Mailbox>)| {
+            let weight = FxBuildHasher.hash_one((hash, *number));
+            mailbox.is_accepting().then(|| (weight, *number, mailbox.clone()))
         };
+        let all = workers.mailboxes.iter().filter_map(accepting);
+        let chosen = all.max_by_key(|(weight, number, _)| (*weight, *number));
         drop(workers);
+        let Some((_, number, mailbox)) = chosen else { return false };
         self.leave(number, &mailbox, forwarded);
         true
     }

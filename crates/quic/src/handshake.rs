@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -234,7 +234,8 @@ impl Handshake<'_> {
 
     fn beginning(&self, start: QuicStart, settings: &Settings, validated: bool) -> Beginning {
         let state = Arc::new(HandshakeState::new(start.is_slow()));
-        let crypto = ServerSide::Start { start: Box::new(start), state: state.clone() };
+        let crypto =
+            ServerSide::Start { start: Mutex::new(Some(Box::new(start))), state: state.clone() };
         self.beginning_with(crypto, state, settings.clone(), validated)
     }
 

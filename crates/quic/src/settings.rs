@@ -1,5 +1,6 @@
 //! Settings of connections, as the directives of a server give them, and the transport that results.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,11 @@ const MTU_MAX: u16 = 1472;
 /// Handshake messages that arrive out of order, at most.
 const CRYPTO_BYTES_MAX: usize = 16 * 1024;
 
+thread_local! {
+    /// The settings that this thread has used last.
+    static LAST: RefCell<Option<(Settings, Arc<TransportConfig>)>> = const { RefCell::new(None) };
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -57,8 +63,19 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The library's settings.
+    /// The library's settings, which connections with equal ones share.
     pub(crate) fn transport(&self) -> Arc<TransportConfig> {
+        LAST.with_borrow_mut(|last| match last {
+            Some((settings, transport)) if settings == self => transport.clone(),
+            _ => {
+                let transport = self.make_transport();
+                *last = Some((self.clone(), transport.clone()));
+                transport
+            }
+        })
+    }
+
+    fn make_transport(&self) -> Arc<TransportConfig> {
         let varint = |bytes: usize| VarInt::from_u64(bytes as u64).unwrap_or(VarInt::MAX);
         let stream_window = self.stream_buffer_bytes.max(STREAM_WINDOW_BYTES);
         let connection_window = stream_window.max(CONNECTION_WINDOW_BYTES);

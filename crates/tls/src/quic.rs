@@ -99,7 +99,6 @@ pub struct QuicStart {
 }
 
 /// The hello by which the server was chosen: the handshake goes on with no other.
-#[derive(Clone)]
 struct ExpectedHello {
     message: Vec<u8>,
     /// As the client has sent it, if it was changed for rustls.
@@ -175,17 +174,17 @@ impl QuicStart {
     ///
     /// # Errors
     /// The server's settings exclude each other.
-    pub fn session(&self, params: Vec<u8>) -> Result<QuicSession, Error> {
-        let connection = ServerConnection::new(self.config.clone(), Version::V1, params)?;
+    pub fn session(self, params: Vec<u8>) -> Result<QuicSession, Error> {
+        let connection = ServerConnection::new(self.config, Version::V1, params)?;
         Ok(QuicSession {
             inner: Connection::Server(connection),
             next: None,
-            expected: Some(Box::new(self.hello.clone())),
             hidden: self.hello.sent.iter().map(|(hidden, _)| hidden.clone()).collect(),
+            expected: Some(Box::new(self.hello)),
             slow: self.slow,
             has_flight: false,
-            client_certificates: self.client_certificates.clone(),
-            facts: self.facts.clone(),
+            client_certificates: self.client_certificates,
+            facts: self.facts,
         })
     }
 }

@@ -224,12 +224,16 @@ impl Connection {
     pub fn write(&self, stream: StreamId, chunks: &mut [Bytes]) -> Result<usize, WriteError> {
         let written = {
             let mut state = self.live.state.borrow_mut();
-            let sends = Self::sends(&mut state, stream);
+            let state = &mut *state;
+            let sends = Self::sends(state, stream);
             let is_lost = state.lost.is_some();
-            match state.connection() {
+            match state.bundle.as_mut().map(|bundle| &mut bundle.connection) {
                 Some(connection) if sends && !is_lost => {
                     match connection.send_stream(stream).write_chunks(chunks) {
-                        Ok(written) => written.bytes,
+                        Ok(written) => {
+                            *state.written.entry(stream).or_default() += written.bytes as u64;
+                            written.bytes
+                        }
                         Err(quinn::WriteError::Blocked) => return Ok(0),
                         Err(quinn::WriteError::Stopped(code)) => {
                             return Err(WriteError::Stopped(code.into_inner()));
@@ -273,6 +277,7 @@ impl Connection {
         if self.with(|state| Some(Self::sends(state, stream))) == Some(false) {
             return Err(WriteError::Closed);
         }
+        self.forget_written(stream);
         let finished = self.act(|connection| connection.send_stream(stream).finish());
         match finished {
             Some(Ok(())) => Ok(()),
@@ -317,9 +322,14 @@ impl Connection {
     /// Gives up a stream that this side sends on (RESET_STREAM).
     pub fn reset(&self, stream: StreamId, code: u64) {
         if self.with(|state| Some(Self::sends(state, stream))) == Some(true) {
+            self.forget_written(stream);
             // Fails if the stream is closed already.
             self.act(|connection| connection.send_stream(stream).reset(varint(code)).is_ok());
         }
+    }
+
+    fn forget_written(&self, stream: StreamId) {
+        self.live.state.borrow_mut().written.remove(&stream);
     }
 
     /// Streams of a higher priority send first; those of the same take turns. Zero at first.

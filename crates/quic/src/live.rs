@@ -4,6 +4,7 @@
 //! code that speaks the application protocol. Wakers are woken when no borrow is left.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
@@ -56,6 +57,8 @@ pub(crate) struct LiveState {
     /// Pings keep the connection open; the time of the next one.
     next_ping: Option<Instant>,
     pub(crate) waiting: Waiting,
+    /// Bytes written to streams that have not ended: those with few have their turn first when there is room again.
+    pub(crate) written: FxHashMap<StreamId, u64>,
     events: Events,
 }
 
@@ -145,6 +148,7 @@ impl LiveState {
             confirmed,
             next_ping: None,
             waiting: Waiting::default(),
+            written: FxHashMap::default(),
             events: Events::default(),
         }
     }
@@ -186,6 +190,7 @@ impl LiveState {
 
     /// Distributes news of the library.
     fn absorb(&mut self, woken: &mut Vec<Waker>) {
+        let mut writable = Vec::new();
         while let Some(event) = self.bundle.as_mut().and_then(|bundle| bundle.event()) {
             match event {
                 Event::Connected => {
@@ -195,13 +200,35 @@ impl LiveState {
                     }
                 }
                 Event::ConnectionLost { reason } => self.lose(ConnectionLost::of(&reason), woken),
+                Event::Stream(StreamEvent::Writable { id }) => writable.push(id),
                 Event::Stream(event) => self.absorb_stream(event, woken),
                 Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {
                 }
             }
         }
+        self.absorb_writable(writable, woken);
         if !self.events.queue.is_empty() {
             woken.extend(self.events.waker.take());
+        }
+    }
+
+    /// Streams can be written to again. Whoever is first may take all the room: this is not a large response while a
+    /// small one waits.
+    fn absorb_writable(&mut self, mut streams: Vec<StreamId>, woken: &mut Vec<Waker>) {
+        if streams.len() > 1 {
+            streams.sort_by_cached_key(|stream| {
+                let priority = self
+                    .connection()
+                    .and_then(|connection| connection.send_stream(*stream).priority().ok());
+                let written = self.written.get(stream).copied().unwrap_or(0);
+                (Reverse(priority.unwrap_or(0)), written, *stream)
+            });
+        }
+        for stream in streams {
+            match self.waiting.write.remove(&stream) {
+                Some(waker) => woken.push(waker),
+                None => self.events.push(ConnectionEvent::Writable(stream)),
+            }
         }
     }
 
@@ -214,9 +241,8 @@ impl LiveState {
             StreamEvent::Readable { id } => {
                 (waiting.read.remove(&id), ConnectionEvent::Readable(id))
             }
-            StreamEvent::Writable { id } => {
-                (waiting.write.remove(&id), ConnectionEvent::Writable(id))
-            }
+            // Collected, to be put in order.
+            StreamEvent::Writable { id } => (None, ConnectionEvent::Writable(id)),
             StreamEvent::Finished { id } => {
                 (waiting.stopped.remove(&id), ConnectionEvent::Finished(id))
             }

@@ -1,5 +1,6 @@
 //! Streams in both directions.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 
@@ -103,5 +104,32 @@ fn what_has_arrived_before_the_end_can_be_read() {
         poll_fn(|cx| server.poll_closed(cx)).await;
         assert_eq!(server.read(same, 10), Ok(Read::Data(pattern(5))));
         assert_eq!(server.read(same, 10), Err(ReadError::Lost));
+    });
+}
+
+#[test]
+fn small_answers_pass_a_large_one() {
+    on_each_driver(|| async {
+        let stage = Stage::new(Behaviour::default());
+        let (client, server) = stage.connect().await;
+        const LARGE: usize = 20_000_000;
+        let large = server.open(Dir::Uni).unwrap();
+        let (sender, ended) = (server.clone(), Rc::new(Cell::new(false)));
+        let end = ended.clone();
+        drop(spawn(async move {
+            send(&sender, large, pattern(LARGE)).await.unwrap();
+            end.set(true);
+        }));
+        let same = poll_fn(|cx| client.poll_accept(Dir::Uni, cx)).await.unwrap();
+        let reader = client.clone();
+        let received = spawn(async move { receive(&reader, same).await.unwrap().len() });
+        drop(spawn(echo(server)));
+        for n in 0..20 {
+            let stream = client.open(Dir::Bi).unwrap();
+            send(&client, stream, pattern(n)).await.unwrap();
+            assert_eq!(receive(&client, stream).await.unwrap(), pattern(n));
+        }
+        assert!(!ended.get(), "they waited for the large one");
+        assert_eq!(received.await.unwrap(), LARGE);
     });
 }

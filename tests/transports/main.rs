@@ -1,7 +1,7 @@
 //! Every way that bytes take, over every transport, on both drivers, at lengths around every bound.
 //!
 //! A seed decides what happens on one connection ([`plan`]): the transport, the tasks, the lengths
-//! ([`bounds`]), how contents are cut into TLS records, HTTP/2 frames and TCP segments ([`wire`]). The
+//! ([`bounds`]), how contents are cut into TLS records, frames and TCP segments ([`wire`]). The
 //! server is the real one, with a location for every task ([`site`]); origins verify uploads and produce
 //! downloads ([`origin`]); every byte is compared at both ends ([`content`]).
 //!
@@ -29,7 +29,7 @@ use nowait_testkit::Driver;
 use run::Until;
 
 /// Seeds of the sample: each pair of transport and task comes first on a connection several times.
-const SAMPLE: u64 = 600;
+const SAMPLE: u64 = 750;
 
 fn sample(driver: Driver) {
     let score = run::seeds(driver, 0, Until::Count(SAMPLE));

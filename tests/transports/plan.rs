@@ -7,7 +7,7 @@ use crate::bounds;
 use crate::content::ContentRange;
 use crate::random::{SeededRng, mix};
 
-/// How a client speaks to the server. HTTP/3 belongs here, too, once there is one.
+/// How a client speaks to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientTransport {
     Http1,
@@ -15,22 +15,25 @@ pub enum ClientTransport {
     /// With prior knowledge.
     Http2,
     Http2Tls,
+    Http3,
 }
 
 impl ClientTransport {
-    pub const ALL: [ClientTransport; 4] = [
+    pub const ALL: [ClientTransport; 5] = [
         ClientTransport::Http1,
         ClientTransport::Http1Tls,
         ClientTransport::Http2,
         ClientTransport::Http2Tls,
+        ClientTransport::Http3,
     ];
 
     pub fn is_secure(self) -> bool {
-        matches!(self, ClientTransport::Http1Tls | ClientTransport::Http2Tls)
+        !matches!(self, ClientTransport::Http1 | ClientTransport::Http2)
     }
 
-    pub fn is_http2(self) -> bool {
-        matches!(self, ClientTransport::Http2 | ClientTransport::Http2Tls)
+    /// Whether a connection has many requests at a time.
+    pub fn has_streams(self) -> bool {
+        !matches!(self, ClientTransport::Http1 | ClientTransport::Http1Tls)
     }
 }
 
@@ -78,7 +81,7 @@ pub enum Task {
         buffered_response: bool,
         buffered_request: bool,
     },
-    /// A call; over HTTP/2 only.
+    /// A call; over HTTP/2 and HTTP/3 only.
     Grpc,
     /// An upload that nothing wants.
     Discarded,
@@ -104,7 +107,7 @@ impl Task {
             Task::Upgraded,
             Task::Tunnel,
         ];
-        if transport.is_http2() {
+        if transport.has_streams() {
             all.push(Task::Grpc);
         } else {
             all.extend([Task::Stream { secured: false }, Task::Stream { secured: true }]);
@@ -174,14 +177,14 @@ pub struct ConnectionPlan {
 impl ConnectionPlan {
     /// Seeds that follow each other have different pairs of transport and first task.
     pub fn draw(seed: u64) -> ConnectionPlan {
-        let transport = ClientTransport::ALL[(seed % 4) as usize];
+        let transport = ClientTransport::ALL[(seed % 5) as usize];
         let mut random = SeededRng::new(mix(seed));
         let all = Task::all(transport);
-        let first = all[(seed / 4 % all.len() as u64) as usize];
-        let more = if transport.is_http2() { random.below(5) } else { random.below(4) };
+        let first = all[(seed / 5 % all.len() as u64) as usize];
+        let more = if transport.has_streams() { random.below(5) } else { random.below(4) };
         let mut tasks = vec![first];
         tasks.extend((0..more).map(|_| random.pick(&all)));
-        if !transport.is_http2() {
+        if !transport.has_streams() {
             let ends = |task: &Task| task.takes_connection();
             let last = tasks.iter().copied().find(ends);
             tasks.retain(|task| !ends(task));
@@ -202,7 +205,7 @@ impl ConnectionPlan {
                 rounds[round].push(ask);
             }
         }
-        if !transport.is_http2() {
+        if !transport.has_streams() {
             // What ends the connection is last.
             let flat: Vec<PlannedRequest> = rounds.drain(..).flatten().collect();
             let (last, mut others): (Vec<PlannedRequest>, Vec<PlannedRequest>) =
@@ -325,7 +328,7 @@ fn steps(task: Task, transport: ClientTransport, id: u64) -> Vec<PlannedRequest>
             ask.target = "/u/".to_owned();
             if task == Task::Tunnel {
                 ask.method = "CONNECT";
-            } else if task == Task::Upgraded && !transport.is_http2() {
+            } else if task == Task::Upgraded && !transport.has_streams() {
                 ask.status = 101;
             }
             vec![ask]

@@ -189,6 +189,7 @@ http {{
     server {{
         listen 127.0.0.1:%%PORT%%;
         listen 127.0.0.1:%%PORT_1%% ssl;
+        listen 127.0.0.1:%%PORT_1%% quic;
         http2 on;
         server_name localhost;
         add_header X-Cache $upstream_cache_status;
@@ -209,6 +210,7 @@ http {{
     server {{
         listen 127.0.0.1:%%PORT%%;
         listen 127.0.0.1:%%PORT_1%% ssl;
+        listen 127.0.0.1:%%PORT_1%% quic;
         http2 on;
         server_name tunnel.test;
         tunnel_pass %%DUPLEX%%;

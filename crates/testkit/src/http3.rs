@@ -411,6 +411,18 @@ impl Http3 {
         &self.exchanges[&id]
     }
 
+    /// What has come for a request so far, which is not looked at any more.
+    pub fn forget(&mut self, id: StreamId) -> Http3Exchange {
+        self.exchanges.remove(&id).unwrap_or_default()
+    }
+
+    /// Receives what comes within a moment, and parses it.
+    #[track_caller]
+    pub fn turn(&mut self) {
+        self.quic.step();
+        self.look();
+    }
+
     /// The code with which the server closes the connection.
     ///
     /// # Panics

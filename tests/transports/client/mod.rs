@@ -1,6 +1,7 @@
 //! Clients: one connection of one transport carries out a plan.
 
 mod one;
+mod three;
 mod two;
 
 use std::io;
@@ -59,6 +60,7 @@ pub fn run(plan: &ConnectionPlan, site: &Site) -> Result<Score, String> {
     match plan.transport {
         ClientTransport::Http1 | ClientTransport::Http1Tls => one::run(plan, site, &mut score)?,
         ClientTransport::Http2 | ClientTransport::Http2Tls => two::run(plan, site, &mut score)?,
+        ClientTransport::Http3 => three::run(plan, site, &mut score)?,
     }
     Ok(score)
 }
@@ -105,7 +107,7 @@ fn connect(plan: &ConnectionPlan, site: &Site) -> io::Result<Wire> {
         let mut config = ClientConfig::clone(if plan.old_tls { &site.tls12 } else { &site.tls13 });
         config.alpn_protocols = match plan.rounds[0][0].task {
             Task::Stream { .. } => Vec::new(),
-            _ if plan.transport.is_http2() => vec![b"h2".to_vec()],
+            _ if plan.transport.has_streams() => vec![b"h2".to_vec()],
             _ => vec![b"http/1.1".to_vec()],
         };
         let name = ServerName::try_from("localhost").expect("a name");

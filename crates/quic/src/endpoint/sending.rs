@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nowait_runtime::now;
 use nowait_runtime::time::{Sleep, sleep_until};
@@ -65,11 +65,11 @@ impl Endpoint {
 
     /// Lets time have its effects on connections. Returns when it has the next.
     pub(super) fn time_out_due(&self) -> Option<Instant> {
-        let now = now();
+        let soon = now() + EARLY;
         loop {
             let first = self.timeouts.borrow().first().copied();
             let (at, slot) = first?;
-            if at > now {
+            if at > soon {
                 return Some(at);
             }
             self.timeouts.borrow_mut().remove(&(at, slot));
@@ -78,7 +78,7 @@ impl Endpoint {
                 _ => continue,
             };
             live.timeout.set(None);
-            if self.guarded(&live, |live| live.next_timeout()).is_some_and(|at| at > now) {
+            if self.guarded(&live, |live| live.next_timeout()).is_some_and(|at| at > soon) {
                 self.keep_time(&live);
                 continue;
             }
@@ -117,6 +117,10 @@ impl Endpoint {
     }
 }
 
+/// Timers of the runtime fire up to a millisecond late, and pacing gives up what it cannot send in time: rounded to the
+/// nearest, they are early as often as late. What must not be early looks at the clock itself.
+const EARLY: Duration = Duration::from_micros(500);
+
 /// The task that sends, and keeps time.
 pub(super) struct Sending {
     pub(super) endpoint: Weak<Endpoint>,
@@ -128,6 +132,8 @@ impl Future for Sending {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(endpoint) = self.endpoint.upgrade() else { return Poll::Ready(()) };
+        // What becomes dirty below is looked at below.
+        drop(endpoint.sender.take());
         let next = endpoint.time_out_due();
         let more = endpoint.send_all();
         let next = endpoint.timeouts.borrow().first().map(|(at, _)| *at).or(next);
@@ -137,8 +143,9 @@ impl Future for Sending {
         }
         endpoint.sender.replace(Some(cx.waker().clone()));
         if let Some(next) = next {
-            let sleep = self.sleep.get_or_insert_with(|| sleep_until(next));
-            sleep.reset(next);
+            let early = next.checked_sub(EARLY).filter(|early| *early > now()).unwrap_or(next);
+            let sleep = self.sleep.get_or_insert_with(|| sleep_until(early));
+            sleep.reset(early);
             if Pin::new(sleep).poll(cx).is_ready() {
                 cx.waker().wake_by_ref();
             }

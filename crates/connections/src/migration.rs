@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use nowait_front::proxy_protocol::ProxyProtocol;
 use nowait_http::client::{Client, Security};
+use nowait_quic::Endpoint;
 use nowait_runtime::net::{Address, DetachedLayer, Stream};
 use nowait_runtime::spawn;
 use nowait_runtime::time::timeout;
@@ -31,7 +32,18 @@ const RELEASE_MAX: Duration = Duration::from_secs(30);
 const ARRIVED: Duration = Duration::from_secs(1);
 
 /// A connection on its way to another worker.
-pub struct MovedConnection {
+pub enum MovedConnection {
+    /// One over TCP or a Unix socket.
+    Socket(MovedSocket),
+    /// One over QUIC.
+    Quic(MovedQuic),
+}
+
+/// Continues a connection over QUIC on the worker where it has arrived, which may lack an endpoint.
+pub type MovedQuic = Box<dyn FnOnce(&Rc<Connections>, Option<&Rc<Endpoint>>) + Send>;
+
+/// A connection over a socket on its way to another worker.
+pub struct MovedSocket {
     fd: OwnedFd,
     number: u64,
     peer: Address,
@@ -51,15 +63,15 @@ pub struct MovedConnection {
 /// Takes connections of a worker that ends. Gives them back when no worker accepts them any more.
 pub type Successor = Box<dyn Fn(Box<MovedConnection>) -> Result<(), Box<MovedConnection>>>;
 
-impl MovedConnection {
+impl MovedSocket {
     /// The state of a connection, with a descriptor of its socket.
     fn of(
         connection: &Rc<Connection>,
         fd: OwnedFd,
         layer: Option<DetachedLayer>,
         wait: IdleTimeouts,
-    ) -> Box<MovedConnection> {
-        Box::new(MovedConnection {
+    ) -> MovedSocket {
+        MovedSocket {
             fd,
             number: connection.client.number,
             peer: connection.client.peer.clone(),
@@ -73,16 +85,13 @@ impl MovedConnection {
             layer,
             wait,
             shared: connection.shared.get() || Rc::strong_count(connection) > 1,
-        })
+        }
     }
 }
 
 impl Connection {
     /// A connection that another worker has served until now.
-    pub(crate) fn of_moved(
-        all: Rc<Connections>,
-        moved: MovedConnection,
-    ) -> io::Result<Rc<Connection>> {
+    pub(crate) fn of_moved(all: Rc<Connections>, moved: MovedSocket) -> io::Result<Rc<Connection>> {
         let stream = Stream::from_fd(moved.fd)?;
         if let Some(layer) = moved.layer {
             stream.attach_layer(layer);
@@ -107,7 +116,18 @@ impl Connection {
 }
 
 /// Continues to serve a connection of another worker.
-pub(crate) fn arrive(all: &Rc<Connections>, moved: MovedConnection) {
+pub(crate) fn arrive(
+    all: &Rc<Connections>,
+    endpoint: Option<&Rc<Endpoint>>,
+    moved: MovedConnection,
+) {
+    match moved {
+        MovedConnection::Socket(moved) => arrive_socket(all, moved),
+        MovedConnection::Quic(resume) => resume(all, endpoint),
+    }
+}
+
+fn arrive_socket(all: &Rc<Connections>, moved: MovedSocket) {
     // A socket that can't be watched is lost; there is nothing to report the loss to.
     if let Ok(connection) = Connection::of_moved(Rc::clone(all), moved) {
         drop(spawn(start::serve(connection)));
@@ -129,8 +149,9 @@ pub(crate) async fn leave(connection: &Rc<Connection>) -> WaitEnd {
     let has_bytes = connection.stream.has_bytes();
     let layer = connection.stream.detach_layer();
     let Ok(fd) = connection.stream.parted() else { return WaitEnd::Closed };
-    let moved = MovedConnection::of(connection, fd, layer, wait);
-    let Err(mut moved) = connection.all().hand_over(moved) else { return WaitEnd::Leave };
+    let moved = MovedConnection::Socket(MovedSocket::of(connection, fd, layer, wait));
+    let Err(moved) = connection.all().hand_over(Box::new(moved)) else { return WaitEnd::Leave };
+    let MovedConnection::Socket(mut moved) = *moved else { return WaitEnd::Leave };
     // nginx differs: at its end it closes idle connections without looking for input that has just
     // arrived.
     if has_bytes {
@@ -142,6 +163,6 @@ pub(crate) async fn leave(connection: &Rc<Connection>) -> WaitEnd {
         return WaitEnd::Closed;
     }
     // No worker takes the connection, which stays here until it ends.
-    arrive(connection.all(), *moved);
+    arrive_socket(connection.all(), moved);
     WaitEnd::Leave
 }

@@ -62,6 +62,8 @@ pub(crate) struct Established {
     pub client: Client,
     /// Its TLS session, for variables and certificates.
     pub tls: Tls,
+    /// Where it is.
+    pub endpoint: Weak<Endpoint>,
 }
 
 impl QuicService {
@@ -176,10 +178,10 @@ impl Service for QuicService {
         // one that the handshake has proven: a client that states another one must not pass access rules with it.
         let local = connection.local();
         let client = client(number, started, peer, local, connection.listen().clone());
-        let all = self.all.clone();
+        let (all, endpoint) = (self.all.clone(), self.endpoint.borrow().clone());
         drop(spawn(async move {
             let tls = handshake.complete(session).await;
-            http3::serve(all, Established { connection, client, tls }).await;
+            http3::serve(all, Established { connection, client, tls, endpoint }, None).await;
         }));
     }
 

@@ -104,7 +104,7 @@ impl Worker {
 
     /// Continues to serve a connection of another worker.
     pub fn arrive(&self, moved: MovedConnection) {
-        migration::arrive(&self.connections, moved);
+        migration::arrive(&self.connections, self.endpoint.borrow().as_ref(), moved);
     }
 
     /// Ends gracefully. Connections leave when they wait for a request: at once, or after the

@@ -22,13 +22,15 @@ use nowait_http::conf::ServerId;
 use nowait_http::generation::Current;
 use nowait_http::log::Level;
 use nowait_message::Version;
-use nowait_quic::{Connection as Transport, Dir, ReadError, Side};
+use nowait_quic::{Connection as Transport, Dir, Endpoint, ReadError, Side};
 use nowait_runtime::net::Address;
-use nowait_runtime::now;
+use nowait_runtime::{now, spawn};
 
 use super::stream::Http3Stream;
+use super::task;
 use crate::connections::{ConnectionHandle, Connections};
 use crate::handshake;
+use crate::migration::{MovedConnection, MovedQuic};
 use crate::quic::{Established, servers};
 use crate::streams::heads::{Heads, Rules};
 use crate::streams::request_future::RequestFuture;
@@ -54,14 +56,34 @@ pub(super) fn core_id(id: nowait_quic::StreamId) -> StreamId {
     StreamId::new(u64::from(id))
 }
 
+/// A place among the worker's connections.
+struct Listed {
+    all: Rc<Connections>,
+    place: Cell<u32>,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.all.leave(self.place.get());
+        self.all.services.counts.closed();
+    }
+}
+
+/// The state of an idle connection that has come from another worker.
+pub(crate) struct Kept {
+    h3: ServerConnection,
+    critical: [Option<nowait_quic::StreamId>; 3],
+    undelivered: Vec<StreamId>,
+    idle: (Instant, Duration),
+}
+
 /// A connection.
 pub(super) struct Http3Connection {
-    all: Rc<Connections>,
+    listed: Listed,
+    endpoint: Weak<Endpoint>,
     transport: Rc<Transport>,
     client: Client,
     tls: Tls,
-    /// The place among the worker's connections.
-    place: Cell<u32>,
     /// The result of [`default_server`](Self::default_server) for the generation with this number.
     default_server: Cell<(u64, ServerId)>,
     pub(super) h3: RefCell<ServerConnection>,
@@ -103,8 +125,12 @@ pub(super) struct Http3Connection {
 impl Http3Connection {
     /// A connection whose handshake is complete. The limits are those of the server that the handshake named; `None` if
     /// its address is no longer listened on.
-    pub(super) fn new(all: Rc<Connections>, established: Established) -> Option<Rc<Self>> {
-        let Established { connection: transport, client, tls } = established;
+    pub(super) fn new(
+        all: Rc<Connections>,
+        established: Established,
+        kept: Option<Kept>,
+    ) -> Option<Rc<Self>> {
+        let Established { connection: transport, client, tls, endpoint } = established;
         let current = all.current();
         let default_server = {
             let servers = servers(&current, &client.listen, transport.local())?;
@@ -119,19 +145,28 @@ impl Http3Connection {
             extended_connect: true,
             ..Limits::default()
         };
-        all.services.counts.opened();
+        match kept {
+            None => all.services.counts.opened(),
+            Some(_) => all.services.counts.moved(),
+        }
+        let Kept { h3, critical, undelivered, idle } = kept.unwrap_or_else(|| Kept {
+            h3: ServerConnection::new(limits),
+            critical: [None; 3],
+            undelivered: Vec::new(),
+            idle: (now(), Duration::ZERO),
+        });
         let connection = Rc::new(Self {
+            endpoint,
             transport,
             client,
             tls,
-            place: Cell::new(u32::MAX),
             default_server: Cell::new((current.number, default_server)),
-            h3: RefCell::new(ServerConnection::new(limits)),
+            h3: RefCell::new(h3),
             heads: RefCell::new(Heads::new(Rules::of(head, Version::Http3))),
             streams: RefCell::default(),
-            critical: Default::default(),
+            critical: critical.map(Cell::new),
             discarding: RefCell::default(),
-            undelivered: RefCell::default(),
+            undelivered: RefCell::new(undelivered),
             task: RefCell::new(Waker::noop().clone()),
             working: Cell::new(false),
             more: Cell::new(false),
@@ -140,20 +175,20 @@ impl Http3Connection {
             heads_bytes: Cell::new(0),
             // One more request is accepted as soon as all others have ended.
             heads_bytes_max: HEADS_BYTES_MAX.max(bounds.list_bytes as usize),
-            idle: Cell::new(Some((now(), Duration::ZERO))),
+            idle: Cell::new(Some(idle)),
             leaving: Cell::new(false),
             used_up: Cell::new(false),
             failed: Cell::new(None),
             is_cut: Cell::new(false),
-            all,
+            listed: Listed { all, place: Cell::new(u32::MAX) },
         });
         let held: Weak<dyn ConnectionHandle> = Rc::<Self>::downgrade(&connection);
-        connection.place.set(connection.all.enter(held));
+        connection.listed.place.set(connection.all().enter(held));
         Some(connection)
     }
 
     pub(super) fn all(&self) -> &Rc<Connections> {
-        &self.all
+        &self.listed.all
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -206,7 +241,7 @@ impl Http3Connection {
     /// Writes a line about the connection to the error log.
     #[cold]
     pub(super) fn log_info(&self, message: std::fmt::Arguments<'_>) {
-        let current = self.all.current();
+        let current = self.all().current();
         let Some(server) = self.default_server(&current) else { return };
         requests::log(&self.client, &current, server, Level::Info, message);
     }
@@ -445,6 +480,49 @@ impl Http3Connection {
         &self.cold
     }
 
+    /// Whether it has nothing that another worker could not continue.
+    pub(super) fn may_move(&self) -> bool {
+        let h3 = self.h3.borrow();
+        self.is_idle()
+            && self.discarding.borrow().is_empty()
+            && h3.open_streams() == 0
+            && !h3.has_output()
+            && !h3.is_going_away()
+    }
+
+    /// Hands an idle connection over to another worker. It is given back if it can't leave.
+    pub(super) fn move_away(self: Rc<Self>) -> Result<(), Rc<Self>> {
+        if Rc::strong_count(&self) > 1 {
+            // A background subrequest continues.
+            return Err(self);
+        }
+        let Some(transport) = self.transport.depart() else { return Err(self) };
+        let Some(own) = Rc::into_inner(self) else { return Ok(()) };
+        let kept = Kept {
+            h3: own.h3.into_inner(),
+            critical: own.critical.map(Cell::into_inner),
+            undelivered: own.undelivered.into_inner(),
+            idle: own.idle.get().unwrap_or((now(), Duration::ZERO)),
+        };
+        let (client, tls) = (own.client, own.tls);
+        let resume: MovedQuic = Box::new(move |all, endpoint| {
+            // Without an endpoint that has its socket, the connection is lost.
+            let Some(endpoint) = endpoint else { return };
+            let Ok(connection) = endpoint.arrive(transport) else { return };
+            let endpoint = Rc::downgrade(endpoint);
+            let established = Established { connection, client, tls, endpoint };
+            drop(spawn(task::serve(all.clone(), established, Some(kept))));
+        });
+        let moved = Box::new(MovedConnection::Quic(resume));
+        if let Err(moved) = own.listed.all.hand_over(moved)
+            && let MovedConnection::Quic(resume) = *moved
+        {
+            // No worker takes it: it ends here.
+            resume(&own.listed.all, own.endpoint.upgrade().as_ref());
+        }
+        Ok(())
+    }
+
     /// Gives memory back while the connection is idle.
     pub(super) fn shrink(&self) {
         self.h3.borrow_mut().shrink();
@@ -471,12 +549,5 @@ impl ConnectionHandle for Http3Connection {
     fn hang_up(&self) {
         self.is_cut.set(true);
         self.wake_task();
-    }
-}
-
-impl Drop for Http3Connection {
-    fn drop(&mut self) {
-        self.all.leave(self.place.get());
-        self.all.services.counts.closed();
     }
 }

@@ -15,7 +15,7 @@ use nowait_http::response::LocalFuture;
 use nowait_quic::{ConnectionEvent, ConnectionLost, Dir, Read, ReadError};
 use nowait_runtime::{now, sleep, spawn};
 
-use super::connection::{Http3Connection, core_id, transport_id};
+use super::connection::{Http3Connection, Kept, core_id, transport_id};
 use super::stream::{Http3Input, Http3Stream, READ_BYTES_MAX};
 use crate::connections::{Connections, ShutdownMode};
 use crate::quic::Established;
@@ -31,37 +31,63 @@ const LAST_CALL_TIME: Duration = Duration::from_secs(1);
 /// How long a connection that ends waits for the client to acknowledge what it was sent.
 const DELIVERY_TIME: Duration = Duration::from_secs(5);
 
-/// Serves a connection until it ends.
-pub(crate) async fn serve(all: Rc<Connections>, established: Established) {
-    let transport = established.connection.clone();
-    let Some(connection) = Http3Connection::new(all, established) else {
-        return transport.close(ErrorCode::H3_NO_ERROR.0, b"");
-    };
-    let _closing = Closing(&connection);
-    let mut work = Work {
-        connection: &connection,
-        incoming: RefCell::default(),
-        timer: None,
-        refilled: now(),
-        last_call: None,
-        ending: None,
-        is_lean: false,
-    };
-    if let Some(Close { code, reason }) = poll_fn(|cx| work.poll(cx)).await {
-        transport.close(code.0, reason.as_bytes());
-    }
+/// How long a connection that has streams may stay on a worker that ends before it is asked to open no more.
+const STAY_TIME: Duration = Duration::from_secs(10);
+
+/// Serves a connection until it ends, or moves to another worker; `kept`: it has come from one.
+pub(crate) fn serve(
+    all: Rc<Connections>,
+    established: Established,
+    kept: Option<Kept>,
+) -> LocalFuture<'static, ()> {
+    Box::pin(async move {
+        let transport = Rc::downgrade(&established.connection);
+        let is_moved = kept.is_some();
+        let Some(mut connection) = Http3Connection::new(all, established, kept) else {
+            // The handle closes it.
+            return;
+        };
+        let mut may_move = true;
+        loop {
+            let end = {
+                let _closing = Closing(&connection);
+                let mut work = Work::new(&connection, may_move);
+                if is_moved {
+                    work.resume();
+                }
+                poll_fn(|cx| work.poll(cx)).await
+            };
+            match end {
+                End::Lost => return,
+                End::Closed { code, reason } => {
+                    if let Some(transport) = transport.upgrade() {
+                        transport.close(code.0, reason.as_bytes());
+                    }
+                    return;
+                }
+                End::Moves => match connection.move_away() {
+                    Ok(()) => return,
+                    Err(back) => (connection, may_move) = (back, false),
+                },
+            }
+        }
+    })
 }
 
-/// How a connection is closed.
-struct Close {
-    code: ErrorCode,
-    reason: String,
+/// How the task of a connection ends.
+enum End {
+    /// The connection is lost.
+    Lost,
+    /// It is to be closed.
+    Closed { code: ErrorCode, reason: String },
+    /// It goes to another worker.
+    Moves,
 }
 
-impl Close {
-    /// Without an error.
+impl End {
+    /// Closed without an error.
     fn calm() -> Self {
-        Self { code: ErrorCode::H3_NO_ERROR, reason: String::new() }
+        End::Closed { code: ErrorCode::H3_NO_ERROR, reason: String::new() }
     }
 }
 
@@ -101,14 +127,6 @@ fn header_timeout(connection: &Http3Connection) -> Duration {
     current.conf.server(server).head.client_header_timeout.duration()
 }
 
-/// Whether the worker ends, and the client is to be told.
-fn must_leave(connection: &Http3Connection) -> bool {
-    let all = connection.all();
-    all.shutdown() != ShutdownMode::None
-        && !connection.leaving.get()
-        && (!connection.is_idle() || all.is_left_by(connection))
-}
-
 /// A stream whose head has not come, or not all of it.
 struct Incoming {
     id: StreamId,
@@ -132,11 +150,58 @@ struct Work<'a> {
     ending: Option<Instant>,
     /// Its memory was given back.
     is_lean: bool,
+    /// It may go to another worker.
+    may_move: bool,
+    /// Until when it may stay here to end its streams, although the worker ends.
+    stays: Option<Instant>,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    fn new(connection: &'a Rc<Http3Connection>, may_move: bool) -> Self {
+        Work {
+            connection,
+            incoming: RefCell::default(),
+            timer: None,
+            refilled: now(),
+            last_call: None,
+            ending: None,
+            is_lean: false,
+            may_move,
+            stays: None,
+        }
+    }
+
+    /// What has come on the unidirectional streams while the connection was on its way here.
+    fn resume(&self) {
+        let streams = self.connection.h3.borrow().unidirectional_streams();
+        streams.into_iter().for_each(|id| self.read_unidirectional(id));
+    }
+
+    /// Whether the worker ends, and the client is to be told.
+    fn must_leave(&mut self) -> bool {
+        let connection = self.connection;
+        let all = connection.all();
+        if all.shutdown() == ShutdownMode::None || connection.leaving.get() {
+            return false;
+        }
+        if all.shutdown() == ShutdownMode::HandOver && self.may_move {
+            let now = now();
+            return *self.stays.get_or_insert(now + STAY_TIME) <= now;
+        }
+        !connection.is_idle() || all.is_left_by(&**connection)
+    }
+
+    /// Whether it goes to another worker now.
+    fn moves(&self) -> bool {
+        let connection = self.connection;
+        self.may_move
+            && connection.all().shutdown() == ShutdownMode::HandOver
+            && self.incoming.borrow().is_empty()
+            && connection.may_move()
+    }
+
     /// Ready: the connection ends, and is closed unless it is lost.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Close>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let connection = self.connection;
         connection.register(cx.waker());
         connection.working.set(true);
@@ -145,13 +210,13 @@ impl Work<'_> {
         end
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Close>> {
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let connection = self.connection;
         self.refill();
         let mut turn = Turn::default();
         loop {
             connection.more.set(false);
-            if must_leave(connection) {
+            if self.must_leave() {
                 self.leave();
             }
             if connection.used_up.take() {
@@ -163,7 +228,7 @@ impl Work<'_> {
                 turn.spend(Turn::FRAME);
                 if let ConnectionEvent::Lost(reason) = event {
                     self.lost(&reason);
-                    return Poll::Ready(None);
+                    return Poll::Ready(End::Lost);
                 }
                 self.event(event, &mut turn);
             }
@@ -174,16 +239,19 @@ impl Work<'_> {
             connection.collect();
             if let Some(error) = connection.failed.take() {
                 connection.log_info(format_args!("client sent {error}"));
-                return Poll::Ready(Some(Close { code: error.code(), reason: error.reason() }));
+                return Poll::Ready(End::Closed { code: error.code(), reason: error.reason() });
             }
             if connection.is_cut.get() {
-                return Poll::Ready(Some(Close::calm()));
+                return Poll::Ready(End::calm());
             }
             if turn.is_over() {
                 cx.waker().wake_by_ref();
                 break;
             }
             if !connection.more.get() {
+                if self.moves() {
+                    return Poll::Ready(End::Moves);
+                }
                 break;
             }
         }
@@ -441,7 +509,7 @@ impl Work<'_> {
     }
 
     /// Looks at what is due, and sets the timer for what will be.
-    fn poll_timers(&mut self, cx: &mut Context<'_>) -> Poll<Option<Close>> {
+    fn poll_timers(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         loop {
             let (now, connection) = (now(), self.connection);
             if self.last_call.is_some_and(|at| at <= now) {
@@ -451,12 +519,13 @@ impl Work<'_> {
             }
             let heads = self.expire_heads(now);
             if self.is_over(now, cx) {
-                return Poll::Ready(Some(Close::calm()));
+                return Poll::Ready(End::calm());
             }
             let delivery = self.ending.map(|since| since + DELIVERY_TIME);
             let is_ending = delivery.or(self.last_call).is_some();
             let idle = if is_ending { None } else { self.idle_deadline(now) };
-            let next = [heads, delivery, idle, self.last_call].into_iter().flatten().min();
+            let stays = self.stays.filter(|&at| at > now);
+            let next = [heads, delivery, idle, self.last_call, stays].into_iter().flatten().min();
             let Some(next) = next else {
                 self.timer = None;
                 return Poll::Pending;
@@ -472,6 +541,11 @@ impl Work<'_> {
                 return Poll::Pending;
             }
             self.timer = None;
+            if self.stays.is_some() {
+                // The next turn looks whether it has to leave.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
     }
 

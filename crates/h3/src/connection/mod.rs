@@ -328,6 +328,11 @@ impl<R: Role> Connection<R> {
         self.streams.iter().map(|stream| stream.id)
     }
 
+    /// The peer's unidirectional streams that are being read.
+    pub fn unidirectional_streams(&self) -> Vec<StreamId> {
+        self.unidirectional.all()
+    }
+
     /// A stream whose section waited for insertions that have come: its input continues with
     /// [`Connection::receive`]. Asked after input of a unidirectional stream, until there is none.
     pub fn next_unblocked(&self) -> Option<StreamId> {

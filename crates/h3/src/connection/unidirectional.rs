@@ -45,6 +45,12 @@ impl Unidirectional {
         }
     }
 
+    /// All that are being read.
+    pub(super) fn all(&self) -> Vec<StreamId> {
+        let known = [self.control, self.encoder, self.decoder];
+        known.into_iter().flatten().chain(self.new.iter().map(|(new, _)| *new)).collect()
+    }
+
     fn content(&self, stream: StreamId) -> Content {
         match Some(stream) {
             stream if stream == self.control => Content::Control,

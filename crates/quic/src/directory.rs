@@ -25,6 +25,9 @@ use crate::{Counters, HostKey};
 /// Datagrams in the mailbox of a worker, at most; further ones are dropped, as by a socket.
 pub const MAILBOX_DATAGRAMS_MAX: usize = 4096;
 
+/// Their bytes together, at most.
+pub const MAILBOX_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// A datagram for another worker.
 pub(crate) struct Forwarded {
     pub(crate) datagram: Datagram,
@@ -41,9 +44,16 @@ pub(crate) struct Mailbox {
     look: fn(u16),
     /// The worker takes new connections.
     accepting: AtomicBool,
-    queue: Mutex<VecDeque<Forwarded>>,
+    queue: Mutex<Mail>,
     /// The worker was told to look.
     told: AtomicBool,
+}
+
+/// Datagrams, and their bytes together.
+#[derive(Default)]
+struct Mail {
+    datagrams: VecDeque<Forwarded>,
+    bytes: usize,
 }
 
 /// The workers of a process, and what they share.
@@ -198,9 +208,11 @@ impl std::fmt::Debug for Directory {
 impl Mailbox {
     fn put(&self, forwarded: Forwarded) -> bool {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_room = queue.len() < MAILBOX_DATAGRAMS_MAX;
+        let bytes = queue.bytes + forwarded.datagram.data.len();
+        let has_room = queue.datagrams.len() < MAILBOX_DATAGRAMS_MAX && bytes <= MAILBOX_BYTES_MAX;
         if has_room {
-            queue.push_back(forwarded);
+            queue.bytes = bytes;
+            queue.datagrams.push_back(forwarded);
         }
         has_room
     }
@@ -209,7 +221,7 @@ impl Mailbox {
     pub(crate) fn take(&self) -> VecDeque<Forwarded> {
         // What is put from now on is announced again.
         self.told.store(false, Ordering::Release);
-        std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner)).datagrams
     }
 
     pub(crate) fn is_accepting(&self) -> bool {

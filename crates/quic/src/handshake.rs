@@ -35,6 +35,9 @@ use crate::{Connection, Counters, Settings};
 /// Datagrams that wait during a handshake, at most: a client's initial window of early data, and some more.
 pub const HANDSHAKE_DATAGRAMS_MAX: usize = 24;
 
+/// Bytes of such a datagram, at most: a client does not know yet that its path carries more than Ethernet.
+pub const HANDSHAKE_DATAGRAM_BYTES_MAX: usize = 2048;
+
 /// Datagrams that a hello may be spread over, with those of early data between them.
 const HELLO_DATAGRAMS_MAX: usize = 16;
 
@@ -62,10 +65,11 @@ impl Pending {
         Rc::new(Pending { slot, first, queue, waker: Cell::default() })
     }
 
-    /// Takes a datagram; false: too many wait.
+    /// Takes a datagram; false: too many wait, or it is too long.
     pub(crate) fn put(&self, datagram: Datagram) -> bool {
         let mut queue = self.queue.borrow_mut();
-        if queue.len() >= HANDSHAKE_DATAGRAMS_MAX {
+        let too_long = datagram.data.len() > HANDSHAKE_DATAGRAM_BYTES_MAX;
+        if queue.len() >= HANDSHAKE_DATAGRAMS_MAX || too_long {
             return false;
         }
         queue.push_back(datagram);

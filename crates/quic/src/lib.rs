@@ -40,10 +40,10 @@ mod tokens;
 
 pub use connection::{Connection, Statistics};
 pub use counters::Counters;
-pub use directory::{Directory, MAILBOX_DATAGRAMS_MAX};
+pub use directory::{Directory, MAILBOX_BYTES_MAX, MAILBOX_DATAGRAMS_MAX};
 pub use endpoint::{Endpoint, HANDSHAKES_MAX, HANDSHAKES_WITHOUT_RETRY_MAX, Listening};
 pub use events::{ConnectError, ConnectionEvent, ConnectionLost};
-pub use handshake::HANDSHAKE_DATAGRAMS_MAX;
+pub use handshake::{HANDSHAKE_DATAGRAM_BYTES_MAX, HANDSHAKE_DATAGRAMS_MAX};
 pub use hello::HelloCollector;
 pub use host_key::{HOST_KEY_BYTES_MIN, HostKey};
 pub use moved::MovedConnection;

@@ -90,8 +90,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Sizes of the socket's buffers for receiving and for sending. Less than
-    /// [`SOCKET_BUFFER_BYTES`](nowait_runtime::net::SOCKET_BUFFER_BYTES): the kernel permits no more.
+    /// Sizes of the socket's buffers for receiving and for sending.
     pub fn buffers(&self) -> (usize, usize) {
         self.socket.trains().buffers()
     }

@@ -14,7 +14,7 @@ use crate::connection::no_listen;
 use crate::connection_id::{PLACES_MAX, Place};
 use crate::datagram::Datagram;
 use crate::directory::Forwarded;
-use crate::handshake::{self, Pending};
+use crate::handshake::{self, HANDSHAKE_DATAGRAM_BYTES_MAX, Pending};
 use crate::live::Live;
 use crate::packet::{CONNECTION_ID_BYTES_MAX, Destination, destination};
 use crate::service::{Admission, Arrival};
@@ -168,6 +168,10 @@ impl Endpoint {
         let socket = accepting.as_ref().unwrap_or(socket);
         let first = datagram.data.first().copied().unwrap_or_default();
         const LONG: u8 = 0x80;
+        if datagram.data.len() > HANDSHAKE_DATAGRAM_BYTES_MAX && first & LONG != 0 {
+            Counters::add(&self.counters().datagrams_dropped, 1);
+            return;
+        }
         let takes = socket.accepting.get() && !self.closing.get();
         if first & LONG != 0 && !takes {
             // Another worker begins it.

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 
+use nowait_sys::listen::QUIC_BUFFER_BYTES;
 use nowait_sys::udp::{self, DatagramBatch, SendTrain, UdpFeatures};
 use rustix::io::Errno;
 
@@ -37,11 +38,8 @@ pub struct DatagramTrains {
     local: SocketAddr,
 }
 
-/// Wanted size of the socket's buffers: at 1 Gbit/s, what arrives within 16 ms.
-pub const SOCKET_BUFFER_BYTES: usize = 2 * 1024 * 1024;
-
 impl DatagramTrains {
-    /// Takes over a bound socket, such as one opened by the master.
+    /// Takes over a bound socket, such as one opened by the master, with the buffers that it has.
     ///
     /// # Errors
     /// When the descriptor cannot be watched, or reports no local addresses.
@@ -49,7 +47,7 @@ impl DatagramTrains {
     /// # Panics
     /// Outside of a worker.
     pub fn from_fd(fd: OwnedFd) -> io::Result<DatagramTrains> {
-        Self::of(Datagram::from_fd(fd)?)
+        Self::of(Datagram::from_fd(fd)?, 0)
     }
 
     /// Binds a socket to this local address. Port 0: the kernel chooses one.
@@ -65,19 +63,19 @@ impl DatagramTrains {
         if !socket.is_simulated() && socket.local_addr()?.port() == 0 {
             rustix::net::bind(socket.fd(), &address)?;
         }
-        Self::of(socket)
+        Self::of(socket, QUIC_BUFFER_BYTES as usize)
     }
 
-    fn of(socket: Datagram) -> io::Result<DatagramTrains> {
+    fn of(socket: Datagram, buffer_bytes: usize) -> io::Result<DatagramTrains> {
         let local = socket.local_addr()?;
         let (features, buffers) = match socket.is_simulated() {
             true => {
                 let features = UdpFeatures { gso: true, dont_fragment: true };
-                (features, (SOCKET_BUFFER_BYTES, SOCKET_BUFFER_BYTES))
+                (features, (buffer_bytes, buffer_bytes))
             }
             false => {
                 let features = udp::prepare(socket.fd(), local.is_ipv6())?;
-                let buffers = udp::raise_buffers(socket.fd(), SOCKET_BUFFER_BYTES);
+                let buffers = udp::raise_buffers(socket.fd(), buffer_bytes);
                 (features, buffers.unwrap_or_default())
             }
         };
@@ -89,8 +87,8 @@ impl DatagramTrains {
         self.features
     }
 
-    /// Sizes of the buffers for receiving and for sending. Less than [`SOCKET_BUFFER_BYTES`]: the kernel permits no
-    /// more (`net.core.rmem_max`, `net.core.wmem_max`).
+    /// Sizes of the buffers for receiving and for sending. Less than [`QUIC_BUFFER_BYTES`]: the kernel permits no more
+    /// (`net.core.rmem_max`, `net.core.wmem_max`), or the operator wants it so.
     pub fn buffers(&self) -> (usize, usize) {
         self.buffers
     }

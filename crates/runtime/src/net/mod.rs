@@ -18,7 +18,7 @@ mod stream;
 pub use address::Address;
 pub use connect::{ConnectError, ConnectOptions};
 pub use datagram::Datagram;
-pub use datagram_trains::{DatagramTrains, SOCKET_BUFFER_BYTES, TrainSent};
+pub use datagram_trains::{DatagramTrains, TrainSent};
 pub use layer::{DetachedLayer, Layer, OpenProgress};
 pub use listener::{Accepted, Listener, ListenerOptions};
 pub use packet::Packet;

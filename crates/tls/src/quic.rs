@@ -19,7 +19,7 @@ use rustls::quic::{
 };
 use rustls::{AlertDescription, CommonState, ServerConfig};
 
-use crate::acceptor::{Hello, offer_of};
+use crate::acceptor::{HELLO_BYTES_MAX, Hello, offer_of};
 use crate::client::TlsClient;
 use crate::client_offer::sigalg_name;
 use crate::error::Error;
@@ -35,8 +35,9 @@ const RECORD_BYTES: usize = 16 * 1024;
 /// The header of a record with a part of a hello, but for its length.
 const RECORD_HEAD: [u8; 3] = [22, 3, 1];
 
-/// Bytes of a record's header.
+/// Bytes of a record's header, and of a handshake message's.
 const HEADER_BYTES: usize = 5;
+const MESSAGE_HEADER_BYTES: usize = 4;
 
 /// Early data of a QUIC connection is bounded by the windows of its streams (RFC 9001, 4.6.1).
 const EARLY_DATA_BYTES: u32 = u32::MAX;
@@ -181,6 +182,7 @@ impl QuicStart {
             next: None,
             hidden: self.hello.sent.iter().map(|(hidden, _)| hidden.clone()).collect(),
             expected: Some(Box::new(self.hello)),
+            second: Vec::new(),
             slow: self.slow,
             has_flight: false,
             client_certificates: self.client_certificates,
@@ -209,6 +211,7 @@ impl TlsClient {
             next: None,
             expected: None,
             hidden: Vec::new(),
+            second: Vec::new(),
             slow: false,
             has_flight: false,
             client_certificates: None,
@@ -233,7 +236,10 @@ pub struct QuicSession {
     next: Option<Secrets>,
     /// The hello that is to come, until it has.
     expected: Option<Box<ExpectedHello>>,
+    /// Hellos of the client that were changed for rustls.
     hidden: Vec<MaskedHello>,
+    /// The beginning of a second hello, if the first one was changed.
+    second: Vec<u8>,
     slow: bool,
     /// The server's first flight was made.
     has_flight: bool,
@@ -261,7 +267,10 @@ impl QuicSession {
 
     /// The bytes for rustls, if they differ from those of the client.
     fn expect(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, QuicFailure> {
-        let Some(hello) = &mut self.expected else { return Ok(None) };
+        let Some(hello) = &mut self.expected else {
+            let is_second = !self.hidden.is_empty() && !self.has_flight;
+            return if is_second { self.hide_second(bytes) } else { Ok(None) };
+        };
         let end = (hello.at + bytes.len()).min(hello.message.len());
         let sent = hello.sent.as_ref().map_or(&hello.message, |(_, sent)| sent);
         let (of_hello, behind) = bytes.split_at(end - hello.at);
@@ -277,6 +286,24 @@ impl QuicSession {
             self.expected = None;
         }
         Ok(passed)
+    }
+
+    /// Collects the client's second hello, which the server has requested, and changes it as the first one.
+    fn hide_second(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, QuicFailure> {
+        self.second.extend_from_slice(bytes);
+        if self.second.len() > HELLO_BYTES_MAX {
+            const ILLEGAL_PARAMETER: u8 = 47;
+            return Err(QuicFailure { alert: ILLEGAL_PARAMETER, error: Error::TooLong });
+        }
+        let announced = self.second.first_chunk().map(|[_, high, middle, low]| {
+            MESSAGE_HEADER_BYTES + u32::from_be_bytes([0, *high, *middle, *low]) as usize
+        });
+        if announced.is_none_or(|len| self.second.len() < len) {
+            return Ok(Some(Vec::new()));
+        }
+        let mut records = hello_records(&std::mem::take(&mut self.second));
+        self.hidden.extend(transcript::hide(&mut records).map(|(hidden, _)| hidden));
+        Ok(Some(message_of(&records)))
     }
 
     fn failure(&self, error: rustls::Error) -> QuicFailure {

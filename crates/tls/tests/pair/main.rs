@@ -8,6 +8,7 @@ mod hostile;
 mod link;
 mod names;
 mod ocsp;
+mod quic;
 #[path = "../../../../tests/http/tls/responder.rs"]
 mod responder;
 mod sessions;

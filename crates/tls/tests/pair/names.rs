@@ -18,9 +18,9 @@ use crate::link::{LinkEnd, server};
 
 /// With their type and length, as in the extension; the name is in certificates, too.
 const SENT: &[u8] = b"\0\0\x0bexample.com";
-const ODD: &[u8] = b"\0\0\x0b-xample.com";
+pub const ODD: &[u8] = b"\0\0\x0b-xample.com";
 
-fn renamed(bytes: &[u8]) -> Vec<u8> {
+pub fn renamed(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let found = bytes.windows(SENT.len()).position(|part| part == SENT);
     if let Some(at) = found {
@@ -91,7 +91,7 @@ fn renaming(suite: SupportedCipherSuite) -> SupportedCipherSuite {
 }
 
 /// A client that first guesses the server's second group.
-fn client(versions: Versions, certified: bool, guesses_wrong: bool) -> Arc<ClientConfig> {
+pub fn client(versions: Versions, certified: bool, guesses_wrong: bool) -> Arc<ClientConfig> {
     let groups = match guesses_wrong {
         true => vec![aws_lc_rs::kx_group::SECP384R1, aws_lc_rs::kx_group::X25519],
         false => vec![aws_lc_rs::kx_group::X25519],

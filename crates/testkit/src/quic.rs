@@ -326,9 +326,12 @@ impl Quic {
         self.send();
     }
 
-    /// Continues from another port, as after a NAT has forgotten the first one.
+    /// Continues from another port, as after a NAT has forgotten the first one. A packet tells the server, which otherwise
+    /// could not reach the client.
     pub fn rebind(&mut self) {
         self.socket = socket();
+        self.connection.ping();
+        self.send();
     }
 
     /// Continues from another port, and says so (RFC 9000, 9).

@@ -36,7 +36,12 @@ use crate::streams::heads::{Heads, Rules};
 use crate::streams::request_future::RequestFuture;
 use crate::streams::requests::{self, HeadBounds};
 
-use crate::streams::{DISCARD_BYTES_MAX, DISCARDING_STREAMS_MAX, HEADS_BYTES_MAX, StreamEnd};
+use crate::streams::{
+    DISCARD_BYTES_MAX, DISCARDING_STREAMS_MAX, HEADS_BYTES_MAX, RequestStream, StreamEnd,
+};
+
+/// With more streams, each holds less of its file.
+const CROWD_STREAMS: usize = 16;
 
 /// The priority of our unidirectional streams in the transport: above those of responses.
 const CRITICAL_PRIORITY: i32 = URGENCY_DEFAULT + 1;
@@ -283,17 +288,34 @@ impl Http3Connection {
 
     /// A stream can't be read: the client has reset it, or the connection has ended.
     pub(super) fn unreadable(&self, id: StreamId, error: &ReadError) {
-        if let ReadError::Reset(_) = error {
+        let stream = self.stream(id);
+        // A client that cancels a request does so in both directions; it counts once.
+        let is_gone = stream.as_ref().is_some_and(|stream| stream.presence().is_gone());
+        if !is_gone && let ReadError::Reset(_) = error {
             let result = self.h3.borrow_mut().peer_reset(id);
             self.checked(result);
         } else {
             self.h3.borrow_mut().abandon_receiving(id);
         }
         self.discarding.borrow_mut().retain(|stream| *stream != id);
-        if let Some(stream) = self.stream(id) {
+        if let Some(stream) = stream {
             stream.leave();
         }
         self.wake_task();
+    }
+
+    /// The client reads no more of a response.
+    pub(super) fn stopped(&self, stream: &Http3Stream) {
+        if !stream.presence().is_gone() {
+            let result = self.h3.borrow_mut().peer_stopped(stream.id);
+            self.checked(result);
+            stream.leave();
+        }
+    }
+
+    /// Whether it has many streams.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.streams.borrow().len() > CROWD_STREAMS
     }
 
     /// Counts the head of a beginning stream. False: the limit of all heads together is exceeded.

@@ -207,6 +207,9 @@ impl<'a> Work<'a> {
         connection.working.set(true);
         let end = self.turn(cx);
         connection.working.set(false);
+        if connection.more.take() {
+            cx.waker().wake_by_ref();
+        }
         end
     }
 
@@ -320,9 +323,7 @@ impl<'a> Work<'a> {
             ConnectionEvent::Stopped(id, _) => {
                 connection.delivered(core_id(id));
                 if let Some(stream) = connection.stream(core_id(id)) {
-                    let result = connection.h3.borrow_mut().peer_stopped(stream.id);
-                    connection.checked(result);
-                    stream.leave();
+                    connection.stopped(&stream);
                 }
             }
             ConnectionEvent::Finished(id) => connection.delivered(core_id(id)),
@@ -518,6 +519,7 @@ impl<'a> Work<'a> {
                 connection.collect();
             }
             let heads = self.expire_heads(now);
+            connection.collect();
             if self.is_over(now, cx) {
                 return Poll::Ready(End::calm());
             }

@@ -20,6 +20,9 @@ use crate::streams::response_head::{self, HeadFields};
 /// Bytes of a file, or of content in memory, that are given to the transport before it is another stream's turn.
 const CHUNK_BYTES: usize = 64 * 1024;
 
+/// The same on a connection with many streams, each of which may hold as much of a file.
+const CROWDED_CHUNK_BYTES: usize = 16 * 1024;
+
 /// Bytes that are given to the transport before other tasks run.
 const TURN_BYTES_MAX: usize = 1024 * 1024;
 
@@ -154,9 +157,8 @@ impl Http3Connection {
         let has_ready = h3.has_ready();
         h3.set_ready(stream.id, !stream.is_blocked.get());
         drop(h3);
-        if has_ready || stream.is_blocked.get() {
-            self.wake_task();
-        } else if self.fill() {
+        // Of several streams, the connection's task knows the most urgent one.
+        if has_ready || stream.is_blocked.get() || self.fill() {
             self.wake_task();
         }
     }
@@ -213,7 +215,7 @@ impl Http3Connection {
             }
             Written::Gone => {
                 self.h3.borrow_mut().set_ready(stream.id, false);
-                stream.leave();
+                self.stopped(stream);
                 return 0;
             }
         };
@@ -244,7 +246,8 @@ impl Http3Connection {
                 return Written::Gone;
             }
         }
-        let max = stream.frame_left.get().min(CHUNK_BYTES as u64) as usize;
+        let chunk = if self.is_crowded() { CROWDED_CHUNK_BYTES } else { CHUNK_BYTES };
+        let max = stream.frame_left.get().min(chunk as u64) as usize;
         let content = match outgoing.take(max) {
             Some(bytes) => bytes,
             None => self.file_chunk(&mut outgoing, max),
@@ -269,11 +272,7 @@ impl Http3Connection {
                 stream.is_blocked.set(!is_whole);
                 if is_whole { Written::Progress(bytes) } else { Written::Blocked(bytes) }
             }
-            Err(WriteError::Stopped(_)) => {
-                let result = self.h3.borrow_mut().peer_stopped(stream.id);
-                self.checked(result);
-                Written::Gone
-            }
+            // Stopped, or lost with the connection.
             Err(_) => Written::Gone,
         }
     }

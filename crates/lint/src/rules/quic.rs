@@ -17,19 +17,23 @@ pub(crate) static RULES: &[Rule] = &[
                record in DNS, and use TCP where UDP does not get through. Nowait adds the field if the \
                server has the same port with `ssl`. Otherwise `add_header Alt-Svc` has to name the port.",
         wrong: "
-server {
-    listen 443 ssl;
-    listen 8443 quic;
-    ssl_certificate site.pem;
-    ssl_certificate_key site.key;
+http {
+    server {
+        listen 443 ssl;
+        listen 8443 quic;
+        ssl_certificate site.pem;
+        ssl_certificate_key site.key;
+    }
 }
 ",
         right: "
-server {
-    listen 443 ssl;
-    listen 443 quic;
-    ssl_certificate site.pem;
-    ssl_certificate_key site.key;
+http {
+    server {
+        listen 443 ssl;
+        listen 443 quic;
+        ssl_certificate site.pem;
+        ssl_certificate_key site.key;
+    }
 }
 ",
         source: "docs/http3.md",

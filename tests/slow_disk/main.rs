@@ -18,6 +18,7 @@ mod certificates;
 mod dav;
 mod faults;
 mod hits;
+mod http3;
 mod lifecycle;
 mod loader;
 mod logs;

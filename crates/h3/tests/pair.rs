@@ -135,6 +135,17 @@ fn a_graceful_end() {
 }
 
 #[test]
+fn a_client_that_wants_no_pushes_may_go_on() {
+    let mut pair = pair();
+    pair.client.core.shutdown();
+    pair.exchange();
+    assert_eq!(pair.server.take_events(), ["goaway 0"]);
+    assert!(!pair.server.core.is_going_away());
+    pair.server.receive(0, &headers(&GET), true).unwrap();
+    assert_eq!(pair.server.take_events(), ["request 0 end"]);
+}
+
+#[test]
 fn a_malformed_request_gets_a_response() {
     let mut pair = pair();
     pair.server.receive(0, &headers(&GET[1..]), false).unwrap();

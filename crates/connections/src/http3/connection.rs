@@ -89,6 +89,8 @@ pub(super) struct Http3Connection {
     transport: Rc<Transport>,
     client: Client,
     tls: Tls,
+    /// The client speaks HTTP/0.9 (`http3_hq`): streams carry a line and content, without frames.
+    is_hq: bool,
     /// The result of [`default_server`](Self::default_server) for the generation with this number.
     default_server: Cell<(u64, ServerId)>,
     pub(super) h3: RefCell<ServerConnection>,
@@ -141,6 +143,8 @@ impl Http3Connection {
             let servers = servers(&current, &client.listen, transport.local())?;
             handshake::named_server(&tls, servers)
         };
+        let is_hq = tls.session().alpn() == Some(b"hq-interop");
+        let version = if is_hq { Version::Http09 } else { Version::Http3 };
         let head = &current.conf.server(default_server).head;
         let bounds = HeadBounds::of(head);
         let limits = Limits {
@@ -165,9 +169,10 @@ impl Http3Connection {
             transport,
             client,
             tls,
+            is_hq,
             default_server: Cell::new((current.number, default_server)),
             h3: RefCell::new(h3),
-            heads: RefCell::new(Heads::new(Rules::of(head, Version::Http3))),
+            heads: RefCell::new(Heads::new(Rules::of(head, version))),
             streams: RefCell::default(),
             critical: critical.map(Cell::new),
             discarding: RefCell::default(),
@@ -202,6 +207,11 @@ impl Http3Connection {
 
     pub(super) fn transport(&self) -> &Transport {
         &self.transport
+    }
+
+    /// Whether the client speaks HTTP/0.9.
+    pub(super) fn is_hq(&self) -> bool {
+        self.is_hq
     }
 
     pub(super) fn tls(&self) -> &Tls {
@@ -264,7 +274,7 @@ impl Http3Connection {
 
     /// Whether the client's message is complete, or nothing more of it will come.
     pub(super) fn has_ended(&self, id: StreamId) -> bool {
-        self.h3.borrow().has_ended(id)
+        self.is_hq || self.h3.borrow().has_ended(id)
     }
 
     /// Passes input of a stream to the core. `None`: the connection ends.
@@ -445,7 +455,7 @@ impl Http3Connection {
 
     /// Whether the client has everything.
     pub(super) fn is_delivered(&self) -> bool {
-        self.undelivered.borrow().is_empty() && !self.h3.borrow().has_output()
+        self.undelivered.borrow().is_empty() && (self.is_hq || !self.h3.borrow().has_output())
     }
 
     /// The time that an idle connection must be kept.
@@ -474,6 +484,9 @@ impl Http3Connection {
 
     /// Opens our unidirectional streams, as far as the client allows, and sends what waits for them.
     pub(super) fn collect(&self) {
+        if self.is_hq {
+            return;
+        }
         let mut h3 = self.h3.borrow_mut();
         for (stream, own) in CriticalStream::ALL.into_iter().zip(&self.critical) {
             if h3.output(stream).is_empty() {

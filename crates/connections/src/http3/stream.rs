@@ -219,7 +219,8 @@ impl RequestStream for Http3Stream {
     }
 
     fn is_enabled(&self, request: &Request, _: Option<&Virtual>) -> bool {
-        request.server().http3.http3
+        let http3 = &request.server().http3;
+        if self.connection.is_hq() { http3.http3_hq } else { http3.http3 }
     }
 
     fn client(&self) -> &Client {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
+use nowait_fields::FieldLine;
 use nowait_front::frames::Turn;
 use nowait_h3::{ErrorCode, Event, Priority, StreamError, StreamId};
 use nowait_http::conf::client::ClientConf;
@@ -341,6 +342,10 @@ impl<'a> Work<'a> {
         match (connection.checked(result), dir) {
             (None, _) => {}
             (Some(false), _) => reject(connection, id, ErrorCode::H3_REQUEST_REJECTED),
+            (Some(true), Dir::Uni) if connection.is_hq() => {
+                let code = ErrorCode::H3_STREAM_CREATION_ERROR;
+                connection.transport().stop(transport_id(id), code.0);
+            }
             (Some(true), Dir::Uni) => self.read_unidirectional(id),
             (Some(true), Dir::Bi) => {
                 let incoming = Incoming { id, frames: Bytes::new(), ended: false, since: now() };
@@ -422,6 +427,9 @@ impl<'a> Work<'a> {
     fn read_head(&self, id: StreamId) {
         let connection = self.connection;
         let Some(mut incoming) = self.take_incoming(id) else { return };
+        if connection.is_hq() {
+            return self.read_line(incoming);
+        }
         loop {
             let Some(step) = connection.receive(id, &incoming.frames, incoming.ended) else {
                 return;
@@ -451,6 +459,54 @@ impl<'a> Work<'a> {
                     return connection.transport().reset(transport_id(id), code.0);
                 }
             }
+        }
+    }
+
+    /// Reads the line that a request in HTTP/0.9 consists of.
+    fn read_line(&self, mut incoming: Incoming) {
+        let connection = self.connection;
+        let id = incoming.id;
+        let max = connection.h3.borrow().limits().string_bytes_max as usize;
+        loop {
+            let end = incoming.frames.iter().position(|&octet| octet == b'\n');
+            let line = match end {
+                Some(end) => incoming.frames.split_to(end),
+                None if incoming.ended => std::mem::take(&mut incoming.frames),
+                None if incoming.frames.len() > max => {
+                    return reject(connection, id, ErrorCode::H3_EXCESSIVE_LOAD);
+                }
+                None => match connection.transport().read(transport_id(id), READ_BYTES_MAX) {
+                    Ok(Read::Data(bytes)) => {
+                        incoming.frames = [incoming.frames, bytes].concat().into();
+                        continue;
+                    }
+                    Ok(Read::End) => {
+                        incoming.ended = true;
+                        continue;
+                    }
+                    Ok(Read::Blocked) => return self.incoming.borrow_mut().push(incoming),
+                    Err(_) => return reject(connection, id, ErrorCode::H3_REQUEST_CANCELLED),
+                },
+            };
+            let Some(path) = line.trim_ascii().strip_prefix(b"GET ") else {
+                return reject(connection, id, ErrorCode::H3_MESSAGE_ERROR);
+            };
+            let name = connection.tls().session().server_name().map(str::to_owned);
+            let host = name.unwrap_or_else(|| connection.transport().local().to_string());
+            let mut heads = connection.heads.borrow_mut();
+            heads.begin(false);
+            heads.size(line.len());
+            for (name, value) in [
+                (&b":method"[..], &b"GET"[..]),
+                (b":scheme", b"https"),
+                (b":path", path.trim_ascii()),
+                (b":authority", host.as_bytes()),
+            ] {
+                heads.field(&FieldLine::new(name, value));
+            }
+            drop(heads);
+            incoming.frames = Bytes::new();
+            return self.begin(incoming, None);
         }
     }
 

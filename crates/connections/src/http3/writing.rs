@@ -42,6 +42,9 @@ enum Written {
 impl Http3Connection {
     /// Sends an interim response, unless the final one was sent or the client has disconnected.
     pub(super) fn interim(&self, stream: &Http3Stream, status: u16, headers: &[Header]) {
+        if self.is_hq() {
+            return;
+        }
         {
             let mut frames = stream.frames.borrow_mut();
             let mut h3 = self.h3.borrow_mut();
@@ -62,7 +65,7 @@ impl Http3Connection {
         head: &Head,
         end: bool,
     ) -> Result<(), SendError> {
-        {
+        if !self.is_hq() {
             let mut frames = stream.frames.borrow_mut();
             let mut h3 = self.h3.borrow_mut();
             let start = frames.len();
@@ -80,6 +83,10 @@ impl Http3Connection {
 
     /// Ends a response with trailers. Returns their length.
     pub(super) fn write_trailers(&self, stream: &Http3Stream, trailers: &[Header]) -> u64 {
+        if self.is_hq() {
+            stream.end();
+            return 0;
+        }
         let bytes = {
             let mut frames = stream.frames.borrow_mut();
             let mut h3 = self.h3.borrow_mut();
@@ -99,6 +106,9 @@ impl Http3Connection {
 
     /// Begins a DATA frame.
     pub(super) fn begin_data(&self, stream: &Http3Stream, length: u64) {
+        if self.is_hq() {
+            return stream.frame_left.set(u64::MAX);
+        }
         let mut frames = stream.frames.borrow_mut();
         let begun = self.h3.borrow_mut().data_header(stream.id, length, &mut *frames);
         // A closed stream needs none.

@@ -308,9 +308,9 @@ impl<R: Role> Connection<R> {
         }
     }
 
-    /// Whether either side takes no more streams.
+    /// Whether no more requests are taken: by us, or by the server. The GOAWAY of a client is about pushes.
     pub fn is_going_away(&self) -> bool {
-        self.admitted.is_some() || self.accepted.is_some()
+        self.admitted.is_some() || (R::CLIENT && self.accepted.is_some())
     }
 
     /// Whether the peer's GOAWAY says that it has not processed the stream and never will.

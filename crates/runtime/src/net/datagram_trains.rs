@@ -117,7 +117,7 @@ impl DatagramTrains {
     ) -> Poll<io::Result<bool>> {
         for _ in 0..SKIPPED_MAX {
             match self.socket.poll_receive_batch(batch, cx) {
-                Poll::Ready(Err(error)) if is_of_the_path(&error) => {}
+                Poll::Ready(Err(error)) if !is_final(&error) => {}
                 result => return result,
             }
         }
@@ -183,22 +183,11 @@ impl fmt::Debug for DatagramTrains {
 /// Errors skipped per call, at most.
 const SKIPPED_MAX: usize = 64;
 
-/// Whether the kernel reports what became of an earlier datagram, which is nothing to a socket with many peers.
-fn is_of_the_path(error: &io::Error) -> bool {
+/// Whether the socket is unusable. Everything else concerns an earlier datagram, which is nothing to a socket with many
+/// peers, or passes: a lack of memory.
+fn is_final(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
-    matches!(
-        errno,
-        Some(
-            Errno::CONNREFUSED
-                | Errno::HOSTUNREACH
-                | Errno::NETUNREACH
-                | Errno::MSGSIZE
-                | Errno::PROTO
-                | Errno::NOPROTOOPT
-                | Errno::HOSTDOWN
-                | Errno::PERM
-        )
-    )
+    matches!(errno, None | Some(Errno::BADF | Errno::NOTSOCK | Errno::INVAL | Errno::FAULT))
 }
 
 fn refuses_segments(error: &io::Error) -> bool {

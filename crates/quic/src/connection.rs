@@ -453,7 +453,7 @@ impl Connection {
     }
 
     /// Takes the connection from this worker, to continue on another one: with its streams, but without wakers.
-    /// Calls on this handle fail from now on. Datagrams wait meanwhile, in a bounded queue.
+    /// Calls on this handle fail from now on. Datagrams that come before it has arrived are lost, and sent again.
     /// `None`: it has ended, or its handshake is not complete.
     pub fn depart(&self) -> Option<Box<MovedConnection>> {
         let endpoint = self.live.endpoint.upgrade()?;

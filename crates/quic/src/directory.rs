@@ -63,8 +63,8 @@ pub struct Directory {
     keys: RwLock<Arc<Keys>>,
     used_tokens: Arc<UsedTokens>,
     workers: RwLock<Registered>,
-    /// Connections that have left the worker that their IDs name.
-    moved: RwLock<HashMap<Place, Place>>,
+    /// Connections that have left the worker that their IDs name; `None`: they have arrived nowhere yet.
+    moved: RwLock<HashMap<Place, Option<Place>>>,
 }
 
 #[derive(Default)]
@@ -179,14 +179,14 @@ impl Directory {
         }
     }
 
-    /// Notes that a connection has moved. Its IDs lead from the first place to the second.
-    pub(crate) fn note_moved(&self, from: Place, to: Place) {
+    /// Notes where a connection is that has left these places; `None`: on its way.
+    pub(crate) fn note_moved(&self, from: &[Place], to: Option<Place>) {
         let mut moved = self.moved.write().unwrap_or_else(PoisonError::into_inner);
-        moved.insert(from, to);
+        moved.extend(from.iter().map(|from| (*from, to)));
     }
 
-    /// Where a connection is that has left this place.
-    pub(crate) fn moved_to(&self, from: Place) -> Option<Place> {
+    /// Where a connection is that has left this place. `Some(None)`: on its way. `None`: none has.
+    pub(crate) fn moved_to(&self, from: Place) -> Option<Option<Place>> {
         self.moved.read().unwrap_or_else(PoisonError::into_inner).get(&from).copied()
     }
 
@@ -194,7 +194,9 @@ impl Directory {
     pub(crate) fn forget_moved(&self, places: &[Place]) {
         if !places.is_empty() {
             let mut moved = self.moved.write().unwrap_or_else(PoisonError::into_inner);
-            moved.retain(|from, _| !places.contains(from));
+            for place in places {
+                moved.remove(place);
+            }
         }
     }
 }

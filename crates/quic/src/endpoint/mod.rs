@@ -33,7 +33,7 @@ use crate::crypto::ServerSide;
 use crate::directory::Mailbox;
 use crate::handshake::Pending;
 use crate::live::{Live, LiveState};
-use crate::moved::MovedConnection;
+use crate::moved::{MovedConnection, Transit};
 use crate::service::Service;
 use crate::socket::Socket;
 use crate::{Connection, Counters, Directory};
@@ -335,7 +335,7 @@ impl Endpoint {
             listen: listen.clone(),
             local: live.local.get(),
             idle_timeout: live.idle_timeout,
-            places,
+            transit: Transit::begin(self.directory.clone(), places),
             session: session(),
         }))
     }
@@ -351,16 +351,13 @@ impl Endpoint {
     ) -> Result<Rc<Connection>, Box<MovedConnection>> {
         let Some(socket) = self.socket_of(&moved.listen) else { return Err(moved) };
         let Some(slot) = self.reserve() else { return Err(moved) };
-        let MovedConnection { bundle, listen, local, idle_timeout, places, session } = *moved;
+        let MovedConnection { bundle, listen, local, idle_timeout, transit, session } = *moved;
         let here = Place { worker: self.number, slot: slot as u32 };
         bundle.home.set(here);
-        for place in &places {
-            self.directory.note_moved(*place, here);
-        }
         let state = LiveState::new(bundle, true);
         let live = Live::new(self, (slot, None), socket, local, idle_timeout, state);
-        live.earlier_places.replace(places);
         self.settle(slot, &live);
+        live.earlier_places.replace(transit.end(here));
         self.touch(&live);
         Ok(Connection::new(live, listen, session, None))
     }

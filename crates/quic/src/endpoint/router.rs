@@ -77,7 +77,12 @@ impl Endpoint {
                 }
             }
             match self.directory.moved_to(place) {
-                Some(next) => place = next,
+                Some(Some(next)) => place = next,
+                // A reset would end it.
+                Some(None) => {
+                    Counters::add(&self.counters().datagrams_dropped, 1);
+                    return;
+                }
                 None => break,
             }
         }
@@ -88,13 +93,7 @@ impl Endpoint {
                 return;
             }
         }
-        // On its way to another worker: a reset would end it.
-        let leaves = place.worker == self.number
-            && matches!(self.slots.borrow().get(place.slot as usize), Some(Slot::Gone));
-        match leaves {
-            true => Counters::add(&self.counters().datagrams_dropped, 1),
-            false => self.begin(datagram, socket, forwards),
-        }
+        self.begin(datagram, socket, forwards);
     }
 
     /// Gives a datagram to the connection in a slot. Returned if there is none.

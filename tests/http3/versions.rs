@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use nowait_testkit::Server;
 use nowait_testkit::http2::{Http2, Limits};
+use nowait_testkit::http3::trusting;
+use nowait_testkit::quic::{Dir, Quic, QuicOptions};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
 use crate::client::{Authority, TlsClient};
-use crate::stage::{block, http3, on_each_driver, pattern, site};
+use crate::stage::{block, http3, on_each_driver, pattern, server, site};
 
 /// Fields of a response, apart from those that belong to a connection, a time, or a version.
 fn comparable(fields: &[(String, String)]) -> Vec<(String, String)> {
@@ -112,5 +114,31 @@ fn the_same_bytes_and_the_same_log() {
             }
             assert_eq!(lines[1], lines[2], "{path}");
         }
+    });
+}
+
+#[test]
+fn http_0_9_has_neither_heads_nor_frames() {
+    let content = pattern(300_000);
+    let builder = server("http3_hq on; location /echo { return 200 \"$http3 $host\"; }")
+        .file("html/page", "page")
+        .file("html/large", content.clone());
+    on_each_driver(&builder, |server| {
+        let options = QuicOptions::new(trusting("hq-interop"));
+        let mut quic = Quic::connect(server.port(), &options).unwrap();
+        let mut get = |line: &[u8]| {
+            let stream = quic.open(Dir::Bi);
+            quic.write(stream, line);
+            quic.finish(stream);
+            quic.until("the end", |quic| quic.input(stream).ended);
+            quic.bytes(stream).to_vec()
+        };
+        assert_eq!(get(b"GET /page\r\n"), b"page");
+        assert_eq!(get(b"GET /page"), b"page");
+        assert_eq!(get(b"GET /echo\n"), b"hq localhost");
+        assert!(get(b"GET /large\r\n") == content);
+        let stream = quic.open(Dir::Bi);
+        quic.write(stream, b"POST /page\r\n");
+        quic.until("a reset", |quic| quic.input(stream).reset.is_some());
     });
 }

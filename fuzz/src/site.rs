@@ -72,7 +72,8 @@ pub fn generation(settings: &str, listen: SocketAddr) -> Arc<Generation> {
     let pools = HashMap::from([(DEFAULT_POOL.to_owned(), pool)]);
     let (caches, lifeline) = (Vec::new(), Box::new(()));
     let (number, sessions) = (1, None);
-    let contents = Contents { number, conf, pools, caches, resolvers, logs, sessions, lifeline };
+    let contents =
+        Contents { number, conf, pools, caches, resolvers, logs, sessions, quic: None, lifeline };
     Arc::new(Generation::new(contents))
 }
 

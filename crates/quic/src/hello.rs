@@ -282,4 +282,37 @@ mod tests {
         assert!(matches!(collector.take(&packet, ID), Ok(None)));
         assert!(matches!(collector.take(&packet, &[9; 8]), Ok(None)));
     }
+
+    #[test]
+    fn any_frames_are_survived() {
+        let hello = hello();
+        let mut seed = 7u64;
+        let mut random = move |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % below
+        };
+        for _ in 0..2_000 {
+            let mut collector = HelloCollector::new(ID);
+            for number in 0..8 {
+                let mut frames = Vec::new();
+                while random(4) > 0 {
+                    match random(5) {
+                        0 => frames.push(random(256) as u8),
+                        1 => frames.extend([2, 0x40, random(256) as u8, 0, random(9) as u8, 0]),
+                        2 => frames.extend([3, 1, 1, random(3) as u8, 0xff]),
+                        _ => {
+                            let begin = random(hello.len());
+                            let end = (begin + random(900)).min(hello.len());
+                            frames.extend(crypto(begin, &hello[begin..end]));
+                        }
+                    }
+                }
+                match collector.take(&initial(ID, number, &frames), ID) {
+                    Ok(None) => {}
+                    Ok(Some(hello)) => assert_eq!(hello.alpn(), [b"h3"]),
+                    Err(_) => break,
+                }
+            }
+        }
+    }
 }

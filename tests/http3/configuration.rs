@@ -44,6 +44,9 @@ fn quic_needs_a_certificate_and_tls_13() {
         &format!("server {{ {TLS} listen 127.0.0.1:%%PORT%% quic; quic_host_key missing.key; }}"),
         "missing.key\" failed (2: No such file or directory)",
     );
+    let text = format!("server {{ {TLS} listen 127.0.0.1:%%PORT%% quic; quic_host_key short; }}");
+    let failure = site(&text).file("short", "0123").try_start().expect_err("a short key");
+    assert!(failure.stderr.contains("\"short\" has only 4 bytes, not 32"), "{}", failure.stderr);
 }
 
 #[test]

@@ -52,8 +52,8 @@ pub fn http3(server: &Server) -> Http3 {
 /// A connection with these settings, which allow the server a QPACK table.
 #[track_caller]
 pub fn with_table(server: &Server, capacity: u64, blocked: u64) -> Http3 {
-    let mut options = Http3Options::default();
-    options.settings = vec![(1, capacity), (7, blocked)];
+    let settings = vec![(1, capacity), (7, blocked)];
+    let options = Http3Options { settings, ..Http3Options::default() };
     Http3::connect(server.port(), &options).unwrap()
 }
 

@@ -36,9 +36,10 @@ nowait_conf::directives! {
     /// address's default server applies.
     // nginx differs: off, which costs several times the CPU for a large response.
     quic_gso: bool = "on", in HTTP | SERVER, args "on | off";
-    /// A file with a secret from which the keys of address validation tokens and stateless resets are derived.
-    /// By default, a secret is generated at the start, and kept by reloads and upgrades. Servers behind one
-    /// address need the same file. That of the address's default server applies.
+    /// A file with a secret of 32 bytes or more, from which the keys of address validation tokens, stateless
+    /// resets and connection IDs are derived. By default, one is generated at the start, and kept by reloads.
+    /// Servers behind one address need the same file. That of the first address whose default server has one
+    /// applies to all.
     quic_host_key: Option<HostKey>, in HTTP | SERVER, args "file";
     /// Has every client prove its address by a Retry packet before its handshake, which takes one more round
     /// trip. Regardless of this, that happens while many handshakes are in progress. That of the address's
@@ -72,6 +73,9 @@ const STREAMS_MAX: u32 = 65_535;
 
 /// The smallest `active_connection_id_limit` (RFC 9000, section 18.2).
 const CONNECTION_IDS_MIN: u32 = 2;
+
+/// Bytes of `quic_host_key`, at least.
+const KEY_BYTES_MIN: usize = 32;
 
 /// `http3_max_concurrent_streams`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,9 +115,14 @@ impl Setting for HostKey {
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
         let FileName(word) = FileName::parse(node, cx)?;
         let key = files::der(cx, &word)?;
+        let hint = "make one: openssl rand 32 > quic.key";
         if key.is_empty() {
-            let hint = "make one: openssl rand 32 > quic.key";
             return Err(word.error(format!("\"{word}\" zero key size")).hint(hint));
+        }
+        // nginx differs: it takes any key. Tokens and resets under a short one could be forged.
+        if key.len() < KEY_BYTES_MIN {
+            let text = format!("\"{word}\" has only {} bytes, not {KEY_BYTES_MIN}", key.len());
+            return Err(word.error(text).hint(hint));
         }
         Ok(Self(key))
     }

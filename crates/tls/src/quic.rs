@@ -1,7 +1,7 @@
 //! TLS within QUIC (RFC 9001): handshake messages without records, and keys for packets.
 //!
 //! QUIC carries the messages in CRYPTO frames and protects its packets itself; rustls' connections for QUIC do the
-//! rest. A client's hello is collected first, as over TCP: [`Acceptor`] takes it in the form of records
+//! rest. A client's hello is collected first, as over TCP: [`Acceptor`](crate::Acceptor) takes it in the form of records
 //! ([`hello_records`]), and [`Hello::begin_quic`] makes of it what starts the session once the transport's parameters
 //! are known. What is known of the session afterwards shows a [`Session`] that seals nothing.
 //!

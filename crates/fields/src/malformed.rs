@@ -55,7 +55,7 @@ pub enum Malformed {
     ContentTooShort,
     /// An interim response that ends the stream, or 101.
     InvalidInterim,
-    /// More interim responses than [`crate::Limits::interim_max`].
+    /// More interim responses than a client takes.
     TooManyInterim,
     /// DATA before the response.
     DataBeforeHead,

@@ -244,6 +244,7 @@ fn generation(port: u16, dir: &Path) -> Arc<Generation> {
         pools: HashMap::from([(DEFAULT_POOL.to_owned(), pool)]),
         logs,
         sessions: None,
+        quic: None,
         lifeline: Box::new(()),
     }))
 }

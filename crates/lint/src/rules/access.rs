@@ -412,8 +412,8 @@ fn satisfy_any(model: &Model<'_>, report: &mut RuleReport) {
 
 fn without_file(model: &Model<'_>, report: &mut RuleReport) {
     for (block, node) in model.directives("auth_basic") {
-        let has = block.in_effect(&["auth_basic_user_file"])
-            || block.within().any(|inner| inner.has("auth_basic_user_file"));
+        const USERS: &[&str] = &["auth_basic_user_file", "auth_basic_user"];
+        let has = block.in_effect(USERS) || block.within().any(|inner| inner.has_any(USERS));
         if !has_word(node, "off") && !has && !model.is_part {
             report
                 .find(node.name.span, "no password is asked for")

@@ -111,7 +111,7 @@ impl Member {
         let part = |number: u32| u16::try_from(number).unwrap_or_default();
         push_16(out, self.flags());
         push_16(out, 0);
-        push_16(out, part(time.hour) << 11 | part(time.minute) << 5 | part(time.second) / 2);
+        push_16(out, part(time.hour) << 11 | part(time.minute) << 5 | (part(time.second) / 2));
         push_16(out, year << 9 | part(time.month) << 5 | part(time.day));
         out.extend_from_slice(&checksum.to_le_bytes());
         for _ in 0..2 {

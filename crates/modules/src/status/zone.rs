@@ -82,9 +82,11 @@ pub struct Zone {
     workers: RwLock<Vec<Arc<Counters>>>,
 }
 
+/// Zones by kind and name.
+type Zones = BTreeMap<(ZoneKind, Arc<str>), Arc<Zone>>;
+
 /// The zones of this process.
-static ZONES: LazyLock<Mutex<BTreeMap<(ZoneKind, Arc<str>), Arc<Zone>>>> =
-    LazyLock::new(Mutex::default);
+static ZONES: LazyLock<Mutex<Zones>> = LazyLock::new(Mutex::default);
 
 thread_local! {
     /// The counters of this worker, by the zones' numbers.

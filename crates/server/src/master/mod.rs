@@ -183,7 +183,7 @@ impl Master {
         process::set_name("nowait: master");
         let control = ControlListener::open()
             .inspect_err(|error| {
-                log.log(Level::Info, format_args!("no control socket {}", OsErrorText(&error)));
+                log.log(Level::Info, format_args!("no control socket {}", OsErrorText(error)));
             })
             .ok();
         let mut master = Master {

@@ -44,7 +44,7 @@ impl Files for WithBuiltIn {
     }
 }
 
-/// The configuration of [`Serve`] as a file, with the disk for the files that it names.
+/// The configuration of `nowait serve` or `nowait proxy` as a file, with the disk for the files that it names.
 #[derive(Clone, Debug)]
 pub struct BuiltinFile {
     /// The path of the file.

@@ -7,6 +7,7 @@ mod configuration;
 mod connections;
 mod errors;
 mod files;
+mod hostile;
 mod proxied;
 mod reload;
 mod requests;

@@ -78,17 +78,18 @@ impl QuicService {
         self.endpoint.replace(Rc::downgrade(endpoint));
     }
 
-    /// Whether `worker_connections` allows another one. Closes idle ones otherwise.
-    fn has_room(&self, current: &Current) -> bool {
+    /// Whether `worker_connections` allows no other one.
+    fn is_full(&self) -> bool {
         let own = self.endpoint.borrow().upgrade();
         let own = own.map_or(0, |endpoint| {
             let (connections, handshakes) = endpoint.counts();
             connections + handshakes
         });
-        let max = worker::connections_max();
-        if worker::connections() + own < max {
-            return true;
-        }
+        worker::connections() + own >= worker::connections_max()
+    }
+
+    /// Closes idle connections.
+    fn make_room(&self, current: &Current) {
         let made = self.all.make_room();
         let quiet = |at: Instant| now().saturating_duration_since(at) < COMPLAINT_INTERVAL;
         if !self.complained.get().is_some_and(quiet) {
@@ -97,10 +98,10 @@ impl QuicService {
                 true => (Level::Warn, ", reusing connections"),
                 false => (Level::Alert, ""),
             };
+            let max = worker::connections_max();
             let text = format_args!("{max} worker_connections are not enough{more}");
             current.logs.error(level, text);
         }
-        false
     }
 
     /// The client of a connection that does not exist yet.
@@ -144,7 +145,15 @@ impl QuicService {
 impl Service for QuicService {
     fn admit(&self, arrival: &Arrival) -> Admission {
         let current = self.all.current();
-        if self.all.shutdown() != ShutdownMode::None || !self.has_room(&current) {
+        if self.all.shutdown() != ShutdownMode::None {
+            return Admission::Drop;
+        }
+        if self.is_full() {
+            // Whoever has only sent a packet, perhaps in another's name, closes no connection.
+            if !arrival.validated {
+                return Admission::Retry;
+            }
+            self.make_room(&current);
             return Admission::Drop;
         }
         // A reload has removed the address, or `quic`.

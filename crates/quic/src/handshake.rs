@@ -272,7 +272,8 @@ impl Handshake<'_> {
         }
     }
 
-    /// Goes on until the handshake is complete, or early data can be read. True: it is complete.
+    /// Goes on until the handshake is complete, or early data of a client with a proven address can be read. True: it is
+    /// complete.
     async fn complete(
         &self,
         beginning: Beginning,
@@ -281,6 +282,7 @@ impl Handshake<'_> {
         client: u64,
     ) -> Result<(Box<Bundle>, bool), FailureReason> {
         let state = beginning.state.clone();
+        let validated = beginning.validated;
         let begun = match state.is_slow() {
             false => begin(beginning, datagrams),
             true => {
@@ -311,7 +313,8 @@ impl Handshake<'_> {
             if let Some(text) = lost {
                 return Err(reason_of(&state, text));
             }
-            if connected || state.has_early_data() {
+            // Until its address is proven, a client's early data could act in another's name.
+            if connected || (validated && state.has_early_data()) {
                 return Ok((bundle, connected));
             }
             let datagrams = self.wait(&mut bundle).await;

@@ -15,7 +15,7 @@ use nowait_front::servers::Virtual;
 use nowait_front::tls::Tls;
 use nowait_h3::server::ServerConnection;
 use nowait_h3::{
-    ConnectionError, CriticalStream, ErrorCode, Limits, Priority, ReceiveStep, StreamId,
+    ConnectionError, CriticalStream, ErrorCode, Event, Limits, Priority, ReceiveStep, StreamId,
 };
 use nowait_http::client::Client;
 use nowait_http::conf::ServerId;
@@ -422,6 +422,10 @@ impl Http3Connection {
         }
         loop {
             let Some(step) = self.receive(id, &frames, ended) else { return };
+            if step.event == Event::Blocked {
+                // Trailers wait for the table of QPACK: nothing more is taken of the stream meanwhile.
+                break;
+            }
             frames = frames.slice(step.consumed..);
             if !frames.is_empty() {
                 continue;
@@ -498,9 +502,13 @@ impl Http3Connection {
                 self.transport.set_priority(id, CRITICAL_PRIORITY);
             }
             let Some(id) = own.get() else { continue };
-            let mut chunks = [Bytes::copy_from_slice(h3.output(stream))];
-            if let Ok(written) = self.transport.write(id, &mut chunks) {
-                h3.written(stream, written);
+            // The transport reports that there is room again only after a write that found none.
+            while !h3.output(stream).is_empty() {
+                let mut chunks = [Bytes::copy_from_slice(h3.output(stream))];
+                match self.transport.write(id, &mut chunks) {
+                    Ok(written) if written > 0 => h3.written(stream, written),
+                    _ => break,
+                }
             }
         }
     }
@@ -523,6 +531,7 @@ impl Http3Connection {
             && h3.open_streams() == 0
             && !h3.has_output()
             && !h3.is_going_away()
+            && !self.leaving.get()
     }
 
     /// Hands an idle connection over to another worker. It is given back if it can't leave.

@@ -111,9 +111,14 @@ impl Http3Stream {
         }
     }
 
-    /// Whether all frames of heads are written.
+    /// Bytes of heads and content that are not written.
+    fn unwritten(&self) -> u64 {
+        self.frames.borrow().len() as u64 + self.outgoing.borrow().len() as u64
+    }
+
+    /// Whether everything is written.
     fn is_flushed(&self) -> bool {
-        self.frames.borrow().is_empty() && self.outgoing.borrow().len() == 0
+        self.unwritten() == 0
     }
 
     /// A section that waited for insertions can be decoded: trailers.
@@ -169,7 +174,10 @@ impl Http3Stream {
                     input.frames.advance(step.consumed);
                     continue;
                 }
-                Event::Blocked => return None,
+                Event::Blocked => {
+                    input.frames.advance(step.consumed);
+                    return None;
+                }
                 event => event,
             };
             input.frames.advance(step.consumed);
@@ -257,19 +265,27 @@ impl RequestStream for Http3Stream {
             return Ok(());
         }
         self.connection.write_frames(self);
-        let flushed = poll_fn(|cx| {
-            if self.presence.is_gone() {
-                return Poll::Ready(Err(left()));
+        let mut before = self.unwritten();
+        loop {
+            let flushed = poll_fn(|cx| {
+                if self.presence.is_gone() {
+                    return Poll::Ready(Err(left()));
+                }
+                if self.is_flushed() {
+                    return Poll::Ready(Ok(()));
+                }
+                self.outgoing.borrow_mut().waker = Some(cx.waker().clone());
+                Poll::Pending
+            });
+            if let Either::Left(flushed) = select(flushed, sleep(timeout)).await {
+                return flushed;
             }
-            if self.is_flushed() {
-                return Poll::Ready(Ok(()));
+            // The time is for each piece that the client takes, not for all of them.
+            let left = self.unwritten();
+            if left >= before {
+                return Err(SendError::Client(io::ErrorKind::TimedOut.into()));
             }
-            self.outgoing.borrow_mut().waker = Some(cx.waker().clone());
-            Poll::Pending
-        });
-        match select(flushed, sleep(timeout)).await {
-            Either::Left(flushed) => flushed,
-            Either::Right(()) => Err(SendError::Client(io::ErrorKind::TimedOut.into())),
+            before = left;
         }
     }
 

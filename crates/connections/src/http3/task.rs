@@ -466,6 +466,10 @@ impl<'a> Work<'a> {
     fn read_line(&self, mut incoming: Incoming) {
         let connection = self.connection;
         let id = incoming.id;
+        let refuse = |code| {
+            connection.h3.borrow_mut().abandon(id);
+            reject(connection, id, code);
+        };
         let max = connection.h3.borrow().limits().string_bytes_max as usize;
         loop {
             let end = incoming.frames.iter().position(|&octet| octet == b'\n');
@@ -473,7 +477,7 @@ impl<'a> Work<'a> {
                 Some(end) => incoming.frames.split_to(end),
                 None if incoming.ended => std::mem::take(&mut incoming.frames),
                 None if incoming.frames.len() > max => {
-                    return reject(connection, id, ErrorCode::H3_EXCESSIVE_LOAD);
+                    return refuse(ErrorCode::H3_EXCESSIVE_LOAD);
                 }
                 None => match connection.transport().read(transport_id(id), READ_BYTES_MAX) {
                     Ok(Read::Data(bytes)) => {
@@ -485,11 +489,11 @@ impl<'a> Work<'a> {
                         continue;
                     }
                     Ok(Read::Blocked) => return self.incoming.borrow_mut().push(incoming),
-                    Err(_) => return reject(connection, id, ErrorCode::H3_REQUEST_CANCELLED),
+                    Err(_) => return refuse(ErrorCode::H3_REQUEST_CANCELLED),
                 },
             };
             let Some(path) = line.trim_ascii().strip_prefix(b"GET ") else {
-                return reject(connection, id, ErrorCode::H3_MESSAGE_ERROR);
+                return refuse(ErrorCode::H3_MESSAGE_ERROR);
             };
             let name = connection.tls().session().server_name().map(str::to_owned);
             let host = name.unwrap_or_else(|| connection.transport().local().to_string());
@@ -533,6 +537,8 @@ impl<'a> Work<'a> {
         let stream = Http3Stream::new(connection.clone(), id, Http3Input::new(frames, ended));
         let mut request = all.first_request(stream.clone(), current, server);
         let received = connection.heads.borrow_mut().take(request.head_mut());
+        // The next head may be refused by its length alone, and must not be taken for this one.
+        connection.heads.borrow_mut().begin(false);
         if !connection.count_head(&stream, request.head().memory()) {
             all.keep_spare(request);
             let text = "client sent requests whose headers together are too large";
@@ -642,6 +648,11 @@ impl<'a> Work<'a> {
             connection.log_info(format_args!("client timed out (110: Connection timed out)"));
             connection.h3.borrow_mut().abandon(id);
             reject(connection, id, ErrorCode::H3_REQUEST_INCOMPLETE);
+            // As over HTTP/2: a client that begins requests only to leave them keeps no connection open.
+            if connection.is_idle() {
+                connection.h3.borrow_mut().shutdown();
+                connection.collect();
+            }
         }
         self.incoming.borrow().iter().map(|incoming| incoming.since + timeout).min()
     }

@@ -113,7 +113,7 @@ impl Http3Stream {
 
     /// Bytes of heads and content that are not written.
     fn unwritten(&self) -> u64 {
-        self.frames.borrow().len() as u64 + self.outgoing.borrow().len() as u64
+        self.frames.borrow().len() as u64 + self.outgoing.borrow().len()
     }
 
     /// Whether everything is written.

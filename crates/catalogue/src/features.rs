@@ -35,7 +35,7 @@ table! {
     "acme" ("acme") => "acme_issuer acme_certificate acme_shared_zone";
     "dav" ("dav dav_ext") =>
         "dav_methods create_full_put_path min_delete_depth dav_access dav_ext_methods dav_ext_lock \
-         dav_ext_lock_zone";
+         dav_ext_lock_zone put_overwrite";
     "geoip2" ("geoip2 stream_geoip2") => "geoip2 geoip2_proxy geoip2_proxy_recursive";
     "images" ("image_filter") =>
         "image_filter image_filter_buffer image_filter_interlace image_filter_jpeg_quality \

@@ -41,6 +41,14 @@ fn zone(server: &Server, kind: &str, name: &str) -> Value {
 
 const NAME: &str = "the \"site\"";
 
+/// The server's zone, when all requests but this one have ended: a client can have its response before.
+fn settled(server: &Server) -> Value {
+    until("the other requests to end", PATIENCE, || {
+        let zone = zone(server, "servers", NAME);
+        (zone["processing"] == 1).then_some(zone)
+    })
+}
+
 #[test]
 fn requests_are_counted_where_they_end() {
     on_each_driver(&site(), |server| {
@@ -54,6 +62,7 @@ fn requests_are_counted_where_they_end() {
         ] {
             assert_eq!(server.get(path).status, status, "{path}");
         }
+        settled(server);
         let counts = |name: &str| {
             let zone = zone(server, "locations", name);
             (zone["requests"].as_u64().unwrap(), zone["responses"]["codes"].to_string())
@@ -62,15 +71,16 @@ fn requests_are_counted_where_they_end() {
         assert_eq!(counts("redirects"), (1, "{\"301\":1}".into()));
         assert_eq!(counts("start"), (0, "{}".into()));
         assert_eq!(counts("chosen"), (1, "{\"204\":1}".into()));
-        let before = zone(server, "servers", NAME);
+        let before = settled(server);
         let mut client = server.client();
         client.send("GET /none HTTP/1.1\r\nHost: a\r\n\r\n");
         client.expect_closed();
         // Its own request is being processed, and those that asked have been counted.
-        let after = zone(server, "servers", NAME);
+        let after = settled(server);
         let more = |key: &str| after[key].as_u64().unwrap() - before[key].as_u64().unwrap();
-        assert_eq!((more("requests"), more("discarded")), (2, 1), "{before} {after}");
-        assert_eq!(after["processing"], 1);
+        // Others may have asked for this in vain.
+        assert!(more("requests") >= 2, "{before} {after}");
+        assert_eq!(more("discarded"), 1, "{before} {after}");
         assert!(more("received") > 30 && more("sent") > 100, "{before} {after}");
         let times = &after["request_time_us"];
         assert_eq!(times["count"].as_u64().unwrap() + 1, after["requests"].as_u64().unwrap());
@@ -108,11 +118,12 @@ fn metrics_of_zones() {
     on_each_driver(&builder, |server| {
         server.get("/a/");
         assert_eq!(server.get("/up/").status, 502);
+        settled(server);
         let text = server.get("/metrics").text();
         for line in [
             "nowait_zone_requests_total{kind=\"location\",zone=\"files\"} 1\n",
             "nowait_zone_responses_total{kind=\"location\",zone=\"up\",status=\"502\"} 1\n",
-            "nowait_zone_responses_total{kind=\"server\",zone=\"the \\\"site\\\"\",status=\"200\"} 1\n",
+            "nowait_zone_responses_total{kind=\"server\",zone=\"the \\\"site\\\"\",status=\"502\"} 1\n",
             "nowait_zone_processing{kind=\"server\",zone=\"the \\\"site\\\"\"} 1\n",
             "nowait_zone_request_seconds_bucket{kind=\"location\",zone=\"files\",le=\"+Inf\"} 1\n",
             "nowait_zone_upstream_seconds_count{kind=\"location\",zone=\"up\"} 1\n",
@@ -127,6 +138,7 @@ fn metrics_of_zones() {
 fn the_api_of_nginx_plus() {
     on_each_driver(&site(), |server| {
         server.get("/a/");
+        settled(server);
         let at = |path: &str| json(&server.get(&format!("/api/{path}")));
         assert_eq!(at("").as_array().unwrap().last(), Some(&9.into()));
         let names = at("9/");

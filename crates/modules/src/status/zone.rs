@@ -51,7 +51,7 @@ struct Counters {
     discarded: AtomicU64,
     received: AtomicU64,
     sent: AtomicU64,
-    /// By status. Made when the first response is counted.
+    /// By status.
     statuses: Box<[AtomicU64; STATUSES]>,
     total: Histogram,
     upstream: Histogram,
@@ -183,8 +183,10 @@ pub struct ZoneSnapshot {
     pub name: String,
     /// Requests being processed.
     pub processing: u64,
-    /// Requests, including those being processed.
+    /// Requests, including those being processed. May fall by one when a request ends without a log line.
     pub requests: u64,
+    /// Requests that have ended. Never falls.
+    pub ended: u64,
     /// Requests that ended without a response.
     pub discarded: u64,
     /// Bytes received from clients.
@@ -227,7 +229,7 @@ fn read(zone: &Zone) -> ZoneSnapshot {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     for counters in workers.iter() {
         sum.processing += load(&counters.processing);
-        sum.requests += load(&counters.ended);
+        sum.ended += load(&counters.ended);
         sum.discarded += load(&counters.discarded);
         sum.received += load(&counters.received);
         sum.sent += load(&counters.sent);
@@ -240,6 +242,6 @@ fn read(zone: &Zone) -> ZoneSnapshot {
         sum.total.add(&counters.total);
         sum.upstream.add(&counters.upstream);
     }
-    sum.requests += sum.processing;
+    sum.requests = sum.ended + sum.processing;
     sum
 }

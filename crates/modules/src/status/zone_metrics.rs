@@ -25,9 +25,8 @@ pub fn openmetrics(report: &Report, text: &mut MetricsText) {
         text.sample("nowait_zone_processing", &labels(*kind, zone), zone.processing);
     }
     let counters: [(&str, &str, &str, Number); 4] = [
-        ("nowait_zone_requests", "", "Requests, including those being processed.", |zone| {
-            zone.requests
-        }),
+        // Not those being processed: a counter that falls is taken for one that began again.
+        ("nowait_zone_requests", "", "Requests that have ended.", |zone| zone.ended),
         ("nowait_zone_discarded", "", "Requests that ended without a response.", |zone| {
             zone.discarded
         }),

@@ -290,7 +290,7 @@ impl Stream {
     }
 
     /// Queries the socket for data that was not yet received, in one system call: the driver may notice it
-    /// only in the next turn. Pending bytes hide a following end.
+    /// only in the next turn. Pending bytes hide a following end ([`has_ended`](Self::has_ended)).
     pub fn unread(&self) -> Unread {
         if self.layer.get().is_some_and(|layered| layered.has_input()) {
             return Unread::Bytes;
@@ -302,6 +302,15 @@ impl Stream {
             Err(Errno::AGAIN | Errno::INTR | Errno::NOTSOCK) => Unread::Nothing,
             Ok(_) | Err(_) => Unread::End,
         }
+    }
+
+    /// Whether the peer has ended its side, or the connection has failed, even if unread bytes come before
+    /// the end: one system call.
+    pub fn has_ended(&self) -> bool {
+        // Errors and the end of both sides are always reported.
+        let mut polled = [PollFd::from_borrowed_fd(self.fd(), PollFlags::RDHUP)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut polled, Some(&now)), Ok(1..))
     }
 
     /// Wakes the task that waits in [`recv`](Self::recv), so that it checks its other conditions.

@@ -456,13 +456,17 @@ impl HeldStream {
         if !self.is_reused() || !connection.is_alone() {
             return true;
         }
-        let mut unread = connection.stream.unread();
-        if unread == Unread::Bytes {
-            // The end may follow these bytes, so the connection's task runs first.
-            yield_now().await;
-            unread = connection.stream.unread();
-        }
-        let ended = unread == Unread::End || connection.has_failed();
+        let ended = match connection.stream.unread() {
+            Unread::Nothing => connection.has_failed(),
+            Unread::End => true,
+            // The end may follow these bytes, whether or not the connection's task knows of them yet.
+            Unread::Bytes if connection.stream.has_ended() => true,
+            Unread::Bytes => {
+                // They may say that the server leaves.
+                yield_now().await;
+                connection.has_failed() || connection.stream.has_ended()
+            }
+        };
         if ended {
             connection.retire();
         }
